@@ -127,6 +127,10 @@ ALLOWED = {
         *("analysis.figures", "analysis.pages", "scaling.study.rate_law"),
         *("arch.amounts", "arch.errors", "data.files"),
     ),
+    "analysis.repeats": (
+        *("analysis.figures", "analysis.fits", "analysis.pages", "analysis.run_evals", "analysis.runs"),
+        *("scaling.rundir", "scaling.study", "arch.amounts", "arch.errors", "data.files"),
+    ),
     "analysis.trial": ("analysis.held_out", "analysis.fits.comparison", "analysis.fits.points", *LIGHT),
     "analysis.recall": ("analysis.claims", "analysis.figures", "analysis.pages", "scaling.study", "arch", "data"),
     "analysis.costs": ("scaling.study", "flops", "arch.errors"),

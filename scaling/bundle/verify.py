@@ -17,6 +17,7 @@ from data.files import MANIFEST
 from .index import INDEX, Index, folder_of, read_index
 
 PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
+XZ = b"\xfd7zXZ\x00"  # what such a file begins with
 MOST_INDEX = 1 << 28  # bytes
 AGAIN = "fetch it again from the machine that made it"
 
@@ -76,6 +77,9 @@ def members_of(path: Path, most: Mapping[str, int]) -> Iterator[tuple[str, bytes
     """(name, content) of every member; b"" of one that `most` does not name, which is looked at for each. Raises
     InputError where one is no plain file or larger than `most` says, or the file cannot be read."""
     try:
+        with open(path, "rb") as begun:
+            if begun.read(len(XZ)) != XZ:
+                raise InputError(f"{path}: is no bundle of `scaling bundle pack`")
         with lzma.open(path) as packed:
             with tarfile.open(fileobj=packed, mode="r|") as tar:
                 for member in tar:
@@ -92,7 +96,7 @@ def members_of(path: Path, most: Mapping[str, int]) -> Iterator[tuple[str, bytes
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
     except (lzma.LZMAError, EOFError, tarfile.TarError, ValueError) as error:
-        raise InputError(f"{path}: is damaged, truncated or no bundle ({error}); {AGAIN}") from None
+        raise InputError(f"{path}: is damaged or truncated ({error}); {AGAIN}") from None
 
 
 def _note(bundle: Bundle, name: str, content: bytes) -> None:

@@ -8,7 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import AsJson, DryRun, Only, Out, Sets, Study, print_json, request_of
+from arch.errors import InputError
+
+from .options import AsJson, DryRun, Only, Out, Sets, Study, page_to_write, print_json, request_of, tell, write_asked
 
 SHOWN = 10  # runs that are named of those left out
 
@@ -65,6 +67,39 @@ def unpack(
     _say_left_out(found["left_out"])
     added = f", {found['added']} files added to them" if found["added"] else ""
     print(f"{found['directory']}: {len(found['new'])} runs unpacked, {len(found['equal'])} were there already{added}")
+
+
+@app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="A bundle, or the directory of a study, OUT/STUDY.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another of the same study.")],
+    only: Only = None,
+    curves: Annotated[bool, typer.Option("--curves", help="Print the held-out curves side by side.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Draw both curves of every run on a page.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the runs that two machines both trained: final losses, curves, devices, in units of seed noise."""
+    from arch.arguments import file_to_write
+
+    from ..stages.bundle_compare import compare_stage
+    from .bundle_view import comparison_lines, side_lines
+
+    page_to_write(plot)
+    file_to_write(plot, "--plot")
+    found = compare_stage((a, b), only, sys.stderr)
+    if plot is not None:
+        from analysis.repeats.page import comparison_page
+
+        if not found.repeats:
+            raise InputError(f"--plot {plot}: no run was trained twice, so there is nothing to draw")
+        write_asked("--plot", plot, comparison_page(found.repeats, found.study, side_lines(found), found.noise_of))
+        tell(f"drawn: {plot}")
+    if as_json:
+        return print_json(found.told())
+    for line in comparison_lines(found, curves):
+        print(line)
 
 
 def _say_left_out(left_out: dict[str, Any]) -> None:

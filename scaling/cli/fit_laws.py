@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from arch.arguments import file_to_write
 from arch.errors import InputError
 
-from .options import print_json, tell
+from .options import page_to_write, print_json, tell, write_asked
 
 if TYPE_CHECKING:
     from analysis.fits.approaches import Options
@@ -47,8 +47,7 @@ class Output:
                 if why := taken.get(os.path.realpath(path)):
                     raise InputError(f"{option} {path}: {why}, and would be replaced; name another file")
                 taken[os.path.realpath(path)] = f"is the file of {option}"
-        if self.plot is not None and self.plot.suffix.lower() not in (".html", ".htm"):
-            raise InputError(f"--plot: {self.plot}: is a page: name it .html")
+        page_to_write(self.plot)
         if self.details and self.as_json:
             raise InputError("--details: is text, and --json has everything: leave one out")
 
@@ -93,7 +92,7 @@ def fit_points(source: Source, wanted: Sequence[str], options: Options, output: 
         print("\n\n".join(part for part in parts if part))
     write_found(output.save, found)
     if output.plot is not None and page is not None:
-        _write("--plot", output.plot, page)
+        write_asked("--plot", output.plot, page)
         tell(f"drawn: {output.plot}")
 
 
@@ -149,15 +148,5 @@ def _fitted(source: Source, wanted: Sequence[str], options: Options, stage: Mapp
 def write_found(path: Path | None, found: Mapping[str, Any]) -> None:
     """What --json prints, to a file; nothing without one."""
     if path is not None:
-        _write("--save", path, json.dumps(dict(found), indent=1, allow_nan=False) + "\n")
+        write_asked("--save", path, json.dumps(dict(found), indent=1, allow_nan=False) + "\n")
         print(f"saved: {path}", file=sys.stderr)
-
-
-def _write(option: str, path: Path, text: str) -> None:
-    """To the file that `path` is, or is a link to. Raises InputError for what came between `Output.check` and now."""
-    from data.files import write_bytes
-
-    try:
-        write_bytes(Path(os.path.realpath(path)), text.encode())
-    except OSError as error:
-        raise InputError(f"{option} {path}: cannot be written ({error.strerror}); name a file elsewhere") from None

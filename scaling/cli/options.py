@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -60,6 +61,22 @@ def _check_place(directory: Path) -> None:
         raise InputError(f"{directory}: cannot be written ({error.strerror}): give another --out") from None
     if not there.is_dir():
         raise InputError(f"{directory}: cannot be written ({there} is no directory): give another --out")
+
+
+def page_to_write(path: Path | None) -> None:
+    """Raise InputError for a --plot that is no name of a page."""
+    if path is not None and path.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--plot: {path}: is a page: name it .html")
+
+
+def write_asked(option: str, path: Path, text: str) -> None:
+    """To the file that `path` is, or is a link to. Raises InputError for what came between a check and now."""
+    from data.files import write_bytes
+
+    try:
+        write_bytes(Path(os.path.realpath(path)), text.encode())
+    except OSError as error:
+        raise InputError(f"{option} {path}: cannot be written ({error.strerror}); name a file elsewhere") from None
 
 
 def print_json(value: Any) -> None:

@@ -1,0 +1,188 @@
+"""A run that was trained twice, on two machines or one: its held-out and training losses side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from analysis.fits.noise import SeedNoise
+from analysis.run_evals import held_out_losses
+from scaling.rundir.directory import RunDir
+from scaling.study.run import RunSpec
+
+WITHIN = 2.0  # standard deviations between seeds
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run as its directory has it. losses: of training, in nats a token, by step; held_out: the values of evaluated
+    checkpoints by step, which are compared where `over` agrees."""
+
+    run: RunSpec
+    record: dict[str, Any]
+    attempts: list[dict[str, Any]]
+    losses: dict[int, float]
+    held_out: dict[int, HeldOut]
+
+    @property
+    def last(self) -> int:
+        """The step of the last evaluated checkpoint; 0 without one."""
+        return max(self.held_out, default=0)
+
+
+class HeldOut(NamedTuple):
+    """A checkpoint's held-out loss in nats a token, its tokens so far, the checksum of its weights ("": not known), and
+    the tokens of held-out text that the loss is over."""
+
+    loss: float
+    n_tokens: int
+    weights: str
+    over: int
+
+
+class Pair(NamedTuple):
+    """Two losses at one number of tokens (held-out) or one step (training)."""
+
+    at: int
+    a: float
+    b: float
+
+    @property
+    def difference(self) -> float:
+        """B less A, in nats a token."""
+        return self.b - self.a
+
+    def told(self, at: str) -> dict[str, Any]:
+        return {at: self.at, "a": self.a, "b": self.b, "difference": self.difference}
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A run of A and of B. held_out: at every checkpoint that both evaluated; training: at every step that both have a
+    row of; noise: between seeds of its architecture, of log loss at the end, None where it is not known."""
+
+    name: str
+    run: RunSpec
+    held_out: Sequence[Pair]
+    training: Sequence[Pair]
+    n_params: int  # without embeddings
+    same_weights: bool
+    same_training: bool  # the same processes trained both: one is a copy of the other
+    noise: SeedNoise | None = None
+
+    @cached_property
+    def is_bit_equal(self) -> bool:
+        """Every loss that both have, and the weights of every checkpoint that both evaluated."""
+        return self.same_weights and all(one.a == one.b for one in (*self.held_out, *self.training))
+
+    @property
+    def is_copy(self) -> bool:
+        return self.same_training and self.is_bit_equal
+
+    @property
+    def final(self) -> Pair:
+        return self.held_out[-1]
+
+    @property
+    def percent(self) -> float:
+        return 100 * self.final.difference / self.final.a
+
+    @property
+    def seed_sds(self) -> float | None:
+        """The final losses' difference in standard deviations between seeds, both of log loss; None: not known."""
+        if self.final.a == self.final.b:
+            return 0.0
+        return math.log(self.final.b / self.final.a) / self.noise.s if self.noise and self.noise.s else None
+
+    @property
+    def equal_until(self) -> int:
+        """The last step before which, and at which, all rows of metrics that both have are equal; 0: none is."""
+        last = 0
+        for one in self.training:
+            if one.a != one.b:
+                break
+            last = one.at
+        return last
+
+    def told(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        held_out, training = largest(self.held_out), largest(self.training)
+        return {
+            **{"run": self.name, "arch": self.run.arch, "size": self.run.size, "seed": self.run.seed},
+            "bit_equal": self.is_bit_equal,
+            "final": self.final.told("n_tokens") | {"percent": self.percent, "seed_sds": self.seed_sds},
+            "seed_noise": {"s": self.noise.s, "df": self.noise.df} if self.noise else None,
+            "largest_held_out": held_out and held_out.told("n_tokens"),
+            "largest_training": training and training.told("step"),
+            "training_rows": len(self.training),
+            "training_equal_until_step": self.equal_until,
+            "held_out": [one.told("n_tokens") for one in self.held_out],
+        }
+
+
+def largest(pairs: Sequence[Pair]) -> Pair | None:
+    """The pair that lies furthest apart; None without any."""
+    return max(pairs, key=lambda one: abs(one.difference), default=None)
+
+
+def read_trained(path: Path) -> Trained:
+    """The run in a directory. Raises InputError where it is damaged, or another version's."""
+    rundir = RunDir(path)
+    run = rundir.spec()
+    held_out = {
+        int(one["step"]): HeldOut(
+            float(one["loss"]),
+            int(one["n_tokens"]),
+            str(one.get("weights_sha256") or ""),
+            one["settings"]["validation_tokens"],
+        )
+        for one in held_out_losses(path, run.training)[0]
+        if not one["merged"]
+    }
+    losses = {int(row["step"]): float(row["loss"]) for row in rundir.checked_rows().rows}
+    return Trained(run, rundir.record(), rundir.attempts(), losses, held_out)
+
+
+def not_comparable(a: Trained, b: Trained) -> str:
+    """Why the final losses of a run's two trainings cannot be compared; "" where they can."""
+    if a.record.get("corpus_fingerprint") != b.record.get("corpus_fingerprint"):
+        return "trained on two corpora"
+    if not a.last or not b.last:
+        both = "both" if not a.last and not b.last else "A" if not a.last else "B"
+        return f"no held-out loss in {both}"
+    if a.last != b.last:
+        return f"its last evaluated checkpoint is step {a.last} in A, {b.last} in B"
+    one, other = a.held_out[a.last].over, b.held_out[b.last].over
+    return f"its held-out losses are over {one:,} tokens in A, {other:,} in B" if one != other else ""
+
+
+def compared(name: str, a: Trained, b: Trained, noise: SeedNoise | None = None) -> Repeat:
+    """Two trainings of a run whose final losses can be compared (`not_comparable`)."""
+    steps = [step for step in sorted(a.held_out) if step in b.held_out]
+    both = [(a.held_out[step], b.held_out[step]) for step in steps]
+    return Repeat(
+        name,
+        a.run,
+        held_out=[Pair(one.n_tokens, one.loss, other.loss) for one, other in both if one.over == other.over],
+        training=[Pair(step, a.losses[step], b.losses[step]) for step in sorted(a.losses.keys() & b.losses.keys())],
+        n_params=int(a.record["cost"]["n_params_non_embedding"]),
+        same_weights=all(one.weights == other.weights for one, other in both),
+        same_training=bool(a.attempts) and a.attempts == b.attempts,
+        noise=noise,
+    )
+
+
+def summary(repeats: Sequence[Repeat]) -> dict[str, int]:
+    """Of runs trained twice: `runs`, `bit_equal`, `judged` (those whose difference is known in standard deviations
+    between seeds) and `within`, those of them whose final losses lie within WITHIN of these."""
+    judged = [one.seed_sds for one in repeats if one.seed_sds is not None]
+    return {
+        "runs": len(repeats),
+        "bit_equal": sum(one.is_bit_equal for one in repeats),
+        "judged": len(judged),
+        "within": sum(abs(sds) <= WITHIN for sds in judged),
+    }

@@ -1,0 +1,55 @@
+"""The noise between seeds that the final losses of repeated runs are held against.
+
+Its seeds, and the architectures over which it is pooled, are those of the study's fits. Theirs is of any point of a
+curve; at the end of runs it is smaller (a half to a third in h200-hour), and final losses are held against that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.fits.noise import SeedNoise, pool_seed_noise
+from analysis.fits.phases import resolved
+from analysis.fits.pooling import SeedNoises
+from analysis.fits.settings import FitSettings
+from analysis.fits.study_curves import run_curves, seed_noises
+from analysis.fits.study_points import StudyRuns
+from analysis.runs import load_tables
+from arch.errors import InputError
+
+
+@dataclass(frozen=True)
+class NoiseOfStudy:
+    """The noise between a study's seeds. groups: by run, what it is fitted with (an architecture at a point)."""
+
+    noises: SeedNoises
+    groups: dict[str, str]
+
+    @property
+    def df(self) -> float:
+        """Degrees of freedom of all; 0 where no size has two seeds."""
+        return self.noises.every.df if self.noises.every else 0.0
+
+    def of_ends(self, run_id: str, arch: str) -> SeedNoise | None:
+        """Between the last losses of seeds, over the groups that count as one with the run's; over all where that has
+        no seeds. None where no size of the study has two."""
+        group = self.groups.get(run_id, arch)
+        part = next((one for one in self.noises.kinds if group in one), [])
+        seeds = [one for one in self.noises.groups if one.arch in part or not part]
+        return pool_seed_noise([one._replace(log_loss=one.log_loss[:, -1:], at=None) for one in seeds])
+
+
+def noise_of_study(directory: Path, settings: FitSettings) -> NoiseOfStudy:
+    """Of held-out losses along the runs, as the fits of `<out>/<study>` with `settings` measure it."""
+    settings = settings.model_copy(update={"loss": "validation", "control": "none"})
+    if not any((directory / "runs").glob("*/run.json")):
+        return NoiseOfStudy(SeedNoises(()), {})
+    study = StudyRuns(directory.name, load_tables(directory, control=settings.control), settings)
+    try:
+        settings = resolved(study.tables, settings)
+        noises = seed_noises(run_curves(study.grouped, settings), settings)
+    except InputError:  # losses that the fits ask for and no run has
+        return NoiseOfStudy(SeedNoises(()), {})
+    runs = study.grouped.runs
+    return NoiseOfStudy(noises, dict(zip(runs["run_id"].astype(str), runs["group"].astype(str), strict=True)))

@@ -1,0 +1,199 @@
+"""The same runs trained on two machines, side by side: of two bundles of a study, or of its directories."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from arch.errors import InputError
+
+from ..bundle.index import read_index
+from ..bundle.merge import BUNDLES, decide
+from ..bundle.pack import told_of_runs
+from ..bundle.unpack import write_merge
+from ..bundle.verify import verified
+from ..rundir.directory import RunDir
+from ..study.grid import Cell
+from ..study.only import chosen, of_branches
+from ..study.spec import load_study
+from .bundle import Passing
+
+if TYPE_CHECKING:
+    from analysis.fits.settings import FitSettings
+    from analysis.repeats.compare import Repeat
+
+    from ..study.run import RunSpec
+
+SWEEP = "sweep/"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two. given: the bundle or directory; home: the study's directory, which a bundle was unpacked into;
+    runs: those that can be read, by folder, as runs/RUN or sweep/runs/RUN; unread: {folder: why} of the others."""
+
+    given: Path
+    home: Path
+    runs: dict[str, RunSpec]
+    unread: dict[str, str]
+
+    def record(self, folder: str) -> dict[str, Any]:
+        return RunDir(self.home / folder).record()
+
+    def made(self, folders: Iterable[str]) -> dict[str, Any]:
+        """What these runs were trained on and with."""
+        return {"path": str(self.given), **told_of_runs(self.home / folder for folder in folders)}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """a, b: what the compared runs of each were trained on and with, and its `path`; repeats: runs that were trained
+    twice; copies: those that one has of the other; only_a, only_b: runs of one alone; other_settings: those of one name
+    and two spec hashes; not_compared: {run: why}; noise_of: whose seeds the noise is measured on, None where neither
+    has two seeds of a size, or no run differs."""
+
+    study: str
+    a: dict[str, Any]
+    b: dict[str, Any]
+    repeats: list[Repeat]
+    copies: list[str]
+    only_a: list[str]
+    only_b: list[str]
+    other_settings: list[str]
+    not_compared: dict[str, str]
+    noise_of: str | None
+
+    def told(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        from analysis.repeats.compare import summary
+
+        return {
+            **{"study": self.study, "a": self.a, "b": self.b, "summary": summary(self.repeats)},
+            **{"noise_of": self.noise_of, "runs": [one.told() for one in self.repeats], "copies": self.copies},
+            **{"only_a": self.only_a, "only_b": self.only_b, "other_settings": self.other_settings},
+            "not_compared": self.not_compared,
+        }
+
+
+def compare_stage(given: tuple[Path, Path], only: str | None, stream: TextIO) -> Comparison:
+    """Compare the runs that both have under one spec hash; writes nothing that stays. Raises InputError where one is
+    neither a bundle nor a study's directory, for two studies, and where they share no run."""
+    with tempfile.TemporaryDirectory() as temporary:
+        a, b = (_opened(path, Path(temporary) / str(at), stream) for at, path in enumerate(given))
+        study = _one_study(a, b)
+        if only is not None:
+            kept = _chosen(a.runs | b.runs, only, f"{a.given} and {b.given}")
+            a, b = (Side(one.given, one.home, _of(one.runs, kept), one.unread) for one in (a, b))
+        both = [folder for folder in a.runs if folder in b.runs]
+        same = [one for one in both if a.record(one)["spec_hash"] == b.record(one)["spec_hash"]]
+        if not same:
+            why = f" ({len(both)} have its name and other settings, as {both[0]})" if both else ""
+            raise InputError(f"{b.given}: has no run in common with {a.given}{why}, so there is nothing to compare")
+        repeats, copies, not_compared = _pairs(a, b, same)
+        repeats, noise_of = _with_noise(a, b, repeats)
+        folders = [one.name for one in repeats]
+        return Comparison(
+            study=study,
+            a=a.made(folders),
+            b=b.made(folders),
+            repeats=repeats,
+            copies=copies,
+            only_a=[folder for folder in a.runs if folder not in b.runs],
+            only_b=[folder for folder in b.runs if folder not in a.runs],
+            other_settings=[folder for folder in both if folder not in same],
+            not_compared=a.unread | b.unread | not_compared,
+            noise_of=noise_of,
+        )
+
+
+def _opened(given: Path, place: Path, stream: TextIO) -> Side:
+    """A bundle is verified, and unpacked into `place`."""
+    home = given
+    if not given.is_dir():
+        bundle = verified(given, Passing(stream, f"{given}: verified").add)
+        home = place / bundle.index.study
+        write_merge(decide(home, [bundle]), [bundle])
+    paths = [*sorted(home.glob("runs/*/run.json")), *sorted(home.glob(f"{SWEEP}runs/*/run.json"))]
+    runs, unread = dict[str, "RunSpec"](), dict[str, str]()
+    for path in paths:
+        folder = path.parent.relative_to(home).as_posix()
+        try:
+            runs[folder] = RunDir(path.parent).spec()
+        except InputError as error:  # of another version, or of a plugin that is not here
+            unread[folder] = str(error).replace(str(home), str(given))
+    if not paths:
+        raise InputError(f"{given}: holds no runs: give a bundle, or the directory of a study, OUT/STUDY")
+    if not runs:
+        raise InputError(next(iter(unread.values())))
+    return Side(given, home, runs, unread)
+
+
+def _one_study(a: Side, b: Side) -> str:
+    name, other = (next(iter(one.runs.values())).study for one in (a, b))
+    if name != other:
+        raise InputError(f"{b.given}: is of study {other}, {a.given} of {name}: give two of one study")
+    return name
+
+
+def _chosen(runs: dict[str, RunSpec], only: str, where: str) -> set[str]:
+    """The folders of the runs that --only keeps."""
+    cells = {folder: Cell(run.arch, run.size, run.seed, tuple(run.point.items())) for folder, run in runs.items()}
+    kept, branches = chosen(list(cells.values()), only, where)
+    found = {folder: runs[folder] for folder, cell in cells.items() if cell in kept}
+    if branches is not None:
+        of_these = of_branches(list(found.values()), branches, f"--only {only}")
+        found = {folder: run for folder, run in found.items() if run in of_these}
+    return set(found)
+
+
+def _of(runs: dict[str, RunSpec], kept: set[str]) -> dict[str, RunSpec]:
+    return {folder: run for folder, run in runs.items() if folder in kept}
+
+
+def _pairs(a: Side, b: Side, folders: Iterable[str]) -> tuple[list[Repeat], list[str], dict[str, str]]:
+    """Runs that were trained twice, copies, and why others are not compared."""
+    from analysis.repeats.compare import compared, not_comparable, read_trained
+
+    repeats, copies, others = list["Repeat"](), list[str](), dict[str, str]()
+    for folder in folders:
+        one, other = read_trained(a.home / folder), read_trained(b.home / folder)
+        if why := not_comparable(one, other):
+            others[folder] = why
+        elif (repeat := compared(folder, one, other)).is_copy:
+            copies.append(folder)
+        else:
+            repeats.append(repeat)
+    return repeats, copies, others
+
+
+def _with_noise(a: Side, b: Side, repeats: list[Repeat]) -> tuple[list[Repeat], str | None]:
+    """With the noise between seeds, of the side that measures it with more degrees of freedom; and whose that is."""
+    from dataclasses import replace
+
+    from analysis.repeats.noise import noise_of_study
+
+    if all(one.is_bit_equal for one in repeats):
+        return repeats, None
+    known = [(one, noise_of_study(one.home, _settings(one.home))) for one in (a, b)]
+    side, noise = max(known, key=lambda pair: pair[1].df)
+    if not noise.df:
+        return repeats, None
+    return [replace(one, noise=noise.of_ends(one.run.run_id, one.run.arch)) for one in repeats], str(side.given)
+
+
+def _settings(home: Path) -> FitSettings:
+    """How the study's fit is made: as the stored one was, or as the study file of a bundle says; else the defaults."""
+    from analysis.fits.settings import FITS, settings_of, stored_settings
+
+    if not (home / "results" / FITS).exists():
+        for path in sorted((home / BUNDLES).glob("*/index.json")):
+            index = read_index(path.read_bytes(), str(path))
+            try:
+                study = load_study(path.parent / index.study_file.partition("/")[2], [], home.parent)
+            except (InputError, OSError):  # of another version, or of a plugin that is not here
+                continue
+            return settings_of(study.fit, study.grid)
+    return stored_settings(home)

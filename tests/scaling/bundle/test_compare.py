@@ -1,0 +1,201 @@
+"""`scaling bundle compare`: the same runs trained on two machines."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from .conftest import Made
+from .small import finished_study, line_of, scaling, write_study
+
+RUNS = ["llama-6k-c64-s0", "llama-6k-c64-s1", "llama-14k-c64-s0", "llama-14k-c64-s1"]
+BETWEEN = math.log(1.01) / math.sqrt(2)  # the standard deviation of two seeds' log losses
+
+
+class Two(NamedTuple):
+    a: Path
+    b: Path
+    study: Path
+
+
+def change(home: Path, run_id: str, factor: float, from_step: int = 1) -> None:
+    """Multiply a run's losses from a step on, as another training of it would have left them."""
+    run = home / "runs" / run_id
+    for path in run.glob("evals/*/validation.json"):
+        told = json.loads(path.read_text())
+        if told["step"] >= from_step:
+            told["values"]["loss"] *= factor
+            told["weights_sha256"] = f"{factor}" * 8
+            path.write_text(json.dumps(told))
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rows = [row | {"loss": row["loss"] * (factor if row["step"] >= from_step else 1)} for row in rows]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def trained_by(home: Path, run_id: str, started: float, hardware: str) -> None:
+    """What the process that trained a run left."""
+    folder = home / "runs" / run_id / "attempts"
+    folder.mkdir(exist_ok=True)
+    token = "0000.0000000000.0000.0001"
+    told = {"schema": 1, "token": token, "host": "one", "pid": 1, "step": 0, "processes": 1}
+    (folder / f"{token}.json").write_text(json.dumps(told | {"started": started, "hardware": hardware}))
+
+
+@pytest.fixture(scope="module")
+def two(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Two:
+    """A study of two sizes with two seeds each, and another machine's: of its runs the first is 0.5% worse from step 2
+    on, the second bit-equal, the third a copy, and the fourth is not there."""
+    folder = tmp_path_factory.mktemp("two")
+    study = write_study(folder, made.text, sizes="[6k, 14k], seeds: [0, 1]")
+    a = finished_study(study, folder / "a").study.directory
+    for run_id in RUNS[1::2]:
+        change(a, run_id, 1.01)
+    for run_id in RUNS:
+        trained_by(a, run_id, 1.7e9, "NVIDIA A100")
+    b = folder / "b" / "tiny"
+    shutil.copytree(a, b)
+    for run_id in RUNS[:2]:
+        trained_by(b, run_id, 1.8e9, "NVIDIA H100")
+    change(b, RUNS[0], 1.005, from_step=2)
+    shutil.rmtree(b / "runs" / RUNS[3])
+    return Two(a, b, study)
+
+
+@pytest.fixture(scope="module")
+def bundles(two: Two) -> tuple[Path, Path]:
+    """The same as bundles."""
+    paths = []
+    for home in (two.a, two.b):
+        path = home.parent / "tiny.tar.xz"
+        packed = scaling("bundle", "pack", two.study, "--out", home.parent, "--to", path)
+        assert packed.exit_code == 0, packed.output
+        paths.append(path)
+    return paths[0], paths[1]
+
+
+def compared(*words: Any) -> dict[str, Any]:
+    result = scaling("bundle", "compare", *words, "--json")
+    assert result.exit_code == 0, (result.output, result.exception)
+    return dict(json.loads(result.stdout))
+
+
+def test_each_run_trained_twice_is_told_with_its_difference_in_seeds(two: Two, bundles: tuple[Path, Path]) -> None:
+    found = compared(*bundles)
+    assert [(one["run"], one["bit_equal"]) for one in found["runs"]] == [
+        (f"runs/{RUNS[0]}", False),
+        (f"runs/{RUNS[1]}", True),
+    ]
+    assert found["copies"] == [f"runs/{RUNS[2]}"] and found["only_a"] == [f"runs/{RUNS[3]}"] and found["only_b"] == []
+    one = found["runs"][0]
+    last = 3 + 2 / math.sqrt(30)
+    assert one["final"]["a"] == pytest.approx(last) and one["final"]["b"] == pytest.approx(1.005 * last)
+    assert one["final"]["difference"] == one["final"]["b"] - one["final"]["a"]
+    assert one["final"]["percent"] == pytest.approx(0.5)
+    assert one["seed_noise"]["s"] == pytest.approx(BETWEEN)
+    assert one["final"]["seed_sds"] == pytest.approx(math.log(1.005) / BETWEEN)
+    assert one["largest_held_out"]["n_tokens"] > 256 and one["held_out"][0]["difference"] == 0
+    assert (one["largest_training"]["step"], one["training_equal_until_step"], one["training_rows"]) == (2, 1, 30)
+    assert found["a"]["devices"] == {"1 x NVIDIA A100": 2} and found["b"]["devices"] == {"1 x NVIDIA H100": 2}
+    assert found["summary"] == {"runs": 2, "bit_equal": 1, "judged": 2, "within": 2}
+    folders = compared(two.a, two.b)
+    paths = {"a": found["a"] | {"path": str(two.a)}, "b": found["b"] | {"path": str(two.b)}}
+    assert folders == found | paths | {"noise_of": str(two.a)}
+
+
+def test_what_is_printed(two: Two, bundles: tuple[Path, Path]) -> None:
+    result = scaling("bundle", "compare", *bundles, "--curves")
+    assert result.exit_code == 0, (result.output, result.exception)
+    lines = result.stdout.splitlines()
+    assert lines[0] == "study tiny: 2 runs trained in both A and B"
+    assert "1 x NVIDIA A100 (2 runs), 2023-11-14" in lines[1] and "1 x NVIDIA H100" in lines[2]
+    assert lines[3].startswith("versions: the same (")
+    (row,) = (line for line in lines if line.startswith(RUNS[0]) and "+0.500" in line)
+    assert "+0.71" in row and row.split()[-1] == "1"
+    assert any(line.startswith(RUNS[1]) and line.endswith("bit-equal") for line in lines)
+    assert f"{RUNS[0]}: held-out loss in nats a token" in lines and f"{RUNS[1]}: held-out" not in result.stdout
+    assert "copies: 1 run of the same training in both, only counted" in lines
+    assert f"only in A: 1 run: {RUNS[3]}" in lines
+    assert lines[-2] == "1 of 2 runs bit-equal"
+    assert lines[-1] == (
+        f"2 of 2 final losses within two seed standard deviations (of the final loss: llama 0.70%; seeds of "
+        f"{bundles[0]})"
+    )
+
+
+def test_without_seeds_the_noise_is_not_known(made: Made, tmp_path: Path) -> None:
+    other = tmp_path / "tiny"
+    shutil.copytree(made.home, other)
+    change(other, "llama-6k-c64-s0", 0.99)
+    found = compared(made.bundle, other)
+    one = next(one for one in found["runs"] if one["run"] == "runs/llama-6k-c64-s0")
+    assert one["seed_noise"] is None and one["final"]["seed_sds"] is None
+    assert found["summary"] == {"runs": 2, "bit_equal": 1, "judged": 1, "within": 1} and found["noise_of"] is None
+    text = scaling("bundle", "compare", made.bundle, other).stdout
+    assert "of 1 run the noise between seeds is not known: neither has two seeds of one size" in text
+
+
+def test_a_page_of_both_curves(two: Two, tmp_path: Path) -> None:
+    page = tmp_path / "repeats.html"
+    result = scaling("bundle", "compare", two.a, two.b, "--plot", page)
+    assert result.exit_code == 0 and f"drawn: {page}" in result.stderr, (result.output, result.exception)
+    html = page.read_text()
+    assert "tiny: runs that were trained twice" in html and f"{RUNS[0]}, B" in html
+    picture = tmp_path / "repeats.png"
+    assert "is a page: name it .html" in line_of(scaling("bundle", "compare", two.a, two.b, "--plot", picture))
+    same = scaling("bundle", "compare", two.a, two.a, "--plot", tmp_path / "same.html")
+    assert "no run was trained twice, so there is nothing to draw" in line_of(same)
+
+
+def test_only_some_runs(two: Two) -> None:
+    found = compared(two.a, two.b, "--only", "size=6k,seed=1")
+    assert [one["run"] for one in found["runs"]] == [f"runs/{RUNS[1]}"]
+    assert found["copies"] == found["only_a"] == [] and found["noise_of"] is None
+    assert "no run with size=98k" in line_of(scaling("bundle", "compare", two.a, two.b, "--only", "size=98k"))
+
+
+def test_runs_that_cannot_be_compared_are_named(two: Two, tmp_path: Path) -> None:
+    other = tmp_path / "tiny"
+    shutil.copytree(two.b, other)
+    shutil.rmtree(other / "runs" / RUNS[0] / "evals" / "00000030")
+    told = json.loads((other / "runs" / RUNS[1] / "run.json").read_text())
+    (other / "runs" / RUNS[1] / "run.json").write_text(json.dumps(told | {"spec_hash": "0" * 16}))
+    found = compared(two.a, other)
+    assert found["not_compared"] == {f"runs/{RUNS[0]}": "its last evaluated checkpoint is step 30 in A, 6 in B"}
+    assert found["other_settings"] == [f"runs/{RUNS[1]}"] and found["copies"] == [f"runs/{RUNS[2]}"]
+    text = scaling("bundle", "compare", two.a, other).stdout
+    assert (
+        f"not compared: runs/{RUNS[0]}: its last" in text and f"of other settings (spec_hash): 1 run: {RUNS[1]}" in text
+    )
+    assert text.splitlines()[-1] == "no run was trained twice"
+    for run_id in RUNS[1:3]:
+        shutil.rmtree(other / "runs" / run_id)
+    shutil.rmtree(other / "runs" / RUNS[0])
+    shutil.copytree(two.a / "runs" / RUNS[3], other / "runs" / RUNS[3])
+    run_json = other / "runs" / RUNS[3] / "run.json"
+    run_json.write_text(run_json.read_text().replace(told["study"], "another"))
+    assert line_of(scaling("bundle", "compare", two.a, other)).endswith(
+        f"is of study another, {two.a} of tiny: give two of one study"
+    )
+
+
+def test_bad_input_is_one_line(two: Two, tmp_path: Path) -> None:
+    text, empty = tmp_path / "text", tmp_path / "empty"
+    text.write_text("no bundle")
+    empty.mkdir()
+    for path, why in (
+        (text, "is no bundle of `scaling bundle pack`"),
+        (tmp_path / "gone.tar.xz", "cannot be read (No such file or directory)"),
+        (empty, "holds no runs: give a bundle, or the directory of a study, OUT/STUDY"),
+    ):
+        line = line_of(scaling("bundle", "compare", two.a, path))
+        assert line.startswith(f"{path}: {why}") and "\n" not in line
+    other = tmp_path / "tiny"
+    shutil.copytree(two.b, other)
+    for run_id in RUNS[1:3]:
+        shutil.rmtree(other / "runs" / run_id)
+    assert "has no run in common with" in line_of(scaling("bundle", "compare", two.a, other, "--only", "seed=1"))
