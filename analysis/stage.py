@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
-FIT_VERSION = 28  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 24  # of the page
+FIT_VERSION = 29  # of the method; a change makes every stored fit stale
+REPORT_VERSION = 25  # of the page
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
 
 

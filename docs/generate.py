@@ -21,7 +21,7 @@ def page(path: Path) -> str:
     """The text of a page with its generated parts as the code has them now. Raises KeyError for an unknown part."""
     from .of_commands import flops_commands, module_commands, scaling_commands
     from .of_schema import keys, model_keys, sizes
-    from .of_study import benchmarks, beside_the_paper, longer_contexts, losses, summary
+    from .of_study import benchmarks, beside_the_paper, first_shares, foretold, inside, longer_contexts, losses, summary
 
     parts = {
         "keys": keys,
@@ -34,6 +34,9 @@ def page(path: Path) -> str:
         "study-losses": losses,
         "study-paper": beside_the_paper,
         "study-lengths": longer_contexts,
+        "study-foretold": foretold,
+        "study-shares": first_shares,
+        "study-inside": inside,
         "study-benchmarks": benchmarks,
     }
 

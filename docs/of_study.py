@@ -10,9 +10,12 @@ import pandas as pd
 
 from analysis.figures.axes import minus, power_of_ten
 from analysis.figures.palette import name_of
+from analysis.fits.diagnose.backtest import RUN
 from analysis.publish.derived import table
+from analysis.report.approaches import backtest_rows
 from analysis.report.believed import believed_rows, drawn_law
 from analysis.report.comparison import comparison_rows, main_view
+from analysis.report.first_shares import first_share_rows
 from analysis.report.verdict import comparison_table
 from analysis.source.published import EVALS, RUNS, SCORES
 from data.files import read_json
@@ -37,7 +40,7 @@ def summary() -> str:
                 "": name,
                 f"held-out loss at {_c(fits)} FLOP": row["loss at this C"],
                 "above the lowest": row["above the lowest"] or "the lowest",
-                f"compute for {best}'s loss": times.get(f"{name} against {best}", "1"),
+                f"compute for {best}'s loss, at optimal sizes": times.get(f"{name} against {best}", "1"),
                 "a (N_opt ~ C^a)": law.get("a (N_opt exponent)", "no law is believed"),
                 f"N_opt at {_c(fits)} FLOP": law.get(size, ""),
                 "verdict": law.get("verdict", "do not believe"),
@@ -65,6 +68,46 @@ def beside_the_paper() -> str:
                 "inside our interval": "yes" if low <= paper.exponent <= high else "no",
             }
         )
+    return table(rows)
+
+
+def foretold() -> str:
+    """What surfaces fitted below cuts of compute foretold of the runs above, by how far they were extrapolated."""
+    rows: dict[str, dict[str, str]] = {}
+    held: dict[str, list[int]] = {}
+    for row in backtest_rows(_fits()["approaches"]):
+        if row["approach"] == "parametric" and row["foretold"] == RUN:
+            name = row["architecture"]
+            cells = rows.setdefault(name, {"": name})
+            cells[f"median error {row['compute beyond the cut']}"] = row["median error"]
+            kept, _, of = row["intervals that held"].partition(" of ")
+            held[name] = [a + int(b) for a, b in zip(held.get(name, [0, 0]), (kept, of), strict=True)]
+    heads = sorted({head for row in rows.values() for head in row if head}, key=lambda head: float(head.split()[2]))
+    told = [
+        {"": name, **{head: row.get(head, "") for head in heads}, "95% intervals that held": f"{a} of {b}"}
+        for (name, row), (a, b) in zip(rows.items(), held.values(), strict=True)
+    ]
+    return table(told)
+
+
+def first_shares() -> str:
+    """The errors and exponents that follow from leaving out more or less of each run's beginning."""
+    return table(first_share_rows(_fits()["approaches"]["first_shares"]))
+
+
+def inside() -> str:
+    """Where each law's optimum lies among the sizes and tokens that were trained."""
+    fits, rows = _fits(), []
+    runs, _ = _tables()
+    done = runs[runs["state"] == "done"]
+    for arch in fits["archs"]:
+        law, mine = drawn_law(fits, arch), done[done["arch"] == arch]
+        assert law is not None
+        ends = mine["n_params_non_embedding"].min(), mine["n_params_non_embedding"].max(), mine["n_tokens"].max()
+        within = [at["C"] for at in law["diagnostics"]["curve"] if ends[0] <= at["N"] <= ends[1] and at["D"] <= ends[2]]
+        low, high = min(within, default=0.0), max(within, default=0.0)
+        told = f"{power_of_ten(low)} to {power_of_ten(high)} FLOP" if within else "nowhere"
+        rows.append({"": name_of(arch), "N_opt and D_opt both inside what was trained": told})
     return table(rows)
 
 

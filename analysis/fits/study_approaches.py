@@ -23,6 +23,7 @@ from analysis.fits.result import plain
 from analysis.fits.study import fit_study
 from analysis.fits.study_comparison import compare_study
 from analysis.fits.study_points import StudyRuns, other_readings, study_points
+from analysis.fits.study_shares import first_shares
 from analysis.fits.study_waste import waste_rows, wrong_choices
 from analysis.fits.tables.points import CURVES
 from arch.errors import InputError
@@ -61,7 +62,8 @@ def fit_study_groups(
 def approaches_of_study(study: StudyRuns, fits: Mapping[str, Any]) -> dict[str, Any]:
     """{"laws": [FitResult as plain data, one a group and approach], "not_fitted": [group, approach, reason],
     "side_by_side": {group: analysis.fits.diagnose.side_by_side}, "waste": {group: rows of `waste_rows`},
-    "wrong_choices": {group: `wrong_choices`}, "comparisons": of analysis.fits.study_comparison}. fits: what `fit_study`
+    "wrong_choices": {group: `wrong_choices`}, "first_shares": of
+    analysis.fits.study_shares, "comparisons": of analysis.fits.study_comparison}. fits: what `fit_study`
     found."""
     settings = study.settings
     try:
@@ -69,6 +71,7 @@ def approaches_of_study(study: StudyRuns, fits: Mapping[str, Any]) -> dict[str, 
     except InputError as error:
         none = [{"at": "", "reason": str(error), "views": {}, "pairs": []}]
         empty: dict[str, Any] = {"laws": [], "not_fitted": [], "side_by_side": {}, "waste": {}, "wrong_choices": {}}
+        empty["first_shares"] = []
         return empty | {"comparisons": none}
     found = fit_study_groups(study, curves, curves, APPROACHES, options_of(study, curve=CURVE), fits)
     surfaces = {arch: fit for arch, fit in found.surfaces.items() if fit.identified}
@@ -81,6 +84,7 @@ def approaches_of_study(study: StudyRuns, fits: Mapping[str, Any]) -> dict[str, 
             arch: waste_rows(fit, curves[arch], study.grouped.runs, settings.level) for arch, fit in surfaces.items()
         },
         "wrong_choices": {arch: wrong_choices(fit, settings.level) for arch, fit in surfaces.items()},
+        "first_shares": first_shares(study, OBJECTIVE),
         "comparisons": architectures_of_study(study, options_of(study), fits),
     }
 

@@ -15,7 +15,6 @@ from analysis.fits.diagnose.influence import Reread, Variant
 from analysis.fits.grouping import grouped
 from analysis.fits.merged import calibrations, decayed_at, merged_rows
 from analysis.fits.offset import REACH
-from analysis.fits.parametric.curves import FIRST_SHARE
 from analysis.fits.parametric.stopped import without_stopped
 from analysis.fits.phases import AUTO, resolved
 from analysis.fits.points import COPIED, Points
@@ -35,7 +34,7 @@ AGREEING = {
     "context_length": "context length",
 }
 CURVE_ROWS = 32  # of a run that curves keep, at steps of 7% over its last decade of tokens (NOTES.md)
-EARLIER = 0.05  # of a run's tokens, from which on curves are read beside FIRST_SHARE
+EARLIER = (0.05, 0.1, 0.2)  # of a run's tokens, from which on curves are read too, where fits leave out more
 VARIANT, NUISANCE, UNJUDGED, AVERAGED = (
     "changed by --set",
     "at another value of a nuisance axis than the best",
@@ -150,11 +149,12 @@ def _ranges(studies: Sequence[StudyRuns]) -> dict[str, list[float]]:
 
 
 def study_points(
-    study: StudyRuns, points: str = ENDS, twice: dict[str, int] | None = None, first_share: float = FIRST_SHARE
+    study: StudyRuns, points: str = ENDS, twice: dict[str, int] | None = None, first_share: float | None = None
 ) -> Reading:
     """The points of every group (an architecture, at a point of the axes): of each run that is done its last loss, or
-    its settled curve (`curves`): at most CURVE_ROWS points, evenly in log D, from `first_share` of its tokens on. A
-    recipe and seed counts once, and of several recipes at one N and D the lowest stays.
+    its settled curve (`curves`): at most CURVE_ROWS points, evenly in log D, from `first_share` of its tokens on
+    (None: of the study's settings). A recipe and seed counts once, and of several recipes at one N and D the lowest
+    stays.
 
     The loss is the study's: smoothed training loss, or held-out loss, of decayed runs (fit.points) always the end's. N
     without embeddings; C under the study's convention. Runs share a `cell` where they saw the same batches: one corpus,
@@ -163,6 +163,7 @@ def study_points(
     Raises InputError where no run is done, and for training loss of text that was seen before.
     """
     tables, settings = study.grouped, resolved(study.tables, study.settings)
+    first_share = first_share or settings.first_share
     points = ENDS if settings.is_of_ends else points
     averaged = {run for mean in tables.told["means"].values() for run in mean} if tables.told else set()
     dropped = dict(twice or {})
@@ -264,17 +265,23 @@ def other_readings(study: StudyRuns) -> dict[str, Reread]:
 
         return read
 
-    def earlier(points: Points) -> Variant | None:
-        if len(points) == points.n_runs:
-            return None
-        if not found:
-            found.update(study_points(study, CURVES, first_share=EARLIER).groups)
-        one = found[points.group]
-        return Variant(one.take(np.isin(one.size.astype(str), points.size.astype(str))), EARLIER)
+    def earlier(share: float) -> Reread:
+        found: dict[str, Points] = {}
 
-    found: dict[str, Points] = {}
+        def read(points: Points) -> Variant | None:
+            if len(points) == points.n_runs:
+                return None
+            if not found:
+                found.update(study_points(study, CURVES, first_share=share).groups)
+            one = found[points.group]
+            return Variant(one.take(np.isin(one.size.astype(str), points.size.astype(str))), share)
+
+        return read
+
     told = {f"C by {name}": counted(name) for name in CONVENTIONS if name != "6nd"}
-    return told | {f"from {EARLIER:.0%} of each run": earlier}
+    return told | {
+        f"from {share:.0%} of each run": earlier(share) for share in EARLIER if share < study.settings.first_share
+    }
 
 
 def _points(arch: str, rows: Sequence[dict[str, Any]], settings: FitSettings) -> Points:

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.costs import Cost, costs_of, costs_table
-from analysis.report.approaches import approach_reasons, approach_rows
+from analysis.report.approaches import NOT_IDENTIFIED, approach_reasons, approach_rows
 from analysis.report.comparison import comparison_rows
 from analysis.report.costs import cost_notes
+from analysis.report.first_shares import ABOUT, first_share_rows
 from analysis.report.tables import short_laws_table
 from analysis.report.variants import is_of_variants
 from analysis.report.verdict import comparison_table, prediction_table, verdict_notes, verdict_text
@@ -53,15 +54,21 @@ def results_text(
         "This page is made from the tables beside it: `scaling publish --check` of this folder makes it again. Do not "
         "write into it.",
         "\n".join(f"{line}  " for line in verdict_text(fits)),
-        *(table(rows) for rows in (comparison_table(fits), prediction_table(fits)) if rows),
+        *(table(rows) for rows in (comparison_table(fits), _told(prediction_table(fits))) if rows),
         listed([*verdict_notes(fits), f"C: FLOP of the convention {named['C']}; N: {named['N']}; L: {named['L']}."]),
     ]
     if not is_of_variants(fits):
-        parts += ["## Laws", "L ~ C^alpha, N_opt ~ C^a, D_opt ~ C^b", table(short_laws_table(fits))]
+        parts += ["## Laws of the envelope", "L ~ C^alpha, N_opt ~ C^a, D_opt ~ C^b", table(short_laws_table(fits))]
     approaches = fits["approaches"]
     if rows := approach_rows(approaches):
         reasons = approach_reasons({**approaches, "not_fitted": []})
         parts += ["## The optimal size by three approaches", table(rows), listed(reasons)]
+    if rows := first_share_rows(approaches["first_shares"]):
+        parts += [
+            "## What surfaces would have foretold, by the share of each run that they leave out",
+            table(rows),
+            ABOUT,
+        ]
     if rows := [row for one in approaches["comparisons"] for row in comparison_rows(one)]:
         parts += ["## Compute for the same loss, along the optimal frontiers of fitted surfaces", table(rows)]
     parts += ["## Costs", listed([*cost_notes(costs), f"By run: {COSTS}."])]
@@ -76,6 +83,11 @@ def results_text(
     }
     parts += ["## Provenance", listed([f"{name}: {value}" for name, value in told.items()])]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _told(predictions: list[dict[str, str]]) -> list[dict[str, str]]:
+    """What the envelope's laws predict; none where no size is identified."""
+    return predictions if any(row["N_opt"] != NOT_IDENTIFIED for row in predictions) else []
 
 
 def listed(lines: Sequence[str]) -> str:

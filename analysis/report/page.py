@@ -30,6 +30,8 @@ from analysis.report.comparison import (
 from analysis.report.contamination import contamination_notes, contamination_rows
 from analysis.report.costs import cost_notes, cost_rows
 from analysis.report.figures import figure_one, rows_of_figure_one
+from analysis.report.first_shares import ABOUT as FIRST_SHARES
+from analysis.report.first_shares import first_share_notes, first_share_rows
 from analysis.report.floors import floor_notes
 from analysis.report.frontier import frontier_text
 from analysis.report.merged import merged_figure, merged_notes, merged_rows
@@ -167,7 +169,12 @@ def page(
         diagnostics_notes=DIAGNOSTICS,
         frontiers=frontier_text(fits),
         baseline=baseline_text(baseline) if baseline else None,
-        approach_notes=[*floor_notes(fits), *approach_notes(approaches)],
+        approach_notes=[
+            *floor_notes(fits),
+            *first_share_notes(approaches["first_shares"]),
+            *approach_notes(approaches),
+        ],
+        first_share_about=FIRST_SHARES,
         approach_reasons=approach_reasons(approaches),
         comparisons=comparisons,
         laws_of_size=laws_of_size,
@@ -201,6 +208,7 @@ def _tables(
         "predictions": prediction_table(fits) if compared else [],
         "approaches": approach_rows(approaches),
         "readings": reading_rows(approaches),
+        "first_shares": first_share_rows(approaches["first_shares"]),
         "backtests": backtest_rows(approaches),
         "choices": choice_table(approaches["wrong_choices"]),
         "waste": waste_table(approaches["waste"]),

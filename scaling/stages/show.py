@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 def show_laws(fits: dict[str, Any]) -> str:
     """What the study says, the laws, and what belongs under them, no wider than the terminal where words allow."""
     from analysis.report.approaches import approach_rows
+    from analysis.report.first_shares import first_share_notes
     from analysis.report.floors import floor_notes
     from analysis.report.methods import phase_notes
     from analysis.report.notes import law_notes
@@ -41,6 +42,8 @@ def show_laws(fits: dict[str, Any]) -> str:
     if (told := fits.get("approaches")) and not is_of_variants(fits):  # the laws alone are shown without
         if judged := approach_rows(told):
             parts += ["N_opt by three approaches, and whether to believe it\n" + rows_table(judged)]
+        if more := first_share_notes(told["first_shares"]):
+            parts += ["\n".join(more)]
         parts += ["\n".join(wrapped(floor_notes(fits)))]
         parts += [comparison_text(one, fits["settings"]["level"]) for one in told["comparisons"]]
     return "\n\n".join(part for part in parts if part)

@@ -124,7 +124,8 @@ def variants(points: Points, first_share: float = 0.0) -> dict[str, Variant]:
         return found
     last = {run: float(points.n_tokens[points.run == run].max()) for run in dict.fromkeys(points.run.tolist())}
     share = points.n_tokens / np.array([last[run] for run in points.run.tolist()])
-    for first in FIRST_SHARES:
+    begun = float(share.min())
+    for first in (*FIRST_SHARES, *((1.5 * begun,) if FIRST_SHARES[-1] <= begun < 0.6 else ())):
         if ((share >= first) != (share >= first_share)).any():
             found[f"from {first:.0%} of each run"] = Variant(points.take(share >= first), first)
     for fraction in SMOOTHING:

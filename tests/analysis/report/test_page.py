@@ -21,7 +21,7 @@ REPLICATES = 60  # of intervals, which nothing here rests on
 FIGURES = len(ARCHS) + 1 + 5  # rows of figure 1; approaches, comparison, held-out loss, benchmarks, tasks
 PARTS = {"losses", "optimum", "laws", "predictions", "approaches", "readings", "backtests", "comparison", "choices"}
 PARTS |= {"waste", "benchmarks", "scores", "rankings", "power_law", "crossings", "conventions", "diagnostics", "runs"}
-PARTS |= {"training", "corpus", "provenance", "checkpoints", "costs"}
+PARTS |= {"training", "corpus", "provenance", "checkpoints", "costs", "first_shares"}
 PHONE, WINDOW = 390, 1300
 
 

@@ -1,0 +1,55 @@
+"""How much of each run's beginning to leave out: on the published study, whose curves fall steeply at first."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from analysis.fits.open_study import open_study
+from analysis.fits.study_approaches import OBJECTIVE
+from analysis.fits.study_points import StudyRuns, study_points
+from analysis.fits.study_shares import FIRST_SHARES, better_share, first_shares
+from analysis.fits.tables.points import CURVES
+from analysis.report.first_shares import first_share_notes, first_share_rows
+
+FOLDER = Path(__file__).resolve().parents[3] / "analysis" / "studies" / "h200-2026"
+
+
+def read_from(share: float) -> StudyRuns:
+    study = open_study(FOLDER)
+    return replace(study, settings=study.settings.model_copy(update={"first_share": share}))
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict]:
+    return first_shares(read_from(0.1), OBJECTIVE)
+
+
+def test_every_share_is_judged_by_the_same_runs(rows: list[dict]) -> None:
+    assert [row["share"] for row in rows] == list(FIRST_SHARES) and [row["own"] for row in rows].count(True) == 1
+    assert len({row["n"] for row in rows}) == 1 and rows[0]["n"] > 40
+    for row in rows:
+        assert sum(told["n"] for told in row["groups"].values()) == row["n"]
+        squares = sum(told["n"] * told["error"] ** 2 for told in row["groups"].values())
+        assert row["error"] ** 2 * row["n"] == pytest.approx(squares)
+
+
+def test_a_share_that_foretells_better_is_named(rows: list[dict]) -> None:
+    best = better_share(rows)
+    assert best is not None and best["error"] == min(row["error"] for row in rows)
+    (note,) = first_share_notes(rows)
+    assert note.endswith(f"Set fit.first_share: {best['share']:g}.")
+    taken = [row | {"own": row is best} for row in rows]
+    assert better_share(taken) is None and first_share_notes(taken) == []
+    shown = first_share_rows(rows)
+    assert shown[1]["from"] == "10% of each run (the fits')" and "(" in shown[1]["LLaMA"]
+
+
+def test_fits_read_curves_from_the_share_of_the_study_file() -> None:
+    starts = {}
+    for share in (0.1, 0.3):
+        points = study_points(read_from(share), CURVES).groups["hgrn2"]
+        last = {run: points.n_tokens[points.run == run].max() for run in points.run}
+        starts[share] = min(n / last[run] for n, run in zip(points.n_tokens, points.run, strict=True))
+    assert 0.1 <= starts[0.1] < 0.13 and 0.3 <= starts[0.3] < 0.4
+
