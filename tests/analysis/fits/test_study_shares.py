@@ -52,4 +52,3 @@ def test_fits_read_curves_from_the_share_of_the_study_file() -> None:
         last = {run: points.n_tokens[points.run == run].max() for run in points.run}
         starts[share] = min(n / last[run] for n, run in zip(points.n_tokens, points.run, strict=True))
     assert 0.1 <= starts[0.1] < 0.13 and 0.3 <= starts[0.3] < 0.4
-
