@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from analysis.fits.approaches import PARAMETRIC
 from analysis.fits.cost import cost_of
 from analysis.fits.diagnose.backtest import RUN, backtest
 from analysis.fits.diagnose.predictors import fitted
@@ -21,6 +20,7 @@ from analysis.fits.study_points import StudyRuns, study_points
 from analysis.fits.tables.points import CURVES
 from arch.errors import InputError
 
+PARAMETRIC = "parametric"  # the approach that reads curves
 FIRST_SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # of a run's tokens
 CUTS = (2.0, 4.0, 8.0)  # times less compute than the largest run's
 Errors = dict[tuple[str, float, float, float], float]  # of group, cut, compute and loss of a run: of log loss
