@@ -22,7 +22,8 @@ from analysis.fits.points import Points
 from analysis.fits.result import plain
 from analysis.fits.study import fit_study
 from analysis.fits.study_comparison import compare_study
-from analysis.fits.study_points import StudyRuns, other_readings, study_points
+from analysis.fits.study_points import StudyRuns, study_points
+from analysis.fits.study_readings import other_readings
 from analysis.fits.study_shares import first_shares
 from analysis.fits.study_waste import waste_rows, wrong_choices
 from analysis.fits.tables.points import CURVES

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.fits.diagnose.influence import Reread, Variant
 from analysis.fits.grouping import grouped
 from analysis.fits.merged import calibrations, decayed_at, merged_rows
 from analysis.fits.offset import REACH
@@ -34,7 +33,6 @@ AGREEING = {
     "context_length": "context length",
 }
 CURVE_ROWS = 32  # of a run that curves keep, at steps of 7% over its last decade of tokens (NOTES.md)
-EARLIER = (0.05, 0.1, 0.2)  # of a run's tokens, from which on curves are read too, where fits leave out more
 VARIANT, NUISANCE, UNJUDGED, AVERAGED = (
     "changed by --set",
     "at another value of a nuisance axis than the best",
@@ -248,40 +246,6 @@ def _add_merged(tables: Tables, made: dict[str, list[dict[str, Any]]], dropped: 
             if far:
                 dropped[FAR] = dropped.get(FAR, 0) + far
     return n_read
-
-
-def other_readings(study: StudyRuns) -> dict[str, Reread]:
-    """Other ways to read the runs of a study: C by its other conventions (6 N D is among the checks of any points), and
-    curves from an earlier point on."""
-    runs = study.grouped.runs.set_index("run_id")
-
-    def counted(convention: str) -> Reread:
-        def read(points: Points) -> Variant | None:
-            ids = np.where(np.isin(points.run, runs.index), points.run, points.trunk)  # a merged loss is its trunk's
-            per_token = runs.loc[ids, f"flops_per_token_{convention}"].to_numpy(dtype=float)
-            if points.convention == convention or np.isnan(per_token).any():
-                return None
-            return Variant(replace(points, flops=points.n_tokens * per_token, convention=convention))
-
-        return read
-
-    def earlier(share: float) -> Reread:
-        found: dict[str, Points] = {}
-
-        def read(points: Points) -> Variant | None:
-            if len(points) == points.n_runs:
-                return None
-            if not found:
-                found.update(study_points(study, CURVES, first_share=share).groups)
-            one = found[points.group]
-            return Variant(one.take(np.isin(one.size.astype(str), points.size.astype(str))), share)
-
-        return read
-
-    told = {f"C by {name}": counted(name) for name in CONVENTIONS if name != "6nd"}
-    return told | {
-        f"from {share:.0%} of each run": earlier(share) for share in EARLIER if share < study.settings.first_share
-    }
 
 
 def _points(arch: str, rows: Sequence[dict[str, Any]], settings: FitSettings) -> Points:
