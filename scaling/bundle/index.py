@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from functools import cached_property
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
@@ -19,6 +20,7 @@ KIND = "bundle of a study"
 INDEX = "index.json"
 STUDY = "study"  # the folder of the study file and its laws
 ENDING = ".tar.xz"
+Told = Callable[[int, int], None]  # bytes done, bytes in all
 _STEP = r"\d{8,}"
 _RUN = r"(?:sweep/)?runs/[^/]+"
 _NAMES = [  # no training state among them: it is a pickle

@@ -7,7 +7,7 @@ import io
 import lzma
 import os
 import tarfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from data.files import MANIFEST, check_guards, fsync_dir, kill_point, read_manif
 
 from ..rundir.directory import RunDir
 from ..rundir.metrics import complete_rows
-from .index import INDEX, STUDY, File, Index, is_allowed
+from .index import INDEX, STUDY, File, Index, Told, is_allowed
 
 PRESET = 1  # of xz: of 160 runs with 18 checkpoints each 3 takes six times as long and saves 3%, 6 as much and 20%
 OF_RUN = ("run.json", "metrics.jsonl", "status.json", "attempts/*.json")
@@ -27,7 +27,6 @@ OF_CORPUS = ("tokenizer*", "validation*.idx")
 OF_RESULTS = ("bigram.json", "contamination.json", "evals.parquet", "difficulty/*.json")
 
 Members = dict[str, Path | bytes]  # name in the bundle: where its content lies, or the content
-Told = Callable[[int, int], None]  # bytes done, bytes in all
 
 
 def members_of_run(run: Path, name: str, metrics_every: int = 1) -> Members:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from arch.errors import InputError
@@ -13,9 +13,9 @@ from data.files import MANIFEST, fsync_dir, kill_point, read_json
 from data.left_out import RECORD
 from data.left_out import record as left_out_record
 
-from .index import INDEX, STUDY, folder_of
+from .index import INDEX, STUDY, Told, folder_of
 from .merge import BUNDLES, Merge
-from .verify import Bundle, Told, members_of
+from .verify import Bundle, members_of
 
 
 def write_merge(merge: Merge, bundles: Sequence[Bundle], told: Told = lambda done, total: None) -> None:
@@ -26,9 +26,11 @@ def write_merge(merge: Merge, bundles: Sequence[Bundle], told: Told = lambda don
     """
     staging = merge.directory / f".unpack.{os.getpid()}.tmp"
     shutil.rmtree(staging, ignore_errors=True)
+    total, done = sum(bundle.index.n_bytes for bundle in bundles), 0
     try:
         for bundle in bundles:
-            _extract(merge, bundle, staging, told)
+            for n_bytes in _extract(merge, bundle, staging):
+                told(done := done + n_bytes, total)
         _record_left_out(merge, bundles, staging)
         os.sync()
         kill_point("unpack")
@@ -37,7 +39,8 @@ def write_merge(merge: Merge, bundles: Sequence[Bundle], told: Told = lambda don
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _extract(merge: Merge, bundle: Bundle, staging: Path, told: Told) -> None:
+def _extract(merge: Merge, bundle: Bundle, staging: Path) -> Iterator[int]:
+    """Write what is taken of a bundle; the bytes of each file once it is there."""
     sizes = {INDEX: len(bundle.index_bytes)} | {name: one.bytes for name, one in bundle.index.files.items()}
     for name, content in members_of(bundle.path, sizes):
         if name == INDEX:
@@ -53,7 +56,7 @@ def _extract(merge: Merge, bundle: Bundle, staging: Path, told: Told) -> None:
             raise InputError(f"{bundle.path}: changed while it was unpacked; unpack again")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content)
-        told(len(content), bundle.index.n_bytes)
+        yield len(content)
 
 
 def _record_left_out(merge: Merge, bundles: Sequence[Bundle], staging: Path) -> None:

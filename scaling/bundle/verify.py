@@ -6,7 +6,7 @@ import hashlib
 import json
 import lzma
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,12 @@ from typing import Any
 from arch.errors import InputError
 from data.files import MANIFEST
 
-from .index import INDEX, Index, folder_of, read_index
+from .index import INDEX, Index, Told, folder_of, read_index
 
 PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
 XZ = b"\xfd7zXZ\x00"  # what such a file begins with
 MOST_INDEX = 1 << 28  # bytes
 AGAIN = "fetch it again from the machine that made it"
-
-Told = Callable[[int, int], None]  # bytes of a file of a bundle, bytes in all of that bundle
 
 
 @dataclass
@@ -52,7 +50,7 @@ def verified(path: Path, told: Told = lambda done, total: None) -> Bundle:
         raise InputError(f"{path}: is no bundle of `scaling bundle pack`")
     bundle = Bundle(path, read_index(content, str(path)), content)
     sizes |= {name: one.bytes for name, one in bundle.index.files.items()}
-    missing = dict(bundle.index.files)
+    missing, done = dict(bundle.index.files), 0
     for name, content in members:
         if name not in bundle.index.files:
             raise InputError(f"{path}: holds {name!r}, which its index does not list: it is refused")
@@ -61,7 +59,7 @@ def verified(path: Path, told: Told = lambda done, total: None) -> Bundle:
         if hashlib.sha256(content).hexdigest() != missing.pop(name).sha256:
             raise InputError(f"{path}: is damaged: {name} differs from its checksum; {AGAIN}")
         _note(bundle, name, content)
-        told(len(content), bundle.index.n_bytes)
+        told(done := done + len(content), bundle.index.n_bytes)
     if missing:
         raise InputError(f"{path}: is damaged: {next(iter(missing))} is missing; {AGAIN}")
     for folder, spec_hash in bundle.index.runs.items():

@@ -6,45 +6,26 @@ is a result as well. Others are left out, and named.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from arch.amounts import byte_size
 from arch.errors import FULL, InputError
 from data.files import read_manifest
 
 from ..bundle.index import ENDING, INDEX, Index, folder_of
 from ..bundle.pack import Members, members_of_file, members_of_run, members_of_study, sizes_of, told_of_runs
-from ..bundle.verify import Bundle
+from ..bundle.verify import Bundle, verified
 from ..rundir.directory import RunDir, at_stored_rate
 from ..rundir.lock import is_locked
 from ..rundir.worklist import is_trained
 from ..study.spec import StudySpec, load_study
+from .passing import Passing
 
 if TYPE_CHECKING:
     from ..study.run import RunSpec
     from .pipeline import Request
-
-SHOWN_AFTER_S, EVERY_S = 5.0, 2.0
-
-
-class Passing:
-    """Progress of what takes longer than a few seconds, on `stream`."""
-
-    def __init__(self, stream: TextIO, what: str) -> None:
-        self._stream, self._what = stream, what
-        self._next, self._done = time.monotonic() + SHOWN_AFTER_S, 0
-
-    def at(self, done: int, total: int) -> None:
-        if time.monotonic() >= self._next and total:
-            self._next = time.monotonic() + EVERY_S
-            print(f"{self._what}: {done / total:.0%} of {byte_size(total)}", file=self._stream, flush=True)
-
-    def add(self, n_bytes: int, total: int) -> None:
-        self._done += n_bytes
-        self.at(self._done, total)
 
 
 def pack_stage(request: Request, to: Path, dry_run: bool, metrics_every: int = 1) -> dict[str, Any]:
@@ -70,9 +51,9 @@ def pack_stage(request: Request, to: Path, dry_run: bool, metrics_every: int = 1
             groups[group] = groups.get(group, 0) + size
     written = None
     if not dry_run:
-        passing = Passing(request.stream, "bundle")
         try:
-            written = write_bundle(to, index, members, passing.at)
+            with Passing(request.stream) as passing:
+                written = write_bundle(to, index, members, partial(passing.tell_bytes, "bundle"))
         except OSError as error:
             raise _no_space(error, to) from None
     return {
@@ -234,32 +215,33 @@ def _difficulty(request: Request, folders: Sequence[str]) -> Members:
     return {f"results/{DIFFICULTY}/{name}": content for name, content in files}
 
 
+def verified_bundle(path: Path, stream: TextIO) -> Bundle:
+    """The bundle at `path`, its checksums compared. Raises InputError where one differs."""
+    with Passing(stream) as passing:
+        return verified(path, partial(passing.tell_bytes, f"{path}: verified"))
+
+
 def unpack_stage(files: Sequence[Path], out: Path, stream: TextIO) -> dict[str, Any]:
     """Verify the bundles, then merge them into <out>/<study>. Returns {"directory", "bundles", "new", "equal", "added":
     files of runs that were there, "left_out", "notes"}. Raises InputError, before anything is written, where one is
     damaged, or differs from what is there or from another."""
     from ..bundle.merge import decide
     from ..bundle.unpack import write_merge
-    from ..bundle.verify import verified
     from ..rundir.directory import clean_unfinished
     from ..rundir.lock import study_lock
 
-    bundles = [verified(path, Passing(stream, f"{path}: verified").add) for path in files]
+    bundles = [verified_bundle(path, stream) for path in files]
     names = sorted({bundle.index.study for bundle in bundles})
     if len(names) > 1:
         raise InputError(f"{bundles[0].path}: the bundles are of several studies ({', '.join(names)}): unpack one's")
     home = out.expanduser() / names[0]
     decide(home, bundles)  # refuses
-    written, n_bytes = Passing(stream, "unpacked"), sum(bundle.index.n_bytes for bundle in bundles)
-
-    def told(done: int, total: int) -> None:
-        written.add(done, n_bytes)
-
     try:
         with study_lock(home):
             clean_unfinished(home)
             merge = decide(home, bundles)  # what is there now
-            write_merge(merge, bundles, told)
+            with Passing(stream) as passing:
+                write_merge(merge, bundles, partial(passing.tell_bytes, "unpacked"))
             notes = [*merge.kept, *_tables(home, bundles)]
     except OSError as error:
         raise _no_space(error, home) from None

@@ -14,12 +14,11 @@ from ..bundle.index import read_index
 from ..bundle.merge import BUNDLES, decide
 from ..bundle.pack import told_of_runs
 from ..bundle.unpack import write_merge
-from ..bundle.verify import verified
 from ..rundir.directory import RunDir
 from ..study.grid import Cell
 from ..study.only import chosen, of_branches
 from ..study.spec import load_study
-from .bundle import Passing
+from .bundle import verified_bundle
 
 if TYPE_CHECKING:
     from analysis.fits.settings import FitSettings
@@ -113,7 +112,7 @@ def _opened(given: Path, place: Path, stream: TextIO) -> Side:
     """A bundle is verified, and unpacked into `place`."""
     home = given
     if not given.is_dir():
-        bundle = verified(given, Passing(stream, f"{given}: verified").add)
+        bundle = verified_bundle(given, stream)
         home = place / bundle.index.study
         write_merge(decide(home, [bundle]), [bundle])
     paths = [*sorted(home.glob("runs/*/run.json")), *sorted(home.glob(f"{SWEEP}runs/*/run.json"))]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arch.errors import InputError
+
+from .passing import Passing
 
 if TYPE_CHECKING:
     from .pipeline import Request
@@ -47,13 +48,10 @@ def contamination_stage(request: Request, sets: dict[str, Path], force: bool) ->
     from analysis.contamination import FILE, ensure
     from data.corpus import open_corpus
 
-    shown = time.monotonic()
-
-    def tell(done: int, total: int) -> None:
-        nonlocal shown
-        if time.monotonic() - shown >= (0.5 if request.stream.isatty() else 10.0):
-            shown = time.monotonic()
-            request.line(f"contamination: {done / total:.0%} of the training text read", True)
-
     corpus = open_corpus(request.corpus_directory)
-    return ensure(corpus, request.study.results / FILE, sets, force, tell)
+    with Passing(request.stream) as passing:
+
+        def tell(done: int, total: int) -> None:
+            passing.tell(f"contamination: {done / total:.0%} of the training text read")
+
+        return ensure(corpus, request.study.results / FILE, sets, force, tell)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from arch.amounts import byte_size
@@ -10,6 +9,7 @@ from arch.errors import InputError
 from data.settings import shown_source
 
 from ..rundir.worklist import is_trained
+from .passing import Passing
 
 if TYPE_CHECKING:
     from data.corpus import Corpus
@@ -30,17 +30,14 @@ def data_stage(request: Request, text: bool = True) -> Corpus:
     from data.truth.told import rate_lines
 
     settings = request.study.corpus.settings()
-    shown = time.monotonic()
-
-    def progress(done: int, total: int | None, message: str) -> None:
-        nonlocal shown
-        if time.monotonic() - shown >= (0.5 if request.stream.isatty() else 10.0):
-            shown = time.monotonic()
-            share = f"{done / total:.0%}" if total else byte_size(done)
-            request.line(f"corpus: {share} read, {message}", True)
-
     try:
-        corpus = prepare(settings, request.corpus_directory, progress, text=text)
+        with Passing(request.stream) as passing:
+
+            def progress(done: int, total: int | None, message: str) -> None:
+                share = f"{done / total:.0%}" if total else byte_size(done)
+                passing.tell(f"corpus: {share} read, {message}")
+
+            corpus = prepare(settings, request.corpus_directory, progress, text=text)
         _require_enough(request, corpus)
     except InputError as error:
         raise InputError(f"{request.study.origin}: {error}") from None

@@ -28,6 +28,7 @@ from ..study.plan import plan
 from ..study.run import RunSpec
 from ..study.spec import StudySpec
 from .corpus import data_stage, reads_text
+from .passing import write_line
 from .progress import Progress, Watched
 from .trunks import check_trunks
 
@@ -63,9 +64,7 @@ class Request:
 
     def line(self, text: str, passing: bool) -> None:
         """A line that the next one replaces on a terminal while it is `passing`."""
-        on_terminal = self.stream.isatty()
-        text = f"\r\x1b[K{text}" if on_terminal else text
-        print(text, end="" if on_terminal and passing else "\n", file=self.stream, flush=True)
+        write_line(self.stream, text, passing)
 
     def rundir(self, run: RunSpec) -> RunDir:
         return RunDir(self.study.run_directory(run))

@@ -18,9 +18,7 @@ from flops.tables import duration
 
 from ..rundir.directory import RunDir
 from ..study.run import RunSpec
-
-PLAIN_EVERY_S = 10.0
-LIVE_EVERY_S = 0.5
+from .passing import LIVE_EVERY_S, PLAIN_EVERY_S
 
 
 @dataclass

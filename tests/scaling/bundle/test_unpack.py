@@ -18,7 +18,7 @@ import pytest
 
 from data.left_out import left_out
 from scaling.rundir.directory import RunDir
-from scaling.stages import bundle as stage
+from scaling.stages import passing
 
 from .conftest import Made
 from .small import RUNS, Member, files_of, finished_study, line_of, read_tar, scaling, write_study, write_tar
@@ -285,8 +285,7 @@ def test_a_kill_leaves_whole_runs_and_the_same_command_adds_the_others(made: Mad
 
 
 def test_progress_is_shown_after_some_seconds(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "EVERY_S", 0.0)
-    monkeypatch.setattr(stage, "SHOWN_AFTER_S", 0.0)
+    monkeypatch.setattr(passing, "PLAIN_EVERY_S", 0.0)
     told = scaling("bundle", "unpack", made.bundle, "--out", tmp_path).stdout
     assert ": verified: 100% of " in told and "unpacked: " in told
     packed = scaling("bundle", "pack", made.study, "--out", tmp_path, "--to", tmp_path / "a.tar.xz").stdout
