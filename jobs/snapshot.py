@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from arch.errors import InputError
-from scaling.rundir.directory import git_commit
+from scaling.rundir.versions import git_commit
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("arch", "data", "flops", "scaling", "jobs", "analysis")

@@ -10,7 +10,8 @@ from data.files import read_manifest
 from flops import cost_table
 
 from ..study.run import RunSpec
-from .directory import OtherRun, RunDir, check_run
+from .directory import RunDir
+from .prepare import OtherRun, check_run
 
 EXIT_INPUT, EXIT_STOPPED = 2, 75  # of scaling.trainer.process
 ENDED_BY = re.compile(r"(?:\[rank\d+\]: *)?((?:\w+\.)*\w*(?:Error|Exception)\b.*)|\s*traceback : (Signal \d+ \(\w+\))")

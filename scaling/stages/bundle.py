@@ -17,8 +17,9 @@ from data.files import read_manifest
 from ..bundle.index import ENDING, INDEX, Index, folder_of
 from ..bundle.pack import Members, members_of_file, members_of_run, members_of_study, sizes_of, told_of_runs
 from ..bundle.verify import Bundle, verified
-from ..rundir.directory import RunDir, at_stored_rate
+from ..rundir.directory import RunDir
 from ..rundir.lock import is_locked
+from ..rundir.prepare import at_stored_rate
 from ..rundir.worklist import is_trained
 from ..study.spec import StudySpec, load_study
 from .passing import Passing

@@ -41,7 +41,7 @@ def data_stage(request: Request, text: bool = True) -> Corpus:
         _require_enough(request, corpus)
     except InputError as error:
         raise InputError(f"{request.study.origin}: {error}") from None
-    request.line(describe_corpus(corpus) + ("; without its text" if corpus.is_left_out else ""), False)
+    request.say(describe_corpus(corpus) + ("; without its text" if corpus.is_left_out else ""))
     if corpus.damaged:
         request.say(f"warning: the corpus was damaged ({corpus.damaged}) and has been made again")
     for line in [

@@ -23,6 +23,7 @@ from ..rundir.memory import keep_freed_memory
 from ..rundir.worklist import EXIT_INPUT, thread_environment
 from ..study.cost import expected_work
 from ..study.file import PACKAGED
+from .passing import write_line
 from .trunks import not_merged
 
 if TYPE_CHECKING:
@@ -303,10 +304,10 @@ def _run_workers(
                 codes.append(event.exit_code)
             elif event.kind == "tick" and time.monotonic() - shown >= (LIVE_EVERY_S if live else PLAIN_EVERY_S):
                 shown = time.monotonic()
-                request.line(progress.line(), live)
+                write_line(request.stream, progress.line(), live)
     progress.refresh()
     if live:
-        request.line(progress.line(), False)
+        write_line(request.stream, progress.line(), False)
     for pair, reason in progress.failed.items():
         failed.setdefault(reason, []).append(pair.name)
     if progress.open:

@@ -19,16 +19,17 @@ from arch.amounts import count, flop
 from arch.errors import FULL, InputError
 from flops import cost_table
 
-from ..rundir.directory import RunDir, at_stored_rate, clean_unfinished, package_versions, prepare_run
+from ..rundir.directory import RunDir, clean_unfinished
 from ..rundir.held_states import release_states, without_trunk
 from ..rundir.lock import study_lock
+from ..rundir.prepare import at_stored_rate, prepare_run
+from ..rundir.versions import package_versions
 from ..rundir.worklist import EXIT_INPUT, check_runs, is_trained, reason_of, thread_environment
 from ..study.cost import expected_work
 from ..study.plan import plan
 from ..study.run import RunSpec
 from ..study.spec import StudySpec
 from .corpus import data_stage, reads_text
-from .passing import write_line
 from .progress import Progress, Watched
 from .trunks import check_trunks
 
@@ -61,10 +62,6 @@ class Request:
 
     def say(self, text: str) -> None:
         print(text, file=self.stream, flush=True)
-
-    def line(self, text: str, passing: bool) -> None:
-        """A line that the next one replaces on a terminal while it is `passing`."""
-        write_line(self.stream, text, passing)
 
     def rundir(self, run: RunSpec) -> RunDir:
         return RunDir(self.study.run_directory(run))

@@ -12,9 +12,10 @@ from arch.errors import InputError
 from arch.tables import text_table, wrapped
 from flops.tables import duration
 
-from ..rundir.directory import RunDir, check_run
+from ..rundir.directory import RunDir
 from ..rundir.lock import is_locked
 from ..rundir.owner import last_host, tokens
+from ..rundir.prepare import check_run
 from ..study.run import RunSpec
 from ..study.spec import StudySpec
 

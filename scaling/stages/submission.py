@@ -15,7 +15,8 @@ from jobs.plan import MAX_ARRAY_SIZE, Need, make_plan
 from jobs.resources import ResourceEstimator
 from jobs.speed import measured
 
-from ..rundir.directory import RunDir, check_run
+from ..rundir.directory import RunDir
+from ..rundir.prepare import check_run
 from ..rundir.worklist import is_trained
 from ..study.run import RunSpec
 from ..study.spec import StudySpec

@@ -12,8 +12,9 @@ from arch.amounts import count, flop
 from arch.errors import InputError
 from flops import count_params
 
-from ..rundir.directory import OtherRun, RunDir, check_run
+from ..rundir.directory import RunDir
 from ..rundir.lock import study_lock
+from ..rundir.prepare import OtherRun, check_run
 from ..rundir.worklist import is_trained
 from ..study.own_law import LAW_NAME, Where, sweep_told
 from ..study.plan import plan

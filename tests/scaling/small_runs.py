@@ -13,7 +13,9 @@ from arch.presets import preset
 from data.corpus import prepare
 from data.settings import CorpusSettings
 from flops import cost_table
-from scaling.rundir.directory import RunDir, package_versions, prepare_run
+from scaling.rundir.directory import RunDir
+from scaling.rundir.prepare import prepare_run
+from scaling.rundir.versions import package_versions
 from scaling.study.run import RunSpec
 from scaling.study.schema import Corpus
 from scaling.study.training import Training

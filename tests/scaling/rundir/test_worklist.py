@@ -6,7 +6,9 @@ import pytest
 
 from data.files import new_directory
 from flops import cost_table
-from scaling.rundir.directory import RunDir, package_versions, prepare_run
+from scaling.rundir.directory import RunDir
+from scaling.rundir.prepare import prepare_run
+from scaling.rundir.versions import package_versions
 from scaling.rundir.worklist import reason_of
 from scaling.study.spec import load_study
 

@@ -18,7 +18,7 @@ from arch.errors import InputError
 from data.files import write_json
 from flops import cost_table, count_params
 from scaling.cli.main import app
-from scaling.rundir.directory import prepare_run
+from scaling.rundir.prepare import prepare_run
 from scaling.stages import pipeline
 from scaling.stages import sweep as stage
 from scaling.stages.corpus import data_stage

@@ -13,7 +13,9 @@ import yaml
 
 from data.corpus import prepare
 from flops import cost_table
-from scaling.rundir.directory import RunDir, package_versions, prepare_run
+from scaling.rundir.directory import RunDir
+from scaling.rundir.prepare import prepare_run
+from scaling.rundir.versions import package_versions
 from scaling.study.run import RunSpec
 from scaling.study.spec import load_study
 
