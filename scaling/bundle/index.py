@@ -59,7 +59,7 @@ class Index(BaseModel):
     files: dict[str, File]
     only: str | None = None
     sets: list[str] = []
-    metrics_every: int = 1  # steps between the rows of metrics that are here
+    metrics_every: int = 1  # steps between the rows of metrics that are here, of the run that has the fewest
     laws: dict[str, str] = {}  # as the study file names them: their name here
     versions: dict[str, list[str]] = {}  # of packages that the runs were trained with
     git_commits: list[str] = []

@@ -12,7 +12,7 @@ from data.files import MANIFEST, read_json, sha256
 
 from ..rundir.directory import RunDir
 from ..rundir.lock import is_locked
-from .index import STUDY, folder_of, read_index
+from .index import INDEX, STUDY, Index, folder_of, read_index
 from .verify import Bundle
 
 BUNDLES = "bundles"  # the folder of what was unpacked into a study: a folder each, of its index and study file
@@ -57,7 +57,7 @@ def decide(directory: Path, bundles: Sequence[Bundle]) -> Merge:
 def _check_study(directory: Path, bundles: Sequence[Bundle]) -> None:
     """Refuse another study of the name, and runs of other settings than those that are there: all of them in one line.
     A study file that was edited between two bundles is still the same study where they share a run."""
-    known = [(f"{path.parent}", read_index(path.read_bytes(), str(path))) for path in _unpacked(directory)]
+    known = [(str(path), index) for path, index in unpacked(directory)]
     for bundle in bundles:
         for where, other in known:
             if other.study != bundle.index.study:
@@ -75,9 +75,10 @@ def _check_study(directory: Path, bundles: Sequence[Bundle]) -> None:
         known.append((str(bundle.path), bundle.index))
 
 
-def _unpacked(directory: Path) -> list[Path]:
-    """The indexes of the bundles that were unpacked into a study."""
-    return sorted((directory / BUNDLES).glob("*/index.json"))
+def unpacked(directory: Path) -> list[tuple[Path, Index]]:
+    """The bundles that were unpacked into a study: the folder of what is kept of each, and its index."""
+    paths = sorted((directory / BUNDLES).glob(f"*/{INDEX}"))
+    return [(path.parent, read_index(path.read_bytes(), str(path))) for path in paths]
 
 
 def _there(directory: Path, folders: Iterable[str]) -> dict[str, str]:

@@ -6,6 +6,7 @@ is a result as well. Others are left out, and named.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from arch.errors import FULL, InputError
 from data.files import read_manifest
 
 from ..bundle.index import ENDING, INDEX, Index, folder_of
+from ..bundle.merge import BUNDLES, unpacked
 from ..bundle.pack import Members, members_of_file, members_of_run, members_of_study, sizes_of, told_of_runs
 from ..bundle.verify import Bundle, verified
 from ..rundir.directory import RunDir
@@ -107,11 +109,17 @@ def _contents(request: Request, dry_run: bool, metrics_every: int) -> tuple[Inde
         files={},
         only=request.only,
         sets=list(study.sets),
-        metrics_every=metrics_every,
+        metrics_every=_rows_every(home, runs, metrics_every),
         laws=laws,
         **told_of_runs(home / folder for folder in runs),  # type: ignore[arg-type]
     )
     return index, members
+
+
+def _rows_every(home: Path, runs: dict[str, str], asked: int) -> int:
+    """Steps between the rows of a bundle with every `asked`-th: runs that came in a bundle of fewer have no more."""
+    came = [index.metrics_every for _, index in unpacked(home) if index.runs.keys() & runs.keys()]
+    return max((math.lcm(asked, every) for every in came), default=asked)
 
 
 def _without_sets(request: Request) -> StudySpec:
@@ -265,7 +273,6 @@ def _tables(home: Path, bundles: Sequence[Bundle]) -> list[str]:
     """Make results/evals.parquet anew of all that is there now, which fits read; returns a line where it cannot be."""
     import io
 
-    from ..bundle.merge import BUNDLES
     from .evaluation import show_results
     from .pipeline import Request
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from arch.errors import InputError
 
-from ..bundle.index import read_index
-from ..bundle.merge import BUNDLES, decide
+from ..bundle.merge import decide, unpacked
 from ..bundle.pack import told_of_runs
 from ..bundle.unpack import write_merge
 from ..rundir.directory import RunDir
@@ -188,10 +187,9 @@ def _settings(home: Path) -> FitSettings:
     from analysis.fits.settings import FITS, settings_of, stored_settings
 
     if not (home / "results" / FITS).exists():
-        for path in sorted((home / BUNDLES).glob("*/index.json")):
-            index = read_index(path.read_bytes(), str(path))
+        for folder, index in unpacked(home):
             try:
-                study = load_study(path.parent / index.study_file.partition("/")[2], [], home.parent)
+                study = load_study(folder / index.study_file.partition("/")[2], [], home.parent)
             except (InputError, OSError):  # of another version, or of a plugin that is not here
                 continue
             return settings_of(study.fit, study.grid)

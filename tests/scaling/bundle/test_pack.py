@@ -125,6 +125,10 @@ def test_fewer_rows_of_metrics_make_a_small_bundle_of_a_run_that_is_as_finished(
     assert [row["step"] for row in rows] == [1, 8, 16, 24, 30] and all(row == whole[row["step"]] for row in rows)
     there = tmp_path / "there"
     assert scaling("bundle", "unpack", small, "--out", there).exit_code == 0
+    for asked, every in (("1", 8), ("12", 24)):
+        again = tmp_path / f"again-{asked}.tar.xz"
+        told = ["bundle", "pack", made.study, "--out", there, "--to", again, "--metrics-every", asked]
+        assert scaling(*told).exit_code == 0 and json.loads(read_tar(again)[0][1])["metrics_every"] == every
     states = json.loads(scaling("status", made.study, "--out", there, "--json").stdout)["runs"]
     assert {(row["state"], row["evaluated"], row["rows_left_out"]) for row in states} == {("done", 3, "")}
     shutil.copytree(made.home, tmp_path / "other" / "tiny")
