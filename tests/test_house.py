@@ -145,7 +145,7 @@ ALLOWED = {
     ),
     "analysis.publish": (
         *("analysis.costs", "analysis.fits.settings", "analysis.report", "analysis.runs", "analysis.source"),
-        *("analysis.stage", "scaling.study", "arch.errors", "data.files"),
+        *("analysis.stage", "scaling.rundir.versions", "scaling.study", "arch.errors", "data.files"),
     ),
     "analysis": (),
     "scaling.stages": (

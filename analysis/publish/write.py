@@ -31,6 +31,7 @@ from analysis.source.published import (
 from analysis.source.run_directories import RunDirectories
 from arch.errors import InputError
 from data.files import MANIFEST, fsync_dir, kill_point, sha256, write_bytes, write_json
+from scaling.rundir.versions import git_commit
 from scaling.study.file import STUDY_FILE
 from scaling.study.own_law import LAW_NAME
 from scaling.study.spec import load_study
@@ -85,7 +86,8 @@ def fill_inputs(folder: Path, study: StudySpec, runs: Sequence[RunSpec]) -> dict
 
 
 def made_with() -> dict[str, str]:
-    """What decides the bits of tables and fits: versions, and the kinds of instructions that numpy takes."""
+    """What decides the bits of tables and fits: versions, the kinds of instructions that numpy takes, and the commit of
+    this program ("unknown" outside of git)."""
     registers = np.show_config(mode="dicts")["SIMD Extensions"]
     found = {
         "python": python_version(),
@@ -96,7 +98,7 @@ def made_with() -> dict[str, str]:
             found[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return found | {"commit": git_commit() or "unknown"}
 
 
 def _inputs(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, bytes]:

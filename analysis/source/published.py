@@ -118,8 +118,8 @@ class Published:
 
 
 def read_published(folder: Path) -> dict[str, Any]:
-    """The folder's manifest, once all files are there and those that fits are made from are as they were published.
-    Raises InputError."""
+    """The folder's manifest, once those files that fits are made from are there, as they were published; what follows
+    from them may be missing. Raises InputError."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -134,10 +134,10 @@ def read_published(folder: Path) -> dict[str, Any]:
             f"the program that wrote it ({manifest.get('made_with', {}).get('linear-scaling', 'unknown')})"
         )
     try:
-        for name, expected in manifest["files"].items():
+        for name in manifest["inputs"]:
             if not (path := folder / name).is_file():
                 raise InputError(f"{folder}: {name} is missing; {AGAIN}")
-            if name in manifest["inputs"] and sha256(path) != expected["sha256"]:
+            if sha256(path) != manifest["files"][name]["sha256"]:
                 raise InputError(f"{folder}: {name} differs from its checksum; {AGAIN}")
         if missing := {PROVENANCE, CURVES, RUNS, EVALS} - set(manifest["inputs"]):
             raise InputError(f"{folder / MANIFEST}: names no {min(missing)}; {AGAIN}")

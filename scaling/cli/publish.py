@@ -54,8 +54,8 @@ def publish(
     if found.differ:
         tell(f"error: {len(found.differ)} of {len(found.files)} files differ")
         if found.versions:
-            tell(f"the folder was made with other versions: {found.versions}")
+            tell(f"the folder was made with other versions, or by another commit of this program: {found.versions}")
         else:
-            tell("the versions are the same: a file was changed, or this program's code (its commit is in no file)")
+            tell("versions and commit are the same: a file was changed, or code that is not committed")
         tell("to renew the folder, publish the study again")
         raise typer.Exit(1)

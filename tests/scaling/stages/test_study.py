@@ -18,6 +18,7 @@ from arch.errors import InputError
 from data.files import read_json
 from scaling.cli.main import app
 from scaling.rundir.directory import RunDir
+from scaling.rundir.versions import git_commit
 from tests.gate import gated
 from tests.pace import seconds
 
@@ -172,6 +173,19 @@ def test_a_published_study_gives_its_fits_and_report_again_without_its_directory
         assert {one["run_id"] for one in told["left_out"] if "grid" in one["why"]} == set(RUNS[1::2])
     finally:
         (tmp_path / "away").rename(out / "tiny")
+
+    manifest = json.loads(before["manifest.json"])
+    assert manifest["made_with"]["commit"] == (git_commit() or "unknown")
+    manifest["made_with"]["commit"] = "another"
+    (published / "manifest.json").write_text(json.dumps(manifest))
+    (published / "costs.csv").unlink()  # it follows from the tables, and nothing reads it
+    assert invoke("publish", study, published, "--check", "--out", out).stdout.count("differs") == 0
+    assert json.loads(invoke("fit", published, "--out", tmp_path / "out", "--json").stdout)["study"] == "tiny"
+    result = invoke("publish", "--check", published)
+    assert result.exit_code == 1 and "costs.csv: is missing\n" in result.stdout
+    assert "commit another (here " in result.stderr
+    (published / "costs.csv").write_bytes(before["costs.csv"])
+    (published / "manifest.json").write_bytes(before["manifest.json"])
 
     fits = before["fits.json"].replace(b'"study": "tiny"', b'"study": "tony"')
     (published / "fits.json").write_bytes(fits)
