@@ -29,7 +29,7 @@ def write_merge(merge: Merge, bundles: Sequence[Bundle], told: Told = lambda don
     total, done = sum(bundle.index.n_bytes for bundle in bundles), 0
     try:
         for bundle in bundles:
-            for n_bytes in _extract(merge, bundle, staging):
+            for n_bytes in extract(merge, bundle, staging):
                 told(done := done + n_bytes, total)
         _record_left_out(merge, bundles, staging)
         os.sync()
@@ -39,8 +39,9 @@ def write_merge(merge: Merge, bundles: Sequence[Bundle], told: Told = lambda don
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _extract(merge: Merge, bundle: Bundle, staging: Path) -> Iterator[int]:
-    """Write what is taken of a bundle; the bytes of each file once it is there."""
+def extract(merge: Merge, bundle: Bundle, staging: Path) -> Iterator[int]:
+    """Write what is taken of a bundle below `staging`, unsynced; the bytes of each file once it is there. Raises
+    InputError where the bundle changed since it was verified."""
     sizes = {INDEX: len(bundle.index_bytes)} | {name: one.bytes for name, one in bundle.index.files.items()}
     for name, content in members_of(bundle.path, sizes):
         if name == INDEX:

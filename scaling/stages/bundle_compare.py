@@ -12,7 +12,7 @@ from arch.errors import InputError
 
 from ..bundle.merge import decide, unpacked
 from ..bundle.pack import told_of_runs
-from ..bundle.unpack import write_merge
+from ..bundle.unpack import extract
 from ..rundir.directory import RunDir
 from ..study.grid import Cell
 from ..study.only import chosen, of_branches
@@ -113,7 +113,8 @@ def _opened(given: Path, place: Path, stream: TextIO) -> Side:
     if not given.is_dir():
         bundle = verified_bundle(given, stream)
         home = place / bundle.index.study
-        write_merge(decide(home, [bundle]), [bundle])
+        for _ in extract(decide(home, [bundle]), bundle, home):
+            pass
     paths = [*sorted(home.glob("runs/*/run.json")), *sorted(home.glob(f"{SWEEP}runs/*/run.json"))]
     runs, unread = dict[str, "RunSpec"](), dict[str, str]()
     for path in paths:
