@@ -29,6 +29,7 @@ from data.files import read_manifest
 from data.manifest import parts_of
 from scaling.rundir.directory import RunDir
 from scaling.study.earlier import training_of_today
+from scaling.study.grid import FORECAST
 from scaling.study.run import decisive
 from scaling.study.schedule import MERGED, phase
 from scaling.study.training import Training
@@ -51,13 +52,13 @@ class Tables:
 
 
 def run_ids_of(study_dir: Path) -> list[str]:
-    """The ids of a study's runs on disk, in order, variants made with --set among them. Raises InputError where there
-    are none."""
+    """The ids of a study's runs on disk, in order, variants made with --set among them, its forecast runs not. Raises
+    InputError where there are none."""
     paths = sorted((study_dir / "runs").glob("*/run.json"))
     if not paths:
         what = "holds no runs/*/run.json" if study_dir.is_dir() else "does not exist"
         raise InputError(f"{study_dir}: {what}: give the directory of a study, <out>/<name>, that has begun to train")
-    return [path.parent.name for path in paths]
+    return [path.parent.name for path in paths if RunDir(path.parent).record()["spec"].get("role") != FORECAST]
 
 
 def load_runs(study_dir: Path, run_ids: Sequence[str]) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from analysis.forecast.stage import told
 from analysis.source.choose import source_of
 from arch.errors import InputError
 from data.files import new_directory, read_json, read_manifest, write_bytes, write_json
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from scaling.study.spec import StudySpec
 
 FIT_VERSION = 29  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 25  # of the page
+REPORT_VERSION = 26  # of the page
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
 
 
@@ -122,7 +123,7 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
     corpus, baseline, evaluations = source.corpus(), source.baseline(), source.evaluations_page()
     from analysis.evals.registry import texts_of
 
-    held_against = source.contamination()
+    held_against, forecast = source.contamination(), None if study.set_results else told(study, source)
     with_texts = texts_of(study.evaluation.tasks or [], study.evaluation.settings)
     wanted = _hash(
         {
@@ -132,6 +133,7 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
             "corpus": corpus["fingerprint"] if corpus else None,
             "baseline": baseline,
             "evaluations": evaluations,
+            "forecast": forecast,
         }
     )
     from analysis.figures.png import NO_BROWSER, NO_PACKAGE, browser_found, write_pictures
@@ -146,13 +148,14 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
     from analysis.report.page import figures, page
 
     tables = read_tables(results)
-    drawn = figures(fits, tables, baseline)
+    drawn = figures(fits, tables, baseline, forecast)
     content: dict[str, Any] = {"kind": "report", "study": study.name, "inputs_hash": wanted}
     with new_directory(directory, content, kind="report") as temporary:
         name = study.name + (f" ({', '.join(study.sets)})" if study.set_results else "")
         costs = costs_of(runs, tables.runs)
         came = _provenance(study, source.provenance(), fits, tables)
-        made = page(name, fits, tables, drawn, baseline, corpus, came, evaluations, held_against, with_texts, costs)
+        beside = (evaluations, held_against, with_texts, costs, forecast)
+        made = page(name, fits, tables, drawn, baseline, corpus, came, *beside)
         made.write(temporary)
         content["no_pictures"] = write_pictures(drawn, temporary / "figures")
     return Reported(directory / "index.html", True, content["no_pictures"])

@@ -20,7 +20,7 @@ from arch.config import ARCHS, ModelConfig, field_choices, field_names, reads
 from arch.options import kind_of
 from arch.presets import ALL_SIZES, SIZES, preset
 from arch.registry import ARCHITECTURES
-from scaling.study import axes, grid, jobs_schema, schema, sources, sweep_section, training
+from scaling.study import axes, forecast_section, grid, jobs_schema, schema, sources, sweep_section, training
 from scaling.study import sizes as sizes_schema
 from scaling.study import types as values
 
@@ -36,6 +36,7 @@ SECTIONS = (
     ("training", training.Training, ""),
     ("overrides", training.Overrides, "Each entry holds keys of `training`, and `model` with fields of the model."),
     ("sweep", sweep_section.Sweep, "docs/rates.md says what comes of it."),
+    ("forecast", forecast_section.Forecast, "docs/forecasts.md says what comes of it."),
     ("evaluation", schema.Evaluation, ""),
     ("fit", schema.Fit, ""),
     ("jobs", jobs_schema.Jobs, ""),

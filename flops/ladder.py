@@ -55,7 +55,8 @@ CLOSE, CLOSE_SMALL = 0.01, 0.03
 
 @dataclass(frozen=True)
 class Ladder:
-    """`count` targets from `start` to `end` non-embedding parameters, evenly spaced in the logarithm.
+    """`count` targets from `start` to `end` non-embedding parameters, evenly spaced in the logarithm; one where these
+    are equal.
 
     match: params, or flops: the training FLOP per token (`exact`) of the LLaMA that has the target's parameters.
     aspect: width over layers of all sizes; None: by the rule. head_dim: None: by the rule. Raises InputError.
@@ -72,9 +73,10 @@ class Ladder:
         for what, value in (("from", self.start), ("to", self.end)):
             if not LEAST <= value <= MOST:
                 raise InputError(f"{what}: {value:g} parameters: write {LEAST:g} to {MOST:g}")
-        if not self.start < self.end:
+        is_one = self.count == 1 and self.start == self.end
+        if not self.start < self.end and not is_one:
             raise InputError(f"from: {amounts.count(self.start)} is not below to: {amounts.count(self.end)}")
-        if not 2 <= self.count <= MOST_SIZES:
+        if not 2 <= self.count <= MOST_SIZES and not is_one:
             raise InputError(f"count: {self.count} sizes: write 2 to {MOST_SIZES}")
         if self.match not in MATCHES:
             raise InputError(f"match: must be {' or '.join(MATCHES)}, not {self.match!r}")
@@ -91,7 +93,7 @@ class Ladder:
     @property
     def targets(self) -> tuple[float, ...]:
         """Non-embedding parameters."""
-        step = math.log(self.end / self.start) / (self.count - 1)
+        step = math.log(self.end / self.start) / max(self.count - 1, 1)
         return (*(self.start * math.exp(step * i) for i in range(self.count - 1)), self.end)
 
     @property

@@ -138,14 +138,18 @@ ALLOWED = {
         *("analysis.bigram", "analysis.contamination", "analysis.runs"),
         *("scaling.study", "arch.errors", "data.files"),
     ),
+    "analysis.forecast": (
+        *("analysis.fits", "analysis.grid_points", "analysis.labels", "analysis.runs", "analysis.source"),
+        *("scaling.study", "arch.errors", "data.files", "flops"),
+    ),
     "analysis.stage": (
         *("analysis.costs", "analysis.evals.registry", "analysis.evals.scales", "analysis.fits", "analysis.figures"),
-        *("analysis.report", "analysis.runs", "analysis.source"),
+        *("analysis.forecast", "analysis.report", "analysis.runs", "analysis.source"),
         *("scaling.study", "arch.errors", "arch.registry", "data.files"),
     ),
     "analysis.publish": (
-        *("analysis.costs", "analysis.fits.settings", "analysis.report", "analysis.runs", "analysis.source"),
-        *("analysis.stage", "scaling.rundir.versions", "scaling.study", "arch.errors", "data.files"),
+        *("analysis.costs", "analysis.fits.settings", "analysis.forecast", "analysis.report", "analysis.runs"),
+        *("analysis.source", "analysis.stage", "scaling.rundir.versions", "scaling.study", "arch.errors", "data.files"),
     ),
     "analysis": (),
     "scaling.stages": (

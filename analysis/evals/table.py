@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,15 @@ def tidy(results: Sequence[dict[str, Any]]) -> pd.DataFrame:
         for metric, value in numbers(result).items()
     ]
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"step": "int64", "n_tokens": "int64", "value": "float64"})
+
+
+def write_tables(folder: Path, results: Sequence[dict[str, Any]], of_forecast: Collection[str]) -> bool:
+    """Write evals.parquet of a study's runs, which fits read, and forecast-evals.parquet of its forecast runs, which
+    they do not; whether the first was written. of_forecast: the ids of the latter."""
+    rest = [one for one in results if one["run_id"] in of_forecast]
+    if rest:
+        write_table(folder / "forecast-evals.parquet", tidy(rest))
+    return write_table(folder / "evals.parquet", tidy([one for one in results if one["run_id"] not in of_forecast]))
 
 
 def write_table(path: Path, frame: pd.DataFrame) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.forecast.stored import PREDICTIONS, read_predictions
 from analysis.publish.derived import DERIVED, derived
 from analysis.source.base import BASELINE
 from analysis.source.parquet import packed, packed_curves
@@ -21,6 +22,7 @@ from analysis.source.published import (
     CORPUS,
     CURVES,
     EVALS,
+    FORECAST,
     KIND,
     PROVENANCE,
     RUNS,
@@ -40,7 +42,21 @@ if TYPE_CHECKING:
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
-OWN = (*DERIVED, BASELINE, CONTAMINATION, CORPUS, CURVES, EVALS, MANIFEST, PROVENANCE, RUNS, SCORES, STUDY_FILE)
+OWN = (
+    *DERIVED,
+    BASELINE,
+    CONTAMINATION,
+    CORPUS,
+    CURVES,
+    EVALS,
+    *FORECAST,
+    MANIFEST,
+    PREDICTIONS,
+    PROVENANCE,
+    RUNS,
+    SCORES,
+    STUDY_FILE,
+)
 MADE_WITH = ("linear-scaling", "numpy", "scipy", "pandas", "pyarrow")  # what decides the bits of tables and fits
 
 
@@ -111,6 +127,11 @@ def _inputs(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, bytes]:
     found = {STUDY_FILE: Path(study.path).read_bytes()} | _law_files(study)
     found |= {CURVES: packed_curves(tables.curves, tables.runs), RUNS: packed(tables.runs)}
     found[EVALS] = packed(tables.evals)
+    if (stored := read_predictions(study)) is not None:
+        found[PREDICTIONS] = _json(stored)
+    if (forecast := source.forecast()) is not None:
+        parts = (packed_curves(forecast.curves, forecast.runs), packed(forecast.runs), packed(forecast.evals))
+        found |= dict(zip(FORECAST, parts, strict=True))
     if (scores := source.scores()) is not None:
         found[SCORES] = packed(scores)
     came = {"inputs": source.inputs(), "runs": source.provenance(), "validation_tokens": held_out}

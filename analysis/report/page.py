@@ -33,6 +33,7 @@ from analysis.report.figures import figure_one, rows_of_figure_one
 from analysis.report.first_shares import ABOUT as FIRST_SHARES
 from analysis.report.first_shares import first_share_notes, first_share_rows
 from analysis.report.floors import floor_notes
+from analysis.report.forecast import forecast_figure, forecast_lead, forecast_notes, forecast_rows
 from analysis.report.frontier import frontier_text
 from analysis.report.merged import merged_figure, merged_notes, merged_rows
 from analysis.report.methods import baseline_text, convention_text, methods
@@ -88,7 +89,9 @@ DIAGNOSTICS = (
 )
 
 
-def figures(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None) -> dict[str, Any]:
+def figures(
+    fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None, forecast: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """The report's figures by file name."""
     found = {"validation": validation_figure(fits, tables, baseline)}
     if not is_of_variants(fits):
@@ -98,6 +101,7 @@ def figures(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | Non
     for name, one in _compared(fits):
         found[name] = comparison_figure(one, fits["conventions"])
     found["approaches"] = approach_figure(fits["approaches"])
+    found["forecast"] = forecast_figure(forecast)
     if fits.get("downstream"):
         found["benchmarks"] = benchmarks_figure(fits["downstream"])
         found["tasks"] = tasks_figure(fits["downstream"])
@@ -128,16 +132,17 @@ def page(
     contamination: dict[str, Any] | None = None,
     tasks: Sequence[str] = (),
     costs: Sequence[Cost] = (),
+    forecast: dict[str, Any] | None = None,
 ) -> Page:
     """`drawn` from `figures`, `corpus` the corpus manifest, `provenance` name -> value, `evaluations` the address of
     the page of the other evaluations, None where there is none, `contamination` what the training text holds of
     evaluation sets (analysis.contamination), `tasks` those of the study that have texts of their own, `costs`
-    of its runs."""
+    of its runs, `forecast` its predictions (analysis.forecast.outcome)."""
     approaches, downstream = fits["approaches"], fits.get("downstream")
     laws_of_size = not is_of_variants(fits)
     pairs = {"training": training_rows(tables), "corpus": corpus_rows(corpus) if corpus else {}}
     pairs["provenance"] = dict(provenance or {})
-    shown = _tables(fits, tables, contamination) | {"costs": cost_rows(costs)}
+    shown = _tables(fits, tables, contamination) | {"costs": cost_rows(costs), "forecast": forecast_rows(forecast)}
     shown["losses"] = with_bits(shown["losses"], corpus)
     comparisons = []
     for figure, one in _compared(fits):
@@ -186,6 +191,8 @@ def page(
         shown_checkpoints=checkpoint_rows(tables),
         unfinished=lambda row: row["state"] != "done",
         cost_notes=cost_notes(costs),
+        forecast_lead=forecast_lead(forecast) if forecast else "",
+        forecast_notes=forecast_notes(forecast, fits["inputs_hash"]) if forecast else [],
         contamination_notes=contamination_notes(contamination, list(tasks), name),
         methods=methods(fits),
     )

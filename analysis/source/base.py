@@ -43,6 +43,10 @@ class Source(Protocol):
         """Of the study's runs and, with `variants`, of those that --set made of them."""
         ...
 
+    def forecast(self) -> Tables | None:
+        """Of the runs of the section `forecast` that have begun, which are in no other table; None without any."""
+        ...
+
     def scores(self) -> pd.DataFrame | None:
         """Of all evaluations, a row a number; None where there are none."""
         ...

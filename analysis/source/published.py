@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 KIND, VERSION = "published-study", 1
 CURVES, RUNS, EVALS, SCORES = "curves.parquet", "runs.parquet", "validation.parquet", "evals.parquet"
+FORECAST = ("forecast-curves.parquet", "forecast-runs.parquet", "forecast-validation.parquet")  # of its forecast runs
 CORPUS, CONTAMINATION, PROVENANCE = "corpus.json", "contamination.json", "provenance.json"
 AGAIN = "take the folder from where it was published"
 
@@ -74,6 +75,16 @@ class Published:
         if not variants:
             gone |= set(self._runs.loc[self._runs["variant"] != "", "run_id"])
         return without(Tables(curves, self._runs, evals), gone)
+
+    def forecast(self) -> Tables | None:
+        from analysis.runs import Tables
+        from analysis.source.parquet import unpacked, unpacked_curves
+
+        if not self.has(FORECAST[1]):
+            return None
+        curves, runs, evals = (self.folder / name for name in FORECAST)
+        table, _ = unpacked(runs)
+        return Tables(unpacked_curves(curves, table), table, unpacked(evals)[0])
 
     def scores(self) -> pd.DataFrame | None:
         from analysis.source.parquet import unpacked

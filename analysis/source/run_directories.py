@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.source.base import BASELINE, Inputs, Provenance, without
 from arch.errors import InputError
 from data.files import MANIFEST, read_json, read_manifest, sha256
+from scaling.study.grid import FORECAST
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,14 +32,15 @@ class RunDirectories:
 
     def _besides(self) -> tuple[list[str], list[str]]:
         """Runs on disk that are none of the study's: those that --set made of them, in the tables and in no fit, and
-        others, as of an earlier grid, which are counted alone."""
+        others, as of an earlier grid, which are counted alone. Forecast runs are neither."""
         own = {run.run_id for run in self.runs}
         variants: list[str] = []
         others: list[str] = []
         for path in sorted((self.directory / "runs").glob("*/run.json")):
             if path.parent.name not in own:
-                made = (_read(path).get("spec") or {}).get("sets")
-                (variants if made else others).append(path.parent.name)
+                spec = _read(path).get("spec") or {}
+                if spec.get("role") != FORECAST:
+                    (variants if spec.get("sets") else others).append(path.parent.name)
         return variants, others
 
     @property
@@ -77,12 +79,20 @@ class RunDirectories:
         }
 
     def tables(self, control: str | None, validation_tokens: int, variants: bool = True) -> Tables:
+        stored = self._stored([*self._ids, *self._variants], control, validation_tokens)
+        return stored if variants else without(stored, self._variants)
+
+    def _stored(self, ids: Sequence[str], control: str | None, validation_tokens: int) -> Tables:
         from analysis.runs import Tables, load_tables
         from analysis.source.parquet import as_stored
 
-        found = load_tables(self.directory, [*self._ids, *self._variants], control, validation_tokens)
-        stored = Tables(as_stored(found.curves), as_stored(found.runs), as_stored(found.evals))
-        return stored if variants else without(stored, self._variants)
+        found = load_tables(self.directory, ids, control, validation_tokens)
+        return Tables(as_stored(found.curves), as_stored(found.runs), as_stored(found.evals))
+
+    def forecast(self) -> Tables | None:
+        runs = self.directory / "runs"
+        ids = [run.run_id for run in self.study.forecast_runs() if (runs / run.run_id / "run.json").exists()]
+        return self._stored(ids, self.study.fit.control, self.study.evaluation.validation_tokens) if ids else None
 
     def scores(self) -> pd.DataFrame | None:
         import pandas as pd

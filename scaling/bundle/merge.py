@@ -15,6 +15,7 @@ from ..rundir.lock import is_locked
 from .index import INDEX, STUDY, Index, folder_of, read_index
 from .verify import Bundle
 
+ONE_ALONE = {"rates.json": "the law of the study's sweep", "results/predictions.json": "the study's predictions"}
 BUNDLES = "bundles"  # the folder of what was unpacked into a study: a folder each, of its index and study file
 OTHER = "it belongs to another study: give another --out, or rename the study"
 
@@ -207,7 +208,8 @@ def _same_record(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def _decide_file(merge: Merge, bundle: Bundle, name: str) -> None:
-    """A file of no run. Raises InputError for another law of the study's own sweep: its runs would get other rates."""
+    """A file of no run. Raises InputError for another law of the study's own sweep: its runs would get other rates; and
+    for other predictions: there is one forecast."""
     if name.startswith("corpus/"):
         if not (merge.directory / "corpus" / MANIFEST).exists():  # of one fingerprint: the first one's files
             merge.take.setdefault(name, bundle)
@@ -216,10 +218,10 @@ def _decide_file(merge: Merge, bundle: Bundle, name: str) -> None:
     if there is None:
         merge.take[name] = bundle
     elif there != bundle.index.files[name].sha256:
-        if name == "rates.json":
+        if what := ONE_ALONE.get(name):
             raise InputError(
-                f"{bundle.path}: rates.json, the law of the study's sweep, differs from {where}: move that away to "
-                f"take the bundle's, or give another --out"
+                f"{bundle.path}: {name.rpartition('/')[2]}, {what}, differs from {where}: move that away to take the "
+                f"bundle's, or give another --out"
             )
         if not name.endswith(".parquet"):  # made anew afterwards
             merge.kept.append(f"{name} differs and stays as it is in {where}")

@@ -21,6 +21,7 @@ from . import evaluate as cli_eval
 from . import fit as cli_fit
 from . import flops as cli_flops
 from . import jobs as cli_jobs
+from . import predict as cli_predict
 from . import publish as cli_publish
 from . import recall as cli_recall
 from . import sweep as cli_sweep
@@ -69,12 +70,12 @@ def run(
 ) -> None:
     """The whole study here: plan, data, train, eval, fit, report. A re-run does only what is missing."""
     from ..stages import pipeline as commands
-    from ..stages import sweep
+    from ..stages import planning, sweep
 
     request = request_of(study, only, sets, out, as_json)
     if dry_run:
         return _dry_run(request, as_json)
-    request.say(commands.headline(request))
+    request.say(planning.headline(request))
     if sweep.pending(request):
         request.say(sweep.sweep_line(request))
         found = sweep.sweep_stage(request)
@@ -101,8 +102,7 @@ def plan(
 ) -> None:
     """What the study will cost: parameters, tokens, steps and FLOP of every run, its time on this machine, and what its
     fits will not identify."""
-    from ..stages import pipeline as commands
-    from ..stages import sweep
+    from ..stages import planning, sweep
     from ..stages.corpus import check_corpus
     from ..stages.plan_notes import notes_of
     from ..stages.trunks import short_trunks
@@ -111,7 +111,7 @@ def plan(
     chosen = None if device is None else device_of(device)
     request = request_of(study, only, sets, out, as_json)
     later = _check_tasks(request.study, only, data_later=True)
-    table = commands.timed_plan(request) | notes_of(request)
+    table = planning.timed_plan(request) | notes_of(request)
     if chosen is not None:
         table |= cli_flops.on_device(request.study, request.runs, chosen)
         table["notes"].append(table["on_device"]["text"])
@@ -153,6 +153,7 @@ def train(
 
     from ..stages import pipeline as commands
     from ..stages.corpus import data_stage, reads_text
+    from ..stages.forecast import trainable
     from ..stages.trunks import check_trunks
 
     request = request_of(study, only, sets, out, as_json)
@@ -169,7 +170,7 @@ def train(
             dirs = commands.prepare_runs(request, corpus)
             tasks = [
                 commands.train_task(*pair, request.study.jobs.processes)
-                for pair in zip(request.runs, dirs, strict=True)
+                for pair in zip(trainable(request), dirs, strict=True)
             ]
             result = {"commands": [shlex.join(task.argv) for task in tasks]}
             request.say("\n".join(result["commands"]))
@@ -190,6 +191,7 @@ app.command("try")(cli_trial.try_)
 
 
 app.command()(cli_fit.fit)
+app.command()(cli_predict.predict)
 app.command()(cli_design.design)
 app.command()(cli_publish.publish)
 
@@ -301,14 +303,13 @@ def export(
 
 
 def _dry_run(request: Request, as_json: bool) -> None:
-    from ..stages import pipeline as commands
-    from ..stages import sweep
+    from ..stages import planning, sweep
     from ..stages.corpus import check_corpus
     from ..stages.plan_notes import notes_of
     from ..study.plan_view import show_plan
 
     _check_tasks(request.study, request.only)
-    table = commands.timed_plan(request) | notes_of(request) | {"todo": commands.outstanding(request)}
+    table = planning.timed_plan(request) | notes_of(request) | {"todo": planning.outstanding(request)}
     table["warnings"] += check_corpus(request)
     table["notes"] += [sweep.sweep_line(request)] if sweep.pending(request) else []
     if as_json:

@@ -130,7 +130,7 @@ def _planned(request: Request) -> dict[str, str | None]:
     """The whole study's runs without --set, by id: the spec hash of their directory, or that which they will have."""
     study = _without_sets(request)
     found = dict[str, str | None]()
-    for run in study.runs():
+    for run in study.all_runs():
         rundir = RunDir(study.run_directory(run))
         there = rundir.run_json.exists()
         found[run.run_id] = str(rundir.record()["spec_hash"]) if there else None if run.is_pending else run.spec_hash

@@ -335,13 +335,13 @@ def current_results(request: Request, options: EvalOptions | None = None) -> Sta
 def show_results(request: Request, options: EvalOptions | None = None) -> None:
     """results/evals.parquet and evals/index.html of all the study's own runs; what is left out of them is told."""
     from analysis.evals.page import write_page
-    from analysis.evals.table import tidy, write_table
+    from analysis.evals.table import write_tables
 
     directory = request.study.directory
     found = current_results(replace(request, only=None), options)
     for line in found.lines():
         request.say(f"eval: {line}")
-    if write_table(directory / "results" / "evals.parquet", tidy(found.results)):
+    if write_tables(directory / "results", found.results, {run.run_id for run in request.runs if run.is_forecast}):
         request.say(f"eval: all numbers are in {directory}/results/evals.parquet")
     if all(result["task"] == "validation" for result in found.results):
         return  # the report shows it

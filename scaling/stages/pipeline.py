@@ -5,7 +5,6 @@ Heavy imports happen inside the stages that need them: a study where all is done
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import sys
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from arch.amounts import count, flop
 from arch.errors import FULL, InputError
 from flops import cost_table
 
@@ -26,10 +24,10 @@ from ..rundir.prepare import at_stored_rate, prepare_run
 from ..rundir.versions import package_versions
 from ..rundir.worklist import EXIT_INPUT, check_runs, is_trained, reason_of, thread_environment
 from ..study.cost import expected_work
-from ..study.plan import plan
 from ..study.run import RunSpec
 from ..study.spec import StudySpec
 from .corpus import data_stage, reads_text
+from .forecast import predict_missing, trainable, waiting, waiting_line
 from .progress import Progress, Watched
 from .trunks import check_trunks
 
@@ -46,15 +44,17 @@ REMEDIES = {
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for on the command line: the study, the runs of it, and where lines for people go."""
+    """What was asked for on the command line: the study, the runs of it (with or without those of its forecast), and
+    where lines for people go."""
 
     study: StudySpec
     only: str | None = None
     stream: TextIO = sys.stdout
+    forecast: bool = True
 
     @cached_property
     def runs(self) -> list[RunSpec]:
-        return self.study.runs(self.only)
+        return self.study.all_runs(self.only) if self.forecast else self.study.runs(self.only)
 
     @property
     def corpus_directory(self) -> Path:
@@ -121,11 +121,14 @@ def run_study(request: Request) -> dict[str, Any]:
             request.say("fit, report: skipped (they use the study's own runs, not variants made with --set)")
             return result | {"fits": None, "report": None}
         fits = fit_stage(request)
+        if waiting(request) and predict_missing(request, fits):
+            more, failed = train_stage(request, corpus)
+            result |= {"trained": [*trained, *more], "failed": failed, "evaluations": eval_stage(request)}
         return result | {"fits": fits, "report": str(report_stage(request))}
 
 
 def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
-    """Every run's directory with its run.json."""
+    """The directory with its run.json of every run that may be trained."""
     versions = package_versions()
     return [
         prepare_run(
@@ -137,7 +140,7 @@ def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
             corpus.is_known_as,
             corpus.manifest["tokenizer"].get("identity"),
         )
-        for run in request.runs
+        for run in trainable(request)
     ]
 
 
@@ -157,7 +160,8 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
     failed: dict[str, str] = {}
     refused: list[str] = []
     todo: list[Watched] = []
-    for run, rundir in zip(request.runs, prepare_runs(request, corpus), strict=True):
+    runs = trainable(request)
+    for run, rundir in zip(runs, prepare_runs(request, corpus), strict=True):
         status = rundir.status()
         if status["state"] == "failed":
             failed[run.run_id] = f"{status['reason']} (in an earlier start; remove {rundir.path} to try again)"
@@ -165,8 +169,10 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
             failed[run.run_id] = without_trunk(run.trunk)
         elif not is_trained(run, rundir):
             todo.append(Watched(run, rundir, expected_work(run)))
-    done = len(request.runs) - len(todo) - len(failed)
-    request.say(f"train: {len(todo)} of {len(request.runs)} runs to do, {done} done, {len(failed)} failed before")
+    done = len(runs) - len(todo) - len(failed)
+    request.say(f"train: {len(todo)} of {len(runs)} runs to do, {done} done, {len(failed)} failed before")
+    for line in waiting_line(request):
+        request.say(line)
     longest = {item.run.trunk: item.weight for item in sorted(todo, key=lambda item: item.weight)}  # branch of a trunk
     todo.sort(key=lambda item: -item.weight - longest.get(item.run.run_id, 0.0))
 
@@ -304,43 +310,4 @@ def check_results(request: Request) -> None:
     raise InputError(
         f"{request.study.directory}: no run has trained, so there is nothing to fit or to report: "
         f"`scaling train {request.study.path}` first"
-    )
-
-
-def outstanding(request: Request) -> list[str]:
-    """The ids of the runs that `scaling train` would train now. Raises InputError where it would refuse."""
-    request.check_runs()
-    check_trunks(request)
-    todo = [run for run in request.runs if not is_trained(run, request.rundir(run))]
-    return [run.run_id for run in todo if request.rundir(run).status()["state"] != "failed"]
-
-
-def timed_plan(request: Request) -> dict[str, Any]:
-    """The plan, a warning where training would refuse, and the time that what is missing is expected to take here:
-    {"expected": {"seconds", "n_runs", "runs_at_once", "basis": {how it is known: runs}, "text"}}."""
-    from jobs.expected import expected_time
-
-    todo, done = list[tuple[RunSpec, RunDir]](), list[tuple[RunSpec, RunDir]]()
-    for run in request.runs:
-        rundir = request.rundir(run)
-        if is_trained(run, rundir):
-            done.append((run, rundir))
-        elif rundir.status()["state"] != "failed":
-            todo.append((run, rundir))
-    found, made = expected_time(request.study, todo, done), plan(request.study, request.runs)
-    try:
-        request.check_runs()
-    except InputError as error:
-        made["warnings"].append(f"training refuses: {error}")
-    return made | {"expected": dataclasses.asdict(found) | {"text": str(found)}}
-
-
-def headline(request: Request) -> str:
-    """What is to be done and how long that takes, and a line for each warning of the plan."""
-    made = timed_plan(request)
-    table = made["totals"]
-    return "".join(f"warning: {line}\n" for line in made["warnings"]) + (
-        f"{request.study.name}: {table['n_runs']} runs, {count(table['n_tokens'])} tokens, "
-        f"C = {flop(table['flops_exact'])} FLOP exact; everything goes to {request.study.directory}/\n"
-        f"{made['expected']['text']}"
     )

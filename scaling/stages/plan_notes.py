@@ -13,6 +13,7 @@ from flops.tables import duration
 
 from ..study.run import RunSpec
 from .evaluation import planned
+from .forecast import waiting_line
 
 LINEAR = 0.25  # half of the interval of an exponent between 0 and 1, beyond which the linearised width is a bound alone
 MOST_CHECKED = 200  # runs
@@ -28,7 +29,9 @@ def notes_of(request: Request) -> dict[str, Any]:
     """{"fits": line, "evaluations": of evaluation_time, where it can be reckoned, "entropy_rate": of text_rate, where
     it is known}."""
     time, rate = evaluation_time(request), text_rate(request)
-    lines = [fit_notes(request.runs), *design_notes(request.runs, request.study.fit)]
+    fitted = [run for run in request.runs if not run.is_forecast]
+    lines = [fit_notes(fitted), *design_notes(fitted, request.study.fit)] if fitted else []
+    lines += waiting_line(request)
     return {"fits": "\n".join(lines)} | (
         ({"evaluations": time} if time else {}) | ({"entropy_rate": rate} if rate else {})
     )

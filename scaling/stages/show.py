@@ -60,6 +60,14 @@ def comparison_text(comparison: Mapping[str, Any], level: float) -> str:
     return f"{title}{rows_table(rows)}\n\n{told}" if rows else told
 
 
+def show_forecast(told: dict[str, Any]) -> str:
+    """Predictions beside what was measured."""
+    from analysis.report.forecast import forecast_lead, forecast_notes, forecast_rows
+
+    lines = wrapped([forecast_lead(told), *forecast_notes(told)])
+    return f"{rows_table(forecast_rows(told))}\n\n" + "\n".join(lines)
+
+
 def show_sweep(fit: RatesFit) -> str:
     """What a sweep over learning rates says: its cells, the laws, the verdict."""
     from analysis.rates.rows import cell_rows, law_rows, verdict

@@ -16,6 +16,7 @@ from ..rundir.directory import RunDir
 from ..rundir.lock import is_locked
 from ..rundir.owner import last_host, tokens
 from ..rundir.prepare import check_run
+from ..study.grid import FORECAST
 from ..study.run import RunSpec
 from ..study.spec import StudySpec
 
@@ -56,6 +57,7 @@ def status_rows(
         rows.append(
             {
                 "run_id": run.run_id,
+                "role": run.role,
                 "state": "interrupted"
                 if status["state"] == "running" and not is_locked(rundir.path)
                 else status["state"],
@@ -129,7 +131,7 @@ def show_status(rows: Sequence[dict[str, Any]]) -> str:
     for row in rows:
         loss, speed = row["loss"], row["tokens_per_s"]
         line = [
-            row["run_id"],
+            row["run_id"] + (" (forecast)" if row.get("role") == FORECAST else ""),
             row["state"],
             f"{row['step']:,}/{row['n_steps']:,}",
             count(row["n_tokens"]),

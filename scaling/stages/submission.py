@@ -21,6 +21,7 @@ from ..rundir.worklist import is_trained
 from ..study.run import RunSpec
 from ..study.spec import StudySpec
 from .evaluation import EvalOptions, eval_tasks, planned_tokens, steps_to_evaluate
+from .forecast import trainable, waiting
 from .trunks import check_trunks
 
 if TYPE_CHECKING:
@@ -102,9 +103,12 @@ def look(request: Request, found: list[records.Submission], elements: list[Eleme
     training = status.active_items(found, elements, "train")
     evaluating = status.active_items(found, elements, "eval")
     missing, failed = _steps_to_evaluate(request), set[str]()
+    unpredicted = {run.run_id for run in waiting(request)}
     for run in request.runs:
         rundir = request.rundir(run)
-        if run.run_id in training:
+        if run.run_id in unpredicted:
+            progress.skip("forecast runs without a prediction (`scaling predict`)")
+        elif run.run_id in training:
             progress.skip("in the queue")
         elif is_trained(run, rundir):
             progress.done.append(run)
@@ -138,7 +142,7 @@ def _of_trunk(request: Request, run: RunSpec) -> int | None:
 def incomplete(request: Request) -> dict[str, str]:
     """{run id: what is missing} of the study's runs that are not trained and evaluated."""
     pending, missing = _steps_to_evaluate(request), dict[str, str]()
-    for run in request.runs:
+    for run in trainable(request):
         rundir = request.rundir(run)
         if not is_trained(run, rundir):
             told = rundir.status()

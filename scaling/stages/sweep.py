@@ -20,7 +20,8 @@ from ..study.own_law import LAW_NAME, Where, sweep_told
 from ..study.plan import plan
 from ..study.sweep import SweepSpec, not_swept, recipe_of, sweep_of
 from .corpus import data_stage
-from .pipeline import Request, timed_plan, train_stage
+from .pipeline import Request, train_stage
+from .planning import timed_plan
 
 if TYPE_CHECKING:
     from analysis.rates.fit import RatesFit

@@ -22,7 +22,8 @@ from ..rundir.worklist import is_trained
 from ..study.run import RunSpec
 from .corpus import data_stage, reads_text
 from .evaluation import EvalOptions, eval_stage, shown_words
-from .pipeline import Request, outstanding, timed_plan, train_stage
+from .pipeline import Request, train_stage
+from .planning import outstanding, timed_plan
 from .trial_runs import Pair, Trial, described, exact
 from .trial_tables import have_curves, pairs_of_size, points, seed_noise, spent
 

@@ -95,7 +95,7 @@ class Trial:
 
     def baseline(self, sizes: Sequence[str]) -> Request:
         """The study's own runs at `sizes`, as a request of their own."""
-        return replace(self.request, only=self.only(sizes))
+        return replace(self.request, only=self.only(sizes), forecast=False)
 
     def ends(self, sizes: Sequence[str]) -> list[RunSpec]:
         """The study's own runs that have an end to compare: not the trunks of branches."""
@@ -113,7 +113,7 @@ class Trial:
             study = load_study(self.path, sets, self.study.out, only)
         except InputError as error:
             raise InputError(f"variant {self.variant.name}: {error}") from None
-        return Request(study, only, self.request.stream)
+        return Request(study, only, self.request.stream, forecast=False)
 
     def _tokens(self, size: str) -> list[str]:
         """The change of n_tokens by which the variant spends what the baseline did, in whole batches."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, model_validator
 
 from .axes import Axes, By, Point, check_nuisance, points_of
 from .sizes import SizesOfStudy
 from .types import Arch, Distinct, Section, Seed, Size, different
+
+Role = Literal["grid", "forecast"]  # of a run
+OF_GRID: Role = "grid"
+FORECAST: Role = "forecast"
 
 
 class Cell(NamedTuple):
@@ -19,6 +23,7 @@ class Cell(NamedTuple):
     size: str
     seed: int
     point: Point = ()
+    role: Role = OF_GRID
 
 
 class Grid(Section):

@@ -10,6 +10,7 @@ from flops import cost_table
 
 from .axes import unread
 from .cost import MERGED_KEYS, merged_files
+from .grid import FORECAST
 from .run import RunSpec
 from .spec import StudySpec
 
@@ -18,8 +19,9 @@ ADVISED_FLOPS = 0.4 * 989e12  # an H200's dense bf16 peak at 40 % utilisation, f
 
 
 def plan(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
-    """{"study", "directory", "sets", "runs": [row], "totals", "notes", "warnings": [line]}; FLOP keys name their
-    convention. A row has none for a convention that does not cover its architecture, and then neither have the totals.
+    """{"study", "directory", "sets", "runs": [row], "totals", "notes", "warnings": [line]}, forecasts (`role`) among
+    the runs; FLOP keys name their convention. A row has none for a convention that does not cover its architecture, and
+    then neither have the totals.
 
     `n_tokens` counts whole batches, so it may exceed the study file's number by less than one batch. Of a branch
     `n_tokens`, `n_steps` and `flops_*` are those of its point, from the trunk's first token on; `trained_tokens` and
@@ -47,7 +49,7 @@ def plan(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
         "runs": rows,
         "totals": totals | {"n_runs": len(rows)},
         "notes": [*_fewer_points(study), *dict.fromkeys(note for run in runs for note in run.notes)],
-        "warnings": confounded(runs),
+        "warnings": [*confounded(runs), *_not_beyond(rows)],
     }
 
 
@@ -55,6 +57,20 @@ def _fewer_points(study: StudySpec) -> list[str]:
     """A line for each axis that means nothing to some of the architectures."""
     without = unread(study.grid.axes, study.grid.archs)
     return [f"axis {field} means nothing to {', '.join(archs)}: one run there" for field, archs in without.items()]
+
+
+def _not_beyond(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """A line about forecast runs that lie inside of what is fitted."""
+    most: dict[str, float] = {}
+    for row in (row for row in rows if row["role"] != FORECAST):
+        most[row["arch"]] = max(most.get(row["arch"], 0.0), row["flops_exact"])
+    inside = [row for row in rows if row["role"] == FORECAST and row["flops_exact"] <= most.get(row["arch"], 0.0)]
+    if not inside:
+        return []
+    return [
+        f"forecast: {len(inside)} runs take no more compute than the grid's largest of their architecture "
+        f"({inside[0]['run_id']}): a forecast is of a run beyond the fits"
+    ]
 
 
 def confounded(runs: Sequence[RunSpec]) -> list[str]:
@@ -66,7 +82,7 @@ def plan_row(run: RunSpec) -> dict[str, Any]:
     cost = cost_table(run.config)
     checkpoints = len(run.checkpoint_steps)
     row: dict[str, Any] = {"run_id": run.run_id, "arch": run.arch, "size": run.size, "seed": run.seed}
-    row["point"] = run.point
+    row |= {"point": run.point, "role": run.role}
     row |= {key: cost[key] for key in ("n_params", "n_params_non_embedding")}
     row |= {"n_tokens": run.n_tokens, "n_steps": run.n_steps, "batch_tokens": run.training.batch_tokens}
     row |= {"trunk": run.trunk, "trained_tokens": run.trained_tokens}

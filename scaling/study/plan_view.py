@@ -9,6 +9,7 @@ from arch.amounts import byte_size, count, flop
 from arch.tables import text_table, wrapped
 
 from .cost import told_of_merged
+from .grid import FORECAST
 
 MOST_LINES = 40
 TOGETHER = "s*: all seeds in one line, and a trunk with its branches where there are many; --json lists every run"
@@ -56,7 +57,7 @@ def _lines(groups: Sequence[tuple[str, list[Row]]]) -> tuple[list[str], list[lis
         points = [row for row in rows if row["trunk"]] or rows  # a trunk is no point of its own beside its branches
         lines.append(
             [
-                name,
+                name + (" (forecast)" if rows[0]["role"] == FORECAST else ""),
                 *[f"{len(rows):,}"] * several,
                 count(rows[0]["n_params_non_embedding"]),
                 count(rows[0]["n_params"]),
@@ -98,7 +99,9 @@ def _closing(table: dict[str, Any], n_lines: int) -> str:
     totals, rows = table["totals"], table["runs"]
     n_branches = sum(bool(row["trunk"]) for row in rows)
     lines = [TOGETHER] if n_lines < len(rows) else []
-    told = f"{totals['n_runs']:,} runs" + (f" ({n_branches:,} of them branches)" if n_branches else "")
+    n_forecast = sum(row["role"] == FORECAST for row in rows)
+    parts = [f"{n_branches:,} of them branches"] * bool(n_branches) + [f"{n_forecast:,} forecast"] * bool(n_forecast)
+    told = f"{totals['n_runs']:,} runs" + (f" ({', '.join(parts)})" if parts else "")
     lines.append(
         f"{told}, {count(totals['n_tokens'])} tokens, {totals['n_checkpoints']:,} checkpoints "
         f"({byte_size(totals['checkpoint_bytes'])})"

@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from pydantic import field_validator
+from pydantic import SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from arch.config import ModelConfig, reads
 from arch.earlier import INERT
@@ -25,6 +25,7 @@ from .axes import label_of
 from .batch import BatchSplit, split_batch
 from .batch_rule import BATCH_KEYS
 from .earlier import training_as_hashed, training_of_today
+from .grid import FORECAST, OF_GRID, Role
 from .law_file import OWN_KEYS
 from .merging import check_merging, merged_after, without_merging
 from .schedule import FIELDS, check_schedule, decay_start, planned_steps, read_of
@@ -55,6 +56,7 @@ class RunSpec(Section):
     arch: Arch
     size: Size
     seed: Seed
+    role: Role = OF_GRID  # of the latter no fit sees anything; decides no number
     point: dict[str, Any] = {}  # of the grid's axes, by field: where it has values of training and model from
     model: dict[str, Any]  # ModelConfig.to_dict()
     corpus: Corpus
@@ -72,6 +74,18 @@ class RunSpec(Section):
     @classmethod
     def _by_names_of_today(cls, stored: Any) -> Any:
         return training_of_today(stored)
+
+    @model_serializer(mode="wrap")
+    def _without_the_usual_role(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Records of runs stay what they were before there were forecasts."""
+        parts: dict[str, Any] = dump(self)
+        if not self.is_forecast:
+            parts.pop("role", None)
+        return parts
+
+    @property
+    def is_forecast(self) -> bool:
+        return self.role == FORECAST
 
     @property
     def spec_hash(self) -> str:

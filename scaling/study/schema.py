@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from arch.errors import InputError
 from data.settings import CorpusSettings
 
+from .forecast_section import Forecast
 from .grid import Grid
 from .jobs_schema import Jobs
 from .model_section import ModelChanges, ModelSection
@@ -148,9 +149,17 @@ class StudyFile(Section):
     """What some of the runs have otherwise."""
     sweep: Sweep | None = None
     """Short runs over learning rates, to which a law is fitted that the study's runs may follow."""
+    forecast: Forecast | None = None
+    """Larger runs, whose losses are predicted before they are trained, and that no fit sees: docs/forecasts.md."""
     evaluation: Evaluation = Evaluation()
     """What is measured on every checkpoint."""
     fit: Fit = Fit()
     """How the scaling laws are fitted."""
     jobs: Jobs = Jobs()
     """Where runs execute, how many at once, and on what."""
+
+    @model_validator(mode="after")
+    def _forecast_is_beside_the_grid(self) -> StudyFile:
+        if self.forecast is not None:
+            self.forecast.check(self.grid)
+        return self

@@ -21,17 +21,19 @@ from flops import count_params
 from .axes import Point, fields_of, label_of, points_of, section_of, short
 from .batch_rule import BATCH_KEYS, too_few_steps, with_batch, with_betas
 from .branches import branched
+from .changes import check_read, check_target, differing, said
 from .file import STUDY_FILE, find_study, read_study, suffix_of
+from .forecast_section import OF_LENGTH
+from .grid import FORECAST, OF_GRID, Cell, Role
 from .law_file import LAW, OWN_KEYS, Followed, follow, horizon_of, read_law
 from .merging import merged_after
 from .model_section import ModelChanges, ModelSection
 from .only import chosen, of_branches
 from .own_law import read_own_law
 from .run import RunSpec, each_once, resolved_training, same_trunk, with_branches
-from .schedule import CONSTANT, FIELDS, READS
 from .schema import StudyFile
+from .sizes import Sizes
 from .training import Training
-from .types import Section
 
 NO_LAW = Followed(0.0, {}, [])
 
@@ -86,12 +88,26 @@ class StudySpec(StudyFile):
         return self.directory / "runs" / run.run_id
 
     def runs(self, only: str | None = None) -> list[RunSpec]:
-        """The runs in file order, a trunk before its branches; `only` keeps some, as "arch=hgrn2|tnl,size=98k,seed=0".
+        """The grid's runs in file order, a trunk before its branches; `only` keeps some, as
+        "arch=hgrn2|tnl,size=98k,seed=0".
 
         Raises InputError where nothing matches, where the settings of a run that is kept do not go together, or where a
         change of the model means nothing to any of the architectures that it is for.
         """
+        return self._expanded(list(self.grid.cells(self._fixed)), only)
+
+    def all_runs(self, only: str | None = None) -> list[RunSpec]:
+        """The grid's runs, and those of the section `forecast` after them. Raises InputError as `runs` does, and where
+        one is both."""
         cells = list(self.grid.cells(self._fixed))
+        if self.forecast is not None:
+            cells += self.forecast.cells(self.grid, self._fixed)
+        return self._expanded(cells, only)
+
+    def forecast_runs(self) -> list[RunSpec]:
+        return [run for run in self.all_runs() if run.is_forecast] if self.forecast is not None else []
+
+    def _expanded(self, cells: list[Cell], only: str | None) -> list[RunSpec]:
         branches: list[str] | None = None
         if only is not None:
             cells, branches = chosen(cells, only, self.path)
@@ -103,11 +119,12 @@ class StudySpec(StudyFile):
                         f"{', '.join(archs_with(field))}: leave it out"
                     )
         families, kinds = list[list[RunSpec]](), dict[str, Callable[[int], list[RunSpec]]]()
-        for arch, size, seed, point in cells:
-            kind = repr((arch, size, point))  # values of a point may be lists
+        for arch, size, seed, point, role in cells:
+            kind = repr((arch, size, point, role))  # values of a point may be lists
             if kind not in kinds:
-                kinds[kind] = self._runs_of(arch, size, point)
+                kinds[kind] = self._runs_of(arch, size, point, role)
             families.append(kinds[kind](seed))
+        self._check_forecast([run for family in families for run in family])
         several = bool(self.grid.axes) or any(len(family) > 1 for family in families)
         found = each_once(families) if several else [run for family in families for run in family]
         if several and (twice := same_trunk(found)):
@@ -121,12 +138,17 @@ class StudySpec(StudyFile):
             raise InputError(f"{self.origin}: two runs would be called {again}: their values are too alike to be named")
         return found if branches is None else of_branches(found, branches, f"--only {only}")
 
+    def _check_forecast(self, runs: list[RunSpec]) -> None:
+        of_grid = {run.run_id for run in runs if not run.is_forecast}
+        if twice := next((run.run_id for run in runs if run.is_forecast and run.run_id in of_grid), None):
+            raise InputError(f"{self.origin}: forecast: {twice} is a run of the grid: give another size or seed")
+
     @property
     def _fixed(self) -> dict[str, Any]:
         """Values of fields of the axes that --set gave, which win over the axes."""
         fields = {field for axis in self.grid.axes.values() for field in axis}
-        given = {f"training.{field}": value for field, value in _given(self.set_training).items()}
-        given |= {f"model.{field}": value for field, value in _given(self.set_model).items()}
+        given = {f"training.{field}": value for field, value in said(self.set_training).items()}
+        given |= {f"model.{field}": value for field, value in said(self.set_model).items()}
         return {field: value for field, value in given.items() if field in fields}
 
     def _point_of_file(self, arch: str, point: Point) -> dict[str, Any]:
@@ -146,33 +168,43 @@ class StudySpec(StudyFile):
         """(where it stands, the architectures that it is for, the fields) of every change of a model; those of --set
         are for the `chosen` ones."""
         of_file = list(self.file_archs)
-        yield "model", of_file, _given(self.model)
-        yield "model", chosen, _given(self.set_model)
+        yield "model", of_file, said(self.model)
+        yield "model", chosen, said(self.set_model)
         axes = [short(field) for field in fields_of(self.grid.axes) if field.startswith("model.")]
         yield "grid.axes.model", of_file, axes
         for by, table in self.overrides:
             for key, change in table.items():
                 archs = of_file if by == "by_size" else [key.partition("/")[0]]
-                yield f"overrides.{by}.{key}.model", archs, _given(change.model)
+                yield f"overrides.{by}.{key}.model", archs, said(change.model)
 
     def runs_at(self, arch: str, size: str, point: Point, seed: int) -> list[RunSpec]:
         """What is trained of any point, whether the grid has it or not."""
         return self._runs_of(arch, size, point)(seed)
 
-    def _runs_of(self, arch: str, size: str, point: Point) -> Callable[[int], list[RunSpec]]:
+    @property
+    def sizes(self) -> Sizes:
+        """Of the grid and of the section `forecast`."""
+        more = {} if self.forecast is None else self.forecast.sizes.shapes
+        return Sizes({**more, **self.grid.sizes.shapes})
+
+    def _runs_of(self, arch: str, size: str, point: Point, role: Role = OF_GRID) -> Callable[[int], list[RunSpec]]:
         """What is trained of a cell, by its seed: a run, or a trunk and its branches."""
-        training, file = _given(self.training), _given(self.model)
+        training, file = said(self.training), said(self.model)
         for change in self.overrides.of(arch, size):
-            found = _given(change)
+            found = said(change)
             file |= found.pop("model", {})
             training |= found
         training |= section_of(at := self._point_of_file(arch, point), "training")
         axes = {field: value for field, value in section_of(at, "model").items() if reads(arch, field)}
-        set_training, told = _given(self.set_training), Training(**training)
+        set_training = said(self.set_training)
+        if role == FORECAST and self.forecast is not None:
+            training = self.forecast.length(training)
+            set_training = {key: value for key, value in set_training.items() if key not in OF_LENGTH}
+        told = Training(**training)
         training |= set_training
         vocabulary = vocabulary_of(self.corpus.tokenizer)
         # a change reaches the architectures that it means something to; the others' runs stay what they are
-        own = {field: value for field, value in _given(self.set_model).items() if reads(arch, field)}
+        own = {field: value for field, value in said(self.set_model).items() if reads(arch, field)}
         file = {"vocab_size": vocabulary} | {field: value for field, value in file.items() if reads(arch, field)}
         vocab_size = (file | axes | own)["vocab_size"]
         plugin, where = plugin_of(arch), ", ".join(filter(None, (f"{arch}/{size}", label_of(dict(point)))))
@@ -182,7 +214,7 @@ class StudySpec(StudyFile):
                     f"model.vocab_size={vocab_size} is smaller than the {vocabulary} tokens of "
                     f"{self.corpus.tokenizer}: leave it out"
                 )
-            config = self.grid.sizes.config(arch, size, file, axes | own)
+            config = self.sizes.config(arch, size, file, axes | own)
         except InputError as error:
             raise InputError(f"{self.origin}: {where}: {error}") from None
 
@@ -193,19 +225,19 @@ class StudySpec(StudyFile):
             return resolved_training(Training(**given), config.context_length, self.jobs.processes, where, n_params)
 
         try:
-            _check_read(training, section_of(at, "training") | set_training, where)
+            check_read(training, section_of(at, "training") | set_training, where)
             rated, law = self._rated(arch, training, config, n_params, where)
             split = branched(rated, resolve, n_params, where) if training.get("branches") else None
             resolved = split.trunk if split else resolve(rated)
-            _check_target(self.corpus.target_tokens, resolved, bool(split), where)
+            check_target(self.corpus.target_tokens, resolved, bool(split), where)
         except InputError as error:
             raise InputError(f"{self.origin}: {error}") from None
         notes = too_few_steps(training, resolved.batch_tokens, n_params)
-        notes += self.grid.sizes.off_target(arch, size, file, n_params)
+        notes += self.sizes.off_target(arch, size, file, n_params)
         notes = [*(f"{where}: {note}" for note in notes), *law.notes]
         # what the file says already makes no other run
-        own = _differing(own, config, self._of_file(arch, size, file, axes)) if own else {}
-        set_training = _differing(set_training, Training(**training), told)
+        own = differing(own, config, self._of_file(arch, size, file, axes)) if own else {}
+        set_training = differing(set_training, Training(**training), told)
         new = {f"training.{field}" for field in set_training} | {f"model.{field}" for field in own}
         named = {short(field): value for field, value in point}
         suffix, model = suffix_of(named | set_training | own), config.to_dict()
@@ -219,6 +251,7 @@ class StudySpec(StudyFile):
                 arch=arch,
                 size=size,
                 seed=seed,
+                role=role,
                 point=dict(point),
                 model=model,
                 corpus=self.corpus,
@@ -271,7 +304,7 @@ class StudySpec(StudyFile):
     def _of_file(self, arch: str, size: str, file: dict[str, Any], axes: dict[str, Any]) -> ModelConfig | None:
         """None where the file alone cannot be, and --set mends it."""
         try:
-            return self.grid.sizes.config(arch, size, file, axes)
+            return self.sizes.config(arch, size, file, axes)
         except InputError:
             return None
 
@@ -279,50 +312,6 @@ class StudySpec(StudyFile):
 def _pending(why: str, swept: bool) -> Followed:
     """Of a run whose rate the study's own sweep has not given; swept: another sweep would not give it either."""
     return Followed(0.0, {"pending": why, "swept": swept}, [f"no learning rate yet: {why}"])
-
-
-def _given(section: Section) -> dict[str, Any]:
-    """What a section says, without its defaults."""
-    return section.model_dump(exclude_unset=True, serialize_as_any=True)  # the fields of a model: of its options too
-
-
-def _check_target(target: int | None, training: Training, branches: bool, where: str) -> None:
-    """Raises InputError for a run that is longer than the one that the laws are for, and for branches, whose trunk
-    would read as much text for each of them."""
-    if target is None:
-        return
-    if branches:
-        raise InputError(
-            f"corpus.target_tokens of {where} with training.branches: runs of several lengths read several shares of "
-            f"the text, so they share no trunk; give training.n_tokens in place of branches"
-        )
-    assert isinstance(training.n_tokens, int)
-    if training.n_tokens > target:
-        raise InputError(
-            f"corpus.target_tokens: {target:,} are fewer than the {training.n_tokens:,} tokens of {where}: plan fewer, "
-            f"or give the tokens of a longer target"
-        )
-
-
-def _check_read(training: dict[str, Any], changes: dict[str, Any], where: str) -> None:
-    """Raises InputError for what shapes another schedule than the run's, but where the command line or an axis
-    chose it."""
-    schedule = training.get("schedule", CONSTANT)
-    for field in FIELDS[1:]:
-        chosen = "schedule" in changes and field not in changes
-        if field in training and field not in READS[schedule] and not chosen:
-            raise InputError(
-                f"training.{field} of {where} means nothing to schedule {schedule}, only to "
-                f"{', '.join(name for name in READS if field in READS[name])}: leave it out"
-            )
-
-
-def _differing(changes: dict[str, Any], one: Any, other: Any) -> dict[str, Any]:
-    """The changes to fields that two sections or configurations do not agree on; all where there is no other."""
-    if other is None:
-        return changes
-    first, second = (each.to_dict() if isinstance(each, ModelConfig) else each.model_dump() for each in (one, other))
-    return {field: value for field, value in changes.items() if first[field] != second[field]}
 
 
 def load_study(
@@ -344,5 +333,5 @@ def load_study(
     folder = Path(path) if published and os.path.isfile(Path(path) / STUDY_FILE) else None
     file = folder / STUDY_FILE if folder else find_study(path)
     study = StudySpec.model_construct(**read_study(file, list(sets or []), out), published=folder)
-    study.runs(only if sets else None)
+    study.all_runs(only if sets else None)
     return study

@@ -28,6 +28,9 @@ class SweepSpec(StudySpec):
     def runs(self, only: str | None = None) -> list[RunSpec]:
         return [run for where in self.tried for run in self.runs_of(where)]
 
+    def all_runs(self, only: str | None = None) -> list[RunSpec]:
+        return self.runs(only)
+
     def runs_of(self, where: Where) -> Iterator[RunSpec]:
         """The runs of a cell, by rate and seed."""
         assert self.sweep is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -108,7 +109,7 @@ def _rate(value: Any) -> float | str:
     number = _number(value)
     if type(number) not in (int, float):
         raise ValueError(f"must be a valid number, or the word law, not {shown(value)}")
-    if not 0 < number < math.inf:
+    if not 0 < number <= sys.float_info.max:  # also of an integer that is no float
         raise ValueError(f"must be {'greater than 0' if number <= 0 else 'a finite number'}, not {shown(value)}")
     return float(number)
 

@@ -131,11 +131,15 @@ def study_of_arch(path: Path, variant: Variant) -> dict[str, Any]:
     plugins = list(dict.fromkeys([*([named] if isinstance(named, str) else named), *variant.plugins]))
     raw |= {"plugins": plugins, "training": of_run(raw.get("training", {}))}
     raw["model"] = of_run({"model": raw.get("model", {})})["model"]
-    sizes = raw["grid"].get("sizes")
-    of_sizes = {name: renamed(shape) for name, shape in sizes.items()} if isinstance(sizes, dict) else sizes
-    if isinstance(sizes, list):
-        of_sizes = [{k: renamed(v) for k, v in one.items()} if isinstance(one, dict) else one for one in sizes]
-    raw["grid"] = raw["grid"] | {"archs": [new], "sizes": of_sizes}
+
+    def of_sizes(sizes: Any) -> Any:
+        if isinstance(sizes, list):
+            return [{k: renamed(v) for k, v in one.items()} if isinstance(one, dict) else one for one in sizes]
+        return {name: renamed(shape) for name, shape in sizes.items()} if isinstance(sizes, dict) else sizes
+
+    raw["grid"] = raw["grid"] | {"archs": [new], "sizes": of_sizes(raw["grid"].get("sizes"))}
+    if isinstance(forecast := raw.get("forecast"), dict):
+        raw["forecast"] = forecast | {"sizes": of_sizes(forecast.get("sizes"))}
     if isinstance(raw.get("overrides"), dict):
         raw["overrides"] = {
             by: {key: of_run(one) for key, one in renamed(table).items()} for by, table in raw["overrides"].items()

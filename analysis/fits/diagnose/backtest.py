@@ -14,10 +14,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from analysis.fits.cost import Cost, cost_of
-from analysis.fits.diagnose.predictors import LEVEL, PREDICTORS, Predictor, Value, fitted
+from analysis.fits.diagnose.predictors import LEVEL, PREDICTORS, Predictor, Value, fitted, of_new_runs
 from analysis.fits.envelope.crossings import find_crossings
 from analysis.fits.envelope.of_points import size_curves
 from analysis.fits.isoflop.budgets import CURVE_ROWS, read_budgets
@@ -181,12 +180,8 @@ def _row(approach: str, cut: float, n_runs: int, told: Predictor, one: Target, n
     predicted, ends = value
     if not (math.isfinite(predicted) and predicted > 0):
         return None
-    interval = None
-    if ends is not None and one.what != SIZE and told.noise is not None and ends[0] > 0:
-        times = float(stats.t.ppf((1 + LEVEL) / 2, noise.df) if noise else stats.norm.ppf((1 + LEVEL) / 2))
-        low, high = (math.log(end / predicted) for end in ends)
-        low, high = -math.hypot(min(low, 0), times * told.noise), math.hypot(max(high, 0), times * told.noise)
-        interval = (predicted * math.exp(low), predicted * math.exp(high))
+    df = noise.df if noise else None
+    interval = None if one.what == SIZE else of_new_runs((predicted, ends), told.noise, df, LEVEL)
     held = None if interval is None else interval[0] <= one.observed <= interval[1]
     error = math.log(one.observed / predicted)
     return Row(approach, cut, n_runs, one.what, one.c, one.c / cut, one.observed, predicted, error, interval, held)

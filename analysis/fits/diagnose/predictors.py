@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from analysis.fits.cost import Cost
 from analysis.fits.envelope.crossings import find_crossings
@@ -20,7 +21,7 @@ from analysis.fits.isoflop.fit import isoflop
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric import optima
 from analysis.fits.parametric.curves import FIRST_SHARE, check_design, prepare
-from analysis.fits.parametric.fit import fit_form, fit_parametric
+from analysis.fits.parametric.fit import ParametricFit, fit_form, fit_parametric
 from analysis.fits.parametric.forms import PLAIN
 from analysis.fits.parametric.many import HUBER
 from analysis.fits.parametric.redraw import bias_told_by
@@ -62,12 +63,16 @@ def parametric(
     given = None if noise is None else (noise.s, float(noise.df))
     options: dict[str, Any] = {"objective": objective, "form": form, "n_replicates": n_replicates, "seed": seed}
     options["first_share"] = first_share
-    fit = fit_parametric(points, cost=cost, noise=given, **options)
+    return of_surface(fit_parametric(points, cost=cost, noise=given, **options), noise)
+
+
+def of_surface(fit: ParametricFit, noise: SeedNoise | None, level: float = LEVEL) -> Predictor:
+    """What a fitted surface says, with intervals at `level`; noise: between seeds."""
     sure = fit.draws is not None
 
     def optimum(name: str) -> Callable[[float], Value]:
         def at(c: float) -> Value:
-            found = fit.optimum(c, LEVEL)
+            found = fit.optimum(c, level)
             return float(found[name][0]), _ends(found[f"{name}_interval"][:, 0]) if sure else None
 
         return at
@@ -75,7 +80,7 @@ def parametric(
     def loss(n_params: float, n_tokens: float, unique: float) -> Value:
         if _cannot_tell(fit.repeats, n_tokens, unique):
             return math.nan, None
-        ends = _ends(fit.loss_interval(n_params, n_tokens, unique, level=LEVEL)[:, 0]) if sure else None
+        ends = _ends(fit.loss_interval(n_params, n_tokens, unique, level=level)[:, 0]) if sure else None
         return float(fit.loss(n_params, n_tokens, unique)), ends
 
     kept = fit.points
@@ -216,6 +221,22 @@ def fitted(
     if approach in OF_A_SURFACE:
         return OF_A_SURFACE[approach](points, cost, noise, n_replicates, seed, objective, form, first_share)
     return envelope(points, cost, noise, n_replicates, seed)
+
+
+def of_new_runs(
+    value: Value, noise: float | None, df: float | None, level: float, n_runs: int = 1
+) -> tuple[float, float] | None:
+    """Of the loss of a run that is to come, or of the mean of several: the error of what is expected (the interval of
+    `value`, at `level`) and the noise of runs, which are independent, in logarithms. noise: standard deviation of log
+    loss between runs, df its degrees of freedom (None: taken as known). None where one of the two is not known."""
+    predicted, ends = value
+    if ends is None or noise is None or not ends[0] > 0:
+        return None
+    times = float(stats.t.ppf((1 + level) / 2, df) if df is not None else stats.norm.ppf((1 + level) / 2))
+    low, high = (math.log(end / predicted) for end in ends)
+    own = times * noise / math.sqrt(n_runs)
+    low, high = -math.hypot(min(low, 0), own), math.hypot(max(high, 0), own)
+    return predicted * math.exp(low), predicted * math.exp(high)
 
 
 def _ends(values: np.ndarray) -> tuple[float, float] | None:

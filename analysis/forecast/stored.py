@@ -1,0 +1,71 @@
+"""The file of a study's predictions: written once, before the runs that it is of are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arch.errors import InputError
+from data.files import read_json, write_json
+
+if TYPE_CHECKING:
+    from scaling.study.run import RunSpec
+    from scaling.study.spec import StudySpec
+
+PREDICTIONS = "predictions.json"
+SCHEMA, VERSION = "scaling.predictions", 1
+OF_RUN = ("run_id", "spec_hash", "arch", "group", "size", "n_params", "n_tokens", "c", "loss", "interval", "reason")
+REMEDY = "take it from where the study was bundled or published, or remove it while none of its runs is trained"
+
+
+def path_of(study: StudySpec) -> Path:
+    """Of the study's own predictions, whatever --set changes of its fits; of a published study in its folder."""
+    return (study.published or study.directory / "results") / PREDICTIONS
+
+
+def read_predictions(study: StudySpec, runs: Sequence[RunSpec] | None = None) -> dict[str, Any] | None:
+    """What the file holds; None where there is none, or the study has no forecast. runs: the study's forecast runs, if
+    they are at hand. Raises InputError where it is damaged, of another study, or of runs that are no longer the study's
+    (`spec_hash`)."""
+    path = path_of(study)
+    if study.forecast is None or not path.exists():
+        return None
+    try:
+        found = dict(read_json(path))
+        if (found.get("schema"), found.get("version")) != (SCHEMA, VERSION):
+            raise ValueError(f"it is no {SCHEMA} of version {VERSION}")
+        for row in found["runs"]:
+            if missing := [key for key in OF_RUN if key not in row]:
+                raise ValueError(f"a run lacks {missing[0]}")
+        for key in ("made", "level", "fitted", "groups", "means", "settings", "conventions"):
+            found[key]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: is damaged ({error}): {REMEDY}") from None
+    if found.get("study") != study.name:
+        raise InputError(f"{path}: is of study {found.get('study')}, not of {study.name}: {REMEDY}")
+    _check_runs(path, found["runs"], study.forecast_runs() if runs is None else runs)
+    return found
+
+
+def _check_runs(path: Path, rows: Iterable[dict[str, Any]], runs: Sequence[RunSpec]) -> None:
+    known = {run.run_id: run for run in runs}
+    for row in rows:
+        run = known.get(row["run_id"])
+        now = "no such run" if run is None else f"spec_hash {run.spec_hash}"
+        if run is None or (not run.is_pending and row["spec_hash"] not in run.hashes):
+            raise InputError(
+                f"{path}: predicts {row['run_id']} with spec_hash {row['spec_hash']}, the study file has {now}: undo "
+                f"the change of the study file, or predict anew (--force) while none of the runs is trained"
+            )
+
+
+def write_predictions(study: StudySpec, content: dict[str, Any]) -> None:
+    path = path_of(study)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, content, kind="predictions")
+
+
+def predicted_ids(stored: dict[str, Any] | None) -> set[str]:
+    """The runs that have a predicted loss."""
+    return {str(row["run_id"]) for row in (stored or {"runs": []})["runs"] if row["loss"] is not None}

@@ -1,0 +1,29 @@
+"""`scaling predict`: the losses of forecast runs before they are trained, and against what was measured then."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .options import AsJson, Fitted, Out, print_json, request_of
+
+
+def predict(
+    study: Fitted,
+    out: Out = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Predict anew, which is refused once one of the runs has begun to train.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Predict the losses of the study's forecast runs from its fits, and store that once; later calls show the
+    predictions beside what was measured.
+
+    Forecast runs (section forecast of the study file) are trained only after this, and enter no fit.
+    """
+    from ..stages.prediction import predict_stage
+    from ..stages.show import show_forecast
+
+    found = predict_stage(request_of(study, None, None, out, as_json, published=True), force)
+    print_json(found) if as_json else print(show_forecast(found))

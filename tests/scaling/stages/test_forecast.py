@@ -1,0 +1,248 @@
+"""A forecast from plan to report on a small study that is really trained: predicted first, and seen by no fit."""
+
+import json
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+import analysis.figures.png
+from analysis.source.choose import source_of
+from arch.errors import InputError
+from data.files import read_json
+from scaling.cli.main import app
+from scaling.study.spec import load_study
+
+STUDY = """
+name: tiny
+corpus: {source: "synthetic:0:400000"}
+grid: {archs: [llama], sizes: [6k, 10k, 14k, 18k, 25k], extra_seeds: {10k: [1]}}
+model: {context_length: 64}
+training: {n_tokens: 10240, batch_tokens: 256, warmup_tokens: 512, lr: 3e-3, n_checkpoints: 8, checkpoint_dtype: fp32}
+forecast: {sizes: [38k], n_tokens: 20480, seeds: [5, 6], level: 0.8}
+evaluation: {validation_tokens: 2048}
+fit: {loss: validation, grid_points: 10}
+jobs: {parallel: 2}
+"""
+IDS = ["llama-38k-c64-s5", "llama-38k-c64-s6"]
+FITS, PREDICTIONS = "out/tiny/results/fits.json", "out/tiny/results/predictions.json"
+WAIT = "forecast: 2 runs wait for `scaling predict"
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def command(*arguments):
+    result = invoke(*arguments)
+    assert result.exit_code == 0, (arguments, result.output, result.exception)
+    return result.stdout
+
+
+def refused(*arguments):
+    """The one line of bad input, for which the console script ends with 2."""
+    error = invoke(*arguments).exception
+    assert isinstance(error, InputError) and "\n" not in str(error), error
+    return str(error)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """(folder, what commands printed, files as they were on the way) of a forecast from plan to report."""
+    folder = tmp_path_factory.mktemp("forecast")
+    (folder / "tiny.yaml").write_text(STUDY)
+    study, told, files = folder / "tiny.yaml", {}, {}
+    out = ("--out", folder / "out")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
+        told["plan"] = command("plan", study, *out)
+        told["early"] = refused("predict", study, *out)
+        told["train"] = command("train", study, *out)
+        told["submit"] = command("submit", study, *out, "--local", "--dry-run")
+        told["runs"] = sorted(path.name for path in (folder / "out/tiny/runs").iterdir())
+        told["eval"] = command("eval", study, *out)
+        told["fit"] = command("fit", study, *out)
+        files["fits"] = (folder / FITS).read_bytes()
+        told["report before"] = command("report", study, *out)
+        told["predict"] = command("predict", study, *out)
+        files["predictions"] = (folder / PREDICTIONS).read_bytes()
+        told["status"] = command("status", study, *out)
+        told["page before"] = page(command("report", study, *out), folder)
+        told["again"] = command("predict", study, *out)
+        command("train", study, *out, "--only", "size=38k")
+        command("eval", study, *out)
+        told["measured"] = json.loads(invoke("predict", study, *out, "--json").stdout)
+        command("fit", study, *out)
+        command("report", study, *out)
+    return folder, told, files
+
+
+def page(_, folder):
+    return (folder / "out/tiny/report/index.html").read_text()
+
+
+def test_forecasts_are_planned_and_wait_for_their_prediction(made):
+    _, told, _ = made
+    assert "llama-38k-c64-s5 (forecast)" in told["plan"] and "8 runs (2 forecast)" in told["plan"]
+    assert WAIT in told["plan"] and "5 size(s)" not in told["plan"]
+    assert "fits: pairs of neighbouring sizes: llama: 4" in told["plan"], "the forecast's size is no part of the fits"
+    assert "train: 6 of 6 runs to do" in told["train"] and WAIT in told["train"]
+    assert not set(IDS) & set(told["runs"]) and len(told["runs"]) == 6
+    assert "2 forecast runs without a prediction" in told["submit"] and WAIT in told["submit"]
+    assert "no run has trained" in told["early"]
+
+
+def test_predictions_are_stored_once(made):
+    folder, told, files = made
+    stored = json.loads(files["predictions"])
+    fits = json.loads(files["fits"])
+    assert [row["run_id"] for row in stored["runs"]] == IDS and stored["level"] == 0.8
+    study = load_study(folder / "tiny.yaml", out=folder / "out")
+    assert [row["spec_hash"] for row in stored["runs"]] == [run.spec_hash for run in study.forecast_runs()]
+    assert stored["inputs_hash"] == fits["inputs_hash"] and stored["settings"]["loss"] == "validation"
+    grid = {run.run_id: run.spec_hash for run in study.runs()}
+    assert stored["fitted"] == {"n_runs": 6, "of": 6, "spec_hashes": grid}
+    for row in stored["runs"]:
+        assert row["interval"][0] < row["loss"] < row["interval"][1] and row["reason"] is None
+        law = fits["archs"]["llama"]["laws"]["loss"]
+        assert row["power_law"] == pytest.approx(law["coef"] * row["c"] ** law["exponent"])
+    (law,) = [one for one in fits["approaches"]["laws"] if one["approach"] == "parametric"]
+    assert stored["groups"]["llama"]["surface"] == {
+        name: law["params"][name] for name in ("E", "A", "B", "alpha", "beta")
+    }
+    (mean,) = stored["means"]
+    assert mean["run_ids"] == IDS and stored["runs"][0]["interval"][0] < mean["interval"][0]
+    assert "predict: 2 of 2 runs predicted" in told["predict"] and "predict: " not in told["again"]
+    assert (folder / PREDICTIONS).read_bytes() == files["predictions"]
+    assert WAIT not in told["status"] and "llama-38k-c64-s5 (forecast)" in told["status"]
+
+
+def test_no_fit_sees_a_forecast_run(made):
+    """fits.json is the same to the bit with forecast runs trained and evaluated, fitted anew, and without them."""
+    folder, _, files = made
+    study, home = folder / "tiny.yaml", folder / "out/tiny"
+    assert all((home / "runs" / run / "evals").is_dir() for run in IDS)
+    assert (folder / FITS).read_bytes() == files["fits"]
+    told = command("fit", study, "--out", folder / "out", "--force")
+    assert "fit: done" in told and (folder / FITS).read_bytes() == files["fits"]
+    tables = source_of(loaded := load_study(study, out=folder / "out"), loaded.runs()).tables(None, 2048)
+    assert not any(set(IDS) & set(one["run_id"]) for one in (tables.curves, tables.runs, tables.evals))
+    from analysis.runs import load_tables
+
+    assert not set(IDS) & set(load_tables(home).runs["run_id"]), "in a notebook neither"
+
+
+def test_measured_losses_stand_beside_their_predictions(made):
+    folder, told, _ = made
+    found = told["measured"]
+    assert found["n"]["trained"] == found["n"]["runs"] == 2
+    for row in found["runs"]:
+        step = read_json(folder / "out/tiny/runs" / row["run_id"] / "evals" / "00000080" / "validation.json")
+        assert row["measured"] == step["values"]["loss"] and row["n_tokens"] == step["n_tokens"]
+        assert row["error"] == pytest.approx(row["measured"] / row["loss"] - 1)
+        assert row["held"] == (row["interval"][0] <= row["measured"] <= row["interval"][1])
+    text = command("predict", folder / "tiny.yaml", "--out", folder / "out")
+    assert "LLaMA, 38k: mean of 2 seeds" in text and "The 80% intervals held " in text
+
+
+def test_the_report_has_the_forecast_before_and_after(made):
+    folder, told, _ = made
+    assert "<h2>Forecast</h2>" in told["page before"] and "none of them is trained yet" in told["page before"]
+    now = page(None, folder)
+    assert "<h2>Forecast</h2>" in now and "none of them is trained yet" not in now and "mean of 2 seeds" in now
+    assert "llama-38k-c64-s5" in (folder / "out/tiny/report/tables/forecast.csv").read_text()
+
+
+def test_what_is_trained_is_not_predicted_anew(made):
+    folder, _, files = made
+    study, out = folder / "tiny.yaml", ("--out", folder / "out")
+    assert "llama-38k-c64-s5 has begun" in refused("predict", study, *out, "--force")
+    (folder / PREDICTIONS).rename(folder / "kept.json")
+    try:
+        assert "llama-38k-c64-s5 has begun" in refused("predict", study, *out)
+    finally:
+        (folder / "kept.json").rename(folder / PREDICTIONS)
+    assert (folder / PREDICTIONS).read_bytes() == files["predictions"]
+
+
+def test_predictions_that_cannot_be_used_are_refused(made, tmp_path):
+    folder, _, files = made
+    study, out = folder / "tiny.yaml", ("--out", folder / "out")
+    stored = json.loads(files["predictions"])
+    try:
+        for content, told in (
+            (b"{", "is damaged"),
+            (json.dumps(stored | {"schema": "other"}).encode(), "is damaged (it is no scaling.predictions of"),
+            (json.dumps(stored | {"runs": [{}]}).encode(), "a run lacks run_id"),
+            (json.dumps(stored | {"study": "other"}).encode(), "is of study other, not of tiny"),
+        ):
+            (folder / PREDICTIONS).write_bytes(content)
+            for name in ("predict", "train", "report"):
+                assert told in refused(name, study, *out)
+    finally:
+        (folder / PREDICTIONS).write_bytes(files["predictions"])
+    changed = tmp_path / "tiny.yaml"
+    changed.write_text(STUDY.replace("20480", "30720"))
+    assert "predicts llama-38k-c64-s5 with spec_hash" in refused("predict", changed, *out)
+    changed.write_text(STUDY.replace("seeds: [5, 6]", "seeds: [6]"))
+    assert "the study file has no such run" in refused("report", changed, *out)
+    changed.write_text("\n".join(line for line in STUDY.splitlines() if not line.startswith("forecast")))
+    assert "has no section forecast" in refused("predict", changed, *out)
+
+
+def test_a_published_study_has_its_forecast(made, tmp_path, monkeypatch):
+    folder, told, _ = made
+    monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
+    study, out = folder / "tiny.yaml", ("--out", folder / "out")
+    command("publish", study, tmp_path / "public", *out)
+    assert "differs" not in command("publish", tmp_path / "public", "--check")
+    assert "differs" not in command("publish", study, tmp_path / "public", "--check", *out)
+    elsewhere = ("--out", tmp_path / "out")
+    assert json.loads(invoke("predict", tmp_path / "public", *elsewhere, "--json").stdout) == told["measured"]
+    command("report", tmp_path / "public", *elsewhere)
+    rows = (tmp_path / "out/tiny-published/report/tables/forecast.csv").read_bytes()
+    assert rows == (folder / "out/tiny/report/tables/forecast.csv").read_bytes()
+    assert read_json(tmp_path / "out/tiny-published/results/fits.json") == read_json(folder / FITS)
+
+
+def test_a_bundle_carries_forecast_runs_and_their_predictions(made, tmp_path, monkeypatch):
+    folder, told, files = made
+    monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
+    study, bundle = folder / "tiny.yaml", tmp_path / "tiny.tar.xz"
+    assert "8 runs" in command("bundle", "pack", study, "--out", folder / "out", "--to", bundle)
+    there = ("--out", tmp_path / "out")
+    command("bundle", "unpack", bundle, *there)
+    assert (tmp_path / PREDICTIONS).read_bytes() == files["predictions"]
+    command("fit", study, *there)
+    assert (tmp_path / FITS).read_bytes() == files["fits"]
+    assert json.loads(invoke("predict", study, *there, "--json").stdout) == told["measured"]
+    (tmp_path / PREDICTIONS).write_bytes(files["predictions"] + b" ")
+    assert "predictions.json, the study's predictions, differs" in refused("bundle", "unpack", bundle, *there)
+
+
+def test_one_command_predicts_between_the_grid_and_its_forecast(made, tmp_path, monkeypatch):
+    folder, told, files = made
+    monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
+    shutil.copytree(folder / "out", tmp_path / "out")
+    for run in IDS:
+        shutil.rmtree(tmp_path / "out/tiny/runs" / run)
+    (tmp_path / PREDICTIONS).unlink()
+    text = command("run", folder / "tiny.yaml", "--out", tmp_path / "out")
+    order = [text.index(part) for part in ("train: 0 of 6", "predict: 2 of 2", "train: 2 of 8", "report: ")]
+    assert order == sorted(order)
+    found = json.loads(invoke("predict", folder / "tiny.yaml", "--out", tmp_path / "out", "--json").stdout)
+    assert found["runs"] == told["measured"]["runs"] and (tmp_path / FITS).read_bytes() == files["fits"]
+
+
+def test_a_grid_that_is_not_trained_is_not_predicted_from_by_itself(made, tmp_path, monkeypatch):
+    """`scaling run` of a part of the runs trains no forecast; `scaling predict` may be asked to."""
+    folder, _, _ = made
+    monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
+    shutil.copytree(folder / "out", tmp_path / "out")
+    for run in (*IDS, "llama-6k-c64-s0"):
+        shutil.rmtree(tmp_path / "out/tiny/runs" / run)
+    (tmp_path / PREDICTIONS).unlink()
+    text = command("run", folder / "tiny.yaml", "--out", tmp_path / "out", "--only", "size=38k|10k")
+    assert "forecast: not predicted, as 1 runs of the grid are not trained (llama-6k-c64-s0)" in text
+    assert not any((tmp_path / "out/tiny/runs" / run).exists() for run in IDS)
+    assert "from 5 of the 6 runs of the grid" in command("predict", folder / "tiny.yaml", "--out", tmp_path / "out")

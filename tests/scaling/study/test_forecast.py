@@ -1,0 +1,152 @@
+"""The section forecast: which runs it makes, what they share with the grid's, and what is refused."""
+
+import hashlib
+
+import pytest
+import yaml
+
+from arch.errors import InputError
+from flops import count_params
+from flops.ladder import Ladder
+from scaling.study.plan import plan
+from scaling.study.run import RunSpec
+from scaling.study.spec import load_study
+from scaling.study.sweep import sweep_of
+
+STUDY = """
+name: tiny
+corpus: {source: "synthetic:0:200000"}
+grid: {archs: [llama, tnl], sizes: [14k, 25k], extra_seeds: {14k: [1]}}
+model: {context_length: 64}
+training: {n_tokens: 7680, batch_tokens: 256, lr: 3e-3}
+forecast: {sizes: [38k], n_tokens: 16000, seeds: [5, 6]}
+"""
+# of (run id, spec hash, earlier hash) of every run of the grid, before there were forecasts
+BEFORE = {
+    "quickstart": "b69998e6426823b93304709bbf7446bab293ed6857e2eccb7a9418e5506adb4c",
+    "h200-hour": "02db34f70a7b934931009b3a8df3a89d58cfec4ae443efb3d88a4fe238ab751d",
+    "paper": "c805bf3c5ac25ba7f71715ebf6306e2b79ca2bb360462a0679d16e32b0cbaa99",
+    "paper-decay-tiny": "16108b4bd13f509749d629686760bec53a55907132a275c19b50be3f9cda67be",
+    "hgrn-ablations-tiny": "22086b7eb73607c2432d2fa8258e6e37df5f2fb13f2a0be54f7ecbf8cc5f1d77",
+}
+
+
+def loaded(folder, sets=(), only=None, **sections):
+    raw = yaml.safe_load(STUDY) | sections
+    (folder / "tiny.yaml").write_text(yaml.safe_dump({key: one for key, one in raw.items() if one is not None}))
+    return load_study(folder / "tiny.yaml", list(sets), only=only)
+
+
+def forecast(**changes):
+    return yaml.safe_load(STUDY)["forecast"] | changes
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_runs_of_a_grid_are_who_they_were(name, tmp_path):
+    runs = load_study(name, out=tmp_path).runs()
+    lines = "\n".join(f"{run.run_id} {run.spec_hash} {run.earlier_hash}" for run in runs)
+    assert hashlib.sha256(lines.encode()).hexdigest() == BEFORE[name]
+
+
+def test_forecast_runs_are_of_all_architectures_at_the_studys_settings(tmp_path):
+    study = loaded(tmp_path)
+    grid, more = study.runs(), study.forecast_runs()
+    assert [run.run_id for run in more] == [f"{arch}-38k-c64-s{seed}" for arch in ("llama", "tnl") for seed in (5, 6)]
+    assert study.all_runs() == [*grid, *more] and not any(run.is_forecast for run in grid)
+    assert {run.n_tokens for run in more} == {16128} and {run.training.lr for run in more} == {3e-3}
+    same_without = loaded(tmp_path, forecast=None).runs()
+    assert [run.model_dump(mode="json") for run in same_without] == [run.model_dump(mode="json") for run in grid]
+
+
+def test_the_role_decides_no_number_and_is_no_part_of_a_usual_runs_record(tmp_path):
+    study = loaded(tmp_path, forecast=forecast(sizes=["25k"], n_tokens=7680))
+    (run,) = [one for one in study.forecast_runs() if one.arch == "tnl" and one.seed == 5]
+    of_grid = run.model_copy(update={"role": "grid"})
+    assert of_grid.spec_hash == run.spec_hash
+    assert "role" not in of_grid.model_dump(mode="json") and run.model_dump(mode="json")["role"] == "forecast"
+    assert RunSpec.model_validate(run.model_dump(mode="json")) == run
+
+
+def test_the_sections_length_takes_the_place_of_every_other(tmp_path):
+    study = loaded(tmp_path, overrides={"by_size": {"38k": {"n_tokens": 999, "lr": 1e-3}}})
+    assert {(run.n_tokens, run.training.lr) for run in study.forecast_runs()} == {(16128, 1e-3)}
+    changed = loaded(tmp_path, ["training.n_tokens=5120"])
+    assert {run.n_tokens for run in changed.runs()} == {5120}
+    assert {(run.n_tokens, run.run_id[-2:]) for run in changed.forecast_runs()} == {(16128, "s5"), (16128, "s6")}
+    longer = loaded(tmp_path, forecast=forecast(n_tokens="20N"))
+    assert all(run.n_tokens >= 20 * count_params(run.config).non_embedding for run in longer.forecast_runs())
+
+
+def test_branches_end_in_one_run_of_the_sections_length(tmp_path):
+    training = {"branches": [2560, 5120], "schedule": "wsd", "batch_tokens": 256, "lr": 3e-3}
+    study = loaded(tmp_path, training=training)
+    assert [run.n_tokens for run in study.forecast_runs()] == [16128] * 4
+    assert all(not run.trunk and not run.branches for run in study.forecast_runs())
+
+
+def test_sizes_may_be_one_of_a_ladder_or_the_grids_own(tmp_path):
+    one = {"from": "60k", "to": "60k", "count": 1, "head_dim": 16}
+    runs = loaded(tmp_path, forecast=forecast(sizes=one)).forecast_runs()
+    assert {run.size for run in runs} == {"n60k"}
+    assert Ladder(60e3, 60e3, 1).targets == (60e3,) and Ladder(60e3, 60e3, 1).names == ("n60k",)
+    grid = {"archs": ["llama"], "sizes": {"from": "20k", "to": "40k", "count": 2}}
+    runs = loaded(tmp_path, grid=grid, forecast=forecast(sizes=["n40k"])).forecast_runs()
+    assert [run.run_id for run in runs] == ["llama-n40k-c64-s5", "llama-n40k-c64-s6"]
+
+
+def test_axes_of_the_grid_are_those_of_the_forecast(tmp_path):
+    grid = {"archs": ["llama"], "sizes": ["14k"], "axes": {"training.lr": [1e-3, 2e-3]}}
+    runs = loaded(tmp_path, grid=grid).forecast_runs()
+    assert [run.training.lr for run in runs] == [1e-3, 2e-3] * 2 and len({run.run_id for run in runs}) == 4
+
+
+def test_only_chooses_among_all_runs_and_a_sweep_has_none(tmp_path):
+    study = loaded(tmp_path, sweep={"rates": [1e-3, 2e-3, 4e-3], "tokens": [2560], "share": None})
+    assert [run.run_id for run in study.all_runs("size=38k,arch=tnl")] == ["tnl-38k-c64-s5", "tnl-38k-c64-s6"]
+    with pytest.raises(InputError, match="no run with size=38k"):
+        study.runs("size=38k")
+    assert not any(run.is_forecast for run in sweep_of(study).all_runs())
+
+
+@pytest.mark.parametrize(
+    ("sections", "told"),
+    [
+        ({"forecast": forecast(sizes=["14k"], seeds=[1])}, "forecast: llama-14k-c64-s1 is a run of the grid"),
+        ({"forecast": forecast(seeds=[])}, "forecast.seeds: must name at least one"),
+        ({"forecast": forecast(seeds=[5, 5])}, "forecast.seeds: names 5 twice"),
+        ({"forecast": forecast(level=1)}, "forecast.level: must be less than 1"),
+        ({"forecast": forecast(level=0)}, "forecast.level: must be greater than 0"),
+        ({"forecast": forecast(sizes=[])}, "forecast.sizes: must name at least one"),
+        ({"forecast": forecast(sizes=["39k"])}, "forecast.sizes: unknown size '39k'"),
+        ({"forecast": {"sizes": ["38k"], "seeds": [5]}}, "key 'forecast.n_tokens' is missing"),
+        ({"training": {"n_tokens": 7680, "lr": 10**400}}, "training.lr: must be a finite number"),
+        ({"forecast": forecast(n_token=1)}, "unknown key 'forecast.n_token'"),
+        ({"forecast": forecast(n_tokens=100)}, "training.batch_tokens=256 of llama/38k is more than n_tokens=100"),
+        ({"forecast": forecast(sizes={"big": {"n_layers": 2, "d_model": 64, "n_heads": 2, "d_ffn": 96, "hgrn2": {}}})},
+         "forecast.sizes.big.hgrn2: this study has no run of hgrn2"),
+        ({"grid": {"archs": ["llama"], "sizes": ["14k"], "extra_seeds": {"38k": [1]}}},
+         "grid.extra_seeds.38k: this study has no run of 38k"),
+        ({"grid": {"archs": ["llama"], "sizes": ["14k"], "axes": {"training.n_tokens": [2560, 5120]}}},
+         "forecast: n_tokens takes the place of the axis training.n_tokens"),
+        ({"grid": {"archs": ["llama"], "sizes": ["14k"], "axes": {"training.lr": [1e-3, 2e-3]},
+                   "nuisance": {"training.lr": "best"}}}, "forecast: goes with no grid.nuisance"),
+        ({"grid": {"archs": ["llama"], "sizes": {"from": "20k", "to": "40k", "count": 2}},
+          "forecast": forecast(sizes={"from": "40k", "to": "80k", "count": 2})},
+         "forecast.sizes: n40k is another size in grid.sizes"),
+        ({"grid": {"archs": ["llama"], "sizes": {"from": "20k", "to": "40k", "count": 1}}}, "write 2 to 1000"),
+        ({"grid": {"archs": ["llama"], "sizes": {"from": "40k", "to": "40k", "count": 2}}}, "is not below to"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_told_in_one_line(sections, told, tmp_path):
+    with pytest.raises(InputError) as error:
+        loaded(tmp_path, **sections)
+    assert told in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_plan_marks_forecasts_and_warns_of_those_inside_the_fits(tmp_path):
+    study = loaded(tmp_path)
+    made = plan(study, study.all_runs())
+    assert [row["role"] for row in made["runs"]].count("forecast") == 4 and not made["warnings"]
+    inside = loaded(tmp_path, forecast=forecast(sizes=["14k"], n_tokens=2560))
+    (line,) = plan(inside, inside.all_runs())["warnings"]
+    assert line.startswith("forecast: 4 runs take no more compute than the grid's largest")
