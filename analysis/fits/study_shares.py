@@ -7,7 +7,7 @@ architecture to architecture, and laws read from too early on miss the runs abov
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,12 +32,17 @@ def first_shares(study: StudyRuns, objective: str) -> list[dict[str, Any]]:
     "error"}: a of the surface of all points, and the root mean square of the errors of log loss with which surfaces
     fitted below cuts of compute foretold the ends of the runs above: of those n that every share could foretell. None
     where nothing is fitted or foretold. No rows for a study whose runs have no curves."""
-    own, points, errors = study.settings.first_share, dict[float, Mapping[str, Points]](), dict[float, Errors]()
-    for share in sorted({*FIRST_SHARES, own}):
-        points[share] = study_points(study, CURVES, first_share=share).groups
-        if all(len(one) == one.n_runs for one in points[share].values()):
-            return []
-        errors[share] = {key: one for mine in points[share].values() for key, one in _errors(mine, objective).items()}
+    own = study.settings.first_share
+    whole = study_points(study, CURVES, first_share=min(own, *FIRST_SHARES)).groups
+    if all(len(one) == one.n_runs for one in whole.values()):
+        return []
+    points = {
+        share: {group: _from(one, share) for group, one in whole.items()} for share in sorted({*FIRST_SHARES, own})
+    }
+    errors = {
+        share: {key: one for mine in groups.values() for key, one in _errors(mine, objective).items()}
+        for share, groups in points.items()
+    }
     common = set.intersection(*(set(found) for found in errors.values()))
     rows = []
     for share, groups in points.items():
@@ -48,6 +53,12 @@ def first_shares(study: StudyRuns, objective: str) -> list[dict[str, Any]]:
         every = _rms([errors[share][key] for key in common])
         rows.append({"share": share, "own": share == own, "groups": told, "n": len(common), "error": every})
     return rows
+
+
+def _from(points: Points, share: float) -> Points:
+    """Of each run what lies at this share of its tokens and beyond."""
+    last = {run: float(points.n_tokens[points.run == run].max()) for run in dict.fromkeys(points.run.tolist())}
+    return points.take(points.n_tokens >= share * np.array([last[run] for run in points.run.tolist()]) * (1 - 1e-9))
 
 
 def _errors(points: Points, objective: str) -> Errors:
