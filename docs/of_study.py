@@ -16,6 +16,7 @@ from analysis.report.approaches import backtest_rows
 from analysis.report.believed import believed_rows, drawn_law
 from analysis.report.comparison import comparison_rows, main_view
 from analysis.report.first_shares import first_share_rows
+from analysis.report.lengths import length_rows
 from analysis.report.verdict import comparison_table
 from analysis.source.published import EVALS, RUNS, SCORES
 from data.files import read_json
@@ -113,16 +114,9 @@ def inside() -> str:
 
 def longer_contexts() -> str:
     """Perplexity of a byte at context lengths up to four times the training length: the largest size of each."""
-    runs, scores = _tables()
-    found = scores[(scores["task"] == "extrapolate") & scores["metric"].str.startswith("perplexity@")]
-    lengths = sorted(int(name.partition("@")[2]) for name in found["metric"].unique())
-    rows = []
-    for arch in _fits()["archs"]:
-        for run in _largest(runs, arch, found):
-            mine = found[found["run_id"] == run.run_id].set_index("metric")["value"]
-            cells = {f"{n:,}": f"{mine[f'perplexity@{n}']:.3f}" for n in lengths}
-            rows.append({"context (tokens)": name_of(arch), "seed": str(run.seed)} | cells)
-    return table(rows)
+    found = _fits()["downstream"]["lengths"]
+    largest = {row["arch"]: row["n_params"] for row in found}  # rows come small sizes first
+    return table(length_rows([row for row in found if row["n_params"] == largest[row["arch"]]]))
 
 
 def benchmarks() -> str:

@@ -45,7 +45,8 @@ def log_axis(low: float, high: float, title: str, kind: str = "plain") -> dict[s
     write = {"plain": lambda v: f"{v:.3g}", "count": lambda v: count(v, 4), "flop": power_of_ten}[kind]
     values = ticks(low, high)
     if kind == "flop" and math.log10(high / low) >= 0.8:
-        values = [value for value in values if abs(math.log10(value) - round(math.log10(value))) < 1e-9] or values
+        tens = [value for value in values if abs(math.log10(value) - round(math.log10(value))) < 1e-9]
+        values = tens if len(tens) > 1 else values
     return {
         "type": "log",
         "range": [math.log10(low), math.log10(high)],

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SAME = "same"
 CHECKSUM = "same as published, by its checksum"
+ROUNDED = "same but for rounding"  # as another Python, numpy or processor makes it
+ROUNDING = 1e-9  # of a number
 
 
 def check_alone(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, str]:
@@ -40,8 +42,13 @@ def check_against(folder: Path, made: Path) -> dict[str, str]:
     return found | {name: "is of no file of the study now" for name in there if name not in wanted}
 
 
-def differ(found: Mapping[str, str]) -> list[str]:
-    return [name for name, told in found.items() if told not in (SAME, CHECKSUM)]
+def differ(found: Mapping[str, str], versions: str = "") -> list[str]:
+    """The files that differ; where `versions` names others than those that made the folder, not by rounding alone."""
+    return [
+        name
+        for name, told in found.items()
+        if told not in (SAME, CHECKSUM) and not (versions and told.startswith(ROUNDED))
+    ]
 
 
 def other_versions(folder: Path) -> str:
@@ -62,7 +69,8 @@ def compared(path: Path, content: bytes, other: Path | None = None) -> str:
         return SAME
     if path.suffix == ".json":
         try:
-            return f"differs: {_difference(json.loads(stored), json.loads(content))}"
+            told = _difference(json.loads(stored), json.loads(content))
+            return told if told.startswith(ROUNDED) else f"differs: {told}"
         except ValueError:
             return "differs: it is no JSON"
     if path.suffix == ".parquet" and other is not None:
@@ -97,9 +105,11 @@ def _difference(stored: Any, made: Any) -> str:
     ratios = [
         abs(a - b) / max(abs(a), abs(b))
         for a, b in pairs
-        if isinstance(a, (int, float)) and isinstance(b, (int, float))
+        if isinstance(a, (int, float)) and isinstance(b, (int, float)) and not isinstance(a, bool)
     ]
     much = f", numbers by up to {max(ratios):.2g} of themselves" if ratios else ""
+    if len(ratios) == len(wrong) and max(ratios) < ROUNDING:
+        return f"{ROUNDED}: {len(wrong):,} of {len({**one, **two}):,} values{much}"
     first = f"{wrong[0]} is {one.get(wrong[0], 'not there')}, made again {two.get(wrong[0], 'not there')}"
     return f"{len(wrong):,} of {len({**one, **two}):,} values{much}; {first}"
 

@@ -35,6 +35,8 @@ from analysis.report.first_shares import first_share_notes, first_share_rows
 from analysis.report.floors import floor_notes
 from analysis.report.forecast import forecast_figure, forecast_lead, forecast_notes, forecast_rows
 from analysis.report.frontier import frontier_text
+from analysis.report.lengths import NOTE as LENGTHS
+from analysis.report.lengths import length_rows, lengths_figure
 from analysis.report.merged import merged_figure, merged_notes, merged_rows
 from analysis.report.methods import baseline_text, convention_text, methods
 from analysis.report.notes import common_lean, crossing_notes, crossing_reasons, extrapolation_text, law_notes
@@ -105,6 +107,7 @@ def figures(
     if fits.get("downstream"):
         found["benchmarks"] = benchmarks_figure(fits["downstream"])
         found["tasks"] = tasks_figure(fits["downstream"])
+        found["lengths"] = lengths_figure(fits["downstream"]["lengths"])
     return {name: figure for name, figure in found.items() if figure is not None}
 
 
@@ -180,6 +183,7 @@ def page(
             *approach_notes(approaches),
         ],
         first_share_about=FIRST_SHARES,
+        lengths_note=LENGTHS,
         approach_reasons=approach_reasons(approaches),
         comparisons=comparisons,
         laws_of_size=laws_of_size,
@@ -220,6 +224,7 @@ def _tables(
         "choices": choice_table(approaches["wrong_choices"]),
         "waste": waste_table(approaches["waste"]),
         **({name: [] for name in TASK_TABLES} if downstream is None else task_tables(downstream)),
+        "lengths": length_rows(downstream["lengths"]) if downstream else [],
         "power_law": curvature_table(fits),
         "crossings": optimum_table(fits),
         "conventions": conventions_table(fits),

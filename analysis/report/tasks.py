@@ -77,6 +77,9 @@ def _panels(downstream: dict[str, Any], drawn: list[dict[str, Any]], against: st
         if chance:
             figure.add_hline(chance, line={"color": GREY, "dash": "dash", "width": 1.2}, **place)
         kind = {"type": "log"} if one["scale"]["kind"] == "perplexity" else {}
+        scores = [value for found in one["archs"].values() for value in found.get("points", {}).get("value", ())]
+        if scores and not any(scores):  # plotly would centre them in an axis from -1 to 1
+            kind = {"range": [-0.03 * one["scale"]["full"], one["scale"]["full"]]}
         figure.update_yaxes(title_text=one["metric"], title_standoff=4, **kind, **place)
     for arch in archs:
         figure.add_trace(legend_line(name_of(arch), colors[arch], "legend"), row=1, col=1)

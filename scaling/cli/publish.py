@@ -30,7 +30,8 @@ def publish(
 
     fit, report and design --pilot read that folder in the place of a study file, without runs, text or weights.
     `scaling publish --check DIR` makes the fits from its tables again, says of each file whether it is the same, and
-    ends with 1 where one is not.
+    ends with 1 where one is not. With other versions than those that made the folder, rounding is told and is no
+    difference.
     """
     from ..stages.publishing import check_stage, publish_stage
 
@@ -51,11 +52,13 @@ def publish(
     else:
         for name, told in found.files.items():
             print(f"{name}: {told}")
+    if found.versions and not found.differ and not as_json:
+        print(f"made with other versions: {found.versions}")
     if found.differ:
         tell(f"error: {len(found.differ)} of {len(found.files)} files differ")
         if found.versions:
             tell(f"the folder was made with other versions, or by another commit of this program: {found.versions}")
         else:
             tell("versions and commit are the same: a file was changed, or code that is not committed")
-        tell("to renew the folder, publish the study again")
+        tell("who has the study renews the folder by publishing it again")
         raise typer.Exit(1)

@@ -56,4 +56,5 @@ def check_stage(request: Request, folder: Path | None) -> Checked:
             made = Path(temporary) / "made"
             fill(made, study, runs_at_stored_rates(request))
             found, place = check_against(folder, made), folder
-    return Checked(found, differ(found), other_versions(place))
+    versions = other_versions(place)
+    return Checked(found, differ(found, versions), versions)

@@ -86,11 +86,21 @@ def find_study(name: str | Path) -> Path:
         return PACKAGED / f"{path.name}.yaml"
     if (path / STUDY_FILE).is_file():
         raise InputError(
-            f"{path}: is no study file: it has {path / STUDY_FILE}; a published study has no runs to work on"
+            f"{path}: is a published study, tables alone: fit, report, publish --check and design --pilot read it; "
+            f"this needs a study file, and runs"
         )
     if path.is_dir():
-        raise InputError(f"{path}: is a directory, not a study file")
+        below = ", ".join(sorted(str(one.parent) for one in path.glob(f"*/{STUDY_FILE}"))[:5])
+        more = f"; published studies in it: {below}" if below else ""
+        raise InputError(f"{path}: is a directory, not a study file{more}")
+    if path.parent.is_dir() and str(path) != path.name and (beside := _studies_in(path.parent)):
+        raise InputError(f"{path}: no such study file or folder{nearest(path.name, beside)}")
     raise InputError(f"{path}: no such study file (studies of the package, by bare name: {', '.join(packaged)})")
+
+
+def _studies_in(folder: Path) -> list[str]:
+    """The names of study files and published studies."""
+    return sorted(one.name for one in folder.iterdir() if one.suffix == ".yaml" or (one / STUDY_FILE).is_file())
 
 
 def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str, Any]:

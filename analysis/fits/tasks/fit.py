@@ -18,6 +18,7 @@ from analysis.fits.downstream.scores import Scores
 from analysis.fits.downstream.shared import fit_shared
 from analysis.fits.settings import FitSettings
 from analysis.fits.tasks.laws import law_of
+from analysis.fits.tasks.lengths import by_length
 from analysis.fits.tasks.places import Checkpoint, Key, places_of
 from analysis.fits.tasks.rankings import rankings_of
 from analysis.runs import Tables
@@ -32,8 +33,8 @@ Scales = Mapping[str, Mapping[str, Scale]]
 def fit_tasks(fits: Mapping[str, Any], tables: Tables, evals: pd.DataFrame, scales: Scales) -> dict[str, Any]:
     """evals: results/evals.parquet (run_id, step, n_tokens, task, metric, value); scales: {task: {metric: scale}}.
 
-    Every task and metric that has a scale is there, fitted or not, with what was left out of it; `unknown` names the
-    tasks without a scale.
+    Every task and metric that has a scale is there, fitted or not, with what was left out of it; `lengths`: perplexity
+    by context length (analysis.fits.tasks.lengths); `unknown` names the tasks without a scale.
     """
     settings = FitSettings(**fits["settings"])
     places, reasons = places_of(tables, evals, settings)
@@ -48,6 +49,7 @@ def fit_tasks(fits: Mapping[str, Any], tables: Tables, evals: pd.DataFrame, scal
         "conventions": {"C": fits["conventions"]["C"], "L": fits["conventions"]["L"]},
         "level": LEVEL,
         "tasks": found,
+        "lengths": by_length(tables, evals),
         "unknown": [task for task in dict.fromkeys(evals["task"]) if task not in scales],
     }
 

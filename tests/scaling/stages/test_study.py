@@ -225,7 +225,7 @@ def test_a_published_study_gives_its_fits_and_report_again_without_its_directory
             ("publish", "--check", "tiny.yaml", "no", "--out", "no"),
             "no: is no published study",
         ),  # before what takes long
-        (("train", "empty"), "a published study has no runs to work on"),
+        (("train", "empty"), "is a published study, tables alone"),
     ],
 )
 def test_what_cannot_be_published_is_told(studied, tmp_path, monkeypatch, arguments, told):

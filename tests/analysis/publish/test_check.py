@@ -1,0 +1,33 @@
+"""What a published study's files are found to be: the same, rounded by other versions, or different."""
+
+import json
+from pathlib import Path
+
+from analysis.publish.check import ROUNDED, SAME, compared, differ
+
+
+def told(folder: Path, stored: object, made: object) -> str:
+    (folder / "fits.json").write_text(json.dumps(stored))
+    return compared(folder / "fits.json", json.dumps(made).encode())
+
+
+def test_rounding_is_told_and_is_no_difference_under_other_versions(tmp_path: Path) -> None:
+    stored = {"a": [0.1, 2.0], "n": 3, "name": "x"}
+    assert told(tmp_path, stored, stored) == SAME
+    rounded = told(tmp_path, stored, stored | {"a": [0.1, 2.0 * (1 + 4e-16)]})
+    assert rounded.startswith(f"{ROUNDED}: 1 of 4 values, numbers by up to 4.4e-16")
+    assert differ({"fits.json": rounded}) == ["fits.json"]  # of the same versions the bits are the same
+    assert differ({"fits.json": rounded}, "python 3.11 (here 3.12)") == []
+
+
+def test_what_no_rounding_makes_is_a_difference(tmp_path: Path) -> None:
+    stored = {"a": [0.1, 2.0], "n": 3, "name": "x", "good": True}
+    for made in (
+        stored | {"a": [0.1, 2.0 * (1 + 1e-8)]},
+        stored | {"name": "y"},
+        stored | {"good": 1 - 1e-16 > 2},
+        stored | {"a": [0.1]},
+        stored | {"n": None},
+    ):
+        found = told(tmp_path, stored, made)
+        assert found.startswith("differs: ") and differ({"fits.json": found}, "python 3.11 (here 3.12)")
