@@ -43,7 +43,7 @@ def first_shares(study: StudyRuns, objective: str) -> list[dict[str, Any]]:
         share: {key: one for mine in groups.values() for key, one in _errors(mine, objective).items()}
         for share, groups in points.items()
     }
-    common = set.intersection(*(set(found) for found in errors.values()))
+    common = sorted(set.intersection(*(set(found) for found in errors.values())))  # sums to the same bits
     rows = []
     for share, groups in points.items():
         told = {}

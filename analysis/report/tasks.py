@@ -76,7 +76,7 @@ def _panels(downstream: dict[str, Any], drawn: list[dict[str, Any]], against: st
         chance = one["scale"]["chance"] * one["scale"]["full"]
         if chance:
             figure.add_hline(chance, line={"color": GREY, "dash": "dash", "width": 1.2}, **place)
-        kind = {"type": "log"} if one["scale"]["kind"] == "perplexity" else {}
+        kind: dict[str, Any] = {"type": "log"} if one["scale"]["kind"] == "perplexity" else {}
         scores = [value for found in one["archs"].values() for value in found.get("points", {}).get("value", ())]
         if scores and not any(scores):  # plotly would centre them in an axis from -1 to 1
             kind = {"range": [-0.03 * one["scale"]["full"], one["scale"]["full"]]}
