@@ -20,7 +20,7 @@ def by_length(tables: Tables, evals: pd.DataFrame) -> list[dict[str, Any]]:
     rows = []
     for run_id, mine in found.groupby("run_id", sort=False):
         run = runs.get(str(run_id))
-        if run is None or run["left_out"]:
+        if run is None or run.get("left_out"):
             continue
         told = {
             int(metric.removeprefix(METRIC)): value for metric, value in zip(mine["metric"], mine["value"], strict=True)
@@ -28,12 +28,12 @@ def by_length(tables: Tables, evals: pd.DataFrame) -> list[dict[str, Any]]:
         rows.append(
             {
                 "run_id": str(run_id),
-                "arch": str(run["group"]),
+                "arch": str(run.get("group") or run["arch"]),
                 "size": str(run["size"]),
                 "n_params": int(run["n_params_non_embedding"]),
                 "trained_at": int(run["context_length"]),
                 "perplexity": {str(n): float(told[n]) for n in sorted(told) if pd.notna(told[n])},
             }
         )
-    groups = list(dict.fromkeys(tables.runs["group"]))
+    groups = [str(run.get("group") or run["arch"]) for run in runs.values()]
     return sorted(rows, key=lambda row: (groups.index(row["arch"]), row["n_params"], row["run_id"]))
