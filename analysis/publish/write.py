@@ -34,7 +34,7 @@ from analysis.source.run_directories import RunDirectories
 from arch.errors import InputError
 from data.files import MANIFEST, fsync_dir, kill_point, sha256, write_bytes, write_json
 from scaling.rundir.versions import git_commit
-from scaling.study.file import STUDY_FILE
+from scaling.study.find import STUDY_FILE
 from scaling.study.own_law import LAW_NAME
 from scaling.study.spec import load_study
 

@@ -22,7 +22,7 @@ from arch.errors import InputError, nearest
 from ..rundir.memory import keep_freed_memory
 from ..rundir.worklist import EXIT_INPUT, thread_environment
 from ..study.cost import expected_work
-from ..study.file import PACKAGED
+from ..study.find import PACKAGED
 from .passing import write_line
 from .trunks import not_merged
 

@@ -22,7 +22,8 @@ from .axes import Point, fields_of, label_of, points_of, section_of, short
 from .batch_rule import BATCH_KEYS, too_few_steps, with_batch, with_betas
 from .branches import branched
 from .changes import check_read, check_target, differing, said
-from .file import STUDY_FILE, find_study, read_study, suffix_of
+from .file import read_study, suffix_of
+from .find import STUDY_FILE, find_study
 from .forecast_section import OF_LENGTH
 from .grid import FORECAST, OF_GRID, Cell, Role
 from .law_file import LAW, OWN_KEYS, Followed, follow, horizon_of, read_law

@@ -14,7 +14,7 @@ from analysis.publish.write import publish
 from analysis.runs import load_tables
 from arch.errors import InputError
 from data.files import read_json
-from scaling.study.file import find_study
+from scaling.study.find import find_study
 from scaling.study.spec import load_study
 from tests.analysis.notebooks.execute import ROOT, execute, plots_of, text_of
 

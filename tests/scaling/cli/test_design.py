@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from arch.errors import InputError
 from flops import train_flops_per_token
 from scaling.cli.main import app
-from scaling.study.file import PACKAGED
+from scaling.study.find import PACKAGED
 from scaling.study.spec import load_study
 from scaling.study.sweep import sweep_of
 

@@ -1,6 +1,6 @@
 """What a designed study takes over from the sweep of its law."""
 
-from scaling.study.file import PACKAGED
+from scaling.study.find import PACKAGED
 from scaling.study.law_file import read_law
 from scaling.study.law_recipe import swept_as
 

@@ -25,7 +25,7 @@ from pathlib import Path
 import pytest
 
 from jobs.profile import EXAMPLE
-from scaling.study.file import PACKAGED
+from scaling.study.find import PACKAGED
 
 from .mutations import changed_file, changed_words
 
