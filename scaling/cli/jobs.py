@@ -202,7 +202,7 @@ def _run_here(request: Request, made: Draft, submission: Submission, context: Sc
     from jobs import local_submit
     from jobs.local import at_once, describe_use
 
-    from ..stages.pipeline import train_argv
+    from ..stages.training import train_argv
 
     processes, asked = request.study.jobs.processes, request.study.jobs.parallel
     if told := describe_use(asked, processes):

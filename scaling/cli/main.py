@@ -151,7 +151,7 @@ def train(
     """Train the runs that are not done yet."""
     import shlex
 
-    from ..stages import pipeline as commands
+    from ..stages import training as commands
     from ..stages.corpus import data_stage, reads_text
     from ..stages.forecast import trainable
     from ..stages.trunks import check_trunks

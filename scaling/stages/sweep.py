@@ -20,8 +20,9 @@ from ..study.own_law import LAW_NAME, Where, sweep_told
 from ..study.plan import plan
 from ..study.sweep import SweepSpec, not_swept, recipe_of, sweep_of
 from .corpus import data_stage
-from .pipeline import Request, train_stage
+from .pipeline import Request
 from .planning import timed_plan
+from .training import train_stage
 
 if TYPE_CHECKING:
     from analysis.rates.fit import RatesFit

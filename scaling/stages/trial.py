@@ -22,8 +22,9 @@ from ..rundir.worklist import is_trained
 from ..study.run import RunSpec
 from .corpus import data_stage, reads_text
 from .evaluation import EvalOptions, eval_stage, shown_words
-from .pipeline import Request, train_stage
+from .pipeline import Request
 from .planning import outstanding, timed_plan
+from .training import train_stage
 from .trial_runs import Pair, Trial, described, exact
 from .trial_tables import have_curves, pairs_of_size, points, seed_noise, spent
 

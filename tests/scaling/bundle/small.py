@@ -18,7 +18,8 @@ from scaling.cli.main import app
 from scaling.rundir.directory import RunDir
 from scaling.stages.corpus import data_stage
 from scaling.stages.evaluation import EvalOptions, eval_matrix, show_results
-from scaling.stages.pipeline import Request, prepare_runs
+from scaling.stages.pipeline import Request
+from scaling.stages.training import prepare_runs
 from scaling.study.run import RunSpec
 from scaling.study.spec import load_study
 

@@ -12,7 +12,7 @@ import pytest
 from analysis.bigram import ensure_baseline
 from analysis.runs import load_tables
 from scaling.stages.corpus import data_stage
-from scaling.stages.pipeline import prepare_runs
+from scaling.stages.training import prepare_runs
 from scaling.stages.trunks import check_trunks
 
 from .conftest import Made

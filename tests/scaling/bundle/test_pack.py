@@ -12,7 +12,7 @@ from data.files import write_json
 from scaling.bundle.index import is_allowed
 from scaling.bundle.pack import members_of_file
 from scaling.stages.corpus import data_stage
-from scaling.stages.pipeline import prepare_runs
+from scaling.stages.training import prepare_runs
 
 from .conftest import Made
 from .small import RUNS, finish, finished_study, line_of, read_tar, request_of, scaling, write_study

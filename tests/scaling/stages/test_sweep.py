@@ -22,8 +22,9 @@ from scaling.rundir.prepare import prepare_run
 from scaling.stages import pipeline
 from scaling.stages import sweep as stage
 from scaling.stages.corpus import data_stage
-from scaling.stages.pipeline import Request, prepare_runs
+from scaling.stages.pipeline import Request
 from scaling.stages.status import OTHER_SETTINGS, status_rows
+from scaling.stages.training import prepare_runs
 from scaling.study.law_file import read_law
 from scaling.study.spec import load_study
 from scaling.study.sweep import recipe_of, sweep_of
