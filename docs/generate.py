@@ -19,9 +19,9 @@ REFRESH = "make docs"
 
 def page(path: Path) -> str:
     """The text of a page with its generated parts as the code has them now. Raises KeyError for an unknown part."""
+    from . import of_study as study
     from .of_commands import flops_commands, module_commands, scaling_commands
     from .of_schema import keys, model_keys, sizes
-    from .of_study import benchmarks, beside_the_paper, first_shares, foretold, inside, longer_contexts, losses, summary
 
     parts = {
         "keys": keys,
@@ -30,14 +30,16 @@ def page(path: Path) -> str:
         "scaling": scaling_commands,
         "flops": flops_commands,
         "modules": module_commands,
-        "study-summary": summary,
-        "study-losses": losses,
-        "study-paper": beside_the_paper,
-        "study-lengths": longer_contexts,
-        "study-foretold": foretold,
-        "study-shares": first_shares,
-        "study-inside": inside,
-        "study-benchmarks": benchmarks,
+        "study-summary": study.summary,
+        "study-losses": study.losses,
+        "study-paper": study.beside_the_paper,
+        "study-lengths": study.longer_contexts,
+        "study-foretold": study.foretold,
+        "study-shares": study.first_shares,
+        "study-inside": study.inside,
+        "study-forecast": study.forecast,
+        "study-repeats": study.repeats,
+        "study-benchmarks": study.benchmarks,
     }
 
     def generated(found: re.Match[str]) -> str:

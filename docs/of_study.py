@@ -11,16 +11,20 @@ import pandas as pd
 from analysis.figures.axes import minus, power_of_ten
 from analysis.figures.palette import name_of
 from analysis.fits.diagnose.backtest import RUN
+from analysis.forecast.stage import told
 from analysis.publish.derived import table
 from analysis.report.approaches import backtest_rows
 from analysis.report.believed import believed_rows, drawn_law
 from analysis.report.comparison import comparison_rows, main_view
 from analysis.report.first_shares import first_share_rows
+from analysis.report.forecast import forecast_rows
 from analysis.report.lengths import length_rows
 from analysis.report.verdict import comparison_table
+from analysis.source.choose import source_of
 from analysis.source.published import EVALS, RUNS, SCORES
 from data.files import read_json
 from flops.laws import paper_laws
+from scaling.study.spec import load_study
 
 FOLDER = Path(__file__).resolve().parents[1] / "analysis" / "studies" / "h200-2026"
 
@@ -109,6 +113,32 @@ def inside() -> str:
         low, high = min(within, default=0.0), max(within, default=0.0)
         told = f"{power_of_ten(low)} to {power_of_ten(high)} FLOP" if within else "nowhere"
         rows.append({"": name_of(arch), "N_opt and D_opt both inside what was trained": told})
+    return table(rows)
+
+
+def forecast() -> str:
+    """What is predicted of the larger runs, and what was measured of those that are trained."""
+    study = load_study(FOLDER, published=True)
+    return table(forecast_rows(told(study, source_of(study, study.runs()))))
+
+
+def repeats() -> str:
+    """The runs that were trained again on another machine: final losses, and the difference in standard deviations
+    between seeds."""
+    rows = []
+    for run in read_json(FOLDER / "repeats.json")["runs"]:
+        final, name = run["final"], str(run["run"]).removeprefix("runs/")
+        apart = (
+            "none: bit-equal" if run["bit_equal"] else f"{final['difference']:+.5f}, {final['seed_sds']:+.2f} seed s.d."
+        )
+        rows.append(
+            {
+                "": name,
+                "first": f"{final['a']:.5f}",
+                "again": f"{final['b']:.5f}",
+                "difference, in those between seeds": apart,
+            }
+        )
     return table(rows)
 
 
