@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.costs import Cost, costs_of, costs_table
-from analysis.report.approaches import NOT_IDENTIFIED, approach_reasons, approach_rows
+from analysis.report.approaches import approach_reasons, approach_rows
 from analysis.report.comparison import comparison_rows
 from analysis.report.costs import cost_notes
 from analysis.report.first_shares import ABOUT, first_share_rows
 from analysis.report.tables import short_laws_table
 from analysis.report.variants import is_of_variants
-from analysis.report.verdict import comparison_table, prediction_table, verdict_notes, verdict_text
+from analysis.report.verdict import comparison_table, known_predictions, verdict_notes, verdict_text
 from analysis.stage import fits_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def results_text(
         "This page is made from the tables beside it: `scaling publish --check` of this folder makes it again. Do not "
         "write into it.",
         "\n".join(f"{line}  " for line in verdict_text(fits)),
-        *(table(rows) for rows in (comparison_table(fits), _told(prediction_table(fits))) if rows),
+        *(table(rows) for rows in (comparison_table(fits), known_predictions(fits)) if rows),
         listed([*verdict_notes(fits), f"C: FLOP of the convention {named['C']}; N: {named['N']}; L: {named['L']}."]),
     ]
     if not is_of_variants(fits):
@@ -83,11 +83,6 @@ def results_text(
     }
     parts += ["## Provenance", listed([f"{name}: {value}" for name, value in told.items()])]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _told(predictions: list[dict[str, str]]) -> list[dict[str, str]]:
-    """What the envelope's laws predict; none where no size is identified."""
-    return predictions if any(row["N_opt"] != NOT_IDENTIFIED for row in predictions) else []
 
 
 def listed(lines: Sequence[str]) -> str:

@@ -57,7 +57,7 @@ from analysis.report.variants import is_of_variants, variant_figure, variant_not
 from analysis.report.verdict import (
     comparison_table,
     family_name,
-    prediction_table,
+    known_predictions,
     verdict_notes,
     verdict_parts,
     with_bits,
@@ -216,7 +216,7 @@ def _tables(
         "variants": variant_rows(fits),
         "merged": merged_rows(fits),
         "laws": [{HEADINGS[key]: value for key, value in row.items()} for row in laws_table(fits)],
-        "predictions": prediction_table(fits) if compared else [],
+        "predictions": known_predictions(fits) if compared else [],
         "approaches": approach_rows(approaches),
         "readings": reading_rows(approaches),
         "first_shares": first_share_rows(approaches["first_shares"]),

@@ -10,6 +10,7 @@ from analysis.figures.palette import name_of
 from analysis.fits.verdict import MISSED
 from analysis.labels import arch_of
 from analysis.pages.cells import Number, number
+from analysis.report.approaches import NOT_IDENTIFIED
 from analysis.report.believed import leading_law, optimum_sentences
 from analysis.report.noise import listed, noise_text
 from analysis.report.variants import is_of_variants, variant_lines
@@ -140,6 +141,12 @@ def prediction_table(fits: dict[str, Any]) -> list[dict[str, str]]:
     ]
 
 
+def known_predictions(fits: dict[str, Any]) -> list[dict[str, str]]:
+    """Rows of `prediction_table`; none where these laws know no optimal size at all."""
+    rows = prediction_table(fits)
+    return rows if any(row["N_opt"] != NOT_IDENTIFIED for row in rows) else []
+
+
 def verdict_notes(fits: dict[str, Any]) -> list[str]:
     """What belongs under the two tables, in short lines, each once."""
     lines = [line for told in fits["verdicts"] for line in _notes(fits, told)]
@@ -202,7 +209,7 @@ def _with_interval(one: dict[str, Any], key: str, show: Any) -> Number:
 
 def _predicted(one: dict[str, Any], show: Any) -> str:
     if one["value"] is None:
-        return str(one["reason"]) if str(one["reason"]).startswith(MISSED) else "not identified"
+        return str(one["reason"]) if str(one["reason"]).startswith(MISSED) else NOT_IDENTIFIED
     if one["beyond"] <= 1:
         return _with_interval(one, "value", show)
     return number(f"~{_with_interval(one, 'value', show)}", one["value"], one["interval"], "extrapolated")

@@ -21,10 +21,10 @@ def show_laws(fits: dict[str, Any]) -> str:
     from analysis.report.nuisance import nuisance_notes, nuisance_rows
     from analysis.report.tables import short_laws_table
     from analysis.report.variants import is_of_variants, variant_notes, variant_rows
-    from analysis.report.verdict import comparison_table, prediction_table, verdict_notes, verdict_text
+    from analysis.report.verdict import comparison_table, known_predictions, verdict_notes, verdict_text
 
     parts = ["\n".join(wrapped(verdict_text(fits)))]
-    parts += [rows_table(rows) for rows in (comparison_table(fits), prediction_table(fits)) if rows]
+    parts += [rows_table(rows) for rows in (comparison_table(fits), known_predictions(fits)) if rows]
     named = fits["conventions"]
     where = f"C: training FLOP, convention {named['C']}; N: {named['N']}; L: {named['L']}."
     parts += ["\n".join(wrapped([*verdict_notes(fits), where, *phase_notes(fits)]))]
