@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.costs import Cost, costs_of, costs_table
+from analysis.forecast.stage import told
 from analysis.report.approaches import approach_reasons, approach_rows
 from analysis.report.comparison import comparison_rows
 from analysis.report.costs import cost_notes
 from analysis.report.first_shares import ABOUT, first_share_rows
+from analysis.report.forecast import forecast_lead, forecast_notes, forecast_rows
 from analysis.report.tables import short_laws_table
 from analysis.report.variants import is_of_variants
 from analysis.report.verdict import comparison_table, known_predictions, verdict_notes, verdict_text
@@ -30,7 +32,7 @@ def derived(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> dict[s
     """Their bytes, by name."""
     fits, tables = fits_of(study, runs, source)
     costs = costs_of(runs, tables.runs)
-    text = results_text(fits, tables, costs, source.provenance(), source.corpus())
+    text = results_text(fits, tables, costs, source.provenance(), source.corpus(), told(study, source))
     return {
         FITS: (json.dumps(fits, indent=1, allow_nan=False) + "\n").encode(),
         COSTS: costs_table(costs).to_csv(index=False, lineterminator="\n").encode(),
@@ -44,8 +46,9 @@ def results_text(
     costs: Sequence[Cost],
     came: Provenance,
     corpus: Mapping[str, Any] | None,
+    forecast: Mapping[str, Any] | None = None,
 ) -> str:
-    """RESULTS.md."""
+    """RESULTS.md; forecast: of analysis.forecast.outcome, None where nothing was predicted."""
     named, runs = fits["conventions"], tables.runs
     states = ", ".join(f"{count} {state}" for state, count in runs["state"].value_counts().to_dict().items())
     days = sorted(runs["started"].dropna().unique())
@@ -71,6 +74,9 @@ def results_text(
         ]
     if rows := [row for one in approaches["comparisons"] for row in comparison_rows(one)]:
         parts += ["## Compute for the same loss, along the optimal frontiers of fitted surfaces", table(rows)]
+    if forecast is not None:
+        parts += ["## Forecast", forecast_lead(forecast), table(forecast_rows(forecast))]
+        parts += [listed(forecast_notes(forecast, fits["inputs_hash"]))]
     parts += ["## Costs", listed([*cost_notes(costs), f"By run: {COSTS}."])]
     told = {
         "runs": states,

@@ -25,12 +25,27 @@ def methods(fits: dict[str, Any]) -> list[str]:
     return [
         f"C: {convention_text(fits)}. Loss: {fits['conventions']['L']}. The seeds of a size are averaged in log loss.",
         *phase_notes(fits),
+        *_surface_text(fits),
         f"The envelope is the lowest loss among the sizes whose curve covers C, at {settings['grid_points']} "
         f"log-spaced values of C in the range ({_range_text(fits)}). {_loss_text(settings)} These points are not "
         "independent: R^2 says how straight the line is, not how well it is known.",
         f"{_crossings_text(settings)} {_points_text(settings)}",
         f"{interval_text(fits)}{_noise_text(fits)} These are not bootstrap intervals over runs.",
         *method_notes(fits)[1:],
+    ]
+
+
+def _surface_text(fits: dict[str, Any]) -> list[str]:
+    """How the surfaces were fitted and what their intervals are of; none without such a law."""
+    laws = [law for law in fits["approaches"]["laws"] if law["approach"] == "parametric"]
+    intervals = {str(law["interval"]["method"]): str(law["interval"].get("estimand") or "") for law in laws}
+    if not laws:
+        return []
+    told = "; ".join(f"{method} ({about})" if about else method for method, about in intervals.items())
+    return [
+        f"The parametric approach fits L = E + A / N^alpha + B / D^beta to each run's curve from "
+        f"{fits['settings']['first_share']:.0%} of its tokens on, every run with the same weight. N_opt, D_opt and "
+        f"their exponents are the surface's minimum at each C. Intervals: {told}."
     ]
 
 
