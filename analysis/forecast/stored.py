@@ -44,8 +44,15 @@ def read_predictions(study: StudySpec, runs: Sequence[RunSpec] | None = None) ->
         raise InputError(f"{path}: is damaged ({error}): {REMEDY}") from None
     if found.get("study") != study.name:
         raise InputError(f"{path}: is of study {found.get('study')}, not of {study.name}: {REMEDY}")
-    _check_runs(path, found["runs"], study.forecast_runs() if runs is None else runs)
+    _check_runs(path, found["runs"], _own_runs(study) if runs is None else runs)
     return found
+
+
+def _own_runs(study: StudySpec) -> list[RunSpec]:
+    """The forecast runs as the study file alone has them: --set makes other runs, and predictions are of none."""
+    from scaling.study.spec import load_study
+
+    return (load_study(study.path, [], study.out) if study.sets else study).forecast_runs()
 
 
 def _check_runs(path: Path, rows: Iterable[dict[str, Any]], runs: Sequence[RunSpec]) -> None:

@@ -55,12 +55,23 @@ def has_begun(request: Request, run: RunSpec) -> bool:
     return rundir.status()["state"] != "waiting" or rundir.last_row() is not None
 
 
+def first_begun(request: Request) -> str | None:
+    """A forecast run of the study that has begun, after which nothing is predicted; None where none has."""
+    return next((run.run_id for run in request.study.forecast_runs() if has_begun(request, run)), None)
+
+
 def predict_missing(request: Request, fits: dict[str, Any]) -> bool:
     """Predict what waits, once the whole grid is trained; whether some of it may be trained now. Called within
     `request.writing`, with the fits of the study."""
     from analysis.forecast.stored import read_predictions
 
     if read_predictions(request.study) is not None:
+        return False
+    if request.study.set_results:
+        request.say("forecast: not predicted, as --set changed the fits: predictions are made from the study's own")
+        return False
+    if begun := first_begun(request):
+        request.say(f"forecast: not predicted, as {begun} has begun, and a prediction is made before")
         return False
     missing = [run for run in request.study.runs() if not is_trained(run, request.rundir(run))]
     if missing:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from arch.errors import InputError
 
-from .forecast import has_begun, predict_now
+from .forecast import first_begun, predict_now
 from .pipeline import check_results, fit_stage
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ def predict_stage(request: Request, force: bool = False) -> dict[str, Any]:
     if force or read_predictions(study, runs) is None:
         if study.published is not None:
             raise InputError(f"{study.published}: was published without predictions: give the study file to make them")
-        if begun := [run.run_id for run in runs if has_begun(request, run)]:
+        if begun := first_begun(request):
             remedy = "the stored one stays" if force else "remove its directory, or take it out of forecast"
-            raise InputError(f"{path_of(study)}: {begun[0]} has begun, and a prediction is made before: {remedy}")
+            raise InputError(f"{path_of(study)}: {begun} has begun, and a prediction is made before: {remedy}")
         check_results(request)
         with request.writing():
             predict_now(request, fit_stage(request))

@@ -165,6 +165,34 @@ def test_what_is_trained_is_not_predicted_anew(made):
     assert (folder / PREDICTIONS).read_bytes() == files["predictions"]
 
 
+def test_one_command_predicts_nothing_that_has_begun_nor_from_changed_fits(made, tmp_path, monkeypatch):
+    folder, _, _ = made
+    monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
+    shutil.copytree(folder / "out", tmp_path / "out")
+    shutil.rmtree(tmp_path / "out/tiny/runs" / IDS[1])
+    (tmp_path / PREDICTIONS).unlink()
+    study, out = folder / "tiny.yaml", ("--out", tmp_path / "out")
+    assert f"forecast: not predicted, as {IDS[0]} has begun" in command("run", study, *out)
+    shutil.rmtree(tmp_path / "out/tiny/runs" / IDS[0])
+    assert "not predicted, as --set changed the fits" in command("run", study, *out, "--set", "fit.first_share=0.2")
+    assert not (tmp_path / PREDICTIONS).exists() and not (tmp_path / "out/tiny/runs" / IDS[1]).exists()
+
+
+def test_changes_of_the_command_line_leave_the_predictions_alone(made):
+    folder, _, _ = made
+    study, out = folder / "tiny.yaml", ("--out", folder / "out")
+    for change in ("training.lr=0.01", "grid.sizes=[6k]"):
+        assert "(forecast)" in command("status", study, *out, "--set", change)
+
+
+def test_evaluations_of_some_runs_leave_forecasts_out_of_what_fits_read(made):
+    folder, _, _ = made
+    home = folder / "out/tiny/results"
+    before = [(home / f"{name}.parquet").read_bytes() for name in ("evals", "forecast-evals")]
+    command("eval", folder / "tiny.yaml", "--out", folder / "out", "--only", "size=6k")
+    assert [(home / f"{name}.parquet").read_bytes() for name in ("evals", "forecast-evals")] == before
+
+
 def test_predictions_that_cannot_be_used_are_refused(made, tmp_path):
     folder, _, files = made
     study, out = folder / "tiny.yaml", ("--out", folder / "out")
