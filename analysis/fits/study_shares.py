@@ -15,6 +15,7 @@ import numpy as np
 from analysis.fits.cost import cost_of
 from analysis.fits.diagnose.backtest import RUN, backtest
 from analysis.fits.diagnose.predictors import fitted
+from analysis.fits.parametric.curves import FIRST_SHARE
 from analysis.fits.points import Points
 from analysis.fits.study_points import StudyRuns, study_points
 from analysis.fits.tables.points import CURVES
@@ -84,10 +85,10 @@ def _rms(errors: Sequence[float]) -> float | None:
 
 
 def better_share(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The share that foretold best, where it errs clearly less than the study's own."""
+    """The share that foretold best of those that a study may set, where it errs clearly less than the study's own."""
     own = next((row for row in rows if row["own"]), None)
     if own is None or own["error"] is None:
         return None
-    alike = [row for row in rows if row["error"] is not None]
+    alike = [row for row in rows if row["error"] is not None and row["share"] >= FIRST_SHARE]
     best = min(alike, key=lambda row: float(row["error"]))
     return best if best["error"] < WORTH * own["error"] else None

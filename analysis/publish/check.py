@@ -108,7 +108,7 @@ def _difference(stored: Any, made: Any) -> str:
         if isinstance(a, (int, float)) and isinstance(b, (int, float)) and not isinstance(a, bool)
     ]
     much = f", numbers by up to {max(ratios):.2g} of themselves" if ratios else ""
-    if len(ratios) == len(wrong) and max(ratios) < ROUNDING:
+    if len(ratios) == len(wrong) and all(ratio < ROUNDING for ratio in ratios):  # none is NaN
         return f"{ROUNDED}: {len(wrong):,} of {len({**one, **two}):,} values{much}"
     first = f"{wrong[0]} is {one.get(wrong[0], 'not there')}, made again {two.get(wrong[0], 'not there')}"
     return f"{len(wrong):,} of {len({**one, **two}):,} values{much}; {first}"

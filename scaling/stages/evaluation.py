@@ -338,11 +338,10 @@ def show_results(request: Request, options: EvalOptions | None = None) -> None:
     from analysis.evals.table import write_tables
 
     directory = request.study.directory
-    whole = replace(request, only=None)
-    found = current_results(whole, options)
+    found = current_results(replace(request, only=None), options)
     for line in found.lines():
         request.say(f"eval: {line}")
-    if write_tables(directory / "results", found.results, {run.run_id for run in whole.runs if run.is_forecast}):
+    if write_tables(directory / "results", found.results, {run.run_id for run in request.study.forecast_runs()}):
         request.say(f"eval: all numbers are in {directory}/results/evals.parquet")
     if all(result["task"] == "validation" for result in found.results):
         return  # the report shows it

@@ -113,7 +113,7 @@ class Fit(Section):
     """Small sizes that have stopped learning: `leave_out` takes the smallest size out of the points where its losses
     lie above what the surface of the larger ones says, by more than chance (1%, one-sided), then the next, two at the
     most. Of the parametric and isoFLOP approaches; docs/fits.md."""
-    first_share: Annotated[Number, Field(gt=0, lt=1)] = 0.1
+    first_share: Annotated[Number, Field(ge=0.1, lt=1)] = 0.1
     """Of each run's tokens, that its curve is left out for before the parametric and isoFLOP approaches read it: the
     first fall of the loss is on no surface. The report says what other shares would have foretold."""
     grid_points: Annotated[Count, Field(ge=3, le=10_000)] = 40

@@ -4,13 +4,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from analysis.fits.open_study import open_study
+from analysis.fits.parametric.curves import FIRST_SHARE
 from analysis.fits.study_approaches import OBJECTIVE
 from analysis.fits.study_points import StudyRuns, study_points
 from analysis.fits.study_shares import FIRST_SHARES, better_share, first_shares
 from analysis.fits.tables.points import CURVES
 from analysis.report.first_shares import first_share_notes, first_share_rows
+from scaling.study.schema import Fit
 
 FOLDER = Path(__file__).resolve().parents[3] / "analysis" / "studies" / "h200-2026"
 
@@ -41,8 +44,17 @@ def test_a_share_that_foretells_better_is_named(rows: list[dict]) -> None:
     assert note.endswith(f"Set fit.first_share: {best['share']:g}.")
     taken = [row | {"own": row is best} for row in rows]
     assert better_share(taken) is None and first_share_notes(taken) == []
+    settable = [row | {"error": 1e-9} if row["share"] < 0.1 else row for row in rows]
+    assert better_share(settable) == best, "fits leave out a tenth at least, so that less is no advice"
     shown = first_share_rows(rows)
     assert shown[1]["from"] == "10% of each run (the fits')" and "(" in shown[1]["LLaMA"]
+
+
+def test_fits_leave_out_a_tenth_at_least() -> None:
+    """Surfaces are fitted to what lies beyond it, so that a smaller share would change nothing and be told as if."""
+    assert Fit(first_share=FIRST_SHARE).first_share == FIRST_SHARE
+    with pytest.raises(ValidationError, match="greater than or equal to"):
+        Fit(first_share=FIRST_SHARE - 0.01)
 
 
 def test_fits_read_curves_from_the_share_of_the_study_file() -> None:
