@@ -183,7 +183,8 @@ def _header(run: Path) -> dict[str, Any] | None:
 
 def _runs_table(study_dir: Path, found: Sequence[_Run]) -> pd.DataFrame:
     rows = [_run_row(run) for run in found]
-    runs = pd.DataFrame(rows, columns=list(_RUN_COLUMNS)).astype({"step": "int64", "n_tokens": "int64"})
+    columns = [*_RUN_COLUMNS, *(["prediction"] if any("prediction" in row for row in rows) else [])]  # forecast runs
+    runs = pd.DataFrame(rows, columns=columns).astype({"step": "int64", "n_tokens": "int64"})
     runs["trunk"] = runs["trunk"].astype(object).fillna("")
     corpus = read_manifest(study_dir / "corpus", verify=False, partial=True)
     runs["epochs"] = _epochs(runs, corpus) if corpus else float("nan")
@@ -263,7 +264,7 @@ def _run_row(run: _Run) -> dict[str, Any]:
         "target_tokens": record["spec"].get("corpus", {}).get("target_tokens"),
         "recipe": _recipe(header),
         "trunk": record["spec"].get("trunk") or "",
-    }
+    } | ({"prediction": record["prediction"]} if "prediction" in record else {})
 
 
 def _recipe(header: dict[str, Any]) -> str:

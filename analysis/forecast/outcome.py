@@ -9,9 +9,11 @@ import numpy as np
 
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_curves import smoothed
+from analysis.forecast.stored import digest
 from analysis.runs import Tables
 
 NOT_TRAINED, NOT_EVALUATED = "not trained", "not evaluated at its end"
+OTHERWISE = "trained without this prediction"
 SAME = 1e-6  # of tokens
 
 
@@ -23,7 +25,7 @@ def outcome(stored: Mapping[str, Any], tables: Tables | None) -> dict[str, Any]:
     tables: of the forecast runs that have begun. A mean is of all its seeds, or is not there.
     """
     settings = FitSettings(**stored["settings"])
-    found = {row["run_id"]: _measured(row, tables, settings) for row in stored["runs"]}
+    found = {row["run_id"]: _measured(row, tables, settings, digest(dict(stored), row)) for row in stored["runs"]}
     runs = [row | _held(row, *found[row["run_id"]]) for row in stored["runs"]]
     means = [row | _held(row, *_mean_of([found[run] for run in row["run_ids"]])) for row in stored["means"]]
     judged = [row["held"] for row in runs if row["held"] is not None]
@@ -32,13 +34,17 @@ def outcome(stored: Mapping[str, Any], tables: Tables | None) -> dict[str, Any]:
     return dict(stored) | {"runs": runs, "means": means, "n": counted}
 
 
-def _measured(row: Mapping[str, Any], tables: Tables | None, settings: FitSettings) -> tuple[float | None, str]:
+def _measured(
+    row: Mapping[str, Any], tables: Tables | None, settings: FitSettings, predicted: str
+) -> tuple[float | None, str]:
     """The loss at the run's end, as fits read it, and the state that explains where there is none."""
     if tables is None or not len(mine := tables.runs[tables.runs["run_id"] == row["run_id"]]):
         return None, NOT_TRAINED
     state = str(mine["state"].iloc[0])
     if state != "done":
         return None, NOT_TRAINED if state == "waiting" else state
+    if "prediction" not in mine or mine["prediction"].iloc[0] != predicted:
+        return None, OTHERWISE
     tokens, loss = smoothed(tables, settings, str(row["run_id"]))
     if not len(tokens) or abs(tokens[-1] / row["read_at"] - 1) > SAME:
         return None, NOT_EVALUATED

@@ -49,6 +49,7 @@ def predict(
         "conventions": fits["conventions"],
         "settings": fits["settings"],
         "level": study.forecast.level,
+        "validation_tokens": study.evaluation.validation_tokens,
         **{key: made[key] for key in ("groups", "runs", "means")},
     }
     found: dict[str, Any] = plain(content)

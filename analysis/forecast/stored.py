@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,12 +40,18 @@ def read_predictions(study: StudySpec, runs: Sequence[RunSpec] | None = None) ->
         for row in found["runs"]:
             if missing := [key for key in OF_RUN if key not in row]:
                 raise ValueError(f"a run lacks {missing[0]}")
-        for key in ("made", "level", "fitted", "groups", "means", "settings", "conventions"):
+        for key in ("made", "inputs_hash", "level", "fitted", "groups", "means", "settings", "conventions"):
             found[key]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: is damaged ({error}): {REMEDY}") from None
     if found.get("study") != study.name:
         raise InputError(f"{path}: is of study {found.get('study')}, not of {study.name}: {REMEDY}")
+    over, now = found.get("validation_tokens"), study.evaluation.validation_tokens
+    if over is not None and over != now:
+        raise InputError(
+            f"{path}: predicts losses over {over:,} held-out tokens, the study file has evaluation.validation_tokens "
+            f"{now:,}: undo the change, or predict anew (--force) while none of the runs is trained"
+        )
     _check_runs(path, found["runs"], _own_runs(study) if runs is None else runs)
     return found
 
@@ -71,6 +79,18 @@ def write_predictions(study: StudySpec, content: dict[str, Any]) -> None:
     path = path_of(study)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, content, kind="predictions")
+
+
+def digest(stored: dict[str, Any], row: dict[str, Any]) -> str:
+    """Of what was predicted of a run, when, and from which fits: the run's record keeps it when it is trained."""
+    told = {key: stored[key] for key in ("made", "inputs_hash", "level")} | {key: row[key] for key in OF_RUN}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def digests(study: StudySpec) -> dict[str, str]:
+    """By run id, of the study's stored predictions."""
+    stored = read_predictions(study)
+    return {} if stored is None else {str(row["run_id"]): digest(stored, row) for row in stored["runs"]}
 
 
 def predicted_ids(stored: dict[str, Any] | None) -> set[str]:

@@ -51,13 +51,13 @@ def differ(found: Mapping[str, str], versions: str = "") -> list[str]:
     ]
 
 
-def other_versions(folder: Path) -> str:
-    """ "numpy 2.1.0 (here 2.4.6)": what the folder was made with that is another here."""
+def other_versions(folder: Path, but: Sequence[str] = ()) -> str:
+    """ "numpy 2.1.0 (here 2.4.6)": what the folder was made with that is another here, without those named `but`."""
     before, here = Published(folder).manifest.get("made_with", {}), made_with()
     return ", ".join(
         f"{name} {before.get(name, 'none')} (here {here.get(name, 'none')})"
         for name in {**before, **here}
-        if before.get(name) != here.get(name)
+        if before.get(name) != here.get(name) and name not in but
     )
 
 

@@ -49,12 +49,13 @@ def prepare_run(
     versions: dict[str, str],
     known: Known | None = None,
     tokenizer: str | None = None,
+    prediction: str | None = None,
 ) -> RunDir:
     """Write run.json, or accept the one that is there if it describes this very run.
 
     `cost` is flops.cost_table of the model; `versions` the packages' versions; `known` as of check_run; `tokenizer` the
-    identity of the corpus' tokenizer. Raises InputError, and changes nothing, where the directory belongs to a run with
-    another spec or another corpus.
+    identity of the corpus' tokenizer; `prediction` that of a forecast run's (analysis.forecast.stored.digest). Raises
+    InputError, and changes nothing, where the directory belongs to a run with another spec or another corpus.
     """
     rundir = RunDir(directory)
     if check_run(rundir, run, corpus_fingerprint, known):
@@ -79,7 +80,7 @@ def prepare_run(
         "git_commit": git_commit(),
         "tokenizer": run.corpus.tokenizer,
         "tokenizer_identity": tokenizer,
-    }
+    } | ({} if prediction is None else {"prediction": prediction})
     write_json(rundir.run_json, record, kind="run")
     return rundir
 

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
     """The directory with its run.json of every run that may be trained."""
-    versions = package_versions()
+    from analysis.forecast.stored import digests
+
+    versions, runs = package_versions(), trainable(request)
+    predicted = digests(request.study) if any(run.is_forecast for run in runs) else {}
     return [
         prepare_run(
             request.study.run_directory(run),
@@ -39,8 +42,9 @@ def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
             versions,
             corpus.is_known_as,
             corpus.manifest["tokenizer"].get("identity"),
+            predicted.get(run.run_id),
         )
-        for run in trainable(request)
+        for run in runs
     ]
 
 

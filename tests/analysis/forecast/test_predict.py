@@ -14,8 +14,9 @@ from analysis.fits.envelope.of_points import seed_noises_of
 from analysis.fits.parametric.many import LEAST_SQUARES
 from analysis.fits.points import Points
 from analysis.fits.settings import FitSettings
-from analysis.forecast.outcome import NOT_EVALUATED, NOT_TRAINED, outcome
+from analysis.forecast.outcome import NOT_EVALUATED, NOT_TRAINED, OTHERWISE, outcome
 from analysis.forecast.predict import NO_SURFACE, interval_of, source_of
+from analysis.forecast.stored import digest
 from analysis.runs import Tables
 
 SIZES, TOKENS, WARMUP, ROWS = np.geomspace(360e3, 23e6, 8), 70e6, 3e6, 18
@@ -103,17 +104,21 @@ def predicted(run_id, loss=2.0, **more):
 def stored(*rows):
     mean = rows[0] | {"run_ids": [row["run_id"] for row in rows], "interval": [1.95, 2.05]}
     settings = FitSettings(loss="validation").to_dict()
-    return {"runs": list(rows), "means": [mean], "settings": settings, "level": 0.9}
+    made = {"made": "2026-11-23", "inputs_hash": "x", "level": 0.9}
+    return made | {"runs": list(rows), "means": [mean], "settings": settings}
 
 
-def tables(losses, tokens=1000, state="done"):
-    runs = pd.DataFrame({"run_id": list(losses), "state": state})
+def tables(told, losses, tokens=1000, state="done"):
+    """Of runs that were trained after they were predicted so."""
+    digests = {row["run_id"]: digest(told, row) for row in told["runs"]}
+    runs = pd.DataFrame({"run_id": list(losses), "state": state, "prediction": [digests[run] for run in losses]})
     evals = pd.DataFrame({"run_id": list(losses), "n_tokens": tokens, "loss": list(losses.values())})
     return Tables(pd.DataFrame({"run_id": []}), runs, evals)
 
 
 def test_measured_losses_stand_beside_their_predictions():
-    found = outcome(stored(predicted("a"), predicted("b")), tables({"a": 2.05, "b": 2.2}))
+    told = stored(predicted("a"), predicted("b"))
+    found = outcome(told, tables(told, {"a": 2.05, "b": 2.2}))
     one, two = found["runs"]
     assert one["held"] and not two["held"] and found["n"] == {"runs": 2, "trained": 2, "with_interval": 2, "held": 1}
     assert one["error"] == pytest.approx(0.025) and one["of_drop"] == pytest.approx(0.1)
@@ -125,10 +130,22 @@ def test_measured_losses_stand_beside_their_predictions():
 def test_what_is_not_measured_says_why():
     both = stored(predicted("a"), predicted("b"))
     assert {row["state"] for row in outcome(both, None)["runs"]} == {NOT_TRAINED}
-    found = outcome(both, tables({"a": 2.05}))
+    found = outcome(both, tables(both, {"a": 2.05}))
     assert [row["state"] for row in found["runs"]] == ["done", NOT_TRAINED] and found["means"][0]["measured"] is None
-    early = outcome(both, tables({"a": 2.05, "b": 2.0}, tokens=500))
+    early = outcome(both, tables(both, {"a": 2.05, "b": 2.0}, tokens=500))
     assert {row["state"] for row in early["runs"]} == {NOT_EVALUATED} and early["n"]["trained"] == 0
-    assert outcome(both, tables({"a": 2.0}, state="running"))["runs"][0]["state"] == "running"
-    without = outcome(stored(predicted("a", loss=None, interval=None, reason="x")), tables({"a": 2.05}))["runs"][0]
+    assert outcome(both, tables(both, {"a": 2.0}, state="running"))["runs"][0]["state"] == "running"
+    none = stored(predicted("a", loss=None, interval=None, reason="x"))
+    without = outcome(none, tables(none, {"a": 2.05}))["runs"][0]
     assert without["measured"] == 2.05 and without["error"] is None and without["held"] is None
+
+
+def test_a_prediction_that_was_changed_after_the_training_is_none():
+    told = stored(predicted("a"))
+    trained = tables(told, {"a": 2.05})
+    assert outcome(told, trained)["runs"][0]["held"]
+    for changed in (told | {"made": "2026-11-24"}, stored(predicted("a", loss=2.05))):
+        (row,) = outcome(changed, trained)["runs"]
+        assert (row["state"], row["measured"], row["held"]) == (OTHERWISE, None, None)
+    before = replace(trained, runs=trained.runs.drop(columns="prediction"))
+    assert outcome(told, before)["runs"][0]["state"] == OTHERWISE
