@@ -203,6 +203,7 @@ def test_predictions_that_cannot_be_used_are_refused(made, tmp_path):
             (json.dumps(stored | {"schema": "other"}).encode(), "is damaged (it is no scaling.predictions of"),
             (json.dumps(stored | {"runs": [{}]}).encode(), "a run lacks run_id"),
             (json.dumps(stored | {"study": "other"}).encode(), "is of study other, not of tiny"),
+            (json.dumps(stored | {"validation_tokens": 5}).encode(), "predicts losses over 5 held-out tokens"),
         ):
             (folder / PREDICTIONS).write_bytes(content)
             for name in ("predict", "train", "report"):
