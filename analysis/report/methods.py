@@ -37,7 +37,8 @@ def methods(fits: dict[str, Any]) -> list[str]:
 
 def _surface_text(fits: dict[str, Any]) -> list[str]:
     """How the surfaces were fitted and what their intervals are of; none without such a law."""
-    laws = [law for law in fits["approaches"]["laws"] if law["approach"] == "parametric"]
+    found = fits.get("approaches", {}).get("laws", ())  # the laws of the envelope alone are told without
+    laws = [law for law in found if law["approach"] == "parametric"]
     intervals = {str(law["interval"]["method"]): str(law["interval"].get("estimand") or "") for law in laws}
     if not laws:
         return []
