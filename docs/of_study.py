@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from analysis.figures.palette import name_of
 from analysis.fits.diagnose.backtest import RUN
 from analysis.forecast.stage import told
 from analysis.publish.derived import table
-from analysis.report.approaches import backtest_rows
 from analysis.report.believed import believed_rows, drawn_law
 from analysis.report.comparison import comparison_rows, main_view
 from analysis.report.first_shares import first_share_rows
@@ -78,21 +78,19 @@ def beside_the_paper() -> str:
 
 def foretold() -> str:
     """What surfaces fitted below cuts of compute foretold of the runs above, by how far they were extrapolated."""
-    rows: dict[str, dict[str, str]] = {}
-    held: dict[str, list[int]] = {}
-    for row in backtest_rows(_fits()["approaches"]):
-        if row["approach"] == "parametric" and row["foretold"] == RUN:
-            name = row["architecture"]
-            cells = rows.setdefault(name, {"": name})
-            cells[f"median error {row['compute beyond the cut']}"] = row["median error"]
-            kept, _, of = row["intervals that held"].partition(" of ")
-            held[name] = [a + int(b) for a, b in zip(held.get(name, [0, 0]), (kept, of), strict=True)]
-    heads = sorted({head for row in rows.values() for head in row if head}, key=lambda head: float(head.split()[2]))
-    told = [
-        {"": name, **{head: row.get(head, "") for head in heads}, "95% intervals that held": f"{a} of {b}"}
-        for (name, row), (a, b) in zip(rows.items(), held.values(), strict=True)
-    ]
-    return table(told)
+    rows = []
+    for law in _fits()["approaches"]["laws"]:
+        found = [one for one in law["diagnostics"]["checks"]["summary"] if one["what"] == RUN]
+        if law["approach"] != "parametric" or not found:
+            continue
+        errors = {
+            "median error {:.3g} to {:.3g} times".format(*one["ratio"]): f"{math.expm1(one['error']):.2%}"
+            for one in sorted(found, key=lambda one: float(one["ratio"][0]))
+        }
+        held = sum(round(one["held"] * one["n_intervals"]) for one in found if one["held"] is not None)
+        n = sum(one["n_intervals"] for one in found)
+        rows.append({"": name_of(law["group"])} | errors | {"95% intervals that held": f"{held} of {n}"})
+    return table(rows)
 
 
 def first_shares() -> str:
@@ -136,7 +134,7 @@ def repeats() -> str:
                 "": name,
                 "first": f"{final['a']:.5f}",
                 "again": f"{final['b']:.5f}",
-                "difference, in those between seeds": apart,
+                "difference": apart,
             }
         )
     return table(rows)

@@ -122,6 +122,12 @@ class Points:
         return self.take(keep)
 
     @property
+    def run_share(self) -> np.ndarray:
+        """[n]: tokens over those at the last point of the same run."""
+        last = {run: float(self.n_tokens[self.run == run].max()) for run in dict.fromkeys(self.run.tolist())}
+        return np.asarray(self.n_tokens / np.array([last[run] for run in self.run.tolist()]))
+
+    @property
     def n_runs(self) -> int:
         return len(set(self.run.tolist()))
 

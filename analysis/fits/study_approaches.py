@@ -63,17 +63,15 @@ def fit_study_groups(
 def approaches_of_study(study: StudyRuns, fits: Mapping[str, Any]) -> dict[str, Any]:
     """{"laws": [FitResult as plain data, one a group and approach], "not_fitted": [group, approach, reason],
     "side_by_side": {group: analysis.fits.diagnose.side_by_side}, "waste": {group: rows of `waste_rows`},
-    "wrong_choices": {group: `wrong_choices`}, "first_shares": of
-    analysis.fits.study_shares, "comparisons": of analysis.fits.study_comparison}. fits: what `fit_study`
-    found."""
+    "wrong_choices": {group: `wrong_choices`}, "first_shares": of analysis.fits.study_shares, "comparisons": of
+    analysis.fits.study_comparison}. fits: what `fit_study` found."""
     settings = study.settings
     try:
         curves = study_points(study, CURVES).groups
     except InputError as error:
         none = [{"at": "", "reason": str(error), "views": {}, "pairs": []}]
         empty: dict[str, Any] = {"laws": [], "not_fitted": [], "side_by_side": {}, "waste": {}, "wrong_choices": {}}
-        empty["first_shares"] = []
-        return empty | {"comparisons": none}
+        return empty | {"first_shares": [], "comparisons": none}
     found = fit_study_groups(study, curves, curves, APPROACHES, options_of(study, curve=CURVE), fits)
     surfaces = {arch: fit for arch, fit in found.surfaces.items() if fit.identified}
     return {

@@ -34,11 +34,12 @@ def first_shares(study: StudyRuns, objective: str) -> list[dict[str, Any]]:
     fitted below cuts of compute foretold the ends of the runs above: of those n that every share could foretell. None
     where nothing is fitted or foretold. No rows for a study whose runs have no curves."""
     own = study.settings.first_share
-    whole = study_points(study, CURVES, first_share=min(own, *FIRST_SHARES)).groups
+    whole = study_points(study, CURVES, first_share=FIRST_SHARES[0]).groups
     if all(len(one) == one.n_runs for one in whole.values()):
         return []
     points = {
-        share: {group: _from(one, share) for group, one in whole.items()} for share in sorted({*FIRST_SHARES, own})
+        share: {group: one.take(one.run_share >= share * (1 - 1e-9)) for group, one in whole.items()}
+        for share in sorted({*FIRST_SHARES, own})
     }
     errors = {
         share: {key: one for mine in groups.values() for key, one in _errors(mine, objective).items()}
@@ -54,12 +55,6 @@ def first_shares(study: StudyRuns, objective: str) -> list[dict[str, Any]]:
         every = _rms([errors[share][key] for key in common])
         rows.append({"share": share, "own": share == own, "groups": told, "n": len(common), "error": every})
     return rows
-
-
-def _from(points: Points, share: float) -> Points:
-    """Of each run what lies at this share of its tokens and beyond."""
-    last = {run: float(points.n_tokens[points.run == run].max()) for run in dict.fromkeys(points.run.tolist())}
-    return points.take(points.n_tokens >= share * np.array([last[run] for run in points.run.tolist()]) * (1 - 1e-9))
 
 
 def _errors(points: Points, objective: str) -> Errors:

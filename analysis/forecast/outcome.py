@@ -25,7 +25,7 @@ def outcome(stored: Mapping[str, Any], tables: Tables | None) -> dict[str, Any]:
     tables: of the forecast runs that have begun. A mean is of all its seeds, or is not there.
     """
     settings = FitSettings(**stored["settings"])
-    found = {row["run_id"]: _measured(row, tables, settings, digest(dict(stored), row)) for row in stored["runs"]}
+    found = {row["run_id"]: _measured(row, tables, settings, digest(stored, row)) for row in stored["runs"]}
     runs = [row | _held(row, *found[row["run_id"]]) for row in stored["runs"]]
     means = [row | _held(row, *_mean_of([found[run] for run in row["run_ids"]])) for row in stored["means"]]
     judged = [row["held"] for row in runs if row["held"] is not None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +81,7 @@ def write_predictions(study: StudySpec, content: dict[str, Any]) -> None:
     write_json(path, content, kind="predictions")
 
 
-def digest(stored: dict[str, Any], row: dict[str, Any]) -> str:
+def digest(stored: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     """Of what was predicted of a run, when, and from which fits: the run's record keeps it when it is trained."""
     told = {key: stored[key] for key in ("made", "inputs_hash", "level")} | {key: row[key] for key in OF_RUN}
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()

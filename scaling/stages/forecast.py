@@ -18,13 +18,19 @@ if TYPE_CHECKING:
 def waiting(request: Request) -> list[RunSpec]:
     """The chosen forecast runs that have no predicted loss, and are not trained. Raises InputError for predictions that
     cannot be read or are of other runs."""
+    return _waiting(request)[0]
+
+
+def _waiting(request: Request) -> tuple[list[RunSpec], dict[str, Any] | None]:
+    """`waiting`, and the stored predictions."""
     mine = [run for run in request.runs if run.is_forecast]
     if not mine:
-        return []
+        return [], None
     from analysis.forecast.stored import predicted_ids, read_predictions
 
-    known = predicted_ids(read_predictions(request.study))
-    return [run for run in mine if run.run_id not in known and not is_trained(run, request.rundir(run))]
+    stored = read_predictions(request.study)
+    known = predicted_ids(stored)
+    return [run for run in mine if run.run_id not in known and not is_trained(run, request.rundir(run))], stored
 
 
 def trainable(request: Request) -> list[RunSpec]:
@@ -35,12 +41,9 @@ def trainable(request: Request) -> list[RunSpec]:
 
 def waiting_line(request: Request) -> list[str]:
     """One line about the forecast runs that are not to be trained yet; none without any."""
-    runs = waiting(request)
+    runs, stored = _waiting(request)
     if not runs:
         return []
-    from analysis.forecast.stored import read_predictions
-
-    stored = read_predictions(request.study)
     if stored is None:
         return [f"forecast: {len(runs)} runs wait for `scaling predict {request.study.path}`"]
     why = {row["run_id"]: row["reason"] for row in stored["runs"]}

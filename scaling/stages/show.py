@@ -42,8 +42,7 @@ def show_laws(fits: dict[str, Any]) -> str:
     if (told := fits.get("approaches")) and not is_of_variants(fits):  # the laws alone are shown without
         if judged := approach_rows(told):
             parts += ["N_opt by three approaches, and whether to believe it\n" + rows_table(judged)]
-        if more := first_share_notes(told["first_shares"]):
-            parts += ["\n".join(more)]
+        parts += ["\n".join(wrapped(first_share_notes(told["first_shares"])))]
         parts += ["\n".join(wrapped(floor_notes(fits)))]
         parts += [comparison_text(one, fits["settings"]["level"]) for one in told["comparisons"]]
     return "\n\n".join(part for part in parts if part)

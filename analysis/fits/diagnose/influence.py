@@ -122,10 +122,10 @@ def variants(points: Points, first_share: float = 0.0) -> dict[str, Variant]:
         found["C by 6nd"] = Variant(replace(points, flops=six, convention="6nd"))
     if len(points) < 2 * points.n_runs:
         return found
-    last = {run: float(points.n_tokens[points.run == run].max()) for run in dict.fromkeys(points.run.tolist())}
-    share = points.n_tokens / np.array([last[run] for run in points.run.tolist()])
-    begun = float(share.min())
-    for first in (*FIRST_SHARES, *((1.5 * begun,) if FIRST_SHARES[-1] <= begun < 0.6 else ())):
+    share, shares = points.run_share, list(FIRST_SHARES)
+    if FIRST_SHARES[-1] <= (begun := float(share.min())) < 0.6:  # these leave out more already
+        shares.append(1.5 * begun)
+    for first in shares:
         if ((share >= first) != (share >= first_share)).any():
             found[f"from {first:.0%} of each run"] = Variant(points.take(share >= first), first)
     for fraction in SMOOTHING:
