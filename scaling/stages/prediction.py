@@ -21,7 +21,7 @@ def predict_stage(request: Request, force: bool = False) -> dict[str, Any]:
     predictions that cannot be read or are of other runs.
     """
     from analysis.forecast.stage import told
-    from analysis.forecast.stored import path_of, read_predictions
+    from analysis.forecast.stored import read_predictions
     from analysis.source.choose import source_of
 
     study = request.study
@@ -31,12 +31,19 @@ def predict_stage(request: Request, force: bool = False) -> dict[str, Any]:
     if force or read_predictions(study, runs) is None:
         if study.published is not None:
             raise InputError(f"{study.published}: was published without predictions: give the study file to make them")
-        if begun := first_begun(request):
-            remedy = "the stored one stays" if force else "remove its directory, or take it out of forecast"
-            raise InputError(f"{path_of(study)}: {begun} has begun, and a prediction is made before: {remedy}")
         check_results(request)
-        with request.writing():
-            predict_now(request, fit_stage(request))
+        with request.writing():  # looked at again: another command may have predicted or trained until here
+            if force or read_predictions(study, runs) is None:
+                _refuse_begun(request, force)
+                predict_now(request, fit_stage(request))
     found = told(study, source_of(study, study.runs()))
     assert found is not None
     return found
+
+
+def _refuse_begun(request: Request, force: bool) -> None:
+    from analysis.forecast.stored import path_of
+
+    if begun := first_begun(request):
+        remedy = "the stored one stays" if force else "remove its directory, or take it out of forecast"
+        raise InputError(f"{path_of(request.study)}: {begun} has begun, and a prediction is made before: {remedy}")

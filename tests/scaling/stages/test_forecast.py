@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 import analysis.figures.png
+import scaling.stages.pipeline
 from analysis.source.choose import source_of
 from arch.errors import InputError
 from data.files import read_json
@@ -163,6 +164,23 @@ def test_what_is_trained_is_not_predicted_anew(made):
     finally:
         (folder / "kept.json").rename(folder / PREDICTIONS)
     assert (folder / PREDICTIONS).read_bytes() == files["predictions"]
+
+
+def test_what_begins_before_the_study_is_held_is_not_predicted_anew(made, tmp_path, monkeypatch):
+    folder, _, files = made
+    shutil.copytree(folder / "out", tmp_path / "out")
+    first, begun = tmp_path / "out/tiny/runs" / IDS[0], tmp_path / "begun"
+    first.rename(begun)
+    shutil.rmtree(tmp_path / "out/tiny/runs" / IDS[1])
+    held = scaling.stages.pipeline.study_lock
+
+    def after_another(directory):
+        begun.rename(first)  # trained by a command that held the study until now
+        return held(directory)
+
+    monkeypatch.setattr(scaling.stages.pipeline, "study_lock", after_another)
+    assert f"{IDS[0]} has begun" in refused("predict", folder / "tiny.yaml", "--out", tmp_path / "out", "--force")
+    assert (tmp_path / PREDICTIONS).read_bytes() == files["predictions"]
 
 
 def test_one_command_predicts_nothing_that_has_begun_nor_from_changed_fits(made, tmp_path, monkeypatch):
