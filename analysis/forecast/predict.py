@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from scaling.study.run import RunSpec
 
 SAME = 1e-6  # of C: runs that end together
+NO_RATE = "it had no learning rate when the others were predicted"
 NO_SURFACE = "its surface is not identified: an exponent ends at the bound of its range"
 
 
@@ -143,12 +144,13 @@ def _row(
 ) -> dict[str, Any]:
     settings = study.settings
     n_params, read_at = count_params(run.config).non_embedding, end_of_curve(run, settings)
-    row: dict[str, Any] = {"run_id": run.run_id, "spec_hash": run.spec_hash, "arch": run.arch, "group": group}
+    row: dict[str, Any] = {"run_id": run.run_id, "spec_hash": None if run.is_pending else run.spec_hash}
+    row |= {"arch": run.arch, "group": group}
     row |= {"size": run.size, "seed": run.seed, "n_params": n_params, "n_tokens": run.n_tokens, "read_at": read_at}
     row["c"] = read_at * float(train_flops_per_token(run.config, settings.flops))
     nothing = dict.fromkeys(("loss", "expected", "interval", "power_law", "drop"))
-    if isinstance(source, str):
-        return row | nothing | {"reason": source}
+    if run.is_pending or isinstance(source, str):
+        return row | nothing | {"reason": NO_RATE if run.is_pending else str(source)}
     assert source.told.loss is not None
     value = source.told.loss(float(n_params), read_at, min(read_at, _text(study)))
     if not (math.isfinite(value[0]) and value[0] > 0):

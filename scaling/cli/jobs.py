@@ -76,7 +76,7 @@ def submit(
     from ..rundir.lock import study_lock
     from ..stages.corpus import check_corpus
     from ..stages.evaluation import check as check_evaluations
-    from ..stages.forecast import waiting_line
+    from ..stages.forecast import waiting_lines
     from ..stages.submission import draft, settings_hash, spec_hashes
     from ..study.plan import confounded
 
@@ -101,8 +101,8 @@ def submit(
         path = records.next_path(request.study.directory).absolute()
         context = script_context(made.study, path, made.profile, only, retry_failed)
         if dry_run:
-            return _dry_run(made, context, explain, as_json, LOCAL if local else unheard, waiting_line(request))
-        request.say("\n".join([_describe(made, explain), *waiting_line(request)]))
+            return _dry_run(made, context, explain, as_json, LOCAL if local else unheard, waiting_lines(request))
+        request.say("\n".join([_describe(made, explain), *waiting_lines(request)]))
         if not made.plan.jobs:
             return print_json(_result(made)) if as_json else None
         backend = "local" if local else "slurm"
@@ -131,7 +131,7 @@ def status(
 ) -> None:
     """How far each run is, here or on a cluster: state, steps, tokens, loss, speed, and why it stopped."""
     from ..stages.evaluation import task_names
-    from ..stages.forecast import waiting_line
+    from ..stages.forecast import waiting_lines
     from ..stages.status import show_jobs, show_status, status_rows
     from ..stages.submission import seen
 
@@ -145,7 +145,7 @@ def status(
             print_json(told | {"runs": found.runs, "jobs": found.jobs})
         else:
             clear = "\x1b[H\x1b[2J" if watch and sys.stdout.isatty() else ""
-            lines = [f"{clear}{show_status(found.runs)}{show_jobs(found.jobs)}", *waiting_line(request)]
+            lines = [f"{clear}{show_status(found.runs)}{show_jobs(found.jobs)}", *waiting_lines(request)]
             print("\n".join(lines), flush=True)
         going = any(row["state"] in ("queued", "requeued", "running") for row in found.runs)
         if not watch or not (going or any({"PENDING", "RUNNING"} & set(row["states"]) for row in found.jobs)):
@@ -176,12 +176,12 @@ def finish(study: Study, sets: Sets = None, out: Out = None, as_json: AsJson = F
     from ..rundir.held_states import release_states
     from ..stages import pipeline as commands
     from ..stages.evaluation import show_results
-    from ..stages.forecast import waiting_line
+    from ..stages.forecast import waiting_lines
     from ..stages.submission import incomplete
 
     request = request_of(study, None, sets, out, as_json)
     missing = incomplete(request)
-    for line in waiting_line(request):
+    for line in waiting_lines(request):
         print(line, file=sys.stderr)
     for run_id, what in missing.items():
         print(f"missing: {run_id}: {what}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Forecast runs: which of them wait for a prediction, and their predictions.
+"""Forecast runs: which of them wait for a prediction or a learning rate, and their predictions.
 
 A forecast run is trained only where its prediction is stored, and a prediction is never made of a run that has begun.
 """
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def waiting(request: Request) -> list[RunSpec]:
-    """The chosen forecast runs that have no predicted loss, and are not trained. Raises InputError for predictions that
-    cannot be read or are of other runs."""
+    """The chosen forecast runs that have a learning rate and no predicted loss, and are not trained. Raises InputError
+    for predictions that cannot be read or are of other runs."""
     return _waiting(request)[0]
 
 
 def _waiting(request: Request) -> tuple[list[RunSpec], dict[str, Any] | None]:
     """`waiting`, and the stored predictions."""
-    mine = [run for run in request.runs if run.is_forecast]
+    mine = [run for run in request.runs if run.is_forecast and not run.is_pending]
     if not mine:
         return [], None
     from analysis.forecast.stored import predicted_ids, read_predictions
@@ -33,23 +33,33 @@ def _waiting(request: Request) -> tuple[list[RunSpec], dict[str, Any] | None]:
     return [run for run in mine if run.run_id not in known and not is_trained(run, request.rundir(run))], stored
 
 
+def without_rate(request: Request) -> list[RunSpec]:
+    """The chosen forecast runs that have no learning rate (training.lr: law): the grid is trained without them."""
+    return [run for run in request.runs if run.is_forecast and run.is_pending]
+
+
 def trainable(request: Request) -> list[RunSpec]:
-    """The chosen runs without those that wait for a prediction."""
-    gone = {run.run_id for run in waiting(request)}
+    """The chosen runs without those forecast runs that wait for a prediction or have no learning rate."""
+    gone = {run.run_id for run in (*waiting(request), *without_rate(request))}
     return [run for run in request.runs if run.run_id not in gone]
 
 
-def waiting_line(request: Request) -> list[str]:
-    """One line about the forecast runs that are not to be trained yet; none without any."""
+def waiting_lines(request: Request) -> list[str]:
+    """A line about the forecast runs that have no learning rate, and one about those that wait for a prediction; none
+    without any."""
+    lines = []
+    if unrated := without_rate(request):
+        told = f"{len(unrated)} runs have no learning rate and are not trained"
+        lines.append(f"forecast: {told} ({unrated[0].run_id}: {unrated[0].rate['pending']})")
     runs, stored = _waiting(request)
     if not runs:
-        return []
+        return lines
     if stored is None:
-        return [f"forecast: {len(runs)} runs wait for `scaling predict {request.study.path}`"]
+        return [*lines, f"forecast: {len(runs)} runs wait for `scaling predict {request.study.path}`"]
     why = {row["run_id"]: row["reason"] for row in stored["runs"]}
     first = runs[0].run_id
     told = why.get(first) or "it was not among the study's runs"
-    return [f"forecast: {len(runs)} runs have no prediction and are not trained ({first}: {told})"]
+    return [*lines, f"forecast: {len(runs)} runs have no prediction and are not trained ({first}: {told})"]
 
 
 def has_begun(request: Request, run: RunSpec) -> bool:
@@ -76,6 +86,8 @@ def predict_missing(request: Request, fits: dict[str, Any]) -> bool:
     if begun := first_begun(request):
         request.say(f"forecast: not predicted, as {begun} has begun, and a prediction is made before")
         return False
+    if all(run.is_pending for run in request.study.forecast_runs()):
+        return False  # waiting_lines has told why
     missing = [run for run in request.study.runs() if not is_trained(run, request.rundir(run))]
     if missing:
         told = f"{len(missing)} runs of the grid are not trained ({missing[0].run_id})"

@@ -85,8 +85,9 @@ class Request:
                 ) from None
 
     def check_rates(self) -> None:
-        """Raise InputError where runs follow a law that the study's own sweep has not given yet."""
-        pending = [run for run in self.runs if run.is_pending]
+        """Raise InputError where runs follow a law that the study's own sweep has not given yet. Forecast runs do not
+        count: they are left out of what is trained (forecast.without_rate)."""
+        pending = [run for run in self.runs if run.is_pending and not run.is_forecast]
         if pending:
             first = min(pending, key=lambda run: run.rate["swept"])
             told = f"{len(pending)} runs have no learning rate yet (training.lr: law): {first.rate['pending']}"

@@ -13,7 +13,7 @@ from flops.tables import duration
 
 from ..study.run import RunSpec
 from .evaluation import planned
-from .forecast import waiting_line
+from .forecast import waiting_lines
 
 LINEAR = 0.25  # half of the interval of an exponent between 0 and 1, beyond which the linearised width is a bound alone
 MOST_CHECKED = 200  # runs
@@ -31,7 +31,7 @@ def notes_of(request: Request) -> dict[str, Any]:
     time, rate = evaluation_time(request), text_rate(request)
     fitted = [run for run in request.runs if not run.is_forecast]
     lines = [fit_notes(fitted), *design_notes(fitted, request.study.fit)] if fitted else []
-    lines += waiting_line(request)
+    lines += waiting_lines(request)
     return {"fits": "\n".join(lines)} | (
         ({"evaluations": time} if time else {}) | ({"entropy_rate": rate} if rate else {})
     )

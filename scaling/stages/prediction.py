@@ -31,6 +31,8 @@ def predict_stage(request: Request, force: bool = False) -> dict[str, Any]:
     if force or read_predictions(study, runs) is None:
         if study.published is not None:
             raise InputError(f"{study.published}: was published without predictions: give the study file to make them")
+        if all(run.is_pending for run in runs):
+            raise InputError(f"{study.path}: none of its forecast runs has a learning rate: {runs[0].rate['pending']}")
         check_results(request)
         with request.writing():  # looked at again: another command may have predicted or trained until here
             if force or read_predictions(study, runs) is None:

@@ -21,7 +21,7 @@ from ..rundir.worklist import is_trained
 from ..study.run import RunSpec
 from ..study.spec import StudySpec
 from .evaluation import EvalOptions, eval_tasks, planned_tokens, steps_to_evaluate
-from .forecast import trainable, waiting
+from .forecast import trainable, waiting, without_rate
 from .trunks import check_trunks
 
 if TYPE_CHECKING:
@@ -104,10 +104,13 @@ def look(request: Request, found: list[records.Submission], elements: list[Eleme
     evaluating = status.active_items(found, elements, "eval")
     missing, failed = _steps_to_evaluate(request), set[str]()
     unpredicted = {run.run_id for run in waiting(request)}
+    unrated = {run.run_id for run in without_rate(request)}
     for run in request.runs:
         rundir = request.rundir(run)
         if run.run_id in unpredicted:
             progress.skip("forecast runs without a prediction (`scaling predict`)")
+        elif run.run_id in unrated:
+            progress.skip("forecast runs without a learning rate")
         elif run.run_id in training:
             progress.skip("in the queue")
         elif is_trained(run, rundir):

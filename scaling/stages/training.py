@@ -16,7 +16,7 @@ from ..rundir.versions import package_versions
 from ..rundir.worklist import EXIT_INPUT, is_trained, reason_of, thread_environment
 from ..study.cost import expected_work
 from ..study.run import RunSpec
-from .forecast import trainable, waiting_line
+from .forecast import trainable, waiting_lines
 from .progress import Progress, Watched
 from .trunks import check_trunks
 
@@ -75,7 +75,7 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
             todo.append(Watched(run, rundir, expected_work(run)))
     done = len(runs) - len(todo) - len(failed)
     request.say(f"train: {len(todo)} of {len(runs)} runs to do, {done} done, {len(failed)} failed before")
-    for line in waiting_line(request):
+    for line in waiting_lines(request):
         request.say(line)
     longest = {item.run.trunk: item.weight for item in sorted(todo, key=lambda item: item.weight)}  # branch of a trunk
     todo.sort(key=lambda item: -item.weight - longest.get(item.run.run_id, 0.0))

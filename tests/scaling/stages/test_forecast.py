@@ -8,7 +8,11 @@ from typer.testing import CliRunner
 
 import analysis.figures.png
 import scaling.stages.pipeline
+from analysis.forecast.predict import NO_RATE
+from analysis.forecast.stage import predict
+from analysis.forecast.stored import read_predictions
 from analysis.source.choose import source_of
+from analysis.stage import read_tables
 from arch.errors import InputError
 from data.files import read_json
 from scaling.cli.main import app
@@ -181,6 +185,20 @@ def test_what_begins_before_the_study_is_held_is_not_predicted_anew(made, tmp_pa
     monkeypatch.setattr(scaling.stages.pipeline, "study_lock", after_another)
     assert f"{IDS[0]} has begun" in refused("predict", folder / "tiny.yaml", "--out", tmp_path / "out", "--force")
     assert (tmp_path / PREDICTIONS).read_bytes() == files["predictions"]
+
+
+def test_a_run_without_a_rate_is_not_predicted_beside_others(made, tmp_path):
+    """Its row says so, and stays valid when it gets a rate."""
+    folder, _, files = made
+    shutil.copytree(folder / "out", tmp_path / "out")
+    study = load_study(folder / "tiny.yaml", out=tmp_path / "out")
+    first, second = study.forecast_runs()
+    unrated = second.model_copy(update={"rate": {"pending": "x", "swept": False}})
+    tables = read_tables(study.results)
+    predict(study, [first, unrated], json.loads(files["fits"]), tables, 1, None)
+    one, two = read_predictions(study)["runs"]
+    assert one["loss"] and one["spec_hash"] == first.spec_hash
+    assert two["loss"] is None and two["reason"] == NO_RATE and two["spec_hash"] is None
 
 
 def test_one_command_predicts_nothing_that_has_begun_nor_from_changed_fits(made, tmp_path, monkeypatch):
