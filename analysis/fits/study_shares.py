@@ -42,7 +42,7 @@ def first_shares(study: StudyRuns, objective: str) -> list[dict[str, Any]]:
         for share in sorted({*FIRST_SHARES, own})
     }
     errors = {
-        share: {key: one for mine in groups.values() for key, one in _errors(mine, objective).items()}
+        share: {key: one for mine in groups.values() for key, one in _errors(mine, share, objective).items()}
         for share, groups in points.items()
     }
     common = sorted(set.intersection(*(set(found) for found in errors.values())))  # sums to the same bits
@@ -57,11 +57,12 @@ def first_shares(study: StudyRuns, objective: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _errors(points: Points, objective: str) -> Errors:
-    """The errors of what surfaces fitted below each cut foretold of the ends of runs above it."""
-    largest = float(points.flops.max())
+def _errors(points: Points, share: float, objective: str) -> Errors:
+    """The errors of what surfaces fitted below each cut foretold of the ends of runs above it. share: of a run's
+    tokens, that the points begin at; a backtest's own would leave out more of a smaller one."""
+    cuts = [float(points.flops.max()) / cut for cut in CUTS]
     try:
-        rows = backtest(points, PARAMETRIC, [largest / cut for cut in CUTS], n_replicates=0, objective=objective)
+        rows = backtest(points, PARAMETRIC, cuts, n_replicates=0, objective=objective, first_share=share)
     except InputError:
         return {}
     ends = [row for row in rows if row.what == RUN and row.error is not None and row.c and row.observed]

@@ -22,6 +22,7 @@ from analysis.fits.envelope.of_points import size_curves
 from analysis.fits.isoflop.budgets import CURVE_ROWS, read_budgets
 from analysis.fits.isoflop.laws import describe, minima_of
 from analysis.fits.noise import SeedNoise
+from analysis.fits.parametric.curves import FIRST_SHARE
 from analysis.fits.parametric.forms import PLAIN
 from analysis.fits.parametric.many import HUBER
 from analysis.fits.points import Points
@@ -74,9 +75,11 @@ def backtest(
     seed: int = 0,
     objective: str = HUBER,
     form: str = PLAIN,
+    first_share: float = FIRST_SHARE,
 ) -> list[Row]:
     """Rows of one approach over `cuts` [FLOP]; by default at SHARES of the range of log C. noise: between seeds, where
-    replicates tell it; objective and form: of the parametric approach. Raises InputError for an approach that is not
+    replicates tell it; objective, form and first_share (left out of each run's tokens below a cut): of the surface.
+    Raises InputError for an approach that is not
     there and for points at one compute."""
     if approach not in PREDICTORS:
         raise InputError(f"no approach {approach!r}: {', '.join(PREDICTORS)}")
@@ -91,7 +94,7 @@ def backtest(
         try:
             if not len(below):
                 raise InputError("no runs below the cut")
-            told = fitted(approach, below, cost, noise, n_replicates, seed, objective, form)
+            told = fitted(approach, below, cost, noise, n_replicates, seed, objective, form, first_share)
         except InputError as error:
             rows.append(Row(approach, cut, below.n_runs, reason=str(error)))
             continue

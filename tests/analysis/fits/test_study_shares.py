@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from analysis.fits.diagnose import predictors
 from analysis.fits.open_study import open_study
-from analysis.fits.parametric.curves import FIRST_SHARE
+from analysis.fits.parametric.curves import FIRST_SHARE, Prepared, prepare
+from analysis.fits.points import Points
 from analysis.fits.study_approaches import OBJECTIVE
 from analysis.fits.study_points import StudyRuns, study_points
-from analysis.fits.study_shares import FIRST_SHARES, better_share, first_shares
+from analysis.fits.study_shares import FIRST_SHARES, _errors, better_share, first_shares
 from analysis.fits.tables.points import CURVES
 from analysis.report.first_shares import first_share_notes, first_share_rows
 from scaling.study.schema import Fit
@@ -35,6 +37,23 @@ def test_every_share_is_judged_by_the_same_runs(rows: list[dict]) -> None:
         assert sum(told["n"] for told in row["groups"].values()) == row["n"]
         squares = sum(told["n"] * told["error"] ** 2 for told in row["groups"].values())
         assert row["error"] ** 2 * row["n"] == pytest.approx(squares)
+
+
+def test_every_share_is_fitted_from_where_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below cuts too: the tenth that backtests leave out would hide what is read of it."""
+    begin: dict[float, float] = {}
+
+    def noted(points: Points, warmup_tokens: float = 0.0, first_share: float = FIRST_SHARE) -> Prepared:
+        found = prepare(points, warmup_tokens, first_share)
+        last = {run: float(points.n_tokens[points.run == run].max()) for run in points.run}
+        shares = [n / last[run] for n, run in zip(found.points.n_tokens, found.points.run, strict=True)]
+        begin[first_share] = min(begin.get(first_share, 1.0), *shares)
+        return found
+
+    points = study_points(read_from(0.1), CURVES, first_share=0.05).groups["llama"]
+    monkeypatch.setattr(predictors, "prepare", noted)
+    assert _errors(points, 0.05, OBJECTIVE)
+    assert list(begin) == [0.05] and 0.05 <= begin[0.05] < 0.06
 
 
 def test_a_share_that_foretells_better_is_named(rows: list[dict]) -> None:
