@@ -281,6 +281,7 @@ def _points(arch: str, rows: Sequence[dict[str, Any]], settings: FitSettings) ->
         size=each(lambda row: str(row["size"])),
         unique_tokens=np.where(np.isfinite(text), np.minimum(tokens, text), tokens),
         convention=settings.flops,
+        held_out=settings.loss == "validation",
         group=arch,
     )
 

@@ -114,8 +114,9 @@ def _surfaces(
 
 
 def variants(points: Points, first_share: float = 0.0) -> dict[str, Variant]:
-    """The points of whole curves with more or less of their beginning, and smoothed (none for end points); and with C
-    as 6 N D where it is counted otherwise. first_share: of a run's tokens, that the fit itself leaves out."""
+    """The points of whole curves with more or less of their beginning, and smoothed but for held-out losses (none for
+    end points); and with C as 6 N D where it is counted otherwise. first_share: of a run's tokens, that the fit itself
+    leaves out."""
     found: dict[str, Variant] = {}
     six = 6.0 * points.n_params * points.n_tokens
     if np.abs(np.log(points.flops / six)).max() > ROUNDED:
@@ -128,7 +129,7 @@ def variants(points: Points, first_share: float = 0.0) -> dict[str, Variant]:
     for first in shares:
         if ((share >= first) != (share >= first_share)).any():
             found[f"from {first:.0%} of each run"] = Variant(points.take(share >= first), first)
-    for fraction in SMOOTHING:
+    for fraction in () if points.held_out else SMOOTHING:  # a checkpoint's window would hold little but itself
         found[f"mean over {fraction:.0%} of the tokens seen"] = Variant(_smoothed(points, fraction))
     return found
 

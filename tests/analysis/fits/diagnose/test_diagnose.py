@@ -188,6 +188,7 @@ def test_without_noise_cutting_and_smoothing_change_little() -> None:
         assert abs(one["a"]) < 0.005, one
         assert (one["log_n_opt"] is None) == (one["variant"] == "C by 7nd")
     assert list(variants(seven)) == ["C by 6nd", *variants(points)]
+    assert not any(name.startswith("mean over") for name in variants(replace(points, held_out=True)))
     assert leave_out(points, "parametric", 1e15, six_nd())[0]["a"] == pytest.approx(0, abs=1e-5)
 
 
