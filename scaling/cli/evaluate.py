@@ -64,8 +64,10 @@ def study(
     """Evaluate the checkpoints that have no result yet. `scaling eval list` shows the tasks."""
     from analysis.evals.table import score_tables
 
-    from ..stages import evaluation
+    from ..stages.evaluation import eval_stage, eval_worker
+    from ..stages.evaluation_matrix import require_checkpoints
     from ..stages.evaluation_plan import missing_evaluations, show_missing
+    from ..stages.evaluation_tasks import EvalOptions
 
     alone = worker or bool(checkpoint)
     if attempt is not None and not alone:
@@ -74,16 +76,16 @@ def study(
     if alone and (told := [option for option, there in given.items() if there]):
         raise InputError(f"{told[0]}: does not go with --worker and --checkpoint, which evaluate in this very process")
     request = request_of(study, only, sets, out, as_json)
-    options = evaluation.EvalOptions(named(tasks, "--tasks"), checkpoints, workers, tuple(checkpoint or ()))
+    options = EvalOptions(named(tasks, "--tasks"), checkpoints, workers, tuple(checkpoint or ()))
     if alone:
-        raise typer.Exit(1 if evaluation.eval_worker(request, options, attempt) else 0)
-    evaluation.require_checkpoints(request)
+        raise typer.Exit(1 if eval_worker(request, options, attempt) else 0)
+    require_checkpoints(request)
     if dry_run:
         todo = missing_evaluations(request, options)
         print_json(todo) if as_json else request.say(show_missing(todo))
         raise typer.Exit(1 if todo["refused"] else 0)
     with request.writing():
-        result = evaluation.eval_stage(request, options)
+        result = eval_stage(request, options)
     if as_json:
         print_json(result)
     else:
@@ -133,7 +135,8 @@ def table(
     because weights, data or settings changed since or it failed."""
     from analysis.evals.lmeval.summary import show_summary, summary
 
-    from ..stages.evaluation import current_results, require_checkpoints, shown_words
+    from ..stages.evaluation_matrix import require_checkpoints, shown_words
+    from ..stages.evaluation_results import current_results
 
     request = request_of(study, only, sets, out, as_json)
     require_checkpoints(request)

@@ -75,7 +75,7 @@ def submit(
 
     from ..rundir.lock import study_lock
     from ..stages.corpus import check_corpus
-    from ..stages.evaluation import check as check_evaluations
+    from ..stages.evaluation_tasks import check as check_evaluations
     from ..stages.forecast import waiting_lines
     from ..stages.submission import draft, settings_hash, spec_hashes
     from ..study.plan import confounded
@@ -130,7 +130,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """How far each run is, here or on a cluster: state, steps, tokens, loss, speed, and why it stopped."""
-    from ..stages.evaluation import task_names
+    from ..stages.evaluation_tasks import task_names
     from ..stages.forecast import waiting_lines
     from ..stages.status import show_jobs, show_status, status_rows
     from ..stages.submission import seen
@@ -175,7 +175,7 @@ def finish(study: Study, sets: Sets = None, out: Out = None, as_json: AsJson = F
     """The last job of a submission: tell what is missing, then laws and report of what is there."""
     from ..rundir.held_states import release_states
     from ..stages import pipeline as commands
-    from ..stages.evaluation import show_results
+    from ..stages.evaluation_results import show_results
     from ..stages.forecast import waiting_lines
     from ..stages.submission import incomplete
 

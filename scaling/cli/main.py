@@ -322,7 +322,7 @@ def _check_tasks(study: StudySpec, only: str | None, data_later: bool = False) -
     """A wrong evaluation is told before anything is trained. A study that names none is right, and imports no more."""
     if not (study.evaluation.tasks or study.evaluation.settings or study.evaluation.data):
         return []
-    from ..stages.evaluation import check
+    from ..stages.evaluation_tasks import check
     from ..stages.pipeline import Request
 
     return check(Request(study, only), data_later)

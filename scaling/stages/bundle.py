@@ -177,7 +177,8 @@ def _unfinished(run: RunSpec, rundir: RunDir) -> str:
 def _unevaluated(request: Request) -> dict[str, str]:
     """{folder: what is missing} of the runs whose checkpoints lack a result that the study asks for. Results of tasks
     whose data are not here are taken as they are."""
-    from .evaluation import EvalOptions, eval_matrix
+    from .evaluation_matrix import eval_matrix
+    from .evaluation_tasks import EvalOptions
 
     matrix = eval_matrix(request, EvalOptions())
     missing = dict[str, list[str]]()
@@ -273,7 +274,7 @@ def _tables(home: Path, bundles: Sequence[Bundle]) -> list[str]:
     """Make results/evals.parquet anew of all that is there now, which fits read; returns a line where it cannot be."""
     import io
 
-    from .evaluation import show_results
+    from .evaluation_results import show_results
     from .pipeline import Request
 
     bundle = max(bundles, key=lambda one: len(one.index.planned))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def sets_of(request: Request, tasks: tuple[str, ...]) -> tuple[dict[str, Path], list[str]]:
     """{tasks that read it: file or folder} of the study's tasks, or of these; and those that cannot be told the data
     of. Tasks that read the same file are one set. Raises InputError for data that are not there."""
-    from .evaluation import EvalOptions, eval_tasks
+    from .evaluation_tasks import EvalOptions, eval_tasks
 
     places: dict[Path, list[str]] = {}
     others = []

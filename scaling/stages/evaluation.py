@@ -6,206 +6,27 @@ and need no lock; this process starts some, watches the results appear, and draw
 
 from __future__ import annotations
 
-import json
-import shlex
 import sys
 import time
 import uuid
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from arch.errors import InputError, nearest
 
 from ..rundir.memory import keep_freed_memory
 from ..rundir.worklist import EXIT_INPUT, thread_environment
-from ..study.cost import expected_work
-from ..study.find import PACKAGED
+from .evaluation_matrix import eval_matrix
+from .evaluation_results import show_results
+from .evaluation_tasks import EvalOptions
 from .passing import write_line
 from .trunks import not_merged
 
 if TYPE_CHECKING:
-    from analysis.evals.matrix import Matrix, Pair
-    from analysis.evals.planning import Planned
-    from analysis.evals.standing import Standing
-    from analysis.evals.task import Task, TaskContext
+    from analysis.evals.matrix import Pair
 
-    from ..study.run import RunSpec
     from .pipeline import Request
 
 LIVE_EVERY_S, PLAIN_EVERY_S = 1.0, 10.0
-NOW_SHOWN = 3
-
-
-@dataclass(frozen=True)
-class EvalOptions:
-    """What the command line chose: task names and presets (none: the study's), checkpoints, workers (None: the study's
-    jobs.parallel), a worker's share as RUN or RUN/STEP (none: all)."""
-
-    tasks: tuple[str, ...] = ()
-    checkpoints: str = "all"
-    workers: int | None = None
-    share: tuple[str, ...] = ()
-
-    def arguments(self) -> list[str]:
-        """As options of a worker's command."""
-        tasks = ["--tasks", ",".join(self.tasks)] if self.tasks else []
-        return ["--checkpoints", self.checkpoints, *tasks]
-
-
-def task_context(request: Request) -> TaskContext:
-    """Where the study's tasks are asked for. Raises InputError for settings of the held-out loss in the wrong place."""
-    from analysis.evals.task import TaskContext
-
-    wanted = request.study.evaluation
-    if "validation" in wanted.settings:
-        raise InputError(
-            f"{request.study.origin}: evaluation.settings.validation: write evaluation.validation_tokens and batch_rows"
-        )
-    validation = {"validation_tokens": wanted.validation_tokens, "batch_rows": wanted.batch_rows}
-    folder = Path(wanted.data).expanduser() if wanted.data else None
-    return TaskContext(request.corpus_directory, folder, {"validation": validation} | wanted.settings)
-
-
-def eval_tasks(request: Request, options: EvalOptions) -> list[Task]:
-    """The tasks to evaluate; without options held-out loss and what the study file names. Raises InputError: a task
-    that is not known, settings that cannot be."""
-    from analysis.evals.registry import make_tasks
-
-    return make_tasks(options.tasks or ("validation", *(request.study.evaluation.tasks or ())), task_context(request))
-
-
-def task_names(request: Request) -> list[str] | None:
-    """Of the tasks that the study asks for; None where they cannot be made, which `check` tells. Imports nothing for a
-    study that names none."""
-    if not request.study.evaluation.tasks:
-        return ["validation"]
-    try:
-        return [task.name for task in eval_tasks(request, EvalOptions())]
-    except InputError:
-        return None
-
-
-def check_settings(request: Request, tasks: Sequence[Task]) -> None:
-    """Raise InputError where a task cannot be asked of one of the runs' models."""
-    from analysis.evals import planning
-
-    models = planning.readers(request.corpus_directory, request.study.corpus.tokenizer, request.runs)
-    planning.check_settings(tasks, models.values())
-
-
-def check(request: Request, data_later: bool = False) -> list[str]:
-    """Raise InputError, before anything runs, where the evaluations that the study asks for cannot be: a task that is
-    not known, settings that contradict each other or the runs, data that are missing or of another form.
-
-    data_later: where data are not there, as a study that is only planned may be, is no error: returned are lines that
-    say so. Loads no torch, and nothing for a study that asks for nothing beside its held-out loss.
-    """
-    wanted = request.study.evaluation
-    if not (wanted.tasks or wanted.settings or wanted.data):
-        return []
-    from analysis.evals.planning import check_data
-    from analysis.evals.registry import ENTRIES, make_tasks
-    from analysis.evals.task import MissingData
-
-    context = task_context(request)
-    make_tasks([name for name in wanted.settings if name in ENTRIES], context)  # checks all settings
-    tasks = eval_tasks(request, EvalOptions())
-    check_settings(request, tasks)
-    try:
-        if context.data is not None and not context.data.is_dir():
-            raise MissingData(
-                f"{request.study.origin}: evaluation.data: {context.data} is no folder; "
-                f"`scaling eval fetch {context.data}` fills one"
-            )
-        check_data(tasks, context)
-    except MissingData as error:
-        if not data_later:
-            raise
-        return [f"evaluation: {error}"]
-    return []
-
-
-def planned(request: Request, options: EvalOptions | None = None) -> dict[str, dict[str, Planned]]:
-    """{run id: {task: what one evaluation of one of its checkpoints reads}}. Loads no torch; a task from outside that
-    cannot tell is left out. Raises InputError where a task's data are missing."""
-    from analysis.evals import planning
-
-    tasks = eval_tasks(request, options or EvalOptions())
-    readers = planning.readers(request.corpus_directory, request.study.corpus.tokenizer, request.runs)
-    return {run_id: planning.planned(tasks, reader) for run_id, reader in readers.items()}
-
-
-def planned_tokens(request: Request, run: RunSpec) -> dict[str, int]:
-    """{task: forward tokens of one evaluation of one checkpoint of `run`}, of the tasks that the study asks for; those
-    from outside that cannot tell are left out. Exact or an estimate: `planned` says. Raises InputError as that does."""
-    if not _last or _last[0][0] is not request:
-        _last[:] = [(request, planned(request))]
-    return {task: one.tokens for task, one in _last[0][1][run.run_id].items()}
-
-
-_last: list[tuple[Request, dict[str, dict[str, Planned]]]] = []  # asked for run after run, of one request
-
-
-def shown_words(request: Request) -> str:
-    """The study as the next command names it."""
-    path = Path(request.study.path)
-    words = [path.stem if path.parent == PACKAGED else str(path)]
-    words += [word for change in request.study.sets for word in ("--set", change)]
-    return shlex.join([*words, *(["--only", request.only] if request.only else [])])
-
-
-def require_checkpoints(request: Request) -> None:
-    """Raise InputError where no run that was asked for has a checkpoint."""
-    runs = request.study.directory / "runs"
-    if not any(path for run in request.runs for path in (runs / run.run_id / "checkpoints").glob("[0-9]*")):
-        raise InputError(
-            f"{request.study.name}: no checkpoints yet in {request.study.directory}: train first, "
-            f"`scaling train {shown_words(request)}`"
-        )
-
-
-def eval_matrix(request: Request, options: EvalOptions) -> Matrix:
-    """The matrix, the largest models first, those of one configuration together. Raises InputError as eval_tasks and
-    `expand` do; for a share of no run."""
-    from analysis.evals.matrix import expand
-
-    known = [run.run_id for run in request.runs]
-    share: dict[str, set[int]] = {}  # steps by run; none of them: all
-    for item in options.share:
-        name, slash, step = item.partition("/")
-        if name not in known or (slash and not step.isdigit()):
-            raise InputError(f"--checkpoint {item}: is no RUN or RUN/STEP of this study{nearest(name, known)}")
-        share.setdefault(name, set()).update([int(step)] if slash else [])
-    share |= {name: set() for name in options.share if name in share}
-    runs = alike_together([run for run in request.runs if not share or run.run_id in share])
-    tasks = eval_tasks(request, options)
-    check_settings(request, tasks)
-    return expand(request.study.directory / "runs", runs, tasks, options.checkpoints, share)
-
-
-def alike_together(runs: Sequence[RunSpec]) -> list[RunSpec]:
-    """Runs whose models one worker builds once, next to each other; the largest first."""
-    largest = sorted(runs, key=expected_work, reverse=True)
-    kinds = list(dict.fromkeys(_kind(run) for run in largest))
-    return sorted(largest, key=lambda run: kinds.index(_kind(run)))
-
-
-def _kind(run: RunSpec) -> tuple[str, str]:
-    return json.dumps(run.config.to_dict(), sort_keys=True), run.training.precision
-
-
-def steps_to_evaluate(request: Request) -> dict[str, list[int]]:
-    """{run id: steps of its checkpoints that lack a result of a task which the study asks for}."""
-    missing: dict[str, list[int]] = {}
-    for pair in eval_matrix(request, EvalOptions()).pairs:
-        steps = missing.setdefault(pair.checkpoint.run.run_id, [])
-        step = int(pair.checkpoint.path.name)
-        if step not in steps and pair.stored() is None:
-            steps.append(step)
-    return missing
 
 
 def eval_worker(request: Request, options: EvalOptions, attempt: str | None) -> int:
@@ -317,34 +138,3 @@ def _run_workers(
             why = lines[-1].removeprefix("error: ")
         failed[why] = [pair.name for pair in progress.open]
     return list(progress.done.values())
-
-
-def current_results(request: Request, options: EvalOptions | None = None) -> Standing:
-    """What is stored of the request's runs, as far as it would be computed so today. The tasks of `options` are known
-    beside the study's. Raises InputError for settings that cannot be."""
-    from analysis.evals.registry import known_tasks, make_tasks
-    from analysis.evals.standing import standing
-
-    context, runs_dir = task_context(request), request.study.directory / "runs"
-    words = [*(request.study.evaluation.tasks or ()), *(options.tasks if options else ())]
-    names = {path.stem for run in request.runs for path in (runs_dir / run.run_id / "evals").glob("[0-9]*/*.*")}
-    wanted = [name for name in known_tasks(context) if name in names] + [word for word in words if ":" in word]
-    return standing(runs_dir, request.runs, make_tasks(wanted, context))
-
-
-def show_results(request: Request, options: EvalOptions | None = None) -> None:
-    """results/evals.parquet and evals/index.html of all the study's own runs; what is left out of them is told."""
-    from analysis.evals.page import write_page
-    from analysis.evals.table import write_tables
-
-    directory = request.study.directory
-    found = current_results(replace(request, only=None), options)
-    for line in found.lines():
-        request.say(f"eval: {line}")
-    if write_tables(directory / "results", found.results, {run.run_id for run in request.study.forecast_runs()}):
-        request.say(f"eval: all numbers are in {directory}/results/evals.parquet")
-    if all(result["task"] == "validation" for result in found.results):
-        return  # the report shows it
-    page = write_page(directory / "evals", request.study.name, found.results, found.lines())
-    if page.fresh:
-        request.say(f"eval: drawn, {page.path}" + (f" (no PNGs: {page.no_pictures})" if page.no_pictures else ""))

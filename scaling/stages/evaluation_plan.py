@@ -8,7 +8,8 @@ from arch.amounts import count
 from arch.tables import text_table, wrapped
 from flops.tables import duration
 
-from .evaluation import EvalOptions, eval_matrix
+from .evaluation_matrix import eval_matrix
+from .evaluation_tasks import EvalOptions
 
 if TYPE_CHECKING:
     from analysis.evals.matrix import Pair

@@ -104,7 +104,8 @@ def run_study(request: Request) -> dict[str, Any]:
     Returns {"trained": run ids, "failed": {run id: reason}, "evaluations": of eval_stage, "fits", "report": path}; fits
     and report are None for variants made with --set, which lie beside the study's own runs and are not among them.
     """
-    from .evaluation import check, eval_stage
+    from .evaluation import eval_stage
+    from .evaluation_tasks import check
 
     check(request)  # a wrong evaluation is told before anything is trained
     check_trunks(request)

@@ -12,7 +12,7 @@ from arch.errors import InputError
 from flops.tables import duration
 
 from ..study.run import RunSpec
-from .evaluation import planned
+from .evaluation_tasks import planned
 from .forecast import waiting_lines
 
 LINEAR = 0.25  # half of the interval of an exponent between 0 and 1, beyond which the linearised width is a bound alone

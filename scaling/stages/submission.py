@@ -20,7 +20,8 @@ from ..rundir.prepare import check_run
 from ..rundir.worklist import is_trained
 from ..study.run import RunSpec
 from ..study.spec import StudySpec
-from .evaluation import EvalOptions, eval_tasks, planned_tokens, steps_to_evaluate
+from .evaluation_matrix import steps_to_evaluate
+from .evaluation_tasks import EvalOptions, eval_tasks, planned_tokens
 from .forecast import trainable, waiting, without_rate
 from .trunks import check_trunks
 

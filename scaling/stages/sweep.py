@@ -178,7 +178,9 @@ def _without(spec: SweepSpec) -> list[Any]:
 
 def _evaluate(request: Request) -> None:
     """The held-out losses of the last checkpoints, in this process: workers would look for a study file."""
-    from .evaluation import EvalOptions, eval_worker, steps_to_evaluate
+    from .evaluation import eval_worker
+    from .evaluation_matrix import steps_to_evaluate
+    from .evaluation_tasks import EvalOptions
 
     if any(steps_to_evaluate(request).values()) and eval_worker(request, EvalOptions(), None):
         raise InputError(f"{request.study.directory}: an evaluation failed: run the sweep again")

@@ -21,7 +21,9 @@ from data.files import read_json, write_json
 from ..rundir.worklist import is_trained
 from ..study.run import RunSpec
 from .corpus import data_stage, reads_text
-from .evaluation import EvalOptions, eval_stage, shown_words
+from .evaluation import eval_stage
+from .evaluation_matrix import shown_words
+from .evaluation_tasks import EvalOptions
 from .pipeline import Request
 from .planning import outstanding, timed_plan
 from .training import train_stage

@@ -8,8 +8,8 @@ import pytest
 from analysis.evals.forecast import forecast, timed, token_seconds
 from analysis.evals.planning import Planned
 from flops.hardware import DEVICES
-from scaling.stages.evaluation import EvalOptions
 from scaling.stages.evaluation_plan import missing_evaluations, show_missing
+from scaling.stages.evaluation_tasks import EvalOptions
 from scaling.stages.pipeline import Request
 
 from .small_study import write_study

@@ -9,7 +9,7 @@ from analysis.evals.loaded import load_guarded
 from analysis.evals.planning import Planned, planned, readers
 from analysis.evals.registry import make_tasks
 from analysis.evals.task import LoadedModel, TaskContext
-from scaling.stages.evaluation import planned_tokens
+from scaling.stages.evaluation_tasks import planned_tokens
 from scaling.stages.pipeline import Request
 from scaling.study.spec import StudySpec
 

@@ -17,7 +17,9 @@ from data.files import new_directory, write_json
 from scaling.cli.main import app
 from scaling.rundir.directory import RunDir
 from scaling.stages.corpus import data_stage
-from scaling.stages.evaluation import EvalOptions, eval_matrix, show_results
+from scaling.stages.evaluation_matrix import eval_matrix
+from scaling.stages.evaluation_results import show_results
+from scaling.stages.evaluation_tasks import EvalOptions
 from scaling.stages.pipeline import Request
 from scaling.stages.training import prepare_runs
 from scaling.study.run import RunSpec

@@ -10,8 +10,10 @@ from analysis.evals.table import score_tables
 from analysis.evals.worker import Worker
 from arch.errors import InputError
 from scaling.cli.main import app
-from scaling.stages.evaluation import EvalOptions, current_results, eval_matrix
+from scaling.stages.evaluation_matrix import eval_matrix
 from scaling.stages.evaluation_plan import missing_evaluations
+from scaling.stages.evaluation_results import current_results
+from scaling.stages.evaluation_tasks import EvalOptions
 from scaling.stages.pipeline import Request
 from scaling.study.spec import StudySpec, load_study
 from tests.analysis.evals.small_study import write_study

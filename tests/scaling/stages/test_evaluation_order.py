@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
-from scaling.stages.evaluation import alike_together
+from scaling.stages.evaluation_matrix import alike_together
 from scaling.study.cost import expected_work
 from scaling.study.spec import load_study
 

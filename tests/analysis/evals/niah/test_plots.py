@@ -8,7 +8,7 @@ import numpy as np
 
 from analysis.evals.niah.metrics import measures
 from analysis.evals.niah.plots import heatmap, table
-from scaling.stages.evaluation import current_results
+from scaling.stages.evaluation_results import current_results
 from scaling.stages.pipeline import Request
 from tests.analysis.evals.small_study import write_study
 

@@ -15,7 +15,7 @@ from analysis.evals.niah.settings import NiahSettings
 from analysis.evals.niah.task import make
 from analysis.evals.task import TaskContext
 from data.tokenizer import get_tokenizer
-from scaling.stages.evaluation import current_results
+from scaling.stages.evaluation_results import current_results
 from scaling.stages.pipeline import Request
 from scaling.study.spec import StudySpec, load_study
 
