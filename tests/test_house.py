@@ -58,6 +58,7 @@ ALLOWED = {
     "analysis.fits.settings": ("scaling.study", "data.files"),
     "analysis.scales": ("arch.errors",),
     "analysis.labels": (),
+    "analysis.units": ("data.vocabulary",),
     "analysis.grid_points": ("scaling.study.axes",),
     "analysis.held_out": ("arch.errors", "data"),
     "analysis.run_evals": ("data.files", "scaling.study"),
@@ -89,8 +90,8 @@ ALLOWED = {
     ),
     "analysis.fits": (
         *(*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits.settings", "analysis.fits.tables"),
-        *("analysis.fits.recipes", "analysis.labels", "analysis.runs", "scaling.study.schedule", "flops.laws"),
-        *("flops.quantity", "data"),
+        *("analysis.fits.recipes", "analysis.labels", "analysis.runs", "analysis.units", "scaling.study.schedule"),
+        *("flops.laws", "flops.quantity", "data"),
     ),
     "analysis.fits.approaches": (*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits"),
     "analysis.fits.open_study": ("analysis.fits", "analysis.runs", "analysis.source", "arch.errors", "data.files"),
@@ -114,7 +115,7 @@ ALLOWED = {
     "analysis.pages": (),
     "analysis.report": (
         *("analysis.fits", "analysis.figures", "analysis.labels", "analysis.pages", "analysis.runs", "arch.amounts"),
-        "analysis.costs",
+        *("analysis.costs", "analysis.units"),
         *("data.clean.told", "data.settings"),
     ),
     "analysis.evals": (
@@ -128,7 +129,14 @@ ALLOWED = {
         *("arch.amounts", "arch.errors", "data.files"),
     ),
     "analysis.repeats": (
-        *("analysis.figures", "analysis.fits", "analysis.pages", "analysis.run_evals", "analysis.runs"),
+        *(
+            "analysis.figures",
+            "analysis.fits",
+            "analysis.pages",
+            "analysis.run_evals",
+            "analysis.runs",
+            "analysis.units",
+        ),
         *("scaling.rundir", "scaling.study", "arch.amounts", "arch.errors", "data.files"),
     ),
     "analysis.trial": ("analysis.held_out", "analysis.fits.comparison", "analysis.fits.points", *LIGHT),
@@ -140,7 +148,7 @@ ALLOWED = {
     ),
     "analysis.forecast": (
         *("analysis.fits", "analysis.grid_points", "analysis.labels", "analysis.runs", "analysis.source"),
-        *("scaling.study", "arch.errors", "data.files", "flops"),
+        *("analysis.units", "scaling.study", "arch.errors", "data.files", "flops"),
     ),
     "analysis.stage": (
         *("analysis.costs", "analysis.evals.registry", "analysis.evals.scales", "analysis.fits", "analysis.figures"),

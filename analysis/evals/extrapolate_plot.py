@@ -50,9 +50,9 @@ def _number(value: float | None) -> str:
     return f"{value:.2f}" if value < 1e5 else f"{value:.2e}"
 
 
-def figures(results: Sequence[dict[str, Any]]) -> dict[str, go.Figure]:
-    """By file name; a panel for each architecture at each point of the grid's axes, a line for each run's newest
-    checkpoint, coloured by size."""
+def figures(results: Sequence[dict[str, Any]], unit: str) -> dict[str, go.Figure]:
+    """By file name, losses in `unit`; a panel for each architecture at each point of the grid's axes, a line for each
+    run's newest checkpoint, coloured by size."""
     newest = newest_of_each_run(results)
     figures = {
         "extrapolate": _figure(
@@ -67,7 +67,7 @@ def figures(results: Sequence[dict[str, Any]]) -> dict[str, go.Figure]:
                 (math.sqrt(row["first"] * row["last"]), row["loss"]) for row in values["by_position"] if row["loss"]
             ],
             "tokens read before",
-            "loss (nats/token)",
+            f"loss ({unit})",
             log_y=False,
         ),
     }

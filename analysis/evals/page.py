@@ -18,7 +18,7 @@ from .table import newest_of_each_run
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-VERSION = 7  # of the page
+VERSION = 8  # of the page
 TEMPLATE = Path(__file__).with_name("evals.html.j2")
 
 
@@ -30,9 +30,12 @@ class Drawn(NamedTuple):
     no_pictures: str | None
 
 
-def write_page(directory: Path, study: str, results: Sequence[dict[str, Any]], notes: Sequence[str] = ()) -> Drawn:
-    """Draw `results` (analysis.evals.standing) into `directory`, unless that is done already; `notes` stand on top."""
-    wanted = hashlib.sha256(json.dumps([VERSION, results, list(notes)], sort_keys=True).encode()).hexdigest()
+def write_page(
+    directory: Path, study: str, results: Sequence[dict[str, Any]], unit: str, notes: Sequence[str] = ()
+) -> Drawn:
+    """Draw `results` (analysis.evals.standing), losses in `unit` (analysis.units), into `directory`, unless that is
+    done already; `notes` stand on top."""
+    wanted = hashlib.sha256(json.dumps([VERSION, results, unit, list(notes)], sort_keys=True).encode()).hexdigest()
     manifest = read_manifest(directory, verify=False)
     if manifest is not None and manifest.get("inputs_hash") == wanted:
         return Drawn(directory / "index.html", False, manifest["no_pictures"])
@@ -42,7 +45,7 @@ def write_page(directory: Path, study: str, results: Sequence[dict[str, Any]], n
     by_task: dict[str, list[dict[str, Any]]] = {}
     for result in results:
         by_task.setdefault(result["task"], []).append(result)
-    figures = {task: _plots(task).figures(found) for task, found in by_task.items() if _plots(task)}
+    figures = {task: _plots(task).figures(found, unit) for task, found in by_task.items() if _plots(task)}
     content: dict[str, Any] = {"kind": "evals", "study": study, "inputs_hash": wanted}
     with new_directory(directory, content, kind="evals") as temporary:
         (temporary / "index.html").write_text(_html(study, by_task, figures, notes), encoding="utf-8")
@@ -52,8 +55,8 @@ def write_page(directory: Path, study: str, results: Sequence[dict[str, Any]], n
 
 
 def _plots(task: str) -> Any:
-    """The module with `figures(results) -> {file name: figure}`, `table(results) -> rows` and NOTE, a line below the
-    table; None where there is none. `results` are all stored ones of the task."""
+    """The module with `figures(results, unit) -> {file name: figure}`, `table(results) -> rows` and NOTE, a line below
+    the table; None where there is none. `results` are all stored ones of the task."""
     entry = entry_of(task)
     return import_module(f"analysis.evals.{entry.plots}") if entry and entry.plots else None
 

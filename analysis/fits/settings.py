@@ -41,8 +41,8 @@ class FitSettings(Fit, strict=False):
     def range_convention(self) -> str:
         return self.range_flops or self.flops
 
-    @property
-    def loss_name(self) -> str:
+    def loss_name(self, unit: str) -> str:
+        """The loss that is fitted, in words; unit: its (analysis.units)."""
         of = {
             "auto": "",
             "decayed": " of decayed runs",
@@ -50,10 +50,10 @@ class FitSettings(Fit, strict=False):
             "merged": " of decayed runs, and of merged weights less their offset",
         }[self.points]
         if self.loss == "validation":
-            return f"held-out loss{of} (nats/token)"
+            return f"held-out loss{of} ({unit})"
         wider = f" or {self.smoothing_fraction:.0%} of those seen" if self.smoothing_fraction else ""
         less = " less each batch's bigram deviation" if self.control == "bigram" else ""
-        return f"training loss{of}{less}, centred mean over {self.smoothing_tokens:,} tokens{wider} (nats/token)"
+        return f"training loss{of}{less}, centred mean over {self.smoothing_tokens:,} tokens{wider} ({unit})"
 
     def settled_after(self, warmup_tokens: int) -> float:
         """Tokens from which on no loss of the warm-up enters a point of the curve: its window lies behind it."""

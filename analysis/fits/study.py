@@ -26,6 +26,7 @@ from analysis.fits.variants import ALIKE
 from analysis.fits.verdict import judge_architectures
 from analysis.labels import arch_of, families, point_of
 from analysis.runs import CONVENTIONS, Tables
+from analysis.units import loss_unit
 from arch.amounts import count
 from flops.laws import FITS_SCHEMA
 from scaling.study.schedule import MERGED, UNDECAYED
@@ -46,7 +47,7 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
     if settings.points == MERGED:
         calibrations(tables, needed=True)
     runs = tables.runs[tables.runs["arch"].notna()]
-    groups = run_curves(tables, settings)
+    groups, unit = run_curves(tables, settings), loss_unit(runs["tokenizer"])
     gone = [cell["group"] for cell in (tables.told or {}).get("cells", ()) if cell["chosen"] is None]
     archs = list(dict.fromkeys([*runs.loc[runs["left_out"] == "", "group"], *gone]))
     fitted: dict[str, dict[str, Any]] = {}
@@ -81,7 +82,8 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
             "C": settings.flops,
             "unit_C": "FLOP",
             "N": "non-embedding parameters",
-            "L": settings.loss_name,
+            "L": settings.loss_name(unit),
+            "unit_L": unit,
         },
         "settings": settings.to_dict(),
         "points": told(tables, settings),

@@ -22,6 +22,7 @@ from analysis.fits.settings import FitSettings
 from analysis.fits.study_curves import SAME_SEED, smoothed
 from analysis.fits.tables.points import CURVES, ENDS, Reading
 from analysis.runs import CONVENTIONS, Tables
+from analysis.units import loss_unit
 from arch.amounts import flop
 from arch.errors import InputError, choice
 from scaling.study.schedule import MERGED
@@ -164,7 +165,7 @@ def study_points(
     first_share = first_share or settings.first_share
     points = ENDS if settings.is_of_ends else points
     averaged = {run for mean in tables.told["means"].values() for run in mean} if tables.told else set()
-    dropped = dict(twice or {})
+    dropped, unit = dict(twice or {}), loss_unit(tables.runs["tokenizer"])
     made: dict[str, list[dict[str, Any]]] = {}
     seeds: set[tuple[str, ...]] = set()
     for record in tables.runs.to_dict("records"):
@@ -198,7 +199,7 @@ def study_points(
     if not made:
         told = ", ".join(f"{count} {why}" for why, count in dropped.items())
         raise InputError(f"study {study.name}: no run can be fitted ({told or 'it has none'})")
-    groups = {arch: _points(arch, found, settings) for arch, found in made.items()}
+    groups = {arch: _points(arch, found, settings, unit) for arch, found in made.items()}
     for arch, one in groups.items():
         if gone := one.n_runs - (kept := one.take(~one.copied)).n_runs:
             dropped[COPIED] = dropped.get(COPIED, 0) + gone
@@ -213,7 +214,7 @@ def study_points(
     six = np.concatenate([6 * one.n_params * one.n_tokens / one.flops for one in groups.values()])
     ratio = (float(six.min()), float(np.median(six)), float(six.max()))
     source, n_read = f"study {study.name}", len(tables.runs) + n_merged + sum((twice or {}).values())
-    notes: tuple[str, ...] = (f"loss: {settings.loss_name}; N: non-embedding parameters",)
+    notes: tuple[str, ...] = (f"loss: {settings.loss_name(unit)}; N: non-embedding parameters",)
     if points == CURVES:
         notes += (
             f"of each run: {CURVE_ROWS} points of its curve, evenly in log D from {first_share:.0%} of its tokens",
@@ -248,7 +249,7 @@ def _add_merged(tables: Tables, made: dict[str, list[dict[str, Any]]], dropped: 
     return n_read
 
 
-def _points(arch: str, rows: Sequence[dict[str, Any]], settings: FitSettings) -> Points:
+def _points(arch: str, rows: Sequence[dict[str, Any]], settings: FitSettings, unit: str) -> Points:
     repeated = [row for row in rows if row["epochs"] > 1]
     if repeated and settings.loss == "train_smoothed":
         raise InputError(
@@ -281,6 +282,7 @@ def _points(arch: str, rows: Sequence[dict[str, Any]], settings: FitSettings) ->
         size=each(lambda row: str(row["size"])),
         unique_tokens=np.where(np.isfinite(text), np.minimum(tokens, text), tokens),
         convention=settings.flops,
+        loss_unit=unit,
         held_out=settings.loss == "validation",
         group=arch,
     )

@@ -29,6 +29,7 @@ from analysis.fits.tables.points import CURVES
 from analysis.grid_points import named, point_of_run
 from analysis.labels import group_of
 from analysis.runs import Tables
+from analysis.units import loss_unit
 from arch.errors import InputError
 from flops import count_params, train_flops_per_token
 
@@ -73,7 +74,7 @@ def predictions(study: StudyRuns, fits: Mapping[str, Any], runs: Sequence[RunSpe
         "groups": {name: {"reason": one} if isinstance(one, str) else one.about for name, one in groups.items()},
         "runs": rows,
         "means": [_mean(mine, groups[group], level) for (group, _), mine in kinds.items()],
-        "loss": settings.loss_name,
+        "loss": settings.loss_name(loss_unit(study.tables.runs["tokenizer"])),
     }
 
 

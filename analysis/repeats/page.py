@@ -13,7 +13,7 @@ from analysis.figures.palette import name_of
 from analysis.figures.style import SHADE, dress, legend_line, size_scale
 from analysis.pages.html import render
 from analysis.repeats.compare import WITHIN, Repeat
-from analysis.repeats.rows import run_rows, short, sum_lines
+from analysis.repeats.rows import run_rows, short, sum_lines, unit_of_repeats
 
 TEMPLATE = Path(__file__).with_name("repeats.html.j2")
 WIDTH, HEIGHT = 1040, 300  # pixels, of a row
@@ -30,6 +30,7 @@ def comparison_page(repeats: Sequence[Repeat], study: str, sides: Sequence[str],
         rows=run_rows(repeats),
         curves=curves(repeats),
         within=f"{WITHIN:g}",
+        unit=unit_of_repeats(repeats),
     )
 
 
@@ -53,7 +54,7 @@ def curves(repeats: Sequence[Repeat]) -> go.Figure:
     figure.update_xaxes(**log_axis(min(tokens) / 1.1, max(tokens) * 1.1, "", "count"))
     for column in (LOSS, DIFFERENCE):
         figure.update_xaxes(title_text="tokens", row=len(archs), col=column)
-    figure.update_yaxes(title_text="held-out loss (nats/token)", col=LOSS)
+    figure.update_yaxes(title_text=f"held-out loss ({unit_of_repeats(repeats)})", col=LOSS)
     figure.update_yaxes(ticksuffix=" %", col=DIFFERENCE)
     for size, color in colors.items():
         figure.add_trace(legend_line(size, color, "legend"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.repeats.compare import Pair, Repeat, largest, summary
+from analysis.units import loss_unit
 from arch.amounts import count
 
 BIT_EQUAL, UNKNOWN = "bit-equal", "not known"
@@ -15,8 +16,13 @@ def run_rows(repeats: Sequence[Repeat]) -> list[dict[str, str]]:
     return [_row(one) for one in repeats]
 
 
+def unit_of_repeats(repeats: Sequence[Repeat]) -> str:
+    """Of their losses (analysis.units)."""
+    return loss_unit(one.run.corpus.tokenizer for one in repeats)
+
+
 def curve_rows(repeat: Repeat) -> list[dict[str, str]]:
-    """A row a checkpoint that both evaluated: nats a token."""
+    """A row a checkpoint that both evaluated: losses in the repeat's unit."""
     return [{"tokens": count(pair.at, 4), **_losses(pair), "B - A": _difference(pair)} for pair in repeat.held_out]
 
 

@@ -10,6 +10,7 @@ from analysis.figures.axes import log_axis
 from analysis.report.believed import drawn_law
 from analysis.report.frontier import values_of
 from analysis.runs import Tables
+from analysis.units import unit_of
 
 ABOVE_BIGRAM, MOST_LOSSES = 1.1, 90  # where losses end: times the bigram's; percentile of the envelope's
 BEYOND = 3.0  # times the largest C of the runs that are shown where laws go on
@@ -23,7 +24,7 @@ def axes_of(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | Non
     if curves.empty:
         return {
             "c": log_axis(1e9, 1e12, f"training compute C (FLOP, {convention})", "flop"),
-            "loss": log_axis(1, 6, "loss L (nats/token)"),
+            "loss": log_axis(1, 6, f"loss L ({unit_of(fits)})"),
             "n_opt": log_axis(1e4, 1e6, "parameters N", "count"),
             "d_opt": log_axis(1e5, 1e7, "tokens D", "count"),
         }
@@ -44,7 +45,7 @@ def axes_of(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | Non
     high_d = max([high_d, *values_of(led, "d_opt")])
     return {
         "c": log_axis(start / 2, end * (BEYOND if led else 1.3), f"training compute C (FLOP, {convention})", "flop"),
-        "loss": log_axis(lowest / 1.06, highest, "loss L (nats/token)"),
+        "loss": log_axis(lowest / 1.06, highest, f"loss L ({unit_of(fits)})"),
         "n_opt": log_axis(n_params.min() / 1.6, n_params.max() * 1.6, "non-embedding parameters N", "count"),
         "d_opt": log_axis(low_d / 1.8, high_d * 1.4, "training tokens D", "count"),
     }

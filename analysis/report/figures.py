@@ -36,6 +36,7 @@ from analysis.report.believed import drawn_law
 from analysis.report.figure_axes import axes_of
 from analysis.report.frontier import add_frontier, frontier_title
 from analysis.runs import Tables
+from analysis.units import unit_of
 
 MAX_POINTS = 300
 FAINT = 0.3  # opacity of what does not lead
@@ -189,7 +190,7 @@ def _add_curves(
             },
             opacity=0.9 if leads else 0.45,
             showlegend=False,
-            hovertemplate=f"{run.run_id}<br>C = %{{x:.3g}} FLOP<br>L = %{{y:.4f}}<extra></extra>",
+            hovertemplate=f"{run.run_id}<br>C = %{{x:.3g}} FLOP<br>L = %{{y:.4f}} {unit_of(fits)}<extra></extra>",
         )
         figure.add_trace(trace, row=row, col=1)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from analysis.figures.palette import name_of
 from analysis.report.approaches import NAMES
+from analysis.units import unit_of
 
 
 def floor_notes(fits: dict[str, Any]) -> list[str]:
@@ -16,8 +17,8 @@ def floor_notes(fits: dict[str, Any]) -> list[str]:
         return []
     level = fits["settings"]["level"]
     return [
-        f"{name_of(law['group'])}, {NAMES[law['approach']]}: E = {law['params']['E']:.4f} nats/token, where the text's "
-        f"entropy rate is {rate:.4f} by its source; {_place(rate, law['intervals'].get('E'), level)}."
+        f"{name_of(law['group'])}, {NAMES[law['approach']]}: E = {law['params']['E']:.4f} {unit_of(fits)}, where the "
+        f"text's entropy rate is {rate:.4f} by its source; {_place(rate, law['intervals'].get('E'), level)}."
         for law in (fits.get("approaches") or {}).get("laws", ())
         if law["params"].get("E") is not None
     ]

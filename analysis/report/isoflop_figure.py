@@ -29,11 +29,11 @@ def isoflop_figure(points: Points, result: FitResult) -> go.Figure:
     rest = np.setdiff1d(np.arange(len(points)), readings.rows[kept])
     figure = go.Figure()
     told = f"at no such budget ({len(rest)} points)"
-    _dots(figure, points.n_params[rest], points.loss[rest], GREY, told, size=4, opacity=0.4)
+    _dots(figure, points.n_params[rest], points.loss[rest], points.loss_unit, GREY, told, size=4, opacity=0.4)
     for j, one in shown:
         n, loss = np.exp(readings.log_n[readings.budget == j]), readings.loss[readings.budget == j]
         name = f"{power_of_ten(one['c'])} FLOP" + ("" if one["reason"] is None else ": no minimum")
-        _dots(figure, n, loss, colors[str(j)], name)
+        _dots(figure, n, loss, points.loss_unit, colors[str(j)], name)
         if one["reason"] is None:
             _parabola(figure, n, one, colors[str(j)])
     sizes, losses = np.exp(readings.log_n[kept]), readings.loss[kept]
@@ -45,8 +45,8 @@ def isoflop_figure(points: Points, result: FitResult) -> go.Figure:
     return figure
 
 
-def _dots(figure: go.Figure, n: np.ndarray, loss: np.ndarray, color: str, name: str, **style: Any) -> None:
-    hover = "N %{x:.3g}<br>loss %{y:.4g}<extra>" + name + "</extra>"
+def _dots(figure: go.Figure, n: np.ndarray, loss: np.ndarray, unit: str, color: str, name: str, **style: Any) -> None:
+    hover = f"N %{{x:.3g}}<br>loss %{{y:.4g}} {unit}<extra>{name}</extra>"
     marker = {"color": color, "size": 7} | style
     figure.add_trace(go.Scatter(x=n, y=loss, mode="markers", marker=marker, name=name, hovertemplate=hover))
 

@@ -120,10 +120,11 @@ def _pooled_text(noise: dict[str, Any]) -> str:
     )
 
 
-def baseline_text(baseline: dict[str, Any]) -> str:
+def baseline_text(baseline: dict[str, Any], unit: str) -> str:
+    """unit: of losses (analysis.units)."""
     return (
         f"Dashed reference line: a bigram model with interpolated absolute discounting, counted on "
-        f"{baseline['train_tokens']:,} training tokens. Its loss is {baseline['loss']:.4f} nats/token "
+        f"{baseline['train_tokens']:,} training tokens. Its loss is {baseline['loss']:.4f} {unit} "
         f"({baseline['bits_per_byte']:.4f} bits/byte) on the same {baseline['n_tokens_scored']:,} held-out tokens that "
         f"the checkpoints are evaluated on."
     )

@@ -14,6 +14,7 @@ from analysis.fits.envelope.optimum import METHOD as CROSSINGS
 from analysis.labels import arch_of
 from analysis.report.left_out import unused_lines
 from analysis.report.noise import listed, noise_text
+from analysis.units import unit_of
 
 
 def notes(fits: dict[str, Any]) -> list[str]:
@@ -21,7 +22,7 @@ def notes(fits: dict[str, Any]) -> list[str]:
     lines = [*method_notes(fits), *law_notes(fits), *common_lean(fits)]
     for arch, loss in _fitted(fits, "loss"):
         if not loss["curved"]:
-            lines += _curvature_notes(arch, loss)
+            lines += _curvature_notes(arch, loss, unit_of(fits))
     return [*lines, *crossing_notes(fits)]
 
 
@@ -36,7 +37,7 @@ def law_notes(fits: dict[str, Any]) -> list[str]:
             if not one["laws"][law]["identified"]:
                 lines.append(f"{name_of(arch)}: {name} not identified: {one['laws'][law]['reason']}")
         if one["laws"]["loss"]["curved"]:
-            lines += _curvature_notes(arch, one["laws"]["loss"])
+            lines += _curvature_notes(arch, one["laws"]["loss"], unit_of(fits))
             if one["laws"]["loss"]["steep_early"] and not one["range_stated"]:
                 steep.append(arch)
         misfit = one["laws"]["n_opt"].get("misfit")
@@ -94,7 +95,7 @@ def _fitted(fits: dict[str, Any], law: str) -> list[tuple[str, dict[str, Any]]]:
     return [(arch, one["laws"][law]) for arch, one in fits["archs"].items() if one["fitted"]]
 
 
-def _curvature_notes(arch: str, loss: dict[str, Any]) -> list[str]:
+def _curvature_notes(arch: str, loss: dict[str, Any], unit: str) -> list[str]:
     told = loss.get("curvature")
     if not told:
         return []
@@ -106,7 +107,7 @@ def _curvature_notes(arch: str, loss: dict[str, Any]) -> list[str]:
         ]
     if not told["tested"]:
         return [f"{name_of(arch)}: it was not tested whether L(C) is a power law: {told['reason']}"]
-    seen = "none" if told["visible"] is None else f"{told['visible']:.2f} nats/token"
+    seen = "none" if told["visible"] is None else f"{told['visible']:.2f} {unit}"
     if told["found"]:
         why = "as with an irreducible loss" if told["shape"] == "convex" else "which no irreducible loss explains"
         return [

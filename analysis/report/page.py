@@ -63,6 +63,7 @@ from analysis.report.verdict import (
     with_bits,
 )
 from analysis.runs import Tables
+from analysis.units import unit_of
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 CURVATURE = (
@@ -176,7 +177,7 @@ def page(
         crossing_reasons=crossing_reasons(fits),
         diagnostics_notes=DIAGNOSTICS,
         frontiers=frontier_text(fits),
-        baseline=baseline_text(baseline) if baseline else None,
+        baseline=baseline_text(baseline, unit_of(fits)) if baseline else None,
         approach_notes=[
             *floor_notes(fits),
             *first_share_notes(approaches["first_shares"]),
@@ -193,6 +194,7 @@ def page(
         waste_notes=waste_notes(approaches),
         downstream=downstream_notes(downstream) if downstream else None,
         shown_checkpoints=checkpoint_rows(tables),
+        loss_unit=unit_of(fits),
         unfinished=lambda row: row["state"] != "done",
         cost_notes=cost_notes(costs),
         forecast_lead=forecast_lead(forecast) if forecast else "",

@@ -11,6 +11,7 @@ from analysis.fits.settings import FitSettings
 from analysis.fits.study_curves import smoothed
 from analysis.pages.cells import shown
 from analysis.runs import Tables
+from analysis.units import loss_unit
 from arch.amounts import count
 from data.clean.told import examples, headline
 from data.settings import shown_source
@@ -63,6 +64,7 @@ def checkpoint_rows(tables: Tables) -> list[dict[str, str]]:
 def checkpoint_values(tables: Tables) -> list[dict[str, str]]:
     """The same with a row a checkpoint, for files."""
     merged = tables.evals["phase"] == "merged" if "phase" in tables.evals else pd.Series(False, tables.evals.index)
+    unit = loss_unit(tables.runs["tokenizer"])
     return [
         {
             "run": str(row["run_id"]),
@@ -70,7 +72,7 @@ def checkpoint_values(tables: Tables) -> list[dict[str, str]]:
             "step": str(row["step"]),
             "tokens": str(row["n_tokens"]),
             "C (FLOP, exact)": shown(row["flops_exact"], ".6g"),
-            "loss (nats/token)": shown(row["loss"], ".4f"),
+            f"loss ({unit})": shown(row["loss"], ".4f"),
             "bits/byte": shown(row["bits_per_byte"], ".4f"),
         }
         for row, is_merged in zip(tables.evals.to_dict("records"), merged, strict=True)
@@ -108,10 +110,8 @@ def corpus_rows(manifest: dict[str, Any]) -> dict[str, str]:
         rows[f"cleaning: {entry['step']}"] = "; ".join([headline(entry), *examples(entry)])
     rows["held-out text that training text holds too"] = _shared(manifest.get("shared"))
     if rate := manifest.get("entropy_rate"):
-        told = (
-            f"{rate['nats_per_token']:.4f} nats/token, ends of documents counted; {rate['bits_per_byte']:.4f} bits/byte"
-        )
-        rows["entropy rate, by the source"] = told
+        nats = f"{rate['nats_per_token']:.4f} {loss_unit([manifest['tokenizer']['name']])}, ends of documents counted"
+        rows["entropy rate, by the source"] = f"{nats}; {rate['bits_per_byte']:.4f} bits/byte"
     return rows | {"fingerprint": manifest["fingerprint"]}
 
 

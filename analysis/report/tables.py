@@ -10,6 +10,7 @@ from analysis.figures.palette import name_of
 from analysis.fits.envelope.optimum import METHOD as CROSSINGS
 from analysis.pages.cells import NONE, number, shown
 from analysis.report.notes import chance, lean
+from analysis.units import unit_of
 
 NO_POWER_LAW = "no power law"
 MANY = 0.1  # of the replicates: from this share on the cell says how many failed
@@ -113,7 +114,7 @@ def curvature_table(fits: dict[str, Any]) -> list[dict[str, str]]:
                 "quadratic term of log L": shown(told["quadratic"], "+.2e"),
                 "quadratic term of the steps (subtracted)": shown(told["steps"], "+.2e"),
                 "power against an irreducible loss of half the lowest": shown(told["power_half"], ".2f"),
-                "irreducible loss found with power 0.8 (nats/token)": "none"
+                f"irreducible loss found with power 0.8 ({unit_of(fits)})": "none"
                 if visible is None
                 else shown(visible, ".2f"),
             }

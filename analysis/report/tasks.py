@@ -11,6 +11,7 @@ from analysis.figures.axes import log_axis
 from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.style import GREY, dress, fade, legend_line
 from analysis.report.figures import ROW_HEIGHT, WIDTH
+from analysis.units import unit_of
 
 COLUMNS = 3
 LOSS, FLOPS = "loss", "flops"
@@ -24,7 +25,7 @@ def tasks_figure(downstream: dict[str, Any]) -> go.Figure | None:
     if not drawn:
         return None
     figure = _panels(downstream, drawn, LOSS)
-    figure.update_xaxes(autorange="reversed", title_text="loss (nats/token), falling", title_standoff=6)
+    figure.update_xaxes(autorange="reversed", title_text=f"loss ({unit_of(downstream)}), falling", title_standoff=6)
     return figure
 
 
@@ -68,11 +69,12 @@ def _panels(downstream: dict[str, Any], drawn: list[dict[str, Any]], against: st
     gap = {"horizontal_spacing": 0.07, "vertical_spacing": 84 / (ROW_HEIGHT * rows)}
     figure = make_subplots(rows, min(COLUMNS, len(drawn)), subplot_titles=titles, **gap)
     figure.update_annotations(font_size=13)
+    hover = f"loss %{{x:.4g}} {unit_of(downstream)}" if against == LOSS else "C %{x:.4g} FLOP"
     for index, one in enumerate(drawn):
         place = {"row": 1 + index // COLUMNS, "col": 1 + index % COLUMNS}
         for arch, found in one["archs"].items():
             if "points" in found:
-                _add(figure, place, found, colors[arch], against)
+                _add(figure, place, found, colors[arch], against, hover)
         chance = one["scale"]["chance"] * one["scale"]["full"]
         if chance:
             figure.add_hline(chance, line={"color": GREY, "dash": "dash", "width": 1.2}, **place)
@@ -97,7 +99,7 @@ def _fitted(one: dict[str, Any]) -> dict[str, Any]:
     return {arch: found for arch, found in one["archs"].items() if found.get("withheld") is None}
 
 
-def _add(figure: go.Figure, place: dict[str, int], found: dict[str, Any], color: str, against: str) -> None:
+def _add(figure: go.Figure, place: dict[str, int], found: dict[str, Any], color: str, against: str, hover: str) -> None:
     points, curve = found["points"], found.get(CURVES[against])
     if curve and curve["low"]:
         known = [
@@ -122,6 +124,6 @@ def _add(figure: go.Figure, place: dict[str, int], found: dict[str, Any], color:
         marker={"size": 5, "color": color if curve else "white", "line": {"color": color, "width": 1.2}},
         text=points["name"],
         showlegend=False,
-        hovertemplate=f"%{{text}}<br>{against} %{{x:.4g}}<br>score %{{y:.4g}}<extra></extra>",
+        hovertemplate=f"%{{text}}<br>{hover}<br>score %{{y:.4g}}<extra></extra>",
     )
     figure.add_trace(trace, **place)

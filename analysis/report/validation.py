@@ -12,6 +12,7 @@ from analysis.fits.grouping import grouped
 from analysis.fits.settings import FitSettings
 from analysis.report.figures import ROW_HEIGHT, WIDTH, size_colors
 from analysis.runs import Tables
+from analysis.units import unit_of
 
 VALIDATION_COLUMNS = 4
 
@@ -27,7 +28,7 @@ def validation_figure(fits: dict[str, Any], tables: Tables, baseline: dict[str, 
     evals = evals.assign(group=evals["run_id"].map(runs["group"]))
     if evals.empty:
         return None
-    archs = list(dict.fromkeys(evals["group"]))
+    archs, unit = list(dict.fromkeys(evals["group"])), unit_of(fits)
     sizes = size_colors(tables)
     figure, n_rows, columns = arch_panels(archs, VALIDATION_COLUMNS, 84 / ROW_HEIGHT)
     c, loss = evals["flops_exact"], evals["loss"]
@@ -36,7 +37,7 @@ def validation_figure(fits: dict[str, Any], tables: Tables, baseline: dict[str, 
         low, high = min(low, baseline["loss"]), max(high, baseline["loss"])
     figure.update_xaxes(log_axis(c.min() / 1.3, c.max() * 1.3, "training compute C (FLOP, exact)", "flop"))
     figure.update_yaxes(log_axis(low / 1.04, high * 1.04, ""))
-    figure.update_yaxes(title_text="held-out loss (nats/token)", col=1)
+    figure.update_yaxes(title_text=f"held-out loss ({unit})", col=1)
     for index, arch in enumerate(archs):
         place = {"row": 1 + index // columns, "col": 1 + index % columns}
         for run_id, rows in evals[evals["group"] == arch].groupby("run_id", sort=False):
@@ -50,7 +51,7 @@ def validation_figure(fits: dict[str, Any], tables: Tables, baseline: dict[str, 
                 opacity=1 if seed == 0 else 0.5,
                 name=size,
                 showlegend=False,
-                hovertemplate=f"{run_id}<br>C = %{{x:.3g}} FLOP<br>held-out loss %{{y:.4f}}<extra></extra>",
+                hovertemplate=f"{run_id}<br>C = %{{x:.3g}} FLOP<br>held-out loss %{{y:.4f}} {unit}<extra></extra>",
             )
             figure.add_trace(trace, **place)
         if baseline is not None:

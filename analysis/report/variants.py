@@ -12,6 +12,7 @@ from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.style import GREY, dress
 from analysis.pages.cells import number, shown
 from analysis.report.figures import WIDTH
+from analysis.units import unit_of
 from arch.amounts import count
 
 ROW, PANEL = 24, 62  # pixels: a variant, and what a panel takes beside
@@ -36,7 +37,7 @@ def variant_lines(fits: dict[str, Any]) -> list[str]:
     lines = list[str]()
     for family in _shown(fits) if is_of_variants(fits) else ():
         first, best = family["rows"][0], min(family["rows"], key=lambda row: row["loss"])
-        where = f"after {count(family['n_tokens'])} tokens: {best['loss']:.4f} nats/token"
+        where = f"after {count(family['n_tokens'])} tokens: {best['loss']:.4f} {unit_of(fits)}"
         against = "" if best is first else f", {_difference(best)} against {first['variant']}"
         lines.append(f"{_title(family)}: {best['variant']} has the lowest held-out loss {where}{against}.")
     return lines
@@ -139,8 +140,8 @@ def variant_figure(fits: dict[str, Any]) -> go.Figure | None:
                 mode="markers",
                 marker={"size": 9, "color": colors[family["arch"]]},
                 customdata=[[row["loss"], row["n_params"]] for row in rows],
-                hovertemplate="%{y}<br>%{x:+.2f}%, loss %{customdata[0]:.4f}<br>%{customdata[1]:,} parameters"
-                "<extra></extra>",
+                hovertemplate="%{y}<br>%{x:+.2f}%, loss %{customdata[0]:.4f} "
+                f"{unit_of(fits)}<br>%{{customdata[1]:,}} parameters<extra></extra>",
                 showlegend=False,
             ),
             row=place,

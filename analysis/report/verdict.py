@@ -14,6 +14,7 @@ from analysis.report.approaches import NOT_IDENTIFIED
 from analysis.report.believed import leading_law, optimum_sentences
 from analysis.report.noise import listed, noise_text
 from analysis.report.variants import is_of_variants, variant_lines
+from analysis.units import unit_of
 
 ANOTHER_SIZE = {
     "owned by the largest size": "the best size there is the largest one trained; a larger one may be better",
@@ -49,14 +50,14 @@ def _text(fits: dict[str, Any], told: dict[str, Any]) -> list[str]:
     if not others:
         lines = [f"{name_of(best)} alone was fitted. At {where}, the largest compute it reached, its loss is {loss}."]
     elif is_apart:
-        lines = [f"{name_of(best)} has the lowest loss at {reached}: {loss} nats/token."]
+        lines = [f"{name_of(best)} has the lowest loss at {reached}: {loss} {unit_of(fits)}."]
     else:
         known = fits["interval"]["seed_noise"] is not None
         none = "No architecture" if what == "architectures" else "No point"
         told_apart = f"{none} is worse than the best by more than seed noise" if known else f"{none} is best"
         lines = [
             f"{told_apart} at {reached}.",
-            f"The lowest loss measured is that of {name_of(best)}: {loss} nats/token.",
+            f"The lowest loss measured is that of {name_of(best)}: {loss} {unit_of(fits)}.",
         ]
     for apart, text in (
         (False, f"not distinguishable from {name_of(best)}: the difference is within seed noise"),

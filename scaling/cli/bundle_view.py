@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from analysis.repeats.rows import curve_rows, run_rows, runs, short, sum_lines
+from analysis.repeats.rows import curve_rows, run_rows, runs, short, sum_lines, unit_of_repeats
 from arch.tables import rows_table, wrapped
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def comparison_lines(found: Comparison, curves: bool) -> list[str]:
         lines += [*side_lines(found), "", rows_table(run_rows(found.repeats)), ""]
     for one in found.repeats if curves else ():
         if not one.is_bit_equal:
-            lines += [f"{short(one.name)}: held-out loss in nats a token", rows_table(curve_rows(one)), ""]
+            lines += [f"{short(one.name)}: held-out loss in {unit_of_repeats([one])}", rows_table(curve_rows(one)), ""]
     if found.copies:
         lines += [f"copies: {runs(len(found.copies))} of the same training in both, only counted"]
     lines += _named("only in A", found.only_a) + _named("only in B", found.only_b)

@@ -30,6 +30,7 @@ def show_results(request: Request, options: EvalOptions | None = None) -> None:
     """results/evals.parquet and evals/index.html of all the study's own runs; what is left out of them is told."""
     from analysis.evals.page import write_page
     from analysis.evals.table import write_tables
+    from analysis.units import loss_unit
 
     directory = request.study.directory
     found = current_results(replace(request, only=None), options)
@@ -39,6 +40,7 @@ def show_results(request: Request, options: EvalOptions | None = None) -> None:
         request.say(f"eval: all numbers are in {directory}/results/evals.parquet")
     if all(result["task"] == "validation" for result in found.results):
         return  # the report shows it
-    page = write_page(directory / "evals", request.study.name, found.results, found.lines())
+    unit = loss_unit([request.study.corpus.tokenizer])
+    page = write_page(directory / "evals", request.study.name, found.results, unit, found.lines())
     if page.fresh:
         request.say(f"eval: drawn, {page.path}" + (f" (no PNGs: {page.no_pictures})" if page.no_pictures else ""))

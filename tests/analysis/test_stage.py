@@ -189,7 +189,7 @@ def test_held_out_panels_of_many_architectures_stand_in_rows(study: StudySpec) -
     one = {"size": "25k", "seed": 0, "flops_exact": 1e9, "loss": 2.0}
     evals = pd.DataFrame([one | {"run_id": arch} for arch in archs])
     runs = tables.runs.iloc[[0] * len(archs)].assign(run_id=archs, arch=archs, size="25k")
-    fits = {"settings": FitSettings().to_dict()}
+    fits = {"settings": FitSettings().to_dict(), "conventions": {"unit_L": "nats/byte"}}
     figure = validation_figure(fits, replace(tables, runs=runs, evals=evals), {"loss": 2.5})
     assert figure is not None
     shown = {trace.xaxis: trace for trace in figure.data if trace.mode == "lines+markers"}

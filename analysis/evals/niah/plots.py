@@ -48,7 +48,7 @@ def table(results: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
     return rows
 
 
-def figures(results: Sequence[dict[str, Any]]) -> dict[str, go.Figure]:
+def figures(results: Sequence[dict[str, Any]], unit: str) -> dict[str, go.Figure]:
     """By file name: a heatmap of each run's newest checkpoint."""
     newest = newest_of_each_run(results)
     return {f"{one['task']}-{one['run_id']}": heatmap(one["values"], _title(one)) for one in newest}

@@ -46,7 +46,7 @@ def fit_tasks(fits: Mapping[str, Any], tables: Tables, evals: pd.DataFrame, scal
     ]
     return {
         "version": VERSION,
-        "conventions": {"C": fits["conventions"]["C"], "L": fits["conventions"]["L"]},
+        "conventions": {key: fits["conventions"][key] for key in ("C", "L", "unit_L")},
         "level": LEVEL,
         "tasks": found,
         "lengths": by_length(tables, evals),

@@ -56,8 +56,9 @@ def test_the_table_has_a_row_for_each_length_and_the_mean() -> None:
 
 
 def test_the_figures_hatch_what_is_longer_than_the_training() -> None:
-    drawn = figures(RESULTS[:3])
+    drawn = figures(RESULTS[:3], "nats/byte")
     assert set(drawn) == {"extrapolate", "extrapolate_positions"}
+    assert drawn["extrapolate_positions"].layout.yaxis.title.text == "loss (nats/byte)"
     traces = drawn["extrapolate"].data
     lines = {trace.name: trace for trace in traces if trace.mode == "lines+markers"}
     assert list(lines["tnl-14k-c128-s0"].y) == [9.0, 8.0, 7.0], "the newest checkpoint's"
@@ -69,7 +70,7 @@ def test_the_figures_hatch_what_is_longer_than_the_training() -> None:
 
 def test_a_size_has_one_colour_in_all_panels() -> None:
     runs = ("llama-25k-c128-s0", "tnl-14k-c128-s0", "tnl-25k-c128-s0", "tnl-25k-c128-s1", "llama-llama-7b-c128-s0")
-    drawn = figures([extrapolated(run, 10, 9.0, 8.0) for run in runs])["extrapolate"].data
+    drawn = figures([extrapolated(run, 10, 9.0, 8.0) for run in runs], "nats/token")["extrapolate"].data
     lines = {trace.name: trace for trace in drawn if trace.mode == "lines+markers"}
     colors = [lines[run].line.color for run in runs]
     assert colors[0] == colors[2] == colors[3] and len(set(colors)) == 3
@@ -82,7 +83,7 @@ def test_a_point_of_the_axes_has_a_panel() -> None:
     """Types of decay are told apart; lengths of one point by dashes, its seeds by strength."""
     kinds = ("independent", "dependent", "none")
     runs = [f"tnl-14k-c128-s{seed}-decay{kind}{end}" for kind in kinds for seed in (0, 1) for end in ("-d5m", "-d10m")]
-    drawn = figures([extrapolated(run, 10, 9.0, 8.0) for run in runs])["extrapolate"]
+    drawn = figures([extrapolated(run, 10, 9.0, 8.0) for run in runs], "nats/token")["extrapolate"]
     assert [one.text for one in drawn.layout.annotations][:3] == [f"<b>TNL, decay={kind}</b>" for kind in kinds]
     lines = {trace.name: trace for trace in drawn.data if trace.mode == "lines+markers"}
     looks = {(one.xaxis, one.line.color, one.line.dash, one.opacity) for one in lines.values()}
@@ -90,13 +91,13 @@ def test_a_point_of_the_axes_has_a_panel() -> None:
 
 
 def test_the_page_is_drawn_once(tmp_path: Path, no_browser: None) -> None:
-    page = write_page(tmp_path / "evals", "a <study>", RESULTS)
+    page = write_page(tmp_path / "evals", "a <study>", RESULTS, "nats/byte")
     assert page.fresh and page.no_pictures == "not asked for"
     html = page.path.read_text()
     for text in ("a &lt;study&gt;: evaluations", "2,048", "0.25", "1.20e+16*", "longer than the training", "plotly"):
         assert text in html, text
     assert "text</td>" not in html and "True" not in html
-    assert not write_page(tmp_path / "evals", "a <study>", RESULTS).fresh
-    assert write_page(tmp_path / "evals", "a <study>", RESULTS[1:]).fresh
+    assert not write_page(tmp_path / "evals", "a <study>", RESULTS, "nats/byte").fresh
+    assert write_page(tmp_path / "evals", "a <study>", RESULTS[1:], "nats/byte").fresh
     (tmp_path / "evals" / "index.html").write_text("damaged")
-    assert write_page(tmp_path / "evals", "a <study>", RESULTS[1:]).fresh
+    assert write_page(tmp_path / "evals", "a <study>", RESULTS[1:], "nats/byte").fresh

@@ -54,7 +54,7 @@ def write_run(
     training = {"n_tokens": n_tokens, "batch_tokens": BATCH, "warmup_tokens": warmup_tokens, "lr": 1e-3}
     training |= schedule
     spec: dict[str, Any] = {"arch": arch, "size": size, "seed": seed, "training": training, "sets": []}
-    spec["trunk"] = trunk
+    spec |= {"trunk": trunk, "corpus": {"tokenizer": "bytes"}}
     begins_after = decay_start(Training(**training)) if trunk else 0
     (run / "run.json").write_text(
         json.dumps(

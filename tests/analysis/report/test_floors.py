@@ -14,7 +14,8 @@ def _fits(ends: Any, rate: Any = RATE) -> dict[str, Any]:
         {"group": "llama", "approach": "parametric", "params": {"E": 1.05}, "intervals": {"E": ends}},
         {"group": "llama", "approach": "isoflop", "params": {"a": 0.5}, "intervals": {"a": None}},
     ]
-    return {"settings": {"level": 0.95}, "approaches": {"laws": laws}, "entropy_rate": rate}
+    named = {"unit_L": "nats/byte"}
+    return {"settings": {"level": 0.95}, "conventions": named, "approaches": {"laws": laws}, "entropy_rate": rate}
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,7 @@ def _fits(ends: Any, rate: Any = RATE) -> dict[str, Any]:
 )
 def test_rate_stands_beside_the_fitted_floor(ends: Any, told: str) -> None:
     (line,) = floor_notes(_fits(ends))
-    assert line.startswith("LLaMA, parametric: E = 1.0500 nats/token") and "1.0103" in line and told in line
+    assert line.startswith("LLaMA, parametric: E = 1.0500 nats/byte") and "1.0103" in line and told in line
 
 
 def test_text_of_unknown_rate_has_no_line() -> None:

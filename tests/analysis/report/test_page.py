@@ -66,6 +66,7 @@ def test_the_report_tells_the_whole_study(drawn: tuple[StudySpec, Path]) -> None
         "What a wrong choice costs",
     ):
         assert text in html, text
+    assert "nats/byte" in html and "nats/token" not in html and "nats a token" not in html  # a corpus of bytes
     first = html.index(" has the lowest loss at C = ")
     assert html.index("What the study says") < first < html.index("<h2>Laws")
     assert "batch (tokens)" in html and "<td>2,048</td>" in html
@@ -101,7 +102,7 @@ def test_every_table_is_a_file_with_the_numbers_that_are_shown(drawn: tuple[Stud
     runs = pd.read_csv(folder / "runs.csv")
     assert len(runs) == len(study.runs()) == 16 and runs["tokens"].max() == 5_998_592
     checkpoints = pd.read_parquet(folder / "checkpoints.parquet")
-    assert len(checkpoints) == 6 * 14 and checkpoints["loss (nats/token)"].notna().all()
+    assert len(checkpoints) == 6 * 14 and checkpoints["loss (nats/byte)"].notna().all()
 
 
 def test_the_page_is_whole_in_a_browser(drawn: tuple[StudySpec, Path]) -> None:

@@ -117,7 +117,7 @@ def test_what_is_printed(two: Two, bundles: tuple[Path, Path]) -> None:
     (row,) = (line for line in lines if line.startswith(RUNS[0]) and "+0.500" in line)
     assert "+0.71" in row and row.split()[-1] == "1"
     assert any(line.startswith(RUNS[1]) and line.endswith("bit-equal") for line in lines)
-    assert f"{RUNS[0]}: held-out loss in nats a token" in lines and f"{RUNS[1]}: held-out" not in result.stdout
+    assert f"{RUNS[0]}: held-out loss in nats/byte" in lines and f"{RUNS[1]}: held-out" not in result.stdout
     assert "copies: 1 run of the same training in both, only counted" in lines
     assert f"only in A: 1 run: {RUNS[3]}" in lines
     assert lines[-2] == "1 of 2 runs bit-equal"
