@@ -37,6 +37,7 @@ from scaling.study.training import Training
 CONVENTIONS = ("exact", "paper", "6nd")
 METRICS = ("step", "n_tokens", "loss", "grad_norm", "lr", "time_s", "tokens_per_s")
 RUN_KEYS = ("run_id", "arch", "size", "seed", "n_params_non_embedding", "point", "variant")
+Record = dict[str, Any]
 RUN_ID = re.compile(r"([^-]+)-(.+?)-c\d+-s(\d+)")  # a published size has hyphens: llama-llama-7b-c2048-s0
 
 
@@ -49,16 +50,6 @@ class Tables:
     runs: pd.DataFrame
     evals: pd.DataFrame
     told: dict[str, Any] | None = None
-
-
-def run_ids_of(study_dir: Path) -> list[str]:
-    """The ids of a study's runs on disk, in order, variants made with --set among them, its forecast runs not. Raises
-    InputError where there are none."""
-    paths = sorted((study_dir / "runs").glob("*/run.json"))
-    if not paths:
-        what = "holds no runs/*/run.json" if study_dir.is_dir() else "does not exist"
-        raise InputError(f"{study_dir}: {what}: give the directory of a study, <out>/<name>, that has begun to train")
-    return [path.parent.name for path in paths if RunDir(path.parent).record()["spec"].get("role") != FORECAST]
 
 
 def load_runs(study_dir: Path, run_ids: Sequence[str]) -> pd.DataFrame:
@@ -81,8 +72,9 @@ def load_tables(
     control: str | None = None,
     validation_tokens: int | None = None,
 ) -> Tables:
-    """All three tables of the runs named, or of all on disk; `curves`: one row a logged step, its loss
-    in nats a token, `n_tokens` so far, cumulative training FLOP by convention, both of a branch with its trunk's.
+    """All three tables of the runs named, or of all on disk, variants made with --set among them, forecast runs not;
+    `curves`: one row a logged step, its loss in nats a token, `n_tokens` so far, cumulative training FLOP by
+    convention, both of a branch with its trunk's.
     `phase` of curves and evals: undecayed, decaying, decayed or merged (scaling.study.schedule).
 
     With `control` "bigram" the curves have a column `difficulty`, which fits with that `control` need; None: as the
@@ -91,8 +83,8 @@ def load_tables(
     damaged.
     """
     study_dir = Path(study_dir)
-    ids = run_ids_of(study_dir) if run_ids is None else list(run_ids)
-    runs = _read_runs(study_dir, ids, validation_tokens)
+    begun = _all_begun(study_dir) if run_ids is None else _begun(study_dir, run_ids)
+    runs = [_read_run(rundir, record, validation_tokens) for rundir, record in begun]
     tables = Tables(_curves_table(runs), _runs_table(study_dir, runs), _evals_table(runs))
     if control is None:
         from analysis.fits.settings import stored_settings
@@ -134,16 +126,33 @@ class _Run:
     skipped: dict[str, int]
 
 
-def _read_runs(study_dir: Path, run_ids: Sequence[str], validation_tokens: int | None = None) -> list[_Run]:
-    return [_read_run(study_dir, run_id, validation_tokens) for run_id in run_ids]
+def _all_begun(study_dir: Path) -> list[tuple[RunDir, Record | None]]:
+    """The directories of all runs on disk, by name, with what run.json holds; forecast runs are left out. Raises
+    InputError where there are none."""
+    paths = sorted((study_dir / "runs").glob("*/run.json"))
+    if not paths:
+        what = "holds no runs/*/run.json" if study_dir.is_dir() else "does not exist"
+        raise InputError(f"{study_dir}: {what}: give the directory of a study, <out>/<name>, that has begun to train")
+    found = _begun(study_dir, [path.parent.name for path in paths])
+    return [(rundir, record) for rundir, record in found if record and record["spec"].get("role") != FORECAST]
 
 
-def _read_run(study_dir: Path, run_id: str, validation_tokens: int | None) -> _Run:
-    path = study_dir / "runs" / run_id
-    header = _header(path)
-    if header is None:
+def _begun(study_dir: Path, run_ids: Sequence[str]) -> list[tuple[RunDir, Record | None]]:
+    """The directories of these runs with what run.json holds, None before they have begun."""
+    dirs = [RunDir(study_dir / "runs" / run_id) for run_id in run_ids]
+    return [(rundir, rundir.record() if rundir.run_json.exists() else None) for rundir in dirs]
+
+
+def _read_runs(study_dir: Path, run_ids: Sequence[str]) -> list[_Run]:
+    return [_read_run(rundir, record, None) for rundir, record in _begun(study_dir, run_ids)]
+
+
+def _read_run(rundir: RunDir, record: Record | None, validation_tokens: int | None) -> _Run:
+    path = rundir.path
+    if record is None:
         return _Run(path, None, [], [], {})
-    read = RunDir(path).checked_rows()
+    header = _header(rundir, record)
+    read = rundir.checked_rows(record["spec"])
     evals, bad = held_out_losses(path, _training(header))
     skipped = read.left_out | bad
     current = [one for one in evals if validation_tokens in (None, one["settings"]["validation_tokens"])]
@@ -152,12 +161,8 @@ def _read_run(study_dir: Path, run_id: str, validation_tokens: int | None) -> _R
     return _Run(path, header, read.rows, current, skipped)
 
 
-def _header(run: Path) -> dict[str, Any] | None:
-    """run.json with the columns every table repeats; None for a run that has not begun."""
-    rundir = RunDir(run)
-    if not rundir.run_json.exists():
-        return None
-    record = rundir.record()
+def _header(rundir: RunDir, record: Record) -> dict[str, Any]:
+    """run.json with the columns every table repeats."""
     try:
         spec, cost = record["spec"], record["cost"]
         # nan: a convention that does not cover the architecture

@@ -112,10 +112,10 @@ class RunDir:
             return []
         return [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
 
-    def checked_rows(self) -> Rows:
-        """The rows of metrics.jsonl that this run can have written, and what else stands there. Raises InputError
-        where run.json is missing or damaged."""
-        spec = self.record()["spec"]
+    def checked_rows(self, spec: dict[str, Any] | None = None) -> Rows:
+        """The rows of metrics.jsonl that this run can have written, and what else stands there. spec: of run.json,
+        where it is at hand. Raises InputError where run.json is missing or damaged."""
+        spec = self.record()["spec"] if spec is None else spec
         try:
             training = spec["training"]
             batch, tokens, most = training["batch_tokens"], training["n_tokens"], training.get("max_steps")

@@ -8,12 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import scaling.rundir.directory
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study
 from analysis.held_out import load_held_out
 from analysis.report.nuisance import nuisance_notes
-from analysis.runs import load_evals, load_runs, load_tables, run_ids_of
+from analysis.runs import load_evals, load_runs, load_tables
 from arch.errors import InputError
+from data.files import read_json
 from scaling.rundir.metrics import Rows, checked_rows
 
 from .fits.synthetic import BATCH, write_evals, write_run
@@ -130,6 +132,18 @@ def test_time_adds_up_over_resumes(tmp_path: Path) -> None:
     assert load_runs(tmp_path, [run])["time_s"].iloc[0] == 8.5
 
 
+def test_every_record_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [write_run(tmp_path, "tnl", size, 4 * BATCH) for size in ("14k", "25k")]
+    read: list[str] = []
+
+    def counted(path: Path) -> object:
+        read.extend([path.parent.name] if path.name == "run.json" else [])
+        return read_json(path)
+
+    monkeypatch.setattr(scaling.rundir.directory, "read_json", counted)
+    assert len(load_tables(tmp_path).curves) == 8 and read == runs
+
+
 def test_variants_are_told_from_the_study_s_own_runs(tmp_path: Path) -> None:
     own = write_run(tmp_path, "tnl", "14k", 4 * BATCH)
     variant = write_run(tmp_path, "tnl", "25k", 4 * BATCH)
@@ -138,8 +152,8 @@ def test_variants_are_told_from_the_study_s_own_runs(tmp_path: Path) -> None:
     record["spec"]["sets"] = ["training.betas=[0.9, 0.99]"]
     record["spec"]["training"]["betas"] = [0.9, 0.99]
     path.write_text(json.dumps(record))
-    assert run_ids_of(tmp_path) == [own, variant]
     tables = load_tables(tmp_path)
+    assert list(tables.runs["run_id"]) == [own, variant]
     for frame in (tables.runs, tables.curves):
         told = frame.drop_duplicates("run_id").set_index("run_id")
         assert told["variant"].to_dict() == {own: "", variant: "training.betas=[0.9, 0.99]"}

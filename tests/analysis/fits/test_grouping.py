@@ -12,7 +12,7 @@ from analysis.fits.study import fit_study
 from analysis.fits.study_curves import mean_curve, smoothed
 from analysis.fits.study_points import StudyRuns, pool, study_points
 from analysis.report.nuisance import nuisance_notes, nuisance_rows
-from analysis.runs import load_tables, run_ids_of
+from analysis.runs import load_tables
 from arch.errors import InputError
 from flops.laws import load_laws
 from tests.analysis.fits.synthetic import BATCH, write_run
@@ -123,7 +123,7 @@ def test_a_mean_that_lacks_a_value_takes_no_run_of_its_cell(tmp_path):
             if decay != 4 or size in ("14k", "25k"):
                 state = "failed" if (size, decay) == ("25k", 4) else "done"
                 write(tmp_path, "tnl", size, 0, shift, state=state, **{"training.weight_decay": decay})
-    ids = [*run_ids_of(tmp_path), "tnl-55k-c256-s0-weight_decay4"]
+    ids = [*load_tables(tmp_path).runs["run_id"], "tnl-55k-c256-s0-weight_decay4"]
     settings = FitSettings(**SETTINGS, nuisance={"weight_decay": "mean"})
     tables = grouped(load_tables(tmp_path, ids), settings)
     assert [name.partition(",")[0] for name in tables.told["means"]] == ["tnl/14k"]
