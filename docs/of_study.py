@@ -13,6 +13,7 @@ from analysis.figures.axes import minus, power_of_ten
 from analysis.figures.palette import name_of
 from analysis.fits.diagnose.backtest import RUN
 from analysis.forecast.stage import told
+from analysis.last_steps import last_steps
 from analysis.publish.derived import table
 from analysis.report.believed import believed_rows, drawn_law
 from analysis.report.comparison import comparison_rows, main_view
@@ -171,8 +172,7 @@ def benchmarks() -> str:
 def losses() -> str:
     """Held-out losses at the ends of all runs, by size and seed."""
     runs, _ = _tables()
-    evals = pd.read_parquet(FOLDER / EVALS)
-    last = evals.sort_values("step").groupby("run_id").tail(1).set_index("run_id")["loss"]
+    last = last_steps(pd.read_parquet(FOLDER / EVALS)).set_index("run_id")["loss"]
     done = runs[(runs["state"] == "done") & (runs["variant"] == "")]
     sizes = dict.fromkeys(done.sort_values("n_params_non_embedding")["size"])
     rows = []
@@ -193,9 +193,7 @@ def _fits() -> dict[str, Any]:
 @cache
 def _tables() -> tuple[pd.DataFrame, pd.DataFrame]:
     """The runs, and the scores of their last checkpoints."""
-    scores = pd.read_parquet(FOLDER / SCORES)
-    last = scores.groupby(["run_id", "task"])["step"].transform("max")
-    return pd.read_parquet(FOLDER / RUNS), scores[scores["step"] == last]
+    return pd.read_parquet(FOLDER / RUNS), last_steps(pd.read_parquet(FOLDER / SCORES), "task")
 
 
 def _c(fits: dict[str, Any]) -> str:

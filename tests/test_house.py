@@ -58,6 +58,7 @@ ALLOWED = {
     "analysis.fits.settings": ("scaling.study", "data.files"),
     "analysis.scales": ("arch.errors",),
     "analysis.labels": (),
+    "analysis.last_steps": (),
     "analysis.units": ("data.vocabulary",),
     "analysis.grid_points": ("scaling.study.axes",),
     "analysis.held_out": ("arch.errors", "data"),
@@ -86,7 +87,7 @@ ALLOWED = {
     "analysis.fits.downstream": (*FITTED, "analysis.scales"),
     "analysis.fits.tasks": (
         *("analysis.fits.downstream", "analysis.fits.grouping", "analysis.fits.settings"),
-        *("analysis.fits.study_curves", "analysis.runs", "analysis.scales", "arch.errors"),
+        *("analysis.fits.study_curves", "analysis.last_steps", "analysis.runs", "analysis.scales", "arch.errors"),
     ),
     "analysis.fits": (
         *(*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits.settings", "analysis.fits.tables"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.last_steps import last_steps
 from analysis.runs import Tables
 
 TASK, METRIC = "extrapolate", "perplexity@"
@@ -14,8 +15,7 @@ TASK, METRIC = "extrapolate", "perplexity@"
 def by_length(tables: Tables, evals: pd.DataFrame) -> list[dict[str, Any]]:
     """A row a run, group by group, small sizes first: {"run_id", "arch", "size", "n_params", "trained_at" [tokens],
     "perplexity": {context length as text: value}}; evals as in `analysis.fits.tasks.fit.fit_tasks`."""
-    found = evals[(evals["task"] == TASK) & evals["metric"].str.startswith(METRIC)]
-    found = found[found["step"] == found.groupby("run_id")["step"].transform("max")]
+    found = last_steps(evals[(evals["task"] == TASK) & evals["metric"].str.startswith(METRIC)])
     runs: dict[str, Any] = {str(row["run_id"]): row for row in tables.runs.to_dict("records")}
     rows = []
     for run_id, mine in found.groupby("run_id", sort=False):
