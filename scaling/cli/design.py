@@ -6,10 +6,10 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,7 @@ from flops.hardware import DEVICES, device_of
 from flops.quantity import quantity
 from flops.tables import duration
 
+from ..stages.passing import Passing
 from .design_pilot import read_pilot
 from .design_view import command_of, head_of, show
 from .options import AsJson, DryRun, print_json
@@ -168,8 +169,8 @@ def design(
         str(Path(lr_law).resolve()) if lr_law is not None else "",
         curves=None if swept.decays is None else not swept.decays,
     )
-    found = answer(question, _progress(started))
-    sys.stderr.write("\n")
+    with Passing(sys.stderr) as passing:
+        found = answer(question, partial(_tell, passing, _Step(started)))
     for name, (stated, told_by, _) in noises.items():
         measured = known.told if known and told_by is not None else "assumed"
         found[f"{name}_source"] = "stated" if stated is not None else measured
@@ -190,25 +191,20 @@ def design(
         print(f"written: {write}; next: scaling plan {write}" if not dry_run else f"\n{text}")
 
 
-def _progress(started: float) -> Callable[[str, float], None]:
-    last: list[Any] = [0.0, ""]
-    began = [started]
+@dataclass
+class _Step:
+    """What is being done, and since when."""
 
-    def told(what: str, share: float) -> None:
-        now = time.monotonic()
-        if what == last[1] and now - last[0] < 1 and share < 1:
-            return
-        if what != last[1]:
-            began[0] = now
-        last[:] = [now, what]
-        left = (now - began[0]) * (1 - share) / share if share > 0.05 else None
-        sys.stderr.write(
-            f"\r{what}: {share:4.0%}" + (f", {duration(left)} left" if left is not None else "") + " " * 12
-        )
-        sys.stderr.flush()
+    began: float
+    what: str = ""
 
-    began = [started]
-    return told
+
+def _tell(passing: Passing, step: _Step, what: str, share: float) -> None:
+    now = time.monotonic()
+    if what != step.what:
+        step.began, step.what = now, what
+    left = (now - step.began) * (1 - share) / share if share > 0.05 else None
+    passing.tell(f"{what}: {share:.0%}" + (f", {duration(left)} left" if left is not None else ""))
 
 
 def _cap(corpus: str | None, tokens: str | None) -> float:

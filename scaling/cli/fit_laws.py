@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from arch.arguments import file_to_write
 from arch.errors import InputError
 
+from ..stages.passing import Passing
 from .options import page_to_write, print_json, tell, write_asked
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from .fit_sources import Source
 
-SLOW = 5.0  # seconds after which the time left is told
 WEIGHTS = {"parametric": 1.0, "checks": 2.0}  # of steps, by their time on tables of 240 to 50,000 rows
 LITTLE = 0.1  # of all others
 SURE = 0.02  # share that must be done before it tells the time of the rest
@@ -112,24 +112,25 @@ def _architectures(
 
 
 class Progress:
-    """What is being done and the time left, on stderr every SLOW seconds; a step is a fit, or a group's checks."""
+    """What is being done and the time left; a step is a fit, or a group's checks."""
 
-    def __init__(self, steps: Sequence[str]) -> None:
-        self.whole, self.n_steps = sum(WEIGHTS.get(one, LITTLE) for one in steps), len(steps)
+    def __init__(self, steps: Sequence[str], passing: Passing) -> None:
+        self.passing, self.whole = passing, sum(WEIGHTS.get(one, LITTLE) for one in steps)
         self.done, self.begun, self.step = 0.0, 0, ("", "")
-        self.told = self.start = time.monotonic()
+        self.n_steps, self.start = len(steps), time.monotonic()
 
     def __call__(self, group: str, approach: str, share: float) -> None:
-        now = time.monotonic()
         if (group, approach) != self.step:
             self.done += WEIGHTS.get(self.step[1], LITTLE) if self.begun else 0.0
             self.begun, self.step = self.begun + 1, (group, approach)
-        if now - self.told < SLOW:
-            return
-        self.told, done = now, (self.done + share * WEIGHTS.get(approach, LITTLE)) / self.whole
-        left = f", about {(now - self.start) / done * (1 - done):.0f} s left" if done > SURE else ""
+        self.passing.tell(lambda: self._line(share))
+
+    def _line(self, share: float) -> str:
+        group, approach = self.step
+        done = (self.done + share * WEIGHTS.get(approach, LITTLE)) / self.whole
+        left = f", about {(time.monotonic() - self.start) / done * (1 - done):.0f} s left" if done > SURE else ""
         what = f"{group}: {approach}" if group else approach
-        tell(f"fit: {what} (step {self.begun} of {self.n_steps}){left}")
+        return f"fit: {what} (step {self.begun} of {self.n_steps}){left}"
 
 
 def _fitted(source: Source, wanted: Sequence[str], options: Options, stage: Mapping[str, Any]) -> Fits:
@@ -139,10 +140,11 @@ def _fitted(source: Source, wanted: Sequence[str], options: Options, stage: Mapp
 
     groups, curves = source.reading.groups, source.curve_points
     anew = [name for name in wanted if source.study is None or name != "envelope"]
-    progress = Progress([*anew, CHECKS] * len(groups))
-    if source.study is None:
-        return fit_groups(groups, curves, wanted, options, progress)
-    return fit_study_groups(source.study, groups, curves, wanted, options, stage, progress)
+    with Passing(sys.stderr) as passing:
+        progress = Progress([*anew, CHECKS] * len(groups), passing)
+        if source.study is None:
+            return fit_groups(groups, curves, wanted, options, progress)
+        return fit_study_groups(source.study, groups, curves, wanted, options, stage, progress)
 
 
 def write_found(path: Path | None, found: Mapping[str, Any]) -> None:

@@ -14,9 +14,8 @@ from arch.errors import InputError
 from flops.tables import duration
 
 from ..rundir.worklist import thread_environment
+from ..stages.passing import Passing
 from .options import AsJson, DryRun, print_json, tell
-
-TICK_S = 2.0
 
 
 def recall(
@@ -95,16 +94,18 @@ def _train(sweep: str, out: Path, workers: int, chosen: Any, directory: Path, st
     tasks = [
         Task(f"recall {number}", command, directory / "recall.log", thread_environment(1)) for number in range(workers)
     ]
-    begun = shown = time.monotonic()
+    begun = time.monotonic()
     before = sum(outcome is not None for outcome in outcomes(chosen, directory).values())
-    with closing(run_tasks(tasks, workers)) as events:
+
+    def line() -> str:
+        states = outcomes(chosen, directory)
+        done, rest = sum(outcome is not None for outcome in states.values()), ""
+        if done > before:
+            took = time.monotonic() - begun
+            rest = f", {duration(round(took * (len(states) - done) / (done - before)))} left"
+        return f"recall: {done}/{len(states)} units{rest}"
+
+    with closing(run_tasks(tasks, workers)) as events, Passing(stream) as passing:
         for event in events:
-            now = time.monotonic()
-            if event.kind == "tick" and now - shown >= (TICK_S if stream.isatty() else 10.0):
-                shown, states = now, outcomes(chosen, directory)
-                done = sum(outcome is not None for outcome in states.values())
-                rest = ""
-                if done > before:
-                    rest = f", {duration(round((now - begun) * (len(states) - done) / (done - before)))} left"
-                end = "\r" if stream.isatty() else "\n"
-                print(f"recall: {done}/{len(states)} units{rest}", end=end, file=stream, flush=True)
+            if event.kind == "tick":
+                passing.tell(line)

@@ -18,15 +18,13 @@ from ..rundir.worklist import EXIT_INPUT, thread_environment
 from .evaluation_matrix import eval_matrix
 from .evaluation_results import show_results
 from .evaluation_tasks import EvalOptions
-from .passing import write_line
+from .passing import Passing
 from .trunks import not_merged
 
 if TYPE_CHECKING:
     from analysis.evals.matrix import Pair
 
     from .pipeline import Request
-
-LIVE_EVERY_S, PLAIN_EVERY_S = 1.0, 10.0
 
 
 def eval_worker(request: Request, options: EvalOptions, attempt: str | None) -> int:
@@ -117,18 +115,16 @@ def _run_workers(
     environment = thread_environment(max(run.training.threads for run in request.runs))
     processes = [Process(f"eval worker {i}", argv, log, environment) for i in range(workers)]
     progress = EvalProgress(missing, attempt, workers)
-    live = request.stream.isatty()
-    codes, shown = [], time.monotonic()
-    with closing(run_tasks(processes, workers)) as events:
+    codes = []
+    with closing(run_tasks(processes, workers)) as events, Passing(request.stream) as passing:
         for event in events:
             if event.kind == "finished":
                 codes.append(event.exit_code)
-            elif event.kind == "tick" and time.monotonic() - shown >= (LIVE_EVERY_S if live else PLAIN_EVERY_S):
-                shown = time.monotonic()
-                write_line(request.stream, progress.line(), live)
+            elif event.kind == "tick":
+                passing.tell(progress.line)
     progress.refresh()
-    if live:
-        write_line(request.stream, progress.line(), False)
+    if request.stream.isatty():
+        request.say(progress.line())
     for pair, reason in progress.failed.items():
         failed.setdefault(reason, []).append(pair.name)
     if progress.open:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import TextIO
 
@@ -19,19 +20,33 @@ def write_line(stream: TextIO, text: str, passing: bool) -> None:
     print(f"{CLEARED}{text}" if on_terminal else text, end=end, file=stream, flush=True)
 
 
-class Passing:
-    """Context manager around a step. `tell` it how far the step is as often as it is known; the first line comes after
-    a while, and none stays on a terminal."""
+class Throttle:
+    """When another line to `stream` is due: the first after a while, then now and again."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream, self._live = stream, stream.isatty()
-        self._last, self._shown = time.monotonic(), False
+        self._live, self._last = stream.isatty(), time.monotonic()
 
-    def tell(self, text: str) -> None:
+    def is_due(self) -> bool:
+        """Whether it is; then the next one is not for a while."""
         now = time.monotonic()
-        if now - self._last >= (LIVE_EVERY_S if self._live else PLAIN_EVERY_S):
-            self._last, self._shown = now, True
-            write_line(self._stream, text, True)
+        if now - self._last < (LIVE_EVERY_S if self._live else PLAIN_EVERY_S):
+            return False
+        self._last = now
+        return True
+
+
+class Passing:
+    """Context manager around a step. `tell` it how far the step is as often as it is known, in words or as what makes
+    them, which is called where a line is due; none stays on a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._live, self._shown = stream, stream.isatty(), False
+        self._throttle = Throttle(stream)
+
+    def tell(self, text: str | Callable[[], str]) -> None:
+        if self._throttle.is_due():
+            self._shown = True
+            write_line(self._stream, text if isinstance(text, str) else text(), True)
 
     def tell_bytes(self, what: str, done: int, total: int) -> None:
         if total:

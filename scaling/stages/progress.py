@@ -18,7 +18,7 @@ from flops.tables import duration
 
 from ..rundir.directory import RunDir
 from ..study.run import RunSpec
-from .passing import LIVE_EVERY_S, PLAIN_EVERY_S
+from .passing import Throttle
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Progress:
         self.watched = {item.run.run_id: item for item in watched}
         self._stream = stream
         self._live: Any = None
-        self._begun = self._shown = time.monotonic()
+        self._begun, self._throttle = time.monotonic(), Throttle(stream)
         for item in watched:
             item.refresh()
         self._work_before = self._work()
@@ -87,10 +87,8 @@ class Progress:
             self._say(f"{text}; {self._overall()}")
 
     def tick(self) -> None:
-        now = time.monotonic()
-        if now - self._shown < (LIVE_EVERY_S if self._live else PLAIN_EVERY_S):
+        if not self._throttle.is_due():
             return
-        self._shown = now
         active = [item for item in self.watched.values() if item.state == "running"]
         for item in active:
             item.refresh()

@@ -18,6 +18,7 @@ from arch.errors import InputError
 from scaling.cli.fit_details import result_text
 from scaling.cli.fit_laws import Progress
 from scaling.cli.main import app
+from scaling.stages.passing import Passing
 
 ROOT = Path(__file__).resolve().parents[3]
 COLUMNS = 'n_params="Model Size",flops="Training FLOP",loss=loss'
@@ -229,13 +230,20 @@ def test_groups_that_no_approach_can_fit_are_named(tmp_path):
 
 def test_the_time_left_weighs_steps_by_what_they_cost(monkeypatch, capsys):
     """Parametric fits count for one, checks for two, all others for a tenth."""
-    now = iter((0.0, 1.0, 6.0, 7.0, 20.0, 21.0, 26.2))
-    monkeypatch.setattr("scaling.cli.fit_laws.time.monotonic", lambda: next(now))
-    progress = Progress(["parametric", "isoflop", "checks"])
-    for step, share in (("parametric", 0.0), ("parametric", 0.31), ("parametric", 0.5), ("isoflop", 0.0)):
-        progress("tnl", step, share)
-    progress("tnl", "checks", 0.0)
-    progress("tnl", "checks", 0.225)
+    clock = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("scaling.stages.passing.PLAIN_EVERY_S", 5.0)
+    with Passing(sys.stderr) as passing:
+        progress = Progress(["parametric", "isoflop", "checks"], passing)
+        for clock[0], step, share in (
+            (1.0, "parametric", 0.0),
+            (6.0, "parametric", 0.31),
+            (7.0, "parametric", 0.5),
+            (20.0, "isoflop", 0.0),
+            (21.0, "checks", 0.0),
+            (26.2, "checks", 0.225),
+        ):
+            progress("tnl", step, share)
     assert capsys.readouterr().err.splitlines() == [
         "fit: tnl: parametric (step 1 of 3), about 54 s left",
         "fit: tnl: isoflop (step 2 of 3), about 42 s left",

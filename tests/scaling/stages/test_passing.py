@@ -39,3 +39,18 @@ def test_nothing_is_printed_of_what_is_quick() -> None:
         told.tell("half")
         told.tell_bytes("packed", 0, 0)
     assert stream.getvalue() == ""
+
+
+def test_what_makes_a_line_is_called_where_one_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, made, stream = 0.0, list[float](), io.StringIO()
+    monkeypatch.setattr(passing.time, "monotonic", lambda: now)
+
+    def line() -> str:
+        made.append(now)
+        return f"at {now:g}"
+
+    with Passing(stream) as told:
+        for i in range(8):
+            now = 4.0 * i
+            told.tell(line)
+    assert made == [12.0, 24.0] and stream.getvalue() == "at 12\nat 24\n"
