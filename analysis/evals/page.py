@@ -18,7 +18,7 @@ from .table import newest_of_each_run
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-VERSION = 8  # of the page
+VERSION = 9  # of the page
 TEMPLATE = Path(__file__).with_name("evals.html.j2")
 
 

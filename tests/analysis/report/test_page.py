@@ -23,6 +23,15 @@ PARTS = {"losses", "optimum", "laws", "predictions", "approaches", "readings", "
 PARTS |= {"waste", "benchmarks", "scores", "rankings", "power_law", "crossings", "conventions", "diagnostics", "runs"}
 PARTS |= {"training", "corpus", "provenance", "checkpoints", "costs", "first_shares"}
 PHONE, WINDOW = 390, 1300
+# of each table: pixels that its box hides, how far it was scrolled to its end, where its first column then begins and
+# which share of the box that takes
+SCROLLED = """[...document.querySelectorAll('.wide table')].map((table) => {
+  if (table.closest('details')) table.closest('details').open = true;
+  const box = table.parentElement, hidden = box.scrollWidth - box.clientWidth;
+  box.scrollLeft = hidden;
+  const [cell, frame] = [table.rows[0].cells[0], box].map((one) => one.getBoundingClientRect());
+  return [hidden, box.scrollLeft, cell.left - frame.left, hidden ? cell.width / frame.width : 0];
+})"""
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +140,11 @@ def test_the_page_is_whole_in_a_browser(drawn: tuple[StudySpec, Path]) -> None:
             for room, scrolled in legends:
                 assert room >= -1 and scrolled == 0
             assert browser.value("document.documentElement.scrollWidth") <= width
+        boxes = browser.value(SCROLLED)  # on a phone
+        assert len(boxes) == len(PARTS) and sum(hidden > 0 for hidden, *_ in boxes) > len(PARTS) / 2
+        for hidden, moved, first, share in boxes:
+            assert moved == hidden and abs(first) < 1 and share < 0.5
+        assert "linear-gradient" in browser.value("getComputedStyle(document.querySelector('.wide')).backgroundImage")
         rows = browser.value("[...document.querySelectorAll('table')].map((table) => table.rows.length)")
         assert len(rows) == len(PARTS) and min(rows) >= 2
         assert browser.printed().startswith(b"%PDF")
