@@ -49,8 +49,10 @@ def waiting_lines(request: Request) -> list[str]:
     without any."""
     lines = []
     if unrated := without_rate(request):
+        one = min(unrated, key=lambda run: run.rate["swept"])
+        remedy = "" if one.rate["swept"] else f"; `scaling sweep {request.study.path}` first"
         told = f"{len(unrated)} runs have no learning rate and are not trained"
-        lines.append(f"forecast: {told} ({unrated[0].run_id}: {unrated[0].rate['pending']})")
+        lines.append(f"forecast: {told} ({one.run_id}: {one.rate['pending']}){remedy}")
     runs, stored = _waiting(request)
     if not runs:
         return lines

@@ -27,7 +27,9 @@ def test_the_grid_is_trained_without_forecast_runs_that_have_no_rate(study):
     assert not waiting(request) and [run.role for run in trainable(request)] == ["grid"] * 3
     request.check_rates()
     told = command("train", path, *out)
-    assert "train: 3 of 3 runs to do" in told and TOLD in told and "rates.json is not there yet)" in told
+    assert (
+        "train: 3 of 3 runs to do" in told and TOLD in told and "rates.json is not there yet); `scaling sweep " in told
+    )
     assert all(TOLD in command(name, path, *out) for name in ("plan", "status"))
     assert "2 forecast runs without a learning rate" in command("submit", path, *out, "--local", "--dry-run")
     assert "none of its forecast runs has a learning rate: " in refused("predict", path, *out)
