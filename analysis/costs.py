@@ -19,6 +19,9 @@ from scaling.study.run import RunSpec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from analysis.runs import Tables
+    from scaling.study.spec import StudySpec
+
 RAN_ON = re.compile(r"(\d+) x (.+)")
 COLUMNS = (
     *("run_id", "arch", "size", "seed", "state", "tokens", "flops_exact", "device", "units", "planned_minutes"),
@@ -44,6 +47,12 @@ class Cost:
     spent_minutes: float | None
     tokens_per_s: float | None
     mfu_exact: float | None
+
+
+def study_costs(study: StudySpec, runs: Sequence[RunSpec], table: pd.DataFrame, forecast: Tables | None) -> list[Cost]:
+    """`costs_of` the study's runs, then of those of its forecast that have begun, whose tables are apart."""
+    found = costs_of(runs, table)
+    return found if forecast is None else found + costs_of(study.forecast_runs(), forecast.runs)
 
 
 def costs_of(runs: Sequence[RunSpec], table: pd.DataFrame) -> list[Cost]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from scaling.study.spec import StudySpec
 
 FIT_VERSION = 32  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 28  # of the page
+REPORT_VERSION = 29  # of the page
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
 
 
@@ -144,7 +144,7 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
         if missing not in (NO_BROWSER, NO_PACKAGE) or not browser_found():
             return Reported(directory / "index.html", False, missing)
 
-    from analysis.costs import costs_of
+    from analysis.costs import study_costs
     from analysis.report.page import figures, page
 
     tables = read_tables(results)
@@ -152,7 +152,7 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
     content: dict[str, Any] = {"kind": "report", "study": study.name, "inputs_hash": wanted}
     with new_directory(directory, content, kind="report") as temporary:
         name = study.name + (f" ({', '.join(study.sets)})" if study.set_results else "")
-        costs = costs_of(runs, tables.runs)
+        costs = study_costs(study, runs, tables.runs, None if study.set_results else source.forecast())
         came = _provenance(study, source.provenance(), fits, tables)
         beside = (evaluations, held_against, with_texts, costs, forecast)
         made = page(name, fits, tables, drawn, baseline, corpus, came, *beside)

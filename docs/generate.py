@@ -38,6 +38,7 @@ def page(path: Path) -> str:
         "study-shares": study.first_shares,
         "study-inside": study.inside,
         "study-forecast": study.forecast,
+        "study-sources": study.sources,
         "study-repeats": study.repeats,
         "study-benchmarks": study.benchmarks,
     }

@@ -12,6 +12,10 @@ import pandas as pd
 from analysis.figures.axes import minus, power_of_ten
 from analysis.figures.palette import name_of
 from analysis.fits.diagnose.backtest import RUN
+from analysis.fits.settings import settings_of
+from analysis.fits.study_points import StudyRuns
+from analysis.fits.tasks.lengths import by_length
+from analysis.forecast.by_source import by_source
 from analysis.forecast.stage import told
 from analysis.last_steps import last_steps
 from analysis.publish.derived import table
@@ -21,11 +25,13 @@ from analysis.report.first_shares import first_share_rows
 from analysis.report.forecast import forecast_rows
 from analysis.report.lengths import length_rows
 from analysis.report.verdict import comparison_table
+from analysis.runs import Tables
 from analysis.source.choose import source_of
-from analysis.source.published import EVALS, RUNS, SCORES
+from analysis.source.published import EVALS, RUNS, SCORES, Published
 from data.files import read_json
 from flops.laws import paper_laws
-from scaling.study.spec import load_study
+from scaling.study.run import RunSpec
+from scaling.study.spec import StudySpec, load_study
 
 FOLDER = Path(__file__).resolve().parents[1] / "analysis" / "studies" / "h200-2026"
 
@@ -117,8 +123,8 @@ def inside() -> str:
 
 def forecast() -> str:
     """What is predicted of the larger runs, and what was measured of those that are trained."""
-    study = load_study(FOLDER, published=True)
-    return table(forecast_rows(told(study, source_of(study, study.runs()))))
+    study, runs = _study()
+    return table(forecast_rows(told(study, source_of(study, runs))))
 
 
 def repeats() -> str:
@@ -141,26 +147,52 @@ def repeats() -> str:
     return table(rows)
 
 
+def sources() -> str:
+    """What surfaces of each source of the mixture, fitted alone, would have said of the forecast runs."""
+    study, _ = _study()
+    settings = settings_of(study.fit, study.grid)
+    tables = Published(FOLDER).tables(settings.control, study.evaluation.validation_tokens)
+    forecast, scores = _of_forecast()
+    found = by_source(StudyRuns(study.name, tables, settings), pd.read_parquet(FOLDER / SCORES), forecast, scores)
+    rows = []
+    for group in dict.fromkeys(row["group"] for row in found):
+        cells = {"": name_of(group)}
+        for row in (row for row in found if row["group"] == group):
+            cells |= {
+                f"{row['source']}: by its surface": f"{row['predicted']:.4f}",
+                f"{row['source']}: measured": f"{row['measured']:.4f}",
+                f"{row['source']}: error": f"{row['error']:+.1%}".replace("-", "\N{MINUS SIGN}"),
+            }
+        rows.append(cells)
+    return table(rows)
+
+
 def longer_contexts() -> str:
-    """Perplexity of a byte at context lengths up to four times the training length: the largest size of each."""
+    """Perplexity of a byte at context lengths up to four times the training length: the largest size of the grid, and
+    the forecast's."""
     found = _fits()["downstream"]["lengths"]
     largest = {row["arch"]: row["n_params"] for row in found}  # rows come small sizes first
-    return table(length_rows([row for row in found if row["n_params"] == largest[row["arch"]]]))
+    kept = [row for row in found if row["n_params"] == largest[row["arch"]]]
+    kept += by_length(*_of_forecast())
+    return table(length_rows(sorted(kept, key=lambda row: list(largest).index(row["arch"]))))
 
 
 def benchmarks() -> str:
-    """Scores of the largest runs of each architecture, beside chance."""
+    """Scores of the largest runs of each architecture, of the grid and of the forecast, beside chance."""
     runs, scores = _tables()
+    forecast, forecast_scores = _of_forecast()
     wanted = {
         "PIQA, % (chance 50)": ("piqa", "acc", lambda value: f"{100 * value:.1f}"),
+        "LAMBADA, % right": ("lambada", "acc", lambda value: f"{100 * value:.2f}"),
         "WikiText-2, bits/byte": ("wikitext", "bits_per_byte", lambda value: f"{value:.3f}"),
         "needle, easy (of 100)": ("niah-easy", "weighted_avg_acc", lambda value: f"{value:.1f}"),
         "needle, standard": ("niah-standard", "weighted_avg_acc", lambda value: f"{value:.1f}"),
     }
-    rows = []
+    found, rows = pd.concat([scores, last_steps(forecast_scores, "task")]), []
     for arch in _fits()["archs"]:
-        for run in _largest(runs, arch, scores[scores["task"] == "piqa"]):
-            mine = scores[scores["run_id"] == run.run_id].set_index(["task", "metric"])["value"]
+        asked = found[found["task"] == "piqa"]
+        for run in [*_largest(runs, arch, asked), *_largest(forecast.runs, arch, asked)]:
+            mine = found[found["run_id"] == run.run_id].set_index(["task", "metric"])["value"]
             cells = {
                 head: show(mine[task, metric]) if (task, metric) in mine.index else "not evaluated"
                 for head, (task, metric, show) in wanted.items()
@@ -183,6 +215,21 @@ def losses() -> str:
             row[name_of(arch)] = ", ".join(minus(loss) for loss in losses)
         rows.append(row)
     return table(rows)
+
+
+@cache
+def _study() -> tuple[StudySpec, list[RunSpec]]:
+    study = load_study(FOLDER, published=True)
+    return study, study.runs()
+
+
+@cache
+def _of_forecast() -> tuple[Tables, pd.DataFrame]:
+    """The forecast runs, and all their scores."""
+    folder = Published(FOLDER)
+    tables, scores = folder.forecast(), folder.forecast_scores()
+    assert tables is not None and scores is not None
+    return tables, scores
 
 
 @cache

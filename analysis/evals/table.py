@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = ("run_id", "step", "n_tokens", "task", "metric", "value")
+OF_SOURCE = "loss:"  # a metric of the held-out loss: that of one source of a mixture, whose name follows
 
 
 def newest_of_each_run(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -25,13 +26,14 @@ def newest_of_each_run(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]
 
 
 def tidy(results: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """One row a number: run_id, step, n_tokens, task, metric, value (NaN for null)."""
+    """One row a number: run_id, step, n_tokens, task, metric, value (NaN for null). Of a mixture's held-out loss
+    also loss:SOURCE, in nats a token of that source."""
     import pandas as pd
 
     rows = [
         (*(result[name] for name in COLUMNS[:4]), metric, float("nan") if value is None else float(value))
         for result in results
-        for metric, value in numbers(result).items()
+        for metric, value in (numbers(result) | _by_source(result)).items()
     ]
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"step": "int64", "n_tokens": "int64", "value": "float64"})
 
@@ -69,6 +71,11 @@ def numbers(result: Mapping[str, Any]) -> dict[str, float | int | None]:
         for name, value in values
         if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
     }
+
+
+def _by_source(result: Mapping[str, Any]) -> dict[str, float | None]:
+    found = result["values"].get("by_source") or {}
+    return {OF_SOURCE + source: values["loss"] for source, values in found.items()}
 
 
 def scores(result: Mapping[str, Any]) -> dict[str, str]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.costs import Cost, costs_of, costs_table
+from analysis.costs import Cost, costs_table, study_costs
 from analysis.forecast.stage import told
 from analysis.report.approaches import approach_reasons, approach_rows
 from analysis.report.comparison import comparison_rows
@@ -31,7 +31,7 @@ DERIVED = (FITS, COSTS, RESULTS)
 def derived(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> dict[str, bytes]:
     """Their bytes, by name."""
     fits, tables = fits_of(study, runs, source)
-    costs = costs_of(runs, tables.runs)
+    costs = study_costs(study, runs, tables.runs, source.forecast())
     text = results_text(fits, tables, costs, source.provenance(), source.corpus(), told(study, source))
     return {
         FITS: (json.dumps(fits, indent=1, allow_nan=False) + "\n").encode(),

@@ -23,6 +23,7 @@ from analysis.source.published import (
     CURVES,
     EVALS,
     FORECAST,
+    FORECAST_SCORES,
     KIND,
     PROVENANCE,
     RUNS,
@@ -50,6 +51,7 @@ OWN = (
     CURVES,
     EVALS,
     *FORECAST,
+    FORECAST_SCORES,
     MANIFEST,
     PREDICTIONS,
     PROVENANCE,
@@ -134,6 +136,8 @@ def _inputs(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, bytes]:
         found |= dict(zip(FORECAST, parts, strict=True))
     if (scores := source.scores()) is not None:
         found[SCORES] = packed(scores)
+    if (scores := source.forecast_scores()) is not None:
+        found[FORECAST_SCORES] = packed(scores)
     came = {"inputs": source.inputs(), "runs": source.provenance(), "validation_tokens": held_out}
     corpus = source.corpus()
     facts = None if corpus is None else {key: value for key, value in corpus.items() if key != "files"}

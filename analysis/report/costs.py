@@ -36,7 +36,8 @@ def cost_notes(costs: Sequence[Cost]) -> list[str]:
     if not begun:
         return []
     notes = [
-        f"All runs of the study together: {flop(sum(one.flops_exact for one in begun))} FLOP by the convention exact. "
+        f"All runs of the study together, and of its forecast: "
+        f"{flop(sum(one.flops_exact for one in begun))} FLOP by the convention exact. "
         f"Runs of a sweep and variants are not counted."
     ]
     timed = [one for one in begun if one.spent_minutes is not None and one.planned_minutes is not None]

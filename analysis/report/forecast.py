@@ -94,7 +94,10 @@ def forecast_notes(told: Told, inputs_hash: str | None = None) -> list[str]:
         "largest C of the fits to the prediction. The power law is the pure one of the envelope, L(C), carried on.",
     ]
     if inputs_hash is not None and inputs_hash != told["inputs_hash"]:
-        lines.append("The fits above are of other runs or settings than those that these predictions were made from.")
+        lines.append(
+            "The fits above were made since: their files, settings or method are not all those that these predictions "
+            "were made from."
+        )
     lines += [line for group, one in told["groups"].items() for line in _of_group(told, group, one)]
     return lines
 

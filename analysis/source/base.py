@@ -51,6 +51,10 @@ class Source(Protocol):
         """Of all evaluations, a row a number; None where there are none."""
         ...
 
+    def forecast_scores(self) -> pd.DataFrame | None:
+        """Of all evaluations of forecast runs, as `scores`."""
+        ...
+
     def corpus(self) -> dict[str, Any] | None:
         """What the corpus' manifest says."""
         ...

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 KIND, VERSION = "published-study", 1
 CURVES, RUNS, EVALS, SCORES = "curves.parquet", "runs.parquet", "validation.parquet", "evals.parquet"
 FORECAST = ("forecast-curves.parquet", "forecast-runs.parquet", "forecast-validation.parquet")  # of its forecast runs
+FORECAST_SCORES = "forecast-evals.parquet"
 CORPUS, CONTAMINATION, PROVENANCE = "corpus.json", "contamination.json", "provenance.json"
 AGAIN = "take the folder from where it was published"
 
@@ -90,6 +91,11 @@ class Published:
         from analysis.source.parquet import unpacked
 
         return unpacked(self.folder / SCORES)[0] if self.has(SCORES) else None
+
+    def forecast_scores(self) -> pd.DataFrame | None:
+        from analysis.source.parquet import unpacked
+
+        return unpacked(self.folder / FORECAST_SCORES)[0] if self.has(FORECAST_SCORES) else None
 
     def corpus(self) -> dict[str, Any] | None:
         return self._json(CORPUS) if self.has(CORPUS) else None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
+FORECAST_SCORES = "results/forecast-evals.parquet"
 SCORES = "results/evals.parquet"  # of the study, whatever --set changed of the fit; `scaling eval` writes it
 
 
@@ -95,9 +96,15 @@ class RunDirectories:
         return self._stored(ids, self.study.fit.control, self.study.evaluation.validation_tokens) if ids else None
 
     def scores(self) -> pd.DataFrame | None:
+        return self._scores(SCORES)
+
+    def forecast_scores(self) -> pd.DataFrame | None:
+        return self._scores(FORECAST_SCORES)
+
+    def _scores(self, name: str) -> pd.DataFrame | None:
         import pandas as pd
 
-        path = self.directory / SCORES
+        path = self.directory / name
         if not path.exists():
             return None
         try:

@@ -73,8 +73,8 @@ def test_notes_say_from_what_and_how_far_it_is_believed():
         "checks."
     )
     assert lines[-1] == "TNL: nothing is predicted: its surface is not identified."
-    assert not any("other runs or settings" in line for line in lines)
-    assert any("other runs or settings" in line for line in forecast_notes(told(None, None), "two"))
+    assert not any("were made since" in line for line in lines)
+    assert any("were made since" in line for line in forecast_notes(told(None, None), "two"))
 
 
 def test_a_study_without_a_forecast_has_neither_rows_nor_figure():
