@@ -62,9 +62,15 @@ def told(study: StudySpec, source: Source) -> dict[str, Any] | None:
     stored = read_predictions(study)
     if stored is None:
         return None
+    from analysis.fits.settings import FitSettings
     from analysis.forecast.outcome import outcome
+    from analysis.units import loss_unit
 
-    return outcome(stored, source.forecast())
+    measured = source.forecast()
+    if measured is not None:  # earlier versions stored nats a token where a token is a byte
+        unit = loss_unit(measured.runs["tokenizer"])
+        stored |= {"conventions": stored["conventions"] | {"L": FitSettings(**stored["settings"]).loss_name(unit)}}
+    return outcome(stored, measured)
 
 
 def _version() -> str | None:
