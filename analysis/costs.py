@@ -19,7 +19,6 @@ from scaling.study.run import RunSpec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from analysis.runs import Tables
     from scaling.study.spec import StudySpec
 
 RAN_ON = re.compile(r"(\d+) x (.+)")
@@ -49,10 +48,12 @@ class Cost:
     mfu_exact: float | None
 
 
-def study_costs(study: StudySpec, runs: Sequence[RunSpec], table: pd.DataFrame, forecast: Tables | None) -> list[Cost]:
-    """`costs_of` the study's runs, then of those of its forecast that have begun, whose tables are apart."""
+def study_costs(
+    study: StudySpec, runs: Sequence[RunSpec], table: pd.DataFrame, forecast: pd.DataFrame | None
+) -> list[Cost]:
+    """`costs_of` the study's runs, then of those of its forecast that have begun, whose table is `forecast`."""
     found = costs_of(runs, table)
-    return found if forecast is None else found + costs_of(study.forecast_runs(), forecast.runs)
+    return found if forecast is None else found + costs_of(study.forecast_runs(), forecast)
 
 
 def costs_of(runs: Sequence[RunSpec], table: pd.DataFrame) -> list[Cost]:

@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.runs import OF_SOURCE
 from data.files import write_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = ("run_id", "step", "n_tokens", "task", "metric", "value")
-OF_SOURCE = "loss:"  # a metric of the held-out loss: that of one source of a mixture, whose name follows
 
 
 def newest_of_each_run(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.evals.table import OF_SOURCE
 from analysis.fits.approaches import fit_surface
 from analysis.fits.study_approaches import options_of
 from analysis.fits.study_points import StudyRuns, study_points
 from analysis.fits.tables.points import CURVES
-from analysis.runs import Tables
+from analysis.runs import OF_SOURCE, Tables
 
 if TYPE_CHECKING:
     import pandas as pd

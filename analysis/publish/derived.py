@@ -31,7 +31,8 @@ DERIVED = (FITS, COSTS, RESULTS)
 def derived(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> dict[str, bytes]:
     """Their bytes, by name."""
     fits, tables = fits_of(study, runs, source)
-    costs = study_costs(study, runs, tables.runs, source.forecast())
+    forecast = source.forecast()
+    costs = study_costs(study, runs, tables.runs, None if forecast is None else forecast.runs)
     text = results_text(fits, tables, costs, source.provenance(), source.corpus(), told(study, source))
     return {
         FITS: (json.dumps(fits, indent=1, allow_nan=False) + "\n").encode(),
