@@ -72,7 +72,9 @@ def test_rows_name_their_phase_and_runs_their_trunk(tables):
 
 def test_held_out_losses_are_those_of_decayed_ends(tables):
     settings = resolved(tables, HELD_OUT)
-    assert settings.points == "decayed" and settings.loss_name == "held-out loss of decayed runs (nats/token)"
+    assert (
+        settings.points == "decayed" and settings.loss_name("nats/byte") == "held-out loss of decayed runs (nats/byte)"
+    )
     reading = study_points(StudyRuns("s", tables, HELD_OUT), CURVES)
     points = reading.groups["llama"]
     assert len(points) == points.n_runs == 40 and len(set(points.trunk.tolist())) == 8
@@ -97,7 +99,7 @@ def test_held_out_losses_are_those_of_decayed_ends(tables):
 
 def test_training_losses_are_those_before_any_decay_and_branches_change_no_law(tables):
     settings = resolved(tables, TRAINING)
-    assert settings.points == "undecayed" and "before any decay" in settings.loss_name
+    assert settings.points == "undecayed" and "before any decay" in settings.loss_name("nats/token")
     with_branches = fit_study(tables, TRAINING)
     assert "fit.loss validation fits these" in with_branches["points"]["text"]
     assert set(with_branches["points"]["left_out"]) == {"decaying", "decayed"}
