@@ -58,11 +58,10 @@ def test_by_hand():
         pytest.approx(np.expm1(0.06 + half), rel=1e-3),
     )
     fits = {"variants": found, "archs": {"tnl": {"fitted": False}}, "settings": {"level": 0.95}}
+    fits["conventions"] = {"unit_L": "nats/byte"}
     rows = variant_rows(fits)
     assert [row["told apart"] for row in rows] == ["", "no"] and rows[0]["family"] == "TNL, 6k, 200 tokens"
-    assert variant_lines(fits) == [
-        "TNL, 6k: decay=on has the lowest held-out loss after 200 tokens: 2.8577 nats/token."
-    ]
+    assert variant_lines(fits) == ["TNL, 6k: decay=on has the lowest held-out loss after 200 tokens: 2.8577 nats/byte."]
     assert is_of_variants(fits) and not is_of_variants(fits | {"archs": {"tnl": {"fitted": True}}})
     assert "1.00% of the loss (1 degrees of freedom)" in variant_notes(fits)[0]
     assert list(variant_figure(fits).data[0].y) == ["decay=on", "decay=off"]
