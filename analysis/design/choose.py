@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,10 @@ from analysis.fits.cost import Cost
 
 ASKS = ("exponent", "loss", "compare")
 WITHIN_A, WITHIN_N, WITHIN_L = 0.05, math.log(1.3), 0.005  # of a, log N_opt, log L_opt: what counts as right
-SCREENED = 24  # worlds on which all proposals are judged without noise of their own
+SCREENED, SETTLED = 24, 144  # worlds on which proposals are judged linearised: all of them, and the best
 A_BIN = 8  # proposals of one smallest size that the cheap half of the screen leaves
-AS_GOOD = 0.02  # of the share: of proposals this close to the best, that of the fewest runs is taken
+BEST = 24  # proposals that the SETTLED worlds decide between
+AS_GOOD = 0.01  # of the share: of proposals this close to the best, that of the fewest runs is taken
 MOST_FOUND = 12  # of which some may have sizes that no shape comes close to
 
 
@@ -90,9 +91,12 @@ def screen(
     judged = []
     for i, proposal in enumerate(kept):
         judged.append(Judged(proposal, answers(proposal, worlds[:SCREENED], noise, cost, target, ask)))
-        told((i + 1) / len(kept))
+        told((i + 1) / (len(kept) + SETTLED / SCREENED * BEST))
     if not judged:
         return []
+    judged.sort(key=lambda one: -one.score)
+    judged = [replace(one, score=answers(one.proposal, worlds, noise, cost, target, ask)) for one in judged[:BEST]]
+    told(1.0)
     most = max(one.score for one in judged)
     judged.sort(
         key=lambda one: (

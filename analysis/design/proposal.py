@@ -23,13 +23,15 @@ from analysis.design.layout import SMOOTHED, Layout, along
 DECAY = 0.1  # of a run's tokens, over which its rate falls
 NAIVE_SIZES, NAIVE_RANGE, NAIVE_TOKENS = 6, 78.0, 2.5  # of the trial study: sizes, largest over smallest, least D / N
 LEAST_SIZE = 2e3  # parameters; smaller models are none
-COUNTS = (5, 6, 8)
+COUNTS = (5, 6, 8, 10)
 RANGES = (8.0, 16.0, 32.0, 64.0)  # largest over smallest size
 SPANS = (8.0, 16.0, 32.0)  # most over fewest tokens of a size; 5 to 160 a parameter at the widest
 CENTRES = (14.0, 28.0)  # tokens a parameter, geometric middle: 5 to 40 and 5 to 160 of SPANS 8 and 32 at the most
 TILTS = (1.0, 0.0, -1.0)  # of log D over log N along a row of runs: tokens a parameter, tokens, compute are equal
-SEEDS = ((1, 1), (3, -2), (3, 99), (5, -2), (5, 99), (8, -2), (8, -3))  # at so many sizes (99: all; -2: all but two)
-LENGTHS = (10.0, 20.0, 40.0, 80.0)  # tokens a parameter of curves, at the middle size
+# At so many sizes (99: all; -2: all but two); GRADED: so many at the largest, the more the smaller a size is.
+GRADED, GRADE = 0, 0.25  # numbers of seeds fall as N to this power
+SEEDS = ((1, 1), (3, -2), (3, 99), (5, -2), (5, 99), (8, -2), (8, -3), *((times, GRADED) for times in (2, 3, 4, 5)))
+LENGTHS = (10.0, 14.0, 20.0, 40.0, 80.0)  # tokens a parameter of curves, at the middle size
 LEAST_TOKENS, MOST_TOKENS = 1.5, 400.0  # a parameter: the rest is outside of what anyone trains
 
 SWEPT_RATES = 5
@@ -37,7 +39,7 @@ SWEPT_SHARES = (1 / 8, 1 / 2)  # lengths of a sweep's runs, of what main runs ha
 SWEPT_SIZES = 3
 MOST_SWEEP, LARGE_SWEEP = 0.2, 0.6  # of the main runs' cost: as a rule, where nothing else is bought
 MOST_BATCHES = 8.0  # times that sizes of a swept study, which has one batch, may differ in their shortest runs
-LEAST_RUNS, MOST_RUNS = 12, 48  # of one architecture
+LEAST_RUNS, MOST_RUNS = 12, 64  # of one architecture
 HALVED = 14  # of the search for the largest sizes
 STEPS, CLOSE = 40, 0.01  # of the search for the size at which a proposal costs the budget
 MOST_LOG = (5.0, 30.0)  # of log N there
@@ -112,6 +114,8 @@ class Proposal:
         ratio = [d / n for n, row in zip(self.sizes, self.tokens, strict=True) for d in row]
         low, high = f"{short(self.sizes[0])}", f"{short(self.sizes[-1])}"
         several = [f"{seeds} at {self.seeds.count(seeds)}" for seeds in sorted(set(self.seeds)) if seeds > 1]
+        if len(several) > 2:
+            several = [f"{self.seeds[0]} at the smallest, falling to {self.seeds[-1]}"]
         branches = sorted({len(row) for row in self.tokens})
         told = f"{branches[0]}" if len(branches) == 1 else f"{branches[0]} to {branches[-1]}"
         laid = {1.0: "tokens a parameter", 0.0: "tokens", -1.0: "compute"}[self.tilt]
@@ -224,8 +228,10 @@ def laid(
     times, places = seeds
     number = [1] * count
     several = {1: [1], 99: range(count), -2: range(count - 2), -3: range(count - 3)}
-    for i in several[places]:
+    for i in several.get(places, ()):
         number[i] = times
+    if places == GRADED:
+        number = [round(times * (sizes[-1] / n) ** GRADE) for n in sizes]
     return Proposal(tuple(sizes), tuple(tokens), tuple(number), tilt, curves, capped)
 
 
@@ -317,7 +323,9 @@ def least_cost(price: Price, cap: float, least_size: float, sweep: float = 0.0) 
 def most_cost(price: Price, cap: float, least_size: float, sweep: float = 0.0) -> float:
     """Of the same; 0 where there is none."""
     found = 0.0
-    for make in family(cap, [(5, 99), (3, 99), (3, -2)]):  # of those that are allowed the most seeds cost the most
+    # of those that are allowed the most seeds cost the most
+    dearest = [(5, GRADED), (5, 99), (4, GRADED), (3, 99), (3, -2)]
+    for make in family(cap, dearest):
         low, high = math.log(max(least_size, LEAST_SIZE)), MOST_LOG[1]
         if not allowed(make(math.exp(low)), price.batch):
             continue

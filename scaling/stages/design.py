@@ -78,7 +78,7 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
     Raises InputError where the budget buys no study of this kind, with what it does buy."""
     import numpy as np
 
-    from analysis.design.choose import SCREENED, Judged, answers, naive_of, saving, screen, simulated
+    from analysis.design.choose import SETTLED, Judged, answers, naive_of, saving, screen, simulated
     from analysis.design.prices import Prices
     from analysis.design.priors import literature
     from analysis.design.text_noise import CONTROLLED
@@ -105,7 +105,7 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
     worlds = drawn("reported", question.studies)  # none of those that proposals are chosen by: that would flatter them
     target = question.target or TARGET * _flops_of(question, prices, budget)
     found = screen(
-        *(price, budget, question.cap, drawn("screened", SCREENED), noise, cost, target, question.ask),
+        *(price, budget, question.cap, drawn("screened", SETTLED), noise, cost, target, question.ask),
         question.least_size,
         question.share,
         told=lambda share: told("proposals", share),
@@ -119,7 +119,7 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
     real: list[tuple[Judged, dict[str, Any], bool]] = []
     skipped: list[str] = []
     if ladder is not None:
-        others = drawn("screened", SCREENED), noise, cost, target, question.ask
+        others = drawn("screened", SETTLED), noise, cost, target, question.ask
         found.append(Judged(ladder, answers(ladder, *others)))
     for one in found:
         if len(real) == MOST_SHOWN and one.proposal != ladder:
@@ -195,10 +195,13 @@ def _flops_of(question: Question, prices: Any, budget: float) -> float:
 
 
 def _merit(row: Mapping[str, Any], ask: str) -> tuple[float, float]:
-    """How often it is right, by the simulated studies and without (of other worlds: together less by chance); then how
-    narrow its interval is."""
+    """How often it is right, in the simulated studies and without them, each as many worlds weigh; then how narrow its
+    interval is."""
+    from analysis.design.choose import SETTLED
+
     found, right, half = row["summary"], *(("right", "half_a") if ask == "exponent" else ("right_l", "half_l"))
-    return float(found[right] + row["score"]), -float(found[half][1])
+    studies = found["studies"]
+    return float(studies * found[right] + SETTLED * row["score"]) / (studies + SETTLED), -float(found[half][1])
 
 
 def fitted_to(proposal: Proposal, question: Question) -> tuple[Proposal, dict[str, Any]]:

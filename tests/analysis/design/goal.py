@@ -47,10 +47,11 @@ class Goal:
         return summary(self.outcomes)
 
 
-def fresh(seed: int = SEED) -> list[World]:
+def fresh(seed: int = SEED, times: int = 1) -> list[World]:
+    """30 worlds, or `times` as many of each kind."""
     rng = np.random.default_rng(seed)
     prior = literature("llama", 257)
-    return [prior.draw(rng, (kind,)) for kind, number in FRESH.items() for _ in range(number)]
+    return [prior.draw(rng, (kind,)) for kind, number in FRESH.items() for _ in range(times * number)]
 
 
 def goal(

@@ -14,6 +14,7 @@ from analysis.design.precision import precision
 from analysis.design.priors import kind_of, literature
 from analysis.design.proposal import (
     DECAY,
+    GRADED,
     Price,
     Proposal,
     candidates,
@@ -221,3 +222,10 @@ def test_the_mean_of_a_curve_is_shorter_than_the_shortest_run(tmp_path):
     assert study.fit.smoothing_tokens <= shortest / 9
     settings = settings_of(study.fit, study.grid)
     assert all(settings.settled_after(run.training.warmup_tokens) < run.n_tokens / 4 for run in study.runs())
+
+
+def test_graded_seeds_are_the_more_the_smaller_a_size_is():
+    proposal = laid(3e5, 6, 64.0, 20.0, 1.0, 0.0, (3, GRADED), 1e9, curves=True)
+    assert proposal.seeds == tuple(round(3 * (proposal.sizes[-1] / n) ** 0.25) for n in proposal.sizes)
+    assert proposal.seeds[0] > proposal.seeds[-1] == 3
+    assert proposal.words.endswith("seeds: 8 at the smallest, falling to 3")
