@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from scaling.study.spec import StudySpec
 
 FIT_VERSION = 32  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 29  # of the page
+REPORT_VERSION = 30  # of the page
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
 
 
@@ -145,7 +145,10 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
             return Reported(directory / "index.html", False, missing)
 
     from analysis.costs import study_costs
+    from analysis.forecast.rehearsals import with_rehearsals
     from analysis.report.page import figures, page
+
+    forecast = None if forecast is None else with_rehearsals(study, source, forecast)
 
     tables = read_tables(results)
     drawn = figures(fits, tables, baseline, forecast)

@@ -39,6 +39,7 @@ def page(path: Path) -> str:
         "study-inside": study.inside,
         "study-forecast": study.forecast,
         "study-sources": study.sources,
+        "study-rehearsals": study.rehearsals,
         "study-repeats": study.repeats,
         "study-benchmarks": study.benchmarks,
     }

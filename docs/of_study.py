@@ -16,6 +16,7 @@ from analysis.fits.settings import settings_of
 from analysis.fits.study_points import StudyRuns
 from analysis.fits.tasks.lengths import by_length
 from analysis.forecast.by_source import by_source
+from analysis.forecast.rehearsals import with_rehearsals
 from analysis.forecast.stage import told
 from analysis.last_steps import last_steps
 from analysis.publish.derived import table
@@ -24,6 +25,7 @@ from analysis.report.comparison import comparison_rows, main_view
 from analysis.report.first_shares import first_share_rows
 from analysis.report.forecast import forecast_rows
 from analysis.report.lengths import length_rows
+from analysis.report.rehearsals import rehearsal_rows
 from analysis.report.verdict import comparison_table
 from analysis.runs import Tables
 from analysis.source.choose import source_of
@@ -125,6 +127,17 @@ def forecast() -> str:
     """What is predicted of the larger runs, and what was measured of those that are trained."""
     study, runs = _study()
     return table(forecast_rows(told(study, source_of(study, runs))))
+
+
+def rehearsals() -> str:
+    """The errors of the forecast's step, taken inside the grid, beside the stored interval and what was measured."""
+    study, runs = _study()
+    source = source_of(study, runs)
+    found = told(study, source)
+    assert found is not None
+    wanted = ("architecture", "step rehearsed", "times", "mean error", "rms", "half of the fit's interval")
+    rows = rehearsal_rows(with_rehearsals(study, source, found))
+    return table([{name: row[name] for name in (*wanted, "measured error")} for row in rows])
 
 
 def repeats() -> str:

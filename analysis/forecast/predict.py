@@ -26,6 +26,7 @@ from analysis.fits.smooth import smooth
 from analysis.fits.study_approaches import options_of
 from analysis.fits.study_points import StudyRuns, study_points
 from analysis.fits.tables.points import CURVES
+from analysis.forecast.rehearsals import rehearsals_of, widened
 from analysis.grid_points import named, point_of_run
 from analysis.labels import group_of
 from analysis.runs import Tables
@@ -52,8 +53,9 @@ class Source:
 
 
 def predictions(study: StudyRuns, fits: Mapping[str, Any], runs: Sequence[RunSpec], level: float) -> dict[str, Any]:
-    """{"groups": by group what is predicted from, "runs": a row a run, "means": a row for the seeds of each size};
-    `fits` is what the fit stage found of the study. A row without a loss has a reason.
+    """{"groups": by group what is predicted from, "runs": a row a run, "means": a row for the seeds of each size,
+    "rehearsals": of analysis.forecast.rehearsals, which may have widened the rows' intervals}; `fits` is what the fit
+    stage found of the study. A row without a loss has a reason.
 
     Raises InputError where no run of the study can be fitted, and for a level that its replicates cannot tell.
     """
@@ -70,10 +72,13 @@ def predictions(study: StudyRuns, fits: Mapping[str, Any], runs: Sequence[RunSpe
         row = _row(run, group, groups[group], fits, study, level)
         rows.append(row)
         kinds.setdefault((group, run.size), []).append(row)
+    means = [_mean(mine, groups[group], level) for (group, _), mine in kinds.items()]
+    rehearsed = rehearsals_of(study, curves, rows, means, level)
     return {
         "groups": {name: {"reason": one} if isinstance(one, str) else one.about for name, one in groups.items()},
-        "runs": rows,
-        "means": [_mean(mine, groups[group], level) for (group, _), mine in kinds.items()],
+        "runs": widened(rows, rehearsed, level),
+        "means": widened(means, rehearsed, level),
+        "rehearsals": rehearsed,
         "loss": settings.loss_name(loss_unit(study.tables.runs["tokenizer"])),
     }
 

@@ -50,7 +50,7 @@ def predict(
         "settings": fits["settings"],
         "level": study.forecast.level,
         "validation_tokens": study.evaluation.validation_tokens,
-        **{key: made[key] for key in ("groups", "runs", "means")},
+        **{key: made[key] for key in ("groups", "runs", "means", "rehearsals")},
     }
     found: dict[str, Any] = plain(content)
     write_predictions(study, found)

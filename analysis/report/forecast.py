@@ -93,6 +93,11 @@ def forecast_notes(told: Told, inputs_hash: str | None = None) -> list[str]:
         "Error: measured over predicted, less 1. The drop is from the mean loss of the architecture's runs at the "
         "largest C of the fits to the prediction. The power law is the pure one of the envelope, L(C), carried on.",
     ]
+    if any(row.get("interval_by") == "rehearsal" for row in told["runs"]):
+        lines.append(
+            "Where the rehearsed interval is the wider one it stands in the place of the fit's: it is by the errors of "
+            "the same step, taken inside the grid."
+        )
     if inputs_hash is not None and inputs_hash != told["inputs_hash"]:
         lines.append(
             "The fits above were made since: their files, settings or method are not all those that these predictions "

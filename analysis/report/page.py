@@ -41,6 +41,7 @@ from analysis.report.merged import merged_figure, merged_notes, merged_rows
 from analysis.report.methods import baseline_text, convention_text, methods
 from analysis.report.notes import common_lean, crossing_notes, crossing_reasons, extrapolation_text, law_notes
 from analysis.report.nuisance import nuisance_notes, nuisance_rows
+from analysis.report.rehearsals import rehearsal_lines, rehearsal_rows
 from analysis.report.rows import checkpoint_rows, checkpoint_values, corpus_rows, run_rows, training_rows
 from analysis.report.tables import (
     HEADINGS,
@@ -141,12 +142,13 @@ def page(
     """`drawn` from `figures`, `corpus` the corpus manifest, `provenance` name -> value, `evaluations` the address of
     the page of the other evaluations, None where there is none, `contamination` what the training text holds of
     evaluation sets (analysis.contamination), `tasks` those of the study that have texts of their own, `costs`
-    of its runs, `forecast` its predictions (analysis.forecast.outcome)."""
+    of its runs, `forecast` its predictions (analysis.forecast.rehearsals)."""
     approaches, downstream = fits["approaches"], fits.get("downstream")
     laws_of_size = not is_of_variants(fits)
     pairs = {"training": training_rows(tables), "corpus": corpus_rows(corpus) if corpus else {}}
     pairs["provenance"] = dict(provenance or {})
     shown = _tables(fits, tables, contamination) | {"costs": cost_rows(costs), "forecast": forecast_rows(forecast)}
+    shown["rehearsals"] = rehearsal_rows(forecast)
     shown["losses"] = with_bits(shown["losses"], corpus)
     comparisons = []
     for figure, one in _compared(fits):
@@ -199,6 +201,7 @@ def page(
         cost_notes=cost_notes(costs),
         forecast_lead=forecast_lead(forecast) if forecast else "",
         forecast_notes=forecast_notes(forecast, fits["inputs_hash"]) if forecast else [],
+        rehearsal_lines=rehearsal_lines(forecast) if forecast else [],
         contamination_notes=contamination_notes(contamination, list(tasks), name),
         methods=methods(fits),
     )

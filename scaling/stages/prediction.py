@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
 
 def predict_stage(request: Request, force: bool = False) -> dict[str, Any]:
-    """The study's predictions with what was measured (analysis.forecast.outcome); made and stored first where there are
-    none, or with `force` while none of their runs has begun.
+    """The study's predictions with what was measured (analysis.forecast.outcome) and their rehearsals
+    (analysis.forecast.rehearsals); made and stored first where there are none, or with `force` while none of their runs
+    has begun.
 
     Raises InputError where the study file asks for no forecast, where a run that is to be predicted has begun, and for
     predictions that cannot be read or are of other runs.
     """
+    from analysis.forecast.rehearsals import with_rehearsals
     from analysis.forecast.stage import told
     from analysis.forecast.stored import read_predictions
     from analysis.source.choose import source_of
@@ -38,9 +40,10 @@ def predict_stage(request: Request, force: bool = False) -> dict[str, Any]:
             if force or read_predictions(study, runs) is None:
                 _refuse_begun(request, force)
                 predict_now(request, fit_stage(request))
-    found = told(study, source_of(study, study.runs()))
+    source = source_of(study, study.runs())
+    found = told(study, source)
     assert found is not None
-    return found
+    return with_rehearsals(study, source, found)
 
 
 def _refuse_begun(request: Request, force: bool) -> None:

@@ -60,10 +60,11 @@ def comparison_text(comparison: Mapping[str, Any], level: float) -> str:
 
 
 def show_forecast(told: dict[str, Any]) -> str:
-    """Predictions beside what was measured."""
+    """Predictions beside what was measured, and their rehearsals."""
     from analysis.report.forecast import forecast_lead, forecast_notes, forecast_rows
+    from analysis.report.rehearsals import rehearsal_lines
 
-    lines = wrapped([forecast_lead(told), *forecast_notes(told)])
+    lines = wrapped([forecast_lead(told), *rehearsal_lines(told), *forecast_notes(told)])
     return f"{rows_table(forecast_rows(told))}\n\n" + "\n".join(lines)
 
 

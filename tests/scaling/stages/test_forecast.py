@@ -116,7 +116,13 @@ def test_predictions_are_stored_once(made):
         name: law["params"][name] for name in ("E", "A", "B", "alpha", "beta")
     }
     (mean,) = stored["means"]
-    assert mean["run_ids"] == IDS and stored["runs"][0]["interval"][0] < mean["interval"][0]
+    assert mean["run_ids"] == IDS and stored["runs"][0]["interval_of_fit"][0] < mean["interval_of_fit"][0]
+    (rehearsed,) = stored["rehearsals"]
+    assert rehearsed["n"] and rehearsed["too_narrow"] is not None and "LLaMA: rehearsed " in told["again"]
+    for row in (*stored["runs"], mean):
+        ends = {"fit": row["interval_of_fit"], "rehearsal": rehearsed["interval"]}
+        by = max(ends, key=lambda key: ends[key][1] / ends[key][0])
+        assert (row["interval_by"], row["interval"]) == (by, ends[by])
     assert "predict: 2 of 2 runs predicted" in told["predict"] and "predict: " not in told["again"]
     assert (folder / PREDICTIONS).read_bytes() == files["predictions"]
     assert WAIT not in told["status"] and "llama-38k-c64-s5 (forecast)" in told["status"]
