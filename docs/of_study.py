@@ -172,7 +172,7 @@ def sources() -> str:
         cells = {"": name_of(group)}
         for row in (row for row in found if row["group"] == group):
             cells |= {
-                f"{row['source']}: by its surface": f"{row['predicted']:.4f}",
+                f"{row['source']}: predicted": f"{row['predicted']:.4f}",
                 f"{row['source']}: measured": f"{row['measured']:.4f}",
                 f"{row['source']}: error": f"{row['error']:+.1%}".replace("-", "\N{MINUS SIGN}"),
             }
