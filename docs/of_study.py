@@ -135,9 +135,10 @@ def rehearsals() -> str:
     source = source_of(study, runs)
     found = told(study, source)
     assert found is not None
-    wanted = ("architecture", "step rehearsed", "times", "mean error", "rms", "half of the fit's interval")
+    wanted = ("architecture", "step rehearsed", "times", "mean error", "rms")
+    beside = ("half of the fit's interval", "half as rehearsed", "measured error")
     rows = rehearsal_rows(with_rehearsals(study, source, found))
-    return table([{name: row[name] for name in (*wanted, "measured error")} for row in rows])
+    return table([{name: row[name] for name in (*wanted, *beside)} for row in rows])
 
 
 def repeats() -> str:

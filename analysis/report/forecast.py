@@ -118,7 +118,7 @@ def _of_group(told: Told, group: str, one: Mapping[str, Any]) -> list[str]:
     ]
     if one["noise"]:
         df = "" if one["noise"]["df"] is None else f" ({one['noise']['df']:.1f} degrees of freedom)"
-        parts.append(f"noise of a run {one['noise']['s']:.2%} of the loss{df}")
+        parts.append(f"noise of a run about its surface {one['noise']['s']:.2%} of the loss{df}")
     if one["no_interval"]:
         parts.append(f"no interval: {one['no_interval']}")
     if one["verdict"]:
@@ -157,6 +157,10 @@ def forecast_figure(told: Told | None) -> go.Figure | None:
     names = [name_of(row["group"]) + (f"<br>{row['size']}" if several else "") for row in means]
     ends = [-0.5, len(names) - 0.5]
     figure.update_xaxes(tickvals=list(range(len(names))), ticktext=names, range=ends, zeroline=False)
+    if not several:
+        figure.update_xaxes(
+            title_text=f"{count(means[0]['n_params'])} parameters, {count(means[0]['n_tokens'])} tokens"
+        )
     figure.update_yaxes(title_text=str(told["conventions"]["L"]))
     dress(figure, max(560, COLUMN * len(names) + SIDES), HEIGHT, r=240)
     return figure
@@ -180,7 +184,7 @@ def _legend(figure: go.Figure, told: Told) -> None:
         f"predicted, {told['level']:.0%} for one run": {"size": 11, "symbol": "diamond", "color": INK},
         "measured": {"size": 9, "symbol": "circle", "color": "white", "line": {"color": INK, "width": 2}},
         "pure power law": {"size": 9, "symbol": "x-thin", "line": {"color": GREY, "width": 2}},
-        "largest runs of the fit": {"size": 16, "symbol": "line-ew", "line": {"color": GREY, "width": 2}},
+        "largest runs of the fit, mean": {"size": 16, "symbol": "line-ew", "line": {"color": GREY, "width": 2}},
     }
     if not told["n"]["trained"]:
         del marks["measured"]

@@ -68,9 +68,9 @@ def test_notes_say_from_what_and_how_far_it_is_believed():
     lines = forecast_notes(told(None, None), "one")
     assert "by commit 0123456789ab with changes, from 61 of the 76 runs of the grid" in lines[0]
     assert lines[-2] == (
-        "LLaMA: up to 4.0 times the largest C of its fit (2 runs of n23m, mean loss 1.3500); noise of a run 0.40% of "
-        "the loss (7.0 degrees of freedom); verdict on its law: do not believe; its envelope is no power law by its "
-        "checks."
+        "LLaMA: up to 4.0 times the largest C of its fit (2 runs of n23m, mean loss 1.3500); noise of a run about its "
+        "surface 0.40% of the loss (7.0 degrees of freedom); verdict on its law: do not believe; its envelope is no "
+        "power law by its checks."
     )
     assert lines[-1] == "TNL: nothing is predicted: its surface is not identified."
     assert not any("were made since" in line for line in lines)
