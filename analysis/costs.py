@@ -46,6 +46,7 @@ class Cost:
     spent_minutes: float | None
     tokens_per_s: float | None
     mfu_exact: float | None
+    is_forecast: bool = False
 
 
 def study_costs(
@@ -96,6 +97,7 @@ def _cost(run: RunSpec, row: dict[Any, Any]) -> Cost:
         spent_minutes=spent,
         tokens_per_s=told,
         mfu_exact=mfu,
+        is_forecast=run.is_forecast,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 import plotly.graph_objects as go
@@ -10,6 +11,7 @@ import plotly.graph_objects as go
 from analysis.figures.axes import log_axis, power_of_ten
 from analysis.figures.palette import arch_colors, dashes, name_of
 from analysis.figures.style import GREY, SHADE, dress, fade
+from analysis.fits.result import DO_NOT
 from analysis.pages.cells import number, shown
 from analysis.report.figures import WIDTH
 
@@ -25,8 +27,11 @@ def main_view(comparison: dict[str, Any]) -> dict[str, Any] | None:
     return found if found is not None and found["reason"] is None else None
 
 
-def comparison_figure(comparison: dict[str, Any], conventions: dict[str, str]) -> go.Figure | None:
-    """How many times the best architecture's compute the others need for its loss, with the intervals of the gains."""
+def comparison_figure(
+    comparison: dict[str, Any], conventions: dict[str, str], doubted: Collection[str] = ()
+) -> go.Figure | None:
+    """How many times the best architecture's compute the others need for its loss, with the intervals of the gains;
+    dashed: of `doubted`, groups whose own law is not believed."""
     view = main_view(comparison)
     if view is None:
         return None
@@ -48,10 +53,10 @@ def comparison_figure(comparison: dict[str, Any], conventions: dict[str, str]) -
         band = {"fill": "toself", "fillcolor": fade(color, 0.15), "line": {"width": 0}, "mode": "lines"}
         figure.add_trace(go.Scatter(x=c + c[::-1], y=least + most[::-1], **band, hoverinfo="skip", showlegend=False))
         hover = name_of(pair["other"]) + "<br>C %{x:.3g}<br>%{y:.3f} times<extra></extra>"
-        line = {"color": color, "width": 2.4, "dash": dash[pair["other"]]}
-        figure.add_trace(
-            go.Scatter(x=c, y=times, mode="lines", line=line, name=name_of(pair["other"]), hovertemplate=hover)
-        )
+        is_doubted = pair["other"] in doubted
+        line = {"color": color, "width": 2.4, "dash": "dash" if is_doubted else dash[pair["other"]]}
+        name = name_of(pair["other"]) + (" (law not believed)" if is_doubted else "")
+        figure.add_trace(go.Scatter(x=c, y=times, mode="lines", line=line, name=name, hovertemplate=hover))
     if not figure.data:
         return None
     low, high = view["range"]
@@ -116,15 +121,17 @@ def comparison_notes(comparison: dict[str, Any], level: float) -> list[str]:
     return lines + ([f"Without: {'; '.join(failed)}."] if failed else [])
 
 
+def doubted_surfaces(approaches: dict[str, Any]) -> list[str]:
+    """The groups whose parametric law is not believed."""
+    laws = [law for law in approaches["laws"] if law["approach"] == "parametric" and law["verdict"]]
+    return [law["group"] for law in laws if law["verdict"]["believe"] == DO_NOT]
+
+
 def waste_notes(approaches: dict[str, Any]) -> list[str]:
     """What belongs under the tables."""
     waste = approaches["waste"]
     n_runs, shown = sum(map(len, waste.values())), len(waste_table(waste))
-    doubted = [
-        name_of(law["group"])
-        for law in approaches["laws"]
-        if law["approach"] == "parametric" and law["verdict"] and law["verdict"]["believe"] == "do not believe"
-    ]
+    doubted = [name_of(group) for group in doubted_surfaces(approaches)]
     return ([f"Not to be relied on where the fitted surface is not: {', '.join(doubted)}."] if doubted else []) + [
         "The compute of a run beyond the least that its architecture's fitted surface needs for the same loss: what "
         "its size and its number of tokens cost, not its learning rate. Runs off the optimum are there to find it.",

@@ -35,9 +35,10 @@ def cost_notes(costs: Sequence[Cost]) -> list[str]:
     begun = [one for one in costs if one.tokens]
     if not begun:
         return []
+    larger = [one for one in begun if one.is_forecast]
+    of_forecast = f", {_flop(larger)} of them of its forecast" if larger else ""
     notes = [
-        f"All runs of the study together, and of its forecast: "
-        f"{flop(sum(one.flops_exact for one in begun))} FLOP by the convention exact. "
+        f"All runs of the study together: {_flop(begun)} FLOP by the convention exact{of_forecast}. "
         f"Runs of a sweep and variants are not counted."
     ]
     timed = [one for one in begun if one.spent_minutes is not None and one.planned_minutes is not None]
@@ -45,11 +46,13 @@ def cost_notes(costs: Sequence[Cost]) -> list[str]:
         spent = sum(one.spent_minutes or 0.0 for one in done)
         planned = sum(one.planned_minutes or 0.0 for one in done)
         kinds = ", ".join(dict.fromkeys(one.device for one in done))
+        beyond = sum(one.spent_minutes or 0.0 for one in done if one.is_forecast)
+        of_larger = f", {beyond:,.1f} of them the forecast's" if beyond else ""
         notes.append(
-            f"Training took {spent:,.1f} minutes of its devices ({kinds}); {planned:,.1f} were planned. Planned are "
-            f"the steps as `scaling plan` times them on that device, with the start of each run; spent is the runs' "
-            f"own clock times their processes. Steps that a resumed run made again do not count, and runs that shared "
-            f"a device each count its time. Tokens/s: of the steps after a process' first ones."
+            f"Training took {spent:,.1f} minutes of its devices ({kinds}){of_larger}; {planned:,.1f} were planned. "
+            f"Planned are the steps as `scaling plan` times them on that device, with the start of each run; spent is "
+            f"the runs' own clock times their processes. Steps that a resumed run made again do not count, and runs "
+            f"that shared a device each count its time. Tokens/s: of the steps after a process' first ones."
         )
     if others := [one for one in timed if one.state != "done"]:
         spent = sum(one.spent_minutes or 0.0 for one in others)
@@ -59,6 +62,10 @@ def cost_notes(costs: Sequence[Cost]) -> list[str]:
     if len(timed) < len(begun):
         notes.append(f"{len(begun) - len(timed)} runs have no time or no known device.")
     return notes
+
+
+def _flop(costs: Sequence[Cost]) -> str:
+    return flop(sum(one.flops_exact for one in costs))
 
 
 def _ratio(one: Cost) -> float | None:

@@ -24,6 +24,7 @@ from analysis.report.comparison import (
     comparison_figure,
     comparison_notes,
     comparison_rows,
+    doubted_surfaces,
     waste_notes,
     waste_table,
 )
@@ -103,7 +104,7 @@ def figures(
     found["variants"] = variant_figure(fits)
     found["merged"] = merged_figure(fits)
     for name, one in _compared(fits):
-        found[name] = comparison_figure(one, fits["conventions"])
+        found[name] = comparison_figure(one, fits["conventions"], doubted_surfaces(fits["approaches"]))
     found["approaches"] = approach_figure(fits["approaches"])
     found["forecast"] = forecast_figure(forecast)
     if fits.get("downstream"):

@@ -1,10 +1,13 @@
 """What runs were to cost and what they cost."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
 from analysis.costs import costs_of, costs_table
 from analysis.report.costs import cost_notes, cost_rows
+from arch.amounts import flop
 from flops.hardware import DEVICES
 from flops.pace import NEXT_S, START_S
 from scaling.study.cost import pace_of
@@ -51,6 +54,14 @@ def test_planned_and_spent_of_gpus(runs: list[RunSpec]) -> None:
     assert f"Training took {len(runs):.1f} minutes" in notes and "MFU: " in notes
     assert [row["spent (min)"] for row in cost_rows(costs)] == ["1.00"] * len(runs)
     assert list(costs_table(costs)["mfu_exact"]) == [one.mfu_exact for one in costs]
+
+
+def test_the_forecasts_share_is_told(runs: list[RunSpec]) -> None:
+    first, *rest = costs_of(runs, table(runs, "1 x NVIDIA H200"))
+    notes = cost_notes([replace(first, is_forecast=True), *rest])
+    assert f", {flop(first.flops_exact)} FLOP" not in notes[0] and f", {flop(first.flops_exact)} of them" in notes[0]
+    assert "of its devices (1 x NVIDIA H200), 0.5 of them the forecast's; " in notes[1]
+    assert "forecast" not in " ".join(cost_notes([first, *rest]))
 
 
 def test_what_is_not_done_is_not_held_against_the_plan(runs: list[RunSpec]) -> None:

@@ -54,6 +54,10 @@ def test_the_figure_has_a_line_and_a_band_for_every_other_architecture(compared)
         n = len(line.y)
         assert all(low <= y <= high for low, y, high in zip(band.y[:n], line.y, band.y[n:][::-1], strict=True))
     assert best in figure.layout.yaxis.title.text
+    marked = comparison_figure(compared, {"C": "6nd"}, others[:1])
+    first, *rest = [trace for trace in marked.data if trace.name]
+    assert (first.name, first.line.dash) == (f"{others[0]} (law not believed)", "dash")
+    assert [trace.name for trace in rest] == others[1:]
 
 
 def test_notes_tell_what_was_done_and_what_is_missing(compared):
