@@ -19,6 +19,7 @@ from analysis.forecast.by_source import by_source
 from analysis.forecast.rehearsals import with_rehearsals
 from analysis.forecast.stage import told
 from analysis.last_steps import last_steps
+from analysis.pages.cells import signed
 from analysis.publish.derived import table
 from analysis.report.believed import believed_rows, drawn_law
 from analysis.report.comparison import comparison_rows, main_view
@@ -175,7 +176,7 @@ def sources() -> str:
             cells |= {
                 f"{row['source']}: predicted": f"{row['predicted']:.4f}",
                 f"{row['source']}: measured": f"{row['measured']:.4f}",
-                f"{row['source']}: error": f"{row['error']:+.1%}".replace("-", "\N{MINUS SIGN}"),
+                f"{row['source']}: error": signed(row["error"], ".1%"),
             }
         rows.append(cells)
     return table(rows)

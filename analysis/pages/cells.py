@@ -34,3 +34,8 @@ def shown(value: float | None, form: str, ends: Sequence[float | None] | None = 
     found = number("", value, ends).ends
     interval = f" [{found[0]:{form}}, {found[1]:{form}}]" if found else ""
     return number(f"{value:{form}}{interval}{f' ({note})' if note else ''}", value, ends, note)
+
+
+def signed(value: float | None, form: str) -> str:
+    """A number in `form` with its sign, minus as a minus sign; "" for None."""
+    return "" if value is None else number(f"{value:+{form}}".replace("-", "\N{MINUS SIGN}"), value)

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.style import GREY, INK, dress
-from analysis.pages.cells import number, shown
+from analysis.pages.cells import number, shown, signed
 from arch.amounts import count
 
 Told = Mapping[str, Any]  # analysis.forecast.outcome
@@ -40,16 +40,12 @@ def _cells(row: Row, name: str) -> dict[str, str]:
         "C (FLOP)": number(power_of_ten(row["c"]), row["c"]),
         "predicted": shown(row["loss"], ".4f", row["interval"]) or f"none: {row['reason']}",
         "measured": shown(row["measured"], ".4f") or str(row["state"]),
-        "error": _share(row["error"], ".2%"),
+        "error": signed(row["error"], ".2%"),
         "held": held[row["held"]],
-        "error over the drop": _share(row["of_drop"], ".0%"),
+        "error over the drop": signed(row["of_drop"], ".0%"),
         "power law": shown(row["power_law"], ".4f"),
-        "its error": _share(row["power_law_error"], ".2%"),
+        "its error": signed(row["power_law_error"], ".2%"),
     }
-
-
-def _share(value: float | None, form: str) -> str:
-    return "" if value is None else number(f"{value:+{form}}".replace("-", "\N{MINUS SIGN}"), value)
 
 
 def forecast_lead(told: Told) -> str:

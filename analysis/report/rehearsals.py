@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.figures.palette import name_of
+from analysis.pages.cells import shown, signed
 
 Told = Mapping[str, Any]  # analysis.forecast.rehearsals.with_rehearsals
 Row = Mapping[str, Any]
-MINUS, SIGN = "\N{MINUS SIGN}", "\N{PLUS-MINUS SIGN}"
+SIGN = "\N{PLUS-MINUS SIGN}"
 
 
 def rehearsal_rows(told: Told | None) -> list[dict[str, str]]:
@@ -73,8 +74,8 @@ def _step(ratios: Sequence[float]) -> str:
 
 
 def _share(value: float | None, digits: int = 2) -> str:
-    return "" if value is None else f"{value:.{digits}%}"
+    return shown(value, f".{digits}%")
 
 
 def _signed(value: float | None, digits: int = 2) -> str:
-    return "" if value is None else f"{math.expm1(value):+.{digits}%}".replace("-", MINUS)
+    return signed(None if value is None else math.expm1(value), f".{digits}%")

@@ -78,6 +78,10 @@ class Published:
         return without(Tables(curves, self._runs, evals), gone)
 
     def forecast(self) -> Tables | None:
+        return self._forecast
+
+    @cached_property
+    def _forecast(self) -> Tables | None:
         from analysis.runs import Tables
         from analysis.source.parquet import unpacked, unpacked_curves
 

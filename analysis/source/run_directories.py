@@ -91,6 +91,10 @@ class RunDirectories:
         return Tables(as_stored(found.curves), as_stored(found.runs), as_stored(found.evals))
 
     def forecast(self) -> Tables | None:
+        return self._forecast
+
+    @cached_property
+    def _forecast(self) -> Tables | None:
         runs = self.directory / "runs"
         ids = [run.run_id for run in self.study.forecast_runs() if (runs / run.run_id / "run.json").exists()]
         return self._stored(ids, self.study.fit.control, self.study.evaluation.validation_tokens) if ids else None
