@@ -35,7 +35,7 @@ check: lint
 	$(BIN)/python -m tests.quick
 
 test: $(READY)
-	$(BIN)/python -m pytest -m 'not slow' -n $(PROCESSES) --dist loadfile
+	$(BIN)/python -m pytest -m 'not slow' -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow

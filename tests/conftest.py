@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +32,30 @@ hypothesis.settings.load_profile("steady")
 
 ROOT = Path(__file__).resolve().parents[1]
 RANKS = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # tiktoken's cache name: SHA-1 of the address of cl100k_base's file
+
+
+# The files that take longest, the longest first: processes that share the tests begin with them, so that none is left
+# alone with one at the end. pytest-xdist's own order, by the number of tests, has a file of one long test last.
+LONG = (
+    "jobs/test_campaign.py",
+    "scaling/cli/test_design.py",
+    "scaling/study/test_plugin.py",
+    "scaling/cli/test_evaluate.py",
+    "scaling/stages/test_forecast.py",
+    "scaling/cli/test_fit_study.py",
+    "analysis/notebooks/test_study.py",
+    "scaling/cli/test_try.py",
+    "jobs/test_clean_text.py",
+)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where several processes share the tests: LONG first, then the files with the most tests."""
+    if not hasattr(config, "workerinput"):
+        return
+    number = Counter(item.path for item in items)
+    rank = {ROOT / "tests" / name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: (rank.get(item.path, len(LONG)), -number[item.path]))  # stable: a file stays together
 
 
 @pytest.fixture(scope="session")

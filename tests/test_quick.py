@@ -1,5 +1,6 @@
 """`make check` covers every package."""
 
+from tests.conftest import LONG
 from tests.quick import CONTRACTS, ROOT
 from tests.test_house import PACKAGES
 
@@ -14,3 +15,7 @@ def test_the_quick_tests_are_there_and_cover_every_package():
     assert packages <= covered
     folders = {test.split("/")[1] for test in named if test.count("/") > 1}
     assert {*PACKAGES, "docs"} <= folders
+
+
+def test_the_files_that_start_first_are_there():
+    assert not [name for name in LONG if not (ROOT / "tests" / name).is_file()]
