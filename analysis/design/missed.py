@@ -87,7 +87,8 @@ def _off(fits: Fits, layout: Layout, worlds: Sequence[World], cost: Cost, flops:
     with np.errstate(all="ignore"):
         log_n, log_l = np.log(surface.n_opt(at, cost)), np.log(surface.l_opt(at, cost))[:, 2]
     true_n = np.stack([world.log_n_opt(np.log(at), cost) for world in worlds])
-    true_l = np.array([float(world.log_l_opt(np.log(flops), cost)) for world in worlds])
+    optima = zip(worlds, true_n[:, 2], strict=True)
+    true_l = np.array([float(world.log_l_at(one, np.log(flops), cost)) for world, one in optima])
     away = log_n - true_n
     none = np.where(fits.at_bound.any(1), np.nan, 0.0)
     a = (away[:, 1] - away[:, 0]) / np.log(at[1] / at[0])

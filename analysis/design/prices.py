@@ -74,16 +74,16 @@ class Prices:
         """[knots]: over the sizes that there are, others interpolated in logarithms."""
         here = [(math.log(n), math.log(told(cfg, n))) for n, cfg in zip(KNOTS, self.configs[arch], strict=True) if cfg]
         x, y = np.array(here).T
-        return np.exp(_line(np.log(KNOTS), x, y))
+        return np.exp(_line(np.log(KNOTS), x, y, np.diff(y) / np.diff(x)))
 
 
 def _interpolated(values: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     x, y = np.log(KNOTS), np.log(values)
-    return lambda n: np.exp(_line(np.log(n), x, y))
+    slopes = np.diff(y) / np.diff(x)
+    return lambda n: np.exp(_line(np.log(n), x, y, slopes))
 
 
-def _line(at: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _line(at: np.ndarray, x: np.ndarray, y: np.ndarray, slopes: np.ndarray) -> np.ndarray:
     """Piecewise linear, going on beyond the ends."""
-    place = np.clip(np.searchsorted(x, at) - 1, 0, len(x) - 2)
-    slope = (y[place + 1] - y[place]) / (x[place + 1] - x[place])
-    return np.asarray(y[place] + slope * (at - x[place]))
+    place = np.minimum(np.maximum(x.searchsorted(at) - 1, 0), len(x) - 2)  # np.clip takes longer than the search
+    return np.asarray(y[place] + slopes[place] * (at - x[place]))

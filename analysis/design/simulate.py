@@ -83,7 +83,8 @@ def outcome(
     if leave_out_stopped:
         points, _ = without_stopped(points)
     ends = np.log([points.flops.min(), points.flops.max(), target])
-    true_n, true_l = world.log_n_opt(ends, cost), world.log_l_opt(ends, cost)[2]
+    true_n = world.log_n_opt(ends, cost)
+    true_l = world.log_l_at(true_n[2], ends[2], cost)
     true_a = float((true_n[1] - true_n[0]) / (ends[1] - ends[0]))
     try:
         fit = fit_parametric(points, objective=LEAST_SQUARES, cost=cost, n_replicates=REPLICATES, seed=seed)

@@ -19,6 +19,7 @@ SEED_NOISE = 0.005  # of log loss, where it was not measured
 # quickstart, 1.2% their root mean square (NOTES.md).
 BEND = 0.012
 GRID = 2001  # sizes among which an optimum is looked for, before a parabola through the best three
+LOG_N = np.linspace(6, 30, GRID)
 
 
 @dataclass(frozen=True)
@@ -78,22 +79,24 @@ class World:
 
     def log_n_opt(self, log_c: np.ndarray | float, cost: Cost | None = None) -> np.ndarray:
         """log N of the lowest loss at C [k] FLOP under `cost` (6 N D): of a grid, then of a parabola."""
-        cost = cost or six_nd()
-        grid = np.linspace(6, 30, GRID)
+        a_token = (cost or six_nd()).log_per_token(LOG_N)
         log_c = np.asarray(log_c, dtype=float)
-        loss = np.log(self.loss(np.exp(grid), np.exp(log_c[..., None] - cost.log_per_token(grid))))
+        loss = np.log(self.loss(np.exp(LOG_N), np.exp(log_c[..., None] - a_token)))
         at = np.clip(loss.argmin(-1), 1, GRID - 2)
         low, mid, high = (np.take_along_axis(loss, (at + k)[..., None], -1)[..., 0] for k in (-1, 0, 1))
         bent = low - 2 * mid + high
         with np.errstate(divide="ignore", invalid="ignore"):
             shift = np.where(bent > 0, (low - high) / (2 * bent), 0.0)
-        return np.asarray(grid[at] + np.clip(shift, -1, 1) * (grid[1] - grid[0]))
+        return np.asarray(LOG_N[at] + np.clip(shift, -1, 1) * (LOG_N[1] - LOG_N[0]))
 
     def log_l_opt(self, log_c: np.ndarray | float, cost: Cost | None = None) -> np.ndarray:
         """log of that lowest loss."""
-        cost = cost or six_nd()
-        log_n = self.log_n_opt(log_c, cost)
-        return np.asarray(np.log(self.loss(np.exp(log_n), np.exp(log_c - cost.log_per_token(log_n)))))
+        return self.log_l_at(self.log_n_opt(log_c, cost), log_c, cost)
+
+    def log_l_at(self, log_n: np.ndarray | float, log_c: np.ndarray | float, cost: Cost | None = None) -> np.ndarray:
+        """log of the loss at log N and C, for who has looked for the optimum already."""
+        a_token = (cost or six_nd()).log_per_token(np.asarray(log_n))
+        return np.asarray(np.log(self.loss(np.exp(log_n), np.exp(log_c - a_token))))
 
     def exponent(self, log_c: float) -> float:
         """Of N_opt under 6 N D, over a factor of 2 of compute around it."""
