@@ -18,11 +18,12 @@ from .points import RatePoint, hash_of
 
 @dataclass(frozen=True)
 class Doubt:
-    """A cell that the others of its architecture contradict, and the law that they would give without it."""
+    """A cell that the others of its architecture contradict, and the law that they give where it was never run:
+    None where they have none."""
 
     cell: Cell
     astray: Astray
-    law: ArchLaw
+    law: ArchLaw | None
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,22 @@ def fit_rates(
     """Cells and laws of a sweep. `without`: terms that the law shall not have (law.terms_of); `diverged`: a run that
     ends above so many times the lowest loss of its cell diverged, or is of too low a rate to tell; `huber`: cells by
     Huber's loss."""
+    fit = _fit(points, without, diverged, huber)
+    if fit.noise is None or not fit.laws:
+        return fit
+    usable = {arch: [one for one in fit.cells if one.arch == arch and one.fitted is not None] for arch in fit.laws}
+    terms = {arch: law.terms for arch, law in fit.laws.items()}
+    doubts = {}
+    for arch, found in astray(usable, terms, fit.noise).items():
+        out = usable[arch][found.place]
+        # all is fitted anew: a curve of another shape would leave its mark on the cubic term that all cells share
+        again = _fit([one for one in points if one not in out.points], without, diverged, huber)
+        doubts[arch] = Doubt(out, found, again.laws.get(arch))
+    return replace(fit, doubts=doubts)
+
+
+def _fit(points: Sequence[RatePoint], without: Sequence[Term], diverged: float, huber: bool) -> RatesFit:
+    """fit_rates without its doubts."""
     grouped: dict[tuple[str, str, int, int], list[RatePoint]] = {}
     for one in points:
         grouped.setdefault(one.cell, []).append(one)
@@ -77,7 +94,7 @@ def fit_rates(
             usable[arch] = [cell for cell in own if cell.fitted is not None]
         except InputError as error:
             why[arch] = str(error)
-    noise, laws, doubts = None, {}, {}
+    noise, laws = None, {}
     if any(cell.fitted is not None for cell in cells):
         try:
             noise = noise_of(cells, cubics)
@@ -85,11 +102,7 @@ def fit_rates(
             why |= dict.fromkeys(usable, str(error))
     if noise is not None and usable:
         laws = fit_laws(usable, terms, cubics, noise)
-        for arch, found in astray(usable, terms, noise).items():
-            out = usable[arch][found.place]
-            rest = usable | {arch: [cell for cell in usable[arch] if cell is not out]}
-            doubts[arch] = Doubt(out, found, fit_laws(rest, terms, cubics, noise)[arch])
-    return RatesFit(cells, laws, why, noise, hash_of(points), doubts)
+    return RatesFit(cells, laws, why, noise, hash_of(points), {})
 
 
 def without_doubtful(fit: RatesFit) -> RatesFit:

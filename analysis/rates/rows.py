@@ -80,12 +80,13 @@ def verdict(fit: RatesFit) -> list[str]:
                 f"{law.misfit['p']:.3f}): the intervals hold this scatter"
             )
     for arch, doubt in fit.doubts.items():
-        cell, found, law = doubt.cell, doubt.astray, doubt.law
+        cell, found, own = doubt.cell, doubt.astray, doubt.law
+        rest = f"{formula(own)} (chance of the misfit {own.misfit['p']:.2f})" if own else "there is no law"
         lines.append(
             f"{name_of(arch)}: the best rate of {cell.size} at {count(cell.n_tokens)} tokens is {found.factor:.2g} "
-            f"times what the other cells say, {found.sds:.0f} standard deviations off; without it {formula(law)} "
-            f"(chance of the misfit {law.misfit['p']:.2f}). Short runs may not have left their first plateau: look at "
-            f"both, sweep longer runs, or write rates into overrides.by_run"
+            f"times what the other cells say, {found.sds:.0f} standard deviations off; without it {rest}. "
+            f"Short runs may not have left their first plateau: look at both, sweep longer runs, or write rates into "
+            f"overrides.by_run"
         )
     if fit.n_diverged:
         lines.append(f"{fit.n_diverged} run(s) diverged and are left out, with the other seeds of their rates")

@@ -56,3 +56,20 @@ def test_a_size_between_those_of_a_real_sweep_costs_at_most_0_3_percent_and_a_mi
         "cosFormer2: the best rate of 38k at 201k tokens is 0.16 times" in told
         and told.count("the other cells say") == 1
     )
+
+
+def test_a_size_between_those_of_the_published_study_costs_at_most_0_3_percent():
+    """NOTES.md: 7.01M parameters on H200s. cosFormer2's law holds with the cell that its other cells contradict, and
+    where that was never run: the doubt's law is this one."""
+    points = points_of(pd.read_csv(Path(__file__).with_name("h200_hour_rates.csv")))
+    swept = [one for one in points if one.size != "n7.01m"]
+    doubt = fit_rates(swept).doubts["cosformer2"]
+    assert (doubt.cell.size, doubt.cell.n_tokens) == ("n360k", 8_388_608)
+    rest = [one for one in points if one.cell != doubt.cell.points[0].cell]
+    assert doubt.law == fit_rates([one for one in swept if one.cell != doubt.cell.points[0].cell]).laws["cosformer2"]
+    for these in (points, rest):
+        found = held_out(these, ["n7.01m"], replicates=0)
+        assert len(found) == 4
+        assert max(one.excess.high for one in found) < 0.003
+        for one in found:
+            assert mean_bound([one], np.random.default_rng(0))[1] < 0.003
