@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from scaling.study.spec import StudySpec
 
 FIT_VERSION = 32  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 32  # of the page
+REPORT_VERSION = 33  # of the page
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
 
 
@@ -123,7 +123,7 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
     corpus, baseline, evaluations = source.corpus(), source.baseline(), source.evaluations_page()
     from analysis.evals.registry import texts_of
 
-    held_against, forecast = source.contamination(), None if study.set_results else told(study, source)
+    held_against, forecast = source.contamination(), [] if study.set_results else told(study, source)
     with_texts = texts_of(study.evaluation.tasks or [], study.evaluation.settings)
     wanted = _hash(
         {
@@ -148,7 +148,7 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
     from analysis.forecast.rehearsals import with_rehearsals
     from analysis.report.page import figures, page
 
-    forecast = None if forecast is None else with_rehearsals(study, source, forecast)
+    forecast = [with_rehearsals(study, source, one) for one in forecast]
 
     tables = read_tables(results)
     drawn = figures(fits, tables, baseline, forecast)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from analysis.forecast.stored import SCHEMA, VERSION, read_predictions, write_predictions
+from analysis.forecast.stored import SCHEMA, VERSION, read_rounds, write_predictions
 from analysis.source.base import Source
 
 if TYPE_CHECKING:
@@ -23,24 +23,27 @@ def predict(
     tables: Tables,
     fit_version: int,
     commit: str | None,
+    place: int = 0,
 ) -> dict[str, Any]:
-    """Predict the forecast `runs` from the study's stored fits and the tables beside them, and store it. fit_version:
-    of the method; commit: of the program, where it is known. Raises InputError where no run can be fitted."""
+    """Predict `runs`, those of one round of the forecast, from fits and the tables that they were made from, and store
+    it. fit_version: of the method; commit: of the program, where it is known. Raises InputError where no run can be
+    fitted."""
     from analysis.fits.grouping import grouped
     from analysis.fits.result import plain
     from analysis.fits.settings import FitSettings
     from analysis.fits.study_points import StudyRuns
     from analysis.forecast.predict import fitted_runs, predictions
 
-    assert study.forecast is not None
+    level = study.rounds[place].level
     settings = FitSettings(**fits["settings"])
     whole = grouped(tables, settings)
-    made = predictions(StudyRuns(study.name, whole, settings), fits, runs, study.forecast.level)
+    made = predictions(StudyRuns(study.name, whole, settings), fits, runs, level)
     used = fitted_runs(whole)
     content = {
         "schema": SCHEMA,
         "version": VERSION,
         "study": study.name,
+        **({"round": place + 1} if place else {}),  # the file of the first stays what it was before there were others
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "program": {"linear-scaling": _version(), "commit": commit},
         "fit_version": fit_version,
@@ -48,29 +51,32 @@ def predict(
         "fitted": {"n_runs": len(used), "of": sum(tables.runs["variant"] == ""), "spec_hashes": used},
         "conventions": fits["conventions"],
         "settings": fits["settings"],
-        "level": study.forecast.level,
+        "level": level,
         "validation_tokens": study.evaluation.validation_tokens,
         **{key: made[key] for key in ("groups", "runs", "means", "rehearsals")},
     }
     found: dict[str, Any] = plain(content)
-    write_predictions(study, found)
+    write_predictions(study, found, place)
     return found
 
 
-def told(study: StudySpec, source: Source) -> dict[str, Any] | None:
-    """The stored predictions with what was measured (analysis.forecast.outcome); None where nothing was predicted."""
-    stored = read_predictions(study)
-    if stored is None:
-        return None
+def told(study: StudySpec, source: Source) -> list[dict[str, Any]]:
+    """The stored predictions with what was measured (analysis.forecast.outcome), and their round as "round": those of
+    each round that is predicted."""
+    found = [(place, one) for place, one in enumerate(read_rounds(study), 1) if one is not None]
+    if not found:
+        return []
     from analysis.fits.settings import FitSettings
     from analysis.forecast.outcome import outcome
     from analysis.units import loss_unit
 
-    measured = source.forecast()
-    if measured is not None:  # earlier versions stored nats a token where a token is a byte
-        unit = loss_unit(measured.runs["tokenizer"])
-        stored |= {"conventions": stored["conventions"] | {"L": FitSettings(**stored["settings"]).loss_name(unit)}}
-    return outcome(stored, measured)
+    measured, rounds = source.forecast(), []
+    for place, stored in found:
+        if measured is not None:  # earlier versions stored nats a token where a token is a byte
+            unit = loss_unit(measured.runs["tokenizer"])
+            stored |= {"conventions": stored["conventions"] | {"L": FitSettings(**stored["settings"]).loss_name(unit)}}
+        rounds.append(outcome(stored, measured) | {"round": place})
+    return rounds
 
 
 def _version() -> str | None:

@@ -1,4 +1,4 @@
-"""The file of a study's predictions: written once, before the runs that it is of are trained."""
+"""The files of a study's predictions, one a round: written once, before the runs that it is of are trained."""
 
 from __future__ import annotations
 
@@ -21,17 +21,29 @@ OF_RUN = ("run_id", "spec_hash", "arch", "group", "size", "n_params", "n_tokens"
 REMEDY = "take it from where the study was bundled or published, or remove it while none of its runs is trained"
 
 
-def path_of(study: StudySpec) -> Path:
+def name_of_round(place: int) -> str:
+    """The file of a round; the first has place 0."""
+    return f"predictions-{place + 1}.json" if place else PREDICTIONS
+
+
+def path_of(study: StudySpec, place: int = 0) -> Path:
     """Of the study's own predictions, whatever --set changes of its fits; of a published study in its folder."""
-    return (study.published or study.directory / "results") / PREDICTIONS
+    return (study.published or study.directory / "results") / name_of_round(place)
 
 
-def read_predictions(study: StudySpec, runs: Sequence[RunSpec] | None = None) -> dict[str, Any] | None:
-    """What the file holds; None where there is none, or the study has no forecast. runs: the study's forecast runs, if
-    they are at hand. Raises InputError where it is damaged, of another study, or of runs that are no longer the study's
-    (`spec_hash`)."""
-    path = path_of(study)
-    if study.forecast is None or not path.exists():
+def read_rounds(study: StudySpec) -> list[dict[str, Any] | None]:
+    """What is predicted of each round of the study's forecast; raises InputError as read_predictions does."""
+    there = any(path_of(study, place).exists() for place in range(len(study.rounds)))
+    runs = _own_runs(study) if there else []
+    return [read_predictions(study, runs, place) for place in range(len(study.rounds))]
+
+
+def read_predictions(study: StudySpec, runs: Sequence[RunSpec] | None = None, place: int = 0) -> dict[str, Any] | None:
+    """What the file of a round holds; None where there is none, or the study has no such round. runs: the study's
+    forecast runs, if they are at hand. Raises InputError where it is damaged, of another study, or of runs that are no
+    longer the study's (`spec_hash`)."""
+    path = path_of(study, place)
+    if place >= len(study.rounds) or not path.exists():
         return None
     try:
         found = dict(read_json(path))
@@ -52,7 +64,8 @@ def read_predictions(study: StudySpec, runs: Sequence[RunSpec] | None = None) ->
             f"{path}: predicts losses over {over:,} held-out tokens, the study file has evaluation.validation_tokens "
             f"{now:,}: undo the change, or predict anew (--force) while none of the runs is trained"
         )
-    _check_runs(path, found["runs"], _own_runs(study) if runs is None else runs)
+    own = _own_runs(study) if runs is None else runs
+    _check_runs(path, found["runs"], [run for run in own if run.round == place])
     return found
 
 
@@ -75,8 +88,8 @@ def _check_runs(path: Path, rows: Iterable[dict[str, Any]], runs: Sequence[RunSp
             )
 
 
-def write_predictions(study: StudySpec, content: dict[str, Any]) -> None:
-    path = path_of(study)
+def write_predictions(study: StudySpec, content: dict[str, Any], place: int) -> None:
+    path = path_of(study, place)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, content, kind="predictions")
 
@@ -89,10 +102,10 @@ def digest(stored: Mapping[str, Any], row: Mapping[str, Any]) -> str:
 
 def digests(study: StudySpec) -> dict[str, str]:
     """By run id, of the study's stored predictions."""
-    stored = read_predictions(study)
-    return {} if stored is None else {str(row["run_id"]): digest(stored, row) for row in stored["runs"]}
+    rounds = [one for one in read_rounds(study) if one is not None]
+    return {str(row["run_id"]): digest(one, row) for one in rounds for row in one["runs"]}
 
 
-def predicted_ids(stored: dict[str, Any] | None) -> set[str]:
+def predicted_ids(rounds: Iterable[dict[str, Any] | None]) -> set[str]:
     """The runs that have a predicted loss."""
-    return {str(row["run_id"]) for row in (stored or {"runs": []})["runs"] if row["loss"] is not None}
+    return {str(row["run_id"]) for one in rounds if one for row in one["runs"] if row["loss"] is not None}

@@ -12,7 +12,7 @@ from analysis.report.approaches import approach_reasons, approach_rows
 from analysis.report.comparison import comparison_rows
 from analysis.report.costs import cost_notes
 from analysis.report.first_shares import ABOUT, first_share_rows
-from analysis.report.forecast import forecast_lead, forecast_notes, forecast_rows
+from analysis.report.forecast import forecast_rows, round_parts
 from analysis.report.tables import short_laws_table
 from analysis.report.variants import is_of_variants
 from analysis.report.verdict import comparison_table, known_predictions, verdict_notes, verdict_text
@@ -47,9 +47,9 @@ def results_text(
     costs: Sequence[Cost],
     came: Provenance,
     corpus: Mapping[str, Any] | None,
-    forecast: Mapping[str, Any] | None = None,
+    forecast: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """RESULTS.md; forecast: of analysis.forecast.outcome, None where nothing was predicted."""
+    """RESULTS.md; forecast: of analysis.forecast.stage.told, round by round."""
     named, runs = fits["conventions"], tables.runs
     states = ", ".join(f"{count} {state}" for state, count in runs["state"].value_counts().to_dict().items())
     days = sorted(runs["started"].dropna().unique())
@@ -75,9 +75,9 @@ def results_text(
         ]
     if rows := [row for one in approaches["comparisons"] for row in comparison_rows(one)]:
         parts += ["## Compute for the same loss, along the optimal frontiers of fitted surfaces", table(rows)]
-    if forecast is not None:
-        parts += ["## Forecast", forecast_lead(forecast), table(forecast_rows(forecast))]
-        parts += [listed(forecast_notes(forecast, fits["inputs_hash"]))]
+    for one in forecast:
+        said = round_parts(one, fits["inputs_hash"])
+        parts += [f"## {said['title']}", said["lead"], table(forecast_rows(one)), listed(said["notes"])]
     parts += ["## Costs", listed([*cost_notes(costs), f"By run: {COSTS}."])]
     told = {
         "runs": states,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.forecast.stored import PREDICTIONS, read_predictions
+from analysis.forecast.stored import PREDICTIONS, name_of_round, read_rounds
 from analysis.publish.derived import DERIVED, derived
 from analysis.source.base import BASELINE
 from analysis.source.parquet import packed, packed_curves
@@ -129,8 +129,7 @@ def _inputs(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, bytes]:
     found = {STUDY_FILE: Path(study.path).read_bytes()} | _law_files(study)
     found |= {CURVES: packed_curves(tables.curves, tables.runs), RUNS: packed(tables.runs)}
     found[EVALS] = packed(tables.evals)
-    if (stored := read_predictions(study)) is not None:
-        found[PREDICTIONS] = _json(stored)
+    found |= {name_of_round(i): _json(one) for i, one in enumerate(read_rounds(study)) if one is not None}
     if (forecast := source.forecast()) is not None:
         parts = (packed_curves(forecast.curves, forecast.runs), packed(forecast.runs), packed(forecast.evals))
         found |= dict(zip(FORECAST, parts, strict=True))

@@ -12,6 +12,7 @@ from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.style import GREY, INK, dress
 from analysis.pages.cells import number, shown, signed
+from analysis.report.rehearsals import rehearsal_lines
 from arch.amounts import count
 
 Told = Mapping[str, Any]  # analysis.forecast.outcome
@@ -48,6 +49,38 @@ def _cells(row: Row, name: str) -> dict[str, str]:
     }
 
 
+def table_names(told: Told) -> tuple[str, str]:
+    """Of a round's table and figure, and of the table of its rehearsals."""
+    ending = f"-{told['round']}" if told["round"] > 1 else ""
+    return f"forecast{ending}", f"rehearsals{ending}"
+
+
+def title_of(told: Told) -> str:
+    return "Forecast" + (f", round {told['round']}" if told["round"] > 1 else "")
+
+
+def forecast_leads(rounds: Sequence[Told]) -> list[str]:
+    """A line a round, for the report's top."""
+    first = "Larger runs, predicted before they were trained"
+    then = "Round {} of larger runs, predicted from the grid and the rounds before"
+    names = [first if one["round"] == 1 else then.format(one["round"]) for one in rounds]
+    return [f"{name}: {forecast_lead(one)}" for name, one in zip(names, rounds, strict=True)]
+
+
+def round_parts(told: Told, inputs_hash: str) -> dict[str, Any]:
+    """What the report says of a round, and the names of its tables."""
+    rows, rehearsals = table_names(told)
+    inside = "the grid" if told["round"] == 1 else "what was trained before"
+    parts: dict[str, Any] = {"title": title_of(told), "lead": forecast_lead(told), "inside": inside}
+    notes = forecast_notes(told, inputs_hash if told["round"] == 1 else None)
+    return parts | {
+        "rows": rows,
+        "rehearsals": rehearsals,
+        "notes": notes,
+        "lines": rehearsal_lines(told) if "afterwards" in told else [],
+    }
+
+
 def forecast_lead(told: Told) -> str:
     """One sentence: how the forecast came out, or that nothing of it is trained."""
     n, level = told["n"], f"{told['level']:.0%}"
@@ -79,10 +112,13 @@ def forecast_notes(told: Told, inputs_hash: str | None = None) -> list[str]:
     inputs_hash: of the fits that are there now."""
     fitted, program = told["fitted"], told["program"]
     commit, _, changes = (program["commit"] or "").partition("+")
+    later = told["round"] > 1
+    source = "the grid and the rounds before" if later else "the grid"
+    unseen = "The study's own fits do not see them." if later else "No fit sees them."
     by = f", by commit {commit[:12]}{' with changes' if changes else ''}" if commit else ""
     lines = [
-        f"Predicted {told['made']}{by}, from {fitted['n_runs']} of the {fitted['of']} runs of the grid, before any of "
-        f"these runs was trained. No fit sees them. Loss: {told['conventions']['L']}; C: {told['conventions']['C']}.",
+        f"Predicted {told['made']}{by}, from {fitted['n_runs']} of the {fitted['of']} runs of {source}, before any of "
+        f"these runs was trained. {unseen} Loss: {told['conventions']['L']}; C: {told['conventions']['C']}.",
         f"Intervals ({told['level']:.0%}) are for one new run, or for the mean of the seeds: the error of the surface "
         "by the fit's own draws, and the noise between seeds. They hold for learning rates as good as those of the "
         "fitted runs, and as far as the surface goes on beyond them.",

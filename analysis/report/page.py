@@ -34,7 +34,7 @@ from analysis.report.figures import figure_one, rows_of_figure_one
 from analysis.report.first_shares import ABOUT as FIRST_SHARES
 from analysis.report.first_shares import first_share_notes, first_share_rows
 from analysis.report.floors import floor_notes
-from analysis.report.forecast import forecast_figure, forecast_lead, forecast_notes, forecast_rows
+from analysis.report.forecast import forecast_figure, forecast_leads, forecast_rows, round_parts, table_names
 from analysis.report.frontier import frontier_text
 from analysis.report.lengths import NOTE as LENGTHS
 from analysis.report.lengths import length_rows, lengths_figure
@@ -42,7 +42,7 @@ from analysis.report.merged import merged_figure, merged_notes, merged_rows
 from analysis.report.methods import baseline_text, convention_text, methods
 from analysis.report.notes import common_lean, crossing_notes, crossing_reasons, extrapolation_text, law_notes
 from analysis.report.nuisance import nuisance_notes, nuisance_rows
-from analysis.report.rehearsals import rehearsal_lines, rehearsal_rows
+from analysis.report.rehearsals import rehearsal_rows
 from analysis.report.rows import checkpoint_rows, checkpoint_values, corpus_rows, run_rows, training_rows
 from analysis.report.tables import (
     HEADINGS,
@@ -95,7 +95,7 @@ DIAGNOSTICS = (
 
 
 def figures(
-    fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None, forecast: dict[str, Any] | None = None
+    fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None, forecast: Sequence[dict[str, Any]] = ()
 ) -> dict[str, Any]:
     """The report's figures by file name."""
     found = {"validation": validation_figure(fits, tables, baseline)}
@@ -106,7 +106,8 @@ def figures(
     for name, one in _compared(fits):
         found[name] = comparison_figure(one, fits["conventions"], doubted_surfaces(fits["approaches"]))
     found["approaches"] = approach_figure(fits["approaches"])
-    found["forecast"] = forecast_figure(forecast)
+    for one in forecast:
+        found[table_names(one)[0]] = forecast_figure(one)
     if fits.get("downstream"):
         found["benchmarks"] = benchmarks_figure(fits["downstream"])
         found["tasks"] = tasks_figure(fits["downstream"])
@@ -138,18 +139,19 @@ def page(
     contamination: dict[str, Any] | None = None,
     tasks: Sequence[str] = (),
     costs: Sequence[Cost] = (),
-    forecast: dict[str, Any] | None = None,
+    forecast: Sequence[dict[str, Any]] = (),
 ) -> Page:
     """`drawn` from `figures`, `corpus` the corpus manifest, `provenance` name -> value, `evaluations` the address of
     the page of the other evaluations, None where there is none, `contamination` what the training text holds of
     evaluation sets (analysis.contamination), `tasks` those of the study that have texts of their own, `costs`
-    of its runs, `forecast` its predictions (analysis.forecast.rehearsals)."""
+    of its runs, `forecast` its predictions, round by round (analysis.forecast.rehearsals)."""
     approaches, downstream = fits["approaches"], fits.get("downstream")
     laws_of_size = not is_of_variants(fits)
     pairs = {"training": training_rows(tables), "corpus": corpus_rows(corpus) if corpus else {}}
     pairs["provenance"] = dict(provenance or {})
-    shown = _tables(fits, tables, contamination) | {"costs": cost_rows(costs), "forecast": forecast_rows(forecast)}
-    shown["rehearsals"] = rehearsal_rows(forecast)
+    shown = _tables(fits, tables, contamination) | {"costs": cost_rows(costs)}
+    for one in forecast:
+        shown |= dict(zip(table_names(one), (forecast_rows(one), rehearsal_rows(one)), strict=True))
     shown["losses"] = with_bits(shown["losses"], corpus)
     comparisons = []
     for figure, one in _compared(fits):
@@ -200,9 +202,8 @@ def page(
         loss_unit=unit_of(fits),
         unfinished=lambda row: row["state"] != "done",
         cost_notes=cost_notes(costs),
-        forecast_lead=forecast_lead(forecast) if forecast else "",
-        forecast_notes=forecast_notes(forecast, fits["inputs_hash"]) if forecast else [],
-        rehearsal_lines=rehearsal_lines(forecast) if forecast else [],
+        forecast_leads=forecast_leads(forecast),
+        rounds=[round_parts(one, fits["inputs_hash"]) for one in forecast],
         contamination_notes=contamination_notes(contamination, list(tasks), name),
         methods=methods(fits),
     )

@@ -28,7 +28,7 @@ _NAMES = [  # no training state among them: it is a pickle
     rf"{_RUN}/(?:checkpoints|merged)/{_STEP}/(?:manifest|config)\.json",
     rf"{_RUN}/(?:merged-)?evals/{_STEP}/[^/]+\.json",
     r"corpus/(?:manifest\.json|tokenizer[\w.]*|validation[\w.-]*\.idx)",
-    r"results/(?:bigram\.json|contamination\.json|predictions\.json|evals\.parquet|difficulty/[\w.-]+\.json)",
+    r"results/(?:bigram\.json|contamination\.json|predictions(?:-\d+)?\.json|evals\.parquet|difficulty/[\w.-]+\.json)",
     r"rates\.json",
     rf"{STUDY}/.+\.(?:yaml|yml|json)",  # no code
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from ..rundir.lock import is_locked
 from .index import INDEX, STUDY, Index, folder_of, read_index
 from .verify import Bundle
 
-ONE_ALONE = {"rates.json": "the law of the study's sweep", "results/predictions.json": "the study's predictions"}
+ONE_ALONE = {"rates": "the law of the study's sweep", "results/predictions": "the study's predictions"}
 BUNDLES = "bundles"  # the folder of what was unpacked into a study: a folder each, of its index and study file
 OTHER = "it belongs to another study: give another --out, or rename the study"
 
@@ -218,7 +219,7 @@ def _decide_file(merge: Merge, bundle: Bundle, name: str) -> None:
     if there is None:
         merge.take[name] = bundle
     elif there != bundle.index.files[name].sha256:
-        if what := ONE_ALONE.get(name):
+        if what := ONE_ALONE.get(re.sub(r"(?:-\d+)?\.json$", "", name)):
             raise InputError(
                 f"{bundle.path}: {name.rpartition('/')[2]}, {what}, differs from {where}: move that away to take the "
                 f"bundle's, or give another --out"

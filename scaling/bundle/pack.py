@@ -24,7 +24,7 @@ OF_STEPS = ("checkpoints/[0-9]*", "merged/[0-9]*")
 OF_CHECKPOINT = (MANIFEST, "config.json")
 OF_EVALS = ("evals/[0-9]*/*.json", "merged-evals/[0-9]*/*.json")
 OF_CORPUS = ("tokenizer*", "validation*.idx")
-OF_RESULTS = ("bigram.json", "contamination.json", "predictions.json", "evals.parquet", "difficulty/*.json")
+OF_RESULTS = ("bigram.json", "contamination.json", "predictions*.json", "evals.parquet", "difficulty/*.json")
 
 Members = dict[str, Path | bytes]  # name in the bundle: where its content lies, or the content
 

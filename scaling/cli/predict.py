@@ -18,12 +18,13 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Predict the losses of the study's forecast runs from its fits, and store that once; later calls show the
-    predictions beside what was measured.
+    predictions beside what was measured, and predict the next round of the forecast once the one before is trained.
 
-    Forecast runs (section forecast of the study file) are trained only after this, and enter no fit.
+    Forecast runs (section forecast of the study file) are trained only after this, and enter no fit but those of
+    later rounds.
     """
     from ..stages.prediction import predict_stage
     from ..stages.show import show_forecast
 
-    found = predict_stage(request_of(study, None, None, out, as_json, published=True), force)
-    print_json(found) if as_json else print(show_forecast(found))
+    first, *later = predict_stage(request_of(study, None, None, out, as_json, published=True), force)
+    print_json({**first, "later": later}) if as_json else print("\n\n".join(map(show_forecast, [first, *later])))

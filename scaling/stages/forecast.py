@@ -1,12 +1,14 @@
 """Forecast runs: which of them wait for a prediction or a learning rate, and their predictions.
 
 A forecast run is trained only where its prediction is stored, and a prediction is never made of a run that has begun.
+Rounds are predicted one after the other, each from fits that see all before it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..rundir.prepare import at_stored_rate
 from ..rundir.versions import git_commit
 from ..rundir.worklist import is_trained
 from ..study.run import RunSpec
@@ -21,16 +23,16 @@ def waiting(request: Request) -> list[RunSpec]:
     return _waiting(request)[0]
 
 
-def _waiting(request: Request) -> tuple[list[RunSpec], dict[str, Any] | None]:
-    """`waiting`, and the stored predictions."""
+def _waiting(request: Request) -> tuple[list[RunSpec], list[dict[str, Any] | None]]:
+    """`waiting`, and the stored predictions of each round."""
     mine = [run for run in request.runs if run.is_forecast and not run.is_pending]
     if not mine:
-        return [], None
-    from analysis.forecast.stored import predicted_ids, read_predictions
+        return [], []
+    from analysis.forecast.stored import predicted_ids, read_rounds
 
-    stored = read_predictions(request.study)
-    known = predicted_ids(stored)
-    return [run for run in mine if run.run_id not in known and not is_trained(run, request.rundir(run))], stored
+    rounds = read_rounds(request.study)
+    known = predicted_ids(rounds)
+    return [run for run in mine if run.run_id not in known and not is_trained(run, request.rundir(run))], rounds
 
 
 def without_rate(request: Request) -> list[RunSpec]:
@@ -53,15 +55,20 @@ def waiting_lines(request: Request) -> list[str]:
         remedy = "" if one.rate["swept"] else f"; `scaling sweep {request.study.path}` first"
         told = f"{len(unrated)} runs have no learning rate and are not trained"
         lines.append(f"forecast: {told} ({one.run_id}: {one.rate['pending']}){remedy}")
-    runs, stored = _waiting(request)
-    if not runs:
-        return lines
-    if stored is None:
-        return [*lines, f"forecast: {len(runs)} runs wait for `scaling predict {request.study.path}`"]
-    why = {row["run_id"]: row["reason"] for row in stored["runs"]}
-    first = runs[0].run_id
-    told = why.get(first) or "it was not among the study's runs"
-    return [*lines, f"forecast: {len(runs)} runs have no prediction and are not trained ({first}: {told})"]
+    waits, rounds = _waiting(request)
+    for place, stored in enumerate(rounds):
+        runs = [run for run in waits if run.round == place]
+        if not runs:
+            continue
+        if stored is None:
+            after = f", once round {place} is trained and evaluated" if place else ""
+            lines.append(f"forecast: {len(runs)} runs wait for `scaling predict {request.study.path}`{after}")
+            continue
+        why = {row["run_id"]: row["reason"] for row in stored["runs"]}
+        first = runs[0].run_id
+        told = why.get(first) or "it was not among the study's runs"
+        lines.append(f"forecast: {len(runs)} runs have no prediction and are not trained ({first}: {told})")
+    return lines
 
 
 def has_begun(request: Request, run: RunSpec) -> bool:
@@ -70,43 +77,77 @@ def has_begun(request: Request, run: RunSpec) -> bool:
     return rundir.status()["state"] != "waiting" or rundir.last_row() is not None
 
 
-def first_begun(request: Request) -> str | None:
-    """A forecast run of the study that has begun, after which nothing is predicted; None where none has."""
-    return next((run.run_id for run in request.study.forecast_runs() if has_begun(request, run)), None)
+def first_begun(request: Request, place: int) -> str | None:
+    """A run of the forecast's round that has begun, after which nothing of it is predicted; None where none has."""
+    return next((run.run_id for run in request.study.forecast_runs(place) if has_begun(request, run)), None)
+
+
+def next_round(request: Request) -> int | None:
+    """The place of the first round that is not predicted; None where all are."""
+    from analysis.forecast.stored import read_rounds
+
+    return next((place for place, one in enumerate(read_rounds(request.study)) if one is None), None)
+
+
+def unmeasured(request: Request, place: int) -> str | None:
+    """A run of the rounds before that is predicted and has no measured loss yet, and why; None where all have one or
+    have failed, so that the round at `place` can be predicted."""
+    from analysis.forecast.stage import told
+    from analysis.source.run_directories import RunDirectories
+
+    before = told(request.study, RunDirectories(request.study, request.study.runs()))[:place] if place else []
+    rows = [row for one in before for row in one["runs"] if row["loss"] is not None and row["measured"] is None]
+    return next((f"{row['run_id']} is {row['state']}" for row in rows if row["state"] != "failed"), None)
 
 
 def predict_missing(request: Request, fits: dict[str, Any]) -> bool:
-    """Predict what waits, once the whole grid is trained; whether some of it may be trained now. Called within
-    `request.writing`, with the fits of the study."""
-    from analysis.forecast.stored import read_predictions
-
-    if read_predictions(request.study) is not None:
+    """Predict the next round that waits, once the whole grid and the rounds before are trained; whether some of it may
+    be trained now. Called within `request.writing`, with the fits of the study."""
+    place = next_round(request)
+    if place is None:
         return False
     if request.study.set_results:
         request.say("forecast: not predicted, as --set changed the fits: predictions are made from the study's own")
         return False
-    if begun := first_begun(request):
+    if begun := first_begun(request, place):
         request.say(f"forecast: not predicted, as {begun} has begun, and a prediction is made before")
         return False
-    if all(run.is_pending for run in request.study.forecast_runs()):
+    if all(run.is_pending for run in request.study.forecast_runs(place)):
         return False  # waiting_lines has told why
     missing = [run for run in request.study.runs() if not is_trained(run, request.rundir(run))]
     if missing:
         told = f"{len(missing)} runs of the grid are not trained ({missing[0].run_id})"
         request.say(f"forecast: not predicted, as {told}")
         return False
-    predict_now(request, fits)
-    return bool(trainable(request))
+    if why := unmeasured(request, place):
+        request.say(f"forecast: round {place + 1} is not predicted, as {why}")
+        return False
+    predict_now(request, fits, place)
+    mine = {run.run_id for run in request.study.forecast_runs(place)}
+    return any(run.run_id in mine for run in trainable(request))
 
 
-def predict_now(request: Request, fits: dict[str, Any]) -> None:
-    """Predict and store all of the study's forecast runs, from its fits. Called within `request.writing`."""
+def predict_now(request: Request, fits: dict[str, Any] | None, place: int) -> None:
+    """Predict and store all runs of a round: the first from `fits`, the study's own, later ones from fits of the grid
+    and the rounds before. Called within `request.writing`."""
     from analysis.forecast.stage import predict
     from analysis.forecast.stored import path_of
-    from analysis.stage import FIT_VERSION, read_tables
+    from analysis.source.run_directories import RunDirectories
+    from analysis.stage import FIT_VERSION, fits_of, read_tables
 
     study = request.study
-    tables = read_tables(study.results)
-    made = predict(study, study.forecast_runs(), fits, tables, FIT_VERSION, git_commit())
+    if place:
+        known = [*study.runs(), *(run for run in study.forecast_runs() if run.round < place)]
+        runs = [at_stored_rate(request.rundir(run), run) for run in known]
+        request.say(f"predict: fits of the grid and of {count_of(place)} before")
+        fits, tables = fits_of(study, runs, RunDirectories(study, runs))
+    else:
+        tables = read_tables(study.results)
+    assert fits is not None
+    made = predict(study, study.forecast_runs(place), fits, tables, FIT_VERSION, git_commit(), place)
     n_told = sum(row["loss"] is not None for row in made["runs"])
-    request.say(f"predict: {n_told} of {len(made['runs'])} runs predicted, {path_of(study)}")
+    request.say(f"predict: {n_told} of {len(made['runs'])} runs predicted, {path_of(study, place)}")
+
+
+def count_of(rounds: int) -> str:
+    return "the round" if rounds == 1 else f"the {rounds} rounds"

@@ -118,9 +118,10 @@ def run_study(request: Request) -> dict[str, Any]:
             request.say("fit, report: skipped (they use the study's own runs, not variants made with --set)")
             return result | {"fits": None, "report": None}
         fits = fit_stage(request)
-        if waiting(request) and predict_missing(request, fits):
+        while waiting(request) and predict_missing(request, fits):
             more, failed = train_stage(request, corpus)
-            result |= {"trained": [*trained, *more], "failed": failed, "evaluations": eval_stage(request)}
+            trained = [*trained, *more]
+            result |= {"trained": trained, "failed": failed, "evaluations": eval_stage(request)}
         return result | {"fits": fits, "report": str(report_stage(request))}
 
 

@@ -6,49 +6,60 @@ from typing import TYPE_CHECKING, Any
 
 from arch.errors import InputError
 
-from .forecast import first_begun, predict_now
+from .forecast import first_begun, next_round, predict_now, unmeasured
 from .pipeline import check_results, fit_stage
 
 if TYPE_CHECKING:
     from .pipeline import Request
 
 
-def predict_stage(request: Request, force: bool = False) -> dict[str, Any]:
-    """The study's predictions with what was measured (analysis.forecast.outcome) and their rehearsals
-    (analysis.forecast.rehearsals); made and stored first where there are none, or with `force` while none of their runs
-    has begun.
+def predict_stage(request: Request, force: bool = False) -> list[dict[str, Any]]:
+    """The study's predictions, round by round, with what was measured (analysis.forecast.outcome) and their rehearsals
+    (analysis.forecast.rehearsal). The next round is predicted and stored first, where the rounds before it are trained
+    and evaluated; with `force` the last one anew, while none of its runs has begun.
 
     Raises InputError where the study file asks for no forecast, where a run that is to be predicted has begun, and for
     predictions that cannot be read or are of other runs.
     """
     from analysis.forecast.rehearsals import with_rehearsals
     from analysis.forecast.stage import told
-    from analysis.forecast.stored import read_predictions
     from analysis.source.choose import source_of
 
     study = request.study
     if study.forecast is None:
         raise InputError(f"{study.path}: has no section forecast: add one (docs/forecasts.md)")
-    runs = study.forecast_runs()
-    if force or read_predictions(study, runs) is None:
-        if study.published is not None:
-            raise InputError(f"{study.published}: was published without predictions: give the study file to make them")
+    place = _wanted(request, force)
+    if place is not None and study.published is None:
+        runs = study.forecast_runs(place)
         if all(run.is_pending for run in runs):
             raise InputError(f"{study.path}: none of its forecast runs has a learning rate: {runs[0].rate['pending']}")
         check_results(request)
         with request.writing():  # looked at again: another command may have predicted or trained until here
-            if force or read_predictions(study, runs) is None:
-                _refuse_begun(request, force)
-                predict_now(request, fit_stage(request))
+            if (place := _wanted(request, force)) is not None:
+                _refuse_begun(request, force, place)
+                predict_now(request, None if place else fit_stage(request), place)
     source = source_of(study, study.runs())
     found = told(study, source)
-    assert found is not None
-    return with_rehearsals(study, source, found)
+    if not found:
+        raise InputError(f"{study.published}: was published without predictions: give the study file to make them")
+    return [with_rehearsals(study, source, one) for one in found]
 
 
-def _refuse_begun(request: Request, force: bool) -> None:
+def _wanted(request: Request, force: bool) -> int | None:
+    """The round that is to be predicted; None where none is, or the rounds before it are not measured yet."""
+    place, n_rounds = next_round(request), len(request.study.rounds)
+    if force:
+        return max((n_rounds if place is None else place) - 1, 0)
+    if place and (why := unmeasured(request, place)):
+        request.say(f"predict: round {place + 1} waits, as {why}")
+        return None
+    return place
+
+
+def _refuse_begun(request: Request, force: bool, place: int) -> None:
     from analysis.forecast.stored import path_of
 
-    if begun := first_begun(request):
+    if begun := first_begun(request, place):
         remedy = "the stored one stays" if force else "remove its directory, or take it out of forecast"
-        raise InputError(f"{path_of(request.study)}: {begun} has begun, and a prediction is made before: {remedy}")
+        path = path_of(request.study, place)
+        raise InputError(f"{path}: {begun} has begun, and a prediction is made before: {remedy}")

@@ -61,11 +61,12 @@ def comparison_text(comparison: Mapping[str, Any], level: float) -> str:
 
 def show_forecast(told: dict[str, Any]) -> str:
     """Predictions beside what was measured, and their rehearsals."""
-    from analysis.report.forecast import forecast_lead, forecast_notes, forecast_rows
+    from analysis.report.forecast import forecast_lead, forecast_notes, forecast_rows, title_of
     from analysis.report.rehearsals import rehearsal_lines
 
     lines = wrapped([forecast_lead(told), *rehearsal_lines(told), *forecast_notes(told)])
-    return f"{rows_table(forecast_rows(told))}\n\n" + "\n".join(lines)
+    title = f"{title_of(told)}\n" if told["round"] > 1 else ""
+    return f"{title}{rows_table(forecast_rows(told))}\n\n" + "\n".join(lines)
 
 
 def show_sweep(fit: RatesFit) -> str:

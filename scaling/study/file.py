@@ -20,6 +20,7 @@ from arch.registry import KNOWN, load_plugins
 
 from . import earlier
 from .axes import SECTIONS
+from .forecast_section import of_rounds
 from .jobs_schema import KINDS
 from .model_section import ModelSection, model_changes
 from .schema import StudyFile
@@ -78,8 +79,7 @@ def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str,
     """
     raw = read_mapping(file, "study", "name, corpus, grid, training, ...")
     in_file, of_file = _named(raw), _grid(raw).get("sizes")
-    if isinstance(forecast := raw.get("forecast"), dict) and "sizes" in forecast:  # by names of the grid's own too
-        raw["forecast"] = forecast | {"sizes": chosen(forecast["sizes"], of_file)}
+    raw |= of_rounds(raw, lambda sizes: chosen(sizes, of_file))  # by names of the grid's own too
     changes: dict[str, dict[str, Any]] = {"training": {}, "model": {}}
     results: dict[str, Any] = {}
     stated = raw["fit"].get("flops", "exact") if isinstance(raw.get("fit"), dict) else "exact"
@@ -176,8 +176,10 @@ def _grid(raw: dict[str, Any]) -> dict[str, Any]:
 def strangers(study: StudyFile, archs: list[str], sizes: list[str], one_range: bool) -> Iterator[list[str]]:
     """The keys, from the section's on, that name an architecture or a size of which the study has no run."""
     yield from (["grid", "sizes", *found] for found in study.grid.sizes.strangers(archs))
-    if study.forecast is not None:
-        yield from (["forecast", "sizes", *found] for found in study.forecast.sizes.strangers(archs))
+    rounds = study.forecast.rounds if study.forecast else []
+    for at, one in enumerate(rounds):
+        yield from (["forecast", *["then"] * at, "sizes", *found] for found in one.sizes.strangers(archs))
+    larger = [size for one in rounds for size in one.sizes]
     named = [(("overrides", by), table) for by, table in study.overrides]
     named += [(("grid", "extra_seeds"), study.grid.extra_seeds), (("jobs", "resources"), study.jobs.resources)]
     named += [] if one_range else [(("fit", "range"), study.fit.range)]
@@ -185,7 +187,7 @@ def strangers(study: StudyFile, archs: list[str], sizes: list[str], one_range: b
         by_run = place != ("grid", "extra_seeds")
         for key in table:
             arch, slash, size = key.partition("/")
-            own = [*sizes, *(study.forecast.sizes if study.forecast and by_run else ())]
+            own = [*sizes, *(larger if by_run else ())]
             there = arch in archs and size in own if slash else key in (*archs, *own, *KINDS)
             if not there:
                 yield [*place, key]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -27,14 +27,23 @@ class Forecast(Section):
     """Seeds of every size, none that the grid has of that size."""
     level: Annotated[Number, Field(gt=0, lt=1)] = 0.9
     """How often the predictive intervals are to hold a new run's loss."""
+    then: Forecast | None = None
+    """The next round, of runs that are larger still: predicted once those of this round are trained, from fits of the
+    grid and of all rounds before. It has the same fields."""
+
+    @property
+    def rounds(self) -> list[Forecast]:
+        """This section and those below it, in the order in which they are predicted."""
+        return [self, *(self.then.rounds if self.then else [])]
 
     def cells(self, grid: Grid, fixed: Mapping[str, Any]) -> Iterator[Cell]:
-        """What every run is of: the architectures and points of the grid, in its order."""
-        for arch in grid.archs:
-            for size in self.sizes:
-                for seed in self.seeds:
-                    for point in points_of(grid.axes, arch, fixed):
-                        yield Cell(arch, size, seed, point, FORECAST)
+        """What every run of every round is of: the architectures and points of the grid, in its order."""
+        for at, one in enumerate(self.rounds):
+            for arch in grid.archs:
+                for size in one.sizes:
+                    for seed in one.seeds:
+                        for point in points_of(grid.axes, arch, fixed):
+                            yield Cell(arch, size, seed, point, FORECAST, at)
 
     def check(self, grid: Grid) -> None:
         """Raise ValueError where the section and the grid do not go together."""
@@ -46,12 +55,29 @@ class Forecast(Section):
         fields = [field for axis in grid.axes.values() for field in axis]
         if lengths := [field for field in fields if field in {f"training.{name}" for name in OF_LENGTH}]:
             raise ValueError(f"forecast: n_tokens takes the place of the axis {lengths[0]}: leave out one of the two")
-        for name in self.sizes:
-            if name in grid.sizes and grid.sizes.shapes[name] != self.sizes.shapes[name]:
-                raise ValueError(
-                    f"forecast.sizes: {name} is another size in grid.sizes: give it by its name there, or another name"
-                )
+        known, runs = {name: ("grid.sizes", shape) for name, shape in grid.sizes.shapes.items()}, dict[Any, str]()
+        for at, one in enumerate(self.rounds):
+            place = "forecast" + ".then" * at
+            for name, shape in one.sizes.shapes.items():
+                where, other = known.setdefault(name, (f"{place}.sizes", shape))
+                if other != shape:
+                    raise ValueError(
+                        f"{place}.sizes: {name} is another size in {where}: give it by its name there, or another name"
+                    )
+            for run in ((name, seed) for name in one.sizes for seed in one.seeds):
+                if (first := runs.setdefault(run, place)) != place:
+                    raise ValueError(f"{place}: {run[0]} with seed {run[1]} is a run of {first}: give another seed")
 
     def length(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """What `given` says of training, with the section's length in the place of its own."""
         return {key: value for key, value in given.items() if key not in OF_LENGTH} | {"n_tokens": self.n_tokens}
+
+
+def of_rounds(raw: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """{"forecast": as a study file has it, with the sizes of each round changed}; nothing where it has none."""
+    found: dict[str, Any] = {}
+    for key in ("forecast", "then"):
+        if isinstance(one := raw.get(key), dict):
+            sizes = {"sizes": change(one["sizes"])} if "sizes" in one else {}
+            found[key] = one | sizes | of_rounds({"then": one.get("then")}, change)
+    return found

@@ -17,13 +17,14 @@ FORECAST: Role = "forecast"
 
 
 class Cell(NamedTuple):
-    """What one run of a grid is of."""
+    """What one run of a grid is of; round: of a forecast run, its place among the rounds."""
 
     arch: str
     size: str
     seed: int
     point: Point = ()
     role: Role = OF_GRID
+    round: int = 0
 
 
 class Grid(Section):

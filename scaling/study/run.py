@@ -57,6 +57,7 @@ class RunSpec(Section):
     size: Size
     seed: Seed
     role: Role = OF_GRID  # of the latter no fit sees anything; decides no number
+    round: int = 0  # of a forecast run: its place among the rounds of the forecast; decides none either
     point: dict[str, Any] = {}  # of the grid's axes, by field: where it has values of training and model from
     model: dict[str, Any]  # ModelConfig.to_dict()
     corpus: Corpus
@@ -77,11 +78,10 @@ class RunSpec(Section):
 
     @model_serializer(mode="wrap")
     def _without_the_usual_role(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Records of runs stay what they were before there were forecasts."""
-        parts: dict[str, Any] = dump(self)
-        if not self.is_forecast:
-            parts.pop("role", None)
-        return parts
+        """Records of runs stay what they were before there were forecasts, and several rounds of them."""
+        usual = set() if self.round else {"round"}
+        usual |= set() if self.is_forecast else {"role"}
+        return {key: value for key, value in dump(self).items() if key not in usual}
 
     @property
     def is_forecast(self) -> bool:

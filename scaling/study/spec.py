@@ -24,7 +24,7 @@ from .branches import branched
 from .changes import check_read, check_target, differing, said
 from .file import read_study, suffix_of
 from .find import STUDY_FILE, find_study
-from .forecast_section import OF_LENGTH
+from .forecast_section import OF_LENGTH, Forecast
 from .grid import FORECAST, OF_GRID, Cell, Role
 from .law_file import LAW, OWN_KEYS, Followed, follow, horizon_of, read_law
 from .merging import merged_after
@@ -105,8 +105,15 @@ class StudySpec(StudyFile):
             cells += self.forecast.cells(self.grid, self._fixed)
         return self._expanded(cells, only)
 
-    def forecast_runs(self) -> list[RunSpec]:
-        return [run for run in self.all_runs() if run.is_forecast] if self.forecast is not None else []
+    def forecast_runs(self, round: int | None = None) -> list[RunSpec]:
+        """Of one round of the section `forecast`, the first being 0, or of all."""
+        found = self.all_runs() if self.forecast is not None else []
+        return [run for run in found if run.is_forecast and round in (None, run.round)]
+
+    @property
+    def rounds(self) -> list[Forecast]:
+        """The rounds of the section `forecast`."""
+        return [] if self.forecast is None else self.forecast.rounds
 
     def _expanded(self, cells: list[Cell], only: str | None) -> list[RunSpec]:
         branches: list[str] | None = None
@@ -120,10 +127,10 @@ class StudySpec(StudyFile):
                         f"{', '.join(archs_with(field))}: leave it out"
                     )
         families, kinds = list[list[RunSpec]](), dict[str, Callable[[int], list[RunSpec]]]()
-        for arch, size, seed, point, role in cells:
-            kind = repr((arch, size, point, role))  # values of a point may be lists
+        for arch, size, seed, point, role, at in cells:
+            kind = repr((arch, size, point, role, at))  # values of a point may be lists
             if kind not in kinds:
-                kinds[kind] = self._runs_of(arch, size, point, role)
+                kinds[kind] = self._runs_of(arch, size, point, role, at)
             families.append(kinds[kind](seed))
         self._check_forecast([run for family in families for run in family])
         several = bool(self.grid.axes) or any(len(family) > 1 for family in families)
@@ -185,11 +192,13 @@ class StudySpec(StudyFile):
     @property
     def sizes(self) -> Sizes:
         """Of the grid and of the section `forecast`."""
-        more = {} if self.forecast is None else self.forecast.sizes.shapes
+        more = {name: shape for one in self.rounds for name, shape in one.sizes.shapes.items()}
         return Sizes({**more, **self.grid.sizes.shapes})
 
-    def _runs_of(self, arch: str, size: str, point: Point, role: Role = OF_GRID) -> Callable[[int], list[RunSpec]]:
-        """What is trained of a cell, by its seed: a run, or a trunk and its branches."""
+    def _runs_of(
+        self, arch: str, size: str, point: Point, role: Role = OF_GRID, place: int = 0
+    ) -> Callable[[int], list[RunSpec]]:
+        """What is trained of a cell, by its seed: a run, or a trunk and its branches; place: of a forecast's round."""
         training, file = said(self.training), said(self.model)
         for change in self.overrides.of(arch, size):
             found = said(change)
@@ -198,8 +207,8 @@ class StudySpec(StudyFile):
         training |= section_of(at := self._point_of_file(arch, point), "training")
         axes = {field: value for field, value in section_of(at, "model").items() if reads(arch, field)}
         set_training = said(self.set_training)
-        if role == FORECAST and self.forecast is not None:
-            training = self.forecast.length(training)
+        if role == FORECAST:
+            training = self.rounds[place].length(training)
             set_training = {key: value for key, value in set_training.items() if key not in OF_LENGTH}
         told = Training(**training)
         training |= set_training
@@ -253,6 +262,7 @@ class StudySpec(StudyFile):
                 size=size,
                 seed=seed,
                 role=role,
+                round=place,
                 point=dict(point),
                 model=model,
                 corpus=self.corpus,

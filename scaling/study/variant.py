@@ -11,6 +11,7 @@ from arch.errors import InputError
 from arch.registry import KNOWN, archs_with
 
 from .file import import_plugins, parse_set, read_mapping, validate
+from .forecast_section import of_rounds
 from .model_section import ModelChanges, ModelSection
 from .training import Training
 from .types import Arch, Name, Plugins, Section
@@ -138,8 +139,7 @@ def study_of_arch(path: Path, variant: Variant) -> dict[str, Any]:
         return {name: renamed(shape) for name, shape in sizes.items()} if isinstance(sizes, dict) else sizes
 
     raw["grid"] = raw["grid"] | {"archs": [new], "sizes": of_sizes(raw["grid"].get("sizes"))}
-    if isinstance(forecast := raw.get("forecast"), dict):
-        raw["forecast"] = forecast | {"sizes": of_sizes(forecast.get("sizes"))}
+    raw |= of_rounds(raw, of_sizes)
     if isinstance(raw.get("overrides"), dict):
         raw["overrides"] = {
             by: {key: of_run(one) for key, one in renamed(table).items()} for by, table in raw["overrides"].items()

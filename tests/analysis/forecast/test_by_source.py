@@ -9,6 +9,7 @@ from analysis.evals.table import tidy
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_points import StudyRuns
 from analysis.forecast.by_source import by_source
+from analysis.source.base import without
 from analysis.source.published import Published
 from data.files import read_json
 
@@ -17,10 +18,13 @@ FOLDER = Path(__file__).resolve().parents[3] / "analysis" / "studies" / "h200-20
 
 @pytest.fixture(scope="module")
 def study():
+    """The first round of the published forecast: what is stored of it, its runs, and those that it was made from."""
     predicted = read_json(FOLDER / "predictions.json")
     folder = Published(FOLDER)
-    tables = folder.tables(None, predicted["validation_tokens"])
-    return predicted, StudyRuns("h200-hour", tables, FitSettings(**predicted["settings"])), folder.forecast()
+    tables, forecast = folder.tables(None, predicted["validation_tokens"]), folder.forecast()
+    tables = without(tables, set(tables.runs["run_id"]) - set(predicted["fitted"]["spec_hashes"]))
+    forecast = without(forecast, set(forecast.runs["run_id"]) - {run["run_id"] for run in predicted["runs"]})
+    return predicted, StudyRuns("h200-hour", tables, FitSettings(**predicted["settings"])), forecast
 
 
 def scores_of(tables, factor):

@@ -93,7 +93,7 @@ def test_the_rehearsed_interval_counts_target_sizes():
 def test_stored_predictions_are_rehearsed_afterwards_and_do_not_move():
     study = load_study(PUBLISHED, published=True)
     source = source_of(study, study.runs())
-    before = told(study, source)
+    before, *_ = told(study, source)
     found = with_rehearsals(study, source, before)
     new = {"rehearsals", "afterwards", "not_rehearsed"}
     assert {key: value for key, value in found.items() if key not in new} == before
@@ -112,7 +112,7 @@ def test_stored_predictions_are_rehearsed_afterwards_and_do_not_move():
 def test_a_prediction_whose_runs_are_gone_is_not_rehearsed(tmp_path):
     study = load_study(PUBLISHED, published=True)
     source = source_of(study, study.runs())
-    other = told(study, source)
+    other, *_ = told(study, source)
     other["fitted"] = {"spec_hashes": other["fitted"]["spec_hashes"] | {"llama-n360k-c2048-s0": "changed"}}
     found = with_rehearsals(study, source, other)
     assert found["rehearsals"] == [] and rehearsal_rows(found) == []

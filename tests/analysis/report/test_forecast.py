@@ -31,7 +31,12 @@ def told(*measured):
     lost = row("tnl-n55m-s0", "tnl", loss=None, interval=None, power_law=None, reason=WITHOUT["reason"])
     held = [one["held"] for one in runs if one["held"] is not None]
     return {
-        **{"level": 0.9, "made": "2026-01-02T03:04:05+00:00", "program": {"commit": "0123456789abcdef+changes"}},
+        **{
+            "round": 1,
+            "level": 0.9,
+            "made": "2026-01-02T03:04:05+00:00",
+            "program": {"commit": "0123456789abcdef+changes"},
+        },
         **{"fitted": {"n_runs": 61, "of": 76}, "conventions": {"L": "held-out loss (nats/token)", "C": "exact"}},
         **{"inputs_hash": "one", "groups": {"llama": GROUP, "tnl": WITHOUT}, "runs": [*runs, lost]},
         "means": [mean, lost | {"run_ids": ["tnl-n55m-s0"]}],

@@ -317,3 +317,50 @@ def test_a_grid_that_is_not_trained_is_not_predicted_from_by_itself(made, tmp_pa
     assert "forecast: not predicted, as 1 runs of the grid are not trained (llama-6k-c64-s0)" in text
     assert not any((tmp_path / "out/tiny/runs" / run).exists() for run in IDS)
     assert "from 5 of the 6 runs of the grid" in command("predict", folder / "tiny.yaml", "--out", tmp_path / "out")
+
+
+def test_a_second_round_is_predicted_from_the_grid_and_the_first(made, tmp_path, monkeypatch):
+    """It waits until the first is trained and evaluated, has a file of its own, and changes nothing of the first."""
+    folder, told, files = made
+    monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
+    shutil.copytree(folder / "out", tmp_path / "out")
+    for run in IDS:
+        (tmp_path / run).parent.mkdir(exist_ok=True)
+        (tmp_path / "out/tiny/runs" / run).rename(tmp_path / run)
+    study, out = tmp_path / "tiny.yaml", ("--out", tmp_path / "out")
+    study.write_text(STUDY.replace("level: 0.8}", "level: 0.8, then: {sizes: [55k], n_tokens: 20480, seeds: [7]}}"))
+    second = tmp_path / "out/tiny/results/predictions-2.json"
+    text = command("predict", study, *out)
+    assert "predict: round 2 waits, as llama-38k-c64-s5 is not trained" in text and not second.exists()
+    assert "1 runs wait for `scaling predict" in (plan := command("plan", study, *out)) and "once round 1 is" in plan
+    for run in IDS:
+        (tmp_path / run).rename(tmp_path / "out/tiny/runs" / run)
+    text = command("predict", study, *out)
+    assert "predict: 1 of 1 runs predicted" in text and "Forecast, round 2" in text
+    stored = json.loads(second.read_text())
+    assert stored["round"] == 2 and stored["level"] == 0.9 and [row["seed"] for row in stored["runs"]] == [7]
+    loaded = load_study(study, out=tmp_path / "out")
+    fitted = {run.run_id: run.spec_hash for run in (*loaded.runs(), *loaded.forecast_runs(0))}
+    assert stored["fitted"] == {"n_runs": 8, "of": 8, "spec_hashes": fitted}
+    assert stored["groups"]["llama"]["largest"]["size"] == "38k", "the drop is from the first round's runs"
+    assert (tmp_path / PREDICTIONS).read_bytes() == files["predictions"]
+    assert (tmp_path / FITS).read_bytes() == files["fits"], "the study's own fits see neither round"
+    text = command("run", study, *out)
+    assert "train: 1 of 9 runs to do" in text and second.read_text() == json.dumps(stored, indent=1) + "\n"
+    found = json.loads(invoke("predict", study, *out, "--json").stdout)
+    (later,) = found.pop("later")
+    assert found["runs"] == told["measured"]["runs"] and later["round"] == 2 and later["n"]["trained"] == 1
+    html = page(None, tmp_path)
+    assert "<h2>Forecast, round 2</h2>" in html and "Round 2 of larger runs" in html
+    assert "llama-55k-c64-s7" in (tmp_path / "out/tiny/report/tables/forecast-2.csv").read_text()
+    assert "has begun" in refused("predict", study, *out, "--force")
+    command("publish", study, tmp_path / "public", *out)
+    assert "differs" not in command("publish", tmp_path / "public", "--check")
+    assert json.loads((tmp_path / "public/predictions-2.json").read_text()) == stored
+    command("bundle", "pack", study, *out, "--to", tmp_path / "b.tar.xz")
+    command("bundle", "unpack", tmp_path / "b.tar.xz", "--out", tmp_path / "there")
+    assert (tmp_path / "there/tiny/results/predictions-2.json").read_bytes() == second.read_bytes()
+    second.unlink()
+    shutil.rmtree(tmp_path / "out/tiny/runs/llama-55k-c64-s7")
+    text = command("run", study, *out)
+    assert "predict: 1 of 1 runs predicted" in text and "train: 1 of 9 runs to do" in text

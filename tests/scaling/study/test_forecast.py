@@ -84,6 +84,22 @@ def test_branches_end_in_one_run_of_the_sections_length(tmp_path):
     assert all(not run.trunk and not run.branches for run in study.forecast_runs())
 
 
+def test_rounds_have_sizes_lengths_and_seeds_of_their_own(tmp_path):
+    """And no run of the rounds before changes with one that is added."""
+    first = loaded(tmp_path).forecast_runs()
+    ladder = {"from": "55k", "to": "55k", "count": 1}
+    rounds = forecast(then={"sizes": ladder, "n_tokens": 20480, "seeds": [5], "level": 0.8})
+    study = loaded(tmp_path, forecast=rounds)
+    runs = study.forecast_runs()
+    assert study.forecast_runs(0) == first == runs[:4] and study.forecast_runs(1) == runs[4:]
+    assert [(run.size, run.seed, run.n_tokens, run.round) for run in runs[4:]] == [("n55k", 5, 20480, 1)] * 2
+    assert [one.level for one in study.rounds] == [0.9, 0.8]
+    assert "round" not in first[0].model_dump() and RunSpec(**runs[4].model_dump()) == runs[4]
+    assert runs[4].spec_hash == runs[4].model_copy(update={"round": 0}).spec_hash, "it decides no number"
+    changed = loaded(tmp_path, forecast=rounds, overrides={"by_size": {"n55k": {"lr": 1e-3}}})
+    assert {run.training.lr for run in changed.forecast_runs(1)} == {1e-3}
+
+
 def test_sizes_may_be_one_of_a_ladder_or_the_grids_own(tmp_path):
     one = {"from": "60k", "to": "60k", "count": 1, "head_dim": 16}
     runs = loaded(tmp_path, forecast=forecast(sizes=one)).forecast_runs()
@@ -133,6 +149,14 @@ def test_only_chooses_among_all_runs_and_a_sweep_has_none(tmp_path):
         ({"grid": {"archs": ["llama"], "sizes": {"from": "20k", "to": "40k", "count": 2}},
           "forecast": forecast(sizes={"from": "40k", "to": "80k", "count": 2})},
          "forecast.sizes: n40k is another size in grid.sizes"),
+        ({"forecast": forecast(then={"sizes": ["38k"], "n_tokens": 20480, "seeds": [6]})},
+         "forecast.then: 38k with seed 6 is a run of forecast: give another seed"),
+        ({"forecast": forecast(then={"sizes": ["55k"], "n_tokens": 20480})}, "key 'forecast.then.seeds' is missing"),
+        ({"forecast": forecast(then={"sizes": ["56k"], "n_tokens": 1, "seeds": [1]})},
+         "forecast.then.sizes: unknown size '56k'"),
+        ({"forecast": forecast(sizes={"from": "20k", "to": "40k", "count": 2},
+                               then=forecast(sizes={"from": "40k", "to": "80k", "count": 2}, seeds=[7]))},
+         "forecast.then.sizes: n40k is another size in forecast.sizes"),
         ({"grid": {"archs": ["llama"], "sizes": {"from": "20k", "to": "40k", "count": 1}}}, "write 2 to 1000"),
         ({"grid": {"archs": ["llama"], "sizes": {"from": "40k", "to": "40k", "count": 2}}}, "is not below to"),
     ],
