@@ -29,6 +29,7 @@ from analysis.report.lengths import length_rows
 from analysis.report.rehearsals import rehearsal_rows
 from analysis.report.verdict import comparison_table
 from analysis.runs import Tables
+from analysis.source.base import without
 from analysis.source.choose import source_of
 from analysis.source.published import EVALS, RUNS, SCORES, Published
 from data.files import read_json
@@ -127,15 +128,14 @@ def inside() -> str:
 def forecast() -> str:
     """What is predicted of the larger runs, and what was measured of those that are trained."""
     study, runs = _study()
-    return table(forecast_rows(told(study, source_of(study, runs))))
+    return table([row for one in told(study, source_of(study, runs)) for row in forecast_rows(one)])
 
 
 def rehearsals() -> str:
     """The errors of the forecast's step, taken inside the grid, beside the stored interval and what was measured."""
     study, runs = _study()
     source = source_of(study, runs)
-    found = told(study, source)
-    assert found is not None
+    found = told(study, source)[0]
     wanted = ("architecture", "step rehearsed", "times", "mean error", "rms")
     beside = ("half of the fit's interval", "half as rehearsed", "measured error")
     rows = rehearsal_rows(with_rehearsals(study, source, found))
@@ -168,6 +168,7 @@ def sources() -> str:
     settings = settings_of(study.fit, study.grid)
     tables = Published(FOLDER).tables(settings.control, study.evaluation.validation_tokens)
     forecast, scores = _of_forecast()
+    forecast = without(forecast, {run.run_id for run in study.forecast_runs() if run.round})  # of the first round alone
     found = by_source(StudyRuns(study.name, tables, settings), pd.read_parquet(FOLDER / SCORES), forecast, scores)
     rows = []
     for group in dict.fromkeys(row["group"] for row in found):
