@@ -23,6 +23,7 @@ from data.shards import Tokens
 from data.share import allowed_windows, windows_read
 
 ROUNDS = 6
+LOOK_AHEAD = 4096  # places whose windows are found at once: one by one, numpy's calls would take most of a step's time
 
 
 def permute(positions: np.ndarray, n: int, seed: int, epoch: int, part: int = 0) -> np.ndarray:
@@ -93,6 +94,7 @@ class Loader:
                     f"window of context_length {context_length}; give more text"
                 )
         self._read = [windows_read(n_windows, share) for n_windows in self._there]
+        self._ahead = (0, np.empty((0, batch_rows), np.int64))  # a first step, and the starts of some from there on
 
     @property
     def n_windows(self) -> int:
@@ -112,8 +114,20 @@ class Loader:
                 f"corpus too small: batch {step} asked for, {self.epochs:g} epochs hold {self.steps_available} batches "
                 f"of {self.batch_rows} x {self.context_length} tokens; give more text or raise corpus.epochs"
             )
-        chosen = range(self.batch_rows)[rows if rows is not None else slice(None)]
-        places = step * self.batch_rows + np.arange(chosen.start, chosen.stop, chosen.step, dtype=np.int64)
+        first, found = self._ahead
+        if not first <= step < first + len(found):
+            n_steps = max(1, LOOK_AHEAD // self.batch_rows)
+            first = step - step % n_steps
+            last = min(first + n_steps, self.steps_available)
+            places = np.arange(first * self.batch_rows, last * self.batch_rows, dtype=np.int64)
+            found = self._starts(places).reshape(-1, self.batch_rows)
+            found.flags.writeable = False  # callers get views
+            self._ahead = (first, found)
+        chosen: np.ndarray = found[step - first][rows if rows is not None else slice(None)]
+        return chosen
+
+    def _starts(self, places: np.ndarray) -> np.ndarray:
+        """int64 [n]: the first token of the window at each place of the run."""
         source, nth = self._assignment.at(places)
         found = np.empty_like(places)
         for i in np.unique(source).tolist():

@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arch.errors import InputError
-from data.loader import Loader, permute
+from data.loader import LOOK_AHEAD, Loader, permute
+from data.mixture import Part
 from data.shards import ShardedTokens
 
 
@@ -72,6 +73,25 @@ def test_rows_are_the_same_however_the_batch_is_sliced() -> None:
         assert np.array_equal(loader.batch(step, slice(1, None, 5)), whole[1::5])
         assert loader.batch(step, slice(4, 4)).shape == (0, 17)
     assert 25 * 12 < loader.n_windows < 26 * 12
+
+
+def test_steps_are_the_same_in_any_order() -> None:
+    """Windows are found for many steps at once; a run that begins anywhere, or ends early, reads the same ones."""
+    tokens = np.random.default_rng(0).integers(0, 257, 6 * LOOK_AHEAD).astype(np.uint16)
+    parts = [Part("a", 2.0, 0, 4 * LOOK_AHEAD), Part("b", 1.0, 4 * LOOK_AHEAD, 2 * LOOK_AHEAD)]
+    rows, context = 700, 1  # five steps at once
+    loaders = [Loader(tokens, context, rows, seed=1, epochs=1.25, parts=parts) for _ in range(2)]
+    n_steps = loaders[0].steps_available
+    assert n_steps > 3 * (LOOK_AHEAD // rows) and n_steps % (LOOK_AHEAD // rows)
+    inwards = [step for pair in zip(range(n_steps), reversed(range(n_steps)), strict=True) for step in pair]
+    in_order = [loaders[0].starts(step) for step in range(n_steps)]
+    for step in inwards:
+        assert np.array_equal(loaders[1].starts(step), in_order[step])
+        alone = Loader(tokens, context, rows, seed=1, epochs=1.25, parts=parts)
+        places = step * rows + np.arange(rows)
+        assert np.array_equal(alone._starts(places), in_order[step])
+    with pytest.raises(ValueError, match="read-only"):
+        in_order[0][0] = 0
 
 
 def test_sharded_tokens_give_the_same_batches() -> None:
