@@ -86,7 +86,8 @@ class CountingLM(HFLM):
         return logits
 
     def _model_generate(self, context: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        tokens = super()._model_generate(context, *args, **kwargs)
+        # a row ends with its end-of-text, also where others of its batch go on: lm-eval would score what stands behind
+        tokens = super()._model_generate(context, *args, eos_token_id=self.eot_token_id, **kwargs)
         self._progress(len(context))
         return tokens
 

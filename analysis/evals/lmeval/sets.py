@@ -90,11 +90,15 @@ TASKS: dict[str, LmTask] = {
     "rte": LmTask("rte", ("acc",), "super_glue/rte/default.yaml", about="SuperGLUE entailment"),
     "wic": LmTask("wic", ("acc",), "super_glue/wic/default.yaml", about="SuperGLUE, one word in two sentences"),
     "wsc": LmTask("wsc.fixed", ("acc",), "super_glue/wsc/default.yaml", about="SuperGLUE Winograd schemas"),
-    "scrolls-govreport": LmTask("gov_report", ROUGE, scrolls="GovReport", about="summary of a report"),
-    "scrolls-summscreenfd": LmTask("summ_screen_fd", ROUGE, scrolls="SummScreenFD", about="recap of an episode"),
-    "scrolls-qmsum": LmTask("qmsum", ROUGE, scrolls="QMSum", about="summary of a meeting for a question"),
-    "scrolls-qasper": LmTask("qasper", ("f1",), scrolls="Qasper", about="questions on a paper"),
-    "scrolls-narrativeqa": LmTask("narrative_qa", ("f1",), scrolls="NarrativeQA", about="questions on a story"),
+    "scrolls-govreport": LmTask("gov_report", ROUGE, scrolls="GovReport", about="summary of a report", version=2),
+    "scrolls-summscreenfd": LmTask(
+        "summ_screen_fd", ROUGE, scrolls="SummScreenFD", about="recap of an episode", version=2
+    ),
+    "scrolls-qmsum": LmTask("qmsum", ROUGE, scrolls="QMSum", about="summary of a meeting for a question", version=2),
+    "scrolls-qasper": LmTask("qasper", ("f1",), scrolls="Qasper", about="questions on a paper", version=2),
+    "scrolls-narrativeqa": LmTask(
+        "narrative_qa", ("f1",), scrolls="NarrativeQA", about="questions on a story", version=2
+    ),
     "scrolls-quality": LmTask("quality", ("em", "acc", "acc_norm"), scrolls="QuALITY", about="4 choices on a story"),
     "scrolls-contractnli": LmTask("contract_nli", ("em", "acc", "acc_norm"), scrolls="ContractNLI", about="3 choices"),
 }  # fmt: skip

@@ -229,6 +229,30 @@ def test_generated_texts_agree_in_every_batch_size(model):
     assert texts[0] == texts[1] == texts[2] and any(texts[0])
 
 
+def test_an_answer_ends_with_its_end_of_text_in_every_batch_size():
+    """Also where other rows of the batch go on."""
+    lines = [one["input"] for one in read_rows(ROWS / DATA["narrative_qa"].file)]
+    own = loaded()
+    end = get_tokenizer("bytes").eot_id
+
+    def texts(size):
+        lm = CountingLM(
+            hf_model(own.model), hf_tokenizer(get_tokenizer("bytes")), WINDOW, size, lambda share, text: None, {}, 24
+        )
+        requests = [type("Request", (), {"args": (line, {"until": ["\n\n"]})})() for line in lines]
+        with torch.no_grad():
+            return lm.generate_until(requests)
+
+    # in some answers a byte that no prompt has becomes end-of-text: what stood behind it must be gone
+    before, prompts = texts(1), "".join(lines)
+    byte = next(c for text in before for c in text[1:] if c.isascii() and c not in prompts)
+    assert any(byte not in text for text in before)
+    with torch.no_grad():
+        weight = own.model.decoder.embedding.weight
+        weight[[ord(byte), end]] = weight[[end, ord(byte)]]
+    assert texts(1) == texts(3) == texts(16) == [text.partition(byte)[0] for text in before]
+
+
 def test_what_is_cut_is_counted(model):
     values = run("boolq", model, max_length=40)
     assert values["n_truncated"] == values["n_requests"] == 6
