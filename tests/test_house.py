@@ -59,7 +59,7 @@ ALLOWED = {
     "analysis.scales": ("arch.errors",),
     "analysis.labels": (),
     "analysis.last_steps": (),
-    "analysis.units": ("data.vocabulary",),
+    "analysis.units": ("data.units",),
     "analysis.grid_points": ("scaling.study.axes",),
     "analysis.held_out": ("arch.errors", "data"),
     "analysis.run_evals": ("data.files", "scaling.study"),
@@ -117,7 +117,7 @@ ALLOWED = {
     "analysis.report": (
         *("analysis.fits", "analysis.figures", "analysis.labels", "analysis.pages", "analysis.runs", "arch.amounts"),
         *("analysis.costs", "analysis.units"),
-        *("data.clean.told", "data.settings"),
+        *("data.clean.told", "data.settings", "data.units"),
     ),
     "analysis.evals": (
         *("analysis.claims", "analysis.figures", "analysis.labels", "analysis.pages", "analysis.runs"),
@@ -136,9 +136,8 @@ ALLOWED = {
             "analysis.pages",
             "analysis.run_evals",
             "analysis.runs",
-            "analysis.units",
         ),
-        *("scaling.rundir", "scaling.study", "arch.amounts", "arch.errors", "data.files"),
+        *("scaling.rundir", "scaling.study", "arch.amounts", "arch.errors", "data.files", "data.units"),
     ),
     "analysis.trial": ("analysis.held_out", "analysis.fits.comparison", "analysis.fits.points", *LIGHT),
     "analysis.recall": ("analysis.claims", "analysis.figures", "analysis.pages", "scaling.study", "arch", "data"),
@@ -149,7 +148,7 @@ ALLOWED = {
     ),
     "analysis.forecast": (
         *("analysis.fits", "analysis.grid_points", "analysis.labels", "analysis.runs", "analysis.source"),
-        *("analysis.units", "scaling.study", "arch.errors", "data.files", "flops"),
+        *("scaling.study", "arch.errors", "data.files", "data.units", "flops"),
     ),
     "analysis.stage": (
         *("analysis.costs", "analysis.evals.registry", "analysis.evals.scales", "analysis.fits", "analysis.figures"),

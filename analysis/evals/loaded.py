@@ -19,6 +19,7 @@ from torch import Tensor
 
 from arch.errors import InputError
 from arch.model.lm import LanguageModel, empty_model, load_weights
+from data.units import loss_unit
 from scaling.rundir.checkpoint_writer import probe_rows
 
 from .meter import Meter
@@ -88,8 +89,8 @@ def load_guarded(
     now = probe_loss(model, rows)
     if not math.isfinite(now) or abs(now - expected) > PROBE_TOLERANCE:
         raise InputError(
-            f"{checkpoint}: its probe loss is {now:.4f} nats per token and was {expected:.4f} when it was written: "
-            f"this is not the model that was trained (other code, configuration or corpus); not evaluated"
+            f"{checkpoint}: its probe loss is {now:.4f} {loss_unit([tokenizer.name])} and was {expected:.4f} when it "
+            f"was written: this is not the model that was trained (other code, configuration or corpus); not evaluated"
         )
     meter.reset()  # the probe is none of an evaluation's passes
     on_gpu = device.startswith("cuda")

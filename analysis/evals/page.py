@@ -33,7 +33,7 @@ class Drawn(NamedTuple):
 def write_page(
     directory: Path, study: str, results: Sequence[dict[str, Any]], unit: str, notes: Sequence[str] = ()
 ) -> Drawn:
-    """Draw `results` (analysis.evals.standing), losses in `unit` (analysis.units), into `directory`, unless that is
+    """Draw `results` (analysis.evals.standing), losses in `unit` (data.units), into `directory`, unless that is
     done already; `notes` stand on top."""
     wanted = hashlib.sha256(json.dumps([VERSION, results, unit, list(notes)], sort_keys=True).encode()).hexdigest()
     manifest = read_manifest(directory, verify=False)

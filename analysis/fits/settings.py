@@ -42,7 +42,7 @@ class FitSettings(Fit, strict=False):
         return self.range_flops or self.flops
 
     def loss_name(self, unit: str) -> str:
-        """The loss that is fitted, in words; unit: its (analysis.units)."""
+        """The loss that is fitted, in words; unit: its (data.units)."""
         of = {
             "auto": "",
             "decayed": " of decayed runs",

@@ -26,8 +26,8 @@ from analysis.fits.variants import ALIKE
 from analysis.fits.verdict import judge_architectures
 from analysis.labels import arch_of, families, point_of
 from analysis.runs import CONVENTIONS, Tables
-from analysis.units import loss_unit
 from arch.amounts import count
+from data.units import loss_unit
 from flops.laws import FITS_SCHEMA
 from scaling.study.schedule import MERGED, UNDECAYED
 

@@ -22,9 +22,9 @@ from analysis.fits.settings import FitSettings
 from analysis.fits.study_curves import SAME_SEED, smoothed
 from analysis.fits.tables.points import CURVES, ENDS, Reading
 from analysis.runs import CONVENTIONS, Tables
-from analysis.units import loss_unit
 from arch.amounts import flop
 from arch.errors import InputError, choice
+from data.units import loss_unit
 from scaling.study.schedule import MERGED
 
 AGREEING = {

@@ -30,8 +30,8 @@ from analysis.forecast.rehearsals import rehearsals_of, widened
 from analysis.grid_points import named, point_of_run
 from analysis.labels import group_of
 from analysis.runs import Tables
-from analysis.units import loss_unit
 from arch.errors import InputError
+from data.units import loss_unit
 from flops import count_params, train_flops_per_token
 
 if TYPE_CHECKING:

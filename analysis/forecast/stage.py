@@ -68,7 +68,7 @@ def told(study: StudySpec, source: Source) -> list[dict[str, Any]]:
         return []
     from analysis.fits.settings import FitSettings
     from analysis.forecast.outcome import outcome
-    from analysis.units import loss_unit
+    from data.units import loss_unit
 
     measured, rounds = source.forecast(), []
     for place, stored in found:

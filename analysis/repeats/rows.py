@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.repeats.compare import Pair, Repeat, largest, summary
-from analysis.units import loss_unit
 from arch.amounts import count
+from data.units import loss_unit
 
 BIT_EQUAL, UNKNOWN = "bit-equal", "not known"
 
@@ -17,7 +17,7 @@ def run_rows(repeats: Sequence[Repeat]) -> list[dict[str, str]]:
 
 
 def unit_of_repeats(repeats: Sequence[Repeat]) -> str:
-    """Of their losses (analysis.units)."""
+    """Of their losses (data.units)."""
     return loss_unit(one.run.corpus.tokenizer for one in repeats)
 
 

@@ -121,7 +121,7 @@ def _pooled_text(noise: dict[str, Any]) -> str:
 
 
 def baseline_text(baseline: dict[str, Any], unit: str) -> str:
-    """unit: of losses (analysis.units)."""
+    """unit: of losses (data.units)."""
     return (
         f"Dashed reference line: a bigram model with interpolated absolute discounting, counted on "
         f"{baseline['train_tokens']:,} training tokens. Its loss is {baseline['loss']:.4f} {unit} "

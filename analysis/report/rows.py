@@ -11,10 +11,10 @@ from analysis.fits.settings import FitSettings
 from analysis.fits.study_curves import smoothed
 from analysis.pages.cells import shown
 from analysis.runs import Tables
-from analysis.units import loss_unit
 from arch.amounts import count
 from data.clean.told import examples, headline
 from data.settings import shown_source
+from data.units import loss_unit
 
 
 def run_rows(fits: dict[str, Any], tables: Tables) -> list[dict[str, str]]:

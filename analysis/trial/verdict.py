@@ -24,11 +24,11 @@ class Verdict:
     goes_on: bool = False
 
 
-def first_stage(differences: Sequence[Difference]) -> Verdict:
-    """After the smallest sizes: to go on the variant must be better at every one."""
+def first_stage(differences: Sequence[Difference], unit: str) -> Verdict:
+    """After the smallest sizes: to go on the variant must be better at every one. unit: of losses (data.units)."""
     worse = [one for one in differences if one.verdict == WORSE]
     if worse:
-        return Verdict(NOT_WORTH, f"the variant is worse at {_told(worse)}")
+        return Verdict(NOT_WORTH, f"the variant is worse at {_told(worse, unit)}")
     unknown = [one for one in differences if one.high is None]
     if unknown:
         return Verdict(
@@ -40,18 +40,18 @@ def first_stage(differences: Sequence[Difference]) -> Verdict:
     if level:
         return Verdict(
             CANNOT_TELL,
-            f"variant and baseline are not told apart at {_told(level)}; more seeds narrow it",
+            f"variant and baseline are not told apart at {_told(level, unit)}; more seeds narrow it",
         )
     return Verdict(CANNOT_TELL, f"the variant is better at {_sizes(differences)}", goes_on=True)
 
 
 def last_stage(
-    differences: Sequence[Difference], gains: Sequence[Gain] | None, ratios: Sequence[Ratio] | None
+    differences: Sequence[Difference], gains: Sequence[Gain] | None, ratios: Sequence[Ratio] | None, unit: str
 ) -> Verdict:
     """After all sizes: by gains in compute where surfaces could be fitted, else by ratios of the losses."""
     worse = [one for one in differences if one.verdict == WORSE]
     if worse:
-        return Verdict(NOT_WORTH, f"the variant is worse at {_told(worse)}")
+        return Verdict(NOT_WORTH, f"the variant is worse at {_told(worse, unit)}")
     if not gains and not ratios:
         told = [f"{one.verdict} at {one.size}" for one in differences]
         return Verdict(
@@ -89,7 +89,7 @@ def _sizes(found: Sequence[Difference]) -> str:
     return " and ".join(one.size for one in found)
 
 
-def _told(found: Sequence[Difference]) -> str:
+def _told(found: Sequence[Difference], unit: str) -> str:
     each = " and ".join(f"{one.size} ({one.value:+.4f} [{one.low:+.4f}, {one.high:+.4f}])" for one in found)
     unknown = "; the noise between seeds is not known" if any(one.se_seeds is None for one in found) else ""
-    return f"{each}, nats a token{unknown}"
+    return f"{each} {unit}{unknown}"

@@ -8,8 +8,8 @@ from typing import Any
 from data.settings import CorpusSettings
 from data.sources.known import Known
 from data.sources.schemes import find
-
-BYTES = "bytes"  # the tokenizer whose tokens are bytes and ends of text
+from data.units import loss_unit
+from data.vocabulary import BYTES
 
 
 def entropy_rate(settings: CorpusSettings, streams: list[dict[str, Any]] | None = None) -> dict[str, float] | None:
@@ -39,11 +39,11 @@ def entropy_rate(settings: CorpusSettings, streams: list[dict[str, Any]] | None 
     return {"nats_per_token": nats, "bits_per_byte": nats / n_bytes / math.log(2)}
 
 
-def rate_lines(rate: dict[str, float] | None) -> list[str]:
-    """A line on it; none where it is not known."""
+def rate_lines(rate: dict[str, float] | None, tokenizer: str) -> list[str]:
+    """A line on it, of the tokenizer's tokens; none where it is not known."""
     if rate is None:
         return []
     return [
-        f"entropy rate of the text, by its source: {rate['nats_per_token']:.4f} nats a token, ends of documents "
-        f"counted; {rate['bits_per_byte']:.4f} bits a byte"
+        f"entropy rate of the text, by its source: {rate['nats_per_token']:.4f} {loss_unit([tokenizer])}, ends of "
+        f"documents counted; {rate['bits_per_byte']:.4f} bits/byte"
     ]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from arch.errors import InputError
 from data.files import new_directory
+from data.units import loss_unit
 
 from ..rundir.find_checkpoint import find_checkpoint
 from ..rundir.saved import Checkpoint
@@ -142,7 +143,8 @@ def _card(model: LanguageModel, identity: dict[str, Any], directory: str) -> str
         "training": f"run {identity['run_id']}, step {identity['step']}, {identity['n_tokens']:,} tokens",
     }
     if identity["probe_loss"] is not None:
-        facts["loss on the run's probe batch"] = f"{identity['probe_loss']:.4f} nats per token"
+        unit = loss_unit([(identity["tokenizer"] or {}).get("name")])  # an earlier version did not store it
+        facts["loss on the run's probe batch"] = f"{identity['probe_loss']:.4f} {unit}"
     rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items())
     return f"""---
 library_name: transformers

@@ -11,6 +11,7 @@ import typer
 
 from arch.amounts import flop
 from arch.tables import text_table, wrapped
+from data.units import NATS_A_BYTE
 from flops.tables import duration
 
 NO_BETTER = (
@@ -97,9 +98,9 @@ def _noises(found: Mapping[str, Any]) -> str:
     ranges = {(row["point_noise"], row["windows"]) for row in found["proposals"] if row["point_noise"]}
     for (least, most), (few, many) in sorted(ranges)[:1]:
         told += (
-            f"; of a point of a curve, whose text is harder or easier: {least:.2g} to {most:.2g} nats, reckoned from "
-            f"{found['text_noise']:.3g} nats a token ({found['text_noise_source']}) and means over {few:,.0f} to "
-            f"{many:,.0f} tokens"
+            f"; of a point of a curve, whose text is harder or easier: {least:.2g} to {most:.2g} {NATS_A_BYTE}, "
+            f"reckoned from {found['text_noise']:.3g} of one token alone ({found['text_noise_source']}) and means over "
+            f"{few:,.0f} to {many:,.0f} tokens"
         )
     if found["held_out"] and any(row["curves"] for row in found["proposals"]):
         told += "; curves are held-out losses at checkpoints, all on the same text"

@@ -40,6 +40,7 @@ def try_(
         raise InputError("try: say which study's runs it is compared with: --against STUDY")
     from dataclasses import replace
 
+    from data.units import loss_unit
     from flops.quantity import flop
 
     from ..stages import trial as stage
@@ -65,4 +66,4 @@ def try_(
     if as_json:
         print_json(result)
     else:
-        print(f"\n{show_trial(result)}\n\nstored: {stage.path_of(trial)}")
+        print(f"\n{show_trial(result, loss_unit([request.study.corpus.tokenizer]))}\n\nstored: {stage.path_of(trial)}")

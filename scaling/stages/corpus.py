@@ -47,7 +47,7 @@ def data_stage(request: Request, text: bool = True) -> Corpus:
     for line in [
         *_reads(request, corpus),
         *cleaning_lines(corpus.manifest),
-        *rate_lines(corpus.manifest.get("entropy_rate")),
+        *rate_lines(corpus.manifest.get("entropy_rate"), corpus.manifest["tokenizer"]["name"]),
     ]:
         request.say(line)
     if (made_of := corpus.manifest["settings"]["source"]) != settings.to_dict()["source"]:

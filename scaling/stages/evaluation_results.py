@@ -30,7 +30,7 @@ def show_results(request: Request, options: EvalOptions | None = None) -> None:
     """results/evals.parquet and evals/index.html of all the study's own runs; what is left out of them is told."""
     from analysis.evals.page import write_page
     from analysis.evals.table import write_tables
-    from analysis.units import loss_unit
+    from data.units import loss_unit
 
     directory = request.study.directory
     found = current_results(replace(request, only=None), options)

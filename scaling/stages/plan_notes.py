@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.fits.settings import MIN_CROSSINGS
 from arch.errors import InputError
+from data.units import loss_unit
 from flops.tables import duration
 
 from ..study.run import RunSpec
@@ -41,11 +42,12 @@ def text_rate(request: Request) -> dict[str, Any] | None:
     """Of text whose source tells it: {"nats_per_token", "bits_per_byte", "text"}; None of all other text."""
     from data.truth.told import entropy_rate, rate_lines
 
+    settings = request.study.corpus.settings()
     try:
-        rate = entropy_rate(request.study.corpus.settings())
+        rate = entropy_rate(settings)
     except InputError:  # the plan tells what is wrong with the text
         return None
-    return rate and {**rate, "text": rate_lines(rate)[0]}
+    return rate and {**rate, "text": rate_lines(rate, settings.tokenizer)[0]}
 
 
 def fit_notes(runs: Sequence[RunSpec]) -> str:
@@ -127,7 +129,9 @@ def _noises(reading: Reading, runs: Sequence[RunSpec]) -> str:
         return told
     fewest = max(reading.tokens, reading.share * min(run.n_tokens for run in runs))
     point = reading.noise.text / math.sqrt(fewest)
-    return told + f", of a point {point:.2g} nats ({reading.noise.text:.2g} a token, means over {fewest:,.0f} tokens)"
+    unit = loss_unit(run.corpus.tokenizer for run in runs)
+    alone = f"{reading.noise.text:.2g} of one token alone, means over {fewest:,.0f} tokens"
+    return told + f", of a point {point:.2g} {unit} ({alone})"
 
 
 def evaluation_time(request: Request) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from arch.errors import InputError
 from data.files import read_json, write_json
+from data.units import loss_unit
 
 from ..rundir.worklist import is_trained
 from ..study.run import RunSpec
@@ -116,10 +117,11 @@ def try_variant(trial: Trial, options: Options) -> dict[str, Any]:
     if diverged:
         return _closed(trial, pairs, at, Verdict(NOT_WORTH, _told_diverged(diverged)), more)
     differences, seeds = _differences(trial, first, pairs)
-    verdict = first_stage(differences)
+    unit = loss_unit([trial.study.corpus.tokenizer])
+    verdict = first_stage(differences, unit)
     if not (verdict.goes_on or options.go_on) or not more:
         if verdict.goes_on:
-            verdict = last_stage(differences, None, None)
+            verdict = last_stage(differences, None, None, unit)
         return _closed(trial, pairs, at, verdict, more, differences, seeds)
     trial.request.say(f"try: {verdict.reason}; on to {' and '.join(more)}")
     every = [*first, *more]
@@ -132,7 +134,7 @@ def try_variant(trial: Trial, options: Options) -> dict[str, Any]:
         return _closed(trial, pairs, at, Verdict(NOT_WORTH, _told_diverged(diverged)), [], differences, seeds)
     differences, seeds = _differences(trial, every, pairs)
     projected = _projected(trial, pairs, differences, seeds, at)
-    final = last_stage(differences, projected["gains"], projected["ratios"])
+    final = last_stage(differences, projected["gains"], projected["ratios"], unit)
     return _closed(trial, pairs, at, final, [], differences, seeds, projected)
 
 

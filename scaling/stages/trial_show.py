@@ -9,14 +9,15 @@ from arch.amounts import count, flop
 from arch.tables import rows_table, wrapped
 
 
-def show_trial(result: Mapping[str, Any]) -> str:
+def show_trial(result: Mapping[str, Any], unit: str) -> str:
+    """unit: of losses (data.units)."""
     variant, level = result["variant"], result["level"]
     what = ", ".join(f"{field}={value}" for field, value in variant["changes"].items()) or f"arch {variant['arch']}"
     title = f"try {variant['name']}: {variant['of']} with {what}, matched in {result['match']}; study {result['study']}"
     word = f"{result['verdict']['word']}: {result['verdict']['reason']}"
     parts = ["\n".join(wrapped([title, word]))]
     if rows := _differences(result):
-        told = f"held-out loss at the last checkpoint, nats a token; {level:.0%} intervals of the difference\n"
+        told = f"held-out loss at the last checkpoint, {unit}; {level:.0%} intervals of the difference\n"
         noise = result["seed_noise"]
         basis = f"noise between seeds: {noise['basis']}" if noise else "noise between seeds: not known, not counted"
         parts.append(told + rows_table(rows) + "\n" + "\n".join(wrapped([basis])))

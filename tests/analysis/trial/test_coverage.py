@@ -11,6 +11,7 @@ from analysis.trial.difference import difference, seed_variance
 from analysis.trial.gain import project_gain
 from analysis.trial.trend import project_ratio
 from analysis.trial.verdict import WORTH, first_stage, last_stage
+from data.units import NATS_A_BYTE
 
 from .worlds import BETTER, ONE, SIZES, TOKENS_A_PARAMETER, World, draw, flops_of_sizes
 
@@ -44,7 +45,7 @@ def trial(world: World, variant, seed: int, go_on: bool = False):
     """(whether stage 1 passed, gains or why not, ratios, the word)."""
     drawn = draw(world, variant, seed)
     seeds = seed_variance(drawn.pairs[:2], drawn.noise)
-    first = first_stage([difference(one, seeds) for one in drawn.pairs[:2]])
+    first = first_stage([difference(one, seeds) for one in drawn.pairs[:2]], NATS_A_BYTE)
     if not first.goes_on and not go_on:
         return False, None, None, first.word
     seeds = seed_variance(drawn.pairs, drawn.noise)
@@ -52,7 +53,7 @@ def trial(world: World, variant, seed: int, go_on: bool = False):
     text = max(one.se_text / one.baseline for one in differences)
     gains = project_gain(*drawn.points, AT, drawn.noise[0] if drawn.noise else 0.0, text, N_REPLICATES)
     ratios = project_ratio(differences, flops_of_sizes(), seeds, AT)
-    word = last_stage(differences, None if isinstance(gains, str) else gains, ratios).word
+    word = last_stage(differences, None if isinstance(gains, str) else gains, ratios, NATS_A_BYTE).word
     return first.goes_on, gains, ratios, word
 
 
@@ -62,7 +63,7 @@ def passes(world: World, variant=ONE, n_draws: int = 1000) -> float:
     for seed in range(n_draws):
         drawn = draw(world, variant, seed)
         seeds = seed_variance(drawn.pairs[:2], drawn.noise)
-        count += first_stage([difference(one, seeds) for one in drawn.pairs[:2]]).goes_on
+        count += first_stage([difference(one, seeds) for one in drawn.pairs[:2]], NATS_A_BYTE).goes_on
     return count / n_draws
 
 

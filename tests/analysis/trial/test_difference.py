@@ -12,6 +12,7 @@ from analysis.trial.difference import BETTER, LEVEL, OPEN, WORSE, Difference, Pa
 from analysis.trial.gain import Gain, project_gain
 from analysis.trial.trend import Ratio, project_ratio
 from analysis.trial.verdict import CANNOT_TELL, NOT_WORTH, WORTH, first_stage, last_stage
+from data.units import NATS_A_BYTE
 
 from .worlds import BETTER as GOOD
 from .worlds import ONE, World, draw, flops_of_sizes
@@ -53,7 +54,7 @@ def test_too_few_documents_have_no_interval():
     pairs = Pairs("a", (0,), np.full((1, 4), 2.0), np.full((1, 4), 1.9), np.zeros((4, 2), int))
     found = difference(pairs, None)
     assert found.low is None and found.verdict == OPEN
-    assert "validation_tokens" in first_stage([found]).reason
+    assert "validation_tokens" in first_stage([found], NATS_A_BYTE).reason
 
 
 def test_a_line_over_compute_is_that_of_scipy():
@@ -74,18 +75,19 @@ def test_a_line_over_compute_is_that_of_scipy():
 def test_verdicts():
     good, bad, level = one(-0.1, -0.2, -0.05), one(0.1, 0.05, 0.2, "b"), one(-0.1, -0.2, 0.01, "c")
     assert [d.verdict for d in (good, bad, level)] == [BETTER, WORSE, OPEN]
-    assert first_stage([good, good]).goes_on
-    assert first_stage([good, bad]).word == NOT_WORTH and not first_stage([good, bad]).goes_on
-    assert first_stage([good, level]).word == CANNOT_TELL and not first_stage([good, level]).goes_on
+    assert first_stage([good, good], NATS_A_BYTE).goes_on
+    refused, open_ = first_stage([good, bad], NATS_A_BYTE), first_stage([good, level], NATS_A_BYTE)
+    assert refused.word == NOT_WORTH and not refused.goes_on and "[+0.0500, +0.2000]) nats/byte" in refused.reason
+    assert open_.word == CANNOT_TELL and not open_.goes_on
     sure, unsure, poor = Gain(1e20, 2.0, 1.3, 1.1, 1.5), Gain(1e21, 2.0, 1.3, 0.9, 1.8), Gain(1e21, 2, 0.8, 0.7, 0.9)
     smaller, larger = Ratio(1e21, 0.98, 0.97, 0.99), Ratio(1e21, 1.01, 0.99, 1.02)
-    assert last_stage([good], [sure, sure], [smaller]).word == WORTH
-    assert last_stage([good], [sure, unsure], [smaller]).word == CANNOT_TELL
-    assert last_stage([good], [sure, poor], [smaller]).word == NOT_WORTH
-    assert "disagree" in last_stage([good], [sure, sure], [larger]).reason
-    assert last_stage([good], None, [smaller]).word == WORTH
-    assert last_stage([good], None, None).word == CANNOT_TELL
-    assert last_stage([good, bad], [sure], [smaller]).word == NOT_WORTH
+    assert last_stage([good], [sure, sure], [smaller], NATS_A_BYTE).word == WORTH
+    assert last_stage([good], [sure, unsure], [smaller], NATS_A_BYTE).word == CANNOT_TELL
+    assert last_stage([good], [sure, poor], [smaller], NATS_A_BYTE).word == NOT_WORTH
+    assert "disagree" in last_stage([good], [sure, sure], [larger], NATS_A_BYTE).reason
+    assert last_stage([good], None, [smaller], NATS_A_BYTE).word == WORTH
+    assert last_stage([good], None, None, NATS_A_BYTE).word == CANNOT_TELL
+    assert last_stage([good, bad], [sure], [smaller], NATS_A_BYTE).word == NOT_WORTH
 
 
 def test_a_variant_known_to_be_better_is_found_to_be():
@@ -96,7 +98,7 @@ def test_a_variant_known_to_be_better_is_found_to_be():
     drawn = draw(world, GOOD, 0)
     seeds = seed_variance(drawn.pairs, drawn.noise)
     differences = [difference(pairs, seeds) for pairs in drawn.pairs]
-    assert first_stage(differences[:2]).goes_on
+    assert first_stage(differences[:2], NATS_A_BYTE).goes_on
     flops = flops_of_sizes()
     at = [2 * flops[-1], 100 * flops[-1]]
     gains = project_gain(*drawn.points, at, n_replicates=59)
@@ -104,7 +106,7 @@ def test_a_variant_known_to_be_better_is_found_to_be():
     for found in gains:
         truth = found.c / float(GOOD.flops_to_reach(ONE.l_opt(found.c, cost), cost))
         assert found.gain == pytest.approx(truth, rel=0.03) and 1 < found.low < found.high
-    assert last_stage(differences, gains, project_ratio(differences, flops, seeds, at)).word == WORTH
+    assert last_stage(differences, gains, project_ratio(differences, flops, seeds, at), NATS_A_BYTE).word == WORTH
     wider = project_gain(*drawn.points, at, text_error=0.01, n_replicates=59)
     assert wider[0].low < gains[0].low and wider[0].high > gains[0].high
 

@@ -77,6 +77,7 @@ def test_rate_of_mixtures_and_other_tokenizers() -> None:
     told = entropy_rate(pieces, [{"splits": {"train": {"bytes": 3000, "tokens": 1000}}}])
     assert told is not None and told["bits_per_byte"] == pytest.approx(RATE.bits_per_byte)
     assert told["nats_per_token"] == pytest.approx(3 * math.log(2) * RATE.bits_per_byte)
-    assert entropy_rate(CorpusSettings("synthetic:0:1000")) is None and rate_lines(None) == []
+    assert entropy_rate(CorpusSettings("synthetic:0:1000")) is None and rate_lines(None, "bytes") == []
     assert entropy_rate(CorpusSettings(("powerlaw:0:1000", "powerlaw:1:1000"))) is None
-    assert "1.0103 nats a token" in rate_lines(entropy_rate(CorpusSettings("powerlaw:0:1000")))[0]
+    rate = entropy_rate(CorpusSettings("powerlaw:0:1000"))
+    assert "1.0103 nats/byte" in rate_lines(rate, "bytes")[0] and "nats/token" in rate_lines(rate, "bpe:512")[0]

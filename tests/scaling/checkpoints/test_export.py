@@ -237,7 +237,7 @@ def test_what_lies_in_the_folder(tmp_path: Path, checkpoint: Path) -> None:
     manifest = read_manifest(tmp_path / "out")
     assert manifest is not None and manifest["run_id"] == "hgrn2-14k-c64-s0"
     card = files["README.md"].read_text()
-    for fact in ("hgrn2", "20,040 (13,872", "64 tokens", "3, 96,000 tokens", f"{manifest['probe_loss']:.4f} nats"):
+    for fact in ("hgrn2", "20,040 (13,872", "64 tokens", "3, 96,000 tokens", f"{manifest['probe_loss']:.4f} nats/byte"):
         assert fact in card, fact
     assert 'from_pretrained("out", trust_remote_code=True)' in card
 

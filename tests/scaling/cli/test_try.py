@@ -60,6 +60,7 @@ def test_a_bad_variant_stops_after_the_smallest_sizes(folder):
     assert runs == {f"llama-{size}-c64-s0{end}" for size in ("6k", "10k") for end in ("", "-lr1e_05")}
     kept = {path: path.stat().st_mtime_ns for path in (home / "runs").rglob("*") if path.is_file()}
     again = scaling(folder, *words)
+    assert "held-out loss at the last checkpoint, nats/byte;" in again.stdout  # a corpus of bytes
     assert again.exit_code == 0 and "not worth" in again.stdout and "train: 0 of 2 runs to do" in again.stdout
     assert kept == {path: path.stat().st_mtime_ns for path in (home / "runs").rglob("*") if path.is_file()}
     (folder / "bad.yaml").write_text(BAD.replace("1e-5", "1e-6"))

@@ -172,7 +172,7 @@ def test_the_entropy_rate_of_text_that_has_one_is_told(study: Path, capsys: pyte
     app(["plan", str(study), *change, "--json"], standalone_mode=False)
     planned = json.loads(capsys.readouterr().out)["entropy_rate"]
     app(["data", str(study), *change], standalone_mode=False)
-    told = "entropy rate of the text, by its source: 1.0103 nats a token, ends of documents counted; 1.4589 bits a byte"
+    told = "entropy rate of the text, by its source: 1.0103 nats/byte, ends of documents counted; 1.4589 bits/byte"
     assert told in " ".join(capsys.readouterr().out.split())
     manifest = json.loads((study.parent / "out" / "s" / "corpus" / "manifest.json").read_text())
     assert planned.pop("text") == told and planned == manifest["entropy_rate"]

@@ -171,7 +171,7 @@ def test_plans_say_what_will_not_be_identified_and_the_time_on_a_device():
     study = load_study("quickstart")
     lines = design_notes(study.runs("arch=llama"), study.fit)
     assert lines[0] == "design: llama: the exponent of N_opt will be known to ±0.25 or worse (limit 0.08)"
-    assert "of a point 0.0062 nats (3.5 a token, means over 325,120 tokens)" in lines[-1]
+    assert "of a point 0.0062 nats/byte (3.5 of one token alone, means over 325,120 tokens)" in lines[-1]
     many = load_study("quickstart", ["grid.seeds=[0,1,2,3,4,5,6,7,8,9,10]"]).runs()
     assert len(many) > 200 and design_notes(many, study.fit) == [
         "design: not checked (more than 200 runs): docs/design.md"
