@@ -147,8 +147,8 @@ ALLOWED = {
         *("scaling.study", "arch.errors", "data.files"),
     ),
     "analysis.forecast": (
-        *("analysis.fits", "analysis.grid_points", "analysis.labels", "analysis.runs", "analysis.source"),
-        *("scaling.study", "arch.errors", "data.files", "data.units", "flops"),
+        *("analysis.fits", "analysis.grid_points", "analysis.labels", "analysis.last_steps", "analysis.runs"),
+        *("analysis.source", "scaling.study", "arch.errors", "data.files", "data.units", "flops"),
     ),
     "analysis.stage": (
         *("analysis.costs", "analysis.evals.registry", "analysis.evals.scales", "analysis.fits", "analysis.figures"),

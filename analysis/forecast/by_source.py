@@ -15,6 +15,7 @@ from analysis.fits.approaches import fit_surface
 from analysis.fits.study_approaches import options_of
 from analysis.fits.study_points import StudyRuns, study_points
 from analysis.fits.tables.points import CURVES
+from analysis.last_steps import last_steps
 from analysis.runs import OF_SOURCE, Tables
 
 if TYPE_CHECKING:
@@ -72,6 +73,6 @@ def _largest(tables: Tables, arch: str) -> tuple[float, float, list[float]] | No
     if done.empty:
         return None
     mine = done[done["n_params_non_embedding"] == done["n_params_non_embedding"].max()]
-    evals = tables.evals[tables.evals["run_id"].isin(mine["run_id"])]
-    last = evals[evals["n_tokens"] == evals["n_tokens"].max()]
+    last = last_steps(tables.evals[tables.evals["run_id"].isin(mine["run_id"])])
+    last = last[last["n_tokens"] == last["n_tokens"].max()]
     return float(mine["n_params_non_embedding"].iloc[0]), float(last["n_tokens"].iloc[0]), last["loss"].tolist()

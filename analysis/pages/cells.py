@@ -36,6 +36,7 @@ def shown(value: float | None, form: str, ends: Sequence[float | None] | None = 
     return number(f"{value:{form}}{interval}{f' ({note})' if note else ''}", value, ends, note)
 
 
-def signed(value: float | None, form: str) -> str:
-    """A number in `form` with its sign, minus as a minus sign; "" for None."""
-    return "" if value is None else number(f"{value:+{form}}".replace("-", "\N{MINUS SIGN}"), value)
+def signed(value: float | None, form: str, ends: Sequence[float | None] | None = None) -> str:
+    """As `shown`, with signs, minus as a minus sign."""
+    text = shown(value, f"+{form}", ends).replace("-", "\N{MINUS SIGN}")
+    return text if value is None or not text else number(text, value, ends)

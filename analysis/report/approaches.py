@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
-from analysis.pages.cells import number, shown
+from analysis.pages.cells import number, shown, signed
 from arch.amounts import count
 
 NAMES = {"envelope": "envelope", "isoflop": "isoFLOP", "parametric": "parametric"}
@@ -101,7 +101,9 @@ def _change(one: dict[str, Any] | None) -> str:
         return ""
     if one["a"] is None:
         return NOT_IDENTIFIED
-    return f"{one['a']:+.2f}" + (f", {math.exp(one['log_n_opt']):.2f} times" if one["log_n_opt"] is not None else "")
+    return signed(one["a"], ".2f") + (
+        f", {math.exp(one['log_n_opt']):.2f} times" if one["log_n_opt"] is not None else ""
+    )
 
 
 def _off(what: str, log_error: float) -> str:

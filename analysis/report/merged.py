@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from analysis.figures.axes import log_axis
 from analysis.figures.palette import name_of
 from analysis.figures.style import arch_panels, dress, reference_line, size_scale
+from analysis.pages.cells import signed
 from analysis.report.figures import ROW_HEIGHT, WIDTH
 
 COLUMNS = 4
@@ -24,7 +25,6 @@ def merged_rows(fits: dict[str, Any]) -> list[dict[str, str]]:
     rows = []
     for group, one in _told(fits).items():
         known = "reason" not in one
-        low, high = one["interval"] if known else (0.0, 0.0)
         slopes = [(name, one["slopes"][key]) for key, name in SLOPES if key in one["slopes"]] if known else []
         scatter = f"{one['scatter']:.2%}" if known else ""
         if known and one["scatter_of_trunks"] is not None:
@@ -34,13 +34,13 @@ def merged_rows(fits: dict[str, Any]) -> list[dict[str, str]]:
                 "architecture": name_of(group),
                 "pairs": f"{one['n_pairs']} of {one['n_trunks']} trunks" if known else str(one["n_pairs"]),
                 "sizes": ", ".join(one["sizes"]) if known else "",
-                "merged above decayed": f"{one['mean']:+.2%} [{low:+.2%}, {high:+.2%}]" if known else one["reason"],
+                "merged above decayed": signed(one["mean"], ".2%", one["interval"]) if known else one["reason"],
                 "scatter": scatter,
-                "for each e-fold": ", ".join(f"{slope['value']:+.2%} in {name}" for name, slope in slopes),
+                "for each e-fold": ", ".join(f"{signed(slope['value'], '.2%')} in {name}" for name, slope in slopes),
                 "p of no trend": ", ".join(f"{slope['p']:.2g} in {name}" for name, slope in slopes),
             }
         )
-    return [{key: value.replace("-", "\N{MINUS SIGN}") for key, value in row.items()} for row in rows]
+    return rows
 
 
 def merged_notes(fits: dict[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ from scipy.special import stdtrit
 
 from analysis.figures.axes import minus
 from analysis.figures.palette import name_of
+from analysis.pages.cells import signed
 from analysis.report.left_out import named
 from analysis.report.noise import noise_of
 from arch.amounts import count
@@ -27,7 +28,7 @@ def nuisance_rows(fits: dict[str, Any]) -> list[dict[str, str]]:
                 "size": ", ".join(filter(None, (cell["size"], cell["length"]))),
                 "taken": _taken(cell),
                 "loss of each value": "; ".join(losses),
-                "next best": "" if cell["margin"] is None else f"{math.expm1(cell['margin']):+.2%}",
+                "next best": "" if cell["margin"] is None else signed(math.expm1(cell["margin"]), ".2%"),
                 "seeds compared": str(cell["n_seeds"]) if len(cell["values"]) > 1 else "",
                 "at (tokens)": "" if cell["n_tokens"] is None else count(cell["n_tokens"]),
             }

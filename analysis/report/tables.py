@@ -8,7 +8,7 @@ from typing import Any
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
 from analysis.fits.envelope.optimum import METHOD as CROSSINGS
-from analysis.pages.cells import NONE, number, shown
+from analysis.pages.cells import NONE, number, shown, signed
 from analysis.report.notes import chance, lean
 from analysis.units import unit_of
 
@@ -111,8 +111,8 @@ def curvature_table(fits: dict[str, Any]) -> list[dict[str, str]]:
                 "power law?": verdict,
                 "shape in log-log": lean(told) if told["shape"] != "ragged" else "ragged",
                 "p of this bend": shown(chance(one["laws"]["loss"]), ".3f"),
-                "quadratic term of log L": shown(told["quadratic"], "+.2e"),
-                "quadratic term of the steps (subtracted)": shown(told["steps"], "+.2e"),
+                "quadratic term of log L": signed(told["quadratic"], ".2e"),
+                "quadratic term of the steps (subtracted)": signed(told["steps"], ".2e"),
                 "power against an irreducible loss of half the lowest": shown(told["power_half"], ".2f"),
                 f"irreducible loss found with power 0.8 ({unit_of(fits)})": "none"
                 if visible is None

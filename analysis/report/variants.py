@@ -10,7 +10,7 @@ from plotly.subplots import make_subplots
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.style import GREY, dress
-from analysis.pages.cells import number, shown
+from analysis.pages.cells import number, shown, signed
 from analysis.report.figures import WIDTH
 from analysis.units import unit_of
 from arch.amounts import count
@@ -63,9 +63,7 @@ def variant_rows(fits: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def _difference(row: dict[str, Any]) -> str:
-    interval = "" if row["low"] is None else f" [{row['low']:+.2%}, {row['high']:+.2%}]"
-    text = f"{row['more']:+.2%}{interval}".replace("-", "\N{MINUS SIGN}")
-    return number(text, row["more"], (row["low"], row["high"]))
+    return signed(row["more"], ".2%", (row["low"], row["high"]))
 
 
 def _told_apart(row: dict[str, Any], seeds: bool) -> str:

@@ -9,7 +9,7 @@ from analysis.figures.axes import minus, power_of_ten
 from analysis.figures.palette import name_of
 from analysis.fits.verdict import MISSED
 from analysis.labels import arch_of
-from analysis.pages.cells import Number, number
+from analysis.pages.cells import Number, number, signed
 from analysis.report.approaches import NOT_IDENTIFIED
 from analysis.report.believed import leading_law, optimum_sentences
 from analysis.report.noise import listed, noise_text
@@ -217,13 +217,8 @@ def _predicted(one: dict[str, Any], show: Any) -> str:
 
 
 def _difference(one: dict[str, Any]) -> str:
-    def percent(log: float) -> str:
-        return f"{math.expm1(log):+.1%}".replace("-", "−")
-
-    interval = one["difference_interval"]
-    tail = f" [{percent(interval[0])}, {percent(interval[1])}]" if interval else ""
-    ends = [math.expm1(end) for end in interval] if interval else None
-    return number(f"{percent(one['difference'])}{tail}", math.expm1(one["difference"]), ends)
+    ends = [math.expm1(end) for end in one["difference_interval"] or ()]
+    return signed(math.expm1(one["difference"]), ".1%", ends)
 
 
 def _loss(value: float) -> str:

@@ -181,7 +181,9 @@ def test_the_report_shows_the_pairs(tables):
         row["architecture"] == "LLaMA" and row["pairs"] == "12 of 3 trunks" and row["p of no trend"].endswith(" in D")
     )
     mean = fits["merged"]["llama"]["mean"]
-    assert row["merged above decayed"].startswith(f"{mean:+.2%} [+")
+    assert row["merged above decayed"].startswith(f"{mean:+.2%} [+") and row["merged above decayed"].value == mean
+    (told,) = merged_rows({"merged": {"my-model": {"n_pairs": 0, "reason": "needs co-trained pairs"}}})
+    assert told["architecture"] == "my-model" and told["merged above decayed"] == "needs co-trained pairs", "a hyphen"
     figure = merged_figure(fits)
     shown = {trace.name: len(trace.x) for trace in figure.data}
     assert shown == {"14k": 4, "55k": 4, "393k": 4} and "No fit uses" in merged_notes(fits)[1]
