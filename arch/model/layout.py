@@ -94,12 +94,15 @@ def _packed(input_ids: Tensor, documents: Tensor, kv_cache: bool, use_cache: boo
     positions = steps - torch.where(starts, steps, 0).cummax(1).values
     number = starts.cumsum(1)  # an id may come again later in the row, as another document
     same = number[:, :, None] == number[:, None, :]
+    masked = number != number[:, -1:] if kv_cache and use_cache else None
+    if masked is not None and not torch.compiler.is_compiling() and not masked.any():
+        masked = None  # a row of one document: what is read next may be simply causal
     return Layout(
         positions,
         positions[:, -1] + 1,
         document_starts=starts,
         attention_mask=(causal(length, length, device) & same)[:, None] if kv_cache else None,
-        masked_keys=number != number[:, -1:] if kv_cache and use_cache else None,
+        masked_keys=masked,
     )
 
 

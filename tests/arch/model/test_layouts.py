@@ -5,6 +5,7 @@ import torch
 
 from arch.config import ARCHS
 from arch.errors import InputError
+from arch.model.cache import DecodeCache
 from arch.model.lm import build_model, load_model, next_token_loss
 from arch.presets import preset
 from tests.arch.model.test_model import tokens
@@ -229,6 +230,26 @@ def test_a_state_after_packed_documents_is_the_last_ones(arch, last):
         out = model(input_ids=ids[:, token : token + 1], cache=cache, use_cache=True)
         cache = out.cache
         torch.testing.assert_close(out.logits, alone[:, token - 40 : token - 39], **CLOSE)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_state_after_one_document_masks_nothing(arch):
+    """So that it joins others to a batch, though documents begin at a token."""
+    model = model_of(arch)
+    model.decoder.document_start_id = 0
+    ids = tokens(model.model_config, rows=2, length=20, seed=5).clamp(min=1)
+    ids[:, 0] = 0
+    with torch.inference_mode():
+        cache = model(ids, use_cache=True).cache
+        assert cache.masked_keys is None
+        joined = DecodeCache.concat([model(row[None], use_cache=True).cache for row in ids])
+        for found, expected in zip(joined.tensors(), cache.tensors(), strict=True):
+            torch.testing.assert_close(found, expected, **CLOSE)
+        ids[0, 7] = 0
+        masked = model(ids, use_cache=True).cache.masked_keys
+    assert (masked is None) == (arch != "llama")
+    if masked is not None:
+        assert masked[0].tolist() == [True] * 7 + [False] * 13 and not masked[1].any()
 
 
 @pytest.mark.parametrize("arch", ARCHS)

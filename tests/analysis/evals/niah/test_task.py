@@ -116,10 +116,13 @@ def test_lengths_beyond_the_context_are_flagged_and_llama_warns(context):
     assert "800" in warning and "1,100" in warning
 
 
+@pytest.mark.parametrize("reset", [False, True])
 @pytest.mark.parametrize("arch", KNOWN)
-def test_shared_reading_is_reading_each_prompt_whole(arch, context):
-    """Every cell's answer, and the state in front of its question, against the whole prompt in one pass (float64)."""
+def test_shared_reading_is_reading_each_prompt_whole(arch, reset, context):
+    """Every cell's answer, and the state in front of its question, against the whole prompt in one pass (float64); also
+    of a model trained with reset_at_documents."""
     model = untrained(arch)
+    model.model.decoder.document_start_id = BYTES.eot_id if reset else None
     prompts = make("niah-easy-facts", context).prepare(BYTES)
     column = prompts.columns[0]
     answers = generate_answers(model, prompts, column.cells, 12)
