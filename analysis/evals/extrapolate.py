@@ -54,10 +54,10 @@ def default_lengths(context_length: int) -> list[int]:
 
 class Extrapolate:
     name = "extrapolate"
-    version = 1
 
     def __init__(self, context: TaskContext) -> None:
         self._place, self._settings = context, context.settings_of(self.name, ExtrapolateSettings)
+        self.version = 2 if self._settings.file else 1  # 1 of a file: line ends of other systems were read as newlines
 
     @cached_property
     def _path(self) -> Any:

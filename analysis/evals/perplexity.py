@@ -92,7 +92,7 @@ def spans(n_targets: int, window: int, stride: int) -> Iterator[tuple[int, int]]
 
 
 class Perplexity:
-    version = 1
+    version = 2  # 1: line ends of other systems were read as newlines
 
     def __init__(self, name: str, context: TaskContext) -> None:
         self.name, self._place, self._settings = name, context, context.settings_of(NAME, PerplexitySettings)

@@ -1,4 +1,4 @@
-"""Texts that losses are read on: plain files, or the rows of a JSONL file one after the other."""
+"""Texts that losses are read on: plain files as they are, or the rows of a JSONL file one after the other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def read_text(path: Path, task: str, text_key: str | None = None) -> str:
     Raises InputError, one line: no file, no UTF-8, no text, a row that is no record or has no such text.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes().decode("utf-8")  # as a corpus is read: line ends stay, and count as bytes
     except UnicodeDecodeError as error:
         raise InputError(f"{task}: {path} is not UTF-8 text ({error.reason}); give another file") from None
     except OSError as error:

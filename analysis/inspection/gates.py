@@ -115,7 +115,7 @@ def read_rows(source: Path, tokenizer: Tokenizer, context_length: int, n_tokens:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_bytes().decode("utf-8")  # as a corpus is read: line ends stay
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such text or corpus; give a text with --text FILE") from None
     except UnicodeDecodeError:

@@ -199,6 +199,18 @@ def test_perplexity_by_token_byte_and_word(
     assert evaluate(model, study, "perplexity", tmp_path, file="text.txt", window=64)["extrapolated"]
 
 
+@pytest.mark.parametrize("name", ["perplexity", "extrapolate"])
+def test_a_text_is_read_byte_by_byte(name: str, model: LoadedModel, study: StudySpec, tmp_path: Path) -> None:
+    """Line ends of other systems too, as in a corpus: they are tokens, and bytes that losses are divided by."""
+    content = "one mät\r\ntwo\rthree\n".encode() * 9
+    (tmp_path / "text.txt").write_bytes(content)
+    (task,) = make_tasks([name], TaskContext(study.directory / "corpus", tmp_path, {name: {"file": "text.txt"}}))
+    prepared: Any = task.prepare(model.tokenizer)
+    ids = prepared.ids if name == "perplexity" else prepared[0]
+    assert bytes(ids[1:].tolist()) == content
+    assert name == "extrapolate" or prepared.n_bytes == len(content)
+
+
 def test_a_text_that_cannot_be_read_is_one_line(study: StudySpec, tmp_path: Path) -> None:
     def task(**settings: Any) -> Any:
         return make_tasks(["perplexity"], TaskContext(study.directory / "corpus", tmp_path, {"perplexity": settings}))[

@@ -162,6 +162,8 @@ def test_rows_of_a_text_and_of_a_corpus(tmp_path):
     assert read_rows(text, tokenizer, 16, 10_000).shape == (6, 16)
     assert read_rows(text, tokenizer, 500, 10_000).shape == (1, 99)
     assert bytes(read_rows(text, tokenizer, 10, 10)[0].tolist()) == b"abcdefghij"
+    text.write_bytes(b"line\r\n" * 9)  # as a corpus is read
+    assert bytes(read_rows(text, tokenizer, 12, 12)[0].tolist()) == b"line\r\nline\r\n"
     corpus = prepare(CorpusSettings(source="synthetic:0:60000"), tmp_path / "corpus")
     rows = read_rows(tmp_path / "corpus", tokenizer, 64, 640)
     assert rows.shape == (10, 64) and rows[0].tolist() == corpus.validation[:64].tolist()
