@@ -31,7 +31,7 @@ def flop(value: float, digits: int = 3) -> str:
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     if 1e-3 <= abs(value) < 1e4:
-        return f"{value:.{digits}g}" if abs(value) < 1e3 else f"{value:.0f}"
+        return f"{float(f'{value:.{digits}g}'):g}" if abs(value) < 1e3 else f"{value:.0f}"  # 120, not 1.2e+02
     mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
     if "." in mantissa:
         mantissa = mantissa.rstrip("0").rstrip(".")

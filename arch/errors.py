@@ -5,6 +5,28 @@ import reprlib
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # of an OSError: a disk, or a share of it
 
+ELSEWHERE = {  # what other tools call it: what it is called here
+    **dict.fromkeys(("learning_rate", "max_lr", "peak_lr"), "lr"),
+    **dict.fromkeys(("batch_size", "global_batch_size", "total_batch_size"), "batch_tokens"),
+    **dict.fromkeys(("micro_batch_size", "per_device_train_batch_size"), "micro_batch_tokens"),
+    **dict.fromkeys(("total_tokens", "train_tokens", "max_train_tokens"), "n_tokens"),
+    **dict.fromkeys(("warmup", "warmup_steps", "warmup_ratio"), "warmup_tokens"),
+    **dict.fromkeys(("lr_scheduler", "lr_scheduler_type", "lr_decay_style"), "schedule"),
+    **dict.fromkeys(("max_grad_norm", "gradient_clipping", "clip_grad"), "grad_clip"),
+    **dict.fromkeys(("dtype", "bf16", "fp16", "mixed_precision"), "precision"),
+    **dict.fromkeys(("adam_betas", "beta1", "beta2", "adam_beta1", "adam_beta2"), "betas"),
+    **dict.fromkeys(
+        ("seq_len", "seq_length", "sequence_length", "max_seq_len", "block_size", "max_position_embeddings"),
+        "context_length",
+    ),
+    **dict.fromkeys(("hidden_size", "n_embd", "dim", "width", "model_dim"), "d_model"),
+    **dict.fromkeys(("num_layers", "num_hidden_layers", "n_layer", "depth"), "n_layers"),
+    **dict.fromkeys(("num_heads", "n_head", "num_attention_heads"), "n_heads"),
+    **dict.fromkeys(("intermediate_size", "ffn_dim", "ffn_hidden_size", "d_ff"), "d_ffn"),
+    **dict.fromkeys(("models", "model_types"), "archs"),
+    **dict.fromkeys(("dataset", "data_path", "path", "files"), "source"),
+}
+
 
 class InputError(ValueError):
     """A bad input, told in one line: what is wrong, where, and what to do.
@@ -27,7 +49,8 @@ def nearest(name: str, valid: list[str]) -> str:
 
     if len(name) > 200:  # nobody's slip of the pen
         return f" (valid: {', '.join(valid)})"
-    match = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
+    meant = ELSEWHERE.get(name.lower().replace("-", "_"))
+    match = [meant] if meant in valid else difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
     return f" (did you mean {match[0]!r}?)" if match else f" (valid: {', '.join(valid)})"
 
 

@@ -60,7 +60,7 @@ NAMED = (
     (values.Steps, "text, or a list of texts"),
     (values.Betas, "two numbers, at least 0, below 1"),
     (values.TokenCounts, "list of integers"),
-    (values.Tokens, "integer, or a multiple of N: `20N`"),
+    (values.Tokens, "integer, as `2e9` or `2B`, or a multiple of N: `20N`"),
     (sweep_section.RatesOfSweep, "list of numbers, or a ladder, or either by size"),
     (values.Rate, "number, or `law`"),
     (values.BranchPoints, "list of integers, or of multiples of N"),

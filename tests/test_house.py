@@ -123,7 +123,9 @@ ALLOWED = {
         *("analysis.claims", "analysis.figures", "analysis.labels", "analysis.pages", "analysis.runs"),
         *("analysis.scales", "scaling.study", "scaling.rundir", "arch", "data", "flops"),
     ),
-    "analysis.design": ("analysis.fits", "arch.config", "arch.errors", "flops", "scaling.study.rate_law"),
+    "analysis.design": (
+        *("analysis.fits", "arch.amounts", "arch.config", "arch.errors", "flops", "scaling.study.rate_law"),
+    ),
     "analysis.inspection": ("analysis.figures", "analysis.pages", "arch", "data"),
     "analysis.rates": (
         *("analysis.figures", "analysis.pages", "scaling.study.rate_law"),

@@ -19,6 +19,7 @@ import numpy as np
 
 from analysis.design.batches import LEAST_STEPS, decisive, expected
 from analysis.design.layout import SMOOTHED, Layout, along
+from arch import amounts
 
 DECAY = 0.1  # of a run's tokens, over which its rate falls
 NAIVE_SIZES, NAIVE_RANGE, NAIVE_TOKENS = 6, 78.0, 2.5  # of the trial study: sizes, largest over smallest, least D / N
@@ -112,14 +113,14 @@ class Proposal:
         """In one line."""
         least, most = min(d[0] for d in self.tokens), max(d[-1] for d in self.tokens)
         ratio = [d / n for n, row in zip(self.sizes, self.tokens, strict=True) for d in row]
-        low, high = f"{short(self.sizes[0])}", f"{short(self.sizes[-1])}"
+        low, high = f"{amounts.count(self.sizes[0])}", f"{amounts.count(self.sizes[-1])}"
         several = [f"{seeds} at {self.seeds.count(seeds)}" for seeds in sorted(set(self.seeds)) if seeds > 1]
         if len(several) > 2:
             several = [f"{self.seeds[0]} at the smallest, falling to {self.seeds[-1]}"]
         branches = sorted({len(row) for row in self.tokens})
         told = f"{branches[0]}" if len(branches) == 1 else f"{branches[0]} to {branches[-1]}"
         laid = {1.0: "tokens a parameter", 0.0: "tokens", -1.0: "compute"}[self.tilt]
-        amount = f"{short(least)} to {short(most)}" if least < most else short(most)
+        amount = f"{amounts.count(least)} to {amounts.count(most)}" if least < most else amounts.count(most)
         return (
             f"{len(self.sizes)} sizes {low} to {high}, "
             + (f"whole curves to {amount} tokens" if self.curves else f"{told} branches of {amount} tokens")
@@ -188,14 +189,6 @@ class Proposal:
         at, size = numbers[:, 1], numbers[:, 2].astype(int)
         window = SMOOTHED * at if self.curves else None
         return Layout(numbers[:, 0], at, size, trunks, runs, self.curves, texts, swept, window)
-
-
-def short(value: float) -> str:
-    """1.23M."""
-    for unit, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if value >= 0.9995 * unit:
-            return f"{value / unit:.3g}{letter}"
-    return f"{value:.3g}"
 
 
 def laid(

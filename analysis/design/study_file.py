@@ -10,8 +10,9 @@ from typing import Any
 
 from analysis.design.batches import batch_of, decisive
 from analysis.design.layout import SMOOTHED
-from analysis.design.proposal import DECAY, SWEPT_RATES, Price, Proposal, short
+from analysis.design.proposal import DECAY, SWEPT_RATES, Price, Proposal
 from analysis.design.sweep import FACTOR
+from arch import amounts
 from arch.errors import InputError
 from flops.ladder import Ladder
 from flops.quantity import quantity
@@ -48,7 +49,7 @@ class Setting:
 
 def ladder_of(proposal: Proposal) -> Ladder:
     """Its sizes, with ends of three digits as the file writes them. Raises InputError."""
-    low, high = (quantity(short(one), "size", 1e13) for one in (proposal.sizes[0], proposal.sizes[-1]))
+    low, high = (quantity(amounts.count(one), "size", 1e13) for one in (proposal.sizes[0], proposal.sizes[-1]))
     return Ladder(low, high, len(proposal.sizes))
 
 
@@ -66,14 +67,14 @@ def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> s
         first, numbers = [0], {name: found[1:] for name, found in numbers.items() if len(found) > 1}
     else:
         first = []  # each size its own
-    lines = [f"# {line}" for line in head]
+    lines, sizes = [f"# {line}" for line in head], proposal.sizes
     lines += [
         f"name: {setting.name}",
         "out: out",
         f"corpus: {{source: {_quoted(setting.source)}, tokenizer: bytes, validation_fraction: 0.03, epochs: 1.0}}",
         "grid:",
         f"  archs: [{', '.join(setting.archs)}]",
-        f"  sizes: {{from: {short(proposal.sizes[0])}, to: {short(proposal.sizes[-1])}, count: {len(proposal.sizes)}}}",
+        f"  sizes: {{from: {amounts.count(sizes[0])}, to: {amounts.count(sizes[-1])}, count: {len(sizes)}}}",
         f"  seeds: {first}",
     ]
     if numbers:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..study.rate_law import ArchLaw
 
 ASKS = ("exponent", "loss", "compare")
-COMPRESSED = (".gz", ".xz", ".zst", ".bz2", ".parquet", ".jsonl", ".json")
+RECORDS = (".jsonl", ".json")  # more bytes than text
 Text = str | None
 
 
@@ -37,7 +37,10 @@ def design(
     arch: Annotated[list[str], typer.Option(help="An architecture; repeatable.")],
     corpus: Annotated[Text, typer.Option(help="Its text, as corpus.source of the study file; read as bytes.")] = None,
     corpus_tokens: Annotated[
-        Text, typer.Option(help="Tokens of it, which no run goes beyond; default: a plain file's size.")
+        Text,
+        typer.Option(
+            help="Tokens of it, which no run goes beyond; default: by its size, where that is known without reading it."
+        ),
     ] = None,
     budget: Annotated[Text, typer.Option(help="FLOP of all runs (exact), as 2e17.")] = None,
     gpu_minutes: Annotated[Text, typer.Option(help="Or minutes of one GPU of --device.")] = None,
@@ -213,14 +216,30 @@ def _cap(corpus: str | None, tokens: str | None) -> float:
         return quantity(tokens, "--corpus-tokens", 1e15)
     if corpus is None:
         return math.inf
-    path = Path(corpus)
-    if not path.is_file() or path.suffix in COMPRESSED:
+    n_bytes = _bytes_of(corpus)
+    if n_bytes is None:
         raise InputError(
             f"--corpus {corpus}: how many tokens it has is not known before it is read: give --corpus-tokens"
         )
-    if path.stat().st_size == 0:
+    if n_bytes == 0:
         raise InputError(f"--corpus {corpus}: is empty: give the text that runs shall read")
-    return 0.97 * path.stat().st_size
+    return 0.97 * n_bytes
+
+
+def _bytes_of(corpus: str) -> int | None:
+    """Of its text, where that is known without reading it: not of compressed files, of records, and of what is
+    elsewhere."""
+    from data.sources.schemes import find
+
+    if Path(corpus).suffix in RECORDS:
+        return None
+    try:
+        sizes = find(corpus).sizes()
+    except InputError:
+        if Path(corpus).exists():
+            raise
+        return None  # it may be where the study is to run
+    return None if sizes is None else sum(sizes)
 
 
 def _laws(path: str | None, archs: list[str]) -> tuple[tuple[ArchLaw, ...], SweptAs]:

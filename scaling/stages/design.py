@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from arch.amounts import count, flop
 from arch.errors import InputError
 from data.vocabulary import BYTES
 from data.vocabulary import vocabulary as vocabulary_of
@@ -112,9 +113,8 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
         curves=question.curves,
     )
     if not found:
-        raise InputError(
-            f"scaling design: no study of the family costs {question.budget:.3g}: give a little less, or more"
-        )
+        given = flop(question.budget)
+        raise InputError(f"scaling design: no study of the family costs {given}: give a little less, or more")
     ladder = _naive(question, price, budget)
     real: list[tuple[Judged, dict[str, Any], bool]] = []
     skipped: list[str] = []
@@ -295,13 +295,14 @@ def _outside(target: float, proposal: Proposal, cost: Any) -> str:
     least, most = float(flops.min()), float(flops.max())
     if target > TOO_FAR * most:
         raise InputError(
-            f"scaling design: a target of {target:.3g} FLOP is {target / most:.1g} times the largest run's compute "
-            f"({most:.3g} FLOP): nothing that this budget trains can tell of it: give at most {TOO_FAR * most:.1g}"
+            f"scaling design: a target of {flop(target)} FLOP is {flop(target / most, 1)} times the largest run's "
+            f"compute ({flop(most)} FLOP): nothing that this budget trains can tell of it: give at most "
+            f"{flop(TOO_FAR * most, 1)}"
         )
     if target < least:
-        return f"the target of {target:.3g} FLOP lies below the smallest run's compute ({least:.3g} FLOP)"
+        return f"the target of {flop(target)} FLOP lies below the smallest run's compute ({flop(least)} FLOP)"
     if target > FAR * most:
-        return f"the target of {target:.3g} FLOP is {target / most:.3g} times the largest run's compute: extrapolated"
+        return f"the target of {flop(target)} FLOP is {target / most:.3g} times the largest run's compute: extrapolated"
     return ""
 
 
@@ -321,24 +322,23 @@ def _that_is_bought(question: Question, price: Any, budget: float) -> Question:
         if question.lower:
             question = replace(question, least_size=question.least_size / 1.5)
     unit, own = "s" if question.timed else "FLOP", question.budget / budget
-    text = f" within {question.cap:.3g} tokens of text" if math.isfinite(question.cap) else ""
+    text = f" within {count(question.cap)} tokens of text" if math.isfinite(question.cap) else ""
     or_none = " or --no-sweep" if question.sweep else ""
     swept = ", and a sweep of learning rates" if question.sweep else ""
-    what = (
-        f"five sizes with two lengths each{text}{swept}, the smallest of {question.least_size:.3g} parameters or more"
-    )
+    smallest = f"the smallest of {count(question.least_size)} parameters or more"
+    what = f"five sizes with two lengths each{text}{swept}, {smallest}"
     if math.isinf(least):
         raise InputError(f"scaling design: no budget buys {what}: give more text, or a lower --least-size")
     if budget < least:
         raise InputError(
-            f"scaling design: {question.budget:.3g} {unit} is too small for {what}: {_two_digits(least * own, 1)} "
+            f"scaling design: {flop(question.budget)} {unit} is too small for {what}: {_two_digits(least * own, 1)} "
             f"{unit} would do: give more, fewer architectures, a lower --least-size{or_none}"
         )
     most = most_cost(price, question.cap, question.least_size, share)
     if budget > most:
         raise InputError(
-            f"scaling design: {question.budget:.3g} {unit} is more than {what} can use: {_two_digits(most * own, -1)} "
-            f"{unit} can: give less{', or more text' if text else ''}"
+            f"scaling design: {flop(question.budget)} {unit} is more than {what} can use: "
+            f"{_two_digits(most * own, -1)} {unit} can: give less{', or more text' if text else ''}"
         )
     return replace(question, share=share)
 
@@ -347,4 +347,4 @@ def _two_digits(value: float, up: int) -> str:
     """Of a limit, on its safe side by MARGIN or more."""
     value *= MARGIN**up
     step = 10.0 ** (math.floor(math.log10(value)) - 1)
-    return f"{(math.ceil if up > 0 else math.floor)(value / step) * step:.2g}"
+    return flop((math.ceil if up > 0 else math.floor)(value / step) * step, 2)

@@ -26,7 +26,7 @@ from .model_section import ModelSection, model_changes
 from .schema import StudyFile
 from .sizes import chosen, names_in
 from .training import Training
-from .types import as_integer
+from .types import as_tokens
 
 SETTABLE = ("training", "model", "corpus", "evaluation", "fit", "grid", "jobs")
 
@@ -317,7 +317,7 @@ def suffix_of(changes: dict[str, Any]) -> str:
     for key, value in sorted(changes.items()):
         if key == "context_length":
             continue
-        text = re.sub(r"[^A-Za-z0-9.+]+", "_", str(as_integer(value))).strip("_")
+        text = re.sub(r"[^A-Za-z0-9.+]+", "_", str(as_tokens(value))).strip("_")
         if len(text) > 24:
             text = hashlib.sha256(text.encode()).hexdigest()[:8]
         parts.append(f"-{key}{text}")

@@ -19,7 +19,21 @@ from .model_section import ModelChanges, ModelSection
 from .sources import CorpusSources
 from .sweep_section import Sweep
 from .training import Overrides, Training
-from .types import Count, FilePath, Name, Number, Plugins, Positive, Ranges, Section, Seed, Sources, Steps, Tokenizer
+from .types import (
+    Amount,
+    Count,
+    FilePath,
+    Name,
+    Number,
+    Plugins,
+    Positive,
+    Ranges,
+    Section,
+    Seed,
+    Sources,
+    Steps,
+    Tokenizer,
+)
 
 
 class Corpus(Section):
@@ -34,9 +48,9 @@ class Corpus(Section):
     """The key of a JSONL record that holds its text."""
     validation_fraction: Annotated[Number, Field(gt=0, lt=1)] | None = 0.03
     """The share of the documents that is held out from training; at least one document is held out."""
-    validation_tokens: Count | None = None
+    validation_tokens: Amount | None = None
     """Instead of a share: whole documents are held out until they have this many tokens."""
-    max_bytes: Count | None = None
+    max_bytes: Amount | None = None
     """Take at most this many bytes of UTF-8 text, in the order of the sources; the last document is cut."""
     seed: Seed = 0
     """Seed of the choice of held-out documents."""
@@ -46,7 +60,7 @@ class Corpus(Section):
     epochs: Positive = 1.0
     """How many times a run may read the training text, of a mixture each source; a run that plans more tokens is
     refused."""
-    target_tokens: Count | None = None
+    target_tokens: Amount | None = None
     """The tokens of the run that the laws are for: each run of D tokens reads only the first D / `target_tokens` of
     every source, in its seed's order, so that all runs repeat text as often as that one will."""
 
@@ -74,7 +88,7 @@ class Corpus(Section):
 
 
 class Evaluation(Section):
-    validation_tokens: Count = 65_536
+    validation_tokens: Amount = 65_536
     """Held-out tokens that the held-out loss of a checkpoint is measured on."""
     batch_rows: Count = 16
     """Sequences in one forward pass of the held-out loss."""
@@ -93,7 +107,7 @@ class Fit(Section):
     """Losses at the end of a decay of the learning rate, or before any; `auto` takes held-out losses of decayed runs
     where every architecture has some. Training losses are undecayed: the last batch of a decay is one draw. `merged`:
     decayed losses, and those of merged weights less what branches show these to lie above them (docs/schedules.md)."""
-    smoothing_tokens: Count = 50_000
+    smoothing_tokens: Amount = 50_000
     """Width of the centred mean that smooths the training loss."""
     smoothing_fraction: Annotated[Number, Field(ge=0, lt=1)] = 0.0
     """Width of that mean as a share of the tokens seen, where this is wider than `smoothing_tokens`."""

@@ -12,6 +12,8 @@ from pydantic import Field, field_validator
 
 from .model_section import ModelChanges, ModelSection
 from .types import (
+    Amount,
+    AmountOrNone,
     Arch,
     Betas,
     BranchPoints,
@@ -36,7 +38,7 @@ class Training(Section):
     n_tokens: Tokens | None = None
     """Tokens a run trains on, rounded up to whole batches, or a multiple of its parameters without embeddings, such as
     `20N`; required, here or in `overrides`."""
-    max_tokens: Count | None = None
+    max_tokens: Amount | None = None
     """A cap on `n_tokens` and `branches`, for multiples of parameters; branches that it makes equal are one."""
     batch_tokens: Count = 2048
     """Tokens of one optimizer step: a whole number of sequences of `model.context_length`."""
@@ -49,7 +51,7 @@ class Training(Section):
     """With `lr: law`: the law file of a sweep (docs/rates.md); a relative path counts from the study file's folder."""
     lr_law_beyond: Annotated[Number, Field(ge=1)] = 10.0
     """With `lr: law`: how many times the size, tokens or batch of a run may lie outside of what was swept."""
-    warmup_tokens: Index = 0
+    warmup_tokens: AmountOrNone = 0
     """Tokens over which the learning rate rises from zero."""
     schedule: Literal["constant", "cosine", "wsd", "inverse_sqrt"] = "constant"
     """What the learning rate does after the warm-up: nothing; half a cosine down to its end; `wsd`: nothing, then a
@@ -103,7 +105,7 @@ class Training(Section):
     """The token counts of the checkpoints, ascending; replaces `n_checkpoints`."""
     checkpoint_dtype: Literal["bf16", "fp32"] = "bf16"
     """Precision of the weights in a checkpoint; what a model must keep in fp32 stays in fp32."""
-    state_every_tokens: Count | None = None
+    state_every_tokens: Amount | None = None
     """Save the training state this often; null saves it at every checkpoint."""
     keep_states: Count = 2
     """How many of the newest training states are kept; two, because the newest may turn out damaged."""

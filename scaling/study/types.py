@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
@@ -40,6 +41,19 @@ def as_integer(value: Any) -> Any:
     """A whole number however it was written: 1e6, 1.0e+6; anything else unchanged."""
     value = _number(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+MILLIONS = re.compile(r"(\d+\.?\d*|\.\d+)\s*([MBT])")  # no k: 8k is 8000 to some and 8192 to others
+SCALES = {"M": 6, "B": 9, "T": 12}
+
+
+def as_tokens(value: Any) -> Any:
+    """A whole number as `as_integer` reads it, and 20M, 1.5B or 2T, exactly."""
+    match = MILLIONS.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return as_integer(value)
+    scaled = Decimal(match[1]).scaleb(SCALES[match[2]])
+    return int(scaled) if scaled == scaled.to_integral_value() else value
 
 
 @dataclass(frozen=True)
@@ -93,9 +107,9 @@ def _tokens(value: Any) -> int | str:
     """A count, or a multiple of parameters as it was written."""
     if isinstance(value, str) and MULTIPLE.fullmatch(value) and float(value[:-1]) > 0:
         return value.replace(" ", "")
-    count = as_integer(value)
+    count = as_tokens(value)
     if type(count) is not int:
-        raise ValueError(f"must be a valid integer, or a multiple of N such as 20N, not {shown(value)}")
+        raise ValueError(f"must be a whole number as 2e9 or 2B, or a multiple of N such as 20N, not {shown(value)}")
     if not 0 < count <= 10**18:
         limit = "greater than 0" if count <= 0 else f"less than or equal to {10**18}"
         raise ValueError(f"must be {limit}, not {shown(value)}")
@@ -207,6 +221,8 @@ Tokenizer = Annotated[str, AfterValidator(tokenizer_name)]
 Size = Annotated[str, AfterValidator(word_of_size)]
 # At most 10^18: tables hold counts as int64.
 Count = Annotated[int, BeforeValidator(as_integer), Field(gt=0, le=10**18)]
+Amount = Annotated[int, BeforeValidator(as_tokens), Field(gt=0, le=10**18)]  # of text: tokens, or bytes
+AmountOrNone = Annotated[int, BeforeValidator(as_tokens), Field(ge=0, le=10**18)]
 Tokens = Annotated[int | str, PlainValidator(_tokens)]  # "20N": times the parameters without embeddings
 Distinct = AfterValidator(distinct)
 BranchPoints = Annotated[list[Tokens], Distinct]
@@ -227,7 +243,7 @@ Steps = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_wo
 Plugins = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_words), AfterValidator(_imported)]
 Choice = Annotated[str, BeforeValidator(_off)]
 Betas = Annotated[list[Beta], AfterValidator(_betas)]
-TokenCounts = Annotated[list[Count], AfterValidator(_ascending)]
+TokenCounts = Annotated[list[Amount], AfterValidator(_ascending)]
 RunKey = Annotated[str, AfterValidator(_run_key)]
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.,:@+*&|()\[\]/=!~%-]+$")]  # of an #SBATCH line: nothing to quote
 Line = Annotated[str, AfterValidator(_one_line)]

@@ -45,6 +45,8 @@ def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
         (["--arch", "llama", "--budget", "1e16", "--ask", "compare"], "another --arch"),
         (["--arch", "llama", "--budget", "1e16", "--write", "x.yaml"], "give --corpus"),
         (["--arch", "llama", "--budget", "1e16", "--corpus", "text.jsonl.xz"], "give --corpus-tokens"),
+        (["--arch", "llama", "--budget", "1e16", "--corpus", "gone.txt"], "give --corpus-tokens"),
+        (["--arch", "llama", "--budget", "1e10", "--corpus", "synthetic:0:5000000"], "within 4.85M tokens of text"),
         (["--arch", "llama", "--gpu-minutes", "1", "--device", "cpu"], "is no GPU"),
         (["--arch", "llama", "--budget", "1e16", "--seed-noise", "50%"], "--seed-noise"),
         (

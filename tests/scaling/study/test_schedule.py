@@ -90,6 +90,15 @@ def test_a_hash_is_of_what_a_schedule_reads(tmp_path):
     assert variant.run_id.endswith("-scheduleconstant") and variant.spec_hash == plain.spec_hash
 
 
+def test_tokens_in_millions(tmp_path):
+    written = {"n_tokens": "0.02M", "warmup_tokens": ".001 M", "max_tokens": "1B", "checkpoint_tokens": ["0.01M", 2e4]}
+    run, same = load(tmp_path, **written)[0], load(tmp_path, n_tokens=20_000, warmup_tokens=1000)[0]
+    assert run.training.n_tokens == 20_000 and run.training.checkpoint_tokens == [10_000, 20_000]
+    assert run.training.warmup_tokens == same.training.warmup_tokens == 1000
+    assert load(tmp_path, n_tokens=0.02e6, warmup_tokens="1e3")[0].spec_hash == same.spec_hash
+    assert load(tmp_path, ["training.n_tokens=0.0256M"])[0].run_id.endswith("-n_tokens25600")
+
+
 def test_tokens_as_multiples_of_parameters(tmp_path):
     n_params = count_params(load(tmp_path)[0].config).non_embedding
     (run,) = load(tmp_path, n_tokens="20N")
@@ -106,8 +115,8 @@ def test_tokens_as_multiples_of_parameters(tmp_path):
     ("training", "told"),
     [
         (
-            {"n_tokens": "20M"},
-            "training.n_tokens: must be a valid integer, or a multiple of N such as 20N, not",
+            {"n_tokens": "20k"},
+            "training.n_tokens: must be a whole number as 2e9 or 2B, or a multiple of N such as 20N, not '20k'",
         ),
         ({"n_tokens": "0N"}, "multiple of N"),
         ({"schedule": "inverse_sqrt"}, "training.warmup_tokens of llama/6k is 0: schedule inverse_sqrt falls from"),

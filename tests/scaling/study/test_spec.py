@@ -10,13 +10,15 @@ import pytest
 import yaml
 
 from analysis.fits.settings import FitSettings
-from arch.config import field_choices
-from arch.errors import InputError
+from arch.config import field_choices, field_names
+from arch.errors import ELSEWHERE, InputError
 from arch.presets import TINY
 from data.settings import CorpusSettings
+from scaling.study.grid import Grid
 from scaling.study.run import RunSpec
 from scaling.study.schema import Corpus, Fit
 from scaling.study.spec import load_study
+from scaling.study.training import Training
 
 CHOICES = field_choices()
 
@@ -38,6 +40,19 @@ def write(folder, text_or_dict):
 
 def changed(**sections):
     return {**MINIMAL, **{key: {**MINIMAL.get(key, {}), **value} for key, value in sections.items()}}
+
+
+def test_names_of_other_tools_lead_to_ours(tmp_path):
+    ours = {*Training.model_fields, *field_names(), *Corpus.model_fields, *Grid.model_fields}
+    assert set(ELSEWHERE.values()) <= ours and not set(ELSEWHERE) & ours
+    for section, key, meant in [
+        ("training", "learning_rate", "lr"),
+        ("training", "max_grad_norm", "grad_clip"),
+        ("model", "Sequence-Length", "context_length"),
+        ("corpus", "dataset", "source"),
+    ]:
+        with pytest.raises(InputError, match=rf"unknown key '{section}.{key}' \(did you mean '{meant}'\?\)"):
+            load_study(write(tmp_path, changed(**{section: {key: 1}})))
 
 
 @pytest.fixture
@@ -322,8 +337,8 @@ BAD = [
     (changed(grid={"seeds": []}), "grid: seeds: must name at least one, or extra_seeds those of"),
     (changed(training={"n_tokens": 0}), "training.n_tokens: must be greater than 0, not 0"),
     (changed(training={"n_tokens": -5}), "training.n_tokens: must be greater than 0, not -5"),
-    (changed(training={"n_tokens": 1.5}), "training.n_tokens: must be a valid integer"),
-    (changed(training={"n_tokens": True}), "training.n_tokens: must be a valid integer"),
+    (changed(training={"n_tokens": 1.5}), "training.n_tokens: must be a whole number"),
+    (changed(training={"n_tokens": True}), "training.n_tokens: must be a whole number"),
     (changed(training={"n_tokens": None}), "training.n_tokens is missing for llama/14k"),
     (changed(training={"lr": float("nan")}), "training.lr: must be a finite number"),
     (changed(training={"lr": 0}), "training.lr: must be greater than 0"),
