@@ -84,8 +84,8 @@ class Rung:
         """Matched with all that the `file` gives the model but its shape; a shape that it gives, and `changes`, change
         what was matched. Raises InputError where there is no size close to the target, naming the nearest."""
         cfg = rung(arch, self.ladder, self.target, {key: file[key] for key in file if key not in SHAPE}).cfg
-        after = {key: file[key] for key in file if key in SHAPE} | dict(changes)
-        return cfg.replace(**after) if after else cfg
+        # all of the file again: an option that it gives the value that would follow from others is not to follow these
+        return cfg.replace(**{**file, **changes})
 
     def off_target(self, arch: str, file: Mapping[str, Any], n_params: int) -> list[str]:
         """A line where a model of so many non-embedding parameters is no longer close to the rung's."""

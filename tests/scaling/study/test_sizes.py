@@ -169,6 +169,23 @@ def test_a_ladder_of_equal_flops(load):
     assert count_params(llama.config).non_embedding == pytest.approx(60e6, rel=0.01)
 
 
+@pytest.mark.parametrize("size", [{"from": "1M", "to": "2M", "count": 2}, "98k", {"mine": SHAPE}], ids=str)
+def test_what_the_file_pins_an_axis_does_not_move(study, size):
+    """An option that the file gives the value which follows from other fields keeps it where an axis or --set changes
+    those fields, at every kind of size; one that the file leaves out follows them."""
+    archs, axes = ["tnl", "cosformer2"], {"model.context_length": [64, 256]}
+    heads = {run.size: run.config.head_dim for run in load_study(study(grid={"archs": archs, "sizes": [size]})).runs()}
+    for name, head_dim in heads.items():
+        grid = {"archs": archs, "sizes": [size], "axes": axes}
+        pinned = {"context_length": 64, "gate_rank": head_dim, "tpe_context": 64}
+        for model, followed in ((pinned, False), ({"context_length": 64}, True)):
+            for run in load_study(study(grid=grid, model=model), ["model.n_heads=1"]).runs(f"size={name}"):
+                assert run.config.head_dim == run.config.d_model > head_dim
+                assert run.config.options.gate_rank == (run.config.head_dim if followed else head_dim)
+                if run.arch == "cosformer2":
+                    assert run.config.options.tpe_context == (run.context_length if followed else 64)
+
+
 def test_rungs_are_sizes_like_others(study):
     overrides = {"by_size": {"n1m": {"lr": 1e-3}}}
     grid = {"archs": ["llama", "tnl"], "sizes": LADDER, "extra_seeds": {"n1m": [1, 2]}}
