@@ -31,6 +31,11 @@ def drawn_law(fits: dict[str, Any], group: str) -> dict[str, Any] | None:
     return None if first is None or first["approach"] == "envelope" else first
 
 
+def envelope_doubted(fits: dict[str, Any], group: str) -> bool:
+    """Whether checks do not believe the envelope's law of the optimal size; False where none was made."""
+    return any(law["approach"] == "envelope" and _trust(law) == DO_NOT for law in _laws(fits, group))
+
+
 def optimum_sentences(fits: dict[str, Any], group: str) -> list[str]:
     """What the leading law says at the largest compute that all reached, and in a sentence why the others say less;
     none where no approach was tried."""

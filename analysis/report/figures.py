@@ -3,7 +3,8 @@
 Figure 1 follows the paper's (Scaling Laws for Linear Complexity Language Models, figure 1): three columns L(C),
 N_opt(C), D_opt(C); a master row with the laws of all architectures, then a row for each. Filled points are
 uncensored, hollow ones censored; diamonds are the crossings of neighbouring sizes. Where another approach than the
-envelope leads (analysis.report.believed), its law is drawn, and the envelope's points are faint.
+envelope leads (analysis.report.believed), its law is drawn, and the envelope's points are faint. Laws of N_opt and
+D_opt that their checks do not believe are dashed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from analysis.figures.style import (
 from analysis.fits.grouping import grouped
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_curves import smoothed
-from analysis.report.believed import drawn_law
+from analysis.report.believed import drawn_law, envelope_doubted
 from analysis.report.figure_axes import axes_of
 from analysis.report.frontier import add_frontier, frontier_title
 from analysis.runs import Tables
@@ -110,7 +111,15 @@ def _title(fits: dict[str, Any], arch: str, law_name: str, symbol: str) -> str:
     if law_name == "loss" and law["curved"]:
         return f"{head}{symbol} ~ C<sup> {minus(law['exponent'])}</sup>, no pure power law"
     tail = f"  [{minus(interval['exponent'][0])}, {minus(interval['exponent'][1])}]" if interval else ""
+    if _doubted(fits, arch, law_name):
+        return f"{head}{symbol} ~ C<sup> {minus(law['exponent'])}</sup>{tail} (not believed)"
     return f"{head}{symbol} = {law['coef']:.3g} C<sup> {minus(law['exponent'])}</sup>{tail}"
+
+
+def _doubted(fits: dict[str, Any], arch: str, law_name: str) -> bool:
+    """Whether the envelope's law is drawn as not believed: checks of N_opt say nothing against its L(C), which has
+    tests of its own."""
+    return law_name != "loss" and envelope_doubted(fits, arch)
 
 
 def _master_row(figure: go.Figure, row: int, fits: dict[str, Any], colors: dict[str, str]) -> None:
@@ -124,7 +133,8 @@ def _master_row(figure: go.Figure, row: int, fits: dict[str, Any], colors: dict[
             if not one["fitted"] or not one["laws"][law_name]["identified"]:
                 missing.append(name_of(arch))
                 continue
-            _add_law(figure, row, column, one["laws"][law_name], colors[arch], name_of(arch), dash[arch], column == 1)
+            law, doubted = one["laws"][law_name], _doubted(fits, arch, law_name)
+            _add_law(figure, row, column, law, colors[arch], name_of(arch), dash[arch], column == 1, doubted)
         if missing:
             _note(figure, row, column, f"not identified: {', '.join(missing)}")
 
@@ -155,7 +165,8 @@ def _arch_row(
             low, high = leading["range"]
             figure.add_vrect(x0=low, x1=high, fillcolor=SHADE, line_width=0, layer="below", row=row, col=column)
         elif law["identified"]:
-            _add_law(figure, row, column, law, color, f"{name_of(arch)} law")
+            doubted = _doubted(fits, arch, law_name)
+            _add_law(figure, row, column, law, color, f"{name_of(arch)} law", doubted=doubted)
             low, high = law["range"]
             figure.add_vrect(x0=low, x1=high, fillcolor=SHADE, line_width=0, layer="below", row=row, col=column)
         elif law_name != "d_opt":  # its reason is that of n_opt
@@ -204,6 +215,7 @@ def _add_law(
     name: str,
     dash: str = "solid",
     named: bool = False,
+    doubted: bool = False,
 ) -> None:
     if law["band"]:
         band = law["band"]
@@ -212,7 +224,7 @@ def _add_law(
         figure.add_trace(go.Scatter(x=x, y=y, **fill, hoverinfo="skip", showlegend=False), row=row, col=column)
     x = np.geomspace(law["range"][0], law["range"][1], 50)
     y = law["centre"][1] * (x / law["centre"][0]) ** law["exponent"]
-    line = {"color": color, "width": 2.6, "dash": dash}
+    line = {"color": color} | ({"width": 1.8, "dash": "dash"} if doubted else {"width": 2.6, "dash": dash})
     trace = go.Scatter(x=x, y=y, mode="lines", line=line, name=name, showlegend=named, legend="legend")
     trace.hovertemplate = f"{name}<br>C = %{{x:.3g}} FLOP<br>%{{y:.4g}}<extra></extra>"
     figure.add_trace(trace, row=row, col=column)
@@ -292,8 +304,8 @@ def _legends(
     place = {"x": 1.01, "yanchor": "top"}
     if None in shown:
         figure.update_layout(legend={"title": {"text": "architecture"}, "y": 1} | place)
-    led = any(drawn_law(fits, arch) for arch in fits["archs"])
-    if led and shown == [None]:
+    doubts = any(drawn_law(fits, arch) or envelope_doubted(fits, arch) for arch in fits["archs"])
+    if doubts and shown == [None]:
         figure.add_trace(legend_line("not believed there", INK, "legend", 1.8).update(line_dash="dash"), 1, 1)
     if baseline is not None and shown == [None]:
         figure.add_trace(legend_reference(baseline["loss"], "legend"), row=1, col=1)
@@ -312,7 +324,7 @@ def _legends(
     trace = go.Scatter(x=[None], y=[None], mode="markers", marker=diamond, name="crossing", legend="legend2")
     figure.add_trace(trace, row=1, col=1)
     figure.add_trace(legend_line(law, INK, "legend2"), row=1, col=1)
-    if led:
+    if doubts:
         figure.add_trace(legend_line("not believed there", INK, "legend2", 1.8).update(line_dash="dash"), 1, 1)
     figure.add_trace(legend_line("range of the law", "rgba(120,120,120,0.25)", "legend2", 9), row=1, col=1)
     if baseline is not None:

@@ -68,8 +68,8 @@ def frontier_text(fits: dict[str, Any]) -> str:
         "Where another approach is believed more than the envelope, or the envelope knows no optimal size, the law of "
         f"that approach is drawn ({told}), and what the envelope says is faint. L is then the loss of the optimal size "
         "at each compute; curves may end above it where no run was trained on as many tokens as that size would take. "
-        "Such laws are dashed where their checks do not believe them; their steps are those of the cost of a token, "
-        "which does not grow evenly from size to size."
+        "Of such laws L is dashed too where their checks do not believe them; their steps are those of the cost of a "
+        "token, which does not grow evenly from size to size."
     )
 
 

@@ -120,8 +120,9 @@ def share_where(true: np.ndarray, found: Compared) -> float:
 
 def log_gain(found: Compared, reference: str, other: str, loss: Any) -> np.ndarray:
     """log G(L) = log C_ref(L) - log C_other(L) [1 + r] along the optimal frontiers: above 0 where `other` needs less
-    compute; inf (-inf) where `reference` (`other`) never reaches the loss, nan where neither does."""
-    with np.errstate(invalid="ignore"):
+    compute; inf (-inf) where `reference` (`other`) never reaches the loss, or `other` (`reference`) needs none at all
+    for it, as some draws have it; nan where both do."""
+    with np.errstate(divide="ignore", invalid="ignore"):
         return np.log(found.flops_to_reach(reference, loss)) - np.log(found.flops_to_reach(other, loss))
 
 

@@ -6,7 +6,8 @@ import plotly.graph_objects as go
 import pytest
 from plotly.subplots import make_subplots
 
-from analysis.report.believed import drawn_law
+from analysis.report.believed import drawn_law, envelope_doubted
+from analysis.report.figures import _legends, _master_row, _title
 from analysis.report.frontier import add_frontier, frontier_text, frontier_title, values_of
 
 COMPUTES = (1e12, 1e13, 1e14, 1e15)
@@ -72,3 +73,28 @@ def test_titles_and_axes_have_the_laws_inside_their_ranges() -> None:
     assert frontier_title(law("isoflop", "believe"), "d_opt").strip() == "D<sub>opt</sub> ~ C<sup> 0.400</sup>"
     assert max(values_of([found], "n_opt")) == pytest.approx(2 * 1e14**0.6)
     assert values_of([found], "loss") == [2.0] * 3 and values_of([], "loss") == []
+
+
+@pytest.mark.parametrize(
+    ("believe", "dash", "title"),
+    [
+        ("believe inside the range", "solid", "N = 3 C<sup> 0.500</sup>"),
+        ("do not believe", "dash", "N ~ C<sup> 0.500</sup> (not believed)"),
+    ],
+)
+def test_laws_of_the_envelope_that_are_not_believed_are_dashed_too_but_for_the_loss(
+    believe: str, dash: str, title: str
+) -> None:
+    """The headline says that no approach is believed: figure 1 must not draw a full line there."""
+    one = {"identified": True, "curved": False, "band": None, "range": [1e12, 1e14], "centre": [1e13, 2.0]}
+    laws = {name: one | {"exponent": 0.5, "coef": 3.0, "interval": None} for name in ("loss", "n_opt", "d_opt")}
+    found = fits(law("envelope", believe)) | {"interval": {"level": 0.95}}
+    found["archs"] = {"tnl": {"fitted": True, "point": "", "laws": laws}}
+    assert envelope_doubted(found, "tnl") is (dash == "dash")
+    figure = make_subplots(1, 3)
+    _master_row(figure, 1, found, {"tnl": "#0072b2"})
+    assert [line.line.dash for line in figure.data] == ["solid", dash, dash]
+    assert _title(found, "tnl", "loss", "L") == "<b>TNL</b>  L = 3 C<sup> 0.500</sup>"
+    assert _title(found, "tnl", "n_opt", "N") == title
+    _legends(figure, [None], 0.1, {}, found, None)
+    assert ("not believed there" in [line.name for line in figure.data]) is (dash == "dash")

@@ -1,5 +1,6 @@
 """Architectures compared: what the joint fit finds, how pairing narrows differences, and what is refused."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -169,6 +170,16 @@ def test_gains_follow_the_real_cost():
     ]
     gains = [log_gain(one, "a", "b", 3.0)[0] for one in found]
     assert gains[0] - gains[1] == pytest.approx(np.log(2), rel=1e-6)
+
+
+def test_a_draw_that_needs_no_compute_for_a_loss_gives_no_warning(compared):
+    """Draws at a bound of the fit may have it: no interval reads them, and their logarithm is no news to a user."""
+    tiny = Surface(*(np.array([value]) for value in (0.0, 1.0, 1e-200, 0.3, 0.217)))
+    found = replace(compared, surfaces=compared.surfaces | {"a": tiny})
+    assert found.flops_to_reach("a", 3.0)[0] == 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert log_gain(found, "b", "a", 3.0)[0] == np.inf
 
 
 def test_a_verdict_stands_only_under_all_views():
