@@ -105,9 +105,9 @@ def check_splits(settings: CorpusSettings, reading: Reading, written: list[Writt
             if splits[split]["documents"] == 0:
                 of = f" of source {stream.name}" if stream.name else ""
                 raise InputError(
-                    f"corpus.source: the {split} split{of} is empty, for there is {seen.documents} document; give more "
-                    "(one is a record of JSONL or of a table, a file of a folder, or about 64 KiB of a text file that "
-                    "is named itself)"
+                    f"corpus.source: the {split} split{of} is empty, for there is {seen.documents} document"
+                    f"{f' (left out: {skipped})' if skipped else ''}; give more (one is a record of JSONL or of a "
+                    "table, a file of a folder, or about 64 KiB of a text file that is named itself)"
                 )
 
 

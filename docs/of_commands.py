@@ -42,7 +42,7 @@ def _commands(command: Any, words: str) -> Iterator[str]:
         options = [p for p in one.params if p.param_type_name == "option"]
         usage = " ".join([own, *(_name(p) for p in arguments), *(["[OPTIONS]"] if options else [])])
         rows = [[f"`{_name(p)}`", "required", p.help or ""] for p in arguments]
-        rows += [[f"`{', '.join(p.opts)}{_value(p)}`", _default(p), p.help or ""] for p in options]
+        rows += [[f"`{_spelt(p)}{_value(p)}`", _default(p), p.help or ""] for p in options]
         yield f"### {own}\n\n    {usage}\n\n{_joined(one.help or '')}\n\n{table(HEADS, rows)}"
 
 
@@ -53,6 +53,11 @@ def _joined(text: str) -> str:
 
 def _name(parameter: Any) -> str:
     return str(parameter.metavar or parameter.name.upper())
+
+
+def _spelt(option: Any) -> str:
+    """An option's names; of one that can be turned off, that too."""
+    return " / ".join(", ".join(names) for names in (option.opts, option.secondary_opts) if names)
 
 
 def _value(option: Any) -> str:
@@ -67,6 +72,8 @@ def _value(option: Any) -> str:
 def _default(option: Any) -> str:
     if option.required:
         return "required"
+    if option.is_flag and option.secondary_opts:
+        return f"`{(option.opts if option.default else option.secondary_opts)[0]}`"
     if option.is_flag or option.default in (None, "", ()) or callable(option.default):
         return ""
     return f"`{option.default}`"

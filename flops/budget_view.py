@@ -29,7 +29,7 @@ def budgets(laws: Laws, c: float, rows: Sequence[dict[str, Any]], told: Sequence
         *_interval("n_opt", short, laws, rows),
         _marked("d_opt", "D_opt\ntokens", short),
         *_interval("d_opt", short, laws, rows),
-        _marked("loss", "loss\nnats/token", lambda value: f"{value:.4f}"),
+        _marked("loss", f"loss\n{laws.loss_unit}", lambda value: f"{value:.4f}"),
         *_interval("loss", lambda value: f"{value:.3f}", laws, rows),
         _marked("steps", "steps", lambda value: f"{value:,.0f}"),
         _marked("tokens_per_param", "D/N", digits),

@@ -105,13 +105,15 @@ class ArchLaws:
 
 @dataclass(frozen=True)
 class Laws:
-    """`conventions`: what C, N and L mean; `batch_tokens`: of the runs' optimizer step, where it is known."""
+    """`conventions`: what C, N and L mean; `batch_tokens`: of the runs' optimizer step, where it is known; `loss_unit`:
+    nats/byte of models of bytes."""
 
     source: str
     conventions: dict[str, str]
     archs: dict[str, ArchLaws]
     batch_tokens: float | None = None
     level: float | None = None  # of the intervals
+    loss_unit: str = "nats/token"
 
 
 def paper_laws() -> Laws:
@@ -168,6 +170,7 @@ def load_laws(name: str) -> Laws:
         conventions = {key: str(fits["conventions"][key]) for key in ("C", "unit_C", "N", "L")}
         archs = {str(arch): _arch(one) for arch, one in fits["archs"].items() if one["fitted"]}
         level = fits["interval"]["level"]
+        unit = str(fits["conventions"].get("unit_L", Laws.loss_unit))  # fits of earlier versions do not tell it
         reasons = [f"{arch}: {one['reason']}" for arch, one in fits["archs"].items() if not one["fitted"]]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise InputError(
@@ -177,7 +180,7 @@ def load_laws(name: str) -> Laws:
         raise InputError(f"--law {path}: C is not in FLOP, as in schema {FITS_SCHEMA}: run `scaling fit` again")
     if not archs:
         raise InputError(f"--law {path}: holds no law ({'; '.join(reasons) or 'no architecture'})")
-    return Laws(f"study {fits.get('study', path)}", conventions, archs, level=level)
+    return Laws(f"study {fits.get('study', path)}", conventions, archs, level=level, loss_unit=unit)
 
 
 def _arch(one: dict[str, Any]) -> ArchLaws:

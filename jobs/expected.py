@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from arch.errors import InputError
 from flops.pace import START_S, start_of
 from flops.tables import duration
 from scaling.rundir.directory import RunDir
+from scaling.rundir.prepare import check_run
 from scaling.study.run import RunSpec
 from scaling.study.spec import StudySpec
 
@@ -50,7 +52,7 @@ def expected_time(
     seconds, basis = dict[str, float](), Counter[str]()
     crowd = min(parallel, len(todo)) * processes / _devices()
     for run, rundir in todo:
-        begun = rundir.last_row()
+        begun = rundir.last_row() if _is_its_own(rundir, run) else None
         left = max(0, run.n_steps - int(begun["step"])) if begun else run.trained_steps
         step, speed = expected(run, processes, profile), speed_of(run, factors)
         shared = max(1.0, crowd * (1 if profile.gpus_per_node else run.training.threads))
@@ -78,6 +80,15 @@ def time_of(seconds: Mapping[str, float], after: Mapping[str, str | None], paral
             heapq.heappush(active, (now + seconds[name], name))
         now, _ = heapq.heappop(active)
     return now
+
+
+def _is_its_own(rundir: RunDir, run: RunSpec) -> bool:
+    """Whether what was trained there is of this run: what another one left would have to be trained again."""
+    try:
+        check_run(rundir, run)
+    except InputError:
+        return False
+    return True
 
 
 def _devices() -> int:

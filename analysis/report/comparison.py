@@ -135,6 +135,7 @@ def waste_notes(approaches: dict[str, Any]) -> list[str]:
     return ([f"Not to be relied on where the fitted surface is not: {', '.join(doubted)}."] if doubted else []) + [
         "The compute of a run beyond the least that its architecture's fitted surface needs for the same loss: what "
         "its size and its number of tokens cost, not its learning rate. Runs off the optimum are there to find it.",
+        "C is that of a run's last fitted point: less than the plan's where losses are smoothed, as these end before.",
         f"{shown} of {n_runs} runs are shown, those that waste most; all are in results/fits.json.",
     ]
 

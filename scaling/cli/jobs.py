@@ -146,6 +146,8 @@ def status(
         else:
             clear = "\x1b[H\x1b[2J" if watch and sys.stdout.isatty() else ""
             lines = [f"{clear}{show_status(found.runs)}{show_jobs(found.jobs)}", *waiting_lines(request)]
+            if not (where := request.study.directory).exists():  # as from another folder than the study was run in
+                lines.append(f"nothing of this study is in {where.absolute()} yet (--out says where else)")
             print("\n".join(lines), flush=True)
         going = any(row["state"] in ("queued", "requeued", "running") for row in found.runs)
         if not watch or not (going or any({"PENDING", "RUNNING"} & set(row["states"]) for row in found.jobs)):

@@ -53,7 +53,7 @@ def waiting_lines(request: Request) -> list[str]:
     if unrated := without_rate(request):
         one = min(unrated, key=lambda run: run.rate["swept"])
         remedy = "" if one.rate["swept"] else f"; `scaling sweep {request.study.path}` first"
-        told = f"{len(unrated)} runs have no learning rate and are not trained"
+        told = f"{_have(len(unrated))} no learning rate and {_are(len(unrated))} not trained"
         lines.append(f"forecast: {told} ({one.run_id}: {one.rate['pending']}){remedy}")
     waits, rounds = _waiting(request)
     for place, stored in enumerate(rounds):
@@ -62,13 +62,22 @@ def waiting_lines(request: Request) -> list[str]:
             continue
         if stored is None:
             after = f", once round {place} is trained and evaluated" if place else ""
-            lines.append(f"forecast: {len(runs)} runs wait for `scaling predict {request.study.path}`{after}")
+            wait = "1 run waits" if len(runs) == 1 else f"{len(runs)} runs wait"
+            lines.append(f"forecast: {wait} for `scaling predict {request.study.path}`{after}")
             continue
         why = {row["run_id"]: row["reason"] for row in stored["runs"]}
         first = runs[0].run_id
         told = why.get(first) or "it was not among the study's runs"
-        lines.append(f"forecast: {len(runs)} runs have no prediction and are not trained ({first}: {told})")
+        lines.append(f"forecast: {_have(len(runs))} no prediction and {_are(len(runs))} not trained ({first}: {told})")
     return lines
+
+
+def _have(number: int) -> str:
+    return "1 run has" if number == 1 else f"{number} runs have"
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 def has_begun(request: Request, run: RunSpec) -> bool:

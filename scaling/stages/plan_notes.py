@@ -67,8 +67,14 @@ def fit_notes(runs: Sequence[RunSpec]) -> str:
         f"fits: pairs of neighbouring sizes: {told}; the curves of {MIN_CROSSINGS} pairs must cross for a law of N_opt"
     )
     line += f", so {', '.join(few)} can have none" if few else ""
-    twice = len({kind[:2] for kind, found in seeds.items() if len(found) > 1})
-    return line + (f"; {twice} size(s) with two seeds or more" if twice else "; no size has two seeds: no intervals")
+    twice = {kind[:2] for kind, found in seeds.items() if len(found) > 1}
+    if not twice:
+        return f"{line}; no size has two seeds: no intervals"
+    shares: dict[str, list[str]] = {}
+    for arch, found in sizes.items():
+        shares.setdefault(f"{sum(kind[0] == arch for kind in twice)} of {len(found)}", []).append(arch)
+    told = "; ".join(f"{', '.join(archs)}: {share}" for share, archs in shares.items())
+    return f"{line}; sizes with two seeds or more: {next(iter(shares)) if len(shares) == 1 else told}"
 
 
 def design_notes(runs: Sequence[RunSpec], fit: Fit) -> list[str]:

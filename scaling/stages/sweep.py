@@ -35,7 +35,7 @@ NARROW = 1.25  # times that the rates of a gap must differ by to get another bet
 
 def plan_sweep(request: Request) -> dict[str, Any]:
     """The plan of the sweep's first rates, as timed_plan, with "cells" and "share", its FLOP `exact` over those of the
-    study's runs, and "refused", why it would be refused: that is more than sweep.share allows, or directories of other
+    grid's runs, and "refused", why it would be refused: that is more than sweep.share allows, or directories of other
     runs are in the way."""
     spec = sweep_of(request.study)
     table = timed_plan(Request(spec, None, request.stream))
@@ -44,7 +44,7 @@ def plan_sweep(request: Request) -> dict[str, Any]:
     refused = None
     if most is not None and share > most:
         refused = (
-            f"{request.study.path}: the sweep would cost {share:.0%} of the study's {flop(main)} FLOP exact, and "
+            f"{request.study.path}: the sweep would cost {share:.0%} of the grid's {flop(main)} FLOP exact, and "
             f"sweep.share allows {most:.0%}: raise it, or take fewer rates, seeds or tokens"
         )
     refused = _twice(spec) or _other_runs(spec) or _trained_at_other_rates(request, spec) or refused
@@ -108,7 +108,7 @@ def sweep_line(request: Request) -> str:
     return (
         f"learning rates by a sweep first: {table['cells']} cells, {totals['n_runs']} runs, "
         f"{count(totals['n_tokens'])} tokens, {flop(totals['flops_exact'])} FLOP exact "
-        f"({table['share']:.1%} of the runs above); {table['refused'] or table['expected']['text']}"
+        f"({table['share']:.1%} of the grid's runs); {table['refused'] or table['expected']['text']}"
         + (f"\n{line}" if (line := not_swept(request.study)) else "")
     )
 

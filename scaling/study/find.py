@@ -18,6 +18,8 @@ def find_study(name: str | Path) -> Path:
             return path
     except OSError as error:
         raise InputError(f"{path.name[:40]}...: no such study file ({error.strerror})") from None
+    from difflib import get_close_matches
+
     packaged = sorted(file.stem for file in PACKAGED.glob("*.yaml"))
     if path.name in packaged and str(path) == path.name:
         return PACKAGED / f"{path.name}.yaml"
@@ -32,6 +34,9 @@ def find_study(name: str | Path) -> Path:
         raise InputError(f"{path}: is a directory, not a study file{more}")
     if path.parent.is_dir() and str(path) != path.name and (beside := _studies_in(path.parent)):
         raise InputError(f"{path}: no such study file or folder{nearest(path.name, beside)}")
+    known = {Path(one).stem: one for one in [*packaged, *(_studies_in(Path()) if str(path) == path.name else ())]}
+    if meant := get_close_matches(path.stem, known, n=1):  # by stems: that both end with .yaml is no likeness
+        raise InputError(f"{path}: no such study file (did you mean {known[meant[0]]!r}?)")
     raise InputError(f"{path}: no such study file (studies of the package, by bare name: {', '.join(packaged)})")
 
 

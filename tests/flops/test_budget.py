@@ -167,6 +167,14 @@ def test_a_studys_law(tmp_path):
     assert (tnl["c_min"], hgrn2["c_min"]) == (1e10, 1e10)  # of N_opt where there is one, else of the loss
 
 
+def test_losses_are_labelled_with_the_units_of_the_studys_tokens(tmp_path):
+    content = fits()
+    assert "nats/token" in must("budget", "--compute", "4e11", "--law", stored(tmp_path, content))
+    content["conventions"] |= {"unit_L": "nats/byte", "L": "held-out loss (nats/byte)"}
+    told = must("budget", "--compute", "4e11", "--law", stored(tmp_path, content))
+    assert told.count("nats/byte") == 2 and "nats/token" not in told
+
+
 def cells(text: str, arch: str) -> list[str]:
     return next(line for line in text.splitlines() if line.startswith(arch)).split()
 

@@ -40,6 +40,17 @@ def test_finished_runs_and_begun_ones_count(tmp_path):
     assert found.basis == {"the speed of finished runs": 2} and "the speed of finished runs" in str(found)
 
 
+def test_what_runs_of_other_settings_left_is_to_be_trained_again(tmp_path):
+    """`scaling plan` told of seconds where the study file had changed since: training refuses until they are moved."""
+    spec = study(tmp_path, ["6k"], seeds=1)
+    run = spec.runs("arch=llama")[0]
+    there = finished(tmp_path, run, 5120.0, 1)
+    whole = expected_time(spec, [(run, RunDir(tmp_path / "none"))], []).seconds
+    assert expected_time(spec, [(run, there)], []).seconds == pytest.approx(START_S["core"])
+    there.run_json.write_text(json.dumps({"spec_hash": "of another", "spec": {}}))
+    assert expected_time(spec, [(run, there)], []).seconds == pytest.approx(whole) and whole > 1.001 * START_S["core"]
+
+
 def test_runs_that_share_a_core_take_longer(tmp_path):
     crowded = study(tmp_path, ["6k"], jobs={"parallel": 4}, seeds=2)
     alone = study(tmp_path, ["6k"], jobs={"parallel": 2}, seeds=2)

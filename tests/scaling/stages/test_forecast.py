@@ -332,7 +332,7 @@ def test_a_second_round_is_predicted_from_the_grid_and_the_first(made, tmp_path,
     second = tmp_path / "out/tiny/results/predictions-2.json"
     text = command("predict", study, *out)
     assert "predict: round 2 waits, as llama-38k-c64-s5 is not trained" in text and not second.exists()
-    assert "1 runs wait for `scaling predict" in (plan := command("plan", study, *out)) and "once round 1 is" in plan
+    assert "1 run waits for `scaling predict" in (plan := command("plan", study, *out)) and "once round 1 is" in plan
     for run in IDS:
         (tmp_path / run).rename(tmp_path / "out/tiny/runs" / run)
     text = command("predict", study, *out)

@@ -124,7 +124,10 @@ def test_what_the_fits_need_is_told(tmp_path):
         "tnl, llama can have none; no size has two seeds: no intervals"
     )
     quick = fit_notes(load_study("quickstart").runs())
-    assert "can have none" not in quick and "two seeds or more" in quick
+    assert "can have none" not in quick and quick.endswith("; sizes with two seeds or more: 1 of 5")
+    (tmp_path / "s.yaml").write_text(PLANNED.replace("seeds: [0]", "seeds: [0], extra_seeds: {6k: [1]}"))
+    runs = [run for run in load_study(tmp_path / "s.yaml").runs() if (run.arch, run.seed) != ("tnl", 1)]
+    assert fit_notes(runs).endswith("; sizes with two seeds or more: tnl: 0 of 2; llama: 1 of 2")
 
 
 def test_the_time_of_the_evaluations_is_told_where_it_can_be_reckoned(tmp_path):

@@ -462,7 +462,7 @@ def test_results_of_a_changed_fit_or_grid_lie_beside(load):
     assert load(MINIMAL, ["fit.flops=6nd", "grid.seeds=[0, 1]"]).results.name == "results-flops6nd-seeds0_1"
 
 
-def test_files_that_cannot_be_read(tmp_path):
+def test_files_that_cannot_be_read(tmp_path, monkeypatch):
     (tmp_path / "latin.yaml").write_bytes(b"name: \xe9\n")
     for path, told in (
         (tmp_path / "none.yaml", "no such study file"),
@@ -471,8 +471,15 @@ def test_files_that_cannot_be_read(tmp_path):
     ):
         with pytest.raises(InputError, match=told):
             load_study(path)
-    with pytest.raises(InputError, match="quickstart"):
+    with pytest.raises(InputError, match=r"no such study file \(did you mean 'quickstart'\?\)"):
         load_study("quickstar")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my-study.yaml").write_text(yaml.safe_dump(MINIMAL))
+    for slip in ("my-stduy.yaml", "my-study"):
+        with pytest.raises(InputError, match=r"did you mean 'my-study\.yaml'\?"):
+            load_study(slip)
+    with pytest.raises(InputError, match=r"other\.yaml: no such study file \(studies of the package"):
+        load_study("other.yaml")
     with pytest.raises(InputError, match="no such study file"):
         load_study("x" * 5000)
 
