@@ -15,6 +15,7 @@ import numpy as np
 from arch.errors import InputError
 
 POSITIVE = ("n_params", "n_tokens", "flops", "loss")
+FURTHEST = 1e100  # a number above it, or below its inverse, is a mistake, and products of two would overflow
 SHOWN = 5  # row numbers that a message lists
 COPIED = "the same numbers under another run name"
 
@@ -24,7 +25,7 @@ class Points:
     """n points; every array has one value a point, those that are left out stand for what their comment says.
 
     A point is a run's last loss, or one of many along its curve. Raises InputError, with row numbers, for values that
-    are not finite and positive and for arrays of different lengths.
+    are not finite and positive or that nobody can have measured, and for arrays of different lengths.
     """
 
     n_params: np.ndarray  # N, by the convention that the result names
@@ -69,14 +70,7 @@ class Points:
             if isinstance(value, np.ndarray) and len(value) != n:
                 raise InputError(f"{one.name}: {len(value)} values, loss has {n}")
         for name in (*POSITIVE, "unique_tokens"):
-            value = getattr(self, name)
-            self._refuse(name, ~(np.isfinite(value) & (value > 0)), "is not a positive, finite number")
-
-    def _refuse(self, name: str, bad: np.ndarray, why: str) -> None:
-        if bad.any():
-            rows = [str(row) for row in self.row[bad][:SHOWN]]
-            more = f" and {bad.sum() - SHOWN} more" if bad.sum() > SHOWN else ""
-            raise InputError(f"{name} {why} in row{'' if bad.sum() == 1 else 's'} {', '.join(rows)}{more}")
+            refuse_impossible(name, getattr(self, name), self.row)
 
     def __len__(self) -> int:
         return len(self.loss)
@@ -140,6 +134,19 @@ class Points:
             for i in range(len(self))
         )
         return hashlib.sha256(repr((self.convention, self.loss_unit, rows)).encode()).hexdigest()
+
+
+def refuse_impossible(name: str, value: np.ndarray, row: np.ndarray) -> None:
+    """Raise InputError with the numbers of the rows [n] where a value [n] is not positive and finite, or is none that
+    anybody can have measured."""
+    for bad, why in (
+        (~(np.isfinite(value) & (value > 0)), "is not a positive, finite number"),
+        ((value > FURTHEST) | (value < 1 / FURTHEST), f"lies outside of {1 / FURTHEST:g} to {FURTHEST:g}"),
+    ):
+        if bad.any():
+            rows = [str(one) for one in row[bad][:SHOWN]]
+            more = f" and {bad.sum() - SHOWN} more" if bad.sum() > SHOWN else ""
+            raise InputError(f"{name} {why} in row{'' if bad.sum() == 1 else 's'} {', '.join(rows)}{more}")
 
 
 def copies(run: np.ndarray, *numbers: np.ndarray) -> np.ndarray:

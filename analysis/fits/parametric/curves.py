@@ -22,6 +22,7 @@ FIRST_SHARE = 0.1  # of a run's tokens; one row a run is its last and is kept
 SAME = 0.01  # of log N, log D: closer ones are one size, one amount of tokens
 LEAST_DISTINCT = 3  # of N and of D: a level, a coefficient and an exponent each
 LEAST_POINTS = 6  # different (N, D): five parameters, and one more to tell how well they fit
+MOST_RATIO = 1e6  # of the largest loss to the smallest: beyond it a surface of the others is lost in rounding
 LEAST_SPREAD = 0.05  # of log D around a line in log N: where D follows N, nothing tells their terms apart
 
 
@@ -39,7 +40,8 @@ def prepare(points: Points, warmup_tokens: float = 0.0, first_share: float = FIR
 
     A row given twice has the same numbers and the same run (or none named). Runs with the same numbers, to the last
     bit, count once, whatever their names: as two they would tell of noise, and it would be none.
-    Raises InputError for a run with two losses at one D, and where nothing is left.
+    Raises InputError for a run with two losses at one D, for losses further apart than MOST_RATIO, and where nothing is
+    left.
     """
     n = len(points)
     unnamed = [str(run).startswith("row ") for run in points.run]  # as Points and tables call runs without a name
@@ -72,6 +74,12 @@ def prepare(points: Points, warmup_tokens: float = 0.0, first_share: float = FIR
     kept = points.take(keep & ~warm & ~early)
     if not len(kept):
         raise InputError(f"a parametric fit needs points; none of {n} rows is left after {count(warmup_tokens)} tokens")
+    low, high = int(kept.loss.argmin()), int(kept.loss.argmax())
+    if kept.loss[high] > MOST_RATIO * kept.loss[low]:
+        raise InputError(
+            f"losses run from {kept.loss[low]:.4g} (row {kept.row[low]}) to {kept.loss[high]:.4g} (row "
+            f"{kept.row[high]}), which no surface describes: leave out what diverged"
+        )
     before = len(kept)
     kept = averaged(kept)
     left_out[f"rows averaged with their neighbours in log D, {MOST_ROWS} a run"] = before - len(kept)

@@ -44,8 +44,8 @@ def n_opt(surface: Surface, repeats: Repeats | None, flops: Any, cost: Cost) -> 
 def optimum(surface: Surface, repeats: Repeats | None, flops: Any, cost: Cost) -> dict[str, np.ndarray]:
     """n_opt, d_opt and l_opt at C."""
     n_params = n_opt(surface, repeats, flops, cost)
-    n_tokens = np.asarray(flops, dtype=float) / cost.per_token(n_params)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        n_tokens = np.asarray(flops, dtype=float) / cost.per_token(n_params)
         loss = (
             surface.loss(n_params, n_tokens)
             if repeats is None or repeats.r_n is None

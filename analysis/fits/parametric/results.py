@@ -151,7 +151,11 @@ def _parameters(
     params |= {name: float(value) for name, value in _stars(fit.repeats).items()}
     params |= {name: float(value) for name, value in fit.exponents(fit.surface, fit.repeats).items()}
     optimum = fit.optimum(middle, level)
-    params |= {name.upper()[0] + name[1:]: float(optimum[name][0]) for name in ("n_opt", "d_opt", "l_opt")}
+    params |= {
+        name.upper()[0] + name[1:]: value
+        for name in ("n_opt", "d_opt", "l_opt")
+        if (value := _known(float(optimum[name][0]))) is not None
+    }
     intervals: dict[str, tuple[float, float] | None] = dict.fromkeys(params)
     drawn = fit.draws
     if drawn is not None:
@@ -160,8 +164,14 @@ def _parameters(
         values |= fit.exponents(drawn.surface, drawn.repeats)
         intervals |= {name: _ends(drawn.interval(one, level)) for name, one in values.items()}
         for name in ("n_opt", "d_opt", "l_opt"):
-            intervals[name.upper()[0] + name[1:]] = _ends(optimum[f"{name}_interval"][:, 0])
+            if (named := name.upper()[0] + name[1:]) in params:
+                intervals[named] = _ends(optimum[f"{name}_interval"][:, 0])
     return params, intervals
+
+
+def _known(value: float) -> float | None:
+    """None for an optimum that there is not: without a term of N (of D) the best N is 0 (infinite), or nan."""
+    return value if math.isfinite(value) and value > 0 else None
 
 
 def _ends(interval: np.ndarray) -> tuple[float, float]:
@@ -173,8 +183,8 @@ def _optimum(fit: ParametricFit, c: float, level: float, missing: bool) -> dict[
     found = fit.optimum(c, level)
     one: dict[str, Any] = {"C": c, "intervals": {}}
     for name, letter in (("n_opt", "N"), ("d_opt", "D"), ("l_opt", "L")):
-        one[letter] = float(found[name][0])
-        known = f"{name}_interval" in found and not (missing and letter != "L")
+        one[letter] = _known(float(found[name][0]))
+        known = one[letter] is not None and f"{name}_interval" in found and not (missing and letter != "L")
         one["intervals"][letter] = _ends(found[f"{name}_interval"][:, 0]) if known else None
     return one
 
@@ -248,7 +258,8 @@ def leave_one_size_out(fit: ParametricFit, middle: float) -> dict[str, Any]:
         if fit.form != OVER_TRAINING:  # which assumes a
             values |= fit.exponents(found.surface, repeats)
         values["N_opt"] = n_opt(found.surface, repeats, middle, fit.cost)
-        ranges = {name: (float(np.nanmin(one)), float(np.nanmax(one))) for name, one in values.items()}
+        told = {name: one[~np.isnan(one)] for name, one in values.items()}
+        ranges = {name: (float(one.min()), float(one.max())) for name, one in told.items() if len(one)}
     elif rows:
         impossible = {"all": f"{len(rows)} sizes: not done from {LEAST_TRUNKS} on"}
         done = []

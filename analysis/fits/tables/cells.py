@@ -44,7 +44,10 @@ def number_of(cell: Any) -> float | None:
     if isinstance(cell, (bool, np.bool_)):
         return None
     if isinstance(cell, (int, float, np.integer, np.floating)):
-        return float(cell)
+        try:
+            return float(cell)
+        except OverflowError:  # JSON's whole numbers have no largest one
+            return math.inf if cell > 0 else -math.inf
     text = text_of(cell).replace("−", "-")
     if GROUPED.fullmatch(text):
         text = text.replace(",", "").replace(" ", "")

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.fits.cost import ROUNDED, SIX_ND
-from analysis.fits.points import Points
+from analysis.fits.points import Points, refuse_impossible
 from analysis.fits.recipes import HIGHER, of_lowest
 from analysis.fits.tables.cells import rows_text, same_text, text_of
 from analysis.fits.tables.columns import AGREEING, FIELDS, NUMBERS, OF_CONVENTION, choose, loss_unit_of
@@ -131,6 +131,8 @@ def _read(
         raise InputError(f"--group: there is no column {group!r}{nearest(group, known)}")
     fields, derived, six_nd, named = number_fields(frame, chosen, convention)
     fields = derived_conditions(fields, later, dropped)
+    for field in fields.columns:  # before equal rows are told apart: those of 0 parameters are no curves
+        refuse_impossible(field, fields[field].to_numpy(), fields.index.to_numpy())
     for field in set(chosen) - set(fields.columns):
         fields[field] = [text_of(cell) for cell in frame.loc[fields.index, chosen[field]]]
     notes: list[str] = []
@@ -205,7 +207,6 @@ def _agree(rows: pd.DataFrame, chosen: Mapping[str, str], group: str) -> None:
 
 
 def _points(rows: pd.DataFrame, convention: str, loss_unit: str, group: str, drop: int) -> Points:
-    """Checked before the highest losses go, so that an infinite one is not taken for one of them."""
     labels: dict[str, Any] = {}
     for field in ("run", "trunk", "cell", "recipe", "size"):
         if field in rows:

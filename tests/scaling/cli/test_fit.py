@@ -228,6 +228,58 @@ def test_groups_that_no_approach_can_fit_are_named(tmp_path):
     assert next(line for line in lines if line.startswith("groups: ")).endswith(" and 3 more")
 
 
+def table_of(tmp_path, loss, name="runs.csv"):
+    """Six sizes to four amounts of tokens each, with `loss` of N, D and the number of the row."""
+    places = [(n, k * n) for n in np.geomspace(1e7, 1e9, 6) for k in np.geomspace(5, 200, 4)]
+    path = tmp_path / name
+    rows = [f"{n:.8g},{d:.8g},{float(loss(n, d, i))!r}" for i, (n, d) in enumerate(places)]
+    path.write_text("\n".join(["params,tokens,loss", *rows]) + "\n")
+    return path
+
+
+def chinchilla(n, d):
+    return 1.69 + 406.4 / n**0.34 + 410.7 / d**0.28
+
+
+def larger_is_worse(n, d, i):
+    return 1.7 + 20 * d**-0.1 + (n / 1e9) ** 0.3
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("objective", "loss"),
+    [
+        ("huber", larger_is_worse),
+        ("least_squares", larger_is_worse),
+        ("least_squares", lambda n, d, i: 1.7 + 20 * n**-0.1 + (d / 1e10) ** 0.3),  # longer is worse
+        ("least_squares", lambda n, d, i: 3.0),
+        ("least_squares", lambda n, d, i: chinchilla(n, d) / (100 if i == 3 else 1)),  # one loss was written wrongly
+    ],
+)
+def test_where_one_term_is_missing_no_size_is_optimal_and_the_fit_says_so(tmp_path, loss, objective):
+    """The best size is then 0, infinite or nan; 0 ended the command by an error."""
+    path = table_of(tmp_path, loss)
+    found = json.loads(fit(path, "--approach", "parametric", "--objective", objective, "--replicates", "40", "--json"))
+    (one,) = found["results"]
+    assert one["verdict"]["believe"] == "do not believe"
+    for at in one["diagnostics"]["optimum"]:
+        assert (at["N"] is None or at["N"] > 0) and (at["D"] is None or at["D"] > 0)
+    if loss is larger_is_worse:
+        assert one["diagnostics"]["optimum"][0]["N"] is None and "N_opt" not in one["params"]
+        assert "not known" in fit(path, "--approach", "parametric", "--objective", objective, "--replicates", "40")
+
+
+def test_losses_that_no_surface_describes_are_one_line(tmp_path):
+    for times, message in (
+        (1e12, r"losses run from 2.\d+ \(row 24\) to .*e\+12 \(row 4\), which no surface describes: leave out what"),
+        (1e-9, r"losses run from .*e-09 \(row 4\) to 6.\d+ \(row 1\)"),
+        (1e250, r"runs.csv: loss lies outside of 1e-100 to 1e\+100 in row 4"),
+        (-1.0, r"runs.csv: loss is not a positive, finite number in row 4"),
+    ):
+        path = table_of(tmp_path, lambda n, d, i, times=times: chinchilla(n, d) * (times if i == 3 else 1))
+        refused(message, path)
+
+
 def test_the_time_left_weighs_steps_by_what_they_cost(monkeypatch, capsys):
     """Parametric fits count for one, checks for two, all others for a tenth."""
     clock = [0.0]
