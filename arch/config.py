@@ -23,6 +23,12 @@ def reads(arch: str, field: str) -> bool:
     return field in COMMON or has_option(arch, field)
 
 
+def means(arch: str, field: str) -> bool:
+    """Whether models of an architecture that differ in a field alone are different models: not for what it does not
+    read, nor for the common fields that its options name as ignored."""
+    return reads(arch, field) and field not in architecture(arch).options.ignored
+
+
 def field_names() -> tuple[str, ...]:
     """The common fields, then the options of all architectures there are, each once."""
     options = [name for arch in ARCHITECTURES.values() for name in arch.options.names()]
@@ -68,7 +74,7 @@ class ModelConfig:
     n_layers: int
     """Layers."""
     n_heads: int
-    """Heads of the sequence operation."""
+    """Heads of the sequence operation; HGRN1 and Mamba1 have none."""
     d_ffn: int
     """Width of the MLP; Mamba has none."""
     vocab_size: int = 100_280

@@ -43,6 +43,8 @@ class Options:
     Types are those of TYPES. Raises InputError for values that cannot be, in a line that begins with `model.<name>`.
     """
 
+    ignored = tuple[str, ...]()  # of COMMON: what has a value but changes nothing of the model
+
     def __post_init__(self) -> None:
         for one in dataclasses.fields(self):
             check_value(one, getattr(self, one.name))

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import PlainValidator, ValidationError
 
-from arch.config import reads
+from arch.config import means, reads
 from arch.earlier import instead_of
 from arch.errors import nearest, shown
 
@@ -80,7 +80,9 @@ def points_of(axes: Mapping[str, Mapping[str, list[Any]]], arch: str, fixed: Map
     """The points of an architecture, each once: fields that mean nothing to it are left out. fixed: values by field
     that --set gave, which win."""
     steps = [
-        [tuple(zip(axis, values, strict=True)) for values in zip(*axis.values(), strict=True)] for axis in axes.values()
+        [tuple(zip(axis, values, strict=True)) for values in zip(*axis.values(), strict=True)]
+        for axis in axes.values()
+        if not _changes_nothing(axis, arch)
     ]
     seen = []
     for chosen in itertools.product(*steps):
@@ -96,9 +98,18 @@ def points_of(axes: Mapping[str, Mapping[str, list[Any]]], arch: str, fixed: Map
 
 def unread(axes: Mapping[str, Mapping[str, list[Any]]], archs: Iterable[str]) -> dict[str, list[str]]:
     """{field of the axes: the architectures to which it means nothing}, where there are any."""
-    fields = [field for axis in axes.values() for field in axis if field.startswith("model.")]
-    found = {field: [arch for arch in archs if not reads(arch, short(field))] for field in fields}
+    fields = {field: axis for axis in axes.values() for field in axis if field.startswith("model.")}
+    found = {
+        field: [arch for arch in archs if not reads(arch, short(field)) or _changes_nothing(axis, arch)]
+        for field, axis in fields.items()
+    }
     return {field: without for field, without in found.items() if without}
+
+
+def _changes_nothing(axis: Iterable[str], arch: str) -> bool:
+    """Whether all fields of an axis mean nothing to an architecture. Beside others, a common field that it ignores (the
+    MLP's width, of Mamba) stays a part of the point: it may have to fit the others, as heads have to fit a width."""
+    return all(field.startswith("model.") and not means(arch, short(field)) for field in axis)
 
 
 def section_of(point: Mapping[str, Any], section: str) -> dict[str, Any]:

@@ -3,11 +3,14 @@
 import dataclasses
 
 import pytest
+import torch
 
-from arch.config import ARCHS, ModelConfig, field_choices, reads
+from arch.config import ARCHS, ModelConfig, field_choices, means, reads
 from arch.errors import InputError
+from arch.model.lm import build_model
 from arch.presets import preset
 from arch.registry import ARCHITECTURES, archs_with
+from flops import count_params, train_flops_per_token
 
 CHOICES = field_choices()
 OPTIONS = sorted({name for arch in ARCHS for name in ARCHITECTURES[arch].options.names()})
@@ -120,3 +123,21 @@ def test_a_configuration_of_an_earlier_version_opens():
         preset("llama", "14k").replace(gate_rank=3)
     with pytest.raises(InputError, match="give an architecture's options flat"):
         preset("llama", "14k").replace(options=None)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_what_an_architecture_ignores_changes_nothing_of_it(arch):
+    """Neither its weights at the start, nor its outputs, nor its costs; and each of the fields that some ignore changes
+    those of the architectures that do not (a chunk's rows: the costs of those that work in chunks)."""
+    ids = torch.arange(40)[None] % 7
+    for field, values in {"n_heads": (2, 4), "d_ffn": (32, 64), "chunk_size": (8, 16)}.items():
+        one, other = (preset(arch, "14k", context_length=40, **{field: value}) for value in values)
+        costs = [(count_params(cfg), train_flops_per_token(cfg, "exact")) for cfg in (one, other)]
+        logits = [build_model(cfg)(ids).logits for cfg in (one, other)]
+        same = costs[0] == costs[1] and torch.equal(*logits)
+        if means(arch, field):
+            assert not same or (arch, field) == ("hgrn1", "chunk_size"), field
+        else:
+            assert same, field
+    assert all(means(arch, field) for field in ("d_model", "context_length", *ARCHITECTURES[arch].options.names()))
+    assert not means(arch, "taps")

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 class HGRN1Options(HGRNOptions):
     """The options of HGRN1."""
 
+    ignored = ("n_heads",)
+
     hgrn1_state: str = option("complex", choices=("complex", "real", "real_2d", "narrow"))
     """The form of the state, with its widths and gates: complex numbers, pairs of real ones, single ones, or d of
     them."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 class LlamaOptions(Options):
     """The options of LLaMA."""
 
+    ignored = ("chunk_size",)
+
     rope_base: float = option(10_000.0)
     """The rotary angle of channel pair c is position x rope_base^(-2c / head dimension)."""
 

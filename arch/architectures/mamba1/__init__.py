@@ -21,6 +21,8 @@ STATE = 16  # the published width
 class Mamba1Options(MambaOptions):
     """The options of Mamba1."""
 
+    ignored = ("n_heads", "d_ffn", "chunk_size")
+
     ssm_state: int | None = option(None)
     """Width N of the state; null: 16 a channel (Mamba1), 128 a head (Mamba2)."""
     dt_rank: int | None = option(None)

@@ -21,6 +21,8 @@ STATE = 128  # the published width
 class Mamba2Options(MambaOptions):
     """The options of Mamba2."""
 
+    ignored = ("d_ffn",)
+
     ssm_state: int | None = option(None)
     """Width N of the state; null: 16 a channel (Mamba1), 128 a head (Mamba2)."""
 

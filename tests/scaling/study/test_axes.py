@@ -78,6 +78,27 @@ def test_points_with_names(load, tmp_path):
     assert changed.training.lr == 5e-4 and changed.run_id == "tnl-14k-c64-s0-changefast-lr0.0005"
 
 
+def test_a_common_field_that_an_architecture_ignores_gives_it_one_run(tmp_path):
+    """Mamba has no MLP, and HGRN1 no heads: with each of their numbers the same model would be trained again. Beside
+    another field of its axis such a field stays."""
+    archs = ["hgrn1", "mamba2", "mamba1", "tnl"]
+
+    def runs(axes):
+        study = load_study(write(tmp_path, {**MINIMAL, "grid": {"archs": archs, "sizes": ["14k"], "axes": axes}}))
+        found = study.runs()
+        return {arch: [run.point for run in found if run.arch == arch] for arch in archs}, plan(study, found)["notes"]
+
+    points, notes = runs({"model.d_ffn": [32, 64], "model.n_heads": [1, 2, 4]})
+    assert {arch: len(found) for arch, found in points.items()} == {"hgrn1": 2, "mamba2": 3, "mamba1": 1, "tnl": 6}
+    assert points["hgrn1"] == [{"model.d_ffn": 32}, {"model.d_ffn": 64}] and points["mamba1"] == [{}]
+    assert notes == [
+        "axis model.d_ffn means nothing to mamba2, mamba1: one run there",
+        "axis model.n_heads means nothing to hgrn1, mamba1: one run there",
+    ]
+    points, notes = runs({"shape": {"model.d_model": [24, 32], "model.n_heads": [1, 2], "model.d_ffn": [64, 88]}})
+    assert {len(found) for found in points.values()} == {2} and points["mamba1"] == points["tnl"] and not notes
+
+
 def test_a_field_that_means_nothing_to_an_architecture_gives_it_one_run(load):
     study = load(RATES | {"model.decay_slopes": ["paper", "fixed"]})
     runs = {arch: [run for run in study.runs() if run.arch == arch] for arch in ("llama", "tnl")}
