@@ -11,8 +11,9 @@ from analysis.fits.settings import FitSettings
 from analysis.fits.study_curves import smoothed
 from analysis.forecast.stored import digest
 from analysis.runs import Tables
+from analysis.source.base import NOT_TRAINED, WAITING
 
-NOT_TRAINED, NOT_EVALUATED = "not trained", "not evaluated at its end"
+NOT_EVALUATED = "not evaluated at its end"
 OTHERWISE = "trained without this prediction"
 SAME = 1e-6  # of tokens
 
@@ -42,7 +43,7 @@ def _measured(
         return None, NOT_TRAINED
     state = str(mine["state"].iloc[0])
     if state != "done":
-        return None, NOT_TRAINED if state == "waiting" else state
+        return None, NOT_TRAINED if state == WAITING else state
     if "prediction" not in mine or mine["prediction"].iloc[0] != predicted:
         return None, OTHERWISE
     tokens, loss = smoothed(tables, settings, str(row["run_id"]))

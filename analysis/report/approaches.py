@@ -101,9 +101,8 @@ def _change(one: dict[str, Any] | None) -> str:
         return ""
     if one["a"] is None:
         return NOT_IDENTIFIED
-    return signed(one["a"], ".2f") + (
-        f", {math.exp(one['log_n_opt']):.2f} times" if one["log_n_opt"] is not None else ""
-    )
+    times = "" if one["log_n_opt"] is None else f", {math.exp(one['log_n_opt']):.2f} times"
+    return f"{signed(one['a'], '.2f')}{times}"
 
 
 def _off(what: str, log_error: float) -> str:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from analysis.runs import Tables
 
 BASELINE = "bigram.json"  # the bigram model's loss on the held-out text
+WAITING, NOT_TRAINED = "waiting", "not trained"  # states of a run that has not begun
 
 
 class Inputs(TypedDict):
@@ -33,7 +34,8 @@ class Provenance(TypedDict):
 
 
 class Source(Protocol):
-    """Tables are as a Parquet file gives them back, so that both kinds of source give the same."""
+    """Tables are as a Parquet file gives them back, so that both kinds of source give the same, but for the state of
+    runs that have not begun: of a published study nobody trains them any more."""
 
     def inputs(self) -> Inputs: ...
 

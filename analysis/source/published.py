@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from analysis.source.base import BASELINE, Inputs, Provenance, without
+from analysis.source.base import BASELINE, NOT_TRAINED, WAITING, Inputs, Provenance, without
 from arch.errors import InputError
 from data.files import MANIFEST, read_json, sha256
 
@@ -88,7 +88,7 @@ class Published:
         if not self.has(FORECAST[1]):
             return None
         curves, runs, evals = (self.folder / name for name in FORECAST)
-        table, _ = unpacked(runs)
+        table = _runs_of(runs)
         return Tables(unpacked_curves(curves, table), table, unpacked(evals)[0])
 
     def scores(self) -> pd.DataFrame | None:
@@ -115,9 +115,7 @@ class Published:
 
     @cached_property
     def _runs(self) -> pd.DataFrame:
-        from analysis.source.parquet import unpacked
-
-        runs, _ = unpacked(self.folder / RUNS)
+        runs = _runs_of(self.folder / RUNS)
         known = set(runs["run_id"])
         if missing := [run_id for run_id in self._asked or () if run_id not in known]:
             raise InputError(f"{self.folder}: holds no run {missing[0]}, which the grid asks for now")
@@ -136,6 +134,13 @@ class Published:
             return dict(read_json(self.folder / name))
         except (OSError, ValueError, TypeError) as error:
             raise InputError(f"{self.folder / name}: cannot be read ({error}); {AGAIN}") from None
+
+
+def _runs_of(path: Path) -> pd.DataFrame:
+    from analysis.source.parquet import unpacked
+
+    runs, _ = unpacked(path)
+    return runs.assign(state=runs["state"].replace(WAITING, NOT_TRAINED))
 
 
 def read_published(folder: Path) -> dict[str, Any]:

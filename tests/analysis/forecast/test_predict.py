@@ -14,7 +14,7 @@ from analysis.fits.envelope.of_points import seed_noises_of
 from analysis.fits.parametric.many import LEAST_SQUARES
 from analysis.fits.points import Points
 from analysis.fits.settings import FitSettings
-from analysis.forecast.outcome import NOT_EVALUATED, NOT_TRAINED, OTHERWISE, outcome
+from analysis.forecast.outcome import NOT_EVALUATED, OTHERWISE, outcome
 from analysis.forecast.predict import NO_SURFACE, interval_of, source_of
 from analysis.forecast.stored import digest
 from analysis.runs import Tables
