@@ -158,7 +158,7 @@ def _read_run(rundir: RunDir, record: Record | None, validation_tokens: int | No
     skipped = read.left_out | bad
     current = [one for one in evals if validation_tokens in (None, one["settings"]["validation_tokens"])]
     if other := len(evals) - len(current):
-        skipped |= {f"evaluations not over {validation_tokens:,} tokens": other}
+        skipped |= {f"not evaluated over {validation_tokens:,} tokens": other}
     return _Run(path, header, read.rows, current, skipped)
 
 

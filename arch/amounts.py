@@ -42,3 +42,13 @@ def byte_size(value: float) -> str:
     """Of files and memory, by powers of 1000: 2.5 MB."""
     number = count(value, 3, "kMGTPE")
     return f"{number[:-1]} {number[-1]}B" if number[-1].isalpha() else f"{number} B"
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """1 run, 2 runs, 1,024 points; `plural` where that is not the noun and an s, as of "run is": "runs are"."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def counted_of(number: int, whole: int, noun: str, verb: str = "", verbs: str = "") -> str:
+    """1 of 4 runs, 1 of 1 run; with verbs 1 of 4 runs is, 2 of 4 runs are."""
+    return f"{number:,} of {counted(whole, noun)}" + (f" {verb if 1 in (number, whole) else verbs}" if verb else "")

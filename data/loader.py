@@ -17,6 +17,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from arch.amounts import counted
 from arch.errors import InputError
 from data.mixture import Assignment, Part, whole
 from data.shards import Tokens
@@ -111,7 +112,8 @@ class Loader:
         """int64 [rows]: the first token of each window that batch `step` (0-based) holds."""
         if not 0 <= step < self.steps_available:
             raise InputError(
-                f"corpus too small: batch {step} asked for, {self.epochs:g} epochs hold {self.steps_available} batches "
+                f"corpus too small: batch {step} asked for, {self.epochs:g} epochs hold "
+                f"{counted(self.steps_available, 'batch', 'batches')} "
                 f"of {self.batch_rows} x {self.context_length} tokens; give more text or raise corpus.epochs"
             )
         first, found = self._ahead

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from arch.amounts import counted
 from arch.errors import InputError
 from data.mixture import Part
 from data.settings import CorpusSettings, hash_of, shown_source
@@ -97,7 +98,8 @@ def check_splits(settings: CorpusSettings, reading: Reading, written: list[Writt
         if seen.documents == 0:
             if seen.duplicates:
                 raise InputError(
-                    f"corpus.source: nothing is left of {shown}: what text it has ({seen.duplicates:,} documents) an "
+                    f"corpus.source: nothing is left of {shown}: what text it has "
+                    f"({counted(seen.duplicates, 'document')}) an "
                     f"earlier source has too, word for word; leave one of them out"
                 )
             raise InputError(f"corpus.source: no usable text in {shown} ({skipped or 'it is empty'}); give UTF-8 text")
@@ -136,8 +138,9 @@ def warnings_of(manifest: dict[str, Any]) -> list[str]:
             of = f"source {stream['name']}" if stream["name"] else "the text"
             lines.append(
                 f"{share:.2%} of {of}'s bytes are held out ({n_bytes['validation']:,} bytes in "
-                f"{splits['validation']['documents']:,} documents), where corpus.{wanted} was asked for: whole "
-                f"documents are drawn, and they are few or of unequal lengths; change it, or cut the text into more "
+                f"{counted(splits['validation']['documents'], 'document')}), where corpus.{wanted} was asked for: "
+                f"whole documents are drawn, and they are few or of unequal lengths; change it, or cut the text "
+                f"into more "
                 f"documents"
             )
     return lines

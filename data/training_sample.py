@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterator
 
+from arch.amounts import counted
 from arch.errors import InputError
 from data.settings import CorpusSettings
 from data.splitting import DRAWS, Drawn, Progress, Reading, Smallest
@@ -46,7 +47,9 @@ def sample(
             if lowest[number].wanted and document.draw < lowest[number].bound:
                 lowest[number].add(document.draw, document.n_bytes)
         if progress is not None:
-            progress(reading.read_bytes, None, f"{reading.n_documents:,} documents looked at to train the tokenizer")
+            progress(
+                reading.read_bytes, None, f"{counted(reading.n_documents, 'document')} looked at to train the tokenizer"
+            )
     texts = list[str]()
     for seen, largest, smallest in zip(reading.seen, kept, lowest, strict=True):
         held = smallest.last_of(min(smallest.wanted, largest.total // 2))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from arch.amounts import counted
 from data.encoding import Block, encode_block, in_order
 from data.resumable import Unfinished
 from data.shards import stem_of
@@ -196,13 +197,13 @@ class Pace:
     def skip(self, item: Item) -> None:
         """What an earlier process did was read again."""
         self._began, self._first = time.monotonic(), item.read_bytes
-        self._say(item, f"{item.n_read:,} documents tokenised before a stop")
+        self._say(item, f"{counted(item.n_read, 'document')} tokenised before a stop")
 
     def tell(self, item: Item, tokens: int) -> None:
         if self._progress is None:
             return
         rate = (item.read_bytes - self._first) / max(time.monotonic() - self._began, 1e-9)
-        told = f"{item.n_read:,} documents, {tokens:,} tokens, {rate / 1e6:.1f} MB/s"
+        told = f"{counted(item.n_read, 'document')}, {tokens:,} tokens, {rate / 1e6:.1f} MB/s"
         if (total := self._total_of(item)) is not None and rate > 0:
             told += f", about {_duration(max(0, total - item.read_bytes) / rate)} left"
         self._say(item, told)

@@ -30,6 +30,7 @@ from functools import lru_cache
 from typing import Any
 
 from arch import amounts
+from arch.amounts import counted
 from arch.errors import InputError
 from arch.presets import shaped
 from arch.registry import Architecture, architecture
@@ -77,7 +78,7 @@ class Ladder:
         if not self.start < self.end and not is_one:
             raise InputError(f"from: {amounts.count(self.start)} is not below to: {amounts.count(self.end)}")
         if not 2 <= self.count <= MOST_SIZES and not is_one:
-            raise InputError(f"count: {self.count} sizes: write 2 to {MOST_SIZES}")
+            raise InputError(f"count: {counted(self.count, 'size')}: write 2 to {MOST_SIZES}")
         if self.match not in MATCHES:
             raise InputError(f"match: must be {' or '.join(MATCHES)}, not {self.match!r}")
         if self.aspect is not None and not 1 <= self.aspect <= 10_000:
@@ -87,7 +88,8 @@ class Ladder:
             raise InputError(f"head_dim: {self.head_dim} is no multiple of 16 up to {HEADS[0]}, nor {TINY_HEAD}")
         if len(set(self.names)) < self.count:
             raise InputError(
-                f"count: {self.count} sizes lie so close that names of three digits are the same: write fewer"
+                f"count: {counted(self.count, 'size')} lie so close that names of three digits are the same: write "
+                f"fewer"
             )
 
     @property

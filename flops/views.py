@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from arch.amounts import counted
 from arch.config import ModelConfig
 from arch.registry import plugins
 
@@ -279,7 +280,7 @@ def memory(name: str, cfg: ModelConfig, how: Residency) -> View:
             {"where": "decode state, bf16", "what": f"after {n:,} tokens", "bytes": size} for n, size in decode.items()
         ]
     title = (
-        f"{name}: training on {how.gpus:,} GPU{'s' if how.gpus > 1 else ''}, ZeRO stage {how.zero_stage}, "
+        f"{name}: training on {counted(how.gpus, 'GPU')}, ZeRO stage {how.zero_stage}, "
         f"{how.precision}, micro-batches of {how.micro_batch_tokens:,} tokens at {cfg.context_length:,} of context"
         f"{', activations recomputed' if how.recompute else ''}, "
         f"{'with the Triton kernels' if how.kernels else 'without Triton kernels'}"

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from arch.amounts import counted
 from arch.errors import InputError
 from flops.pace import START_S, start_of
 from flops.tables import duration
@@ -36,7 +37,7 @@ class Expected:
             f"{number} by {basis}" if len(self.basis) > 1 else basis for basis, number in self.basis.items()
         )
         return (
-            f"training is expected to take about {duration(self.seconds)} here: {self.n_runs} runs, "
+            f"training is expected to take about {duration(self.seconds)} here: {counted(self.n_runs, 'run')}, "
             f"{self.runs_at_once} at once ({known}); corpus, evaluations and report come on top"
         )
 

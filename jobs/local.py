@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
+from arch.amounts import counted
+
 from .workers import Task, Worker
 
 POLL_S = 0.05
@@ -139,16 +141,12 @@ def describe_use(asked: int | None, processes: int) -> str | None:
     gpus, runs = len(visible_gpus()), at_once(asked, processes)
     if not gpus:
         return None
-    told = f"{_counted(gpus, 'GPU')}: {_counted(runs, 'run')} at once, {_counted(processes, 'process')} each"
+    told = f"{counted(gpus, 'GPU')}: {counted(runs, 'run')} at once, {counted(processes, 'process', 'processes')} each"
     if asked and runs * processes != gpus:
         idle = gpus - runs * processes
         told += " (jobs.parallel; "
-        told += f"{_counted(idle, 'GPU')} without work)" if idle > 0 else "more than one on a GPU)"
+        told += f"{counted(idle, 'GPU')} without work)" if idle > 0 else "more than one on a GPU)"
     return told
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "es" if noun.endswith("s") else "s")
 
 
 def gpu_slots(parallel: int) -> list[str | None]:
@@ -170,7 +168,8 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
         process.terminate()
     try:
         if left := _wait(left, SILENT_S):
-            told = f"waiting for {len(left)} process(es) to save their state; Ctrl-C again ends them at once"
+            saving = counted(len(left), "process to save its state", "processes to save their state")
+            told = f"waiting for {saving}; Ctrl-C again ends all at once"
             print(told, file=sys.stderr, flush=True)
         left = _wait(left, PATIENCE_S)
     finally:

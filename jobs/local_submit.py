@@ -9,6 +9,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+from arch.amounts import counted
 from arch.errors import InputError
 from flops.hardware import DEVICES
 from scaling.rundir.directory import RunDir
@@ -74,7 +75,7 @@ def run(
         tasks = [task for job in jobs for task in _tasks(job, context, train, threads)]
         if not tasks:
             continue
-        say(f"{what}: {len(tasks)} task(s)")
+        say(f"{what}: {counted(len(tasks), 'task')}")
         ends = partial(_ended_well, kind, context)
         with closing(run_tasks(tasks, min(parallel, len(tasks)), ended_well=ends)) as events:
             for event in events:

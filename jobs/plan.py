@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+from arch.amounts import counted
 from arch.errors import InputError
 from flops.pace import START_S
 from flops.tables import duration
@@ -323,7 +324,7 @@ def explain(plan: JobPlan) -> Iterable[str]:
     """Why each request is what it is: lines for --explain."""
     for job in plan.jobs:
         asked = job.resources
-        yield f"{job.name}: {len(job.elements)} element(s), {sum(map(len, job.elements))} item(s)"
+        yield f"{job.name}: {counted(len(job.elements), 'element')}, {counted(sum(map(len, job.elements)), 'item')}"
         for name in ("nodes", "cpus_per_task", "memory_mb", "minutes"):
             if name in asked.reasons:
                 value = getattr(asked, name)

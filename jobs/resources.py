@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from arch.amounts import counted
 from arch.errors import InputError
 from flops import checkpoint_bytes, count_params, training_memory
 from flops.hardware import FILLED
@@ -62,7 +63,8 @@ class ResourceEstimator:
         memory, why_memory = self._memory(run, nodes, tasks, asked)
         step = expected(run, world, profile)
         why_time = (
-            f"{run.trained_steps:,} steps of {duration(seconds / run.trained_steps)} on {world} process(es) "
+            f"{counted(run.trained_steps, 'step')} of {duration(seconds / run.trained_steps)} on "
+            f"{counted(world, 'process', 'processes')} "
             f"({step.basis}; {speed.source}): {duration(seconds)} expected"
         )
         reasons = {"nodes": why, "cpus_per_task": self._why_cpus(run, cpus, asked), "memory_mb": why_memory}
@@ -126,7 +128,7 @@ class ResourceEstimator:
         again = max(0, math.ceil(estimate.seconds * profile.time_factor / usable) - 1) if wanted > limit * 60 else 0
         reasons = dict(estimate.resources.reasons) | {"minutes": estimate.why if minutes is None else ASKED}
         if again:
-            reasons["minutes"] += f"; about {again} requeue(s), each from the last saved state"
+            reasons["minutes"] += f"; about {counted(again, 'requeue')}, each from the last saved state"
         resources = replace(estimate.resources, minutes=limit, expected_requeues=again, reasons=reasons)
         return replace(estimate, resources=resources, fixed=minutes is not None)
 
@@ -154,8 +156,9 @@ class ResourceEstimator:
             if not run.batch_split(nodes * tasks).is_even:
                 whole = [str(n) for n in range(1, rows + 1) if run.batch_split(n).is_even]
                 raise InputError(
-                    f"jobs.resources of {run.arch}/{run.size}: a batch of {rows} sequences does not split over "
-                    f"{nodes} x {tasks} processes; these numbers would do: {', '.join(whole)}"
+                    f"jobs.resources of {run.arch}/{run.size}: a batch of {counted(rows, 'sequence')} does not "
+                    f"split over {nodes} x {counted(tasks, 'process', 'processes')}; these numbers would do: "
+                    f"{', '.join(whole)}"
                 )
             return nodes, tasks, ASKED
         device, best, too_few = device_of(self.profile), None, False
@@ -199,8 +202,8 @@ class ResourceEstimator:
         else:
             there = f"a node of the cluster has {node:,g} GB"
         raise InputError(
-            f"{run.run_id} does not fit: {needed:,.3g} GB for each of {world} processes, and {there}: lower "
-            f"training.micro_batch_tokens, set jobs.recompute or zero_stage"
+            f"{run.run_id} does not fit: {needed:,.3g} GB for each of {counted(world, 'process', 'processes')}, "
+            f"and {there}: lower training.micro_batch_tokens, set jobs.recompute or zero_stage"
         )
 
     def _cpus(self, run: RunSpec, tasks: int, asked: Asked) -> int:
@@ -234,7 +237,8 @@ class ResourceEstimator:
         needed = self._needed(run, nodes * tasks) or 0.0
         return (
             _gib(tasks * (needed + PROCESS_BYTES)),
-            f"{tasks} process(es) of {needed / 1e9:.3g} GB by the memory model and {PROCESS_BYTES / 1e9:g} GB each",
+            f"{counted(tasks, 'process', 'processes')} of {needed / 1e9:.3g} GB by the memory model and "
+            f"{PROCESS_BYTES / 1e9:g} GB each",
         )
 
     def _checked(self, name: str, estimate: ResourceEstimate) -> ResourceEstimate:

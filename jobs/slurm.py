@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from arch.amounts import counted
 from arch.errors import InputError
 
 TIMEOUT_S = 60.0  # of one command
@@ -118,7 +119,9 @@ def check(script: str, where: str) -> str | None:
         return None
     told = f"{where}: sbatch: {_message(done)}"
     if "node configuration is not available" in told and (lost := _lost_nodes()):
-        return f"{told} (now: {lost} node(s) are down or drained; it is judged by the profile alone)"
+        return (
+            f"{told} (now: {counted(lost, 'node is', 'nodes are')} down or drained; it is judged by the profile alone)"
+        )
     raise InputError(told)
 
 

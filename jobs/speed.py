@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
+from arch.amounts import counted
 from flops import count_params
 from flops.hardware import DEVICES, Device
 from flops.pace import Pace
@@ -18,6 +20,7 @@ from scaling.study.run import RunSpec
 Kind = tuple[str, ...]  # RunSpec.kind
 PLAUSIBLE = (0.1, 20.0)  # times the expected; others are of runs that trained on another kind of device
 ASSUMED = "assumed until finished runs tell"
+ON = re.compile(r"\d process(?:es|\(es\))?, (\w+)$")  # in a run's log, in those of earlier versions too
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,8 @@ def _device_type(rundir: RunDir) -> str | None:
         lines = rundir.log.read_text(errors="replace").splitlines()
     except OSError:
         return None
-    return next((line.rpartition(", ")[2] for line in reversed(lines) if "process(es), " in line), None)
+    found = [match[1] for line in lines if (match := ON.search(line))]
+    return found[-1] if found else None
 
 
 def speed_of(run: RunSpec, measured: Mapping[Kind, Measured]) -> Speed:
@@ -81,7 +85,7 @@ def speed_of(run: RunSpec, measured: Mapping[Kind, Measured]) -> Speed:
     of 4, else as expected."""
     if run.kind in measured:
         own = measured[run.kind].factors
-        return Speed(median(own), f"measured on {len(own)} finished run{'s' if len(own) > 1 else ''} of its kind")
+        return Speed(median(own), f"measured on {counted(len(own), 'finished run')} of its kind")
     n_params = count_params(run.config).non_embedding
     near = [(abs(math.log(one.n_params / n_params)), kind) for kind, one in measured.items() if kind[0] == run.arch]
     if near and min(near)[0] <= math.log(4):

@@ -40,7 +40,7 @@ SHARED = tuple(
 ROOMS = tuple(f"analysis.fits.{room}" for room in ("comparison", "envelope", "isoflop", "parametric"))
 ALLOWED = {
     "arch": (),
-    "data": ("arch.arguments", "arch.errors"),
+    "data": ("arch.amounts", "arch.arguments", "arch.errors"),
     "flops": (*LIGHT, "arch.architectures.common.mamba_options", "arch.architectures.hgrn1.shape"),
     "scaling.study": (*LIGHT, "data.settings", "data.share", "data.vocabulary", "flops"),
     "scaling.rundir": ("scaling.study", "arch", "data", "flops"),
@@ -50,7 +50,7 @@ ALLOWED = {
     "scaling.check": ("arch", "flops"),
     "jobs": (
         *("scaling.study", "scaling.rundir", "scaling.trainer.process", "scaling.trainer.stop"),
-        *("data.files", "flops", "arch.arguments", "arch.errors"),
+        *("data.files", "flops", "arch.amounts", "arch.arguments", "arch.errors"),
     ),
     "analysis.claims": (),
     "analysis.contamination": ("arch.errors", "data"),

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, PositiveInt
 
+from arch.amounts import counted
 from arch.errors import InputError
 from data.files import sha256
 from data.mixture import Part, whole
@@ -105,7 +106,7 @@ class Extrapolate:
         longest, n_windows = lengths[-1], len(starts)
         each = [longest // length * n_windows for length in lengths]
         tokens = sum(count * length for count, length in zip(each, lengths, strict=True))
-        return Planned(tokens, sum(each), f"windows of {len(lengths)} lengths", estimate)
+        return Planned(tokens, sum(each), f"windows of {counted(len(lengths), 'length')}", estimate)
 
     def check(self, reader: Reader) -> None:
         if self._settings.file or reader.held_out is not None:

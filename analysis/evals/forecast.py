@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from arch.amounts import counted
 from data.files import read_json
 from flops.hardware import Device
 from flops.pace import pace
@@ -87,9 +88,9 @@ def forecast(
     own = [one.factor for one in known if one.task == task]
     others = [one.factor for one in known]
     if own:
-        factor, basis = median(own), f"measured: {len(own)} result(s) of this task"
+        factor, basis = median(own), f"measured: {counted(len(own), 'result')} of this task"
     elif others:
-        factor, basis = median(others), f"measured: {len(others)} result(s) of other tasks"
+        factor, basis = median(others), f"measured: {counted(len(others), 'result')} of other tasks"
     else:
         factor, basis = 1.0, f"assumed: {device.name}, a third of a training step for each token and no other time"
     if len(plans) < len(pairs):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from arch.amounts import counted
 from arch.errors import InputError
 from data.files import read_json, read_manifest
 from scaling.rundir.saved import WEIGHTS
@@ -37,7 +38,9 @@ class Standing:
         told = []
         for (task, why), names in self.left_out.items():
             more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-            told.append(f"left out: {task} of {len(names)} checkpoint(s), {why}: {', '.join(names[:SHOWN])}{more}")
+            told.append(
+                f"left out: {task} of {counted(len(names), 'checkpoint')}, {why}: {', '.join(names[:SHOWN])}{more}"
+            )
         return told + [f"not verified: {task}: {why}" for task, why in self.unverified.items()]
 
     def to_dict(self) -> dict[str, Any]:

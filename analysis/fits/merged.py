@@ -18,7 +18,7 @@ import pandas as pd
 
 from analysis.fits.offset import LEAST_PAIRS, LEAST_SIZES, Calibration, calibrate
 from analysis.runs import Tables
-from arch.amounts import count
+from arch.amounts import count, counted
 from arch.errors import InputError
 from scaling.study.schedule import DECAYED, MERGED
 
@@ -60,9 +60,10 @@ def calibrations(tables: Tables, needed: bool = False) -> dict[str, Calibration]
         for group in dict.fromkeys(runs.reindex(names).dropna()):
             if group not in found:
                 mine = pairs.get(group, [])
+                sizes = counted(len({pair["size"] for pair in mine}), "size")
                 raise InputError(
-                    f"fit.points is merged, and {group} has {len(mine)} pairs of a decayed loss and its trunk's merged "
-                    f"loss at the same tokens, at {len({pair['size'] for pair in mine})} sizes: calibration needs "
+                    f"fit.points is merged, and {group} has {counted(len(mine), 'pair')} of a decayed loss and its "
+                    f"trunk's merged loss at the same tokens, at {sizes}: calibration needs "
                     f"{LEAST_PAIRS} at {LEAST_SIZES}; add branches that end before their trunk does, or fit decayed "
                     f"losses alone"
                 )

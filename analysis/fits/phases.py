@@ -13,6 +13,7 @@ import pandas as pd
 
 from analysis.fits.settings import FitSettings
 from analysis.runs import Tables
+from arch.amounts import counted
 from arch.errors import InputError
 from scaling.study.schedule import DECAYED, DECAYING, MERGED, UNDECAYED
 
@@ -70,7 +71,7 @@ def told(tables: Tables, settings: FitSettings) -> dict[str, Any] | None:
             f"of their trunk has decayed (architectures are compared on decayed losses alone)"
         )
     text = f"fitted: {which} (fit.points); left out: " + (
-        ", ".join(f"{number:,} rows {words[phase]}" for phase, number in left.items()) or "none"
+        ", ".join(f"{counted(number, 'row')} {words[phase]}" for phase, number in left.items()) or "none"
     )
     if settings.points == UNDECAYED and settings.loss != "validation" and _all_evaluated(tables):
         text += "; every architecture has held-out losses at the end of a decay: fit.loss validation fits these"

@@ -22,6 +22,7 @@ from analysis.fits.study_curves import run_curves, seed_noises
 from analysis.fits.study_points import StudyRuns, study_points, under
 from analysis.fits.tables.points import CURVES
 from analysis.labels import families
+from arch.amounts import counted_of
 from arch.errors import InputError
 from scaling.study.schedule import DECAYED, MERGED
 
@@ -114,7 +115,7 @@ def _seconds(groups: list[Points], runs: pd.DataFrame) -> list[Points] | str:
     ids = [run for points in groups for run in points.run]
     hardware, speed = runs.loc[ids, "hardware"], runs.loc[ids, "tokens_per_s"].astype(float)
     if missing := int((hardware.isna() | ~(speed > 0)).sum()):
-        return f"hardware or speed is not recorded for {missing} of {len(ids)} points"
+        return f"hardware or speed is not recorded for {counted_of(missing, len(ids), 'point')}"
     if len(set(hardware)) > 1:
         return f"runs trained on different hardware ({', '.join(sorted(set(hardware)))})"
     found = []

@@ -22,7 +22,7 @@ from analysis.fits.settings import FitSettings
 from analysis.fits.study_curves import SAME_SEED, smoothed
 from analysis.fits.tables.points import CURVES, ENDS, Reading
 from analysis.runs import CONVENTIONS, Tables
-from arch.amounts import flop
+from arch.amounts import counted, flop
 from arch.errors import InputError, choice
 from data.units import loss_unit
 from scaling.study.schedule import MERGED
@@ -253,7 +253,7 @@ def _points(arch: str, rows: Sequence[dict[str, Any]], settings: FitSettings, un
     repeated = [row for row in rows if row["epochs"] > 1]
     if repeated and settings.loss == "train_smoothed":
         raise InputError(
-            f"{len(repeated)} runs of {arch} saw text more than once ({repeated[0]['run_id']}: "
+            f"{counted(len(repeated), 'run')} of {arch} saw text more than once ({repeated[0]['run_id']}: "
             f"{repeated[0]['epochs']:.2f} epochs), where training loss does not measure loss on new text: "
             f"--set fit.loss=validation"
         )

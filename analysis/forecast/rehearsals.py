@@ -95,7 +95,8 @@ def with_rehearsals(study: StudySpec, source: Source, told: Mapping[str, Any]) -
     runs = tables.runs
     same = (runs["spec_hash"] == runs["run_id"].map(hashes)) & (runs["state"] == "done")
     if gone := len(hashes) - int(same.sum()):
-        return found | {"not_rehearsed": f"{gone} of the {len(hashes)} runs that it was made from are not here"}
+        is_or = "is" if gone == 1 else "are"
+        return found | {"not_rehearsed": f"{gone} of the {len(hashes)} runs that it was made from {is_or} not here"}
     try:
         fitted = StudyRuns(study.name, without(tables, set(runs.loc[~same, "run_id"])), settings)
         curves = study_points(fitted, CURVES).groups

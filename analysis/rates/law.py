@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, stats
 
+from arch.amounts import counted
 from arch.errors import InputError
 from scaling.study.rate_law import TERMS, WORDS, ArchLaw, Curvature, Term
 
@@ -68,9 +69,10 @@ def terms_of(cells: Sequence[Cell], without: Sequence[Term] = ()) -> list[Term]:
     if len({n for n, _ in sizes}) < MIN_SIZES:
         named = ", ".join(name for _, name in sizes) or "none"
         lost = sum(one.fitted is None for one in cells)
+        none = f"; {counted(lost, 'cell has', 'cells have')} none" if lost else ""
         raise InputError(
             f"a law needs a best rate inside the rates tried at {MIN_SIZES} sizes, and there are {len(sizes)} "
-            f"({named}){f'; {lost} cell(s) have none' if lost else ''}"
+            f"({named}){none}"
         )
     terms: list[Term] = ["n_params"]
     for term in TERMS[1:]:
@@ -88,8 +90,9 @@ def terms_of(cells: Sequence[Cell], without: Sequence[Term] = ()) -> list[Term]:
         terms.append(term)
     if len(usable) <= 1 + len(terms):
         raise InputError(
-            f"{len(usable)} cells have a best rate, and a law in {', '.join(WORDS[term] for term in terms)} needs "
-            f"{2 + len(terms)}: add rates where there is none, or sweep another size"
+            f"{counted(len(usable), 'cell has', 'cells have')} a best rate, and a law in "
+            f"{', '.join(WORDS[term] for term in terms)} needs {2 + len(terms)}: add rates where there is none, or "
+            f"sweep another size"
         )
     return terms
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from analysis.figures.palette import name_of
-from arch.amounts import count
+from arch.amounts import count, counted, counted_of
 from scaling.study.rate_law import WORDS, ArchLaw
 
 from .cell import Cell
@@ -89,14 +89,17 @@ def verdict(fit: RatesFit) -> list[str]:
             f"overrides.by_run"
         )
     if fit.n_diverged:
-        lines.append(f"{fit.n_diverged} run(s) diverged and are left out, with the other seeds of their rates")
-    if fit.n_too_low:
+        are = "is" if fit.n_diverged == 1 else "are"
         lines.append(
-            f"{fit.n_too_low} run(s) are left out because their rates are too low to tell: they had hardly trained"
+            f"{counted(fit.n_diverged, 'run')} diverged and {are} left out, with the other seeds of their rates"
         )
+    if fit.n_too_low:
+        runs = counted(fit.n_too_low, "run is", "runs are")
+        lines.append(f"{runs} left out because of rates that are too low to tell: hardly anything was learned")
     if fit.unused:
         lines.append(
-            f"{len(fit.unused)} of {len(fit.cells)} cells have no best rate: {', '.join(map(_short, fit.unused))}"
+            f"{counted_of(len(fit.unused), len(fit.cells), 'cell', 'has', 'have')} no best rate: "
+            f"{', '.join(map(_short, fit.unused))}"
         )
     if fit.noise is not None:
         lines.append(f"noise of a run: {fit.noise.sd:.2%} of its loss ({fit.noise.dof} degrees of freedom)")

@@ -13,6 +13,7 @@ from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.png import write_pictures
 from analysis.figures.style import dress
 from analysis.pages.html import render
+from arch.amounts import counted
 from data.files import write_bytes, write_json
 
 from .recipe import Sweep, Trial
@@ -79,7 +80,7 @@ def table(rows: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
 def figure(sweep: Sweep, rows: Sequence[dict[str, Any]]) -> go.Figure:
     """Accuracy of the chosen trial, the mean over seeds, with bars from the worst to the best seed."""
     problems = sorted(sweep.problems, key=lambda problem: problem.length)
-    titles = [f"{problem.length} tokens, {problem.pairs} pairs" for problem in problems]
+    titles = [f"{problem.length} tokens, {counted(problem.pairs, 'pair')}" for problem in problems]
     drawn = make_subplots(rows=1, cols=len(problems), shared_yaxes=True, subplot_titles=titles, horizontal_spacing=0.03)
     colors = arch_colors(sweep.archs)
     for column, problem in enumerate(problems, start=1):

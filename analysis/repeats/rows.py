@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.repeats.compare import Pair, Repeat, largest, summary
-from arch.amounts import count
+from arch.amounts import count, counted
 from data.units import loss_unit
 
 BIT_EQUAL, UNKNOWN = "bit-equal", "not known"
@@ -31,24 +31,22 @@ def short(folder: str) -> str:
     return folder.removeprefix("runs/")
 
 
-def runs(n: int) -> str:
-    return f"{n} run{'' if n == 1 else 's'}"
-
-
 def sum_lines(repeats: Sequence[Repeat], noise_of: str | None) -> list[str]:
     """How many runs are bit-equal, and how many final losses lie within the noise between seeds; noise_of: where that
     was measured."""
     if not repeats:
         return ["no run was trained twice"]
     told = summary(repeats)
-    lines = [f"{told['bit_equal']} of {runs(told['runs'])} bit-equal"]
+    lines = [f"{told['bit_equal']} of {counted(told['runs'], 'run')} bit-equal"]
     noises = {one.run.arch: one.noise.s for one in repeats if one.noise and not one.is_bit_equal}
     of = ", ".join(f"{arch} {s:.2%}" for arch, s in noises.items())
     if told["judged"]:
         within = f"{told['within']} of {told['judged']} final losses within two seed standard deviations"
         lines.append(f"{within}{f' (of the final loss: {of}; seeds of {noise_of})' if of else ''}")
     if unknown := told["runs"] - told["judged"]:
-        lines.append(f"of {runs(unknown)} the noise between seeds is not known: neither has two seeds of one size")
+        lines.append(
+            f"of {counted(unknown, 'run')} the noise between seeds is not known: neither has two seeds of one size"
+        )
     return lines
 
 

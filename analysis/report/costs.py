@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from analysis.pages.cells import number, shown
-from arch.amounts import count, flop
+from arch.amounts import count, counted, flop
 
 if TYPE_CHECKING:
     from analysis.costs import Cost
@@ -60,7 +60,7 @@ def cost_notes(costs: Sequence[Cost]) -> list[str]:
     if any(one.mfu_exact is not None for one in begun):
         notes.append("MFU: FLOP of the convention exact over spent time and the device's dense bf16 peak.")
     if len(timed) < len(begun):
-        notes.append(f"{len(begun) - len(timed)} runs have no time or no known device.")
+        notes.append(f"{counted(len(begun) - len(timed), 'run has', 'runs have')} no time or no known device.")
     return notes
 
 

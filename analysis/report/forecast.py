@@ -13,7 +13,7 @@ from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.style import GREY, INK, dress
 from analysis.pages.cells import number, shown, signed
 from analysis.report.rehearsals import rehearsal_lines
-from arch.amounts import count
+from arch.amounts import count, counted, counted_of
 
 Told = Mapping[str, Any]  # analysis.forecast.outcome
 Row = Mapping[str, Any]
@@ -86,10 +86,10 @@ def forecast_lead(told: Told) -> str:
     n, level = told["n"], f"{told['level']:.0%}"
     known = [row for row in told["runs"] if row["error"] is not None]
     if not known:
-        return f"{_predicted(told)} of {n['runs']} runs are predicted; none of them is trained yet."
-    parts = [f"{n['trained']} of {n['runs']} runs are trained"] if n["trained"] < n["runs"] else []
+        return f"{counted_of(_predicted(told), n['runs'], 'run', 'is', 'are')} predicted; none of them is trained yet."
+    parts = [f"{counted_of(n['trained'], n['runs'], 'run', 'is', 'are')} trained"] if n["trained"] < n["runs"] else []
     if n["with_interval"]:
-        parts.append(f"the {level} intervals held {n['held']} of {n['with_interval']} runs")
+        parts.append(f"the {level} intervals held {counted_of(n['held'], n['with_interval'], 'run')}")
     error = f"the surfaces were off by {_median(known, 'error'):.2%} of the loss (median)"
     other = [row for row in known if row["power_law_error"] is not None]
     parts.append(error + (f", pure power laws by {_median(other, 'power_law_error'):.2%}" if other else ""))
@@ -145,7 +145,7 @@ def _of_group(told: Told, group: str, one: Mapping[str, Any]) -> list[str]:
         return [f"{name}: nothing is predicted: {one['reason']}."]
     far, largest = max(row["c"] for row in told["runs"] if row["group"] == group), one["largest"]
     parts = [
-        f"up to {far / largest['c']:.1f} times the largest C of its fit ({len(largest['runs'])} runs of "
+        f"up to {far / largest['c']:.1f} times the largest C of its fit ({counted(len(largest['runs']), 'run')} of "
         f"{largest['size']}, mean loss {largest['loss']:.4f})"
     ]
     if one["noise"]:

@@ -14,6 +14,7 @@ from analysis.fits.isoflop.budgets import LEAST_SIZES, read_budgets
 from analysis.fits.isoflop.minimum import FLAT
 from analysis.fits.points import Points
 from analysis.fits.result import FitResult
+from arch.amounts import counted
 
 WIDTH, HEIGHT = 900, 460
 MARGIN, ROOM = 1.2, 0.06  # around the sizes, as a factor, and around the losses, as a share of their span
@@ -28,7 +29,7 @@ def isoflop_figure(points: Points, result: FitResult) -> go.Figure:
     kept = np.isin(readings.budget, [j for j, _ in shown])
     rest = np.setdiff1d(np.arange(len(points)), readings.rows[kept])
     figure = go.Figure()
-    told = f"at no such budget ({len(rest)} points)"
+    told = f"at no such budget ({counted(len(rest), 'point')})"
     _dots(figure, points.n_params[rest], points.loss[rest], points.loss_unit, GREY, told, size=4, opacity=0.4)
     for j, one in shown:
         n, loss = np.exp(readings.log_n[readings.budget == j]), readings.loss[readings.budget == j]

@@ -15,6 +15,7 @@ from analysis.labels import arch_of
 from analysis.report.left_out import unused_lines
 from analysis.report.noise import listed, noise_text
 from analysis.units import unit_of
+from arch.amounts import counted, counted_of
 
 
 def notes(fits: dict[str, Any]) -> list[str]:
@@ -156,12 +157,12 @@ def _crossings_note(arch: str, found: dict[str, Any]) -> list[str]:
     """What makes an architecture's crossings less certain, in one line; none where nothing does."""
     told, total = [], found["n_crossings"]
     if n := found["n_crossings_extrapolated"]:
-        told.append(f"{n} of {total} crossings {'is' if n == 1 else 'are'} extrapolated")
+        told.append(f"{counted_of(n, total, 'crossing', 'is', 'are')} extrapolated")
     if n := found["n_crossings_disordered"]:
         told.append(f"{n} of {total} {'lies' if n == 1 else 'lie'} at less compute than that of the next smaller sizes")
     if n := found["n_crossings_missing"]:
         told.append(
-            f"{n} further {'pair' if n == 1 else 'pairs'} of sizes did not cross, so the law rests on the pairs that "
+            f"{counted(n, 'further pair')} of sizes did not cross, so the law rests on the pairs that "
             "did, which noise may have selected"
         )
     return [f"{name_of(arch)}: {'; '.join(told)}"] if told else []

@@ -12,7 +12,7 @@ from analysis.figures.palette import name_of
 from analysis.pages.cells import signed
 from analysis.report.left_out import named
 from analysis.report.noise import noise_of
-from arch.amounts import count
+from arch.amounts import count, counted
 
 DOUBT = 0.975  # Student's quantile of a difference that noise seldom makes
 
@@ -104,7 +104,7 @@ def left_out_lines(fits: dict[str, Any]) -> list[str]:
     found: dict[str, list[str]] = {}
     for one in fits["left_out"]:
         found.setdefault(_kind(one["why"]), []).append(one["run_id"])
-    return [f"{len(runs)} run(s) left out of the fits, {why}: {named(runs)}" for why, runs in found.items()]
+    return [f"{counted(len(runs), 'run')} left out of the fits, {why}: {named(runs)}" for why, runs in found.items()]
 
 
 def _kind(why: str) -> str:

@@ -66,6 +66,7 @@ from analysis.report.verdict import (
 )
 from analysis.runs import Tables
 from analysis.units import unit_of
+from arch.amounts import counted
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 CURVATURE = (
@@ -249,7 +250,7 @@ def _compared(fits: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 def _lead(fits: dict[str, Any], tables: Tables) -> str:
     states = tables.runs["state"].value_counts().to_dict()
-    counted = ", ".join(f"{count} {state}" for state, count in states.items())
+    by_state = ", ".join(f"{count} {state}" for state, count in states.items())
     several = "; " if any(one["point"] for one in fits["archs"].values()) else ", "
     archs = several.join(name_of(arch) for arch in fits["archs"])
-    return f"{archs}. {len(tables.runs)} runs ({counted})."
+    return f"{archs}. {counted(len(tables.runs), 'run')} ({by_state})."

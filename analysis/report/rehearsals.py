@@ -8,6 +8,7 @@ from typing import Any
 
 from analysis.figures.palette import name_of
 from analysis.pages.cells import shown, signed
+from arch.amounts import counted
 
 Told = Mapping[str, Any]  # analysis.forecast.rehearsals.with_rehearsals
 Row = Mapping[str, Any]
@@ -52,7 +53,7 @@ def _line(told: Told, one: Row) -> str:
     far = f"at {_step(one['taken'])}"
     if _step(one["taken"]) != _step(one["step"]):
         far += f" (the forecast's step: {_step(one['step'])})"
-    line = f"{name}: {when} {one['n']} times inside the grid {far}: "
+    line = f"{name}: {when} {counted(one['n'], 'time')} inside the grid {far}: "
     line += f"errors of {_signed(one['mean'], 1)} on average, {_share(one['rms'], 1)} rms"
     if one["of_fit"] is None:
         return f"{line}."

@@ -11,7 +11,7 @@ from analysis.fits.settings import FitSettings
 from analysis.fits.study_curves import smoothed
 from analysis.pages.cells import shown
 from analysis.runs import Tables
-from arch.amounts import count
+from arch.amounts import count, counted
 from data.clean.told import examples, headline
 from data.settings import shown_source
 from data.units import loss_unit
@@ -102,7 +102,7 @@ def corpus_rows(manifest: dict[str, Any]) -> dict[str, str]:
             f"weight {source['weight']:g}: {sizes[0]} tokens to train on, {sizes[1]} held out"
         )
     for split, found in manifest["splits"].items():
-        rows[split] = f"{found['documents']:,} documents, {found['bytes']:,} bytes, {found['tokens']:,} tokens"
+        rows[split] = f"{counted(found['documents'], 'document')}, {found['bytes']:,} bytes, {found['tokens']:,} tokens"
     rows |= {name.replace("_", " "): f"{count:,}" for name, count in manifest["counts"].items()}
     if share := manifest.get("held_out_share"):
         rows["held out"] = f"{share:.2%} of the bytes"
@@ -120,7 +120,7 @@ def _shared(found: dict[str, int] | None) -> str:
         return "unknown: the corpus was made by an earlier version"
     return (
         f"{found['tokens']:,} tokens cut from {found['documents']:,} held-out documents "
-        f"({found['passages']:,} passages of {found['passage_tokens']} tokens or more)"
+        f"({counted(found['passages'], 'passage')} of {found['passage_tokens']} tokens or more)"
     )
 
 

@@ -12,7 +12,7 @@ from analysis.fits.approaches import ISOFLOP
 from analysis.fits.diagnose.backtest import LOWEST, RUN, SIZE
 from analysis.fits.points import Points
 from analysis.fits.result import FAR, FitResult
-from arch.amounts import count, flop
+from arch.amounts import count, counted, flop
 
 MOST_REASONS, LONGEST = 3, 300  # of one law in the summary; characters of one reason
 INSIDE = 1.1  # times beyond the range that are not told: curves end a little before their last token
@@ -157,14 +157,14 @@ def fitted_on(results: Sequence[FitResult]) -> str:
 
 def points_text(result: FitResult) -> str:
     """ "240 points of 240 runs"; of isoFLOP those at budgets with a minimum, which alone are read."""
-    whole = f"{result.n_points:,} points of {result.n_runs:,} runs"
+    whole = f"{counted(result.n_points, 'point')} of {counted(result.n_runs, 'run')}"
     budgets = result.diagnostics.get("budgets")
     if result.approach != ISOFLOP or budgets is None:
         return whole
     used = [one for one in budgets if one["reason"] is None]
     if result.diagnostics.get("from_curves"):
-        return f"{len(used)} budgets with a minimum, read off {whole}"
-    return f"{sum(one['n_points'] for one in used):,} of {whole} ({len(used)} budgets with a minimum)"
+        return f"{counted(len(used), 'budget')} with a minimum, read off {whole}"
+    return f"{sum(one['n_points'] for one in used):,} of {whole} ({counted(len(used), 'budget')} with a minimum)"
 
 
 def legend(results: Sequence[FitResult], n_computes: int, place: str) -> str:

@@ -10,7 +10,7 @@ from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
 from analysis.pages.cells import number, shown
 from analysis.report.tasks import last_checkpoints, title
-from arch.amounts import count
+from arch.amounts import count, counted
 
 BELIEVE = "believe"
 Z95 = 1.959964  # standard errors to either side of a score
@@ -173,8 +173,8 @@ def _withheld(tasks: Sequence[dict[str, Any]]) -> list[str]:
 
 def _left_out(tasks: Sequence[dict[str, Any]]) -> list[str]:
     """Checkpoints without a place in a fit, the same counts of several tasks in one line."""
-    counted: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     for one in tasks:
         for why, n in one["left_out"].items():
-            counted.setdefault(f"{n} checkpoint(s) left out because {why}", []).append(title(one))
-    return [f"{', '.join(names)}: {what}." for what, names in counted.items()]
+            found.setdefault(f"{counted(n, 'checkpoint')} left out because {why}", []).append(title(one))
+    return [f"{', '.join(names)}: {what}." for what, names in found.items()]

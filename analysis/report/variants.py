@@ -13,7 +13,7 @@ from analysis.figures.style import GREY, dress
 from analysis.pages.cells import number, shown, signed
 from analysis.report.figures import WIDTH
 from analysis.units import unit_of
-from arch.amounts import count
+from arch.amounts import count, counted
 
 ROW, PANEL = 24, 62  # pixels: a variant, and what a panel takes beside
 LEFT = 250  # for the variants' names
@@ -78,7 +78,7 @@ def variant_notes(fits: dict[str, Any]) -> list[str]:
     """What the intervals are, and which families have no rows."""
     told = fits.get("variants") or {"families": [], "noise": None}
     lines = [
-        f"{_title(one)}: {len(one['labels'])} variants are not compared: {one['reason']}."
+        f"{_title(one)}: {counted(len(one['labels']), 'variant is', 'variants are')} not compared: {one['reason']}."
         for one in told["families"]
         if one["reason"]
     ]

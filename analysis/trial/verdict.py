@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from arch.amounts import flop
+from arch.amounts import counted, flop
 
 from .difference import LEVEL, OPEN, WORSE, Difference
 from .gain import Gain
@@ -56,7 +56,7 @@ def last_stage(
         told = [f"{one.verdict} at {one.size}" for one in differences]
         return Verdict(
             CANNOT_TELL,
-            f"not enough to project: {len(differences)} sizes ({', '.join(told)}), "
+            f"not enough to project: {counted(len(differences), 'size')} ({', '.join(told)}), "
             f"and a line over compute takes {LEAST_SIZES}",
         )
     rows: list[tuple[float, str, bool, bool]] = []

@@ -23,6 +23,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from arch.amounts import counted
 from arch.errors import InputError
 from data.clean.minhash import Bands, bands_for
 from data.clean.ngrams import ngram_hashes, word_hashes
@@ -121,7 +122,7 @@ def _read_all(texts: Texts, bands: Bands, say: Tell) -> _Seen:
     seen = _Seen()
     for doc_id, text in texts():
         seen.add(doc_id, text, bands)
-        say(f"{len(seen.ids):,} documents compared by their signatures")
+        say(f"{counted(len(seen.ids), 'document')} compared by their signatures")
     return seen
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from arch.amounts import counted
+
 
 def headline(entry: dict[str, Any]) -> str:
     """How many documents a step dropped, of an entry of manifest["cleaning"]."""
     by = f" ({entry['by']})" if "by" in entry else ""
     similarity = f" (similarity of at least {entry['similarity']:g})" if "similarity" in entry else ""
-    told = f"{entry['dropped']:,} of {entry['documents']:,} documents dropped"
+    told = f"{entry['dropped']:,} of {counted(entry['documents'], 'document')} dropped"
     if "bytes" in entry:
         told += f", {entry['bytes']:,} bytes"
     if why := entry.get("reasons"):

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from arch.amounts import counted
 from arch.errors import InputError
 
 from .options import AsJson, DryRun, Only, Out, Sets, Study, page_to_write, print_json, request_of, tell, write_asked
@@ -45,9 +46,9 @@ def pack(
     _say_left_out(found["left_out"])
     n_runs, content = len(found["runs"]), byte_size(found["content_bytes"])
     if dry_run:
-        print(f"would pack {n_runs} runs, {content} before compression (dry run: nothing was written)")
+        print(f"would pack {counted(n_runs, 'run')}, {content} before compression (dry run: nothing was written)")
     else:
-        print(f"{found['file']}: {n_runs} runs, {byte_size(found['bytes'])} ({content} before compression)")
+        print(f"{found['file']}: {counted(n_runs, 'run')}, {byte_size(found['bytes'])} ({content} before compression)")
 
 
 @app.command()
@@ -65,8 +66,11 @@ def unpack(
     for line in found["notes"]:
         print(f"note: {line}")
     _say_left_out(found["left_out"])
-    added = f", {found['added']} files added to them" if found["added"] else ""
-    print(f"{found['directory']}: {len(found['new'])} runs unpacked, {len(found['equal'])} were there already{added}")
+    added = f", {counted(found['added'], 'file')} added to them" if found["added"] else ""
+    print(
+        f"{found['directory']}: {counted(len(found['new']), 'run')} unpacked, {len(found['equal'])} there "
+        f"already{added}"
+    )
 
 
 @app.command()
@@ -104,7 +108,7 @@ def compare(
 
 def _say_left_out(left_out: dict[str, Any]) -> None:
     if left_out:
-        print(f"left out: {len(left_out)} runs that are not finished")
+        print(f"left out: {counted(len(left_out), 'run that is', 'runs that are')} not finished")
     for name, why in list(left_out.items())[:SHOWN]:
         print(f"  {name}: {why}")
     if len(left_out) > SHOWN:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arch.amounts import counted_of
 from arch.errors import InputError
 
 from .options import AsJson, print_json
@@ -89,7 +90,7 @@ def _show(record: dict[str, Any]) -> None:
     left_out = [
         f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n and name not in ("documents", "kept")
     ]
-    print(f"{counts['kept']:,} of {counts['documents']:,} documents stay", end="")
+    print(f"{counted_of(counts['kept'], counts['documents'], 'document', 'stays', 'stay')}", end="")
     print(f" (not read: {', '.join(left_out)})" if left_out else "")
     for step in record["steps"]:
         print(headline(step))

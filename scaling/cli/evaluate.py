@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from arch.amounts import counted_of
 from arch.errors import InputError
 from arch.tables import text_table, wrapped
 
@@ -215,5 +216,7 @@ def fetch(
         print_json([vars(result) for result in results])
     if failed:
         names = [result.name for result in failed]
-        tell(f"error: {len(failed)} of {len(results)} data sets were not fetched: {', '.join(names)}")
+        tell(
+            f"error: {counted_of(len(failed), len(results), 'data set', 'was', 'were')} not fetched: {', '.join(names)}"
+        )
         raise typer.Exit(1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.fits.result import FAR, FitResult
 from analysis.report.summary import points_text
-from arch.amounts import count, flop
+from arch.amounts import count, counted, flop
 from arch.tables import rows_table, wrapped
 
 from .fit_view import interval_cell
@@ -85,7 +85,7 @@ def _notes(result: FitResult) -> list[str]:
     lines = [f"objective: {found.get('name')}{value}" + _starts(found)]
     interval = result.interval
     if interval.get("level"):
-        over = f", {interval['replicates']} replicates" if interval.get("replicates") else ""
+        over = f", {counted(interval['replicates'], 'replicate')}" if interval.get("replicates") else ""
         lines.append(f"intervals: nominal level {interval['level']:g}, {interval.get('method')}{over}")
         if interval.get("estimand"):
             lines.append(f"of: {interval['estimand']}")

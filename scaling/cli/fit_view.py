@@ -17,7 +17,7 @@ from analysis.report.summary import (
     summary_rows,
     title,
 )
-from arch.amounts import count
+from arch.amounts import count, counted
 from arch.tables import rows_table, wrapped
 
 if TYPE_CHECKING:
@@ -40,7 +40,10 @@ def reading_text(reading: Reading) -> str:
         lines.append(f"6 N D / C: {low:.4g} to {high:.4g}, median {middle:.4g}")
     lines += reading.notes
     if len(reading.groups) > 1:
-        named = [f"{name} ({len(one):,} points of {one.n_runs:,} runs)" for name, one in reading.groups.items()]
+        named = [
+            f"{name} ({counted(len(one), 'point')} of {counted(one.n_runs, 'run')})"
+            for name, one in reading.groups.items()
+        ]
         more = f" and {len(named) - MOST_GROUPS} more" if len(named) > MOST_GROUPS else ""
         lines.append(f"groups: {', '.join(named[:MOST_GROUPS])}{more}")
     return "\n".join(wrapped(lines))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arch.amounts import counted, counted_of
 from flops import checkpoint_bytes, count_params, state_bytes, train_flops_per_token
 from flops.cli import AsJson, Convention, Form, app, convention_named
 from flops.console import run_app
@@ -146,7 +147,8 @@ def _uneven(runs: Sequence[RunSpec], device: Device, gpus: int) -> list[str]:
             fewer = [str(n) for n in whole_shares if n < gpus][-1:]
             more = [str(n) for n in whole_shares if n > gpus][:1]
             found.append(
-                f"a batch of {rows} sequences does not split over {gpus:,} {device.unit}s: {' or '.join(fewer + more)} "
+                f"a batch of {counted(rows, 'sequence')} does not split over {gpus:,} {device.unit}s: "
+                f"{' or '.join(fewer + more)} "
                 f"would do"
             )
     return found
@@ -158,8 +160,8 @@ def _idle(rows: Sequence[dict[str, Any]], device: Device) -> list[str]:
     if device.unit != "GPU" or not bound:
         return []
     return [
-        f"{len(bound)} of {len(rows)} runs are bound by the host, which more GPUs for one run do not help: several "
-        f"runs at once do (jobs.parallel)"
+        f"{counted_of(len(bound), len(rows), 'run', 'is', 'are')} bound by the host, which more GPUs for one run do "
+        f"not help: several runs at once do (jobs.parallel)"
     ]
 
 
@@ -172,8 +174,9 @@ def _too_large(rows: Sequence[dict[str, Any]], device: Device) -> list[str]:
         return []
     most = max(large, key=lambda row: float(row["memory_bytes"]))
     return [
-        f"{len(large)} of {len(rows)} runs need more than {FILLED:.0%} of the {device.memory_bytes / 1e9:,.0f} GB of "
-        f"{device.name}, up to {most['memory_bytes'] / 1e9:,.0f} GB ({most['run_id']}): lower "
+        f"{counted_of(len(large), len(rows), 'run', 'needs', 'need')} more than {FILLED:.0%} of the "
+        f"{device.memory_bytes / 1e9:,.0f} GB of {device.name}, up to {most['memory_bytes'] / 1e9:,.0f} GB "
+        f"({most['run_id']}): lower "
         f"training.micro_batch_tokens, set jobs.recompute, or take more"
     ]
 
@@ -212,11 +215,11 @@ def view(found: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
         Column("merged_bytes", csv_only=True),
         Column("merging_bytes", csv_only=True),
     ]
-    number = f"{found['gpus']:,} {unit}{'s' if found['gpus'] > 1 else ''}"
+    number = counted(found["gpus"], unit)
     at_once = found["runs_at_once"]
     alone = unit == "GPU" and found["gpus"] // at_once == 1
     own = f", {NEXT_S:g} s for each further run of the same GPU" if alone else ""
-    title = f"{found['study']}: {totals['n_runs']} runs on {number} ({found['device']}), " + (
+    title = f"{found['study']}: {counted(totals['n_runs'], 'run')} on {number} ({found['device']}), " + (
         f"{at_once} at once" if at_once > 1 else "one after the other"
     )
     notes = [
@@ -235,11 +238,12 @@ def _bases(found: dict[str, Any]) -> list[str]:
     """How the times are known, with the number of runs: a line for each way."""
     runs = found["runs"]
     if found["device_unit"] == "core":
-        return [f"Times: {basis}, of {number} runs." for basis, number in Counter(row["pace"] for row in runs).items()]
+        paces = Counter(row["pace"] for row in runs)
+        return [f"Times: {basis}, of {counted(number, 'run')}." for basis, number in paces.items()]
     bound = Counter(row["pace"] for row in runs if row["bound_by"] != "flops")
-    lines = [f"Times of {number} runs: {basis}." for basis, number in bound.items()]
+    lines = [f"Times of {counted(number, 'run')}: {basis}." for basis, number in bound.items()]
     if free := len(runs) - sum(bound.values()):
-        lines.append(f"Times of {free} runs: their FLOP at {found['mfu'] or MFU:.0%} of the peak.")
+        lines.append(f"Times of {counted(free, 'run')}: their FLOP at {found['mfu'] or MFU:.0%} of the peak.")
     return lines
 
 

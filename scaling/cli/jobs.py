@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arch.amounts import counted, counted_of
 from arch.errors import InputError
 
 from .options import AsJson, DryRun, Only, Out, Sets, Study, close, print_json, request_of
@@ -195,7 +196,10 @@ def finish(study: Study, sets: Sets = None, out: Out = None, as_json: AsJson = F
     if as_json:
         print_json({"report": str(report), "missing": missing})
     if missing:
-        print(f"error: {len(missing)} of {len(request.runs)} runs are not complete; submit again", file=sys.stderr)
+        print(
+            f"error: {counted_of(len(missing), len(request.runs), 'run', 'is', 'are')} not complete; submit again",
+            file=sys.stderr,
+        )
         raise typer.Exit(1)
 
 
@@ -275,8 +279,8 @@ def _describe(made: Draft, explain: bool) -> str:
     training = sum(need.train for need in made.progress.needs)
     checkpoints = sum(len(need.steps) for need in made.progress.needs)
     lines = [
-        f"{made.study.name}: {training} run(s) to train, {checkpoints} checkpoint(s) of trained runs to evaluate"
-        + (f"; left out: {', '.join(left_out)}" if left_out else "")
+        f"{made.study.name}: {counted(training, 'run')} to train, {counted(checkpoints, 'checkpoint')} of trained "
+        f"runs to evaluate" + (f"; left out: {', '.join(left_out)}" if left_out else "")
     ]
     rows = []
     for job in made.plan.jobs:

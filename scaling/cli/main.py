@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arch.amounts import counted, counted_of
 from arch.errors import InputError
 from flops.console import HELP_BY, add_version, run_app
 from flops.hardware import device_of
@@ -297,7 +298,8 @@ def export(
     if as_json:
         return print_json(result)
     print(
-        f"{directory}: {result['n_params']:,} parameters, {result['bytes']:,} bytes, {len(result['files'])} files; "
+        f"{directory}: {result['n_params']:,} parameters, {result['bytes']:,} bytes, "
+        f"{counted(len(result['files']), 'file')}; "
         f"AutoModelForCausalLM.from_pretrained opens it with trust_remote_code=True"
     )
 
@@ -315,7 +317,7 @@ def _dry_run(request: Request, as_json: bool) -> None:
     if as_json:
         return print_json(table)
     print(show_plan(table))
-    print(f"would train {len(table['todo'])} of {len(request.runs)} runs (dry run: nothing was written)")
+    print(f"would train {counted_of(len(table['todo']), len(request.runs), 'run')} (dry run: nothing was written)")
 
 
 def _check_tasks(study: StudySpec, only: str | None, data_later: bool = False) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arch.amounts import counted_of
 from arch.errors import InputError
 
 if TYPE_CHECKING:
@@ -97,9 +98,9 @@ def close(request: Request, result: dict[str, Any]) -> None:
     failed = result.get("failed", {})
     for run_id, reason in failed.items():
         tell(f"failed: {run_id}: {reason}")
-    told = [f"{len(failed)} of {len(request.runs)} runs are not done"] if failed else []
+    told = [f"{counted_of(len(failed), len(request.runs), 'run', 'is', 'are')} not done"] if failed else []
     if n_failed := evaluations.get("n_failed"):
-        told.append(f"{n_failed} of {evaluations['pairs']} evaluations are not done")
+        told.append(f"{counted_of(n_failed, evaluations['pairs'], 'evaluation', 'is', 'are')} not done")
     if told:
         tell(f"error: {', '.join(told)}")
         raise typer.Exit(1)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from arch.amounts import counted, counted_of
 from arch.errors import InputError
 
 from .options import AsJson, Fitted, Out, print_json, request_of, tell
@@ -44,7 +45,7 @@ def publish(
         if as_json:
             return print_json(manifest)
         n_bytes = sum(one["bytes"] for one in manifest["files"].values())
-        print(f"published: {directory}, {len(manifest['files']) + 1} files, {n_bytes:,} bytes")
+        print(f"published: {directory}, {counted(len(manifest['files']) + 1, 'file')}, {n_bytes:,} bytes")
         return
     found = check_stage(request, directory)
     if as_json:
@@ -55,7 +56,7 @@ def publish(
     if found.versions and not found.differ and not as_json:
         print(f"made with other versions: {found.versions}")
     if found.differ:
-        tell(f"error: {len(found.differ)} of {len(found.files)} files differ")
+        tell(f"error: {counted_of(len(found.differ), len(found.files), 'file', 'differs', 'differ')}")
         if found.versions:
             tell(f"the folder was made with other versions, or by another commit of this program: {found.versions}")
         else:

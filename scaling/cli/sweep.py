@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from arch.amounts import counted
+
 from .options import AsJson, DryRun, Out, Sets, Study, close, print_json, request_of
 
 
@@ -17,7 +19,7 @@ def sweep(study: Study, sets: Sets = None, out: Out = None, dry_run: DryRun = Fa
         if as_json:
             return print_json(table)
         print(show_plan(table))
-        print(f"{table['cells']} cells, {table['share']:.1%} of the FLOP of the study's runs")
+        print(f"{counted(table['cells'], 'cell')}, {table['share']:.1%} of the FLOP of the study's runs")
         print(f"would be refused: {table['refused']}" if table["refused"] else "(dry run: nothing was written)")
         return
     result = sweep_stage(request)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from arch.amounts import counted
 from arch.errors import InputError
 
 from .options import AsJson, DryRun, Only, Out, print_json, request_of, tell
@@ -61,7 +62,10 @@ def try_(
         except stage.RunsFailed as error:
             for run_id, reason in error.failed.items():
                 tell(f"failed: {run_id}: {reason}")
-            tell(f"error: {len(error.failed)} runs or evaluations are not done: give the same command again")
+            tell(
+                f"error: {counted(len(error.failed), 'run or evaluation is', 'runs or evaluations are')} not done: "
+                f"give the same command again"
+            )
             raise typer.Exit(1) from None
     if as_json:
         print_json(result)

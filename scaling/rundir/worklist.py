@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from arch.amounts import counted
 from data.files import read_manifest
 from flops import cost_table
 
@@ -36,7 +37,9 @@ def check_runs(runs: Iterable[tuple[RunDir, RunSpec]]) -> None:
     if len(others) > 1:
         paths = [path for one in others for path in one.paths]
         names = ", ".join(path.name for path in paths)
-        raise OtherRun(f"{others[0].told}; {len(paths)} runs have other settings ({names})", *paths)
+        raise OtherRun(
+            f"{others[0].told}; {counted(len(paths), 'run has', 'runs have')} other settings ({names})", *paths
+        )
     if others:
         raise others[0]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from arch.amounts import byte_size
+from arch.amounts import byte_size, counted
 from arch.errors import InputError
 from data.settings import shown_source
 
@@ -207,7 +207,7 @@ def describe_corpus(corpus: Corpus) -> str:
     if (shared := corpus.manifest.get("shared", {})) and shared["tokens"]:
         left_out.append(f"{shared['tokens']:,} held-out tokens that training text holds too")
     return (
-        f"corpus: {counts['documents']:,} documents, {splits['train']['tokens']:,} tokens to train on, "
+        f"corpus: {counted(counts['documents'], 'document')}, {splits['train']['tokens']:,} tokens to train on, "
         f"{splits['validation']['tokens']:,} held out"
         + (f" (left out: {', '.join(left_out)})" if left_out else "")
         + (f"; {counts[CUT]:,} ends of documents inside a line" if counts.get(CUT) else "")
@@ -230,5 +230,4 @@ def cleaning_lines(manifest: dict[str, Any]) -> list[str]:
 def _few_documents(n_held_out: int) -> str:
     if n_held_out >= FEW_DOCUMENTS:
         return ""
-    few = "1 document" if n_held_out == 1 else f"{n_held_out} documents"
-    return f"; only {few} held out, so the held-out loss says little about other text"
+    return f"; only {counted(n_held_out, 'document')} held out, so the held-out loss says little about other text"

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from arch.amounts import counted_of
+
 from ..rundir.memory import keep_freed_memory
 from ..rundir.worklist import EXIT_INPUT, thread_environment
 from .evaluation_matrix import eval_matrix
@@ -66,7 +68,7 @@ def eval_stage(request: Request, options: EvalOptions | None = None) -> dict[str
     missing = [pair for pair in matrix.pairs if pair.stored() is None]
     n_all = len(matrix.pairs) + matrix.n_refused
     what = ", ".join(matrix.tasks) if n_all else "no checkpoints"
-    request.say(f"eval: {len(missing)} of {n_all} evaluations to do ({what})")
+    request.say(f"eval: {counted_of(len(missing), n_all, 'evaluation')} to do ({what})")
     failed: dict[str, list[str]] = {}
     for name, reason in matrix.refused.items():
         failed.setdefault(reason, []).append(name)

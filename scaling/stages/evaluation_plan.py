@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from arch.amounts import count
+from arch.amounts import count, counted, counted_of
 from arch.tables import text_table, wrapped
 from flops.tables import duration
 
@@ -78,8 +78,8 @@ def show_missing(todo: dict[str, Any]) -> str:
     in_all = sum(one["seconds"] or 0.0 for one in todo["forecast"])
     workers = min(todo["workers"], max(1, n_missing))
     lines.append(
-        f"{n_missing:,} of {todo['pairs']:,} evaluations to do"
-        + (f", about {duration(in_all / workers)} with {workers} worker(s)" if in_all else "")
+        f"{counted_of(n_missing, todo['pairs'], 'evaluation')} to do"
+        + (f", about {duration(in_all / workers)} with {counted(workers, 'worker')}" if in_all else "")
         + (f", {todo['n_refused']:,} cannot be done" if todo["n_refused"] else "")
         + " (dry run: nothing was written)"
     )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from arch.amounts import counted, counted_of
+
 from ..rundir.prepare import at_stored_rate
 from ..rundir.versions import git_commit
 from ..rundir.worklist import is_trained
@@ -53,8 +55,8 @@ def waiting_lines(request: Request) -> list[str]:
     if unrated := without_rate(request):
         one = min(unrated, key=lambda run: run.rate["swept"])
         remedy = "" if one.rate["swept"] else f"; `scaling sweep {request.study.path}` first"
-        told = f"{_have(len(unrated))} no learning rate and {_are(len(unrated))} not trained"
-        lines.append(f"forecast: {told} ({one.run_id}: {one.rate['pending']}){remedy}")
+        told = counted(len(unrated), "run has no learning rate and is", "runs have no learning rate and are")
+        lines.append(f"forecast: {told} not trained ({one.run_id}: {one.rate['pending']}){remedy}")
     waits, rounds = _waiting(request)
     for place, stored in enumerate(rounds):
         runs = [run for run in waits if run.round == place]
@@ -62,22 +64,17 @@ def waiting_lines(request: Request) -> list[str]:
             continue
         if stored is None:
             after = f", once round {place} is trained and evaluated" if place else ""
-            wait = "1 run waits" if len(runs) == 1 else f"{len(runs)} runs wait"
-            lines.append(f"forecast: {wait} for `scaling predict {request.study.path}`{after}")
+            lines.append(
+                f"forecast: {counted(len(runs), 'run waits', 'runs wait')} for `scaling predict "
+                f"{request.study.path}`{after}"
+            )
             continue
         why = {row["run_id"]: row["reason"] for row in stored["runs"]}
         first = runs[0].run_id
         told = why.get(first) or "it was not among the study's runs"
-        lines.append(f"forecast: {_have(len(runs))} no prediction and {_are(len(runs))} not trained ({first}: {told})")
+        without = counted(len(runs), "run has no prediction and is", "runs have no prediction and are")
+        lines.append(f"forecast: {without} not trained ({first}: {told})")
     return lines
-
-
-def _have(number: int) -> str:
-    return "1 run has" if number == 1 else f"{number} runs have"
-
-
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"
 
 
 def has_begun(request: Request, run: RunSpec) -> bool:
@@ -125,7 +122,9 @@ def predict_missing(request: Request, fits: dict[str, Any]) -> bool:
         return False  # waiting_lines has told why
     missing = [run for run in request.study.runs() if not is_trained(run, request.rundir(run))]
     if missing:
-        told = f"{len(missing)} runs of the grid are not trained ({missing[0].run_id})"
+        told = (
+            f"{counted(len(missing), 'run of the grid is', 'runs of the grid are')} not trained ({missing[0].run_id})"
+        )
         request.say(f"forecast: not predicted, as {told}")
         return False
     if why := unmeasured(request, place):
@@ -155,7 +154,7 @@ def predict_now(request: Request, fits: dict[str, Any] | None, place: int) -> No
     assert fits is not None
     made = predict(study, study.forecast_runs(place), fits, tables, FIT_VERSION, git_commit(), place)
     n_told = sum(row["loss"] is not None for row in made["runs"])
-    request.say(f"predict: {n_told} of {len(made['runs'])} runs predicted, {path_of(study, place)}")
+    request.say(f"predict: {counted_of(n_told, len(made['runs']), 'run')} predicted, {path_of(study, place)}")
 
 
 def count_of(rounds: int) -> str:

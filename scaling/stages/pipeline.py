@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from arch.amounts import counted
 from arch.errors import FULL, InputError
 
 from ..rundir.directory import RunDir, clean_unfinished
@@ -90,7 +91,10 @@ class Request:
         pending = [run for run in self.runs if run.is_pending and not run.is_forecast]
         if pending:
             first = min(pending, key=lambda run: run.rate["swept"])
-            told = f"{len(pending)} runs have no learning rate yet (training.lr: law): {first.rate['pending']}"
+            told = (
+                f"{counted(len(pending), 'run has', 'runs have')} no learning rate yet (training.lr: law): "
+                f"{first.rate['pending']}"
+            )
             raise InputError(told if first.rate["swept"] else f"{told}: `scaling sweep {self.study.path}` first")
 
     def check_runs(self) -> None:
@@ -153,10 +157,8 @@ def runs_at_stored_rates(request: Request) -> list[RunSpec]:
     runs = request.study.runs()
     pending = [run for run in runs if run.is_pending and request.rundir(run).run_json.exists()]
     if pending:
-        request.say(
-            f"warning: {len(pending)} runs are taken at the learning rate that they were trained at; the study file "
-            f"asks for another law: {pending[0].rate['pending']}"
-        )
+        taken = counted(len(pending), "run is taken at the rate of its", "runs are taken at the rates of their")
+        request.say(f"warning: {taken} training; the study file asks for another law: {pending[0].rate['pending']}")
     return [at_stored_rate(request.rundir(run), run) for run in runs]
 
 

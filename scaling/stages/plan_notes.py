@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from analysis.fits.settings import MIN_CROSSINGS
+from arch.amounts import counted
 from arch.errors import InputError
 from data.units import loss_unit
 from flops.tables import duration
@@ -172,10 +173,10 @@ def evaluation_time(request: Request) -> dict[str, Any] | None:
     told = [
         f"{how}: {', '.join(task for task in basis if basis[task] == how)}" for how in dict.fromkeys(basis.values())
     ]
-    also = f", {n_merged:,} merged points" if n_merged else ""
+    also = f", {counted(n_merged, 'merged point')}" if n_merged else ""
     text = (
         f"all evaluations are expected to take about {duration(seconds / workers)} here: "
-        f"{n_checkpoints:,} checkpoints{also}, {workers} worker(s) (pace {'; '.join(told)})"
+        f"{counted(n_checkpoints, 'checkpoint')}{also}, {counted(workers, 'worker')} (pace {'; '.join(told)})"
         + (f"; without {', '.join(unknown)}, of unknown length" if unknown else "")
     )
     result = {"seconds": seconds / workers, "checkpoints": n_checkpoints, "merged": n_merged, "unknown": unknown}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from arch.amounts import count, flop
+from arch.amounts import count, counted, flop
 from arch.errors import InputError
 
 from ..rundir.directory import RunDir
@@ -52,7 +52,7 @@ def headline(request: Request) -> str:
     made = timed_plan(request)
     table = made["totals"]
     return "".join(f"warning: {line}\n" for line in made["warnings"]) + (
-        f"{request.study.name}: {table['n_runs']} runs, {count(table['n_tokens'])} tokens, "
+        f"{request.study.name}: {counted(table['n_runs'], 'run')}, {count(table['n_tokens'])} tokens, "
         f"C = {flop(table['flops_exact'])} FLOP exact; everything goes to {request.study.directory}/\n"
         f"{made['expected']['text']}"
     )

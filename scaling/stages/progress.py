@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TextIO
 
-from arch.amounts import count
+from arch.amounts import count, counted
 from flops.tables import duration
 
 from ..rundir.directory import RunDir
@@ -116,7 +116,7 @@ class Progress:
         ended = [item for item in self.watched.values() if item.state in ("done", "failed")]
         failed = sum(item.state == "failed" for item in ended)
         left = self.left_s() if len(ended) < len(self.watched) else None
-        text = f"{len(ended)}/{len(self.watched)} runs" + (f" ({failed} failed)" if failed else "")
+        text = f"{len(ended)}/{counted(len(self.watched), 'run')}" + (f" ({failed} failed)" if failed else "")
         return f"{text}, {duration(round(left))} left" if left is not None else text
 
     def _picture(self) -> Any:

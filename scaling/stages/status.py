@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from arch.amounts import count
+from arch.amounts import count, counted
 from arch.errors import InputError
 from arch.tables import text_table, wrapped
 from flops.tables import duration
@@ -146,7 +146,9 @@ def show_status(rows: Sequence[dict[str, Any]]) -> str:
         lines.append([*line, row["reason"] or ""])
     told = [f"{row['run_id']}: rows left out: {row['rows_left_out']}" for row in rows if row["rows_left_out"]]
     if unread := sum(row["rows_left_out"] is None for row in rows):
-        told.append(f"the rows of {unread} runs were not checked, since there are many: `scaling fit` checks them")
+        told.append(
+            f"the rows of {counted(unread, 'run')} were not checked, since there are many: `scaling fit` checks them"
+        )
     return "\n".join([text_table([*heads, "reason"], lines), *wrapped(told)])
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from arch.amounts import counted
 from arch.errors import InputError
 from jobs import records, slurm, status
 from jobs.local_submit import this_machine
@@ -152,7 +153,7 @@ def incomplete(request: Request) -> dict[str, str]:
             told = rundir.status()
             missing[run.run_id] = f"not trained: {told['reason'] or told['state']}"
         elif steps := pending.get(run.run_id):
-            missing[run.run_id] = f"not evaluated: {len(steps)} checkpoint(s)"
+            missing[run.run_id] = f"not evaluated: {counted(len(steps), 'checkpoint')}"
     return missing
 
 

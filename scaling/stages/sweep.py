@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arch.amounts import count, flop
+from arch.amounts import count, counted, flop
 from arch.errors import InputError
 from flops import count_params
 
@@ -106,7 +106,7 @@ def sweep_line(request: Request) -> str:
     table = plan_sweep(request)
     totals = table["totals"]
     return (
-        f"learning rates by a sweep first: {table['cells']} cells, {totals['n_runs']} runs, "
+        f"learning rates by a sweep first: {counted(table['cells'], 'cell')}, {counted(totals['n_runs'], 'run')}, "
         f"{count(totals['n_tokens'])} tokens, {flop(totals['flops_exact'])} FLOP exact "
         f"({table['share']:.1%} of the grid's runs); {table['refused'] or table['expected']['text']}"
         + (f"\n{line}" if (line := not_swept(request.study)) else "")
@@ -140,8 +140,9 @@ def sweep_stage(request: Request) -> dict[str, Any]:
         follow := [run for run in study.runs() if run.rate and request.rundir(run).run_json.exists()]
     ):
         request.say(
-            f"warning: {len(follow)} runs that are there follow a law ({follow[0].run_id}, ...): a law fitted to more "
-            f"runs may move their rates, and they would have to be trained again"
+            f"warning: {counted(len(follow), 'run that is there follows', 'runs that are there follow')} a law "
+            f"({follow[0].run_id}, ...): a law fitted to more runs may move their rates, and they would have to be "
+            f"trained again"
         )
     while True:
         one = Request(spec, None, request.stream)
@@ -154,7 +155,7 @@ def sweep_stage(request: Request) -> dict[str, Any]:
         more = _more(spec, first, fit)
         if not more:
             break
-        request.say(f"sweep: {len(more)} cells need one more rate each beside their best one")
+        request.say(f"sweep: {counted(len(more), 'cell needs', 'cells need')} one more rate each beside their best one")
         spec = spec.with_rates(more)
     if spec.sweep is not None and spec.sweep.doubts == "stop":
         fit = without_doubtful(fit)
@@ -213,9 +214,10 @@ def points_of_sweep(request: Request) -> list[RatePoint]:
             )
         )
     if missing:
+        have = "has" if len(missing) == 1 else "have"
         raise InputError(
-            f"{request.study.directory}: {len(missing)} of {len(request.runs)} runs of the sweep have not ended "
-            f"({missing[0]}, ...): run the sweep again"
+            f"{request.study.directory}: {len(missing)} of {counted(len(request.runs), 'run')} of the sweep {have} "
+            f"not ended ({missing[0]}, ...): run the sweep again"
         )
     return found
 

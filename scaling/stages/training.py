@@ -6,6 +6,7 @@ import sys
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from arch.amounts import counted, counted_of
 from arch.errors import InputError
 from flops import cost_table
 
@@ -74,7 +75,7 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
         elif not is_trained(run, rundir):
             todo.append(Watched(run, rundir, expected_work(run)))
     done = len(runs) - len(todo) - len(failed)
-    request.say(f"train: {len(todo)} of {len(runs)} runs to do, {done} done, {len(failed)} failed before")
+    request.say(f"train: {counted_of(len(todo), len(runs), 'run')} to do, {done} done, {len(failed)} failed before")
     for line in waiting_lines(request):
         request.say(line)
     longest = {item.run.trunk: item.weight for item in sorted(todo, key=lambda item: item.weight)}  # branch of a trunk
@@ -94,7 +95,8 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
             log = request.study.directory / "compile_ahead.log"
             compilers = compile_tasks([(item.run, item.rundir) for item in todo], parallel, log)
         if compilers:
-            request.say(f"train: {len(compilers)} processes compile the kernels of later runs meanwhile; see {log}")
+            work = counted(len(compilers), "process compiles", "processes compile")
+            request.say(f"train: {work} the kernels of later runs meanwhile; see {log}")
         with (
             Progress(todo, request.stream) as progress,
             beside(compilers),
@@ -114,7 +116,7 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
                     progress.finished(event.task.name, "failed" if why else "done", why)
     release_states(request.study.directory / "runs", request.runs)
     if refused:
-        raise InputError(refused[0] + (f" (and {len(refused) - 1} more runs)" if len(refused) > 1 else ""))
+        raise InputError(refused[0] + (f" (and {counted(len(refused) - 1, 'more run')})" if len(refused) > 1 else ""))
     return [item.run.run_id for item in todo if item.run.run_id not in failed], failed
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from arch.amounts import count, flop
+from arch.amounts import count, counted, flop
 from arch.tables import rows_table, wrapped
 
 
@@ -89,7 +89,7 @@ def show_plan(made: Mapping[str, Any]) -> str:
         when = "" if number == 1 else " (only if the variant is better at both sizes before)"
         lines.append(
             f"stage {number}{when}: {' and '.join(stage['sizes'])}, {flop(stage['flops_exact'])} FLOP exact; "
-            f"would train {len(stage['todo'])} runs: {', '.join(stage['todo']) or 'none'}"
+            f"would train {counted(len(stage['todo']), 'run')}: {', '.join(stage['todo']) or 'none'}"
         )
         lines += stage["expected"]
         if stage["missing"]:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from arch.amounts import counted
+
 from .training import Training
 from .types import tokens_of
 
@@ -48,7 +50,8 @@ def too_few_steps(given: dict[str, Any], batch_tokens: int, n_params: Callable[[
     if fewest is None or not lengths or (steps := -(-min(lengths) // batch_tokens)) >= fewest:
         return []
     return [
-        f"min_steps={fewest} is not reached: {steps:,} steps of {batch_tokens:,} tokens, a batch that cannot be halved"
+        f"min_steps={fewest} is not reached: {counted(steps, 'step')} of {batch_tokens:,} tokens, a batch that "
+        f"cannot be halved"
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from arch.amounts import byte_size
+from arch.amounts import byte_size, counted
 from arch.errors import InputError
 from flops import checkpoint_bytes, training_memory
 from flops.hardware import DEVICES, Device
@@ -70,7 +70,7 @@ def told_of_merged(totals: Mapping[str, Any]) -> str:
     if not totals["n_merged"]:
         return ""
     return (
-        f"{totals['n_merged']:,} merged points ({byte_size(totals['merged_bytes'])}, and up to "
+        f"{counted(totals['n_merged'], 'merged point')} ({byte_size(totals['merged_bytes'])}, and up to "
         f"{byte_size(totals['merging_bytes'])} of weights that they are of while the runs train)"
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from arch.amounts import counted
 from arch.registry import warnings_of
 from flops import cost_table
 
@@ -68,7 +69,8 @@ def _not_beyond(rows: Sequence[dict[str, Any]]) -> list[str]:
     if not inside:
         return []
     return [
-        f"forecast: {len(inside)} runs take no more compute than the grid's largest of their architecture "
+        f"forecast: {counted(len(inside), 'run takes', 'runs take')} no more compute than the grid's largest of "
+        f"their architecture "
         f"({inside[0]['run_id']}): a forecast is of a run beyond the fits"
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from arch.amounts import byte_size, count, flop
+from arch.amounts import byte_size, count, counted, flop
 from arch.tables import text_table, wrapped
 
 from .cost import told_of_merged
@@ -101,9 +101,9 @@ def _closing(table: dict[str, Any], n_lines: int) -> str:
     lines = [TOGETHER] if n_lines < len(rows) else []
     n_forecast = sum(row["role"] == FORECAST for row in rows)
     parts = [f"{n_branches:,} of them branches"] * bool(n_branches) + [f"{n_forecast:,} forecast"] * bool(n_forecast)
-    told = f"{totals['n_runs']:,} runs" + (f" ({', '.join(parts)})" if parts else "")
+    told = f"{counted(totals['n_runs'], 'run')}" + (f" ({', '.join(parts)})" if parts else "")
     lines.append(
-        f"{told}, {count(totals['n_tokens'])} tokens, {totals['n_checkpoints']:,} checkpoints "
+        f"{told}, {count(totals['n_tokens'])} tokens, {counted(totals['n_checkpoints'], 'checkpoint')} "
         f"({byte_size(totals['checkpoint_bytes'])})"
     )
     lines += [f"and {told}" for told in [told_of_merged(totals)] if told]

@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import SerializerFunctionWrapHandler, field_validator, model_serializer
 
+from arch.amounts import counted
 from arch.config import ModelConfig, reads
 from arch.earlier import INERT
 from arch.errors import InputError
@@ -318,7 +319,8 @@ def resolved_training(
     split = split_batch(training, context_length, processes)
     if not split.is_even:
         raise InputError(
-            f"training.batch_tokens={training.batch_tokens} of {where}: {split.rows} sequences do not split over "
+            f"training.batch_tokens={training.batch_tokens} of {where}: "
+            f"{counted(split.rows, 'sequence does', 'sequences do')} not split over "
             f"jobs.processes={processes} and micro-batches of {micro // context_length}: change one of them"
         )
     if training.batch_tokens > n_tokens:

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from arch.amounts import counted
 from arch.errors import InputError
 
 from ..study.batch import split_batch
@@ -142,7 +143,8 @@ class Engine:
         split = split_batch(training, model.model_config.context_length, self.ranks.world, batch_rows)
         if not split.is_even:
             raise InputError(
-                f"training.batch_tokens: {batch_rows} sequences do not split over {self.ranks.world} processes and "
+                f"training.batch_tokens: {counted(batch_rows, 'sequence does', 'sequences do')} not split over "
+                f"{counted(self.ranks.world, 'process', 'processes')} and "
                 f"micro-batches of {split.micro_rows}; change batch_tokens, micro_batch_tokens or the number of "
                 f"processes"
             )

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 
 import torch
 
+from arch.amounts import counted
 from arch.config import ModelConfig
 from arch.errors import InputError
 from arch.model.lm import build_model
@@ -217,7 +218,10 @@ class Trainer:
             for warning in warnings:
                 print(warning, file=sys.stderr, flush=True)
         self._status("running", step)
-        self._say(f"step {step} of {self.run.n_steps}, {self.engine.ranks.world} process(es), {self.device.type}")
+        self._say(
+            f"step {step} of {self.run.n_steps}, {counted(self.engine.ranks.world, 'process', 'processes')}, "
+            f"{self.device.type}"
+        )
         if step in self.due:  # damaged since; the state still has it
             self._write_checkpoint(step)
         return step

@@ -12,6 +12,7 @@ from collections.abc import Container
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from arch.amounts import counted
 from arch.errors import InputError
 from data.files import disk_full_named, read_manifest, remove_unfinished, seal_directory
 
@@ -86,8 +87,8 @@ def load_state(engine: Engine, directory: Path, step: int) -> None:
     saved, now = (manifest["zero_stage"], manifest["world_size"]), (engine.stage, engine.ranks.world)
     if saved[0] != now[0] or (now[0] and saved != now):
         raise InputError(
-            f"{path} was saved at ZeRO stage {saved[0]} by {saved[1]} processes, this run has stage {now[0]} and "
-            f"{now[1]}: continue with {saved[1]} processes"
+            f"{path} was saved at ZeRO stage {saved[0]} by {counted(saved[1], 'process', 'processes')}, this run "
+            f"has stage {now[0]} and {now[1]}: continue with {counted(saved[1], 'process', 'processes')}"
         )
     engine.load(path)
 

@@ -162,7 +162,7 @@ def test_variants_are_told_from_the_study_s_own_runs(tmp_path: Path) -> None:
     fits = fit_study(tables, FitSettings(smoothing_tokens=4096))
     assert fits["left_out"] == [{"run_id": variant, "why": "changed by --set training.betas=[0.9, 0.99]"}]
     assert fits["archs"]["tnl"]["n_runs"] == 1 and nuisance_notes(fits) == [
-        f"1 run(s) left out of the fits, changed by --set: {variant}"
+        f"1 run left out of the fits, changed by --set: {variant}"
     ]
 
 
@@ -223,7 +223,7 @@ def test_held_out_losses_over_another_number_of_tokens_are_left_out_and_counted(
     path.write_text(path.read_text().replace('"validation_tokens": 65536', '"validation_tokens": 4096'))
     tables = load_tables(tmp_path, [run], validation_tokens=65536)
     assert tables.evals["loss"].tolist() == [2.0]
-    assert tables.runs.loc[0, "skipped_why"] == "1 evaluations not over 65,536 tokens"
+    assert tables.runs.loc[0, "skipped_why"] == "1 not evaluated over 65,536 tokens"
     assert len(load_tables(tmp_path, [run]).evals) == 2
 
 

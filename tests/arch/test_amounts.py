@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from arch.amounts import byte_size, count, flop
+from arch.amounts import byte_size, count, counted, counted_of, flop
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,14 @@ def test_flop(value, text):
 
 def test_byte_sizes():
     assert [byte_size(v) for v in (0, 999, 1234, 2.5e6, 3e11)] == ["0 B", "999 B", "1.23 kB", "2.5 MB", "300 GB"]
+
+
+def test_one_has_no_plural():
+    assert [counted(n, "run") for n in (0, 1, 2, 1024)] == ["0 runs", "1 run", "2 runs", "1,024 runs"]
+    assert [counted(n, "process", "processes") for n in (1, 2)] == ["1 process", "2 processes"]
+    assert [counted_of(n, 4, "run", "is", "are") for n in (0, 1, 2)] == [
+        "0 of 4 runs are",
+        "1 of 4 runs is",
+        "2 of 4 runs are",
+    ]
+    assert counted_of(1, 1, "run") == "1 of 1 run" and counted_of(0, 1, "run", "is", "are") == "0 of 1 run is"

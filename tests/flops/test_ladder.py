@@ -138,7 +138,7 @@ def test_what_the_study_says_of_the_model_is_matched_with_it():
     [
         ((1e6, 1e6, 3), "from: 1M is not below to: 1M"),
         ((1.0, 1e6, 3), "from: 1 parameters: write 1000 to 1e+13"),
-        ((1e6, 1e7, 1), "count: 1 sizes: write 2 to 1000"),
+        ((1e6, 1e7, 1), "count: 1 size: write 2 to 1000"),
         ((1e6, 1.001e6, 20), "count: 20 sizes lie so close"),
         ((1e6, 1e7, 3, "loss"), "match: must be params or flops, not 'loss'"),
         ((1e6, 1e7, 3, "params", 0.5), "aspect: 0.5 is no width over layers"),

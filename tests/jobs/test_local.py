@@ -168,7 +168,7 @@ def test_another_ctrl_c_does_not_wait(tmp_path, capfd):
 
     def interrupt():
         told = ""
-        while "waiting for 1 process(es)" not in told:
+        while "waiting for 1 process" not in told:
             time.sleep(0.02)
             told += capfd.readouterr().err
         os.kill(os.getpid(), signal.SIGINT)

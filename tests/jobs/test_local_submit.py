@@ -74,4 +74,4 @@ def test_runs_that_fail_are_told_and_tried_again_on_request(tmp_path):
     again = json.loads(scaling("submit", file, "--local", "--only", "arch=llama", "--json").stdout)
     assert again["skipped"] == {"failed before (--retry-failed submits them again)": 1} and again["submission"] is None
     retried = scaling("submit", file, "--local", "--only", "arch=llama", "--retry-failed", code=1)
-    assert "training: 1 task(s)" in retried.stdout
+    assert "training: 1 task" in retried.stdout

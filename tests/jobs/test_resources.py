@@ -113,7 +113,7 @@ def test_what_a_study_asks_for_is_what_it_gets(tmp_path):
         (
             {},
             {"nodes": 5, "tasks_per_node": 1},
-            "does not split over 5 x 1 processes; these numbers would do: 1, 2, 4, 8",
+            "does not split over 5 x 1 process; these numbers would do: 1, 2, 4, 8",
         ),
         ({}, {"nodes": 8}, "asks for 8 nodes, the cluster has 4"),
         ({}, {"cpus_per_task": 65}, "asks for 65 cores a node, the cluster has 64"),
@@ -202,8 +202,9 @@ def test_a_run_without_a_state_or_a_speed_tells_nothing(tmp_path):
     assert measured([(run, RunDir(tmp_path / "none"))], cluster()) == {}
     assert measured([(run, finished(tmp_path, run, 0.0, 1))], cluster()) == {}
     on_a_cpu = finished(tmp_path / "cpu", run, 1e4, 1)
-    on_a_cpu.log.write_text(f"{run.run_id}: step 0 of 5, 1 process(es), cpu\n")
-    assert measured([(run, on_a_cpu)], cluster()) and not measured([(run, on_a_cpu)], gpus())
+    for processes in ("1 process", "2 processes", "2 process(es)"):  # the last of an earlier version
+        on_a_cpu.log.write_text(f"{run.run_id}: step 0 of 5, {processes}, cpu\n")
+        assert measured([(run, on_a_cpu)], cluster()) and not measured([(run, on_a_cpu)], gpus())
     assert speed_of(run, {("hgrn2", "6k"): Measured(5000, [0.1])}).source == ASSUMED
 
 

@@ -68,7 +68,7 @@ def test_two_nodes_saved_by_usr1_and_queued_again(slurm: Cluster, tmp_path: Path
     step = job.stopped("SIGUSR1")
     assert 120 <= step < STEPS
     job.finished()
-    assert job.exit_codes() == [75, 0] and f"step {step} of {STEPS}, 2 process(es)" in job.logs()
+    assert job.exit_codes() == [75, 0] and f"step {step} of {STEPS}, 2 processes" in job.logs()
     assert [row["step"] for row in job.rundir.rows()] == list(range(1, STEPS + 1))
     for column, tolerance in (("loss", 1e-5), ("grad_norm", 1e-4), ("lr", 0.0)):
         alone, together = ([row[column] for row in run.rows()[:40]] for run in (undisturbed, job.rundir))

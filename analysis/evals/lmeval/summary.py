@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from arch.amounts import counted
+
 from ..niah.settings import NiahSettings
 from .averages import HGRN_SUPERGLUE, TABLE4, Average, accuracy_average, headline, scrolls_official, scrolls_plain
 from .sets import CSR, SCROLLS, SUPERGLUE, TASKS
@@ -99,7 +101,7 @@ def _begun(average: Average, tasks: tuple[str, ...]) -> bool:
 def _unlike(task: str, settings: Mapping[str, Any]) -> str | None:
     """What a task was asked on, where that is not what the papers asked it on."""
     if task != NIAH:
-        return f"its first {settings['limit']:,} documents" if settings.get("limit") else None
+        return f"its first {counted(settings['limit'], 'document')}" if settings.get("limit") else None
     paper = NiahSettings().model_dump()
     grid = {**paper, **settings}
     if all(grid[name] == paper[name] for name in GRID):

@@ -8,7 +8,7 @@ import math
 from analysis.fits.diagnose.evidence import Evidence, is_assumed
 from analysis.fits.diagnose.side_by_side import ERRORS
 from analysis.fits.result import WIDE_A, FitResult
-from arch.amounts import count
+from arch.amounts import count, counted
 
 WIDE_N = 1.5  # factor from N_opt to an end of its interval
 ONE_SIZE_A = 0.07  # change of a when one size is left out
@@ -62,7 +62,7 @@ def _one_size(evidence: Evidence) -> list[str]:
     if decisive:
         most = max(decisive, key=lambda one: abs(one["a"]) / ONE_SIZE_A + abs(one["log_n_opt"]) / math.log(ONE_SIZE_N))
         more = len(decisive) - 1
-        others = f", and {more} more size{'s decide' if more > 1 else ' decides'} it too" if more else ""
+        others = f", and {counted(more, 'more size decides', 'more sizes decide')} it too" if more else ""
         told.append(
             f"without the size {_size(most['size'])} the exponent changes by {most['a']:+.2f} and N_opt by a factor "
             f"of {math.exp(most['log_n_opt']):.2f} (limits {ONE_SIZE_A} and {ONE_SIZE_N}){others}"

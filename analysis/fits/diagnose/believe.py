@@ -16,6 +16,7 @@ from analysis.fits.diagnose.backtest import RUN, SIZE
 from analysis.fits.diagnose.evidence import Evidence, compared_rows, elsewhere
 from analysis.fits.diagnose.limits import reasons_to_stay_inside
 from analysis.fits.result import BELIEVE, DO_NOT, INSIDE, FitResult, Verdict
+from arch.amounts import counted, counted_of
 
 
 def verdict_on(result: FitResult, evidence: Evidence) -> Verdict:
@@ -36,10 +37,10 @@ def _why(result: FitResult, evidence: Evidence) -> str:
     rows = compared_rows(evidence.backtest)
     cuts, held = len({row.cut for row in rows}), [row.held for row in rows if row.held is not None and row.what == RUN]
     sizes = [abs(row.error or 0.0) for row in rows if row.what == SIZE]
-    found = [f"{sum(held)} of {len(held)} intervals held the losses above"] if held else []
+    found = [f"{counted_of(sum(held), len(held), 'interval')} held the losses above"] if held else []
     found += [f"N_opt was off by a factor of {math.exp(max(sizes)):.2g} or less"] if sizes else []
     found = found or [f"losses were off by {max(abs(row.error or 0.0) for row in rows):.2g} of their logarithm or less"]
-    told.append(f"fitted below {cuts} cut{'s' if cuts > 1 else ''} of compute, {' and '.join(found)}")
+    told.append(f"fitted below {counted(cuts, 'cut')} of compute, {' and '.join(found)}")
     if evidence.sensitivity:
         most, several = max(abs(one["a"]) for one in evidence.sensitivity), len(evidence.sensitivity) > 1
         read = f"{len(evidence.sensitivity)} other reading{'s' if several else ''}"

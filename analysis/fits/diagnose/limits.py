@@ -8,7 +8,7 @@ import math
 from analysis.fits.diagnose.backtest import RUN, SIZE
 from analysis.fits.diagnose.evidence import Evidence, compared_rows, elsewhere, is_assumed
 from analysis.fits.result import FAR, FitResult
-from arch.amounts import count, flop
+from arch.amounts import count, counted_of, flop
 
 VARIANT_A = 0.05  # change of a when curves start elsewhere, are smoothed, or when C is counted otherwise
 VARIANT_N = 1.3  # factor of N_opt at the same
@@ -107,7 +107,7 @@ def _foretold(evidence: Evidence) -> list[str]:
     held = [row.held for row in evidence.backtest if row.held is not None and row.what == RUN]
     if len(held) >= ENOUGH and sum(held) < HELD * len(held):
         told.append(
-            f"fitted below cuts of compute, {sum(held)} of {len(held)} intervals held the losses above "
+            f"fitted below cuts of compute, {counted_of(sum(held), len(held), 'interval')} held the losses above "
             f"(limit {HELD:.0%})"
         )
     sizes = [row for row in evidence.backtest if row.what == SIZE and row.error is not None]

@@ -18,6 +18,7 @@ from analysis.fits.downstream.by_run import Line, fit_line
 from analysis.fits.downstream.forms import EXPONENTIAL, FORMS, POWER, Form
 from analysis.fits.downstream.run_effect import RunEffect, fit_run_effect, whiten
 from analysis.fits.downstream.scores import COMPUTE, LOSS, Scores
+from arch.amounts import counted
 from arch.errors import InputError
 
 LEAST_RUNS = 4  # for an interval: two degrees of freedom
@@ -158,7 +159,7 @@ def fit_link(scores: Scores, form: Form | None = None, against: str = LOSS) -> L
         raise InputError(f"{scores.task}: {form.name} is no link of a score of kind {scores.scale.kind}")
     n_params = 2 + len(form.free)
     if len(scores) <= n_params:
-        raise InputError(f"{scores.task}: {len(scores)} checkpoint(s), a link needs {n_params + 1}")
+        raise InputError(f"{scores.task}: {counted(len(scores), 'checkpoint')}, a link needs {n_params + 1}")
     z = scores.order(against)
     z0, spread = float(z.mean()), float(z.std())
     if spread < 1e-9 * max(abs(z0), 1.0):

@@ -8,6 +8,7 @@ from analysis.fits.downstream.forms import EXPONENTIAL, LOGISTIC, Form
 from analysis.fits.downstream.link import LEAST_RUNS, LEVEL, Link, fit_link
 from analysis.fits.downstream.scores import LOSS
 from analysis.fits.result import BELIEVE, DO_NOT, INSIDE, FitResult, Verdict
+from arch.amounts import counted
 
 BENT = 0.01  # p-value of a bend, below which the form does not hold
 BEYOND = 0.25  # of the range of z, that the forms are compared at beyond the best checkpoint
@@ -89,7 +90,7 @@ def _verdict(link: Link, bend: float | None, apart: dict[str, float] | None) -> 
     if bend is not None and bend < BENT:
         reasons.append(f"the scores bend otherwise than the {link.form.name} form (p = {bend:.2g})")
     if not link.has_interval:
-        inside.append(f"no interval: {link.scores.n_runs} run(s), {LEAST_RUNS} are needed")
+        inside.append(f"no interval: {counted(link.scores.n_runs, 'run')}, {LEAST_RUNS} are needed")
     elif apart is not None:
         low, high = (float(one[0]) for one in link.interval(apart["at"]) or ())
         mine, theirs = list(apart.values())[1:]

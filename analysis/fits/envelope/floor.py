@@ -12,6 +12,7 @@ import numpy as np
 from analysis.fits.envelope.intervals import percentiles
 from analysis.fits.irreducible import EXPONENTS, NEEDED, Irreducible, fit_irreducible
 from analysis.fits.powerlaw import fit_power_law
+from arch.amounts import counted
 
 CUTS = (0.5, 0.65, 0.8)  # of the range of log C, up to which a form is fitted to predict what follows
 BAND = 25  # places of the band within the range
@@ -29,7 +30,8 @@ def irreducible_law(log_c: np.ndarray, log_loss: np.ndarray, moved: np.ndarray |
     found: dict[str, Any] = {"identified": False, "reason": None, "E": None, "coef": None, "exponent": None}
     found |= {"interval": None, "band": None, "n_points": len(log_c), "out_of_sample": []}
     if len(log_c) < 2 * NEEDED:
-        return found | {"reason": f"{len(log_c)} points of the range lie on a curve, {2 * NEEDED} are needed"}
+        points = counted(len(log_c), "point of the range lies", "points of the range lie")
+        return found | {"reason": f"{points} on a curve, {2 * NEEDED} are needed"}
     law = fit_irreducible(log_c, np.exp(log_loss))
     steep = float(-law.exponent[0])
     found |= {"out_of_sample": out_of_sample(log_c, log_loss), "off_line": _off(law, log_c, log_loss)}

@@ -32,6 +32,7 @@ from analysis.fits.envelope.optimum import optimum_laws
 from analysis.fits.envelope.staircase import Steps, steps_of
 from analysis.fits.noise import SeedNoise
 from analysis.fits.powerlaw import fit_power_law
+from arch.amounts import counted, counted_of
 
 RAGGED = 0.01  # of the loss: the steps of usual ladders stay below
 TIMES_NOISE = 3.0
@@ -135,7 +136,10 @@ def _loss_law(envelope: Envelope, taken: Steps, replicates: Replicates | None, l
     square distance of the points from the line, in log loss; steep_early: the points fall faster early on."""
     after = settled(envelope)[0]
     used = after & taken.inside
-    few = f"{used.sum()} points of the range lie on a curve, after its warm-up; a line needs two"
+    few = (
+        f"{counted(used.sum(), 'point of the range lies', 'points of the range lie')} on a curve, after its "
+        f"warm-up; a line needs two"
+    )
     c, loss = np.exp(envelope.log_c[used]), np.exp((envelope.log_loss[0] - taken.excess)[used])
     law = _law(c, loss, replicates.loss if replicates else None, level, few if used.sum() < 2 else None)
     if law["identified"]:
@@ -218,10 +222,10 @@ def _why_not(curves: Sequence[SizeCurve], envelope: Envelope) -> str | None:
     sizes = [curve.size for curve, owns in zip(curves, owns_stretch(envelope, len(curves))[0], strict=True) if owns]
     if len(sizes) >= MIN_SIZES:
         return None
-    count = f"{len(sizes)} interior size{'' if len(sizes) == 1 else 's'} own{'s' if len(sizes) == 1 else ''}"
+    count = counted(len(sizes), "interior size owns", "interior sizes own")
     named = f" ({', '.join(sizes)})" if sizes else ""
     lost = {REASONS[k]: int((code == k).sum()) for k in range(1, len(REASONS)) if (code == k).any()}
-    detail = "; ".join(f"{n} of {len(code)} points {why}" for why, n in lost.items())
+    detail = "; ".join(f"{counted_of(n, len(code), 'point')} {why}" for why, n in lost.items())
     return f"{count} an uncensored stretch{named}, {MIN_SIZES} are needed" + (f": {detail}" if detail else "")
 
 

@@ -22,7 +22,7 @@ from analysis.fits.pooling import SeedNoises
 from analysis.fits.replicates import alike
 from analysis.fits.result import FitResult
 from analysis.fits.smooth import read_at
-from arch.amounts import count
+from arch.amounts import count, counted, counted_of
 from arch.errors import InputError
 
 MIN_SIZES = 2  # of an envelope
@@ -47,7 +47,8 @@ def size_curves(points: Points) -> list[SizeCurve]:
     short = [name for name, rows in runs.items() if len(rows) < 2]
     if short:
         raise InputError(
-            f"the envelope needs curves, several rows a run: {len(short)} of {len(runs)} runs have one row ({short[0]})"
+            f"the envelope needs curves, several rows a run: "
+            f"{counted_of(len(short), len(runs), 'run', 'has', 'have')} one row ({short[0]})"
         )
     by_size = _trunks(points)
     if len(by_size) < MIN_SIZES:
@@ -70,9 +71,11 @@ def not_in_curves(points: Points) -> list[str]:
     kept = points.take(~points.copied)
     used = [run for trunks in _trunks(kept).values() for branches in _seeds(kept, trunks)[-1] for run in branches]
     gone, short = points.n_runs - kept.n_runs, kept.n_runs - len(used)
-    told = [f"{gone} runs with {COPIED}"] if gone else []
+    told = [f"{counted(gone, 'run')} with {COPIED}"] if gone else []
     other = " or are of another recipe" if len(set(kept.recipe.tolist())) > len(_trunks(kept)) else ""
-    return told + ([f"{short} runs that end before the longest of their size{other}"] if short else [])
+    return told + (
+        [f"{counted(short, 'run that ends', 'runs that end')} before the longest of their size{other}"] if short else []
+    )
 
 
 def seed_noise_of(groups: Sequence[Points]) -> SeedNoise | None:

@@ -26,6 +26,7 @@ from analysis.fits.envelope.crossings import Crossing, Missing, rise
 from analysis.fits.envelope.extract import SizeCurve
 from analysis.fits.noise import SeedNoise
 from analysis.fits.settings import MIN_CROSSINGS
+from arch.amounts import counted, counted_of
 
 MIN_SEEN = 2  # of them inside the stretch that both curves cover, or at most SLIGHT beyond it in log C
 SLIGHT = math.log(1.25)
@@ -150,12 +151,12 @@ def _why_not(
 ) -> str | None:
     """Why N_opt and D_opt are not identified; None if they are."""
     if len(crossings) < MIN_CROSSINGS:
-        found = "1 pair of neighbouring sizes crosses" if len(crossings) == 1 else f"{len(crossings)} pairs cross"
+        found = counted(len(crossings), "pair of neighbouring sizes crosses", "pairs cross")
         return f"{found} in the range, {MIN_CROSSINGS} are needed{_nearest_text(curves, missing)}"
     seen = sum(one.beyond <= SLIGHT for one in crossings)
     if seen < MIN_SEEN:
         return (
-            f"{seen} of {len(crossings)} crossings {'lies' if seen == 1 else 'lie'} where both curves were trained, "
+            f"{counted_of(seen, len(crossings), 'crossing', 'lies', 'lie')} where both curves were trained, "
             f"{MIN_SEEN} are needed: the others are extrapolated"
         )
     if line is None:
@@ -174,7 +175,7 @@ def _nearest_text(curves: Sequence[SizeCurve], missing: Sequence[Missing]) -> st
         return ""
     one = min(missing, key=lambda one: math.inf if one.by is None else one.by)
     more = len(missing) - 1
-    others = f"; {more} more {'pair does' if more == 1 else 'pairs do'} not cross either" if more else ""
+    others = f"; {counted(more, 'more pair does', 'more pairs do')} not cross either" if more else ""
     return f": {curves[one.small].size} and {curves[one.small + 1].size}: {one.reason}{others}"
 
 

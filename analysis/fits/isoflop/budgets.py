@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analysis.fits.points import Points
-from arch.amounts import flop
+from arch.amounts import counted, flop
 from arch.errors import InputError
 
 TOLERANCE = 0.1  # of log C: runs of one budget lie no further apart than this, a neighbour to the next
@@ -85,7 +85,8 @@ def _clusters(points: Points, budgets: Sequence[float] | None, tolerance: float)
         nearest = np.abs(log_c[:, None] - centres).argmin(1)
         label = np.where(np.abs(log_c - centres[nearest]) <= tolerance, nearest, -1)
         if outside := int((label < 0).sum()):
-            left.append(f"{outside} points lie more than {math.expm1(tolerance):.0%} from every budget")
+            lie = counted(outside, "point lies", "points lie")
+            left.append(f"{lie} more than {math.expm1(tolerance):.0%} from every budget")
     else:
         order = np.argsort(log_c, kind="stable")
         label = np.empty(len(log_c), dtype=int)

@@ -24,7 +24,7 @@ from analysis.fits.isoflop.noise import FROM_RUNS, Noise, draw_noise, draw_resid
 from analysis.fits.isoflop.replicates import Redrawn, gradients, minima_at
 from analysis.fits.noise import SeedNoise
 from analysis.fits.points import Points
-from arch.amounts import flop
+from arch.amounts import counted_of, flop
 from arch.errors import InputError
 
 LOSS_REACH = {False: 1.0, True: 10.0}  # times the last budget, up to which intervals of L_opt were seen to cover
@@ -165,6 +165,6 @@ def _too_few(budgets: Sequence[Budget], readings: Readings, variant: str) -> str
     left = "; ".join(readings.left_out)
     told = "; ".join(part for part in (why, left) if part)
     return (
-        f"isoFLOP ({variant}): {kept} of {len(budgets)} budgets {'has' if kept == 1 else 'have'} a minimum inside "
+        f"isoFLOP ({variant}): {counted_of(kept, len(budgets), 'budget', 'has', 'have')} a minimum inside "
         f"{'its' if kept == 1 else 'their'} sizes, {MIN_BUDGETS} are needed" + (f" ({told})" if told else "")
     )

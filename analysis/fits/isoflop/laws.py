@@ -12,6 +12,7 @@ from analysis.fits.irreducible import Irreducible, fit_irreducible
 from analysis.fits.isoflop.budgets import Readings
 from analysis.fits.isoflop.minimum import NEEDED, Minima, interpolated_minima, parabola_minima
 from analysis.fits.powerlaw import fit_lines
+from arch.amounts import counted
 
 LARGEST = 230.0  # |log| of N, D or loss: 1e100
 LAWS = ("N_opt", "D_opt", "L_opt")
@@ -80,7 +81,7 @@ def describe(readings: Readings, minima: list[Minima | None], cost: Cost, varian
     for j, (count, one) in enumerate(zip(readings.counts(), minima, strict=True)):
         c, points = float(np.exp(readings.log_c[j])), int((readings.budget == j).sum())
         if one is None:
-            why = f"{count} size{'' if count == 1 else 's'}, {NEEDED[variant]} are needed"
+            why = f"{counted(int(count), 'size')}, {NEEDED[variant]} are needed"
             found.append(Budget(c, points, int(count), None, None, None, None, why))
         elif one.why_not is not None:
             found.append(Budget(c, points, int(count), None, None, None, None, one.why_not))

@@ -13,7 +13,7 @@ from analysis.fits.isoflop.fit import IsoFlop, isoflop
 from analysis.fits.isoflop.laws import LAWS, Above, Budget, Laws, exp_interval, interval
 from analysis.fits.points import Points
 from analysis.fits.result import FitResult
-from arch.amounts import count, flop
+from arch.amounts import count, counted, flop
 
 WILD = "wild bootstrap over {over} (HC2 residuals, one sign each, t / z), percentiles"
 PARAMETRIC = "parametric bootstrap ({source}), percentiles"
@@ -160,5 +160,5 @@ def _bias(
 
 
 def _alone(budgets: Sequence[Budget]) -> list[str]:
-    count = sum(one.n_points for one in budgets if one.n_sizes == 1)
-    return [f"{count} points lie at a compute that no other size has"] if count else []
+    n_points = sum(one.n_points for one in budgets if one.n_sizes == 1)
+    return [f"{counted(n_points, 'point lies', 'points lie')} at a compute that no other size has"] if n_points else []

@@ -18,6 +18,7 @@ from analysis.fits.parametric.optima import n_opt
 from analysis.fits.parametric.repeats import R_STAR, Repeats
 from analysis.fits.parametric.surface import PARAMS
 from analysis.fits.result import FitResult
+from arch.amounts import counted_of
 from arch.errors import InputError
 
 ESTIMAND = (
@@ -217,8 +218,8 @@ def _notes(fit: ParametricFit) -> list[str]:
         return []
     law = {PLAIN: "a plain law", OVER_TRAINING: "an over-training law"}[fit.form]
     return [
-        f"{many} of {len(points)} points read their text more than {MANY} times: {law} takes repeated text for new; "
-        "--form data-constrained tells them apart"
+        f"{counted_of(many, len(points), 'point')} read their text more than {MANY} times: {law} takes repeated "
+        "text for new; --form data-constrained tells them apart"
     ]
 
 

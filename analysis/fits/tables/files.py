@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from arch.amounts import counted
 from arch.errors import InputError
 
 TEXTS = (".csv", ".tsv", ".jsonl", ".json")
@@ -99,7 +100,7 @@ def _delimited(text: str, kind: str, path: Path) -> pd.DataFrame:
     _refuse_twice(heads, str(path))
     for number, row in enumerate(rows[1:], 1):
         if len(row) > len(heads) and any(row[len(heads) :]):
-            raise InputError(f"{path}: row {number} has {len(row)} cells, the header has {len(heads)}")
+            raise InputError(f"{path}: row {number} has {counted(len(row), 'cell')}, the header has {len(heads)}")
         row[len(heads) :] = []
         row.extend([""] * (len(heads) - len(row)))
     if comma == ";" and (where := [n for n, row in enumerate(rows[1:], 1) if any("," in cell for cell in row)]):

@@ -18,6 +18,7 @@ from analysis.fits.tables.columns import AGREEING, FIELDS, NUMBERS, OF_CONVENTIO
 from analysis.fits.tables.files import from_frame, read_frame
 from analysis.fits.tables.rows import derived_conditions, filtered, keep_rows, number_fields
 from analysis.fits.tables.runs import last_points, once, own_recipes, refuse_unnamed_curves
+from arch.amounts import counted
 from arch.errors import InputError, choice, nearest
 
 ENDS, CURVES = "ends", "curves"
@@ -152,7 +153,7 @@ def _read(
         fields = last_points(fields, dropped)
     fields, n_same = own_recipes(fields)
     if n_same:
-        notes.append(f"{n_same} runs {SAME_SEEDS}")
+        notes.append(f"{counted(n_same, 'run')} {SAME_SEEDS}")
     found = {}
     for label, rows in fields.groupby("group", sort=False):
         _agree(rows, chosen, str(label))
@@ -236,7 +237,8 @@ def _points(rows: pd.DataFrame, convention: str, loss_unit: str, group: str, dro
         return made
     if drop >= len(made):
         raise InputError(
-            f"--drop-highest-loss {drop}: {f'group {group!r}' if group else 'the table'} has {len(made)} points"
+            f"--drop-highest-loss {drop}: {f'group {group!r}' if group else 'the table'} has "
+            f"{counted(len(made), 'point')}"
         )
     kept = np.sort(np.argsort(made.loss, kind="stable")[: len(made) - drop])
     return made.take(kept)

@@ -35,9 +35,9 @@ def test_measured_results_tell_of_the_others(tmp_path: Path) -> None:
     known = timed(runs_dir, study.runs(), CPU, "cpu")
     assert timed(runs_dir, study.runs(), CPU, "cuda") == []
     told = forecast("perplexity", reads[:1], known, CPU)
-    assert told.seconds == pytest.approx(6.0 + 0.5) and told.basis == "measured: 1 result(s) of this task"
+    assert told.seconds == pytest.approx(6.0 + 0.5) and told.basis == "measured: 1 result of this task"
     other = forecast("niah", reads[:1], known, CPU)
-    assert other.seconds == pytest.approx(8.0 + 0.5) and other.basis == "measured: 2 result(s) of other tasks"
+    assert other.seconds == pytest.approx(8.0 + 0.5) and other.basis == "measured: 2 results of other tasks"
     unknown = forecast("mine", [(tnl, None)], known, CPU)
     assert unknown.seconds is None and unknown.forward_tokens is None and unknown.estimate == "the task cannot tell"
 

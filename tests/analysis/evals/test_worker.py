@@ -230,7 +230,7 @@ def test_what_is_not_of_today_is_left_out_and_counted(tmp_path: Path, monkeypatc
     assert now(study, tasks=TWO[:1]).left_out == {("two", "it is no task of the study"): both}
     changed = now(study, one={"seconds": 0.001})
     assert changed.left_out == {("one", "its settings changed (seconds)"): both} and len(changed.results) == 2
-    assert changed.lines() == [f"left out: one of 2 checkpoint(s), its settings changed (seconds): {', '.join(both)}"]
+    assert changed.lines() == [f"left out: one of 2 checkpoints, its settings changed (seconds): {', '.join(both)}"]
     with monkeypatch.context() as patch:
         patch.setattr(Tiny, "data_hash", lambda self: "other text")
         assert set(now(study).left_out) == {("one", "its data changed"), ("two", "its data changed")}

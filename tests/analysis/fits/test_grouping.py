@@ -61,7 +61,7 @@ def test_best_is_the_lowest_mean_over_the_seeds_that_all_values_have(tmp_path):
     assert fits["nuisance"]["cells"] == [cell] and len(fits["left_out"]) == 5
     lines = nuisance_notes(fits)
     assert "without lr=8 (1 failed): TNL 14k" in lines
-    assert any(line.startswith("5 run(s) left out of the fits, as another value") for line in lines)
+    assert any(line.startswith("5 runs left out of the fits, as another value") for line in lines)
     assert nuisance_rows(fits)[0]["taken"] == "lr=2"
 
 

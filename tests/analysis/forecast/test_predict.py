@@ -18,6 +18,7 @@ from analysis.forecast.outcome import NOT_EVALUATED, OTHERWISE, outcome
 from analysis.forecast.predict import NO_SURFACE, interval_of, source_of
 from analysis.forecast.stored import digest
 from analysis.runs import Tables
+from analysis.source.base import NOT_TRAINED
 
 SIZES, TOKENS, WARMUP, ROWS = np.geomspace(360e3, 23e6, 8), 70e6, 3e6, 18
 NOISE, MEMORY = 0.004, 2.0  # of log loss between seeds; of a curve's noise, in log tokens

@@ -116,4 +116,4 @@ def test_a_prediction_whose_runs_are_gone_is_not_rehearsed(tmp_path):
     other["fitted"] = {"spec_hashes": other["fitted"]["spec_hashes"] | {"llama-n360k-c2048-s0": "changed"}}
     found = with_rehearsals(study, source, other)
     assert found["rehearsals"] == [] and rehearsal_rows(found) == []
-    assert rehearsal_lines(found) == ["Nothing is rehearsed: 1 of the 61 runs that it was made from are not here."]
+    assert rehearsal_lines(found) == ["Nothing is rehearsed: 1 of the 61 runs that it was made from is not here."]

@@ -47,6 +47,8 @@ def told(*measured):
 def test_before_training_the_predictions_stand_alone():
     found = told(None, None)
     assert forecast_lead(found) == "2 of 3 runs are predicted; none of them is trained yet."
+    one = found | {"runs": found["runs"][:1], "n": found["n"] | {"runs": 1}}
+    assert forecast_lead(one) == "1 of 1 run is predicted; none of them is trained yet."
     first, _, mean, lost = forecast_rows(found)
     assert first["predicted"] == "1.3000 [1.2800, 1.3200]" and first["measured"] == "not trained"
     assert mean["run"] == "LLaMA, n55m: mean of 2 seeds" and first["held"] == first["error"] == ""

@@ -61,7 +61,7 @@ def test_what_is_not_finished_is_left_out_and_named(made: Made, tmp_path: Path) 
     }
     assert not list(tmp_path.glob("*.tar.xz"))
     shown = scaling("bundle", "pack", study, "--out", tmp_path, "--dry-run").stdout
-    assert "left out: 3 runs that are not finished" in shown and "would pack 1 runs" in shown
+    assert "left out: 3 runs that are not finished" in shown and "would pack 1 run," in shown
     # a run that failed is a result
     write_json(rundir.status_json, rundir.status() | {"state": "failed"})
     finish(rest, rest.runs[0], state="failed")

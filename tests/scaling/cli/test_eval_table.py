@@ -70,7 +70,7 @@ def test_rows_that_lost_their_labels_are_not_averaged(evaluated: Path, capsys: p
         assert "column 'label' is missing" in left["why"]
         with pytest.raises(InputError, match="small: no downstream results of today: run `scaling eval"):
             table(evaluated)
-        assert capsys.readouterr().err.startswith("left out: piqa of 2 checkpoint(s), it cannot be evaluated (")
+        assert capsys.readouterr().err.startswith("left out: piqa of 2 checkpoints, it cannot be evaluated (")
         path.write_text(whole.replace("bread", "brown"))
         assert {why for _, why in current_results(Request(study_of(evaluated))).left_out} == {"its data changed"}
     finally:

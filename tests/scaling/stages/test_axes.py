@@ -82,7 +82,7 @@ def test_from_plan_to_report(studied):
     page = (home / "report" / "index.html").read_text()
     for text in (*(f"LLaMA, {group.partition(', ')[2]}" for group in groups), "Nuisance axes", "may lie beyond"):
         assert text in page, text
-    assert "nuisance axes, resolved before the fits" in told and "10 run(s) left out of the fits" in told
+    assert "nuisance axes, resolved before the fits" in told and "10 runs left out of the fits" in told
 
 
 def test_other_commands_know_the_axes(studied):

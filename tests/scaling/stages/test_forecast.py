@@ -89,7 +89,7 @@ def page(_, folder):
 def test_forecasts_are_planned_and_wait_for_their_prediction(made):
     _, told, _ = made
     assert "llama-38k-c64-s5 (forecast)" in told["plan"] and "8 runs (2 forecast)" in told["plan"]
-    assert WAIT in told["plan"] and "5 size(s)" not in told["plan"]
+    assert WAIT in told["plan"] and "5 sizes" not in told["plan"]
     assert "fits: pairs of neighbouring sizes: llama: 4" in told["plan"], "the forecast's size is no part of the fits"
     assert "train: 6 of 6 runs to do" in told["train"] and WAIT in told["train"]
     assert not set(IDS) & set(told["runs"]) and len(told["runs"]) == 6
@@ -314,7 +314,7 @@ def test_a_grid_that_is_not_trained_is_not_predicted_from_by_itself(made, tmp_pa
         shutil.rmtree(tmp_path / "out/tiny/runs" / run)
     (tmp_path / PREDICTIONS).unlink()
     text = command("run", folder / "tiny.yaml", "--out", tmp_path / "out", "--only", "size=38k|10k")
-    assert "forecast: not predicted, as 1 runs of the grid are not trained (llama-6k-c64-s0)" in text
+    assert "forecast: not predicted, as 1 run of the grid is not trained (llama-6k-c64-s0)" in text
     assert not any((tmp_path / "out/tiny/runs" / run).exists() for run in IDS)
     assert "from 5 of the 6 runs of the grid" in command("predict", folder / "tiny.yaml", "--out", tmp_path / "out")
 
@@ -336,7 +336,7 @@ def test_a_second_round_is_predicted_from_the_grid_and_the_first(made, tmp_path,
     for run in IDS:
         (tmp_path / run).rename(tmp_path / "out/tiny/runs" / run)
     text = command("predict", study, *out)
-    assert "predict: 1 of 1 runs predicted" in text and "Forecast, round 2" in text
+    assert "predict: 1 of 1 run predicted" in text and "Forecast, round 2" in text
     stored = json.loads(second.read_text())
     assert stored["round"] == 2 and stored["level"] == 0.9 and [row["seed"] for row in stored["runs"]] == [7]
     loaded = load_study(study, out=tmp_path / "out")
@@ -363,4 +363,4 @@ def test_a_second_round_is_predicted_from_the_grid_and_the_first(made, tmp_path,
     second.unlink()
     shutil.rmtree(tmp_path / "out/tiny/runs/llama-55k-c64-s7")
     text = command("run", study, *out)
-    assert "predict: 1 of 1 runs predicted" in text and "train: 1 of 9 runs to do" in text
+    assert "predict: 1 of 1 run predicted" in text and "train: 1 of 9 runs to do" in text

@@ -126,7 +126,7 @@ def test_the_interval_of_the_loss_widens_that_of_the_score() -> None:
 
 def test_few_points() -> None:
     scores, _ = drawn(np.random.default_rng(6), 3)
-    with pytest.raises(InputError, match=r"t: 2 checkpoint\(s\), a link needs 3"):
+    with pytest.raises(InputError, match=r"t: 2 checkpoints, a link needs 3"):
         fit_link(scores.take(np.array([0, 20])))
     three = fit_link(scores.take(np.array([7, 15, 23])))
     assert three.interval(2.0) is None and three.steepness() is None
@@ -134,7 +134,7 @@ def test_few_points() -> None:
     assert (
         told.verdict
         and told.verdict.believe == INSIDE
-        and told.verdict.reasons == ("no interval: 3 run(s), 4 are needed",)
+        and told.verdict.reasons == ("no interval: 3 runs, 4 are needed",)
     )
     assert told.interval == {} and set(told.intervals.values()) == {None}
     assert to_result(fit_link(scores)).verdict.believe == INSIDE  # type: ignore[union-attr]

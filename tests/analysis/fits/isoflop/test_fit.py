@@ -150,7 +150,7 @@ def test_minima_outside_and_parabolas_that_open_downward_are_refused_and_named()
     assert "opens downward" in first and "is not inside its sizes" in second and "2 sizes, 3 are needed" in third
     alone = points.take(np.append(np.flatnonzero(keep), 10))  # and a size on its own
     told = fit_isoflop(replace(alone, flops=np.append(points.flops[keep], 5e21)), six_nd(), n_replicates=0, at=[1e22])
-    assert told.diagnostics["left_out"] == ["1 points lie at a compute that no other size has"]
+    assert told.diagnostics["left_out"] == ["1 point lies at a compute that no other size has"]
     assert result.diagnostics["n_budgets"] == 6 and result.diagnostics["n_budgets_used"] == 3
     assert result.params["a"] == pytest.approx(surface.exponent, abs=1e-9)
 
@@ -158,9 +158,9 @@ def test_minima_outside_and_parabolas_that_open_downward_are_refused_and_named()
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda p: p.take(np.arange(7)), "1 of 1 budgets has a minimum inside its sizes, 3 are needed"),
+        (lambda p: p.take(np.arange(7)), "1 of 1 budget has a minimum inside its sizes, 3 are needed"),
         (lambda p: p.take(np.arange(14)), "2 of 2 budgets have a minimum inside their sizes, 3 are needed"),
-        (lambda p: p.take(np.arange(3)), "1 budgets"),
+        (lambda p: p.take(np.arange(3)), "0 of 1 budget has"),
         (lambda p: p.take(p.n_params < np.median(p.n_params[:7])), "3 are needed"),
         (lambda p: replace(p, loss=np.geomspace(3, 2, len(p))), "0 of 4 budgets have a minimum"),
         (lambda p: p.take(np.arange(0)), "no points"),

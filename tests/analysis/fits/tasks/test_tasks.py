@@ -166,7 +166,7 @@ def test_the_report_shows_what_is_fitted_and_why_the_rest_is_not(found: dict[str
     assert "boolq (acc)" in told and "withheld: no trend with loss" in told
     assert "Too few runs with scores for a law: copa (acc)." in told
     assert "Of unknown scale, so not fitted: mine." in told
-    assert "20 checkpoint(s) left out because it lies inside warm-up" in told
+    assert "20 checkpoints left out because it lies inside warm-up" in told
     figure = tasks_figure(found)
     assert figure is not None and "boolq" not in str(figure.layout.annotations)
     nothing = {"tasks": [of(found, "boolq"), of(found, "copa")], "unknown": []}
