@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.costs import Cost, costs_table, study_costs
+from analysis.forecast.rehearsals import with_rehearsals
 from analysis.forecast.stage import told
 from analysis.report.approaches import approach_reasons, approach_rows
 from analysis.report.comparison import comparison_rows
 from analysis.report.costs import cost_notes
 from analysis.report.first_shares import ABOUT, first_share_rows
 from analysis.report.forecast import forecast_rows, round_parts
+from analysis.report.rehearsals import rehearsal_rows
 from analysis.report.tables import short_laws_table
 from analysis.report.variants import is_of_variants
 from analysis.report.verdict import comparison_table, known_predictions, verdict_notes, verdict_text
@@ -33,7 +35,8 @@ def derived(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> dict[s
     fits, tables = fits_of(study, runs, source)
     forecast = source.forecast()
     costs = study_costs(study, runs, tables.runs, None if forecast is None else forecast.runs)
-    text = results_text(fits, tables, costs, source.provenance(), source.corpus(), told(study, source))
+    rounds = [with_rehearsals(study, source, one) for one in told(study, source)]
+    text = results_text(fits, tables, costs, source.provenance(), source.corpus(), rounds)
     return {
         FITS: (json.dumps(fits, indent=1, allow_nan=False) + "\n").encode(),
         COSTS: costs_table(costs).to_csv(index=False, lineterminator="\n").encode(),
@@ -49,7 +52,7 @@ def results_text(
     corpus: Mapping[str, Any] | None,
     forecast: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """RESULTS.md; forecast: of analysis.forecast.stage.told, round by round."""
+    """RESULTS.md; forecast: of analysis.forecast.rehearsals.with_rehearsals, round by round."""
     named, runs = fits["conventions"], tables.runs
     states = ", ".join(f"{count} {state}" for state, count in runs["state"].value_counts().to_dict().items())
     days = sorted(runs["started"].dropna().unique())
@@ -78,6 +81,10 @@ def results_text(
     for one in forecast:
         said = round_parts(one, fits["inputs_hash"])
         parts += [f"## {said['title']}", said["lead"], table(forecast_rows(one)), listed(said["notes"])]
+        if said["lines"]:
+            rehearsed = rehearsal_rows(one)
+            parts += [f"### Rehearsals: the same step, taken inside {said['inside']}"]
+            parts += [table(rehearsed) if rehearsed else "", listed(said["lines"])]
     parts += ["## Costs", listed([*cost_notes(costs), f"By run: {COSTS}."])]
     told = {
         "runs": states,
