@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from analysis.repeats.rows import curve_rows, run_rows, runs, short, sum_lines, unit_of_repeats
+from analysis.repeats.rows import curve_rows, run_rows, short, sum_lines, unit_of_repeats
+from arch.amounts import counted
 from arch.tables import rows_table, wrapped
 
 if TYPE_CHECKING:
@@ -16,14 +17,14 @@ SHOWN = 10  # runs that are named of those not compared
 
 def comparison_lines(found: Comparison, curves: bool) -> list[str]:
     """Who trained what, the table of runs, their curves where asked for, what is not compared, and the sum of it."""
-    lines = [f"study {found.study}: {runs(len(found.repeats))} trained in both A and B"]
+    lines = [f"study {found.study}: {counted(len(found.repeats), 'run')} trained in both A and B"]
     if found.repeats:
         lines += [*side_lines(found), "", rows_table(run_rows(found.repeats)), ""]
     for one in found.repeats if curves else ():
         if not one.is_bit_equal:
             lines += [f"{short(one.name)}: held-out loss in {unit_of_repeats([one])}", rows_table(curve_rows(one)), ""]
     if found.copies:
-        lines += [f"copies: {runs(len(found.copies))} of the same training in both, only counted"]
+        lines += [f"copies: {counted(len(found.copies), 'run')} of the same training in both, only counted"]
     lines += _named("only in A", found.only_a) + _named("only in B", found.only_b)
     lines += _named("of other settings (spec_hash)", found.other_settings)
     lines += [line for name, why in found.not_compared.items() for line in wrapped([f"not compared: {name}: {why}"])]
@@ -36,7 +37,9 @@ def side_lines(found: Comparison) -> list[str]:
 
 
 def _made(name: str, side: dict[str, Any]) -> str:
-    devices = ", ".join(f"{device} ({runs(n)})" for device, n in side["devices"].items()) or "devices not recorded"
+    devices = (
+        ", ".join(f"{device} ({counted(n, 'run')})" for device, n in side["devices"].items()) or "devices not recorded"
+    )
     days = " to ".join(side["trained"]) or "day not recorded"
     commits = ", ".join(commit.strip()[:12] for commit in side["git_commits"]) or "not recorded"
     return f"{name}: {side['path']}: {devices}, {days}, commit {commits}"
@@ -57,4 +60,4 @@ def _named(what: str, names: Collection[str]) -> list[str]:
         return []
     shown = ", ".join(short(name) for name in list(names)[:SHOWN])
     more = f" and {len(names) - SHOWN} more (--json names all)" if len(names) > SHOWN else ""
-    return wrapped([f"{what}: {runs(len(names))}: {shown}{more}"])
+    return wrapped([f"{what}: {counted(len(names), 'run')}: {shown}{more}"])
