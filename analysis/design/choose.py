@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
+from analysis.design.cores import Each
 from analysis.design.missed import likely, missed
 from analysis.design.precision import precision
 from analysis.design.proposal import Price, Proposal, candidates, naive, scaled
@@ -68,17 +70,19 @@ def screen(
     sweep: float = 0.0,
     told: Callable[[float], None] = lambda share: None,
     curves: bool | None = None,
+    each: Each = map,
 ) -> list[Judged]:
     """The best few of the family, best first, no two with the same sizes: of those as good as the best within AS_GOOD
     the ones with fewer runs come first. Empty where the budget buys none. curves: whole curves alone, or none of them;
     None: both."""
+    family = [
+        proposal
+        for proposal in candidates(price, budget, cap, sweep)
+        if proposal.sizes[0] >= least_size and curves in (None, proposal.curves)
+    ]
+    asked: dict[str, Any] = {"noise": noise, "cost": cost, "target": target, "ask": ask}
     few = worlds[: SCREENED // 3]
-    rough = []
-    for proposal in candidates(price, budget, cap, sweep):
-        if proposal.sizes[0] < least_size or curves not in (None, proposal.curves):
-            continue
-        sd = precision(proposal.layout(), few, noise, cost, target)
-        rough.append((float(np.median(sd.a if ask == "exponent" else sd.log_l)), proposal))
+    rough = list(zip(each(partial(_expected, worlds=few, **asked), family), family, strict=True))
     rough.sort(key=lambda one: one[0])
     # by their smallest size too: small sizes are cheap and precise, but may not follow the law of the others
     bins: dict[tuple[int, bool], int] = {}
@@ -89,13 +93,16 @@ def screen(
         if bins[place] <= A_BIN:
             kept.append(proposal)
     judged = []
-    for i, proposal in enumerate(kept):
-        judged.append(Judged(proposal, answers(proposal, worlds[:SCREENED], noise, cost, target, ask)))
+    scores = each(partial(answers, worlds=worlds[:SCREENED], **asked), kept)
+    for i, (proposal, score) in enumerate(zip(kept, scores, strict=True)):
+        judged.append(Judged(proposal, score))
         told((i + 1) / (len(kept) + SETTLED / SCREENED * BEST))
     if not judged:
         return []
     judged.sort(key=lambda one: -one.score)
-    judged = [replace(one, score=answers(one.proposal, worlds, noise, cost, target, ask)) for one in judged[:BEST]]
+    best = [one.proposal for one in judged[:BEST]]
+    scores = each(partial(answers, worlds=worlds, **asked), best)
+    judged = [Judged(proposal, score) for proposal, score in zip(best, scores, strict=True)]
     told(1.0)
     most = max(one.score for one in judged)
     judged.sort(
@@ -110,6 +117,12 @@ def screen(
         if all(one.proposal.sizes != other.proposal.sizes for other in found):
             found.append(one)
     return found[:MOST_FOUND]
+
+
+def _expected(proposal: Proposal, worlds: Sequence[World], noise: Noise, cost: Cost, target: float, ask: str) -> float:
+    """The median standard deviation of what is asked, without what the form misses."""
+    sd = precision(proposal.layout(), worlds, noise, cost, target)
+    return float(np.median(sd.a if ask == "exponent" else sd.log_l))
 
 
 def naive_of(price: Price, budget: float, cap: float, least_size: float = 0.0) -> Proposal | None:
@@ -159,10 +172,17 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def simulated(
-    one: Judged, worlds: Sequence[World], noise: Noise, cost: Cost, target: float, seed: int, told: Callable[[], None]
+    one: Judged,
+    worlds: Sequence[World],
+    noise: Noise,
+    cost: Cost,
+    target: float,
+    seed: int,
+    told: Callable[[], None],
+    each: Each = map,
 ) -> Judged:
     """With its simulated studies and their summary."""
-    outcomes = tuple(simulate(one.proposal, worlds, noise, cost, target, seed, told))
+    outcomes = tuple(simulate(one.proposal, worlds, noise, cost, target, seed, told, each))
     return Judged(one.proposal, one.score, outcomes, summary(outcomes))
 
 

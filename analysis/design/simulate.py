@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from analysis.design.cores import Each
 from analysis.design.layout import Layout
 from analysis.design.precision import MEMORY, along_sizes
 from analysis.design.proposal import Proposal
@@ -122,12 +124,20 @@ def simulate(
     target: float,
     seed: int,
     told: Callable[[], None] = lambda: None,
+    each: Each = map,
 ) -> list[Outcome]:
     """One study of the proposal in each world; seed: of the noise."""
-    layout, out = proposal.layout(), proposal.leaves_out
+    one = partial(_in_a_world, proposal.layout(), proposal.leaves_out, noise, cost, target, seed)
     found = []
-    for i, world in enumerate(worlds):
-        rng = np.random.default_rng([seed, i])
-        found.append(outcome(draw(layout, world, noise, cost, rng), world, cost, target, seed=i, leave_out_stopped=out))
+    for it in each(one, list(enumerate(worlds))):
+        found.append(it)
         told()
     return found
+
+
+def _in_a_world(
+    layout: Layout, leaves_out: bool, noise: Noise, cost: Cost, target: float, seed: int, numbered: tuple[int, World]
+) -> Outcome:
+    i, world = numbered
+    points = draw(layout, world, noise, cost, np.random.default_rng([seed, i]))
+    return outcome(points, world, cost, target, seed=i, leave_out_stopped=leaves_out)

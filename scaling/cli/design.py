@@ -92,6 +92,7 @@ def design(
     """
     from pydantic import TypeAdapter, ValidationError
 
+    from analysis.design.cores import on_cores
     from analysis.design.study_file import Setting
     from analysis.design.text_noise import TEXT
     from analysis.design.worlds import BEND, SEED_NOISE
@@ -172,8 +173,8 @@ def design(
         str(Path(lr_law).resolve()) if lr_law is not None else "",
         curves=None if swept.decays is None else not swept.decays,
     )
-    with Passing(sys.stderr) as passing:
-        found = answer(question, partial(_tell, passing, _Step(started)))
+    with Passing(sys.stderr) as passing, on_cores(cores) as each:
+        found = answer(question, partial(_tell, passing, _Step(started)), each)
     for name, (stated, told_by, _) in noises.items():
         measured = known.told if known and told_by is not None else "assumed"
         found[f"{name}_source"] = "stated" if stated is not None else measured

@@ -23,6 +23,7 @@ from ..study.sweep import sweep_of
 
 if TYPE_CHECKING:
     from analysis.design.choose import Judged
+    from analysis.design.cores import Each
     from analysis.design.priors import Prior
     from analysis.design.proposal import Proposal
     from analysis.design.study_file import Setting
@@ -72,9 +73,9 @@ class Question:
     curves: bool | None = None
 
 
-def design(question: Question, told: Callable[[str, float], None]) -> dict[str, Any]:
+def design(question: Question, told: Callable[[str, float], None], each: Each = map) -> dict[str, Any]:
     """{"proposals": [row, best first], "naive": row or None, ..}; a row: words, runs, flops, seconds, and of simulated
-    studies their summary (analysis.design.choose.summary). told: what is being done, and its share.
+    studies their summary (analysis.design.choose.summary). told: what is being done, and its share; each: as `map`.
 
     Raises InputError where the budget buys no study of this kind, with what it does buy."""
     import numpy as np
@@ -111,6 +112,7 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
         question.share,
         told=lambda share: told("proposals", share),
         curves=question.curves,
+        each=each,
     )
     if not found:
         given = flop(question.budget)
@@ -119,8 +121,7 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
     real: list[tuple[Judged, dict[str, Any], bool]] = []
     skipped: list[str] = []
     if ladder is not None:
-        others = drawn("screened", SETTLED), noise, cost, target, question.ask
-        found.append(Judged(ladder, answers(ladder, *others)))
+        found.append(Judged(ladder, answers(ladder, drawn("screened", SETTLED), noise, cost, target, question.ask)))
     for one in found:
         if len(real) == MOST_SHOWN and one.proposal != ladder:
             continue
@@ -138,7 +139,6 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
     if question.timed and not question.target:
         target = TARGET * real[0][1]["flops"] / len(archs)
     total, done = len(real) * len(worlds), 0
-
     note = _outside(target, real[0][0].proposal, cost)
 
     def step() -> None:
@@ -148,7 +148,7 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
 
     own, other = [], None
     for one, costs, is_naive in real:
-        row = _row(simulated(one, worlds, noise, cost, target, question.seed, step), costs, noise)
+        row = _row(simulated(one, worlds, noise, cost, target, question.seed, step, each), costs, noise)
         if is_naive:
             other = row
         else:
