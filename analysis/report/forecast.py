@@ -12,7 +12,7 @@ from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.style import GREY, INK, dress
 from analysis.pages.cells import number, shown, signed
-from analysis.report.rehearsals import rehearsal_lines
+from analysis.report.rehearsals import inside, rehearsal_lines
 from arch.amounts import count, counted, counted_of
 
 Told = Mapping[str, Any]  # analysis.forecast.outcome
@@ -70,8 +70,7 @@ def forecast_leads(rounds: Sequence[Told]) -> list[str]:
 def round_parts(told: Told, inputs_hash: str) -> dict[str, Any]:
     """What the report says of a round, and the names of its tables."""
     rows, rehearsals = table_names(told)
-    inside = "the grid" if told["round"] == 1 else "what was trained before"
-    parts: dict[str, Any] = {"title": title_of(told), "lead": forecast_lead(told), "inside": inside}
+    parts: dict[str, Any] = {"title": title_of(told), "lead": forecast_lead(told), "inside": inside(told)}
     notes = forecast_notes(told, inputs_hash if told["round"] == 1 else None)
     return parts | {
         "rows": rows,
@@ -128,7 +127,7 @@ def forecast_notes(told: Told, inputs_hash: str | None = None) -> list[str]:
     if any(row.get("interval_by") == "rehearsal" for row in told["runs"]):
         lines.append(
             "Where the rehearsed interval is the wider one it stands in the place of the fit's: it is by the errors of "
-            "the same step, taken inside the grid."
+            f"the same step, taken inside {inside(told)}."
         )
     if inputs_hash is not None and inputs_hash != told["inputs_hash"]:
         lines.append(

@@ -38,6 +38,11 @@ def rehearsal_rows(told: Told | None) -> list[dict[str, str]]:
     return rows
 
 
+def inside(told: Told) -> str:
+    """What a round's step is rehearsed inside of."""
+    return "the grid" if told["round"] == 1 else "what was trained before"
+
+
 def rehearsal_lines(told: Told) -> list[str]:
     """A line for each row, which warns of an interval that is too narrow."""
     why = told.get("not_rehearsed")
@@ -53,7 +58,7 @@ def _line(told: Told, one: Row) -> str:
     far = f"at {_step(one['taken'])}"
     if _step(one["taken"]) != _step(one["step"]):
         far += f" (the forecast's step: {_step(one['step'])})"
-    line = f"{name}: {when} {counted(one['n'], 'time')} inside the grid {far}: "
+    line = f"{name}: {when} {counted(one['n'], 'time')} inside {inside(told)} {far}: "
     line += f"errors of {_signed(one['mean'], 1)} on average, {_share(one['rms'], 1)} rms"
     if one["of_fit"] is None:
         return f"{line}."

@@ -109,6 +109,14 @@ def test_stored_predictions_are_rehearsed_afterwards_and_do_not_move():
     assert [row["times"] for row in rehearsal_rows(found)] == ["16", "12", "12", "12"]
 
 
+def test_a_later_round_is_rehearsed_inside_what_was_trained_before():
+    study = load_study(PUBLISHED, published=True)
+    source = source_of(study, study.runs())
+    *_, last = told(study, source)
+    line = rehearsal_lines(with_rehearsals(study, source, last))[0]
+    assert last["round"] == 2 and "rehearsed 20 times inside what was trained before at 1.8 x N and 1.0 x D: " in line
+
+
 def test_a_prediction_whose_runs_are_gone_is_not_rehearsed(tmp_path):
     study = load_study(PUBLISHED, published=True)
     source = source_of(study, study.runs())
