@@ -43,7 +43,7 @@ ENTRIES: dict[str, Entry] = {
     ),
     "extrapolate": Entry(
         "extrapolate",
-        "perplexity at context lengths from 512 tokens to 16 times the training length",
+        "perplexity at context lengths from 512 tokens (or a shorter training length) to 16 times the training length",
         plots="extrapolate_plot",
         layout="the study's own held-out text, or a text file of UTF-8 (evaluation.settings.extrapolate.file)",
     ),

@@ -28,7 +28,7 @@ SAME = 0.01  # of log N, log D: a step of less is none, closer token counts are 
 FIT, REHEARSAL = "fit", "rehearsal"  # what an interval is by
 LIMIT = 0.015  # of the loss: half of an interval that tells little
 INSIDE = "the forecast goes beyond neither the largest size nor the most tokens of the fit"
-FEW = f"no size has {SMALLER + 1} sizes and a curve that is long enough below the cut"
+FEW = f"a step below each size fewer than {SMALLER + 1} sizes are left, or curves too short for a fit"
 Ends = Sequence[float] | None  # of an interval
 
 

@@ -249,8 +249,10 @@ def _compared(fits: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _lead(fits: dict[str, Any], tables: Tables) -> str:
-    states = tables.runs["state"].value_counts().to_dict()
-    by_state = ", ".join(f"{count} {state}" for state, count in states.items())
+    """The study's own runs, as its plan counts them without the forecast's: variants are told apart."""
+    own = tables.runs[tables.runs["variant"] == ""]
+    by_state = ", ".join(f"{count} {state}" for state, count in own["state"].value_counts().to_dict().items())
+    variants = f" and {n} of variants" if (n := len(tables.runs) - len(own)) else ""
     several = "; " if any(one["point"] for one in fits["archs"].values()) else ", "
     archs = several.join(name_of(arch) for arch in fits["archs"])
-    return f"{archs}. {counted(len(tables.runs), 'run')} ({by_state})."
+    return f"{archs}. {counted(len(own), 'run')} ({by_state}){variants}."

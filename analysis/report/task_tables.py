@@ -45,7 +45,7 @@ def downstream_notes(downstream: dict[str, Any]) -> dict[str, list[str]]:
     return {
         "benchmarks": [BENCHMARKS] if tasks else [],
         "scores": ([ABOUT] if any(_laws(one) for one in tasks) else []) + _not_foretold(tasks) + unknown,
-        "rankings": [RANKED] if any(one["rankings"] for one in tasks) else [],
+        "rankings": [RANKED] if _rankings(tasks) else [],
         "reasons": [*_not_believed(tasks), *_withheld(tasks), *_left_out(tasks)],
     }
 

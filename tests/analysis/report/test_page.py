@@ -9,7 +9,9 @@ import pytest
 
 import analysis.figures.png
 from analysis import stage
+from analysis.report.page import _lead
 from analysis.report.verdict import with_bits
+from analysis.runs import Tables
 from data.files import read_json
 from scaling.study.spec import StudySpec
 
@@ -81,6 +83,15 @@ def test_the_report_tells_the_whole_study(drawn: tuple[StudySpec, Path]) -> None
     assert "batch (tokens)" in html and "<td>2,048</td>" in html
     assert "<td>2026-" not in html  # no attempt recorded a day
     assert "<th>precision</th>" not in html and "<th>why</th>" in html  # columns that are empty go
+
+
+def test_the_lead_counts_the_runs_that_the_plan_counts() -> None:
+    """What `scaling try` and --set added is told apart, so that report and plan say one number."""
+    fits = {"archs": {"llama": {"point": ""}, "hgrn2": {"point": ""}}}
+    runs = pd.DataFrame({"state": ["done", "done", "failed", "done"], "variant": ["", "", "", "lr0.005"]})
+    empty = pd.DataFrame()
+    assert _lead(fits, Tables(empty, runs, empty)) == "LLaMA, HGRN2. 3 runs (2 done, 1 failed) and 1 of variants."
+    assert _lead(fits, Tables(empty, runs[:3], empty)) == "LLaMA, HGRN2. 3 runs (2 done, 1 failed)."
 
 
 def test_every_table_is_a_file_with_the_numbers_that_are_shown(drawn: tuple[StudySpec, Path]) -> None:

@@ -171,6 +171,9 @@ def test_the_report_shows_what_is_fitted_and_why_the_rest_is_not(found: dict[str
     assert figure is not None and "boolq" not in str(figure.layout.annotations)
     nothing = {"tasks": [of(found, "boolq"), of(found, "copa")], "unknown": []}
     assert tasks_figure(nothing) is None and task_tables(nothing)["scores"] == []
+    alone = of(found, "piqa") | {"rankings": [{"means": {"tnl": 0.6}, "reason": None}]}
+    few = {"tasks": [alone], "unknown": []}  # no table of rankings, so nothing about what is in it
+    assert task_tables(few)["rankings"] == downstream_notes(few)["rankings"] == []
 
 
 def test_last_checkpoints_stand_in_a_table_and_beside_their_compute(found: dict[str, Any]) -> None:
