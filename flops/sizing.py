@@ -145,6 +145,8 @@ def _other_ffn(cfg: ModelConfig, measure: Measure, target: float, changes: dict[
         return grid_shape(cfg.arch, cfg.d_model, cfg.n_layers, **changes | {"d_ffn": d_ffn})
 
     step = measure(at(cfg.d_ffn + 8)) - measure(cfg)
+    if not step:  # convention `paper`: its g is 8d/3 whatever the configuration's is
+        return
     wanted = cfg.d_ffn + 8 * (target - measure(cfg)) / step
     for rounded in (math.floor, math.ceil):
         d_ffn = 8 * rounded(min(wanted, 1e9) / 8)

@@ -95,6 +95,18 @@ def test_matches_of_a_preset():
     assert [one.cfg.arch for _, one in matches(target, "exact", archs=["hgrn2"])] == ["hgrn2"] * 2
 
 
+def test_matches_under_a_convention_that_knows_no_g():
+    """`paper` counts g = 8d/3 whatever it is: at small widths too, where g is varied else, layers and width meet the
+    target alone. It ended in a division by zero."""
+    of_the_paper = ["llama", "tnl", "hgrn2", "cosformer2"]
+    for size in ("98k", "410m"):
+        for kind, one in matches(preset("llama", size), "paper", archs=of_the_paper):
+            assert abs(one.deviation) < (0.02 if size == "410m" else 0.15)
+            if kind == "flops":
+                again = grid_shape(one.cfg.arch, one.cfg.d_model, one.cfg.n_layers, vocab_size=one.cfg.vocab_size)
+                assert one.cfg.d_ffn == again.d_ffn
+
+
 def test_the_command():
     budget = json.loads(must("size", "--arch", "tnl", "--budget", "1e22", "--tokens", "300B", "--json"))
     plain = json.loads(must("size", "--arch", "tnl", "--flops-per-token", str(1e22 / 300e9), "--json"))
