@@ -98,6 +98,11 @@ class Sweep(Part):
         for arch in self.expand_ratios:
             if arch in self.head_dim:
                 raise ValueError(f"expand_ratios.{arch}: head_dim.{arch} names one already; leave one of the two out")
+        if self.warm_up_steps >= self.steps:  # the cosine behind the warm-up would have no steps, or rise again
+            raise ValueError(
+                f"warm_up_steps: {self.warm_up_steps} of {self.steps} steps leave none to train on: give fewer, or "
+                f"more steps"
+            )
         for problem in self.problems:
             mqar_batch(0, 0, 1, problem.length, problem.pairs, self.vocab_size)
             for width in self.widths:

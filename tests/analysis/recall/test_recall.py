@@ -93,6 +93,7 @@ def test_a_narrower_sweep_says_so():
         ({"model": {"hgrn2": {"ssm_state": 4}}}, "model.ssm_state means nothing to hgrn2"),
         ({"widths": [96]}, "widths: 96 does not split into llama's heads of 64"),
         ({"name": "a/b"}, "name: 'a/b' is to name a directory"),
+        ({"warm_up_steps": 4}, "warm_up_steps: 4 of 4 steps leave none to train on: give fewer, or more steps"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, changes, told):
