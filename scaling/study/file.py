@@ -238,6 +238,8 @@ def _tell(schema: Any, error: Any, prefix: str) -> str:
     if error["type"] == "literal_error" and isinstance(value, str):
         remedy = nearest(value, re.findall(r"'([^']+)'", message))
         remedy = remedy if "did you mean" in remedy else ""
+    elif error["type"] == "string_type" and isinstance(value, int | float):  # as YAML reads 2026, 1e3 or yes
+        remedy = ": write it in quotes"
     return f"{key}: {message}, not {shown(value)}{remedy}"
 
 
@@ -274,9 +276,10 @@ def parse_set(change: str) -> tuple[list[str], Any]:
     if not equals:
         raise InputError(f"--set {change}: write it as section.key=value, for example training.lr=1e-3")
     if keys[0] not in SETTABLE:
-        raise InputError(f"--set {change}: unknown section {keys[0]!r}{nearest(keys[0], list(SETTABLE))}")
-    section = StudyFile.model_fields[keys[0]].annotation
-    assert isinstance(section, type) and issubclass(section, BaseModel)
+        homes = [f"{name}.{keys[0]}" for name in SETTABLE if len(keys) == 1 and keys[0] in _keys_of(_section(name))]
+        meant = f" (did you mean {homes[0]!r}?)" if homes else nearest(keys[0], list(SETTABLE))
+        raise InputError(f"--set {change}: unknown section {keys[0]!r}{meant}")
+    section = _section(keys[0])
     if len(keys) < 2 or keys[1] not in _keys_of(section):
         name = keys[1] if len(keys) > 1 else ""
         told = {"model": instead_of, "training": earlier.instead_of}.get(keys[0], lambda name: None)(name)
@@ -289,6 +292,12 @@ def parse_set(change: str) -> tuple[list[str], Any]:
     if len(keys) > (3 if (keys[0], keys[1]) in nested else 2):
         raise InputError(f"--set {change}: {'.'.join(keys[:2])} has no keys of its own: give the whole value")
     return keys, _value(text, change)
+
+
+def _section(name: str) -> type[BaseModel]:
+    section = StudyFile.model_fields[name].annotation
+    assert isinstance(section, type) and issubclass(section, BaseModel)
+    return section
 
 
 def _value(text: str, change: str) -> Any:
