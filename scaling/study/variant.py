@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from arch.config import reads
+from arch.config import means, reads
 from arch.errors import InputError
 from arch.registry import KNOWN, archs_with
 
+from .axes import short
 from .file import import_plugins, parse_set, read_mapping, validate
 from .forecast_section import of_rounds
 from .model_section import ModelChanges, ModelSection
@@ -93,6 +94,9 @@ def read_variant(
             raise InputError(
                 f"{where}: {field} means nothing to {found.arch}, only to {', '.join(archs_with(key))}: leave it out"
             )
+    idle = [field for field in found.changes if field.startswith("model.") and not means(found.arch, short(field))]
+    if idle and len(idle) == len(found.changes) and not found.is_new_arch:
+        raise InputError(f"{where}: {', '.join(idle)} changes nothing of {found.arch}: give another field of it")
     if not found.changes and not found.is_new_arch:
         raise InputError(f"{where}: changes nothing of {found.arch}: give model, training, or another arch with of")
     return found

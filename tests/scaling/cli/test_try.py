@@ -107,6 +107,9 @@ def test_what_cannot_be_tried_is_one_line(folder):
     assert "changes nothing of llama" in message(folder, name)
     assert "changes nothing of llama-10k-c64-s0" in message(folder, name + "training: {lr: 0.003}")
     assert "model.expand_ratio means nothing to llama" in message(folder, name + "model: {expand_ratio: 2}")
+    mamba = "name: x\narch: mamba2\nmodel: {d_ffn: 64}\n"
+    assert "model.d_ffn changes nothing of mamba2: give another field of it" in message(folder, mamba)
+    assert "has no runs of mamba2" in message(folder, mamba + "training: {lr: 0.1}")
     assert "unknown key 'model.nrm'" in message(folder, name + "model: {nrm: layer}")
     assert "follow from --match" in message(folder, name + "training: {n_tokens: 10240}")
     assert "follow from --match" in message(folder, name + "model: {context_length: 128}")
