@@ -16,6 +16,7 @@ from analysis.report.noise import listed, noise_text
 from analysis.report.variants import is_of_variants, variant_lines
 from analysis.units import unit_of
 
+OTHER_SIZE = 1.5  # times in parameters, from which on sizes are not those of one step of a ladder
 ANOTHER_SIZE = {
     "owned by the largest size": "the best size there is the largest one trained; a larger one may be better",
     "owned by the smallest size": "the best size there is the smallest one trained; a smaller one may be better",
@@ -43,21 +44,21 @@ def _text(fits: dict[str, Any], told: dict[str, Any]) -> list[str]:
         return variant_lines(fits) or [f"{head}No comparison: {told['reason']}."]
     where = f"C = {power_of_ten(told['c'])} FLOP ({fits['conventions']['C']})"
     best, others = told["best"], [arch for arch in told["archs"] if arch != told["best"]]
-    loss = _with_interval(told["archs"][best], "loss", _loss)
+    loss = f"{_with_interval(told['archs'][best], 'loss', _loss)} {unit_of(fits)}"
     is_apart = any(told["archs"][arch]["significant"] for arch in others)
     what = "points" if len({arch_of(arch) for arch in told["archs"]}) < len(told["archs"]) else "architectures"
     reached = f"{where}, the largest compute that all {len(told['archs'])} fitted {what} reached"
     if not others:
         lines = [f"{name_of(best)} alone was fitted. At {where}, the largest compute it reached, its loss is {loss}."]
     elif is_apart:
-        lines = [f"{name_of(best)} has the lowest loss at {reached}: {loss} {unit_of(fits)}."]
+        lines = [f"{name_of(best)} has the lowest loss at {reached}: {loss}."]
     else:
         known = fits["interval"]["seed_noise"] is not None
         none = "No architecture" if what == "architectures" else "No point"
         told_apart = f"{none} is worse than the best by more than seed noise" if known else f"{none} is best"
         lines = [
             f"{told_apart} at {reached}.",
-            f"The lowest loss measured is that of {name_of(best)}: {loss} {unit_of(fits)}.",
+            f"The lowest loss measured is that of {name_of(best)}: {loss}.",
         ]
     for apart, text in (
         (False, f"not distinguishable from {name_of(best)}: the difference is within seed noise"),
@@ -65,10 +66,28 @@ def _text(fits: dict[str, Any], told: dict[str, Any]) -> list[str]:
     ):
         if is_apart and (found := [name_of(arch) for arch in others if told["archs"][arch]["significant"] is apart]):
             lines.append(f"{listed(found)} {'is' if len(found) == 1 else 'are'} {text}.")
+    lines += [_of_another_size(arch, best, told["archs"]) for arch in others if _is_of_size(told["archs"], arch, best)]
     if others and fits["interval"]["seed_noise"] is None:
         lines.append("No size was trained with more than one seed, so every difference may be chance.")
     lines += optimum_sentences(fits, best) or _by_envelope(best, told["archs"][best]["predictions"][0])
     return [head + lines[0], *lines[1:]]
+
+
+def _is_of_size(archs: dict[str, Any], arch: str, best: str) -> bool:
+    """Whether an architecture that is called worse was read at quite another size than the best, as no better one may
+    have been trained so far."""
+    one, other = archs[arch], archs[best]
+    times = max(one["n_params"] / other["n_params"], other["n_params"] / one["n_params"])
+    return bool(one["significant"]) and _another_size(one) is not None and times > OTHER_SIZE
+
+
+def _of_another_size(arch: str, best: str, archs: dict[str, Any]) -> str:
+    one, other = archs[arch], archs[best]
+    return (
+        f"That of {name_of(arch)} may be its size and not its architecture: it is read at {one['size']} after "
+        f"{_count(one['n_tokens'])} tokens, {name_of(best)} at {other['size']} after {_count(other['n_tokens'])}, and "
+        f"{_another_size(one)}."
+    )
 
 
 def _by_envelope(arch: str, at: dict[str, Any]) -> list[str]:

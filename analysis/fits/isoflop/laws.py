@@ -16,6 +16,7 @@ from arch.amounts import counted
 
 LARGEST = 230.0  # |log| of N, D or loss: 1e100
 LAWS = ("N_opt", "D_opt", "L_opt")
+BELOW_0 = "the lowest point between its sizes would be a loss below 0: one of its losses lies far off the others"
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ def describe(readings: Readings, minima: list[Minima | None], cost: Cost, varian
         if one is None:
             why = f"{counted(int(count), 'size')}, {NEEDED[variant]} are needed"
             found.append(Budget(c, points, int(count), None, None, None, None, why))
-        elif one.why_not is not None:
-            found.append(Budget(c, points, int(count), None, None, None, None, one.why_not))
+        elif why_not := one.why_not or (None if one.loss[0] > 0 else BELOW_0):
+            found.append(Budget(c, points, int(count), None, None, None, None, why_not))
         else:
             n = float(np.exp(one.log_n[0]))
             tokens = c / float(cost.per_token(n))

@@ -69,7 +69,7 @@ def test_the_best_at_the_largest_common_compute_is_told_apart_from_what_is_worse
     lines = "\n".join(verdict_text(fits))
     assert lines.startswith("HGRN2 has the lowest loss at C = ") and "that all 3 fitted architectures reached" in lines
     assert "LLaMA is not distinguishable from HGRN2: the difference is within seed noise." in lines
-    assert "TNL is worse than HGRN2 by more than seed noise." in lines
+    assert "TNL is worse than HGRN2 by more than seed noise." in lines and "may be the size" not in lines
     assert "At this compute the optimal HGRN2 has N = " in lines
     rows = comparison_table(fits)
     assert [row["more than seed noise"] for row in rows] == ["", "no", "yes"] and "+3.0% [" in rows[2][
@@ -79,6 +79,21 @@ def test_the_best_at_the_largest_common_compute_is_told_apart_from_what_is_worse
     monkeypatch.setattr("arch.tables.print_width", lambda: 100)
     printed = show_laws(fits)
     assert max(map(len, printed.splitlines())) <= 100 and lines.splitlines()[1] in printed
+
+
+def test_a_loss_at_another_size_is_not_told_as_the_architectures(tmp_path: Path) -> None:
+    """Two architectures of one law; TNL's runs have a sixtieth of the tokens, so only its largest is there."""
+    for arch, less in (("tnl", 60), ("hgrn2", 1)):
+        for size, tokens in BUDGETS.items():
+            for seed in range(3 if size == "55k" else 1):
+                shift = 0.002 * (seed - 1) * (size == "55k")
+                write_run(tmp_path, arch, size, tokens // less, seed=seed, shift=shift, warmup_tokens=4096)
+    fits = fit_study(load_tables(tmp_path), FitSettings(smoothing_tokens=5_000, n_replicates=100))
+    lines = verdict_text(fits)
+    assert "TNL is worse than HGRN2 by more than seed noise." in lines
+    told = next(line for line in lines if line.startswith("That of TNL may be its size and not its architecture: "))
+    assert "it is read at 221k after 81.9k tokens, HGRN2 at 25k after 7" in told
+    assert told.endswith("and only the size 221k was trained that far, so the best size there is not known.")
 
 
 def test_without_seeds_nothing_is_told_apart(tmp_path: Path) -> None:
@@ -99,7 +114,7 @@ def test_what_is_not_identified_stays_so_with_its_reason(tmp_path: Path) -> None
     fits = fit_study(load_tables(tmp_path), FitSettings(smoothing_tokens=20_000))
     assert any(line.startswith("LLaMA is not compared: no usable run") for line in verdict_notes(fits))
     lines = verdict_text(fits)
-    assert lines[0].startswith("TNL alone was fitted. At C = ")
+    assert lines[0].startswith("TNL alone was fitted. At C = ") and lines[0].endswith(" nats/byte.")
     assert "is not identified: " in lines[-1] and "3 are needed" in lines[-1]
     assert prediction_table(fits)[0]["N_opt"] == "not identified"
     assert short_laws_table(fits)[-1]["a (N_opt)"] == "not identified"

@@ -12,6 +12,7 @@ from analysis.fits.cost import Cost, six_nd
 from analysis.fits.isoflop.bias import surface_optimum
 from analysis.fits.isoflop.budgets import read_budgets
 from analysis.fits.isoflop.fit import isoflop
+from analysis.fits.isoflop.laws import BELOW_0
 from analysis.fits.isoflop.minimum import interpolated_minima, parabola_minima
 from analysis.fits.isoflop.results import fit_isoflop
 from analysis.fits.noise import SeedNoise
@@ -153,6 +154,18 @@ def test_minima_outside_and_parabolas_that_open_downward_are_refused_and_named()
     assert told.diagnostics["left_out"] == ["1 point lies at a compute that no other size has"]
     assert result.diagnostics["n_budgets"] == 6 and result.diagnostics["n_budgets_used"] == 3
     assert result.params["a"] == pytest.approx(surface.exponent, abs=1e-9)
+
+
+def test_a_run_that_diverged_takes_its_budget_out_and_no_more() -> None:
+    """The parabola through 3, 2, 2, 2 and 60 has its lowest point at -7, whose logarithm ended the fit."""
+    surface = Surface()
+    points = Design("points", 7, 5, 0.0).points(surface)
+    loss = points.loss.copy()
+    worst = int(np.lexsort((-points.n_params, points.flops))[0])  # the largest size of the first budget
+    loss[worst] *= 20
+    result = fit_isoflop(replace(points, loss=loss), six_nd(), surface=surface, n_replicates=0)
+    assert [one["reason"] for one in result.diagnostics["budgets"]] == [BELOW_0, *[None] * 6]
+    assert result.params["a"] == pytest.approx(surface.exponent, abs=1e-6)
 
 
 @pytest.mark.parametrize(
