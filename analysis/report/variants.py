@@ -12,6 +12,7 @@ from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.style import GREY, dress
 from analysis.pages.cells import number, shown, signed
 from analysis.report.figures import WIDTH
+from analysis.report.noise import listed
 from analysis.units import unit_of
 from arch.amounts import count, counted
 
@@ -33,13 +34,19 @@ def is_of_variants(fits: dict[str, Any]) -> bool:
 
 
 def variant_lines(fits: dict[str, Any]) -> list[str]:
-    """Which variant has the lowest loss, a sentence a family; none where laws of size were fitted."""
+    """Which variant has the lowest loss, a line a family, with the variants that noise does not tell it from, of those
+    that are compared with it; none where laws of size were fitted."""
     lines = list[str]()
     for family in _shown(fits) if is_of_variants(fits) else ():
         first, best = family["rows"][0], min(family["rows"], key=lambda row: row["loss"])
         where = f"after {count(family['n_tokens'])} tokens: {best['loss']:.4f} {unit_of(fits)}"
         against = "" if best is first else f", {_difference(best)} against {first['variant']}"
         lines.append(f"{_title(family)}: {best['variant']} has the lowest held-out loss {where}{against}.")
+        others = family["rows"][1:] if best is first else [best]
+        alike = [one for one in others if _told_apart(one, fits["variants"]["noise"] is not None) == "no"]
+        if alike:
+            names = listed([one["variant"] for one in alike] if best is first else [first["variant"]])
+            lines[-1] += f" Seed noise does not tell it from {names}."
     return lines
 
 

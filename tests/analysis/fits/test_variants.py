@@ -61,7 +61,15 @@ def test_by_hand():
     fits["conventions"] = {"unit_L": "nats/byte"}
     rows = variant_rows(fits)
     assert [row["told apart"] for row in rows] == ["", "no"] and rows[0]["family"] == "TNL, 6k, 200 tokens"
-    assert variant_lines(fits) == ["TNL, 6k: decay=on has the lowest held-out loss after 200 tokens: 2.8577 nats/byte."]
+    first = "TNL, 6k: decay=on has the lowest held-out loss after 200 tokens: 2.8577 nats/byte."
+    assert variant_lines(fits) == [f"{first} Seed noise does not tell it from decay=off."]
+    told = [on, off | {"low": 0.01, "high": 0.1}]
+    assert variant_lines(fits | {"variants": found | {"families": [family | {"rows": told}]}}) == [first]
+    better = on | {"loss": 2.0, "more": -0.1, "low": -0.2, "high": 0.1}
+    (turned,) = variant_lines(fits | {"variants": found | {"families": [family | {"rows": [off, better]}]}})
+    assert turned.endswith(" against decay=off. Seed noise does not tell it from decay=off.")
+    unknown = found | {"noise": None, "families": [family | {"rows": [on, off | {"low": None, "high": None}]}]}
+    assert variant_lines(fits | {"variants": unknown}) == [first]
     assert is_of_variants(fits) and not is_of_variants(fits | {"archs": {"tnl": {"fitted": True}}})
     assert "1.00% of the loss (1 degrees of freedom)" in variant_notes(fits)[0]
     assert list(variant_figure(fits).data[0].y) == ["decay=on", "decay=off"]
