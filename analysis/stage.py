@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from scaling.study.spec import StudySpec
 
 FIT_VERSION = 32  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 33  # of the page
+REPORT_VERSION = 34  # of the page
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
 
 

@@ -20,6 +20,7 @@ REFRESH = "make docs"
 def page(path: Path) -> str:
     """The text of a page with its generated parts as the code has them now. Raises KeyError for an unknown part."""
     from . import of_study as study
+    from . import of_verdicts as verdicts
     from .of_commands import flops_commands, module_commands, scaling_commands
     from .of_schema import keys, model_keys, sizes
 
@@ -42,6 +43,8 @@ def page(path: Path) -> str:
         "study-rehearsals": study.rehearsals,
         "study-repeats": study.repeats,
         "study-benchmarks": study.benchmarks,
+        "study-verdicts": verdicts.by_runs,
+        "study-counts": verdicts.by_count,
     }
 
     def generated(found: re.Match[str]) -> str:

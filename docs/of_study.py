@@ -117,10 +117,11 @@ def inside() -> str:
     for arch in fits["archs"]:
         law, mine = drawn_law(fits, arch), done[done["arch"] == arch]
         assert law is not None
-        ends = mine["n_params_non_embedding"].min(), mine["n_params_non_embedding"].max(), mine["n_tokens"].max()
-        within = [at["C"] for at in law["diagnostics"]["curve"] if ends[0] <= at["N"] <= ends[1] and at["D"] <= ends[2]]
-        low, high = min(within, default=0.0), max(within, default=0.0)
-        told = f"{power_of_ten(low)} to {power_of_ten(high)} FLOP" if within else "nowhere"
+        least, most = mine["n_params_non_embedding"].min(), mine["n_params_non_embedding"].max()
+        read = mine["n_tokens"].max()
+        within = [at["C"] for at in law["diagnostics"]["curve"] if least <= at["N"] <= most and at["D"] <= read]
+        ends = dict.fromkeys(map(power_of_ten, (min(within), max(within)))) if within else ()
+        told = f"{' to '.join(ends)} FLOP{' alone' * (len(ends) == 1)}" if ends else "nowhere"
         rows.append({"": name_of(arch), "N_opt and D_opt both inside what was trained": told})
     return table(rows)
 

@@ -136,7 +136,7 @@ def waste_notes(approaches: dict[str, Any]) -> list[str]:
         "The compute of a run beyond the least that its architecture's fitted surface needs for the same loss: what "
         "its size and its number of tokens cost, not its learning rate. Runs off the optimum are there to find it.",
         "C is that of a run's last fitted point: less than the plan's where losses are smoothed, as these end before.",
-        f"{shown} of {n_runs} runs are shown, those that waste most; all are in results/fits.json.",
+        f"{shown} of {n_runs} fitted runs are shown, those that waste most; all are in results/fits.json.",
     ]
 
 

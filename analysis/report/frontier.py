@@ -49,7 +49,7 @@ def frontier_title(law: dict[str, Any], what: str) -> str:
     approach = NAMES[law["approach"]]
     doubt = " (not believed)" * (law["verdict"]["believe"] == DO_NOT)
     if what == "loss":
-        return f"L at N<sub>opt</sub>: {approach}{doubt}"
+        return f"L at N<sub>opt</sub>{doubt or f': {approach}'}"  # with both it is wider than a narrow screen
     name = EXPONENTS[what]
     value, _, ends = shown(law["params"].get(name), ".3f", law["intervals"].get(name)).partition(" ")
     return f"{SYMBOLS[what]} ~ C<sup> {value}</sup> {ends}{doubt}"

@@ -14,6 +14,20 @@ def named(runs: Sequence[str]) -> str:
     return ", ".join(runs[:MOST_NAMED]) + more
 
 
+def sizes_left_out(fits: dict[str, Any]) -> dict[str, list[str]]:
+    """The sizes of each group that its parametric law is fitted without (fit.stopped); groups without one are not in
+    it."""
+    found = {}
+    for law in fits.get("approaches", {}).get("laws", ()):
+        kept = law["diagnostics"].get("leave_one_size_out") or {}
+        tried = {*kept.get("left_out", ()), *kept.get("impossible", ())}
+        sizes = [one["size"] for one in fits["archs"].get(law["group"], {}).get("sizes", ())]
+        gone = [size for size in sizes if size not in tried]
+        if fits["settings"]["stopped"] == "leave_out" and law["approach"] == "parametric" and tried and gone:
+            found[str(law["group"])] = gone
+    return found
+
+
 def unused_lines(fits: dict[str, Any]) -> list[str]:
     """Of runs that enter no curve: as they are not done, as they are too short, or as one cannot have written them."""
     found: dict[tuple[str, str, str], list[str]] = {}

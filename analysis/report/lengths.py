@@ -14,6 +14,7 @@ from analysis.pages.cells import number
 from analysis.report.figures import WIDTH
 
 HEIGHT = 380
+RING, RING_STEP = 5, 3  # diameters: architectures that agree lie on each other, as rings in rings
 NOTE = (
     "Every length is evaluated on the very same tokens, cut into windows of that length; *: longer than the run was "
     "trained at. A longer window has fewer tokens near its start, which alone lowers the mean a little."
@@ -29,6 +30,7 @@ def lengths_figure(rows: Sequence[dict[str, Any]]) -> go.Figure | None:
     colors, dash, figure = arch_colors(archs), dashes(archs), go.Figure()
     lengths = sorted({int(n) for row in kept for n in row["perplexity"]})
     seen: set[str] = set()
+    rings = {arch: RING + RING_STEP * (len(archs) - 1 - i) for i, arch in enumerate(archs)}
     for row in kept:
         own = row["perplexity"][str(row["trained_at"])]
         name = name_of(row["arch"])
@@ -38,6 +40,7 @@ def lengths_figure(rows: Sequence[dict[str, Any]]) -> go.Figure | None:
                 y=[value / own for value in row["perplexity"].values()],
                 mode="lines+markers",
                 line={"color": colors[row["arch"]], "dash": dash[row["arch"]], "width": 1.8},
+                marker={"symbol": "circle-open", "size": rings[row["arch"]], "line": {"width": 1.6}},
                 name=name,
                 legendgroup=row["arch"],
                 showlegend=row["arch"] not in seen,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from analysis.figures.palette import name_of
+from analysis.report.left_out import sizes_left_out
 from analysis.report.noise import listed
 from analysis.report.notes import interval_text, method_notes
 
@@ -43,10 +44,12 @@ def _surface_text(fits: dict[str, Any]) -> list[str]:
     if not laws:
         return []
     told = "; ".join(f"{method} ({about})" if about else method for method, about in intervals.items())
+    gone = "; ".join(f"{', '.join(sizes)} of {name_of(group)}" for group, sizes in sizes_left_out(fits).items())
+    without = f" Without sizes that lie above what the surface of the larger ones says: {gone}." if gone else ""
     return [
         f"The parametric approach fits L = E + A / N^alpha + B / D^beta to each run's curve from "
         f"{fits['settings']['first_share']:.0%} of its tokens on, every run with the same weight. N_opt, D_opt and "
-        f"their exponents are the surface's minimum at each C. Intervals: {told}."
+        f"their exponents are the surface's minimum at each C.{without} Intervals: {told}."
     ]
 
 
@@ -113,7 +116,7 @@ def _pooled_text(noise: dict[str, Any]) -> str:
     if len(parts) < 2:
         found = "" if len(parts[0]) < 2 else ": here it tells none apart, and one noise holds for all of them"
     else:
-        found = f": here {', '.join(listed(names) for names in parts[:-1])} from {listed(parts[-1])}"
+        found = f": here it tells {len(parts)} parts apart: {'; '.join(map(listed, parts))}"
     return (
         "It is pooled over architectures that a test does not tell apart in it (likelihood ratio of their variances)"
         f"{found}. An architecture without seeds takes that of all."

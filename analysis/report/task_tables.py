@@ -9,11 +9,10 @@ from typing import Any
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
 from analysis.pages.cells import number, shown
-from analysis.report.tasks import last_checkpoints, title
+from analysis.report.tasks import Z95, last_checkpoints, title
 from arch.amounts import count, counted
 
 BELIEVE = "believe"
-Z95 = 1.959964  # standard errors to either side of a score
 BENCHMARKS = (
     "Of each run's last checkpoint that a fit reads. Intervals are 95%, over the questions of a task (1.96 standard "
     "errors); runs of other seeds differ by more. `scaling eval table` has the averages of the papers."

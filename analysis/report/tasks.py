@@ -14,6 +14,7 @@ from analysis.report.figures import ROW_HEIGHT, WIDTH
 from analysis.units import unit_of
 
 COLUMNS = 3
+Z95 = 1.959964  # standard errors to either side of a score
 LOSS, FLOPS = "loss", "flops"
 CURVES = {LOSS: "curve", FLOPS: "compute_curve"}
 
@@ -75,6 +76,10 @@ def _panels(downstream: dict[str, Any], drawn: list[dict[str, Any]], against: st
         for arch, found in one["archs"].items():
             if "points" in found:
                 _add(figure, place, found, colors[arch], against, hover)
+        if one["scale"]["kind"] == "accuracy" and one["scale"]["full"] == 1:  # in percent, as in the tables
+            figure.update_yaxes(tickformat=".3~%", **place)
+        if one["scale"]["kind"] == "accuracy" and one["scale"]["full"] == 1:  # in percent, as in the tables
+            figure.update_yaxes(tickformat=".3~%", **place)
         chance = one["scale"]["chance"] * one["scale"]["full"]
         if chance:
             figure.add_hline(chance, line={"color": GREY, "dash": "dash", "width": 1.2}, **place)
@@ -126,4 +131,7 @@ def _add(figure: go.Figure, place: dict[str, int], found: dict[str, Any], color:
         showlegend=False,
         hovertemplate=f"%{{text}}<br>{hover}<br>score %{{y:.4g}}<extra></extra>",
     )
+    if against == FLOPS and any(points["error"]):  # a score a run; of all checkpoints the bars would hide the links
+        ends = [None if error is None else Z95 * error for error in points["error"]]
+        trace.error_y = {"type": "data", "array": ends, "thickness": 0.8, "width": 2, "color": fade(color, 0.5)}
     figure.add_trace(trace, **place)

@@ -63,7 +63,10 @@ def test_a_noisy_architecture_does_not_widen_the_intervals_of_a_quiet_one(tmp_pa
     assert 20 * quiet < noise["s"] < noisy and "each architecture with the noise of those" in notes(fits)[0]
     each = f"LLaMA {quiet:.2%} of the loss, 2 degrees of freedom; TNL {noisy:.2%} of the loss, 2 degrees of freedom"
     assert f"Seed noise: {each};" in notes(fits)[0] and f"(seed noise: {each})" in verdict_notes(fits)[0]
-    assert "not tell apart in it (likelihood ratio of their variances): here LLaMA from TNL." in " ".join(methods(fits))
+    assert (
+        "not tell apart in it (likelihood ratio of their variances): here it tells 2 parts apart: LLaMA; TNL."
+        in " ".join(methods(fits))
+    )
     at = fits["verdicts"][0]["archs"]
     low, high = at["llama"]["interval"]
     assert np.log(high / low) < 0.1 * np.log(at["tnl"]["interval"][1] / at["tnl"]["interval"][0])

@@ -70,6 +70,7 @@ def test_titles_and_axes_have_the_laws_inside_their_ranges() -> None:
     found = law("parametric", "do not believe")
     assert frontier_title(found, "n_opt") == "N<sub>opt</sub> ~ C<sup> 0.600</sup> [0.500, 0.700] (not believed)"
     assert frontier_title(law("isoflop", "believe"), "loss") == "L at N<sub>opt</sub>: isoFLOP"
+    assert frontier_title(found, "loss") == "L at N<sub>opt</sub> (not believed)"
     assert frontier_title(law("isoflop", "believe"), "d_opt").strip() == "D<sub>opt</sub> ~ C<sup> 0.400</sup>"
     assert max(values_of([found], "n_opt")) == pytest.approx(2 * 1e14**0.6)
     assert values_of([found], "loss") == [2.0] * 3 and values_of([], "loss") == []

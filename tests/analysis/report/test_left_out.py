@@ -1,14 +1,18 @@
 """Runs that are in no fit, and pairs of sizes that do not cross: few lines, however many there are."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 from analysis.fits.envelope.crossings import Missing
 from analysis.fits.envelope.optimum import optimum_laws
-from analysis.report.left_out import unused_lines
-from analysis.report.methods import _pooled_text
+from analysis.report.left_out import sizes_left_out, unused_lines
+from analysis.report.methods import _pooled_text, methods
 from analysis.report.noise import noise_of, noise_text
 
 from ..fits.envelope.test_crossings import curve
+
+FITS = Path(__file__).resolve().parents[3] / "analysis" / "studies" / "h200-2026" / "fits.json"
 
 
 def fits(*runs: tuple[str, str, str]) -> dict[str, Any]:
@@ -35,6 +39,14 @@ def test_runs_that_are_left_out_alike_are_told_in_one_line_and_counted() -> None
     ]
 
 
+def test_sizes_that_a_surface_is_fitted_without_are_told() -> None:
+    found = json.loads(FITS.read_text())
+    assert sizes_left_out(found) == {"hgrn2": ["n360k"]}
+    assert "the larger ones says: n360k of HGRN2." in " ".join(methods(found))
+    found["settings"]["stopped"] = "keep"
+    assert sizes_left_out(found) == {} and "larger ones" not in " ".join(methods(found))
+
+
 def test_of_pairs_that_do_not_cross_the_reason_has_the_nearest_and_counts_the_others() -> None:
     curves = [curve(n, 29.0) for n in (1e3, 2e3, 4e3, 8e3)]
     missing = [Missing(0, "far", 0.02), Missing(1, "near", 0.01), Missing(2, "not known")]
@@ -57,6 +69,6 @@ def test_the_noise_is_told_of_each_part() -> None:
         "TNL and HGRN2 0.32% of the loss, 8.6 degrees of freedom; LLaMA 0.94% of the loss, 4 degrees of freedom"
     )
     assert noise_of(two, "hgrn2") is quiet and noise_of(two, "llama") is noisy and noise_of(two, "mamba2") is two
-    assert "here TNL and HGRN2 from LLaMA." in _pooled_text(two)
+    assert "here it tells 2 parts apart: TNL and HGRN2; LLaMA." in _pooled_text(two)
     assert "one noise holds for all of them" in _pooled_text(one)
     assert "here" not in _pooled_text(one | {"parts": [noisy]})

@@ -36,6 +36,8 @@ def test_table_and_figure_say_which_lengths_lie_beyond_the_training(rows: list[d
     assert figure is not None and len(figure.data) == len(rows)
     for trace in figure.data:
         assert trace.y[list(trace.x).index(2048)] == 1.0
+    sizes = [trace.marker.size for trace in figure.data if trace.showlegend]
+    assert len(sizes) == 4 and sizes == sorted(sizes, reverse=True) and len(set(sizes)) == 4  # none hides another
 
 
 def test_a_run_without_a_finite_perplexity_is_told_and_not_drawn(rows: list[dict]) -> None:

@@ -195,3 +195,6 @@ def test_last_checkpoints_stand_in_a_table_and_beside_their_compute(found: dict[
     assert curve["low"][20] < curve["value"][20] < curve["high"][20]
     marks = [trace for trace in figure.data if trace.mode == "markers" and trace.xaxis == "x"]
     assert sorted(len(trace.x) for trace in marks) == [6, 7, 7]
+    assert all(trace.error_y.array[0] == pytest.approx(0.00784, abs=1e-5) for trace in marks)  # as the table has it
+    assert figure.layout.yaxis.tickformat == ".3~%" and tasks_figure(found).layout.yaxis.tickformat == ".3~%"
+    assert all(trace.error_y.array is None for trace in tasks_figure(found).data)
