@@ -8,6 +8,7 @@ from arch.config import ARCHS
 from arch.presets import preset
 from flops import (
     CONVENTIONS,
+    by_module,
     checkpoint_bytes,
     conventions_of,
     count_params,
@@ -17,6 +18,7 @@ from flops import (
     train_flops_per_token,
     training_memory,
 )
+from flops.ladder import Ladder, rung
 from tests.flops.test_kernel_peak import MEASURED
 
 README = Path(__file__).resolve().parents[2] / "flops" / "README.md"
@@ -53,3 +55,25 @@ def peak_row(arch):
 @pytest.mark.parametrize("row", [cost_row, memory_row, peak_row])
 def test_worked_numbers(arch, row):
     assert row(arch) in README.read_text().splitlines()
+
+
+def unneeded_row(name, models):
+    """Shares of `exact`: the masked half inside chunks, and of Mamba2 the scores of all heads but the first."""
+    cells = []
+    for arch, cfg in models.items():
+        total, inside = train_flops_per_token(cfg, "exact"), by_module(cfg, "exact")["mixer.inside"]
+        again = 0.0
+        if arch == "mamba2":
+            again = 3.0 * cfg.n_layers * (cfg.n_heads - 1) * 2 * cfg.chunk_size * cfg.options.ssm_state
+        cells += [f"{(inside - again) / 2 / total:.1%}", *([f"{again / total:.1%}"] if again else [])]
+    return " | ".join([f"| {name}", *cells]) + " |"
+
+
+def test_what_exact_holds_beside_what_a_model_needs():
+    archs, lines = ("tnl", "cosformer2", "mamba2"), README.read_text().splitlines()
+    ladder = Ladder(1e6, 6e7, 4)
+    for name, target in zip(ladder.names, ladder.targets, strict=True):
+        fields = {"vocab_size": 257, "context_length": 2048}
+        models = {arch: rung(arch, ladder, target, fields).cfg for arch in archs}
+        assert unneeded_row(name, models) in lines
+    assert unneeded_row("410m preset", {arch: preset(arch, "410m") for arch in archs}) in lines
