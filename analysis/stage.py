@@ -93,6 +93,10 @@ def fits_of(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> tuple[
 def _inputs_hash(study: StudySpec, source: Source) -> str:
     settings, held_out = _fit_settings(study).to_dict(), study.evaluation.validation_tokens
     inputs: dict[str, Any] = {"version": FIT_VERSION, "settings": settings, "validation_tokens": held_out}
+    if settings["control"] == "bigram":
+        from analysis.bigram import DIFFICULTY_VERSION
+
+        inputs["difficulty"] = DIFFICULTY_VERSION
     found = source.inputs()
     inputs["files"] = found["files"]
     if found["others"]:

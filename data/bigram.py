@@ -47,9 +47,14 @@ class Bigram:
         numerator = np.maximum(count - self.discount, 0) + spared
         return -np.log(np.where(history > 0, numerator / np.maximum(history, 1), self.p_unigram[token]))
 
+    def counted(self) -> list[tuple[float, float, int]]:
+        """Of each source: its share, and mean loss and number of the pairs of tokens that it was counted on."""
+        tables = self.sources or ((1.0, self.pairs, self.counts),)
+        return [(share, self._mean(pairs, counts), int(counts.sum())) for share, pairs, counts in tables]
+
     def mean_nats(self) -> float:
         """Mean loss in nats per token over the very text it was counted on, of a mixture in its proportions."""
-        return sum(share * self._mean(*table) for share, *table in self.sources or ((1.0, self.pairs, self.counts),))
+        return sum(share * mean for share, mean, _ in self.counted())
 
     def _mean(self, pairs: np.ndarray, counts: np.ndarray) -> float:
         return float(counts @ self.nats(*np.divmod(pairs, self.vocab_size)) / counts.sum())

@@ -153,8 +153,8 @@ ALLOWED = {
         *("analysis.source", "scaling.study", "arch.errors", "data.files", "data.units", "flops"),
     ),
     "analysis.stage": (
-        *("analysis.costs", "analysis.evals.registry", "analysis.evals.scales", "analysis.fits", "analysis.figures"),
-        *("analysis.forecast", "analysis.report", "analysis.runs", "analysis.source"),
+        *("analysis.bigram", "analysis.costs", "analysis.evals.registry", "analysis.evals.scales", "analysis.fits"),
+        *("analysis.figures", "analysis.forecast", "analysis.report", "analysis.runs", "analysis.source"),
         *("scaling.study", "arch.errors", "arch.registry", "data.files"),
     ),
     "analysis.publish": (

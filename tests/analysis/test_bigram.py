@@ -54,6 +54,40 @@ def test_difficulty_of_a_mixture_is_beside_its_mean_in_its_proportions(tmp_path:
     assert abs(difficulty.mean()) < 0.02 < abs(of_parts[0] - of_parts[1])
 
 
+@pytest.mark.parametrize(("rest_tokens", "near"), [(1 << 25, 2e-3), (20_000, 0.05)])
+def test_difficulty_averages_to_nothing_over_a_split_that_is_counted_in_part(
+    rest_tokens: int, near: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was not counted is harder for the bigram model, by more than two nats here, and for no other."""
+    monkeypatch.setattr("analysis.bigram.REST_TOKENS", rest_tokens)
+    monkeypatch.setattr("analysis.bigram.REST_STRETCH", 128)
+    settings = CorpusSettings(source="stdlib:", tokenizer="bpe:2048", max_bytes=1_500_000)
+    corpus = prepare(settings, tmp_path / "corpus")
+    model = fit_bigram(corpus.train, 2048, len(corpus.train) // 4)
+    loader = Loader(corpus.train, 64, 40, 0)
+    nats = [bigram_loss_on(model, loader.batch(step)) for step in range(loader.steps_available)]
+    difficulty = batch_difficulty(model, loader, len(nats))
+    assert np.mean(nats) - model.mean_nats() > 2
+    assert abs(difficulty.mean()) < near
+    assert difficulty.std() < 0.8 * np.std(nats)
+
+
+def test_difficulty_of_a_mixture_that_is_counted_in_part(tmp_path: Path) -> None:
+    sources = Weighted("synthetic:0:200000", 1), Weighted("stdlib:", 3)
+    settings = CorpusSettings(source=sources, max_bytes=400_000, validation_fraction=0.2)
+    corpus = prepare(settings, tmp_path / "corpus")
+    parts = corpus.parts("train")
+    model = fit_bigram(corpus.train, 257, 60_000, parts)
+    loader = Loader(corpus.train, 64, 40, 0, 12.0, parts)
+    difficulty = batch_difficulty(model, loader, loader.steps_available)
+    of_parts = [bigram_loss_of(model, np.asarray(corpus.train[p.first : p.first + p.n_tokens])) for p in parts]
+    assert abs(difficulty.mean()) < 2e-3 < 0.02 < (of_parts[0] + 3 * of_parts[1]) / 4 - model.mean_nats()
+
+
+def bigram_loss_on(model: Bigram, rows: np.ndarray) -> float:
+    return float(model.nats(rows[:, :-1], rows[:, 1:]).mean())
+
+
 def bigram_loss_of(model: Bigram, tokens: np.ndarray) -> float:
     ids = tokens.astype(np.int64)
     return float(model.nats(ids[:-1], ids[1:]).mean())
