@@ -60,10 +60,10 @@ def predict(
     return found
 
 
-def told(study: StudySpec, source: Source) -> list[dict[str, Any]]:
+def told(study: StudySpec, source: Source, before: int | None = None) -> list[dict[str, Any]]:
     """The stored predictions with what was measured (analysis.forecast.outcome), and their round as "round": those of
-    each round that is predicted."""
-    found = [(place, one) for place, one in enumerate(read_rounds(study), 1) if one is not None]
+    each round that is predicted (and comes before one)."""
+    found = [(place, one) for place, one in enumerate(read_rounds(study, before), 1) if one is not None]
     if not found:
         return []
     from analysis.fits.settings import FitSettings

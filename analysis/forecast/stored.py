@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.forecast.form import check_form
 from arch.errors import InputError
 from data.files import read_json, write_json
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
-PREDICTIONS = "predictions.json"
+PREDICTIONS, LATER = "predictions.json", re.compile(r"predictions-([2-9]|[1-9]\d+)\.json")
 SCHEMA, VERSION = "scaling.predictions", 1
 OF_RUN = ("run_id", "spec_hash", "arch", "group", "size", "n_params", "n_tokens", "c", "loss", "interval", "reason")
 REMEDY = "take it from where the study was bundled or published, or remove it while none of its runs is trained"
@@ -31,11 +33,38 @@ def path_of(study: StudySpec, place: int = 0) -> Path:
     return (study.published or study.directory / "results") / name_of_round(place)
 
 
-def read_rounds(study: StudySpec) -> list[dict[str, Any] | None]:
-    """What is predicted of each round of the study's forecast; raises InputError as read_predictions does."""
-    there = any(path_of(study, place).exists() for place in range(len(study.rounds)))
+def n_stored(study: StudySpec) -> int:
+    """How many rounds have a file, the first ones. Raises InputError where one before them has none, and where a round
+    is predicted that the study file does not have (any longer)."""
+    if not study.rounds:
+        return 0
+    first = path_of(study)
+    places = [0] * first.exists()
+    places += [int(found[1]) - 1 for path in first.parent.glob("*.json") if (found := LATER.fullmatch(path.name))]
+    places.sort()
+    if not places:
+        return 0
+    last = path_of(study, places[-1])
+    if (number := places[-1] + 1) > len(study.rounds):
+        raise InputError(
+            f"{last}: predicts round {number}, the study file has {len(study.rounds)} of its forecast: undo the change "
+            f"of the study file, or remove it while none of its runs is trained"
+        )
+    if gone := set(range(number)) - {*places}:
+        raise InputError(
+            f"{path_of(study, min(gone))}: is missing, while round {number} is predicted: take it from where the study "
+            f"was bundled or published, or remove {last.name} while none of its runs is trained"
+        )
+    return len(places)
+
+
+def read_rounds(study: StudySpec, before: int | None = None) -> list[dict[str, Any] | None]:
+    """What is predicted of each round of the study's forecast (of those before one); raises InputError as n_stored and
+    read_predictions do."""
+    wanted = len(study.rounds) if before is None else before
+    there = min(n_stored(study), wanted)
     runs = _own_runs(study) if there else []
-    return [read_predictions(study, runs, place) for place in range(len(study.rounds))]
+    return [read_predictions(study, runs, place) if place < there else None for place in range(wanted)]
 
 
 def read_predictions(study: StudySpec, runs: Sequence[RunSpec] | None = None, place: int = 0) -> dict[str, Any] | None:
@@ -45,19 +74,7 @@ def read_predictions(study: StudySpec, runs: Sequence[RunSpec] | None = None, pl
     path = path_of(study, place)
     if place >= len(study.rounds) or not path.exists():
         return None
-    try:
-        found = dict(read_json(path))
-        if (found.get("schema"), found.get("version")) != (SCHEMA, VERSION):
-            raise ValueError(f"it is no {SCHEMA} of version {VERSION}")
-        for row in found["runs"]:
-            if missing := [key for key in OF_RUN if key not in row]:
-                raise ValueError(f"a run lacks {missing[0]}")
-        for key in ("made", "inputs_hash", "level", "fitted", "groups", "means", "settings", "conventions"):
-            found[key]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: is damaged ({error}): {REMEDY}") from None
-    if found.get("study") != study.name:
-        raise InputError(f"{path}: is of study {found.get('study')}, not of {study.name}: {REMEDY}")
+    found = read_whole(study, place)
     over, now = found.get("validation_tokens"), study.evaluation.validation_tokens
     if over is not None and over != now:
         raise InputError(
@@ -66,6 +83,22 @@ def read_predictions(study: StudySpec, runs: Sequence[RunSpec] | None = None, pl
         )
     own = _own_runs(study) if runs is None else runs
     _check_runs(path, found["runs"], [run for run in own if run.round == place])
+    return found
+
+
+def read_whole(study: StudySpec, place: int) -> dict[str, Any]:
+    """What the file of a round holds, whatever the study file asks for now. Raises InputError where it is damaged or
+    of another study."""
+    path = path_of(study, place)
+    try:
+        found = dict(read_json(path))
+        if (found.get("schema"), found.get("version")) != (SCHEMA, VERSION):
+            raise ValueError(f"it is no {SCHEMA} of version {VERSION}")
+        check_form(found, place)
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{path}: is damaged ({error}): {REMEDY}") from None
+    if found["study"] != study.name:
+        raise InputError(f"{path}: is of study {found['study']}, not of {study.name}: {REMEDY}")
     return found
 
 

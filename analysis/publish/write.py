@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.forecast.stored import PREDICTIONS, name_of_round, read_rounds
+from analysis.forecast.stored import LATER, PREDICTIONS, name_of_round, read_rounds
 from analysis.publish.derived import DERIVED, derived
 from analysis.source.base import BASELINE
 from analysis.source.parquet import packed, packed_curves
@@ -157,7 +157,7 @@ def _law_files(study: StudySpec) -> dict[str, bytes]:
         inside = Path(name)
         if inside.is_absolute() or ".." in inside.parts or name.startswith("~"):
             raise InputError(f"{study.path}: training.lr_law: {name} does not lie beside the study file: put it there")
-        if (as_posix := inside.as_posix()) in OWN:
+        if (as_posix := inside.as_posix()) in OWN or LATER.fullmatch(as_posix):
             raise InputError(f"{study.path}: training.lr_law: {name} is a name that the folder needs: rename the file")
         found[as_posix] = (home / inside).read_bytes()
     if study.sweep is not None and (own := study.directory / LAW_NAME).is_file():
@@ -182,7 +182,8 @@ def _check_place(folder: Path, study: StudySpec) -> None:
         raise InputError(f"{folder}: is no folder: name another one")
     before = _of_publication(folder)
     wanted = {STUDY_FILE: Path(study.path).read_bytes()} | _law_files(study)
-    for name in sorted({*OWN, *wanted} - {*before}):
+    rounds = [name_of_round(place) for place in range(len(study.rounds))]
+    for name in sorted({*OWN, *rounds, *wanted} - {*before}):
         there = folder / name
         if there.exists() and not (there.is_file() and there.read_bytes() == wanted.get(name)):
             raise InputError(f"{there}: is there already and of no published study: move it, or name another folder")

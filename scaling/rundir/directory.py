@@ -145,6 +145,11 @@ class RunDir:
         except (FileNotFoundError, ValueError, TypeError):  # TypeError: JSON, but no object
             return waiting
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything was trained of the run."""
+        return self.status()["state"] != "waiting" or self.last_row() is not None
+
     def attempts(self) -> list[dict[str, Any]]:
         """What the processes that trained the run left, oldest first: started (Unix time), host, hardware, processes;
         none where one cannot be read."""

@@ -65,6 +65,7 @@ def prepare_run(
         spec["model"] |= rundir.spec().unread  # and of these
         if record["spec"] != spec:  # what decides no number may change: jobs.recompute
             write_json(rundir.run_json, record | {"spec": spec}, kind="run")
+        foretell(rundir, prediction)
         return rundir
     rundir.path.mkdir(parents=True, exist_ok=True)
     record = {
@@ -83,6 +84,15 @@ def prepare_run(
     } | ({} if prediction is None else {"prediction": prediction})
     write_json(rundir.run_json, record, kind="run")
     return rundir
+
+
+def foretell(rundir: RunDir, prediction: str | None) -> None:
+    """The digest of a newer prediction into the record of a run that is prepared and has not begun: what has keeps that
+    under which it was trained."""
+    if prediction is None or not rundir.run_json.exists() or rundir.has_begun:
+        return
+    if (record := rundir.record()).get("prediction") != prediction:
+        write_json(rundir.run_json, record | {"prediction": prediction}, kind="run")
 
 
 def check_run(rundir: RunDir, run: RunSpec, corpus_fingerprint: str | None = None, known: Known | None = None) -> bool:

@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from arch.amounts import counted, counted_of
 
-from ..rundir.prepare import at_stored_rate
+from ..rundir.directory import RunDir
+from ..rundir.prepare import at_stored_rate, foretell
 from ..rundir.versions import git_commit
 from ..rundir.worklist import is_trained
 from ..study.run import RunSpec
 
 if TYPE_CHECKING:
     from .pipeline import Request
+
+
+VALIDATION = "validation"  # a loss of fit.loss, and the evaluation that it is from
 
 
 def waiting(request: Request) -> list[RunSpec]:
@@ -77,15 +81,15 @@ def waiting_lines(request: Request) -> list[str]:
     return lines
 
 
-def has_begun(request: Request, run: RunSpec) -> bool:
-    """Whether anything was trained of it."""
-    rundir = request.rundir(run)
-    return rundir.status()["state"] != "waiting" or rundir.last_row() is not None
-
-
 def first_begun(request: Request, place: int) -> str | None:
-    """A run of the forecast's round that has begun, after which nothing of it is predicted; None where none has."""
-    return next((run.run_id for run in request.study.forecast_runs(place) if has_begun(request, run)), None)
+    """A run of the forecast's round that has begun, after which nothing of it is predicted, whether the study file or
+    the stored predictions name it; None where none has."""
+    from analysis.forecast.stored import path_of, read_whole
+
+    names = [run.run_id for run in request.study.forecast_runs(place)]
+    if path_of(request.study, place).exists():  # of a study file that has changed since
+        names += [str(row["run_id"]) for row in read_whole(request.study, place)["runs"]]
+    return next((name for name in names if RunDir(request.study.directory / "runs" / name).has_begun), None)
 
 
 def next_round(request: Request) -> int | None:
@@ -96,14 +100,26 @@ def next_round(request: Request) -> int | None:
 
 
 def unmeasured(request: Request, place: int) -> str | None:
-    """A run of the rounds before that is predicted and has no measured loss yet, and why; None where all have one or
-    have failed, so that the round at `place` can be predicted."""
+    """A run of the rounds before that is predicted and not measured yet, and why; None where all are or have failed, so
+    that the round at `place` can be predicted."""
     from analysis.forecast.stage import told
     from analysis.source.run_directories import RunDirectories
 
-    before = told(request.study, RunDirectories(request.study, request.study.runs()))[:place] if place else []
-    rows = [row for one in before for row in one["runs"] if row["loss"] is not None and row["measured"] is None]
-    return next((f"{row['run_id']} is {row['state']}" for row in rows if row["state"] != "failed"), None)
+    if not place:
+        return None
+    study = request.study
+    runs = {run.run_id: run for run in study.forecast_runs()}
+    for one in told(study, RunDirectories(study, study.runs()), place):
+        for row in one["runs"]:
+            if row["loss"] is None or row["state"] == "failed":
+                continue
+            if row["measured"] is None:
+                return f"{row['run_id']} is {row['state']}"
+            run = runs[row["run_id"]]
+            rundir, read = request.rundir(run), study.fit.loss == VALIDATION
+            if read and not all(rundir.evaluation(step, VALIDATION).exists() for step in run.checkpoint_steps):
+                return f"{row['run_id']} is not evaluated at all of its checkpoints"
+    return None
 
 
 def predict_missing(request: Request, fits: dict[str, Any]) -> bool:
@@ -139,7 +155,7 @@ def predict_now(request: Request, fits: dict[str, Any] | None, place: int) -> No
     """Predict and store all runs of a round: the first from `fits`, the study's own, later ones from fits of the grid
     and the rounds before. Called within `request.writing`."""
     from analysis.forecast.stage import predict
-    from analysis.forecast.stored import path_of
+    from analysis.forecast.stored import digest, path_of
     from analysis.source.run_directories import RunDirectories
     from analysis.stage import FIT_VERSION, fits_of, read_tables
 
@@ -153,6 +169,8 @@ def predict_now(request: Request, fits: dict[str, Any] | None, place: int) -> No
         tables = read_tables(study.results)
     assert fits is not None
     made = predict(study, study.forecast_runs(place), fits, tables, FIT_VERSION, git_commit(), place)
+    for row in made["runs"]:  # of those that are prepared, or wait in a queue
+        foretell(RunDir(study.directory / "runs" / row["run_id"]), digest(made, row))
     n_told = sum(row["loss"] is not None for row in made["runs"])
     request.say(f"predict: {counted_of(n_told, len(made['runs']), 'run')} predicted, {path_of(study, place)}")
 

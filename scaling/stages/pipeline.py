@@ -179,8 +179,7 @@ def check_results(request: Request) -> None:
     if request.study.published is not None:  # some of its runs had trained
         return
     for run in request.study.runs():
-        rundir = request.rundir(run)
-        if rundir.status()["state"] != "waiting" or rundir.last_row() is not None:
+        if request.rundir(run).has_begun:
             return
     raise InputError(
         f"{request.study.directory}: no run has trained, so there is nothing to fit or to report: "

@@ -28,15 +28,17 @@ def predict_stage(request: Request, force: bool = False) -> list[dict[str, Any]]
     study = request.study
     if study.forecast is None:
         raise InputError(f"{study.path}: has no section forecast: add one (docs/forecasts.md)")
-    place = _wanted(request, force)
-    if place is not None and study.published is None:
+    if study.published is not None:
+        if force:
+            raise InputError(f"{study.published}: is published and stays as it is: give the study file to predict anew")
+    elif (place := _wanted(request, force)) is not None:
         runs = study.forecast_runs(place)
         if all(run.is_pending for run in runs):
             raise InputError(f"{study.path}: none of its forecast runs has a learning rate: {runs[0].rate['pending']}")
         check_results(request)
         with request.writing():  # looked at again: another command may have predicted or trained until here
             if (place := _wanted(request, force)) is not None:
-                _refuse_begun(request, force, place)
+                _refuse_begun(request, place)
                 predict_now(request, None if place else fit_stage(request), place)
     source = source_of(study, study.runs())
     found = told(study, source)
@@ -46,20 +48,29 @@ def predict_stage(request: Request, force: bool = False) -> list[dict[str, Any]]
 
 
 def _wanted(request: Request, force: bool) -> int | None:
-    """The round that is to be predicted; None where none is, or the rounds before it are not measured yet."""
-    place, n_rounds = next_round(request), len(request.study.rounds)
+    """The round that is to be predicted; None where none is, or it has to wait. Raises InputError where one that is
+    stored cannot be predicted anew."""
+    from analysis.forecast.stored import n_stored, path_of
+
+    study = request.study
+    place = max(n_stored(study) - 1, 0) if force else next_round(request)
+    if not place:
+        return place
+    why, runs = unmeasured(request, place), study.forecast_runs(place)
+    if why is None and all(run.is_pending for run in runs):
+        why = f"none of its runs has a learning rate: {runs[0].rate['pending']}"
+    if why is None:
+        return place
     if force:
-        return max((n_rounds if place is None else place) - 1, 0)
-    if place and (why := unmeasured(request, place)):
-        request.say(f"predict: round {place + 1} waits, as {why}")
-        return None
-    return place
+        raise InputError(f"{path_of(study, place)}: {why}: the stored one stays")
+    request.say(f"predict: round {place + 1} waits, as {why}")
+    return None
 
 
-def _refuse_begun(request: Request, force: bool, place: int) -> None:
+def _refuse_begun(request: Request, place: int) -> None:
     from analysis.forecast.stored import path_of
 
     if begun := first_begun(request, place):
-        remedy = "the stored one stays" if force else "remove its directory, or take it out of forecast"
         path = path_of(request.study, place)
+        remedy = "the stored one stays" if path.exists() else "remove its directory, or take it out of forecast"
         raise InputError(f"{path}: {begun} has begun, and a prediction is made before: {remedy}")

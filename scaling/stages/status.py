@@ -16,7 +16,7 @@ from ..rundir.directory import RunDir
 from ..rundir.lock import is_locked
 from ..rundir.owner import last_host, tokens
 from ..rundir.prepare import check_run
-from ..study.grid import FORECAST
+from ..study.grid import OF_GRID, role_text
 from ..study.run import RunSpec
 from ..study.spec import StudySpec
 
@@ -58,6 +58,7 @@ def status_rows(
             {
                 "run_id": run.run_id,
                 "role": run.role,
+                "round": run.round + 1 if run.is_forecast else None,
                 "state": "interrupted"
                 if status["state"] == "running" and not is_locked(rundir.path)
                 else status["state"],
@@ -131,7 +132,7 @@ def show_status(rows: Sequence[dict[str, Any]]) -> str:
     for row in rows:
         loss, speed = row["loss"], row["tokens_per_s"]
         line = [
-            row["run_id"] + (" (forecast)" if row.get("role") == FORECAST else ""),
+            row["run_id"] + role_text(row.get("role", OF_GRID), row.get("round")),
             row["state"],
             f"{row['step']:,}/{row['n_steps']:,}",
             count(row["n_tokens"]),

@@ -27,6 +27,12 @@ class Cell(NamedTuple):
     round: int = 0
 
 
+def role_text(role: str, round: int | None) -> str:
+    """What stands behind the name of a run in tables; round: of a forecast run, from 1 on."""
+    later = f", round {round}" if round and round > 1 else ""
+    return f" (forecast{later})" if role == FORECAST else ""
+
+
 class Grid(Section):
     archs: Annotated[list[Arch], Distinct]
     """The architectures; every architecture is trained at every size."""

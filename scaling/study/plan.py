@@ -11,7 +11,6 @@ from flops import cost_table
 
 from .axes import unread
 from .cost import MERGED_KEYS, merged_files
-from .grid import FORECAST
 from .run import RunSpec
 from .spec import StudySpec
 
@@ -61,18 +60,24 @@ def _fewer_points(study: StudySpec) -> list[str]:
 
 
 def _not_beyond(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """A line about forecast runs that lie inside of what is fitted."""
-    most: dict[str, float] = {}
-    for row in (row for row in rows if row["role"] != FORECAST):
-        most[row["arch"]] = max(most.get(row["arch"], 0.0), row["flops_exact"])
-    inside = [row for row in rows if row["role"] == FORECAST and row["flops_exact"] <= most.get(row["arch"], 0.0)]
-    if not inside:
-        return []
-    return [
-        f"forecast: {counted(len(inside), 'run takes', 'runs take')} no more compute than the grid's largest of "
-        f"their architecture "
-        f"({inside[0]['run_id']}): a forecast is of a run beyond the fits"
-    ]
+    """A line a round about forecast runs that lie inside of what is fitted: the grid, and the rounds before."""
+    most: dict[tuple[str, int], float] = {}  # by architecture and round, 0 of the grid
+    for row in rows:
+        place = row["arch"], row["round"] or 0
+        most[place] = max(most.get(place, 0.0), row["flops_exact"])
+    lines = []
+    for number in sorted({row["round"] for row in rows} - {None}):
+        before = {
+            arch: max(most.get((arch, place), 0.0) for place in range(number)) for arch in {arch for arch, _ in most}
+        }
+        inside = [row for row in rows if row["round"] == number and row["flops_exact"] <= before[row["arch"]]]
+        if inside:
+            largest = "the grid's largest" if number == 1 else "the largest of the grid and the rounds before, both"
+            lines.append(
+                f"forecast: {counted(len(inside), 'run takes', 'runs take')} no more compute than {largest} of their architecture "
+                f"({inside[0]['run_id']}): a forecast is of a run beyond the fits"
+            )
+    return lines
 
 
 def confounded(runs: Sequence[RunSpec]) -> list[str]:
@@ -84,7 +89,7 @@ def plan_row(run: RunSpec) -> dict[str, Any]:
     cost = cost_table(run.config)
     checkpoints = len(run.checkpoint_steps)
     row: dict[str, Any] = {"run_id": run.run_id, "arch": run.arch, "size": run.size, "seed": run.seed}
-    row |= {"point": run.point, "role": run.role}
+    row |= {"point": run.point, "role": run.role, "round": run.round + 1 if run.is_forecast else None}
     row |= {key: cost[key] for key in ("n_params", "n_params_non_embedding")}
     row |= {"n_tokens": run.n_tokens, "n_steps": run.n_steps, "batch_tokens": run.training.batch_tokens}
     row |= {"trunk": run.trunk, "trained_tokens": run.trained_tokens}

@@ -9,7 +9,7 @@ from arch.amounts import byte_size, count, counted, flop
 from arch.tables import text_table, wrapped
 
 from .cost import told_of_merged
-from .grid import FORECAST
+from .grid import FORECAST, role_text
 
 MOST_LINES = 40
 TOGETHER = "s*: all seeds in one line, and a trunk with its branches where there are many; --json lists every run"
@@ -57,7 +57,7 @@ def _lines(groups: Sequence[tuple[str, list[Row]]]) -> tuple[list[str], list[lis
         points = [row for row in rows if row["trunk"]] or rows  # a trunk is no point of its own beside its branches
         lines.append(
             [
-                name + (" (forecast)" if rows[0]["role"] == FORECAST else ""),
+                name + role_text(rows[0]["role"], rows[0]["round"]),
                 *[f"{len(rows):,}"] * several,
                 count(rows[0]["n_params_non_embedding"]),
                 count(rows[0]["n_params"]),

@@ -10,12 +10,14 @@ import analysis.figures.png
 import scaling.stages.pipeline
 from analysis.forecast.predict import NO_RATE
 from analysis.forecast.stage import predict
-from analysis.forecast.stored import read_predictions
+from analysis.forecast.stored import digests, read_predictions
 from analysis.source.choose import source_of
 from analysis.stage import read_tables
 from arch.errors import InputError
 from data.files import read_json
 from scaling.cli.main import app
+from scaling.rundir.directory import RunDir
+from scaling.rundir.prepare import foretell
 from scaling.study.spec import load_study
 
 STUDY = """
@@ -29,8 +31,10 @@ evaluation: {validation_tokens: 2048}
 fit: {loss: validation, grid_points: 10}
 jobs: {parallel: 2}
 """
+TWO = STUDY.replace("level: 0.8}", "level: 0.8, then: {sizes: [55k], n_tokens: 20480, seeds: [7]}}")
 IDS = ["llama-38k-c64-s5", "llama-38k-c64-s6"]
 FITS, PREDICTIONS = "out/tiny/results/fits.json", "out/tiny/results/predictions.json"
+SECOND, LATER = "out/tiny/results/predictions-2.json", "llama-55k-c64-s7"
 WAIT = "forecast: 2 runs wait for `scaling predict"
 
 
@@ -243,7 +247,14 @@ def test_predictions_that_cannot_be_used_are_refused(made, tmp_path):
         for content, told in (
             (b"{", "is damaged"),
             (json.dumps(stored | {"schema": "other"}).encode(), "is damaged (it is no scaling.predictions of"),
-            (json.dumps(stored | {"runs": [{}]}).encode(), "a run lacks run_id"),
+            (json.dumps(stored | {"runs": [{}]}).encode(), "is damaged (runs.0."),
+            (json.dumps(stored | {"runs": []}).encode(), "is damaged (runs: "),
+            (json.dumps(stored | {"means": []}).encode(), "is damaged (means: "),
+            (json.dumps(stored | {"runs": stored["runs"][:1]}).encode(), "is damaged (its means are not of its runs"),
+            (json.dumps(stored | {"program": None}).encode(), "is damaged (program: "),
+            (json.dumps(stored | {"settings": {"a": 1}}).encode(), "is damaged (settings"),
+            (json.dumps(stored | {"groups": {}}).encode(), "is damaged (groups: lacks llama"),
+            (json.dumps(stored | {"round": 2}).encode(), "is damaged (it is of round 2"),
             (json.dumps(stored | {"study": "other"}).encode(), "is of study other, not of tiny"),
             (json.dumps(stored | {"validation_tokens": 5}).encode(), "predicts losses over 5 held-out tokens"),
         ):
@@ -264,12 +275,18 @@ def test_predictions_that_cannot_be_used_are_refused(made, tmp_path):
 def test_a_published_study_has_its_forecast(made, tmp_path, monkeypatch):
     folder, told, _ = made
     monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
-    study, out = folder / "tiny.yaml", ("--out", folder / "out")
+    study, out = tmp_path / "tiny.yaml", ("--out", folder / "out")
+    study.write_text(TWO)  # whose second round is not predicted
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/predictions-2.json").write_text("mine")
+    assert "predictions-2.json: is there already" in refused("publish", study, tmp_path / "other", *out)
     command("publish", study, tmp_path / "public", *out)
     assert "differs" not in command("publish", tmp_path / "public", "--check")
     assert "differs" not in command("publish", study, tmp_path / "public", "--check", *out)
     elsewhere = ("--out", tmp_path / "out")
-    assert json.loads(invoke("predict", tmp_path / "public", *elsewhere, "--json").stdout) == told["measured"]
+    shown = invoke("predict", tmp_path / "public", *elsewhere, "--json")
+    assert json.loads(shown.stdout) == told["measured"] and "waits" not in shown.output
+    assert "is published and stays as it is" in refused("predict", tmp_path / "public", *elsewhere, "--force")
     command("report", tmp_path / "public", *elsewhere)
     rows = (tmp_path / "out/tiny-published/report/tables/forecast.csv").read_bytes()
     assert rows == (folder / "out/tiny/report/tables/forecast.csv").read_bytes()
@@ -328,8 +345,8 @@ def test_a_second_round_is_predicted_from_the_grid_and_the_first(made, tmp_path,
         (tmp_path / run).parent.mkdir(exist_ok=True)
         (tmp_path / "out/tiny/runs" / run).rename(tmp_path / run)
     study, out = tmp_path / "tiny.yaml", ("--out", tmp_path / "out")
-    study.write_text(STUDY.replace("level: 0.8}", "level: 0.8, then: {sizes: [55k], n_tokens: 20480, seeds: [7]}}"))
-    second = tmp_path / "out/tiny/results/predictions-2.json"
+    study.write_text(TWO)
+    second = tmp_path / SECOND
     text = command("predict", study, *out)
     assert "predict: round 2 waits, as llama-38k-c64-s5 is not trained" in text and not second.exists()
     assert "1 run waits for `scaling predict" in (plan := command("plan", study, *out)) and "once round 1 is" in plan
@@ -364,3 +381,95 @@ def test_a_second_round_is_predicted_from_the_grid_and_the_first(made, tmp_path,
     shutil.rmtree(tmp_path / "out/tiny/runs/llama-55k-c64-s7")
     text = command("run", study, *out)
     assert "predict: 1 of 1 run predicted" in text and "train: 1 of 9 runs to do" in text
+
+
+@pytest.fixture(scope="module")
+def foretold(made, tmp_path_factory):
+    """A folder in which the second round is predicted too, and none of it begun."""
+    folder = tmp_path_factory.mktemp("rounds")
+    (folder / "tiny.yaml").write_text(TWO)
+    shutil.copytree(made[0] / "out", folder / "out")
+    command("predict", folder / "tiny.yaml", "--out", folder / "out")
+    return folder
+
+
+@pytest.fixture
+def rounds(foretold, tmp_path):
+    """(a copy of that folder, its study file, where it goes)."""
+    shutil.copytree(foretold, tmp_path / "own")
+    return tmp_path / "own", tmp_path / "own/tiny.yaml", ("--out", tmp_path / "own/out")
+
+
+def test_a_round_is_predicted_anew_only_after_those_before_and_never_before_a_later_one(rounds):
+    folder, study, out = rounds
+    stored = (folder / SECOND).read_bytes()
+    for run in IDS:
+        shutil.rmtree(folder / "out/tiny/runs" / run)
+    assert f"predictions-2.json: {IDS[0]} is not trained: the stored one stays" in refused(
+        "predict", study, *out, "--force"
+    )
+    (folder / PREDICTIONS).unlink()
+    for name in ("predict", "train", "report"):
+        assert "predictions.json: is missing, while round 2 is predicted" in refused(name, study, *out)
+    assert (folder / SECOND).read_bytes() == stored and not (folder / PREDICTIONS).exists()
+
+
+def test_a_round_waits_for_every_evaluation_of_those_before(made, tmp_path):
+    shutil.copytree(made[0] / "out", tmp_path / "out")
+    (tmp_path / "tiny.yaml").write_text(TWO)
+    first = min((tmp_path / "out/tiny/runs" / IDS[1] / "evals").iterdir())
+    shutil.rmtree(first)
+    text = command("predict", tmp_path / "tiny.yaml", "--out", tmp_path / "out")
+    assert f"round 2 waits, as {IDS[1]} is not evaluated at all of its checkpoints" in text
+    assert not (tmp_path / SECOND).exists()
+
+
+def test_a_round_without_rates_hides_none_before(made, tmp_path):
+    unrated = "\noverrides: {by_run: {llama/55k: {lr: law}}}\nsweep: {rates: [1e-3, 2e-3, 4e-3], share: null}\n"
+    (tmp_path / "tiny.yaml").write_text(TWO + unrated)
+    text = command("predict", tmp_path / "tiny.yaml", "--out", made[0] / "out")
+    assert "round 2 waits, as none of its runs has a learning rate: " in text and IDS[0] in text
+
+
+def test_a_predicted_round_stays_where_the_study_file_changes(rounds):
+    """It is refused, may be predicted anew as the message says, but not once a run of either file has begun."""
+    folder, study, out = rounds
+    stored = (folder / SECOND).read_bytes()
+    study.write_text(STUDY)
+    for name in ("predict", "report", "status"):
+        assert "predicts round 2, the study file has 1 of its forecast" in refused(name, study, *out)
+    study.write_text(TWO.replace("seeds: [7]", "seeds: [8]"))
+    assert "the study file has no such run: undo the change" in refused("predict", study, *out)
+    begun = folder / "out/tiny/runs" / LATER
+    begun.mkdir()
+    (begun / "status.json").write_text('{"state": "running"}')
+    assert f"{LATER} has begun" in refused("predict", study, *out, "--force")
+    assert (folder / SECOND).read_bytes() == stored
+    shutil.rmtree(begun)
+    command("predict", study, *out, "--force")
+    assert [row["seed"] for row in json.loads((folder / SECOND).read_text())["runs"]] == [8]
+
+
+def test_prepared_runs_are_of_the_prediction_that_is_stored(rounds):
+    """One that is made anew between the preparation and the first step is the one under which they are trained."""
+    folder, study, out = rounds
+    record = folder / "out/tiny/runs" / LATER / "run.json"
+    command("train", study, *out, "--prepare")
+    before = read_json(record)
+    assert before["prediction"] == digests(load_study(study, out=folder / "out"))[LATER]
+    study.write_text(TWO.replace("seeds: [7]", "seeds: [7], level: 0.7"))
+    command("predict", study, *out, "--force")
+    now = digests(load_study(study, out=folder / "out"))[LATER]
+    assert read_json(record) == before | {"prediction": now} and now != before["prediction"]
+    (record.parent / "status.json").write_text('{"state": "running"}')
+    foretell(RunDir(record.parent), "another")
+    assert read_json(record)["prediction"] == now, "what has begun keeps its own"
+
+
+def test_tables_say_which_round_a_run_is_of(rounds):
+    _, study, out = rounds
+    for name in ("status", "plan"):
+        text = command(name, study, *out)
+        assert f"{LATER} (forecast, round 2)" in text and f"{IDS[0]} (forecast) " in text
+        rows = json.loads(command(name, study, *out, "--json"))["runs"]
+        assert {row["run_id"]: row["round"] for row in rows if row["round"]} == {**dict.fromkeys(IDS, 1), LATER: 2}

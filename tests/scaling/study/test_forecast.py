@@ -100,6 +100,14 @@ def test_rounds_have_sizes_lengths_and_seeds_of_their_own(tmp_path):
     assert {run.training.lr for run in changed.forecast_runs(1)} == {1e-3}
 
 
+def test_plans_warn_of_a_round_that_lies_inside_of_those_before(tmp_path):
+    study = loaded(tmp_path, forecast=forecast(then={"sizes": ["25k"], "n_tokens": 16000, "seeds": [7]}))
+    (line,) = (one for one in plan(study, study.all_runs())["warnings"] if one.startswith("forecast: "))
+    assert line.startswith("forecast: 2 runs take no more compute than the largest of the grid and the rounds before")
+    study = loaded(tmp_path, forecast=forecast(then={"sizes": ["55k"], "n_tokens": 16000, "seeds": [7]}))
+    assert not any(one.startswith("forecast: ") for one in plan(study, study.all_runs())["warnings"])
+
+
 def test_sizes_may_be_one_of_a_ladder_or_the_grids_own(tmp_path):
     one = {"from": "60k", "to": "60k", "count": 1, "head_dim": 16}
     runs = loaded(tmp_path, forecast=forecast(sizes=one)).forecast_runs()
