@@ -103,7 +103,7 @@ def test_rounds_have_sizes_lengths_and_seeds_of_their_own(tmp_path):
 def test_plans_warn_of_a_round_that_lies_inside_of_those_before(tmp_path):
     study = loaded(tmp_path, forecast=forecast(then={"sizes": ["25k"], "n_tokens": 16000, "seeds": [7]}))
     (line,) = (one for one in plan(study, study.all_runs())["warnings"] if one.startswith("forecast: "))
-    assert line.startswith("forecast: 2 runs take no more compute than the largest of the grid and the rounds before")
+    assert line.startswith("forecast: 2 runs take no more compute than the largest of their architecture in the grid")
     study = loaded(tmp_path, forecast=forecast(then={"sizes": ["55k"], "n_tokens": 16000, "seeds": [7]}))
     assert not any(one.startswith("forecast: ") for one in plan(study, study.all_runs())["warnings"])
 
