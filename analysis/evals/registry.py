@@ -74,7 +74,7 @@ def expand(words: Iterable[str], texts: Sequence[str] = (PERPLEXITY,)) -> list[s
     for word in words:
         if ":" not in word and word not in order and word not in ENTRIES and word not in PRESETS:
             raise InputError(
-                f"evaluation task {word!r} is unknown"
+                f"evaluation.tasks: evaluation task {word!r} is unknown"
                 f"{nearest(word.lower(), list(dict.fromkeys([*ENTRIES, *order, *PRESETS])))}; "
                 f"`scaling eval list` shows all"
             )

@@ -56,7 +56,10 @@ def clean_text(
     from data.foreseen import check_text
     from data.settings import CorpusSettings
 
-    check_text(CorpusSettings(source=tuple(source), text_key=text_key))
+    try:
+        check_text(CorpusSettings(source=tuple(source), text_key=text_key))
+    except InputError as error:
+        raise InputError(str(error).replace("corpus.source:", "SOURCE:", 1)) from None
     filtering = Filtering(
         sources=tuple(source),
         directory=to,

@@ -177,7 +177,7 @@ def _ascending(values: list[int]) -> list[int]:
 
 def _pair(values: list[float]) -> list[float]:
     if len(values) != 2 or not values[0] < values[1]:
-        raise ValueError(f"must be [smallest, largest] compute in FLOP, not {values}")
+        raise ValueError(f"must be [smallest, largest] compute in FLOP, not {shown(values)}")
     return values
 
 
@@ -212,7 +212,12 @@ def _words(value: Any) -> Any:
 
 def _ranges(value: Any) -> Any:
     """One pair stands for every architecture."""
-    return dict.fromkeys(KNOWN, value) if isinstance(value, list) else value
+    if not isinstance(value, list):
+        return value
+    numbers = [_number(one) for one in value]
+    if all(isinstance(one, int | float) for one in numbers):
+        _pair(numbers)  # told once, not for each
+    return dict.fromkeys(KNOWN, value)
 
 
 Arch = Annotated[str, one_of("architecture", KNOWN)]

@@ -376,6 +376,7 @@ BAD = [
     (changed(training={"n_checkpoints": 1e18}), "training.n_checkpoints: must be less than or equal to 100000"),
     (changed(corpus={"validation_tokens": 5, "validation_fraction": 0.1}), "corpus: give validation_fraction or"),
     (changed(corpus={"validation_fraction": None}), "corpus: give validation_fraction or validation_tokens, and null"),
+    (changed(fit={"range": [1e16, 1e15]}), "fit.range: must be [smallest, largest] compute in FLOP, not [1e+16, "),
     (changed(fit={"range": {"tnl": [2, 1]}}), "must be [smallest, largest] compute in FLOP"),
     (changed(jobs={"parallel": 0}), "jobs.parallel: must be greater than 0"),
     (
