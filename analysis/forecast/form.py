@@ -39,7 +39,7 @@ class _Run(_Foretold):
 
 
 class _Mean(_Foretold):
-    run_ids: list[str]
+    run_ids: Annotated[list[str], Field(min_length=1)]
 
 
 class _Fitted(_Part):
@@ -95,6 +95,9 @@ def check_form(found: dict[str, Any], place: int) -> None:
     ids = [run.run_id for run in told.runs]
     if sorted(ids) != sorted(run_id for mean in told.means for run_id in mean.run_ids) or len(set(ids)) < len(ids):
         raise ValueError("its means are not of its runs, each once")
+    losses = {run.run_id: run.loss for run in told.runs}
+    if wrong := next((mean for mean in told.means if mean.loss != losses[mean.run_ids[0]]), None):
+        raise ValueError(f"the mean of {wrong.size} has another loss than its runs")
     for row in (*told.runs, *told.means):
         if (about := told.groups.get(row.group)) is None:
             raise ValueError(f"groups: lacks {row.group}")

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from analysis.forecast.stored import SCHEMA, VERSION, read_rounds, write_predictions
+from analysis.forecast.stored import SCHEMA, VERSION, name_of_round, read_rounds, write_predictions
 from analysis.source.base import Source
+from analysis.source.published import Published
 
 if TYPE_CHECKING:
     from analysis.runs import Tables
@@ -66,6 +67,9 @@ def told(study: StudySpec, source: Source, before: int | None = None) -> list[di
     found = [(place, one) for place, one in enumerate(read_rounds(study, before), 1) if one is not None]
     if not found:
         return []
+    if isinstance(source, Published):
+        for place, _ in found:
+            source.check_has(name_of_round(place - 1))
     from analysis.fits.settings import FitSettings
     from analysis.forecast.outcome import outcome
     from data.units import loss_unit

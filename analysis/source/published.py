@@ -37,6 +37,11 @@ class Published:
     def has(self, name: str) -> bool:
         return name in self.manifest["inputs"]
 
+    def check_has(self, name: str) -> None:
+        """Raise InputError where a file that is there was not published with the folder."""
+        if not self.has(name):
+            raise InputError(f"{self.folder / name}: was not published with this folder: remove it")
+
     @property
     def validation_tokens(self) -> int:
         """Over how many tokens its held-out losses are."""

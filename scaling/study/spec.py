@@ -24,7 +24,7 @@ from .branches import branched
 from .changes import check_read, check_target, differing, said
 from .file import read_study, suffix_of
 from .find import STUDY_FILE, find_study
-from .forecast_section import OF_LENGTH, Forecast
+from .forecast_section import OF_LENGTH, Forecast, check_runs
 from .grid import FORECAST, OF_GRID, Cell, Role
 from .law_file import LAW, OWN_KEYS, Followed, follow, horizon_of, read_law
 from .merging import merged_after
@@ -132,7 +132,10 @@ class StudySpec(StudyFile):
             if kind not in kinds:
                 kinds[kind] = self._runs_of(arch, size, point, role, at)
             families.append(kinds[kind](seed))
-        self._check_forecast([run for family in families for run in family])
+        try:
+            check_runs([run for family in families for run in family], alike=bool(self.sets))
+        except ValueError as error:
+            raise InputError(f"{self.origin}: {error}") from None
         several = bool(self.grid.axes) or any(len(family) > 1 for family in families)
         found = each_once(families) if several else [run for family in families for run in family]
         if several and (twice := same_trunk(found)):
@@ -145,11 +148,6 @@ class StudySpec(StudyFile):
             again = next(name for i, name in enumerate(names) if name in names[:i])
             raise InputError(f"{self.origin}: two runs would be called {again}: their values are too alike to be named")
         return found if branches is None else of_branches(found, branches, f"--only {only}")
-
-    def _check_forecast(self, runs: list[RunSpec]) -> None:
-        of_grid = {run.run_id for run in runs if not run.is_forecast}
-        if twice := next((run.run_id for run in runs if run.is_forecast and run.run_id in of_grid), None):
-            raise InputError(f"{self.origin}: forecast: {twice} is a run of the grid: give another size or seed")
 
     @property
     def _fixed(self) -> dict[str, Any]:

@@ -86,6 +86,13 @@ def made(tmp_path_factory):
     return folder, told, files
 
 
+def forged(first):
+    """Predictions of the second round that nobody made, of those of the first."""
+    run = first["runs"][0] | {"run_id": LATER, "size": "55k", "spec_hash": None}
+    mean = first["means"][0] | {"run_ids": [LATER], "size": "55k", "loss": run["loss"]}
+    return first | {"round": 2, "runs": [run], "means": [mean], "rehearsals": []}
+
+
 def page(_, folder):
     return (folder / "out/tiny/report/index.html").read_text()
 
@@ -251,6 +258,10 @@ def test_predictions_that_cannot_be_used_are_refused(made, tmp_path):
             (json.dumps(stored | {"runs": []}).encode(), "is damaged (runs: "),
             (json.dumps(stored | {"means": []}).encode(), "is damaged (means: "),
             (json.dumps(stored | {"runs": stored["runs"][:1]}).encode(), "is damaged (its means are not of its runs"),
+            (
+                json.dumps(stored | {"means": [stored["means"][0] | {"loss": 2.0}]}).encode(),
+                "is damaged (the mean of 38k has another loss than its runs",
+            ),
             (json.dumps(stored | {"program": None}).encode(), "is damaged (program: "),
             (json.dumps(stored | {"settings": {"a": 1}}).encode(), "is damaged (settings"),
             (json.dumps(stored | {"groups": {}}).encode(), "is damaged (groups: lacks llama"),
@@ -286,6 +297,11 @@ def test_a_published_study_has_its_forecast(made, tmp_path, monkeypatch):
     elsewhere = ("--out", tmp_path / "out")
     shown = invoke("predict", tmp_path / "public", *elsewhere, "--json")
     assert json.loads(shown.stdout) == told["measured"] and "waits" not in shown.output
+    (tmp_path / "public/predictions-2.json").write_text(json.dumps(forged(told["measured"])))
+    assert "predictions-2.json: was not published with this folder" in refused(
+        "predict", tmp_path / "public", *elsewhere
+    )
+    (tmp_path / "public/predictions-2.json").unlink()
     assert "is published and stays as it is" in refused("predict", tmp_path / "public", *elsewhere, "--force")
     command("report", tmp_path / "public", *elsewhere)
     rows = (tmp_path / "out/tiny-published/report/tables/forecast.csv").read_bytes()

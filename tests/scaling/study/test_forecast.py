@@ -108,6 +108,22 @@ def test_plans_warn_of_a_round_that_lies_inside_of_those_before(tmp_path):
     assert not any(one.startswith("forecast: ") for one in plan(study, study.all_runs())["warnings"])
 
 
+def test_a_run_under_another_name_of_its_size_is_no_forecast(tmp_path):
+    """It would be foretold by a fit that sees its loss."""
+    runs = {run.run_id: run for run in loaded(tmp_path).all_runs()}
+    for grid_size, seed, place in (("14k", 1, "forecast"), ("38k", 5, "then")):
+        of = next(run for run in runs.values() if (run.arch, run.size, run.seed) == ("llama", grid_size, seed))
+        shape = {key: of.model[key] for key in ("n_layers", "d_model", "n_heads", "d_ffn")}
+        one = {"sizes": {"again": shape}, "n_tokens": 16000, "seeds": [seed]}
+        rounds = forecast(then=one) if place == "then" else forecast(**one)
+        with pytest.raises(
+            InputError, match=f"llama-again-c64-s{seed} has the shape and the seed of {of.run_id}: give"
+        ):
+            loaded(tmp_path, forecast=rounds)
+        one["seeds"] = [9]
+        assert loaded(tmp_path, forecast=forecast(then=one) if place == "then" else forecast(**one)).all_runs()
+
+
 def test_sizes_may_be_one_of_a_ladder_or_the_grids_own(tmp_path):
     one = {"from": "60k", "to": "60k", "count": 1, "head_dim": 16}
     runs = loaded(tmp_path, forecast=forecast(sizes=one)).forecast_runs()
