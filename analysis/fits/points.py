@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -107,8 +108,7 @@ class Points:
         """At most `count` points of every run: those nearest to even steps of log D from `first_share` of its tokens
         (or its first point, where that is later) to its end."""
         keep: list[int] = []
-        for run in dict.fromkeys(self.run.tolist()):
-            mine = np.flatnonzero(self.run == run)
+        for mine in self.rows_of_runs.values():
             log_d = np.log(self.n_tokens[mine])
             late = log_d >= log_d.max() + np.log(first_share) - 1e-9
             mine, log_d = mine[late], log_d[late]
@@ -119,8 +119,17 @@ class Points:
     @property
     def run_share(self) -> np.ndarray:
         """[n]: tokens over those at the last point of the same run."""
-        last = {run: float(self.n_tokens[self.run == run].max()) for run in dict.fromkeys(self.run.tolist())}
+        last = {run: float(self.n_tokens[rows].max()) for run, rows in self.rows_of_runs.items()}
         return np.asarray(self.n_tokens / np.array([last[run] for run in self.run.tolist()]))
+
+    @cached_property
+    def rows_of_runs(self) -> dict[Any, np.ndarray]:
+        """Of each run, in the order of their first points, the indices of its points, ascending. A comparison of all
+        points with each name would take minutes for a million points of hundreds of runs."""
+        found: dict[Any, list[int]] = {}
+        for i, run in enumerate(self.run.tolist()):
+            found.setdefault(run, []).append(i)
+        return {run: np.array(rows) for run, rows in found.items()}
 
     @property
     def n_runs(self) -> int:
@@ -157,13 +166,28 @@ def copies(run: np.ndarray, *numbers: np.ndarray) -> np.ndarray:
     if not len(run):
         return np.zeros(0, dtype=bool)
     table = np.column_stack([np.asarray(column, dtype=np.float64) for column in numbers])
-    _, first, which = np.unique(np.asarray(run).astype(str), return_index=True, return_inverse=True)
-    order = np.lexsort((*table.T, which))
-    parts = np.split(table[order], np.flatnonzero(np.diff(which[order])) + 1)
+    codes: dict[str, int] = {}
+    which = np.array([codes.setdefault(str(name), len(codes)) for name in np.asarray(run).tolist()])
+    again = np.zeros(len(codes), dtype=bool)
+    alike = _share_their_ends(table, which, len(codes))[which]  # others need not be put in order
+    order = np.flatnonzero(alike)
+    order = order[np.lexsort((*table[order].T, which[order]))]
+    firsts = np.flatnonzero(np.diff(which[order], prepend=-1))
     seen: set[bytes] = set()
-    again = np.zeros(len(first), dtype=bool)
-    for one in np.argsort(first):
-        rows = parts[one].tobytes()
-        again[one] = rows in seen
-        seen.add(rows)
+    for one, rows in zip(which[order[firsts]], np.split(table[order], firsts[1:]), strict=False):
+        again[one] = (key := rows.tobytes()) in seen
+        seen.add(key)
     return np.asarray(again[which])
+
+
+def _share_their_ends(table: np.ndarray, which: np.ndarray, n_runs: int) -> np.ndarray:
+    """[n_runs] bool: runs `which` [n] that another one equals in its number of rows and the least and the largest value
+    of every column of `table` [n, k]."""
+    ends = [np.bincount(which, minlength=n_runs).astype(float)]
+    for column in table.T:
+        low, high = np.full(n_runs, np.inf), np.full(n_runs, -np.inf)
+        np.minimum.at(low, which, column)
+        np.maximum.at(high, which, column)
+        ends += [low, high]
+    _, kind, n_alike = np.unique(np.column_stack(ends), axis=0, return_inverse=True, return_counts=True)
+    return np.asarray(n_alike[kind.ravel()] > 1)

@@ -45,8 +45,9 @@ def waste_rows(fit: ParametricFit, points: Points, runs: pd.DataFrame, level: fl
     FLOP and in hours of its training, with the interval of the share; most wasteful first."""
     known = runs.set_index("run_id")
     rows = []
-    for run in (one for one in dict.fromkeys(points.run.tolist()) if one in known.index):  # merged losses are no runs
-        mine = np.flatnonzero(points.run == run)
+    for run, mine in points.rows_of_runs.items():
+        if run not in known.index:  # merged losses are no runs
+            continue
         last = mine[int(points.n_tokens[mine].argmax())]
         n, d, c = (float(values[last]) for values in (points.n_params, points.n_tokens, points.flops))
         share = float(waste.of_runs(fit.surface, n, d, fit.cost))

@@ -124,16 +124,12 @@ def source_of(
 
 def _largest(points: Points) -> dict[str, Any]:
     """The runs that end at the largest C: their mean loss, which a prediction is to lie below."""
-    ends = [rows[points.flops[rows].argmax()] for rows in (np.flatnonzero(points.run == one) for one in _runs(points))]
+    ends = [rows[points.flops[rows].argmax()] for rows in points.rows_of_runs.values()]
     most = max(float(points.flops[i]) for i in ends)
     taken = [i for i in ends if points.flops[i] >= most * (1 - SAME)]
     size, n_params = str(points.size[taken[0]]), float(points.n_params[taken[0]])
     told = {"c": most, "loss": float(points.loss[taken].mean()), "size": size, "n_params": n_params}
     return told | {"runs": sorted(str(points.run[i]) for i in taken)}
-
-
-def _runs(points: Points) -> list[str]:
-    return list(dict.fromkeys(points.run.tolist()))
 
 
 def _power_law(fits: Mapping[str, Any], group: str) -> dict[str, Any] | None:

@@ -130,8 +130,7 @@ def to_rows(rows: Sequence[Row]) -> list[Mapping[str, Any]]:
 
 def _targets(points: Points, cost: Cost) -> list[Target]:
     """All that can be compared with, at any C."""
-    last = [np.flatnonzero(points.run == run) for run in dict.fromkeys(points.run.tolist())]
-    ends = [int(rows[points.flops[rows].argmax()]) for rows in last]
+    ends = [int(rows[points.flops[rows].argmax()]) for rows in points.rows_of_runs.values()]
     told_of = (points.n_params, points.n_tokens, points.unique_tokens)
     found = [Target(RUN, *(float(values[i]) for values in (points.flops, points.loss, *told_of))) for i in ends]
     more = _of_curves if len(points) >= CURVE_ROWS * points.n_runs else _of_budgets

@@ -191,8 +191,7 @@ def _told(
 
 def _smoothed(points: Points, fraction: float) -> Points:
     parts = []
-    for run in dict.fromkeys(points.run.tolist()):
-        rows = np.flatnonzero(points.run == run)
+    for rows in points.rows_of_runs.values():
         rows = rows[np.argsort(points.n_tokens[rows], kind="stable")]
         tokens, loss = smooth(points.n_tokens[rows], points.loss[rows], 0.0, fraction)
         if not len(tokens):

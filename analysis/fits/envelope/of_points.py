@@ -196,9 +196,7 @@ def envelope_result(
 
 def _runs(points: Points) -> dict[str, np.ndarray]:
     """Rows of each run, by compute."""
-    order = np.argsort(points.flops, kind="stable")
-    names = points.run[order]
-    return {str(run): order[names == run] for run in dict.fromkeys(points.run.tolist())}
+    return {str(run): rows[np.argsort(points.flops[rows], kind="stable")] for run, rows in points.rows_of_runs.items()}
 
 
 def _trunks(points: Points) -> dict[float, list[list[np.ndarray]]]:

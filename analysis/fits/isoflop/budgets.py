@@ -128,8 +128,7 @@ def _off_curves(points: Points, budgets: Sequence[float] | None) -> Readings:
     """Log loss of every run, linear in log C between its rows, at each budget that its rows enclose."""
     curves = []
     left: list[str] = []
-    for run in dict.fromkeys(points.run.tolist()):
-        mine = np.flatnonzero(points.run == run)
+    for run, mine in points.rows_of_runs.items():
         mine = mine[np.argsort(points.flops[mine], kind="stable")]
         if len(mine) < 2:
             left.append(f"run {run} has one row")

@@ -94,15 +94,14 @@ def _between(fitted: Points, points: Points) -> tuple[np.ndarray, np.ndarray, np
     """[m] each: the two fitted rows of the same run between which a point lies in log D, and the share of the second;
     beyond a run's rows its first or last. None for a run that is not there."""
     rows = {}
-    for run in dict.fromkeys(fitted.run.tolist()):
-        mine = np.flatnonzero(fitted.run == run)
+    for run, mine in fitted.rows_of_runs.items():
         rows[run] = mine[np.argsort(fitted.n_tokens[mine], kind="stable")]
     if not set(points.run.tolist()) <= rows.keys():
         return None
     log_d, at = np.log(fitted.n_tokens), np.log(points.n_tokens)
     first, second, share = (np.zeros(len(points), dtype=kind) for kind in (int, int, float))
-    for run, mine in rows.items():
-        here = np.flatnonzero(points.run == run)
+    for run, here in points.rows_of_runs.items():
+        mine = rows[run]
         place = np.interp(at[here], log_d[mine], np.arange(len(mine)))
         low = np.floor(place).astype(int)
         first[here], second[here] = mine[low], mine[np.minimum(low + 1, len(mine) - 1)]
