@@ -113,11 +113,11 @@ def forecast_notes(told: Told, inputs_hash: str | None = None) -> list[str]:
     commit, _, changes = (program["commit"] or "").partition("+")
     later = told["round"] > 1
     source = "the grid and the rounds before" if later else "the grid"
-    unseen = "The study's own fits do not see them." if later else "No fit sees them."
     by = f", by commit {commit[:12]}{' with changes' if changes else ''}" if commit else ""
     lines = [
         f"Predicted {told['made']}{by}, from {fitted['n_runs']} of the {fitted['of']} runs of {source}, before any of "
-        f"these runs was trained. {unseen} Loss: {told['conventions']['L']}; C: {told['conventions']['C']}.",
+        "these runs was trained. The study's own fits do not see them. "
+        f"Loss: {told['conventions']['L']}; C: {told['conventions']['C']}.",
         f"Intervals ({told['level']:.0%}) are for one new run, or for the mean of the seeds: the error of the surface "
         "by the fit's own draws, and the noise between seeds. They hold for learning rates as good as those of the "
         "fitted runs, and as far as the surface goes on beyond them.",
