@@ -6,7 +6,7 @@ Numbers are float64 from the start: 6 N D of a large run overflows int64.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -49,16 +49,18 @@ class Points:
 
     def __post_init__(self) -> None:
         n = len(self.loss)
-        defaults: dict[str, Any] = {
-            "row": np.arange(1, n + 1),
-            "run": np.array([f"row {i + 1}" for i in range(n)], dtype=object),
-            "unique_tokens": self.n_tokens,
-            "recipe": np.full(n, "", dtype=object),
-            "shift": np.zeros((n, 0)),
+        defaults: dict[
+            str, Callable[[], Any]
+        ] = {  # made where they are needed: a fit of runs makes Points by the hundred
+            "row": lambda: np.arange(1, n + 1),
+            "run": lambda: np.array([f"row {i + 1}" for i in range(n)], dtype=object),
+            "unique_tokens": lambda: self.n_tokens,
+            "recipe": lambda: np.full(n, "", dtype=object),
+            "shift": lambda: np.zeros((n, 0)),
         }
-        for name, value in defaults.items():
+        for name, made in defaults.items():
             if n and not len(getattr(self, name)):
-                object.__setattr__(self, name, value)
+                object.__setattr__(self, name, made())
         for name in ("trunk", "cell"):
             if n and not len(getattr(self, name)):
                 object.__setattr__(self, name, self.run)

@@ -31,6 +31,11 @@ SAME_SEEDS = (
     "leave the seeds out by --columns seed="
 )
 ARCH = "arch"  # the field by which a table is grouped unasked
+LEAST_COUNT = 1e3  # of the largest model's parameters, of the longest run's tokens: less is a column in another unit
+IN_ANOTHER_UNIT = (
+    "{field} runs from {low:.4g} to {high:.4g} and is read as it stands: if column {column!r} counts millions or "
+    "billions, N, D and C below are no parameters, tokens and FLOP, and --at and --predict mean something else"
+)
 AS_THEY_STAND = "losses are taken as they stand: those of single steps are noisy, and a smoothed column is better"
 
 
@@ -163,6 +168,11 @@ def _read(
             dropped[HIGHER] = dropped.get(HIGHER, 0) + gone
     if drop_highest_loss:
         dropped["the highest losses" + (" of their group" if len(found) > 1 else "")] = drop_highest_loss * len(found)
+    for field in ("n_params", "n_tokens"):
+        low, high = float(fields[field].min()), float(fields[field].max())
+        if high < LEAST_COUNT:
+            told = {"field": field, "low": low, "high": high, "column": chosen.get(field) or chosen["flops"]}
+            notes.append(IN_ANOTHER_UNIT.format(**told))
     notes += [] if "run" in chosen else [NO_RUNS]
     notes += [AS_THEY_STAND] if several else []
     if six_nd is not None and max(abs(np.log(six_nd[0])), abs(np.log(six_nd[2]))) > ROUNDED and named in SIX_ND:

@@ -311,6 +311,17 @@ def test_what_is_no_table(tmp_path):
     refused("--convention: '6n'", frame(), convention="6n")
 
 
+def test_parameters_in_millions_are_told_and_not_multiplied():
+    rows = [(n, d, 2 + 1 / n) for n in (1.5, 7, 70) for d in (1e9, 1e10)]
+    found = tables.read_points(pd.DataFrame(rows, columns=["params", "tokens", "loss"]))
+    assert found.groups[""].n_params.max() == 70
+    (told,) = [note for note in found.notes if "millions" in note]
+    assert told.startswith("n_params runs from 1.5 to 70 and is read as it stands: if column 'params' counts millions")
+    rows = [(1e6 * n, d, loss) for n, d, loss in rows]
+    found = tables.read_points(pd.DataFrame(rows, columns=["params", "tokens", "loss"]))
+    assert not any("millions" in note for note in found.notes)
+
+
 def test_the_unit_of_the_loss_is_kept():
     assert tables.read_points(frame(), loss_unit="bits").groups[""].loss_unit == "bits/token"
     for name, unit in (
