@@ -29,7 +29,8 @@ def sizes_left_out(fits: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def unused_lines(fits: dict[str, Any]) -> list[str]:
-    """Of runs that enter no curve: as they are not done, as they are too short, or as one cannot have written them."""
+    """Of runs that enter no curve: as they are not done, as they are too short; and of those of which single rows or
+    evaluations are left out."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for one in fits["archs"].values():
         for run in one["left_out"]:
@@ -50,5 +51,6 @@ def unused_lines(fits: dict[str, Any]) -> list[str]:
             f"{runs[0]}: {one_does}{why}" if len(runs) == 1 else f"{len(runs)} runs {all_do}{why}: {named(runs)}"
         )
     return lines + [
-        f"{one['run_id']}: left out because the run cannot have written it: {one['why']}" for one in fits["skipped"]
+        f"{one['run_id']}: single rows or evaluations of it are left out, not the run: {one['why']}"
+        for one in fits["skipped"]
     ]
