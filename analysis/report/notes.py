@@ -134,7 +134,8 @@ def chance(loss: dict[str, Any]) -> float:
 
 
 def common_lean(fits: dict[str, Any]) -> list[str]:
-    """A line where the curves of all architectures bend the same way by more than chance (Stouffer's sum, 1%)."""
+    """A line where the curves of all architectures bend the same way by more than chance (Stouffer's sum, 1%). The side
+    is that of the curves, so chance has both: counted on one, 2% of studies of two straight curves had this line."""
     tested = [
         one["laws"]["loss"] for one in fits["archs"].values() if one["fitted"] and one["laws"]["loss"]["identified"]
     ]
@@ -142,7 +143,8 @@ def common_lean(fits: dict[str, Any]) -> list[str]:
     leans = {lean(loss["curvature"]) for loss in tested}
     if len(tested) < 2 or len(leans) != 1:
         return []
-    together = float(stats.norm.sf(sum(stats.norm.isf(chance(loss)) for loss in tested) / math.sqrt(len(tested))))
+    summed = sum(stats.norm.isf(chance(loss)) for loss in tested) / math.sqrt(len(tested))
+    together = 2 * float(stats.norm.sf(summed))
     if together >= 0.01:
         return []
     side = leans.pop()
