@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from arch.errors import InputError
-from data.files import read_json, read_manifest, write_json
+from data.files import read_json, write_json
 from scaling.rundir.directory import RunDir
-from scaling.rundir.saved import LEFT_OUT, WEIGHTS, Checkpoint
+from scaling.rundir.saved import LEFT_OUT, WEIGHTS, Checkpoint, read_saved
 from scaling.study.run import RunSpec
 
 from .task import Task
@@ -27,7 +27,8 @@ CHECKPOINTS, MERGED = "checkpoints", "merged"
 RESULTS = {CHECKPOINTS: "evals", MERGED: "merged-evals"}  # of a run: where its weights lie, and results of them
 OF_MERGED = ("validation",)  # tasks that are asked of merged weights: they stand in for a loss
 DAMAGED = (
-    "it is damaged (a file is missing or has another size than its manifest says): take another copy, or train again"
+    "it is damaged (a file is missing or has another size than its manifest says, or it was saved after another step): "
+    "take another copy, or train again"
 )
 
 
@@ -181,7 +182,7 @@ def expand(
         steps = (share or {}).get(run.run_id)
         if steps and int(path.name) not in steps:
             continue
-        manifest = read_manifest(path, verify=False, partial=True)
+        manifest = read_saved(path, verify=False, partial=True)
         if manifest is None or WEIGHTS not in manifest["files"]:  # it appeared whole, so it is not being written
             matrix.refused[f"{run.run_id}/{path.name}"] = DAMAGED
             n_damaged += 1

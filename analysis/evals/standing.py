@@ -14,8 +14,8 @@ from typing import Any
 
 from arch.amounts import counted
 from arch.errors import InputError
-from data.files import read_json, read_manifest
-from scaling.rundir.saved import WEIGHTS
+from data.files import read_json
+from scaling.rundir.saved import WEIGHTS, read_saved
 from scaling.study.run import RunSpec
 
 from .matrix import SCHEMA, is_bf16, result_key
@@ -55,7 +55,7 @@ def standing(runs_dir: Path, runs: Sequence[RunSpec], tasks: Iterable[Task]) -> 
     hashes: dict[str, str | InputError | None] = {}
     for run in runs:
         for folder in sorted((runs_dir / run.run_id / "evals").glob("[0-9]*")):
-            manifest = read_manifest(runs_dir / run.run_id / "checkpoints" / folder.name, verify=False, partial=True)
+            manifest = read_saved(runs_dir / run.run_id / "checkpoints" / folder.name, verify=False, partial=True)
             weights = manifest["files"].get(WEIGHTS, {}).get("sha256") if manifest else None
             names = {path.stem for pattern in ("*.json", "*.failed") for path in folder.glob(pattern)}
             for name in sorted(names):

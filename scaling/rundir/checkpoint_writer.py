@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from arch.model.lm import load_model
-from data.files import disk_full_named, new_directory, read_manifest
+from arch.model.lm import load_model, read_weights
+from data.files import disk_full_named, new_directory
 from data.hf_tokenizer import tokenizer_files
+
+from .saved import read_saved
 
 if TYPE_CHECKING:
     from arch.model.lm import LanguageModel
@@ -81,6 +83,14 @@ def write_checkpoint(
 
 
 def valid_checkpoint(path: Path, *hashes: str) -> bool:
-    """Whether `path` holds an intact checkpoint of the spec that has these hashes."""
-    manifest = read_manifest(path)
+    """Whether `path` holds an intact checkpoint, of the step in its name and the spec that has these hashes."""
+    manifest = read_saved(path)
     return manifest is not None and manifest.get("spec_hash") in hashes
+
+
+def holds(path: Path, model: LanguageModel) -> bool:
+    """Whether the intact checkpoint at `path` is of these very weights, as far as its precision tells."""
+    saved, trained = read_weights(path), dict(model.named_parameters())
+    return saved.keys() == trained.keys() and all(
+        torch.equal(value, trained[name].detach().to("cpu", value.dtype)) for name, value in saved.items()
+    )

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from arch.errors import InputError
-from data.files import read_json, read_manifest, remove_unfinished
+from data.files import read_json, remove_unfinished
 
 from ..study.merging import is_as_asked
 from ..study.run import RunSpec
@@ -26,7 +26,7 @@ from ..study.training import Training
 from .lock import is_locked
 from .metrics import Rows, checked_rows, read_row
 from .owner import attempts
-from .saved import Checkpoint, Saved
+from .saved import Checkpoint, Saved, read_saved
 
 SCHEMA = 1
 
@@ -57,7 +57,7 @@ class RunDir:
 
     def has_merged(self, step: int, training: Training) -> bool:
         """Whether the merged weights after `step` are there and of the steps that `training` asks for."""
-        manifest = read_manifest(self.merged(step), verify=False, partial=True)
+        manifest = read_saved(self.merged(step), verify=False, partial=True)
         return manifest is not None and is_as_asked(manifest.get("merged", {}).get("steps"), step, training)
 
     def state(self, step: int) -> Path:
@@ -174,10 +174,10 @@ class RunDir:
 
 
 def _whole(folder: Path, verify: bool, partial: bool = False) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The directories of steps that have a valid manifest, with it, by step."""
+    """The directories of steps that have a valid manifest, of that step, with it, by step."""
     if folder.is_dir():
         for path in sorted(path for path in folder.iterdir() if path.name.isdigit()):
-            manifest = read_manifest(path, verify, partial)
+            manifest = read_saved(path, verify, partial)
             if manifest is not None:
                 yield path, manifest
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arch.errors import InputError
-from data.files import read_json
+from data.files import read_json, read_manifest
 from data.left_out import left_out
 
 if TYPE_CHECKING:
@@ -29,6 +29,13 @@ class Saved:
     def step(self) -> int:
         """The 1-based optimizer step after which it was written."""
         return int(self.manifest["step"])
+
+
+def read_saved(path: Path, verify: bool = True, partial: bool = False) -> dict[str, Any] | None:
+    """The manifest of what was saved after the step that `path` is named by (00000120); None where it is not whole, as
+    of data.files.read_manifest, or was saved after another step: somebody copied or renamed it."""
+    manifest = read_manifest(path, verify, partial)
+    return manifest if manifest is not None and str(manifest.get("step")).zfill(8) == path.name else None
 
 
 class Checkpoint(Saved):

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from arch.amounts import counted
-from data.files import read_manifest
 from flops import cost_table
 
 from ..study.run import RunSpec
 from .directory import RunDir
 from .prepare import OtherRun, check_run
+from .saved import read_saved
 
 EXIT_INPUT, EXIT_STOPPED = 2, 75  # of scaling.trainer.process
 ENDED_BY = re.compile(r"(?:\[rank\d+\]: *)?((?:\w+\.)*\w*(?:Error|Exception)\b.*)|\s*traceback : (Signal \d+ \(\w+\))")
@@ -49,7 +49,7 @@ def is_trained(run: RunSpec, rundir: RunDir) -> bool:
     left out by a bundle."""
     if rundir.status()["state"] != "done":
         return False
-    manifest = read_manifest(rundir.checkpoint(run.n_steps), is_small(run), partial=True)
+    manifest = read_saved(rundir.checkpoint(run.n_steps), is_small(run), partial=True)
     found = None if manifest is None else manifest.get("spec_hash")
     return found is not None and (found == run.spec_hash or found in rundir.hashes(run))
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arch.errors import InputError
-from data.files import read_manifest, write_json
+from data.files import write_json
 
 from ..rundir.directory import RunDir
+from ..rundir.saved import read_saved
 from .state import state_path
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def hand_over(rundir: RunDir, run: RunSpec, corpus: Corpus) -> Origin:
             f"on {corpus.fingerprint}: remove it and train it again"
         )
     path = state_path(trunk.path / "state", step)
-    manifest = read_manifest(path)
+    manifest = read_saved(path)
     if manifest is None and (why := trunk.weights_elsewhere):
         raise InputError(f"{run.run_id} begins from its trunk's state after step {step}, and {why}")
     if manifest is None or manifest.get("spec_hash") not in found.hashes:

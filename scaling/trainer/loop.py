@@ -242,7 +242,7 @@ class Trainer:
     def _write_checkpoint(self, step: int) -> bool:
         """Write the checkpoint after `step` unless it is there; False where its probe loss is not finite."""
         path, good = self.rundir.checkpoint(step), True
-        if self.first_rank and not checkpoint_writer.valid_checkpoint(path, *self.run.hashes):
+        if self.first_rank and not self._is_written(step):
             manifest = self.identity | {"step": step, "n_tokens": step * self.training.batch_tokens}
             try:
                 loss = checkpoint_writer.write_checkpoint(
@@ -262,6 +262,17 @@ class Trainer:
             self.last_checkpoint = f"checkpoints/{path.name}"
             self._status("running", step)
         return good
+
+    def _is_written(self, step: int) -> bool:
+        """Whether a process before this one wrote the checkpoint after `step`. Where steps do not repeat to the bit (on
+        another machine, or by kernels that add in any order), its weights are of a path that this run did not take."""
+        path = self.rundir.checkpoint(step)
+        if not checkpoint_writer.valid_checkpoint(path, *self.run.hashes):
+            return False
+        if checkpoint_writer.holds(path, self.engine.model):
+            return True
+        self._say(f"step {step}: the checkpoint there has other weights than this process comes to: written again")
+        return False
 
     def _save_state(self, step: int) -> None:
         manifest = self.identity | {"n_tokens": step * self.training.batch_tokens}

@@ -16,9 +16,10 @@ import torch
 
 from arch.amounts import byte_size
 from arch.model.lm import load_model, read_weights
-from data.files import disk_full_named, new_directory, read_manifest, remove_unfinished
+from data.files import disk_full_named, new_directory, remove_unfinished
 
 from ..rundir.checkpoint_writer import ProbeError, valid_checkpoint, write_checkpoint
+from ..rundir.saved import read_saved
 from ..study.merging import source_steps
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Merger:
 
     def _merge(self, point: int) -> None:
         steps = self._sources[point]
-        if missing := [step for step in steps if read_manifest(self._source(step)) is None]:
+        if missing := [step for step in steps if read_saved(self._source(step)) is None]:
             self._say(f"step {point}: not merged, the weights of step {missing[0]} are missing or damaged")
             return
         model = load_model(self._source(point))

@@ -16,6 +16,8 @@ from arch.amounts import counted
 from arch.errors import InputError
 from data.files import disk_full_named, read_manifest, remove_unfinished, seal_directory
 
+from ..rundir.saved import read_saved
+
 if TYPE_CHECKING:
     from .engine import Engine
 
@@ -66,9 +68,10 @@ def newest_state(directory: Path, *hashes: str) -> tuple[int, list[str]]:
     warnings: list[str] = []
     for step in reversed(steps_on_disk(directory)):
         path = state_path(directory, step)
-        manifest = read_manifest(path)
+        manifest = read_saved(path)
         if manifest is None:
-            warnings.append(f"warning: {path} is damaged (no manifest, or a wrong checksum) and is not used")
+            told = "no manifest, a wrong checksum, or saved after another step"
+            warnings.append(f"warning: {path} is damaged ({told}) and is not used")
         elif manifest["spec_hash"] not in hashes:
             raise InputError(
                 f"{path} was written by spec {manifest['spec_hash']}, this run's is {hashes[0]}: "

@@ -163,7 +163,7 @@ def finished(tmp_path, run, tokens_per_s, world_size):
     rundir = RunDir(tmp_path / run.run_id)
     state = rundir.state(run.n_steps)
     state.mkdir(parents=True)
-    (state / "manifest.json").write_text(json.dumps({"files": {}, "world_size": world_size}))
+    (state / "manifest.json").write_text(json.dumps({"step": run.n_steps, "files": {}, "world_size": world_size}))
     rundir.metrics.write_text(json.dumps(row(run.n_steps, tokens_per_s)) + "\n")
     return rundir
 

@@ -53,11 +53,11 @@ def test_the_probe_loss_is_that_of_the_reloaded_file(tmp_path: Path) -> None:
     rows = probe_rows(VALIDATION, CONTEXT)
     assert rows.shape == (8, CONTEXT + 1)
     assert np.array_equal(rows[1], VALIDATION[CONTEXT : 2 * CONTEXT + 1])
-    trained = write(tmp_path / "a", "bf16")
-    recorded = json.loads((tmp_path / "a" / "manifest.json").read_text())
+    trained = write(tmp_path / "00000003", "bf16")
+    recorded = json.loads((tmp_path / "00000003" / "manifest.json").read_text())
     assert recorded["dtype"] == "bf16"
     assert (recorded["step"], recorded["n_tokens"], recorded["spec_hash"]) == (3, 96, "abc")
-    assert probe_loss(load_model(tmp_path / "a"), rows, CPU) == recorded["probe_loss"]
+    assert probe_loss(load_model(tmp_path / "00000003"), rows, CPU) == recorded["probe_loss"]
     in_memory = probe_loss(trained, rows, CPU)
     assert recorded["probe_loss"] != in_memory, "bf16 must round some weight"
     assert abs(recorded["probe_loss"] - in_memory) < 0.01
@@ -68,20 +68,20 @@ def test_the_probe_loss_is_that_of_the_reloaded_file(tmp_path: Path) -> None:
 def test_the_tokenizer_goes_with_the_weights(tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
-    write(tmp_path / "a", "bf16")
+    write(tmp_path / "00000003", "bf16")
     write(tmp_path / "b", "bf16")
-    manifest = read_manifest(tmp_path / "a")
+    manifest = read_manifest(tmp_path / "00000003")
     assert manifest is not None
     expected = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
     assert manifest["files"].keys() == expected
     for name in (*expected, "manifest.json"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
-    tokenizer, ours = AutoTokenizer.from_pretrained(tmp_path / "a"), get_tokenizer("bytes")
+        assert (tmp_path / "00000003" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+    tokenizer, ours = AutoTokenizer.from_pretrained(tmp_path / "00000003"), get_tokenizer("bytes")
     text = "naïve <|endoftext|> ☃\n"
     assert tokenizer(text)["input_ids"] == ours.encode(text)
     assert tokenizer.eos_token_id == ours.eot_id
-    (tmp_path / "a" / "tokenizer.json").write_text("{}")
-    assert not valid_checkpoint(tmp_path / "a", "abc")
+    (tmp_path / "00000003" / "tokenizer.json").write_text("{}")
+    assert not valid_checkpoint(tmp_path / "00000003", "abc")
 
 
 def test_a_trained_tokenizer_goes_with_the_weights_and_is_known_again(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_trained_tokenizer_goes_with_the_weights_and_is_known_again(tmp_path: 
     text = "a naïve text, and <|endoftext|> in it; 中文的文本 ☃\n"
     ours, other = (train_tokenizer("bpe:270", [words * 3]) for words in (text, text[::-1]))
     model = build_model(preset("tnl", "14k", context_length=CONTEXT, chunk_size=16, vocab_size=272), seed=0)
-    path = tmp_path / "a"
+    path = tmp_path / "00000003"
     write_checkpoint(path, model, "bf16", probe_rows(VALIDATION, CONTEXT), CPU, MANIFEST, ours)
     manifest = read_manifest(path)
     assert manifest is not None and manifest["tokenizer"]["identity"] == ours.identity
@@ -103,19 +103,19 @@ def test_a_trained_tokenizer_goes_with_the_weights_and_is_known_again(tmp_path: 
 
 
 def test_damage_and_another_spec_are_seen(tmp_path: Path) -> None:
-    write(tmp_path / "a", "bf16")
-    assert valid_checkpoint(tmp_path / "a", "abc")
-    assert not valid_checkpoint(tmp_path / "a", "another")
-    weights = tmp_path / "a" / "model.safetensors"
+    write(tmp_path / "00000003", "bf16")
+    assert valid_checkpoint(tmp_path / "00000003", "abc")
+    assert not valid_checkpoint(tmp_path / "00000003", "another")
+    weights = tmp_path / "00000003" / "model.safetensors"
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-    assert not valid_checkpoint(tmp_path / "a", "abc")
+    assert not valid_checkpoint(tmp_path / "00000003", "abc")
 
 
 def test_a_model_that_is_no_number_leaves_no_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(ProbeError):
-        write(tmp_path / "a", "bf16", spoil=True)
+        write(tmp_path / "00000003", "bf16", spoil=True)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -60,7 +60,7 @@ def test_a_run_whose_text_moved_is_the_same_run(tmp_path):
     prepare(tmp_path, there)
     assert rundir.spec() == here and rundir.record()["spec_hash"] == here.earlier_hash
     for name, spec_hash in (("done", here.earlier_hash), ("another", "0" * 16)):
-        with new_directory(rundir.checkpoint(there.n_steps), {"spec_hash": spec_hash}):
+        with new_directory(rundir.checkpoint(there.n_steps), {"step": there.n_steps, "spec_hash": spec_hash}):
             pass
         rundir.status_json.write_text(json.dumps({"state": "done"}))
         assert is_trained(there, rundir) == is_trained(here, rundir) == (name == "done")

@@ -52,7 +52,7 @@ def test_a_run_whose_process_dies_after_all_is_written_is_done(rundir: RunDir) -
     rundir.log.write_text(RAISED)
     rundir.status_json.write_text('{"state": "done"}')
     assert reason_of(1, rundir.path) is not None  # its last checkpoint is not there
-    with new_directory(rundir.checkpoint(run.n_steps), {"spec_hash": run.spec_hash}):
+    with new_directory(rundir.checkpoint(run.n_steps), {"step": run.n_steps, "spec_hash": run.spec_hash}):
         pass
     assert reason_of(1, rundir.path) is None and reason_of(-6, rundir.path) is None
 

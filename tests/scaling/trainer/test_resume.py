@@ -10,11 +10,17 @@ import subprocess
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from arch.errors import InputError
+from arch.model.lm import load_model
+from data.files import write_json
+from data.tokenizer import get_tokenizer
+from scaling.rundir.checkpoint_writer import valid_checkpoint, write_checkpoint
 from scaling.rundir.directory import RunDir
+from scaling.rundir.worklist import is_trained
 from scaling.trainer.loop import Trainer
 from tests.gate import gated
 
@@ -166,7 +172,8 @@ def test_a_damaged_state_is_passed_over(
         (newest.path / "manifest.json").write_text("")
     assert train_here(rundir) == 0
     captured = capsys.readouterr()
-    assert captured.err == f"warning: {newest.path} is damaged (no manifest, or a wrong checksum) and is not used\n"
+    why = "no manifest, a wrong checksum, or saved after another step"
+    assert captured.err == f"warning: {newest.path} is damaged ({why}) and is not used\n"
     assert f"step {STEPS - 20} of {STEPS}" in captured.out
     assert_same_run(rundir, undisturbed)
 
@@ -198,6 +205,38 @@ def test_intact_checkpoints_are_not_written_again(
     assert rundir.checkpoint(50).stat().st_mtime_ns == before
     told = f"warning: {rundir.path / 'state'} holds no usable state: step {STEPS} was reached, starting again\n"
     assert capsys.readouterr().err == told
+    assert_same_run(rundir, undisturbed)
+
+
+def test_what_was_saved_after_another_step_counts_for_none(tmp_path: Path, undisturbed: RunDir) -> None:
+    """A state or a checkpoint that was copied to another step's name is whole by its checksums."""
+    rundir = copy_run(undisturbed, tmp_path)
+    for path, other in ((rundir.state(STEPS), STEPS - 20), (rundir.checkpoint(STEPS), 50)):
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(path.with_name(f"{other:08d}"), path)
+    assert not valid_checkpoint(rundir.checkpoint(STEPS), *rundir.spec().hashes)
+    assert [one.step for one in rundir.checkpoints()] == [50, 150] and [one.step for one in rundir.states()] == [180]
+    write_json(rundir.status_json, status(undisturbed))
+    assert not is_trained(rundir.spec(), rundir)
+    assert train_here(rundir) == 0
+    assert_same_run(rundir, undisturbed)
+
+
+def test_a_checkpoint_that_an_earlier_process_wrote_on_another_path_is_written_again(
+    tmp_path: Path, undisturbed: RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Killed after it and before a state, a run whose steps do not repeat to the bit comes to other weights."""
+    rundir = copy_run(undisturbed, tmp_path)
+    shutil.rmtree(rundir.state(STEPS))
+    path = rundir.checkpoint(STEPS)
+    model = load_model(undisturbed.checkpoint(STEPS))
+    with torch.no_grad():
+        next(model.parameters()).mul_(1.01)
+    manifest = {key: undisturbed.checkpoints()[-1].manifest[key] for key in ("run_id", "spec_hash", "step", "n_tokens")}
+    probe = np.arange(2 * 65).reshape(2, 65)
+    write_checkpoint(path, model, "bf16", probe, torch.device("cpu"), manifest, get_tokenizer("bytes"))
+    assert train_here(rundir) == 0
+    assert f"step {STEPS}: the checkpoint there has other weights" in capsys.readouterr().out
     assert_same_run(rundir, undisturbed)
 
 
