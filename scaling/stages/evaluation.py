@@ -36,7 +36,9 @@ def eval_worker(request: Request, options: EvalOptions, attempt: str | None) -> 
 
     from analysis.evals.worker import Worker
     from arch.no_compiler import keep_from_the_compiler
+    from arch.products import multiply_in_fp32
 
+    multiply_in_fp32()
     matrix = eval_matrix(request, options)
     torch.set_num_threads(max(run.training.threads for run in request.runs))
     device = "cuda" if torch.cuda.is_available() else "cpu"

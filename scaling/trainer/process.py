@@ -125,6 +125,9 @@ def _set_numerics(device: str, threads: int) -> None:
     """The same bits from the same spec on the same machine, where that costs nothing."""
     import torch
 
+    from arch.products import multiply_in_fp32
+
+    multiply_in_fp32()
     torch.set_num_threads(threads)
     if device == "cpu":
         keep_freed_memory()

@@ -1,0 +1,29 @@
+"""Trainer and evaluations multiply in fp32 where the environment asks for TF32, as NVIDIA's containers do."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+TRAINING = "from scaling.trainer.process import _set_numerics; _set_numerics('cuda', 1)"
+EVALUATION = """
+from contextlib import suppress
+from arch.errors import InputError
+from scaling.stages.evaluation import eval_worker
+from scaling.stages.evaluation_tasks import EvalOptions
+from scaling.stages.pipeline import Request
+from scaling.study.spec import load_study
+with suppress(InputError):  # there is no corpus
+    eval_worker(Request(load_study("quickstart")), EvalOptions(), None)
+"""
+
+
+@pytest.mark.parametrize(("work", "precision"), [("", "high"), (TRAINING, "highest"), (EVALUATION, "highest")])
+def test_no_tf32_by_the_environment(work, precision, tmp_path):
+    told = f"{work}\nimport torch\nprint(torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.allow_tf32)"
+    environment = os.environ | {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", told], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.stdout.split()[-2:] == [precision, str(precision == "high")], done.stderr
