@@ -21,6 +21,8 @@ from .records import PLANNED, SUBMITTED, SUBMITTING, Submission
 from .render import Paths, ScriptContext, job_name, render
 from .snapshot import copy_code, copy_study
 
+SLURMS_OWN = ("%", "\\")  # in the path of a log, which begins with the folder of the submission
+
 
 def script_context(study: StudySpec, path: Path, profile: Cluster, only: str | None, retry: bool) -> ScriptContext:
     """What the scripts of a submission at `path` share."""
@@ -81,8 +83,13 @@ def prepare(
 def check(plan: JobPlan, context: ScriptContext) -> list[str]:
     """Let SLURM judge every script before anything is written; returns warnings.
 
-    Raises InputError with its message and the job's name.
+    Raises InputError with its message and the job's name, and for a folder in which SLURM could start no job.
     """
+    if found := [sign for sign in SLURMS_OWN if sign in str(context.paths.submission)]:
+        raise InputError(
+            f"{context.paths.submission}: SLURM replaces {found[0]} in the path of a job's log and would start none: "
+            f"give another --out"
+        )
     warnings = [slurm.check(render(context, job), f"job {job.name}") for job in plan.jobs]
     return [line for line in warnings if line is not None]
 

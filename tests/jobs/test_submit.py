@@ -60,6 +60,16 @@ def submitted(scaling, *arguments):
     return json.loads(scaling("submit", *arguments, "--json"))
 
 
+@pytest.mark.parametrize(("folder", "sign"), [("50%j", "%"), ("back\\slash", "\\")])
+def test_a_folder_whose_logs_slurm_cannot_open_is_refused(slurm, scaling, tmp_path, folder, sign):
+    """Every job would fail before its first line, and leave no log that says why."""
+    study, out = study_file(tmp_path, ["6k"]), tmp_path / folder
+    for more in ((), ("--dry-run",)):
+        told = scaling("submit", study, "--out", out, *more, code=2)
+        assert f"SLURM replaces {sign} in the path of a job's log" in told and not queued(slurm)
+    assert not out.exists()
+
+
 def test_the_whole_chain_is_queued_and_a_second_time_nothing(slurm, scaling, tmp_path):
     study = study_file(tmp_path, ["6k", "98k"], jobs={"cluster": CPUS, "resources": {"98k": {"nodes": 2}}})
     told = submitted(scaling, study)
