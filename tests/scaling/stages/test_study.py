@@ -250,7 +250,7 @@ def test_a_failed_run_does_not_stop_the_study(tmp_path):
     assert (
         told[0].startswith("failed: tnl-14k-c64-s0: ") and " at step " in told[0] and "last good checkpoint" in told[0]
     )
-    assert told[-1] == "error: 1 of 2 runs are not done"
+    assert told[-1] == "error: 1 of 2 runs is not done"
     home = tmp_path / "out" / "tiny"
     assert RunDir(home / "runs" / "tnl-14k-c64-s0").status()["state"] == "failed"
     assert RunDir(home / "runs" / "llama-14k-c64-s0").status()["state"] == "done"
