@@ -6,6 +6,7 @@ and need no lock; this process starts some, watches the results appear, and draw
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import uuid
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 def eval_worker(request: Request, options: EvalOptions, attempt: str | None) -> int:
     """Evaluate in this process what nobody else does; returns how many pairs failed. Takes no lock."""
     begun = time.perf_counter()
+    threads = max(run.training.threads for run in request.runs)
+    os.environ.update(thread_environment(threads))
     import torch
 
     from analysis.evals.worker import Worker
@@ -40,7 +43,7 @@ def eval_worker(request: Request, options: EvalOptions, attempt: str | None) -> 
 
     multiply_in_fp32()
     matrix = eval_matrix(request, options)
-    torch.set_num_threads(max(run.training.threads for run in request.runs))
+    torch.set_num_threads(threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda":
         keep_from_the_compiler()

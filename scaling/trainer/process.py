@@ -24,7 +24,7 @@ from arch.errors import FULL, InputError
 from ..rundir.directory import RunDir
 from ..rundir.memory import keep_freed_memory
 from ..rundir.owner import SUPERSEDED, Attempt, Superseded
-from ..rundir.worklist import is_trained
+from ..rundir.worklist import is_trained, thread_environment
 from .stop import StopRequest
 
 STARTED = time.perf_counter()
@@ -117,8 +117,7 @@ def _die_with_torchrun() -> None:
 
 def set_threads(threads: int) -> None:
     """Before torch is imported: the run's own number of threads, since it changes bits."""
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[name] = str(threads)
+    os.environ.update(thread_environment(threads))
 
 
 def _set_numerics(device: str, threads: int) -> None:

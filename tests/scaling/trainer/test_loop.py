@@ -32,7 +32,7 @@ from scaling.study.schedule import learning_rate
 from scaling.study.training import Training
 from scaling.trainer.loop import Trainer
 
-from ..small_runs import BATCH, CONTEXT, make_run, status, train
+from ..small_runs import BATCH, CONTEXT, exact_rows, make_run, status, train
 
 CPU = torch.device("cpu")
 
@@ -49,6 +49,15 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     assert (code, err) == (0, ""), out + err
     assert "first step" in out and "done: 6144 tokens" in out
     return rundir
+
+
+def test_all_threads_compute_whatever_the_site_allows(tmp_path):
+    """By fewer threads than it counts on, oneDNN computes a part of a bf16 product alone."""
+    runs = [make_run(tmp_path / name, "hgrn2", n_steps=2, threads=2, precision="bf16") for name in ("free", "held")]
+    assert train(runs[0])[0] == 0
+    code, out, err = train(runs[1], OMP_DYNAMIC="true", OMP_THREAD_LIMIT="1")
+    assert code == 0, out + err
+    assert exact_rows(runs[1]) == exact_rows(runs[0])
 
 
 def test_rows_say_what_was_trained(finished: RunDir) -> None:
