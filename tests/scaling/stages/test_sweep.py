@@ -277,7 +277,7 @@ def test_runs_without_a_rate_are_none_of_the_trained_ones(tmp_path):
     with pending.writing(rates=False):
         runs = pipeline.runs_at_stored_rates(pending)
     assert [run.spec_hash for run in runs] == [run.spec_hash for run in trained.runs]
-    assert "warning: 2 runs are taken at the learning rate that they were trained at" in pending.stream.getvalue()
+    assert "warning: 2 runs are taken at the rates of their training" in pending.stream.getvalue()
 
 
 def test_a_sweep_of_other_training_says_what_to_remove(tmp_path):
