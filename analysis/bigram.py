@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from arch.errors import InputError
-from data.bigram import Bigram, bigram_loss, fit_bigram
+from data.bigram import Bigram, bigram_loss, fit_bigram, tokens_counted
 from data.corpus import TEXT_LEFT_OUT, open_corpus
 from data.files import read_json, write_json
 from data.loader import Loader
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 VERSION = 3  # of the stored reference loss
 MAX_TRAIN_TOKENS = 100_000_000  # that the model is counted on
-DIFFICULTY_VERSION = 4  # 3: of splits longer than that, less the mean over what was counted alone
+OF_WHOLE_SPLITS, DIFFICULTY_VERSION = 3, 4  # 3 of longer splits: less the mean over what was counted alone
 REST_TOKENS = 1 << 25  # of what was not counted that are read for its mean: all, or so many spread evenly,
 REST_STRETCH = 1 << 10  # in stretches,
 STRETCHES_AT_ONCE = 1 << 10
@@ -92,9 +92,8 @@ def difficulty_file(kind: Kind, corpus: Corpus, nats: np.ndarray) -> tuple[str, 
 def _difficulty_version(corpus: Corpus) -> int:
     """Of a split that is counted whole that of before, which is the same."""
     parts = corpus.parts("train")
-    weight = sum(part.weight for part in parts)
-    whole = all(part.n_tokens <= int(MAX_TRAIN_TOKENS * part.weight / weight) for part in parts)
-    return 3 if whole else DIFFICULTY_VERSION
+    whole = tokens_counted(parts, MAX_TRAIN_TOKENS) == [part.n_tokens for part in parts]
+    return OF_WHOLE_SPLITS if whole else DIFFICULTY_VERSION
 
 
 def _told(kind: Kind) -> str:

@@ -60,21 +60,28 @@ class Bigram:
         return float(counts @ self.nats(*np.divmod(pairs, self.vocab_size)) / counts.sum())
 
 
+def tokens_counted(parts: Sequence[Part], max_train_tokens: int | None) -> list[int]:
+    """How many tokens of each part, the first ones, `fit_bigram` counts."""
+    weight = sum(part.weight for part in parts)
+    return [
+        part.n_tokens if max_train_tokens is None else min(part.n_tokens, int(max_train_tokens * part.weight / weight))
+        for part in parts
+    ]
+
+
 def fit_bigram(
     train_tokens: Tokens, vocab_size: int, max_train_tokens: int | None = None, parts: Sequence[Part] | None = None
 ) -> Bigram:
     """Count `train_tokens`, or the first `max_train_tokens` of them; of a mixture's parts the first of each, so many in
     proportion to the weights. Raises ValueError for fewer than two."""
     parts = parts or whole(len(train_tokens))
-    weight = sum(part.weight for part in parts)
     tables = []
-    for part in parts:
-        most = part.n_tokens if max_train_tokens is None else int(max_train_tokens * part.weight / weight)
-        n_train = min(part.n_tokens, most)
+    for part, n_train in zip(parts, tokens_counted(parts, max_train_tokens), strict=True):
         if n_train < 2:
             raise ValueError(f"a bigram model needs two tokens to count, got {n_train}")
         tables.append(_count_pairs(train_tokens, part.first, part.first + n_train, vocab_size))
     pairs, counts = tables[0] if len(tables) == 1 else _merged(tables)
+    weight = sum(part.weight for part in parts)
     shares = [part.weight / weight for part in parts] if len(parts) > 1 else []
     first, second = np.divmod(pairs, vocab_size)
 

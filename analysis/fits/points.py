@@ -49,9 +49,8 @@ class Points:
 
     def __post_init__(self) -> None:
         n = len(self.loss)
-        defaults: dict[
-            str, Callable[[], Any]
-        ] = {  # made where they are needed: a fit of runs makes Points by the hundred
+        # made where they are needed: a fit of runs makes Points by the hundred
+        defaults: dict[str, Callable[[], Any]] = {
             "row": lambda: np.arange(1, n + 1),
             "run": lambda: np.array([f"row {i + 1}" for i in range(n)], dtype=object),
             "unique_tokens": lambda: self.n_tokens,
