@@ -10,6 +10,7 @@ committed pages with what this module generates.
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,6 +42,7 @@ def page(path: Path) -> str:
         "study-forecast": study.forecast,
         "study-sources": study.sources,
         "study-rehearsals": study.rehearsals,
+        "study-second-rehearsals": partial(study.rehearsals, 1),
         "study-repeats": study.repeats,
         "study-benchmarks": study.benchmarks,
         "study-verdicts": verdicts.by_runs,

@@ -132,11 +132,12 @@ def forecast() -> str:
     return table([row for one in told(study, source_of(study, runs)) for row in forecast_rows(one)])
 
 
-def rehearsals() -> str:
-    """The errors of the forecast's step, taken inside the grid, beside the stored interval and what was measured."""
+def rehearsals(place: int = 0) -> str:
+    """The errors of the step of the forecast's round `place`, from 0, taken inside what was trained before, beside the
+    fit's interval and what was measured."""
     study, runs = _study()
     source = source_of(study, runs)
-    found = told(study, source)[0]
+    found = told(study, source)[place]
     wanted = ("architecture", "step rehearsed", "times", "mean error", "rms")
     beside = ("half of the fit's interval", "half as rehearsed", "measured error")
     rows = rehearsal_rows(with_rehearsals(study, source, found))

@@ -17,7 +17,7 @@ from arch.amounts import count, counted, counted_of
 
 Told = Mapping[str, Any]  # analysis.forecast.outcome
 Row = Mapping[str, Any]
-COLUMN, SIDES, HEIGHT = 130, 330, 400  # pixels: an architecture's size, what stands beside, the figure
+COLUMN, SIDES, HEIGHT = 130, 330, 370  # pixels: an architecture's size, what stands beside, the figure
 BESIDE = 0.16  # of the distance between architectures: measured losses stand beside the prediction
 
 
@@ -193,7 +193,7 @@ def forecast_figure(told: Told | None) -> go.Figure | None:
             title_text=f"{count(means[0]['n_params'])} parameters, {count(means[0]['n_tokens'])} tokens"
         )
     figure.update_yaxes(title_text=str(told["conventions"]["L"]))
-    dress(figure, max(560, COLUMN * len(names) + SIDES), HEIGHT, r=240)
+    dress(figure, max(560, COLUMN * len(names) + SIDES), HEIGHT, r=240, t=15)
     return figure
 
 
