@@ -10,6 +10,7 @@ committed pages with what this module generates.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def page(path: Path) -> str:
     from .of_commands import flops_commands, module_commands, scaling_commands
     from .of_schema import keys, model_keys, sizes
 
-    parts = {
+    parts: dict[str, Callable[[], str]] = {
         "keys": keys,
         "model": model_keys,
         "sizes": sizes,

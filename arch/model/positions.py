@@ -22,17 +22,21 @@ def rotation(theta: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @full_precision
-def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding of x [B, T, H, p]: channel c of the first half is rotated with channel c of the second half.
+def rotate_pairs(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Rotary embedding of q and k [B, T, H, p]: channel c of the first half is rotated with channel c of the second.
 
     cos, sin: [T, p/2] or [B, T, p/2], without gradients. The pairing is that of Hugging Face's LLaMA.
     """
-    if uses_kernels(x) and cos.dtype == torch.float32:
+    if uses_kernels(q) and q.shape == k.shape and q.dtype == k.dtype and cos.dtype == torch.float32:
         from ..ops.fused.triton.rows import Rotate
 
-        return Rotate.apply(x, cos, sin)
-    first, second = x.to(accumulator(x, cos)).chunk(2, -1)
+        return Rotate.apply(q, k, cos, sin)
     cos, sin = cos[..., None, :], sin[..., None, :]
+    return _rotated(q, cos, sin), _rotated(k, cos, sin)
+
+
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    first, second = x.to(accumulator(x, cos)).chunk(2, -1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
 
 

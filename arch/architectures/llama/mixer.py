@@ -36,8 +36,7 @@ class LlamaMixer(Mixer):
         super().__init__(config, layer, ("query", "key", "value"))
 
     def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
-        query, key, value = (self.heads(y) for y in fused_linear(x, *self.project.values()))
-        query, key = self._rotated(query, key, stream)
+        query, key, value = self._projected(x, stream)
         if cache:
             key = torch.cat([cache["key"], key], 1)
             value = torch.cat([cache["value"], value], 1)
@@ -52,9 +51,13 @@ class LlamaMixer(Mixer):
         pairs = torch.arange(0, config.head_dim, 2, dtype=accumulator(x), device=x.device)
         return rotation(config.options.rope_base ** (-pairs / config.head_dim), positions)
 
-    def _rotated(self, query: Tensor, key: Tensor, stream: Stream) -> tuple[Tensor, Tensor]:
+    def _projected(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys, rotated, and values, [B, T, H, p]. The values are a tensor of their own: attention keeps
+        them, and would keep what queries and keys were before."""
+        projections = fused_linear(x, (self.project["query"], self.project["key"]), self.project["value"])
+        query, key, value = (self.heads(y) for y in projections)
         rotary = stream.rotary or self.rotary(self.config, stream.positions, query)
-        return rotate_pairs(query, *rotary), rotate_pairs(key, *rotary)
+        return *rotate_pairs(query, key, *rotary), value
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, stream: Stream) -> Tensor:
         """[B, T, H, any width] for values of that width."""
@@ -70,5 +73,5 @@ class LlamaMixer(Mixer):
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
         """The softmax weights, [B, H, T, T]."""
-        query, key, _ = (self.heads(y) for y in fused_linear(x, *self.project.values()))
-        return self._attend(*self._rotated(query, key, stream), self.unit_values(x), stream).transpose(1, 2)
+        query, key, _ = self._projected(x, stream)
+        return self._attend(query, key, self.unit_values(x), stream).transpose(1, 2)

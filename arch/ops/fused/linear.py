@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -9,19 +10,32 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ..common import full_precision_backward
+from ..joint_rows import joined
 from .pointwise import gated_product, uses_kernels
 
+Group = nn.Module | tuple[nn.Module, ...]
 
-def fused_linear(x: Tensor, *modules: nn.Module) -> tuple[Tensor, ...]:
-    """The outputs of the modules for x [.., d], in autocast's dtype or x's.
+
+def fused_linear(x: Tensor, *groups: Group) -> tuple[Tensor, ...]:
+    """The outputs of the modules for x [.., d], in autocast's dtype or x's: of each module, in order, also of those
+    that a tuple holds together.
 
     On a GPU, where all are nn.Linear without biases, they are one autograd node: its products accumulate the gradient
-    of x (in fp32, rounded once more for each module) and write the gradients of the weights in the weights' own dtype.
+    of x (in fp32, rounded once more for each product) and write the gradients of the weights in the weights' own dtype.
     Under autocast PyTorch would add, round and copy them in further passes.
+
+    Modules of a tuple are one product there, if autocast casts their weights anyway and all widths are multiples of 16:
+    their outputs are columns of one tensor, for readers that take rows at any distance (`joint_rows.as_rows`). So are
+    the gradients of readers that make them by `joint_rows.gradients_of`; others are copied to their columns.
     """
-    if not _can_fuse(x, modules):
+    modules = tuple(module for group in groups for module in (group if isinstance(group, tuple) else (group,)))
+    weights = _weights(x, modules)
+    if not weights:
         return tuple(module(x) for module in modules)
-    return _FusedLinear.apply(x, _dtype(x), *(module.weight for module in modules))
+    counts = [len(group) if isinstance(group, tuple) else 1 for group in groups]
+    if any(len(weight) % 16 for weight in weights) or not _casts(x, weights):
+        counts = [1] * len(modules)
+    return _FusedLinear.apply(x, _dtype(x), counts, True, *weights)
 
 
 def fused_gated_linear(x: Tensor, up: nn.Module, gate: nn.Module, kind: str = "") -> Tensor:
@@ -30,19 +44,28 @@ def fused_gated_linear(x: Tensor, up: nn.Module, gate: nn.Module, kind: str = ""
     On a GPU, under the conditions of `fused_linear` and where autocast casts the weights anyway, one product with the
     concatenated weights, whose halves a kernel multiplies in place: half as many products, each of twice the size.
     """
-    dtypes = {getattr(module.weight, "dtype", None) for module in (up, gate)}
-    if not _can_fuse(x, (up, gate)) or len(dtypes) > 1 or _dtype(x) in dtypes:
+    weights = _weights(x, (up, gate))
+    if not (weights and _casts(x, weights)):
         a, b = fused_linear(x, up, gate)
         return gated_product(a, b, kind)
     from .triton.rows import HalvesProduct
 
-    return HalvesProduct.apply(_ConcatenatedLinear.apply(x, _dtype(x), up.weight, gate.weight), kind)
+    return HalvesProduct.apply(*_FusedLinear.apply(x, _dtype(x), [2], False, *weights), kind)
 
 
-def _can_fuse(x: Tensor, modules: tuple[nn.Module, ...]) -> bool:
+def _weights(x: Tensor, modules: tuple[nn.Module, ...]) -> list[Tensor]:
+    """The modules' weights, or none where their products with x are left to the modules."""
     # without gradients autocast keeps the weights it has cast
-    alike = torch.is_grad_enabled() and all(isinstance(m, nn.Linear) and m.bias is None for m in modules)
-    return alike and uses_kernels(x)
+    if not (torch.is_grad_enabled() and uses_kernels(x)):
+        return []
+    found = [module.weight for module in modules if isinstance(module, nn.Linear) and module.bias is None]
+    return found if len(found) == len(modules) else []
+
+
+def _casts(x: Tensor, weights: list[Tensor]) -> bool:
+    """Whether the weights, of one dtype, are cast for the product with x."""
+    dtypes = {weight.dtype for weight in weights}
+    return len(dtypes) == 1 and _dtype(x) not in dtypes
 
 
 def _dtype(x: Tensor) -> torch.dtype:
@@ -51,12 +74,24 @@ def _dtype(x: Tensor) -> torch.dtype:
 
 
 class _FusedLinear(torch.autograd.Function):
+    """One product for each of the groups, of `counts` weights; their outputs by weight, or (not `apart`) by group."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, ...]:
-        rows, matrices = x.to(dtype).flatten(0, -2), [weight.to(dtype) for weight in weights]
+    def forward(
+        ctx: Any, x: Tensor, dtype: torch.dtype, counts: list[int], apart: bool, *weights: Tensor
+    ) -> tuple[Tensor, ...]:
+        rows = x.to(dtype).flatten(0, -2)
+        ctx.groups = list(_cut(range(len(weights)), counts))
+        ctx.widths, ctx.apart = [len(weight) for weight in weights], apart
+        matrices = [_beside([weights[index] for index in group], dtype) for group in ctx.groups]
         ctx.save_for_backward(rows, *matrices)
         ctx.shape, ctx.dtype, ctx.dtypes = x.shape, x.dtype, [weight.dtype for weight in weights]
-        return tuple((rows @ matrix.T).unflatten(0, x.shape[:-1]) for matrix in matrices)
+        products = [(rows @ matrix.T).unflatten(0, x.shape[:-1]) for matrix in matrices]
+        if not apart:
+            return tuple(products)
+        return tuple(
+            y for group, out in zip(ctx.groups, products, strict=True) for y in _columns(out, ctx.widths, group)
+        )
 
     @staticmethod
     @once_differentiable
@@ -65,37 +100,42 @@ class _FusedLinear(torch.autograd.Function):
         rows, *matrices = ctx.saved_tensors
         d_rows: Tensor | None = None
         d_weights: list[Tensor | None] = []
-        for index, (grad, matrix, dtype) in enumerate(zip(grads, matrices, ctx.dtypes, strict=True)):
-            d_out = grad.flatten(0, -2)
+        by_group = _cut(grads, [len(group) if ctx.apart else 1 for group in ctx.groups])
+        for group, given, matrix in zip(ctx.groups, by_group, matrices, strict=True):
+            d_out = joined(given)
             if ctx.needs_input_grad[0]:
                 d_rows = d_out @ matrix if d_rows is None else d_rows.addmm_(d_out, matrix)
-            d_weights.append(product_in(dtype, d_out.T, rows) if ctx.needs_input_grad[2 + index] else None)
-        return None if d_rows is None else d_rows.view(ctx.shape).to(ctx.dtype), None, *d_weights
+            needed = [ctx.needs_input_grad[4 + index] for index in group]
+            if all(needed):
+                d_weights += product_in(ctx.dtypes[group[0]], d_out.T, rows).split([ctx.widths[i] for i in group])
+                continue
+            for index, wanted, part in zip(group, needed, _columns(d_out, ctx.widths, group), strict=True):
+                d_weights.append(product_in(ctx.dtypes[index], part.T, rows) if wanted else None)
+        d_x = None if d_rows is None else d_rows.view(ctx.shape).to(ctx.dtype)
+        return d_x, None, None, None, *d_weights
 
 
-class _ConcatenatedLinear(torch.autograd.Function):
-    """The outputs of two linear layers side by side: one product, and one for each gradient."""
+def _cut(items: Sequence[Any], counts: list[int]) -> Iterator[Sequence[Any]]:
+    """The first counts[0] of the items, the next counts[1], ..."""
+    start = 0
+    for count in counts:
+        yield items[start : start + count]
+        start += count
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, dtype: torch.dtype, up: Tensor, gate: Tensor) -> Tensor:
-        rows, width = x.to(dtype).flatten(0, -2), len(up)
-        matrix = up.new_empty(2 * width, up.shape[1], dtype=dtype)
-        matrix[:width], matrix[width:] = up, gate
-        ctx.save_for_backward(rows, matrix)
-        ctx.shape, ctx.dtype, ctx.weights = x.shape, x.dtype, up.dtype
-        return (rows @ matrix.T).unflatten(0, x.shape[:-1])
 
-    @staticmethod
-    @once_differentiable
-    @full_precision_backward
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        rows, matrix = ctx.saved_tensors
-        d_out, needed = grads[0].flatten(0, -2), ctx.needs_input_grad[2:]
-        d_x = (d_out @ matrix).view(ctx.shape).to(ctx.dtype) if ctx.needs_input_grad[0] else None
-        if all(needed):
-            return d_x, None, *product_in(ctx.weights, d_out.T, rows).chunk(2)
-        halves = zip(d_out.chunk(2, 1), needed, strict=True)
-        return d_x, None, *(product_in(ctx.weights, half.T, rows) if wanted else None for half, wanted in halves)
+def _columns(x: Tensor, widths: list[int], group: Sequence[int]) -> list[Tensor]:
+    """The columns of x that belong to each of the group's weights."""
+    return [x] if len(group) == 1 else list(x.split([widths[index] for index in group], -1))
+
+
+def _beside(weights: list[Tensor], dtype: torch.dtype) -> Tensor:
+    """The weights [width, d] as one matrix of that dtype."""
+    if len(weights) == 1:
+        return weights[0].to(dtype)
+    matrix = weights[0].new_empty(sum(map(len, weights)), weights[0].shape[1], dtype=dtype)
+    for part, weight in zip(matrix.split([len(weight) for weight in weights]), weights, strict=True):
+        part.copy_(weight)
+    return matrix
 
 
 def product_in(dtype: torch.dtype, a: Tensor, b: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ def operations():
         "filter": (lambda *a: causal_filter(*a, chunk_size=16)[0], [x, mix, poles]),
         "angles": (lambda theta: torch.stack(rotation(theta, torch.arange(3, 43))), [theta]),
         "lrpe": (lambda x, theta: cosine_pairs(x, *rotation(theta, torch.arange(3, 43))), [q, theta]),
-        "rope": (lambda x, theta: rotate_pairs(x, *rotation(theta, torch.arange(3, 43))), [q, theta[0, :4]]),
+        "rope": (lambda x, theta: rotate_pairs(x, x, *rotation(theta, torch.arange(3, 43)))[0], [q, theta[0, :4]]),
         "bounds": (lower_bounds, [randn(3, 8, seed=11)]),
         "loss": (lambda logits: next_token_loss(logits, targets), [logits]),
     }

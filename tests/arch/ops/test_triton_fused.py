@@ -17,6 +17,7 @@ from arch.ops.fused import linear
 from arch.ops.fused.cross_entropy import linear_cross_entropy
 from arch.ops.fused.linear import _FusedLinear, fused_gated_linear, fused_linear
 from arch.ops.fused.pointwise import gated_product
+from arch.ops.joint_rows import gradients_of, joined, joint_width
 from arch.presets import preset
 
 from .compare import assert_close, randn
@@ -118,10 +119,11 @@ def test_rotary_embedding(own, half):
     positions = torch.arange(6) + (torch.tensor([[0], [100]]) if own else 0)
     cos, sin = rotation(10_000.0 ** -torch.linspace(0, 1, half), positions)
 
-    def reference(x):
-        return rotate_pairs(x, cos.double(), sin.double())
+    def reference(q, k):
+        return rotate_pairs(q, k, cos.double(), sin.double())
 
-    both(lambda x: Rotate.apply(x, cos.to(DEVICE), sin.to(DEVICE)), reference, *inputs((2, 6, 3, 2 * half)))
+    shape = (2, 6, 3, 2 * half)
+    both(lambda q, k: Rotate.apply(q, k, cos.to(DEVICE), sin.to(DEVICE)), reference, *inputs(shape, shape))
 
 
 @kernels
@@ -329,13 +331,14 @@ def test_a_loss_alone_is_the_loss():
     assert torch.equal(whole.loss, alone.loss) and alone.logits.shape == (2, 0, 257)
 
 
+@pytest.mark.parametrize("counts", [[1, 1, 1], [3], [1, 2]])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_several_linear_maps_are_one_node(dtype):
+def test_several_linear_maps_are_one_node(dtype, counts):
     """Outputs and gradients of the fused version, as those of the maps one by one; the weights' are not rounded."""
     weights = inputs((5, 12), (7, 12), (1, 12))
 
     def together(x, *weights):
-        return [y.float() for y in _FusedLinear.apply(x, dtype, *weights)]
+        return [y.float() for y in _FusedLinear.apply(x, dtype, counts, True, *weights)]
 
     def apart(x, *weights):
         return [x @ weight.T for weight in weights]
@@ -365,8 +368,8 @@ def test_gated_linear_maps_are_one_product(kind, frozen, monkeypatch):
     expected = [exact.detach(), *torch.autograd.grad(exact, list(leaves.values()), weight.to(DEVICE))]
     monkeypatch.setattr(linear, "uses_kernels", lambda x: True)
     products = []
-    joined = linear._ConcatenatedLinear.forward
-    monkeypatch.setattr(linear._ConcatenatedLinear, "forward", lambda *a: (products.append(a), joined(*a))[1])
+    fused = linear._FusedLinear.forward
+    monkeypatch.setattr(linear._FusedLinear, "forward", lambda *a: (products.append(a), fused(*a))[1])
     out = fused_gated_linear(x, up, gate, kind)
     found = [out.detach(), *torch.autograd.grad(out, list(leaves.values()), weight.to(out))]
     assert len(products) == 1 and [y.dtype for y in found] == [torch.bfloat16, *(y.dtype for y in leaves.values())]
@@ -404,8 +407,63 @@ def test_biases_are_not_left_out(monkeypatch):
     monkeypatch.setattr(linear, "uses_kernels", lambda x: True)
     modules = [torch.nn.Linear(12, 5, bias=False), torch.nn.Linear(12, 7)]
     (x,) = inputs((2, 3, 12))
-    for found, module in zip(fused_linear(x, *modules), modules, strict=True):
+    for found, module in zip(fused_linear(x, tuple(modules)), modules, strict=True):
         torch.testing.assert_close(found, module(x))
+
+
+@pytest.mark.parametrize(
+    ("width", "autocast", "one"), [(32, True, True), (24, True, False), (32, False, False)], ids=str
+)
+def test_maps_that_are_given_together_are_one_product(width, autocast, one, monkeypatch):
+    """Where their weights are cast, and their widths let each begin at a vector of a row; else one product each."""
+    monkeypatch.setattr(linear, "uses_kernels", lambda x: True)
+    modules = [torch.nn.Linear(12, w, bias=False) for w in (16, width, 16)]
+    (x,) = inputs((2, 3, 12))
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        found = fused_linear(x, (modules[0], modules[1]), modules[2])
+        expected = [module(x) for module in modules]
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b)
+    assert [joint_width(y) for y in found] == ([48, 48, 0] if one else [0, 0, 0])
+
+
+@pytest.mark.parametrize("frozen", [None, 0, 1])
+def test_gradients_beside_each_other_are_read_where_they_lie(frozen, monkeypatch):
+    """A reader that leaves the gradients of two outputs in their columns, and one that knows nothing of them."""
+    monkeypatch.setattr(linear, "uses_kernels", lambda x: True)
+    matrices = []
+    monkeypatch.setattr(linear, "joined", lambda given: (matrices.append(joined(given)), matrices[-1])[1])
+
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a, b)
+            return a.square(), b.square()
+
+        @staticmethod
+        def backward(ctx, *grads):
+            made = gradients_of(*ctx.saved_tensors)
+            for out, x, grad in zip(made, ctx.saved_tensors, grads, strict=True):
+                out.copy_(2 * x * grad)
+            places.append(made[0].untyped_storage().data_ptr())
+            return made
+
+    places = []
+    modules = [torch.nn.Linear(12, 16, bias=False) for _ in range(3)]
+    leaves = [module.weight for module in modules]
+    if frozen is not None:
+        leaves.pop(frozen).requires_grad_(False)
+    (x,) = inputs((2, 3, 12))
+    leaves.append(x.requires_grad_())
+    results = []
+    for square in (Square.apply, lambda a, b: (a.square(), b.square())):
+        with torch.autocast("cpu", torch.bfloat16):
+            a, b, c = fused_linear(x, tuple(modules))
+        total = sum(y.float().sin().sum() for y in (*square(a, c), b.square()))
+        results.append(torch.autograd.grad(total, leaves))
+    assert len(matrices) == 2 and matrices[0].untyped_storage().data_ptr() == places[0]
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b, rtol=0.02, atol=0.02)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

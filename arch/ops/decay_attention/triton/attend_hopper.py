@@ -44,7 +44,7 @@ def constant_decays(one, rows, left, C: tl.constexpr):
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT"])
 def decay_attend_hopper(
     a, b, c, own, table, initial, sums, totals, states, entering, out, final, d_decay,
-    T, H, G, N, SEGMENTS, PER_SEGMENT,
+    T, H, G, N, SEGMENTS, PER_SEGMENT, OWN_S,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr,
     CONSTANT: tl.constexpr, KEYS: tl.constexpr, REVERSE: tl.constexpr, START: tl.constexpr, FINAL: tl.constexpr,
     LEARNED: tl.constexpr, SILU: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
@@ -54,7 +54,8 @@ def decay_attend_hopper(
     KEYS: whether out has the keys' width (dq, dk) or the values'. Then a and b are [B, T, H, DV] and c [B, T, G, DK];
     else a and b [B, T, G, DK], c [B, T, H, DV]. They and out are descriptors for Hopper's copy engine, of
     [B, T, columns] in blocks of [1, C, DV or DK or TILE]. own, read with LEARNED: what `out` is the gradient of.
-    SILU, with CONSTANT: q and k are silu of what is given, own [B, T, G, DK], whose gradients dq and dk are.
+    SILU, with CONSTANT: q and k are silu of what is given, own [B, T, G, DK], whose gradients dq and dk are; its rows
+    lie OWN_S apart.
     CONSTANT: a head's decays are the same at every step: the first is read, and those between two rows of a chunk stay
     in registers.
     The state at the start is that of initial [BH, DK, DV] and of the segments before, from `decay_sums`; with FINAL
@@ -124,8 +125,8 @@ def decay_attend_hopper(
                 kept = state.to(states.dtype)
                 states.store([(bh * N + chunk).to(tl.int32), tile * TILE, 0], tl.reshape(kept, [1, TILE, INNER]))
         if KEYS and SILU:
-            place = own + ((batch.to(tl.int64) * T + row) * G + shared) * DK
-            given = load_rows(place, rows, rows < T - row, G * DK, tile * TILE, TILE)
+            place = own + (batch.to(tl.int64) * T + row) * OWN_S + shared * DK
+            given = load_rows(place, rows, rows < T - row, OWN_S, tile * TILE, TILE)
         score = product(in_registers(x, EXACT), tl.trans(y), EXACT)
         # across the chunk's start (REVERSE: end)
         result = product(state, tl.trans(x), EXACT)

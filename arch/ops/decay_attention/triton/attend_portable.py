@@ -18,7 +18,7 @@ from .kernels import load_columns, pair_decays
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT"])
 def decay_attend(
     a, b, c, own, table, initial, sums, totals, states, entering, out, final, d_decay,
-    T, H, G, N, SEGMENTS, PER_SEGMENT,
+    T, H, G, N, SEGMENTS, PER_SEGMENT, AS, BS, CS, OWN_S, OUT_S,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr, KEYS: tl.constexpr,
     REVERSE: tl.constexpr, START: tl.constexpr, FINAL: tl.constexpr, LEARNED: tl.constexpr, EXACT: tl.constexpr,
     FAST: tl.constexpr,
@@ -26,7 +26,8 @@ def decay_attend(
     """One segment of PER_SEGMENT chunks, TILE columns of `out` [B, T, H, width].
 
     KEYS: whether out has the keys' width (dq, dk) or the values'. Then a and b are [B, T, H, DV] and c [B, T, G, DK];
-    else a and b [B, T, G, DK], c [B, T, H, DV]. own, read with LEARNED: what `out` is the gradient of, q or k.
+    else a and b [B, T, G, DK], c [B, T, H, DV]. own, read with LEARNED: what `out` is the gradient of, q or k. Rows of
+    these five lie AS, BS, CS, OWN_S and OUT_S apart.
     The state at the start is that of initial [BH, DK, DV] and of the segments before, from `decay_sums`; with FINAL
     the last one is written to final [BH, DK, DV].
     LEARNED, with KEYS: gradient of the log-decays, d_decay [DK / TILE, B, T, H], by every tile's channels. That of a_t
@@ -42,9 +43,9 @@ def decay_attend(
     batch, head = bh // H, bh % H
     shared = head // (H // G)
     if KEYS:
-        inner_heads, inner_head, outer_heads, outer_head = H, head, G, shared
+        inner_head, outer_head = head, shared
     else:
-        inner_heads, inner_head, outer_heads, outer_head = G, shared, H, head
+        inner_head, outer_head = shared, head
     rows = tl.arange(0, C)
     inner, outer = tl.arange(0, INNER), first_column + tl.arange(0, TILE)
     # states lie in memory as [DK, DV], here they are [INNER, TILE]
@@ -75,10 +76,9 @@ def decay_attend(
         token = batch * T + chunk * C
         # The order of the loads and the place of the store are for the compiler: operands that it reads from shared
         # memory before a barrier would wait behind it in registers.
-        inner_rows = (token * inner_heads + inner_head) * INNER
-        x = load_rows(a + inner_rows, rows, inside, inner_heads * INNER, 0, INNER)
+        x = load_rows(a + token * AS + inner_head * INNER, rows, inside, AS, 0, INNER)
         if LEARNED:
-            primal = load_rows(own + (token * G + shared) * DK, rows, inside, G * DK, first_column, TILE)
+            primal = load_rows(own + token * OWN_S + shared * DK, rows, inside, OWN_S, first_column, TILE)
         if LEARNED:
             kept = states + ((bh * N + chunk) * DV + inner[:, None]) * DK + outer[None, :]
             if REVERSE:
@@ -87,7 +87,7 @@ def decay_attend(
                 tl.store(kept, state.to(states.dtype.element_ty))
         # across the chunk's start (REVERSE: end)
         result = product(x, state, EXACT)
-        y = load_columns(b + inner_rows, rows, inside, inner_heads * INNER, 0, INNER)
+        y = load_columns(b + token * BS + inner_head * INNER, rows, inside, BS, 0, INNER)
         score = product(x, y, EXACT)
         decays = table + (bh * N + chunk) * C
         score *= pair_decays(decays, table_size, C, DECAY, REVERSE, EXACT, FAST)
@@ -105,9 +105,7 @@ def decay_attend(
         if LEARNED:
             crossing = tl.sum(primal * result, 1)
         # inside it
-        z = load_rows(
-            c + (token * outer_heads + outer_head) * OUTER, rows, inside, outer_heads * OUTER, first_column, TILE
-        )
+        z = load_rows(c + token * CS + outer_head * OUTER, rows, inside, CS, first_column, TILE)
         result += product(score, z, EXACT)
         if LEARNED:
             place = ((tile * (tl.num_programs(2) // H) + batch) * T + chunk * C + rows) * H + head
@@ -126,6 +124,6 @@ def decay_attend(
             state *= whole
             y = y * leave[None, :]
         state += product(y, z, EXACT)
-        store_rows(out + (token * H + head) * OUTER, result, rows, inside, H * OUTER, first_column, TILE)
+        store_rows(out + token * OUT_S + head * OUTER, result, rows, inside, OUT_S, first_column, TILE)
     if FINAL and segment == (0 if REVERSE else SEGMENTS - 1):
         tl.store(final + bh * size + block, state)

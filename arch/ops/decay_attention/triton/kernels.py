@@ -32,15 +32,16 @@ def decay_rows(
 
 @triton.jit
 def activate(
-    q, k, active_q, active_k, SIZE, BLOCK: tl.constexpr, FAST: tl.constexpr
+    q, k, active_q, active_k, SIZE, QS, KS, WIDTH: tl.constexpr, BLOCK: tl.constexpr, FAST: tl.constexpr
 ):  # fmt: skip
-    """silu of q into active_q and of k into active_k, SIZE numbers each; BLOCK by a program, of a grid [.., 2]."""
+    """silu of q into active_q and of k into active_k, SIZE numbers each; BLOCK by a program, of a grid [.., 2]. Rows of
+    WIDTH lie QS apart in q, KS in k."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     if tl.program_id(1) == 0:
-        x, y = q, active_q
+        x, y, apart = q, active_q, QS
     else:
-        x, y = k, active_k
-    active, _ = silu(tl.load(x + at, mask=at < SIZE), FAST)
+        x, y, apart = k, active_k, KS
+    active, _ = silu(tl.load(x + at + at // WIDTH * (apart - WIDTH), mask=at < SIZE), FAST)
     tl.store(y + at, active.to(y.dtype.element_ty), mask=at < SIZE)
 
 
@@ -93,15 +94,15 @@ def load_columns(pointer, rows, inside, stride, first, WIDTH: tl.constexpr):
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT"])
 def decay_sums(
-    x, y, table, sums, totals, T, H, G, N, SEGMENTS, PER_SEGMENT,
+    x, y, table, sums, totals, T, H, G, N, SEGMENTS, PER_SEGMENT, XS, YS,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr,
     REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """What each segment of PER_SEGMENT chunks alone adds to the state after it (REVERSE: to the gradient before it),
     sums [BH, SEGMENTS, DK, DV], fp32, and the log2 of its whole decay, totals [BH, SEGMENTS].
 
-    x: k (REVERSE: q) [B, T, G, DK]; y: v (dO) [B, T, H, DV]. Of the segments but the one that comes last, whose sum
-    nothing reads.
+    x: k (REVERSE: q) [B, T, G, DK]; y: v (dO) [B, T, H, DV], of rows XS and YS apart. Of the segments but the one that
+    comes last, whose sum nothing reads.
     """
     tile, bh = tl.program_id(0), tl.program_id(2).to(tl.int64)
     segment = tl.program_id(1) + (1 if REVERSE else 0)
@@ -118,8 +119,8 @@ def decay_sums(
         chunk = last - 1 - step if REVERSE else first + step
         inside = rows < T - chunk * C
         token = batch * T + chunk * C
-        value = load_rows(y + (token * H + head) * DV, rows, inside, H * DV, v0, BV)
-        key = load_columns(x + (token * G + shared) * DK, rows, inside, G * DK, k0, BK)
+        value = load_rows(y + token * YS + head * DV, rows, inside, YS, v0, BV)
+        key = load_columns(x + token * XS + shared * DK, rows, inside, XS, k0, BK)
         if DECAY:
             decays = table + (bh * N + chunk) * C
             leave = power(tl.load(decays + (1 if REVERSE else 2) * size + rows), FAST)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from ....kernel_config import decay_config, decay_segments
+from ...joint_rows import as_rows, gradients_of, row_stride
 from ...triton.device_config import decay_by_hopper_here
 from ...triton.launch import contiguous, decay_table_shape, interpreted, on_its_device, operand_dtype
 from .attend_portable import decay_attend
@@ -78,8 +79,8 @@ class _Call:
             tile = self.config.sum_tile
             grid = (self.key_dim // tile[0] * (self.value_dim // tile[1]), self.count - 1, self.rows)
             decay_sums[grid](
-                x, y, self.table, sums, totals, *self.sizes, BK=tile[0], BV=tile[1], REVERSE=reverse,
-                num_warps=self.config.sum_warps, num_stages=self.config.sum_stages, **self.flags,
+                x, y, self.table, sums, totals, *self.sizes, row_stride(x), row_stride(y), BK=tile[0], BV=tile[1],
+                REVERSE=reverse, num_warps=self.config.sum_warps, num_stages=self.config.sum_stages, **self.flags,
             )  # fmt: skip
         return sums, totals
 
@@ -102,6 +103,7 @@ class _Call:
             return
         decay_attend[((self.key_dim if keys else self.value_dim) // tile, self.count, self.rows)](
             a, b, c, own, self.table, initial, *sums, states, entering, out, final, d_decay, *self.sizes,
+            *(0 if x is None else row_stride(x) for x in (a, b, c, own, out)),
             TILE=tile, KEYS=keys, REVERSE=reverse, START=initial is not None,
             FINAL=final is not None, LEARNED=states is not None, num_warps=warps, num_stages=stages, **self.flags,
         )  # fmt: skip
@@ -111,9 +113,28 @@ def activated(q: Tensor, k: Tensor, silu: bool) -> tuple[Tensor, Tensor]:
     """silu of q and k by one launch, or, without, nothing."""
     if not silu:
         return q.new_empty(0), k.new_empty(0)
-    active = torch.empty_like(q), torch.empty_like(k)
-    activate[(-(-q.numel() // ACTIVATED), 2)](q, k, *active, q.numel(), BLOCK=ACTIVATED, FAST=not interpreted())
+    active = q.new_empty(q.shape), k.new_empty(k.shape)
+    activate[(-(-q.numel() // ACTIVATED), 2)](
+        q, k, *active, q.numel(), row_stride(q), row_stride(k), WIDTH=q.shape[2] * q.shape[3], BLOCK=ACTIVATED,
+        FAST=not interpreted(),
+    )  # fmt: skip
     return active
+
+
+def head_shares(d_q: Tensor, d_k: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+    """Where each of v's `heads` leaves its share of the gradients of q and k [B, T, G, d_k]: themselves where no heads
+    share their keys, else [B, T, H, d_k], fp32, for `add_shares`."""
+    if d_q.shape[2] == heads:
+        return d_q, d_k
+    shape = *d_q.shape[:2], heads, d_q.shape[3]
+    return d_q.new_empty(shape, dtype=torch.float32), d_k.new_empty(shape, dtype=torch.float32)
+
+
+def add_shares(d_q: Tensor, d_k: Tensor, shares: tuple[Tensor, Tensor]) -> None:
+    """Adds the heads' shares up, in a fixed order."""
+    for x, share in zip((d_q, d_k), shares, strict=True):
+        if share is not x:
+            x.copy_(share.unflatten(2, (x.shape[2], -1)).sum(3))
 
 
 @torch.library.custom_op("arch::decay_attention", mutates_args=())
@@ -124,7 +145,8 @@ def _forward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Outputs, final state, what each of `count` > 1 segments adds to the state, its decay, decays in chunks, and what
     `silu` says q and k are given before (else empty); the backward takes its derivative where dq and dk are stored."""
-    q, k, v, initial = contiguous(q, k, v, initial)
+    q, k, v = as_rows(q, k, v)
+    (initial,) = contiguous(initial)
     active = activated(q, k, silu)
     if silu:
         q, k = active
@@ -133,7 +155,7 @@ def _forward(
     if decay is not None:
         call.decays(decay)
     sums, totals = call.sums(k, v, reverse=False)
-    out = torch.empty_like(v)
+    out = v.new_empty(v.shape)
     final = v.new_empty(v.shape[0], call.heads, call.key_dim, call.value_dim, dtype=torch.float32)
     call.run(q, k, v, None, initial, (sums, totals), out, final, reverse=False)
     return out, final, sums, totals, table, *active
@@ -164,25 +186,22 @@ def lost_by_rounding(initial: Tensor, d_final: Tensor, table: Tensor, kept: torc
     return (lost * table[1, :, 0, -1].exp2().view_as(lost)).unsqueeze(1)
 
 
-@torch.library.custom_op("arch::decay_attention_backward", mutates_args=())
+@torch.library.custom_op("arch::decay_attention_backward", mutates_args=("d_q", "d_k", "d_v"))
 @on_its_device
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, initial: Tensor | None, sums: Tensor,
-    totals: Tensor, table: Tensor, active_q: Tensor, active_k: Tensor, count: int, counted: int, learned: bool,
-    constant: bool, silu: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of q, k, v, the log-decays (empty unless learned), and the initial state."""
-    d_out, d_final, q, k, v, initial = contiguous(d_out, d_final, q, k, v, initial)
+    totals: Tensor, table: Tensor, active_q: Tensor, active_k: Tensor, d_q: Tensor, d_k: Tensor, d_v: Tensor,
+    count: int, counted: int, learned: bool, constant: bool, silu: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Gradients of q, k and v, all of `as_rows`, into d_q, d_k and d_v, which are laid as they are; those of the
+    log-decays (empty unless learned) and of the initial state."""
+    d_out, d_final, initial = contiguous(d_out, d_final, initial)
     given_q, given_k = q, k
     if silu:
         q, k = active_q, active_k
     call = _Call(q, v, table, count, constant, silu)
     batch, length, heads = v.shape[:3]
-    d_v = torch.empty_like(v)
-    # every head of v has its own share of its key head's gradient: they are added afterwards, in a fixed order
-    shared = call.heads != call.groups
-    shape = (batch, length, heads, call.key_dim)
-    d_q, d_k = (q.new_empty(shape, dtype=torch.float32 if shared else q.dtype) for _ in range(2))
+    shares = head_shares(d_q, d_k, heads)
     d_initial = v.new_empty(batch, heads, call.key_dim, call.value_dim, dtype=torch.float32)
     states = entering = d_decay = None
     tiles = call.key_dim // call.config.key_tile
@@ -190,27 +209,23 @@ def _backward(
         sides = (call.key_dim, call.value_dim) if call.tma else (call.value_dim, call.key_dim)
         states = v.new_empty(call.rows, call.chunks, *sides)
         entering, d_decay = (v.new_empty(tiles, batch, length, heads, dtype=torch.float32) for _ in range(2))
-    call.run(d_out, v, k, given_q, initial, (sums, totals), d_q, None, False, states, entering)
+    call.run(d_out, v, k, given_q, initial, (sums, totals), shares[0], None, False, states, entering)
     later = call.sums(q, d_out, reverse=True)
-    call.run(v, d_out, q, given_k, d_final, later, d_k, None, True, states, entering, d_decay)
+    call.run(v, d_out, q, given_k, d_final, later, shares[1], None, True, states, entering, d_decay)
     call.run(k, q, d_out, None, d_final, later, d_v, d_initial, reverse=True)
-    if shared:
-        d_q, d_k = (x.unflatten(2, (call.groups, -1)).sum(3).to(q.dtype) for x in (d_q, d_k))
+    add_shares(d_q, d_k, shares)
     d_decay = v.new_empty(batch, length, 0, dtype=torch.float32) if d_decay is None else d_decay.sum(0)
     if states is not None and call.chunks == 1 and initial is not None and d_final is not None:
         d_decay += lost_by_rounding(initial, d_final, table, states.dtype, torch.float32)
-    return d_q, d_k, d_v, d_decay, d_initial
+    return d_decay, d_initial
 
 
 @_backward.register_fake
 def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, initial: Tensor | None, sums: Tensor,
-      totals: Tensor, table: Tensor, active_q: Tensor, active_k: Tensor, count: int, counted: int, learned: bool,
-      constant: bool, silu: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+      totals: Tensor, table: Tensor, active_q: Tensor, active_k: Tensor, d_q: Tensor, d_k: Tensor, d_v: Tensor,
+      count: int, counted: int, learned: bool, constant: bool, silu: bool) -> tuple[Tensor, Tensor]:  # fmt: skip
     batch, length, heads, _ = v.shape
     return (
-        q.new_empty(q.shape),
-        k.new_empty(k.shape),
-        v.new_empty(v.shape),
         v.new_empty(batch, length, heads if learned else 0, dtype=torch.float32),
         v.new_empty(batch, heads, q.shape[3], v.shape[3], dtype=torch.float32),
     )
@@ -226,12 +241,13 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
     q, k, v, initial, *made = ctx.saved_tensors
     learned = ctx.needs_input_grad[3]
-    d_out = torch.zeros_like(v) if d_out is None else d_out
-    d_q, d_k, d_v, d_decay, d_initial = _backward(
-        d_out, d_final, q, k, v, initial, *made, ctx.count, ctx.counted, learned, ctx.constant, ctx.silu
+    d_out = v.new_zeros(v.shape) if d_out is None else d_out
+    q, k, v = as_rows(q, k, v)
+    gradients = gradients_of(q, k, v)
+    d_decay, d_initial = _backward(
+        d_out, d_final, q, k, v, initial, *made, *gradients, ctx.count, ctx.counted, learned, ctx.constant, ctx.silu
     )
-    d_decay, d_initial = d_decay if learned else None, None if initial is None else d_initial
-    return d_q, d_k, d_v, d_decay, d_initial, None, None, None, None
+    return *gradients, d_decay if learned else None, None if initial is None else d_initial, None, None, None, None
 
 
 _forward.register_autograd(_gradients, setup_context=_save)
@@ -253,5 +269,6 @@ def _(q: Any, k: Any, v: Any, decay: Any, initial: Any, chunk: int, count: int, 
 
 @register_flop_formula(torch.ops.arch.decay_attention_backward)
 def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, initial: Any, sums: Any, totals: Any, table: Any,
-      active_q: Any, active_k: Any, count: int, counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
+      active_q: Any, active_k: Any, d_q: Any, d_k: Any, d_v: Any, count: int, counted: int, *args: Any,
+      **kwargs: Any) -> int:  # fmt: skip
     return 2 * chunk_flops(q, v, q[3], counted)

@@ -14,9 +14,10 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from ....kernel_config import RotaryConfig, rotary_hopper_segments
+from ...joint_rows import as_rows, gradients_of
 from ...triton.device_config import rotary_for_device
 from ...triton.launch import contiguous, interpreted, on_its_device
-from .operator import activated, chunk_flops
+from .operator import activated, add_shares, chunk_flops, head_shares
 from .rotary_hopper_keys import run_keys
 from .rotary_hopper_sums import rotary_hopper_sums
 from .rotary_hopper_values import rotary_hopper_values
@@ -104,12 +105,13 @@ def _forward(
 
     theta is there for its gradient; the kernels read theta / 2 pi, high + low.
     """
-    q, k, v, steps, initial = contiguous(q, k, v, steps, initial)
+    q, k, v = as_rows(q, k, v)
+    steps, initial = contiguous(steps, initial)
     active = activated(q, k, silu)
     if silu:
         q, k = active
     call = _Call(q, v, high, low, steps, count)
-    sums, out = call.sums(k, v, reverse=False), torch.empty_like(v)
+    sums, out = call.sums(k, v, reverse=False), v.new_empty(v.shape)
     final = v.new_empty(v.shape[0], v.shape[2], 2 * call.key_dim, call.value_dim, dtype=torch.float32)
     call.values(q, k, v, initial, sums, out, final, reverse=False)
     return out, final, sums, *active
@@ -128,47 +130,38 @@ def _(q: Tensor, k: Tensor, v: Tensor, theta: Tensor, high: Tensor, low: Tensor,
     )
 
 
-@torch.library.custom_op("arch::rotary_hopper_backward", mutates_args=())
+@torch.library.custom_op("arch::rotary_hopper_backward", mutates_args=("d_q", "d_k", "d_v"))
 @on_its_device
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor, low: Tensor, steps: Tensor,
-    initial: Tensor | None, sums: Tensor, active_q: Tensor, active_k: Tensor, count: int, counted: int,
-    silu: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of q, k, v, theta, and the initial state."""
-    d_out, d_final, q, k, v, steps, initial = contiguous(d_out, d_final, q, k, v, steps, initial)
+    initial: Tensor | None, sums: Tensor, active_q: Tensor, active_k: Tensor, d_q: Tensor, d_k: Tensor, d_v: Tensor,
+    count: int, counted: int, silu: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Gradients of q, k and v, all of `as_rows`, into d_q, d_k and d_v, which are laid as they are; those of theta and
+    of the initial state."""
+    d_out, d_final, steps, initial = contiguous(d_out, d_final, steps, initial)
     given_q, given_k = q, k
     if silu:
         q, k = active_q, active_k
     call = _Call(q, v, high, low, steps, count)
-    batch, length, heads = v.shape[:3]
-    groups = q.shape[2]
-    # every head of v has its own share of its key head's gradient: they are added afterwards, in a fixed order
-    dtype = torch.float32 if heads != groups else q.dtype
-    d_q, d_k = (q.new_empty(batch, length, heads, call.key_dim, dtype=dtype) for _ in range(2))
-    d_v = torch.empty_like(v)
+    batch, _, heads = v.shape[:3]
+    shares = head_shares(d_q, d_k, heads)
     d_initial = v.new_empty(batch, heads, 2 * call.key_dim, call.value_dim, dtype=torch.float32)
     d_angles = v.new_empty(2, batch, heads, count, call.key_dim, dtype=torch.float32)
-    call.keys(d_out, v, k, given_q, initial, sums, d_q, d_angles[0], False, silu)
+    call.keys(d_out, v, k, given_q, initial, sums, shares[0], d_angles[0], False, silu)
     later = call.sums(q, d_out, reverse=True)
-    call.keys(v, d_out, q, given_k, d_final, later, d_k, d_angles[1], True, silu)
+    call.keys(v, d_out, q, given_k, d_final, later, shares[1], d_angles[1], True, silu)
     call.values(k, q, d_out, d_final, later, d_v, d_initial, reverse=True)
-    d_theta = d_angles.sum((0, 1, 3))
-    if heads != groups:
-        d_q, d_k = (x.unflatten(2, (groups, -1)).sum(3).to(q.dtype) for x in (d_q, d_k))
-        d_theta = d_theta.unflatten(0, (groups, -1)).sum(1)
-    return d_q, d_k, d_v, d_theta, d_initial
+    add_shares(d_q, d_k, shares)
+    return d_angles.sum((0, 1, 3)).unflatten(0, (q.shape[2], -1)).sum(1), d_initial
 
 
 @_backward.register_fake
 def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor, low: Tensor, steps: Tensor,
-      initial: Tensor | None, sums: Tensor, active_q: Tensor, active_k: Tensor, count: int, counted: int,
-      silu: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+      initial: Tensor | None, sums: Tensor, active_q: Tensor, active_k: Tensor, d_q: Tensor, d_k: Tensor, d_v: Tensor,
+      count: int, counted: int, silu: bool) -> tuple[Tensor, Tensor]:  # fmt: skip
     batch, _, heads, width = v.shape
     return (
-        q.new_empty(q.shape),
-        k.new_empty(k.shape),
-        v.new_empty(v.shape),
         v.new_empty(q.shape[2:], dtype=torch.float32),
         v.new_empty(batch, heads, 2 * q.shape[3], width, dtype=torch.float32),
     )
@@ -182,10 +175,12 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 
 def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-    tensors = ctx.saved_tensors
-    d_out = torch.zeros_like(tensors[2]) if d_out is None else d_out
-    *found, d_initial = _backward(d_out, d_final, *tensors, *ctx.options)
-    return (*found, None, None, None, d_initial if ctx.started else None, None, None, None)
+    q, k, v, *made = ctx.saved_tensors
+    d_out = v.new_zeros(v.shape) if d_out is None else d_out
+    q, k, v = as_rows(q, k, v)
+    gradients = gradients_of(q, k, v)
+    d_theta, d_initial = _backward(d_out, d_final, q, k, v, *made, *gradients, *ctx.options)
+    return (*gradients, d_theta, None, None, None, d_initial if ctx.started else None, None, None, None)
 
 
 _forward.register_autograd(_gradients, setup_context=_save)
@@ -199,5 +194,6 @@ def _(q: Any, k: Any, v: Any, theta: Any, high: Any, low: Any, steps: Any, initi
 
 @register_flop_formula(torch.ops.arch.rotary_hopper_backward)
 def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, high: Any, low: Any, steps: Any, initial: Any, sums: Any,
-      active_q: Any, active_k: Any, count: int, counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
+      active_q: Any, active_k: Any, d_q: Any, d_k: Any, d_v: Any, count: int, counted: int, *args: Any,
+      **kwargs: Any) -> int:  # fmt: skip
     return 2 * chunk_flops(q, v, 2 * q[3], counted)

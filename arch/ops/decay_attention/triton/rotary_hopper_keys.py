@@ -130,7 +130,7 @@ def run_keys(
     sums: Tensor, out: Tensor, d_angles: Tensor, sizes: tuple[int, ...], reverse: bool, silu: bool, flags: dict[str,
     Any],
 ) -> None:  # fmt: skip
-    """`rotary_hopper_keys` of all tensors, contiguous. sizes: T, H, G, N, SEGMENTS, PER_SEGMENT; flags: C, DK, DV,
+    """`rotary_hopper_keys` of all tensors, of `as_rows`. sizes: T, H, G, N, SEGMENTS, PER_SEGMENT; flags: C, DK, DV,
     EXACT, FAST, and how it is launched: TILE, STAGES, num_warps."""
     chunk, tile, width = flags["C"], flags["TILE"], a.shape[3]
     grid = (c.shape[3] // tile, sizes[4], a.shape[0] * a.shape[2])

@@ -255,7 +255,7 @@ def run_values(
     a: Tensor, b: Tensor, c: Tensor, angles: tuple[Tensor, Tensor, Tensor], initial: Tensor | None, sums: Tensor,
     out: Tensor, final: Tensor, sizes: tuple[int, ...], stride: int, reverse: bool, flags: dict[str, Any],
 ) -> None:  # fmt: skip
-    """`rotary_hopper_values_gluon` of bf16 tensors, contiguous. angles: theta / 2 pi in two parts, and positions;
+    """`rotary_hopper_values_gluon` of bf16 tensors, of `as_rows`. angles: theta / 2 pi in two parts, and positions;
     sizes: T, H, G, N, SEGMENTS, PER_SEGMENT; stride: of rows of positions; flags: C, DK, DV, and others."""
     chunk = flags["C"]
     rotary_hopper_values_gluon[(sizes[4], c.shape[0] * c.shape[2])](

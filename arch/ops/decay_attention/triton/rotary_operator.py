@@ -9,10 +9,11 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from ....kernel_config import rotary_segments
+from ...joint_rows import as_rows, gradients_of, row_stride
 from ...triton.device_config import rotary_for_device
 from ...triton.launch import contiguous, decay_table_shape, interpreted, on_its_device, operand_dtype
 from .kernels import decay_rows
-from .operator import activated, chunk_flops, lost_by_rounding
+from .operator import activated, add_shares, chunk_flops, head_shares, lost_by_rounding
 from .rotary_angles import rotary_parts
 from .rotary_hopper import attend_runs
 from .rotary_portable import rotary_backward, rotary_output, rotary_states
@@ -93,9 +94,9 @@ class _Call:
             if count := self.count - (not store):
                 rotary_states[(tiles, count, self.rows)](
                     x, y, *self.around, initial, sums, totals, states, final, *self.sizes, self.count,
-                    -(-self.chunks // self.count), self.stride, BK=tile[0], BV=tile[1], START=initial is not None,
-                    STORE=store, REVERSE=reverse, num_warps=config.state_warps, num_stages=config.state_stages,
-                    **self.flags,
+                    -(-self.chunks // self.count), self.stride, row_stride(x), row_stride(y), BK=tile[0], BV=tile[1],
+                    START=initial is not None, STORE=store, REVERSE=reverse, num_warps=config.state_warps,
+                    num_stages=config.state_stages, **self.flags,
                 )  # fmt: skip
         return states, final
 
@@ -110,7 +111,8 @@ def _forward(
 
     theta is there for its gradient; the kernels read theta / 2 pi, high + low, and positions in fp32.
     """
-    q, k, v, positions, initial = contiguous(q, k, v, positions, initial)
+    q, k, v = as_rows(q, k, v)
+    positions, initial = contiguous(positions, initial)
     active = activated(q, k, silu)
     if silu:
         q, k = active
@@ -122,10 +124,10 @@ def _forward(
             num_warps=2,
         )  # fmt: skip
     states, final = call.states(k, v, initial, reverse=False)
-    config, out = call.config, torch.empty_like(v)
+    config, out = call.config, v.new_empty(v.shape)
     rotary_output[(call.chunks, call.rows)](
-        q, k, v, *call.around, states, out, *call.sizes, call.stride, BK=config.output_tile,
-        STAGES=config.output_stages, num_warps=config.warps, **call.flags,
+        q, k, v, *call.around, states, out, *call.sizes, call.stride, *map(row_stride, (q, k, v, out)),
+        BK=config.output_tile, STAGES=config.output_stages, num_warps=config.warps, **call.flags,
     )  # fmt: skip
     return out, final, states, table, *active
 
@@ -145,55 +147,47 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, high
     )
 
 
-@torch.library.custom_op("arch::rotary_attention_backward", mutates_args=())
+@torch.library.custom_op("arch::rotary_attention_backward", mutates_args=("d_q", "d_k", "d_v"))
 @on_its_device
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor, low: Tensor,
     positions: Tensor, initial: Tensor | None, states: Tensor, table: Tensor, active_q: Tensor, active_k: Tensor,
-    count: int, counted: int, learned: bool, silu: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of q, k, v, the log-decays (empty unless learned), theta, and the initial state."""
-    d_out, d_final, q, k, v, positions, initial = contiguous(d_out, d_final, q, k, v, positions, initial)
+    d_q: Tensor, d_k: Tensor, d_v: Tensor, count: int, counted: int, learned: bool, silu: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of q, k and v, all of `as_rows`, into d_q, d_k and d_v, which are laid as they are; those of the
+    log-decays (empty unless learned), of theta and of the initial state."""
+    d_out, d_final, positions, initial = contiguous(d_out, d_final, positions, initial)
     given_q, given_k = q, k
     if silu:
         q, k = active_q, active_k
     call = _Call(q, v, table, high, low, positions, count)
     batch, length, heads = v.shape[:3]
     d_states, d_initial = call.states(q, d_out, d_final, reverse=True)
-    # every head of v has its own share of its key head's gradient: they are added afterwards, in a fixed order
-    shared = call.heads != call.groups
-    shape = (batch, length, heads, call.key_dim)
-    d_q, d_k = (q.new_empty(shape, dtype=torch.float32 if shared else q.dtype) for _ in range(2))
-    d_v = torch.empty_like(v)
+    shares = head_shares(d_q, d_k, heads)
     d_angles = v.new_empty(2, batch, heads, call.chunks, call.key_dim, dtype=torch.float32)
     d_decay = v.new_empty(2, batch, length, heads if learned else 0, dtype=torch.float32)
     config = call.config
     rotary_backward[(3 * call.chunks, call.rows)](
-        q, k, given_q, given_k, v, d_out, *call.around, states, d_states, d_q, d_k, d_v, d_angles, d_decay, *call.sizes,
-        call.stride, BK=config.key_tile, STAGES=config.key_stages, VALUE_BK=config.value_tile,
-        VALUE_STAGES=config.value_stages, LEARNED=learned, SILU=silu, num_warps=config.warps,
-        maxnreg=None if learned else config.registers, **call.flags,
+        q, k, given_q, given_k, v, d_out, *call.around, states, d_states, *shares, d_v, d_angles, d_decay, *call.sizes,
+        call.stride, *map(row_stride, (q, k, given_q, given_k, v, d_out, *shares)), BK=config.key_tile,
+        STAGES=config.key_stages, VALUE_BK=config.value_tile, VALUE_STAGES=config.value_stages, LEARNED=learned,
+        SILU=silu, num_warps=config.warps, maxnreg=None if learned else config.registers, **call.flags,
     )  # fmt: skip
-    d_theta = d_angles.sum((0, 1, 3))
-    if shared:
-        d_q, d_k = (x.unflatten(2, (call.groups, -1)).sum(3).to(q.dtype) for x in (d_q, d_k))
-        d_theta = d_theta.unflatten(0, (call.groups, -1)).sum(1)
+    add_shares(d_q, d_k, shares)
+    d_theta = d_angles.sum((0, 1, 3)).unflatten(0, (call.groups, -1)).sum(1)
     d_decay = d_decay.sum(0)
     if learned and call.chunks == 1 and initial is not None and d_final is not None:
         d_decay += lost_by_rounding(initial, d_final, table, states.dtype, states.dtype)
-    return d_q, d_k, d_v, d_decay, d_theta, d_initial
+    return d_decay, d_theta, d_initial
 
 
 @_backward.register_fake
 def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor, low: Tensor,
       positions: Tensor, initial: Tensor | None, states: Tensor, table: Tensor, active_q: Tensor, active_k: Tensor,
-      count: int, counted: int, learned: bool,
-      silu: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+      d_q: Tensor, d_k: Tensor, d_v: Tensor, count: int, counted: int, learned: bool,
+      silu: bool) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     batch, length, heads, width = v.shape
     return (
-        q.new_empty(q.shape),
-        k.new_empty(k.shape),
-        v.new_empty(v.shape),
         v.new_empty(batch, length, heads if learned else 0, dtype=torch.float32),
         v.new_empty(q.shape[2:], dtype=torch.float32),
         v.new_empty(batch, heads, 2 * q.shape[3], width, dtype=torch.float32),
@@ -207,16 +201,18 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 
 def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-    tensors, learned = ctx.saved_tensors, ctx.needs_input_grad[3]
-    d_out = torch.zeros_like(tensors[2]) if d_out is None else d_out
-    d_q, d_k, d_v, d_decay, d_theta, d_initial = _backward(
-        d_out, d_final, *tensors, ctx.count, ctx.counted, learned, ctx.silu
+    (q, k, v, *made), learned = ctx.saved_tensors, ctx.needs_input_grad[3]
+    d_out = v.new_zeros(v.shape) if d_out is None else d_out
+    q, k, v = as_rows(q, k, v)
+    gradients = gradients_of(q, k, v)
+    d_decay, d_theta, d_initial = _backward(
+        d_out, d_final, q, k, v, *made, *gradients, ctx.count, ctx.counted, learned, ctx.silu
     )
     unread = (None,) * 3
     return (
-        *(d_q, d_k, d_v, d_decay if learned else None, d_theta),
+        *(*gradients, d_decay if learned else None, d_theta),
         *unread,
-        None if tensors[6] is None else d_initial,
+        None if made[3] is None else d_initial,
         *(None,) * 4,
     )
 
@@ -232,6 +228,6 @@ def _(q: Any, k: Any, v: Any, decay: Any, theta: Any, high: Any, low: Any, posit
 
 @register_flop_formula(torch.ops.arch.rotary_attention_backward)
 def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, high: Any, low: Any, positions: Any, initial: Any,
-      states: Any, table: Any, active_q: Any, active_k: Any, count: int, counted: int, *args: Any,
-      **kwargs: Any) -> int:  # fmt: skip
+      states: Any, table: Any, active_q: Any, active_k: Any, d_q: Any, d_k: Any, d_v: Any, count: int, counted: int,
+      *args: Any, **kwargs: Any) -> int:  # fmt: skip
     return 2 * chunk_flops(q, v, 2 * q[3], counted)

@@ -17,7 +17,7 @@ from .rotary_angles import anchored, as_half, doubled, halves, load_theta, state
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
 def rotary_states(
     x, y, table, theta_high, theta_low, positions, initial, sums, totals, states, final,
-    T, H, G, N, SEGMENTS, PER_SEGMENT, POSITION_STRIDE,
+    T, H, G, N, SEGMENTS, PER_SEGMENT, POSITION_STRIDE, XS, YS,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr,
     START: tl.constexpr, STORE: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
@@ -25,9 +25,10 @@ def rotary_states(
     columns of `doubled`, and the last one of all, final [BH, 2 DK, DV], fp32. A program has BK channels, cosines and
     sines, and BV values.
 
-    x: k (REVERSE: q) [B, T, G, DK]; y: v (dO) [B, T, H, DV]. The first state is initial [BH, 2 DK, DV] with START. Not
-    STORE: what each segment alone adds, sums [BH, SEGMENTS, 2 DK, DV], fp32, and the log2 of its whole decay, totals
-    [BH, SEGMENTS]; of the segments but the one that comes last. With STORE a segment starts from the sums before it.
+    x: k (REVERSE: q) [B, T, G, DK]; y: v (dO) [B, T, H, DV], of rows XS and YS apart. The first state is initial
+    [BH, 2 DK, DV] with START. Not STORE: what each segment alone adds, sums [BH, SEGMENTS, 2 DK, DV], fp32, and the
+    log2 of its whole decay, totals [BH, SEGMENTS]; of the segments but the one that comes last. With STORE a segment
+    starts from the sums before it.
     """
     WIDE: tl.constexpr = 2 * DK
     tile, segment, bh = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
@@ -60,8 +61,8 @@ def rotary_states(
         inside = rows < T - chunk * C
         token = batch * T + chunk * C
         position = tl.load(positions + batch * POSITION_STRIDE + chunk * C + rows, mask=inside, other=0)
-        key = load_rows(x + (token * G + shared) * DK, rows, inside, G * DK, k0, BK)
-        value = load_columns(y + (token * H + head) * DV, rows, inside, H * DV, v0, BV)
+        key = load_rows(x + token * XS + shared * DK, rows, inside, XS, k0, BK)
+        value = load_columns(y + token * YS + head * DV, rows, inside, YS, v0, BV)
         if STORE:
             place = states + (bh * N + chunk) * size + (v0 + tl.arange(0, BV))[:, None] * WIDE
             tl.store(place + 2 * k0 + columns[None, :], state.to(states.dtype.element_ty))
@@ -86,24 +87,27 @@ def rotary_states(
 
 @triton.jit(do_not_specialize=["T", "N", "POSITION_STRIDE"])
 def rotary_output(
-    q, k, v, table, theta_high, theta_low, positions, states, out, T, H, G, N, POSITION_STRIDE,
+    q, k, v, table, theta_high, theta_low, positions, states, out, T, H, G, N, POSITION_STRIDE, QS, KS, VS, OUT_S,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
     EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """The outputs [B, T, H, DV] of q, k [B, T, G, DK], v [B, T, H, DV]; a program has a chunk."""
+    """The outputs [B, T, H, DV] of q, k [B, T, G, DK], v [B, T, H, DV], of rows QS, KS, VS and OUT_S apart; a program
+    has a chunk."""
     value_rows(
-        q, k, v, table, theta_high, theta_low, positions, states, out, T, H, G, N, POSITION_STRIDE,
+        q, k, v, table, theta_high, theta_low, positions, states, out, T, H, G, N, POSITION_STRIDE, QS, KS, VS, OUT_S,
         tl.program_id(0), tl.program_id(1).to(tl.int64), C, DK, DV, BK, STAGES, DECAY, False, EXACT, FAST,
     )  # fmt: skip
 
 
 @triton.jit
 def value_rows(
-    a, b, c, table, theta_high, theta_low, positions, states, out, T, H, G, N, POSITION_STRIDE, chunk, bh,
+    a, b, c, table, theta_high, theta_low, positions, states, out, T, H, G, N, POSITION_STRIDE, AS, BS, CS, OUT_S,
+    chunk, bh,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
     REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """A chunk of the outputs of (q, k, v) and states, or, REVERSE, of d_v of (k, q, d_out) and d_states."""
+    """A chunk of the outputs of (q, k, v) and states, or, REVERSE, of d_v of (k, q, d_out) and d_states. Rows of a, b,
+    c and out lie AS, BS, CS and OUT_S apart."""
     WIDE: tl.constexpr = 2 * DK
     batch, head = bh // H, bh % H
     shared = head // (H // G)
@@ -111,13 +115,12 @@ def value_rows(
     inside = rows < T - chunk * C
     token = batch * T + chunk * C
     position = tl.load(positions + batch * POSITION_STRIDE + chunk * C + rows, mask=inside, other=0)
-    inner = (token * G + shared) * DK
     start = states + (bh * N + chunk) * DV * WIDE
     result = tl.zeros([C, DV], tl.float32)
     score = tl.zeros([C, C], tl.float32)
     for first in tl.range(0, DK, BK, num_stages=STAGES):
-        x = load_rows(a + inner, rows, inside, G * DK, first, BK)
-        y = load_rows(b + inner, rows, inside, G * DK, first, BK)
+        x = load_rows(a + token * AS + shared * DK, rows, inside, AS, first, BK)
+        y = load_rows(b + token * BS + shared * DK, rows, inside, BS, first, BK)
         state = tl.load(start + tl.arange(0, DV)[None, :] * WIDE + 2 * first + tl.arange(0, 2 * BK)[:, None])
         high, low = load_theta(theta_high, theta_low, shared * DK, first, BK)
         _, cos, sin = waves(position, high, low, FAST)
@@ -129,21 +132,22 @@ def value_rows(
     score *= pair_decays(decays, table_size, C, DECAY, REVERSE, EXACT, FAST)
     if DECAY:
         result *= power(tl.load(decays + (2 if REVERSE else 1) * table_size + rows), FAST)[:, None]
-    z = load_rows(c + (token * H + head) * DV, rows, inside, H * DV, 0, DV)
+    z = load_rows(c + token * CS + head * DV, rows, inside, CS, 0, DV)
     result += product(score, z, EXACT)
-    store_rows(out + (token * H + head) * DV, result, rows, inside, H * DV, 0, DV)
+    store_rows(out + token * OUT_S + head * DV, result, rows, inside, OUT_S, 0, DV)
 
 
 @triton.jit(do_not_specialize=["T", "N", "POSITION_STRIDE"])
 def rotary_backward(
     q, k, given_q, given_k, v, d_out, table, theta_high, theta_low, positions, states, d_states, d_q, d_k, d_v,
-    d_angles, d_decay, T, H, G, N, POSITION_STRIDE,
+    d_angles, d_decay, T, H, G, N, POSITION_STRIDE, QS, KS, GIVEN_QS, GIVEN_KS, VS, DO_S, DQ_S, DK_S,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
     VALUE_BK: tl.constexpr, VALUE_STAGES: tl.constexpr, DECAY: tl.constexpr, LEARNED: tl.constexpr,
     SILU: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """d_q, d_k [B, T, H, DK], d_v [B, T, H, DV]: a chunk has a program for each, side by side, so that what they share
-    is read from DRAM once. d_q and d_k are of given_q and given_k: q and k, or, SILU, what these are silu of.
+    is read from DRAM once. d_q and d_k are of given_q and given_k: q and k, or, SILU, what these are silu of. Rows lie
+    QS, KS, GIVEN_QS, GIVEN_KS, DO_S (d_out), DQ_S, DK_S and VS (v and d_v) apart.
 
     d_angles [2, BH, N, DK]: d_q's and d_k's parts of the angles' gradient, summed over a chunk's rows.
     LEARNED: their parts of the log-decays' gradient, d_decay [2, B, T, H]. That of a_t is the sum over all pairs of a
@@ -155,29 +159,32 @@ def rotary_backward(
     if kind == 0:
         key_gradient(
             d_out, v, k, given_q, table, theta_high, theta_low, positions, states, states, d_q, d_angles, d_decay,
-            T, H, G, N, POSITION_STRIDE, chunk, bh, C, DK, DV, BK, STAGES, DECAY, LEARNED, False, SILU, EXACT, FAST,
+            T, H, G, N, POSITION_STRIDE, DO_S, VS, KS, GIVEN_QS, DQ_S, chunk, bh, C, DK, DV, BK, STAGES, DECAY,
+            LEARNED, False, SILU, EXACT, FAST,
         )  # fmt: skip
     elif kind == 1:
         key_gradient(
             v, d_out, q, given_k, table, theta_high, theta_low, positions, d_states, states, d_k, d_angles, d_decay,
-            T, H, G, N, POSITION_STRIDE, chunk, bh, C, DK, DV, BK, STAGES, DECAY, LEARNED, True, SILU, EXACT, FAST,
+            T, H, G, N, POSITION_STRIDE, VS, DO_S, QS, GIVEN_KS, DK_S, chunk, bh, C, DK, DV, BK, STAGES, DECAY,
+            LEARNED, True, SILU, EXACT, FAST,
         )  # fmt: skip
     else:
         value_rows(
             k, q, d_out, table, theta_high, theta_low, positions, d_states, d_v, T, H, G, N, POSITION_STRIDE,
-            chunk, bh, C, DK, DV, VALUE_BK, VALUE_STAGES, DECAY, True, EXACT, FAST,
+            KS, QS, DO_S, VS, chunk, bh, C, DK, DV, VALUE_BK, VALUE_STAGES, DECAY, True, EXACT, FAST,
         )  # fmt: skip
 
 
 @triton.jit
 def key_gradient(
     a, b, c, own, table, theta_high, theta_low, positions, states, before, out, d_angles, d_decay,
-    T, H, G, N, POSITION_STRIDE, chunk, bh,
+    T, H, G, N, POSITION_STRIDE, AS, BS, CS, OWN_S, OUT_S, chunk, bh,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
     LEARNED: tl.constexpr, REVERSE: tl.constexpr, SILU: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """The gradient `out` of `own`, given_q or given_k: (a, b, c, states) = (d_out, v, k, states), or, REVERSE, (v,
-    d_out, q, d_states). before: the states before every chunk."""
+    d_out, q, d_states). before: the states before every chunk. Rows of the first four and of out lie AS, BS, CS, OWN_S
+    and OUT_S apart."""
     WIDE: tl.constexpr = 2 * DK
     side = 1 if REVERSE else 0
     batch, head = bh // H, bh % H
@@ -186,19 +193,18 @@ def key_gradient(
     inside = rows < T - chunk * C
     token = batch * T + chunk * C
     places = positions + batch * POSITION_STRIDE + chunk * C + rows
-    inner, outer = (token * G + shared) * DK, (token * H + head) * DV
     start = (bh * N + chunk) * DV * WIDE
     count = tl.num_programs(1).to(tl.int64)
     table_size = count * N * C
     decays = table + (bh * N + chunk) * C
-    x = load_rows(a + outer, rows, inside, H * DV, 0, DV)
-    weights = product(x, tl.trans(load_rows(b + outer, rows, inside, H * DV, 0, DV)), EXACT)
+    x = load_rows(a + token * AS + head * DV, rows, inside, AS, 0, DV)
+    weights = product(x, tl.trans(load_rows(b + token * BS + head * DV, rows, inside, BS, 0, DV)), EXACT)
     weights *= pair_decays(decays, table_size, C, DECAY, REVERSE, EXACT, FAST)
     if LEARNED:
         scores, crossing, through = tl.zeros([C, C], tl.float32), tl.zeros([C], tl.float32), 0.0
     for first in tl.range(0, DK, BK, num_stages=STAGES):
-        primal = load_rows(own + inner, rows, inside, G * DK, first, BK)
-        z = load_rows(c + inner, rows, inside, G * DK, first, BK)
+        primal = load_rows(own + token * OWN_S + shared * DK, rows, inside, OWN_S, first, BK)
+        z = load_rows(c + token * CS + shared * DK, rows, inside, CS, first, BK)
         place = start + tl.arange(0, DV)[:, None] * WIDE + 2 * first + tl.arange(0, 2 * BK)[None, :]
         state = tl.load(states + place)
         high, low = load_theta(theta_high, theta_low, shared * DK, first, BK)
@@ -223,7 +229,7 @@ def key_gradient(
         gradient = upper * cos + lower * sin
         if SILU:
             gradient *= slope
-        store_rows(out + (token * H + head) * DK, gradient, rows, inside, H * DK, first, BK)
+        store_rows(out + token * OUT_S + head * DK, gradient, rows, inside, OUT_S, first, BK)
     if LEARNED:
         if REVERSE:
             pairs = tl.where(rows[:, None] < rows[None, :], scores * weights, 0.0)  # [s, t], s before t

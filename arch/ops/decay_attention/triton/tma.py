@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from ...joint_rows import row_stride
 from .attend_hopper import decay_attend_hopper, decay_sums_hopper
 
 _thread = threading.local()
@@ -23,13 +24,13 @@ def with_context(x: Tensor) -> None:
 
 
 def blocks(x: Tensor, rows: int, columns: int) -> TensorDescriptor:
-    """x [B, T, heads, width], contiguous, as [B, T, heads width] in blocks of [1, rows, columns]."""
+    """x [B, T, heads, width], of `as_rows`, as [B, T, heads width] in blocks of [1, rows, columns]."""
     with_context(x)
     batch, length, heads, width = x.shape
     if x.data_ptr() % 16:  # the copy engine asks for it
-        x = x.clone()
-    return TensorDescriptor(x, [batch, length, heads * width], [length * heads * width, heads * width, 1],
-                            [1, rows, columns])  # fmt: skip
+        x = x.clone(memory_format=torch.contiguous_format)
+    stride = row_stride(x)
+    return TensorDescriptor(x, [batch, length, heads * width], [length * stride, stride, 1], [1, rows, columns])
 
 
 def tma_sums(
@@ -52,12 +53,13 @@ def tma_attend(
 ) -> None:  # fmt: skip
     """`decay_attend_hopper` of `rows` sequences times heads."""
     chunk, keys = flags["C"], own is not None
+    stride = 0 if own is None else row_stride(own)
     if states is not None and own is not None:
         own = blocks(own, chunk, tile)
         states = TensorDescriptor.from_tensor(states.flatten(0, 1), [1, tile, a.shape[3]])
     decay_attend_hopper[(out.shape[3] // tile, sizes[4], rows)](
         blocks(a, chunk, a.shape[3]), blocks(b, chunk, b.shape[3]), blocks(c, chunk, tile), own, table, initial, *sums,
-        states, entering, blocks(out, chunk, tile), final, d_decay, *sizes, TILE=tile, KEYS=keys,
+        states, entering, blocks(out, chunk, tile), final, d_decay, *sizes, stride, TILE=tile, KEYS=keys,
         CONSTANT=constant, REVERSE=reverse, START=initial is not None, FINAL=final is not None,
         LEARNED=states is not None, SILU=silu, num_warps=4, num_stages=3, **flags,
     )  # fmt: skip

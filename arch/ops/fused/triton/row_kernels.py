@@ -122,21 +122,26 @@ def product_backward(d_out, a, b, d_a, d_b, N, BLOCK: tl.constexpr, GATE: tl.con
 
 
 @triton.jit
-def rotate(x, out, cos, sin, N, PERIOD, R: tl.constexpr, H: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr,
-         BACK: tl.constexpr):  # fmt: skip
-    """Rotary embedding of x [N, H, 2 HALF] by the angles whose cos and sin [PERIOD, HALF] are: token n's row is n
-    modulo PERIOD. BACK: the other way round, which is the gradient."""
+def rotate(q, k, out_q, out_k, cos, sin, N, PERIOD, QS, KS, OUT_QS, OUT_KS, R: tl.constexpr, H: tl.constexpr,
+         HALF: tl.constexpr, BLOCK: tl.constexpr, BACK: tl.constexpr):  # fmt: skip
+    """Rotary embedding of q and k [N, H, 2 HALF], of rows QS and KS apart, of a grid [.., 2], by the angles whose cos
+    and sin [PERIOD, HALF] are: token n's row is n modulo PERIOD. BACK: the other way round, which is the gradient."""
+    if tl.program_id(1) == 0:
+        x, out, apart, out_apart = q, out_q, QS, OUT_QS
+    else:
+        x, out, apart, out_apart = k, out_k, KS, OUT_KS
     tokens, columns = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, BLOCK)
     mask = (tokens[:, None] < N) & (columns[None, :] < HALF)
     angle = (tokens % PERIOD)[:, None].to(tl.int64) * HALF + columns[None, :]
     c, s = tl.load(cos + angle, mask=mask, other=0.0), tl.load(sin + angle, mask=mask, other=0.0)
     if BACK:
         s = -s
+    row = tokens[:, None].to(tl.int64)
     for head in range(H):
-        at = (tokens[:, None].to(tl.int64) * H + head) * 2 * HALF + columns[None, :]
+        at, to = row * apart + head * 2 * HALF + columns[None, :], row * out_apart + head * 2 * HALF + columns[None, :]
         first, second = _load(x, at, mask), _load(x, at + HALF, mask)
-        _store(out, at, first * c - second * s, mask)
-        _store(out, at + HALF, second * c + first * s, mask)
+        _store(out, to, first * c - second * s, mask)
+        _store(out, to + HALF, second * c + first * s, mask)
 
 
 @triton.jit

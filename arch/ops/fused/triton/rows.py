@@ -11,6 +11,7 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ...joint_rows import as_rows, gradients_in, place_of, row_stride
 from ...triton.launch import on_its_device
 from .row_kernels import cross_entropy, norm_backward, norm_forward, product_backward, product_forward, rotate
 
@@ -146,32 +147,37 @@ class HalvesProduct(torch.autograd.Function):
         return d_x, None
 
 
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
-    x = x.contiguous()
-    out, half = torch.empty_like(x), x.shape[-1] // 2
+def _rotate(q: Tensor, k: Tensor, out_q: Tensor, out_k: Tensor, cos: Tensor, sin: Tensor, back: bool) -> None:
+    (batch, length, heads), half = q.shape[:3], q.shape[-1] // 2
     block = triton.next_power_of_2(half)
-    rows, tokens = max(1, TILE // 4 // block), x.shape[0] * x.shape[1]
-    rotate[(triton.cdiv(tokens, rows),)](
-        x, out, cos, sin, tokens, cos.numel() // half, R=rows, H=x.shape[2], HALF=half, BLOCK=block, BACK=back
-    )
-    return out
+    rows, tokens = max(1, TILE // 4 // block), batch * length
+    rotate[(triton.cdiv(tokens, rows), 2)](
+        q, k, out_q, out_k, cos, sin, tokens, cos.numel() // half, *map(row_stride, (q, k, out_q, out_k)), R=rows,
+        H=heads, HALF=half, BLOCK=block, BACK=back,
+    )  # fmt: skip
 
 
 class Rotate(torch.autograd.Function):
-    """x [B, T, H, p] rotated by cos, sin [T, p/2] or [B, T, p/2] in fp32, which have no gradients."""
+    """q and k, [B, T, H, p] each, rotated by cos, sin [T, p/2] or [B, T, p/2] in fp32, which have no gradients."""
 
     @staticmethod
     @on_its_device
-    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        q, k = as_rows(q, k)
         cos, sin = cos.contiguous(), sin.contiguous()
         ctx.save_for_backward(cos, sin)
-        return _rotated(x, cos, sin, False)
+        ctx.places = place_of(q), place_of(k)
+        out = q.new_empty(q.shape), k.new_empty(k.shape)
+        _rotate(q, k, *out, cos, sin, False)
+        return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        cos, sin = ctx.saved_tensors
-        return _rotated(grads[0], cos, sin, True), None, None
+        (d_out_q, d_out_k), (cos, sin) = as_rows(*grads), ctx.saved_tensors
+        d_q, d_k = gradients_in(ctx.places, cos)
+        _rotate(d_out_q, d_out_k, d_q, d_k, cos, sin, True)
+        return d_q, d_k, None, None
 
 
 @on_its_device

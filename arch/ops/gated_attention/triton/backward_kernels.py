@@ -32,10 +32,10 @@ from .far_channels import half_sums, outward
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
 def gated_values(
-    keys, d_out, d_states, scores, d_v, T, H, N,
+    keys, d_out, d_states, scores, d_v, T, H, N, VS,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """dv of a chunk, [C, DV]."""
+    """dv of a chunk, [C, DV], to rows VS apart."""
     bh, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     batch, head = bh // H, bh % H
     rows = tl.arange(0, C)
@@ -47,7 +47,7 @@ def gated_values(
     for k0 in range(0, DK, BK):
         y = load_rows(keys + first, rows, inside, H * DK, k0, BK)
         d_values += product(y, tl.load(d_states + number * DK * DV + block_offsets(k0, 0, DV, BK, DV)), EXACT)
-    store_rows(d_v + values, d_values, rows, inside, H * DV, 0, DV)
+    store_rows(d_v + token * VS + head * DV, d_values, rows, inside, VS, 0, DV)
 
 
 @triton.jit
@@ -74,7 +74,7 @@ def _by_halves(query, k, log_f, table, d_score, C: tl.constexpr, LEVELS: tl.cons
 @triton.jit
 def _tile(
     q, key, v, gate, bound, reset, table, queries, keys, decays, d_out, states, d_states, d_q, d_key, d_gate,
-    d_bound, T, H, N, chunk, NEAR: tl.constexpr, MIDDLE: tl.constexpr, C: tl.constexpr, DK: tl.constexpr,
+    d_bound, T, H, N, S, VS, chunk, NEAR: tl.constexpr, MIDDLE: tl.constexpr, C: tl.constexpr, DK: tl.constexpr,
     DV: tl.constexpr, BK: tl.constexpr, LEVELS: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr,
     RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr, SILU: tl.constexpr, PRODUCTS: tl.constexpr,
 ):  # fmt: skip
@@ -88,17 +88,20 @@ def _tile(
     rows, columns, by_value = tl.arange(0, C), k0 + tl.arange(0, BK), tl.arange(0, DV)
     inside = (chunk * C + rows < T)[None, :]
     offsets = (token * H + head) * DK + columns[:, None] + rows[None, :] * (H * DK)
+    given = token * S + head * DK + columns[:, None] + rows[None, :] * S
     value_offsets = (token * H + head) * DV + by_value[:, None] + rows[None, :] * (H * DV)
     block = number * DK * DV + columns[:, None] * DV + by_value[None, :]
     # all of it is asked for before any of it is used: a program waits for memory once
     state, d_state = tl.load(states + block), tl.load(d_states + block)
     d_rows = tl.load(d_out + value_offsets, mask=inside, other=0.0)
-    v_rows = tl.load(v + value_offsets, mask=inside, other=0.0)
+    v_rows = tl.load(
+        v + token * VS + head * DV + by_value[:, None] + rows[None, :] * VS, mask=inside, other=0.0
+    )  # fmt: skip
     x = tl.load(queries + offsets, mask=inside, other=0.0)
     y = tl.load(keys + offsets, mask=inside, other=0.0)
-    query = tl.load(q + offsets, mask=inside, other=0.0)
+    query = tl.load(q + given, mask=inside, other=0.0)
     if KEY:
-        key_rows = tl.load(key + offsets, mask=inside, other=0.0)
+        key_rows = tl.load(key + given, mask=inside, other=0.0)
     one, behind = matrix(table, 5, C), transposed(table, 3, C)
     lower, cut = tl.zeros([BK, 1], tl.float32), inside
     if LOGITS:
@@ -109,7 +112,7 @@ def _tile(
         late = tl.load(decays + number * 3 * DK + DK + columns)
     else:
         through = tl.load(decays + number * 3 * DK + 2 * DK + columns)
-    logits = load_gates(gate, offsets, inside, LOGITS)
+    logits = load_gates(gate, given, inside, LOGITS)
     # the gradient of the scores, a column a row of theirs. A row with itself has no decay, and no part in the gradient
     # of one; unrounded: strong decays leave little else
     d_score = product(tl.trans(v_rows), d_rows, EXACT)
@@ -165,7 +168,7 @@ def _tile(
         flow += more
     if SILU:
         dq *= slope_q
-    tl.store(d_q + offsets, dq.to(d_q.dtype.element_ty), mask=inside)
+    tl.store(d_q + given, dq.to(d_q.dtype.element_ty), mask=inside)
     d_log = time_sums(flow, behind, EXACT) + carried[:, None]
     if RESET or not LOGITS:
         d_log = tl.where(log_f > LOWEST, d_log, 0.0)
@@ -182,21 +185,22 @@ def _tile(
         d_gates = d_log
         if not KEY:
             d_gates -= dk * tl.exp(tl.maximum(logits, -100.0))
-    tl.store(d_gate + offsets, d_gates.to(d_gate.dtype.element_ty), mask=inside)
+    tl.store(d_gate + given, d_gates.to(d_gate.dtype.element_ty), mask=inside)
     if KEY:
-        tl.store(d_key + offsets, dk.to(d_key.dtype.element_ty), mask=inside)
+        tl.store(d_key + given, dk.to(d_key.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
 def gated_backward(
     q, key, v, gate, bound, reset, table, queries, keys, decays, d_out, states, d_states, d_q, d_key, d_gate,
-    d_bound, T, H, N, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr,
+    d_bound, T, H, N, S, VS, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr,
     LEVELS: tl.constexpr, NEAR: tl.constexpr, MIDDLE: tl.constexpr, PER: tl.constexpr,
     LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
     SILU: tl.constexpr, PRODUCTS: tl.constexpr,
 ):  # fmt: skip
     """dq (with SILU that of q before its silu), dk (with KEY), the gradient of the logits or of log f, and of the bound
-    [BH, N, DK] summed over the rows, each for BK channels.
+    [BH, N, DK] summed over the rows, each for BK channels. Rows of q, key, gate and their gradients lie S apart, those
+    of v VS.
 
     With NEAR of one chunk, as if all its channels were referred to the middle: one product. Without, by halves, of
     those of PER chunks where one of the channels is not, in place of what NEAR wrote; without MIDDLE of one chunk.
@@ -210,7 +214,7 @@ def gated_backward(
     if NEAR or not MIDDLE:
         _tile(
             q, key, v, gate, bound, reset, table, queries, keys, decays, d_out, states, d_states, d_q, d_key, d_gate,
-            d_bound, T, H, N, first, NEAR, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY, RESET, EXACT, FAST,
+            d_bound, T, H, N, S, VS, first, NEAR, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY, RESET, EXACT, FAST,
             SILU, PRODUCTS and NEAR,
         )  # fmt: skip
     else:
@@ -222,6 +226,6 @@ def gated_backward(
                 if tl.min(tl.min(tl.load(through + chunk * 3 * DK), 1), 0) < 0:
                     _tile(
                         q, key, v, gate, bound, reset, table, queries, keys, decays, d_out, states, d_states, d_q,
-                        d_key, d_gate, d_bound, T, H, N, chunk, False, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY,
-                        RESET, EXACT, FAST, SILU, False,
+                        d_key, d_gate, d_bound, T, H, N, S, VS, chunk, False, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS,
+                        KEY, RESET, EXACT, FAST, SILU, False,
                     )  # fmt: skip

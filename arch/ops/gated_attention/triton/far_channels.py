@@ -13,12 +13,13 @@ from ...triton.tiles import gates_of, load_gates, matrix, power, row_sums, silu,
 
 
 @triton.jit
-def chunk_tile(q, key, gate, bound, cut, inside, H, head, k0, C: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr,
+def chunk_tile(q, key, gate, bound, cut, inside, S, head, k0, C: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr,
                LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, FAST: tl.constexpr,
                SILU: tl.constexpr):  # fmt: skip
-    """q, k and log2 f of BK channels from k0 on, fp32 [C, BK]; pointers are the chunk's; with SILU q's silu."""
+    """q, k and log2 f of BK channels from k0 on, fp32 [C, BK]; pointers are the chunk's, rows lie S apart; with SILU
+    q's silu."""
     columns = k0 + tl.arange(0, BK)
-    offsets = tl.arange(0, C)[:, None] * (H * DK) + columns[None, :]
+    offsets = tl.arange(0, C)[:, None] * S + columns[None, :]
     lower = tl.zeros([1, BK], tl.float32)
     if LOGITS:
         lower = tl.load(bound + head * DK + columns)[None, :]
@@ -53,7 +54,7 @@ def outward(inner, outer, early, late, later, near):
 
 @triton.jit
 def far_operands(
-    q, key, gate, bound, reset, table, queries, keys, decays, T, H, N,
+    q, key, gate, bound, reset, table, queries, keys, decays, T, H, N, S,
     C: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr, PART: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr,
     RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr, SILU: tl.constexpr,
 ):  # fmt: skip
@@ -64,14 +65,14 @@ def far_operands(
     rows = tl.arange(0, C)
     inside = chunk * C + rows < T
     token = batch * T + chunk * C
-    first = (token * H + head) * DK
+    first, given = (token * H + head) * DK, token * S + head * DK
     later = rows[:, None] >= C // 2
     cut = inside[:, None]
     if RESET:
         cut = tl.load(reset + token + rows, mask=inside, other=0)[:, None] != 0
     for k0 in range(tl.program_id(0) * BK, (tl.program_id(0) + 1) * BK, PART):
         query, k, log_f = chunk_tile(
-            q + first, key + first, gate + first, bound, cut, inside, H, head, k0, C, DK, PART, LOGITS, KEY, RESET,
+            q + given, key + given, gate + given, bound, cut, inside, S, head, k0, C, DK, PART, LOGITS, KEY, RESET,
             FAST, SILU,
         )  # fmt: skip
         early, late = half_sums(log_f, later, 0)

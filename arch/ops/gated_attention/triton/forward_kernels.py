@@ -28,14 +28,15 @@ REACH = tl.constexpr(-80.0)  # a half chunk's sum of log2 f down to which a chan
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
 def gated_operands(
-    q, key, gate, bound, reset, table, queries, keys, decays, T, H, N,
+    q, key, gate, bound, reset, table, queries, keys, decays, T, H, N, S,
     C: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr, PART: tl.constexpr, MIDDLE: tl.constexpr,
     LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
     SILU: tl.constexpr, PRODUCTS: tl.constexpr,
 ):  # fmt: skip
     """q (with SILU its silu) and k with the decays from and to a reference, [B, T, H, DK], and the decays between
     references in log2, [BH, N, 3, DK]: from the chunk's start to q's, from k's to the chunk's end, from q's to k's.
-    With PRODUCTS q comes into the layout of products' results by one, exact, and not through shared memory.
+    Rows of q, key and gate lie S apart, here and below. With PRODUCTS q comes into the layout of products' results by
+    one, exact, and not through shared memory.
 
     With MIDDLE and no half chunk's decay below 2^REACH the reference of both is the chunk's middle: factors above 1 on
     one side meet small ones on the other. Else q's is the chunk's start and k's its end, with factors of at most 1: a
@@ -47,10 +48,11 @@ def gated_operands(
     inside = (chunk * C + rows < T)[None, :]
     token = batch * T + chunk * C
     offsets = (token * H + head) * DK + columns[:, None] + rows[None, :] * (H * DK)
+    given = token * S + head * DK + columns[:, None] + rows[None, :] * S
     if not PRODUCTS:
-        logits = load_gates(gate, offsets, inside, LOGITS)
+        logits = load_gates(gate, given, inside, LOGITS)
     one = matrix(table, 5, C)
-    query = tl.load(q + offsets, mask=inside, other=0.0)
+    query = tl.load(q + given, mask=inside, other=0.0)
     sums = transposed(table, 4 if MIDDLE else 0, C)
     cut = inside
     if RESET:
@@ -59,10 +61,10 @@ def gated_operands(
     if LOGITS:
         lower = tl.load(bound + head * DK + columns)[:, None]
     if PRODUCTS:  # the last of the loads: the compiler waits for them here
-        logits = load_gates(gate, offsets, inside, LOGITS)
+        logits = load_gates(gate, given, inside, LOGITS)
     log_f, k = gates_of(accumulated(logits, one, EXACT), lower, cut, LOGITS, RESET, FAST)
     if KEY:
-        k = tl.load(key + offsets, mask=inside, other=0.0).to(tl.float32)
+        k = tl.load(key + given, mask=inside, other=0.0).to(tl.float32)
     decay = decays + (bh * N + chunk) * 3 * DK + columns
     if MIDDLE:
         early, late = half_sums(log_f, rows[None, :] >= C // 2, 1)
@@ -88,25 +90,25 @@ def gated_operands(
         if tl.min(near.to(tl.int32), 0) == 0:
             tl.debug_barrier()  # what follows reads these decays and writes over operands of other threads
             far_operands(
-                q, key, gate, bound, reset, table, queries, keys, decays, T, H, N, C, DK, BK, PART, LOGITS, KEY, RESET,
-                EXACT, FAST, SILU,
+                q, key, gate, bound, reset, table, queries, keys, decays, T, H, N, S, C, DK, BK, PART, LOGITS, KEY,
+                RESET, EXACT, FAST, SILU,
             )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["T", "H", "N", "PER_SEGMENT"])
 def gated_states(
-    x, v, decays, starts, states, final, totals, T, H, N, PER_SEGMENT,
+    x, v, decays, starts, states, final, totals, T, H, N, VS, PER_SEGMENT,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
     REVERSE: tl.constexpr, START: tl.constexpr, STORE: tl.constexpr, SEGMENTS: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """The state at q's reference of every chunk, and on: S <- diag(from q's to k's) S + k^T v, then to the next one's;
     for one segment of chunks and one [BK, BV] tile of the state.
 
-    x: the keys; decays: as `gated_operands` gives them. STORE: the states to `states` [BH, N, DK, DV], and the last one
-    to `final` [BH, DK, DV]; otherwise the segment's state to `final` [BH, SEGMENTS, DK, DV] and its sums of log2 of
-    all factors to `totals` [BH, SEGMENTS, DK]. starts, with START: [BH, SEGMENTS, DK, DV], the states left by the
-    segments before. REVERSE runs backwards in time with x = the queries and v = dO: the gradients of the states at k's
-    references.
+    x: the keys; decays: as `gated_operands` gives them; v: of rows VS apart, here and below. STORE: the states to
+    `states` [BH, N, DK, DV], and the last one to `final` [BH, DK, DV]; otherwise the segment's state to `final`
+    [BH, SEGMENTS, DK, DV] and its sums of log2 of all factors to `totals` [BH, SEGMENTS, DK]. starts, with START:
+    [BH, SEGMENTS, DK, DV], the states left by the segments before. REVERSE runs backwards in time with x = the queries
+    and v = dO: the gradients of the states at k's references.
     """
     tile, segment, bh = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     k0, v0 = tile % (DK // BK) * BK, tile // (DK // BK) * BV
@@ -139,7 +141,7 @@ def gated_states(
         entering, leaving = tl.load(next_one + entry), tl.load(next_one + exit)
         through = tl.load(next_one + 2 * DK)
         operand = load_rows(x + (token * H + head) * DK, rows, inside, H * DK, k0, BK)
-        values = load_rows(v + (token * H + head) * DV, rows, inside, H * DV, v0, BV)
+        values = load_rows(v + token * VS + head * DV, rows, inside, VS, v0, BV)
         state *= enter[:, None]
         if STORE:
             tl.store(states + (bh * N + chunk) * DK * DV + block, state.to(states.dtype.element_ty))
@@ -176,7 +178,7 @@ def carry(
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
 def gated_output(
-    q, key, v, gate, bound, reset, table, queries, keys, decays, states, out, scores, T, H, N,
+    q, key, v, gate, bound, reset, table, queries, keys, decays, states, out, scores, T, H, N, S, VS,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, PART: tl.constexpr, LEVELS: tl.constexpr,
     MIDDLE: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr,
     FAST: tl.constexpr, SILU: tl.constexpr,
@@ -196,8 +198,7 @@ def gated_output(
     cut = inside[:, None]
     if RESET:
         cut = tl.load(reset + token + rows, mask=inside, other=0)[:, None] != 0
-    first = (token * H + head) * DK
-    values = (token * H + head) * DV
+    first, given = (token * H + head) * DK, token * S + head * DK
     score = tl.zeros([C, C], tl.float32)
     result = tl.zeros([C, DV], tl.float32)
     for k0 in range(0, DK, BK):
@@ -210,7 +211,7 @@ def gated_output(
         else:
             for part in range(k0, k0 + BK, PART):
                 query, k, log_f = chunk_tile(
-                    q + first, key + first, gate + first, bound, cut, inside, H, head, part, C, DK, PART, LOGITS, KEY,
+                    q + given, key + given, gate + given, bound, cut, inside, S, head, part, C, DK, PART, LOGITS, KEY,
                     RESET, FAST, SILU,
                 )  # fmt: skip
                 score += tl.where(row == column, tl.sum(query * k, 1)[:, None], 0.0)
@@ -222,5 +223,5 @@ def gated_output(
         result += product(x, tl.load(states + number * DK * DV + block_offsets(k0, 0, DV, BK, DV)), EXACT)
     score = tl.where(column <= row, score, 0.0)
     tl.store(scores + number * C * C + row * C + column, score.to(scores.dtype.element_ty))
-    result += product(score, load_rows(v + values, rows, inside, H * DV, 0, DV), EXACT)
-    store_rows(out + values, result, rows, inside, H * DV, 0, DV)
+    result += product(score, load_rows(v + token * VS + head * DV, rows, inside, VS, 0, DV), EXACT)
+    store_rows(out + (token * H + head) * DV, result, rows, inside, H * DV, 0, DV)

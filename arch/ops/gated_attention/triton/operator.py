@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from ....kernel_config import GatedConfig, gated_chunk
+from ...joint_rows import as_rows, gradients_of, row_stride
 from ...triton.device_config import gated_for_device
-from ...triton.launch import interpreted, on_its_device, operand_dtype
+from ...triton.launch import contiguous, interpreted, on_its_device, operand_dtype
 from .backward_kernels import gated_backward, gated_values
 from .forward_kernels import gated_operands, gated_output, gated_states
 from .state_pass import state_pass
@@ -29,6 +30,14 @@ def attend(
     key = None if key is None else key.to(dtype)
     out, final, *_ = _forward(q.to(dtype), key, v.to(dtype), gate, bound, initial, reset, chunk, counted, silu)
     return out, final
+
+
+def _rows(q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+    """`as_rows` with one stride for q, key and gate, as the kernels take them."""
+    q, key, v, gate = as_rows(q, key, v, gate)
+    if len({row_stride(x) for x in (q, key, gate) if x is not None}) > 1:
+        q, key, gate = contiguous(q, key, gate)
+    return q, key, v, gate
 
 
 @lru_cache(maxsize=32)
@@ -71,6 +80,7 @@ class _Call:
         )  # fmt: skip
         self.flags = dict(DV=self.value_dim, LEVELS=chunk.bit_length() - 1, **self.gates)
         self.sizes = (self.length, self.heads, self.chunks)
+        self.stride, self.value_stride = row_stride(q), row_stride(v)
         self.grid = (self.rows, self.chunks)
 
     def states(
@@ -78,7 +88,8 @@ class _Call:
     ) -> tuple[Tensor, Tensor]:
         return state_pass(
             gated_states, (x, v, decays), self.plain, self.config, initial, reverse, v,
-            (self.rows, self.chunks, self.key_dim, self.value_dim), lambda length: (*self.sizes, length), v.dtype,
+            (self.rows, self.chunks, self.key_dim, self.value_dim),
+            lambda length: (*self.sizes, row_stride(v), length), v.dtype,
         )  # fmt: skip
 
 
@@ -90,25 +101,23 @@ def _forward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Outputs and final state; then what the backward needs: q and k with their decays, the decays between chunks'
     references, states and scores of every chunk."""
-    q, v, gate = q.contiguous(), v.contiguous(), gate.contiguous()
-    key = None if key is None else key.contiguous()
-    bound = None if bound is None else bound.contiguous()
-    initial = None if initial is None else initial.contiguous()
+    q, key, v, gate = _rows(q, key, v, gate)
+    bound, initial = contiguous(bound, initial)
     call = _Call(q, key, v, bound, reset, chunk, silu)
     config, first = call.config, q if key is None else key
-    queries, keys = torch.empty_like(q), torch.empty_like(q)
+    queries, keys = q.new_empty(q.shape), q.new_empty(q.shape)
     decays = q.new_empty(call.rows, call.chunks, 3, call.key_dim, dtype=torch.float32)
     gated_operands[(call.key_dim // config.operands_tile, *call.grid)](
-        q, first, gate, bound, call.reset, call.table, queries, keys, decays, *call.sizes, **call.gates,
+        q, first, gate, bound, call.reset, call.table, queries, keys, decays, *call.sizes, call.stride, **call.gates,
         BK=config.operands_tile, PART=min(32, config.operands_tile), PRODUCTS=call.own_instructions,
         num_warps=config.operands_warps, maxnreg=config.operands_registers, num_stages=1, **config.target,
     )  # fmt: skip
     states, final = call.states(keys, v, decays, initial, reverse=False)
-    out, scores = torch.empty_like(v), v.new_empty(call.rows, call.chunks, chunk, chunk)
+    out, scores = v.new_empty(v.shape), v.new_empty(call.rows, call.chunks, chunk, chunk)
     gated_output[call.grid](
         q, first, v, gate, bound, call.reset, call.table, queries, keys, decays, states, out, scores, *call.sizes,
-        **call.flags, BK=config.output_tile[0], PART=min(32, config.output_tile[0]), num_warps=config.output_warps,
-        maxnreg=config.output_registers, num_stages=1, **config.target,
+        call.stride, call.value_stride, **call.flags, BK=config.output_tile[0], PART=min(32, config.output_tile[0]),
+        num_warps=config.output_warps, maxnreg=config.output_registers, num_stages=1, **config.target,
     )  # fmt: skip
     final = final.view(call.batch, call.heads, call.key_dim, call.value_dim)
     return out, final, queries, keys, decays, states, scores
@@ -130,28 +139,24 @@ def _(q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | No
     )
 
 
-@torch.library.custom_op("arch::gated_attention_backward", mutates_args=())
+@torch.library.custom_op("arch::gated_attention_backward", mutates_args=("d_q", "d_key", "d_v", "d_gate"))
 @on_its_device
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | None,
-    reset: Tensor | None, queries: Tensor, keys: Tensor, decays: Tensor, states: Tensor, scores: Tensor, chunk: int,
-    counted: int, silu: bool = False,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of q, key (empty without), v, gate, bound (empty without) and the initial state."""
-    q, v, gate, d_out = (x.contiguous() for x in (q, v, gate, d_out))
-    d_final = None if d_final is None else d_final.contiguous()
-    key = None if key is None else key.contiguous()
-    bound = None if bound is None else bound.contiguous()
+    reset: Tensor | None, queries: Tensor, keys: Tensor, decays: Tensor, states: Tensor, scores: Tensor, d_q: Tensor,
+    d_key: Tensor | None, d_v: Tensor, d_gate: Tensor, chunk: int, counted: int, silu: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Gradients of q, key, v and gate, all of `_rows`, into d_q, d_key, d_v and d_gate, which are laid as they are;
+    those of bound (empty without) and of the initial state."""
+    d_out, d_final, bound = contiguous(d_out, d_final, bound)
     call = _Call(q, key, v, bound, reset, chunk, silu)
     d_states, d_initial = call.states(queries, d_out, decays, d_final, reverse=True)
-    d_q, d_v, d_gate = torch.empty_like(q), torch.empty_like(v), torch.empty_like(gate)
-    d_key = q.new_empty(0) if key is None else torch.empty_like(key)
     partial = q.new_empty(
         call.batch, call.heads, call.chunks, call.key_dim if bound is not None else 0, dtype=torch.float32
     )
-    config, first = call.config, q if key is None else key
+    config, first, d_first = call.config, q if key is None else key, d_q if d_key is None else d_key
     gated_values[call.grid](
-        keys, d_out, d_states, scores, d_v, *call.sizes, **call.plain, BK=config.values_tile,
+        keys, d_out, d_states, scores, d_v, *call.sizes, call.value_stride, **call.plain, BK=config.values_tile,
         num_warps=config.values_warps, num_stages=1, **config.target,
     )  # fmt: skip
     # the second finds what the first cannot; without the middle that is everything, chunk by chunk
@@ -159,27 +164,21 @@ def _backward(
         tiles = (call.key_dim // config.backward_tile[0], call.rows, -(-call.chunks // per))
         gated_backward[tiles](
             q, first, v, gate, bound, call.reset, call.table, queries, keys, decays, d_out, states, d_states,
-            d_q, d_key, d_gate, partial, *call.sizes, **call.flags, BK=config.backward_tile[0], NEAR=near,
-            PER=per, PRODUCTS=call.own_instructions and silu, num_warps=config.backward_warps,
-            maxnreg=config.backward_registers, num_stages=1, **config.target,
+            d_q, d_first, d_gate, partial, *call.sizes, call.stride, call.value_stride, **call.flags,
+            BK=config.backward_tile[0], NEAR=near, PER=per, PRODUCTS=call.own_instructions and silu,
+            num_warps=config.backward_warps, maxnreg=config.backward_registers, num_stages=1, **config.target,
         )  # fmt: skip
     d_initial = d_initial.view(call.batch, call.heads, call.key_dim, call.value_dim)
-    return d_q, d_key, d_v, d_gate, partial.sum((0, 2)), d_initial
+    return partial.sum((0, 2)), d_initial
 
 
 @_backward.register_fake
 def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor,
       bound: Tensor | None, reset: Tensor | None, queries: Tensor, keys: Tensor, decays: Tensor, states: Tensor,
-      scores: Tensor, chunk: int, counted: int, silu: bool = False,
-      ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    d_key = q.new_empty(0) if key is None else q.new_empty(q.shape)
-    d_bound = q.new_empty(q.shape[2], 0 if bound is None else q.shape[3], dtype=torch.float32)
+      scores: Tensor, d_q: Tensor, d_key: Tensor | None, d_v: Tensor, d_gate: Tensor, chunk: int, counted: int,
+      silu: bool = False) -> tuple[Tensor, Tensor]:  # fmt: skip
     return (
-        q.new_empty(q.shape),
-        d_key,
-        v.new_empty(v.shape),
-        gate.new_empty(gate.shape),
-        d_bound,
+        q.new_empty(q.shape[2], 0 if bound is None else q.shape[3], dtype=torch.float32),
         v.new_empty(q.shape[0], q.shape[2], q.shape[3], v.shape[3], dtype=torch.float32),
     )
 
@@ -193,15 +192,12 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
     q, key, v, gate, bound, reset, *made = ctx.saved_tensors
-    d_out = torch.zeros_like(v) if d_out is None else d_out
-    d_q, d_key, d_v, d_gate, d_bound, d_initial = _backward(
-        d_out, d_final, q, key, v, gate, bound, reset, *made, *ctx.options
-    )
+    d_out = v.new_zeros(v.shape) if d_out is None else d_out
+    q, key, v, gate = _rows(q, key, v, gate)
+    gradients = gradients_of(q, key, v, gate)
+    d_bound, d_initial = _backward(d_out, d_final, q, key, v, gate, bound, reset, *made, *gradients, *ctx.options)
     return (
-        d_q,
-        None if key is None else d_key,
-        d_v,
-        d_gate,
+        *gradients,
         None if bound is None else d_bound,
         d_initial if ctx.has_initial else None,
         None,
@@ -231,6 +227,6 @@ def _(q: Any, key: Any, v: Any, gate: Any, bound: Any, initial: Any, reset: Any,
 
 @register_flop_formula(torch.ops.arch.gated_attention_backward)
 def _(d_out: Any, d_final: Any, q: Any, key: Any, v: Any, gate: Any, bound: Any, reset: Any, queries: Any,
-      keys: Any, decays: Any, states: Any, scores: Any, chunk: int, counted: int, *args: Any,
-      **kwargs: Any) -> int:  # fmt: skip
+      keys: Any, decays: Any, states: Any, scores: Any, d_q: Any, d_key: Any, d_v: Any, d_gate: Any, chunk: int,
+      counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
     return 2 * _flops(q, v, counted)
