@@ -96,14 +96,20 @@ class _Loss(torch.autograd.Function):
         if needed:
             assert d_weight is not None
             ctx.save_for_backward(d_hidden, d_weight[:words])
-            ctx.dtype = weight.dtype
+            ctx.dtype, ctx.by_kernel = weight.dtype, by_kernel
         return torch.cat(losses).sum() / count
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         d_hidden, d_weight = ctx.saved_tensors
-        return d_hidden * grads[0], (d_weight * grads[0]).to(ctx.dtype), None, None, None
+        if ctx.by_kernel:
+            from .triton.rows import scaled
+
+            d_hidden, d_weight = (scaled(x, grads[0]) for x in (d_hidden, d_weight))
+        else:
+            d_hidden, d_weight = (x * grads[0] for x in (d_hidden, d_weight))
+        return d_hidden, d_weight.to(ctx.dtype), None, None, None
 
 
 def _filled_up(weight: Tensor, dtype: torch.dtype) -> Tensor:

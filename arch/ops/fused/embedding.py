@@ -34,7 +34,7 @@ class _Rows(torch.autograd.Function):
     def forward(ctx: Any, ids: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
         ctx.save_for_backward(ids)
         ctx.words, ctx.dtype = len(weight), weight.dtype
-        return weight.to(dtype)[ids]
+        return torch.embedding(weight.to(dtype), ids)
 
     @staticmethod
     @once_differentiable

@@ -58,8 +58,12 @@ def _weights(x: Tensor, modules: tuple[nn.Module, ...]) -> list[Tensor]:
     # without gradients autocast keeps the weights it has cast
     if not (torch.is_grad_enabled() and uses_kernels(x)):
         return []
-    found = [module.weight for module in modules if isinstance(module, nn.Linear) and module.bias is None]
-    return found if len(found) == len(modules) else []
+    weights: list[Tensor] = []
+    for module in modules:
+        if not isinstance(module, nn.Linear) or module.bias is not None:
+            return []
+        weights.append(module.weight)
+    return weights
 
 
 def _casts(x: Tensor, weights: list[Tensor]) -> bool:
@@ -133,8 +137,7 @@ def _beside(weights: list[Tensor], dtype: torch.dtype) -> Tensor:
     if len(weights) == 1:
         return weights[0].to(dtype)
     matrix = weights[0].new_empty(sum(map(len, weights)), weights[0].shape[1], dtype=dtype)
-    for part, weight in zip(matrix.split([len(weight) for weight in weights]), weights, strict=True):
-        part.copy_(weight)
+    torch._foreach_copy_(list(matrix.split([len(weight) for weight in weights])), weights)
     return matrix
 
 

@@ -122,6 +122,13 @@ def product_backward(d_out, a, b, d_a, d_b, N, BLOCK: tl.constexpr, GATE: tl.con
 
 
 @triton.jit
+def scale(x, by, out, N, BLOCK: tl.constexpr):
+    """out = x times the number at `by`, N numbers."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    _store(out, at, _load(x, at, at < N) * tl.load(by), at < N)
+
+
+@triton.jit
 def rotate(q, k, out_q, out_k, cos, sin, N, PERIOD, QS, KS, OUT_QS, OUT_KS, R: tl.constexpr, H: tl.constexpr,
          HALF: tl.constexpr, BLOCK: tl.constexpr, BACK: tl.constexpr):  # fmt: skip
     """Rotary embedding of q and k [N, H, 2 HALF], of rows QS and KS apart, of a grid [.., 2], by the angles whose cos

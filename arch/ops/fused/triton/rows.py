@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from ...joint_rows import as_rows, gradients_in, place_of, row_stride
 from ...triton.launch import on_its_device
-from .row_kernels import cross_entropy, norm_backward, norm_forward, product_backward, product_forward, rotate
+from .row_kernels import cross_entropy, norm_backward, norm_forward, product_backward, product_forward, rotate, scale
 
 TILE = 4096  # numbers of a program
 BLOCK = 32_768  # logits a program reads at a time: with fewer, more rows than the L2 cache holds are under way
@@ -145,6 +145,14 @@ class HalvesProduct(torch.autograd.Function):
             d_out, x, x[..., half:], d_x, d_x[..., half:], d_out.numel(), BLOCK=TILE, GATE=ctx.gate, HALF=half
         )
         return d_x, None
+
+
+@on_its_device
+def scaled(x: Tensor, by: Tensor) -> Tensor:
+    """x times `by`, a number on the same GPU: PyTorch's own kernel for that reads number by number."""
+    x, out = x.contiguous(), torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    scale[_pieces(out)](x, by, out, out.numel(), BLOCK=TILE)
+    return out
 
 
 def _rotate(q: Tensor, k: Tensor, out_q: Tensor, out_k: Tensor, cos: Tensor, sin: Tensor, back: bool) -> None:
