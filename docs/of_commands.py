@@ -105,11 +105,13 @@ def module_commands() -> str:
     from arch.bench import command
     from data import bench
     from scaling import check
+    from scaling.trainer import bench as trainer
 
     mains: list[tuple[Callable[..., Any], list[str]]] = [
         (check.main, []),
         (command.main, []),
         (command.main, ["--model"]),
+        (trainer.main, []),
         (decode_speed.main, []),
         (bench.main, []),
     ]

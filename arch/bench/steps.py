@@ -86,15 +86,16 @@ def measure_eager(training: Training, steps: int) -> dict[str, Any]:
 
 def timed(step: Callable[[], object], steps: int) -> tuple[float, float]:
     """Seconds of a step, and of the host in it, over `steps` steps that nothing waits for."""
+    wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
     gc.collect()
     gc.disable()  # a pass over what a profiler left would count as a step's
-    torch.cuda.synchronize()
+    wait()
     try:
         begin = time.perf_counter()
         for _ in range(steps):
             step()
         issued = time.perf_counter() - begin
-        torch.cuda.synchronize()
+        wait()
         elapsed = time.perf_counter() - begin
     finally:
         gc.enable()

@@ -1,0 +1,111 @@
+"""Steps as runs make them, on this process's device: `python -m scaling.trainer.bench --model tnl --size 8x256`.
+
+    --size 410m,8x256                presets, or layers x width, as in arch.bench
+    --vocab-size 257 --batch 32 --context-length 2048
+    --micro-batch 8 --zero-stage 1   rows of a pass on each GPU, and DeepSpeed's stage
+    torchrun --standalone --nproc-per-node 4 -m scaling.trainer.bench ...    --batch is the rows of all GPUs
+
+Under bf16 autocast, with clipping, on random tokens; the corpus's loader is not timed. eager_ms: of a step whose loss
+and norm are read after it; run_ms: of a step as runs make it, replayed as CUDA graphs where nothing prevents that
+(`notes` has what a run would say), with numbers that are read some steps later.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import torch
+
+from arch.arguments import Parser, at_least_one, file_to_write, run
+from arch.bench.measure import device as described
+from arch.bench.steps import timed
+from arch.bench.whole_model import config_of
+from arch.config import ModelConfig
+from arch.model.lm import build_model
+from arch.tables import rows_table
+
+from ..study.training import Training
+from .engine import Engine, Ranks, start_distributed
+from .readings import Readings
+
+RATE, WARM_UP = 1e-3, 4  # steps before the timed ones: the first is checked, and recorded
+
+
+def parser() -> Parser:
+    found = Parser("python -m scaling.trainer.bench", __doc__)
+    found.add_argument("--model", required=True, help="architectures, comma-separated")
+    found.add_argument("--size", default="410m", help="presets or LAYERSxWIDTH, comma-separated")
+    found.add_argument("--vocab-size", type=int, help="default: the preset's own")
+    found.add_argument("--batch", type=int, default=4, help="rows of a step, of all processes together")
+    found.add_argument("--micro-batch", type=int, help="rows of a pass of each process; default: all of its rows")
+    found.add_argument("--context-length", type=int, default=8192)
+    found.add_argument("--zero-stage", type=int, default=0, choices=(0, 1, 2, 3))
+    found.add_argument("--steps", type=int, default=50, help="timed ones")
+    found.add_argument("--json", help="also write all rows to this file")
+    return found
+
+
+def measure(config: ModelConfig, options: argparse.Namespace, ranks: Ranks, device: torch.device) -> dict[str, Any]:
+    """Milliseconds of a step, eager and as a run makes it, and what a run would say of its graphs."""
+    micro = None if options.micro_batch is None else options.micro_batch * config.context_length
+    batch = {"batch_tokens": options.batch * config.context_length, "micro_batch_tokens": micro}
+    settings = Training(lr=RATE, precision="bf16", zero_stage=options.zero_stage, **batch)
+    said: list[str] = []
+    eager, n_params = milliseconds(config, settings, options, ranks, device, None)
+    run, _ = milliseconds(config, settings, options, ranks, device, said.append)
+    tokens = options.batch * config.context_length
+    row = {"n_params": n_params, "eager_ms": round(eager, 3), "run_ms": round(run, 3)}
+    return row | {"tokens_per_s": round(1e3 * tokens / run), "processes": ranks.world, "notes": "; ".join(said)}
+
+
+def milliseconds(
+    config: ModelConfig, settings: Training, options: argparse.Namespace, ranks: Ranks, device: torch.device,
+    say: Callable[[str], None] | None,
+) -> tuple[float, int]:  # fmt: skip
+    """Of a step on random tokens, whose numbers are read after it, or, with `say`, as late as a run reads them; and the
+    model's parameters."""
+    engine = Engine(build_model(config, seed=0), settings, options.batch, device, ranks, say)
+    readings, steps = Readings(engine, lag=None if say else 0), count(1)
+    generator = torch.Generator().manual_seed(ranks.rank)
+    shape = (engine.rows.stop - engine.rows.start, config.context_length + 1)
+    batch = torch.randint(config.vocab_size, shape, generator=generator)
+
+    def step() -> None:
+        number = next(steps)
+        tokens = batch.pin_memory() if device.type == "cuda" else batch
+        readings.put(number, RATE, *engine.step(tokens, RATE), stop=False)
+        list(readings.take(number - readings.lag))
+
+    for _ in range(WARM_UP):
+        step()
+    return 1e3 * timed(step, options.steps)[0], sum(p.numel() for p in engine.model.parameters())
+
+
+def main(arguments: list[str] | None = None) -> None:
+    options = parser().parse_args(arguments)
+    at_least_one(options, "batch", "context_length", "steps")
+    file_to_write(options.json, "--json")
+    chosen = [
+        (arch, size, config_of(arch, size, options.vocab_size, options.context_length))
+        for size in options.size.split(",")
+        for arch in options.model.split(",")
+    ]
+    kind = "cuda" if torch.cuda.is_available() else "cpu"
+    ranks = start_distributed(kind)
+    device = torch.device("cuda", ranks.local) if kind == "cuda" else torch.device("cpu")
+    if ranks.rank == 0:
+        print(described() if kind == "cuda" else "on the CPU", flush=True)
+    rows = [{"model": arch, "size": size} | measure(config, options, ranks, device) for arch, size, config in chosen]
+    if ranks.rank == 0:
+        print(rows_table(rows))
+        if options.json:
+            with open(options.json, "w") as file:
+                json.dump(rows, file, indent=1)
+
+
+if __name__ == "__main__":
+    run(main)
