@@ -99,15 +99,15 @@ def parser_of(main: Callable[[list[str] | None], Any], arguments: list[str]) -> 
     raise AssertionError(f"{main.__module__}.main reads no command line by arch.arguments.Parser")
 
 
-def module_commands() -> str:
-    """The commands that are started by `python -m`."""
+def modules() -> list[tuple[Callable[..., Any], list[str]]]:
+    """`main` of each command that is started by `python -m`, and the arguments by which it chooses its parser."""
     from analysis.inspection import decode_speed
     from arch.bench import command
     from data import bench
     from scaling import check
     from scaling.trainer import bench as trainer
 
-    mains: list[tuple[Callable[..., Any], list[str]]] = [
+    return [
         (check.main, []),
         (command.main, []),
         (command.main, ["--model"]),
@@ -115,7 +115,10 @@ def module_commands() -> str:
         (decode_speed.main, []),
         (bench.main, []),
     ]
-    return "\n\n".join(_module(parser_of(main, arguments), arguments) for main, arguments in mains)
+
+
+def module_commands() -> str:
+    return "\n\n".join(_module(parser_of(main, arguments), arguments) for main, arguments in modules())
 
 
 def _module(parser: argparse.ArgumentParser, arguments: list[str]) -> str:

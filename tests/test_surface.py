@@ -77,21 +77,10 @@ def _of_group(group: Any, words: str) -> Iterator[str]:
 
 
 def _module_parsers() -> Iterator[Any]:
-    from analysis.inspection import decode_speed
-    from arch.bench import command
-    from data import bench
-    from docs.of_commands import parser_of
-    from scaling import check
+    from docs.of_commands import modules, parser_of
     from scaling.trainer import process
 
-    for main, arguments in (
-        (check.main, []),
-        (command.main, []),
-        (command.main, ["--model"]),
-        (decode_speed.main, []),
-        (bench.main, []),
-        (process.main, ["RUN_DIR"]),
-    ):
+    for main, arguments in [*modules(), (process.main, ["RUN_DIR"])]:
         yield parser_of(main, arguments)
 
 
