@@ -242,6 +242,35 @@ def state_segments(config: GatedConfig, rows: int, key_dim: int, value_dim: int,
 
 
 @dataclass(frozen=True)
+class MlpConfig:
+    """Of the gated MLP's products with the gate inside (ops/fused/triton/mlp_parts.py), in 208 to 224 KB of memory."""
+
+    resident: bool  # the rows' operand stays there for all columns
+    up_columns: int  # of u, and as many of v, in a tile
+    up_stages: int
+    up_buffers: int
+    down_columns: int  # of the gradients of u, and as many of v's
+    down_stages: int
+    down_slots: int  # tiles of u and v that are loaded ahead
+    down_asked: int  # chunks of a tile that are loaded before they are asked for
+
+
+def mlp_config(width: int) -> MlpConfig | None:
+    """Of models `width` wide; None where the kernels were not measured."""
+    if width > 1024:
+        return None
+    if width <= 128:
+        rules = MlpConfig(True, 64, 6, 3, 64, 4, 5, 0)
+    elif width <= 256:
+        rules = MlpConfig(True, 64, 4, 3, 64, 4, 4, 0)
+    elif width <= 512:
+        rules = MlpConfig(False, 64, 4, 3, 128, 3, 2, 2)
+    else:
+        rules = MlpConfig(False, 64, 6, 1, 128, 3, 2, 8)
+    return replace(rules, **_override) if _override else rules
+
+
+@dataclass(frozen=True)
 class ScanConfig:
     """Of a program of `scan`: its channels, and the blocks of `rows` rows that it holds at a time, forward and
     backward."""

@@ -60,7 +60,7 @@ class Decoder(nn.Module):
         cast = self.config.residual_dtype == "auto" and torch.is_autocast_enabled(device)
         x = embed(input_ids, self.embedding, torch.get_autocast_dtype(device) if cast else None)
         mixer = self.mixer_class
-        bounds = None if self.gamma is None else mixer.bounds(self.config, self.gamma)
+        bounds = None if self.gamma is None else self._bounds(self.gamma)
         rotary = mixer.rotary(self.config, layout.positions, x)
         stream = Stream(
             layout.positions,
@@ -94,6 +94,12 @@ class Decoder(nn.Module):
             return hidden, None
         n_read = input_ids.shape[1] + (0 if cache is None else cache.n_read)
         return hidden, DecodeCache(self.config, layout.seen, caches, first, n_read, layout.masked_keys)
+
+    def _bounds(self, gamma: Tensor) -> tuple[Tensor, ...]:
+        """Of each layer: cut apart at once, so that their gradients are put together at once."""
+        found = self.mixer_class.bounds(self.config, gamma)
+        # a softmax over one layer leaves nothing to bound; clamp guards the sum's last rounding
+        return found.clamp(min=0.0, max=1 - torch.finfo(torch.float32).eps).unbind(0)
 
     def reset_parameters(self, generator: torch.Generator) -> None:
         """Initialise every parameter from `generator`, one of the CPU so that devices agree.

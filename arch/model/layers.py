@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from ..config import ModelConfig
-from ..ops.fused.linear import fused_gated_linear, fused_linear
+from ..ops.fused.gated_mlp import gated_mlp
 from .cache import LayerCache
 from .mixer import Stream, mixer_of
 from .norms import Norm
@@ -22,7 +22,7 @@ class GatedMLP(nn.Module):
         self.down = nn.Linear(config.d_ffn, config.d_model, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return fused_linear(fused_gated_linear(x, self.up, self.gate, self.activation), self.down)[0]
+        return gated_mlp(x, self.up, self.gate, self.down, self.activation)
 
 
 class Layer(nn.Module):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
+from ..kernel_config import WIDEST_HEAD
 from ..registry import architecture
 from .cache import LayerCache
 
@@ -25,7 +27,7 @@ class Stream:
     document_starts: Tensor | None = None  # bool [B, T], True where another document begins; None: nowhere
     attention_mask: Tensor | None = None  # bool [B or 1, 1, T, S], LLaMA: True where t may attend to s; None: causal
     backend: str | None = None  # backend of the sequence operations; None: the fast one
-    bounds: Tensor | None = None  # HGRN: lower bounds of the forget gates, [layers, d], fp32
+    bounds: Sequence[Tensor] | None = None  # HGRN: each layer's lower bounds of the forget gates, [d], in [0, 1), fp32
     rotary: tuple[Tensor, Tensor] | None = None  # LLaMA: the rotary angles' cosines and sines, the same in all layers
 
     def mask(self, x: Tensor, value: float = 0.0) -> Tensor:
@@ -37,8 +39,7 @@ class Stream:
     def bound(self, layer: int) -> Tensor:
         """The lower bound [d] of one layer's forget gates, in [0, 1)."""
         assert self.bounds is not None
-        # a softmax over one layer leaves nothing to bound; clamp guards the sum's last rounding
-        return self.bounds[layer].clamp(min=0.0, max=1 - torch.finfo(torch.float32).eps)
+        return self.bounds[layer]
 
 
 class PositionEncoding(nn.Module):
@@ -60,6 +61,7 @@ class Mixer(nn.Module):
 
     has_mlp: ClassVar[bool] = True  # a layer puts an MLP behind this token mixer
     mlp_activation: ClassVar[str] = ""  # of that MLP's gate: "silu", or none
+    keys_a_channel: ClassVar[int] = 1  # that the sequence operation makes of a head's channel
     time_scales: ClassVar[tuple[str, ...]] = ()  # parameters, vectors aside, that weight decay must leave alone
 
     def __init__(
@@ -88,7 +90,7 @@ class Mixer(nn.Module):
 
     @classmethod
     def bounds(cls, config: ModelConfig, gamma: Tensor) -> Tensor:
-        """Stream.bounds [layers, channels] from gamma."""
+        """The bounds of all layers, [layers, channels], from gamma; Stream.bounds has them layer by layer."""
         raise TypeError(f"{cls.__name__} must define bounds")
 
     @classmethod
@@ -97,6 +99,11 @@ class Mixer(nn.Module):
 
     def reset_own_parameters(self, generator: torch.Generator) -> None:
         """Initialise what the model's general rule (Decoder.reset_parameters) does not fit, after it has run."""
+
+    def together(self, *modules: nn.Module) -> tuple[Any, ...]:
+        """The modules as `fused_linear` takes them, for outputs that a sequence operation reads: as one product where
+        there are kernels for heads this wide, which read rows at any distance."""
+        return (modules,) if self.config.head_dim * self.keys_a_channel <= WIDEST_HEAD else modules
 
     def heads(self, x: Tensor) -> Tensor:
         """[B, T, d] -> [B, T, H, p]."""

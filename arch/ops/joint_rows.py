@@ -1,11 +1,10 @@
 """Tensors that lie side by side in the rows of one: the outputs of linear layers that were computed as one product
-(`fused.linear.joint_linear`), and their gradients, which its backward then reads as one matrix."""
+(`fused.linear.fused_linear`), and their gradients, which its backward then reads as one matrix."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -80,21 +79,3 @@ def gradients_in(places: Sequence[Place | None], like: Tensor) -> tuple[Any, ...
 def gradients_of(first: Tensor, *others: Tensor | None) -> tuple[Any, ...]:
     """`gradients_in` the places of these tensors of `as_rows`."""
     return gradients_in([place_of(x) for x in (first, *others)], first)
-
-
-def joined(gradients: Sequence[Tensor]) -> Tensor:
-    """The matrix [B T, W] of gradients [B, T, width] side by side. Where `gradients_in` made one of them in rows of W,
-    at its columns, it is that tensor, after those that are not there were copied to theirs."""
-    if len(gradients) == 1:
-        return gradients[0].flatten(0, -2)
-    *columns, width = (0, *accumulate(x.shape[-1] for x in gradients))
-    pairs = list(zip(gradients, columns, strict=True))
-    first = next((x for x, column in pairs if joint_width(x) == width and x.storage_offset() == column), None)
-    if first is None:
-        return torch.cat([x.flatten(0, -2) for x in gradients], 1)
-    matrix = first.as_strided((first.shape[0] * first.shape[1], width), (width, 1), 0)
-    for x, column in pairs:
-        place = matrix[:, column : column + x.shape[-1]]
-        if x.data_ptr() != place.data_ptr() or joint_width(x) != width:
-            place.copy_(x.flatten(0, -2))
-    return matrix

@@ -42,7 +42,7 @@ class LowRankGatedMixer(Mixer):
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
 
     def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
-        query, key, value, *more, gate = fused_linear(x, (*self.project.values(), self.gate.down))
+        query, key, value, *more, gate = fused_linear(x, *self.together(*self.project.values(), self.gate.down))
         value = self.heads(value)
         value = stream.mask(nnf.silu(value) if self.config.options.value_activation else value)
         mixed, state = self._mix(query, key, value, stream, cache, *more)

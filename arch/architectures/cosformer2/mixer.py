@@ -43,6 +43,7 @@ def initial_angles(config: ModelConfig) -> Tensor:
 
 
 class CosFormer2Mixer(LowRankGatedMixer):
+    keys_a_channel: ClassVar[int] = 2
     time_scales: ClassVar[tuple[str, ...]] = ("theta",)
 
     def __init__(self, config: ModelConfig, layer: int) -> None:

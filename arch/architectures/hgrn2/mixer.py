@@ -50,7 +50,8 @@ class HGRN2Mixer(HGRNMixer):
 
     def operands(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor | None, Tensor, Forget]:
         """q before its silu, k, v and the forget gates, as gated_attention takes them."""
-        projected = dict(zip(self.project, fused_linear(x, tuple(self.project.values())), strict=True))
+        outputs = fused_linear(x, *self.together(*self.project.values()))
+        projected = dict(zip(self.project, outputs, strict=True))
         query = projected["query"] if self.config.options.output_gate else torch.ones_like(x)
         key = self.input_gate(x, stream, projected.get("input_gate"))
         gate = self.forget(x, stream, projected.get("forget"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ..common import full_precision_backward
-from ..joint_rows import joined
+from ..joint_rows import joint_width
 from .pointwise import gated_product, uses_kernels
 
 Group = nn.Module | tuple[nn.Module, ...]
@@ -29,13 +30,13 @@ def fused_linear(x: Tensor, *groups: Group) -> tuple[Tensor, ...]:
     the gradients of readers that make them by `joint_rows.gradients_of`; others are copied to their columns.
     """
     modules = tuple(module for group in groups for module in (group if isinstance(group, tuple) else (group,)))
-    weights = _weights(x, modules)
+    weights = weights_of(x, modules)
     if not weights:
         return tuple(module(x) for module in modules)
     counts = [len(group) if isinstance(group, tuple) else 1 for group in groups]
-    if any(len(weight) % 16 for weight in weights) or not _casts(x, weights):
+    if any(len(weight) % 16 for weight in weights) or not casts(x, weights):
         counts = [1] * len(modules)
-    return _FusedLinear.apply(x, _dtype(x), counts, True, *weights)
+    return _FusedLinear.apply(x, dtype_of(x), counts, True, *weights)
 
 
 def fused_gated_linear(x: Tensor, up: nn.Module, gate: nn.Module, kind: str = "") -> Tensor:
@@ -44,16 +45,16 @@ def fused_gated_linear(x: Tensor, up: nn.Module, gate: nn.Module, kind: str = ""
     On a GPU, under the conditions of `fused_linear` and where autocast casts the weights anyway, one product with the
     concatenated weights, whose halves a kernel multiplies in place: half as many products, each of twice the size.
     """
-    weights = _weights(x, (up, gate))
-    if not (weights and _casts(x, weights)):
+    weights = weights_of(x, (up, gate))
+    if not (weights and casts(x, weights)):
         a, b = fused_linear(x, up, gate)
         return gated_product(a, b, kind)
     from .triton.rows import HalvesProduct
 
-    return HalvesProduct.apply(*_FusedLinear.apply(x, _dtype(x), [2], False, *weights), kind)
+    return HalvesProduct.apply(*_FusedLinear.apply(x, dtype_of(x), [2], False, *weights), kind)
 
 
-def _weights(x: Tensor, modules: tuple[nn.Module, ...]) -> list[Tensor]:
+def weights_of(x: Tensor, modules: tuple[nn.Module, ...]) -> list[Tensor]:
     """The modules' weights, or none where their products with x are left to the modules."""
     # without gradients autocast keeps the weights it has cast
     if not (torch.is_grad_enabled() and uses_kernels(x)):
@@ -66,13 +67,13 @@ def _weights(x: Tensor, modules: tuple[nn.Module, ...]) -> list[Tensor]:
     return weights
 
 
-def _casts(x: Tensor, weights: list[Tensor]) -> bool:
+def casts(x: Tensor, weights: list[Tensor]) -> bool:
     """Whether the weights, of one dtype, are cast for the product with x."""
     dtypes = {weight.dtype for weight in weights}
-    return len(dtypes) == 1 and _dtype(x) not in dtypes
+    return len(dtypes) == 1 and dtype_of(x) not in dtypes
 
 
-def _dtype(x: Tensor) -> torch.dtype:
+def dtype_of(x: Tensor) -> torch.dtype:
     device = x.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
@@ -87,7 +88,7 @@ class _FusedLinear(torch.autograd.Function):
         rows = x.to(dtype).flatten(0, -2)
         ctx.groups = list(_cut(range(len(weights)), counts))
         ctx.widths, ctx.apart = [len(weight) for weight in weights], apart
-        matrices = [_beside([weights[index] for index in group], dtype) for group in ctx.groups]
+        matrices = [beside([weights[index] for index in group], dtype) for group in ctx.groups]
         ctx.save_for_backward(rows, *matrices)
         ctx.shape, ctx.dtype, ctx.dtypes = x.shape, x.dtype, [weight.dtype for weight in weights]
         products = [(rows @ matrix.T).unflatten(0, x.shape[:-1]) for matrix in matrices]
@@ -119,6 +120,34 @@ class _FusedLinear(torch.autograd.Function):
         return d_x, None, None, None, *d_weights
 
 
+def joined(gradients: Sequence[Tensor]) -> Tensor:
+    """The matrix [B T, W] of gradients [B, T, width] side by side. Where `gradients_in` made one of them in rows of W,
+    at its columns, it is that tensor, after those that are not there were copied to theirs."""
+    if len(gradients) == 1:
+        return gradients[0].flatten(0, -2)
+    *columns, width = (0, *accumulate(x.shape[-1] for x in gradients))
+    pairs = list(zip(gradients, columns, strict=True))
+    first = next((x for x, column in pairs if joint_width(x) == width and x.storage_offset() == column), None)
+    if first is None:
+        return torch.cat([x.flatten(0, -2) for x in gradients], 1)
+    matrix = first.as_strided((first.shape[0] * first.shape[1], width), (width, 1), 0)
+    for x, column in pairs:
+        place = matrix[:, column : column + x.shape[-1]]
+        if x.data_ptr() != place.data_ptr() or joint_width(x) != width:
+            _copy(x.flatten(0, -2), place)
+    return matrix
+
+
+def _copy(x: Tensor, place: Tensor) -> None:
+    """x [N, width] to columns of rows: PyTorch's own kernel for that reads and writes number by number."""
+    if not x.is_cuda:
+        place.copy_(x)
+        return
+    from .triton.rows import copy_rows
+
+    copy_rows(x, place)
+
+
 def _cut(items: Sequence[Any], counts: list[int]) -> Iterator[Sequence[Any]]:
     """The first counts[0] of the items, the next counts[1], ..."""
     start = 0
@@ -132,12 +161,13 @@ def _columns(x: Tensor, widths: list[int], group: Sequence[int]) -> list[Tensor]
     return [x] if len(group) == 1 else list(x.split([widths[index] for index in group], -1))
 
 
-def _beside(weights: list[Tensor], dtype: torch.dtype) -> Tensor:
+def beside(weights: list[Tensor], dtype: torch.dtype) -> Tensor:
     """The weights [width, d] as one matrix of that dtype."""
     if len(weights) == 1:
         return weights[0].to(dtype)
     matrix = weights[0].new_empty(sum(map(len, weights)), weights[0].shape[1], dtype=dtype)
-    torch._foreach_copy_(list(matrix.split([len(weight) for weight in weights])), weights)
+    for part, weight in zip(matrix.split([len(weight) for weight in weights]), weights, strict=True):
+        part.copy_(weight)  # each by itself: PyTorch's kernel for several has too few programs for tensors this small
     return matrix
 
 

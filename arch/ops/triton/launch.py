@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -25,6 +26,17 @@ def on_its_device(function: F) -> F:
             return function(*args)
 
     return wrapped  # type: ignore[return-value]
+
+
+_thread = threading.local()
+
+
+def with_context(x: Tensor) -> None:
+    """A descriptor can only be made in a CUDA context, and a thread has none before it asked for something: autograd's
+    has not where the allocator had all that its first operation wanted. A kernel of torch's makes it."""
+    if x.is_cuda and not getattr(_thread, "has_context", False):
+        torch.zeros(1, device=x.device)
+        _thread.has_context = True
 
 
 @constant

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from arch.ops.joint_rows import as_rows, gradients_in, gradients_of, joined, joint_width, place_of, row_stride
+from arch.ops.fused.linear import joined
+from arch.ops.joint_rows import as_rows, gradients_in, gradients_of, joint_width, place_of, row_stride
 
 B, T = 2, 5
 

@@ -15,9 +15,9 @@ from arch.model.norms import Norm, normalise
 from arch.model.positions import rotate_pairs, rotation
 from arch.ops.fused import linear
 from arch.ops.fused.cross_entropy import linear_cross_entropy
-from arch.ops.fused.linear import _FusedLinear, fused_gated_linear, fused_linear
+from arch.ops.fused.linear import _FusedLinear, fused_gated_linear, fused_linear, joined
 from arch.ops.fused.pointwise import gated_product
-from arch.ops.joint_rows import gradients_of, joined, joint_width
+from arch.ops.joint_rows import gradients_of, joint_width
 from arch.presets import preset
 
 from .compare import assert_close, randn
@@ -124,6 +124,18 @@ def test_rotary_embedding(own, half):
 
     shape = (2, 6, 3, 2 * half)
     both(lambda q, k: Rotate.apply(q, k, cos.to(DEVICE), sin.to(DEVICE)), reference, *inputs(shape, shape))
+
+
+@kernels
+@pytest.mark.parametrize(("width", "apart"), [(16, 48), (40, 64), (48, 48)])
+def test_rows_are_copied_to_columns(width, apart):
+    """Rows that a program does not fill, and nothing beside them."""
+    from arch.ops.fused.triton.rows import copy_rows
+
+    (x,) = inputs((1000, 2 * width))
+    x, out = x.to(DEVICE)[:, :width], torch.full((1000, apart), 7.0, device=DEVICE)
+    copy_rows(x, out[:, :width])
+    assert torch.equal(out[:, :width], x) and (out[:, width:] == 7).all()
 
 
 @kernels

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import torch
@@ -10,17 +9,8 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ...joint_rows import row_stride
+from ...triton.launch import with_context
 from .attend_hopper import decay_attend_hopper, decay_sums_hopper
-
-_thread = threading.local()
-
-
-def with_context(x: Tensor) -> None:
-    """A descriptor can only be made in a CUDA context, and a thread has none before it asked for something: autograd's
-    has not where the allocator had all that its first operation wanted. A kernel of torch's makes it."""
-    if x.is_cuda and not getattr(_thread, "has_context", False):
-        torch.zeros(1, device=x.device)
-        _thread.has_context = True
 
 
 def blocks(x: Tensor, rows: int, columns: int) -> TensorDescriptor:

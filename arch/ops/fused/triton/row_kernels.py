@@ -129,6 +129,14 @@ def scale(x, by, out, N, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def move_rows(x, out, N, D, XS, OUT_S, R: tl.constexpr, BLOCK: tl.constexpr):
+    """x [N, D], of rows XS apart, to out, of rows OUT_S apart; R rows a program."""
+    rows, columns = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, BLOCK)[None, :]
+    mask, row = (rows[:, None] < N) & (columns < D), rows[:, None].to(tl.int64)
+    tl.store(out + row * OUT_S + columns, tl.load(x + row * XS + columns, mask=mask), mask=mask)
+
+
+@triton.jit
 def rotate(q, k, out_q, out_k, cos, sin, N, PERIOD, QS, KS, OUT_QS, OUT_KS, R: tl.constexpr, H: tl.constexpr,
          HALF: tl.constexpr, BLOCK: tl.constexpr, BACK: tl.constexpr):  # fmt: skip
     """Rotary embedding of q and k [N, H, 2 HALF], of rows QS and KS apart, of a grid [.., 2], by the angles whose cos

@@ -13,7 +13,16 @@ from torch.autograd.function import once_differentiable
 
 from ...joint_rows import as_rows, gradients_in, place_of, row_stride
 from ...triton.launch import on_its_device
-from .row_kernels import cross_entropy, norm_backward, norm_forward, product_backward, product_forward, rotate, scale
+from .row_kernels import (
+    cross_entropy,
+    move_rows,
+    norm_backward,
+    norm_forward,
+    product_backward,
+    product_forward,
+    rotate,
+    scale,
+)
 
 TILE = 4096  # numbers of a program
 BLOCK = 32_768  # logits a program reads at a time: with fewer, more rows than the L2 cache holds are under way
@@ -153,6 +162,13 @@ def scaled(x: Tensor, by: Tensor) -> Tensor:
     x, out = x.contiguous(), torch.empty(x.shape, dtype=x.dtype, device=x.device)
     scale[_pieces(out)](x, by, out, out.numel(), BLOCK=TILE)
     return out
+
+
+@on_its_device
+def copy_rows(x: Tensor, out: Tensor) -> None:
+    """x [N, D] to out [N, D] of one dtype, of dense rows at any distance."""
+    count, tiles, constants = _tiles(x)
+    move_rows[(tiles,)](x, out, count, x.shape[1], x.stride(0), out.stride(0), **constants)
 
 
 def _rotate(q: Tensor, k: Tensor, out_q: Tensor, out_k: Tensor, cos: Tensor, sin: Tensor, back: bool) -> None:
