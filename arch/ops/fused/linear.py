@@ -145,7 +145,7 @@ def _copy(x: Tensor, place: Tensor) -> None:
         return
     from .triton.rows import copy_rows
 
-    copy_rows(x, place)
+    copy_rows(x if x.stride(1) == 1 else x.contiguous(), place)
 
 
 def _cut(items: Sequence[Any], counts: list[int]) -> Iterator[Sequence[Any]]:

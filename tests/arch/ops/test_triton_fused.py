@@ -496,3 +496,12 @@ def test_models_on_a_gpu_are_those_of_the_cpu(arch, packed):
         gradients = torch.autograd.grad(loss, list(model.parameters()))
         results.append([x.detach().cpu().double() for x in (loss, *gradients)])
     assert_close(results[1], results[0], 1e-4)
+
+
+@kernels
+@pytest.mark.parametrize("shape", [(1, 16), (1000, 24), (129, 257)])
+def test_column_sums(shape):
+    from arch.ops.triton.column_sums import column_sums
+
+    (x,) = inputs(shape)
+    torch.testing.assert_close(column_sums(x.to(DEVICE)).cpu().double(), x.double().sum(0), rtol=1e-5, atol=1e-5)

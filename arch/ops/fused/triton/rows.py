@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ...joint_rows import as_rows, gradients_in, place_of, row_stride
+from ...triton.column_sums import column_sums
 from ...triton.launch import on_its_device
 from .row_kernels import (
     cross_entropy,
@@ -63,7 +64,7 @@ def _norm_gradients(
         d_out, total, gate, weight, d_total, d_x, d_gate, shares, eps, count, width, tiles,
         TOTAL=d_total is not None, GATE=gate is not None, WEIGHT=weight is not None, **constants,
     )  # fmt: skip
-    return d_x, d_gate, None if shares is None or weight is None else shares.sum(0).to(weight.dtype)
+    return d_x, d_gate, None if shares is None or weight is None else column_sums(shares).to(weight.dtype)
 
 
 class Norm(torch.autograd.Function):

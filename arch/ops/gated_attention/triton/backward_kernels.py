@@ -180,7 +180,7 @@ def _tile(
             d_f -= dk
             d_lower -= dk
         d_gates = d_f * slope * down
-        tl.store(d_bound + number * DK + columns, tl.sum(d_lower * down, 1))
+        tl.store(d_bound + ((batch * N + chunk) * H + head) * DK + columns, tl.sum(d_lower * down, 1))
     else:
         d_gates = d_log
         if not KEY:
@@ -199,8 +199,8 @@ def gated_backward(
     SILU: tl.constexpr, PRODUCTS: tl.constexpr,
 ):  # fmt: skip
     """dq (with SILU that of q before its silu), dk (with KEY), the gradient of the logits or of log f, and of the bound
-    [BH, N, DK] summed over the rows, each for BK channels. Rows of q, key, gate and their gradients lie S apart, those
-    of v VS.
+    [B, N, H, DK] summed over the rows, each for BK channels. Rows of q, key, gate and their gradients lie S apart,
+    those of v VS.
 
     With NEAR of one chunk, as if all its channels were referred to the middle: one product. Without, by halves, of
     those of PER chunks where one of the channels is not, in place of what NEAR wrote; without MIDDLE of one chunk.

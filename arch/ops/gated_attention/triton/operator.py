@@ -11,6 +11,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from ....kernel_config import GatedConfig, gated_chunk
 from ...joint_rows import as_rows, gradients_of, row_stride
+from ...triton.column_sums import column_sums
 from ...triton.device_config import gated_for_device
 from ...triton.launch import contiguous, interpreted, on_its_device, operand_dtype
 from .backward_kernels import gated_backward, gated_values
@@ -151,9 +152,8 @@ def _backward(
     d_out, d_final, bound = contiguous(d_out, d_final, bound)
     call = _Call(q, key, v, bound, reset, chunk, silu)
     d_states, d_initial = call.states(queries, d_out, decays, d_final, reverse=True)
-    partial = q.new_empty(
-        call.batch, call.heads, call.chunks, call.key_dim if bound is not None else 0, dtype=torch.float32
-    )
+    width = call.heads * call.key_dim if bound is not None else 0
+    partial = q.new_empty(call.batch * call.chunks, width, dtype=torch.float32)
     config, first, d_first = call.config, q if key is None else key, d_q if d_key is None else d_key
     gated_values[call.grid](
         keys, d_out, d_states, scores, d_v, *call.sizes, call.value_stride, **call.plain, BK=config.values_tile,
@@ -169,7 +169,7 @@ def _backward(
             num_warps=config.backward_warps, maxnreg=config.backward_registers, num_stages=1, **config.target,
         )  # fmt: skip
     d_initial = d_initial.view(call.batch, call.heads, call.key_dim, call.value_dim)
-    return partial.sum((0, 2)), d_initial
+    return column_sums(partial).view(call.heads, -1) if width else partial.new_empty(call.heads, 0), d_initial
 
 
 @_backward.register_fake
