@@ -267,7 +267,7 @@ def mlp_config(width: int) -> MlpConfig | None:
         rules = MlpConfig(False, 64, 4, 3, 128, 3, 2, 2)
     else:
         rules = MlpConfig(False, 64, 6, 1, 128, 3, 2, 8)
-    return replace(rules, **_override) if _override else rules
+    return replace(rules, **{name: value for name, value in _override.items() if hasattr(rules, name)})
 
 
 @dataclass(frozen=True)
