@@ -209,6 +209,15 @@ def _plain(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def no_second_derivative(operation: str) -> None:
+    """Raises InputError in a backward pass whose own gradient is asked for: the kernels write theirs into memory that
+    autograd does not follow. Call it there."""
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        raise InputError(
+            f"{operation}: its kernels' gradients have no gradient (create_graph=True): ask for backend='chunk'"
+        )
+
+
 def cut(log_decay: Tensor, document_starts: Tensor | None) -> Tensor:
     """log_decay [B, T, ...] with -inf at document starts: a decay of 0, and no gradient there."""
     if document_starts is None:

@@ -1,5 +1,9 @@
 """Tensors that lie side by side in the rows of one: the outputs of linear layers that were computed as one product
-(`fused.linear.fused_linear`), and their gradients, which its backward then reads as one matrix."""
+(`fused.linear.fused_linear`), and their gradients, which its backward then reads as one matrix.
+
+Which memory is meant is not guessed from how a tensor lies: it is marked when it is made, on its storage, where every
+view finds the mark.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +14,29 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+WIDTH, GIVEN = "joint_width", "given_columns"  # marks: numbers of a row; columns that readers leave gradients in
+
+
+def mark_joint(x: Tensor) -> Tensor:
+    """x [B, T, W], contiguous, whose columns are to be read and have gradients where they lie."""
+    setattr(x.untyped_storage(), WIDTH, x.shape[-1])
+    return x
+
 
 def joint_width(x: Tensor) -> int:
-    """W where x, [B, T, ..] with dense rows, is columns of a tensor [B, T, W] that fills its memory, at places that
-    Hopper's copy engine takes; else 0, also for one that has its rows to itself."""
-    (batch, length), width, row = x.shape[:2], x.stride(1), math.prod(x.shape[2:])
-    if length == 1 or width <= row or row == 0:
+    """W where x, [B, T, ..] with dense rows, is columns of a tensor [B, T, W] of `mark_joint`, at places that Hopper's
+    copy engine takes; else 0."""
+    width = getattr(x.untyped_storage(), WIDTH, 0)
+    if not width or x.dim() < 3 or x.shape[1] == 1 or x.stride(1) != width:
         return 0
-    apart = 1
-    for size, stride in zip(reversed(x.shape[2:]), reversed(x.stride()[2:]), strict=True):
-        if size != 1 and stride != apart:
+    (batch, length), row, size, apart = x.shape[:2], math.prod(x.shape[2:]), x.element_size(), 1
+    for count, stride in zip(reversed(x.shape[2:]), reversed(x.stride()[2:]), strict=True):
+        if count != 1 and stride != apart:
             return 0
-        apart *= size
-    if (batch > 1 and x.stride(0) != length * width) or x.storage_offset() + row > width:
-        return 0
-    size = x.element_size()
-    fills = x.untyped_storage().nbytes() == batch * length * width * size
-    return width if fills and width * size % 16 == x.storage_offset() * size % 16 == 0 else 0
+        apart *= count
+    whole = x.untyped_storage().nbytes() == batch * length * width * size and x.storage_offset() + row <= width
+    inside = whole and (batch == 1 or x.stride(0) == length * width)
+    return width if inside and width * size % 16 == x.storage_offset() * size % 16 == 0 else 0
 
 
 def row_stride(x: Tensor) -> int:
@@ -34,14 +44,9 @@ def row_stride(x: Tensor) -> int:
     return x.stride(1) if x.shape[1] > 1 else math.prod(x.shape[2:])
 
 
-def as_rows(*tensors: Tensor | None) -> tuple[Any, ...]:
-    """The tensors as they are where `joint_width` finds them in one, else contiguous."""
-    return tuple(None if x is None else x if joint_width(x) else x.contiguous() for x in tensors)
-
-
 class Place(NamedTuple):
-    """Where a tensor [B, T, ..] lies: in memory of its own (width 0), or in columns of rows of `width` numbers, that of
-    the same number `memory` as others beside it."""
+    """Where a tensor [B, T, ..] lies: in memory of its own (width 0), or in columns, from `offset` on, of rows of
+    `width` numbers, that of the same number `memory` as others beside it."""
 
     shape: torch.Size
     dtype: torch.dtype
@@ -50,19 +55,42 @@ class Place(NamedTuple):
     width: int
     memory: int
 
+    @property
+    def columns(self) -> range:
+        return range(int(self.offset), int(self.offset) + math.prod(self.shape[2:]))
 
-def place_of(x: Tensor | None) -> Place | None:
-    """The place of a tensor of `as_rows`."""
-    if x is None:
-        return None
+
+def place_of(x: Tensor) -> Place:
     width = joint_width(x)
-    memory = x.untyped_storage().data_ptr() if width else 0
-    return Place(x.shape, x.dtype, x.stride(), x.storage_offset(), width, memory)
+    memory = x.untyped_storage()._cdata if width else 0
+    return Place(x.shape, x.dtype, x.stride(), x.storage_offset() if width else 0, width, memory)
+
+
+def meet(one: range, other: range) -> bool:
+    return one.start < other.stop and other.start < one.stop
+
+
+def as_rows(*tensors: Tensor | None) -> tuple[Any, ...]:
+    """The tensors as they are where `joint_width` finds them in one, else contiguous; copies of those that share
+    columns with one before them, whose gradients could not lie in the same place."""
+    taken: list[Place] = []
+    found: list[Tensor | None] = []
+    for x in tensors:
+        if x is None or not joint_width(x):
+            found.append(None if x is None else x.contiguous())
+            continue
+        place = place_of(x)
+        if any(place.memory == other.memory and meet(place.columns, other.columns) for other in taken):
+            found.append(x.clone(memory_format=torch.contiguous_format))
+        else:
+            taken.append(place)
+            found.append(x)
+    return tuple(found)
 
 
 def gradients_in(places: Sequence[Place | None], like: Tensor) -> tuple[Any, ...]:
-    """Memory for the gradients of tensors that have these places, on the device of `like`: of those that lie in one
-    tensor at the same columns of one new one, to whose other columns nobody writes."""
+    """Memory for the gradients of tensors of `as_rows` that have these places, on the device of `like`: of those that
+    lie in one tensor at the same columns of one new one, which is marked, also with the columns given."""
     memories: dict[int, Tensor] = {}
     found: list[Tensor | None] = []
     for place in places:
@@ -70,12 +98,22 @@ def gradients_in(places: Sequence[Place | None], like: Tensor) -> tuple[Any, ...
             found.append(None if place is None else like.new_empty(place.shape, dtype=place.dtype))
             continue
         if place.memory not in memories:
-            size = place.shape[0] * place.shape[1] * place.width
-            memories[place.memory] = like.new_empty(size, dtype=place.dtype)
-        found.append(memories[place.memory].as_strided(place.shape, place.stride, place.offset))
+            memory = like.new_empty(*place.shape[:2], place.width, dtype=place.dtype)
+            setattr(mark_joint(memory).untyped_storage(), GIVEN, [])
+            memories[place.memory] = memory
+        memory = memories[place.memory]
+        getattr(memory.untyped_storage(), GIVEN).append(place.columns)
+        found.append(memory.as_strided(place.shape, place.stride, place.offset))
     return tuple(found)
 
 
 def gradients_of(first: Tensor, *others: Tensor | None) -> tuple[Any, ...]:
     """`gradients_in` the places of these tensors of `as_rows`."""
-    return gradients_in([place_of(x) for x in (first, *others)], first)
+    return gradients_in([None if x is None else place_of(x) for x in (first, *others)], first)
+
+
+def free_for(x: Tensor, columns: Sequence[range]) -> bool:
+    """Whether these columns of the tensor that x lies in may be written: `gradients_in` made it, and gave them to
+    nobody."""
+    given: list[range] | None = getattr(x.untyped_storage(), GIVEN, None)
+    return given is not None and not any(meet(one, other) for one in given for other in columns)

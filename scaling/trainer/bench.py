@@ -43,7 +43,7 @@ def parser() -> Parser:
     found.add_argument("--batch", type=int, default=4, help="rows of a step, of all processes together")
     found.add_argument("--micro-batch", type=int, help="rows of a pass of each process; default: all of its rows")
     found.add_argument("--context-length", type=int, default=8192)
-    found.add_argument("--zero-stage", type=int, default=0, choices=(0, 1, 2, 3))
+    found.add_argument("--zero-stage", type=int, default=0, choices=(0, 1, 2))
     found.add_argument("--steps", type=int, default=50, help="timed ones")
     found.add_argument("--json", help="also write all rows to this file")
     return found
@@ -87,7 +87,9 @@ def milliseconds(
 
 def main(arguments: list[str] | None = None) -> None:
     options = parser().parse_args(arguments)
-    at_least_one(options, "batch", "context_length", "steps")
+    at_least_one(
+        options, "batch", "context_length", "steps", *(["micro_batch"] if options.micro_batch is not None else [])
+    )
     file_to_write(options.json, "--json")
     chosen = [
         (arch, size, config_of(arch, size, options.vocab_size, options.context_length))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ..common import full_precision_backward
-from ..joint_rows import joint_width
+from ..joint_rows import free_for, mark_joint, place_of
 from .pointwise import gated_product, uses_kernels
 
 Group = nn.Module | tuple[nn.Module, ...]
@@ -25,7 +25,7 @@ def fused_linear(x: Tensor, *groups: Group) -> tuple[Tensor, ...]:
     of x (in fp32, rounded once more for each product) and write the gradients of the weights in the weights' own dtype.
     Under autocast PyTorch would add, round and copy them in further passes.
 
-    Modules of a tuple are one product there, if autocast casts their weights anyway and all widths are multiples of 16:
+    Modules of a tuple whose widths are multiples of 16 are one product there, if autocast casts their weights anyway:
     their outputs are columns of one tensor, for readers that take rows at any distance (`joint_rows.as_rows`). So are
     the gradients of readers that make them by `joint_rows.gradients_of`; others are copied to their columns.
     """
@@ -33,10 +33,7 @@ def fused_linear(x: Tensor, *groups: Group) -> tuple[Tensor, ...]:
     weights = weights_of(x, modules)
     if not weights:
         return tuple(module(x) for module in modules)
-    counts = [len(group) if isinstance(group, tuple) else 1 for group in groups]
-    if any(len(weight) % 16 for weight in weights) or not casts(x, weights):
-        counts = [1] * len(modules)
-    return _FusedLinear.apply(x, dtype_of(x), counts, True, *weights)
+    return _FusedLinear.apply(x, dtype_of(x), _products(groups, weights, casts(x, weights)), True, *weights)
 
 
 def fused_gated_linear(x: Tensor, up: nn.Module, gate: nn.Module, kind: str = "") -> Tensor:
@@ -51,7 +48,7 @@ def fused_gated_linear(x: Tensor, up: nn.Module, gate: nn.Module, kind: str = ""
         return gated_product(a, b, kind)
     from .triton.rows import HalvesProduct
 
-    return HalvesProduct.apply(*_FusedLinear.apply(x, dtype_of(x), [2], False, *weights), kind)
+    return HalvesProduct.apply(*_FusedLinear.apply(x, dtype_of(x), [[0, 1]], False, *weights), kind)
 
 
 def weights_of(x: Tensor, modules: tuple[nn.Module, ...]) -> list[Tensor]:
@@ -78,25 +75,40 @@ def dtype_of(x: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
+def _products(groups: tuple[Group, ...], weights: list[Tensor], join: bool) -> list[list[int]]:
+    """The numbers of the weights of each product."""
+    found: list[list[int]] = []
+    start = 0
+    for group in groups:
+        stop = start + (len(group) if isinstance(group, tuple) else 1)
+        joint = [index for index in range(start, stop) if join and len(weights[index]) % 16 == 0]
+        found += [[index] for index in range(start, stop) if index not in joint]
+        found += [joint] if joint else []
+        start = stop
+    return found
+
+
 class _FusedLinear(torch.autograd.Function):
-    """One product for each of the groups, of `counts` weights; their outputs by weight, or (not `apart`) by group."""
+    """One product for each of the groups, of the weights that have its numbers; their outputs by weight, or (not
+    `apart`, of one group) as they come from the product."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, dtype: torch.dtype, counts: list[int], apart: bool, *weights: Tensor
+        ctx: Any, x: Tensor, dtype: torch.dtype, groups: list[list[int]], apart: bool, *weights: Tensor
     ) -> tuple[Tensor, ...]:
         rows = x.to(dtype).flatten(0, -2)
-        ctx.groups = list(_cut(range(len(weights)), counts))
-        ctx.widths, ctx.apart = [len(weight) for weight in weights], apart
+        ctx.groups, ctx.widths, ctx.apart = groups, [len(weight) for weight in weights], apart
         matrices = [beside([weights[index] for index in group], dtype) for group in ctx.groups]
         ctx.save_for_backward(rows, *matrices)
         ctx.shape, ctx.dtype, ctx.dtypes = x.shape, x.dtype, [weight.dtype for weight in weights]
         products = [(rows @ matrix.T).unflatten(0, x.shape[:-1]) for matrix in matrices]
         if not apart:
             return tuple(products)
-        return tuple(
-            y for group, out in zip(ctx.groups, products, strict=True) for y in _columns(out, ctx.widths, group)
-        )
+        outputs: dict[int, Tensor] = {}
+        for group, out in zip(groups, products, strict=True):
+            joint = mark_joint(out) if len(group) > 1 else out
+            outputs |= zip(group, _columns(joint, ctx.widths, group), strict=True)
+        return tuple(outputs[index] for index in range(len(weights)))
 
     @staticmethod
     @once_differentiable
@@ -104,38 +116,43 @@ class _FusedLinear(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         rows, *matrices = ctx.saved_tensors
         d_rows: Tensor | None = None
-        d_weights: list[Tensor | None] = []
-        by_group = _cut(grads, [len(group) if ctx.apart else 1 for group in ctx.groups])
-        for group, given, matrix in zip(ctx.groups, by_group, matrices, strict=True):
-            d_out = joined(given)
+        d_weights: list[Tensor | None] = [None] * len(ctx.widths)
+        for group, matrix in zip(ctx.groups, matrices, strict=True):
+            d_out = joined([grads[index] for index in group] if ctx.apart else grads)
             if ctx.needs_input_grad[0]:
                 d_rows = d_out @ matrix if d_rows is None else d_rows.addmm_(d_out, matrix)
-            needed = [ctx.needs_input_grad[4 + index] for index in group]
-            if all(needed):
-                d_weights += product_in(ctx.dtypes[group[0]], d_out.T, rows).split([ctx.widths[i] for i in group])
-                continue
-            for index, wanted, part in zip(group, needed, _columns(d_out, ctx.widths, group), strict=True):
-                d_weights.append(product_in(ctx.dtypes[index], part.T, rows) if wanted else None)
+            wanted = [index for index in group if ctx.needs_input_grad[4 + index]]
+            if wanted == group:
+                whole = product_in(ctx.dtypes[group[0]], d_out.T, rows)
+                parts = dict(zip(group, whole.split([ctx.widths[index] for index in group]), strict=True))
+            else:
+                columns = dict(zip(group, _columns(d_out, ctx.widths, group), strict=True))
+                parts = {index: product_in(ctx.dtypes[index], columns[index].T, rows) for index in wanted}
+            for index, part in parts.items():
+                d_weights[index] = part
         d_x = None if d_rows is None else d_rows.view(ctx.shape).to(ctx.dtype)
         return d_x, None, None, None, *d_weights
 
 
 def joined(gradients: Sequence[Tensor]) -> Tensor:
-    """The matrix [B T, W] of gradients [B, T, width] side by side. Where `gradients_in` made one of them in rows of W,
-    at its columns, it is that tensor, after those that are not there were copied to theirs."""
+    """The matrix [B T, W] of gradients [B, T, width] side by side. Where `gradients_in` made some of them in rows of W,
+    at their columns, it is that tensor, after the others were copied to theirs."""
     if len(gradients) == 1:
         return gradients[0].flatten(0, -2)
     *columns, width = (0, *accumulate(x.shape[-1] for x in gradients))
-    pairs = list(zip(gradients, columns, strict=True))
-    first = next((x for x, column in pairs if joint_width(x) == width and x.storage_offset() == column), None)
-    if first is None:
-        return torch.cat([x.flatten(0, -2) for x in gradients], 1)
-    matrix = first.as_strided((first.shape[0] * first.shape[1], width), (width, 1), 0)
-    for x, column in pairs:
-        place = matrix[:, column : column + x.shape[-1]]
-        if x.data_ptr() != place.data_ptr() or joint_width(x) != width:
-            _copy(x.flatten(0, -2), place)
-    return matrix
+    places = [place_of(x) if x.dim() == 3 else None for x in gradients]
+    there = [p is not None and p.width == width and p.offset == at for p, at in zip(places, columns, strict=True)]
+    if any(there):
+        first = gradients[there.index(True)]
+        memory = place_of(first).memory
+        there = [is_there and p is not None and p.memory == memory for is_there, p in zip(there, places, strict=True)]
+        missing = [(x, at) for x, at, is_there in zip(gradients, columns, there, strict=True) if not is_there]
+        if free_for(first, [range(at, at + x.shape[-1]) for x, at in missing]):
+            matrix = first.as_strided((first.shape[0] * first.shape[1], width), (width, 1), 0)
+            for x, at in missing:
+                _copy(x.flatten(0, -2), matrix[:, at : at + x.shape[-1]])
+            return matrix
+    return torch.cat([x.flatten(0, -2) for x in gradients], 1)
 
 
 def _copy(x: Tensor, place: Tensor) -> None:
@@ -146,14 +163,6 @@ def _copy(x: Tensor, place: Tensor) -> None:
     from .triton.rows import copy_rows
 
     copy_rows(x if x.stride(1) == 1 else x.contiguous(), place)
-
-
-def _cut(items: Sequence[Any], counts: list[int]) -> Iterator[Sequence[Any]]:
-    """The first counts[0] of the items, the next counts[1], ..."""
-    start = 0
-    for count in counts:
-        yield items[start : start + count]
-        start += count
 
 
 def _columns(x: Tensor, widths: list[int], group: Sequence[int]) -> list[Tensor]:

@@ -1,16 +1,20 @@
 """The kernels on tensors that are columns of one (joint_rows.py), against the same tensors each by itself: outputs and
-gradients bit for bit, and the gradients beside each other. In the interpreter, and on a GPU in bf16."""
+gradients bit for bit, and the gradients beside each other. In the interpreter, and on a GPU in bf16; whole models."""
 
 import importlib.util
 
 import pytest
 import torch
 
+from arch.errors import InputError
+from arch.model.lm import build_model
 from arch.model.positions import rotation
 from arch.ops import decay_attention, gated_attention
-from arch.ops.joint_rows import joint_width
+from arch.ops.fused import linear
+from arch.ops.joint_rows import joint_width, mark_joint
+from arch.presets import preset
 
-from .compare import randn
+from .compare import assert_close, randn
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
@@ -20,42 +24,51 @@ from arch.ops.fused.triton.rows import Rotate
 
 GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if GPU else "cpu")
-B, T, H, D = 2, 41, 2, 32 if not GPU else 64
+B, T, H = 2, 41, 2
+D, WIDE = (64, 128) if GPU else (16, 32)  # channels of keys, and of values where they are others
 
 
-def gated(activation, scale):
-    """scale: of the logits; where it is not 1 they, and then q, are tensors of their own."""
-    bound = torch.linspace(0, 0.9, H * D).reshape(H, D).to(DEVICE)
+def starts(documents):
+    return (torch.arange(T, device=DEVICE) % 17 == 9).expand(B, T) if documents else None
 
-    def call(q, v, logits):
-        logits = logits if scale == 1 else scale * logits
-        return gated_attention(q, None, v, (logits, bound), backend="triton", activation=activation)
+
+def gated(activation="", key=False, strong=False, documents=False):
+    bound = torch.linspace(0, 0.0 if strong else 0.9, H * D).reshape(H, D).to(DEVICE)
+
+    def call(q, *others):
+        k, v, logits = others if key else (None, *others)
+        return gated_attention(q, k, v, (logits, bound), backend="triton", activation=activation,
+                               document_starts=starts(documents))  # fmt: skip
 
     return call
 
 
-def own_keys(q, k, v, f):
+def log_gates(q, k, v, f):
     return gated_attention(q, k, v, -f.float().exp(), backend="triton")
 
 
-def decay(activation, per_step):
+def decay(activation="", kind="head", documents=False):
     decays = torch.tensor([-0.3, -0.01]).to(DEVICE)
-    decays = decays * (1 + torch.arange(T, device=DEVICE) % 3)[None, :, None] if per_step else decays
+    steps = decays * (1 + torch.arange(T, device=DEVICE) % 3)[None, :, None]
+    given = {"head": decays, "step": steps.expand(B, T, H), "none": None}.get(kind)
 
     def call(q, k, v):
-        return decay_attention(q, k, v, decays.expand(B, T, H) if per_step else decays, backend="triton",
-                               activation=activation)  # fmt: skip
+        # learned: their gradient needs what q and k were
+        own = -v.float().square().mean(-1) if kind == "learned" else given
+        return decay_attention(q, k, v, own, backend="triton", activation=activation, document_starts=starts(documents))
 
     return call
 
 
-def rotary(with_decays):
-    theta, positions = torch.rand(H, D, generator=torch.Generator().manual_seed(0)).to(DEVICE), torch.arange(T)
-    decays = torch.tensor([-0.3, -0.01]).to(DEVICE) if with_decays else None
+def rotary(kind="none", documents=False):
+    generator = torch.Generator().manual_seed(0)
+    positions, decays = torch.arange(T, device=DEVICE), torch.tensor([-0.3, -0.01]).to(DEVICE)
 
     def call(q, k, v):
-        angles = (theta, positions.to(DEVICE))
-        return decay_attention(q, k, v, decays, backend="triton", angles=angles, activation="silu")
+        theta = torch.rand(*q.shape[2:], generator=generator.manual_seed(0)).to(DEVICE)
+        given = {"head": decays, "learned": -v.float().square().mean(-1), "none": None}[kind]
+        return decay_attention(q, k, v, given, backend="triton", angles=(theta, positions), activation="silu",
+                               document_starts=starts(documents))  # fmt: skip
 
     return call
 
@@ -65,45 +78,119 @@ def rotate(q, k):
     return Rotate.apply(q, k, cos.to(DEVICE), sin.to(DEVICE))
 
 
-CALLS = {
-    "gated": (gated("", 4), 3, {}, 1),
-    "gated silu": (gated("silu", 1), 3, {}, 3),
-    "gated own keys": (own_keys, 4, {}, 1),
-    "decay": (decay("", False), 3, {}, 3),
-    "decay silu": (decay("silu", False), 3, {"tma": True}, 3),
-    "decay silu portable": (decay("silu", False), 3, {"tma": False}, 1),
-    "decay steps": (decay("", True), 3, {}, 3),
-    "decay segments": (decay("", False), 3, {"segments": 2, "tma": False}, 3),
-    "decay tma segments": (decay("", False), 3, {"segments": 2, "tma": True}, 3),
-    "rotary": (rotary(False), 3, {}, 3),
-    "rotary runs": (rotary(False), 3, {"sequential": True}, 3),
-    "rotary decays": (rotary(True), 3, {}, 3),
-    "rotate": (rotate, 2, {}, 2),
+# (call, heads of each input, inputs of another width, sizes, how many gradients lie beside others of inputs all joint)
+SAME, SHARED = (H, H, H), (1, 1, H)
+CASES = {
+    "gated silu": (gated("silu"), SAME, (), {}, 3),
+    "gated keys": (gated(key=True), (H,) * 4, (), {}, 4),
+    "gated strong": (gated("silu", strong=True), SAME, (), {}, 3),
+    "gated keys strong": (gated(key=True, strong=True), (H,) * 4, (), {}, 4),
+    "gated wide values": (gated(), SAME, (1,), {}, 3),
+    "gated documents": (gated(documents=True), SAME, (), {}, 3),
+    "gated log": (log_gates, (H,) * 4, (), {}, 1),
+    "decay": (decay(), SAME, (), {}, 3),
+    "decay none shared": (decay(kind="none"), SHARED, (), {}, 3),
+    "decay silu": (decay("silu"), SAME, (), {"tma": True}, 3),
+    "decay silu shared": (decay("silu"), SHARED, (2,), {"tma": True}, 3),
+    "decay silu portable": (decay("silu"), SAME, (), {"tma": False}, 1),
+    "decay steps": (decay(kind="step"), SAME, (2,), {"tma": False}, 3),
+    "decay learned": (decay(kind="learned"), SHARED, (), {"tma": False}, 2),
+    "decay learned tma": (decay(kind="learned"), SHARED, (), {"tma": True}, 2),
+    "decay segments": (decay(), SAME, (), {"segments": 2, "tma": False}, 3),
+    "decay tma segments": (decay(), SAME, (), {"segments": 2, "tma": True}, 3),
+    "decay documents": (decay(documents=True), SAME, (), {}, 3),
+    "rotary": (rotary(), SAME, (2,), {}, 3),
+    "rotary shared": (rotary(), SHARED, (), {}, 3),
+    "rotary runs": (rotary(), SAME, (0, 1, 2), {"sequential": True}, 3),
+    "rotary runs shared": (rotary(), SHARED, (0, 1, 2), {"sequential": True}, 3),
+    "rotary decays": (rotary("head"), SAME, (), {}, 3),
+    "rotary learned": (rotary("learned"), SAME, (), {}, 2),
+    "rotate": (rotate, (H, H), (), {}, 2),
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_columns_of_one_tensor(name):
-    """Others stand in front of the columns that are read. The last number of a case: of so many inputs the gradient
-    lies beside others; the rest were copied to tensors of their own first."""
-    call, count, sizes, beside = CALLS[name]
-    width = H * D
-    whole = randn(B, T, 16 + count * width, dtype=torch.float32, seed=0).to(DEVICE, torch.bfloat16 if GPU else None)
-    weight = randn(B, T, H, D, dtype=torch.float32, seed=1).to(whole)
+OTHERS = ("gated keys", "gated strong", "decay silu", "decay learned", "decay steps", "rotary", "rotary runs", "rotate")
+
+
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [*((name, "one") for name in CASES), *((name, layout) for name in OTHERS for layout in ("two", "first apart"))],
+)
+def test_columns_of_one_tensor(name, layout):
+    """Others stand in front of the columns that are read. two: of two tensors of other widths; first apart: the first
+    input by itself."""
+    call, heads, others, sizes, beside = CASES[name]
+    shapes = [(count, WIDE if index in others else D) for index, count in enumerate(heads)]
+    owner = {"one": [0] * len(shapes), "two": [0, 1, 0, 1], "first apart": [2, 0, 0, 0]}[layout][: len(shapes)]
+    dtype = torch.bfloat16 if GPU else torch.float32
+    values = [randn(B, T, *shape, dtype=torch.float32, seed=i).to(DEVICE, dtype) for i, shape in enumerate(shapes)]
+    values[-1] *= 8 if "strong" in name else 1
     results = []
     for apart in (False, True):
-        _, *leaves = whole.split([16, *[width] * count], -1)
-        leaves = [x.unflatten(-1, (H, D)).detach() for x in leaves]
-        assert all(joint_width(x) == whole.shape[-1] for x in leaves)
-        leaves = [(x.contiguous() if apart else x).requires_grad_() for x in leaves]
-        with override(chunk=16, **sizes) if not GPU else override(**sizes):
+        leaves = list(values)
+        for number in (0, 1) if not apart else ():
+            mine = [index for index, one in enumerate(owner) if one == number]
+            front = torch.zeros(B, T, 16 * (1 + number), device=DEVICE, dtype=dtype)
+            whole = mark_joint(torch.cat([front, *(values[index].flatten(2) for index in mine)], -1))
+            _, *parts = whole.split([front.shape[-1], *(values[index][0, 0].numel() for index in mine)], -1)
+            for index, part in zip(mine, parts, strict=True):
+                leaves[index] = part.unflatten(-1, shapes[index])
+                assert joint_width(leaves[index]) == whole.shape[-1]
+        leaves = [x.detach().requires_grad_() for x in leaves]
+        with override(**({} if GPU else {"chunk": 16}), **sizes):
             outputs = call(*leaves)
-            total = sum((out * weight).sum() for out in outputs if out.shape == weight.shape)
+            total = sum((out * randn(*out.shape, dtype=torch.float32, seed=9).to(out)).sum() for out in outputs)
             gradients = torch.autograd.grad(total, leaves)
         results.append([*outputs, *gradients])
-        if not apart:
-            found = [x for x in gradients if joint_width(x) == whole.shape[-1]]
-            assert len(found) == beside
-            assert len({x.untyped_storage().data_ptr() for x in found}) <= 1
+        if not apart and layout == "one":
+            found = [x for x in gradients if joint_width(x)]
+            assert len(found) == beside and len({x.untyped_storage().data_ptr() for x in found}) == 1
     for a, b in zip(*results, strict=True):
         assert torch.equal(a, b)
+
+
+def test_one_tensor_as_two_inputs():
+    """Its gradient is the sum of both, which need two places."""
+    values = randn(B, T, 2 * H * D, dtype=torch.float32, seed=0).to(DEVICE)
+    results = []
+    for joint in (True, False):
+        x, v = (y.unflatten(-1, (H, D)) for y in (mark_joint(values.clone()) if joint else values).chunk(2, -1))
+        x, v = (y.detach().requires_grad_() for y in ((x, v) if joint else (x.contiguous(), v.contiguous())))
+        out = decay()(x, x, v)[0].square().sum() + sum(y.square().sum() for y in rotate(x, x))
+        results.append(torch.autograd.grad(out, (x, v)))
+    for a, b in zip(*results, strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("call", [decay(), rotary(), rotary("head"), gated()], ids=["decay", "runs", "rotary", "gated"])
+def test_a_second_derivative_is_refused(call):
+    leaves = [randn(B, T, H, D, dtype=torch.float32, seed=i).to(DEVICE).requires_grad_() for i in range(3)]
+    with pytest.raises(InputError, match=r"create_graph=True.* ask for backend='chunk'"):
+        torch.autograd.grad(call(*leaves)[0].square().sum(), leaves, create_graph=True)
+
+
+@pytest.mark.skipif(GPU, reason="for the interpreter, in fp32: a GPU rounds products to bf16")
+@pytest.mark.parametrize(
+    ("arch", "joint", "documents"),
+    [("llama", [0, 1], True), ("tnl", [0, 1, 2, 3], True), ("tnl", [0, 1, 2, 3], False), ("hgrn2", [0, 1, 2], True),
+     ("cosformer2", [0, 1, 2, 3], False)],
+)  # fmt: skip
+def test_models_with_joint_products(arch, joint, documents, monkeypatch):
+    """Loss and gradients with what runs on a GPU, in fp32, layers computed twice, as those of plain modules."""
+    config = preset(arch, "14k", d_model=32, n_heads=2, d_ffn=80, n_layers=2, chunk_size=16)
+    ids = torch.randint(0, 257, (2, 34), generator=torch.Generator().manual_seed(0))
+    groups, results = [], []
+    fused = linear._FusedLinear.apply
+    monkeypatch.setattr(linear._FusedLinear, "apply", lambda *a: (groups.append(a[2]), fused(*a))[1])
+    for fast in (True, False):
+        model = build_model(config, 0)
+        model.decoder.gradient_checkpointing, model.decoder.document_start_id = True, 7 if documents else None
+        with monkeypatch.context() as patched:
+            if fast:
+                patched.setattr(linear, "uses_kernels", lambda x: True)
+                patched.setattr(linear, "casts", lambda x, weights: len(weights) > 1)
+            loss = model(ids[:, :-1], ids[:, 1:], loss_only=True, backend="triton" if fast else "chunk").loss
+            gradients = torch.autograd.grad(loss, list(model.parameters()))
+        results.append([x.double() for x in (loss.detach(), *gradients)])
+    assert any(joint in call for call in groups)
+    assert_close(*results, 1e-5)

@@ -30,6 +30,7 @@ def test_a_row_each_model_and_size(tmp_path, capsys):
         (["--model", "llam"], "did you mean 'llama'"),
         (["--model", "tnl", "--size", "8x"], "unknown size"),
         (["--model", "tnl", "--steps", "0"], "--steps"),
+        (["--model", "tnl", "--micro-batch", "0"], "--micro-batch"),
         (["--model", "tnl", "--size", "2x128", *SMALL, "--batch", "3", "--micro-batch", "2"], "do not split"),
     ],
 )

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from ....kernel_config import decay_config, decay_segments
+from ...common import no_second_derivative
 from ...joint_rows import as_rows, gradients_of, row_stride
 from ...triton.device_config import decay_by_hopper_here
 from ...triton.launch import contiguous, decay_table_shape, interpreted, on_its_device, operand_dtype
@@ -239,6 +240,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 
 def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+    no_second_derivative("decay_attention")
     q, k, v, initial, *made = ctx.saved_tensors
     learned = ctx.needs_input_grad[3]
     d_out = v.new_zeros(v.shape) if d_out is None else d_out

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from ....kernel_config import RotaryConfig, rotary_hopper_segments
+from ...common import no_second_derivative
 from ...joint_rows import as_rows, gradients_of
 from ...triton.device_config import rotary_for_device
 from ...triton.launch import contiguous, interpreted, on_its_device
@@ -175,6 +176,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 
 def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+    no_second_derivative("decay_attention")
     q, k, v, *made = ctx.saved_tensors
     d_out = v.new_zeros(v.shape) if d_out is None else d_out
     q, k, v = as_rows(q, k, v)

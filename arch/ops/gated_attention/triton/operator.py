@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from ....kernel_config import GatedConfig, gated_chunk
+from ...common import no_second_derivative
 from ...joint_rows import as_rows, gradients_of, row_stride
 from ...triton.column_sums import column_sums
 from ...triton.device_config import gated_for_device
@@ -191,6 +192,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 
 def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+    no_second_derivative("gated_attention")
     q, key, v, gate, bound, reset, *made = ctx.saved_tensors
     d_out = v.new_zeros(v.shape) if d_out is None else d_out
     q, key, v, gate = _rows(q, key, v, gate)
