@@ -101,9 +101,15 @@ class Mixer(nn.Module):
         """Initialise what the model's general rule (Decoder.reset_parameters) does not fit, after it has run."""
 
     def together(self, *modules: nn.Module) -> tuple[Any, ...]:
-        """The modules as `fused_linear` takes them, for outputs that a sequence operation reads: as one product where
-        there are kernels for heads this wide, which read rows at any distance."""
-        return (modules,) if self.config.head_dim * self.keys_a_channel <= WIDEST_HEAD else modules
+        """The modules as `fused_linear` takes them, for outputs that a sequence operation reads as they are: as one
+        product where there are kernels for heads this wide, which read rows at any distance. Where something else
+        reads one of them, the others would only keep it in memory."""
+        kernels = self.config.head_dim * self.keys_a_channel <= WIDEST_HEAD
+        return (modules,) if kernels and self.reads_projections() else modules
+
+    def reads_projections(self) -> bool:
+        """Whether the sequence operation reads the projections of x as they are."""
+        return True
 
     def heads(self, x: Tensor) -> Tensor:
         """[B, T, d] -> [B, T, H, p]."""

@@ -41,6 +41,9 @@ class LowRankGatedMixer(Mixer):
         self.gate = LowRankGate(config.d_model, config.options.gate_rank)
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
 
+    def reads_projections(self) -> bool:
+        return not self.config.options.value_activation
+
     def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
         query, key, value, *more, gate = fused_linear(x, *self.together(*self.project.values(), self.gate.down))
         value = self.heads(value)

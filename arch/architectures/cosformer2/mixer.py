@@ -50,6 +50,9 @@ class CosFormer2Mixer(LowRankGatedMixer):
         super().__init__(config, layer)
         self.theta = nn.Parameter(torch.empty_like(initial_angles(config))) if config.options.theta_learned else None
 
+    def reads_projections(self) -> bool:
+        return super().reads_projections() and self.config.options.lrpe == "full"
+
     @staticmethod
     def position_encoding(config: ModelConfig) -> PositionEncoding:
         return Tpe(config)

@@ -46,15 +46,15 @@ class HGRN2Mixer(HGRNMixer):
         super().__init__(config, layer, tuple(name for name, is_used in used.items() if is_used))
         assert config.norm is not None
         self.activation = "silu" if config.options.output_gate else ""
-        # the operation reads all of them as they are: its kernels know one distance of rows
-        self.as_projected = used["query"] and used["forget"] and config.options.input_gate == "tied"
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
+
+    def reads_projections(self) -> bool:
+        options = self.config.options
+        return options.output_gate and options.lower_bound != "only" and options.input_gate == "tied"
 
     def operands(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor | None, Tensor, Forget]:
         """q before its silu, k, v and the forget gates, as gated_attention takes them."""
-        projections = self.project.values()
-        outputs = fused_linear(x, *(self.together(*projections) if self.as_projected else projections))
-        projected = dict(zip(self.project, outputs, strict=True))
+        projected = dict(zip(self.project, fused_linear(x, *self.together(*self.project.values())), strict=True))
         query = projected["query"] if self.config.options.output_gate else torch.ones_like(x)
         key = self.input_gate(x, stream, projected.get("input_gate"))
         gate = self.forget(x, stream, projected.get("forget"))
