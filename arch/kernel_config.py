@@ -255,9 +255,12 @@ class MlpConfig:
     down_asked: int  # chunks of a tile that are loaded before they are asked for
 
 
+MLP_KERNELS = False  # off until a GPU has run them in this form (arch/ops/triton/NOTES_MODEL.md)
+
+
 def mlp_config(width: int) -> MlpConfig | None:
-    """Of models `width` wide; None where the kernels were not measured."""
-    if width > 1024:
+    """Of models `width` wide; None where the kernels were not measured, or are off."""
+    if width > 1024 or not MLP_KERNELS:
         return None
     if width <= 128:
         rules = MlpConfig(True, 64, 6, 3, 64, 4, 5, 0)

@@ -34,6 +34,14 @@ ROOT = Path(__file__).resolve().parents[1]
 RANKS = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # tiktoken's cache name: SHA-1 of the address of cl100k_base's file
 
 
+@pytest.fixture(autouse=True)
+def no_rank_stays() -> Iterator[None]:
+    """A process group's variables would make tests after this one start runs that wait for others."""
+    before = {"RANK", "WORLD_SIZE"} & os.environ.keys()
+    yield
+    assert {"RANK", "WORLD_SIZE"} & os.environ.keys() == before, "join a process group in a process of its own"
+
+
 # The files that take longest, the longest first: processes that share the tests begin with them, so that none is left
 # alone with one at the end. pytest-xdist's own order, by the number of tests, has a file of one long test last.
 LONG = (

@@ -31,7 +31,9 @@ def submit(slurm, tmp_path, max_restarts, setup=()):
     program.write_text(PROGRAM)
     program.chmod(0o755)
     paths = Paths(submission, submission / "code", submission / "study.yaml", tmp_path / "out", tmp_path)
-    context = ScriptContext("s", Cluster(**CPUS | {"max_restarts": max_restarts, "setup": list(setup)}), paths, str(program))
+    context = ScriptContext(
+        "s", Cluster(**CPUS | {"max_restarts": max_restarts, "setup": list(setup)}), paths, str(program)
+    )
     job = ArrayJob("eval-0", "eval", Resources(1, 1, 0, 1, None, 5), (("a b",),))
     paths.script(job).write_text(render(context, job))
     paths.elements(job).write_text("a b\n")

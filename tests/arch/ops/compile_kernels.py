@@ -1,6 +1,7 @@
 """Compiles every Triton kernel that an operation launches, for a GPU that need not be there, and prints what it needs.
 
     python -m tests.arch.ops.compile_kernels 80 hgrn2 128 '{}'    compute capability, benchmark's case, head size, sizes
+    python -m tests.arch.ops.compile_kernels 90 model:hgrn2 256 '{}'    forward and backward of a model of that width
 
 One JSON line a kernel: name, shared memory in bytes. Run without TRITON_INTERPRET.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
@@ -36,10 +38,36 @@ class Device:
         return 0
 
 
-def main(capability: int, name: str, width: int, sizes: dict[str, Any]) -> None:
-    from arch import kernel_config
+def operation(name: str, width: int) -> None:
     from arch.bench.cases import CASES
     from arch.bench.measure import gradients
+
+    inputs, weight = CASES[name].inputs(1, 2048, 2, width, dtype=torch.bfloat16, device="cpu")
+    gradients(CASES[name].runs["triton"](1, 2048, 2, width), inputs, weight)
+
+
+def model(arch: str, width: int) -> None:
+    """As a run on a GPU does it: under autocast, with every fused kernel."""
+    from arch.bench.whole_model import config_of
+    from arch.model.lm import build_model
+    from arch.ops.fused import embedding, linear  # noqa: F401 - loaded before they are searched
+    from arch.ops.fused.cross_entropy import linear_cross_entropy
+    from arch.ops.fused.triton.rows import copy_rows
+
+    built, tokens = build_model(config_of(arch, f"2x{width}", 257, 2048)), torch.zeros(1, 256, dtype=torch.int64)
+    with ExitStack() as stack:
+        for name, module in list(sys.modules.items()):
+            if name.startswith("arch.") and hasattr(module, "uses_kernels"):
+                stack.enter_context(mock.patch.object(module, "uses_kernels", lambda x: True))
+        stack.enter_context(mock.patch.object(linear, "_copy", copy_rows))
+        with torch.autocast("cpu", torch.bfloat16):
+            hidden, _ = built.decoder(tokens, None, None, None, False, None if arch == "llama" else "triton")
+            loss = linear_cross_entropy(hidden.flatten(0, 1), built.lm_head.weight, tokens.flatten())
+        loss.backward()
+
+
+def main(capability: int, name: str, width: int, sizes: dict[str, Any]) -> None:
+    from arch import kernel_config
     from arch.ops import common
     from arch.ops.triton import device_config
 
@@ -60,8 +88,11 @@ def main(capability: int, name: str, width: int, sizes: dict[str, Any]) -> None:
         mock.patch.object(device_config, "trusted_assembler", lambda: True),
         kernel_config.override(**sizes),
     ):
-        inputs, weight = CASES[name].inputs(1, 2048, 2, width, dtype=torch.bfloat16, device="cpu")
-        gradients(CASES[name].runs["triton"](1, 2048, 2, width), inputs, weight)
+        kind, _, arch = name.partition(":")
+        if arch:
+            model(arch, width)
+        else:
+            operation(kind, width)
     for (kernel, _), shared in found.items():
         print(json.dumps({"kernel": kernel, "shared": shared}))
 

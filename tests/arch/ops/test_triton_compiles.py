@@ -13,6 +13,7 @@ from ...conftest import ROOT
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
+from arch.config import ARCHS
 from arch.ops.triton.device_config import GLUON
 
 SHARED = {80: 163, 90: 227}  # KiB that a program may have
@@ -51,6 +52,17 @@ def test_tiles_fit(name, width, capability, tmp_path):
     assert ("rotary_hopper_values_gluon" in kernels) == (runs and GLUON)
     if runs:  # with this Triton too, though it is not chosen there
         assert "rotary_hopper_values_gluon" in compiled(name, width, capability, tmp_path, gluon=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", SHARED)
+@pytest.mark.parametrize("width", [128, 512])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_whole_models_compile(arch, width, capability, tmp_path):
+    """With what stands around the sequence operations: tests run those kernels in the interpreter, which takes more
+    than a compiler does."""
+    kernels = compiled(f"model:{arch}", width, capability, tmp_path)
+    assert {"norm_forward", "norm_backward", "cross_entropy", "scale"} <= kernels
 
 
 @pytest.mark.slow
