@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+from unittest import mock
 
 import pytest
 import torch
@@ -252,13 +254,14 @@ def test_the_librarys_trainer(arch, tmp_path):
     ids = torch.arange(32) * 3 % 100
     options = {"max_steps": 12, "learning_rate": 0.02, "eval_strategy": "steps", "eval_steps": 6, "save_steps": 12}
     options |= {"bf16": True, "gradient_checkpointing": True, "use_cpu": True, "report_to": [], "disable_tqdm": True}
-    trainer = transformers.Trainer(
-        model,
-        transformers.TrainingArguments(str(tmp_path), **options),
-        train_dataset=[{"input_ids": ids, "labels": ids}] * 16,
-        eval_dataset=[{"input_ids": ids, "labels": ids}] * 4,
-    )
-    trainer.train()
+    with mock.patch.dict(os.environ):  # it leaves RANK and WORLD_SIZE there
+        trainer = transformers.Trainer(
+            model,
+            transformers.TrainingArguments(str(tmp_path), **options),
+            train_dataset=[{"input_ids": ids, "labels": ids}] * 16,
+            eval_dataset=[{"input_ids": ids, "labels": ids}] * 4,
+        )
+        trainer.train()
     losses = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
     assert len(losses) == 2 and losses[1] < losses[0] < math.log(257)
     again = auto(tmp_path / "checkpoint-12")
