@@ -109,12 +109,17 @@ CASES = {
 }
 
 
+LONG = {"gated silu", "gated strong", "gated wide values", "gated documents", "decay documents", "decay segments",
+        "decay tma segments", "rotary shared", "rotary decays"}  # fmt: skip
 OTHERS = ("gated keys", "gated strong", "decay silu", "decay learned", "decay steps", "rotary", "rotary runs", "rotate")
+
+
+LAYOUTS = [*((name, "one") for name in CASES), *((name, where) for name in OTHERS for where in ("two", "first apart"))]
 
 
 @pytest.mark.parametrize(
     ("name", "layout"),
-    [*((name, "one") for name in CASES), *((name, layout) for name in OTHERS for layout in ("two", "first apart"))],
+    [pytest.param(*one, marks=pytest.mark.slow) if one[0] in LONG and not GPU else one for one in LAYOUTS],
 )
 def test_columns_of_one_tensor(name, layout):
     """Others stand in front of the columns that are read. two: of two tensors of other widths; first apart: the first
