@@ -1,4 +1,5 @@
-"""What became of predictions: the measured losses beside them, held against their intervals and two baselines."""
+"""What became of predictions: the measured losses beside them, held against their intervals and two baselines, the pure
+power law and no change."""
 
 from __future__ import annotations
 
@@ -19,9 +20,11 @@ SAME = 1e-6  # of tokens
 
 
 def outcome(stored: Mapping[str, Any], tables: Tables | None) -> dict[str, Any]:
-    """The stored predictions with, in each row of "runs" and "means", `measured` (None: `state` says why), `error` and
-    `power_law_error` (measured over predicted, less 1), `held` (None without an interval) and `of_drop`, the difference
-    from the prediction as a share of the predicted drop; and "n": {"trained", "with_interval", "held"}.
+    """The stored predictions with, in each row of "runs" and "means", `measured` (None: `state` says why), `error`,
+    `power_law_error` and `unchanged_error` (measured over predicted, over the power law's, and over the loss of the
+    largest fitted runs, less 1), `held` (None without an interval), `unchanged_held`, whether the interval contains the
+    loss of those runs too, and `of_drop`, the difference from the prediction as a share of the predicted drop; and
+    "n": {"trained", "with_interval", "held"}.
 
     tables: of the forecast runs that have begun. A mean is of all its seeds, or is not there.
     """
@@ -61,11 +64,14 @@ def _mean_of(found: Sequence[tuple[float | None, str]]) -> tuple[float | None, s
 
 def _held(row: Mapping[str, Any], measured: float | None, state: str) -> dict[str, Any]:
     told: dict[str, Any] = {"measured": measured, "state": state}
-    told |= dict.fromkeys(("error", "held", "of_drop", "power_law_error"))
+    told |= dict.fromkeys(("error", "held", "of_drop", "power_law_error", "unchanged_error", "unchanged_held"))
     if measured is None or row["loss"] is None:
         return told
+    largest = row["loss"] + row["drop"]  # the mean loss of the largest fitted runs
+    told["unchanged_error"] = measured / largest - 1
     if (ends := row["interval"]) is not None:
         told["held"] = bool(ends[0] <= measured <= ends[1])
+        told["unchanged_held"] = bool(ends[0] <= largest <= ends[1])
     if row["power_law"] is not None:
         told["power_law_error"] = measured / row["power_law"] - 1
     told["of_drop"] = (measured - row["loss"]) / row["drop"] if row["drop"] > 0 else None

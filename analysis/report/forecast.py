@@ -46,6 +46,7 @@ def _cells(row: Row, name: str) -> dict[str, str]:
         "error over the drop": signed(row["of_drop"], ".0%"),
         "power law": shown(row["power_law"], ".4f"),
         "its error": signed(row["power_law_error"], ".2%"),
+        "error of no change": signed(row["unchanged_error"], ".2%"),
     }
 
 
@@ -91,9 +92,14 @@ def forecast_lead(told: Told) -> str:
         parts.append(f"the {level} intervals held {counted_of(n['held'], n['with_interval'], 'run')}")
     error = f"the surfaces were off by {_median(known, 'error'):.2%} of the loss (median)"
     other = [row for row in known if row["power_law_error"] is not None]
-    parts.append(error + (f", pure power laws by {_median(other, 'power_law_error'):.2%}" if other else ""))
+    error += f", pure power laws by {_median(other, 'power_law_error'):.2%}" if other else ""
+    parts.append(f"{error}, the loss of the largest runs before by {_median(known, 'unchanged_error'):.2%}")
+    if said := sum(bool(row["unchanged_held"]) for row in known):
+        also = "contain" if said > 1 else "contains"
+        parts.append(f"{said} of the intervals {also} that loss too, so they do not tell the prediction from no change")
     if drops := [row for row in known if row["of_drop"] is not None]:
-        parts.append(f"the error is {_median(drops, 'of_drop'):.0%} of the predicted drop (median)")
+        of = "" if len(drops) == len(known) else f" of {counted(len(drops), 'run')}"
+        parts.append(f"the error is {_median(drops, 'of_drop'):.0%} of the predicted drop (median{of})")
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}."
 
@@ -122,7 +128,8 @@ def forecast_notes(told: Told, inputs_hash: str | None = None) -> list[str]:
         "by the fit's own draws, and the noise between seeds. They hold for learning rates as good as those of the "
         "fitted runs, and as far as the surface goes on beyond them.",
         "Error: measured over predicted, less 1. The drop is from the mean loss of the architecture's runs at the "
-        "largest C of the fits to the prediction. The power law is the pure one of the envelope, L(C), carried on.",
+        "largest C of the fits to the prediction. The power law is the pure one of the envelope, L(C), carried on. No "
+        "change predicts the mean loss of those largest runs again.",
     ]
     if any(row.get("interval_by") == "rehearsal" for row in told["runs"]):
         lines.append(

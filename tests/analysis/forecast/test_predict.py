@@ -124,6 +124,9 @@ def test_measured_losses_stand_beside_their_predictions():
     assert one["held"] and not two["held"] and found["n"] == {"runs": 2, "trained": 2, "with_interval": 2, "held": 1}
     assert one["error"] == pytest.approx(0.025) and one["of_drop"] == pytest.approx(0.1)
     assert one["power_law_error"] == pytest.approx(2.05 / 1.6 - 1)
+    assert one["unchanged_error"] == pytest.approx(2.05 / 2.5 - 1) and one["unchanged_held"] is False
+    small = outcome(stored(predicted("a", drop=0.05)), tables(stored(predicted("a", drop=0.05)), {"a": 2.05}))
+    assert small["runs"][0]["unchanged_error"] == pytest.approx(0) and small["runs"][0]["unchanged_held"]
     (mean,) = found["means"]
     assert mean["measured"] == pytest.approx(2.125) and mean["held"] is False
 

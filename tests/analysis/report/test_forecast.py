@@ -17,10 +17,11 @@ def row(run_id, group="llama", measured=None, loss=1.3, **more):
     found = {"run_id": run_id, "group": group, "size": "n55m", "n_params": 55e6, "n_tokens": 121e6, "c": 4e16}
     found |= {"loss": loss, "interval": [1.28, 1.32], "reason": None, "power_law": 1.1, "drop": 0.05}
     found |= {"measured": measured, "state": "done" if measured else "not trained"}
-    found |= dict.fromkeys(("error", "held", "of_drop", "power_law_error"))
+    found |= dict.fromkeys(("error", "held", "of_drop", "power_law_error", "unchanged_error", "unchanged_held"))
     if measured and loss:
         found |= {"error": measured / loss - 1, "held": 1.28 <= measured <= 1.32, "of_drop": (measured - loss) / 0.05}
-        found["power_law_error"] = measured / 1.1 - 1
+        found |= {"power_law_error": measured / 1.1 - 1, "unchanged_error": measured / 1.35 - 1}
+        found["unchanged_held"] = False
     return found | more
 
 
@@ -61,11 +62,18 @@ def test_afterwards_the_errors_stand_beside_them():
     found = told(1.31, 1.34)
     assert forecast_lead(found) == (
         "2 of 3 runs are trained; the 90% intervals held 1 of 2 runs; the surfaces were off by 1.92% of the loss "
-        "(median), pure power laws by 20.45%; the error is 50% of the predicted drop (median)."
+        "(median), pure power laws by 20.45%, the loss of the largest runs before by 1.85%; the error is 50% of the "
+        "predicted drop (median)."
     )
+    found["runs"][0] |= {"unchanged_held": True, "of_drop": None}
+    assert forecast_lead(found).endswith(
+        "; 1 of the intervals contains that loss too, so they do not tell the prediction from no change; the error is "
+        "80% of the predicted drop (median of 1 run)."
+    )
+    found = told(1.31, 1.34)
     first, second, _, _ = forecast_rows(found)
     assert (first["error"], first["held"], first["error over the drop"]) == ("+0.77%", "yes", "+20%")
-    assert (second["held"], second["its error"]) == ("no", "+21.82%")
+    assert (second["held"], second["its error"], second["error of no change"]) == ("no", "+21.82%", "\u22120.74%")
     figure = forecast_figure(found)
     (measured,) = [trace for trace in figure.data if trace.hovertemplate and ", measured" in trace.hovertemplate]
     assert list(measured.y) == [1.31, 1.34]
