@@ -9,7 +9,7 @@ from arch.ops.common import constant
 from arch.presets import preset
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("packed", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("arch", ARCHS)
 def test_forward_and_loss_are_one_graph(arch, packed):
     torch._dynamo.reset()
