@@ -95,6 +95,7 @@ def test_a_text_that_is_empty_is_told(tmp_path):
     assert isinstance(result.exception, InputError) and "is empty" in str(result.exception)
 
 
+@pytest.mark.slow
 def test_minutes_of_a_gpu_for_four_architectures_buy_a_study(tmp_path):
     """Its curves are of held-out losses; with a law that has no term in the batch all sizes have the law's batch."""
     archs = ("llama", "tnl", "hgrn2", "cosformer2")
