@@ -200,7 +200,8 @@ def forecast_figure(told: Told | None) -> go.Figure | None:
             title_text=f"{count(means[0]['n_params'])} parameters, {count(means[0]['n_tokens'])} tokens"
         )
     figure.update_yaxes(title_text=str(told["conventions"]["L"]))
-    dress(figure, max(560, COLUMN * len(names) + SIDES), HEIGHT, r=240, t=15)
+    # the height above is for the buttons of the page, which would lie over the legend
+    dress(figure, max(560, COLUMN * len(names) + SIDES), HEIGHT + 25, r=240, t=40)
     return figure
 
 
