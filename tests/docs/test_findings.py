@@ -1,10 +1,15 @@
 """The findings of a published study: no number that the tables, or the notes on how it was trained, do not have."""
 
+import json
 import re
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from data.files import read_json
 from docs.generate import GENERATED, ROOT
+from scaling.cli.main import app
 
 NUMBER = re.compile(r"\d[\d,]*\.\d+|\d+(?=%)")
 FOLDERS = sorted((ROOT / "analysis" / "studies").glob("*/FINDINGS.md"))
@@ -19,3 +24,12 @@ def test_every_number_of_the_prose_stands_in_a_table(path):
     assert len(told) > 5
     missing = [number for number in told if not re.search(rf"(?<![\d.]){re.escape(number)}(?!\d)", known)]
     assert not missing
+
+
+def test_repeats_are_what_the_bundles_say(monkeypatch):
+    """As FINDINGS' command compares them; the bundles grow, and a file that is kept beside them would not follow."""
+    monkeypatch.chdir(ROOT)
+    place = Path("analysis/studies")
+    bundles = [str(place / "bundles" / f"{name}.tar.xz") for name in ("h200-hour", "h200-hour-repeat")]
+    result = CliRunner().invoke(app, ["bundle", "compare", *bundles, "--json"])
+    assert result.exit_code == 0 and json.loads(result.stdout) == read_json(place / "h200-2026" / "repeats.json")
