@@ -17,7 +17,7 @@ from arch.amounts import count, counted, counted_of
 
 Told = Mapping[str, Any]  # analysis.forecast.outcome
 Row = Mapping[str, Any]
-COLUMN, SIDES, HEIGHT = 130, 330, 370  # pixels: an architecture's size, what stands beside, the figure
+COLUMN, SIDES, HEIGHT = 130, 330, 395  # pixels: an architecture's size, what stands beside, the figure
 BESIDE = 0.16  # of the distance between architectures: measured losses stand beside the prediction
 
 
@@ -200,8 +200,8 @@ def forecast_figure(told: Told | None) -> go.Figure | None:
             title_text=f"{count(means[0]['n_params'])} parameters, {count(means[0]['n_tokens'])} tokens"
         )
     figure.update_yaxes(title_text=str(told["conventions"]["L"]))
-    # the height above is for the buttons of the page, which would lie over the legend
-    dress(figure, max(560, COLUMN * len(names) + SIDES), HEIGHT + 25, r=240, t=40)
+    # t: for the buttons of the page, which would lie over the legend
+    dress(figure, max(560, COLUMN * len(names) + SIDES), HEIGHT, r=240, t=40)
     return figure
 
 

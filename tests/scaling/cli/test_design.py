@@ -101,7 +101,7 @@ def test_minutes_of_a_gpu_for_four_architectures_buy_a_study(tmp_path):
     archs = ("llama", "tnl", "hgrn2", "cosformer2")
     words = [word for arch in archs for word in ("--arch", arch)]
     words += ["--corpus-tokens", "2.5e8", "--studies", "8"]
-    result = CliRunner().invoke(app, ["design", *words[2:], "--gpu-minutes", "6", "--no-sweep"])
+    result = CliRunner().invoke(app, ["design", *words, "--gpu-minutes", "8", "--no-sweep"])
     assert result.exit_code == 0, result.exception
     assert "sweeps are not in the budget" in result.stdout and "holds" in result.stdout and "/tmp" not in result.stdout
     assert "held-out losses at checkpoints" in result.stdout
