@@ -6,13 +6,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup study check test test-slow lint docs clean
+.PHONY: help setup study check test test-slow test-gpu lint docs clean
 
 help:
 	@echo 'make study      set up .venv if needed, then run scaling/studies/quickstart.yaml'
 	@echo 'make check      lint, types and the quick tests of every package, in about a minute'
 	@echo 'make test       the same set-up, then the fast tests (PROCESSES=2 of them at a time)'
 	@echo 'make test-slow  the long campaigns: fault injection, whole studies'
+	@echo 'make test-gpu   on a machine with a GPU: the kernels and what replays CUDA graphs'
 	@echo 'make lint       ruff and mypy'
 	@echo 'make docs       write the generated tables of docs/ anew'
 	@echo 'make clean      remove build outputs and caches (keeps .venv and out)'
@@ -39,6 +40,9 @@ test: $(READY)
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
+
+test-gpu: $(READY)
+	$(BIN)/python -m pytest -m '(gpu or kernels) and not slow'
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -105,6 +105,7 @@ def modules() -> list[tuple[Callable[..., Any], list[str]]]:
     from arch.bench import command
     from data import bench
     from scaling import check
+    from scaling.cli import bench as answers
     from scaling.trainer import bench as trainer
 
     return [
@@ -114,6 +115,7 @@ def modules() -> list[tuple[Callable[..., Any], list[str]]]:
         (trainer.main, []),
         (decode_speed.main, []),
         (bench.main, []),
+        (answers.main, []),
     ]
 
 

@@ -58,12 +58,27 @@ LONG = (
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where several processes share the tests: LONG first, then the files with the most tests."""
+    """Skips what needs more GPUs than there are, and marks what runs on one where it can. Where several processes share
+    the tests: LONG first, then the files with the most tests."""
+    for item in items:
+        if item.path.name.startswith("test_triton"):
+            item.add_marker("kernels")
+        for mark in item.iter_markers("gpu"):
+            needed = mark.kwargs.get("n", 1)
+            if needed > _n_gpus():
+                what = "a GPU" if needed == 1 else f"{needed} GPUs"
+                item.add_marker(pytest.mark.skip(reason=": ".join((f"needs {what}", *mark.args))))
     if not hasattr(config, "workerinput"):
         return
     number = Counter(item.path for item in items)
     rank = {ROOT / "tests" / name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: (rank.get(item.path, len(LONG)), -number[item.path]))  # stable: a file stays together
+
+
+def _n_gpus() -> int:
+    import torch  # the modules of such tests have imported it
+
+    return torch.cuda.device_count()
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ and norm are read after it; run_ms: of a step as runs make it, replayed as CUDA 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 from collections.abc import Callable
 from itertools import count
@@ -68,6 +69,9 @@ def milliseconds(
 ) -> tuple[float, int]:  # fmt: skip
     """Of a step on random tokens, whose numbers are read after it, or, with `say`, as late as a run reads them; and the
     model's parameters."""
+    gc.collect()  # an engine before this one, which refers to itself, would keep its memory
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
     engine = Engine(build_model(config, seed=0), settings, options.batch, device, ranks, say)
     readings, steps = Readings(engine, lag=None if say else 0), count(1)
     generator = torch.Generator().manual_seed(ranks.rank)

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,22 +29,22 @@ from .fits.synthetic import BATCH, SIZES, power_world, write_evals, write_run
 BUDGETS = {size: int(min(6e6, 7e12 / 6 / n)) for size, n in SIZES.items()}
 
 
-@pytest.fixture
-def study(tmp_path: Path) -> StudySpec:
-    """Two architectures: TNL whole, HGRN2 with three sizes (a, b not identified) and a failed one."""
-    text = tmp_path / "text"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> StudySpec:
+    """Two architectures: TNL whole, HGRN2 with three sizes (a, b not identified) and a failed one; fitted once."""
+    folder = tmp_path_factory.mktemp("made")
+    text = folder / "text"
     text.mkdir()
     for i in range(12):
         (text / f"{i:02d}.txt").write_text(random.Random(i).randbytes(720_000).hex())  # one epoch is enough
-    (tmp_path / "s.yaml").write_text(
+    (folder / "s.yaml").write_text(
         "name: demo\n"
-        f"out: {tmp_path}/out\n"
         f"corpus: {{source: '{text}', validation_fraction: 0.5}}\n"
         "grid: {archs: [tnl, hgrn2], sizes: [14k, 25k, 55k, 98k, 221k, 393k], extra_seeds: {55k: [1, 2]}}\n"
         "training: {n_tokens: 1000000, warmup_tokens: 20480}\n"
         "fit: {range: [5.0e+10, 5.0e+12], smoothing_tokens: 20000}\n"
     )
-    spec = load_study(tmp_path / "s.yaml")
+    spec = load_study(folder / "s.yaml", out=folder / "out")
     prepare(CorpusSettings(source=str(text), validation_fraction=0.5), spec.directory / "corpus")
     for run in spec.runs():
         if run.arch == "hgrn2" and run.size in ("98k", "221k"):
@@ -55,7 +56,15 @@ def study(tmp_path: Path) -> StudySpec:
         steps = [10, BUDGETS[run.size] // BATCH]
         losses = [float(power_world(SIZES[run.size], pd.Series([step * BATCH]).to_numpy())[0]) for step in steps]
         write_evals(spec.directory, run.run_id, steps, losses)
+    assert stage.fit(spec, spec.runs()).fresh
     return spec
+
+
+@pytest.fixture
+def study(made: StudySpec, tmp_path: Path) -> StudySpec:
+    """A copy of the fitted study, for a test to change."""
+    shutil.copytree(made.directory, tmp_path / "out" / "demo")
+    return load_study(made.path, out=tmp_path / "out")
 
 
 @pytest.fixture
@@ -65,18 +74,15 @@ def no_browser(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_fit_writes_tables_and_laws_once(study: StudySpec) -> None:
-    runs = study.runs()
-    fits, fresh = stage.fit(study, runs)
-    assert fresh
-    results = study.directory / "results"
-    assert json.loads((results / "fits.json").read_text()) == fits
+    runs, results = study.runs(), study.directory / "results"
+    fits = read_json(results / "fits.json")
     stored = stage.read_tables(results)
     assert len(stored.runs) == len(runs) == 16
     assert set(stored.curves["run_id"]) == set(fits["inputs"])
     assert len(stored.evals) == 28
 
     before = {path: path.stat().st_mtime_ns for path in results.iterdir()}
-    assert not stage.fit(study, runs).fresh
+    assert stage.fit(study, runs) == (fits, False)
     assert {path: path.stat().st_mtime_ns for path in results.iterdir()} == before
     metrics = study.directory / "runs" / runs[0].run_id / "metrics.jsonl"
     metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:-100]))
@@ -265,7 +271,7 @@ def test_a_range_belongs_to_its_convention_and_a_changed_fit_lies_beside(study: 
     own = stage.fit(study, study.runs()).fits
     stage.report(study, study.runs())
     before = {path: path.read_bytes() for path in study.directory.rglob("*") if path.is_file()}
-    changed = load_study(study.path, ["fit.flops=6nd"])
+    changed = load_study(study.path, ["fit.flops=6nd"], out=study.out)
     fits = stage.fit(changed, changed.runs()).fits
     page = stage.report(changed, changed.runs()).path
     assert fits["by_convention"] == own["by_convention"]
@@ -279,7 +285,7 @@ def test_a_range_belongs_to_its_convention_and_a_changed_fit_lies_beside(study: 
 
 def test_what_is_up_to_date_is_made_again_when_asked(study: StudySpec, no_browser: None) -> None:
     runs = study.runs()
-    assert stage.fit(study, runs).fresh and stage.fit(study, runs, force=True).fresh
+    assert not stage.fit(study, runs).fresh and stage.fit(study, runs, force=True).fresh
     assert stage.report(study, runs).fresh and not stage.report(study, runs).fresh
     assert stage.report(study, runs, force=True).fresh
 

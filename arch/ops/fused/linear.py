@@ -27,7 +27,8 @@ def fused_linear(x: Tensor, *groups: Group) -> tuple[Tensor, ...]:
 
     Modules of a tuple whose widths are multiples of 16 are one product there, if autocast casts their weights anyway:
     their outputs are columns of one tensor, for readers that take rows at any distance (`joint_rows.as_rows`). So are
-    the gradients of readers that make them by `joint_rows.gradients_of`; others are copied to their columns.
+    the gradients of readers that make them by `joint_rows.gradients_of`; others are copied to their columns. The
+    gradients of the weights share one tensor's memory: dropping one of them frees nothing.
     """
     modules = tuple(module for group in groups for module in (group if isinstance(group, tuple) else (group,)))
     weights = weights_of(x, modules)
@@ -141,17 +142,19 @@ def joined(gradients: Sequence[Tensor]) -> Tensor:
         return gradients[0].flatten(0, -2)
     *columns, width = (0, *accumulate(x.shape[-1] for x in gradients))
     places = [place_of(x) if x.dim() == 3 else None for x in gradients]
-    there = [p is not None and p.width == width and p.offset == at for p, at in zip(places, columns, strict=True)]
-    if any(there):
-        first = gradients[there.index(True)]
-        memory = place_of(first).memory
-        there = [is_there and p is not None and p.memory == memory for is_there, p in zip(there, places, strict=True)]
-        missing = [(x, at) for x, at, is_there in zip(gradients, columns, there, strict=True) if not is_there]
-        if free_for(first, [range(at, at + x.shape[-1]) for x, at in missing]):
-            matrix = first.as_strided((first.shape[0] * first.shape[1], width), (width, 1), 0)
-            for x, at in missing:
-                _copy(x.flatten(0, -2), matrix[:, at : at + x.shape[-1]])
-            return matrix
+    memory, first = None, gradients[0]  # that tensor's, and the first of the gradients in it
+    missing = []
+    for x, place, at in zip(gradients, places, columns, strict=True):
+        at_home = place is not None and place.width == width and place.offset == at
+        if place is None or not at_home or memory not in (None, place.memory):
+            missing.append((x, at))
+        elif memory is None:
+            memory, first = place.memory, x
+    if memory is not None and free_for(first, [range(at, at + x.shape[-1]) for x, at in missing]):
+        matrix = first.as_strided((first.shape[0] * first.shape[1], width), (width, 1), 0)
+        for x, at in missing:
+            _copy(x.flatten(0, -2), matrix[:, at : at + x.shape[-1]])
+        return matrix
     return torch.cat([x.flatten(0, -2) for x in gradients], 1)
 
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-import torch
 
 from analysis.evals.matrix import expand
 from analysis.evals.registry import make_tasks
@@ -43,7 +42,7 @@ def numbers(result: dict) -> dict[str, float]:
     return {name: value for name, value in result["values"].items() if isinstance(value, float)}
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize(("precision", "relative"), [("fp32", RELATIVE), ("bf16", 2e-2)])
 def test_a_gpu_gives_the_cpus_numbers(tmp_path: Path, precision: str, relative: float) -> None:
     expected = evaluated(tmp_path / "cpu", "cpu", precision)

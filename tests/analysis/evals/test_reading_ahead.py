@@ -85,7 +85,7 @@ def test_all_that_follow_in_one_architectures_modules_have_the_bits_of_a_model_l
     assert len(paths(study)) == 3 * len(ARCHS)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_weights_of_every_dtype_are_pinned() -> None:
     weights = {"a": torch.randn(3, 4), "b": torch.randn(5).bfloat16(), "c": torch.randn(2, 2)}
     found = pinned(weights)

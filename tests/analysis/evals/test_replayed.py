@@ -29,7 +29,7 @@ from data.tokenizer import get_tokenizer
 from data.windows import batches, window_starts
 
 LENGTH, ROWS = 32, 3
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 CPU_ONLY: dict[str, Recorder | None] = {"cpu": lambda work: work, "cuda": None}
 
 

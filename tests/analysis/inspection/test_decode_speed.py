@@ -1,7 +1,6 @@
 """The decode benchmark: constant states stay constant, LLaMA's cache grows with what was read."""
 
 import pytest
-import torch
 
 from analysis.inspection import decode_speed
 from analysis.inspection.decode_speed import decode_steps, figure
@@ -24,7 +23,7 @@ def test_rows_tell_the_state_that_the_counts_tell(arch):
     assert (rows[0]["state_bytes"] == rows[1]["state_bytes"]) is (arch != "llama")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: CUDA graphs")
+@pytest.mark.gpu("CUDA graphs")
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_step_can_be_recorded(arch):
     model = build_model(preset(arch, "6k", context_length=LENGTHS[-1])).cuda().eval()

@@ -96,7 +96,7 @@ def test_shares():
     assert share_waiting(10.0, 4.0) == 0.6 and share_waiting(4.0, 4.1) == 0.0
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_a_step_trains_and_is_replayed():
     options = parser().parse_args(["--model", "tnl", "--size", "98k", "--batch", "2", "--context-length", "64"])
     training = make("tnl", config_of("tnl", "98k", None, 64), options)

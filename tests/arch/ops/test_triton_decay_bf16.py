@@ -11,7 +11,7 @@ from arch.bench.measure import gradients
 from arch.ops import decay_attention
 
 from .compare import assert_as_exact_as_the_chunk_backend, picked, randn
-from .test_triton import DEVICE, GPU
+from .test_triton import DEVICE
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
@@ -40,7 +40,7 @@ def decays_of(kind, batch, length):
     return None
 
 
-@pytest.mark.skipif(not GPU, reason="needs a GPU: the interpreter's bf16 products are wrong")
+@pytest.mark.gpu("the interpreter's bf16 products are wrong")
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("rotated", [False, True])
 @pytest.mark.parametrize("kind", ["none", "constant", "per step", "strong"])
@@ -61,7 +61,7 @@ def test_bf16_is_as_exact_as_the_chunk_backend_with_its_roundings(
     check(key_dim, value_dim, shared, length, kind, rotated, packed)
 
 
-@pytest.mark.skipif(not GPU, reason="needs a GPU: the interpreter's bf16 products are wrong")
+@pytest.mark.gpu("the interpreter's bf16 products are wrong")
 @pytest.mark.parametrize("key_dim, value_dim, shared, length", [(128, 128, 1, 777), (64, 128, 2, 65), (128, 64, 4, 1)])
 @pytest.mark.parametrize("kind, rotated", [("constant", False), ("none", True)])
 @pytest.mark.usefixtures("poisoned")

@@ -228,7 +228,7 @@ def test_rows_of_the_embedding(words):
     )
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: what it looks for are atomics")
+@pytest.mark.gpu("what it looks for are atomics")
 @pytest.mark.parametrize("words", [257, 5000, 100_280])
 def test_the_embeddings_gradient_repeats_on_a_gpu(words):
     """PyTorch's own does not, where a word comes often."""
@@ -275,7 +275,7 @@ def test_loss_without_gradients(backend):
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: what it looks for are races")
+@pytest.mark.gpu("what it looks for are races")
 @pytest.mark.parametrize("width", [40_000, 100_280])
 def test_rows_by_many_warps(width):
     """Losses and gradients of vocabularies as models have them; the same twice, and of a wrong target nan alone."""
@@ -483,7 +483,7 @@ def test_gradients_beside_each_other_are_read_where_they_lie(frozen, monkeypatch
         torch.testing.assert_close(a, b, rtol=0.02, atol=0.02)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("arch", ARCHS)
 def test_models_on_a_gpu_are_those_of_the_cpu(arch, packed):

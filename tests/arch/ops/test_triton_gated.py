@@ -170,7 +170,7 @@ def test_silu_of_queries(name, length, log_decays, packed, middle):
         assert_close([x.cpu().double() for x in found], expected, FAR if log_decays else TOLERANCE)
 
 
-@pytest.mark.skipif(not GPU, reason="needs a GPU: the interpreter's bf16 products are wrong")
+@pytest.mark.gpu("the interpreter's bf16 products are wrong")
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(
     "key_dim, value_dim, length, mean, spread, activation",

@@ -84,7 +84,7 @@ def test_fake_kernels_say_what_comes(name):
         launch(name, "cuda" if GPUS else "cpu").backward()
 
 
-@pytest.mark.skipif(GPUS < 2, reason="needs two GPUs")
+@pytest.mark.gpu(n=2)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_another_gpu_than_the_current_one(name):
     out = launch(name, "cuda:1")

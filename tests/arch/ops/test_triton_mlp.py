@@ -25,7 +25,7 @@ from . import gluon_emulator as emulator
 
 GPU = torch.cuda.is_available()
 KERNELS = [f"arch.ops.fused.triton.mlp_{name}" for name in ("parts", "forward", "backward")]
-ON_GPU = pytest.mark.skipif(
+HOPPER = pytest.mark.skipif(
     not (GPU and device_config.GLUON and device_config.hopper_instructions(exact=False)),
     reason="needs a Hopper GPU with the Triton that Gluon kernels ran with",
 )
@@ -194,7 +194,8 @@ def test_sizes_fit_a_multiprocessor(emulated):
         mlp.up_and_gate(*operands(10, 256, 136)[:2], "")
 
 
-@ON_GPU
+@pytest.mark.gpu
+@HOPPER
 @pytest.mark.parametrize("gate", ["", "silu"])
 @pytest.mark.parametrize(
     ("count", "width", "hidden"),

@@ -161,7 +161,7 @@ def test_reading_goes_on_from_a_state(arch):
     close([first.logits, rest], [whole[:, :20], whole[:, 20:]])
 
 
-@pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("arch", LINEAR)
 def test_what_runs_without_being_asked_for(arch):
     model = moved_model(arch)

@@ -103,7 +103,7 @@ def test_segments_by_the_rules(rows, chunks, sizes, expected, monkeypatch):
         assert rotary_hopper_segments(rotary_for_device(128, 128, exact=False), rows, chunks) == expected
 
 
-@pytest.mark.skipif(not GPU, reason="needs a GPU: the interpreter's bf16 products are wrong")
+@pytest.mark.gpu("the interpreter's bf16 products are wrong")
 @pytest.mark.parametrize("shared, length, activation", [*((1, length, "") for length in (1, 63, 64, 65, 200, 70_001)),
     *((2, length, "silu") for length in (65, 777))])  # fmt: skip
 def test_bf16_is_as_exact_as_the_chunk_backend(shared, length, activation):
@@ -111,7 +111,7 @@ def test_bf16_is_as_exact_as_the_chunk_backend(shared, length, activation):
     check(128, 128, shared, length, "none", True, False, activation)
 
 
-@pytest.mark.skipif(not GPU, reason="needs a GPU: the interpreter makes no descriptors")
+@pytest.mark.gpu("the interpreter makes no descriptors")
 def test_a_thread_s_first_request():
     """Of a kernel that is given descriptors, where all memory is at hand: the thread has no CUDA context yet."""
     q, k, v = (x.cuda().bfloat16() for x in inputs(1, 300, 1, 1, 128, 128)[:3])
@@ -127,7 +127,7 @@ def test_a_thread_s_first_request():
     assert len(found) == 2 and torch.equal(*found)
 
 
-@pytest.mark.skipif(not GPU, reason="needs a GPU: Gluon has no interpreter")
+@pytest.mark.gpu("Gluon has no interpreter")
 @pytest.mark.parametrize("length, segments, start, rows", [(1, 0, False, True), (64, 0, True, False),
     (333, 3, True, True), (4100, 0, False, False)])  # fmt: skip
 def test_values_by_gluon_equal_triton_s(length, segments, start, rows):

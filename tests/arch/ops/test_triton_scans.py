@@ -163,7 +163,7 @@ def test_learned_poles_take_the_chunk_backend(monkeypatch):
     assert torch.equal(found, causal_filter(x, mix, rates, backend="chunk")[0])
 
 
-@pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", ["scan real", "scan constant", "selective", "filter"])
 @pytest.mark.parametrize("shape", [(2, 300, 100), (1, 1000, 4096)])
 def test_tiles_of_a_model_in_bf16(name, shape, monkeypatch):

@@ -21,7 +21,6 @@ from scaling.checkpoints.generate import SamplingOptions, TextOut, generate
 from scaling.cli.main import app
 from scaling.rundir import checkpoint_writer
 from scaling.rundir.checkpoint_writer import probe_rows
-from tests.pace import seconds
 
 from ..small_runs import CONTEXT, make_run
 
@@ -172,19 +171,15 @@ def test_a_reader_that_leaves_ends_it_quietly(rundir):
 
 
 @pytest.mark.parametrize("command", ["generate", "inspect", "export"])
-def test_help_is_quick_and_loads_nothing_heavy(command):
+def test_help_loads_nothing_heavy(command):
     code = (
         f"import sys\nsys.argv = ['scaling', {command!r}, '--help']\nimport scaling.cli.main\n"
         "try:\n    scaling.cli.main.main()\nexcept SystemExit as end:\n    assert not end.code\n"
         "print(*{name.split('.')[0] for name in sys.modules}, file=sys.stderr)"
     )
-
-    def show():
-        result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-        assert "CHECKPOINT" in result.stdout
-        assert not set(result.stderr.split()) & {"torch", "transformers", "pandas", "plotly", "numpy"}
-
-    assert seconds(show) < 0.5
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "CHECKPOINT" in result.stdout
+    assert not set(result.stderr.split()) & {"torch", "transformers", "pandas", "plotly", "numpy"}
 
 
 @pytest.mark.parametrize("command", [("generate", "x"), ("inspect",), ("export", "DIR", "--hf")], ids=lambda c: c[0])

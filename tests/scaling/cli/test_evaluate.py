@@ -19,7 +19,6 @@ from scaling.study.cost import expected_work
 from scaling.study.spec import load_study
 from tests.analysis.evals.small_study import write_study
 from tests.analysis.evals.tiny_tasks import HERE
-from tests.pace import seconds
 from tests.processes import alive
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -125,9 +124,8 @@ def test_a_matrix_survives_kill_9_and_is_never_done_twice(folder: Path) -> None:
 def test_a_second_start_has_nothing_to_do(folder: Path) -> None:
     assert scaling_eval(folder).returncode == 0
     before, table = results(folder), folder / "out/small/results/evals.parquet"
-    stamp, starts = table.stat().st_mtime_ns, []
-    assert seconds(lambda: starts.append(scaling_eval(folder, "--json")), times=1) < 5
-    (again,) = starts
+    stamp = table.stat().st_mtime_ns
+    again = scaling_eval(folder, "--json")
     assert again.returncode == 0
     told = json.loads(again.stdout)
     assert (told["pairs"], told["done"], told["n_failed"], told["failed"]) == (N_PAIRS, 0, 0, {})

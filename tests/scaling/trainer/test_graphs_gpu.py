@@ -27,7 +27,7 @@ from scaling.trainer.replay import Replay
 from ..small_runs import exact_rows, make_run, start, train
 from . import branch_runs
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = pytest.mark.gpu
 
 ROWS, CONTEXT, STEPS = 8, 512, 200
 SHAPE = {"n_layers": 4, "d_model": 128, "n_heads": 1, "d_ffn": 344, "context_length": CONTEXT, "chunk_size": 64}

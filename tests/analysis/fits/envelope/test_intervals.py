@@ -9,7 +9,6 @@ import pytest
 from analysis.fits.envelope.extract import SizeCurve, extract
 from analysis.fits.envelope.intervals import Lines, bootstrap, fit_envelopes, percentiles
 from analysis.fits.noise import Group, SeedNoise, pool_seed_noise
-from tests.pace import seconds
 
 from ..synthetic import SIZES, power_world
 
@@ -165,17 +164,6 @@ def test_width_grows_with_noise_and_repeats_with_the_seed() -> None:
 
     assert width(0.002, 1) == width(0.002, 1) != width(0.002, 2)
     assert width(0.02, 1) > 3 * width(0.002, 1)
-
-
-def test_four_architectures_take_seconds() -> None:
-    noise = pool_seed_noise([Group("a", "55k", np.array([[0.0], [0.01]]))])
-    assert noise is not None
-
-    def four() -> None:
-        for seed in range(4):
-            bootstrap(world(np.zeros(6)), GRID, noise, 1000, [seed])
-
-    assert seconds(four, times=1) < 5
 
 
 def test_percentiles_need_half_of_the_replicates() -> None:
