@@ -68,6 +68,16 @@ def study(made: StudySpec, tmp_path: Path) -> StudySpec:
 
 
 @pytest.fixture
+def empty(tmp_path: Path) -> StudySpec:
+    """A study of which nothing was trained."""
+    (tmp_path / "s.yaml").write_text(
+        f"name: demo\nout: {tmp_path}/out\ncorpus: {{source: 'stdlib:'}}\n"
+        "grid: {archs: [tnl], sizes: [14k]}\ntraining: {n_tokens: 100000}\n"
+    )
+    return load_study(tmp_path / "s.yaml")
+
+
+@pytest.fixture
 def no_browser(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures are tested on their own; a browser takes seconds."""
     monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
@@ -154,14 +164,14 @@ def test_report_is_drawn_again_when_its_inputs_change(study: StudySpec, no_brows
     assert stage.report(study, runs).fresh
 
 
-def test_a_study_without_runs_has_a_report(tmp_path: Path, no_browser: None) -> None:
-    (tmp_path / "s.yaml").write_text(
-        f"name: demo\nout: {tmp_path}/out\ncorpus: {{source: 'stdlib:'}}\n"
-        "grid: {archs: [tnl], sizes: [14k]}\ntraining: {n_tokens: 100000}\n"
-    )
-    study = load_study(tmp_path / "s.yaml")
-    page = stage.report(study, study.runs()).path.read_text()
-    assert "tnl-14k-c256-s0" in page and "waiting" in page and "no usable run" in page
+def test_a_study_without_runs_has_a_report(empty: StudySpec, no_browser: None) -> None:
+    runs = empty.runs()
+    assert stage.fit(empty, runs).fresh and not stage.fit(empty, runs).fresh
+    assert stage.fit(empty, runs, force=True).fresh
+    page, fresh, _ = stage.report(empty, runs)
+    assert fresh and not stage.report(empty, runs).fresh and stage.report(empty, runs, force=True).fresh
+    text = page.read_text()
+    assert "tnl-14k-c256-s0" in text and "waiting" in text and "no usable run" in text
 
 
 def test_figure_one_marks_what_is_left_out(study: StudySpec) -> None:
@@ -283,15 +293,8 @@ def test_a_range_belongs_to_its_convention_and_a_changed_fit_lies_beside(study: 
     assert stage.read_tables(changed.results).runs.equals(stage.read_tables(study.results).runs)
 
 
-def test_what_is_up_to_date_is_made_again_when_asked(study: StudySpec, no_browser: None) -> None:
-    runs = study.runs()
-    assert not stage.fit(study, runs).fresh and stage.fit(study, runs, force=True).fresh
-    assert stage.report(study, runs).fresh and not stage.report(study, runs).fresh
-    assert stage.report(study, runs, force=True).fresh
-
-
-def test_pictures_are_drawn_once_there_is_a_browser(study: StudySpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs, there = study.runs(), []
+def test_pictures_are_drawn_once_there_is_a_browser(empty: StudySpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, runs, there = empty, empty.runs(), list[str]()
     monkeypatch.setattr(analysis.figures.png, "browser_found", lambda: bool(there))
     monkeypatch.setattr(
         analysis.figures.png,

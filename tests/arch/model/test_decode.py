@@ -11,7 +11,7 @@ from arch.model.lm import build_model
 from arch.presets import preset
 from flops.state import decode_state
 
-LONG = 2000
+STEPS = [500, pytest.param(2000, marks=pytest.mark.slow)]
 
 
 def model_of(arch, dtype=torch.float64, **changes):
@@ -66,12 +66,13 @@ def test_states_that_are_no_batch():
             DecodeCache.concat(states)
 
 
+@pytest.mark.parametrize("n_steps", STEPS)
 @pytest.mark.parametrize("arch", ARCHS)
-def test_2000_greedy_steps_are_those_of_the_parallel_form(arch):
+def test_greedy_steps_are_those_of_the_parallel_form(arch, n_steps):
     """The same tokens in float64, from a state that does not grow (LLaMA's: by 2 n d numbers a layer)."""
     model, ids = model_of(arch), prompt()
     config, n_bytes, tokens = model.model_config, {}, []
-    steps = generate_tokens(model, ids, LONG)
+    steps = generate_tokens(model, ids, n_steps)
     for token in steps:
         tokens.append(token)
         n_bytes[len(tokens)] = steps.cache.n_bytes
@@ -80,30 +81,31 @@ def test_2000_greedy_steps_are_those_of_the_parallel_form(arch):
         parallel = model(everything[:, :-1]).logits[0, ids.shape[1] - 1 :]
     assert torch.equal(parallel.argmax(-1), everything[0, ids.shape[1] :]) and len(everything.unique()) > 10
     if arch == "llama":  # the newest token has not been read
-        cached = {n: 2 * (ids.shape[1] + n - 1) * config.d_model * config.n_layers for n in (10, LONG)}
+        cached = {n: 2 * (ids.shape[1] + n - 1) * config.d_model * config.n_layers for n in (10, n_steps)}
         assert all(n_bytes[n] == 8 * cached[n] + 8 for n in cached)
     else:
-        assert n_bytes[10] == n_bytes[LONG]
+        assert n_bytes[10] == n_bytes[n_steps]
 
 
+@pytest.mark.parametrize("n_steps", STEPS)
 @pytest.mark.parametrize("arch", ARCHS)
-def test_2000_steps_in_fp32(arch):
-    """Logits of a state that read 2,000 tokens one by one, to 1e-4, the same likeliest token wherever it is one. The
+def test_steps_in_fp32(arch, n_steps):
+    """Logits of a state that read many tokens one by one, to 1e-4, the same likeliest token wherever it is one. The
     state has the size that flops says."""
-    model, ids = model_of(arch, torch.float32), prompt(length=LONG)
+    model, ids = model_of(arch, torch.float32), prompt(length=n_steps)
     cache, logits = None, []
     with torch.inference_mode():
         for token in ids.unbind(1):
             output = model(token[:, None], cache=cache, use_cache=True, backend="naive")
             cache = output.cache
             logits.append(output.logits[0])
-            if len(logits) in (10, LONG):
+            if len(logits) in (10, n_steps):
                 assert cache.n_bytes == decode_state(model.model_config, len(logits))["bytes"]
         found, expected = torch.cat(logits), model(ids).logits[0]
     assert (found - expected).abs().max() < 1e-4
     best = expected.topk(2, -1).values
     clear = best[:, 0] - best[:, 1] > 1e-3
-    assert clear.sum() > 0.9 * LONG and torch.equal(found.argmax(-1)[clear], expected.argmax(-1)[clear])
+    assert clear.sum() > 0.9 * n_steps and torch.equal(found.argmax(-1)[clear], expected.argmax(-1)[clear])
 
 
 @pytest.mark.parametrize("arch", ARCHS)

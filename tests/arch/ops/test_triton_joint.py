@@ -115,11 +115,13 @@ OTHERS = ("gated keys", "gated strong", "decay silu", "decay learned", "decay st
 
 
 LAYOUTS = [*((name, "one") for name in CASES), *((name, where) for name in OTHERS for where in ("two", "first apart"))]
+QUICK = {("gated keys", "two"), ("decay silu", "first apart"), ("rotary", "two"), ("rotate", "first apart")}
+SLOW = [] if GPU else [one for one in LAYOUTS if one[0] in LONG or (one[1] != "one" and one not in QUICK)]
 
 
 @pytest.mark.parametrize(
     ("name", "layout"),
-    [pytest.param(*one, marks=pytest.mark.slow) if one[0] in LONG and not GPU else one for one in LAYOUTS],
+    [pytest.param(*one, marks=pytest.mark.slow) if one in SLOW else one for one in LAYOUTS],
 )
 def test_columns_of_one_tensor(name, layout):
     """Others stand in front of the columns that are read. two: of two tensors of other widths; first apart: the first

@@ -15,13 +15,14 @@ import pytest
 
 from analysis.claims import take
 from data.files import MANIFEST
+from scaling.cli.main import main
 from scaling.study.cost import expected_work
 from scaling.study.spec import load_study
 from tests.analysis.evals.small_study import write_study
 from tests.analysis.evals.tiny_tasks import HERE
+from tests.commands import ROOT, in_this_process
 from tests.processes import alive
 
-ROOT = Path(__file__).resolve().parents[3]
 TASKS = ("validation", "perplexity", *(f"{HERE}:{name}" for name in ("slow", "one", "two", "three")))
 EVALUATION = (
     "evaluation:\n"
@@ -58,6 +59,11 @@ def command(folder: Path, *arguments: str, out: str = "out") -> list[str]:
 def scaling_eval(folder: Path, *arguments: str, out: str = "out") -> subprocess.CompletedProcess[str]:
     line = command(folder, *arguments, out=out)
     return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+
+
+def quickly(*words: object) -> subprocess.CompletedProcess[str]:
+    """What needs no workers."""
+    return in_this_process(main, *words)
 
 
 def results(folder: Path, out: str = "out") -> dict[str, int]:
@@ -209,23 +215,20 @@ def test_failures_are_told_counted_and_do_not_stop_the_others(folder: Path) -> N
     ],
 )
 def test_mistakes_are_one_line(folder: Path, arguments: list[str], told: str) -> None:
-    result = scaling_eval(folder, *arguments, "--dry-run")
+    result = quickly("eval", folder / "small.yaml", "--out", folder / "out", *arguments, "--dry-run")
     assert result.returncode == 2 and told in result.stderr and result.stderr.count("\n") == 1, result.stderr
 
 
 def test_a_wrong_task_is_told_before_anything_is_trained(folder: Path, tmp_path: Path) -> None:
-    line = [sys.executable, "-m", "scaling", "run", str(folder / "small.yaml"), "--out", str(tmp_path)]
-    line += ["--set", "evaluation.tasks=[nia]"]
-    result = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    result = quickly("run", folder / "small.yaml", "--out", tmp_path, "--set", "evaluation.tasks=[nia]")
     assert result.returncode == 2 and "evaluation task 'nia' is unknown" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_list_of_tasks() -> None:
-    line = [sys.executable, "-m", "scaling", "eval", "list"]
-    text = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=True).stdout
+    text = quickly("eval", "list").stdout
     assert all(f"\n{name} " in f"\n{text}" for name in ("validation", "perplexity", "extrapolate"))
-    told = json.loads(subprocess.run([*line, "--json"], cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    told = json.loads(quickly("eval", "list", "--json").stdout)
     assert {"task", "about", "needs", "layout"} == told["tasks"][0].keys()
-    rows = subprocess.run([*line, "--rows", "piqa"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    rows = quickly("eval", "list", "--rows", "piqa").stdout
     assert rows.startswith("piqa: piqa/validation.jsonl") and "label  a whole number from 0 to 1 (0: sol1)" in rows

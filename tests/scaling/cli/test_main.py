@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from typer.main import get_command
@@ -12,8 +11,9 @@ from typer.testing import CliRunner
 
 from scaling.cli.flops import app as flops_app
 from scaling.cli.main import app as scaling_app
+from scaling.cli.main import main
+from tests.commands import ROOT, in_this_process
 
-ROOT = Path(__file__).resolve().parents[3]
 STUDY = """
 name: tiny
 corpus: {source: "synthetic:0:60000"}
@@ -23,9 +23,8 @@ training: {n_tokens: 2560, batch_tokens: 256, lr: 3e-3}
 """
 
 
-def scaling(*arguments, cwd=ROOT):
-    command = [sys.executable, "-m", "scaling", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600, check=False)
+def scaling(*arguments):
+    return in_this_process(main, *arguments)
 
 
 @pytest.fixture

@@ -1,0 +1,30 @@
+"""Console scripts in the process of the tests, which spares imports: exit status and what was said."""
+
+from __future__ import annotations
+
+import io
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def in_this_process(main: Callable[[], object], *words: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """What the console script `main` does with these words after its name, from the folder `cwd`."""
+    out, err = io.StringIO(), io.StringIO()
+    asked, stop = ["command", *map(str, words)], signal.getsignal(signal.SIGTERM)
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err), chdir(cwd):
+        patch.setattr(sys, "argv", asked)
+        patch.setenv("COLUMNS", "80")
+        try:
+            with pytest.raises(SystemExit) as ended:
+                main()
+        finally:
+            signal.signal(signal.SIGTERM, stop)
+    return subprocess.CompletedProcess(asked, int(ended.value.code or 0), out.getvalue(), err.getvalue())
