@@ -20,6 +20,10 @@ if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is imported, by torch among others
 
+# Pictures are tested by themselves (the fixture `browser`); for every report a browser would take seconds.
+BROWSER = os.environ.get("BROWSER_PATH")
+os.environ["BROWSER_PATH"] = str(Path(__file__).with_name("no browser"))
+
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # a shell's background jobs ignore ctrl-c and hand that on to what they start, where tests send it
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -32,6 +36,15 @@ hypothesis.settings.load_profile("steady")
 
 ROOT = Path(__file__).resolve().parents[1]
 RANKS = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # tiktoken's cache name: SHA-1 of the address of cl100k_base's file
+
+
+@pytest.fixture
+def browser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are drawn where this machine has a browser."""
+    if BROWSER is None:
+        monkeypatch.delenv("BROWSER_PATH")
+    else:
+        monkeypatch.setenv("BROWSER_PATH", BROWSER)
 
 
 @pytest.fixture(autouse=True)

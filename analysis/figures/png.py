@@ -51,7 +51,8 @@ def browser_found() -> bool:
         return False
     from choreographer.browsers.chromium import Chromium
 
-    return bool(os.environ.get("BROWSER_PATH") or Chromium.find_browser(skip_local=False))
+    named = os.environ.get("BROWSER_PATH")
+    return os.access(named, os.X_OK) if named else bool(Chromium.find_browser(skip_local=False))
 
 
 def add_pictures(figures: Mapping[str, go.Figure], directory: Path) -> str | None:

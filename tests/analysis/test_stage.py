@@ -77,12 +77,6 @@ def empty(tmp_path: Path) -> StudySpec:
     return load_study(tmp_path / "s.yaml")
 
 
-@pytest.fixture
-def no_browser(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures are tested on their own; a browser takes seconds."""
-    monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
-
-
 def test_fit_writes_tables_and_laws_once(study: StudySpec) -> None:
     runs, results = study.runs(), study.directory / "results"
     fits = read_json(results / "fits.json")
@@ -119,7 +113,7 @@ def test_fit_writes_tables_and_laws_once(study: StudySpec) -> None:
         stage.read_tables(results)
 
 
-def test_scores_of_tasks_enter_fits_and_report(study: StudySpec, no_browser: None) -> None:
+def test_scores_of_tasks_enter_fits_and_report(study: StudySpec) -> None:
     """As `scaling eval` leaves them; a study without them has no such part."""
     runs = study.runs()
     assert stage.fit(study, runs).fits["downstream"] is None
@@ -141,7 +135,7 @@ def test_scores_of_tasks_enter_fits_and_report(study: StudySpec, no_browser: Non
         stage.fit(study, runs)
 
 
-def test_report_is_drawn_again_when_its_inputs_change(study: StudySpec, no_browser: None) -> None:
+def test_report_is_drawn_again_when_its_inputs_change(study: StudySpec) -> None:
     runs = study.runs()
     stage.report(study, runs)
     status = study.directory / "runs" / runs[0].run_id / "status.json"
@@ -164,7 +158,7 @@ def test_report_is_drawn_again_when_its_inputs_change(study: StudySpec, no_brows
     assert stage.report(study, runs).fresh
 
 
-def test_a_study_without_runs_has_a_report(empty: StudySpec, no_browser: None) -> None:
+def test_a_study_without_runs_has_a_report(empty: StudySpec) -> None:
     runs = empty.runs()
     assert stage.fit(empty, runs).fresh and not stage.fit(empty, runs).fresh
     assert stage.fit(empty, runs, force=True).fresh
@@ -232,7 +226,9 @@ def test_pictures_are_skipped_with_a_reason(tmp_path: Path, monkeypatch: pytest.
     assert not analysis.figures.png.browser_found()
 
 
-def test_pictures_are_written_where_a_browser_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_are_written_where_a_browser_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, browser: None
+) -> None:
     import plotly.graph_objects as go
 
     monkeypatch.setattr(analysis.figures.png, "TIMEOUT_S", 600)  # a busy machine takes its time to start one
@@ -256,7 +252,7 @@ def test_decays_that_drift_over_sizes_are_told_with_the_laws(tmp_path: Path) -> 
     assert fits["warnings"][0] in notes(fits)
 
 
-def test_rows_that_cannot_be_change_no_law_and_are_told(study: StudySpec, no_browser: None) -> None:
+def test_rows_that_cannot_be_change_no_law_and_are_told(study: StudySpec) -> None:
     runs = study.runs()
     before = stage.fit(study, runs).fits
     metrics = study.directory / "runs" / runs[1].run_id / "metrics.jsonl"
@@ -271,7 +267,7 @@ def test_rows_that_cannot_be_change_no_law_and_are_told(study: StudySpec, no_bro
     assert why in stage.report(study, runs).path.read_text()
 
 
-def test_a_range_belongs_to_its_convention_and_a_changed_fit_lies_beside(study: StudySpec, no_browser: None) -> None:
+def test_a_range_belongs_to_its_convention_and_a_changed_fit_lies_beside(study: StudySpec) -> None:
     for run in study.runs():  # costs that grow otherwise than 6 N
         path = study.directory / "runs" / run.run_id / "run.json"
         if path.exists():

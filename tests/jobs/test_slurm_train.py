@@ -77,7 +77,8 @@ def test_two_nodes_saved_by_usr1_and_queued_again(slurm: Cluster, tmp_path: Path
     assert len(hosts) == 2 and set(hosts) <= set(slurm.nodes)
 
 
-@pytest.mark.parametrize("srun", ["killed", pytest.param("wakes", marks=SLOW)])
+@SLOW  # a node is lost in test_campaign.py too
+@pytest.mark.parametrize("srun", ["killed", "wakes"])
 def test_a_lost_node_whose_task_wakes_up_again(slurm: Cluster, tmp_path: Path, undisturbed: RunDir, srun: str) -> None:
     """The node hangs, slurmd, job and all; its task goes on once another node trains the run.
 

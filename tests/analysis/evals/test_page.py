@@ -3,17 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-import analysis.figures.png
 from analysis.evals.extrapolate_plot import figures, table
 from analysis.evals.page import write_page
-
-
-@pytest.fixture
-def no_browser(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures are tested on their own; a browser takes seconds."""
-    monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
+from analysis.figures.png import NO_BROWSER
 
 
 def result(task: str, run_id: str, step: int, **values: Any) -> dict[str, Any]:
@@ -90,9 +82,9 @@ def test_a_point_of_the_axes_has_a_panel() -> None:
     assert len(looks) == len(runs) and len({one.xaxis for one in lines.values()}) == 3
 
 
-def test_the_page_is_drawn_once(tmp_path: Path, no_browser: None) -> None:
+def test_the_page_is_drawn_once(tmp_path: Path) -> None:
     page = write_page(tmp_path / "evals", "a <study>", RESULTS, "nats/byte")
-    assert page.fresh and page.no_pictures == "not asked for"
+    assert page.fresh and page.no_pictures == NO_BROWSER
     html = page.path.read_text()
     for text in ("a &lt;study&gt;: evaluations", "2,048", "0.25", "1.20e+16*", "longer than the training", "plotly"):
         assert text in html, text

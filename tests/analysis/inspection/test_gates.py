@@ -204,7 +204,7 @@ def test_figures_have_a_panel_a_layer(inspection):
         assert np.nanmax(heat.z) == 0 and np.nanmin(heat.z) >= -4 and np.isnan(heat.z[0, 1])
 
 
-def test_files(inspection, tmp_path):
+def test_files(inspection, tmp_path, browser):
     (tmp_path / "mine.txt").write_text("left alone")
     result = write_inspection(inspection, tmp_path)
     names = {"gates.json", "index.html", "mine.txt"}

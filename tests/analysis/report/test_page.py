@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import analysis.figures.png
 from analysis import stage
 from analysis.report.page import _lead
 from analysis.report.verdict import with_bits
@@ -42,7 +41,6 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[StudySpec, Path]:
     settings = stage._fit_settings(study).model_copy(update={"n_replicates": REPLICATES})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stage, "_fit_settings", lambda study: settings)
-        patch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
         return study, stage.report(study, study.runs()).path
 
 
@@ -125,7 +123,7 @@ def test_every_table_is_a_file_with_the_numbers_that_are_shown(drawn: tuple[Stud
     assert len(checkpoints) == 6 * 14 and checkpoints["loss (nats/byte)"].notna().all()
 
 
-def test_the_page_is_whole_in_a_browser(drawn: tuple[StudySpec, Path]) -> None:
+def test_the_page_is_whole_in_a_browser(drawn: tuple[StudySpec, Path], browser: None) -> None:
     """In a window, on a phone and printed: every figure has its traces, every table its rows, nothing sticks out, and
     the console has no error."""
     if (found := find_browser()) is None:

@@ -6,7 +6,6 @@ import shutil
 import pytest
 from typer.testing import CliRunner
 
-import analysis.figures.png
 import scaling.stages.pipeline
 from analysis.forecast.predict import NO_RATE
 from analysis.forecast.stage import predict
@@ -62,27 +61,25 @@ def made(tmp_path_factory):
     (folder / "tiny.yaml").write_text(STUDY)
     study, told, files = folder / "tiny.yaml", {}, {}
     out = ("--out", folder / "out")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
-        told["plan"] = command("plan", study, *out)
-        told["early"] = refused("predict", study, *out)
-        told["train"] = command("train", study, *out)
-        told["submit"] = command("submit", study, *out, "--local", "--dry-run")
-        told["runs"] = sorted(path.name for path in (folder / "out/tiny/runs").iterdir())
-        told["eval"] = command("eval", study, *out)
-        told["fit"] = command("fit", study, *out)
-        files["fits"] = (folder / FITS).read_bytes()
-        told["report before"] = command("report", study, *out)
-        told["predict"] = command("predict", study, *out)
-        files["predictions"] = (folder / PREDICTIONS).read_bytes()
-        told["status"] = command("status", study, *out)
-        told["page before"] = page(command("report", study, *out), folder)
-        told["again"] = command("predict", study, *out)
-        command("train", study, *out, "--only", "size=38k")
-        command("eval", study, *out)
-        told["measured"] = json.loads(invoke("predict", study, *out, "--json").stdout)
-        command("fit", study, *out)
-        command("report", study, *out)
+    told["plan"] = command("plan", study, *out)
+    told["early"] = refused("predict", study, *out)
+    told["train"] = command("train", study, *out)
+    told["submit"] = command("submit", study, *out, "--local", "--dry-run")
+    told["runs"] = sorted(path.name for path in (folder / "out/tiny/runs").iterdir())
+    told["eval"] = command("eval", study, *out)
+    told["fit"] = command("fit", study, *out)
+    files["fits"] = (folder / FITS).read_bytes()
+    told["report before"] = command("report", study, *out)
+    told["predict"] = command("predict", study, *out)
+    files["predictions"] = (folder / PREDICTIONS).read_bytes()
+    told["status"] = command("status", study, *out)
+    told["page before"] = page(command("report", study, *out), folder)
+    told["again"] = command("predict", study, *out)
+    command("train", study, *out, "--only", "size=38k")
+    command("eval", study, *out)
+    told["measured"] = json.loads(invoke("predict", study, *out, "--json").stdout)
+    command("fit", study, *out)
+    command("report", study, *out)
     return folder, told, files
 
 
@@ -218,9 +215,8 @@ def test_a_run_without_a_rate_is_not_predicted_beside_others(made, tmp_path):
     assert two["loss"] is None and two["reason"] == NO_RATE and two["spec_hash"] is None
 
 
-def test_one_command_predicts_nothing_that_has_begun_nor_from_changed_fits(made, tmp_path, monkeypatch):
+def test_one_command_predicts_nothing_that_has_begun_nor_from_changed_fits(made, tmp_path):
     folder, _, _ = made
-    monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
     shutil.copytree(folder / "out", tmp_path / "out")
     shutil.rmtree(tmp_path / "out/tiny/runs" / IDS[1])
     (tmp_path / PREDICTIONS).unlink()
@@ -283,9 +279,8 @@ def test_predictions_that_cannot_be_used_are_refused(made, tmp_path):
     assert "has no section forecast" in refused("predict", changed, *out)
 
 
-def test_a_published_study_has_its_forecast(made, tmp_path, monkeypatch):
+def test_a_published_study_has_its_forecast(made, tmp_path):
     folder, told, _ = made
-    monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
     study, out = tmp_path / "tiny.yaml", ("--out", folder / "out")
     study.write_text(TWO)  # whose second round is not predicted
     (tmp_path / "other").mkdir()
@@ -309,9 +304,8 @@ def test_a_published_study_has_its_forecast(made, tmp_path, monkeypatch):
     assert read_json(tmp_path / "out/tiny-published/results/fits.json") == read_json(folder / FITS)
 
 
-def test_a_bundle_carries_forecast_runs_and_their_predictions(made, tmp_path, monkeypatch):
+def test_a_bundle_carries_forecast_runs_and_their_predictions(made, tmp_path):
     folder, told, files = made
-    monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
     study, bundle = folder / "tiny.yaml", tmp_path / "tiny.tar.xz"
     assert "8 runs" in command("bundle", "pack", study, "--out", folder / "out", "--to", bundle)
     there = ("--out", tmp_path / "out")
@@ -324,9 +318,8 @@ def test_a_bundle_carries_forecast_runs_and_their_predictions(made, tmp_path, mo
     assert "predictions.json, the study's predictions, differs" in refused("bundle", "unpack", bundle, *there)
 
 
-def test_one_command_predicts_between_the_grid_and_its_forecast(made, tmp_path, monkeypatch):
+def test_one_command_predicts_between_the_grid_and_its_forecast(made, tmp_path):
     folder, told, files = made
-    monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
     shutil.copytree(folder / "out", tmp_path / "out")
     for run in IDS:
         shutil.rmtree(tmp_path / "out/tiny/runs" / run)
@@ -338,10 +331,9 @@ def test_one_command_predicts_between_the_grid_and_its_forecast(made, tmp_path, 
     assert found["runs"] == told["measured"]["runs"] and (tmp_path / FITS).read_bytes() == files["fits"]
 
 
-def test_a_grid_that_is_not_trained_is_not_predicted_from_by_itself(made, tmp_path, monkeypatch):
+def test_a_grid_that_is_not_trained_is_not_predicted_from_by_itself(made, tmp_path):
     """`scaling run` of a part of the runs trains no forecast; `scaling predict` may be asked to."""
     folder, _, _ = made
-    monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
     shutil.copytree(folder / "out", tmp_path / "out")
     for run in (*IDS, "llama-6k-c64-s0"):
         shutil.rmtree(tmp_path / "out/tiny/runs" / run)
@@ -352,10 +344,10 @@ def test_a_grid_that_is_not_trained_is_not_predicted_from_by_itself(made, tmp_pa
     assert "from 5 of the 6 runs of the grid" in command("predict", folder / "tiny.yaml", "--out", tmp_path / "out")
 
 
-def test_a_second_round_is_predicted_from_the_grid_and_the_first(made, tmp_path, monkeypatch):
+@pytest.mark.slow  # it trains and fits three times
+def test_a_second_round_is_predicted_from_the_grid_and_the_first(made, tmp_path):
     """It waits until the first is trained and evaluated, has a file of its own, and changes nothing of the first."""
     folder, told, files = made
-    monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
     shutil.copytree(folder / "out", tmp_path / "out")
     for run in IDS:
         (tmp_path / run).parent.mkdir(exist_ok=True)

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import analysis.figures.png
 from arch.errors import InputError
 from data.files import read_json
 from scaling.cli.main import app
@@ -96,10 +95,9 @@ def test_running_it_again_writes_nothing(studied):
     assert "train: 0 of 4 runs to do, 4 done" in result.stdout and "No architecture is best at C = " in result.stdout
 
 
-def test_a_bundle_counts_as_the_study_where_neither_weights_nor_text_are(studied, tmp_path, monkeypatch):
+def test_a_bundle_counts_as_the_study_where_neither_weights_nor_text_are(studied, tmp_path):
     """Fit, report and a second run elsewhere give the same fits.json, bit for bit, and train and evaluate nothing."""
     folder, _ = studied
-    monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
     study, here, there = folder / "tiny.yaml", folder / "out", tmp_path / "out"
 
     command("bundle", "pack", study, "--out", here, "--to", tmp_path / "tiny.tar.xz")
@@ -139,8 +137,7 @@ def page(path):
     return [line for line in lines if "tiny.yaml" not in line and "study.yaml" not in line]
 
 
-def test_a_published_study_gives_its_fits_and_report_again_without_its_directory(studied, tmp_path, monkeypatch):
-    monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
+def test_a_published_study_gives_its_fits_and_report_again_without_its_directory(studied, tmp_path):
     folder, _ = studied
     study, out, published = folder / "tiny.yaml", folder / "out", tmp_path / "lab" / "tiny"
     assert invoke("report", study, "--out", out, "--force").exit_code == 0  # fits too: a variant came since

@@ -38,7 +38,7 @@ def test_a_heatmap_has_length_to_the_right_depth_downwards_and_hatches_what_is_b
     assert len(heatmap(result(16_000), "title").data) == 1
 
 
-def test_from_checkpoints_to_heatmaps(tmp_path):
+def test_from_checkpoints_to_heatmaps(tmp_path, browser):
     """Two architectures and two tasks, by the command line."""
     (tmp_path / "data/needle").mkdir(parents=True)
     (tmp_path / "data/needle/text.txt").write_text("The sun is yellow. The grass is green. " * 40)
