@@ -21,7 +21,8 @@ if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is imported, by torch among others
 
 # Pictures are tested by themselves (the fixture `browser`); for every report a browser would take seconds.
-BROWSER = os.environ.get("BROWSER_PATH")
+OWN_BROWSER = "TESTS_BROWSER_PATH"  # what BROWSER_PATH was: processes that share the tests inherit both
+os.environ.setdefault(OWN_BROWSER, os.environ.get("BROWSER_PATH", ""))
 os.environ["BROWSER_PATH"] = str(Path(__file__).with_name("no browser"))
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -41,10 +42,10 @@ RANKS = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # tiktoken's cache name: SHA
 @pytest.fixture
 def browser(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures are drawn where this machine has a browser."""
-    if BROWSER is None:
-        monkeypatch.delenv("BROWSER_PATH")
+    if own := os.environ[OWN_BROWSER]:
+        monkeypatch.setenv("BROWSER_PATH", own)
     else:
-        monkeypatch.setenv("BROWSER_PATH", BROWSER)
+        monkeypatch.delenv("BROWSER_PATH")
 
 
 @pytest.fixture(autouse=True)

@@ -72,6 +72,10 @@ def publish(study: StudySpec, runs: Sequence[RunSpec], folder: Path) -> dict[str
         shutil.rmtree(path, ignore_errors=True)
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     try:
+        temporary.mkdir()
+    except FileNotFoundError:  # what file systems that hold no files say
+        raise InputError(f"{folder}: cannot be made there: name another folder") from None
+    try:
         manifest = fill(temporary, study, runs)
         _put(temporary, folder)
     finally:
@@ -80,7 +84,7 @@ def publish(study: StudySpec, runs: Sequence[RunSpec], folder: Path) -> dict[str
 
 
 def fill(folder: Path, study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
-    """Write all files of the publication below `folder`, which is made. Returns the manifest."""
+    """Write all files of the publication below `folder`. Returns the manifest."""
     manifest = fill_inputs(folder, study, runs)
     # fits are of what was written, read as whoever has the folder alone reads it
     alone = load_study(folder, out=study.out, published=True)
@@ -94,7 +98,7 @@ def fill(folder: Path, study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, A
 
 def fill_inputs(folder: Path, study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
     """Write the files that fits and report are made from. Returns a manifest of these."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     inputs = _inputs(study, runs)
     for name, content in inputs.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

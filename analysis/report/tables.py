@@ -100,7 +100,7 @@ def curvature_table(fits: dict[str, Any]) -> list[dict[str, str]]:
         row = {"architecture": name_of(arch)}
         if not told["tested"]:
             off = f"{math.expm1(one['laws']['loss']['off_line']):.1%}"
-            missed = f"does not fit: the points lie {off} off the line" if told["found"] else "not tested"
+            missed = f"{'does not fit' if told['found'] else 'not tested'}: the points lie {off} off the line"
             rows.append(row | {"power law?": f"{missed}; {told['reason']}"})
             continue
         verdict = "does not fit" if told["found"] else "not refuted"

@@ -128,6 +128,8 @@ def design(
         raise InputError(f"--name: {error.errors()[0]['ctx']['error']}") from None
     if write is not None and write.exists() and not dry_run:
         raise InputError(f"{write}: is there already: give another --write")
+    if write is not None and not dry_run:
+        _require_place(write)
     amount = quantity(given[told[0]] or "", told[0], 1e30)
     on = device_of("cpu" if wall_minutes is not None else device)
     if gpu_minutes is not None and on.unit != "GPU":
@@ -184,7 +186,7 @@ def design(
     found["command"] = command_of(context_of)
     text = head_of(found, best) + best["text"]
     if write is not None and not dry_run:
-        temporary = write.with_name(f".{write.name}.part")
+        temporary = _part_of(write)
         temporary.write_text(text)
         temporary.replace(write)
         found["written"] = str(write)
@@ -193,6 +195,21 @@ def design(
     print(show(found))
     if write is not None:
         print(f"written: {write}; next: scaling plan {write}" if not dry_run else f"\n{text}")
+
+
+def _part_of(write: Path) -> Path:
+    return write.with_name(f".{write.name}.part")
+
+
+def _require_place(write: Path) -> None:
+    """Raises InputError where no file can be made: told before the minutes of simulation, not after them."""
+    try:
+        _part_of(write).touch()
+        _part_of(write).unlink()
+    except OSError as error:
+        raise InputError(
+            f"--write {write}: no file can be made there ({error.strerror}): give another --write"
+        ) from None
 
 
 @dataclass
@@ -219,8 +236,9 @@ def _cap(corpus: str | None, tokens: str | None) -> float:
         return math.inf
     n_bytes = _bytes_of(corpus)
     if n_bytes is None:
+        gone = "" if Path(corpus).exists() or ":" in corpus else "is not here, and "
         raise InputError(
-            f"--corpus {corpus}: how many tokens it has is not known before it is read: give --corpus-tokens"
+            f"--corpus {corpus}: {gone}how many tokens it has is not known before it is read: give --corpus-tokens"
         )
     if n_bytes == 0:
         raise InputError(f"--corpus {corpus}: is empty: give the text that runs shall read")

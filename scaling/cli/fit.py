@@ -130,7 +130,10 @@ def fit(
         )
         raise InputError(what)
     if table is None and len(sources) == 1 and approach is None:
-        if more := [name for name in told if name not in OF_STUDIES]:
+        more = [name for name in told if name not in OF_STUDIES]
+        of_intervals = {"--replicates": (replicates, 1000), "--level": (level, 0.95), "--seed": (seed, 0)}
+        more += [name for name, (value, default) in of_intervals.items() if value != default]
+        if more:
             raise InputError(f"{more[0]}: goes with --approach; without it a study's fit stage follows the study file")
         return _fit_stage(sources[0], sets, out, force, as_json)
     if force:

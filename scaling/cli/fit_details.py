@@ -57,8 +57,10 @@ def _parameters(result: FitResult) -> list[dict[str, str]]:
         if name in AT_MIDDLE and middle is not None:
             meaning = f"at C = {flop(middle)} FLOP"
         form = _four if name in ("N_opt", "D_opt") else "{:.6g}".format
-        ends = interval_cell(result.intervals.get(name), form)
-        rows.append({"parameter": name, "value": form(value), "interval": ends, "meaning": meaning})
+        ends, shown = interval_cell(result.intervals.get(name), form), form(value)
+        if result.diagnostics.get("curved") and name == "L_opt":
+            shown, meaning = "not known", "the power law of L_opt misses its points"
+        rows.append({"parameter": name, "value": shown, "interval": ends, "meaning": meaning})
     return rows
 
 

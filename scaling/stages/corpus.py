@@ -128,8 +128,8 @@ def _foreseen(request: Request, data_later: bool) -> list[str]:
             return []
         if is_touched(settings, request.corpus_directory):
             return [
-                "corpus.source: its files have changed since the corpus was made: `scaling data` reads them again, and "
-                "refuses another text"
+                "corpus.source: its files have changed since the corpus was made, or are others: `scaling data` reads "
+                "them, and refuses another text"
             ]
         return []
     lines = check_text(settings) + check_tokenizer(settings.tokenizer, fetch=not data_later)

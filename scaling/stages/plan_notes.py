@@ -125,7 +125,8 @@ def design_notes(runs: Sequence[RunSpec], fit: Fit) -> list[str]:
         return []
     return [
         *(f"design: {', '.join(archs)}: {text}" for text, archs in lines.items()),
-        f"design: reckoned for {_noises(reading, runs)}; scaling design proposes a study",
+        f"design: reckoned to first order, for {_noises(reading, runs)}; scaling design simulates whole studies, whose "
+        "intervals may be narrower or wider, and proposes one",
     ]
 
 
@@ -178,6 +179,7 @@ def evaluation_time(request: Request) -> dict[str, Any] | None:
         f"all evaluations are expected to take about {duration(seconds / workers)} here: "
         f"{counted(n_checkpoints, 'checkpoint')}{also}, {counted(workers, 'worker')} (pace {'; '.join(told)})"
         + (f"; without {', '.join(unknown)}, of unknown length" if unknown else "")
+        + "; opening models and reading data come on top"
     )
     result = {"seconds": seconds / workers, "checkpoints": n_checkpoints, "merged": n_merged, "unknown": unknown}
     return result | {"basis": basis, "text": text}

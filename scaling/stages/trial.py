@@ -29,7 +29,7 @@ from .pipeline import Request
 from .planning import outstanding, timed_plan
 from .training import train_stage
 from .trial_runs import Pair, Trial, described, exact
-from .trial_tables import have_curves, pairs_of_size, points, seed_noise, spent
+from .trial_tables import have_curves, pairs_of_size, points, seed_noise, spent, too_little_text
 
 if TYPE_CHECKING:
     from analysis.trial.difference import Difference, SeedVariance
@@ -69,8 +69,9 @@ def planned(trial: Trial, options: Options) -> dict[str, Any]:
         if not chosen:
             continue
         requests = trial.requests(chosen)
-        rows, told = described(trial.pairs(requests, chosen))
-        warnings += told
+        pairs = trial.pairs(requests, chosen)
+        rows, told = described(pairs)
+        warnings += told + too_little_text(trial, pairs)
         todo = [run_id for one in requests for run_id in outstanding(one)]
         made = [timed_plan(one) for one in requests]
         stages.append(
@@ -274,7 +275,7 @@ def _plain(gain: Gain) -> dict[str, float | None]:
 
 
 def _say_warnings(trial: Trial, pairs: Sequence[Pair]) -> None:
-    for line in described(pairs)[1]:
+    for line in described(pairs)[1] + too_little_text(trial, pairs):
         trial.request.say(f"warning: {line}")
 
 

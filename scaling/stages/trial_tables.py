@@ -43,6 +43,28 @@ def pairs_of_size(trial: Trial, size: str, pairs: Sequence[Pair]) -> Pairs:
     return Pairs(size, tuple(pair.baseline.seed for pair in mine), np.stack(nats[0]), np.stack(nats[1]), documents)
 
 
+def too_little_text(trial: Trial, pairs: Sequence[Pair]) -> list[str]:
+    """A line for each size whose baseline, where it is evaluated, was scored on too few independent documents for an
+    interval: known before a variant is trained."""
+    from analysis.held_out import LEAST, documents_of, load_held_out, paired_difference
+
+    lines = []
+    for size in dict.fromkeys(pair.size for pair in pairs):
+        run = max((pair.baseline for pair in pairs if pair.size == size), key=lambda run: run.n_tokens)
+        try:
+            held_out = load_held_out(trial.study.directory, run.run_id, run.n_steps)
+            documents = documents_of(trial.study.directory, held_out)
+        except InputError:  # is not evaluated yet
+            continue
+        n_effective = paired_difference(held_out, held_out, documents).n_effective
+        if n_effective < LEAST:
+            lines.append(
+                f"{size}: the held-out text amounts to {n_effective:.1f} independent documents, and an interval needs "
+                f"{LEAST:g}: nothing will be told apart; raise evaluation.validation_tokens or hold out more documents"
+            )
+    return lines
+
+
 def seed_noise(trial: Trial) -> tuple[float, float] | None:
     """(s, degrees of freedom) of log held-out loss between the study's own seeds; None where none is repeated."""
     from analysis.fits.noise import Group, pool_seed_noise

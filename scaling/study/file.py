@@ -64,6 +64,8 @@ def read_mapping(path: Path, kind: str, hint: str) -> dict[str, Any]:
     no YAML, gives a key twice, or holds something else than the `kind` of thing expected; `hint` says what to write."""
     try:
         text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file; write one ({hint}), or give another path") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read as UTF-8 text: {error}") from None
     raw = _parse(text, str(path))

@@ -118,9 +118,11 @@ class Fit(Section):
     optimum: Literal["crossings", "envelope"] = "crossings"
     """What N_opt and D_opt are fitted to: crossings of neighbouring sizes, or points of the envelope."""
     censor: bool = True
-    """Leave out points of the envelope that the smallest or largest size owns; the papers keep them."""
+    """Leave out points of the envelope that say nothing about the optimal size, as those that the smallest or largest
+    size owns; the papers keep them."""
     range: Ranges = {}
-    """The compute [smallest, largest] that the laws are fitted to, by architecture; one pair stands for all."""
+    """The compute [smallest, largest] of the curves that the envelope approach reads, by architecture; one pair stands
+    for all. The isoFLOP and parametric approaches take all points."""
     range_flops: Literal["paper", "exact", "6nd"] | None = None
     """The convention that `range` is stated in; null means the one of `flops`."""
     stopped: Literal["keep", "leave_out"] = "keep"

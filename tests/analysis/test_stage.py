@@ -220,6 +220,8 @@ def test_pictures_are_skipped_with_a_reason(tmp_path: Path, monkeypatch: pytest.
     figure = go.Figure(layout={"width": 300, "height": 200})
     assert analysis.figures.png.write_pictures({"a": figure}, tmp_path / "figures") == "no Chrome or Chromium found"
     assert not (tmp_path / "figures").exists()
+    monkeypatch.setenv("BROWSER_PATH", str(tmp_path / "gone"))
+    assert not analysis.figures.png.browser_found()
     monkeypatch.setattr(analysis.figures.png, "find_spec", lambda name: None)
     reason = analysis.figures.png.write_pictures({"a": figure}, tmp_path / "figures")
     assert reason is not None and "kaleido is not installed" in reason

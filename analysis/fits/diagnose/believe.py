@@ -28,17 +28,24 @@ def verdict_on(result: FitResult, evidence: Evidence) -> Verdict:
     return Verdict(BELIEVE, (_why(result, evidence),))
 
 
+def _factor(log: float) -> str:
+    """exp(log) in two digits, of which one at least tells it from 1."""
+    factor = math.exp(log)
+    return f"{factor:.2f}" if factor < 1.1 else f"{factor:.2g}"
+
+
 def _why(result: FitResult, evidence: Evidence) -> str:
     """What was checked, and how it came out."""
     low, high = result.intervals["a"]  # type: ignore[misc]
-    told = [f"the exponent is known to ±{(high - low) / 2:.2f}"]
+    half = (high - low) / 2
+    told = [f"the exponent is known to ±{half:.2f}" if half >= 0.005 else f"the exponent is known to ±{half:.1g}"]
     worst = max(evidence.by_size, key=lambda one: abs(one["a"]))
     told.append(f"without any one of {len(evidence.by_size)} sizes it changes by {abs(worst['a']):.2f} or less")
     rows = compared_rows(evidence.backtest)
     cuts, held = len({row.cut for row in rows}), [row.held for row in rows if row.held is not None and row.what == RUN]
     sizes = [abs(row.error or 0.0) for row in rows if row.what == SIZE]
     found = [f"{counted_of(sum(held), len(held), 'interval')} held the losses above"] if held else []
-    found += [f"N_opt was off by a factor of {math.exp(max(sizes)):.2g} or less"] if sizes else []
+    found += [f"N_opt was off by a factor of {_factor(max(sizes))} or less"] if sizes else []
     found = found or [f"losses were off by {max(abs(row.error or 0.0) for row in rows):.2g} of their logarithm or less"]
     told.append(f"fitted below {counted(cuts, 'cut')} of compute, {' and '.join(found)}")
     if evidence.sensitivity:

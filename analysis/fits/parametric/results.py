@@ -18,7 +18,7 @@ from analysis.fits.parametric.optima import n_opt
 from analysis.fits.parametric.repeats import R_STAR, Repeats
 from analysis.fits.parametric.surface import PARAMS
 from analysis.fits.result import FitResult
-from arch.amounts import counted_of
+from arch.amounts import counted, counted_of
 from arch.errors import InputError
 
 ESTIMAND = (
@@ -28,6 +28,7 @@ ESTIMAND = (
 TERM = {"alpha": "N", "beta": "D"}
 OF_OPTIMA = ("a", "b", "N_opt", "D_opt")  # need both exponents
 MANY = 4  # readings of a text; up to there they are nearly as good as new text (Muennighoff et al. 2023)
+FAR_OFF, LEAST_OFF = 10.0, 0.1  # standard deviations of the others, and a share of the loss: beyond, a likely mistake
 ASSUMED = "assumed: alpha = beta"  # of a and b under the over-training form
 READ_ONCE = "N_opt, D_opt and L_opt are of text that is read once: D counts new tokens"
 WITH_EXCESS = (
@@ -211,15 +212,34 @@ def _of_form(fit: ParametricFit, level: float) -> dict[str, Any]:
 
 
 def _notes(fit: ParametricFit) -> list[str]:
-    """What a reader should know first: that a form without repeats was fitted to text that was read again and again."""
+    """What a reader should know first: that a form without repeats was fitted to text that was read again and again,
+    and points that are likely mistakes."""
     points = fit.points
+    found = _far_off(fit)
     many = int((points.n_tokens > MANY * points.unique_tokens * (1 + 1e-9)).sum())
     if fit.form in REPEATED or not many:
-        return []
+        return found
     law = {PLAIN: "a plain law", OVER_TRAINING: "an over-training law"}[fit.form]
     return [
         f"{counted_of(many, len(points), 'point')} read their text more than {MANY} times: {law} takes repeated "
-        "text for new; --form data-constrained tells them apart"
+        "text for new; --form data-constrained tells them apart",
+        *found,
+    ]
+
+
+def _far_off(fit: ParametricFit) -> list[str]:
+    """A line on points further off the surface than any noise of the others explains."""
+    points = fit.points
+    off = np.log(points.loss / fit.loss(points.n_params, points.n_tokens, points.unique_tokens))
+    spread = 1.4826 * float(np.median(np.abs(off)))  # of normal noise: its standard deviation
+    far = np.flatnonzero(np.abs(off) > max(FAR_OFF * spread, math.log1p(LEAST_OFF)))
+    if not len(far):
+        return []
+    worst = far[np.abs(off[far]).argmax()]
+    loss, away, half = points.loss[worst], math.expm1(off[worst]), math.expm1(spread / 1.4826)
+    return [
+        f"far off the surface: {counted(len(far), 'point')}, as {points.run[worst]} of loss {loss:.4g}, {away:+.0%}; "
+        f"half of all points lie within {half:.1%}: a mistake?"
     ]
 
 

@@ -55,7 +55,7 @@ def test_the_report_tells_the_whole_study(drawn: tuple[StudySpec, Path]) -> None
     assert not re.search(r"<(script|img|iframe)[^>]*(src|href)\s*=", html)
     for text in (
         "2 pairs cross in the range, 3 are needed",
-        "not tested; N_opt is not identified",
+        "% off the line; N_opt is not identified",
         "the optimum over a continuous choice of sizes, under re-drawn seeds",
         "loss is nan at step 12",
         "training compute C (FLOP, exact)",

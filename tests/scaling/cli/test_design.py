@@ -45,7 +45,7 @@ def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
         (["--arch", "llama", "--budget", "1e16", "--ask", "compare"], "another --arch"),
         (["--arch", "llama", "--budget", "1e16", "--write", "x.yaml"], "give --corpus"),
         (["--arch", "llama", "--budget", "1e16", "--corpus", "text.jsonl.xz"], "give --corpus-tokens"),
-        (["--arch", "llama", "--budget", "1e16", "--corpus", "gone.txt"], "give --corpus-tokens"),
+        (["--arch", "llama", "--budget", "1e16", "--corpus", "gone.txt"], "gone.txt: is not here, and how many tokens"),
         (["--arch", "llama", "--budget", "1e10", "--corpus", "synthetic:0:5000000"], "within 4.85M tokens of text"),
         (["--arch", "llama", "--gpu-minutes", "1", "--device", "cpu"], "is no GPU"),
         (["--arch", "llama", "--budget", "1e16", "--seed-noise", "50%"], "--seed-noise"),
@@ -59,6 +59,21 @@ def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
         (["--arch", "llama", "--budget", "2e15", "--target", "1e26", "--studies", "8"], "times the largest run's"),
         (["--arch", "llama", "--budget", "1e16", "--name", "a/b"], "--name: 'a/b' is to name a directory"),
         (["--arch", "llama", "--budget", "1e16", "--corpus", "x", "--write", "no/x.yaml"], "there is no directory no"),
+        (
+            [
+                "--arch",
+                "llama",
+                "--budget",
+                "1e16",
+                "--corpus-tokens",
+                "1e9",
+                "--corpus",
+                "x",
+                "--write",
+                "/proc/x.yaml",
+            ],
+            "no file can be made there",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_line(words, message, tmp_path, monkeypatch):

@@ -341,6 +341,19 @@ def test_a_note_on_text_that_is_read_again_is_on_the_first_screen(tmp_path):
     assert [told.split(";")[0] for told in one["diagnostics"]["notes"]] == [note]
 
 
+def test_a_loss_that_is_likely_a_mistake_is_named_on_the_first_screen(tmp_path):
+    n, d = np.repeat(np.geomspace(3e7, 3e9, 5), 5), np.tile(np.geomspace(1e9, 6e10, 5), 5)
+    loss = (1.8 + 406 / n**0.34 + 411 / d**0.28) * np.exp(0.003 * np.random.default_rng(0).standard_normal(25))
+    texts = []
+    for times in (1, 3):
+        path = tmp_path / f"{times}.csv"
+        loss[7] *= times
+        path.write_text("\n".join(["N,D,loss", *(f"{a},{b},{c}" for a, b, c in zip(n, d, loss, strict=True))]))
+        texts.append(" ".join(fit(path, "--approach", "parametric", "--replicates", "40").split()))
+    assert "far off the surface" not in texts[0]
+    assert f"far off the surface: 1 point, as row 8 of loss {loss[7]:.4g}, +" in texts[1]
+
+
 def test_too_little_is_never_a_confident_number(tmp_path):
     """One run, three points, and a grid on which D follows N."""
     for name, rows, told in (
@@ -414,6 +427,7 @@ def test_mistakes_are_told_in_one_line(curves, tmp_path):
         ("--plot .*none/a.html: there is no directory", curves, "--plot", tmp_path / "none" / "a.html"),
         ("--details: is text, and --json has everything", curves, "--details", "--json"),
         ("--details: goes with --approach", "quickstart", "--details"),
+        ("--level: goes with --approach", "quickstart", "--level", "0.5"),
         ("--loss-unit bits: the column 'loss .nats.' says nats", nats, "--loss-unit", "bits"),
         ("--save .*none/a.json: there is no directory", curves, "--save", tmp_path / "none" / "a.json"),
         ("--group: there is no column 'archs'", curves, "--group", "archs"),
@@ -482,3 +496,16 @@ def test_a_mistake_is_exit_code_2_and_writes_nothing(curves, tmp_path):
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 2 and result.stdout == "" and result.stderr.count("\n") == 1
     assert result.stderr.startswith(f"error: {curves}: no row is left") and not (tmp_path / "f").exists()
+
+
+def test_a_line_through_a_bent_law_of_the_loss_predicts_no_loss(tmp_path):
+    """Points of L = E + A / N^alpha + B / D^beta: in the table, and among the parameters."""
+    rows = ["run,n_params,n_tokens,loss"]
+    for n in np.geomspace(3e7, 3e9, 5):
+        for d in np.geomspace(1e9, 6e10, 20):
+            rows.append(f"r{n:.0f},{n},{d},{1.8 + 406.4 / n**0.34 + 410.7 / d**0.28}")
+    (tmp_path / "curves.csv").write_text("\n".join(rows))
+    text = fit(tmp_path / "curves.csv", "--approach", "envelope", "--points", "curves", "--details")
+    told = [line.split() for line in text.splitlines() if line.startswith("L_opt ")]
+    assert [line[1:3] for line in told] == [["not", "known"]]
+    assert "L_exponent" in text and text.count("not known") >= 2

@@ -5,6 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from analysis import held_out
 from arch.errors import InputError
 from data.files import read_json
 from scaling.cli.main import app
@@ -38,7 +39,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_bad_variant_stops_after_the_smallest_sizes(folder):
+def test_a_bad_variant_stops_after_the_smallest_sizes(folder, monkeypatch):
     words = ["try", str(folder / "bad.yaml"), "--against", str(folder / "tiny.yaml")]
     refused = scaling(folder, *words)
     told = str(refused.exception)
@@ -63,6 +64,11 @@ def test_a_bad_variant_stops_after_the_smallest_sizes(folder):
     assert "held-out loss at the last checkpoint, nats/byte;" in again.stdout  # a corpus of bytes
     assert again.exit_code == 0 and "not worth" in again.stdout and "train: 0 of 2 runs to do" in again.stdout
     assert kept == {path: path.stat().st_mtime_ns for path in (home / "runs").rglob("*") if path.is_file()}
+    assert "independent documents" not in scaling(folder, *words, "--dry-run").output
+    with monkeypatch.context() as patch:  # as if the held-out text were a few documents
+        patch.setattr(held_out, "LEAST", 1e9)
+        warned = scaling(folder, *words, "--dry-run").output
+    assert "warning: 6k: the held-out text amounts to " in warned and "nothing will be told apart" in warned
     (folder / "bad.yaml").write_text(BAD.replace("1e-5", "1e-6"))
     taken = scaling(folder, *words)
     assert "the name bad is taken by another variant" in str(taken.exception)

@@ -215,6 +215,7 @@ def test_a_published_study_gives_its_fits_and_report_again_without_its_directory
         (("publish", "tiny.yaml", "--check"), "is a study file: give the folder that it was published in"),
         (("publish", "tiny.yaml", "other"), "other/fits.json: is there already and of no published study"),
         (("publish", "empty", "new"), "empty: is published already: give the study file"),
+        (("publish", "tiny.yaml", "/proc/new"), "/proc/new: cannot be made there: name another folder"),
         (("publish", "--check", "empty"), "empty: is no published study (manifest.json is missing)"),
         (
             ("publish", "--check", "tiny.yaml", "no", "--out", "no"),

@@ -9,7 +9,7 @@ import pytest
 
 from analysis.fits.cost import Cost, six_nd
 from analysis.fits.diagnose.backtest import LOWEST, RUN, SIZE, Row, backtest, summarise
-from analysis.fits.diagnose.believe import verdict_on
+from analysis.fits.diagnose.believe import _factor, verdict_on
 from analysis.fits.diagnose.checks import check_laws
 from analysis.fits.diagnose.evidence import Evidence
 from analysis.fits.diagnose.influence import Variant, leave_out, sensitivity, variants
@@ -356,3 +356,7 @@ def test_leaving_out_a_size_compares_exponents_over_the_range_also_under_a_cost_
             for s in (whole.surface, without.surface)
         ]
         assert one["a"] == pytest.approx(slopes[1] - slopes[0], abs=1e-4)
+
+
+def test_a_factor_near_one_is_told_from_it() -> None:
+    assert [_factor(math.log(x)) for x in (1.004, 1.02, 1.14, 2.345)] == ["1.00", "1.02", "1.1", "2.3"]
