@@ -49,11 +49,11 @@ Archs = Annotated[list[str] | None, typer.Option("--arch", help="Architecture; r
 Context = Annotated[Text, typer.Option(help="Tokens in a sequence.")]
 Convention = Annotated[str, typer.Option(help=f"One of {', '.join(CONVENTIONS)}.")]
 Vocab = Annotated[Text, typer.Option(help="Vocabulary.")]
-Size = Annotated[Text, typer.Option(help="A preset, e.g. 410m; or give the shape.")]
+Size = Annotated[Text, typer.Option(help="A preset, e.g. 410m, which the shape's options change; or give the shape.")]
 Layers = Annotated[Text, typer.Option(help="Layers.")]
 Dim = Annotated[Text, typer.Option(help="Width d.")]
-Heads = Annotated[Text, typer.Option(help="Heads; default: d / 128.")]
-Ffn = Annotated[Text, typer.Option(help="Width g of the GLU; default: 8d/3, up to a multiple of 256.")]
+Heads = Annotated[Text, typer.Option(help="Heads; default: the preset's, else d / 128.")]
+Ffn = Annotated[Text, typer.Option(help="Width g of the GLU; default: the preset's, else 8d/3, to a multiple of 256.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Any field of the model, as norm=layer; repeatable.")]
 
 

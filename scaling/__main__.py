@@ -1,6 +1,18 @@
-"""`python -m scaling` is the `scaling` command."""
+"""`python -m scaling`, and the console script: Ctrl-C is one line and exit status 130 while modules are imported, too."""
 
-from .cli.main import main
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    try:
+        from .cli.main import main as command
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
+    command()
+
 
 if __name__ == "__main__":
     main()

@@ -34,6 +34,16 @@ def study(tmp_path):
     return path
 
 
+def test_ctrl_c_during_the_imports_is_one_line():
+    code = (
+        "import sys\nclass Interrupted:\n    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'scaling.cli.main':\n            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\nfrom scaling.__main__ import main\nmain()"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "interrupted\n")
+
+
 def test_commands_are_there():
     text = scaling("--help").stdout
     for command in ("run", "plan", "data", "train", "eval", "fit", "report", "status", "generate", "inspect", "export"):
