@@ -1,4 +1,4 @@
-"""`python -m scaling`, and the console script: Ctrl-C is one line and exit status 130 while modules are imported, too."""
+"""`python -m scaling`, and the console script: Ctrl-C is one line and exit status 130 during the imports, too."""
 
 from __future__ import annotations
 
