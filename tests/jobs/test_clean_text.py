@@ -26,6 +26,7 @@ def rows(folder: Path) -> list[str]:
     return [line for path in sorted(folder.glob("*.gz")) for line in gzip.open(path, "rt", encoding="utf-8")]
 
 
+@pytest.mark.slow
 def test_arrays_on_the_cluster_do_what_this_machine_does(slurm: Cluster, tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text(
         "nodes: 4\ncpus_per_node: 64\npartition: debug\nmax_hours: 0.2\nsbatch: [--nice=1]\n"

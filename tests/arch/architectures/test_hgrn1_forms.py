@@ -56,7 +56,7 @@ def test_widths(form, squares, state, inner):
     assert sum(p.numel() for p in mixer.parameters()) == squares * 16**2 + theta
 
 
-SLOW = {"real", "narrow"}  # the kernel of each is that of another form, too
+SLOW = {"real", "real_2d"}  # their kernel is that of narrow
 
 
 @pytest.mark.parametrize(

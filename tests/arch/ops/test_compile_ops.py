@@ -20,7 +20,8 @@ def gradients(function, document_starts, inputs, autocast=False):
 
 
 @pytest.mark.parametrize(
-    ("name", "packed"), [*((name, True) for name in PACKED), *((name, False) for name in UNPACKED)]
+    ("name", "packed"),
+    [*((name, True) for name in PACKED), *(pytest.param(name, False, marks=pytest.mark.slow) for name in UNPACKED)],
 )
 def test_one_graph_equals_eager(name, packed):
     """Under bf16 autocast, where a compiled backward pass is traced too: fp32 stays fp32."""

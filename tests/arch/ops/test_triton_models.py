@@ -178,7 +178,7 @@ def test_what_runs_without_being_asked_for(arch):
     ("arch", "packed"),
     [
         ("hgrn2", False),
-        ("cosformer2", True),
+        pytest.param("cosformer2", True, marks=pytest.mark.slow),
         *(pytest.param(arch, arch != "cosformer2", marks=pytest.mark.slow) for arch in LINEAR),
     ],
 )
