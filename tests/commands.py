@@ -15,13 +15,19 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def in_this_process(main: Callable[[], object], *words: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """What the console script `main` does with these words after its name, from the folder `cwd`."""
+def in_this_process(
+    main: Callable[[], object], *words: object, cwd: Path = ROOT, columns: int | None = None
+) -> subprocess.CompletedProcess[str]:
+    """What the console script `main` does with these words after its name, from the folder `cwd`; on a terminal of so
+    many columns, or on none."""
     out, err = io.StringIO(), io.StringIO()
+    out.isatty = lambda: columns is not None  # type: ignore[method-assign]
     asked, stop = ["command", *map(str, words)], signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err), chdir(cwd):
         patch.setattr(sys, "argv", asked)
-        patch.setenv("COLUMNS", "80")
+        patch.delenv("COLUMNS", raising=False)
+        if columns is not None:
+            patch.setenv("COLUMNS", str(columns))
         try:
             with pytest.raises(SystemExit) as ended:
                 main()

@@ -21,6 +21,7 @@ from pathlib import Path
 from arch.arguments import Parser, at_least_one, run
 from arch.config import ARCHS
 from arch.errors import InputError
+from arch.tables import rows_table
 
 THOUSAND = """
 name: thousand
@@ -94,13 +95,7 @@ def main(arguments: list[str] | None = None) -> None:
         }
         for name, found in times.items()
     ]
-    if asked.json:
-        print(json.dumps(rows))
-        return
-    width = max(map(len, times))
-    print(f"{'command':{width}}  {'s':>6}  {'processor s':>11}")
-    for row in rows:
-        print(f"{row['command']:{width}}  {row['seconds']:6.2f}  {row['processor_seconds']:11.2f}")
+    print(json.dumps(rows) if asked.json else rows_table(rows))
 
 
 if __name__ == "__main__":

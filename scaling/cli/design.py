@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from arch.arguments import file_to_write
 from arch.errors import InputError, choice
 from flops.hardware import DEVICES, device_of
 from flops.quantity import quantity
@@ -118,18 +119,13 @@ def design(
         raise InputError(f"scaling design: give one of {', '.join(given)}, not {' and '.join(told) or 'none'}")
     if write is not None and corpus is None:
         raise InputError("--write: a study file needs its text: give --corpus")
-    if write is not None and not (write.parent.is_dir() and os.access(write.parent, os.W_OK)):
-        raise InputError(
-            f"{write}: there is no directory {write.parent} that can be written to: make it, or give another --write"
-        )
+    file_to_write(write, "--write")
     try:
         TypeAdapter(Name).validate_python(name)
     except ValidationError as error:
         raise InputError(f"--name: {error.errors()[0]['ctx']['error']}") from None
     if write is not None and write.exists() and not dry_run:
         raise InputError(f"{write}: is there already: give another --write")
-    if write is not None and not dry_run:
-        _require_place(write)
     amount = quantity(given[told[0]] or "", told[0], 1e30)
     on = device_of("cpu" if wall_minutes is not None else device)
     if gpu_minutes is not None and on.unit != "GPU":
@@ -186,7 +182,7 @@ def design(
     found["command"] = command_of(context_of)
     text = head_of(found, best) + best["text"]
     if write is not None and not dry_run:
-        temporary = _part_of(write)
+        temporary = write.with_name(f".{write.name}.part")
         temporary.write_text(text)
         temporary.replace(write)
         found["written"] = str(write)
@@ -195,21 +191,6 @@ def design(
     print(show(found))
     if write is not None:
         print(f"written: {write}; next: scaling plan {write}" if not dry_run else f"\n{text}")
-
-
-def _part_of(write: Path) -> Path:
-    return write.with_name(f".{write.name}.part")
-
-
-def _require_place(write: Path) -> None:
-    """Raises InputError where no file can be made: told before the minutes of simulation, not after them."""
-    try:
-        _part_of(write).touch()
-        _part_of(write).unlink()
-    except OSError as error:
-        raise InputError(
-            f"--write {write}: no file can be made there ({error.strerror}): give another --write"
-        ) from None
 
 
 @dataclass

@@ -16,6 +16,7 @@ OF_TABLES = ("--columns", "--drop-highest-loss", "--where", "--group", "--loss-u
 OF_PARAMETRIC = ("--objective", "--form", "--predict")
 OF_STUDIES = ("--set", "--out", "--force")
 OF_CHECKS = ("--at", "--save")
+REPLICATES, LEVEL, SEED = 1000, 0.95, 0  # of intervals
 
 Text = str | None
 Number = int | None
@@ -54,9 +55,9 @@ def fit(
         Text, typer.Option(help="Of C: 6nd, exact, ...; what a table lacks of C and D is C = 6 N D.")
     ] = None,
     loss_unit: Annotated[Text, typer.Option(help="nats or bits, a token; default: as the column's name says.")] = None,
-    replicates: Annotated[int, typer.Option(min=1, help="Of the intervals.")] = 1000,
-    level: Annotated[float, typer.Option(help="Nominal level of the intervals.")] = 0.95,
-    seed: Annotated[int, typer.Option(min=0, help="Of the replicates.")] = 0,
+    replicates: Annotated[int, typer.Option(min=1, help="Of the intervals.")] = REPLICATES,
+    level: Annotated[float, typer.Option(help="Nominal level of the intervals.")] = LEVEL,
+    seed: Annotated[int, typer.Option(min=0, help="Of the replicates.")] = SEED,
     at: Annotated[Text, typer.Option(help="C in FLOP for N_opt, D_opt and L_opt, as 1e22,1e23.")] = None,
     predict: Annotated[
         list[str] | None, typer.Option(metavar="N,D", help="Loss of N parameters on D tokens, as 7e9,2e12; repeatable.")
@@ -131,7 +132,7 @@ def fit(
         raise InputError(what)
     if table is None and len(sources) == 1 and approach is None:
         more = [name for name in told if name not in OF_STUDIES]
-        of_intervals = {"--replicates": (replicates, 1000), "--level": (level, 0.95), "--seed": (seed, 0)}
+        of_intervals = {"--replicates": (replicates, REPLICATES), "--level": (level, LEVEL), "--seed": (seed, SEED)}
         more += [name for name, (value, default) in of_intervals.items() if value != default]
         if more:
             raise InputError(f"{more[0]}: goes with --approach; without it a study's fit stage follows the study file")

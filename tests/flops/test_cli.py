@@ -6,8 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
 
 import pytest
 
@@ -23,8 +21,7 @@ from flops import (
     training_memory,
 )
 from scaling.cli.flops import main
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.commands import ROOT, in_this_process
 
 
 def another_process(*args: str, module: str = "scaling.cli.flops") -> subprocess.CompletedProcess[str]:
@@ -32,17 +29,7 @@ def another_process(*args: str, module: str = "scaling.cli.flops") -> subprocess
 
 
 def flops(*args: str, columns: int | None = None) -> subprocess.CompletedProcess[str]:
-    """The command in this process, where it is quicker."""
-    out, err = io.StringIO(), io.StringIO()
-    out.isatty = lambda: columns is not None
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", ["flops", *args])
-        patch.delenv("COLUMNS", raising=False)
-        if columns is not None:
-            patch.setenv("COLUMNS", str(columns))
-        with pytest.raises(SystemExit) as ended:
-            main()
-    return subprocess.CompletedProcess(args, int(ended.value.code or 0), out.getvalue(), err.getvalue())
+    return in_this_process(main, *args, columns=columns)
 
 
 def must(*args: str, **options) -> str:

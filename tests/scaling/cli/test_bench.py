@@ -6,6 +6,7 @@ import pytest
 
 from arch.errors import InputError
 from scaling.cli import bench
+from scaling.study.spec import load_study
 
 
 def test_every_command_is_run_and_told(capsys, monkeypatch, tmp_path):
@@ -17,15 +18,13 @@ def test_every_command_is_run_and_told(capsys, monkeypatch, tmp_path):
     assert [row["command"] for row in rows] == list(some)
     assert all(row["processor_seconds"] > 0 and row["seconds"] > 0 for row in rows)
     bench.main(["--repeats", "1"])
-    assert len(capsys.readouterr().out.splitlines()) == 1 + len(some)
+    assert len(capsys.readouterr().out.splitlines()) == 2 + len(some)
 
 
 def test_the_study_has_a_thousand_runs(tmp_path):
     words = bench.cases(tmp_path)["scaling plan, 1,000 runs"]
     path = tmp_path / "thousand.yaml"
     assert str(path) in words
-    from scaling.study.spec import load_study
-
     assert len(load_study(path, out=tmp_path).runs()) == 1000
 
 

@@ -72,7 +72,7 @@ def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
                 "--write",
                 "/proc/x.yaml",
             ],
-            "no file can be made there",
+            "--write /proc/x.yaml: cannot be written (No such file or directory)",
         ),
     ],
 )
