@@ -45,10 +45,17 @@ class GatedConfig:
     operands_warps: int = 4
     operands_registers: int | None = None
     middle: bool = False  # decays are relative to the chunk's middle row where the gates are weak enough
+    sequential: bool = False  # outputs and dv by the pass over the states (run_hopper.py), where `middle` is
+    run_tile: int = 64  # columns of the values in a program of it
+    run_stages: int = 3
 
     @property
     def target(self) -> dict[str, Any]:
         return {} if self.arch is None else {"arch": self.arch}
+
+    @property
+    def runs(self) -> bool:
+        return self.sequential and self.middle
 
 
 _override: dict[str, Any] = {}
@@ -94,6 +101,8 @@ def gated_config(key_dim: int, value_dim: int, exact: bool, hopper: bool) -> Gat
         middle=not exact,
         segments=0,
         arch=None if own else "sm80",
+        sequential=own and {key_dim, value_dim} <= {64, 128},
+        run_tile=min(value_dim, 64),
     )
     return replace(rules, **_override)
 
@@ -241,6 +250,13 @@ def state_segments(config: GatedConfig, rows: int, key_dim: int, value_dim: int,
     return evened(count, chunks)
 
 
+def run_segments(config: GatedConfig, rows: int, value_dim: int, chunks: int) -> tuple[int, int]:
+    """(segments, chunks in each) of the pass with outputs over `rows` sequences times heads: a program for each
+    multiprocessor, of 32 chunks at least."""
+    programs = rows * (value_dim // config.run_tile)
+    return evened(config.segments or max(1, min(MULTIPROCESSORS // programs, chunks // 32)), chunks)
+
+
 @dataclass(frozen=True)
 class MlpConfig:
     """Of the gated MLP's products with the gate inside (ops/fused/triton/mlp_parts.py), in 208 to 224 KB of memory."""
@@ -255,12 +271,9 @@ class MlpConfig:
     down_asked: int  # chunks of a tile that are loaded before they are asked for
 
 
-MLP_KERNELS = False  # off until a GPU has run them in this form (arch/ops/triton/NOTES_MODEL.md)
-
-
 def mlp_config(width: int) -> MlpConfig | None:
-    """Of models `width` wide; None where the kernels were not measured, or are off."""
-    if width > 1024 or not MLP_KERNELS:
+    """Of models `width` wide; None where the kernels were not measured."""
+    if width > 1024:
         return None
     if width <= 128:
         rules = MlpConfig(True, 64, 6, 3, 64, 4, 5, 0)

@@ -57,7 +57,8 @@ def training_memory(
     not_at_once         negative: what is freed before the rest is allocated. Gradients grow as activations go, so the
                         peak lies at the loss or at the backward pass's end. `accumulate`: several micro-batches a step,
                         so that earlier gradients are there from its start
-    Other temporary results of single operations, the allocator's fragmentation and CUDA's own memory are not in it.
+    Other temporary results of single operations, the allocator's fragmentation and CUDA's own memory are not in it; on
+    Hopper the MLP's kernels hold the gradient of its input beside the others (with `recompute` 2 % of 160m's peak).
 
     Raises InputError for numbers that are not positive integers, less than one sequence, or an unknown name.
     """

@@ -11,6 +11,7 @@ import gc
 import os
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 ALIGNED = 16  # Triton compiles numbers that this divides apart from others, and one apart from both
 NICE = 10
+LAYERS = 2  # the first and another: more call the same kernels again, and need memory
 SHARE = 1 / 20  # of the GPU's memory, for one such process; a model that needs more compiles for itself
 ROOM = 1 / 3  # of it, at most, for the runs that train meanwhile: else nothing is compiled beside them
 
@@ -69,14 +71,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def compile_kernels(run: RunSpec, device: torch.device) -> None:
-    """Call each kernel that training `run` on one `device` calls."""
+    """Call each kernel that training `run` on one `device` calls, of a model of LAYERS layers."""
     import torch
 
     from arch.model.lm import build_model
 
     from ..rundir.checkpoint_writer import probe_loss
 
-    model = build_model(run.config, run.seed).to(device).train()
+    config = replace(run.config, n_layers=min(LAYERS, run.config.n_layers))
+    model = build_model(config, run.seed).to(device).train()
     model.decoder.gradient_checkpointing = run.recompute
     model.decoder.document_start_id = run.config.vocab_size - 1 if run.training.reset_at_documents else None
     rows = rows_like(run.batch_split(1).micro_rows)

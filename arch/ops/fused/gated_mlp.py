@@ -19,9 +19,8 @@ GATES = ("", "silu")
 def gated_mlp(x: Tensor, up: nn.Module, gate: nn.Module, down: nn.Module, kind: str = "") -> Tensor:
     """down(up(x) * gate(x)), or with kind "silu" down(up(x) * silu(gate(x))), for x [.., d].
 
-    On a Hopper GPU, where autocast casts weights without biases to bf16, and with kernel_config.MLP_KERNELS, the gate
-    is applied inside the products up to a width of 1,024: forward in the one that makes its operands, backward in the
-    one that makes its gradient."""
+    On a Hopper GPU, where autocast casts weights without biases to bf16, the gate is applied inside the products up to
+    a width of 1,024: forward in the one that makes its operands, backward in the one that makes its gradient."""
     weights = weights_of(x, (up, gate, down))
     if not (weights and kind in GATES and casts(x, weights) and _fits(x, weights)):
         return fused_linear(fused_gated_linear(x, up, gate, kind), down)[0]

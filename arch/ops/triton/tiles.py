@@ -223,6 +223,22 @@ def load_rows(pointer, rows, inside, stride, first, WIDTH: tl.constexpr):
 
 
 @triton.jit
+def load_tile(tensor, batch, row, column, C: tl.constexpr, WIDTH: tl.constexpr):
+    """[C, WIDTH] of a descriptor of [B, T, columns], from `row` and `column` on; 0 for rows beyond T."""
+    return tl.reshape(tensor.load([batch, row, column]), [C, WIDTH])
+
+
+@triton.jit
+def in_registers(x, EXACT: tl.constexpr):
+    """x, which the compiler cannot see through: as a left operand it is read from registers. A tile that Hopper's
+    instructions alone read from shared memory would get one buffer more, too much for two programs."""
+    if EXACT:
+        return x
+    else:
+        return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=x.dtype, is_pure=True, pack=2)
+
+
+@triton.jit
 def store_rows(pointer, x, rows, inside, stride, first, WIDTH: tl.constexpr):
     columns = first + tl.arange(0, WIDTH)
     offsets = rows[:, None] * stride + columns[None, :]

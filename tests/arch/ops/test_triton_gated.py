@@ -27,28 +27,36 @@ from arch.kernel_config import override
 # of channels whose exponents are sums of their own terms alone; a GPU's fp32 products and powers have fewer digits
 FAR = TOLERANCE if GPU else 3e-6
 
+# by kernels of states and of outputs, or by one for both, Hopper's
+sequential = pytest.mark.parametrize("sequential", [False, True])
 
+
+@sequential
 @pytest.mark.parametrize("length", [1, 50])
 @pytest.mark.parametrize("name", ["gated tied", "gated log", "gated logits"])
-def test_rows_referred_to_the_middle(name, length):
-    compare(name, length, middle=True)
+def test_rows_referred_to_the_middle(name, length, sequential):
+    compare(name, length, middle=True, sequential=sequential)
 
 
+@sequential
 @pytest.mark.parametrize("name", ["gated tied", "gated log"])
-def test_any_decay(name):
+def test_any_decay(name, sequential):
     """Chunks whose log2 f sum to a thousand, and rows in them from which little is forgotten."""
-    compare(name, 70, log_decays=[0.0, -1e-6, -0.7, -14.0, -float("inf")], tolerance=FAR, middle=True)
+    log_decays = [0.0, -1e-6, -0.7, -14.0, -float("inf")]
+    compare(name, 70, log_decays=log_decays, tolerance=FAR, middle=True, sequential=sequential)
 
 
-def test_packed_documents():
+@sequential
+def test_packed_documents(sequential):
     """A reset is a decay of 0: its chunk goes by halves, the others do not."""
     document_starts = torch.zeros(2, 70, dtype=torch.bool)
     document_starts[0, [1, 33]] = True
-    compare("gated logits", 70, document_starts, middle=True)
+    compare("gated logits", 70, document_starts, middle=True, sequential=sequential)
 
 
+@sequential
 @pytest.mark.parametrize("logits", [False, True])
-def test_documents_of_a_few_rows(logits):
+def test_documents_of_a_few_rows(logits, sequential):
     """Chunks with many resets, without any, with strong decays of some channels, and with both of these: a reset counts
     -128 in sums of log2 f, and nothing of it may be left in what does not cross it."""
     length, width = 118, 16
@@ -72,12 +80,13 @@ def test_documents_of_a_few_rows(logits):
 
     leaves = [q, k, v, gate, state, *([bound] if logits else [])]
     expected = with_gradients(run("naive"), [x.double() for x in leaves])
-    with override(middle=True):
+    with override(middle=True, sequential=sequential):
         found = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
     assert_close([x.cpu().double() for x in found], expected, FAR)
 
 
-def test_a_chunk_of_both():
+@sequential
+def test_a_chunk_of_both(sequential):
     """Channels referred to the middle beside channels that cannot be, in one tile; in segments of chunks too."""
     length, width = 72, 16
     q, k, v = (randn(1, length, 1, width, dtype=torch.float32, seed=seed) for seed in range(3))
@@ -92,7 +101,7 @@ def test_a_chunk_of_both():
     leaves = [q, k, v, log_f, state]
     expected = with_gradients(run("naive"), [x.double() for x in leaves])
     for segments in (1, 2):
-        with override(middle=True, segments=segments, chunk=16):
+        with override(middle=True, segments=segments, chunk=16, sequential=sequential):
             found = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
         assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 
@@ -111,7 +120,8 @@ def test_nothing_is_forgotten(middle):
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 
 
-def test_strong_decays_far_into_a_sequence():
+@sequential
+def test_strong_decays_far_into_a_sequence(sequential):
     """Chunks by halves are looked for many at a time: here in the second lot, and in its last, ragged chunk."""
     length, width = 300, 16
     leaves = [randn(1, length, 1, width, dtype=torch.float32, seed=seed) for seed in range(4)]
@@ -122,9 +132,25 @@ def test_strong_decays_far_into_a_sequence():
         return lambda x: gated_attention(*x, backend=backend)
 
     expected = with_gradients(run("naive"), [x.double() for x in leaves])
-    with override(middle=True, chunk=16):
+    with override(middle=True, chunk=16, sequential=sequential):
         found = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
     assert_close([x.cpu().double() for x in found], expected, FAR)
+
+
+def test_tiles_of_the_values_in_segments():
+    """Two tiles and three segments of the pass with outputs, the last segment shorter, its last chunk too; a state
+    before, and a gradient of the last one."""
+    q, k, log_f = (randn(2, 70, 2, 16, dtype=torch.float32, seed=seed) for seed in range(3))
+    v, state = randn(2, 70, 2, 32, dtype=torch.float32, seed=3), randn(2, 2, 16, 32, dtype=torch.float32, seed=4)
+    leaves = [q, k, v, -0.1 * log_f.abs(), state]
+
+    def run(backend):
+        return lambda x: gated_attention(*x[:4], initial_state=x[4], backend=backend)
+
+    expected = with_gradients(run("naive"), [x.double() for x in leaves])
+    with override(middle=True, sequential=True, run_tile=16, segments=3, chunk=16):
+        found = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
+    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 
 
 @pytest.mark.parametrize("gate", [-4.9, -5.1])

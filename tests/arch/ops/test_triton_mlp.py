@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from arch import kernel_config
 from arch.kernel_config import mlp_config, override
 from arch.ops.fused import gated_mlp as module
 from arch.ops.fused import linear
@@ -29,11 +28,6 @@ HOPPER = pytest.mark.skipif(
     not (GPU and device_config.GLUON and device_config.hopper_instructions(exact=False)),
     reason="needs a Hopper GPU with the Triton that Gluon kernels ran with",
 )
-
-
-@pytest.fixture(autouse=True)
-def switched_on(monkeypatch):
-    monkeypatch.setattr(kernel_config, "MLP_KERNELS", True)
 
 
 @pytest.fixture
@@ -166,7 +160,6 @@ def test_its_products_are_counted(emulated, on_hopper):
         (64, 88, "sigmoid", True, {}),
         (64, 88, "", False, {}),
         (64, 88, "", True, {"GLUON": False}),
-        (64, 88, "", True, {"MLP_KERNELS": False}),
         (64, 88, "", True, {"hopper_instructions": lambda exact: False}),
         (64, 88, "", True, {"bias": True}),
     ],
@@ -174,7 +167,7 @@ def test_its_products_are_counted(emulated, on_hopper):
 def test_where_the_products_stay_apart(width, hidden, kind, autocast, changes, on_hopper, monkeypatch):
     biased = changes.pop("bias", False)
     for name, value in changes.items():
-        monkeypatch.setattr(kernel_config if name == "MLP_KERNELS" else device_config, name, value)
+        monkeypatch.setattr(device_config, name, value)
     monkeypatch.setattr(module, "_GatedMLP", None)
     monkeypatch.setattr(linear, "uses_kernels", lambda x: False)
     monkeypatch.setattr(module, "weights_of", lambda x, modules: [] if biased else [m.weight for m in modules])

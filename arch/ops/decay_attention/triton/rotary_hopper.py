@@ -16,13 +16,13 @@ from torch.utils.flop_counter import register_flop_formula
 from ....kernel_config import RotaryConfig, rotary_hopper_segments
 from ...common import no_second_derivative
 from ...joint_rows import as_rows, gradients_of
+from ...triton.descriptors import blocks
 from ...triton.device_config import rotary_for_device
 from ...triton.launch import contiguous, interpreted, on_its_device
 from .operator import activated, add_shares, chunk_flops, head_shares
 from .rotary_hopper_keys import run_keys
 from .rotary_hopper_sums import rotary_hopper_sums
 from .rotary_hopper_values import rotary_hopper_values
-from .tma import blocks
 
 # Channels of a program (values: all at once), warps, pipeline stages; NOTES_ROTARY.md has the others that were timed.
 SUM_TILE, SUM_WARPS, SUM_STAGES = 32, 4, 3

@@ -17,10 +17,9 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from ...triton.tiles import laid_as, product, silu
-from .attend_hopper import in_registers, load_tile
+from ...triton.descriptors import blocks
+from ...triton.tiles import in_registers, laid_as, load_tile, product, silu
 from .rotary_angles import cosines, state_rows
-from .tma import blocks
 
 
 @triton.jit

@@ -5,8 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ...triton.tiles import operand, product
-from .attend_hopper import load_tile
+from ...triton.tiles import load_tile, operand, product
 from .rotary_angles import cosines, state_rows
 from .rotary_hopper_keys import both_rows
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ...triton.tiles import product
-from .attend_hopper import in_registers, load_tile
+from ...triton.tiles import in_registers, load_tile, product
 from .rotary_angles import doubled, load_theta, state_rows, waves
 
 

@@ -21,9 +21,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from ...triton.descriptors import blocks
 from ...triton.tiles import packed
 from .rotary_angles import cosines
-from .tma import blocks
 
 # Registers are what there is too little of: 8 warps that multiply get 208 a thread, which ptxas needs to leave products
 # running, 8 that rotate get 48. Rows that are loaded at a time: NOTES_ROTARY.md has the others that were timed.

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ...joint_rows import row_stride
-from ...triton.launch import with_context
+from ...triton.descriptors import blocks
 from .attend_hopper import decay_attend_hopper, decay_sums_hopper
-
-
-def blocks(x: Tensor, rows: int, columns: int) -> TensorDescriptor:
-    """x [B, T, heads, width], of `as_rows`, as [B, T, heads width] in blocks of [1, rows, columns]."""
-    with_context(x)
-    batch, length, heads, width = x.shape
-    if x.data_ptr() % 16:  # the copy engine asks for it
-        x = x.clone(memory_format=torch.contiguous_format)
-    stride = row_stride(x)
-    return TensorDescriptor(x, [batch, length, heads * width], [length * stride, stride, 1], [1, rows, columns])
 
 
 def tma_sums(

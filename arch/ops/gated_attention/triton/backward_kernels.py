@@ -27,16 +27,15 @@ from ...triton.tiles import (
     time_sums,
     transposed,
 )
-from .far_channels import half_sums, outward
+from .far_channels import half_sums, outward, some_far
 
 
-@triton.jit(do_not_specialize=["T", "H", "N"])
-def gated_values(
-    keys, d_out, d_states, scores, d_v, T, H, N, VS,
+@triton.jit
+def _values(
+    keys, d_out, d_states, scores, d_v, T, H, N, VS, chunk,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """dv of a chunk, [C, DV], to rows VS apart."""
-    bh, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    bh = tl.program_id(0).to(tl.int64)
     batch, head = bh // H, bh % H
     rows = tl.arange(0, C)
     inside = chunk * C + rows < T
@@ -48,6 +47,24 @@ def gated_values(
         y = load_rows(keys + first, rows, inside, H * DK, k0, BK)
         d_values += product(y, tl.load(d_states + number * DK * DV + block_offsets(k0, 0, DV, BK, DV)), EXACT)
     store_rows(d_v + token * VS + head * DV, d_values, rows, inside, VS, 0, DV)
+
+
+@triton.jit(do_not_specialize=["T", "H", "N"])
+def gated_values(
+    keys, decays, d_out, d_states, scores, d_v, T, H, N, VS,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, EXACT: tl.constexpr, FAR: tl.constexpr,
+    PER: tl.constexpr,
+):  # fmt: skip
+    """dv of a chunk, [C, DV], to rows VS apart; with FAR of those that `gated_output` made with it, of PER chunks."""
+    first = tl.program_id(1) * PER
+    if not FAR:
+        _values(keys, d_out, d_states, scores, d_v, T, H, N, VS, first, C, DK, DV, BK, EXACT)
+    else:
+        bh, columns = tl.program_id(0).to(tl.int64), tl.arange(0, DK)
+        if some_far(decays, bh, columns, first, N, DK, PER):
+            for chunk in range(first, tl.minimum(first + PER, N)):
+                if some_far(decays, bh, columns, chunk, N, DK, 1):
+                    _values(keys, d_out, d_states, scores, d_v, T, H, N, VS, chunk, C, DK, DV, BK, EXACT)
 
 
 @triton.jit
@@ -218,12 +235,10 @@ def gated_backward(
             SILU, PRODUCTS and NEAR,
         )  # fmt: skip
     else:
-        columns, chunks = tl.program_id(0) * BK + tl.arange(0, BK), first + tl.arange(0, PER)
-        through = decays + tl.program_id(1).to(tl.int64) * N * 3 * DK + 2 * DK + columns[None, :]
-        far = tl.load(through + chunks[:, None] * 3 * DK, mask=chunks[:, None] < N, other=0.0) < 0
-        if tl.max(tl.max(far.to(tl.int32), 1), 0) != 0:
+        bh, columns = tl.program_id(1).to(tl.int64), tl.program_id(0) * BK + tl.arange(0, BK)
+        if some_far(decays, bh, columns, first, N, DK, PER):
             for chunk in range(first, tl.minimum(first + PER, N)):
-                if tl.min(tl.min(tl.load(through + chunk * 3 * DK), 1), 0) < 0:
+                if some_far(decays, bh, columns, chunk, N, DK, 1):
                     _tile(
                         q, key, v, gate, bound, reset, table, queries, keys, decays, d_out, states, d_states, d_q,
                         d_key, d_gate, d_bound, T, H, N, S, VS, chunk, False, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS,

@@ -13,6 +13,15 @@ from ...triton.tiles import gates_of, load_gates, matrix, power, row_sums, silu,
 
 
 @triton.jit
+def some_far(decays, bh, columns, first, N, DK: tl.constexpr, PER: tl.constexpr):
+    """Whether one of the channels `columns` is not referred to the middle, in PER chunks from `first` on."""
+    chunks = first + tl.arange(0, PER)
+    through = decays + bh * N * 3 * DK + 2 * DK + columns[None, :]
+    found = tl.load(through + chunks[:, None] * 3 * DK, mask=chunks[:, None] < N, other=0.0)
+    return tl.min(tl.min(found, 1), 0) < 0
+
+
+@triton.jit
 def chunk_tile(q, key, gate, bound, cut, inside, S, head, k0, C: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr,
                LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, FAST: tl.constexpr,
                SILU: tl.constexpr):  # fmt: skip

@@ -21,7 +21,7 @@ from ...triton.tiles import (
     time_sums,
     transposed,
 )
-from .far_channels import chunk_tile, far_operands, half_sums
+from .far_channels import chunk_tile, far_operands, half_sums, some_far
 
 REACH = tl.constexpr(-80.0)  # a half chunk's sum of log2 f down to which a channel is referred to the chunk's middle
 
@@ -176,20 +176,15 @@ def carry(
         state = decay[:, None] * state + own
 
 
-@triton.jit(do_not_specialize=["T", "H", "N"])
-def gated_output(
-    q, key, v, gate, bound, reset, table, queries, keys, decays, states, out, scores, T, H, N, S, VS,
+@triton.jit
+def _chunk(
+    q, key, v, gate, bound, reset, table, queries, keys, decays, states, out, scores, T, H, N, S, VS, chunk,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, PART: tl.constexpr, LEVELS: tl.constexpr,
     MIDDLE: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr,
     FAST: tl.constexpr, SILU: tl.constexpr,
 ):  # fmt: skip
-    """The outputs of a chunk, [C, DV], and its scores [C, C] (kept for the backward).
-
-    Channels referred to the middle: one product. Where one of BK is not, these go by halves, PART at a time: at each
-    level one operand, the later rows' q and the earlier rows' k with their decays to the midpoint, times itself gives
-    all pairs, for any decay: one exponential an element and level, none of them positive.
-    """
-    bh, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    """Outputs and scores of a chunk."""
+    bh = tl.program_id(0).to(tl.int64)
     batch, head = bh // H, bh % H
     rows = tl.arange(0, C)
     row, column = rows[:, None], rows[None, :]
@@ -225,3 +220,35 @@ def gated_output(
     tl.store(scores + number * C * C + row * C + column, score.to(scores.dtype.element_ty))
     result += product(score, load_rows(v + token * VS + head * DV, rows, inside, VS, 0, DV), EXACT)
     store_rows(out + (token * H + head) * DV, result, rows, inside, H * DV, 0, DV)
+
+
+@triton.jit(do_not_specialize=["T", "H", "N"])
+def gated_output(
+    q, key, v, gate, bound, reset, table, queries, keys, decays, states, out, scores, T, H, N, S, VS,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, PART: tl.constexpr, LEVELS: tl.constexpr,
+    MIDDLE: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr,
+    FAST: tl.constexpr, SILU: tl.constexpr, FAR: tl.constexpr, PER: tl.constexpr,
+):  # fmt: skip
+    """The outputs of a chunk, [C, DV], and its scores [C, C] (kept for the backward).
+
+    Channels referred to the middle: one product. Where one of BK is not, these go by halves, PART at a time: at each
+    level one operand, the later rows' q and the earlier rows' k with their decays to the midpoint, times itself gives
+    all pairs, for any decay: one exponential an element and level, none of them positive.
+
+    With FAR of those of PER chunks where one of the channels is not, in place of what `gated_run` wrote.
+    """
+    first = tl.program_id(1) * PER
+    if not FAR:
+        _chunk(
+            q, key, v, gate, bound, reset, table, queries, keys, decays, states, out, scores, T, H, N, S, VS, first,
+            C, DK, DV, BK, PART, LEVELS, MIDDLE, LOGITS, KEY, RESET, EXACT, FAST, SILU,
+        )  # fmt: skip
+    else:
+        bh, columns = tl.program_id(0).to(tl.int64), tl.arange(0, DK)
+        if some_far(decays, bh, columns, first, N, DK, PER):
+            for chunk in range(first, tl.minimum(first + PER, N)):
+                if some_far(decays, bh, columns, chunk, N, DK, 1):
+                    _chunk(
+                        q, key, v, gate, bound, reset, table, queries, keys, decays, states, out, scores, T, H, N, S,
+                        VS, chunk, C, DK, DV, BK, PART, LEVELS, MIDDLE, LOGITS, KEY, RESET, EXACT, FAST, SILU,
+                    )  # fmt: skip

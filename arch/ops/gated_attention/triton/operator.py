@@ -16,8 +16,10 @@ from ...triton.column_sums import column_sums
 from ...triton.device_config import gated_for_device
 from ...triton.launch import contiguous, interpreted, on_its_device, operand_dtype
 from .backward_kernels import gated_backward, gated_values
-from .forward_kernels import gated_operands, gated_output, gated_states
-from .state_pass import state_pass
+from .forward_kernels import gated_operands, gated_output
+from .state_pass import run_pass, state_pass
+
+FAR_CHUNKS = 16  # that a program looks through for channels that are not referred to the middle
 
 
 def attend(
@@ -71,28 +73,23 @@ class _Call:
         self.batch, self.length, self.heads, self.key_dim = q.shape
         self.value_dim = v.shape[-1]
         self.rows, self.chunks = self.batch * self.heads, -(-self.length // chunk)
-        self.config: GatedConfig = gated_for_device(self.key_dim, self.value_dim, q.dtype != torch.bfloat16)
+        self.exact = q.dtype != torch.bfloat16
+        self.config: GatedConfig = gated_for_device(self.key_dim, self.value_dim, self.exact)
         self.own_instructions = self.config.arch is None  # Hopper's; by those of sm80 the kernels would spill
         self.reset = None if reset is None else reset.contiguous().view(torch.int8)
         self.table = sum_matrices(chunk, q.dtype, q.device)
-        self.plain = dict(C=chunk, DK=self.key_dim, DV=self.value_dim, EXACT=q.dtype != torch.bfloat16)
+        self.plain = dict(C=chunk, DK=self.key_dim, DV=self.value_dim, EXACT=self.exact)
         self.gates = dict(
-            C=chunk, DK=self.key_dim, EXACT=self.plain["EXACT"], MIDDLE=self.config.middle, LOGITS=bound is not None,
+            C=chunk, DK=self.key_dim, EXACT=self.exact, MIDDLE=self.config.middle, LOGITS=bound is not None,
             KEY=key is not None, RESET=reset is not None, FAST=not interpreted(), SILU=silu,
         )  # fmt: skip
         self.flags = dict(DV=self.value_dim, LEVELS=chunk.bit_length() - 1, **self.gates)
         self.sizes = (self.length, self.heads, self.chunks)
         self.stride, self.value_stride = row_stride(q), row_stride(v)
         self.grid = (self.rows, self.chunks)
-
-    def states(
-        self, x: Tensor, v: Tensor, decays: Tensor, initial: Tensor | None, reverse: bool
-    ) -> tuple[Tensor, Tensor]:
-        return state_pass(
-            gated_states, (x, v, decays), self.plain, self.config, initial, reverse, v,
-            (self.rows, self.chunks, self.key_dim, self.value_dim),
-            lambda length: (*self.sizes, row_stride(v), length), v.dtype,
-        )  # fmt: skip
+        # of the kernels that `gated_run` leaves chunks to: how many chunks a program looks through, and their grid
+        self.per = FAR_CHUNKS if self.config.runs else 1
+        self.far_grid = (self.rows, -(-self.chunks // self.per))
 
 
 @torch.library.custom_op("arch::gated_attention", mutates_args=())
@@ -114,12 +111,16 @@ def _forward(
         BK=config.operands_tile, PART=min(32, config.operands_tile), PRODUCTS=call.own_instructions,
         num_warps=config.operands_warps, maxnreg=config.operands_registers, num_stages=1, **config.target,
     )  # fmt: skip
-    states, final = call.states(keys, v, decays, initial, reverse=False)
     out, scores = v.new_empty(v.shape), v.new_empty(call.rows, call.chunks, chunk, chunk)
-    gated_output[call.grid](
+    if config.runs:
+        states, final = run_pass(queries, keys, v, decays, out, initial, False, config, call.exact)
+    else:
+        states, final = state_pass(keys, v, decays, initial, False, config, call.exact)
+    gated_output[call.far_grid](
         q, first, v, gate, bound, call.reset, call.table, queries, keys, decays, states, out, scores, *call.sizes,
         call.stride, call.value_stride, **call.flags, BK=config.output_tile[0], PART=min(32, config.output_tile[0]),
-        num_warps=config.output_warps, maxnreg=config.output_registers, num_stages=1, **config.target,
+        FAR=config.runs, PER=call.per, num_warps=config.output_warps, maxnreg=config.output_registers, num_stages=1,
+        **config.target,
     )  # fmt: skip
     final = final.view(call.batch, call.heads, call.key_dim, call.value_dim)
     return out, final, queries, keys, decays, states, scores
@@ -152,16 +153,20 @@ def _backward(
     those of bound (empty without) and of the initial state."""
     d_out, d_final, bound = contiguous(d_out, d_final, bound)
     call = _Call(q, key, v, bound, reset, chunk, silu)
-    d_states, d_initial = call.states(queries, d_out, decays, d_final, reverse=True)
     width = call.heads * call.key_dim if bound is not None else 0
     partial = q.new_empty(call.batch * call.chunks, width, dtype=torch.float32)
     config, first, d_first = call.config, q if key is None else key, d_q if d_key is None else d_key
-    gated_values[call.grid](
-        keys, d_out, d_states, scores, d_v, *call.sizes, call.value_stride, **call.plain, BK=config.values_tile,
-        num_warps=config.values_warps, num_stages=1, **config.target,
+    if config.runs:
+        d_states, d_initial = run_pass(keys, queries, d_out, decays, d_v, d_final, True, config, call.exact)
+    else:
+        d_states, d_initial = state_pass(queries, d_out, decays, d_final, True, config, call.exact)
+    gated_values[call.far_grid](
+        keys, decays, d_out, d_states, scores, d_v, *call.sizes, call.value_stride, **call.plain,
+        BK=config.values_tile, FAR=config.runs, PER=call.per, num_warps=config.values_warps, num_stages=1,
+        **config.target,
     )  # fmt: skip
     # the second finds what the first cannot; without the middle that is everything, chunk by chunk
-    for near, per in ((True, 1), (False, 16)) if config.middle else ((False, 1),):
+    for near, per in ((True, 1), (False, FAR_CHUNKS)) if config.middle else ((False, 1),):
         tiles = (call.key_dim // config.backward_tile[0], call.rows, -(-call.chunks // per))
         gated_backward[tiles](
             q, first, v, gate, bound, call.reset, call.table, queries, keys, decays, d_out, states, d_states,

@@ -1,56 +1,89 @@
-"""The pass over the states of `gated_attention`."""
+"""The passes over time of `gated_attention`: of the states alone, and of the states with what is made of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
-from ....kernel_config import GatedConfig, state_segments
-from .forward_kernels import carry
+from ....kernel_config import GatedConfig, run_segments, state_segments
+from ...joint_rows import row_stride
+from ...triton.descriptors import blocks
+from .forward_kernels import carry, gated_states
+from .run_hopper import gated_run
 
 
 def state_pass(
-    kernel: Any, arguments: tuple[Any, ...], flags: dict[str, Any], config: GatedConfig, initial: Tensor | None,
-    reverse: bool, like: Tensor, shape: tuple[int, int, int, int], dims: Callable[[int], tuple[Any, ...]],
-    dtype: torch.dtype,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """States before (reverse: after) every chunk, [rows, N, d_k, d_v] in `dtype`, and the last one [rows, d_k, d_v].
-
-    arguments: the kernel's inputs up to `starts`; dims(chunks a segment): those behind `totals`. With more than one
-    segment each is first run on its own from zero, then its start is found by `carry`.
-    """
-    rows, chunks, key_dim, value_dim = shape
+    x: Tensor, v: Tensor, decays: Tensor, initial: Tensor | None, reverse: bool, config: GatedConfig, exact: bool
+) -> tuple[Tensor, Tensor]:
+    """`gated_states`: the states before (reverse: after) every chunk, [B H, N, d_k, d_v] like v, and the last one,
+    fp32."""
+    rows, chunks, key_dim, value_dim = _sizes(decays, v)
     count, length = state_segments(config, rows, key_dim, value_dim, chunks)
-    tile = config.state_tile
-    tiles = (key_dim // tile[0]) * (value_dim // tile[1])
-    options = dict(
-        num_warps=config.state_warps,
-        num_stages=config.state_stages,
-        BK=tile[0],
-        BV=tile[1],
-        REVERSE=reverse,
-        **config.target,
-    )
-    states = like.new_empty(rows, chunks, key_dim, value_dim, dtype=dtype)
-    final = like.new_empty(rows, key_dim, value_dim, dtype=torch.float32)
-    starts, totals = initial, None
-    if count > 1:
-        starts = final.new_empty(rows, count, key_dim, value_dim)
-        totals = final.new_empty(rows, count, key_dim)
-        kernel[(tiles, count, rows)](
-            *arguments, None, None, starts, totals, *dims(length), START=False, STORE=False, SEGMENTS=count,
-            **options, **flags,
-        )  # fmt: skip
-        block = min(key_dim, 16)
-        carry[(key_dim // block, rows)](
-            starts, totals, initial, count, DK=key_dim, DV=value_dim, BK=block, START=initial is not None,
-            REVERSE=reverse,
-        )  # fmt: skip
-    kernel[(tiles, count, rows)](
-        *arguments, starts, states, final, totals, *dims(length), START=starts is not None, STORE=True, SEGMENTS=count,
-        **options, **flags,
+    starts = initial if count == 1 else _starts(x, v, decays, initial, reverse, config, exact, count, length)
+    states, final = _states(decays, v)
+    _launch(x, v, decays, starts, states, final, None, reverse, config, exact, count, length)
+    return states, final
+
+
+def run_pass(
+    a: Tensor, b: Tensor, c: Tensor, decays: Tensor, out: Tensor, initial: Tensor | None, reverse: bool,
+    config: GatedConfig, exact: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """`gated_run`: what `state_pass` returns for b and c, and `out`."""
+    rows, chunks, key_dim, value_dim = _sizes(decays, c)
+    count, length = run_segments(config, rows, value_dim, chunks)
+    starts = initial if count == 1 else _starts(b, c, decays, initial, reverse, config, exact, count, length)
+    states, final = _states(decays, c)
+    chunk, tile = config.chunk, config.run_tile
+    assert out.data_ptr() % 16 == 0, "a copy would be written"
+    gated_run[(value_dim // tile, count, rows)](
+        blocks(a, chunk, key_dim), blocks(b, chunk, key_dim), blocks(c, chunk, tile), decays, starts,
+        TensorDescriptor.from_tensor(states.flatten(0, 1), [1, key_dim, tile]), blocks(out, chunk, tile), final,
+        a.shape[1], a.shape[2], chunks, count, length, C=chunk, DK=key_dim, DV=value_dim, TILE=tile, REVERSE=reverse,
+        START=starts is not None, EXACT=exact, num_warps=4, num_stages=config.run_stages,
     )  # fmt: skip
     return states, final
+
+
+def _sizes(decays: Tensor, v: Tensor) -> tuple[int, int, int, int]:
+    rows, chunks, _, key_dim = decays.shape
+    return rows, chunks, key_dim, v.shape[3]
+
+
+def _states(decays: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    rows, chunks, key_dim, value_dim = _sizes(decays, v)
+    return v.new_empty(rows, chunks, key_dim, value_dim), decays.new_empty(rows, key_dim, value_dim)
+
+
+def _starts(
+    x: Tensor, v: Tensor, decays: Tensor, initial: Tensor | None, reverse: bool, config: GatedConfig, exact: bool,
+    count: int, length: int,
+) -> Tensor:  # fmt: skip
+    """The state at the start of each of `count` segments (reverse: at its end), [B H, segments, d_k, d_v], fp32: each
+    is run on its own from zero, then `carry` adds what came before."""
+    rows, _, key_dim, value_dim = _sizes(decays, v)
+    starts = decays.new_empty(rows, count, key_dim, value_dim)
+    totals = decays.new_empty(rows, count, key_dim)
+    _launch(x, v, decays, None, None, starts, totals, reverse, config, exact, count, length)
+    block = min(key_dim, 16)
+    carry[(key_dim // block, rows)](
+        starts, totals, initial, count, DK=key_dim, DV=value_dim, BK=block, START=initial is not None, REVERSE=reverse
+    )
+    return starts
+
+
+def _launch(
+    x: Tensor, v: Tensor, decays: Tensor, starts: Tensor | None, states: Tensor | None, final: Tensor,
+    totals: Tensor | None, reverse: bool, config: GatedConfig, exact: bool, count: int, length: int,
+) -> None:  # fmt: skip
+    rows, chunks, key_dim, value_dim = _sizes(decays, v)
+    tile = config.state_tile
+    options: dict[str, Any] = config.target
+    gated_states[((key_dim // tile[0]) * (value_dim // tile[1]), count, rows)](
+        x, v, decays, starts, states, final, totals, x.shape[1], x.shape[2], chunks, row_stride(v), length,
+        C=config.chunk, DK=key_dim, DV=value_dim, BK=tile[0], BV=tile[1], REVERSE=reverse, START=starts is not None,
+        STORE=states is not None, SEGMENTS=count, EXACT=exact, num_warps=config.state_warps,
+        num_stages=config.state_stages, **options,
+    )  # fmt: skip
