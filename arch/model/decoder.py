@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,8 @@ from torch.utils.checkpoint import checkpoint
 
 from ..config import ModelConfig
 from ..ops.fused.embedding import embed
+from ..ops.fused.pointwise import uses_kernels
+from ..ops.fused.weight_casts import WeightCasts
 from ..registry import architecture
 from .cache import DecodeCache, LayerCache
 from .layers import Layer
@@ -35,6 +38,7 @@ class Decoder(nn.Module):
         self.gamma = None if shape is None else nn.Parameter(torch.empty(shape))
         self.layers = nn.ModuleList(Layer(config, index) for index in range(config.n_layers))
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
+        self.casts = WeightCasts()
 
     def forward(
         self,
@@ -75,10 +79,25 @@ class Decoder(nn.Module):
         if self.tpe is not None:
             x, first = self.tpe(x, stream, {} if cache is None else cache.first)
         caches: list[LayerCache] = []
+        recompute = self.gradient_checkpointing and self.training
+        # a layer that is computed again casts its own
+        ahead = torch.is_grad_enabled() and not recompute and uses_kernels(x)
+        with self.casts.once() if ahead else nullcontext():
+            x, branch = self._through(x, stream, cache, caches if use_cache else None, recompute)
+        hidden = self.norm.add(x, branch)[1]
+        if not use_cache:
+            return hidden, None
+        n_read = input_ids.shape[1] + (0 if cache is None else cache.n_read)
+        return hidden, DecodeCache(self.config, layout.seen, caches, first, n_read, layout.masked_keys)
+
+    def _through(
+        self, x: Tensor, stream: Stream, cache: DecodeCache | None, caches: list[LayerCache] | None, recompute: bool
+    ) -> tuple[Tensor, Tensor]:
+        """x and the last branch behind all layers; their new caches are appended to `caches`."""
         branch: Tensor | None = None
         for index, layer in enumerate(self.layers):
             layer_cache = {} if cache is None else cache.layers[index]
-            if self.gradient_checkpointing and self.training:
+            if recompute:
                 x = x if branch is None else x + branch.to(x.dtype)  # one tensor to keep, not two
                 # no layer draws random numbers, and a CUDA graph cannot record the reading of the generators' states
                 x, branch, after = checkpoint(
@@ -86,14 +105,10 @@ class Decoder(nn.Module):
                 )
             else:
                 x, branch, after = layer(x, branch, stream, layer_cache)
-            if use_cache:
+            if caches is not None:
                 caches.append(after)
         assert branch is not None
-        hidden = self.norm.add(x, branch)[1]
-        if not use_cache:
-            return hidden, None
-        n_read = input_ids.shape[1] + (0 if cache is None else cache.n_read)
-        return hidden, DecodeCache(self.config, layout.seen, caches, first, n_read, layout.masked_keys)
+        return x, branch
 
     def _bounds(self, gamma: Tensor) -> tuple[Tensor, ...]:
         """Of each layer: cut apart at once, so that their gradients are put together at once."""

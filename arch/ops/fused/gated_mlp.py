@@ -44,7 +44,7 @@ class _GatedMLP(torch.autograd.Function):
         from .triton.mlp import up_and_gate
 
         dtype = dtype_of(x)
-        rows, first, last = x.to(dtype).flatten(0, -2), beside([up, gate], dtype), down.to(dtype)
+        rows, first, last = x.to(dtype).flatten(0, -2), beside([up, gate], dtype), beside([down], dtype)
         h, act = up_and_gate(rows, first, kind)
         ctx.save_for_backward(rows, first, last, h, act)
         ctx.kind, ctx.shape, ctx.dtype, ctx.weights = kind, x.shape, x.dtype, up.dtype

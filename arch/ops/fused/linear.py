@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 from ..common import full_precision_backward
 from ..joint_rows import free_for, mark_joint, place_of
 from .pointwise import gated_product, uses_kernels
+from .weight_casts import cast_before
 
 Group = nn.Module | tuple[nn.Module, ...]
 
@@ -175,6 +176,8 @@ def _columns(x: Tensor, widths: list[int], group: Sequence[int]) -> list[Tensor]
 
 def beside(weights: list[Tensor], dtype: torch.dtype) -> Tensor:
     """The weights [width, d] as one matrix of that dtype."""
+    if (found := cast_before(weights, dtype)) is not None:
+        return found
     if len(weights) == 1:
         return weights[0].to(dtype)
     matrix = weights[0].new_empty(sum(map(len, weights)), weights[0].shape[1], dtype=dtype)
