@@ -15,6 +15,7 @@ from typing import Any
 
 MULTIPROCESSORS = 132  # of an H100 or H200; 108 of an A100 are near enough
 WIDEST_HEAD = 256  # channels of a head that the kernels take
+MOST_CHUNKS = 16  # that a program looks through (`far_chunks`)
 PROGRAMS = 64  # of the pass over the states: with fewer, a sequence is cut into segments
 
 LOSS_ROWS, LOSS_LOGITS = 8192, 1 << 26  # 1.6 GB with 100,280 words in bf16; 128 MB of them cost nobody anything
@@ -48,6 +49,7 @@ class GatedConfig:
     sequential: bool = False  # outputs and dv by the pass over the states (run_hopper.py), where `middle` is
     run_tile: int = 64  # columns of the values in a program of it
     run_stages: int = 3
+    far_chunks: int = 0  # that a program looks through, at most MOST_CHUNKS; 0: as many as the number of programs asks
 
     @property
     def target(self) -> dict[str, Any]:
@@ -248,6 +250,12 @@ def state_segments(config: GatedConfig, rows: int, key_dim: int, value_dim: int,
         while count * tiles < PROGRAMS and chunks >= 16 * count:
             count *= 2
     return evened(count, chunks)
+
+
+def far_chunks(config: GatedConfig, programs: int) -> int:
+    """Chunks that a program looks through for channels that are not referred to the middle, of as many `programs` as
+    one chunk for each would be: where such channels are everywhere, the lots are to fill the GPU too."""
+    return config.far_chunks or max(1, min(MOST_CHUNKS, programs // (4 * MULTIPROCESSORS)))
 
 
 def run_segments(config: GatedConfig, rows: int, value_dim: int, chunks: int) -> tuple[int, int]:

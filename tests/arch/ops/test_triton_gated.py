@@ -121,8 +121,10 @@ def test_nothing_is_forgotten(middle):
 
 
 @sequential
-def test_strong_decays_far_into_a_sequence(sequential):
-    """Chunks by halves are looked for many at a time: here in the second lot, and in its last, ragged chunk."""
+@pytest.mark.parametrize("lot", [0, 4, 16])
+def test_strong_decays_far_into_a_sequence(lot, sequential):
+    """Chunks by halves are looked for many at a time (0: one by one, in a pass this small): here in a later lot, and in
+    the last, ragged chunk."""
     length, width = 300, 16
     leaves = [randn(1, length, 1, width, dtype=torch.float32, seed=seed) for seed in range(4)]
     leaves[3] = -0.1 * leaves[3].abs()
@@ -132,7 +134,7 @@ def test_strong_decays_far_into_a_sequence(sequential):
         return lambda x: gated_attention(*x, backend=backend)
 
     expected = with_gradients(run("naive"), [x.double() for x in leaves])
-    with override(middle=True, chunk=16, sequential=sequential):
+    with override(middle=True, chunk=16, sequential=sequential, far_chunks=lot):
         found = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
     assert_close([x.cpu().double() for x in found], expected, FAR)
 

@@ -49,21 +49,22 @@ def _values(
     store_rows(d_v + token * VS + head * DV, d_values, rows, inside, VS, 0, DV)
 
 
-@triton.jit(do_not_specialize=["T", "H", "N"])
+@triton.jit(do_not_specialize=["T", "H", "N", "PER"])
 def gated_values(
-    keys, decays, d_out, d_states, scores, d_v, T, H, N, VS,
+    keys, decays, d_out, d_states, scores, d_v, T, H, N, VS, PER,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, EXACT: tl.constexpr, FAR: tl.constexpr,
-    PER: tl.constexpr,
+    MOST: tl.constexpr,
 ):  # fmt: skip
-    """dv of a chunk, [C, DV], to rows VS apart; with FAR of those that `gated_output` made with it, of PER chunks."""
+    """dv of a chunk, [C, DV], to rows VS apart; with FAR of those of PER chunks that `gated_output` made so."""
     first = tl.program_id(1) * PER
+    last = tl.minimum(first + PER, N)
     if not FAR:
         _values(keys, d_out, d_states, scores, d_v, T, H, N, VS, first, C, DK, DV, BK, EXACT)
     else:
         bh, columns = tl.program_id(0).to(tl.int64), tl.arange(0, DK)
-        if some_far(decays, bh, columns, first, N, DK, PER):
-            for chunk in range(first, tl.minimum(first + PER, N)):
-                if some_far(decays, bh, columns, chunk, N, DK, 1):
+        if some_far(decays, bh, columns, first, last, N, DK, MOST):
+            for chunk in range(first, last):
+                if some_far(decays, bh, columns, chunk, chunk + 1, N, DK, 1):
                     _values(keys, d_out, d_states, scores, d_v, T, H, N, VS, chunk, C, DK, DV, BK, EXACT)
 
 
@@ -207,11 +208,11 @@ def _tile(
         tl.store(d_key + given, dk.to(d_key.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["T", "H", "N"])
+@triton.jit(do_not_specialize=["T", "H", "N", "PER"])
 def gated_backward(
     q, key, v, gate, bound, reset, table, queries, keys, decays, d_out, states, d_states, d_q, d_key, d_gate,
-    d_bound, T, H, N, S, VS, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr,
-    LEVELS: tl.constexpr, NEAR: tl.constexpr, MIDDLE: tl.constexpr, PER: tl.constexpr,
+    d_bound, T, H, N, S, VS, PER, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr,
+    LEVELS: tl.constexpr, NEAR: tl.constexpr, MIDDLE: tl.constexpr, MOST: tl.constexpr,
     LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
     SILU: tl.constexpr, PRODUCTS: tl.constexpr,
 ):  # fmt: skip
@@ -228,6 +229,7 @@ def gated_backward(
     counts for the rows after it.
     """
     first = tl.program_id(2) * PER
+    last = tl.minimum(first + PER, N)
     if NEAR or not MIDDLE:
         _tile(
             q, key, v, gate, bound, reset, table, queries, keys, decays, d_out, states, d_states, d_q, d_key, d_gate,
@@ -236,9 +238,9 @@ def gated_backward(
         )  # fmt: skip
     else:
         bh, columns = tl.program_id(1).to(tl.int64), tl.program_id(0) * BK + tl.arange(0, BK)
-        if some_far(decays, bh, columns, first, N, DK, PER):
-            for chunk in range(first, tl.minimum(first + PER, N)):
-                if some_far(decays, bh, columns, chunk, N, DK, 1):
+        if some_far(decays, bh, columns, first, last, N, DK, MOST):
+            for chunk in range(first, last):
+                if some_far(decays, bh, columns, chunk, chunk + 1, N, DK, 1):
                     _tile(
                         q, key, v, gate, bound, reset, table, queries, keys, decays, d_out, states, d_states, d_q,
                         d_key, d_gate, d_bound, T, H, N, S, VS, chunk, False, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS,

@@ -13,11 +13,12 @@ from ...triton.tiles import gates_of, load_gates, matrix, power, row_sums, silu,
 
 
 @triton.jit
-def some_far(decays, bh, columns, first, N, DK: tl.constexpr, PER: tl.constexpr):
-    """Whether one of the channels `columns` is not referred to the middle, in PER chunks from `first` on."""
-    chunks = first + tl.arange(0, PER)
+def some_far(decays, bh, columns, first, last, N, DK: tl.constexpr, MOST: tl.constexpr):
+    """Whether one of the channels `columns` is not referred to the middle, in the chunks from `first` to before `last`,
+    which are at most MOST."""
+    chunks = first + tl.arange(0, MOST)
     through = decays + bh * N * 3 * DK + 2 * DK + columns[None, :]
-    found = tl.load(through + chunks[:, None] * 3 * DK, mask=chunks[:, None] < N, other=0.0)
+    found = tl.load(through + chunks[:, None] * 3 * DK, mask=chunks[:, None] < last, other=0.0)
     return tl.min(tl.min(found, 1), 0) < 0
 
 

@@ -222,12 +222,12 @@ def _chunk(
     store_rows(out + (token * H + head) * DV, result, rows, inside, H * DV, 0, DV)
 
 
-@triton.jit(do_not_specialize=["T", "H", "N"])
+@triton.jit(do_not_specialize=["T", "H", "N", "PER"])
 def gated_output(
-    q, key, v, gate, bound, reset, table, queries, keys, decays, states, out, scores, T, H, N, S, VS,
+    q, key, v, gate, bound, reset, table, queries, keys, decays, states, out, scores, T, H, N, S, VS, PER,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, PART: tl.constexpr, LEVELS: tl.constexpr,
     MIDDLE: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr,
-    FAST: tl.constexpr, SILU: tl.constexpr, FAR: tl.constexpr, PER: tl.constexpr,
+    FAST: tl.constexpr, SILU: tl.constexpr, FAR: tl.constexpr, MOST: tl.constexpr,
 ):  # fmt: skip
     """The outputs of a chunk, [C, DV], and its scores [C, C] (kept for the backward).
 
@@ -235,9 +235,10 @@ def gated_output(
     level one operand, the later rows' q and the earlier rows' k with their decays to the midpoint, times itself gives
     all pairs, for any decay: one exponential an element and level, none of them positive.
 
-    With FAR of those of PER chunks where one of the channels is not, in place of what `gated_run` wrote.
+    With FAR of those of PER chunks, at most MOST, where one of the channels is not, in place of what `gated_run` wrote.
     """
     first = tl.program_id(1) * PER
+    last = tl.minimum(first + PER, N)
     if not FAR:
         _chunk(
             q, key, v, gate, bound, reset, table, queries, keys, decays, states, out, scores, T, H, N, S, VS, first,
@@ -245,9 +246,9 @@ def gated_output(
         )  # fmt: skip
     else:
         bh, columns = tl.program_id(0).to(tl.int64), tl.arange(0, DK)
-        if some_far(decays, bh, columns, first, N, DK, PER):
-            for chunk in range(first, tl.minimum(first + PER, N)):
-                if some_far(decays, bh, columns, chunk, N, DK, 1):
+        if some_far(decays, bh, columns, first, last, N, DK, MOST):
+            for chunk in range(first, last):
+                if some_far(decays, bh, columns, chunk, chunk + 1, N, DK, 1):
                     _chunk(
                         q, key, v, gate, bound, reset, table, queries, keys, decays, states, out, scores, T, H, N, S,
                         VS, chunk, C, DK, DV, BK, PART, LEVELS, MIDDLE, LOGITS, KEY, RESET, EXACT, FAST, SILU,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from ....kernel_config import GatedConfig, gated_chunk
+from ....kernel_config import MOST_CHUNKS, GatedConfig, far_chunks, gated_chunk
 from ...common import no_second_derivative
 from ...joint_rows import as_rows, gradients_of, row_stride
 from ...triton.column_sums import column_sums
@@ -18,8 +18,6 @@ from ...triton.launch import contiguous, interpreted, on_its_device, operand_dty
 from .backward_kernels import gated_backward, gated_values
 from .forward_kernels import gated_operands, gated_output
 from .state_pass import run_pass, state_pass
-
-FAR_CHUNKS = 16  # that a program looks through for channels that are not referred to the middle
 
 
 def attend(
@@ -87,9 +85,14 @@ class _Call:
         self.sizes = (self.length, self.heads, self.chunks)
         self.stride, self.value_stride = row_stride(q), row_stride(v)
         self.grid = (self.rows, self.chunks)
-        # of the kernels that `gated_run` leaves chunks to: how many chunks a program looks through, and their grid
-        self.per = FAR_CHUNKS if self.config.runs else 1
-        self.far_grid = (self.rows, -(-self.chunks // self.per))
+        # of the kernels that `gated_run` leaves chunks to
+        self.per, self.far_chunks = self.far(1) if self.config.runs else (1, self.chunks)
+
+    def far(self, tiles: int) -> tuple[int, int]:
+        """How many chunks each program looks through for channels that are not referred to the middle, and how many
+        such lots there are; tiles: programs of a chunk."""
+        per = far_chunks(self.config, tiles * self.rows * self.chunks)
+        return per, -(-self.chunks // per)
 
 
 @torch.library.custom_op("arch::gated_attention", mutates_args=())
@@ -116,11 +119,11 @@ def _forward(
         states, final = run_pass(queries, keys, v, decays, out, initial, False, config, call.exact)
     else:
         states, final = state_pass(keys, v, decays, initial, False, config, call.exact)
-    gated_output[call.far_grid](
+    gated_output[call.rows, call.far_chunks](
         q, first, v, gate, bound, call.reset, call.table, queries, keys, decays, states, out, scores, *call.sizes,
-        call.stride, call.value_stride, **call.flags, BK=config.output_tile[0], PART=min(32, config.output_tile[0]),
-        FAR=config.runs, PER=call.per, num_warps=config.output_warps, maxnreg=config.output_registers, num_stages=1,
-        **config.target,
+        call.stride, call.value_stride, call.per, **call.flags, BK=config.output_tile[0],
+        PART=min(32, config.output_tile[0]), FAR=config.runs, MOST=MOST_CHUNKS, num_warps=config.output_warps,
+        maxnreg=config.output_registers, num_stages=1, **config.target,
     )  # fmt: skip
     final = final.view(call.batch, call.heads, call.key_dim, call.value_dim)
     return out, final, queries, keys, decays, states, scores
@@ -160,18 +163,19 @@ def _backward(
         d_states, d_initial = run_pass(keys, queries, d_out, decays, d_v, d_final, True, config, call.exact)
     else:
         d_states, d_initial = state_pass(queries, d_out, decays, d_final, True, config, call.exact)
-    gated_values[call.far_grid](
-        keys, decays, d_out, d_states, scores, d_v, *call.sizes, call.value_stride, **call.plain,
-        BK=config.values_tile, FAR=config.runs, PER=call.per, num_warps=config.values_warps, num_stages=1,
+    gated_values[call.rows, call.far_chunks](
+        keys, decays, d_out, d_states, scores, d_v, *call.sizes, call.value_stride, call.per, **call.plain,
+        BK=config.values_tile, FAR=config.runs, MOST=MOST_CHUNKS, num_warps=config.values_warps, num_stages=1,
         **config.target,
     )  # fmt: skip
     # the second finds what the first cannot; without the middle that is everything, chunk by chunk
-    for near, per in ((True, 1), (False, FAR_CHUNKS)) if config.middle else ((False, 1),):
-        tiles = (call.key_dim // config.backward_tile[0], call.rows, -(-call.chunks // per))
-        gated_backward[tiles](
+    tiles = call.key_dim // config.backward_tile[0]
+    far = call.far(tiles) if config.middle else (1, call.chunks)
+    for near, (per, lots) in ((True, (1, call.chunks)), (False, far)) if config.middle else ((False, far),):
+        gated_backward[tiles, call.rows, lots](
             q, first, v, gate, bound, call.reset, call.table, queries, keys, decays, d_out, states, d_states,
-            d_q, d_first, d_gate, partial, *call.sizes, call.stride, call.value_stride, **call.flags,
-            BK=config.backward_tile[0], NEAR=near, PER=per, PRODUCTS=call.own_instructions and silu,
+            d_q, d_first, d_gate, partial, *call.sizes, call.stride, call.value_stride, per, **call.flags,
+            BK=config.backward_tile[0], NEAR=near, MOST=MOST_CHUNKS, PRODUCTS=call.own_instructions and silu,
             num_warps=config.backward_warps, maxnreg=config.backward_registers, num_stages=1, **config.target,
         )  # fmt: skip
     d_initial = d_initial.view(call.batch, call.heads, call.key_dim, call.value_dim)
