@@ -120,8 +120,7 @@ def test_nothing_is_forgotten(middle):
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 
 
-@sequential
-@pytest.mark.parametrize("lot", [0, 4, 16])
+@pytest.mark.parametrize(("lot", "sequential"), [(0, True), (4, True), (16, False)])
 def test_strong_decays_far_into_a_sequence(lot, sequential):
     """Chunks by halves are looked for many at a time (0: one by one, in a pass this small): here in a later lot, and in
     the last, ragged chunk."""

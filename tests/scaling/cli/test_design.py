@@ -84,6 +84,7 @@ def test_what_is_wrong_is_one_line(words, message, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_study_that_follows_a_law_is_trained_as_the_laws_runs_were(tmp_path):
     file, law = tmp_path / "tiny.yaml", PACKAGED / "quickstart-rates.json"
     words = ["design", "--arch", "hgrn2", "--corpus", "stdlib:", "--corpus-tokens", "20e6", "--wall-minutes", "2"]

@@ -88,6 +88,7 @@ def wait_for(folder: Path, n: int) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_a_matrix_survives_kill_9_and_is_never_done_twice(folder: Path) -> None:
     shutil.copytree(folder / "out", folder / "alone")
     # no checkpoint of the run that comes last gets ready: 3 workers reach the 180 results of the others, not all
