@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -21,7 +19,7 @@ def state_pass(
     fp32."""
     rows, chunks, key_dim, value_dim = _sizes(decays, v)
     count, length = state_segments(config, rows, key_dim, value_dim, chunks)
-    starts = initial if count == 1 else _starts(x, v, decays, initial, reverse, config, exact, count, length)
+    starts = _starts(x, v, decays, initial, reverse, config, exact, count, length)
     states, final = _states(decays, v)
     _launch(x, v, decays, starts, states, final, None, reverse, config, exact, count, length)
     return states, final
@@ -34,7 +32,7 @@ def run_pass(
     """`gated_run`: what `state_pass` returns for b and c, and `out`."""
     rows, chunks, key_dim, value_dim = _sizes(decays, c)
     count, length = run_segments(config, rows, value_dim, chunks)
-    starts = initial if count == 1 else _starts(b, c, decays, initial, reverse, config, exact, count, length)
+    starts = _starts(b, c, decays, initial, reverse, config, exact, count, length)
     states, final = _states(decays, c)
     chunk, tile = config.chunk, config.run_tile
     assert out.data_ptr() % 16 == 0, "a copy would be written"
@@ -60,9 +58,11 @@ def _states(decays: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 def _starts(
     x: Tensor, v: Tensor, decays: Tensor, initial: Tensor | None, reverse: bool, config: GatedConfig, exact: bool,
     count: int, length: int,
-) -> Tensor:  # fmt: skip
-    """The state at the start of each of `count` segments (reverse: at its end), [B H, segments, d_k, d_v], fp32: each
-    is run on its own from zero, then `carry` adds what came before."""
+) -> Tensor | None:  # fmt: skip
+    """The state at the start of each of `count` segments (reverse: at its end), [B H, segments, d_k, d_v], fp32: where
+    they are several each is run on its own from zero, then `carry` adds what came before."""
+    if count == 1:
+        return initial
     rows, _, key_dim, value_dim = _sizes(decays, v)
     starts = decays.new_empty(rows, count, key_dim, value_dim)
     totals = decays.new_empty(rows, count, key_dim)
@@ -80,10 +80,9 @@ def _launch(
 ) -> None:  # fmt: skip
     rows, chunks, key_dim, value_dim = _sizes(decays, v)
     tile = config.state_tile
-    options: dict[str, Any] = config.target
     gated_states[((key_dim // tile[0]) * (value_dim // tile[1]), count, rows)](
         x, v, decays, starts, states, final, totals, x.shape[1], x.shape[2], chunks, row_stride(v), length,
         C=config.chunk, DK=key_dim, DV=value_dim, BK=tile[0], BV=tile[1], REVERSE=reverse, START=starts is not None,
         STORE=states is not None, SEGMENTS=count, EXACT=exact, num_warps=config.state_warps,
-        num_stages=config.state_stages, **options,
+        num_stages=config.state_stages, **config.target,
     )  # fmt: skip
