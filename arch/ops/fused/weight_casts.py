@@ -29,6 +29,7 @@ class WeightCasts:
         self.dtype: torch.dtype | None = None
         self.table: Tensor | None = None  # of `cast_pieces`, for weights that lie at `addresses`
         self.addresses: list[int] = []
+        self.recorded: list[Tensor] = []  # tables that CUDA graphs read, which must not be freed
 
     @contextmanager
     def once(self) -> Iterator[None]:
@@ -53,10 +54,13 @@ class WeightCasts:
         from .triton.weight_casts import cast_all, table_of
 
         addresses = [weight.data_ptr() for weight in weights]
+        recording = weights[0].is_cuda and torch.cuda.is_current_stream_capturing()
         if self.table is None or addresses != self.addresses:
-            if weights[0].is_cuda and torch.cuda.is_current_stream_capturing():
+            if recording:
                 return {}  # no table can be copied to the GPU while a graph is recorded
             self.table, self.addresses = table_of(weights), addresses
+        if recording:
+            self.recorded.append(self.table)
         copies = cast_all(self.table, numbers, self.dtype)
         sizes = [sum(weight.numel() for weight in group) for group in self.groups]
         return {
