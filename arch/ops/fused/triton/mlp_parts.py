@@ -1,9 +1,9 @@
-"""What the two products of mlp_forward.py and mlp_backward.py have in common, in Gluon, Triton's lower language.
+"""What mlp_forward.py, mlp_backward.py and projections_kernel.py have in common, in Gluon, Triton's lower language.
 
 A program has 128 rows of the left operand and goes through tiles of columns. One warp loads; two groups of four warps
-take tiles in turn, so that one applies the gate to its tile and stores it while the other multiplies. What is loaded
-comes in chunks of 64 columns of the products' inner dimension, through a ring of STAGES slots. A program's tiles are
-numbered; chunk k of K of tile `number` is its chunk number K + k, so that every role knows where it lies.
+take tiles in turn, so that one applies gate or silu to its tile and stores it while the other multiplies. What is
+loaded comes in chunks of 64 columns of the products' inner dimension, through a ring of STAGES slots. A program's tiles
+are numbered; chunk k of K of tile `number` is its chunk number K + k, so that every role knows where it lies.
 
 RESIDENT: the rows are loaded once, in K chunks, and stay for all tiles of columns; else they come with every chunk.
 
@@ -77,8 +77,8 @@ def load_chunks(
     x, w, u, v, x_rows, w_ring, panels, full, free, x_full, x_free, panels_full, panels_free, TILES, ACROSS, K,
     BACKWARD: gl.constexpr, RESIDENT: gl.constexpr, ASKED: gl.constexpr,
 ):  # fmt: skip
-    """The chunks of every tile. w: blocks [2, COLUMNS, 64] of [2, g, d], or, BACKWARD, [64, COLUMNS] of [d, g], and
-    then also the tile's u and v, asked for before its chunk ASKED."""
+    """The chunks of every tile. w: blocks [2, COLUMNS, 64] of [2, g, d] (or [1, COLUMNS, 64] of one matrix), or,
+    BACKWARD, [64, COLUMNS] of [d, g], and then also the tile's u and v, asked for before its chunk ASKED."""
     STAGES: gl.constexpr = w_ring.shape[0]
     COLUMNS: gl.constexpr = w.block_type.shape[1]
     for number in range(tiles_here(TILES, ACROSS, RESIDENT)):
@@ -113,7 +113,7 @@ def product_of_tile(
 ):  # fmt: skip
     """The rows times the K chunks of a tile's columns, in the group's turn; the other's comes with the last chunk."""
     STAGES: gl.constexpr = w_ring.shape[0]
-    WIDTH: gl.constexpr = w_ring.shape[2] if BACKWARD else 2 * w_ring.shape[2]
+    WIDTH: gl.constexpr = w_ring.shape[2] if BACKWARD else w_ring.shape[1] * w_ring.shape[2]
     mbarrier.wait(order, (number + 1) % 2)
     product = gl.full([128, WIDTH], 0.0, gl.float32, LAYOUT)
     for k in range(K):
