@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-WIDTH, GIVEN = "joint_width", "given_columns"  # marks: numbers of a row; columns that readers leave gradients in
+# marks: numbers of a row; columns that readers leave gradients in; silu of the first columns
+WIDTH, GIVEN, SILU = "joint_width", "given_columns", "silu_of_columns"
 
 
 def mark_joint(x: Tensor) -> Tensor:
@@ -37,6 +39,28 @@ def joint_width(x: Tensor) -> int:
     whole = x.untyped_storage().nbytes() == batch * length * width * size and x.storage_offset() + row <= width
     inside = whole and (batch == 1 or x.stride(0) == length * width)
     return width if inside and width * size % 16 == x.storage_offset() * size % 16 == 0 else 0
+
+
+def leave_silu(x: Tensor, *active: Tensor) -> None:
+    """Leaves silu of the first columns of x, of `mark_joint`, with it: `active` [B T, width], side by side. They live
+    as long as x's storage, or as whoever took them by `silu_of` keeps them."""
+    starts = accumulate((y.shape[1] for y in active[:-1]), initial=0)
+    setattr(x.untyped_storage(), SILU, (x._version, dict(zip(starts, active, strict=True))))
+
+
+def silu_of(*tensors: Tensor) -> tuple[Tensor, ...] | None:
+    """silu of tensors [B, T, ..], contiguous, where it was left with all of them (`leave_silu`) and they are since what
+    they were; else None. It is given once: what autograd knows a result by would else be kept by its own operand."""
+    found: list[tuple[dict[int, Tensor], int]] = []
+    for x in tensors:
+        left: tuple[int, dict[int, Tensor]] = getattr(x.untyped_storage(), SILU, (0, {}))
+        (version, active), start = left, int(x.storage_offset())
+        if start not in active or not joint_width(x) or x._version != version:
+            return None
+        if active[start].shape[1] != math.prod(x.shape[2:]):
+            return None
+        found.append((active, start))
+    return tuple(active.pop(start).view(x.shape) for x, (active, start) in zip(tensors, found, strict=True))
 
 
 def row_stride(x: Tensor) -> int:

@@ -44,8 +44,15 @@ class LowRankGatedMixer(Mixer):
     def reads_projections(self) -> bool:
         return not self.config.options.value_activation
 
+    def reads_silu(self, stream: Stream) -> bool:
+        """Whether kernels read x W_q and x W_k as they are, and behind silu, in a pass like this one. They read other
+        tensors where there is padding, and where heads are filled up to a width that kernels take."""
+        kernels = stream.backend in (None, "triton") and self.config.head_dim in (16, 32, 64, 128, 256)
+        return kernels and stream.padding_mask is None and self.reads_projections()
+
     def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
-        query, key, value, *more, gate = fused_linear(x, *self.together(*self.project.values(), self.gate.down))
+        modules = self.together(*self.project.values(), self.gate.down)
+        query, key, value, *more, gate = fused_linear(x, *modules, silu=self.reads_silu(stream))
         value = self.heads(value)
         value = stream.mask(nnf.silu(value) if self.config.options.value_activation else value)
         mixed, state = self._mix(query, key, value, stream, cache, *more)

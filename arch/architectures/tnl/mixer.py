@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Self
 import torch
 from torch import Tensor
 
+from ...kernel_config import decay_by_hopper, decay_config
 from ...model.cache import LayerCache
 from ...model.mixer import Stream
 from ...ops import decay_attention
@@ -57,6 +58,12 @@ class TNLMixer(LowRankGatedMixer):
         if not self.out.weight.is_meta:
             self.decays = self.decays.to(self.out.weight.device)
         return self
+
+    def reads_silu(self, stream: Stream) -> bool:
+        """Kernels put silu on q and k themselves only where decays are constant, at the widths of Hopper's own."""
+        constant = self.kind == "independent" and stream.document_starts is None
+        shape = self.config.head_dim, self.config.head_dim, False
+        return constant and super().reads_silu(stream) and decay_by_hopper(decay_config(*shape), *shape, hopper=True)
 
     def _mix(
         self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, cache: LayerCache, *more: Tensor

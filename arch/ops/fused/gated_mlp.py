@@ -9,9 +9,17 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ...kernel_config import mlp_config
 from ..common import full_precision_backward
-from .linear import beside, casts, dtype_of, fused_gated_linear, fused_linear, product_in, weights_of
+from .linear import (
+    beside,
+    casts,
+    dtype_of,
+    fused_gated_linear,
+    fused_linear,
+    hopper_products,
+    product_in,
+    weights_of,
+)
 
 GATES = ("", "silu")
 
@@ -28,14 +36,9 @@ def gated_mlp(x: Tensor, up: nn.Module, gate: nn.Module, down: nn.Module, kind: 
 
 
 def _fits(x: Tensor, weights: list[Tensor]) -> bool:
-    """Whether the kernels take these sizes, and run here: Hopper's copy engine reads rows that begin at whole 16 bytes,
-    and two groups in turn need two tiles of columns."""
-    if dtype_of(x) != torch.bfloat16 or mlp_config(x.shape[-1]) is None:
-        return False
-    from ..triton.device_config import GLUON, hopper_instructions
-
+    """Whether the kernels take these sizes, and run here: two groups in turn need two tiles of columns."""
     hidden = len(weights[0])
-    return hidden > 64 and hidden % 8 == x.shape[-1] % 8 == 0 and GLUON and hopper_instructions(exact=False)
+    return hidden > 64 and hidden % 8 == 0 and hopper_products(x)
 
 
 class _GatedMLP(torch.autograd.Function):

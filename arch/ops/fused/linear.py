@@ -10,15 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from ...kernel_config import mlp_config
 from ..common import full_precision_backward
-from ..joint_rows import free_for, mark_joint, place_of
+from ..joint_rows import free_for, leave_silu, mark_joint, place_of
 from .pointwise import gated_product, uses_kernels
 from .weight_casts import cast_before
 
 Group = nn.Module | tuple[nn.Module, ...]
 
 
-def fused_linear(x: Tensor, *groups: Group) -> tuple[Tensor, ...]:
+def fused_linear(x: Tensor, *groups: Group, silu: bool = False) -> tuple[Tensor, ...]:
     """The outputs of the modules for x [.., d], in autocast's dtype or x's: of each module, in order, also of those
     that a tuple holds together.
 
@@ -30,12 +31,17 @@ def fused_linear(x: Tensor, *groups: Group) -> tuple[Tensor, ...]:
     their outputs are columns of one tensor, for readers that take rows at any distance (`joint_rows.as_rows`). So are
     the gradients of readers that make them by `joint_rows.gradients_of`; others are copied to their columns. The
     gradients of the weights share one tensor's memory: dropping one of them frees nothing.
+
+    silu: the first two outputs are read by kernels that take them behind silu too. Where they are columns of one tensor
+    it comes from their product on a Hopper GPU, and is left with them for `joint_rows.silu_of`.
     """
     modules = tuple(module for group in groups for module in (group if isinstance(group, tuple) else (group,)))
     weights = weights_of(x, modules)
     if not weights:
         return tuple(module(x) for module in modules)
-    return _FusedLinear.apply(x, dtype_of(x), _products(groups, weights, casts(x, weights)), True, *weights)
+    products = _products(groups, weights, casts(x, weights))
+    silu = silu and any(_takes_silu(x, weights, group) for group in products)
+    return _FusedLinear.apply(x, dtype_of(x), products, True, silu, *weights)
 
 
 def fused_gated_linear(x: Tensor, up: nn.Module, gate: nn.Module, kind: str = "") -> Tensor:
@@ -50,7 +56,7 @@ def fused_gated_linear(x: Tensor, up: nn.Module, gate: nn.Module, kind: str = ""
         return gated_product(a, b, kind)
     from .triton.rows import HalvesProduct
 
-    return HalvesProduct.apply(*_FusedLinear.apply(x, dtype_of(x), [[0, 1]], False, *weights), kind)
+    return HalvesProduct.apply(*_FusedLinear.apply(x, dtype_of(x), [[0, 1]], False, False, *weights), kind)
 
 
 def weights_of(x: Tensor, modules: tuple[nn.Module, ...]) -> list[Tensor]:
@@ -77,6 +83,25 @@ def dtype_of(x: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
+def hopper_products(x: Tensor) -> bool:
+    """Whether Gluon's products (triton/mlp_parts.py) run on rows like x's: in bf16 on Hopper, whose copy engine reads
+    rows that begin at whole 16 bytes, up to the width that was measured."""
+    width = x.shape[-1]
+    if dtype_of(x) != torch.bfloat16 or width % 8 or mlp_config(width) is None:
+        return False
+    from ..triton.device_config import GLUON, hopper_instructions
+
+    return GLUON and hopper_instructions(exact=False)
+
+
+def _takes_silu(x: Tensor, weights: list[Tensor], group: list[int]) -> bool:
+    """Whether the kernel that also makes silu of the first two weights' outputs takes the product of this group: it
+    writes half tiles of 64 columns, and its two groups of warps in turn need two tiles of columns."""
+    if group[:2] != [0, 1] or x.numel() == 0 or sum(len(weights[index]) for index in group) <= 128:
+        return False
+    return len(weights[0]) % 64 == len(weights[1]) % 64 == 0 and hopper_products(x)
+
+
 def _products(groups: tuple[Group, ...], weights: list[Tensor], join: bool) -> list[list[int]]:
     """The numbers of the weights of each product."""
     found: list[list[int]] = []
@@ -92,24 +117,29 @@ def _products(groups: tuple[Group, ...], weights: list[Tensor], join: bool) -> l
 
 class _FusedLinear(torch.autograd.Function):
     """One product for each of the groups, of the weights that have its numbers; their outputs by weight, or (not
-    `apart`, of one group) as they come from the product."""
+    `apart`, of one group) as they come from the product. silu: of the first two weights' outputs, which begin a group,
+    is made and left with them."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, dtype: torch.dtype, groups: list[list[int]], apart: bool, *weights: Tensor
+        ctx: Any, x: Tensor, dtype: torch.dtype, groups: list[list[int]], apart: bool, silu: bool, *weights: Tensor
     ) -> tuple[Tensor, ...]:
         rows = x.to(dtype).flatten(0, -2)
         ctx.groups, ctx.widths, ctx.apart = groups, [len(weight) for weight in weights], apart
         matrices = [beside([weights[index] for index in group], dtype) for group in ctx.groups]
         ctx.save_for_backward(rows, *matrices)
         ctx.shape, ctx.dtype, ctx.dtypes = x.shape, x.dtype, [weight.dtype for weight in weights]
-        products = [(rows @ matrix.T).unflatten(0, x.shape[:-1]) for matrix in matrices]
-        if not apart:
-            return tuple(products)
         outputs: dict[int, Tensor] = {}
-        for group, out in zip(groups, products, strict=True):
-            joint = mark_joint(out) if len(group) > 1 else out
-            outputs |= zip(group, _columns(joint, ctx.widths, group), strict=True)
+        for group, matrix in zip(groups, matrices, strict=True):
+            out, *active = _product(rows, matrix, ctx.widths[:2] if silu and group[:2] == [0, 1] else [])
+            out = out.unflatten(0, x.shape[:-1])
+            if not apart:
+                return (out,)
+            if len(group) > 1:
+                mark_joint(out)
+            if active:
+                leave_silu(out, *active)
+            outputs |= zip(group, _columns(out, ctx.widths, group), strict=True)
         return tuple(outputs[index] for index in range(len(weights)))
 
     @staticmethod
@@ -123,7 +153,7 @@ class _FusedLinear(torch.autograd.Function):
             d_out = joined([grads[index] for index in group] if ctx.apart else grads)
             if ctx.needs_input_grad[0]:
                 d_rows = d_out @ matrix if d_rows is None else d_rows.addmm_(d_out, matrix)
-            wanted = [index for index in group if ctx.needs_input_grad[4 + index]]
+            wanted = [index for index in group if ctx.needs_input_grad[5 + index]]
             if wanted == group:
                 whole = product_in(ctx.dtypes[group[0]], d_out.T, rows)
                 parts = dict(zip(group, whole.split([ctx.widths[index] for index in group]), strict=True))
@@ -133,7 +163,16 @@ class _FusedLinear(torch.autograd.Function):
             for index, part in parts.items():
                 d_weights[index] = part
         d_x = None if d_rows is None else d_rows.view(ctx.shape).to(ctx.dtype)
-        return d_x, None, None, None, *d_weights
+        return d_x, None, None, None, None, *d_weights
+
+
+def _product(rows: Tensor, matrix: Tensor, active: list[int]) -> tuple[Tensor, ...]:
+    """rows matrix^T, and silu of its first columns, as many as these numbers (two, or none) say."""
+    if not active:
+        return (rows @ matrix.T,)
+    from .triton.projections import project_with_silu
+
+    return project_with_silu(rows, matrix, *active)
 
 
 def joined(gradients: Sequence[Tensor]) -> Tensor:

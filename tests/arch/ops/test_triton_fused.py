@@ -350,7 +350,7 @@ def test_several_linear_maps_are_one_node(dtype, groups):
     weights = inputs((5, 12), (7, 12), (1, 12))
 
     def together(x, *weights):
-        return [y.float() for y in _FusedLinear.apply(x, dtype, groups, True, *weights)]
+        return [y.float() for y in _FusedLinear.apply(x, dtype, groups, True, False, *weights)]
 
     def apart(x, *weights):
         return [x @ weight.T for weight in weights]

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from ....kernel_config import decay_config, decay_segments
 from ...common import no_second_derivative
-from ...joint_rows import as_rows, gradients_of, row_stride
+from ...joint_rows import as_rows, gradients_of, row_stride, silu_of
 from ...triton.device_config import decay_by_hopper_here
 from ...triton.launch import contiguous, decay_table_shape, interpreted, on_its_device, operand_dtype
 from .attend_portable import decay_attend
@@ -111,9 +111,12 @@ class _Call:
 
 
 def activated(q: Tensor, k: Tensor, silu: bool) -> tuple[Tensor, Tensor]:
-    """silu of q and k by one launch, or, without, nothing."""
+    """silu of q and k, where their product left none by one launch, or, without, nothing."""
     if not silu:
         return q.new_empty(0), k.new_empty(0)
+    if (found := silu_of(q, k)) is not None:
+        active_q, active_k = found
+        return active_q, active_k
     active = q.new_empty(q.shape), k.new_empty(k.shape)
     activate[(-(-q.numel() // ACTIVATED), 2)](
         q, k, *active, q.numel(), row_stride(q), row_stride(k), WIDTH=q.shape[2] * q.shape[3], BLOCK=ACTIVATED,

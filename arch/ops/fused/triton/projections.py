@@ -25,15 +25,15 @@ def project_with_silu(x: Tensor, weights: Tensor, first: int, second: int) -> tu
     multiples of 64. x [N, d], weights [W, d], W > 128, bf16."""
     (count, width), (wide, _) = x.shape, weights.shape
     x, weights, config = x.contiguous(), weights.contiguous(), config_of(width)
-    out, *active = (x.new_empty(count, columns) for columns in (wide, first, second))
+    outputs = x.new_empty(count, wide), x.new_empty(count, first), x.new_empty(count, second)
     tiles, across = triton.cdiv(count, ROWS), triton.cdiv(wide, COLUMNS)
     project_silu[grid_of(x, tiles if config.resident else tiles * across)](
         blocks(x, ROWS, INNER), blocks(weights[None], 1, COLUMNS, INNER),
-        *(blocks(y, ROWS, HALF) for y in (out, *active)), first, first + second, tiles, across,
+        *(blocks(y, ROWS, HALF) for y in outputs), first, first + second, tiles, across,
         K=triton.cdiv(width, INNER), STAGES=config.up_stages, BUFFERS=config.up_buffers, RESIDENT=config.resident,
         num_warps=4,
     )  # fmt: skip
-    return out, *active
+    return outputs
 
 
 @project_with_silu.register_fake
