@@ -49,7 +49,7 @@ def leave_silu(x: Tensor, *active: Tensor) -> None:
 
 
 def silu_of(*tensors: Tensor) -> tuple[Tensor, ...] | None:
-    """silu of tensors [B, T, ..], contiguous, where it was left with all of them (`leave_silu`) and nothing changed them
+    """silu of tensors [B, T, ..], contiguous, where it was left with all of them (`leave_silu`) and none was changed
     since; else None. It is given once: an operator that returns it saves x for its backward pass, so that, did x's
     storage keep it too, each would keep the other."""
     found: list[tuple[dict[int, Tensor], int]] = []
