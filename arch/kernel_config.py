@@ -42,7 +42,8 @@ class GatedConfig:
     arch: str | None  # whose matrix instructions are used; None: the device's own
     values_tile: int = 32  # of d_k; gated_values alone
     values_warps: int = 4
-    operands_tile: int = 32
+    by_halves_tile: int = 16  # of the backward of tiles with any decay, which needs the most registers
+    operands_tile: int = 32  # at least as wide as those of the backward
     operands_warps: int = 4
     operands_registers: int | None = None
     middle: bool = False  # decays are relative to the chunk's middle row where the gates are weak enough
@@ -254,8 +255,9 @@ def state_segments(config: GatedConfig, rows: int, key_dim: int, value_dim: int,
 
 def far_chunks(config: GatedConfig, programs: int) -> int:
     """Chunks that a program looks through for channels that are not referred to the middle, of as many `programs` as
-    one chunk for each would be: where such channels are everywhere, the lots are to fill the GPU too."""
-    return config.far_chunks or max(1, min(MOST_CHUNKS, programs // (4 * MULTIPROCESSORS)))
+    one chunk for each would be: where such channels are everywhere, the lots are to fill the GPU too, and evenly."""
+    fill = max(1, min(MOST_CHUNKS, programs // (4 * MULTIPROCESSORS)))
+    return config.far_chunks or 1 << (fill.bit_length() - 1)
 
 
 def run_segments(config: GatedConfig, rows: int, value_dim: int, chunks: int) -> tuple[int, int]:

@@ -66,6 +66,14 @@ def _hgrn2_given(batch: int, length: int, heads: int, width: int, normal: Any) -
     return [q, v, logits + 1, torch.linspace(0.05, 0.9, heads * width, device=q.device).view(heads, width)]
 
 
+def _hgrn2_far(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    """Like a trained model's first layer, whose bound is 0: an eighth of the channels of every head, here and there,
+    forget so much in half a chunk that they are not referred to its middle (arch/ops/triton/NOTES.md)."""
+    q, v, logits, bound = _hgrn2_given(batch, length, heads, width, normal)
+    strength = torch.linspace(2.5, -2.1, width, device=q.device)[torch.arange(width, device=q.device) * 37 % width]
+    return [q, v, logits - 1 + strength, torch.zeros_like(bound)]
+
+
 def _hgrn2(*shape: Any) -> list[Tensor]:
     q, *rest = _hgrn2_given(*shape)
     return [nnf.silu(q), *rest]
@@ -224,6 +232,7 @@ CASES = {
             gated,
         ),
         Case("hgrn2-silu", ("q", "v", "logits", "bound"), _hgrn2_given, _own(_hgrn2_silu), gated),
+        Case("hgrn2-far", ("q", "v", "logits", "bound"), _hgrn2_far, _own(_hgrn2_silu), gated),
         Case(
             "gla",
             ("q", "k", "v", "log_f"),

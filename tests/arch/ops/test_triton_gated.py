@@ -1,6 +1,7 @@
 """What only `gated_attention`'s kernels have: rows referred to a chunk's middle, beside chunks where that cannot be."""
 
 import importlib.util
+import math
 
 import pytest
 import torch
@@ -104,6 +105,30 @@ def test_a_chunk_of_both(sequential):
         with override(middle=True, segments=segments, chunk=16, sequential=sequential):
             found = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
         assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+
+
+@sequential
+@pytest.mark.parametrize(
+    ("strengths", "weak_rows"), [((6.0,), 0), ((6.0, 0.2), 0), ((6.0, 14.0), 0), ((0.2, 6.0, 14.0), 0), ((9.0,), 20)]
+)
+def test_every_way(strengths, weak_rows, sequential):
+    """Rows referred to the middle of their half of a chunk (log2 f of -6: -192 over 32 rows, -96 over 16, -48 over 8),
+    alone, beside weaker channels, and beside stronger ones, for which neither middle is within reach; and where the
+    first rows of a chunk forget little."""
+    length, width = 150, 32
+    leaves = [randn(1, length, 1, width, dtype=torch.float32, seed=seed) for seed in range(4)]
+    strength = torch.tensor(strengths).repeat(width)[:width].flip(0)
+    strength = torch.where(torch.arange(length)[:, None, None] % 32 < weak_rows, 0.01, 1.0) * strength
+    leaves[3] = -(strength * math.log(2) * (1 + 0.1 * leaves[3]))
+    state = randn(1, 1, width, width, dtype=torch.float32, seed=4)
+
+    def run(backend):
+        return lambda x: gated_attention(*x[:4], initial_state=x[4], backend=backend)
+
+    expected = with_gradients(run("naive"), [x.double() for x in (*leaves, state)])
+    with override(middle=True, chunk=32, sequential=sequential):
+        found = with_gradients(run("triton"), [x.to(DEVICE) for x in (*leaves, state)])
+    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 
 
 @pytest.mark.parametrize("middle", [False, True])

@@ -20,14 +20,14 @@ from ...triton.tiles import (
     packed,
     power,
     product,
-    rounded,
     sigmoids,
     silu,
     store_rows,
     time_sums,
     transposed,
 )
-from .far_channels import half_sums, outward, some_far
+from .far_channels import ANY, HALVES, WHOLE, half_sums, outward, some_tile
+from .far_gradients import by_halves, middles_of_halves
 
 
 @triton.jit
@@ -51,9 +51,9 @@ def _values(
 
 @triton.jit(do_not_specialize=["T", "H", "N", "PER"])
 def gated_values(
-    keys, decays, d_out, d_states, scores, d_v, T, H, N, VS, PER,
+    keys, ways, d_out, d_states, scores, d_v, T, H, N, VS, PER,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, EXACT: tl.constexpr, FAR: tl.constexpr,
-    MOST: tl.constexpr,
+    TILES: tl.constexpr, MOST: tl.constexpr,
 ):  # fmt: skip
     """dv of a chunk, [C, DV], to rows VS apart; with FAR of those of PER chunks that `gated_output` made so."""
     first = tl.program_id(1) * PER
@@ -61,42 +61,21 @@ def gated_values(
     if not FAR:
         _values(keys, d_out, d_states, scores, d_v, T, H, N, VS, first, C, DK, DV, BK, EXACT)
     else:
-        bh, columns = tl.program_id(0).to(tl.int64), tl.arange(0, DK)
-        if some_far(decays, bh, columns, first, last, N, DK, MOST):
-            for chunk in range(first, last):
-                if some_far(decays, bh, columns, chunk, chunk + 1, N, DK, 1):
+        bh = tl.program_id(0).to(tl.int64)
+        if some_tile(ways, bh, first, last, N, HALVES, TILES, TILES, MOST):
+            for chunk in tl.range(first, last, disable_licm=True):
+                if some_tile(ways, bh, chunk, chunk + 1, N, HALVES, TILES, TILES, 1):
                     _values(keys, d_out, d_states, scores, d_v, T, H, N, VS, chunk, C, DK, DV, BK, EXACT)
-
-
-@triton.jit
-def _by_halves(query, k, log_f, table, d_score, C: tl.constexpr, LEVELS: tl.constexpr, EXACT: tl.constexpr,
-               FAST: tl.constexpr):  # fmt: skip
-    """dq, dk and q dq less k dk of the pairs of two rows of a chunk, for any decay, [BK, C]: at every level a row is in
-    the later block, and gives its step to dq, or in the earlier one, and gives it to dk."""
-    rows = tl.arange(0, C)
-    d_score += tl.trans(d_score)
-    dq, dk, flow = tl.zeros_like(k), tl.zeros_like(k), tl.zeros_like(k)
-    for size in range(0, LEVELS):
-        late = ((rows[None, :] >> size) & 1) == 1
-        decay = power(time_sums(log_f, transposed(table, 7 + size, C), EXACT), FAST)
-        x = rounded(tl.where(late, query, k) * decay, EXACT)
-        pairs = ((rows[:, None] >> size) ^ (rows[None, :] >> size)) == 1
-        dx = product(x, tl.where(pairs, d_score, 0.0), EXACT)
-        flow += tl.where(late, dx, -dx) * x
-        dx *= decay
-        dq += tl.where(late, dx, 0.0)
-        dk += tl.where(late, 0.0, dx)
-    return dq, dk, flow
 
 
 @triton.jit
 def _tile(
     q, key, v, gate, bound, reset, table, queries, keys, decays, d_out, states, d_states, d_q, d_key, d_gate,
-    d_bound, T, H, N, S, VS, chunk, NEAR: tl.constexpr, MIDDLE: tl.constexpr, C: tl.constexpr, DK: tl.constexpr,
+    d_bound, T, H, N, S, VS, chunk, WAY: tl.constexpr, MIDDLE: tl.constexpr, C: tl.constexpr, DK: tl.constexpr,
     DV: tl.constexpr, BK: tl.constexpr, LEVELS: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr,
     RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr, SILU: tl.constexpr, PRODUCTS: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of BK channels of a chunk, all of them referred to the middle with NEAR.
+    """The gradients of BK channels of a chunk, of a tile of this WAY.
 
     Everything is [BK, C]: a warp has channels of its own, so their sums over time need no other warp.
     """
@@ -109,14 +88,14 @@ def _tile(
     given = token * S + head * DK + columns[:, None] + rows[None, :] * S
     value_offsets = (token * H + head) * DV + by_value[:, None] + rows[None, :] * (H * DV)
     block = number * DK * DV + columns[:, None] * DV + by_value[None, :]
-    # all of it is asked for before any of it is used: a program waits for memory once
-    state, d_state = tl.load(states + block), tl.load(d_states + block)
+    if WAY == WHOLE:  # all of it is asked for before any of it is used: a program waits for memory once
+        state, d_state = tl.load(states + block), tl.load(d_states + block)
+        x = tl.load(queries + offsets, mask=inside, other=0.0)
+        y = tl.load(keys + offsets, mask=inside, other=0.0)
     d_rows = tl.load(d_out + value_offsets, mask=inside, other=0.0)
     v_rows = tl.load(
         v + token * VS + head * DV + by_value[:, None] + rows[None, :] * VS, mask=inside, other=0.0
     )  # fmt: skip
-    x = tl.load(queries + offsets, mask=inside, other=0.0)
-    y = tl.load(keys + offsets, mask=inside, other=0.0)
     query = tl.load(q + given, mask=inside, other=0.0)
     if KEY:
         key_rows = tl.load(key + given, mask=inside, other=0.0)
@@ -126,7 +105,7 @@ def _tile(
         lower = tl.load(bound + head * DK + columns)[:, None]
     if RESET:
         cut = tl.load(reset + token + rows[None, :], mask=inside, other=0) != 0
-    if NEAR:
+    if WAY == WHOLE:
         late = tl.load(decays + number * 3 * DK + DK + columns)
     else:
         through = tl.load(decays + number * 3 * DK + 2 * DK + columns)
@@ -138,14 +117,29 @@ def _tile(
     d_score = operand(tl.where(rows[:, None] < rows[None, :], d_score, 0.0), EXACT)
     # of the gates only what the sums need; the rest again, later: kept it costs registers
     logits = accumulated(logits, one, EXACT)
-    log_f, _ = gates_of(logits, lower, cut, LOGITS, RESET, FAST)
+    log_f, k = gates_of(logits, lower, cut, LOGITS, RESET, FAST)
     if gate.dtype.element_ty == tl.bfloat16 and not EXACT:
         logits = packed(logits)
-    if NEAR:
+    if WAY != WHOLE:
+        wide, later = query.to(tl.float32), rows[None, :] >= C // 2
+        if KEY:
+            k = key_rows.to(tl.float32)
+        if SILU:
+            wide, _ = silu(wide, FAST)
+        if WAY == HALVES:
+            inner = time_sums(log_f, transposed(table, 7, C), EXACT)
+            x, y = operand(wide * power(inner, FAST), EXACT), operand(k * power(-inner, FAST), EXACT)
+        else:  # pairs of rows first, while there are registers
+            pairs_q, pairs_k, flow = by_halves(wide, k, log_f, table, d_score, C, LEVELS, EXACT, FAST)
+            x = tl.load(queries + offsets, mask=inside, other=0.0)
+            y = tl.load(keys + offsets, mask=inside, other=0.0)
+        state, d_state = tl.load(states + block), tl.load(d_states + block)
+    if WAY == WHOLE:
         until = late[:, None] - time_sums(log_f, behind, EXACT) + log_f
         after = -until
+    elif WAY == HALVES:
+        until, after = inner, -inner
     elif MIDDLE:
-        later = rows[None, :] >= C // 2
         early, late = half_sums(log_f, later, 1)
         until, after = outward(
             time_sums(log_f, transposed(table, 4, C), EXACT), time_sums(log_f, transposed(table, 6, C), EXACT),
@@ -158,15 +152,26 @@ def _tile(
     within = tl.arange(0, BK)
     carried = product(state, tl.trans(d_state), EXACT)  # wanted is its diagonal: by products, for registers
     carried = tl.sum(tl.where(within[:, None] == within[None, :], carried, 0.0), 1)
-    if not NEAR:
+    if WAY != WHOLE:
         carried *= power(through, FAST)
+    if WAY == HALVES:
+        to_middle, from_middle, across = middles_of_halves(log_f, through == 0, C, FAST)
+        dx *= to_middle
+        dy *= from_middle
     # with PRODUCTS into the layout of products' results by another, exact one: through memory each takes eight barriers
     wide_y = product(y, one, EXACT) if PRODUCTS else y.to(tl.float32)
     carried += tl.sum(wide_y * dy, 1)
-    if NEAR:
+    if WAY == HALVES:  # pairs across the chunk's middle
+        pairs = later & (rows[:, None] < C // 2)
+        d_pairs = tl.where(pairs, d_score, 0.0)
+        dx += across * product(y, d_pairs, EXACT)
+        dy += across * product(x, tl.trans(d_pairs), EXACT)
+        d_score = tl.where(pairs, 0.0, d_score)
+    if WAY != ANY:
         dx += product(y, d_score, EXACT)
         dy += product(x, tl.trans(d_score), EXACT)
-    flow = (product(x, one, EXACT) if PRODUCTS else x.to(tl.float32)) * dx - wide_y * dy
+    outside = (product(x, one, EXACT) if PRODUCTS else x.to(tl.float32)) * dx - wide_y * dy
+    flow = flow + outside if WAY == ANY else outside
     logits, query = logits.to(tl.float32), product(query, one, EXACT) if PRODUCTS else query.to(tl.float32)
     if LOGITS:
         up, down = sigmoids(logits, FAST)
@@ -179,11 +184,9 @@ def _tile(
     if SILU:  # this late, for registers
         query, slope_q = silu(laid_as(dq, query, FAST), FAST)
     dk += own * query
-    if not NEAR:
-        more_q, more_k, more = _by_halves(query, k, log_f, table, d_score, C, LEVELS, EXACT, FAST)
-        dq += more_q
-        dk += more_k
-        flow += more
+    if WAY == ANY:
+        dq += pairs_q
+        dk += pairs_k
     if SILU:
         dq *= slope_q
     tl.store(d_q + given, dq.to(d_q.dtype.element_ty), mask=inside)
@@ -210,9 +213,9 @@ def _tile(
 
 @triton.jit(do_not_specialize=["T", "H", "N", "PER"])
 def gated_backward(
-    q, key, v, gate, bound, reset, table, queries, keys, decays, d_out, states, d_states, d_q, d_key, d_gate,
+    q, key, v, gate, bound, reset, table, queries, keys, decays, ways, d_out, states, d_states, d_q, d_key, d_gate,
     d_bound, T, H, N, S, VS, PER, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr,
-    LEVELS: tl.constexpr, NEAR: tl.constexpr, MIDDLE: tl.constexpr, MOST: tl.constexpr,
+    LEVELS: tl.constexpr, WAY: tl.constexpr, MIDDLE: tl.constexpr, TILES: tl.constexpr, MOST: tl.constexpr,
     LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
     SILU: tl.constexpr, PRODUCTS: tl.constexpr,
 ):  # fmt: skip
@@ -220,8 +223,8 @@ def gated_backward(
     [B, N, H, DK] summed over the rows, each for BK channels. Rows of q, key, gate and their gradients lie S apart,
     those of v VS.
 
-    With NEAR of one chunk, as if all its channels were referred to the middle: one product. Without, by halves, of
-    those of PER chunks where one of the channels is not, in place of what NEAR wrote; without MIDDLE of one chunk.
+    Of tiles of this WAY, the other ways' being other kernels' for their registers: WHOLE and, without MIDDLE, ANY of
+    one chunk, else of those of PER chunks.
 
     The gradient of log f_t is the sum over all pairs of a row t or later with a row before t: from before the chunk to
     behind it, the products of the states with their gradients; else q dq less k dk summed over the rows from t on,
@@ -230,19 +233,21 @@ def gated_backward(
     """
     first = tl.program_id(2) * PER
     last = tl.minimum(first + PER, N)
-    if NEAR or not MIDDLE:
+    bh = tl.program_id(1).to(tl.int64)
+    ways += tl.program_id(0) * TILES // (DK // BK)  # of tiles at least as wide as these
+    if WAY == WHOLE or not MIDDLE:
+        if WAY == WHOLE and tl.load(ways + (bh * N + first) * TILES) != WHOLE:
+            return
         _tile(
             q, key, v, gate, bound, reset, table, queries, keys, decays, d_out, states, d_states, d_q, d_key, d_gate,
-            d_bound, T, H, N, S, VS, first, NEAR, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY, RESET, EXACT, FAST,
-            SILU, PRODUCTS and NEAR,
+            d_bound, T, H, N, S, VS, first, WAY, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY, RESET, EXACT, FAST,
+            SILU, PRODUCTS and WAY == WHOLE,
         )  # fmt: skip
-    else:
-        bh, columns = tl.program_id(1).to(tl.int64), tl.program_id(0) * BK + tl.arange(0, BK)
-        if some_far(decays, bh, columns, first, last, N, DK, MOST):
-            for chunk in range(first, last):
-                if some_far(decays, bh, columns, chunk, chunk + 1, N, DK, 1):
-                    _tile(
-                        q, key, v, gate, bound, reset, table, queries, keys, decays, d_out, states, d_states, d_q,
-                        d_key, d_gate, d_bound, T, H, N, S, VS, chunk, False, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS,
-                        KEY, RESET, EXACT, FAST, SILU, False,
-                    )  # fmt: skip
+    elif some_tile(ways, bh, first, last, N, WAY, TILES, 1, MOST):
+        for chunk in tl.range(first, last, disable_licm=True):
+            if tl.load(ways + (bh * N + chunk) * TILES) == WAY:
+                _tile(
+                    q, key, v, gate, bound, reset, table, queries, keys, decays, d_out, states, d_states, d_q,
+                    d_key, d_gate, d_bound, T, H, N, S, VS, chunk, WAY, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS,
+                    KEY, RESET, EXACT, FAST, SILU, PRODUCTS and WAY == HALVES,
+                )  # fmt: skip

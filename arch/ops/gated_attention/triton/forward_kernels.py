@@ -15,32 +15,36 @@ from ...triton.tiles import (
     matrix,
     power,
     product,
-    row_sums,
     silu,
     store_rows,
     time_sums,
     transposed,
 )
-from .far_channels import chunk_tile, far_operands, half_sums, some_far
+from .far_channels import HALVES, REACH, WHOLE, add_scores, chunk_tile, far_operands, half_sums, some_tile
 
-REACH = tl.constexpr(-80.0)  # a half chunk's sum of log2 f down to which a channel is referred to the chunk's middle
+
+@triton.jit
+def _store_operands(queries, keys, query, k, until, after, inside, FAST: tl.constexpr):
+    x, y = query * power(until, FAST), k * power(after, FAST)
+    tl.store(queries, x.to(queries.dtype.element_ty), mask=inside)
+    tl.store(keys, y.to(keys.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
 def gated_operands(
-    q, key, gate, bound, reset, table, queries, keys, decays, T, H, N, S,
+    q, key, gate, bound, reset, table, queries, keys, decays, ways, T, H, N, S,
     C: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr, PART: tl.constexpr, MIDDLE: tl.constexpr,
     LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
     SILU: tl.constexpr, PRODUCTS: tl.constexpr,
 ):  # fmt: skip
     """q (with SILU its silu) and k with the decays from and to a reference, [B, T, H, DK], and the decays between
     references in log2, [BH, N, 3, DK]: from the chunk's start to q's, from k's to the chunk's end, from q's to k's.
-    Rows of q, key and gate lie S apart, here and below. With PRODUCTS q comes into the layout of products' results by
-    one, exact, and not through shared memory.
+    With MIDDLE also the ways of the tiles, [BH, N, DK / BK]: far_channels.py. Rows of q, key and gate lie S apart, here
+    and below. With PRODUCTS q comes into the layout of products' results by one, exact, and not through shared memory.
 
     With MIDDLE and no half chunk's decay below 2^REACH the reference of both is the chunk's middle: factors above 1 on
     one side meet small ones on the other. Else q's is the chunk's start and k's its end, with factors of at most 1: a
-    tile with such a channel is written once more, PART channels at a time.
+    tile with such a channel is written PART channels at a time.
     """
     k0, bh, chunk = tl.program_id(0) * BK, tl.program_id(1).to(tl.int64), tl.program_id(2)
     batch, head = bh // H, bh % H
@@ -83,16 +87,20 @@ def gated_operands(
     query = product(query, one, EXACT) if PRODUCTS else query.to(tl.float32)
     if SILU:
         query, _ = silu(query, FAST)
-    x, y = query * power(until, FAST), k * power(after, FAST)
-    tl.store(queries + offsets, x.to(queries.dtype.element_ty), mask=inside)
-    tl.store(keys + offsets, y.to(keys.dtype.element_ty), mask=inside)
-    if MIDDLE:  # noqa: SIM102 (this is known when it is compiled, the other is not)
-        if tl.min(near.to(tl.int32), 0) == 0:
-            tl.debug_barrier()  # what follows reads these decays and writes over operands of other threads
-            far_operands(
+    if MIDDLE:
+        way = ways + (bh * N + chunk) * (DK // BK) + tl.program_id(0)
+        if tl.min(near.to(tl.int32), 0) == 1:
+            _store_operands(queries + offsets, keys + offsets, query, k, until, after, inside, FAST)
+            tl.store(way, WHOLE)
+        else:
+            tl.debug_barrier()  # what follows reads these decays
+            found = far_operands(
                 q, key, gate, bound, reset, table, queries, keys, decays, T, H, N, S, C, DK, BK, PART, LOGITS, KEY,
                 RESET, EXACT, FAST, SILU,
             )  # fmt: skip
+            tl.store(way, found)
+    else:
+        _store_operands(queries + offsets, keys + offsets, query, k, until, after, inside, FAST)
 
 
 @triton.jit(do_not_specialize=["T", "H", "N", "PER_SEGMENT"])
@@ -181,7 +189,7 @@ def _chunk(
     q, key, v, gate, bound, reset, table, queries, keys, decays, states, out, scores, T, H, N, S, VS, chunk,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, PART: tl.constexpr, LEVELS: tl.constexpr,
     MIDDLE: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr,
-    FAST: tl.constexpr, SILU: tl.constexpr,
+    FAST: tl.constexpr, SILU: tl.constexpr, FAR: tl.constexpr,
 ):  # fmt: skip
     """Outputs and scores of a chunk."""
     bh = tl.program_id(0).to(tl.int64)
@@ -197,11 +205,14 @@ def _chunk(
     score = tl.zeros([C, C], tl.float32)
     result = tl.zeros([C, DV], tl.float32)
     for k0 in range(0, DK, BK):
-        x = load_rows(queries + first, rows, inside, H * DK, k0, BK)
+        if not FAR:
+            x = load_rows(queries + first, rows, inside, H * DK, k0, BK)
         near = False
         if MIDDLE:
             near = tl.min(tl.load(decays + number * 3 * DK + 2 * DK + k0 + tl.arange(0, BK)), 0) == 0
         if near:
+            if FAR:
+                x = load_rows(queries + first, rows, inside, H * DK, k0, BK)
             score += product(x, tl.trans(load_rows(keys + first, rows, inside, H * DK, k0, BK)), EXACT)
         else:
             for part in range(k0, k0 + BK, PART):
@@ -209,12 +220,9 @@ def _chunk(
                     q + given, key + given, gate + given, bound, cut, inside, S, head, part, C, DK, PART, LOGITS, KEY,
                     RESET, FAST, SILU,
                 )  # fmt: skip
-                score += tl.where(row == column, tl.sum(query * k, 1)[:, None], 0.0)
-                for size in range(0, LEVELS):
-                    late = ((row >> size) & 1) == 1
-                    y = tl.where(late, query, k) * power(row_sums(matrix(table, 7 + size, C), log_f, EXACT), FAST)
-                    pairs = ((row >> size) ^ (column >> size)) == 1
-                    score += tl.where(pairs, product(y, tl.trans(y), EXACT), 0.0)
+                score = add_scores(score, query, k, log_f, table, C, LEVELS, MIDDLE, EXACT, FAST)
+        if FAR:
+            x = load_rows(queries + first, rows, inside, H * DK, k0, BK)
         result += product(x, tl.load(states + number * DK * DV + block_offsets(k0, 0, DV, BK, DV)), EXACT)
     score = tl.where(column <= row, score, 0.0)
     tl.store(scores + number * C * C + row * C + column, score.to(scores.dtype.element_ty))
@@ -224,16 +232,14 @@ def _chunk(
 
 @triton.jit(do_not_specialize=["T", "H", "N", "PER"])
 def gated_output(
-    q, key, v, gate, bound, reset, table, queries, keys, decays, states, out, scores, T, H, N, S, VS, PER,
+    q, key, v, gate, bound, reset, table, queries, keys, decays, ways, states, out, scores, T, H, N, S, VS, PER,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, PART: tl.constexpr, LEVELS: tl.constexpr,
     MIDDLE: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr,
-    FAST: tl.constexpr, SILU: tl.constexpr, FAR: tl.constexpr, MOST: tl.constexpr,
+    FAST: tl.constexpr, SILU: tl.constexpr, FAR: tl.constexpr, TILES: tl.constexpr, MOST: tl.constexpr,
 ):  # fmt: skip
     """The outputs of a chunk, [C, DV], and its scores [C, C] (kept for the backward).
 
-    Channels referred to the middle: one product. Where one of BK is not, these go by halves, PART at a time: at each
-    level one operand, the later rows' q and the earlier rows' k with their decays to the midpoint, times itself gives
-    all pairs, for any decay: one exponential an element and level, none of them positive.
+    Channels referred to the middle: one product. Where one of BK is not: `add_scores`, PART of them at a time.
 
     With FAR of those of PER chunks, at most MOST, where one of the channels is not, in place of what `gated_run` wrote.
     """
@@ -242,14 +248,14 @@ def gated_output(
     if not FAR:
         _chunk(
             q, key, v, gate, bound, reset, table, queries, keys, decays, states, out, scores, T, H, N, S, VS, first,
-            C, DK, DV, BK, PART, LEVELS, MIDDLE, LOGITS, KEY, RESET, EXACT, FAST, SILU,
+            C, DK, DV, BK, PART, LEVELS, MIDDLE, LOGITS, KEY, RESET, EXACT, FAST, SILU, FAR,
         )  # fmt: skip
     else:
-        bh, columns = tl.program_id(0).to(tl.int64), tl.arange(0, DK)
-        if some_far(decays, bh, columns, first, last, N, DK, MOST):
-            for chunk in range(first, last):
-                if some_far(decays, bh, columns, chunk, chunk + 1, N, DK, 1):
+        bh = tl.program_id(0).to(tl.int64)
+        if some_tile(ways, bh, first, last, N, HALVES, TILES, TILES, MOST):
+            for chunk in tl.range(first, last, disable_licm=True):
+                if some_tile(ways, bh, chunk, chunk + 1, N, HALVES, TILES, TILES, 1):
                     _chunk(
                         q, key, v, gate, bound, reset, table, queries, keys, decays, states, out, scores, T, H, N, S,
-                        VS, chunk, C, DK, DV, BK, PART, LEVELS, MIDDLE, LOGITS, KEY, RESET, EXACT, FAST, SILU,
+                        VS, chunk, C, DK, DV, BK, PART, LEVELS, MIDDLE, LOGITS, KEY, RESET, EXACT, FAST, SILU, FAR,
                     )  # fmt: skip

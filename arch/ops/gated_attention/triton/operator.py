@@ -16,6 +16,7 @@ from ...triton.column_sums import column_sums
 from ...triton.device_config import gated_for_device
 from ...triton.launch import contiguous, interpreted, on_its_device, operand_dtype
 from .backward_kernels import gated_backward, gated_values
+from .far_channels import ANY, HALVES, WHOLE
 from .forward_kernels import gated_operands, gated_output
 from .state_pass import run_pass, state_pass
 
@@ -44,21 +45,32 @@ def _rows(q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor) -> tuple[Tenso
 
 @lru_cache(maxsize=32)
 def sum_matrices(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Matrices of 0 and 1 [7 + levels, size, size] that sum rows s for row t: s <= t, s > t, s < t, s >= t; from the
-    chunk's middle to t, with -1 before it; t alone; from the nearer end of the chunk to t, its start's with t; and, for
-    blocks of 1, 2, 4, ... rows joined in pairs, the rows between t and the midpoint of its pair."""
+    """Matrices of 0 and 1 [8 + levels, size, size] that sum rows s for row t: s <= t, s > t, s < t, s >= t; from the
+    chunk's middle to t, with -1 before it; t alone; from the nearer end of the chunk to t, its start's with t; from the
+    middle of t's half of the chunk to t, with -1 before it; and, for blocks of 1, 2, 4, ... rows joined in pairs, the
+    rows between t and the midpoint of its pair."""
     rows = torch.arange(size)
     row, column = rows[:, None], rows[None, :]
     matrices = [column <= row, column > row, column < row, column >= row]
     middle = size // 2
-    matrices.append(((column >= middle) & (column <= row)).float() - ((column < middle) & (column > row)).float())
+    matrices.append(_outward(row, column, middle))
     matrices.append(column == row)
     early, own = row < middle, (row < middle) == (column < middle)
     matrices.append(own & torch.where(early, column <= row, column > row))
+    matrices.append(torch.where(own, _outward(row % middle, column % middle, middle // 2), 0.0))
     for level in range(size.bit_length() - 1):
         late = ((row >> level) & 1) == 1
         matrices.append(((row >> level) == (column >> level)) & torch.where(late, column <= row, column > row))
     return torch.stack([x.float() for x in matrices]).to(dtype).to(device)
+
+
+def _outward(row: Tensor, column: Tensor, middle: int) -> Tensor:
+    """1 from the middle to a row behind it, -1 from a row before it to the middle."""
+    return ((column >= middle) & (column <= row)).float() - ((column < middle) & (column > row)).float()
+
+
+def _config(q: Tensor, v: Tensor) -> GatedConfig:
+    return gated_for_device(q.shape[-1], v.shape[-1], q.dtype != torch.bfloat16)
 
 
 class _Call:
@@ -72,7 +84,7 @@ class _Call:
         self.value_dim = v.shape[-1]
         self.rows, self.chunks = self.batch * self.heads, -(-self.length // chunk)
         self.exact = q.dtype != torch.bfloat16
-        self.config: GatedConfig = gated_for_device(self.key_dim, self.value_dim, self.exact)
+        self.config = _config(q, v)
         self.own_instructions = self.config.arch is None  # Hopper's; by those of sm80 the kernels would spill
         self.reset = None if reset is None else reset.contiguous().view(torch.int8)
         self.table = sum_matrices(chunk, q.dtype, q.device)
@@ -85,6 +97,7 @@ class _Call:
         self.sizes = (self.length, self.heads, self.chunks)
         self.stride, self.value_stride = row_stride(q), row_stride(v)
         self.grid = (self.rows, self.chunks)
+        self.tiles = self.key_dim // self.config.operands_tile  # that have a way each
         # of the kernels that `gated_run` leaves chunks to
         self.per, self.far_chunks = self.far(1) if self.config.runs else (1, self.chunks)
 
@@ -100,19 +113,21 @@ class _Call:
 def _forward(
     q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | None, initial: Tensor | None,
     reset: Tensor | None, chunk: int, counted: int, silu: bool = False,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Outputs and final state; then what the backward needs: q and k with their decays, the decays between chunks'
-    references, states and scores of every chunk."""
+    references, the ways of its tiles, states and scores of every chunk."""
     q, key, v, gate = _rows(q, key, v, gate)
     bound, initial = contiguous(bound, initial)
     call = _Call(q, key, v, bound, reset, chunk, silu)
     config, first = call.config, q if key is None else key
     queries, keys = q.new_empty(q.shape), q.new_empty(q.shape)
     decays = q.new_empty(call.rows, call.chunks, 3, call.key_dim, dtype=torch.float32)
-    gated_operands[(call.key_dim // config.operands_tile, *call.grid)](
-        q, first, gate, bound, call.reset, call.table, queries, keys, decays, *call.sizes, call.stride, **call.gates,
-        BK=config.operands_tile, PART=min(32, config.operands_tile), PRODUCTS=call.own_instructions,
-        num_warps=config.operands_warps, maxnreg=config.operands_registers, num_stages=1, **config.target,
+    ways = q.new_empty(call.rows, call.chunks, call.tiles, dtype=torch.int32)
+    gated_operands[call.tiles, *call.grid](
+        q, first, gate, bound, call.reset, call.table, queries, keys, decays, ways, *call.sizes, call.stride,
+        **call.gates, BK=config.operands_tile, PART=min(32, config.operands_tile), 
+        PRODUCTS=call.own_instructions, num_warps=config.operands_warps, maxnreg=config.operands_registers,
+        num_stages=1, **config.target,
     )  # fmt: skip
     out, scores = v.new_empty(v.shape), v.new_empty(call.rows, call.chunks, chunk, chunk)
     if config.runs:
@@ -120,13 +135,13 @@ def _forward(
     else:
         states, final = state_pass(keys, v, decays, initial, False, config, call.exact)
     gated_output[call.rows, call.far_chunks](
-        q, first, v, gate, bound, call.reset, call.table, queries, keys, decays, states, out, scores, *call.sizes,
+        q, first, v, gate, bound, call.reset, call.table, queries, keys, decays, ways, states, out, scores, *call.sizes,
         call.stride, call.value_stride, call.per, **call.flags, BK=config.output_tile[0],
-        PART=min(32, config.output_tile[0]), FAR=config.runs, MOST=MOST_CHUNKS, num_warps=config.output_warps,
-        maxnreg=config.output_registers, num_stages=1, **config.target,
+        PART=min(32, config.output_tile[0]), FAR=config.runs, TILES=call.tiles, MOST=MOST_CHUNKS,
+        num_warps=config.output_warps, maxnreg=config.output_registers, num_stages=1, **config.target,
     )  # fmt: skip
     final = final.view(call.batch, call.heads, call.key_dim, call.value_dim)
-    return out, final, queries, keys, decays, states, scores
+    return out, final, queries, keys, decays, ways, states, scores
 
 
 @_forward.register_fake
@@ -140,6 +155,7 @@ def _(q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | No
         q.new_empty(q.shape),
         q.new_empty(q.shape),
         v.new_empty(rows, chunks, 3, key_dim, dtype=torch.float32),
+        v.new_empty(rows, chunks, key_dim // _config(q, v).operands_tile, dtype=torch.int32),
         v.new_empty(rows, chunks, key_dim, v.shape[-1]),
         v.new_empty(rows, chunks, chunk, chunk),
     )
@@ -149,8 +165,8 @@ def _(q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | No
 @on_its_device
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | None,
-    reset: Tensor | None, queries: Tensor, keys: Tensor, decays: Tensor, states: Tensor, scores: Tensor, d_q: Tensor,
-    d_key: Tensor | None, d_v: Tensor, d_gate: Tensor, chunk: int, counted: int, silu: bool = False,
+    reset: Tensor | None, queries: Tensor, keys: Tensor, decays: Tensor, ways: Tensor, states: Tensor, scores: Tensor,
+    d_q: Tensor, d_key: Tensor | None, d_v: Tensor, d_gate: Tensor, chunk: int, counted: int, silu: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Gradients of q, key, v and gate, all of `_rows`, into d_q, d_key, d_v and d_gate, which are laid as they are;
     those of bound (empty without) and of the initial state."""
@@ -164,18 +180,18 @@ def _backward(
     else:
         d_states, d_initial = state_pass(queries, d_out, decays, d_final, True, config, call.exact)
     gated_values[call.rows, call.far_chunks](
-        keys, decays, d_out, d_states, scores, d_v, *call.sizes, call.value_stride, call.per, **call.plain,
-        BK=config.values_tile, FAR=config.runs, MOST=MOST_CHUNKS, num_warps=config.values_warps, num_stages=1,
-        **config.target,
+        keys, ways, d_out, d_states, scores, d_v, *call.sizes, call.value_stride, call.per, **call.plain,
+        BK=config.values_tile, FAR=config.runs, TILES=call.tiles, MOST=MOST_CHUNKS, num_warps=config.values_warps,
+        num_stages=1, **config.target,
     )  # fmt: skip
-    # the second finds what the first cannot; without the middle that is everything, chunk by chunk
-    tiles = call.key_dim // config.backward_tile[0]
-    far = call.far(tiles) if config.middle else (1, call.chunks)
-    for near, (per, lots) in ((True, (1, call.chunks)), (False, far)) if config.middle else ((False, far),):
+    tile = config.backward_tile[0]
+    for way, width in ((WHOLE, tile), (HALVES, tile), (ANY, config.by_halves_tile))[0 if config.middle else 2 :]:
+        tiles = call.key_dim // width
+        per, lots = call.far(tiles) if config.middle and way != WHOLE else (1, call.chunks)
         gated_backward[tiles, call.rows, lots](
-            q, first, v, gate, bound, call.reset, call.table, queries, keys, decays, d_out, states, d_states,
-            d_q, d_first, d_gate, partial, *call.sizes, call.stride, call.value_stride, per, **call.flags,
-            BK=config.backward_tile[0], NEAR=near, MOST=MOST_CHUNKS, PRODUCTS=call.own_instructions and silu,
+            q, first, v, gate, bound, call.reset, call.table, queries, keys, decays, ways, d_out, states, d_states,
+            d_q, d_first, d_gate, partial, *call.sizes, call.stride, call.value_stride, per, **call.flags, BK=width,
+            WAY=way.value, TILES=call.tiles, MOST=MOST_CHUNKS, PRODUCTS=call.own_instructions and silu,
             num_warps=config.backward_warps, maxnreg=config.backward_registers, num_stages=1, **config.target,
         )  # fmt: skip
     d_initial = d_initial.view(call.batch, call.heads, call.key_dim, call.value_dim)
@@ -184,9 +200,9 @@ def _backward(
 
 @_backward.register_fake
 def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor,
-      bound: Tensor | None, reset: Tensor | None, queries: Tensor, keys: Tensor, decays: Tensor, states: Tensor,
-      scores: Tensor, d_q: Tensor, d_key: Tensor | None, d_v: Tensor, d_gate: Tensor, chunk: int, counted: int,
-      silu: bool = False) -> tuple[Tensor, Tensor]:  # fmt: skip
+      bound: Tensor | None, reset: Tensor | None, queries: Tensor, keys: Tensor, decays: Tensor, ways: Tensor,
+      states: Tensor, scores: Tensor, d_q: Tensor, d_key: Tensor | None, d_v: Tensor, d_gate: Tensor, chunk: int,
+      counted: int, silu: bool = False) -> tuple[Tensor, Tensor]:  # fmt: skip
     return (
         q.new_empty(q.shape[2], 0 if bound is None else q.shape[3], dtype=torch.float32),
         v.new_empty(q.shape[0], q.shape[2], q.shape[3], v.shape[3], dtype=torch.float32),
@@ -238,6 +254,6 @@ def _(q: Any, key: Any, v: Any, gate: Any, bound: Any, initial: Any, reset: Any,
 
 @register_flop_formula(torch.ops.arch.gated_attention_backward)
 def _(d_out: Any, d_final: Any, q: Any, key: Any, v: Any, gate: Any, bound: Any, reset: Any, queries: Any,
-      keys: Any, decays: Any, states: Any, scores: Any, d_q: Any, d_key: Any, d_v: Any, d_gate: Any, chunk: int,
-      counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
+      keys: Any, decays: Any, ways: Any, states: Any, scores: Any, d_q: Any, d_key: Any, d_v: Any, d_gate: Any,
+      chunk: int, counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
     return 2 * _flops(q, v, counted)
