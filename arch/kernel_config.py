@@ -43,7 +43,7 @@ class GatedConfig:
     values_tile: int = 32  # of d_k; gated_values alone
     values_warps: int = 4
     by_halves_tile: int = 16  # of the backward of tiles with any decay, which needs the most registers
-    operands_tile: int = 32  # at least as wide as those of the backward
+    operands_tile: int = 32  # at least as wide as the tiles of the backward
     operands_warps: int = 4
     operands_registers: int | None = None
     middle: bool = False  # decays are relative to the chunk's middle row where the gates are weak enough

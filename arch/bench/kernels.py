@@ -13,7 +13,7 @@ PROFILED = 3  # steps
 # What a kernel's name must contain, first match first
 KINDS = (
     ("attention", ("fmha", "flash", "sdpa", "cudnn_generated", "attention")),
-    ("matrix products", ("gemm", "cutlass", "cublas", "nvjet")),
+    ("matrix products", ("gemm", "cutlass", "cublas", "nvjet", "project_silu")),
     ("optimizer", ("adam",)),
     ("sequence kernels", ("gated_", "decay_", "rotary_", "activate", "carry", "scan", "selective", "filter")),
 )

@@ -33,6 +33,7 @@ def trial(chunk: int, states: tuple[int, ...], output: tuple[Any, ...], backward
         output_tile=output[:2],
         output_warps=output[2],
         output_registers=output[3],
+        operands_tile=max(64, backward[0]),
         backward_tile=backward[:2],
         backward_warps=backward[2],
         backward_registers=backward[3],
@@ -87,7 +88,7 @@ def rotary_trial(
 
 def trials(case: str, width: int) -> list[Trial]:
     """Sets of sizes (kernel_config.py); only those that fit heads of `width` channels."""
-    case = case.removesuffix("-silu")
+    case = case.removesuffix("-silu").removesuffix("-far")
     if case in ("hgrn2", "gla"):
         # chunk, states: d_k, d_v, warps, stages, segments; output: d_k, warps, registers; backward: the same
         rows = [

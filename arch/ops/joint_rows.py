@@ -49,9 +49,9 @@ def leave_silu(x: Tensor, *active: Tensor) -> None:
 
 
 def silu_of(*tensors: Tensor) -> tuple[Tensor, ...] | None:
-    """silu of tensors [B, T, ..], contiguous, where it was left with all of them (`leave_silu`) and none was changed
-    since; else None. It is given once: an operator that returns it saves x for its backward pass, so that, did x's
-    storage keep it too, each would keep the other."""
+    """silu of distinct tensors [B, T, ..], contiguous, where it was left with all of them (`leave_silu`) and none was
+    changed since (what goes by `.data` is not seen); else None. It is given once: an operator that returns it saves x
+    for its backward pass, so that, did x's storage keep it too, each would keep the other."""
     found: list[tuple[dict[int, Tensor], int]] = []
     for x in tensors:
         left: tuple[int, dict[int, Tensor]] = getattr(x.untyped_storage(), SILU, (0, {}))

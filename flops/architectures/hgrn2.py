@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from arch.config import ModelConfig
-from arch.kernel_config import WIDEST_HEAD
+from arch.kernel_config import WIDEST_HEAD, gated_config
 
 from .. import by_kernels as kernels
 from ..activations import F, norm, unread_rows
@@ -53,7 +53,7 @@ def activations(cfg: ModelConfig, T: int, a: int) -> Lines:
 
 def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
     """q before its silu, the gates' logits, v (and k) as operands, q and k with their decays; inter-chunk decays,
-    states and scores of the chunks; o and Norm(o)."""
+    ways (int32), states and scores of the chunks; o and Norm(o)."""
     d, h, p = cfg.d_model, cfg.n_heads, kernels.padded(cfg.head_dim)
     lines = {"mixer.norm": T * kernels.norm(cfg, d, a), "mixer.projections": 2 * a * T * d}
     if p > WIDEST_HEAD:
@@ -69,6 +69,7 @@ def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
         "mixer.gates": gates,
         "mixer.core": wide * T * h * p * (4 + (cfg.options.input_gate != "tied")),
         "mixer.inter_chunk_decays": 3 * F * h * count * p,
+        "mixer.ways": 4 * h * count * (p // gated_config(p, p, wide == F, hopper=True).operands_tile),
         "mixer.states": wide * h * count * p * p,
         "mixer.scores": wide * h * count * rows * rows,
     }

@@ -121,6 +121,7 @@ def test_without_triton_the_other_backends_are_timed(monkeypatch):
     [
         ("hgrn2", "gated_for_device"),
         ("hgrn2-silu", "gated_for_device"),
+        ("hgrn2-far", "gated_for_device"),
         ("cosformer2", "rotary_for_device"),
         ("cosformer2-silu", "rotary_for_device"),
         ("tnl", "decay_config"),

@@ -109,17 +109,21 @@ def test_a_chunk_of_both(sequential):
 
 @sequential
 @pytest.mark.parametrize(
-    ("strengths", "weak_rows"), [((6.0,), 0), ((6.0, 0.2), 0), ((6.0, 14.0), 0), ((0.2, 6.0, 14.0), 0), ((9.0,), 20)]
-)
+    ("strengths", "weak_rows"),
+    [((6.0,), ()), ((6.0, 0.2), ()), ((6.0, 14.0), ()), ((0.2, 6.0, 14.0), ()), ((9.0,), range(20)),
+     ((9.5,), (*range(8), *range(24, 32)))],
+)  # fmt: skip
 def test_every_way(strengths, weak_rows, sequential):
     """Rows referred to the middle of their half of a chunk (log2 f of -6: -192 over 32 rows, -96 over 16, -48 over 8),
-    alone, beside weaker channels, and beside stronger ones, for which neither middle is within reach; and where the
-    first rows of a chunk forget little."""
+    alone, beside weaker channels, and beside stronger ones, for which neither middle is within reach; where the first
+    rows of a chunk forget little; and where the middle rows have more than 2^-150 in all, whose own pairs do not."""
     length, width = 150, 32
     leaves = [randn(1, length, 1, width, dtype=torch.float32, seed=seed) for seed in range(4)]
     strength = torch.tensor(strengths).repeat(width)[:width].flip(0)
-    strength = torch.where(torch.arange(length)[:, None, None] % 32 < weak_rows, 0.01, 1.0) * strength
-    leaves[3] = -(strength * math.log(2) * (1 + 0.1 * leaves[3]))
+    strength = strength.repeat(length, 1)[:, None]
+    if weak_rows:  # of every channel but the first
+        strength[[row for row in range(length) if row % 32 in weak_rows], :, 1:] *= 0.01
+    leaves[3] = -(strength * math.log(2) * (1 + 0.01 * leaves[3]))
     state = randn(1, 1, width, width, dtype=torch.float32, seed=4)
 
     def run(backend):

@@ -111,7 +111,7 @@ class _Call:
 
 
 def activated(q: Tensor, k: Tensor, silu: bool) -> tuple[Tensor, Tensor]:
-    """silu of q and k, where their product left none by one launch, or, without, nothing."""
+    """silu of q and k: what their product left with them, else made by one launch. Without `silu`, nothing."""
     if not silu:
         return q.new_empty(0), k.new_empty(0)
     if (found := silu_of(q, k)) is not None:

@@ -155,7 +155,7 @@ def _tile(
     if WAY != WHOLE:
         carried *= power(through, FAST)
     if WAY == HALVES:
-        to_middle, from_middle, across = middles_of_halves(log_f, through == 0, C, FAST)
+        to_middle, from_middle, to_chunk, from_chunk = middles_of_halves(log_f, through == 0, C, FAST)
         dx *= to_middle
         dy *= from_middle
     # with PRODUCTS into the layout of products' results by another, exact one: through memory each takes eight barriers
@@ -164,8 +164,9 @@ def _tile(
     if WAY == HALVES:  # pairs across the chunk's middle
         pairs = later & (rows[:, None] < C // 2)
         d_pairs = tl.where(pairs, d_score, 0.0)
-        dx += across * product(y, d_pairs, EXACT)
-        dy += across * product(x, tl.trans(d_pairs), EXACT)
+        # one factor after the other: both in one could underflow, where the rows beside the middle forget little
+        dx += from_chunk * (to_chunk * product(y, d_pairs, EXACT))
+        dy += to_chunk * (from_chunk * product(x, tl.trans(d_pairs), EXACT))
         d_score = tl.where(pairs, 0.0, d_score)
     if WAY != ANY:
         dx += product(y, d_score, EXACT)

@@ -3,8 +3,10 @@
 Their references are the chunk's start (q) and its end (k). Exponents are sums outward from the two, each of its own
 terms alone: a difference of two sums keeps the rounding of what both hold, 1e-5 of a result where that is a reset.
 
-Pairs of two rows of a chunk have references of their own, by the tile's way: for all pairs the chunk's middle (WHOLE,
-which needs none of this), for those within one half of it the middle of that half (HALVES), or none (ANY).
+The gradients of pairs of two rows of a chunk have references of their own, by the tile's way: the chunk's middle
+(WHOLE, which needs none of this), the middles of its halves (HALVES), or at every level of halving the middle of a
+block (ANY).
+Scores (`add_scores`) choose between the latter two for themselves, by the rows that they are made of.
 """
 
 from __future__ import annotations

@@ -17,9 +17,12 @@ def _quarter(log_f, rows, NUMBER: tl.constexpr, C: tl.constexpr):
 
 @triton.jit
 def middles_of_halves(log_f, near, C: tl.constexpr, FAST: tl.constexpr):
-    """The decays from q's reference to the middle of a row's half, from there to k's, [BK, C], and from the earlier
-    half's middle to the later one's, [BK, 1]. Channels that are `near` have the chunk's middle as q's and k's
-    reference: then what leads from the earlier half's middle to it is above 1 backwards."""
+    """The decays from q's reference to the middle of a row's half and from there to k's, [BK, C]; from the earlier
+    half's middle to the chunk's, and from that to the later half's, [BK, 1].
+
+    Channels that are `near` have the chunk's middle as both references: factors above 1 lead from it back to the
+    earlier half's middle (q's), and from the later half's back to it (k's).
+    """
     rows = tl.arange(0, C)
     later = rows[None, :] >= C // 2
     a, b = _quarter(log_f, rows, 0, C), _quarter(log_f, rows, 1, C)
@@ -28,7 +31,7 @@ def middles_of_halves(log_f, near, C: tl.constexpr, FAST: tl.constexpr):
     from_early, from_late = tl.where(near, b, b + c + d), tl.where(near, -c, d)
     to_middle = tl.where(later, power(to_late, FAST)[:, None], power(to_early, FAST)[:, None])
     from_middle = tl.where(later, power(from_late, FAST)[:, None], power(from_early, FAST)[:, None])
-    return to_middle, from_middle, power(b + c, FAST)[:, None]
+    return to_middle, from_middle, power(b, FAST)[:, None], power(c, FAST)[:, None]
 
 
 @triton.jit

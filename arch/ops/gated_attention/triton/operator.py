@@ -85,6 +85,8 @@ class _Call:
         self.rows, self.chunks = self.batch * self.heads, -(-self.length // chunk)
         self.exact = q.dtype != torch.bfloat16
         self.config = _config(q, v)
+        tiles = self.config.backward_tile[0], self.config.by_halves_tile
+        assert max(tiles) <= self.config.operands_tile, "a tile has one way"
         self.own_instructions = self.config.arch is None  # Hopper's; by those of sm80 the kernels would spill
         self.reset = None if reset is None else reset.contiguous().view(torch.int8)
         self.table = sum_matrices(chunk, q.dtype, q.device)
@@ -125,7 +127,7 @@ def _forward(
     ways = q.new_empty(call.rows, call.chunks, call.tiles, dtype=torch.int32)
     gated_operands[call.tiles, *call.grid](
         q, first, gate, bound, call.reset, call.table, queries, keys, decays, ways, *call.sizes, call.stride,
-        **call.gates, BK=config.operands_tile, PART=min(32, config.operands_tile), 
+        **call.gates, BK=config.operands_tile, PART=min(32, config.operands_tile),
         PRODUCTS=call.own_instructions, num_warps=config.operands_warps, maxnreg=config.operands_registers,
         num_stages=1, **config.target,
     )  # fmt: skip
