@@ -165,8 +165,10 @@ def _tile(
         pairs = later & (rows[:, None] < C // 2)
         d_pairs = tl.where(pairs, d_score, 0.0)
         # one factor after the other: both in one could underflow, where the rows beside the middle forget little
-        dx += from_chunk * (to_chunk * product(y, d_pairs, EXACT))
-        dy += to_chunk * (from_chunk * product(x, tl.trans(d_pairs), EXACT))
+        across_x = to_chunk * product(y, d_pairs, EXACT)
+        across_y = from_chunk * product(x, tl.trans(d_pairs), EXACT)
+        dx += from_chunk * across_x
+        dy += to_chunk * across_y
         d_score = tl.where(pairs, 0.0, d_score)
     if WAY != ANY:
         dx += product(y, d_score, EXACT)
