@@ -17,7 +17,7 @@ needs_root = pytest.mark.skipif(os.getuid() != 0, reason="the fake GPUs' files a
 pytestmark = [needs_slurm, needs_root]
 
 
-@pytest.mark.parametrize("nodes", [8, 64])
+@pytest.mark.parametrize("nodes", [pytest.param(8, marks=pytest.mark.slow), 64])
 def test_every_script_passes_test_only(tmp_path, nodes, ranks):
     profile = tmp_path / "big.yaml"
     profile.write_text(yaml.safe_dump(GPUS | {"nodes": nodes, "gpu": "h200"}))

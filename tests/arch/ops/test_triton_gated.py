@@ -234,6 +234,7 @@ def test_silu_of_queries(name, length, log_decays, packed, middle):
         *((width, width, 777, 1, 1, "") for width in (16, 32, 64, 128, 256)),
         (64, 128, 1, 1, 1, ""),
         (128, 128, 1000, -1.5, 1, ""),
+        (128, 128, 1000, -3, 0.2, ""),  # rows referred to the middles of halves
         (128, 128, 1000, -4, 3, ""),
         (128, 128, 1000, 0, 1e4, ""),
         (64, 64, 70_000, 4, 1, ""),

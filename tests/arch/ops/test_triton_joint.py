@@ -181,7 +181,8 @@ def test_a_second_derivative_is_refused(call):
 @pytest.mark.parametrize(
     ("arch", "joint", "documents"),
     [("llama", [0, 1], True), ("tnl", [0, 1, 2, 3], True),
-     pytest.param("tnl", [0, 1, 2, 3], False, marks=pytest.mark.slow), ("hgrn2", [0, 1, 2], True),
+     pytest.param("tnl", [0, 1, 2, 3], False, marks=pytest.mark.slow),
+     pytest.param("hgrn2", [0, 1, 2], True, marks=pytest.mark.slow),
      ("cosformer2", [0, 1, 2, 3], False)],
 )  # fmt: skip
 def test_models_with_joint_products(arch, joint, documents, monkeypatch):
