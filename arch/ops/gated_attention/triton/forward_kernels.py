@@ -189,7 +189,7 @@ def _chunk(
     q, key, v, gate, bound, reset, table, queries, keys, decays, states, out, scores, T, H, N, S, VS, chunk,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, PART: tl.constexpr, LEVELS: tl.constexpr,
     MIDDLE: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr,
-    FAST: tl.constexpr, SILU: tl.constexpr, FAR: tl.constexpr,
+    FAST: tl.constexpr, SILU: tl.constexpr,
 ):  # fmt: skip
     """Outputs and scores of a chunk."""
     bh = tl.program_id(0).to(tl.int64)
@@ -205,14 +205,11 @@ def _chunk(
     score = tl.zeros([C, C], tl.float32)
     result = tl.zeros([C, DV], tl.float32)
     for k0 in range(0, DK, BK):
-        if not FAR:
-            x = load_rows(queries + first, rows, inside, H * DK, k0, BK)
+        x = load_rows(queries + first, rows, inside, H * DK, k0, BK)
         near = False
         if MIDDLE:
             near = tl.min(tl.load(decays + number * 3 * DK + 2 * DK + k0 + tl.arange(0, BK)), 0) == 0
         if near:
-            if FAR:
-                x = load_rows(queries + first, rows, inside, H * DK, k0, BK)
             score += product(x, tl.trans(load_rows(keys + first, rows, inside, H * DK, k0, BK)), EXACT)
         else:
             for part in range(k0, k0 + BK, PART):
@@ -221,8 +218,6 @@ def _chunk(
                     RESET, FAST, SILU,
                 )  # fmt: skip
                 score = add_scores(score, query, k, log_f, table, C, LEVELS, MIDDLE, EXACT, FAST)
-        if FAR:
-            x = load_rows(queries + first, rows, inside, H * DK, k0, BK)
         result += product(x, tl.load(states + number * DK * DV + block_offsets(k0, 0, DV, BK, DV)), EXACT)
     score = tl.where(column <= row, score, 0.0)
     tl.store(scores + number * C * C + row * C + column, score.to(scores.dtype.element_ty))
@@ -248,7 +243,7 @@ def gated_output(
     if not FAR:
         _chunk(
             q, key, v, gate, bound, reset, table, queries, keys, decays, states, out, scores, T, H, N, S, VS, first,
-            C, DK, DV, BK, PART, LEVELS, MIDDLE, LOGITS, KEY, RESET, EXACT, FAST, SILU, FAR,
+            C, DK, DV, BK, PART, LEVELS, MIDDLE, LOGITS, KEY, RESET, EXACT, FAST, SILU,
         )  # fmt: skip
     else:
         bh = tl.program_id(0).to(tl.int64)
@@ -257,5 +252,5 @@ def gated_output(
                 if some_tile(ways, bh, chunk, chunk + 1, N, HALVES, TILES, TILES, 1):
                     _chunk(
                         q, key, v, gate, bound, reset, table, queries, keys, decays, states, out, scores, T, H, N, S,
-                        VS, chunk, C, DK, DV, BK, PART, LEVELS, MIDDLE, LOGITS, KEY, RESET, EXACT, FAST, SILU, FAR,
+                        VS, chunk, C, DK, DV, BK, PART, LEVELS, MIDDLE, LOGITS, KEY, RESET, EXACT, FAST, SILU,
                     )  # fmt: skip
