@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,8 @@ class CudaRecorder:
     """Records CUDA graphs of the current device. They share one pool of memory: replay them in the order of their
     recording.
 
-    Raises RuntimeError where something cannot be recorded, or memory is short.
+    A stream of the caller's own is recorded on itself: cuBLAS has a workspace for each stream, and graphs that share
+    one must not run at the same time. Raises RuntimeError where something cannot be recorded, or memory is short.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -23,14 +25,19 @@ class CudaRecorder:
 
     def __call__(self, work: Work) -> Work:
         graph = torch.cuda.CUDAGraph()
-        # thread_local: other threads, NCCL's and those that pin memory, talk to the device meanwhile
-        recording = torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local")
         before = torch.cuda.current_stream(self.device)
+        own = before if before != torch.cuda.default_stream(self.device) else None  # which cannot be recorded
+        # thread_local: other threads, NCCL's and those that pin memory, talk to the device meanwhile
+        recording = torch.cuda.graph(graph, pool=self.pool, stream=own, capture_error_mode="thread_local")
+        collects = gc.isenabled()
+        gc.disable()  # an earlier graph that is garbage by now must not be destroyed meanwhile: that ends the recording
         try:
             with recording:
                 work()
         finally:
             torch.cuda.set_stream(before)  # a recording that fails leaves its own current
+            if collects:
+                gc.enable()
         return graph.replay
 
 

@@ -15,6 +15,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from data.left_out import left_out
 MANIFEST = "manifest.json"
 LITTLE_SPACE = 1 << 20  # bytes; a disk with less is full
 _commits: dict[str, int] = {}
-_guards: list[Callable[[], None]] = []
+# a context variable: runs that take turns in one process have guards of their own
+_guards: ContextVar[tuple[Callable[[], None], ...]] = ContextVar("guards", default=())
 
 
 def kill_point(kind: str) -> None:
@@ -39,16 +41,16 @@ def kill_point(kind: str) -> None:
 @contextmanager
 def guarded(check: Callable[[], None]) -> Iterator[None]:
     """Call `check` before every write inside; what it raises prevents the write."""
-    _guards.append(check)
+    before = _guards.set((*_guards.get(), check))
     try:
         yield
     finally:
-        _guards.remove(check)
+        _guards.reset(before)
 
 
 def check_guards() -> None:
     """Raise what a guard raises; for writes made without this module."""
-    for check in _guards:
+    for check in _guards.get():
         check()
 
 

@@ -1,4 +1,4 @@
-"""Tasks on this machine: one process each or those that serve several, at most `parallel` at once, none outliving the
+"""Tasks on this machine, in `parallel` slots: a process for each, or those that serve several, none outliving the
 parent.
 
 Children stay in the parent's process group, so that Ctrl-C and a kill of the group reach them. A `kill -9` of the
@@ -40,53 +40,60 @@ class Event:
 def run_tasks(
     tasks: Sequence[Task], parallel: int, tick_s: float = 0.25, ended_well: Callable[[Task, int], bool] | None = None
 ) -> Generator[Event, None, None]:
-    """Run `tasks` in the order given, `parallel` at a time, and yield what happens; a tick at least every `tick_s`. One
-    that comes after another waits for it, and is skipped where it did not end well: with exit code 0, or as told.
+    """Run `tasks` in the order given, in `parallel` slots, and yield what happens; a tick at least every `tick_s`. One
+    that comes after another waits for it, and is skipped where it did not end well: with exit code 0, or as told. One
+    that is "started" again has lost its process to another task.
 
     Must be iterated by the thread that calls it (children die with that thread), and closed (contextlib.closing): an
     exception or Ctrl-C on either side then ends the children before it goes on.
     """
     waiting, ill = list(tasks), set[str]()
     cores, gpus = core_slots(parallel), gpu_slots(parallel)
-    free = list(reversed(range(parallel)))
-    active: dict[int, Task] = {}
     workers: dict[int, Worker] = {}  # of slots, also of those that have nothing to do
     ticked = time.monotonic()
     try:
-        while waiting or active:
+        while waiting or any(worker.tasks for worker in workers.values()):
             for task in [task for task in waiting if task.after in ill]:
                 waiting.remove(task)
                 ill.add(task.name)
                 yield Event("skipped", task)
-            unfinished = {task.name for task in (*waiting, *active.values())}
-            for task in [task for task in waiting if task.after not in unfinished][: len(free)]:
+            active = [task for worker in workers.values() for task in worker.tasks.values()]
+            unfinished = {task.name for task in (*waiting, *active)}
+            for task in [task for task in waiting if task.after not in unfinished]:
+                slot = _slot_for(task, workers, parallel)
+                if slot is None:
+                    break  # those behind it wait too, so that it has its turn
                 waiting.remove(task)
-                slot = free.pop()
-                active[slot] = task
                 if slot in workers and workers[slot].takes(task):
                     workers[slot].give(task)
                 else:
                     _end([workers.pop(slot).process] if slot in workers else [])
                     workers[slot] = Worker(task, cores[slot], gpus[slot])
                 yield Event("started", task)
-            for slot, task in list(active.items()):
-                code = workers[slot].exit_code()
-                if code is None and workers[slot].gone:
-                    workers[slot] = Worker(task, cores[slot], gpus[slot])
-                elif code is not None:
-                    del active[slot]
-                    free.append(slot)
+            for worker in list(workers.values()):
+                ended, given_back = worker.ended()
+                waiting[:0] = given_back
+                for task, code in ended:
                     if not (code == 0 if ended_well is None else ended_well(task, code)):
                         ill.add(task.name)
-                    if not waiting:
-                        workers[slot].dismiss()
                     yield Event("finished", task, code)
+                if not (waiting or worker.tasks):
+                    worker.dismiss()
             if time.monotonic() - ticked >= tick_s:
                 ticked = time.monotonic()
                 yield Event("tick")
             time.sleep(POLL_S)
     finally:
         _end([worker.process for worker in workers.values()])
+
+
+def _slot_for(task: Task, workers: dict[int, Worker], parallel: int) -> int | None:
+    """The slot with the least at work of those that can take `task` now: one whose process takes it, or has nothing to
+    do, or that has none."""
+    shares = {slot: workers[slot].share if slot in workers else 0.0 for slot in range(parallel)}
+    taking = {slot for slot, worker in workers.items() if worker.takes(task)}
+    free = [slot for slot, share in shares.items() if not share or slot in taking]
+    return min(free, key=lambda slot: (shares[slot], slot not in taking, slot), default=None)
 
 
 @contextmanager

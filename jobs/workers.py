@@ -1,9 +1,10 @@
-"""The child processes of this machine's tasks: one for each task, or one that serves several, one after another.
+"""The child processes of this machine's tasks: one for each task, or one that serves several.
 
-A process that serves is told of a task by a line of JSON on its standard input, {"argv", "log"}. On its standard output
-it answers "begun" when it has read that line, then the task's exit code, with "last" behind it where it takes no other;
-its own output goes to the log of the task at hand. Where it ends, the task that it began has ended with it; one that it
-did not begin gets a fresh process.
+A process that serves is told of a task by a line of JSON on its standard input, {"task", "argv", "log"}. On its
+standard output it answers with the task's number and "begun" when it has read that line, then with the number and the
+task's exit code, and "last" behind them where it takes no other; its own output goes to the logs of the tasks at hand.
+Tasks whose shares of a slot fit together are at work in it at the same time. Where it ends, a task that it began alone
+has ended with it. Those that it began in company get a process of their own, one that it did not begin a fresh one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
@@ -26,8 +27,9 @@ PR_SET_PDEATHSIG = 1
 class Task:
     """A command: `argv`, changes to the environment, and the file its output is appended to.
 
-    `server`, where given, is the command of a process that serves such tasks; `argv` is then what it is told. `after`:
-    the name of the task, of those given with it, that must end well before.
+    `server`, where given, is the command of a process that serves such tasks; `argv` is then what it is told, and
+    `share` its part of that process: those at work at the same time have at most 1 together. `after`: the name of the
+    task, of those given with it, that must end well before.
     """
 
     name: str
@@ -36,10 +38,11 @@ class Task:
     env: Mapping[str, str] = field(default_factory=dict)
     server: Sequence[str] = ()
     after: str | None = None
+    share: float = 1.0
 
 
 class Worker:
-    """A child process at work on a task; on `cores` and `gpus` (CUDA_VISIBLE_DEVICES) alone where they are given."""
+    """A child process at work on `task`; on `cores` and `gpus` (CUDA_VISIBLE_DEVICES) alone where they are given."""
 
     def __init__(self, task: Task, cores: set[int] | None, gpus: str | None) -> None:
         place = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus}
@@ -54,41 +57,58 @@ class Worker:
                 env=os.environ | place | self._env,
                 preexec_fn=_in_child(cores),
             )
-        self._unread = b""
-        self._begun, self._last, self._served = not self._server, False, 0
-        self._code: int | None = None
+        self.tasks: dict[int, Task] = {}  # that it is at work on, by the number that it knows them by
+        self._begun, self._codes = set[int](), dict[int, int]()
+        self._n_given = 0
+        self._unread, self._last = b"", False
         if self._server:
             assert self.process.stdout is not None
             os.set_blocking(self.process.stdout.fileno(), False)
-            self.give(task)
+        self.give(task)
+
+    @property
+    def share(self) -> float:
+        """Of the tasks that it is at work on, together."""
+        return sum(task.share for task in self.tasks.values())
 
     def takes(self, task: Task) -> bool:
-        """Whether this process, which has finished a task, can be given this one."""
+        """Whether this process can be given this task beside those that it has."""
         alike = (tuple(task.server), dict(task.env)) == (self._server, self._env)
-        return bool(self._server) and alike and not self._last and self.process.poll() is None
+        fits = self.share + task.share < 1 + 1e-6
+        return bool(self._server) and alike and fits and not self._last and self.process.poll() is None
 
     def give(self, task: Task) -> None:
-        """Let a process that serves do this task. One that has ended meanwhile is `gone`."""
-        self._begun, self._code = False, None
+        """Let a process that serves do this task; one that has ended meanwhile gives it back."""
+        number = self._n_given
+        self._n_given += 1
+        self.tasks[number] = task
+        if not self._server:
+            self._begun.add(number)
+            return
         task.log.parent.mkdir(parents=True, exist_ok=True)
-        told = {"argv": list(task.argv), "log": str(task.log)}
+        told = {"task": number, "argv": list(task.argv), "log": str(task.log)}
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(told).encode() + b"\n")
             self.process.stdin.flush()
 
-    def exit_code(self) -> int | None:
-        """Of the task that it was given last; None while that runs, and where it is `gone`."""
-        ended = self.process.poll()  # asked first: what it answered before it ended is then here
+    def ended(self) -> tuple[list[tuple[Task, int]], list[Task]]:
+        """Of the tasks since the last call: those that have ended, with their exit codes, and those that another
+        process must do since this one has ended."""
+        code = self.process.poll()  # asked first: what it answered before it ended is then here
         self._read()
-        if self._code is not None:
-            return self._code
-        return ended if self._begun or not self._served else None
-
-    @property
-    def gone(self) -> bool:
-        """Whether it ended after an earlier task, before it began the one that it was given last."""
-        return self._served > 0 and not self._begun and self.process.poll() is not None
+        ended = [(self.tasks.pop(number), found) for number, found in self._codes.items()]
+        self._codes = {}
+        if code is None or not self.tasks:
+            return ended, []
+        left, self.tasks = self.tasks, {}
+        if not self._begun:  # it is nothing of the tasks', and would happen again
+            return [*ended, *((task, code) for task in left.values())], []
+        begun = self._begun & left.keys()
+        if len(begun) == 1:
+            ended.append((left.pop(begun.pop()), code))
+        # of several nobody knows which has ended it
+        return ended, [replace(task, share=1.0) if number in begun else task for number, task in left.items()]
 
     def _read(self) -> None:
         if not self._server:
@@ -98,14 +118,17 @@ class Worker:
         while b"\n" in self._unread:
             line, _, self._unread = self._unread.partition(b"\n")
             words = line.split()
-            if words == [b"begun"]:
-                self._begun = True
-            elif self._begun and words and words[0].isdigit():  # others are strays of something that prints
-                self._code, self._last = int(words[0]), words[1:] == [b"last"]
-                self._served += 1
+            number = int(words[0]) if len(words) > 1 and words[0].isdigit() else -1
+            if number not in self.tasks:  # strays of something that prints
+                continue
+            if words[1:] == [b"begun"]:
+                self._begun.add(number)
+            elif number in self._begun and words[1].isdigit():
+                self._codes[number], self._last = int(words[1]), self._last or words[2:] == [b"last"]
 
     def dismiss(self) -> None:
         """Let a process that serves end, since nothing comes any more."""
+        self._last = True
         if self.process.stdin is not None:
             with suppress(BrokenPipeError):
                 self.process.stdin.close()

@@ -18,14 +18,13 @@ import torch
 from torch import Tensor
 
 from arch.errors import InputError
-from arch.model.lm import LanguageModel, empty_model, load_weights
+from arch.model.lm import empty_model, load_weights
 from data.units import loss_unit
-from scaling.rundir.checkpoint_writer import probe_rows
+from scaling.rundir.checkpoint_writer import probe_loss, probe_rows
 
 from .meter import Meter
 from .reading_ahead import ReadAhead
 from .task import LoadedModel
-from .token_losses import MAX_LOGITS
 
 if TYPE_CHECKING:
     from data.corpus import Corpus
@@ -99,18 +98,6 @@ def load_guarded(
         model, model.model_config, tokenizer, device, autocast and on_gpu, length, checkpoint, meter
     )
     return cache.loaded
-
-
-def probe_loss(model: LanguageModel, rows: Tensor) -> float:
-    """Mean loss in nats a token over rows [B, T + 1], in the model's own precision: what
-    scaling.rundir.checkpoint_writer computes row by row, here in as few passes as the logits allow, since a pass of a
-    small model costs the same for all rows."""
-    step = max(1, MAX_LOGITS // ((rows.shape[1] - 1) * model.model_config.vocab_size))
-    with torch.no_grad():
-        losses = [
-            model(input_ids=part[:, :-1], targets=part[:, 1:]).loss.double() * len(part) for part in rows.split(step)
-        ]
-        return float(torch.stack(losses).sum()) / len(rows)
 
 
 def _tokenizer(found: Checkpoint, corpus: Corpus, cache: ModelCache) -> Tokenizer:

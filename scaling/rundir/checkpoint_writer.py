@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from arch.model.lm import load_model, read_weights
 from data.files import disk_full_named, new_directory
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from data.tokenizer import Tokenizer
 
 PROBE_ROWS = 8
+PROBE_LOGITS = 1 << 28  # of a pass: 1 GiB in fp32
+PROBE_NUMBERS = 1 << 24  # in an activation [rows, T, d_model] of a pass: 64 MiB beside all that training needs
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}  # training.checkpoint_dtype
 
 
@@ -44,13 +47,16 @@ def probe_rows(validation: Any, context_length: int) -> np.ndarray:
     )
 
 
-def probe_loss(model: LanguageModel, rows: np.ndarray, device: torch.device) -> float:
-    """Mean loss in nats per token over `rows`, one row at a time, in the model's own precision."""
-    model.to(device).eval()
-    tokens = torch.from_numpy(rows).to(device)
+def probe_loss(model: LanguageModel, rows: Tensor) -> float:
+    """Mean loss in nats a token over rows [B, T + 1] on the model's device, in its own precision: in as few passes as
+    memory allows, since a pass of a small model costs a GPU's host the same for all rows."""
+    config, tokens = model.model_config, rows.shape[1] - 1
+    step = max(1, min(PROBE_LOGITS // config.vocab_size, PROBE_NUMBERS // config.d_model) // tokens)
     with torch.no_grad():
-        losses = [model(input_ids=row[None, :-1], targets=row[None, 1:]).loss for row in tokens]
-    return float(torch.stack(losses).double().mean())
+        losses = [
+            model(input_ids=part[:, :-1], targets=part[:, 1:]).loss.double() * len(part) for part in rows.split(step)
+        ]
+        return float(torch.stack(losses).sum()) / len(rows)
 
 
 def write_checkpoint(
@@ -75,7 +81,7 @@ def write_checkpoint(
             (temporary / name).write_bytes(file_content)  # the directory is synced as a whole
         for file in temporary.iterdir():
             file.chmod(0o644)  # safetensors keeps its files to their owner
-        loss = probe_loss(load_model(temporary), probe, device)
+        loss = probe_loss(load_model(temporary).to(device).eval(), torch.from_numpy(probe).to(device))
         if not math.isfinite(loss):
             raise ProbeError(f"the probe loss is {loss}")
         content["probe_loss"], content["probe_rows"] = loss, list(probe.shape)

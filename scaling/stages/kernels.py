@@ -12,6 +12,7 @@ from ..rundir.directory import RunDir
 from ..rundir.worklist import thread_environment
 from ..study.cost import memory_bytes
 from ..study.run import RunSpec
+from ..trainer.compile_ahead import LAYERS
 
 if TYPE_CHECKING:
     from jobs.local import Task
@@ -22,9 +23,9 @@ Prepared = tuple[RunSpec, RunDir]
 
 def kernels_of(run: RunSpec) -> str:
     """Runs with the same value call the same kernels."""
-    training = run.training
+    training, model = run.training, run.model | {"n_layers": min(LAYERS, run.config.n_layers)}
     return json.dumps(
-        [run.model, run.batch_split(1).micro_rows, training.precision, training.checkpoint_dtype, run.recompute],
+        [model, run.batch_split(1).micro_rows, training.precision, training.checkpoint_dtype, run.recompute],
         sort_keys=True,
     )
 
@@ -38,8 +39,11 @@ def compiled_ahead(runs: Sequence[Prepared], at_once: int) -> list[Prepared]:
     return [item for name, item in found.items() if name not in first]
 
 
-def compile_tasks(runs: Sequence[Prepared], at_once: int, log: Path) -> list[Task]:
-    """The tasks that compile for `runs` beside their training; none where there is no GPU or no core to spare."""
+def compile_tasks(runs: Sequence[Prepared], at_once: int, log: Path, shares: Sequence[float] = ()) -> list[Task]:
+    """The tasks that compile for `runs` beside their training; none where there is no GPU or no core to spare.
+
+    shares: of a GPU, of each run; left out: each has one for itself.
+    """
     from jobs.local import Task, visible_cores, visible_gpus
 
     models = compiled_ahead(runs, at_once)
@@ -48,7 +52,9 @@ def compile_tasks(runs: Sequence[Prepared], at_once: int, log: Path) -> list[Tas
     if n < 1:
         return []
     log.unlink(missing_ok=True)  # of an earlier start
-    largest = max(memory_bytes(run, 1, kernels=True) or float("inf") for run, _ in runs) * -(-at_once // n_gpus)
+    needed = [memory_bytes(run, 1, kernels=True) or float("inf") for run, _ in runs]
+    needed = [one / share for one, share in zip(needed, shares or [1.0] * len(needed), strict=True)]
+    largest = max(needed) * -(-at_once // n_gpus)
     command = [sys.executable, "-m", "scaling.trainer.compile_ahead", "--beside", f"{largest:.4g}"]
     return [
         Task(f"compile {i}", [*command, *(str(rundir.path) for _, rundir in models[i::n])], log, thread_environment(1))

@@ -19,6 +19,7 @@ from ..study.cost import expected_work
 from ..study.run import RunSpec
 from .forecast import trainable, waiting_lines
 from .progress import Progress, Watched
+from .together import share_of
 from .trunks import check_trunks
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
     infinite or NaN) is not tried again: the same spec fails in the same way. Raises InputError where a branch has no
     trunk, and at the end where a run's process found its input bad.
     """
-    from jobs.local import at_once, beside, describe_use, run_tasks
+    from jobs.local import at_once, beside, describe_use, run_tasks, visible_gpus
 
     from .kernels import compile_tasks
 
@@ -84,16 +85,19 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
     def reason(task: Task, code: int) -> str | None:
         return reason_of(code, request.study.directory / "runs" / task.name)
 
-    tasks = [train_task(item.run, item.rundir, request.study.jobs.processes) for item in todo]
+    jobs, n_gpus = request.study.jobs, len(visible_gpus())
+    shares = [share_of(item.run, jobs, n_gpus) for item in todo]
+    tasks = [train_task(item.run, item.rundir, jobs.processes, share) for item, share in zip(todo, shares, strict=True)]
     if tasks:
-        jobs = request.study.jobs
         if told := describe_use(jobs.parallel, jobs.processes):
+            small, most = sum(share < 1 for share in shares), round(1 / min(shares))
+            told += f"; of {counted(small, 'small run')} up to {most} together on each" if small > 1 else ""
             request.say(f"train: {told}")
         parallel = at_once(jobs.parallel, jobs.processes)
         compilers: list[Task] = []
         if jobs.processes == 1:
             log = request.study.directory / "compile_ahead.log"
-            compilers = compile_tasks([(item.run, item.rundir) for item in todo], parallel, log)
+            compilers = compile_tasks([(item.run, item.rundir) for item in todo], parallel, log, shares)
         if compilers:
             work = counted(len(compilers), "process compiles", "processes compile")
             request.say(f"train: {work} the kernels of later runs meanwhile; see {log}")
@@ -138,15 +142,15 @@ def _refuse_queued(request: Request) -> None:
         )
 
 
-def train_task(run: RunSpec, rundir: RunDir, processes: int = 1) -> Task:
-    """The task that trains a prepared run. On GPUs one process trains a GPU's runs one after another: it starts once,
-    and what changes bits is not its threads."""
+def train_task(run: RunSpec, rundir: RunDir, processes: int = 1, share: float = 1.0) -> Task:
+    """The task that trains a prepared run. On GPUs one process trains all runs of a GPU, at the same time where their
+    shares fit: it starts once, and what changes bits is not its threads."""
     from jobs.local import Task, visible_gpus
 
     environment = thread_environment(run.training.threads)
     if processes == 1 and visible_gpus():
         server = [sys.executable, "-m", "scaling.trainer.server"]
-        return Task(run.run_id, [str(rundir.path)], rundir.log, environment, server, after=run.trunk)
+        return Task(run.run_id, [str(rundir.path)], rundir.log, environment, server, after=run.trunk, share=share)
     return Task(run.run_id, train_argv(rundir, processes), rundir.log, environment, after=run.trunk)
 
 

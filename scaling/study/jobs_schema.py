@@ -22,6 +22,7 @@ from .types import (
     Parallel,
     ResourceKey,
     Section,
+    Together,
     Variable,
     Word,
     one_of,
@@ -125,6 +126,9 @@ class Jobs(Section):
     """Runs at once on this machine; null takes as many as its GPUs hold, or 1 without GPUs."""
     processes: Parallel = 1
     """Processes of each run, started by torchrun: one for each GPU that a run is to use."""
+    runs_per_gpu: Together | None = None
+    """Small runs that train on a GPU at the same time, at most 8; 1: one after another. null takes 4 or 8 where a pass
+    is too small to fill a GPU. The numbers are the same."""
     recompute: bool = False
     """Compute the layers' activations again in the backward pass: less memory, more time, the same numbers."""
     cuda_graphs: bool = True

@@ -233,6 +233,7 @@ Distinct = AfterValidator(distinct)
 BranchPoints = Annotated[list[Tokens], Distinct]
 Rate = Annotated[float | str, PlainValidator(_rate)]  # "law": as training.lr_law has it
 Parallel = Annotated[int, BeforeValidator(as_integer), Field(gt=0, le=4096)]  # of processes on one machine
+Together = Annotated[int, BeforeValidator(as_integer), Field(gt=0, le=8)]  # runs in one process
 Index = Annotated[int, BeforeValidator(as_integer), Field(ge=0, le=10**18)]
 Seed = Annotated[int, BeforeValidator(as_integer), Field(ge=0, lt=2**63)]  # PyTorch takes no more
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]

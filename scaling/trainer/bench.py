@@ -3,11 +3,13 @@
     --size 410m,8x256                presets, or layers x width, as in arch.bench
     --vocab-size 257 --batch 32 --context-length 2048
     --micro-batch 8 --zero-stage 1   rows of a pass on each GPU, and DeepSpeed's stage
+    --at-once 1,2,4                  runs that take turns in one process, as small ones do on a GPU
     torchrun --standalone --nproc-per-node 4 -m scaling.trainer.bench ...    --batch is the rows of all GPUs
 
 Under bf16 autocast, with clipping, on random tokens; the corpus's loader is not timed. eager_ms: of a step whose loss
 and norm are read after it; run_ms: of a step as runs make it, replayed as CUDA graphs where nothing prevents that
-(`notes` has what a run would say), with numbers that are read some steps later.
+(`notes` has what a run would say), with numbers that are read some steps later; run_ms_4: of a step of 4 runs that take
+turns, divided by 4.
 """
 
 from __future__ import annotations
@@ -21,17 +23,19 @@ from typing import Any
 
 import torch
 
-from arch.arguments import Parser, at_least_one, file_to_write, run
+from arch.arguments import Parser, at_least_one, file_to_write, run, whole_numbers
 from arch.bench.measure import device as described
 from arch.bench.steps import timed
 from arch.bench.whole_model import config_of
 from arch.config import ModelConfig
 from arch.model.lm import build_model
 from arch.tables import rows_table
+from flops.params import count_params
 
 from ..study.training import Training
 from .engine import Engine, Ranks, start_distributed
 from .readings import Readings
+from .turns import Lane
 
 RATE, WARM_UP = 1e-3, 4  # steps before the timed ones: the first is checked, and recorded
 
@@ -45,6 +49,7 @@ def parser() -> Parser:
     found.add_argument("--micro-batch", type=int, help="rows of a pass of each process; default: all of its rows")
     found.add_argument("--context-length", type=int, default=8192)
     found.add_argument("--zero-stage", type=int, default=0, choices=(0, 1, 2))
+    found.add_argument("--at-once", default="1", help="runs in one process, comma-separated numbers")
     found.add_argument("--steps", type=int, default=50, help="timed ones")
     found.add_argument("--json", help="also write all rows to this file")
     return found
@@ -56,22 +61,46 @@ def measure(config: ModelConfig, options: argparse.Namespace, ranks: Ranks, devi
     batch = {"batch_tokens": options.batch * config.context_length, "micro_batch_tokens": micro}
     settings = Training(lr=RATE, precision="bf16", zero_stage=options.zero_stage, **batch)
     said: list[str] = []
-    eager, n_params = milliseconds(config, settings, options, ranks, device, None)
-    run, _ = milliseconds(config, settings, options, ranks, device, said.append)
+    eager = milliseconds(config, settings, options, ranks, device, None)
+    row = {"n_params": count_params(config).total, "eager_ms": round(eager, 3)}
+    for n in whole_numbers(options.at_once, "--at-once"):
+        run = milliseconds(config, settings, options, ranks, device, said.append, n)
+        row |= {"run_ms" if n == 1 else f"run_ms_{n}": round(run, 3)}
     tokens = options.batch * config.context_length
-    row = {"n_params": n_params, "eager_ms": round(eager, 3), "run_ms": round(run, 3)}
-    return row | {"tokens_per_s": round(1e3 * tokens / run), "processes": ranks.world, "notes": "; ".join(said)}
+    row["tokens_per_s"] = round(1e3 * tokens / run)
+    return row | {"processes": ranks.world, "notes": "; ".join(dict.fromkeys(said))}
 
 
 def milliseconds(
     config: ModelConfig, settings: Training, options: argparse.Namespace, ranks: Ranks, device: torch.device,
-    say: Callable[[str], None] | None,
-) -> tuple[float, int]:  # fmt: skip
-    """Of a step on random tokens, whose numbers are read after it, or, with `say`, as late as a run reads them; and the
-    model's parameters."""
+    say: Callable[[str], None] | None, n_runs: int = 1,
+) -> float:  # fmt: skip
+    """Of a step on random tokens, whose numbers are read after it, or, with `say`, as late as a run reads them; of
+    `n_runs` that take turns, divided by their number."""
     gc.collect()  # an engine before this one, which refers to itself, would keep its memory
     if device.type == "cuda":
         torch.cuda.empty_cache()
+    lanes = [Lane() for _ in range(n_runs)]
+    steps = []
+    for lane in lanes:
+        with lane.entered():
+            steps.append(stepping(config, settings, options, ranks, device, say))
+
+    def step() -> None:
+        for lane, make_step in zip(lanes, steps, strict=True):
+            with lane.entered():
+                make_step()
+
+    for _ in range(WARM_UP):
+        step()
+    return 1e3 * timed(step, options.steps)[0] / n_runs
+
+
+def stepping(
+    config: ModelConfig, settings: Training, options: argparse.Namespace, ranks: Ranks, device: torch.device,
+    say: Callable[[str], None] | None,
+) -> Callable[[], None]:  # fmt: skip
+    """Makes the next step of a run of its own."""
     engine = Engine(build_model(config, seed=0), settings, options.batch, device, ranks, say)
     readings, steps = Readings(engine, lag=None if say else 0), count(1)
     generator = torch.Generator().manual_seed(ranks.rank)
@@ -84,9 +113,7 @@ def milliseconds(
         readings.put(number, RATE, *engine.step(tokens, RATE), stop=False)
         list(readings.take(number - readings.lag))
 
-    for _ in range(WARM_UP):
-        step()
-    return 1e3 * timed(step, options.steps)[0], sum(p.numel() for p in engine.model.parameters())
+    return step
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -94,6 +121,7 @@ def main(arguments: list[str] | None = None) -> None:
     at_least_one(
         options, "batch", "context_length", "steps", *(["micro_batch"] if options.micro_batch is not None else [])
     )
+    whole_numbers(options.at_once, "--at-once")
     file_to_write(options.json, "--json")
     chosen = [
         (arch, size, config_of(arch, size, options.vocab_size, options.context_length))

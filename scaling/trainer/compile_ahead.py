@@ -1,8 +1,9 @@
 """A process that compiles the kernels of runs to come: `python -m scaling.trainer.compile_ahead RUN_DIR..`.
 
 Kernels are compiled for a model's widths when they are first called, one after another: 5 to 25 s of a run where none
-is on disk. This process calls them before the run does: one forward and backward pass, and the loss of a checkpoint, on
-a few rows. It trains nothing and writes nothing else. What fails here is in its log; the run then compiles by itself.
+is on disk. This process calls them before the run does: one forward and backward pass, the loss of a checkpoint, and
+the passes of an evaluation, on a few rows. It trains nothing and writes nothing else. What fails here is in its log;
+the run then compiles by itself.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from . import process
 
 if TYPE_CHECKING:
     import torch
+
+    from arch.model.lm import LanguageModel
+    from data.tokenizer import Tokenizer
 
     from ..study.run import RunSpec
 
@@ -47,6 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     import torch
 
     from arch.no_compiler import keep_from_the_compiler
+    from data.corpus import open_corpus
 
     if not torch.cuda.is_available():
         print("nothing is compiled: PyTorch sees no CUDA device here", flush=True)
@@ -60,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
         begin = time.perf_counter()
         try:
             run = RunDir(path).spec()
-            compile_kernels(run, torch.device("cuda"))
+            compile_kernels(run, torch.device("cuda"), open_corpus(RunDir(path).study / "corpus").tokenizer)
         except Exception:  # memory, most of all; what is wrong with a run, the run itself tells
             traceback.print_exc()
         else:
@@ -70,24 +75,38 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def compile_kernels(run: RunSpec, device: torch.device) -> None:
-    """Call each kernel that training `run` on one `device` calls, of a model of LAYERS layers."""
+def compile_kernels(run: RunSpec, device: torch.device, tokenizer: Tokenizer) -> None:
+    """Call each kernel that training `run` on one `device` calls, and reading its checkpoints, of a model of LAYERS
+    layers."""
     import torch
 
     from arch.model.lm import build_model
 
-    from ..rundir.checkpoint_writer import probe_loss
+    from ..rundir.checkpoint_writer import PROBE_ROWS, probe_loss
 
     config = replace(run.config, n_layers=min(LAYERS, run.config.n_layers))
     model = build_model(config, run.seed).to(device).train()
     model.decoder.gradient_checkpointing = run.recompute
     model.decoder.document_start_id = run.config.vocab_size - 1 if run.training.reset_at_documents else None
     rows = rows_like(run.batch_split(1).micro_rows)
-    ids = torch.arange(rows * (run.context_length + 1), device=device).view(rows, -1) % run.config.vocab_size
+    ids = torch.arange(ALIGNED * (run.context_length + 1), device=device).view(ALIGNED, -1) % run.config.vocab_size
     with torch.autocast(device.type, torch.bfloat16, enabled=run.training.precision == "bf16"):
-        loss = model(input_ids=ids[:, :-1], targets=ids[:, 1:], loss_only=True).loss
+        loss = model(input_ids=ids[:rows, :-1], targets=ids[:rows, 1:], loss_only=True).loss
     loss.backward()
-    probe_loss(model, ids[:1].cpu().numpy(), device)  # a checkpoint is read back in fp32, as the weights are here
+    probe_loss(model.eval(), ids[:PROBE_ROWS])  # of checkpoints, which are read back in fp32, as the weights are here
+    model.decoder.document_start_id = None
+    evaluate(model, ids, tokenizer, run.training.precision == "bf16")
+
+
+def evaluate(model: LanguageModel, ids: torch.Tensor, tokenizer: Tokenizer, autocast: bool) -> None:
+    """The passes of an evaluation over ids [ALIGNED, context + 1]: full batches, and a last one of fewer rows."""
+    from analysis.evals.task import LoadedModel
+    from analysis.evals.token_losses import nats_of
+
+    config = model.model_config
+    loaded = LoadedModel(model, config, tokenizer, str(ids.device), autocast, config.context_length, Path())
+    nats_of(loaded, ids)
+    nats_of(loaded, ids[:2])
 
 
 if __name__ == "__main__":

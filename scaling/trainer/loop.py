@@ -38,6 +38,7 @@ from .engine import Engine, start_distributed
 from .merging import Merger, drop_sources, sources_kept
 from .readings import Reading, Readings
 from .stop import StopRequest
+from .turns import Steps, finish
 
 DONE, FAILED, STOPPED = 0, 3, 75  # exit codes; 75: checkpointed but unfinished, so never 0
 
@@ -69,6 +70,7 @@ class Trainer:
         attempt: Attempt | None = None,
     ) -> None:
         self.rundir, self.started, self.stop, self.attempt = rundir, started, stop or StopRequest(), attempt
+        self.away = 0.0  # seconds of other runs' turns
         self.run = run = rundir.spec()
         self.training = run.training
         config = ModelConfig.from_dict(run.model)
@@ -101,7 +103,11 @@ class Trainer:
             self.merger = Merger(rundir, run, self.identity, self.probe, self.device, self.tokenizer, self._say)
 
     def train(self) -> int:
-        """Train what is missing; returns the exit code of the process.
+        """Make all `steps`, with nobody else."""
+        return finish(self.steps())
+
+    def steps(self) -> Steps:
+        """Train what is missing, a step a turn; returns the exit code of the process.
 
         Raises InputError where another process is training this run, Superseded where a newer one has taken it over.
         """
@@ -114,12 +120,12 @@ class Trainer:
             first = self._resume()
             rows = MetricsWriter(self.rundir.metrics) if self.first_rank else None
             try:
-                return self._train(first, rows)
+                return (yield from self._train(first, rows))
             finally:
                 if rows is not None:
                     rows.close()
 
-    def _train(self, first: int, rows: MetricsWriter | None) -> int:
+    def _train(self, first: int, rows: MetricsWriter | None) -> Steps:
         training, n_steps = self.training, self.run.n_steps
         gc.freeze()  # what the imports made need not be walked again
         self.began = time.perf_counter()
@@ -158,8 +164,12 @@ class Trainer:
                     torch.cuda.synchronize(self.device)
                 self.warm_step, self.warm = step, time.perf_counter()
                 self._say(f"first step {self.warm - self.started:.1f} s after the start of the process")
+            begin = time.perf_counter()
+            yield
+            self.away += time.perf_counter() - begin
         self._status("done", n_steps)
-        self._say(f"done: {self.run.n_tokens} tokens, {time.perf_counter() - self.began:.1f} s")
+        others = f", of which {self.away:.1f} s were turns of other runs" if self.away >= 0.1 else ""
+        self._say(f"done: {self.run.n_tokens} tokens, {time.perf_counter() - self.began:.1f} s{others}")
         return DONE
 
     def _batch(self, step: int) -> torch.Tensor:
@@ -177,7 +187,8 @@ class Trainer:
         if rows is not None:
             now, batch = time.perf_counter(), self.training.batch_tokens
             row = {"step": reading.step, "n_tokens": reading.step * batch, "loss": reading.loss}
-            row |= {"grad_norm": reading.grad_norm, "lr": reading.lr, "time_s": round(now - self.began, 4)}
+            own = now - self.began - self.away  # of all runs that take turns together: the time of their GPU
+            row |= {"grad_norm": reading.grad_norm, "lr": reading.lr, "time_s": round(own, 4)}
             speed = (reading.step - self.warm_step) * batch / (now - self.warm)
             rows.append(row | {"tokens_per_s": round(speed, 1)})
         return None

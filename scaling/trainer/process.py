@@ -26,6 +26,7 @@ from ..rundir.memory import keep_freed_memory
 from ..rundir.owner import SUPERSEDED, Attempt, Superseded
 from ..rundir.worklist import is_trained, thread_environment
 from .stop import StopRequest
+from .turns import Steps, finish
 
 STARTED = time.perf_counter()
 BAD_INPUT, FAILED = 2, 3
@@ -38,18 +39,30 @@ def main(
     stop: StopRequest | None = None,
     started: float | None = None,
 ) -> int:
-    """Train the run of the command line; returns the exit code.
+    """Make all steps of `steps`, with nobody else; returns the exit code."""
+    return finish(steps(arguments, attempt, stop, started))
+
+
+def steps(
+    arguments: list[str] | None = None,
+    attempt: Attempt | None = None,
+    stop: StopRequest | None = None,
+    started: float | None = None,
+) -> Steps:
+    """Train the run of the command line, a step a turn; returns the exit code.
 
     `attempt` and `stop` are given by a process that has registered its attempt and listens to signals already;
-    `started` by one that goes on to train other runs: time.perf_counter() at the start of this one.
+    `started` by one that goes on to train other runs: time.perf_counter() at the start of this one. The first turn does
+    the imports alone.
     """
     parser = Parser("python -m scaling.trainer.process", "Train one prepared run.")
     parser.add_argument("run_dir", type=Path, help="a directory with run.json; the corpus lies two levels above it")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--retry", action="store_true", help="train the run even if it failed before")
     options = parser.parse_args(arguments)
+    rundir = RunDir(options.run_dir)
     try:
-        return _train(RunDir(options.run_dir), options.device, options.retry, attempt, stop or StopRequest(), started)
+        return (yield from _train(rundir, options.device, options.retry, attempt, stop or StopRequest(), started))
     except Superseded as error:
         print(f"stopped: {error}", file=sys.stderr)
         return SUPERSEDED
@@ -65,7 +78,7 @@ def main(
 
 def _train(
     rundir: RunDir, device: str, retry: bool, attempt: Attempt | None, stop: StopRequest, started: float | None
-) -> int:
+) -> Steps:
     run, recorded = rundir.spec(), rundir.record()["spec_hash"]
     if recorded not in run.hashes:
         raise InputError(
@@ -94,9 +107,11 @@ def _train(
         keep_from_the_compiler()
     from .loop import Trainer
 
+    yield  # whoever gives the turns may choose a stream from here on
     stop.listen()
+    begun = STARTED if started is None else started
     try:
-        return Trainer(rundir, torch.device(device), STARTED if started is None else started, stop, attempt).train()
+        return (yield from Trainer(rundir, torch.device(device), begun, stop, attempt).steps())
     finally:
         if started is None:
             leave_group()

@@ -1,9 +1,10 @@
-"""A process that trains runs one after another: `python -m scaling.trainer.server`, as jobs.workers starts it.
+"""A process that trains runs, in turns where it is told of several: `python -m scaling.trainer.server`, as jobs.workers
+starts it.
 
-It reads a line of JSON for each run, {"argv": those of scaling.trainer.process, "log": file}, sends all output to that
-file meanwhile, and answers as jobs.workers says. Imports, the GPU's context and its kernels are made once;
-models, graphs and their memory are freed between runs. It ends where its input does, with a run that a signal has
-stopped, and with an error that nobody expected, which may have left the GPU unusable.
+It reads a line of JSON for each run, {"task": number, "argv": those of scaling.trainer.process, "log": file}, sends all
+output to that file in the run's turns, and answers as jobs.workers says. Imports, the GPU's context and its kernels are
+made once; models, graphs and their memory are freed after each run. It ends where its input does, with the runs that a
+signal has stopped, and with an error that nobody expected, which may have left the GPU unusable.
 """
 
 from __future__ import annotations
@@ -11,42 +12,84 @@ from __future__ import annotations
 import gc
 import json
 import os
+import select
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from typing import Any
 
 from . import process
 from .stop import SIGNALS, StopRequest
+from .turns import Lane
+
+
+class Inbox:
+    """The lines of a pipe, as they come."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe, self._unread = pipe, b""
+        self.closed = False
+
+    def lines(self, wait: bool) -> Iterator[bytes]:
+        """Those that are here; wait: for one at least, or the end."""
+        while not self.closed and select.select([self._pipe], [], [], None if wait else 0)[0]:
+            came = os.read(self._pipe, 1 << 16)
+            self.closed = not came
+            *whole, self._unread = (self._unread + came).split(b"\n")
+            yield from whole
+            if whole:
+                return
+
+
+class Run:
+    """A run at work, in a lane of its own."""
+
+    def __init__(self, told: dict[str, Any], lane: Lane, stop: StopRequest, started: float) -> None:
+        self.task, self.lane = told["task"], lane
+        self._log = os.open(told["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._steps = process.steps(told["argv"], stop=stop, started=started)
+
+    def take_turn(self) -> int | None:
+        """Its next step; the exit code where it has ended."""
+        os.dup2(self._log, 1)
+        os.dup2(self._log, 2)
+        code = self.lane.take_turn(self._steps)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if code is not None:
+            os.close(self._log)
+        return code
 
 
 def main() -> int:
-    answers = os.dup(1)
+    answers, inbox, stop = os.dup(1), Inbox(0), StopRequest()
+    lanes, active, code = list[Lane](), list[Run](), 0
     started = process.STARTED  # the first run waits for the imports
-    while line := sys.stdin.readline():
-        told = json.loads(line)
-        os.write(answers, b"begun\n")
-        _send_output_to(told["log"])
-        stop = StopRequest()
-        code = process.main(told["argv"], stop=stop, started=started)
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_DFL)  # nothing is to be saved now
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.write(answers, b"%d\n" % code if stop.name is None else b"%d last\n" % code)
-        if stop.name is not None:
-            process.leave_group()
-            return code
+    while stop.name is None or active:
+        for line in inbox.lines(wait=not active) if stop.name is None else ():
+            told = json.loads(line)
+            os.write(answers, b"%d begun\n" % told["task"])
+            active.append(Run(told, lanes.pop() if lanes else Lane(), stop, started))
+            started = time.perf_counter()
+        if not active:
+            break
+        turns = [(run, run.take_turn()) for run in active]
+        ended = [(run, code) for run, code in turns if code is not None]
+        if not ended:
+            continue
+        active = [run for run, code in turns if code is None]
+        lanes += [run.lane for run, _ in ended]
+        if not active:
+            for number in SIGNALS:
+                signal.signal(number, signal.SIG_DFL)  # nothing is to be saved now
+        for run, code in ended:
+            os.write(answers, b"%d %d%s\n" % (run.task, code, b" last" if stop.name else b""))
+        del run, turns, ended
         _free_memory()
         started = time.perf_counter()
     process.leave_group()
-    return 0
-
-
-def _send_output_to(log: str) -> None:
-    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.close(file)
+    return code if stop.name is not None else 0
 
 
 def _free_memory() -> None:

@@ -16,7 +16,7 @@ SERVER = textwrap.dedent("""
         if told["argv"] == ["unseen"] and os.environ.get("SERVED"):
             sys.exit(9)
         print("stray 5", flush=True)
-        print("begun", flush=True)
+        print(told["task"], "begun", flush=True)
         with open(told["log"], "a") as log:
             print(os.getpid(), *told["argv"], os.environ.get("WORD"), file=log)
         if told["argv"] == ["dies"]:
@@ -25,7 +25,7 @@ SERVER = textwrap.dedent("""
         if told["argv"] == ["waits"]:
             time.sleep(600)
         last = told["argv"] == ["last"]
-        print(len(told["argv"][0]), *["last"] * last, flush=True)
+        print(told["task"], len(told["argv"][0]), *["last"] * last, flush=True)
         os.environ["SERVED"] = "yes"
         if last:
             time.sleep(0.5)  # as a process that leaves its group
@@ -84,3 +84,67 @@ def test_leaving_early_ends_those_at_work_and_those_without(tmp_path):
         pids = [pid_and_word(tmp_path, task.name)[0] for task in tasks]
         assert alive(pids[0]) and os.getpid() not in pids
     assert not any(alive(pid) for pid in pids)
+
+
+SHARED = textwrap.dedent("""
+    import json, os, sys
+    at_work, many = [], int(os.environ["MANY"])
+    for line in sys.stdin:
+        told = json.loads(line)
+        at_work.append(told)
+        print(told["task"], "begun", flush=True)
+        again = os.path.exists(told["log"]) and os.path.getsize(told["log"])
+        with open(told["log"], "a") as log:
+            print(os.getpid(), len(at_work), file=log)
+        if len(at_work) < many and told["argv"] != ["alone"] and not again:
+            continue  # until as many are here at the same time
+        if any(one["argv"] == ["dies"] for one in at_work):
+            sys.exit(7)
+        for one in at_work:
+            print(one["task"], 0, flush=True)
+        at_work = []
+""")
+
+
+def shared(name, folder, share, **env):
+    argv = [name.partition("-")[0]]
+    return Task(name, argv, folder / f"{name}.log", env, [sys.executable, "-c", SHARED], share=share)
+
+
+def pids_and_company(folder, name):
+    return [tuple(map(int, line.split())) for line in (folder / f"{name}.log").read_text().splitlines()]
+
+
+def test_tasks_whose_shares_fit_are_at_work_in_one_process_at_the_same_time(tmp_path):
+    """Three of a third each end only together; one that takes all of it waits for them, and those behind it do too."""
+    tasks = [shared(f"t-{n}", tmp_path, 1 / 3, MANY="3") for n in range(3)]
+    tasks += [
+        shared("alone", tmp_path, 1.0, MANY="3"),
+        *(shared(f"u-{n}", tmp_path, 1 / 3, MANY="3") for n in range(3)),
+    ]
+    assert set(ended(tasks, 1).values()) == {0}
+    told = {task.name: pids_and_company(tmp_path, task.name) for task in tasks}
+    assert len({pid for lines in told.values() for pid, _ in lines}) == 1
+    assert {name: [n for _, n in lines] for name, lines in told.items()} == {
+        **{"t-0": [1], "t-1": [2], "t-2": [3], "alone": [1], "u-0": [1], "u-1": [2], "u-2": [3]}
+    }
+
+
+def test_small_tasks_spread_over_the_slots(tmp_path):
+    tasks = [shared(f"t-{n}", tmp_path, 1 / 4, MANY="2") for n in range(4)]
+    assert set(ended(tasks, 2).values()) == {0}
+    assert len({pids_and_company(tmp_path, task.name)[0][0] for task in tasks}) == 2
+
+
+def test_who_loses_its_process_to_another_task_gets_one_of_its_own(tmp_path):
+    """Nobody knows which of three has ended it: each is begun again alone, and one of them ends it again."""
+    tasks = [shared(name, tmp_path, 1 / 4, MANY="3") for name in ("t-0", "dies", "t-1", "alone")]
+    events = list(run_tasks(tasks, 1))
+    codes = {event.task.name: event.exit_code for event in events if event.kind == "finished"}
+    assert codes == {"t-0": 0, "dies": 7, "t-1": 0, "alone": 0}
+    told = {name: pids_and_company(tmp_path, name) for name in codes}
+    first = {name: lines.pop(0) for name, lines in told.items() if name != "alone"}  # which nobody had begun
+    assert len({pid for pid, _ in first.values()}) == 1 and [n for _, n in first.values()] == [1, 2, 3]
+    assert all([n for _, n in lines] == [1] for lines in told.values())
+    assert told["dies"] != told["t-1"] and first["dies"][0] not in {pid for lines in told.values() for pid, _ in lines}
+    assert sum(event.kind == "started" for event in events) == 4 + 4

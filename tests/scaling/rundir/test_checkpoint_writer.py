@@ -11,11 +11,12 @@ import torch
 from safetensors.torch import load_file
 
 from arch.errors import InputError
-from arch.model.lm import build_model, load_model
+from arch.model.lm import LanguageModel, build_model, load_model
 from arch.presets import preset
 from data.files import read_manifest
 from data.tokenizer import get_tokenizer
 from data.tokenizer.training import train_tokenizer
+from scaling.rundir import checkpoint_writer
 from scaling.rundir.checkpoint_writer import ProbeError, probe_loss, probe_rows, valid_checkpoint, write_checkpoint
 from scaling.rundir.saved import Checkpoint
 
@@ -25,7 +26,7 @@ MANIFEST = {"schema": 1, "run_id": "r", "spec_hash": "abc", "step": 3, "n_tokens
 VALIDATION = np.random.default_rng(0).integers(0, 257, 1000).astype(np.uint16)
 
 
-def write(path: Path, dtype: str, arch: str = "hgrn2", spoil: bool = False) -> torch.nn.Module:
+def write(path: Path, dtype: str, arch: str = "hgrn2", spoil: bool = False) -> LanguageModel:
     model = build_model(preset(arch, "14k", context_length=CONTEXT, chunk_size=16), seed=0)
     with torch.no_grad():
         for i, parameter in enumerate(model.parameters()):  # not the round numbers of the initialisation
@@ -57,12 +58,27 @@ def test_the_probe_loss_is_that_of_the_reloaded_file(tmp_path: Path) -> None:
     recorded = json.loads((tmp_path / "00000003" / "manifest.json").read_text())
     assert recorded["dtype"] == "bf16"
     assert (recorded["step"], recorded["n_tokens"], recorded["spec_hash"]) == (3, 96, "abc")
-    assert probe_loss(load_model(tmp_path / "00000003"), rows, CPU) == recorded["probe_loss"]
-    in_memory = probe_loss(trained, rows, CPU)
+    assert probe_loss(load_model(tmp_path / "00000003").eval(), torch.from_numpy(rows)) == recorded["probe_loss"]
+    in_memory = probe_loss(trained.eval(), torch.from_numpy(rows))
     assert recorded["probe_loss"] != in_memory, "bf16 must round some weight"
     assert abs(recorded["probe_loss"] - in_memory) < 0.01
     write(tmp_path / "b", "fp32")
     assert json.loads((tmp_path / "b" / "manifest.json").read_text())["probe_loss"] == in_memory
+
+
+@pytest.mark.parametrize(("name", "width"), [("PROBE_NUMBERS", "d_model"), ("PROBE_LOGITS", "vocab_size")])
+def test_a_large_model_reads_the_probe_in_parts(
+    name: str, width: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three rows at a time, then two; one where not even that fits."""
+    model, rows = write(tmp_path / "a", "fp32").eval(), torch.from_numpy(probe_rows(VALIDATION, CONTEXT))
+    whole, seen = probe_loss(model, rows), list[int]()
+    model.register_forward_pre_hook(lambda _, __, given: seen.append(len(given["input_ids"])), with_kwargs=True)
+    limit = 3 * CONTEXT * getattr(model.model_config, width)
+    for most, wanted in ((limit, [3, 3, 2]), (10, [1] * 8)):
+        monkeypatch.setattr(checkpoint_writer, name, most)
+        assert probe_loss(model, rows) == pytest.approx(whole, rel=1e-6) and seen == wanted
+        seen.clear()
 
 
 def test_the_tokenizer_goes_with_the_weights(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from data.corpus import open_corpus
 from jobs.local import beside
 from jobs.workers import Task
 from scaling.rundir.directory import RunDir
@@ -73,5 +74,6 @@ def test_few_rows_with_the_kernels_of_many(micro: int, rows: int) -> None:
 
 
 def test_it_calls_what_a_run_calls(tmp_path: Path) -> None:
-    """On a CPU, where nothing is compiled: forward, backward and a checkpoint's loss pass."""
-    compile_ahead.compile_kernels(make_run(tmp_path, "cosformer2", n_steps=3).spec(), torch.device("cpu"))
+    """On a CPU, where nothing is compiled: forward, backward, a checkpoint's loss and an evaluation pass."""
+    run = make_run(tmp_path, "cosformer2", n_steps=3)
+    compile_ahead.compile_kernels(run.spec(), torch.device("cpu"), open_corpus(run.study / "corpus").tokenizer)

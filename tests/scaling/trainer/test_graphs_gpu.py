@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -23,6 +24,7 @@ from scaling.study.training import Training
 from scaling.trainer.engine import Engine, start_distributed
 from scaling.trainer.graphs import digest
 from scaling.trainer.replay import Replay
+from scaling.trainer.turns import Lane
 
 from ..small_runs import exact_rows, make_run, start, train
 from . import branch_runs
@@ -85,6 +87,49 @@ def test_200_replayed_steps_have_the_bits_of_eager_ones(arch: str) -> None:
         assert arch == "llama"
         one, two, graph = (torch.tensor(x)[:, 0] for x in told)
         assert (graph - one).abs().max() <= max(1e-3, 3 * (two - one).abs().max())
+
+
+def test_garbage_collected_while_a_graph_is_recorded_is_no_earlier_graph() -> None:
+    """CUDA would end the recording: "operation failed due to a previous error during capture"."""
+
+    def work() -> None:
+        nonlocal x
+        x = x + 1
+        kept.clear()
+        fresh.extend([index] for index in range(100_000))  # more new containers than start a collection
+
+    kept, fresh, x = list[list[object]](), list[list[int]](), torch.zeros(10, device=CUDA)
+    earlier = CudaRecorder(CUDA)(work)
+    gc.collect()
+    young: list[object] = [earlier]  # so that the first collection finds it
+    young.append(young)
+    kept.append(young)
+    del earlier, young
+    replay = CudaRecorder(CUDA)(work)
+    replay()
+    torch.cuda.synchronize()
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize("n_runs", [4, 8])
+def test_runs_that_take_turns_have_the_bits_of_each_alone(n_runs: int) -> None:
+    """On streams of their own, at the same time: no workspace, no memory of one is another's."""
+    archs = [arch for arch in ARCHS if arch != "llama"]  # whose passes do not repeat
+    chosen, said = [archs[i % len(archs)] for i in range(n_runs)], list[str]()
+    alone = [(run(engine), bits(engine)) for engine in (make_engine(arch, settings(), said.append) for arch in chosen)]
+    lanes, engines = [Lane() for _ in chosen], list[Engine]()
+    for lane, arch in zip(lanes, chosen, strict=True):
+        with lane.entered():
+            engines.append(make_engine(arch, settings(), said.append))
+    told: list[list[torch.Tensor]] = [[] for _ in chosen]
+    for step in range(STEPS):
+        for lane, engine, rows in zip(lanes, engines, told, strict=True):
+            with lane.entered():
+                rows.append(torch.stack(engine.step(batch(step), 2e-3 * min(1.0, (step + 1) / 20))))
+    torch.cuda.synchronize()
+    assert said == [] and all(engine.replay is not None for engine in engines)
+    for engine, rows, (wanted, state) in zip(engines, told, alone, strict=True):
+        assert differing([row.tolist() for row in rows], wanted) is None and bits(engine) == state
 
 
 @pytest.mark.parametrize(

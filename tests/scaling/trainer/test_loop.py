@@ -76,10 +76,11 @@ def test_checkpoints_hold_the_trained_model(finished: RunDir) -> None:
     assert [(c.step, c.manifest["n_tokens"]) for c in found] == [(6, 6 * BATCH), (12, 12 * BATCH)]
     corpus = open_corpus(finished.study / "corpus")
     rows = probe_rows(corpus.validation, CONTEXT)
-    losses = [probe_loss(load_model(c.path), rows, CPU) for c in found]
+    losses = [probe_loss(load_model(c.path).eval(), torch.from_numpy(rows)) for c in found]
     assert losses == [c.manifest["probe_loss"] for c in found]
     batch = Loader(corpus.train, CONTEXT, BATCH // CONTEXT, 0).batch(6)
-    assert probe_loss(load_model(found[0].path), batch, CPU) == pytest.approx(finished.rows()[6]["loss"], abs=0.01)
+    loss = probe_loss(load_model(found[0].path).eval(), torch.from_numpy(batch))
+    assert loss == pytest.approx(finished.rows()[6]["loss"], abs=0.01)
     assert status(finished) == {
         "state": "done", "step": 12, "n_tokens": 12 * BATCH, "reason": None, "last_checkpoint": "checkpoints/00000012",
     }  # fmt: skip

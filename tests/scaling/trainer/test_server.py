@@ -1,4 +1,4 @@
-"""One process that trains runs one after another: as each alone, and what ends it."""
+"""One process that trains runs, one after another and in turns: as each alone, and what ends it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import signal
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 
 from jobs.local import run_tasks
 from jobs.workers import Task, Worker
 from scaling.rundir.directory import RunDir
+from scaling.rundir.owner import SUPERSEDED, Attempt, tokens
 from scaling.trainer.loop import Trainer
 
 from ..small_runs import BATCH, exact_rows, make_run, status
@@ -20,37 +23,46 @@ from ..small_runs import BATCH, exact_rows, make_run, status
 SERVER = [sys.executable, "-m", "scaling.trainer.server"]
 
 
-def served(rundir: RunDir) -> Task:
-    return Task(rundir.path.parent.parent.name, [str(rundir.path), "--device", "cpu"], rundir.log, {}, SERVER)
+def served(rundir: RunDir, share: float = 1.0) -> Task:
+    name, argv = rundir.path.parent.parent.name, [str(rundir.path), "--device", "cpu"]
+    return Task(name, argv, rundir.log, {}, SERVER, share=share)
 
 
-def test_runs_one_after_another_are_those_of_processes_of_their_own(tmp_path: Path) -> None:
+def wait_for_rows(*rundirs: RunDir) -> None:
+    until = time.monotonic() + 120
+    while not all(one.last_row() for one in rundirs) and time.monotonic() < until:
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("share", [1.0, 1 / 4], ids=["one after another", "in turns"])
+def test_runs_of_one_process_are_those_of_processes_of_their_own(share: float, tmp_path: Path) -> None:
     archs = ("hgrn2", "llama", "tnl")
     torch.set_num_threads(1)
     alone = [make_run(tmp_path / "alone", arch, n_steps=6, name=arch) for arch in archs]
     here = [make_run(tmp_path / "served", arch, n_steps=6, name=arch) for arch in archs]
     (here[1].study / "corpus" / "manifest.json").unlink()  # this one cannot be trained: the next must not suffer
     here = [here[0], here[1], here[2], here[0]]  # the last is trained already
-    events = [e for e in run_tasks([served(one) for one in here], 1) if e.kind == "finished"]
-    assert [event.exit_code for event in events] == [0, 2, 0, 0]
+    tasks = [served(one, share) for one in here[:3]] + [served(here[3])]
+    codes = [(event.task.name, event.exit_code) for event in run_tasks(tasks, 1) if event.kind == "finished"]
+    assert sorted(codes) == [("hgrn2", 0), ("hgrn2", 0), ("llama", 2), ("tnl", 0)]
     for one, other in zip(alone, here, strict=False):
         assert Trainer(one, torch.device("cpu"), time.perf_counter()).train() == 0
         if other is not here[1]:
             assert exact_rows(one) == exact_rows(other) and status(one) == status(other)
             weights = [r.checkpoints()[-1].path / "model.safetensors" for r in (one, other)]
             assert weights[0].read_bytes() == weights[1].read_bytes()
-            assert other.log.read_text().count("first step") == 1
+            log = other.log.read_text()
+            assert log.count("first step") == 1 and log.count("done: ") == 1 and log.count("checkpoint") == 2
+    assert ("turns of other runs" in here[0].log.read_text()) is (share < 1)
     assert "error: " in here[1].log.read_text()
 
 
 def test_a_signal_stops_the_run_and_the_process(tmp_path: Path) -> None:
     rundir = make_run(tmp_path, n_steps=4000, source="synthetic:0:3000000", state_every_tokens=1000 * BATCH)
     worker = Worker(served(rundir), None, None)
-    until = time.monotonic() + 120
-    while rundir.last_row() is None and time.monotonic() < until:
-        time.sleep(0.02)
+    wait_for_rows(rundir)
     worker.process.send_signal(signal.SIGTERM)
-    assert worker.process.wait(60) == 75 and worker.exit_code() == 75
+    assert worker.process.wait(60) == 75 and [code for _, code in worker.ended()[0]] == [75]
     assert "stopped by SIGTERM" in rundir.log.read_text() and status(rundir)["state"] == "running"
 
 
@@ -61,3 +73,34 @@ def test_an_error_nobody_expected_ends_the_process_and_the_next_run_gets_a_fresh
         codes = {event.task.name: event.exit_code for event in events if event.kind == "finished" and event.task}
     assert codes["whole"] == 0 and codes["broken"] not in (0, None)
     assert "Traceback" in broken.log.read_text()
+
+
+def test_a_signal_stops_all_runs_that_take_turns(tmp_path: Path) -> None:
+    runs = [
+        make_run(tmp_path, arch, n_steps=4000, source="synthetic:0:3000000", name=arch) for arch in ("tnl", "hgrn2")
+    ]
+    worker = Worker(served(runs[0], 1 / 2), None, None)
+    worker.give(served(runs[1], 1 / 2))
+    wait_for_rows(*runs)
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.process.wait(60) == 75 and [code for _, code in worker.ended()[0]] == [75, 75]
+    for rundir in runs:
+        log = rundir.log.read_text()
+        assert "stopped by SIGTERM" in log and status(rundir)["state"] == "running"
+        assert [path.name for path in (rundir.path / "state").glob("[0-9]*")] == [f"{status(rundir)['step']:08d}"]
+
+
+def test_who_takes_a_run_over_stops_that_run_alone(tmp_path: Path) -> None:
+    taken, other = (make_run(tmp_path, n_steps=n, source="synthetic:0:3000000", name=str(n)) for n in (4000, 60))
+    worker = Worker(served(taken, 1 / 2), None, None)
+    worker.give(served(other, 1 / 2))
+    wait_for_rows(taken, other)
+    last = tokens(taken.path)[-1]
+    Attempt(taken.path, replace(last, local=last.local + 1)).register()
+    ended: dict[str, int] = {}
+    until = time.monotonic() + 120
+    while len(ended) < 2 and time.monotonic() < until:
+        ended |= {task.name: code for task, code in worker.ended()[0]}
+    assert ended == {"4000": SUPERSEDED, "60": 0} and status(other)["state"] == "done"
+    worker.dismiss()
+    assert worker.process.wait(60) == 0
