@@ -1,12 +1,13 @@
 """Set before any test imports torch or numpy: one thread (the number of threads changes bits), and no accelerator is
 assumed."""
 
+import gc
 import os
 import shutil
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -87,6 +88,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     number = Counter(item.path for item in items)
     rank = {ROOT / "tests" / name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: (rank.get(item.path, len(LONG)), -number[item.path]))  # stable: a file stays together
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Without the search for garbage: what the tests' modules make stays, and to look through it takes seconds."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _n_gpus() -> int:

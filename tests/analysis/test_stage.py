@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -60,11 +61,32 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> StudySpec:
     return spec
 
 
+@pytest.fixture(scope="module")
+def made_small(made: StudySpec, tmp_path_factory: pytest.TempPathFactory) -> StudySpec:
+    """TNL alone at four sizes, one seed each: a fit of these takes a fifth of the time."""
+    folder = tmp_path_factory.mktemp("small")
+    grid = "grid: {archs: [tnl], sizes: [14k, 25k, 55k, 98k]}"
+    (folder / "s.yaml").write_text(re.sub(r"(?m)^grid: .*", grid, Path(made.path).read_text()))
+    spec = load_study(folder / "s.yaml", out=folder / "out")
+    shutil.copytree(made.directory / "corpus", spec.directory / "corpus")
+    for run in spec.runs():
+        shutil.copytree(made.run_directory(run), spec.run_directory(run))
+    assert stage.fit(spec, spec.runs()).fresh
+    return spec
+
+
 @pytest.fixture
 def study(made: StudySpec, tmp_path: Path) -> StudySpec:
     """A copy of the fitted study, for a test to change."""
     shutil.copytree(made.directory, tmp_path / "out" / "demo")
     return load_study(made.path, out=tmp_path / "out")
+
+
+@pytest.fixture
+def small(made_small: StudySpec, tmp_path: Path) -> StudySpec:
+    """A copy of the small fitted study, for tests that fit and draw again and again."""
+    shutil.copytree(made_small.directory, tmp_path / "out" / "demo")
+    return load_study(made_small.path, out=tmp_path / "out")
 
 
 @pytest.fixture
@@ -88,15 +110,20 @@ def test_fit_writes_tables_and_laws_once(study: StudySpec) -> None:
     before = {path: path.stat().st_mtime_ns for path in results.iterdir()}
     assert stage.fit(study, runs) == (fits, False)
     assert {path: path.stat().st_mtime_ns for path in results.iterdir()} == before
-    metrics = study.directory / "runs" / runs[0].run_id / "metrics.jsonl"
+
+
+def test_fit_is_made_anew_when_its_runs_change(small: StudySpec) -> None:
+    runs, results = small.runs(), small.results
+    fits = read_json(results / "fits.json")
+    metrics = small.directory / "runs" / runs[0].run_id / "metrics.jsonl"
     metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:-100]))
     # what --set made of the study's runs is in the tables and in no fit, what the grid no longer has is counted
-    variant, other = (write_run(study.directory, "tnl", "14k", BUDGETS["14k"], seed=seed) for seed in (8, 9))
-    path = study.directory / "runs" / variant / "run.json"
+    variant, other = (write_run(small.directory, "tnl", "14k", BUDGETS["14k"], seed=seed) for seed in (8, 9))
+    path = small.directory / "runs" / variant / "run.json"
     record = json.loads(path.read_text())
     record["spec"]["sets"] = ["training.lr=1e-3"]
     path.write_text(json.dumps(record))
-    again = stage.fit(study, runs)
+    again = stage.fit(small, runs)
     assert again.fresh and again.fits["left_out"] == [
         {"run_id": variant, "why": "changed by --set training.lr=1e-3"},
         {"run_id": other, "why": "not of the study file's grid"},
@@ -107,16 +134,16 @@ def test_fit_writes_tables_and_laws_once(study: StudySpec) -> None:
     )
     assert again.fits["archs"]["tnl"]["n_runs"] == fits["archs"]["tnl"]["n_runs"]
     (results / "runs.parquet").unlink()
-    assert stage.fit(study, runs).fresh
+    assert stage.fit(small, runs).fresh
     (results / "runs.parquet").write_bytes(b"x")
     with pytest.raises(InputError, match=r"runs\.parquet: cannot be read .*; remove it and run `scaling fit` again"):
         stage.read_tables(results)
 
 
-def test_scores_of_tasks_enter_fits_and_report(study: StudySpec) -> None:
+def test_scores_of_tasks_enter_fits_and_report(small: StudySpec) -> None:
     """As `scaling eval` leaves them; a study without them has no such part."""
-    runs = study.runs()
-    assert stage.fit(study, runs).fits["downstream"] is None
+    runs = small.runs()
+    assert stage.fit(small, runs).fits["downstream"] is None
     rows = [
         (run.run_id, step, step * BATCH, task, "acc", value)
         for run in runs
@@ -124,38 +151,38 @@ def test_scores_of_tasks_enter_fits_and_report(study: StudySpec) -> None:
         for task, value in (("validation", 2.0), ("piqa", 0.5 + 1e-5 * step + 1e-4 * len(run.run_id)))
     ]
     evals = pd.DataFrame(rows, columns=["run_id", "step", "n_tokens", "task", "metric", "value"])
-    evals.to_parquet(study.directory / "results" / "evals.parquet")
-    fitted = stage.fit(study, runs)
+    evals.to_parquet(small.directory / "results" / "evals.parquet")
+    fitted = stage.fit(small, runs)
     assert fitted.fresh and [one["task"] for one in fitted.fits["downstream"]["tasks"]] == ["piqa"]
-    assert not stage.fit(study, runs).fresh
-    html = stage.report(study, runs).path.read_text()
+    assert not stage.fit(small, runs).fresh
+    html = stage.report(small, runs).path.read_text()
     assert "Scores of the tasks" in html and "piqa (acc)" in html
-    (study.directory / "results" / "evals.parquet").write_bytes(b"x")
+    (small.directory / "results" / "evals.parquet").write_bytes(b"x")
     with pytest.raises(InputError, match=r"evals\.parquet: cannot be read .*; `scaling eval` writes it again"):
-        stage.fit(study, runs)
+        stage.fit(small, runs)
 
 
-def test_report_is_drawn_again_when_its_inputs_change(study: StudySpec) -> None:
-    runs = study.runs()
-    stage.report(study, runs)
-    status = study.directory / "runs" / runs[0].run_id / "status.json"
+def test_report_is_drawn_again_when_its_inputs_change(small: StudySpec) -> None:
+    runs = small.runs()
+    stage.report(small, runs)
+    status = small.directory / "runs" / runs[0].run_id / "status.json"
     status.write_text(json.dumps(json.loads(status.read_text()) | {"state": "running"}))
-    assert stage.report(study, runs).fresh
-    assert "The other evaluations" not in (study.directory / "report" / "index.html").read_text()
-    (study.directory / "evals").mkdir()
-    (study.directory / "evals" / "index.html").write_text("a page")
-    assert '<a href="../evals/index.html">' in stage.report(study, runs).path.read_text()
-    (study.directory / "own.txt").write_text("a " * 12 + "\n\n" + "none of this is there " * 5)
-    record = ensure(open_corpus(study.directory / "corpus"), study.results / FILE, {"own": study.directory / "own.txt"})
+    assert stage.report(small, runs).fresh
+    assert "The other evaluations" not in (small.directory / "report" / "index.html").read_text()
+    (small.directory / "evals").mkdir()
+    (small.directory / "evals" / "index.html").write_text("a page")
+    assert '<a href="../evals/index.html">' in stage.report(small, runs).path.read_text()
+    (small.directory / "own.txt").write_text("a " * 12 + "\n\n" + "none of this is there " * 5)
+    record = ensure(open_corpus(small.directory / "corpus"), small.results / FILE, {"own": small.directory / "own.txt"})
     assert record["sets"]["own"]["overlapping"] == 0
-    tested = study.model_copy(
-        update={"evaluation": study.evaluation.model_copy(update={"tasks": ["piqa", "validation"]})}
+    tested = small.model_copy(
+        update={"evaluation": small.evaluation.model_copy(update={"tasks": ["piqa", "validation"]})}
     )
     html = stage.report(tested, runs).path.read_text()
     assert "Evaluation sets in the training text" in html and "0 (0.00%)" in html
     assert "Not held against the training text: piqa." in html
-    (study.directory / "report" / "index.html").write_text("damaged")
-    assert stage.report(study, runs).fresh
+    (small.directory / "report" / "index.html").write_text("damaged")
+    assert stage.report(small, runs).fresh
 
 
 def test_a_study_without_runs_has_a_report(empty: StudySpec) -> None:
@@ -254,32 +281,32 @@ def test_decays_that_drift_over_sizes_are_told_with_the_laws(tmp_path: Path) -> 
     assert fits["warnings"][0] in notes(fits)
 
 
-def test_rows_that_cannot_be_change_no_law_and_are_told(study: StudySpec) -> None:
-    runs = study.runs()
-    before = stage.fit(study, runs).fits
-    metrics = study.directory / "runs" / runs[1].run_id / "metrics.jsonl"
+def test_rows_that_cannot_be_change_no_law_and_are_told(small: StudySpec) -> None:
+    runs = small.runs()
+    before = stage.fit(small, runs).fits
+    metrics = small.directory / "runs" / runs[1].run_id / "metrics.jsonl"
     lines = metrics.read_text().splitlines(keepends=True)
     wrong = json.dumps(json.loads(lines[500]) | {"n_tokens": 777, "loss": 0.3}) + "\n"
     metrics.write_text("".join([*lines[:300], "garbage\n", wrong, *lines[300:]]))
-    fits, fresh = stage.fit(study, runs)
+    fits, fresh = stage.fit(small, runs)
     assert fresh and fits["archs"] == before["archs"]
     why = "1 no JSON object, 1 whose n_tokens is not its step x batch_tokens"
     assert fits["skipped"] == [{"run_id": runs[1].run_id, "n": 2, "why": why}]
     assert any(runs[1].run_id in line and why in line for line in notes(fits))
-    assert why in stage.report(study, runs).path.read_text()
+    assert why in stage.report(small, runs).path.read_text()
 
 
-def test_a_range_belongs_to_its_convention_and_a_changed_fit_lies_beside(study: StudySpec) -> None:
-    for run in study.runs():  # costs that grow otherwise than 6 N
-        path = study.directory / "runs" / run.run_id / "run.json"
+def test_a_range_belongs_to_its_convention_and_a_changed_fit_lies_beside(small: StudySpec) -> None:
+    for run in small.runs():  # costs that grow otherwise than 6 N
+        path = small.directory / "runs" / run.run_id / "run.json"
         if path.exists():
             record = read_json(path)
             record["cost"]["flops_per_token_train"]["exact"] *= 3 * (1e4 / SIZES[run.size]) ** 0.1
             path.write_text(json.dumps(record))
-    own = stage.fit(study, study.runs()).fits
-    stage.report(study, study.runs())
-    before = {path: path.read_bytes() for path in study.directory.rglob("*") if path.is_file()}
-    changed = load_study(study.path, ["fit.flops=6nd"], out=study.out)
+    own = stage.fit(small, small.runs()).fits
+    stage.report(small, small.runs())
+    before = {path: path.read_bytes() for path in small.directory.rglob("*") if path.is_file()}
+    changed = load_study(small.path, ["fit.flops=6nd"], out=small.out)
     fits = stage.fit(changed, changed.runs()).fits
     page = stage.report(changed, changed.runs()).path
     assert fits["by_convention"] == own["by_convention"]
@@ -288,7 +315,7 @@ def test_a_range_belongs_to_its_convention_and_a_changed_fit_lies_beside(study: 
     assert exponent != own["archs"]["tnl"]["laws"]["loss"]["exponent"]
     assert changed.results.name == "results-flops6nd" and page.parent.name == "report-flops6nd"
     assert {path: path.read_bytes() for path in before} == before
-    assert stage.read_tables(changed.results).runs.equals(stage.read_tables(study.results).runs)
+    assert stage.read_tables(changed.results).runs.equals(stage.read_tables(small.results).runs)
 
 
 def test_pictures_are_drawn_once_there_is_a_browser(empty: StudySpec, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,11 +19,15 @@ with suppress(InputError):  # there is no corpus
 """
 
 
-@pytest.mark.parametrize(("work", "precision"), [("", "high"), (TRAINING, "highest"), (EVALUATION, "highest")])
-def test_no_tf32_by_the_environment(work, precision, tmp_path):
-    told = f"{work}\nimport torch\nprint(torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.allow_tf32)"
+SHOW = "import torch; print(torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.allow_tf32)"
+
+
+@pytest.mark.parametrize("work", [TRAINING, EVALUATION], ids=["training", "evaluation"])
+def test_no_tf32_by_the_environment(work, tmp_path):
     environment = os.environ | {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"}
+    told = f"{SHOW}\n{work}\n{SHOW}"
     done = subprocess.run(
         [sys.executable, "-c", told], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
     )
-    assert done.stdout.split()[-2:] == [precision, str(precision == "high")], done.stderr
+    words = done.stdout.split()
+    assert (words[:2], words[-2:]) == (["high", "True"], ["highest", "False"]), done.stderr

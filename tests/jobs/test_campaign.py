@@ -29,14 +29,14 @@ from tests.scaling.small_runs import exact_rows, train
 from .cluster import Cluster, cluster, needs_slurm
 
 ROOT = Path(__file__).resolve().parents[2]
-N_STEPS = 160
+N_STEPS = 100
 STUDY = """
 name: campaign
 corpus: {source: "synthetic:0:600000", tokenizer: bytes, validation_fraction: 0.1}
 grid: {archs: [tnl, hgrn2], sizes: [14k, 25k, 38k]}
 model: {context_length: 64}
 training:
-  n_tokens: 81_920
+  n_tokens: 51_200
   batch_tokens: 512
   lr: 4e-3
   warmup_tokens: 4_000

@@ -24,6 +24,13 @@ sleep 3600
 DEAF = ["builtin trap '' TERM", 'trap() { [ "${*: -1}" = TERM ] || builtin trap "$@"; }']
 
 
+@pytest.fixture(scope="module")
+def slurm():
+    """Of one node, which the jobs of these tests have one after the other."""
+    with cluster(nodes=1) as held:
+        yield held
+
+
 def submit(slurm, tmp_path, max_restarts, setup=()):
     submission = tmp_path / "out" / "jobs" / "0001"
     (submission / "logs").mkdir(parents=True)
@@ -42,32 +49,34 @@ def submit(slurm, tmp_path, max_restarts, setup=()):
     return number, f"-m scaling eval {paths.study_file} --out {tmp_path} --checkpoint a b"
 
 
+def ends(slurm, number, state):
+    """Waits until the array is in this state, its only element and no other."""
+
+    def ended(jobs):
+        return [one["job_state"] for one in jobs if str(one["array_job_id"]) == number] == [state]
+
+    slurm.wait_for_jobs(ended, 600, state)
+
+
 @pytest.mark.parametrize(("max_restarts", "calls", "state"), [(3, 2, "COMPLETED"), (0, 1, "FAILED")])
-def test_an_evaluation_is_queued_again_before_its_time_limit(tmp_path, max_restarts, calls, state):
-    with cluster(nodes=1) as slurm:
-        number, line = submit(slurm, tmp_path, max_restarts)
-        slurm.run("scancel", "--batch", "--signal=USR1", f"{number}_0")
-        slurm.wait_for_jobs(lambda jobs: [one["job_state"] for one in jobs] == [state], 600, state)
+def test_an_evaluation_is_queued_again_before_its_time_limit(slurm, tmp_path, max_restarts, calls, state):
+    number, line = submit(slurm, tmp_path, max_restarts)
+    slurm.run("scancel", "--batch", "--signal=USR1", f"{number}_0")
+    ends(slurm, number, state)
     assert (tmp_path / "called").read_text().splitlines() == [line] * calls
 
 
-def test_a_preempted_evaluation_is_queued_again(tmp_path):
+def test_a_preempted_evaluation_is_queued_again(slurm, tmp_path):
     """Its step ends within the grace time: SLURM alone would take the job for one that failed."""
-    with cluster(nodes=1) as slurm:
-        number, line = submit(slurm, tmp_path, 3)
-        slurm.run("sbatch", "-p", "high", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 1")
-
-        def ended(jobs):
-            return [one["job_state"] for one in jobs if str(one["array_job_id"]) == number] == ["COMPLETED"]
-
-        slurm.wait_for_jobs(ended, 600, "the end")
+    number, line = submit(slurm, tmp_path, 3)
+    slurm.run("sbatch", "-p", "high", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 1")
+    ends(slurm, number, "COMPLETED")
     assert (tmp_path / "called").read_text().splitlines() == [line] * 2
 
 
 @pytest.mark.parametrize("setup", [(), DEAF], ids=["told", "not told yet"])
-def test_a_cancelled_evaluation_stays_away(tmp_path, setup):
-    with cluster(nodes=1) as slurm:
-        number, line = submit(slurm, tmp_path, 3, setup)
-        slurm.run("scancel", number)
-        slurm.wait_for_jobs(lambda jobs: [one["job_state"] for one in jobs] == ["CANCELLED"], 600, "the end")
+def test_a_cancelled_evaluation_stays_away(slurm, tmp_path, setup):
+    number, line = submit(slurm, tmp_path, 3, setup)
+    slurm.run("scancel", number)
+    ends(slurm, number, "CANCELLED")
     assert (tmp_path / "called").read_text().splitlines() == [line]

@@ -21,12 +21,12 @@ from .cluster import Cluster, name
 from .slurm_runs import Job, submit
 
 SLOW = pytest.mark.slow
-STEPS = 500
+STEPS = 300
 SETTINGS = {
     "n_steps": STEPS,
     "source": "synthetic:0:400000",
     "state_every_tokens": 100 * BATCH,
-    "checkpoint_tokens": [250 * BATCH, STEPS * BATCH],
+    "checkpoint_tokens": [150 * BATCH, STEPS * BATCH],
 }
 
 

@@ -13,11 +13,12 @@ import pytest
 import yaml
 
 from data.files import read_json
+from scaling.cli.main import main
+from tests.commands import ROOT, in_this_process
 
 from .cluster import cluster, needs_slurm
 from .studies import CPUS, study_file
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = needs_slurm
 
 
@@ -29,18 +30,13 @@ def slurm():
 
 @pytest.fixture
 def scaling(slurm):
-    """Runs a command of `scaling`; afterwards nothing is left in the queue."""
+    """Runs a command of `scaling`, here (others below start processes); afterwards nothing is left in the queue."""
 
     def call(*arguments, code=0, **environment):
-        done = subprocess.run(
-            [sys.executable, "-m", "scaling", *map(str, arguments)],
-            cwd=ROOT,
-            env=slurm.environment | environment,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in (slurm.environment | environment).items():
+                patch.setenv(name, value)
+            done = in_this_process(main, *arguments)
         assert done.returncode == code, done.stdout + done.stderr
         if code == 2:
             assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, done.stderr

@@ -10,6 +10,8 @@ from arch.config import ARCHS
 from arch.model.lm import build_model
 from arch.presets import PAPER, TINY, preset
 
+SMALLEST, *MIDDLE, LARGEST = TINY
+
 
 def initial_loss(config, n_tokens):
     """Mean loss of random targets after random tokens, in rows of 256."""
@@ -24,7 +26,7 @@ def initial_loss(config, n_tokens):
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("size", TINY)
+@pytest.mark.parametrize("size", [SMALLEST, LARGEST, *(pytest.param(size, marks=pytest.mark.slow) for size in MIDDLE)])
 def test_tiny_presets(arch, size):
     config = preset(arch, size)
     # an estimate from n tokens has a standard error of sqrt(4e-4 d / n): 0.002 at most here

@@ -111,12 +111,12 @@ CASES = {
 
 
 LONG = {"gated silu", "gated strong", "gated wide values", "gated documents", "decay documents", "decay segments",
-        "decay tma segments", "rotary shared", "rotary decays"}  # fmt: skip
+        "decay tma segments", "rotary shared", "rotary runs shared", "rotary decays"}  # fmt: skip
 OTHERS = ("gated keys", "gated strong", "decay silu", "decay learned", "decay steps", "rotary", "rotary runs", "rotate")
 
 
 LAYOUTS = [*((name, "one") for name in CASES), *((name, where) for name in OTHERS for where in ("two", "first apart"))]
-QUICK = {("gated keys", "two"), ("decay silu", "first apart"), ("rotary", "two"), ("rotate", "first apart")}
+QUICK = {("gated keys", "two"), ("decay silu", "first apart"), ("rotate", "first apart")}
 SLOW = [] if GPU else [one for one in LAYOUTS if one[0] in LONG or (one[1] != "one" and one not in QUICK)]
 
 

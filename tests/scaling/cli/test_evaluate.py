@@ -132,12 +132,13 @@ def test_a_second_start_has_nothing_to_do(folder: Path) -> None:
     assert scaling_eval(folder).returncode == 0
     before, table = results(folder), folder / "out/small/results/evals.parquet"
     stamp = table.stat().st_mtime_ns
-    again = scaling_eval(folder, "--json")
+    study = (folder / "small.yaml", "--out", folder / "out")
+    again = quickly("eval", *study, "--json")
     assert again.returncode == 0
     told = json.loads(again.stdout)
     assert (told["pairs"], told["done"], told["n_failed"], told["failed"]) == (N_PAIRS, 0, 0, {})
     assert results(folder) == before and table.stat().st_mtime_ns == stamp
-    dry = json.loads(scaling_eval(folder, "--dry-run", "--json").stdout)
+    dry = json.loads(quickly("eval", *study, "--dry-run", "--json").stdout)
     assert dry["pairs"] == N_PAIRS and all(not names for names in dry["missing"].values())
 
 
@@ -160,7 +161,8 @@ def test_choices_of_tasks_checkpoints_and_runs(folder: Path) -> None:
     }
     whole = scaling_eval(folder, *tasks, "--checkpoint", "tnl-25k-c32-s0", "--checkpoint", "tnl-25k-c32-s0/3")
     assert whole.returncode == 0 and whole.stdout.count(" four: done") == 10
-    wrong = scaling_eval(folder, *tasks, "--checkpoint", "tnl-14k")
+    words = ("eval", folder / "small.yaml", "--out", folder / "out", *tasks, "--checkpoint", "tnl-14k")
+    wrong = quickly(*words)
     assert wrong.returncode == 2 and "did you mean 'tnl-14k-c32-s0'?" in wrong.stderr
 
 

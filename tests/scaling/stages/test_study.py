@@ -8,19 +8,18 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from arch.errors import InputError
 from data.files import read_json
-from scaling.cli.main import app
+from scaling.cli.main import app, main
 from scaling.rundir.directory import RunDir
 from scaling.rundir.versions import git_commit
+from tests.commands import ROOT, in_this_process
 from tests.gate import gated
 
-ROOT = Path(__file__).resolve().parents[3]
 STUDY = """
 name: tiny
 corpus: {source: "synthetic:0:200000"}
@@ -37,6 +36,11 @@ RUNS = ["llama-14k-c64-s0", "llama-25k-c64-s0", "tnl-14k-c64-s0", "tnl-25k-c64-s
 def scaling(command, folder, *arguments):
     line = [sys.executable, "-m", "scaling", command, str(folder / "tiny.yaml"), "--out", str(folder / "out")]
     return subprocess.run([*line, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+
+
+def quickly(command, folder, *arguments):
+    """The same in this process: what has little to do, or is refused."""
+    return in_this_process(main, command, folder / "tiny.yaml", "--out", folder / "out", *arguments)
 
 
 def content(folder):
@@ -89,7 +93,7 @@ def test_one_command_does_it_all(studied):
 def test_running_it_again_writes_nothing(studied):
     folder, _ = studied
     before = content(folder)
-    result = scaling("run", folder)
+    result = quickly("run", folder)
     assert result.returncode == 0
     assert content(folder) == before
     assert "train: 0 of 4 runs to do, 4 done" in result.stdout and "No architecture is best at C = " in result.stdout
@@ -126,7 +130,7 @@ def test_a_variant_lies_beside_its_original(studied):
     assert rundir.record()["spec"]["sets"] == ["training.lr=1e-3", "training.max_steps=4"]
     assert [row["lr"] for row in rundir.rows()][-1] == 1e-3 and len(rundir.rows()) == 4
     assert before.items() <= content(folder).items()
-    again = scaling("status", folder, "--json")
+    again = quickly("status", folder, "--json")
     assert [row["state"] for row in json.loads(again.stdout)["runs"]] == ["done"] * 4
 
 
@@ -252,7 +256,7 @@ def test_a_failed_run_does_not_stop_the_study(tmp_path):
     assert RunDir(home / "runs" / "llama-14k-c64-s0").status()["state"] == "done"
     reason = RunDir(home / "runs" / "tnl-14k-c64-s0").status()["reason"]
     assert reason in (home / "report" / "index.html").read_text()
-    again = scaling("run", tmp_path)
+    again = quickly("run", tmp_path)
     assert again.returncode == 1 and "0 of 2 runs to do, 1 done, 1 failed before" in again.stdout
     assert "tnl-14k-c64-s0" in again.stderr and reason in again.stderr
 
@@ -277,12 +281,12 @@ def test_a_second_run_of_the_same_study_is_refused_and_an_interrupted_one_goes_o
     while (rundir.last_row() or {"step": 0})["step"] < 20:
         assert first.poll() is None, first.communicate()
         time.sleep(0.05)
-    second = scaling("train", tmp_path)
+    second = quickly("train", tmp_path)
     assert second.returncode == 2 and f"process {first.pid} is working on this study" in second.stderr
     os.killpg(first.pid, signal.SIGINT)  # Ctrl-C
     first.wait(600)
     assert first.returncode == 130 and b"Traceback" not in first.stderr.read()
-    assert json.loads(scaling("status", tmp_path, "--json").stdout)["runs"][0]["state"] == "interrupted"
+    assert json.loads(quickly("status", tmp_path, "--json").stdout)["runs"][0]["state"] == "interrupted"
     reached = rundir.states()[-1].step
     assert reached >= 20
     result = scaling("train", tmp_path)
