@@ -166,11 +166,24 @@ def flickers(size: float) -> Recorder:
     return record
 
 
-@pytest.mark.parametrize(("size", "kept"), [(2.0**-22, True), (1e3, False)])
-def test_passes_that_do_not_repeat_are_told(size: float, kept: bool) -> None:
+@pytest.mark.parametrize(
+    ("own", "size", "kept"), [(0.0, 2.0**-22, True), (0.0, 1e3, False), (1e3, 1e3, True), (1e3, 1e5, False)]
+)
+def test_passes_that_do_not_repeat_are_told(
+    own: float, size: float, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the engine's own are off by `own` at every second pass, graphs may be so too."""
     engine = make_engine("llama", training())
     engines.append(engine)
-    said: list[str] = []
+    said, passes, numbers = list[str](), engine.passes, iter(range(1000))
+
+    def flickering(tokens: torch.Tensor, average: bool = True) -> torch.Tensor:
+        loss = passes(tokens, average)
+        if next(numbers) % 2 == 1:
+            engine.gradients()[0].view(-1)[0] *= 1 + own
+        return loss
+
+    monkeypatch.setattr(engine, "passes", flickering)
     engine.replay = Replay(engine, said.append, flickers(size))
     run(engine, 2)
     assert len(said) == 1 and (engine.replay is not None) is kept
