@@ -38,6 +38,7 @@ class Watched:
         self.done = min(1.0, made / self.run.trained_steps)
 
     def left_s(self) -> float | None:
+        """In turns of its own, at its speed so far."""
         speed = self.row.get("tokens_per_s") if self.row else None
         return (self.run.trained_tokens * (1 - self.done)) / speed if speed else None
 

@@ -38,7 +38,7 @@ from .engine import Engine, start_distributed
 from .merging import Merger, drop_sources, sources_kept
 from .readings import Reading, Readings
 from .stop import StopRequest
-from .turns import Steps, finish
+from .turns import Bursts, Clock, Steps, finish
 
 DONE, FAILED, STOPPED = 0, 3, 75  # exit codes; 75: checkpointed but unfinished, so never 0
 
@@ -70,7 +70,7 @@ class Trainer:
         attempt: Attempt | None = None,
     ) -> None:
         self.rundir, self.started, self.stop, self.attempt = rundir, started, stop or StopRequest(), attempt
-        self.away = 0.0  # seconds of other runs' turns
+        self.clock, self.bursts = Clock(), Bursts(self._wait_for_gpu)
         self.run = run = rundir.spec()
         self.training = run.training
         config = ModelConfig.from_dict(run.model)
@@ -128,9 +128,10 @@ class Trainer:
     def _train(self, first: int, rows: MetricsWriter | None) -> Steps:
         training, n_steps = self.training, self.run.n_steps
         gc.freeze()  # what the imports made need not be walked again
-        self.began = time.perf_counter()
+        began = time.perf_counter()
+        self.began = self.clock.now()
         self.warm_step, self.warm = first, self.began
-        readings, stopping = Readings(self.engine), False
+        readings, stopping = Readings(self.engine, wait=self.clock.wait), False
         for step in range(first + 1, n_steps + 1):
             lr = learning_rate(step, training)
             loss, norm = self.engine.step(self._batch(step), lr)
@@ -162,15 +163,20 @@ class Trainer:
             if step == first + 1:
                 if self.device.type == "cuda":
                     torch.cuda.synchronize(self.device)
-                self.warm_step, self.warm = step, time.perf_counter()
-                self._say(f"first step {self.warm - self.started:.1f} s after the start of the process")
-            begin = time.perf_counter()
-            yield
-            self.away += time.perf_counter() - begin
+                self.warm_step, self.warm = step, self.clock.now()
+                passed = time.perf_counter() - self.started
+                self._say(f"first step {passed:.1f} s after the start of the process")
+            if not (self.clock.in_company and self.bursts.goes_on(disturbed=writes)):
+                yield from self.clock.hand_over()
         self._status("done", n_steps)
-        others = f", of which {self.away:.1f} s were turns of other runs" if self.away >= 0.1 else ""
-        self._say(f"done: {self.run.n_tokens} tokens, {time.perf_counter() - self.began:.1f} s{others}")
+        passed, own = time.perf_counter() - began, self.clock.now() - self.began
+        others = f", of which {own:.1f} s were its own: runs took turns" if passed - own >= 0.1 else ""
+        self._say(f"done: {self.run.n_tokens} tokens, {passed:.1f} s{others}")
         return DONE
+
+    def _wait_for_gpu(self) -> None:
+        if self.device.type == "cuda":
+            self.clock.wait(torch.cuda.synchronize)
 
     def _batch(self, step: int) -> torch.Tensor:
         """This rank's rows of the batch of `step` (1-based), pinned where a GPU fetches them."""
@@ -185,11 +191,11 @@ class Trainer:
                     rows.flush()
                 return f"{name} is {value}"
         if rows is not None:
-            now, batch = time.perf_counter(), self.training.batch_tokens
+            now, batch = self.clock.now(), self.training.batch_tokens
             row = {"step": reading.step, "n_tokens": reading.step * batch, "loss": reading.loss}
-            own = now - self.began - self.away  # of all runs that take turns together: the time of their GPU
-            row |= {"grad_norm": reading.grad_norm, "lr": reading.lr, "time_s": round(own, 4)}
-            speed = (reading.step - self.warm_step) * batch / (now - self.warm)
+            row |= {"grad_norm": reading.grad_norm, "lr": reading.lr, "time_s": round(now - self.began, 4)}
+            alone = self.bursts.step_seconds
+            speed = batch / alone if alone else (reading.step - self.warm_step) * batch / (now - self.warm)
             rows.append(row | {"tokens_per_s": round(speed, 1)})
         return None
 

@@ -107,7 +107,7 @@ def _train(
         keep_from_the_compiler()
     from .loop import Trainer
 
-    yield  # whoever gives the turns may choose a stream from here on
+    yield 0.0  # whoever gives the turns may choose a stream from here on
     stop.listen()
     begun = STARTED if started is None else started
     try:

@@ -8,7 +8,7 @@ nothing lies between.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,10 +33,16 @@ class Reading:
 
 
 class Readings:
-    """Numbers on their way from `engine`'s device; `lag` steps lie between a step and its reading."""
+    """Numbers on their way from `engine`'s device; `lag` steps lie between a step and its reading. wait: does what
+    waits for the device."""
 
-    def __init__(self, engine: Engine, lag: int | None = None) -> None:
-        self._engine, self._on_gpu = engine, engine.device.type == "cuda"
+    def __init__(
+        self,
+        engine: Engine,
+        lag: int | None = None,
+        wait: Callable[[Callable[[], object]], object] = lambda work: work(),
+    ) -> None:
+        self._engine, self._on_gpu, self._wait = engine, engine.device.type == "cuda", wait
         self.lag = (LAG if self._on_gpu else 0) if lag is None else lag
         self._pending: deque[tuple[int, float, Tensor, torch.cuda.Event | None]] = deque()
 
@@ -57,6 +63,6 @@ class Readings:
         while self._pending and self._pending[0][0] <= step:
             at, lr, values, arrived = self._pending.popleft()
             if arrived is not None:
-                arrived.synchronize()
+                self._wait(arrived.synchronize)
             loss, norm, stop = (float(value) for value in values.tolist())
             yield Reading(at, lr, loss, norm, bool(stop))

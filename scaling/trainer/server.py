@@ -47,24 +47,30 @@ class Run:
 
     def __init__(self, told: dict[str, Any], lane: Lane, stop: StopRequest, started: float) -> None:
         self.task, self.lane = told["task"], lane
+        self.code: int | None = None  # once it has ended
         self._log = os.open(told["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        self._steps = process.steps(told["argv"], stop=stop, started=started)
+        self._steps, self._begun = process.steps(told["argv"], stop=stop, started=started), False
 
-    def take_turn(self) -> int | None:
-        """Its next step; the exit code where it has ended."""
+    def take_turn(self, waiting: float | None) -> float:
+        """Its next step; waiting, and what is returned: as of turns.Steps."""
         os.dup2(self._log, 1)
         os.dup2(self._log, 2)
-        code = self.lane.take_turn(self._steps)
+        waited = 0.0
+        try:
+            waited = self.lane.send(self._steps, waiting if self._begun else None)
+        except StopIteration as ended:
+            self.code = int(ended.value)
+            os.close(self._log)
+        self._begun = True
         sys.stdout.flush()
         sys.stderr.flush()
-        if code is not None:
-            os.close(self._log)
-        return code
+        return waited
 
 
 def main() -> int:
     answers, inbox, stop = os.dup(1), Inbox(0), StopRequest()
     lanes, active, code = list[Lane](), list[Run](), 0
+    waited = 0.0  # by all, in the round before
     started = process.STARTED  # the first run waits for the imports
     while stop.name is None or active:
         for line in inbox.lines(wait=not active) if stop.name is None else ():
@@ -74,18 +80,19 @@ def main() -> int:
             started = time.perf_counter()
         if not active:
             break
-        turns = [(run, run.take_turn()) for run in active]
-        ended = [(run, code) for run, code in turns if code is not None]
+        part = waited / len(active) if len(active) > 1 else None
+        waited = sum(run.take_turn(part) for run in active)
+        ended, active = [run for run in active if run.code is not None], [run for run in active if run.code is None]
         if not ended:
             continue
-        active = [run for run, code in turns if code is None]
-        lanes += [run.lane for run, _ in ended]
         if not active:
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_DFL)  # nothing is to be saved now
-        for run, code in ended:
+        for run in ended:
+            code = run.code or 0
             os.write(answers, b"%d %d%s\n" % (run.task, code, b" last" if stop.name else b""))
-        del run, turns, ended
+        lanes += [run.lane for run in ended]
+        del run, ended
         _free_memory()
         started = time.perf_counter()
     process.leave_group()
