@@ -37,18 +37,19 @@ class Watched:
         made = self.row["step"] - self.run.begins_after if self.row else 0
         self.done = min(1.0, made / self.run.trained_steps)
 
-    def left_s(self) -> float | None:
-        """In turns of its own, at its speed so far."""
+    def left_s(self, company: float) -> float | None:
+        """At its speed so far, which is that of a run that has its device to itself; company: runs on each."""
         speed = self.row.get("tokens_per_s") if self.row else None
-        return (self.run.trained_tokens * (1 - self.done)) / speed if speed else None
+        return company * (self.run.trained_tokens * (1 - self.done)) / speed if speed else None
 
 
 class Progress:
-    """Context manager around a training stage. Call `started`, `finished` and `tick` as things happen."""
+    """Context manager around a training stage, of so many `slots`. Call `started`, `finished` and `tick` as things
+    happen."""
 
-    def __init__(self, watched: Sequence[Watched], stream: TextIO = sys.stdout) -> None:
+    def __init__(self, watched: Sequence[Watched], stream: TextIO = sys.stdout, slots: int = 1) -> None:
         self.watched = {item.run.run_id: item for item in watched}
-        self._stream = stream
+        self._stream, self._slots = stream, slots
         self._live: Any = None
         self._begun, self._throttle = time.monotonic(), Throttle(stream)
         for item in watched:
@@ -81,7 +82,8 @@ class Progress:
         item = self.watched[run_id]
         item.state = state
         item.refresh()
-        text = f"{run_id}: {state}" + (f", {_figures(item)}" if item.row else "") + (f" ({reason})" if reason else "")
+        text = f"{run_id}: {state}" + (f", {self._figures(item)}" if item.row else "")
+        text += f" ({reason})" if reason else ""
         if self._live:
             self._live.console.print(text, highlight=False, markup=False)
         else:
@@ -96,7 +98,7 @@ class Progress:
         if self._live:
             self._live.update(self._picture(), refresh=True)
         else:
-            self._say("; ".join([self._overall(), *(f"{item.run.run_id} {_figures(item)}" for item in active)]))
+            self._say("; ".join([self._overall(), *(f"{item.run.run_id} {self._figures(item)}" for item in active)]))
 
     def _say(self, text: str) -> None:
         print(f"[{duration(round(time.monotonic() - self._begun))}] {text}", file=self._stream, flush=True)
@@ -131,19 +133,20 @@ class Progress:
         for item in self.watched.values():
             if item.state == "running":
                 bar = ProgressBar(total=1.0, completed=item.done, width=20)
-                table.add_row(Text(item.run.run_id), bar, Text(_figures(item)))
+                table.add_row(Text(item.run.run_id), bar, Text(self._figures(item)))
         elapsed = duration(round(time.monotonic() - self._begun))
         whole = ProgressBar(total=total or 1.0, completed=self._work(), width=40)
         head = Table.grid(padding=(0, 2))
         head.add_row(whole, Text(f"{self._overall()}, {elapsed} so far"))
         return Group(head, table)
 
-
-def _figures(item: Watched) -> str:
-    if item.row is None:
-        return "starting"
-    text = f"step {item.row['step']:,}/{item.run.n_steps:,}"
-    loss, speed, left = item.row.get("loss"), item.row.get("tokens_per_s"), item.left_s()
-    text += f", loss {loss:.3f}" if loss is not None else ""
-    text += f", {count(speed)} tokens/s" if speed else ""
-    return text + (f", {duration(round(left))} left" if left and item.state == "running" else "")
+    def _figures(self, item: Watched) -> str:
+        if item.row is None:
+            return "starting"
+        at_work = sum(one.state == "running" for one in self.watched.values())
+        left = item.left_s(max(1.0, at_work / self._slots)) if item.state == "running" else None
+        loss, speed = item.row.get("loss"), item.row.get("tokens_per_s")
+        text = f"step {item.row['step']:,}/{item.run.n_steps:,}"
+        text += f", loss {loss:.3f}" if loss is not None else ""
+        text += f", {count(speed)} tokens/s" if speed else ""
+        return text + (f", {duration(round(left))} left" if left else "")

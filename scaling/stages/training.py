@@ -102,7 +102,7 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
             work = counted(len(compilers), "process compiles", "processes compile")
             request.say(f"train: {work} the kernels of later runs meanwhile; see {log}")
         with (
-            Progress(todo, request.stream) as progress,
+            Progress(todo, request.stream, parallel) as progress,
             beside(compilers),
             closing(run_tasks(tasks, parallel, ended_well=lambda task, code: reason(task, code) is None)) as events,
         ):
