@@ -12,11 +12,11 @@ from ..rundir.directory import RunDir
 from ..rundir.worklist import thread_environment
 from ..study.cost import memory_bytes
 from ..study.run import RunSpec
-from ..trainer.compile_ahead import LAYERS
 
 if TYPE_CHECKING:
     from jobs.local import Task
 
+LAYERS = 2  # the first and another: more call the same kernels again, and need memory
 COMPILERS = 6  # at most on a GPU; each takes up to a twentieth of its memory, and its context
 Prepared = tuple[RunSpec, RunDir]
 
@@ -55,7 +55,8 @@ def compile_tasks(runs: Sequence[Prepared], at_once: int, log: Path, shares: Seq
     needed = [memory_bytes(run, 1, kernels=True) or float("inf") for run, _ in runs]
     needed = [one / share for one, share in zip(needed, shares or [1.0] * len(needed), strict=True)]
     largest = max(needed) * -(-at_once // n_gpus)
-    command = [sys.executable, "-m", "scaling.trainer.compile_ahead", "--beside", f"{largest:.4g}"]
+    command = [sys.executable, "-m", "scaling.trainer.compile_ahead", "--layers", str(LAYERS)]
+    command += ["--beside", f"{largest:.4g}"]
     return [
         Task(f"compile {i}", [*command, *(str(rundir.path) for _, rundir in models[i::n])], log, thread_environment(1))
         for i in range(n)

@@ -24,14 +24,10 @@ from . import process
 if TYPE_CHECKING:
     import torch
 
-    from arch.model.lm import LanguageModel
-    from data.tokenizer import Tokenizer
-
     from ..study.run import RunSpec
 
 ALIGNED = 16  # Triton compiles numbers that this divides apart from others, and one apart from both
 NICE = 10
-LAYERS = 2  # the first and another: more call the same kernels again, and need memory
 SHARE = 1 / 20  # of the GPU's memory, for one such process; a model that needs more compiles for itself
 ROOM = 1 / 3  # of it, at most, for the runs that train meanwhile: else nothing is compiled beside them
 
@@ -44,6 +40,7 @@ def rows_like(micro_rows: int) -> int:
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser("python -m scaling.trainer.compile_ahead", "Compile the kernels of prepared runs on a GPU.")
     parser.add_argument("run_dirs", type=Path, nargs="+", help="directories with a run.json, in the order of training")
+    parser.add_argument("--layers", type=int, default=2, help="of each model; more call the same kernels again")
     parser.add_argument("--beside", type=float, default=0.0, help="bytes that the runs on a GPU need meanwhile")
     options = parser.parse_args(arguments)
     process.set_threads(1)
@@ -51,7 +48,6 @@ def main(arguments: list[str] | None = None) -> int:
     import torch
 
     from arch.no_compiler import keep_from_the_compiler
-    from data.corpus import open_corpus
 
     if not torch.cuda.is_available():
         print("nothing is compiled: PyTorch sees no CUDA device here", flush=True)
@@ -65,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
         begin = time.perf_counter()
         try:
             run = RunDir(path).spec()
-            compile_kernels(run, torch.device("cuda"), open_corpus(RunDir(path).study / "corpus").tokenizer)
+            compile_kernels(run, torch.device("cuda"), options.layers)
         except Exception:  # memory, most of all; what is wrong with a run, the run itself tells
             traceback.print_exc()
         else:
@@ -75,38 +71,30 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def compile_kernels(run: RunSpec, device: torch.device, tokenizer: Tokenizer) -> None:
-    """Call each kernel that training `run` on one `device` calls, and reading its checkpoints, of a model of LAYERS
-    layers."""
+def compile_kernels(run: RunSpec, device: torch.device, layers: int) -> None:
+    """Call each kernel that training `run` on one `device` calls, and reading its checkpoints, of a model of at most so
+    many layers."""
     import torch
 
     from arch.model.lm import build_model
 
     from ..rundir.checkpoint_writer import PROBE_ROWS, probe_loss
 
-    config = replace(run.config, n_layers=min(LAYERS, run.config.n_layers))
+    config = replace(run.config, n_layers=min(layers, run.config.n_layers))
     model = build_model(config, run.seed).to(device).train()
     model.decoder.gradient_checkpointing = run.recompute
     model.decoder.document_start_id = run.config.vocab_size - 1 if run.training.reset_at_documents else None
     rows = rows_like(run.batch_split(1).micro_rows)
     ids = torch.arange(ALIGNED * (run.context_length + 1), device=device).view(ALIGNED, -1) % run.config.vocab_size
-    with torch.autocast(device.type, torch.bfloat16, enabled=run.training.precision == "bf16"):
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=run.training.precision == "bf16")
+    with autocast:
         loss = model(input_ids=ids[:rows, :-1], targets=ids[:rows, 1:], loss_only=True).loss
     loss.backward()
     probe_loss(model.eval(), ids[:PROBE_ROWS])  # of checkpoints, which are read back in fp32, as the weights are here
     model.decoder.document_start_id = None
-    evaluate(model, ids, tokenizer, run.training.precision == "bf16")
-
-
-def evaluate(model: LanguageModel, ids: torch.Tensor, tokenizer: Tokenizer, autocast: bool) -> None:
-    """The passes of an evaluation over ids [ALIGNED, context + 1]: full batches, and a last one of fewer rows."""
-    from analysis.evals.task import LoadedModel
-    from analysis.evals.token_losses import nats_of
-
-    config = model.model_config
-    loaded = LoadedModel(model, config, tokenizer, str(ids.device), autocast, config.context_length, Path())
-    nats_of(loaded, ids)
-    nats_of(loaded, ids[:2])
+    with torch.inference_mode(), autocast:  # as evaluations read: full batches, and a last one of fewer rows
+        for some in (ids, ids[:2]):
+            model.decoder(some[:, :-1].contiguous(), None, None, None, False, None)
 
 
 if __name__ == "__main__":

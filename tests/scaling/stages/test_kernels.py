@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from data.corpus import open_corpus
 from jobs.local import beside
 from jobs.workers import Task
 from scaling.rundir.directory import RunDir
@@ -40,6 +39,13 @@ def test_every_model_once_and_not_those_that_train_first(tmp_path: Path) -> None
     assert compiled_ahead(runs, 3) == ([runs[4]] if bf16 else [])
 
 
+def test_depth_makes_no_other_kernels(tmp_path: Path) -> None:
+    run, rundir = prepared(make_run(tmp_path, n_steps=3))
+    deeper = run.model_copy(update={"model": run.model | {"n_layers": 7}})
+    single = run.model_copy(update={"model": run.model | {"n_layers": 1}})
+    assert [one for one, _ in compiled_ahead([(run, rundir), (deeper, rundir), (single, rundir)], 0)] == [run, single]
+
+
 def test_tasks_take_turns_on_the_cores_that_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from jobs import local
 
@@ -49,7 +55,7 @@ def test_tasks_take_turns_on_the_cores_that_are_left(tmp_path: Path, monkeypatch
     monkeypatch.setattr(local, "visible_gpus", lambda: ["0"])
     monkeypatch.setattr(local, "visible_cores", lambda: list(range(4)))
     tasks = compile_tasks(runs, 1, log)
-    assert [[Path(x).parent.parent.name for x in task.argv[5:]] for task in tasks] == [
+    assert [[Path(x).parent.parent.name for x in task.argv[7:]] for task in tasks] == [
         ["tnl", "mamba1"],
         ["llama"],
     ]
@@ -75,5 +81,4 @@ def test_few_rows_with_the_kernels_of_many(micro: int, rows: int) -> None:
 
 def test_it_calls_what_a_run_calls(tmp_path: Path) -> None:
     """On a CPU, where nothing is compiled: forward, backward, a checkpoint's loss and an evaluation pass."""
-    run = make_run(tmp_path, "cosformer2", n_steps=3)
-    compile_ahead.compile_kernels(run.spec(), torch.device("cpu"), open_corpus(run.study / "corpus").tokenizer)
+    compile_ahead.compile_kernels(make_run(tmp_path, "cosformer2", n_steps=3).spec(), torch.device("cpu"), 2)
