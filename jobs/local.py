@@ -30,7 +30,8 @@ SILENT_S = 1.0
 @dataclass(frozen=True)
 class Event:
     """What happened: "started", "finished" (with exit code; negative: killed by that signal), "skipped" (the task that
-    it comes after did not end well) or "tick"."""
+    it comes after did not end well), "lost" (its process ended with another task: it waits to be started again) or
+    "tick"."""
 
     kind: str
     task: Task | None = None
@@ -41,8 +42,7 @@ def run_tasks(
     tasks: Sequence[Task], parallel: int, tick_s: float = 0.25, ended_well: Callable[[Task, int], bool] | None = None
 ) -> Generator[Event, None, None]:
     """Run `tasks` in the order given, in `parallel` slots, and yield what happens; a tick at least every `tick_s`. One
-    that comes after another waits for it, and is skipped where it did not end well: with exit code 0, or as told. One
-    that is "started" again has lost its process to another task.
+    that comes after another waits for it, and is skipped where it did not end well: with exit code 0, or as told.
 
     Must be iterated by the thread that calls it (children die with that thread), and closed (contextlib.closing): an
     exception or Ctrl-C on either side then ends the children before it goes on.
@@ -53,10 +53,10 @@ def run_tasks(
     ticked = time.monotonic()
     try:
         while waiting or any(worker.tasks for worker in workers.values()):
-            for task in [task for task in waiting if task.after in ill]:
-                waiting.remove(task)
-                ill.add(task.name)
-                yield Event("skipped", task)
+            while skipped := next((task for task in waiting if task.after in ill), None):
+                waiting.remove(skipped)
+                ill.add(skipped.name)
+                yield Event("skipped", skipped)
             active = [task for worker in workers.values() for task in worker.tasks.values()]
             unfinished = {task.name for task in (*waiting, *active)}
             for task in [task for task in waiting if task.after not in unfinished]:
@@ -71,8 +71,10 @@ def run_tasks(
                     workers[slot] = Worker(task, cores[slot], gpus[slot])
                 yield Event("started", task)
             for worker in list(workers.values()):
-                ended, given_back = worker.ended()
-                waiting[:0] = given_back
+                ended, lost, untouched = worker.ended()
+                waiting = [*untouched, *waiting, *lost]  # those that need a slot of their own hold up nobody else
+                for task in (*untouched, *lost):
+                    yield Event("lost", task)
                 for task, code in ended:
                     if not (code == 0 if ended_well is None else ended_well(task, code)):
                         ill.add(task.name)
@@ -135,6 +137,16 @@ def visible_gpus() -> list[str]:
         return [str(index) for index in range(len(list(Path("/dev").glob("nvidia[0-9]*"))))]
     names = [name.strip() for name in visible.split(",")]
     return list(takewhile(lambda name: name.isdigit() or name.startswith(("GPU-", "MIG-")), names))
+
+
+def gpu_memory_bytes() -> int | None:
+    """Of the smallest GPU of this machine, by NVIDIA's driver; None where that does not tell."""
+    query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        told = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
+        return min(int(line) for line in told.split()) << 20  # MiB
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
 
 
 def at_once(asked: int | None, processes: int) -> int:

@@ -92,23 +92,23 @@ class Worker:
             self.process.stdin.write(json.dumps(told).encode() + b"\n")
             self.process.stdin.flush()
 
-    def ended(self) -> tuple[list[tuple[Task, int]], list[Task]]:
+    def ended(self) -> tuple[list[tuple[Task, int]], list[Task], list[Task]]:
         """Of the tasks since the last call: those that have ended, with their exit codes, and those that another
-        process must do since this one has ended."""
+        process must do since this one has ended: begun, with nobody beside them; and not begun."""
         code = self.process.poll()  # asked first: what it answered before it ended is then here
         self._read()
         ended = [(self.tasks.pop(number), found) for number, found in self._codes.items()]
         self._codes = {}
         if code is None or not self.tasks:
-            return ended, []
+            return ended, [], []
         left, self.tasks = self.tasks, {}
         if not self._begun:  # it is nothing of the tasks', and would happen again
-            return [*ended, *((task, code) for task in left.values())], []
+            return [*ended, *((task, code) for task in left.values())], [], []
         begun = self._begun & left.keys()
         if len(begun) == 1:
             ended.append((left.pop(begun.pop()), code))
-        # of several nobody knows which has ended it
-        return ended, [replace(task, share=1.0) if number in begun else task for number, task in left.items()]
+        lost = [replace(left.pop(number), share=1.0) for number in sorted(begun & left.keys())]
+        return ended, lost, list(left.values())  # of several nobody knows which has ended the process
 
     def _read(self) -> None:
         if not self._server:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from data.tokenizer import Tokenizer
 
 PROBE_ROWS = 8
-PROBE_LOGITS = 1 << 28  # of a pass: 1 GiB in fp32
+PROBE_LOGITS = 1 << 26  # of a pass: 256 MiB in fp32, twice
 PROBE_NUMBERS = 1 << 24  # in an activation [rows, T, d_model] of a pass: 64 MiB beside all that training needs
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}  # training.checkpoint_dtype
 

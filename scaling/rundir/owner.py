@@ -92,7 +92,7 @@ class Attempt:
         if not _file(self.run, self.token).exists():
             (self.run / "attempts").mkdir(parents=True, exist_ok=True)
             states = [int(path.name) for path in self.run.glob("state/[0-9]*") if path.name.isdigit()]
-            record = {"schema": 1, "token": str(self.token), "host": os.environ.get("SLURMD_NODENAME") or _host()}
+            record = {"schema": 1, "token": str(self.token), "host": this_host()}
             record |= {"pid": os.getpid(), "started": time.time(), "step": max(states, default=0)}
             write_json(_file(self.run, self.token), record, kind="attempt")
         self.check()
@@ -139,5 +139,6 @@ def attempt_by_hand(run: Path) -> Attempt:
     return attempt
 
 
-def _host() -> str:
-    return socket.gethostname().split(".")[0]
+def this_host() -> str:
+    """The name of this machine, as its scheduler knows it."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname().split(".")[0]

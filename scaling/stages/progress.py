@@ -78,16 +78,17 @@ class Progress:
         if not self._live:
             self._say(f"{run_id}: started")
 
+    def lost(self, run_id: str) -> None:
+        self.watched[run_id].state = "waiting"
+        self._say_now(f"{run_id}: its process ended with another run; it is begun again from its last state")
+
     def finished(self, run_id: str, state: str, reason: str | None = None) -> None:
         item = self.watched[run_id]
         item.state = state
         item.refresh()
         text = f"{run_id}: {state}" + (f", {self._figures(item)}" if item.row else "")
         text += f" ({reason})" if reason else ""
-        if self._live:
-            self._live.console.print(text, highlight=False, markup=False)
-        else:
-            self._say(f"{text}; {self._overall()}")
+        self._say_now(text if self._live else f"{text}; {self._overall()}")
 
     def tick(self) -> None:
         if not self._throttle.is_due():
@@ -99,6 +100,12 @@ class Progress:
             self._live.update(self._picture(), refresh=True)
         else:
             self._say("; ".join([self._overall(), *(f"{item.run.run_id} {self._figures(item)}" for item in active)]))
+
+    def _say_now(self, text: str) -> None:
+        if self._live:
+            self._live.console.print(text, highlight=False, markup=False)
+        else:
+            self._say(text)
 
     def _say(self, text: str) -> None:
         print(f"[{duration(round(time.monotonic() - self._begun))}] {text}", file=self._stream, flush=True)

@@ -14,7 +14,7 @@ from flops.tables import duration
 
 from ..rundir.directory import RunDir
 from ..rundir.lock import is_locked
-from ..rundir.owner import last_host, tokens
+from ..rundir.owner import last_host, this_host, tokens
 from ..rundir.prepare import check_run
 from ..study.grid import OF_GRID, role_text
 from ..study.run import RunSpec
@@ -80,6 +80,18 @@ def status_rows(
                 "rows_left_out": None if to_check < 0 else _left_out(rundir),
             }
         )
+    return _shared(rows)
+
+
+def _shared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """`seconds_left` is reckoned from the speed that a run has alone: more where runs here share the GPUs."""
+    from jobs.local import visible_gpus
+
+    here = [row for row in rows if row["state"] == "running" and row["node"] == this_host()]
+    company = len(here) / (len(visible_gpus()) or len(here) or 1)
+    for row in here:
+        if row["seconds_left"] is not None:
+            row["seconds_left"] *= max(1.0, company)
     return rows
 
 

@@ -6,30 +6,49 @@ scaling/trainer/NOTES.md.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..study.cost import memory_bytes
 from ..study.jobs_schema import Jobs
 from ..study.run import RunSpec
 
 # (numbers in an activation [tokens of a pass, d_model], runs at once): more gained less than a tenth there
 MOST = ((1_000_000, 8), (10_000_000, 4))
-ROOM = 12 * 2**30  # bytes of all runs of a GPU together: what smaller GPUs have to spare too
+GIB = 2**30
+ROOM, LITTLE_ROOM = 12 * GIB, 3 * GIB  # bytes of all runs of a GPU together: at most, and of a GPU that nobody knows
+SHARE = 1 / 3  # of its memory, at most: allocators keep more than is reckoned, for each run
 
 
-def share_of(run: RunSpec, jobs: Jobs, n_gpus: int) -> float:
-    """Of a GPU, for one process that trains `run` on one of `n_gpus`; 1 where it is to be alone."""
-    if jobs.processes > 1 or (jobs.parallel or 0) > n_gpus:  # the study shares the GPUs out by itself
-        return 1.0
-    return 1 / runs_together(run, jobs.runs_per_gpu)
+def shares_of(runs: Sequence[RunSpec], jobs: Jobs) -> list[float]:
+    """Of a GPU, for one process that trains each of `runs` on one of this machine's; 1 where it is to be alone."""
+    from jobs.local import gpu_memory_bytes, visible_gpus
+
+    n_gpus = len(visible_gpus())
+    if not n_gpus or jobs.processes > 1 or (jobs.parallel or 0) > n_gpus:  # the study shares them out by itself
+        return [1.0] * len(runs)
+    memory = gpu_memory_bytes()
+    room = min(ROOM, SHARE * memory) if memory else LITTLE_ROOM
+    return [1 / runs_together(run, jobs.runs_per_gpu, room) for run in runs]
 
 
-def runs_together(run: RunSpec, asked: int | None) -> int:
-    """How many runs like this one train on a GPU at the same time; asked: jobs.runs_per_gpu."""
+def runs_together(run: RunSpec, asked: int | None, room: float) -> int:
+    """How many runs like this one train on a GPU at the same time; asked: jobs.runs_per_gpu; room: bytes of all."""
     if not run.cuda_graphs or run.training.zero_stage:  # the host, which they share, is busy with one
         return 1
     rows = run.batch_split(1).micro_rows
     numbers = rows * run.context_length * run.config.d_model
     most = next((n for limit, n in MOST if numbers <= limit), 1)
-    if asked is not None:
-        most = min(asked, MOST[0][1]) if most > 1 else 1
+    if asked is not None and most > 1:
+        most = asked
     memory = memory_bytes(run, 1, kernels=True)
-    return max(1, min(most, int(ROOM // memory))) if memory else 1
+    return max(1, min(most, int(room // memory))) if memory else 1
+
+
+def at_first(shares: Sequence[float], slots: int) -> int:
+    """How many tasks of these shares, in their order, are at work at first."""
+    total = 0.0
+    for n, share in enumerate(shares):
+        total += share
+        if total > slots + 1e-6:
+            return n
+    return len(shares)

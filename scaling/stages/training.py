@@ -19,7 +19,7 @@ from ..study.cost import expected_work
 from ..study.run import RunSpec
 from .forecast import trainable, waiting_lines
 from .progress import Progress, Watched
-from .together import share_of
+from .together import shares_of
 from .trunks import check_trunks
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
     infinite or NaN) is not tried again: the same spec fails in the same way. Raises InputError where a branch has no
     trunk, and at the end where a run's process found its input bad.
     """
-    from jobs.local import at_once, beside, describe_use, run_tasks, visible_gpus
+    from jobs.local import at_once, beside, describe_use, run_tasks
 
     from .kernels import compile_tasks
 
@@ -85,13 +85,13 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
     def reason(task: Task, code: int) -> str | None:
         return reason_of(code, request.study.directory / "runs" / task.name)
 
-    jobs, n_gpus = request.study.jobs, len(visible_gpus())
-    shares = [share_of(item.run, jobs, n_gpus) for item in todo]
+    jobs = request.study.jobs
+    shares = shares_of([item.run for item in todo], jobs)
     tasks = [train_task(item.run, item.rundir, jobs.processes, share) for item, share in zip(todo, shares, strict=True)]
     if tasks:
         if told := describe_use(jobs.parallel, jobs.processes):
             small, most = sum(share < 1 for share in shares), round(1 / min(shares))
-            told += f"; of {counted(small, 'small run')} up to {most} together on each" if small > 1 else ""
+            told += f", but of {counted(small, 'small run')} up to {most} on each GPU" if small > 1 else ""
             request.say(f"train: {told}")
         parallel = at_once(jobs.parallel, jobs.processes)
         compilers: list[Task] = []
@@ -111,6 +111,8 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
                     progress.tick()
                 elif event.kind == "started":
                     progress.started(event.task.name)
+                elif event.kind == "lost":
+                    progress.lost(event.task.name)
                 else:
                     skipped = event.kind == "skipped"
                     why = without_trunk(event.task.after) if skipped else reason(event.task, event.exit_code or 0)

@@ -72,7 +72,9 @@ def steps(
     except OSError as error:
         if error.errno not in FULL:
             raise
-        print(f"error: {options.run_dir}: {error.strerror}; free some space and run again to continue", file=sys.stderr)
+        with suppress(OSError):  # the log may lie on the same disk
+            told = f"error: {options.run_dir}: {error.strerror}; free some space and run again to continue"
+            print(told, file=sys.stderr, flush=True)
         return BAD_INPUT
 
 

@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from . import process
@@ -62,8 +63,9 @@ class Run:
             self.code = int(ended.value)
             os.close(self._log)
         self._begun = True
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):  # a full disk, which the run itself has told
+                stream.flush()
         return waited
 
 
@@ -71,30 +73,32 @@ def main() -> int:
     answers, inbox, stop = os.dup(1), Inbox(0), StopRequest()
     lanes, active, code = list[Lane](), list[Run](), 0
     waited = 0.0  # by all, in the round before
-    started = process.STARTED  # the first run waits for the imports
+    started: float | None = process.STARTED  # the first run waits for the imports
     while stop.name is None or active:
         for line in inbox.lines(wait=not active) if stop.name is None else ():
             told = json.loads(line)
             os.write(answers, b"%d begun\n" % told["task"])
-            active.append(Run(told, lanes.pop() if lanes else Lane(), stop, started))
-            started = time.perf_counter()
+            active.append(Run(told, lanes.pop() if lanes else Lane(), stop, started or time.perf_counter()))
+            started = None
         if not active:
             break
-        part = waited / len(active) if len(active) > 1 else None
-        waited = sum(run.take_turn(part) for run in active)
-        ended, active = [run for run in active if run.code is not None], [run for run in active if run.code is None]
-        if not ended:
+        part, waited = waited / len(active) if len(active) > 1 else None, 0.0
+        for run in active:
+            waited += run.take_turn(part)
+            if run.code is not None:
+                lanes.append(run.lane)
+                code = run.code
+                os.write(answers, b"%d %d%s\n" % (run.task, code, b" last" if stop.name else b""))
+        del run
+        if all(run.code is None for run in active):
             continue
+        active = [run for run in active if run.code is None]
         if not active:
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_DFL)  # nothing is to be saved now
-        for run in ended:
-            code = run.code or 0
-            os.write(answers, b"%d %d%s\n" % (run.task, code, b" last" if stop.name else b""))
-        lanes += [run.lane for run in ended]
-        del run, ended
         _free_memory()
-        started = time.perf_counter()
+        if active:
+            gc.freeze()
     process.leave_group()
     return code if stop.name is not None else 0
 

@@ -9,6 +9,7 @@ import textwrap
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -216,3 +217,10 @@ def test_as_many_runs_at_once_as_there_are_gpus_for(monkeypatch: pytest.MonkeyPa
 def test_gpus_are_seen_up_to_the_first_entry_that_is_none(monkeypatch, visible, found):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert visible_gpus() == found
+
+
+def test_what_comes_after_a_skipped_task_is_skipped_too(tmp_path):
+    tasks = [python("raise SystemExit(3)", "a", tmp_path)]
+    tasks += [replace(python("pass", name, tmp_path), after=after) for name, after in (("c", "b"), ("b", "a"))]
+    told = [(event.kind, event.task.name) for event in run_tasks(tasks, 1) if event.task]
+    assert told == [("started", "a"), ("finished", "a"), ("skipped", "b"), ("skipped", "c")]

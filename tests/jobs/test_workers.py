@@ -148,3 +148,12 @@ def test_who_loses_its_process_to_another_task_gets_one_of_its_own(tmp_path):
     assert all([n for _, n in lines] == [1] for lines in told.values())
     assert told["dies"] != told["t-1"] and first["dies"][0] not in {pid for lines in told.values() for pid, _ in lines}
     assert sum(event.kind == "started" for event in events) == 4 + 4
+    assert {event.task.name for event in events if event.kind == "lost"} == {"t-0", "dies", "t-1", "alone"}
+
+
+def test_the_lost_hold_up_nobody(tmp_path):
+    """Begun with others, they come after those that were waiting."""
+    tasks = [shared(name, tmp_path, 1 / 2, MANY="2") for name in ("t-0", "dies")]
+    tasks += [shared(f"alone-{n}", tmp_path, 1 / 2, MANY="2") for n in range(3)]
+    ends = [event.task.name for event in run_tasks(tasks, 1) if event.kind == "finished"]
+    assert sorted(ends[:3]) == ["alone-0", "alone-1", "alone-2"] and ends[3:] == ["t-0", "dies"]

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from jobs import local
 from scaling.stages import together
-from scaling.stages.together import runs_together, share_of
+from scaling.stages.together import LITTLE_ROOM, ROOM, at_first, runs_together, shares_of
 from scaling.study.jobs_schema import Jobs
 from scaling.study.run import RunSpec
 from scaling.study.spec import load_study
@@ -36,30 +37,48 @@ def runs(folder: Path, batch: int, zero: int = 0, graphs: str = "true", more: st
 @pytest.mark.parametrize(("batch", "wanted"), [(4096, [8, 4]), (16_384, [4, 4]), (65_536, [4, 1]), (131_072, [1, 1])])
 def test_as_many_as_was_measured_to_be_faster(batch: int, wanted: list[int], tmp_path: Path) -> None:
     found = runs(tmp_path, batch)
-    assert [runs_together(run, None) for run in found] == wanted
-    assert [share_of(run, Jobs(), 1) for run in found] == [1 / n for n in wanted]
+    assert [runs_together(run, None, ROOM) for run in found] == wanted
 
 
 def test_a_pass_decides_not_the_batch(tmp_path: Path) -> None:
-    assert [runs_together(run, None) for run in runs(tmp_path, 65_536, more=", micro_batch_tokens: 16384")] == [4, 4]
+    assert [runs_together(run, None, ROOM) for run in runs(tmp_path, 65_536, more=", micro_batch_tokens: 16384")] == [
+        4,
+        4,
+    ]
 
 
 def test_what_the_study_asks_for(tmp_path: Path) -> None:
     """1: one after another. A number is for small runs; large ones stay alone."""
     small, large = runs(tmp_path, 65_536)
-    assert [runs_together(small, asked) for asked in (1, 2, 8)] == [1, 2, 8]
-    assert [runs_together(large, asked) for asked in (1, 2, 8)] == [1, 1, 1]
-    assert share_of(small, Jobs(processes=2), 4) == 1 and share_of(small, Jobs(parallel=4), 2) == 1
-    assert share_of(small, Jobs(parallel=2, runs_per_gpu=3), 2) == 1 / 3
+    assert [runs_together(small, asked, ROOM) for asked in (1, 2, 8)] == [1, 2, 8]
+    assert [runs_together(large, asked, ROOM) for asked in (1, 2, 8)] == [1, 1, 1]
 
 
-def test_alone_where_the_host_is_busy_or_memory_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [runs_together(run, None) for run in runs(tmp_path, 4096, graphs="false")] == [1, 1]
-    assert [runs_together(run, None) for run in runs(tmp_path, 4096, zero=1)] == [1, 1]
+def test_alone_where_the_host_is_busy_or_memory_is_short(tmp_path: Path) -> None:
+    assert [runs_together(run, None, ROOM) for run in runs(tmp_path, 4096, graphs="false")] == [1, 1]
+    assert [runs_together(run, None, ROOM) for run in runs(tmp_path, 4096, zero=1)] == [1, 1]
     run = runs(tmp_path, 65_536)[0]
     memory = together.memory_bytes(run, 1, True)
-    assert memory is not None and 4 * memory < together.ROOM
-    monkeypatch.setattr(together, "ROOM", 2.5 * memory)
-    assert runs_together(run, None) == 2
-    monkeypatch.setattr(together, "ROOM", 0.5 * memory)
-    assert runs_together(run, None) == 1
+    assert memory is not None and 4 * memory < ROOM
+    assert [runs_together(run, None, room * memory) for room in (4.1, 2.5, 0.5)] == [4, 2, 1]
+
+
+def test_shares_of_the_gpus_that_are_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third of what they have is given away, little where nobody knows; none where the study shares GPUs out."""
+    small = runs(tmp_path, 16_384)[:1]
+    gpus, memory = ["0", "1"], list[int | None]([80 << 30])
+    monkeypatch.setattr(local, "visible_gpus", lambda: gpus)
+    monkeypatch.setattr(local, "gpu_memory_bytes", lambda: memory[0])
+    assert shares_of(small, Jobs()) == [1 / 4] and shares_of(small, Jobs(parallel=2, runs_per_gpu=3)) == [1 / 3]
+    assert shares_of(small, Jobs(processes=2)) == shares_of(small, Jobs(parallel=3)) == [1.0]
+    needed = together.memory_bytes(small[0], 1, True)
+    assert needed is not None and 2 * needed < LITTLE_ROOM
+    for memory[0], n in ((int(6.5 * needed), 2), (int(2.5 * needed), 1), (None, min(4, int(LITTLE_ROOM // needed)))):
+        assert shares_of(small, Jobs()) == [1 / n]
+    gpus.clear()
+    assert shares_of(small, Jobs()) == [1.0]
+
+
+def test_how_many_are_at_work_at_first() -> None:
+    assert [at_first([0.25] * 8, n) for n in (1, 2, 4)] == [4, 8, 8]
+    assert at_first([1.0, 0.5, 0.5, 0.5], 2) == 3 and at_first([1.0, 1.0], 1) == 1 and at_first([], 1) == 0

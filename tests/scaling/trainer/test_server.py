@@ -96,12 +96,14 @@ def test_who_takes_a_run_over_stops_that_run_alone(tmp_path: Path) -> None:
     worker = Worker(served(taken, 1 / 2), None, None)
     worker.give(served(other, 1 / 2))
     wait_for_rows(taken, other)
+    assert tokens(taken.path), taken.log.read_text()
     last = tokens(taken.path)[-1]
     Attempt(taken.path, replace(last, local=last.local + 1)).register()
     ended: dict[str, int] = {}
     until = time.monotonic() + 120
     while len(ended) < 2 and time.monotonic() < until:
         ended |= {task.name: code for task, code in worker.ended()[0]}
+        time.sleep(0.02)
     assert ended == {"4000": SUPERSEDED, "60": 0} and status(other)["state"] == "done"
     worker.dismiss()
     assert worker.process.wait(60) == 0

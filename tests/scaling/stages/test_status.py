@@ -1,0 +1,20 @@
+"""How long runs have left where they share GPUs."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs import local
+from scaling.rundir.owner import this_host
+from scaling.stages.status import _shared
+
+
+@pytest.mark.parametrize(("gpus", "wanted"), [([], 10.0), (["0"], 40.0), (["0", "1"], 20.0), (list("01234567"), 10.0)])
+def test_four_runs_that_share_the_gpus_here_take_longer_than_one(
+    gpus: list[str], wanted: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "visible_gpus", lambda: gpus)
+    row = {"state": "running", "node": this_host(), "seconds_left": 10.0}
+    others = [row | {"state": "done", "seconds_left": None}, row | {"node": "elsewhere"}]
+    found = _shared([dict(row) for _ in range(3)] + [row | {"seconds_left": None}, *others])
+    assert [one["seconds_left"] for one in found] == [wanted] * 3 + [None, None, 10.0]
