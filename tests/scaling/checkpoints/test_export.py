@@ -120,10 +120,20 @@ def greedy(model: Any, ids: torch.Tensor, n: int) -> torch.Tensor:
     return ids
 
 
-def test_every_architecture_loads_without_this_project(tmp_path: Path, elsewhere: Any) -> None:
-    models = {arch: (arch, {"tie_embeddings": arch != "tnl"}) for arch in ARCHS}
-    models |= {f"hgrn1_{form}": ("hgrn1", {"hgrn1_state": form}) for form in CHOICES["hgrn1_state"][1:]}
-    models["tnl_paper"] = ("tnl", {"decay_slopes": "paper"})
+FORMS = {f"hgrn1_{form}": ("hgrn1", {"hgrn1_state": form}) for form in CHOICES["hgrn1_state"][1:]}
+FORMS["tnl_paper"] = ("tnl", {"decay_slopes": "paper"})
+
+
+@pytest.mark.parametrize(
+    "models",
+    [
+        pytest.param({arch: (arch, {"tie_embeddings": arch != "tnl"}) for arch in ARCHS}, id="all"),
+        pytest.param(FORMS, id="other forms", marks=pytest.mark.slow),
+    ],
+)
+def test_every_architecture_loads_without_this_project(
+    models: dict[str, tuple[str, dict[str, Any]]], tmp_path: Path, elsewhere: Any
+) -> None:
     for name, (arch, changes) in models.items():
         export_hf(made_checkpoint(tmp_path / f"{name}-checkpoint", arch, **changes), tmp_path / name)
     elsewhere("-c", f"TEXT = {TEXT!r}\n{LOADS}", *(str(tmp_path / name) for name in models))

@@ -34,7 +34,10 @@ def wait_for_rows(*rundirs: RunDir) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("share", [1.0, 1 / 4], ids=["one after another", "in turns"])
+@pytest.mark.parametrize(
+    "share",
+    [pytest.param(1.0, id="one after another", marks=pytest.mark.slow), pytest.param(1 / 4, id="in turns")],
+)
 def test_runs_of_one_process_are_those_of_processes_of_their_own(share: float, tmp_path: Path) -> None:
     archs = ("hgrn2", "llama", "tnl")
     torch.set_num_threads(1)
