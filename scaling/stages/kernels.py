@@ -47,15 +47,15 @@ def compile_tasks(runs: Sequence[Prepared], at_once: int, log: Path, shares: Seq
     """
     from jobs.local import Task, visible_cores, visible_gpus
 
-    models = compiled_ahead(runs, at_first(shares or [1.0] * len(runs), at_once))
+    shares = shares or [1.0] * len(runs)
+    models = compiled_ahead(runs, at_first(shares, at_once))
     n_gpus = len(visible_gpus())
     n = min(len(models), len(visible_cores()) - 2 * at_once, COMPILERS * n_gpus)
     if n < 1:
         return []
     log.unlink(missing_ok=True)  # of an earlier start
     needed = [memory_bytes(run, 1, kernels=True) or float("inf") for run, _ in runs]
-    needed = [one / share for one, share in zip(needed, shares or [1.0] * len(needed), strict=True)]
-    largest = max(needed) * -(-at_once // n_gpus)
+    largest = max(one / share for one, share in zip(needed, shares, strict=True)) * -(-at_once // n_gpus)
     command = [sys.executable, "-m", "scaling.trainer.compile_ahead", "--layers", str(LAYERS)]
     command += ["--beside", f"{largest:.4g}"]
     return [

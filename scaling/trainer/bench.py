@@ -63,7 +63,7 @@ def measure(config: ModelConfig, options: argparse.Namespace, ranks: Ranks, devi
     said: list[str] = []
     eager = milliseconds(config, settings, options, ranks, device, None)
     row = {"n_params": count_params(config).total, "eager_ms": round(eager, 3)}
-    for n in whole_numbers(options.at_once, "--at-once"):
+    for n in options.at_once:
         run = milliseconds(config, settings, options, ranks, device, said.append, n)
         row |= {"run_ms" if n == 1 else f"run_ms_{n}": round(run, 3)}
     tokens = options.batch * config.context_length
@@ -121,7 +121,7 @@ def main(arguments: list[str] | None = None) -> None:
     at_least_one(
         options, "batch", "context_length", "steps", *(["micro_batch"] if options.micro_batch is not None else [])
     )
-    whole_numbers(options.at_once, "--at-once")
+    options.at_once = whole_numbers(options.at_once, "--at-once")
     file_to_write(options.json, "--json")
     chosen = [
         (arch, size, config_of(arch, size, options.vocab_size, options.context_length))

@@ -40,7 +40,7 @@ def rows_like(micro_rows: int) -> int:
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser("python -m scaling.trainer.compile_ahead", "Compile the kernels of prepared runs on a GPU.")
     parser.add_argument("run_dirs", type=Path, nargs="+", help="directories with a run.json, in the order of training")
-    parser.add_argument("--layers", type=int, default=2, help="of each model; more call the same kernels again")
+    parser.add_argument("--layers", type=int, required=True, help="of each model, at most")
     parser.add_argument("--beside", type=float, default=0.0, help="bytes that the runs on a GPU need meanwhile")
     options = parser.parse_args(arguments)
     process.set_threads(1)

@@ -90,9 +90,9 @@ def main() -> int:
                 code = run.code
                 os.write(answers, b"%d %d%s\n" % (run.task, code, b" last" if stop.name else b""))
         del run
-        if all(run.code is None for run in active):
+        before, active = len(active), [run for run in active if run.code is None]
+        if len(active) == before:
             continue
-        active = [run for run in active if run.code is None]
         if not active:
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_DFL)  # nothing is to be saved now
