@@ -12,22 +12,23 @@ from torch import Tensor
 from arch.model.layout import check_ids, ids_checked
 from data.windows import batches, part_of, window_starts
 
+from .token_losses import nats_of
+
 if TYPE_CHECKING:
     from data.corpus import Corpus
     from data.tokenizer import Tokenizer
 
-    from .replayed import Batches
     from .task import LoadedModel
 
 PART = 1 << 24  # tokens that lie on the device together: 128 MiB
 
 
 class HeldOut:
-    """Windows of `corpus`' validation split, about n_tokens of them, read `batch_rows` at a time by `passes`."""
+    """Windows of `corpus`' validation split, about n_tokens of them, read `batch_rows` at a time."""
 
-    def __init__(self, corpus: Corpus, tokenizer: Tokenizer, n_tokens: int, batch_rows: int, passes: Batches) -> None:
+    def __init__(self, corpus: Corpus, tokenizer: Tokenizer, n_tokens: int, batch_rows: int) -> None:
         self._tokens, self._parts, self._bytes_of = corpus.validation, corpus.parts("validation"), tokenizer.n_bytes
-        self._wanted, self._rows, self._passes = n_tokens, batch_rows, passes
+        self._wanted, self._rows = n_tokens, batch_rows
         self._counts: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._kept: dict[int, Tensor] = {}
 
@@ -73,10 +74,11 @@ class HeldOut:
         nats = torch.empty(len(part), part.shape[1] - 1, dtype=torch.float32, device=part.device)
         with model.reading():
             check_ids(part, model.config.vocab_size)
+        read = nats_of if model.passes is None else model.passes.nats
         with ids_checked():
             for first in range(0, len(part), self._rows):
                 ids = part[first : first + self._rows]
-                nats[first : first + len(ids)] = self._passes.nats(model, ids)
+                nats[first : first + len(ids)] = read(model, ids)
                 say(first + len(ids))
         return [total for batch in nats.cpu().split(self._rows) for total in batch.numpy().sum(1, dtype=float).tolist()]
 

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from arch.model.layout import check_ids, ids_checked
 from arch.recorder import CudaRecorder, Recorder, reason_of
 
 from .token_losses import nats_of
@@ -43,6 +44,18 @@ class Batches:
                 self._graphs[model.model] = self._recorded(model, ids)
         graph = self._graphs.get(model.model)
         return graph(model, ids) if graph is not None and graph.fits(model, ids) else nats_of(model, ids)
+
+    def few(self, model: LoadedModel, ids: Tensor) -> Tensor:
+        """As `nats_of`, of a few rows [B, T + 1]: by the graph of batches that are as long, where there is one, whose
+        other rows they fill again. Raises InputError for ids that are not of the model's vocabulary."""
+        with model.reading():
+            check_ids(ids, model.config.vocab_size)
+        graph = self._graphs.get(model.model)
+        n_rows = graph.room_for(model, ids) if graph is not None else 0
+        with ids_checked(), model.meter.paused():
+            if graph is None or not n_rows:
+                return nats_of(model, ids)
+            return graph(model, ids[torch.arange(n_rows, device=ids.device) % len(ids)])[: len(ids)]
 
     def _is_worth_it(self, model: LoadedModel, ids: Tensor) -> bool:
         if self._record is None and (not ids.is_cuda or torch.version.hip):
@@ -79,7 +92,12 @@ class BatchGraph:
         self._replay = record(work)
 
     def fits(self, model: LoadedModel, ids: Tensor) -> bool:
-        return ids.shape == self._ids.shape and model.autocast == self._autocast
+        return self.room_for(model, ids) == len(ids)
+
+    def room_for(self, model: LoadedModel, ids: Tensor) -> int:
+        """How many rows it reads, where these are as long and not more; else 0."""
+        fits = ids.shape[1] == self._ids.shape[1] and model.autocast == self._autocast
+        return len(self._ids) if fits and len(ids) <= len(self._ids) else 0
 
     def __call__(self, model: LoadedModel, ids: Tensor) -> Tensor:
         n_tokens = model.meter.tokens + ids[:, 1:].numel()  # a replay calls no module, which would count them

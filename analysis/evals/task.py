@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from arch.model.lm import LanguageModel
     from data.tokenizer import Tokenizer
 
+    from .replayed import Batches
+
 Say = Callable[[float, str], None]  # (share done 0..1, a few words)
 
 
@@ -35,7 +37,8 @@ class LoadedModel:
 
     autocast: forward passes run under bf16 autocast, as in training (never on a CPU). context_length: training length
     in tokens.
-    tokenizer: the one whose files the checkpoint carries. meter: counts what the model reads.
+    tokenizer: the one whose files the checkpoint carries. meter: counts what the model reads. passes: of a GPU, reads
+    batches that are alike for many checkpoints.
     """
 
     model: LanguageModel
@@ -46,6 +49,7 @@ class LoadedModel:
     context_length: int
     checkpoint: Path
     meter: Meter = field(default_factory=Meter)
+    passes: Batches | None = None
 
     @contextmanager
     def reading(self) -> Iterator[None]:

@@ -9,7 +9,6 @@ tokenizers. The sum of each window is kept, so that two models can be compared o
 from __future__ import annotations
 
 import math
-import sys
 from typing import TYPE_CHECKING, Any
 
 from data.tokenizer import Tokenizer
@@ -65,13 +64,9 @@ class Validation:
         from data.corpus import open_corpus
 
         from .held_out_windows import HeldOut
-        from .replayed import Batches
-
-        def tell(line: str) -> None:
-            print(line, file=sys.stderr, flush=True)
 
         wanted = self._settings
-        return HeldOut(open_corpus(self._corpus), tokenizer, wanted.validation_tokens, wanted.batch_rows, Batches(tell))
+        return HeldOut(open_corpus(self._corpus), tokenizer, wanted.validation_tokens, wanted.batch_rows)
 
     def evaluate(self, model: LoadedModel, prepared: HeldOut, say: Say) -> dict[str, Any]:
         """`loss` is the mean over all scored tokens in nats; null, with `reason`, where it is not finite.

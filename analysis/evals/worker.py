@@ -134,11 +134,10 @@ class Worker:
     def _open(self, checkpoint: RunCheckpoint) -> LoadedModel:
         """The model, kept until another is asked for; a refusal is kept as well."""
         from .loaded import ModelCache, load_guarded
-        from .reading_ahead import ReadAhead
 
         if self._path != checkpoint.path:
             self._path, self._model = checkpoint.path, None  # the one before goes first: two may not fit
-            self._cache = self._cache or ModelCache(ahead=ReadAhead(pinned=self._device != "cpu"))
+            self._cache = self._cache or ModelCache.of_device(self._device)
             try:
                 self._model = load_guarded(
                     checkpoint.path, self._corpus, self._device, checkpoint.autocast, self._cache

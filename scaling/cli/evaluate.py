@@ -63,8 +63,6 @@ def study(
     ] = None,
 ) -> None:
     """Evaluate the checkpoints that have no result yet. `scaling eval list` shows the tasks."""
-    from analysis.evals.table import score_tables
-
     from ..stages.evaluation import eval_stage, eval_worker
     from ..stages.evaluation_matrix import require_checkpoints
     from ..stages.evaluation_plan import missing_evaluations, show_missing
@@ -90,6 +88,8 @@ def study(
     if as_json:
         print_json(result)
     else:
+        from analysis.evals.table import score_tables  # with pandas, which workers need not wait for
+
         for title, heads, rows in score_tables(result["results"]):
             print(f"\n{title}\n{text_table(heads, rows)}")
     close(request, {"evaluations": result})

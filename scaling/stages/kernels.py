@@ -12,7 +12,6 @@ from ..rundir.directory import RunDir
 from ..rundir.worklist import thread_environment
 from ..study.cost import memory_bytes
 from ..study.run import RunSpec
-from .together import at_first
 
 if TYPE_CHECKING:
     from jobs.local import Task
@@ -48,7 +47,7 @@ def compile_tasks(runs: Sequence[Prepared], at_once: int, log: Path, shares: Seq
     from jobs.local import Task, visible_cores, visible_gpus
 
     shares = shares or [1.0] * len(runs)
-    models = compiled_ahead(runs, at_first(shares, at_once))
+    models = compiled_ahead(runs, at_once)  # those in company of a first run begin when that has compiled its own
     n_gpus = len(visible_gpus())
     n = min(len(models), len(visible_cores()) - 2 * at_once, COMPILERS * n_gpus)
     if n < 1:

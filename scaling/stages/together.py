@@ -42,13 +42,3 @@ def runs_together(run: RunSpec, asked: int | None, room: float) -> int:
         most = asked
     memory = memory_bytes(run, 1, kernels=True)
     return max(1, min(most, int(room // memory))) if memory else 1
-
-
-def at_first(shares: Sequence[float], slots: int) -> int:
-    """How many tasks of these shares, in their order, are at work at first."""
-    total = 0.0
-    for n, share in enumerate(shares):
-        total += share
-        if total > slots + 1e-6:
-            return n
-    return len(shares)

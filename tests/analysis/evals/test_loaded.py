@@ -7,7 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from analysis.evals import loaded
 from analysis.evals.loaded import PROBE_TOLERANCE, ModelCache, load_guarded
+from analysis.evals.replayed import Batches
 from arch.errors import InputError
 from arch.model.lm import load_model
 from data.corpus import prepare
@@ -15,6 +17,7 @@ from data.files import MANIFEST, sha256
 from data.hf_tokenizer import tokenizer_files
 from data.settings import CorpusSettings
 from data.tokenizer import ByteTokenizer
+from scaling.rundir.checkpoint_writer import probe_loss
 from scaling.study.spec import StudySpec
 
 from .small_study import CONTEXT, write_study
@@ -96,6 +99,22 @@ def test_a_probe_loss_within_rounding_is_accepted(study: StudySpec, checkpoint: 
     load_guarded(checkpoint, study.directory / "corpus", "cpu", False)
     seal(checkpoint, probe_loss=recorded + 1.1 * PROBE_TOLERANCE)
     assert "its probe loss is" in refusal(study, checkpoint)
+
+
+def test_a_reading_that_is_quicker_and_rounds_more_is_enough_within_half_of_that(
+    study: StudySpec, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = json.loads((checkpoint / MANIFEST).read_text())["probe_loss"]
+    exact, read = list[float](), Batches.few
+    monkeypatch.setattr(loaded, "probe_loss", lambda model, rows: exact.append(probe_loss(model, rows)) or exact[-1])
+    for off, again in ((0.4, False), (-0.4, False), (0.6, True), (float("nan"), True), (1e6, True)):
+        monkeypatch.setattr(Batches, "few", lambda *given, off=off: read(*given) + off * PROBE_TOLERANCE)
+        exact.clear()
+        found = load_guarded(checkpoint, study.directory / "corpus", "cpu", False, ModelCache(passes=Batches(print)))
+        assert (exact == [pytest.approx(recorded, abs=1e-6)]) == again and found.meter.tokens == 0
+    seal(checkpoint, probe_loss=recorded + 1.1 * PROBE_TOLERANCE)
+    with pytest.raises(InputError, match="its probe loss is"):
+        load_guarded(checkpoint, study.directory / "corpus", "cpu", False, ModelCache(passes=Batches(print)))
 
 
 def test_without_a_probe_loss_nobody_can_tell(study: StudySpec, checkpoint: Path) -> None:

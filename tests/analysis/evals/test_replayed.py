@@ -43,19 +43,21 @@ class Text:
         return whole(len(cls.validation))
 
 
-def loaded(arch: str, device: str = "cpu") -> LoadedModel:
+def loaded(arch: str, passes: Batches | None = None, device: str = "cpu") -> LoadedModel:
     model = build_model(preset(arch, "14k", context_length=LENGTH, init_std=0.2), 0).to(device).eval()
     on_gpu = device == "cuda"
-    found = LoadedModel(model, model.model_config, get_tokenizer("bytes"), device, on_gpu, LENGTH, Path("R/1"))
+    tokenizer, path = get_tokenizer("bytes"), Path("R/1")
+    found = LoadedModel(model, model.model_config, tokenizer, device, on_gpu, LENGTH, path, passes=passes)
     found.meter.attach(model)
     return found
 
 
-def held_out(passes: Batches, n_tokens: int = 10 * LENGTH) -> HeldOut:
-    return HeldOut(Text, get_tokenizer("bytes"), n_tokens, ROWS, passes)  # type: ignore[arg-type]
+def held_out() -> HeldOut:
+    return HeldOut(Text, get_tokenizer("bytes"), 10 * LENGTH, ROWS)  # type: ignore[arg-type]
 
 
-def score(model: LoadedModel, text: HeldOut) -> list[float]:
+def score(model: LoadedModel) -> list[float]:
+    text = held_out()
     return [x for part in text.parts(LENGTH, model.device) for x in text.score(model, part, lambda done: None)]
 
 
@@ -69,13 +71,13 @@ def one_by_one(model: LoadedModel) -> list[float]:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_every_checkpoint_of_a_model_is_read_to_the_bit(arch: str, device: str, tmp_path: Path) -> None:
-    model, other, said = loaded(arch, device), tmp_path / "other", list[str]()
-    text = held_out(Batches(said.append, CPU_ONLY[device]))
+    other, said = tmp_path / "other", list[str]()
+    model = loaded(arch, Batches(said.append, CPU_ONLY[device]), device)
     build_model(model.config, 1).save_pretrained(other)
     found = []
     for _ in range(2):
         model.meter.reset()
-        found.append(score(model, text))
+        found.append(score(model))
         assert model.meter.tokens == 10 * LENGTH and model.meter.seconds > 0
         assert found[-1] == one_by_one(model)
         load_weights(model.model, other)
@@ -85,12 +87,42 @@ def test_every_checkpoint_of_a_model_is_read_to_the_bit(arch: str, device: str, 
 @pytest.mark.parametrize("rows", [ROWS, 2 * ROWS, 100])
 def test_a_text_in_parts_gives_the_same(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("analysis.evals.held_out_windows.PART", rows * (LENGTH + 1))
-    model, text = loaded("tnl"), held_out(Batches(print))
+    model, text = loaded("tnl", Batches(print)), held_out()
     assert [len(part) for part in text.parts(LENGTH, "cpu")] == [min(rows, 10 - i) for i in range(0, 10, rows)]
-    assert score(model, text) == one_by_one(model)
+    assert score(model) == one_by_one(model)
     starts = window_starts(Text.parts("validation"), LENGTH, 10 * LENGTH)
     scored = np.concatenate([Text.validation[s + 1 : s + LENGTH + 1] for s in starts])
     assert text.counts(LENGTH) == (10, int((scored < 256).sum()))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_few_rows_are_read_by_the_graph_of_more(device: str) -> None:
+    works: list[int] = []
+
+    def counted(work: Work) -> Work:
+        def replay() -> None:
+            works.append(1)
+            work()
+
+        return replay
+
+    model = loaded("hgrn2", Batches(print, counted if device == "cpu" else None), device)
+    assert model.passes is not None
+    rows = torch.from_numpy(next(batches(Text.validation, np.arange(4) * LENGTH, LENGTH, 4))).to(device)
+    eager = nats_of(model, rows)
+    assert torch.equal(model.passes.few(model, rows[:2]), eager[:2]) and not works  # there is no graph yet
+    score(model)
+    works.clear()
+    model.meter.reset()
+    for n, replays in ((1, 1), (2, 1), (ROWS, 1), (ROWS + 1, 0)):
+        found = model.passes.few(model, rows[:n])
+        torch.testing.assert_close(found, eager[:n], rtol=0, atol=1e-4 if device == "cpu" else 0.1)  # bf16
+        assert len(works) == (replays if device == "cpu" else 0)
+        works.clear()
+    assert not works and model.passes.few(model, rows[:2, :-1]).shape == (2, LENGTH - 1) and not works
+    assert model.meter.tokens == 0 and model.meter.seconds == 0.0
+    with pytest.raises(InputError, match="outside the vocabulary"):
+        model.passes.few(model, torch.full_like(rows[:1], 257))
 
 
 def fails(work: Work) -> Work:
@@ -118,17 +150,17 @@ models: list[LoadedModel] = []
     [(fails, "OutOfMemoryError: CUDA out of memory"), (wrong, "they give other losses than eager passes")],
 )
 def test_what_cannot_be_recorded_is_told_once_and_read_without(record: Recorder, reason: str) -> None:
-    model, said = loaded("hgrn2"), list[str]()
+    said: list[str] = []
+    model = loaded("hgrn2", Batches(said.append, record))
     models.append(model)
-    text = held_out(Batches(said.append, record))
-    assert score(model, text) == score(model, text) == one_by_one(model)
+    assert score(model) == score(model) == one_by_one(model)
     assert said == [f"R/1: no CUDA graphs: {reason}"]
 
 
 def test_a_large_model_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("analysis.evals.replayed.MAX_FLOPS", 10**6)
     said: list[str] = []
-    assert score(loaded("tnl"), held_out(Batches(said.append, fails))) and said == []
+    assert score(loaded("tnl", Batches(said.append, fails))) and said == []
 
 
 def test_a_model_that_is_done_with_leaves_memory() -> None:
@@ -149,7 +181,7 @@ def test_ids_are_checked_once_for_all_passes() -> None:
     model = loaded("tnl")
     bad = torch.full((1, LENGTH + 1), 257)
     with pytest.raises(InputError, match="token id 257 is outside the vocabulary"):
-        held_out(Batches(print)).score(model, bad, lambda done: None)
+        held_out().score(model, bad, lambda done: None)
     with pytest.raises(InputError, match="outside the vocabulary"):
         token_nats(model, bad.numpy())
     with ids_checked():

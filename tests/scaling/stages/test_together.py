@@ -8,7 +8,7 @@ import pytest
 
 from jobs import local
 from scaling.stages import together
-from scaling.stages.together import LITTLE_ROOM, ROOM, at_first, runs_together, shares_of
+from scaling.stages.together import LITTLE_ROOM, ROOM, runs_together, shares_of
 from scaling.study.jobs_schema import Jobs
 from scaling.study.run import RunSpec
 from scaling.study.spec import load_study
@@ -77,8 +77,3 @@ def test_shares_of_the_gpus_that_are_here(tmp_path: Path, monkeypatch: pytest.Mo
         assert shares_of(small, Jobs()) == [1 / n]
     gpus.clear()
     assert shares_of(small, Jobs()) == [1.0]
-
-
-def test_how_many_are_at_work_at_first() -> None:
-    assert [at_first([0.25] * 8, n) for n in (1, 2, 4)] == [4, 8, 8]
-    assert at_first([1.0, 0.5, 0.5, 0.5], 2) == 3 and at_first([1.0, 1.0], 1) == 1 and at_first([], 1) == 0

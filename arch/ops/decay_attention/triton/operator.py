@@ -127,18 +127,19 @@ def activated(q: Tensor, k: Tensor, silu: bool) -> tuple[Tensor, Tensor]:
 
 def head_shares(d_q: Tensor, d_k: Tensor, heads: int) -> tuple[Tensor, Tensor]:
     """Where each of v's `heads` leaves its share of the gradients of q and k [B, T, G, d_k]: themselves where no heads
-    share their keys, else [B, T, H, d_k], fp32, for `add_shares`."""
+    share their keys, else [B, T, H, d_k] of the same dtype, for `add_shares`: a share's rounding to bf16 is that of its
+    products' operands once more, and in fp32 shares are most of what the backward moves."""
     if d_q.shape[2] == heads:
         return d_q, d_k
     shape = *d_q.shape[:2], heads, d_q.shape[3]
-    return d_q.new_empty(shape, dtype=torch.float32), d_k.new_empty(shape, dtype=torch.float32)
+    return d_q.new_empty(shape), d_k.new_empty(shape)
 
 
 def add_shares(d_q: Tensor, d_k: Tensor, shares: tuple[Tensor, Tensor]) -> None:
-    """Adds the heads' shares up, in a fixed order."""
+    """Adds the heads' shares up in fp32, in a fixed order."""
     for x, share in zip((d_q, d_k), shares, strict=True):
         if share is not x:
-            x.copy_(share.unflatten(2, (x.shape[2], -1)).sum(3))
+            torch.sum(share.unflatten(2, (x.shape[2], -1)), 3, out=x)
 
 
 @torch.library.custom_op("arch::decay_attention", mutates_args=())
