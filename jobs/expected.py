@@ -23,12 +23,14 @@ from .speed import ASSUMED, device_of, expected, measured, speed_of
 
 @dataclass(frozen=True)
 class Expected:
-    """`seconds` until the last of `n_runs` runs is trained, `runs_at_once` at a time; `basis`: {how known: runs}."""
+    """`seconds` until the last of `n_runs` runs is trained, `runs_at_once` at a time, which may each be several
+    small ones; `basis`: {how known: runs}."""
 
     seconds: float
     n_runs: int
     runs_at_once: int
     basis: dict[str, int]
+    n_small: int = 0  # that train several on a GPU
 
     def __str__(self) -> str:
         if not self.n_runs:
@@ -36,16 +38,22 @@ class Expected:
         known = "; ".join(
             f"{number} by {basis}" if len(self.basis) > 1 else basis for basis, number in self.basis.items()
         )
+        small = f", of {counted(self.n_small, 'small run')} several on each GPU" if self.n_small else ""
         return (
             f"training is expected to take about {duration(self.seconds)} here: {counted(self.n_runs, 'run')}, "
-            f"{self.runs_at_once} at once ({known}); corpus, evaluations and report come on top"
+            f"{self.runs_at_once} at once{small} ({known}); corpus, evaluations and report come on top"
         )
 
 
 def expected_time(
-    study: StudySpec, todo: Sequence[tuple[RunSpec, RunDir]], done: Iterable[tuple[RunSpec, RunDir]]
+    study: StudySpec,
+    todo: Sequence[tuple[RunSpec, RunDir]],
+    done: Iterable[tuple[RunSpec, RunDir]],
+    gains: Mapping[str, float] | None = None,
 ) -> Expected:
-    """Of the runs `todo`, of which some may have begun, by what the runs `done` took, else by flops.pace."""
+    """Of the runs `todo`, of which some may have begun, by what the runs `done` took, else by flops.pace. gains: {run
+    id: how many times as fast it trains} of small runs that share a GPU, over one after another."""
+    gains = gains or {}
     processes, (_, profile) = study.jobs.processes, this_machine(study)
     device = device_of(profile)
     own = start_of(device, processes)
@@ -57,12 +65,12 @@ def expected_time(
         left = max(0, run.n_steps - int(begun["step"])) if begun else run.trained_steps
         step, speed = expected(run, processes, profile), speed_of(run, factors)
         shared = max(1.0, crowd * (1 if profile.gpus_per_node else run.training.threads))
-        seconds[run.run_id] = own + left * step.step_seconds * speed.factor * shared
+        seconds[run.run_id] = own + left * step.step_seconds * speed.factor * shared / gains.get(run.run_id, 1.0)
         basis[step.basis if speed.source == ASSUMED else "the speed of finished runs"] += 1
     whole = time_of(seconds, {run.run_id: run.trunk for run, _ in todo}, parallel)
     if seconds:
         whole += START_S[device.unit] - own
-    return Expected(whole, len(seconds), min(parallel, max(1, len(seconds))), dict(basis))
+    return Expected(whole, len(seconds), min(parallel, max(1, len(seconds))), dict(basis), len(gains))
 
 
 def time_of(seconds: Mapping[str, float], after: Mapping[str, str | None], parallel: int) -> float:

@@ -13,6 +13,7 @@ from ..rundir.worklist import is_trained
 from ..study.plan import plan
 from ..study.run import RunSpec
 from .forecast import trainable
+from .together import gains_of, shares_of
 from .trunks import check_trunks
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def outstanding(request: Request) -> list[str]:
 
 def timed_plan(request: Request) -> dict[str, Any]:
     """The plan, a warning where training would refuse, and the time that what is missing is expected to take here:
-    {"expected": {"seconds", "n_runs", "runs_at_once", "basis": {how it is known: runs}, "text"}}."""
+    {"expected": {"seconds", "n_runs", "runs_at_once", "basis": {how it is known: runs}, "n_small", "text"}}."""
     from jobs.expected import expected_time
 
     todo, done = list[tuple[RunSpec, RunDir]](), list[tuple[RunSpec, RunDir]]()
@@ -39,7 +40,9 @@ def timed_plan(request: Request) -> dict[str, Any]:
             done.append((run, rundir))
         elif rundir.status()["state"] != "failed":
             todo.append((run, rundir))
-    found, made = expected_time(request.study, todo, done), plan(request.study, request.runs)
+    runs = [run for run, _ in todo]
+    found = expected_time(request.study, todo, done, gains_of(runs, shares_of(runs, request.study.jobs)))
+    made = plan(request.study, request.runs)
     try:
         request.check_runs()
     except InputError as error:

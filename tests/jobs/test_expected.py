@@ -61,6 +61,17 @@ def test_runs_that_share_a_core_take_longer(tmp_path):
     )
 
 
+def test_small_runs_that_share_a_gpu_take_less_of_it(tmp_path):
+    spec = study(tmp_path, ["6k"], jobs={"parallel": 1}, seeds=2)
+    todo = [(run, RunDir(tmp_path / "none")) for run in spec.runs("arch=llama")]
+    first, second = (run.run_id for run, _ in todo)
+    alone = expected_time(spec, todo, [])
+    found = expected_time(spec, todo, [], {first: 2.0, second: 1.25})
+    own = [expected_time(spec, [one], []).seconds - START_S["core"] for one in todo]
+    assert alone.seconds - found.seconds == pytest.approx(own[0] / 2 + own[1] / 5) and own[0] > 0
+    assert "1 at once, of 2 small runs several on each GPU (" in str(found) and "small" not in str(alone)
+
+
 def test_branches_wait_for_their_trunk(tmp_path):
     seconds, nobody = {"trunk": 4.0, "short": 1.0, "long": 3.0, "alone": 2.0}, dict.fromkeys(["trunk", "alone"])
     after = {"short": "trunk", "long": "trunk"} | nobody

@@ -8,7 +8,7 @@ import pytest
 
 from jobs import local
 from scaling.stages import together
-from scaling.stages.together import LITTLE_ROOM, ROOM, runs_together, shares_of
+from scaling.stages.together import LITTLE_ROOM, ROOM, gains_of, runs_together, shares_of
 from scaling.study.jobs_schema import Jobs
 from scaling.study.run import RunSpec
 from scaling.study.spec import load_study
@@ -77,3 +77,14 @@ def test_shares_of_the_gpus_that_are_here(tmp_path: Path, monkeypatch: pytest.Mo
         assert shares_of(small, Jobs()) == [1 / n]
     gpus.clear()
     assert shares_of(small, Jobs()) == [1.0]
+
+
+def test_what_runs_gain_in_company(tmp_path: Path) -> None:
+    """At least what scaling/trainer/NOTES.md has of them."""
+    for batch, wanted in ((4096, [2.5, 1.4]), (16_384, [1.4, 1.1]), (65_536, [1.1, None])):
+        small, larger = found = runs(tmp_path, batch)
+        shares = [1 / runs_together(run, None, ROOM) for run in found]
+        told = gains_of(found, shares)
+        expected = {run.run_id: gain for run, gain in zip(found, wanted, strict=True) if gain}
+        assert told == (expected if len(expected) > 1 else {}) and gains_of([small], shares[:1]) == {}
+    assert gains_of([small, larger, small], [1 / 4, 1.0, 1 / 4]) == {small.run_id: 1.1}
