@@ -105,6 +105,25 @@ def test_learned_decays_with_angles_in_tiles():
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("groups", "heads", "width"), [(1, 8, 128), (2, 6, 16), (3, 9, 64)])
+def test_shares_of_heads_are_added_where_the_gradients_lie(groups, heads, width, dtype):
+    """Columns of one tensor, and nothing beside them."""
+    whole = torch.full((2, 41, 2 * groups * width + 24), 7.0, dtype=dtype, device=DEVICE)
+    before, d_q, between, d_k, behind = whole.split([8, groups * width, 8, groups * width, 8], -1)
+    d_q, d_k = (x.unflatten(-1, (groups, width)) for x in (d_q, d_k))
+    shares = decay.head_shares(d_q, d_k, heads)
+    for seed, share in enumerate(shares):
+        assert share.shape == (2, 41, heads, width) and share.dtype == dtype
+        share.copy_(randn(*share.shape, dtype=torch.float32, seed=seed))
+    decay.add_shares(d_q, d_k, shares)
+    for x, share in zip((d_q, d_k), shares, strict=True):
+        expected = share.double().unflatten(2, (groups, -1)).sum(3)
+        assert_close([x.double()], [expected], 1e-6 if dtype == torch.float32 else 2**-8)
+    assert all(bool((x == 7).all()) for x in (before, between, behind))
+    assert decay.head_shares(d_q, d_k, groups) == (d_q, d_k)
+
+
 def test_segments_by_the_rules():
     """Many sequences are not cut, few are; no segment is empty."""
     rules = decay_config(128, 128, exact=False)

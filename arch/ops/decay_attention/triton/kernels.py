@@ -45,6 +45,26 @@ def activate(
     tl.store(y + at, active.to(y.dtype.element_ty), mask=at < SIZE)
 
 
+@triton.jit(do_not_specialize=["N"])
+def add_heads(
+    d_q, d_k, q_shares, k_shares, N, G, QS, KS, HEADS: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr
+):  # fmt: skip
+    """Sums of shares [N, HEADS, WIDTH] into d_q and d_k, ROWS of the N by a program, of a grid [.., 2]. The N are G
+    groups of each token, and tokens lie QS apart in d_q, KS in d_k."""
+    row, columns = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)[None, :]
+    if tl.program_id(1) == 0:
+        shares, out, apart = q_shares, d_q, QS
+    else:
+        shares, out, apart = k_shares, d_k, KS
+    inside = (row < N)[:, None]
+    place = shares + row.to(tl.int64)[:, None] * (HEADS * WIDTH) + columns
+    total = tl.zeros([ROWS, WIDTH], tl.float32)
+    for head in range(HEADS):
+        total += tl.load(place + head * WIDTH, mask=inside, other=0.0).to(tl.float32)
+    token = (row // G).to(tl.int64) * apart + row % G * WIDTH
+    tl.store(out + token[:, None] + columns, total.to(out.dtype.element_ty), mask=inside)
+
+
 @triton.jit
 def row_decays(decay, bh, chunk, ahead, T, H, rows, C: tl.constexpr, PER_STEP: tl.constexpr):
     """log2 of the decays [C] of a chunk's rows, or of those `ahead` of them in the chunk; 0 beyond its end."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as nnf
+import triton
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
@@ -15,10 +16,10 @@ from ...joint_rows import as_rows, gradients_of, row_stride, silu_of
 from ...triton.device_config import decay_by_hopper_here
 from ...triton.launch import contiguous, decay_table_shape, interpreted, on_its_device, operand_dtype
 from .attend_portable import decay_attend
-from .kernels import activate, decay_rows, decay_sums
+from .kernels import activate, add_heads, decay_rows, decay_sums
 from .tma import tma_attend, tma_sums
 
-ACTIVATED = 4096  # numbers of a program of `activate`
+ACTIVATED, SUMMED = 4096, 2048  # numbers of a program of `activate` and, at a time, of `add_heads`
 
 
 def attend(
@@ -137,9 +138,14 @@ def head_shares(d_q: Tensor, d_k: Tensor, heads: int) -> tuple[Tensor, Tensor]:
 
 def add_shares(d_q: Tensor, d_k: Tensor, shares: tuple[Tensor, Tensor]) -> None:
     """Adds the heads' shares up in fp32, in a fixed order."""
-    for x, share in zip((d_q, d_k), shares, strict=True):
-        if share is not x:
-            torch.sum(share.unflatten(2, (x.shape[2], -1)), 3, out=x)
+    if shares[0] is d_q:
+        return
+    batch, length, groups, width = d_q.shape
+    count, rows = batch * length * groups, max(1, SUMMED // width)
+    add_heads[(triton.cdiv(count, rows), 2)](
+        d_q, d_k, *shares, count, groups, row_stride(d_q), row_stride(d_k), HEADS=shares[0].shape[2] // groups,
+        WIDTH=width, ROWS=rows,
+    )  # fmt: skip
 
 
 @torch.library.custom_op("arch::decay_attention", mutates_args=())
