@@ -58,19 +58,22 @@ def expected_time(
     device = device_of(profile)
     own = start_of(device, processes)
     parallel, factors = at_once(study.jobs.parallel, processes), measured(done, profile)
-    seconds, basis = dict[str, float](), Counter[str]()
+    alone, gained, basis = dict[str, float](), dict[str, float](), Counter[str]()
     crowd = min(parallel, len(todo)) * processes / _devices()
     for run, rundir in todo:
         begun = rundir.last_row() if _is_its_own(rundir, run) else None
         left = max(0, run.n_steps - int(begun["step"])) if begun else run.trained_steps
         step, speed = expected(run, processes, profile), speed_of(run, factors)
         shared = max(1.0, crowd * (1 if profile.gpus_per_node else run.training.threads))
-        seconds[run.run_id] = own + left * step.step_seconds * speed.factor * shared / gains.get(run.run_id, 1.0)
+        seconds = left * step.step_seconds * speed.factor * shared
+        alone[run.run_id], gained[run.run_id] = own + seconds, own + seconds / gains.get(run.run_id, 1.0)
         basis[step.basis if speed.source == ASSUMED else "the speed of finished runs"] += 1
-    whole = time_of(seconds, {run.run_id: run.trunk for run, _ in todo}, parallel)
-    if seconds:
+    after = {run.run_id: run.trunk for run, _ in todo}
+    whole = time_of(gained, after, parallel)
+    if alone:
+        whole = max(whole, time_of(alone, after, len(alone)))  # none takes less than it does alone
         whole += START_S[device.unit] - own
-    return Expected(whole, len(seconds), min(parallel, max(1, len(seconds))), dict(basis), len(gains))
+    return Expected(whole, len(alone), min(parallel, max(1, len(alone))), dict(basis), len(gains))
 
 
 def time_of(seconds: Mapping[str, float], after: Mapping[str, str | None], parallel: int) -> float:

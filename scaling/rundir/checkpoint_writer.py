@@ -21,6 +21,7 @@ from data.hf_tokenizer import tokenizer_files
 from .saved import read_saved
 
 if TYPE_CHECKING:
+    from arch.config import ModelConfig
     from arch.model.lm import LanguageModel
     from data.tokenizer import Tokenizer
 
@@ -50,13 +51,18 @@ def probe_rows(validation: Any, context_length: int) -> np.ndarray:
 def probe_loss(model: LanguageModel, rows: Tensor) -> float:
     """Mean loss in nats a token over rows [B, T + 1] on the model's device, in its own precision: in as few passes as
     memory allows, since a pass of a small model costs a GPU's host the same for all rows."""
-    config, tokens = model.model_config, rows.shape[1] - 1
-    step = max(1, min(PROBE_LOGITS // config.vocab_size, PROBE_NUMBERS // config.d_model) // tokens)
     with torch.no_grad():
         losses = [
-            model(input_ids=part[:, :-1], targets=part[:, 1:]).loss.double() * len(part) for part in rows.split(step)
+            model(input_ids=part[:, :-1], targets=part[:, 1:]).loss.double() * len(part)
+            for part in probe_parts(rows, model.model_config)
         ]
         return float(torch.stack(losses).sum()) / len(rows)
+
+
+def probe_parts(rows: Tensor, config: ModelConfig) -> tuple[Tensor, ...]:
+    """Rows [B, T + 1] for each pass."""
+    step = min(PROBE_LOGITS // config.vocab_size, PROBE_NUMBERS // config.d_model) // (rows.shape[1] - 1)
+    return rows.split(max(1, step))
 
 
 def write_checkpoint(

@@ -32,6 +32,7 @@ def timed_plan(request: Request) -> dict[str, Any]:
     """The plan, a warning where training would refuse, and the time that what is missing is expected to take here:
     {"expected": {"seconds", "n_runs", "runs_at_once", "basis": {how it is known: runs}, "n_small", "text"}}."""
     from jobs.expected import expected_time
+    from jobs.local import at_once
 
     todo, done = list[tuple[RunSpec, RunDir]](), list[tuple[RunSpec, RunDir]]()
     for run in request.runs:
@@ -40,8 +41,9 @@ def timed_plan(request: Request) -> dict[str, Any]:
             done.append((run, rundir))
         elif rundir.status()["state"] != "failed":
             todo.append((run, rundir))
-    runs = [run for run, _ in todo]
-    found = expected_time(request.study, todo, done, gains_of(runs, shares_of(runs, request.study.jobs)))
+    runs, jobs = [run for run, _ in todo], request.study.jobs
+    gains = gains_of(runs, shares_of(runs, jobs), at_once(jobs.parallel, jobs.processes))
+    found = expected_time(request.study, todo, done, gains)
     made = plan(request.study, request.runs)
     try:
         request.check_runs()

@@ -12,9 +12,9 @@ from ..study.cost import memory_bytes
 from ..study.jobs_schema import Jobs
 from ..study.run import RunSpec
 
-# (numbers in an activation [tokens of a pass, d_model], runs at once, times the speed of one after another, or more):
-# more numbers or runs gained less than a tenth
-MOST = ((1_000_000, 8, 2.5), (3_000_000, 4, 1.4), (10_000_000, 4, 1.1))
+# (numbers in an activation [tokens of a pass, d_model], runs at once; how many times as fast as one after another two
+# of them are, and four or more, at least): more numbers or runs gained less than a tenth
+MOST = ((1_000_000, 8, 1.6, 2.5), (3_000_000, 4, 1.25, 1.4), (10_000_000, 4, 1.1, 1.1))
 GIB = 2**30
 ROOM, LITTLE_ROOM = 12 * GIB, 3 * GIB  # bytes of all runs of a GPU together: at most, and of a GPU that nobody knows
 SHARE = 1 / 3  # of its memory, at most: allocators keep more than is reckoned, for each run
@@ -36,20 +36,25 @@ def runs_together(run: RunSpec, asked: int | None, room: float) -> int:
     """How many runs like this one train on a GPU at the same time; asked: jobs.runs_per_gpu; room: bytes of all."""
     if not run.cuda_graphs or run.training.zero_stage:  # the host, which they share, is busy with one
         return 1
-    most = next((n for limit, n, _ in MOST if _numbers(run) <= limit), 1)
+    most = next((n for limit, n, *_ in MOST if _numbers(run) <= limit), 1)
     if asked is not None and most > 1:
         most = asked
     memory = memory_bytes(run, 1, kernels=True)
     return max(1, min(most, int(room // memory))) if memory else 1
 
 
-def gains_of(runs: Sequence[RunSpec], shares: Sequence[float]) -> dict[str, float]:
+def gains_of(runs: Sequence[RunSpec], shares: Sequence[float], slots: int) -> dict[str, float]:
     """{run id: how many times as fast it and those beside it train as one after another}, of runs with these shares of
-    a GPU; only those that gain, none where there is nobody to share with."""
-    small = [run for run, share in zip(runs, shares, strict=True) if share < 1]
-    if len(small) < 2:
-        return {}
-    return {run.run_id: next(gain for limit, _, gain in MOST if _numbers(run) <= limit) for run in small}
+    a GPU, where `slots` GPUs or groups of them train at once; only those that gain."""
+    small = [(run, share) for run, share in zip(runs, shares, strict=True) if share < 1]
+    there = -(-len(small) // slots)  # on each
+    found = dict[str, float]()
+    for run, share in small:
+        together = min(round(1 / share), there)
+        if together > 1:
+            two, four = next(gains for limit, _, *gains in MOST if _numbers(run) <= limit)
+            found[run.run_id] = four if together >= 4 else two
+    return found
 
 
 def _numbers(run: RunSpec) -> int:

@@ -69,6 +69,8 @@ def test_small_runs_that_share_a_gpu_take_less_of_it(tmp_path):
     found = expected_time(spec, todo, [], {first: 2.0, second: 1.25})
     own = [expected_time(spec, [one], []).seconds - START_S["core"] for one in todo]
     assert alone.seconds - found.seconds == pytest.approx(own[0] / 2 + own[1] / 5) and own[0] > 0
+    none_shorter = expected_time(spec, todo, [], {first: 9.0, second: 9.0}).seconds
+    assert none_shorter == pytest.approx(START_S["core"] + max(own))
     assert "1 at once, of 2 small runs several on each GPU (" in str(found) and "small" not in str(alone)
 
 

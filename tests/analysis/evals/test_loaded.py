@@ -101,13 +101,13 @@ def test_a_probe_loss_within_rounding_is_accepted(study: StudySpec, checkpoint: 
     assert "its probe loss is" in refusal(study, checkpoint)
 
 
-def test_a_reading_that_is_quicker_and_rounds_more_is_enough_within_half_of_that(
+def test_a_reading_that_is_quicker_and_rounds_more_is_enough_where_it_is_near(
     study: StudySpec, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorded = json.loads((checkpoint / MANIFEST).read_text())["probe_loss"]
     exact, read = list[float](), Batches.few
     monkeypatch.setattr(loaded, "probe_loss", lambda model, rows: exact.append(probe_loss(model, rows)) or exact[-1])
-    for off, again in ((0.4, False), (-0.4, False), (0.6, True), (float("nan"), True), (1e6, True)):
+    for off, again in ((0.2, False), (-0.2, False), (0.3, True), (float("nan"), True), (1e6, True)):
         monkeypatch.setattr(Batches, "few", lambda *given, off=off: read(*given) + off * PROBE_TOLERANCE)
         exact.clear()
         found = load_guarded(checkpoint, study.directory / "corpus", "cpu", False, ModelCache(passes=Batches(print)))

@@ -59,6 +59,14 @@ def test_tasks_take_turns_on_the_cores_that_are_left(tmp_path: Path, monkeypatch
         ["tnl", "mamba1"],
         ["llama"],
     ]
+    alike = [task.argv for task in tasks]
+    assert [task.argv for task in compile_tasks(runs, 1, log, [1.0] * 4)] == alike
+    together = compile_tasks(runs, 1, log, [1 / 4] * 4)  # all begin at once, the first of them compiles
+    assert [task.argv[7:] for task in together] == [argv[7:] for argv in alike]
+    monkeypatch.setattr(local, "visible_cores", lambda: list(range(6)))
+    two = compile_tasks(runs, 2, log, [1 / 4] * 4)
+    assert [[Path(x).parent.parent.name for x in task.argv[7:]] for task in two] == [["llama"], ["mamba1"]]
+    monkeypatch.setattr(local, "visible_cores", lambda: list(range(4)))
     monkeypatch.setattr(local, "visible_cores", lambda: [0, 1])
     assert compile_tasks(runs, 1, log) == []
 

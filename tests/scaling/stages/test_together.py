@@ -80,11 +80,18 @@ def test_shares_of_the_gpus_that_are_here(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_what_runs_gain_in_company(tmp_path: Path) -> None:
-    """At least what scaling/trainer/NOTES.md has of them."""
-    for batch, wanted in ((4096, [2.5, 1.4]), (16_384, [1.4, 1.1]), (65_536, [1.1, None])):
-        small, larger = found = runs(tmp_path, batch)
-        shares = [1 / runs_together(run, None, ROOM) for run in found]
-        told = gains_of(found, shares)
-        expected = {run.run_id: gain for run, gain in zip(found, wanted, strict=True) if gain}
-        assert told == (expected if len(expected) > 1 else {}) and gains_of([small], shares[:1]) == {}
-    assert gains_of([small, larger, small], [1 / 4, 1.0, 1 / 4]) == {small.run_id: 1.1}
+    """At least what scaling/trainer/NOTES.md has of them, of as many as are there for each GPU."""
+    for batch, gains in (
+        (4096, [(1.6, 2.5), (1.25, 1.4)]),
+        (16_384, [(1.25, 1.4), (1.1, 1.1)]),
+        (65_536, [(1.1, 1.1)]),
+    ):
+        for run, (two, four) in zip(runs(tmp_path, batch), gains, strict=False):
+            own = 1 / runs_together(run, None, ROOM)
+            for n, slots, gain in ((1, 1, None), (2, 1, two), (3, 1, two), (4, 1, four), (8, 8, None), (16, 8, two)):
+                alike = [run.model_copy(update={"run_id": str(i)}) for i in range(n)]
+                assert gains_of(alike, [own] * n, slots) == ({str(i): gain for i in range(n)} if gain else {})
+            alike = [run.model_copy(update={"run_id": str(i)}) for i in range(8)]
+            assert gains_of(alike, [1 / 2] * 8, 1) == {str(i): two for i in range(8)}
+    small, large = runs(tmp_path, 65_536)
+    assert gains_of([small, large, large], [1 / 4, 1.0, 1.0], 1) == {}
