@@ -62,7 +62,8 @@ def test_runs_that_share_a_core_take_longer(tmp_path):
 
 
 def test_small_runs_that_share_a_gpu_take_less_of_it(tmp_path):
-    spec = study(tmp_path, ["6k"], jobs={"parallel": 1}, seeds=2)
+    training = {"n_tokens": 5_120_000, "batch_tokens": 512}
+    spec = study(tmp_path, ["6k"], jobs={"parallel": 1}, seeds=2, training=training)
     todo = [(run, RunDir(tmp_path / "none")) for run in spec.runs("arch=llama")]
     first, second = (run.run_id for run, _ in todo)
     alone = expected_time(spec, todo, [])
