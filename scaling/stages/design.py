@@ -105,6 +105,8 @@ def design(question: Question, told: Callable[[str, float], None], each: Each = 
         return [priors[i % len(priors)].draw(rng) for i in range(number)]
 
     worlds = drawn("reported", question.studies)  # none of those that proposals are chosen by: that would flatter them
+    if question.target and not question.timed:
+        _within_reach(question.target, question.budget, "the whole budget")  # told before anything is simulated
     target = question.target or TARGET * _flops_of(question, prices, budget)
     found = screen(
         *(price, budget, question.cap, drawn("screened", SETTLED), noise, cost, target, question.ask),
@@ -293,17 +295,20 @@ def _outside(target: float, proposal: Proposal, cost: Any) -> str:
     layout = proposal.layout()
     flops = cost.per_token(layout.n_params) * layout.n_tokens
     least, most = float(flops.min()), float(flops.max())
-    if target > TOO_FAR * most:
-        raise InputError(
-            f"scaling design: a target of {flop(target)} FLOP is {flop(target / most, 1)} times the largest run's "
-            f"compute ({flop(most)} FLOP): nothing that this budget trains can tell of it: give at most "
-            f"{flop(TOO_FAR * most, 1)}"
-        )
+    _within_reach(target, most, "the largest run's compute")
     if target < least:
         return f"the target of {flop(target)} FLOP lies below the smallest run's compute ({flop(least)} FLOP)"
     if target > FAR * most:
         return f"the target of {flop(target)} FLOP is {target / most:.3g} times the largest run's compute: extrapolated"
     return ""
+
+
+def _within_reach(target: float, most: float, what: str) -> None:
+    if target > TOO_FAR * most:
+        raise InputError(
+            f"scaling design: a target of {flop(target)} FLOP is {flop(target / most, 1)} times {what} ({flop(most)} "
+            f"FLOP): nothing that this budget trains can tell of it: give at most {flop(TOO_FAR * most, 1)}"
+        )
 
 
 def _that_is_bought(question: Question, price: Any, budget: float) -> Question:
