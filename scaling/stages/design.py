@@ -20,6 +20,7 @@ from flops.pace import START_S, start_of
 from ..study.cost import pace_of
 from ..study.spec import load_study
 from ..study.sweep import sweep_of
+from .design_target import outside, within_reach
 
 if TYPE_CHECKING:
     from analysis.design.choose import Judged
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 CORRECTED, NEAR = 4, 0.01  # times that a proposal is resized, so that its real runs cost the budget within NEAR
 LOWERED = 7  # least sizes that are tried, each 1.5 times below the one before
 NUDGED = 6  # smallest sizes of the naive ladder that are tried, where no shape comes close to one
-FAR, TOO_FAR = 100.0, 1e6  # times the largest run's compute: a target beyond is told, refused
 MARGIN = 1.02  # beside a limit of the budget, so that what is told is bought
 MOST_SHOWN = 3  # proposals
 TARGET = 0.1  # of the compute of one architecture: where N_opt and the loss are asked for, if nowhere else
@@ -106,7 +106,7 @@ def design(question: Question, told: Callable[[str, float], None], each: Each = 
 
     worlds = drawn("reported", question.studies)  # none of those that proposals are chosen by: that would flatter them
     if question.target and not question.timed:
-        _within_reach(question.target, question.budget, "the whole budget")  # told before anything is simulated
+        within_reach(question.target, question.budget, "the whole budget")  # told before anything is simulated
     target = question.target or TARGET * _flops_of(question, prices, budget)
     found = screen(
         *(price, budget, question.cap, drawn("screened", SETTLED), noise, cost, target, question.ask),
@@ -141,7 +141,7 @@ def design(question: Question, told: Callable[[str, float], None], each: Each = 
     if question.timed and not question.target:
         target = TARGET * real[0][1]["flops"] / len(archs)
     total, done = len(real) * len(worlds), 0
-    note = _outside(target, real[0][0].proposal, cost)
+    note = outside(target, real[0][0].proposal, cost)
 
     def step() -> None:
         nonlocal done
@@ -288,27 +288,6 @@ def _naive(question: Question, price: Any, budget: float) -> Any:
         except InputError:
             continue
     return found
-
-
-def _outside(target: float, proposal: Proposal, cost: Any) -> str:
-    """Where the target lies far outside of what is trained, in words. Raises InputError where no fit reaches it."""
-    layout = proposal.layout()
-    flops = cost.per_token(layout.n_params) * layout.n_tokens
-    least, most = float(flops.min()), float(flops.max())
-    _within_reach(target, most, "the largest run's compute")
-    if target < least:
-        return f"the target of {flop(target)} FLOP lies below the smallest run's compute ({flop(least)} FLOP)"
-    if target > FAR * most:
-        return f"the target of {flop(target)} FLOP is {target / most:.3g} times the largest run's compute: extrapolated"
-    return ""
-
-
-def _within_reach(target: float, most: float, what: str) -> None:
-    if target > TOO_FAR * most:
-        raise InputError(
-            f"scaling design: a target of {flop(target)} FLOP is {flop(target / most, 1)} times {what} ({flop(most)} "
-            f"FLOP): nothing that this budget trains can tell of it: give at most {flop(TOO_FAR * most, 1)}"
-        )
 
 
 def _that_is_bought(question: Question, price: Any, budget: float) -> Question:
