@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -77,8 +79,9 @@ def reason_of(exit_code: int, path: Path) -> str | None:
         return str(status["reason"])
     log = rundir.log.read_text(errors="replace") if rundir.log.exists() else ""
     lines = [line for line in log.splitlines() if line.strip()]
-    if exit_code == EXIT_INPUT and lines:
-        return lines[-1].removeprefix("error: ")
+    if exit_code == EXIT_INPUT:  # such an end is told in a line
+        told = f"{rundir.log}: could not be written (most likely: {os.strerror(errno.ENOSPC)}): free some space"
+        return lines[-1].removeprefix("error: ") if lines else f"{told} and run it again"
     how = f"was killed by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
     error = _last_error(lines)
     return f"its process {how}{f' ({error})' if error else ''}; run it again to continue, see {rundir.log}"

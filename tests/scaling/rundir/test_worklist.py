@@ -61,3 +61,10 @@ def test_a_run_that_never_began_is_not_done(rundir: RunDir) -> None:
     assert not rundir.log.exists()
     for code in (0, 75):
         assert f"ended with exit code {code}; run it again" in str(reason_of(code, rundir.path))
+
+
+def test_a_process_that_could_not_even_write_why_it_ended_met_a_full_disk(tmp_path: Path) -> None:
+    told = reason_of(2, tmp_path)
+    assert told is not None and "No space left on device" in told and str(tmp_path / "train.log") in told
+    (tmp_path / "train.log").write_text("starts\nerror: the corpus is gone\n")
+    assert reason_of(2, tmp_path) == "the corpus is gone"
