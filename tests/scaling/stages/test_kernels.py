@@ -66,7 +66,6 @@ def test_tasks_take_turns_on_the_cores_that_are_left(tmp_path: Path, monkeypatch
     monkeypatch.setattr(local, "visible_cores", lambda: list(range(6)))
     two = compile_tasks(runs, 2, log, [1 / 4] * 4)
     assert [[Path(x).parent.parent.name for x in task.argv[7:]] for task in two] == [["llama"], ["mamba1"]]
-    monkeypatch.setattr(local, "visible_cores", lambda: list(range(4)))
     monkeypatch.setattr(local, "visible_cores", lambda: [0, 1])
     assert compile_tasks(runs, 1, log) == []
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as nnf
-import triton
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
@@ -142,7 +141,7 @@ def add_shares(d_q: Tensor, d_k: Tensor, shares: tuple[Tensor, Tensor]) -> None:
         return
     batch, length, groups, width = d_q.shape
     count, rows = batch * length * groups, max(1, SUMMED // width)
-    add_heads[(triton.cdiv(count, rows), 2)](
+    add_heads[(-(-count // rows), 2)](
         d_q, d_k, *shares, count, groups, row_stride(d_q), row_stride(d_k), HEADS=shares[0].shape[2] // groups,
         WIDTH=width, ROWS=rows,
     )  # fmt: skip
