@@ -13,7 +13,7 @@ import pandas as pd
 from arch.errors import InputError
 from flops.hardware import DEVICES, Device
 from flops.pace import start_of
-from scaling.study.cost import pace_of
+from scaling.study.cost import pace_of, processes_on
 from scaling.study.run import RunSpec
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _planned(run: RunSpec, device: Device, units: int) -> float | None:
         step = pace_of(run, device, units).step_seconds
     except InputError:
         return None
-    return (run.trained_steps * step + start_of(device, units)) * units / 60
+    return (run.trained_steps * step + start_of(device, processes_on(run, device, units))) * units / 60
 
 
 def _ran_on(hardware: object) -> tuple[int, Device | None]:

@@ -39,13 +39,14 @@ WIDEST = 256
 CORE_BEYOND = f"steps measured on one core of an AMD EPYC at widths up to {WIDEST}, far beyond which this is"
 UNMEASURED = "; its architecture was not measured, the slowest of those measured stands for it"
 START_S = {"GPU": 20.0, "core": 3.0}  # from the start of a process to its first step: 15 to 25 s and 2.5 to 3.6 s seen
-NEXT_S = 1.0  # from a run's end to the first step of the next in the same process, which GPUs have: 0.1 to 1.1 s seen
+# from a run's end to the first step of the next in the same process: 0.1 to 1.1 s and 0.15 to 0.32 s seen
+NEXT_S = {"GPU": 1.0, "core": 0.2}
 
 
-def start_of(device: Device, units: int = 1) -> float:
-    """Seconds that a run of `units` devices takes beside its steps: one process trains the runs of a GPU one after
-    another; a run of several GPUs, or on cores, has processes of its own."""
-    return NEXT_S if device.unit == "GPU" and units == 1 else START_S[device.unit]
+def start_of(device: Device, processes: int = 1) -> float:
+    """Seconds that a run takes beside its steps: one process trains runs one after another; a run of several has
+    processes of its own."""
+    return (NEXT_S if processes == 1 else START_S)[device.unit]
 
 
 @dataclass(frozen=True)

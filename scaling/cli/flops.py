@@ -82,7 +82,8 @@ def cost(
     rows = [run_cost(run, device, mfu, units[run.run_id], convention) for run in runs]
     totals: dict[str, Any] = {"n_runs": len(rows)} | {key: sum(row[key] for row in rows) for key in COUNTED}
     totals |= {key: math.fsum(row[key] for row in rows) for key in SUMMED}
-    first = START_S[device.unit] - start_of(device, gpus // at_once) if rows else 0.0
+    own = [start_of(device, processes_on(run, device, units[run.run_id])) for run in runs]
+    first = START_S[device.unit] - min(own) if own else 0.0
     totals["wall_seconds"] = first + makespan((row["wall_seconds"] for row in rows), at_once)
     totals["pf_days"] = totals["flops"] / PF_DAY
     return {
@@ -112,7 +113,7 @@ def run_cost(run: RunSpec, device: Device, mfu: float | None, units: int, conven
     cfg, training = run.config, run.training
     flops = train_flops_per_token(cfg, convention) * float(run.trained_tokens)
     step = pace_of(run, device, units, mfu, convention)
-    seconds = start_of(device, units) + run.trained_steps * step.step_seconds
+    seconds = start_of(device, processes_on(run, device, units)) + run.trained_steps * step.step_seconds
     checkpoints = len(run.checkpoint_steps)
     return {
         "run_id": run.run_id,
@@ -217,8 +218,9 @@ def view(found: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
     ]
     number = counted(found["gpus"], unit)
     at_once = found["runs_at_once"]
-    alone = unit == "GPU" and found["gpus"] // at_once == 1
-    own = f", {NEXT_S:g} s for each further run of the same GPU" if alone else ""
+    first = totals["wall_seconds"] - makespan((row["wall_seconds"] for row in found["runs"]), at_once)
+    further = f", {NEXT_S[unit]:g} s for each further run of the same {'GPU' if unit == 'GPU' else 'process'}"
+    own = further if first > 1e-6 else ""  # what the first run of a process takes longer
     title = f"{found['study']}: {counted(totals['n_runs'], 'run')} on {number} ({found['device']}), " + (
         f"{at_once} at once" if at_once > 1 else "one after the other"
     )

@@ -154,7 +154,6 @@ def train(
 
     from ..stages import training as commands
     from ..stages.corpus import data_stage, reads_text
-    from ..stages.forecast import trainable
     from ..stages.trunks import check_trunks
 
     request = request_of(study, only, sets, out, as_json)
@@ -169,11 +168,8 @@ def train(
         _check_tasks(request.study, only)  # what they read of the corpus too
         if prepare:
             dirs = commands.prepare_runs(request, corpus)
-            tasks = [
-                commands.train_task(*pair, request.study.jobs.processes)
-                for pair in zip(trainable(request), dirs, strict=True)
-            ]
-            result = {"commands": [shlex.join(task.argv) for task in tasks]}
+            processes = request.study.jobs.processes
+            result = {"commands": [shlex.join(commands.train_argv(rundir, processes)) for rundir in dirs]}
             request.say("\n".join(result["commands"]))
         else:
             trained, failed = commands.train_stage(request, corpus)

@@ -145,12 +145,13 @@ def _refuse_queued(request: Request) -> None:
 
 
 def train_task(run: RunSpec, rundir: RunDir, processes: int = 1, share: float = 1.0) -> Task:
-    """The task that trains a prepared run. On GPUs one process trains all runs of a GPU, at the same time where their
-    shares fit: it starts once, and what changes bits is not its threads."""
-    from jobs.local import Task, visible_gpus
+    """The task that trains a prepared run. One process trains the runs of a slot, so that it starts once: one after
+    another, or on a GPU at the same time where their shares fit. A number of threads, which changes bits on CPUs, has
+    processes of its own, as all that is in the environment."""
+    from jobs.local import Task
 
     environment = thread_environment(run.training.threads)
-    if processes == 1 and visible_gpus():
+    if processes == 1:
         server = [sys.executable, "-m", "scaling.trainer.server"]
         return Task(run.run_id, [str(rundir.path)], rundir.log, environment, server, after=run.trunk, share=share)
     return Task(run.run_id, train_argv(rundir, processes), rundir.log, environment, after=run.trunk)

@@ -78,7 +78,7 @@ def test_what_is_not_done_is_not_held_against_the_plan(runs: list[RunSpec]) -> N
     assert [row["spent / planned"] == "" for row in cost_rows(costs)] == [True] + [False] * (len(runs) - 1)
 
 
-@pytest.mark.parametrize(("gpus", "start"), [(1, NEXT_S), (2, START_S["GPU"])])
+@pytest.mark.parametrize(("gpus", "start"), [(1, NEXT_S["GPU"]), (2, START_S["GPU"])])
 def test_a_run_of_several_gpus_starts_processes_of_its_own(runs: list[RunSpec], gpus: int, start: float) -> None:
     (one, *_), run = costs_of(runs, table(runs, f"{gpus} x NVIDIA H200")), runs[0]
     seconds = run.trained_steps * pace_of(run, DEVICES["h200"], gpus).step_seconds + start
