@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -133,36 +133,50 @@ class Proposal:
 
     def main_cost(self, price: Price) -> float:
         """Without the sweep."""
-        runs = math.fsum(
-            seeds * (1 if self.curves else 1 + len(row)) for row, seeds in zip(self.tokens, self.seeds, strict=True)
-        )
-        return price.once + price.run * runs + float((np.array(self.trained) * self._a_token(price)).sum())
+        return self._main_cost(price, self._a_token(price))
 
     def sweep_cost(self, price: Price) -> float:
         """0 without one."""
-        if not self.sweep:
-            return 0.0
-        each = self._a_token(price)
-        lengths = [(self.swept(i), float(each[i])) for i in self.sweep]
+        return self._cost_of(self.sweep, price, self._a_token(price)) if self.sweep else 0.0
+
+    def costs_with(self, sweeps: Sequence[tuple[int, ...]], price: Price) -> tuple[float, Iterator[float]]:
+        """What the main runs cost where there is a sweep, the same whichever it is; and what each of `sweeps` would."""
+        each = self._a_token(price, swept=True)
+        return self._main_cost(price, each), (self._cost_of(one, price, each) for one in sweeps)
+
+    def _main_cost(self, price: Price, each: np.ndarray) -> float:
+        runs = math.fsum(
+            seeds * (1 if self.curves else 1 + len(row)) for row, seeds in zip(self.tokens, self.seeds, strict=True)
+        )
+        return price.once + price.run * runs + float((np.array(self.trained) * each).sum())
+
+    def _cost_of(self, sweep: tuple[int, ...], price: Price, each: np.ndarray) -> float:
+        lengths = [(self.swept(i), float(each[i])) for i in sweep]
         return SWEPT_RATES * math.fsum(price.run * len(row) + sum(row) * one for row, one in lengths)
 
-    def _a_token(self, price: Price) -> np.ndarray:
+    def _a_token(self, price: Price, swept: bool = False) -> np.ndarray:
         """[k], with its share of a step."""
         sizes = np.array(self.sizes)
-        shortest = decisive([row[0] for row in self.tokens], bool(self.sweep))
+        if price.step is _nothing:  # whatever the batch
+            return np.asarray(price.token(sizes))
+        shortest = decisive([row[0] for row in self.tokens], swept or bool(self.sweep))
         batches = [price.batch or expected(one, price.context) for one in shortest]
         return np.asarray(price.token(sizes) + price.step(sizes) / np.array(batches))
 
     def swept(self, size: int) -> tuple[float, ...]:
         """Tokens of a sweep's runs at a size: SWEPT_SHARES of what its main runs have, where those are in proportion to
         the size; else of the geometric middle of all sizes."""
-        share = 1.0 if self.curves else 0.5
-        horizons = [row[-1] ** share * row[0] ** (1 - share) for row in self.tokens]
-        if self.tilt == 1.0:
-            middle = horizons[0] / self.sizes[0] * self.sizes[size]
-        else:
-            middle = math.exp(math.fsum(map(math.log, horizons)) / len(horizons))
+        middle = self._middle if self.tilt != 1.0 else self._horizon(self.tokens[0]) / self.sizes[0] * self.sizes[size]
         return tuple(middle * one for one in SWEPT_SHARES)
+
+    @cached_property
+    def _middle(self) -> float:
+        """Of all sizes' horizons."""
+        return math.exp(math.fsum(math.log(self._horizon(row)) for row in self.tokens) / len(self.tokens))
+
+    def _horizon(self, row: tuple[float, ...]) -> float:
+        share = 1.0 if self.curves else 0.5
+        return row[-1] ** share * row[0] ** (1 - share)
 
     @property
     def windows(self) -> tuple[float, float] | None:
@@ -210,12 +224,12 @@ def laid(
     factors = [span_d ** (j / last - 0.5) for j in range(last + 1)] if last else [1.0]
     tokens, capped = [], False
     for n in sizes:
-        own = [centre * middle * factor * (n / middle) ** tilt for factor in factors]
-        at = [d for d in own if LEAST_TOKENS * n <= d <= MOST_TOKENS * n]
-        kept = [d for d in at if d <= cap]
-        if len(kept) < len(at):
+        power, low, high = (n / middle) ** tilt, LEAST_TOKENS * n, MOST_TOKENS * n
+        kept = at = [d for factor in factors if low <= (d := centre * middle * factor * power) <= high]
+        if at and at[-1] > cap:  # they ascend
+            kept = [d for d in at if d <= cap]
             capped = True
-            if cap >= LEAST_TOKENS * n and (not kept or kept[-1] < 0.8 * cap):
+            if cap >= low and (not kept or kept[-1] < 0.8 * cap):
                 kept.append(cap)
         tokens.append(tuple(kept))
     times, places = seeds
@@ -242,11 +256,10 @@ def with_sweep(proposal: Proposal, price: Price, most: float = MOST_SWEEP) -> Pr
     shortest = [row[0] for row in proposal.tokens if row]
     if len(shortest) < len(proposal.tokens) or max(shortest) > MOST_BATCHES * min(shortest):
         return proposal
-    for largest in reversed(range(SWEPT_SIZES - 1, len(proposal.sizes))):
-        found = replace(proposal, sweep=(0, largest // 2, largest))
-        if found.sweep_cost(price) <= most * found.main_cost(price):
-            return found
-    return proposal
+    sweeps = [(0, largest // 2, largest) for largest in reversed(range(SWEPT_SIZES - 1, len(proposal.sizes)))]
+    main, each = proposal.costs_with(sweeps, price)
+    found = next((sweep for sweep, cost in zip(sweeps, each, strict=True) if cost <= most * main), ())
+    return replace(proposal, sweep=found) if found else proposal
 
 
 def scaled(make: Callable[[float], Proposal], price: Price, budget: float) -> Proposal | None:
