@@ -24,7 +24,8 @@ from scaling.rundir.owner import attempts
 from scaling.study.spec import load_study
 from scaling.trainer.loop import Trainer
 from tests.gate import gated
-from tests.scaling.small_runs import exact_rows, train
+from tests.scaling.small_runs import exact_rows
+from tests.scaling.trainer.branch_runs import train
 
 from .cluster import Cluster, cluster, needs_slurm
 
@@ -172,11 +173,14 @@ def check(campaign: Campaign, tmp_path: Path) -> None:
     alone = tmp_path / "undisturbed" / undisturbed.name
     alone.mkdir(parents=True)
     os.symlink(campaign.study.directory / "corpus", alone / "corpus")
-    for run in undisturbed.runs():
-        found, other = campaign.runs[run.run_id], RunDir(undisturbed.run_directory(run))
+    others = {run.run_id: RunDir(undisturbed.run_directory(run)) for run in undisturbed.runs()}
+    for name, other in others.items():
         other.path.mkdir(parents=True)
-        other.run_json.write_bytes(found.run_json.read_bytes())
-        train_alone(other, processes=2 if run.size == "25k" else 1)
+        other.run_json.write_bytes(campaign.runs[name].run_json.read_bytes())
+    train_alone([others[run.run_id] for run in undisturbed.runs() if run.size != "25k"])
+    train_in_pairs([others[run.run_id] for run in undisturbed.runs() if run.size == "25k"])
+    for run in undisturbed.runs():
+        found, other = campaign.runs[run.run_id], others[run.run_id]
         assert [row["step"] for row in found.rows()] == list(range(1, N_STEPS + 1)), run.run_id
         assert exact_rows(found) == exact_rows(other), run.run_id
         for one, two in zip(found.checkpoints(), other.checkpoints(), strict=True):
@@ -184,10 +188,13 @@ def check(campaign: Campaign, tmp_path: Path) -> None:
             assert files[0] == files[1], f"{run.run_id} at step {one.step}"
 
 
-def train_alone(rundir: RunDir, processes: int) -> None:
-    if processes > 1:
-        code, out, err = train(rundir, processes=processes)
-        assert code == 0, out + err
-    else:
-        torch.set_flush_denormal(True)
+def train_alone(rundirs: list[RunDir]) -> None:
+    torch.set_flush_denormal(True)
+    for rundir in rundirs:
         assert Trainer(rundir, torch.device("cpu"), time.perf_counter()).train() == 0
+
+
+def train_in_pairs(rundirs: list[RunDir]) -> None:
+    """By two processes for all of them: their start takes longer than a run."""
+    code, told = train(rundirs, processes=2)
+    assert code == 0, told

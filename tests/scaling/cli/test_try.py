@@ -23,7 +23,7 @@ grid: {archs: [llama, tnl], sizes: [10k, 6k]}
 model: {context_length: 64}
 training: {n_tokens: 5120, batch_tokens: 256, lr: 3e-3, n_checkpoints: 1, checkpoint_dtype: fp32}
 evaluation: {validation_tokens: 8192}
-jobs: {parallel: 2}
+jobs: {parallel: 1}
 """
 BAD = "name: bad\narch: llama\ntraining: {lr: 1e-5}\n"
 

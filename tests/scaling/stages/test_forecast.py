@@ -28,7 +28,7 @@ training: {n_tokens: 10240, batch_tokens: 256, warmup_tokens: 512, lr: 3e-3, n_c
 forecast: {sizes: [38k], n_tokens: 20480, seeds: [5, 6], level: 0.8}
 evaluation: {validation_tokens: 2048}
 fit: {loss: validation, grid_points: 10}
-jobs: {parallel: 2}
+jobs: {parallel: 1}
 """
 TWO = STUDY.replace("level: 0.8}", "level: 0.8, then: {sizes: [55k], n_tokens: 20480, seeds: [7]}}")
 IDS = ["llama-38k-c64-s5", "llama-38k-c64-s6"]
