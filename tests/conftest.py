@@ -16,6 +16,10 @@ import pytest
 from scaling.cli.numerics import fix_bits
 
 fix_bits()
+# Tests start hundreds of commands: this project is compiled once, as Python does by default, not by each of them where
+# the site keeps Python from writing what it has compiled; and so are the tests, which pytest changes before it does.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
@@ -61,12 +65,17 @@ def no_rank_stays() -> Iterator[None]:
 # alone with one at the end. pytest-xdist's own order, by the number of tests, has a file of one long test last.
 LONG = (
     "jobs/test_campaign.py",
-    "scaling/cli/test_design.py",
-    "scaling/study/test_plugin.py",
-    "scaling/cli/test_evaluate.py",
+    "scaling/stages/test_study.py",
+    "analysis/test_stage.py",
     "scaling/stages/test_forecast.py",
-    "scaling/cli/test_fit_study.py",
+    "scaling/trainer/test_loop.py",
+    "jobs/test_slurm_train.py",
+    "scaling/cli/test_evaluate.py",
+    "scaling/checkpoints/test_export.py",
+    "scaling/study/test_plugin.py",
+    "scaling/cli/test_design.py",
     "analysis/notebooks/test_study.py",
+    "scaling/cli/test_fit_study.py",
     "scaling/cli/test_try.py",
     "jobs/test_clean_text.py",
 )
