@@ -296,6 +296,15 @@ def mlp_config(width: int) -> MlpConfig | None:
     return replace(rules, **{name: value for name, value in _override.items() if hasattr(rules, name)})
 
 
+SUM_NORM_ROWS = 16_384  # from which on products with a norm have programs enough: 4,096 take up to 1.6 times as long
+
+
+def sum_norm_stages(width: int) -> int | None:
+    """Chunks that products with a norm (ops/fused/triton/sum_norm.py) load ahead, of rows `width` wide, in 160 to 208
+    KB of memory; None where a program cannot hold whole rows."""
+    return 6 if width <= 64 else 5 if width <= 128 else 3 if width <= 256 else None
+
+
 @dataclass(frozen=True)
 class ScanConfig:
     """Of a program of `scan`: its channels, and the blocks of `rows` rows that it holds at a time, forward and

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
@@ -139,6 +140,7 @@ def visible_gpus() -> list[str]:
     return list(takewhile(lambda name: name.isdigit() or name.startswith(("GPU-", "MIG-")), names))
 
 
+@cache  # the driver takes a while, and a plan asks as well as the training behind it
 def gpu_memory_bytes() -> int | None:
     """Of the smallest GPU of this machine, by NVIDIA's driver; None where that does not tell."""
     query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]

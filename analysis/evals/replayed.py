@@ -92,7 +92,7 @@ class BatchGraph:
         self._replay = record(work)
 
     def fits(self, model: LoadedModel, ids: Tensor) -> bool:
-        return ids.shape == self._ids.shape and model.autocast == self._autocast
+        return self.room_for(model, ids) == len(ids)
 
     def room_for(self, model: LoadedModel, ids: Tensor) -> int:
         """How many rows it reads, where these are as long and not more; else 0."""

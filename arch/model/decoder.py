@@ -83,8 +83,7 @@ class Decoder(nn.Module):
         # a layer that is computed again casts its own
         ahead = torch.is_grad_enabled() and not recompute and uses_kernels(x)
         with self.casts.once() if ahead else nullcontext():
-            x, branch = self._through(x, stream, cache, caches if use_cache else None, recompute)
-        hidden = self.norm.add(x, branch)[1]
+            hidden = self._through(x, stream, cache, caches if use_cache else None, recompute)
         if not use_cache:
             return hidden, None
         n_read = input_ids.shape[1] + (0 if cache is None else cache.n_read)
@@ -92,23 +91,27 @@ class Decoder(nn.Module):
 
     def _through(
         self, x: Tensor, stream: Stream, cache: DecodeCache | None, caches: list[LayerCache] | None, recompute: bool
-    ) -> tuple[Tensor, Tensor]:
-        """x and the last branch behind all layers; their new caches are appended to `caches`."""
+    ) -> Tensor:
+        """The normalised hidden states behind all layers, whose new caches are appended to `caches`."""
         branch: Tensor | None = None
+        normed: Tensor | None = None
+        norms = [*(layer.mixer_norm for layer in self.layers), self.norm]
         for index, layer in enumerate(self.layers):
             layer_cache = {} if cache is None else cache.layers[index]
             if recompute:
                 x = x if branch is None else x + branch.to(x.dtype)  # one tensor to keep, not two
                 # no layer draws random numbers, and a CUDA graph cannot record the reading of the generators' states
-                x, branch, after = checkpoint(
-                    layer, x, None, stream, layer_cache, use_reentrant=False, preserve_rng_state=False
+                x, branch, _, after = checkpoint(
+                    layer, x, None, None, stream, layer_cache, use_reentrant=False, preserve_rng_state=False
                 )
             else:
-                x, branch, after = layer(x, branch, stream, layer_cache)
+                x, branch, normed, after = layer(x, branch, normed, stream, layer_cache, norms[index + 1])
             if caches is not None:
                 caches.append(after)
+        if normed is not None:
+            return normed
         assert branch is not None
-        return x, branch
+        return self.norm.add(x, branch)[1]
 
     def _bounds(self, gamma: Tensor) -> tuple[Tensor, ...]:
         """Of each layer: cut apart at once, so that their gradients are put together at once."""

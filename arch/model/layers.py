@@ -6,8 +6,9 @@ from torch import Tensor, nn
 
 from ..config import ModelConfig
 from ..ops.fused.gated_mlp import gated_mlp
+from ..ops.fused.layer_end import Scale, layer_end, takes_layer_end
 from .cache import LayerCache
-from .mixer import Stream, mixer_of
+from .mixer import Mixer, Stream, mixer_of
 from .norms import Norm
 
 
@@ -29,7 +30,8 @@ class Layer(nn.Module):
     """x += TokenMixer(Norm(x)); x += GatedMLP(Norm(x)), the latter where the token mixer has `has_mlp`.
 
     The output of the last branch is returned beside x and not yet added to it: the next norm, of the next layer or of
-    the model, adds and normalises in one kernel.
+    the model, adds and normalises in one kernel. Where kernels do so inside the branches' last products (`layer_end`),
+    x is returned with both branches, beside its next norm.
     """
 
     def __init__(self, config: ModelConfig, index: int) -> None:
@@ -42,12 +44,46 @@ class Layer(nn.Module):
             self.channel = GatedMLP(config)
 
     def forward(
-        self, x: Tensor, branch: Tensor | None, stream: Stream, layer_cache: LayerCache
-    ) -> tuple[Tensor, Tensor, LayerCache]:
-        """x and the branch that is to be added to it, [B, T, d] each (None: nothing to add), and the new cache."""
-        x, normed = (x, self.mixer_norm(x)) if branch is None else self.mixer_norm.add(x, branch)
+        self,
+        x: Tensor,
+        branch: Tensor | None,
+        normed: Tensor | None,
+        stream: Stream,
+        layer_cache: LayerCache,
+        next_norm: Norm | None = None,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, LayerCache]:
+        """x, the branch that is to be added to it (None: nothing to add), and its norm where it is there already,
+        [B, T, d] each; these three behind the layer, and the new cache. next_norm: of what comes out; None: it is not
+        known."""
+        if normed is None:
+            x, normed = (x, self.mixer_norm(x)) if branch is None else self.mixer_norm.add(x, branch)
+        if (scales := self._scales(x, next_norm)) is not None:
+            mixed, cache = self.mixer.mix(normed, stream, layer_cache)
+            x, normed = layer_end(x, mixed, self._matrices(), self.channel.activation, *scales)
+            return x, None, normed, cache
         branch, cache = self.mixer(normed, stream, layer_cache)
         if self.mixer.has_mlp:
             x, normed = self.channel_norm.add(x, branch)
             branch = self.channel(normed)
-        return x, branch, cache
+        return x, branch, None, cache
+
+    def _matrices(self) -> tuple[nn.Module, ...]:
+        return self.mixer.out, self.channel.up, self.channel.gate, self.channel.down
+
+    def _scales(self, x: Tensor, next_norm: Norm | None) -> tuple[Scale, Scale] | None:
+        """Of the two norms that `layer_end` takes, where it runs. A mixer that is not in two parts is called whole, and
+        so are modules with hooks."""
+        if next_norm is None or not self.mixer.has_mlp or type(self.mixer).forward is not Mixer.forward:
+            return None
+        if any(_hooked(module) for module in (self.mixer, self.channel)):
+            return None
+        scale, next_scale = self.channel_norm.scale(), next_norm.scale()
+        if scale is None or next_scale is None:
+            return None
+        found = scale, next_scale
+        return found if takes_layer_end(x, self._matrices(), self.channel.activation, found) else None
+
+
+def _hooked(module: nn.Module) -> bool:
+    hooks = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
+    return any(getattr(module, name) for name in hooks)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..kernel_config import WIDEST_HEAD
+from ..ops.fused.linear import fused_linear
 from ..registry import architecture
 from .cache import LayerCache
 
@@ -115,14 +116,19 @@ class Mixer(nn.Module):
         """[B, T, d] -> [B, T, H, p]."""
         return x.unflatten(-1, (self.config.n_heads, self.config.head_dim))
 
-    def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
-        """x [B, T, d], already normalised -> [B, T, d], and the cache after these tokens; `cache` is the one before
-        them, {} at the beginning.
+    def mix(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
+        """x [B, T, d], already normalised -> what the output projection reads [B, T, inner], and the cache after these
+        tokens; `cache` is the one before them, {} at the beginning.
 
         A padded token (Stream.padding_mask) must leave the state as it is: decay 1, no input. Where
         Stream.document_starts is True nothing from before may be seen.
         """
-        raise TypeError(f"{type(self).__name__} must define forward")
+        raise TypeError(f"{type(self).__name__} must define mix, or forward")
+
+    def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
+        """`mix` behind the output projection, [B, T, d]. A subclass may define this instead."""
+        mixed, cache = self.mix(x, stream, cache)
+        return fused_linear(mixed, self.out)[0], cache
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor | None:
         """The factor in [0, 1] by which each token fades the state, for forward's x: [B, T, channels or heads]. None:

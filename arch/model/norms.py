@@ -7,6 +7,7 @@ import torch.nn.functional as nnf
 from torch import Tensor, nn
 
 from ..ops.common import accumulator, full_precision
+from ..ops.fused.layer_end import Scale
 from ..ops.fused.pointwise import uses_kernels
 
 
@@ -18,6 +19,10 @@ class Norm(nn.Module):
         self.kind, self.eps = kind, eps
         self.weight = nn.Parameter(torch.ones(width)) if kind in ("rms", "layer") else None
         self.bias = nn.Parameter(torch.zeros(width)) if kind == "layer" else None
+
+    def scale(self) -> Scale | None:
+        """What it is to `layer_end`, which does not take `layer`."""
+        return None if self.kind == "layer" else Scale(self.weight, self.eps)
 
     def forward(self, x: Tensor, gate: Tensor | None = None) -> Tensor:
         """[..., d] -> [..., d] in x's dtype; with a gate, its logits like x, times sigmoid(gate)."""

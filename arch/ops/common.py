@@ -50,8 +50,9 @@ def full_precision_backward(function: F) -> F:
     it, not of the forward; compiled, it is traced under the forward's."""
 
     @functools.wraps(function)
-    def wrapped(ctx: Any, *grads: Tensor) -> Any:
-        with torch.autocast(grads[0].device.type, enabled=False):
+    def wrapped(ctx: Any, *grads: Tensor | None) -> Any:
+        device = next(grad.device for grad in grads if grad is not None)
+        with torch.autocast(device.type, enabled=False):
             return function(ctx, *grads)
 
     return wrapped  # type: ignore[return-value]

@@ -50,14 +50,14 @@ class LowRankGatedMixer(Mixer):
         kernels = stream.backend in (None, "triton") and self.config.head_dim in (16, 32, 64, 128, 256)
         return kernels and stream.padding_mask is None and self.reads_projections()
 
-    def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
+    def mix(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
         modules = self.together(*self.project.values(), self.gate.down)
         query, key, value, *more, gate = fused_linear(x, *modules, silu=self.reads_silu(stream))
         value = self.heads(value)
         value = stream.mask(nnf.silu(value) if self.config.options.value_activation else value)
         mixed, state = self._mix(query, key, value, stream, cache, *more)
         out = self.norm(mixed.flatten(2), *fused_linear(gate, self.gate.up))
-        return fused_linear(out, self.out)[0], {"state": state}
+        return out, {"state": state}
 
     def _mix(
         self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, cache: LayerCache, *more: Tensor

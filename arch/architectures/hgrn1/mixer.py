@@ -102,7 +102,7 @@ class HGRN1Mixer(HGRNMixer):
         log_decay, complement = opened(*(forget if isinstance(forget, tuple) else (forget,)))
         return log_decay, complement if gate is None else gate, self.angles(x, stream, projected.get("angle"))
 
-    def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
+    def mix(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
         projected = dict(zip(self.project, fused_linear(x, *self.project.values()), strict=True))
         value = nnf.silu(projected["input"])
         forget: Forget = self.forget(x, stream, projected.get("forget"))
@@ -126,7 +126,7 @@ class HGRN1Mixer(HGRNMixer):
             mixed = gated_product(mixed, projected["gate"], "sigmoid")
         if self.config.options.expansion != "none":
             mixed = mixed.unflatten(-1, (self.config.options.expand_ratio, -1)).sum(-2)
-        return self.out(self.norm(mixed)), {"state": state}
+        return self.norm(mixed), {"state": state}
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
         """[B, 1, T, T]: the real part of eq. 5's A, h = A c, averaged over channels, fp32 (fp64 for fp64). It is what

@@ -65,7 +65,7 @@ class HGRN2Mixer(HGRNMixer):
             (self.heads(gate[0]), self.heads(gate[1])) if isinstance(gate, tuple) else self.heads(gate),
         )
 
-    def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
+    def mix(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
         query, key, value, gate = self.operands(x, stream)
         mixed, state = gated_attention(
             query,
@@ -78,7 +78,7 @@ class HGRN2Mixer(HGRNMixer):
             document_starts=stream.document_starts,
             activation=self.activation,
         )
-        return fused_linear(self.norm(mixed.flatten(2)), self.out)[0], {"state": state}
+        return self.norm(mixed.flatten(2)), {"state": state}
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
         """A [B, H, T, T] with o = A v in each head: A_ts = q_t diag(f_{s+1} .. f_t) k_s^T for s <= t, fp32 (fp64 for

@@ -35,15 +35,12 @@ class LlamaMixer(Mixer):
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__(config, layer, ("query", "key", "value"))
 
-    def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
+    def mix(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
         query, key, value = self._projected(x, stream)
         if cache:
             key = torch.cat([cache["key"], key], 1)
             value = torch.cat([cache["value"], value], 1)
-        return fused_linear(self._attend(query, key, value, stream).flatten(2), self.out)[0], {
-            "key": key,
-            "value": value,
-        }
+        return self._attend(query, key, value, stream).flatten(2), {"key": key, "value": value}
 
     @staticmethod
     def rotary(config: ModelConfig, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:

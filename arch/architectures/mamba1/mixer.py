@@ -55,11 +55,11 @@ class Mamba1Mixer(Mixer):
             self.A_log.copy_(torch.arange(1, self.A_log.shape[1] + 1, dtype=torch.float32).log())
             self.D.fill_(1.0)
 
-    def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
+    def mix(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
         gate, value, key, query, dt, window = self._operands(x, stream, cache)
         out, state = self._mix(value, key, query, dt, stream, cache)
         out = skip_gated(out, value, gate, self.D).to(x.dtype)
-        return fused_linear(out, self.out)[0], {"state": state, "conv": window}
+        return out, {"state": state, "conv": window}
 
     def _operands(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, ...]:
         """z and v [B, T, 2d], B and C [B, T, N], dt [B, T, 2d], and the convolution's state."""

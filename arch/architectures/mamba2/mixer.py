@@ -56,12 +56,12 @@ class Mamba2Mixer(Mixer):
             self.A_log.uniform_(*A_RANGE, generator=generator).log_()
             self.D.fill_(1.0)
 
-    def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
+    def mix(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
         gate, value, key, query, dt, window = self._operands(x, stream, cache)
         entering, value = scaled(value, dt)
         out, state = self._mix(entering, key, query, dt, stream, cache)
         out = self.norm(skip_gated(out, value, gate, self.D[:, None]))
-        return fused_linear(out.to(x.dtype), self.out)[0], {"state": state, "conv": window}
+        return out.to(x.dtype), {"state": state, "conv": window}
 
     def _operands(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, ...]:
         """z [B, T, 2d], v [B, T, H, p], B and C [B, T, N], dt [B, T, H], and the convolution's state."""

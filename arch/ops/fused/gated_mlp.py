@@ -30,13 +30,14 @@ def gated_mlp(x: Tensor, up: nn.Module, gate: nn.Module, down: nn.Module, kind: 
     On a Hopper GPU, where autocast casts weights without biases to bf16, the gate is applied inside the products up to
     a width of 1,024: forward in the one that makes its operands, backward in the one that makes its gradient."""
     weights = weights_of(x, (up, gate, down))
-    if not (weights and kind in GATES and casts(x, weights) and _fits(x, weights)):
+    if not (weights and kind in GATES and casts(x, weights) and gates_inside(x, weights)):
         return fused_linear(fused_gated_linear(x, up, gate, kind), down)[0]
     return _GatedMLP.apply(x, kind, *weights)
 
 
-def _fits(x: Tensor, weights: list[Tensor]) -> bool:
-    """Whether the kernels take these sizes, and run here: two groups in turn need two tiles of columns."""
+def gates_inside(x: Tensor, weights: list[Tensor]) -> bool:
+    """Whether the kernels take x and weights (up, gate, down) of these sizes, and run here: two groups in turn need two
+    tiles of columns."""
     hidden = len(weights[0])
     return hidden > 64 and hidden % 8 == 0 and hopper_products(x)
 

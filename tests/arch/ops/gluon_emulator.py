@@ -26,7 +26,7 @@ class Descriptor:
     """x of two or three axes in blocks, zeros around it."""
 
     def __init__(self, x, *block):
-        self.x, self.shape, self.dtype, self.layout = x, list(x.shape), x.dtype, None
+        self.x, self.shape, self.dtype, self.layout = x.detach(), list(x.shape), x.dtype, None
         nbytes = x.element_size() * torch.Size(block).numel()
         self.block_type = SimpleNamespace(shape=list(block), nbytes=nbytes)
         assert all(0 < size <= 256 for size in block) and x.stride(-1) == 1
@@ -41,6 +41,23 @@ class Descriptor:
         return tuple(there), tuple(here)
 
 
+class Pointer:
+    """To the numbers of a tensor, as a kernel adds to it."""
+
+    def __init__(self, x, at=0):
+        self.x, self.at = x.detach(), at
+
+    def __add__(self, more):
+        return Pointer(self.x, self.at + more)
+
+    def load(self, mask, other):
+        return torch.where(mask, self.x.flatten()[torch.where(mask, self.at, 0)], other)
+
+    def store(self, value, mask):
+        assert self.x.dtype == value.dtype and self.x.is_contiguous()
+        self.x.view(-1)[self.at[mask]] = value[mask]
+
+
 class Shared:
     def __init__(self, data):
         self.data, self.shape, self.dtype = data, list(data.shape), data.dtype
@@ -48,6 +65,9 @@ class Shared:
     def index(self, number):
         assert 0 <= number < self.shape[0]
         return Shared(self.data[number])
+
+    def slice(self, start, length, dim):
+        return Shared(self.data.narrow(dim, start, length))
 
     def reshape(self, shape):
         return Shared(self.data.view(shape))
@@ -192,7 +212,11 @@ language = SimpleNamespace(
     split=lambda x: (x[..., 0], x[..., 1]), permute=lambda x, order: x.permute(order),
     reshape=lambda x, shape: x.reshape(shape), convert_layout=lambda x, layout: x, static_range=range,
     static_assert=_assert, allocate_shared_memory=_allocate, warp_specialize=_specialize, barrier=nap,
-    NVMMADistributedLayout=lambda *arguments: None,
+    NVMMADistributedLayout=lambda *arguments: None, SliceLayout=lambda axis, layout: None,
+    arange=lambda start, stop, layout: torch.arange(start, stop), sum=lambda x, axis: x.sum(axis),
+    expand_dims=lambda x, axis: x.unsqueeze(axis), rsqrt=torch.rsqrt, exp=torch.exp,
+    load=lambda pointer, mask, other: pointer.load(mask, other),
+    store=lambda pointer, value, mask: pointer.store(value, mask),
 )  # fmt: skip
 hopper = SimpleNamespace(
     fence_async_shared=nap, warpgroup_mma=_multiply, warpgroup_mma_wait=_wait_for_products,
@@ -241,6 +265,7 @@ class Launch:
     def __getitem__(self, grid):
         def run(*arguments, num_warps, **constants):
             _failed.clear()
+            arguments = [Pointer(x) if isinstance(x, torch.Tensor) else x for x in arguments]
             for program in range(grid[0]):
                 _local.program, _local.bytes = (program, grid[0]), 0
                 self.kernel(*arguments, **constants)

@@ -49,7 +49,7 @@ def _norm(x: Tensor, branch: Tensor | None, gate: Tensor | None, weight: Tensor 
     return [total, out]
 
 
-def _norm_gradients(
+def norm_gradients(
     d_out: Tensor, total: Tensor, gate: Tensor | None, weight: Tensor | None, eps: float, d_total: Tensor | None
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Of the input, the gate and the weight."""
@@ -82,7 +82,7 @@ class Norm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, gate, weight = ctx.saved_tensors
-        return *_norm_gradients(grads[0], x, gate, weight, ctx.eps, None), None
+        return *norm_gradients(grads[0], x, gate, weight, ctx.eps, None), None
 
 
 class AddNorm(torch.autograd.Function):
@@ -103,7 +103,7 @@ class AddNorm(torch.autograd.Function):
         (d_total, d_out), (total, weight) = grads, ctx.saved_tensors
         if d_out is None:
             return d_total, None if d_total is None else d_total.to(ctx.branch_dtype), None, None
-        d_x, _, d_weight = _norm_gradients(d_out, total, None, weight, ctx.eps, d_total)
+        d_x, _, d_weight = norm_gradients(d_out, total, None, weight, ctx.eps, d_total)
         return d_x, d_x.to(ctx.branch_dtype), d_weight, None
 
 

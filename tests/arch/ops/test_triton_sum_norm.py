@@ -1,0 +1,368 @@
+"""Products that end in a norm, or in one's gradient: the kernels in gluon_emulator.py and, in bf16, on a GPU; the
+autograd node of a layer's end around them; where it is taken, in whole models too."""
+
+import importlib.util
+import random
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from arch.bench.whole_model import config_of
+from arch.model import layers
+from arch.model.lm import build_model
+from arch.model.norms import Norm
+from arch.ops.fused import layer_end as module
+from arch.ops.fused import linear
+from arch.ops.fused.layer_end import Scale, layer_end, takes_layer_end
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
+
+from arch.ops.fused.triton import mlp, rows, sum_norm
+from arch.ops.triton import device_config
+
+from . import gluon_emulator as emulator
+
+EPS = 1e-6
+GPU = torch.cuda.is_available()
+KERNELS = [f"arch.ops.fused.triton.{name}" for name in ("mlp_parts", "mlp_forward", "mlp_backward", "sum_norm_kernel")]
+HOPPER = pytest.mark.skipif(
+    not (GPU and device_config.GLUON and device_config.hopper_instructions(exact=False)),
+    reason="needs a Hopper GPU with the Triton that Gluon kernels ran with",
+)
+ON_A_CPU = pytest.mark.skipif(GPU, reason="the emulator is beside Triton's interpreter")
+
+
+@pytest.fixture
+def emulated(monkeypatch):
+    """The launches of mlp.py and sum_norm.py run the emulated kernels, two programs at most."""
+    modules = emulator.emulated(*KERNELS)
+    for one in modules[:3]:
+        monkeypatch.setattr(one, "sigmoid", torch.sigmoid)
+    for launcher, kernels, names in (
+        (mlp, modules[1], ["up_gate"]),
+        (mlp, modules[2], ["gate_gradients"]),
+        (sum_norm, modules[3], ["product_sum_norm", "product_norm_gradients"]),
+    ):
+        for name in names:
+            monkeypatch.setattr(launcher, name, emulator.Launch(getattr(kernels, name)))
+        monkeypatch.setattr(launcher, "blocks", emulator.Descriptor)
+        monkeypatch.setattr(launcher, "grid_of", lambda x, tiles: (min(2, tiles),))
+    monkeypatch.setattr(rows, "norm_gradients", norm_gradients)
+    random.seed(0)
+
+
+def norm_gradients(d_out, x, gate, weight, eps, d_total):
+    """In the place of the kernel that the interpreter runs: where it rounds to bf16, it cuts off."""
+    leaves = [x.float().requires_grad_(), *([] if weight is None else [weight.detach().requires_grad_()])]
+    with torch.enable_grad():
+        d_x, *d_weight = torch.autograd.grad(normed(leaves[0], leaves[1] if weight is not None else None), leaves, d_out.float())
+    d_x = d_x if d_total is None else d_x + d_total.float()
+    return d_x.to(x.dtype), None, d_weight[0] if d_weight else None
+
+
+@pytest.fixture
+def on_hopper(monkeypatch):
+    """What passes for a Hopper GPU, where the fewest rows are enough."""
+    monkeypatch.setattr(linear, "uses_kernels", lambda x: True)
+    monkeypatch.setattr(device_config, "hopper_instructions", lambda exact: not exact)
+    monkeypatch.setattr(device_config, "GLUON", True)
+    monkeypatch.setattr(module, "SUM_NORM_ROWS", 1)
+
+
+def randn(*shape, seed, dtype=torch.float32, device="cpu"):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(device, dtype)
+
+
+def normed(x, weight):
+    out = x / (x.square().mean(-1, keepdim=True) + EPS).sqrt()
+    return out if weight is None else out * weight
+
+
+SIZES = [  # rows, width, inner dimension of the product
+    (300, 48, 40),
+    (130, 64, 200),
+    (270, 128, 128),
+    (150, 128, 344),
+    (140, 192, 264),
+    (300, 256, 72),
+    (140, 256, 688),
+]
+
+
+def check_kernels(count, width, inner, weighted, tolerance, **kind):
+    """Both kernels against float64 of what they are given; returns what they gave."""
+    a, x, d_total = (randn(count, n, seed=i, **kind) for i, n in enumerate((inner, width, width)))
+    w = randn(width, inner, seed=3, **kind) / inner**0.5
+    weight = randn(width, seed=4, device=kind.get("device", "cpu")).add(2) if weighted else None
+    total, out = sum_norm.product_with_norm(a, w, x, weight, EPS)
+    d_x, d_weight = sum_norm.gradients_with_norm(a, w.T.contiguous(), x, d_total, weight, EPS)
+    exact_weight = None if weight is None else weight.double().requires_grad_()
+    leaf, product = x.double().requires_grad_(), a.double() @ w.double().T
+    leaves = [leaf] if exact_weight is None else [leaf, exact_weight]
+    d_leaf, *d_exact = torch.autograd.grad(normed(leaf, exact_weight), leaves, product)
+    expected = [x.double() + product, normed(total.double(), exact_weight), d_leaf + d_total.double(), *d_exact]
+    found = [total, out, d_x] if weight is None else [total, out, d_x, d_weight]
+    for a, b in zip(found, expected, strict=True):
+        assert a.shape == b.shape and (a.double() - b).norm() < tolerance * b.norm()
+    assert weighted or d_weight.numel() == 0
+    return found
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("count", "width", "inner"), SIZES)
+def test_emulated_kernels(count, width, inner, weighted, emulated, monkeypatch):
+    """Rows, widths and inner dimensions that no tile divides, and more and fewer chunks than are loaded ahead."""
+    monkeypatch.setattr(sum_norm, "column_sums", lambda x: x.sum(0))
+    check_kernels(count, width, inner, weighted, 1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+def test_emulated_kernels_at_random_speeds(seed, emulated, monkeypatch):
+    random.seed(seed)
+    monkeypatch.setattr(sum_norm, "column_sums", lambda x: x.sum(0))
+    monkeypatch.setattr(sum_norm, "grid_of", lambda x, tiles: (1 + seed % 2,))
+    for width, inner in ((64, 64), (64, 700), (128, 128), (128, 690), (256, 120), (256, 900)):
+        check_kernels(700, width, inner, bool(seed % 3), 1e-6)
+
+
+def test_sizes_fit_a_multiprocessor(emulated, monkeypatch):
+    """The emulator counts a program's memory: every rule, and one that takes too much."""
+    for width in (64, 128, 256):
+        check_kernels(10, width, 72, False, 1e-6)
+    monkeypatch.setattr(sum_norm, "sum_norm_stages", lambda width: 4)
+    with pytest.raises(AssertionError, match="bytes of shared memory"):
+        check_kernels(10, 256, 72, False, 1e-6)
+
+
+NAMES = ("x", "mixed", "out", "norm", "up", "gate", "down", "next")
+
+
+def leaves_of(weighted, width=64, inner=48, hidden=88, rows=(2, 70), device="cpu", stream=torch.bfloat16):
+    """x, mixed, the weights and norms of `layer_end`, by NAMES."""
+    made = [randn(*rows, width, seed=0, dtype=stream, device=device), randn(*rows, inner, seed=1, device=device)]
+    widths = {"out": (width, inner), "up": (hidden, width), "gate": (hidden, width), "down": (width, hidden)}
+    found = dict(zip(("x", "mixed"), made, strict=True))
+    for seed, (name, shape) in enumerate(widths.items(), 2):
+        found[name] = randn(*shape, seed=seed, device=device) / shape[1] ** 0.5
+    for seed, name in enumerate(("norm", "next"), 8):
+        found[name] = randn(width, seed=seed, device=device).mul(0.3).add(1) if weighted else None
+    return {name: None if found[name] is None else found[name].requires_grad_() for name in NAMES}
+
+
+def matrices_of(leaves):
+    found = []
+    for name in ("out", "up", "gate", "down"):
+        matrix = nn.Linear(*leaves[name].shape[::-1], bias=False, device="meta")
+        matrix.weight = nn.Parameter(leaves[name], leaves[name].requires_grad)
+        leaves[name] = matrix.weight
+        found.append(matrix)
+    return found
+
+
+def plain_end(kind, x, mixed, out, norm, up, gate, down, after):
+    total = x + mixed @ out.T
+    n = normed(total, norm)
+    factor = n @ gate.T
+    y = total + ((n @ up.T) * (factor * factor.sigmoid() if kind else factor)) @ down.T
+    return y, normed(y, after)
+
+
+def check_node(kind, weighted, frozen, used, tolerance, **sizes):
+    """The node's results and gradients in bf16 beside float64's; `used`: which of the results are read."""
+    leaves = leaves_of(weighted, **sizes)
+    for name in frozen:
+        leaves[name].requires_grad_(False)
+    matrices = matrices_of(leaves)
+    scales = Scale(leaves["norm"], EPS), Scale(leaves["next"], EPS)
+    with torch.autocast(leaves["x"].device.type, torch.bfloat16):
+        assert takes_layer_end(leaves["x"], matrices, kind, scales)
+        results = layer_end(leaves["x"], leaves["mixed"], matrices, kind, *scales)
+    assert {type(y.grad_fn).__name__ for y in results} == {"_LayerEndBackward"}
+    wanted = [name for name in NAMES if leaves[name] is not None and leaves[name].requires_grad]
+    unread = used == (0,)  # then the next norm's weight has no gradient
+    wanted = [name for name in wanted if not (unread and name == "next")]
+    exact = {name: None if leaf is None else leaf.detach().double().requires_grad_() for name, leaf in leaves.items()}
+    expected = plain_end(kind, *(exact[name] for name in NAMES))
+    weights = [randn(*y.shape, seed=20 + i, device=y.device.type) for i, y in enumerate(results)]
+
+    def gradients(results, leaves):
+        total = sum((results[i].double() * weights[i].double()).sum() for i in used)
+        return torch.autograd.grad(total, [leaves[name] for name in wanted])
+
+    found = gradients(results, leaves)
+    for name, a, b in zip(["y", "normed", *wanted], [*results, *found],
+                          [*expected, *gradients(expected, exact)], strict=True):  # fmt: skip
+        assert (a.double() - b).norm() < tolerance * b.norm(), name
+    assert [d.dtype for d in found] == [leaves[name].dtype for name in wanted]
+    return [*results, *found]
+
+
+@ON_A_CPU
+@pytest.mark.parametrize("frozen", [(), ("x",), ("mixed", "out"), ("up",), ("gate", "up"), ("down", "norm")])
+@pytest.mark.parametrize("kind", ["", "silu"])
+def test_one_node(kind, frozen, emulated, on_hopper):
+    check_node(kind, True, frozen, (0, 1), 0.03)
+
+
+@ON_A_CPU
+@pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
+def test_one_result_is_enough(used, emulated, on_hopper):
+    check_node("silu", False, (), used, 0.03)
+
+
+@ON_A_CPU
+def test_its_products_are_counted(emulated, on_hopper):
+    leaves = leaves_of(False)
+    matrices = matrices_of(leaves)
+    with FlopCounterMode(display=False) as counter, torch.autocast("cpu", torch.bfloat16):
+        results = layer_end(leaves["x"], leaves["mixed"], matrices, "", Scale(None, EPS), Scale(None, EPS))
+        sum(y.float().sum() for y in results).backward()
+    assert counter.get_total_flops() == 3 * 2 * 140 * 64 * (48 + 3 * 88)
+
+
+@pytest.mark.parametrize(
+    ("changes", "taken"),
+    [
+        ({}, True),
+        ({"width": 264}, False),  # wider than a program's rows
+        ({"width": 60}, False),  # rows that the copy engine cannot read
+        ({"inner": 44}, False),
+        ({"hidden": 64}, False),  # one tile of columns
+        ({"stream": torch.float32}, False),  # a residual stream that stays in fp32
+        ({"rows": (0, 70)}, False),
+        ({"rows": (2, 69)}, False),  # too few
+        ({"kind": "sigmoid"}, False),
+        ({"autocast": False, "stream": torch.float32}, False),
+        ({"grad": False}, False),
+        ({"bias": True}, False),
+        ({"GLUON": False}, False),
+        ({"hopper_instructions": lambda exact: False}, False),
+        ({"emptied": True}, False),  # by a library that shards parameters
+    ],
+)
+def test_where_it_is_taken(changes, taken, on_hopper, monkeypatch):
+    changes = dict(changes)
+    given = {name: changes.pop(name, default) for name, default in
+             {"kind": "", "autocast": True, "grad": True, "bias": False, "emptied": False}.items()}  # fmt: skip
+    for name in ("GLUON", "hopper_instructions"):
+        if name in changes:
+            monkeypatch.setattr(device_config, name, changes.pop(name))
+    leaves = leaves_of(True, **changes)
+    matrices = matrices_of(leaves)
+    if given["bias"]:
+        matrices[1] = nn.Linear(64, 88)
+    next_weight = torch.zeros(0) if given["emptied"] else leaves["next"]
+    monkeypatch.setattr(module, "SUM_NORM_ROWS", 140)
+    with torch.autocast("cpu", torch.bfloat16, enabled=given["autocast"]), torch.set_grad_enabled(given["grad"]):
+        scales = Scale(leaves["norm"], EPS), Scale(next_weight, EPS)
+        assert takes_layer_end(leaves["x"], matrices, given["kind"], scales) is taken
+
+
+def gradients_of_model(model, ids, autocast=True):
+    """Hidden states and the gradients of all parameters that have one."""
+    with torch.autocast(ids.device.type, torch.bfloat16, enabled=autocast):
+        hidden, _ = model.decoder(ids)
+    names, parameters = zip(*model.decoder.named_parameters(), strict=True)
+    total = (hidden.float() * randn(*hidden.shape, seed=5, device=ids.device.type)).sum()
+    gradients = torch.autograd.grad(total, parameters, allow_unused=True)
+    return {"hidden": hidden} | {name: d for name, d in zip(names, gradients, strict=True) if d is not None}
+
+
+def check_models(arch, size, length, monkeypatch, device="cpu"):
+    """As close to fp32 with the node as without it, in every layer; twice to the same bits."""
+    model = build_model(config_of(arch, size, 257, length), 0).to(device)
+    monkeypatch.setattr(module, "SUM_NORM_ROWS", 1)
+    ids = torch.randint(0, 257, (2, length), generator=torch.Generator().manual_seed(0)).to(device)
+    calls, whole = [], layers.layer_end
+    monkeypatch.setattr(layers, "layer_end", lambda *a: (calls.append(a), whole(*a))[1])
+    by_node, again = gradients_of_model(model, ids), gradients_of_model(model, ids)
+    assert len(calls) == 2 * len(model.decoder.layers)
+    monkeypatch.setattr(module, "SUM_NORM_ROWS", 1 << 40)
+    apart = gradients_of_model(model, ids)
+    exact = gradients_of_model(model, ids, autocast=False)
+    assert len(calls) == 2 * len(model.decoder.layers) and set(by_node) == set(apart)
+    for name, value in exact.items():
+        assert torch.equal(by_node[name], again[name])
+        errors = [(found[name].float() - value.float()).norm() for found in (by_node, apart)]
+        assert errors[0] <= 1.25 * errors[1], name
+
+
+@ON_A_CPU
+@pytest.mark.parametrize("arch", ["llama", "hgrn2"])
+def test_models(arch, emulated, on_hopper, monkeypatch):
+    check_models(arch, "2x64", 70, monkeypatch)
+
+
+def taken_in(model, monkeypatch, **given):
+    calls, whole = [], layers.layer_end
+    with monkeypatch.context() as patched, torch.autocast("cpu", torch.bfloat16):
+        patched.setattr(layers, "layer_end", lambda *a: (calls.append(a), whole(*a))[1])
+        model(torch.arange(70).expand(2, 70), **given)
+    return len(calls)
+
+
+@ON_A_CPU
+def test_which_models_take_it(emulated, on_hopper, monkeypatch):
+    """All layers or none: not where activations are computed again, where a module has hooks, or where the norm is
+    LayerNorm; a mixer that defines `forward` alone is called whole."""
+    model = build_model(config_of("llama", "2x64", 257, 70), 0)
+    assert taken_in(model, monkeypatch) == 2
+    seen = []
+    handle = model.decoder.layers[0].mixer.register_forward_hook(lambda *a: seen.append(a))
+    assert taken_in(model, monkeypatch) == 1 and len(seen) == 1
+    handle.remove()
+    handle = model.decoder.layers[1].channel.register_full_backward_pre_hook(lambda *a: None)
+    assert taken_in(model, monkeypatch) == 1
+    handle.remove()
+    model.decoder.gradient_checkpointing = True
+    assert taken_in(model, monkeypatch) == 0
+    model.decoder.gradient_checkpointing = False
+    mixer = type(model.decoder.layers[0].mixer)
+    with monkeypatch.context() as patched:
+        patched.setattr(mixer, "forward", lambda self, *a: super(mixer, self).forward(*a), raising=False)
+        assert taken_in(model, monkeypatch) == 0
+    with torch.no_grad():
+        assert taken_in(model, monkeypatch) == 0
+    assert taken_in(build_model(config_of("llama", "2x64", 257, 70).replace(norm="layer"), 0), monkeypatch) == 0
+    assert Norm("layer", 8, EPS).scale() is None and Norm("srms", 8, EPS).scale() == Scale(None, EPS)
+
+
+@pytest.mark.gpu
+@HOPPER
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("count", "width", "inner"),
+    [*SIZES, (16_384, 64, 352), (65_536, 128, 688), (65_536, 256, 256), (70_000, 256, 1376)],
+)
+def test_kernels_on_a_gpu(count, width, inner, weighted):
+    """bf16 against float64 of the same operands; ten times to the same bits."""
+    first = None
+    for _ in range(10):
+        poison = torch.full((count, 3 * width), float("nan"), dtype=torch.bfloat16, device="cuda")
+        del poison  # which is where the results will lie
+        found = check_kernels(count, width, inner, weighted, 4e-3, dtype=torch.bfloat16, device="cuda")
+        first = first or found
+        assert all(torch.equal(a, b) for a, b in zip(found, first, strict=True))
+
+
+@pytest.mark.gpu
+@HOPPER
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", ["", "silu"])
+@pytest.mark.parametrize("sizes", [(64, 48, 88), (128, 128, 344), (192, 192, 520), (256, 512, 688)])
+def test_node_on_a_gpu(sizes, kind, weighted, monkeypatch):
+    width, inner, hidden = sizes
+    monkeypatch.setattr(module, "SUM_NORM_ROWS", 1)
+    check_node(kind, weighted, (), (0, 1), 0.02, width=width, inner=inner, hidden=hidden, rows=(3, 777), device="cuda")
+
+
+@pytest.mark.gpu
+@HOPPER
+@pytest.mark.parametrize("size", ["2x64", "2x128", "3x256"])
+@pytest.mark.parametrize("arch", ["llama", "tnl", "hgrn2", "cosformer2", "hgrn1"])
+def test_models_on_a_gpu(arch, size, monkeypatch):
+    check_models(arch, size, 1000, monkeypatch, device="cuda")
