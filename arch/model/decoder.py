@@ -15,7 +15,7 @@ from ..ops.fused.pointwise import uses_kernels
 from ..ops.fused.weight_casts import WeightCasts
 from ..registry import architecture
 from .cache import DecodeCache, LayerCache
-from .layers import Layer
+from .layers import Layer, called_as_written
 from .layout import check_ids, lay_out
 from .mixer import Mixer, Stream, mixer_of
 from .norms import Norm
@@ -95,6 +95,8 @@ class Decoder(nn.Module):
         """The normalised hidden states behind all layers, whose new caches are appended to `caches`."""
         branch: Tensor | None = None
         normed: Tensor | None = None
+        # a layer that is wrapped, or sharded by hooks, has its own parameters alone, not the next one's norm
+        apart = not all(type(layer) is Layer and called_as_written(layer) for layer in self.layers)
         norms = [*(layer.mixer_norm for layer in self.layers), self.norm]
         for index, layer in enumerate(self.layers):
             layer_cache = {} if cache is None else cache.layers[index]
@@ -105,7 +107,9 @@ class Decoder(nn.Module):
                     layer, x, None, None, stream, layer_cache, use_reentrant=False, preserve_rng_state=False
                 )
             else:
-                x, branch, normed, after = layer(x, branch, normed, stream, layer_cache, norms[index + 1])
+                x, branch, normed, after = layer(
+                    x, branch, normed, stream, layer_cache, None if apart else norms[index + 1]
+                )
             if caches is not None:
                 caches.append(after)
         if normed is not None:

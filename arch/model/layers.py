@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from ..config import ModelConfig
 from ..ops.fused.gated_mlp import gated_mlp
@@ -72,10 +73,12 @@ class Layer(nn.Module):
 
     def _scales(self, x: Tensor, next_norm: Norm | None) -> tuple[Scale, Scale] | None:
         """Of the two norms that `layer_end` takes, where it runs. A mixer that is not in two parts is called whole, and
-        so are modules with hooks."""
+        so are modules with hooks, and those that somebody put in the place of these."""
         if next_norm is None or not self.mixer.has_mlp or type(self.mixer).forward is not Mixer.forward:
             return None
-        if any(_hooked(module) for module in (self.mixer, self.channel)):
+        if type(self.channel) is not GatedMLP or type(self.channel_norm) is not Norm or type(next_norm) is not Norm:
+            return None
+        if not (called_as_written(self.mixer) and called_as_written(self.channel)):
             return None
         scale, next_scale = self.channel_norm.scale(), next_norm.scale()
         if scale is None or next_scale is None:
@@ -84,6 +87,8 @@ class Layer(nn.Module):
         return found if takes_layer_end(x, self._matrices(), self.channel.activation, found) else None
 
 
-def _hooked(module: nn.Module) -> bool:
+def called_as_written(module: nn.Module) -> bool:
+    """Whether nothing but its class's `forward` runs where the module is called: no hook, none of all modules, and no
+    other `forward` of its own."""
     hooks = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
-    return any(getattr(module, name) for name in hooks)
+    return not (any(getattr(module, name) for name in hooks) or "forward" in vars(module) or _has_any_global_hook())

@@ -51,8 +51,8 @@ def full_precision_backward(function: F) -> F:
 
     @functools.wraps(function)
     def wrapped(ctx: Any, *grads: Tensor | None) -> Any:
-        device = next(grad.device for grad in grads if grad is not None)
-        with torch.autocast(device.type, enabled=False):
+        device = next((grad.device.type for grad in grads if grad is not None), "cpu")
+        with torch.autocast(device, enabled=False):
             return function(ctx, *grads)
 
     return wrapped  # type: ignore[return-value]

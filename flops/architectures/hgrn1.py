@@ -95,7 +95,7 @@ def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
 def autocast_copies(cfg: ModelConfig) -> tuple[str, ...]:
     """All that do not go through the fused linear function (arch/ops/fused/linear.py)."""
     cheap = cfg.options.expansion not in ("none", "naive")
-    return tuple(matrices(cfg)) if cheap else ("mixer.o",)
+    return tuple(name for name in matrices(cfg) if name != "mixer.o") if cheap else ()
 
 
 register(

@@ -130,7 +130,8 @@ class Jobs(Section):
     """Small runs that train on a GPU at the same time, at most 8; 1: one after another. null takes 4 or 8 where a pass
     is too small to fill a GPU. The numbers are the same."""
     recompute: bool = False
-    """Compute the layers' activations again in the backward pass: less memory, more time, the same numbers."""
+    """Compute the layers' activations again in the backward pass: less memory, more time, the same numbers (on a Hopper
+    GPU up to rounding: at widths up to 256 other kernels run)."""
     cuda_graphs: bool = True
     """Replay a training step on GPUs, at ZeRO stage 0, instead of launching each kernel of it: the same numbers."""
     cluster: NamedCluster | None = None

@@ -63,7 +63,7 @@ class RunSpec(Section):
     model: dict[str, Any]  # ModelConfig.to_dict()
     corpus: Corpus
     training: Training
-    recompute: bool = False  # jobs.recompute: decides no number
+    recompute: bool = False  # jobs.recompute: decides no number, but for rounding on Hopper
     cuda_graphs: bool = True  # jobs.cuda_graphs: decides none either
     sets: list[str] = []  # the --set changes that made this variant, for the reader
     trunk: str | None = None  # of a branch: the run from whose state it begins; the numbers are those without one

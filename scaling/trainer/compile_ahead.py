@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arch.arguments import Parser
+from arch.kernel_config import SUM_NORM_ROWS, sum_norm_stages
 
 from ..rundir.directory import RunDir
 from . import process
@@ -32,9 +33,16 @@ SHARE = 1 / 20  # of the GPU's memory, for one such process; a model that needs 
 ROOM = 1 / 3  # of it, at most, for the runs that train meanwhile: else nothing is compiled beside them
 
 
-def rows_like(micro_rows: int) -> int:
-    """The fewest rows whose kernels are those of `micro_rows`."""
-    return ALIGNED if micro_rows % ALIGNED == 0 else min(micro_rows, 2)
+def rows_like(micro_rows: int, context_length: int, d_model: int) -> int:
+    """The fewest rows whose kernels are those of `micro_rows`: those of products with a norm too, of many tokens."""
+    aligned = micro_rows % ALIGNED == 0
+    least = ALIGNED if aligned else min(micro_rows, 2)
+    if sum_norm_stages(d_model) is None or micro_rows * context_length < SUM_NORM_ROWS:
+        return least
+    enough = max(least, -(-SUM_NORM_ROWS // context_length))
+    if aligned:
+        return -(-enough // ALIGNED) * ALIGNED
+    return enough if enough % ALIGNED else enough + 1
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -84,8 +92,9 @@ def compile_kernels(run: RunSpec, device: torch.device, layers: int) -> None:
     model = build_model(config, run.seed).to(device).train()
     model.decoder.gradient_checkpointing = run.recompute
     model.decoder.document_start_id = run.config.vocab_size - 1 if run.training.reset_at_documents else None
-    rows = rows_like(run.batch_split(1).micro_rows)
-    ids = torch.arange(ALIGNED * (run.context_length + 1), device=device).view(ALIGNED, -1) % run.config.vocab_size
+    rows = rows_like(run.batch_split(1).micro_rows, run.context_length, config.d_model)
+    most = max(rows, ALIGNED)
+    ids = torch.arange(most * (run.context_length + 1), device=device).view(most, -1) % run.config.vocab_size
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=run.training.precision == "bf16")
     with autocast:
         loss = model(input_ids=ids[:rows, :-1], targets=ids[:rows, 1:], loss_only=True).loss
@@ -93,7 +102,7 @@ def compile_kernels(run: RunSpec, device: torch.device, layers: int) -> None:
     probe_loss(model.eval(), ids[:PROBE_ROWS])  # of checkpoints, which are read back in fp32, as the weights are here
     model.decoder.document_start_id = None
     with torch.inference_mode(), autocast:  # as evaluations read: full batches, and a last one of fewer rows
-        for some in (ids, ids[:2]):
+        for some in (ids[:ALIGNED], ids[:2]):
             model.decoder(some[:, :-1].contiguous(), None, None, None, False, None)
 
 

@@ -33,7 +33,8 @@ def takes_layer_end(x: Tensor, matrices: Sequence[nn.Module], kind: str, scales:
         return False
     if sum_norm_stages(width) is None or weights[0].shape[1] % 8 or not gates_inside(x, weights[1:]):
         return False
-    return all(scale.weight is None or scale.weight.shape == (width,) for scale in scales)
+    norms = [scale.weight for scale in scales if scale.weight is not None]
+    return all(w.shape == (width,) for w in norms) and all(w.device == x.device for w in (*weights, *norms))
 
 
 def layer_end(
@@ -73,6 +74,8 @@ class _LayerEnd(torch.autograd.Function):
         from .triton.rows import norm_gradients
         from .triton.sum_norm import gradients_with_norm
 
+        if all(d is None for d in grads):
+            return (None,) * len(ctx.needs_input_grad)
         rows, last, total, normed, first, h, act, behind, y, weight, next_weight = ctx.saved_tensors
         d_y, d_next = (None if d is None else d.flatten(0, -2) for d in grads)
         d_next_weight = None
@@ -83,6 +86,8 @@ class _LayerEnd(torch.autograd.Function):
         d_x, d_weight = gradients_with_norm(d_h, first, total, d_y, weight, ctx.eps)
         _, mixed, out, _, up, gate, down, *_ = ctx.needs_input_grad
         d_up, d_gate = product_in(ctx.weights, d_h.T, normed).chunk(2) if up or gate else (None, None)
+        d_down = product_in(ctx.weights, d_y.T, act) if down else None
+        del d_h, d_y, d_next, grads  # the last two products need their memory
         return (
             d_x.view(ctx.shapes[0]),
             (d_x @ last).view(ctx.shapes[1]).to(ctx.mixed) if mixed else None,
@@ -90,7 +95,7 @@ class _LayerEnd(torch.autograd.Function):
             None if weight is None else d_weight.to(weight.dtype),
             d_up if up else None,
             d_gate if gate else None,
-            product_in(ctx.weights, d_y.T, act) if down else None,
+            d_down,
             d_next_weight,
             *(None, None, None),
         )

@@ -58,7 +58,8 @@ def norm_gradients(d_out, x, gate, weight, eps, d_total):
     """In the place of the kernel that the interpreter runs: where it rounds to bf16, it cuts off."""
     leaves = [x.float().requires_grad_(), *([] if weight is None else [weight.detach().requires_grad_()])]
     with torch.enable_grad():
-        d_x, *d_weight = torch.autograd.grad(normed(leaves[0], leaves[1] if weight is not None else None), leaves, d_out.float())
+        out = normed(leaves[0], None if weight is None else leaves[1], eps)
+        d_x, *d_weight = torch.autograd.grad(out, leaves, d_out.float())
     d_x = d_x if d_total is None else d_x + d_total.float()
     return d_x.to(x.dtype), None, d_weight[0] if d_weight else None
 
@@ -76,8 +77,8 @@ def randn(*shape, seed, dtype=torch.float32, device="cpu"):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(device, dtype)
 
 
-def normed(x, weight):
-    out = x / (x.square().mean(-1, keepdim=True) + EPS).sqrt()
+def normed(x, weight, eps=EPS):
+    out = x / (x.square().mean(-1, keepdim=True) + eps).sqrt()
     return out if weight is None else out * weight
 
 
@@ -92,18 +93,18 @@ SIZES = [  # rows, width, inner dimension of the product
 ]
 
 
-def check_kernels(count, width, inner, weighted, tolerance, **kind):
-    """Both kernels against float64 of what they are given; returns what they gave."""
+def check_kernels(count, width, inner, weighted, tolerance, eps=0.1, **kind):
+    """Both kernels against float64 of what they are given, with an eps that shows; returns what they gave."""
     a, x, d_total = (randn(count, n, seed=i, **kind) for i, n in enumerate((inner, width, width)))
     w = randn(width, inner, seed=3, **kind) / inner**0.5
     weight = randn(width, seed=4, device=kind.get("device", "cpu")).add(2) if weighted else None
-    total, out = sum_norm.product_with_norm(a, w, x, weight, EPS)
-    d_x, d_weight = sum_norm.gradients_with_norm(a, w.T.contiguous(), x, d_total, weight, EPS)
+    total, out = sum_norm.product_with_norm(a, w, x, weight, eps)
+    d_x, d_weight = sum_norm.gradients_with_norm(a, w.T.contiguous(), x, d_total, weight, eps)
     exact_weight = None if weight is None else weight.double().requires_grad_()
     leaf, product = x.double().requires_grad_(), a.double() @ w.double().T
     leaves = [leaf] if exact_weight is None else [leaf, exact_weight]
-    d_leaf, *d_exact = torch.autograd.grad(normed(leaf, exact_weight), leaves, product)
-    expected = [x.double() + product, normed(total.double(), exact_weight), d_leaf + d_total.double(), *d_exact]
+    d_leaf, *d_exact = torch.autograd.grad(normed(leaf, exact_weight, eps), leaves, product)
+    expected = [x.double() + product, normed(total.double(), exact_weight, eps), d_leaf + d_total.double(), *d_exact]
     found = [total, out, d_x] if weight is None else [total, out, d_x, d_weight]
     for a, b in zip(found, expected, strict=True):
         assert a.shape == b.shape and (a.double() - b).norm() < tolerance * b.norm()
@@ -138,6 +139,7 @@ def test_sizes_fit_a_multiprocessor(emulated, monkeypatch):
         check_kernels(10, 256, 72, False, 1e-6)
 
 
+EPSILONS = 0.1, 0.5  # of the two norms, which tell them apart
 NAMES = ("x", "mixed", "out", "norm", "up", "gate", "down", "next")
 
 
@@ -165,10 +167,10 @@ def matrices_of(leaves):
 
 def plain_end(kind, x, mixed, out, norm, up, gate, down, after):
     total = x + mixed @ out.T
-    n = normed(total, norm)
+    n = normed(total, norm, EPSILONS[0])
     factor = n @ gate.T
     y = total + ((n @ up.T) * (factor * factor.sigmoid() if kind else factor)) @ down.T
-    return y, normed(y, after)
+    return y, normed(y, after, EPSILONS[1])
 
 
 def check_node(kind, weighted, frozen, used, tolerance, **sizes):
@@ -177,7 +179,7 @@ def check_node(kind, weighted, frozen, used, tolerance, **sizes):
     for name in frozen:
         leaves[name].requires_grad_(False)
     matrices = matrices_of(leaves)
-    scales = Scale(leaves["norm"], EPS), Scale(leaves["next"], EPS)
+    scales = Scale(leaves["norm"], EPSILONS[0]), Scale(leaves["next"], EPSILONS[1])
     with torch.autocast(leaves["x"].device.type, torch.bfloat16):
         assert takes_layer_end(leaves["x"], matrices, kind, scales)
         results = layer_end(leaves["x"], leaves["mixed"], matrices, kind, *scales)
@@ -214,6 +216,26 @@ def test_one_result_is_enough(used, emulated, on_hopper):
     check_node("silu", False, (), used, 0.03)
 
 
+class Stop(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.float().sum()
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return None
+
+
+@ON_A_CPU
+def test_no_gradient_at_all_gives_none(emulated, on_hopper):
+    leaves = leaves_of(False)
+    matrices = matrices_of(leaves)
+    with torch.autocast("cpu", torch.bfloat16):
+        _, out = layer_end(leaves["x"], leaves["mixed"], matrices, "", Scale(None, EPS), Scale(None, EPS))
+    Stop.apply(out).backward()
+    assert leaves["x"].grad is None and leaves["up"].grad is None
+
+
 @ON_A_CPU
 def test_its_products_are_counted(emulated, on_hopper):
     leaves = leaves_of(False)
@@ -242,12 +264,13 @@ def test_its_products_are_counted(emulated, on_hopper):
         ({"GLUON": False}, False),
         ({"hopper_instructions": lambda exact: False}, False),
         ({"emptied": True}, False),  # by a library that shards parameters
+        ({"elsewhere": True}, False),  # on another device
     ],
 )
 def test_where_it_is_taken(changes, taken, on_hopper, monkeypatch):
     changes = dict(changes)
-    given = {name: changes.pop(name, default) for name, default in
-             {"kind": "", "autocast": True, "grad": True, "bias": False, "emptied": False}.items()}  # fmt: skip
+    given = {"kind": "", "autocast": True, "grad": True, "bias": False, "emptied": False, "elsewhere": False}
+    given |= {name: changes.pop(name) for name in given if name in changes}
     for name in ("GLUON", "hopper_instructions"):
         if name in changes:
             monkeypatch.setattr(device_config, name, changes.pop(name))
@@ -256,6 +279,7 @@ def test_where_it_is_taken(changes, taken, on_hopper, monkeypatch):
     if given["bias"]:
         matrices[1] = nn.Linear(64, 88)
     next_weight = torch.zeros(0) if given["emptied"] else leaves["next"]
+    next_weight = next_weight.to("meta") if given["elsewhere"] else next_weight
     monkeypatch.setattr(module, "SUM_NORM_ROWS", 140)
     with torch.autocast("cpu", torch.bfloat16, enabled=given["autocast"]), torch.set_grad_enabled(given["grad"]):
         scales = Scale(leaves["norm"], EPS), Scale(next_weight, EPS)
@@ -305,19 +329,16 @@ def taken_in(model, monkeypatch, **given):
     return len(calls)
 
 
+def small_model(**changes):
+    return build_model(config_of("llama", "2x64", 257, 70).replace(**changes), 0)
+
+
 @ON_A_CPU
 def test_which_models_take_it(emulated, on_hopper, monkeypatch):
-    """All layers or none: not where activations are computed again, where a module has hooks, or where the norm is
-    LayerNorm; a mixer that defines `forward` alone is called whole."""
-    model = build_model(config_of("llama", "2x64", 257, 70), 0)
+    """All layers or none: not where activations are computed again, without gradients, or where the norm is LayerNorm;
+    a mixer that defines `forward` alone is called whole."""
+    model = small_model()
     assert taken_in(model, monkeypatch) == 2
-    seen = []
-    handle = model.decoder.layers[0].mixer.register_forward_hook(lambda *a: seen.append(a))
-    assert taken_in(model, monkeypatch) == 1 and len(seen) == 1
-    handle.remove()
-    handle = model.decoder.layers[1].channel.register_full_backward_pre_hook(lambda *a: None)
-    assert taken_in(model, monkeypatch) == 1
-    handle.remove()
     model.decoder.gradient_checkpointing = True
     assert taken_in(model, monkeypatch) == 0
     model.decoder.gradient_checkpointing = False
@@ -327,8 +348,51 @@ def test_which_models_take_it(emulated, on_hopper, monkeypatch):
         assert taken_in(model, monkeypatch) == 0
     with torch.no_grad():
         assert taken_in(model, monkeypatch) == 0
-    assert taken_in(build_model(config_of("llama", "2x64", 257, 70).replace(norm="layer"), 0), monkeypatch) == 0
+    assert taken_in(small_model(norm="layer"), monkeypatch) == 0
     assert Norm("layer", 8, EPS).scale() is None and Norm("srms", 8, EPS).scale() == Scale(None, EPS)
+
+
+class OtherMLP(layers.GatedMLP):
+    pass
+
+
+class OtherNorm(Norm):
+    pass
+
+
+def replace_forward(module):
+    module.forward = module.forward
+
+
+CHANGES = {  # what somebody does to a model; in how many of its two layers the node is still taken
+    "a mixer's hook": (lambda d: d.layers[0].mixer.register_forward_hook(lambda *a: None), 1),
+    "a hook before an MLP": (lambda d: d.layers[1].channel.register_full_backward_pre_hook(lambda *a: None), 1),
+    "a mixer's forward": (lambda d: replace_forward(d.layers[1].mixer), 1),
+    "another MLP": (lambda d: setattr(d.layers[0].channel, "__class__", OtherMLP), 1),
+    "another norm": (lambda d: setattr(d.layers[0].channel_norm, "__class__", OtherNorm), 1),
+    "another last norm": (lambda d: setattr(d.norm, "__class__", OtherNorm), 1),
+    "a layer's hook, as sharding has": (lambda d: d.layers[1].register_forward_pre_hook(lambda *a: None), 0),
+    "a hook of all modules": (lambda d: nn.modules.module.register_module_forward_hook(lambda *a: None), 0),
+}
+
+
+@ON_A_CPU
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_is_changed_is_called(name, emulated, on_hopper, monkeypatch):
+    change, taken = CHANGES[name]
+    model = small_model()
+    handle = change(model.decoder)
+    try:
+        assert taken_in(model, monkeypatch) == taken
+    finally:
+        if hasattr(handle, "remove"):
+            handle.remove()
+
+
+def test_an_mlp_of_another_kind_has_a_layer_to_itself():
+    model = small_model()
+    model.decoder.layers[0].channel = nn.Linear(64, 64)
+    model(torch.arange(70)[None])
 
 
 @pytest.mark.gpu

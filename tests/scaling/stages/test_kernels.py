@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from arch.kernel_config import SUM_NORM_ROWS
 from jobs.local import beside
 from jobs.workers import Task
 from scaling.rundir.directory import RunDir
@@ -83,7 +84,16 @@ def test_what_runs_beside_ends_with_the_block(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("micro", "rows"), [(1, 1), (2, 2), (3, 2), (8, 2), (16, 16), (32, 16), (48, 16), (24, 2)])
 def test_few_rows_with_the_kernels_of_many(micro: int, rows: int) -> None:
-    assert compile_ahead.rows_like(micro) == rows
+    assert compile_ahead.rows_like(micro, 512, 512) == rows
+
+
+@pytest.mark.parametrize("context", [100, 512, 1024, 2048, 16_384])
+def test_as_few_rows_have_products_with_a_norm(context: int) -> None:
+    """Where `micro` rows have tokens enough for them, and not where these have too few; no more rows than those."""
+    for micro in range(1, 400):
+        rows = compile_ahead.rows_like(micro, context, 256)
+        assert rows <= micro and (rows == 1) == (micro == 1) and (rows % 16 == 0) == (micro % 16 == 0)
+        assert (rows * context >= SUM_NORM_ROWS) == (micro * context >= SUM_NORM_ROWS)
 
 
 def test_it_calls_what_a_run_calls(tmp_path: Path) -> None:

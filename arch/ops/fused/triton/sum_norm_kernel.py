@@ -195,6 +195,7 @@ def norm_gradients_group(
             chunk = number * CHUNKS + K + group
             mbarrier.wait(full.index(chunk % STAGES), chunk // STAGES % 2)
             if group != GROUP:  # before it came, this would free what the slot held before
+                barrier()  # no warp waits for it any more
                 mbarrier.arrive(free.index(chunk % STAGES), count=1)
         sums = gl.full([64], 0.0, gl.float32, gl.SliceLayout(1, PANEL))
         for p in gl.static_range(PANELS):
