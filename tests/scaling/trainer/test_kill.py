@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -109,7 +110,8 @@ def kill(draw: int, undisturbed: Undisturbed, tmp_path: Path) -> None:
     process = start(study, tmp_path / "out")
     time.sleep(moment)
     alive = process.poll() is None
-    os.killpg(process.pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):  # it ended before, and all its children
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     print(f"seed {SEED + draw}: killed after {moment:.2f} of {seconds:.2f} s" + ("" if alive else " (had finished)"))
     check(study, tmp_path / "out", rows)
