@@ -96,8 +96,8 @@ class Decoder(nn.Module):
         branch: Tensor | None = None
         normed: Tensor | None = None
         # a layer that is wrapped, or sharded by hooks, has its own parameters alone, not the next one's norm
-        apart = not all(type(layer) is Layer and called_as_written(layer) for layer in self.layers)
-        norms = [*(layer.mixer_norm for layer in self.layers), self.norm]
+        together = all(type(layer) is Layer and called_as_written(layer) for layer in self.layers)
+        following = [*(layer.mixer_norm for layer in self.layers[1:]), self.norm] if together else []
         for index, layer in enumerate(self.layers):
             layer_cache = {} if cache is None else cache.layers[index]
             if recompute:
@@ -107,9 +107,8 @@ class Decoder(nn.Module):
                     layer, x, None, None, stream, layer_cache, use_reentrant=False, preserve_rng_state=False
                 )
             else:
-                x, branch, normed, after = layer(
-                    x, branch, normed, stream, layer_cache, None if apart else norms[index + 1]
-                )
+                next_norm = following[index] if together else None
+                x, branch, normed, after = layer(x, branch, normed, stream, layer_cache, next_norm)
             if caches is not None:
                 caches.append(after)
         if normed is not None:

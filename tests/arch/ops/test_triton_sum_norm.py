@@ -389,6 +389,23 @@ def test_what_is_changed_is_called(name, emulated, on_hopper, monkeypatch):
             handle.remove()
 
 
+class Wrapped(nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.inside = layer
+
+    def forward(self, *given):
+        return self.inside(*given)
+
+
+@ON_A_CPU
+def test_wrapped_layers_know_no_norm_of_the_next(emulated, on_hopper, monkeypatch):
+    model = small_model()
+    for index, layer in enumerate(model.decoder.layers):
+        model.decoder.layers[index] = Wrapped(layer)
+    assert taken_in(model, monkeypatch) == 0
+
+
 def test_an_mlp_of_another_kind_has_a_layer_to_itself():
     model = small_model()
     model.decoder.layers[0].channel = nn.Linear(64, 64)
