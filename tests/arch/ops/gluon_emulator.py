@@ -214,7 +214,7 @@ language = SimpleNamespace(
     static_assert=_assert, allocate_shared_memory=_allocate, warp_specialize=_specialize, barrier=nap,
     NVMMADistributedLayout=lambda *arguments: None, SliceLayout=lambda axis, layout: None,
     arange=lambda start, stop, layout: torch.arange(start, stop), sum=lambda x, axis: x.sum(axis),
-    expand_dims=lambda x, axis: x.unsqueeze(axis), rsqrt=torch.rsqrt, exp=torch.exp,
+    expand_dims=lambda x, axis: x.unsqueeze(axis), rsqrt=torch.rsqrt,
     load=lambda pointer, mask, other: pointer.load(mask, other),
     store=lambda pointer, value, mask: pointer.store(value, mask),
 )  # fmt: skip

@@ -21,13 +21,9 @@ from arch.ops.fused.triton import mlp
 from arch.ops.triton import device_config
 
 from . import gluon_emulator as emulator
+from .hopper import HOPPER, launch_emulated, pass_for_hopper, randn
 
-GPU = torch.cuda.is_available()
 KERNELS = [f"arch.ops.fused.triton.mlp_{name}" for name in ("parts", "forward", "backward")]
-HOPPER = pytest.mark.skipif(
-    not (GPU and device_config.GLUON and device_config.hopper_instructions(exact=False)),
-    reason="needs a Hopper GPU with the Triton that Gluon kernels ran with",
-)
 
 
 @pytest.fixture
@@ -36,15 +32,8 @@ def emulated(monkeypatch):
     _, forward, backward = modules = emulator.emulated(*KERNELS)
     for one in modules:
         monkeypatch.setattr(one, "sigmoid", torch.sigmoid)
-    monkeypatch.setattr(mlp, "up_gate", emulator.Launch(forward.up_gate))
-    monkeypatch.setattr(mlp, "gate_gradients", emulator.Launch(backward.gate_gradients))
-    monkeypatch.setattr(mlp, "blocks", emulator.Descriptor)
-    monkeypatch.setattr(mlp, "grid_of", lambda x, tiles: (min(2, tiles),))
+    launch_emulated(monkeypatch, mlp, {"up_gate": forward.up_gate, "gate_gradients": backward.gate_gradients})
     random.seed(0)
-
-
-def randn(*shape, seed, dtype=torch.float32, device="cpu"):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(device, dtype)
 
 
 def operands(count, width, hidden, **kind):
@@ -116,9 +105,7 @@ def modules_of(width, hidden, bias=False, device="cpu"):
 @pytest.fixture
 def on_hopper(monkeypatch):
     """What passes for a Hopper GPU."""
-    monkeypatch.setattr(linear, "uses_kernels", lambda x: True)
-    monkeypatch.setattr(device_config, "hopper_instructions", lambda exact: not exact)
-    monkeypatch.setattr(device_config, "GLUON", True)
+    pass_for_hopper(monkeypatch)
 
 
 @pytest.mark.parametrize("frozen", [(), ("x",), ("up",), ("gate", "up"), ("down",), ("x", "up", "gate")])

@@ -31,14 +31,9 @@ from arch.ops.fused.triton import projections
 from arch.ops.triton import device_config
 
 from . import gluon_emulator as emulator
+from .hopper import HOPPER, ON_A_CPU, launch_emulated, pass_for_hopper, randn
 
-GPU = torch.cuda.is_available()
 KERNELS = [f"arch.ops.fused.triton.{name}" for name in ("mlp_parts", "projections_kernel")]
-HOPPER = pytest.mark.skipif(
-    not (GPU and device_config.GLUON and device_config.hopper_instructions(exact=False)),
-    reason="needs a Hopper GPU with the Triton that Gluon kernels ran with",
-)
-ON_A_CPU = pytest.mark.skipif(GPU, reason="the emulator is beside Triton's interpreter")
 
 
 @pytest.fixture
@@ -47,22 +42,14 @@ def emulated(monkeypatch):
     modules = emulator.emulated(*KERNELS)
     for one in modules:
         monkeypatch.setattr(one, "sigmoid", torch.sigmoid)
-    monkeypatch.setattr(projections, "project_silu", emulator.Launch(modules[-1].project_silu))
-    monkeypatch.setattr(projections, "blocks", emulator.Descriptor)
-    monkeypatch.setattr(projections, "grid_of", lambda x, tiles: (min(2, tiles),))
+    launch_emulated(monkeypatch, projections, {"project_silu": modules[-1].project_silu})
     random.seed(0)
 
 
 @pytest.fixture
 def on_hopper(monkeypatch):
     """What passes for a Hopper GPU."""
-    monkeypatch.setattr(linear, "uses_kernels", lambda x: True)
-    monkeypatch.setattr(device_config, "hopper_instructions", lambda exact: not exact)
-    monkeypatch.setattr(device_config, "GLUON", True)
-
-
-def randn(*shape, seed, dtype=torch.float32, device="cpu"):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(device, dtype)
+    pass_for_hopper(monkeypatch)
 
 
 def operands(count, width, wide, **kind):

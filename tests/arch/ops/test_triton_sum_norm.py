@@ -14,7 +14,6 @@ from arch.model import layers
 from arch.model.lm import build_model
 from arch.model.norms import Norm
 from arch.ops.fused import layer_end as module
-from arch.ops.fused import linear
 from arch.ops.fused.layer_end import Scale, layer_end, takes_layer_end
 
 if importlib.util.find_spec("triton") is None:
@@ -24,32 +23,22 @@ from arch.ops.fused.triton import mlp, rows, sum_norm
 from arch.ops.triton import device_config
 
 from . import gluon_emulator as emulator
+from .hopper import HOPPER, ON_A_CPU, launch_emulated, pass_for_hopper, randn
 
 EPS = 1e-6
-GPU = torch.cuda.is_available()
 KERNELS = [f"arch.ops.fused.triton.{name}" for name in ("mlp_parts", "mlp_forward", "mlp_backward", "sum_norm_kernel")]
-HOPPER = pytest.mark.skipif(
-    not (GPU and device_config.GLUON and device_config.hopper_instructions(exact=False)),
-    reason="needs a Hopper GPU with the Triton that Gluon kernels ran with",
-)
-ON_A_CPU = pytest.mark.skipif(GPU, reason="the emulator is beside Triton's interpreter")
 
 
 @pytest.fixture
 def emulated(monkeypatch):
     """The launches of mlp.py and sum_norm.py run the emulated kernels, two programs at most."""
-    modules = emulator.emulated(*KERNELS)
-    for one in modules[:3]:
+    *gated, own = emulator.emulated(*KERNELS)
+    for one in gated:
         monkeypatch.setattr(one, "sigmoid", torch.sigmoid)
-    for launcher, kernels, names in (
-        (mlp, modules[1], ["up_gate"]),
-        (mlp, modules[2], ["gate_gradients"]),
-        (sum_norm, modules[3], ["product_sum_norm", "product_norm_gradients"]),
-    ):
-        for name in names:
-            monkeypatch.setattr(launcher, name, emulator.Launch(getattr(kernels, name)))
-        monkeypatch.setattr(launcher, "blocks", emulator.Descriptor)
-        monkeypatch.setattr(launcher, "grid_of", lambda x, tiles: (min(2, tiles),))
+    _, forward, backward = gated
+    launch_emulated(monkeypatch, mlp, {"up_gate": forward.up_gate, "gate_gradients": backward.gate_gradients})
+    names = "product_sum_norm", "product_norm_gradients"
+    launch_emulated(monkeypatch, sum_norm, {name: getattr(own, name) for name in names})
     monkeypatch.setattr(rows, "norm_gradients", norm_gradients)
     random.seed(0)
 
@@ -67,14 +56,8 @@ def norm_gradients(d_out, x, gate, weight, eps, d_total):
 @pytest.fixture
 def on_hopper(monkeypatch):
     """What passes for a Hopper GPU, where the fewest rows are enough."""
-    monkeypatch.setattr(linear, "uses_kernels", lambda x: True)
-    monkeypatch.setattr(device_config, "hopper_instructions", lambda exact: not exact)
-    monkeypatch.setattr(device_config, "GLUON", True)
+    pass_for_hopper(monkeypatch)
     monkeypatch.setattr(module, "SUM_NORM_ROWS", 1)
-
-
-def randn(*shape, seed, dtype=torch.float32, device="cpu"):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(device, dtype)
 
 
 def normed(x, weight, eps=EPS):
