@@ -19,6 +19,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+from arch.errors import InputError
 from data.left_out import left_out
 
 MANIFEST = "manifest.json"
@@ -83,8 +84,71 @@ def write_json(path: Path, value: Any, kind: str = "file") -> None:
     write_bytes(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode(), kind)
 
 
+def parse_json(content: bytes | str) -> Any:
+    """`content` as JSON with finite numbers, integers of 64 bits, each key once and text that UTF-8 can write.
+
+    Raises ValueError alone, whatever is wrong.
+    """
+    try:
+        value = json.loads(
+            content,
+            parse_int=_int64,
+            parse_float=_finite,
+            parse_constant=_finite,
+            object_pairs_hook=_keys_once,
+        )
+        if (b"\\u" if isinstance(content, bytes) else "\\u") in content:  # type: ignore[operator]
+            json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair has no UTF-8
+    except (RecursionError, MemoryError) as error:
+        raise ValueError(f"too deep or too large ({type(error).__name__})") from None
+    return value
+
+
+def _int64(text: str) -> int:
+    if len(text) > 20 or not -(1 << 63) <= int(text) < 1 << 63:
+        raise ValueError(f"the integer {text[:24]} does not fit into 64 bits")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:24]} is no finite number")
+    return value
+
+
+def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} stands twice")
+    return value
+
+
 def read_json(path: Path) -> Any:
-    return json.loads(path.read_text())
+    """What `parse_json` makes of a file. Raises OSError and ValueError alone."""
+    return parse_json(path.read_bytes())
+
+
+@contextmanager
+def reading(path: Path | str, advice: str = "") -> Iterator[None]:
+    """Turn whatever a library raises on a damaged or foreign file into one InputError that names it.
+
+    Libraries raise more than their manuals list (zlib.error, KeyError, MemoryError, ...): readers of files list no
+    exceptions of their own. advice: what the user can do, added after a semicolon.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error) or type(error).__name__
+        raise InputError(f"{path}: cannot be read ({reason}){advice and '; ' + advice}") from None
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200] or "no reason given"
+        raise InputError(
+            f"{path}: cannot be read ({type(error).__name__}: {reason}){advice and '; ' + advice}"
+        ) from None
 
 
 def sha256(path: Path) -> str:

@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from data.files import MANIFEST, new_directory, read_json, read_manifest, write_bytes, write_json
+from arch.errors import InputError
+from data.files import (
+    MANIFEST,
+    new_directory,
+    parse_json,
+    read_json,
+    read_manifest,
+    reading,
+    write_bytes,
+    write_json,
+)
 
 
 def names(folder: Path) -> list[str]:
@@ -60,3 +70,43 @@ def test_killed_at_a_commit_the_old_content_stays(tmp_path: Path, kill: int) -> 
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "a")], env=environment, start_new_session=True)
     assert done.returncode == (0 if kill == 3 else -signal.SIGKILL)
     assert (tmp_path / "a").read_bytes() == str(kill - 1).encode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "NaN",
+        '{"x": -Infinity}',
+        '{"x": 1e999}',
+        '{"x": 1' + 320 * "0" + "}",
+        '{"x": 1, "x": 2}',
+        '{"x": "\\ud800"}',
+        "[" * 100_000,
+        "{",
+        "",
+    ],
+)
+def test_json_that_would_fail_later_is_refused_where_it_is_read(content: str) -> None:
+    for given in (content, content.encode()):
+        with pytest.raises(ValueError):
+            parse_json(given)
+
+
+def test_json_keeps_what_utf8_and_64_bits_hold() -> None:
+    assert parse_json(b'{"a": "\\u00e9\\ud83d\\ude00", "b": -9223372036854775808}') == {
+        "a": "\u00e9\U0001f600",
+        "b": -(1 << 63),
+    }
+    with pytest.raises(ValueError):
+        parse_json(b'"\xff"')
+
+
+@pytest.mark.parametrize("error", [KeyError("k"), MemoryError(), RuntimeError("two\nlines"), OSError(5, "I/O error")])
+def test_whatever_a_reader_raises_is_one_line(error: Exception) -> None:
+    with (
+        pytest.raises(InputError, match=r"^a\.csv: cannot be read \(.*\); fetch it again$"),
+        reading("a.csv", "fetch it again"),
+    ):
+        raise error
+    with pytest.raises(InputError, match="^known$"), reading("a.csv"):
+        raise InputError("known")
