@@ -84,19 +84,15 @@ def write_json(path: Path, value: Any, kind: str = "file") -> None:
     write_bytes(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode(), kind)
 
 
-def parse_json(content: bytes | str) -> Any:
+def parse_json(content: bytes | str, any_number: bool = False) -> Any:
     """`content` as JSON with finite numbers, integers of 64 bits, each key once and text that UTF-8 can write.
 
-    Raises ValueError alone, whatever is wrong.
+    any_number: as other people's tables have them, longer integers and NaN too. Raises ValueError alone, whatever is
+    wrong.
     """
+    strict: dict[str, Any] = {"parse_int": _int64, "parse_float": _finite, "parse_constant": _finite}
     try:
-        value = json.loads(
-            content,
-            parse_int=_int64,
-            parse_float=_finite,
-            parse_constant=_finite,
-            object_pairs_hook=_keys_once,
-        )
+        value = json.loads(content, object_pairs_hook=_keys_once, **({} if any_number else strict))
         if (b"\\u" if isinstance(content, bytes) else "\\u") in content:  # type: ignore[operator]
             json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair has no UTF-8
     except (RecursionError, MemoryError) as error:
@@ -142,7 +138,7 @@ def reading(path: Path | str, advice: str = "") -> Iterator[None]:
     except InputError:
         raise
     except OSError as error:
-        reason = error.strerror or str(error) or type(error).__name__
+        reason = error.strerror or " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(f"{path}: cannot be read ({reason}){advice and '; ' + advice}") from None
     except Exception as error:
         reason = " ".join(str(error).split())[:200] or "no reason given"

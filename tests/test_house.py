@@ -71,7 +71,7 @@ ALLOWED = {
     "analysis.fits.points": ("arch.errors",),
     "analysis.fits.result": (),
     "analysis.fits.cost": ("analysis.fits.points", "arch.amounts", "arch.errors"),
-    "analysis.fits.tables": (*FITTED, "analysis.fits.recipes", "analysis.fits.replicates"),
+    "analysis.fits.tables": (*FITTED, "analysis.fits.recipes", "analysis.fits.replicates", "data.files"),
     "analysis.fits.parametric": FITTED,
     "analysis.fits.irreducible": (),
     "analysis.fits.noise": (),

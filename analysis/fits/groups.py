@@ -52,10 +52,11 @@ def fit_groups(
     said: Callable[[str, str, float], None] = lambda group, approach, share: None,
     given: Sequence[FitResult] = (),
     others: Mapping[str, Reread] | None = None,
+    ends_alone: bool = False,
 ) -> Fits:
     """Every group by every approach, and whether to believe it: `curves` for approaches that need them, `ends` (or
     curves too) for the others; isoFLOP takes curves where the ends have no budgets. What cannot be fitted is told, and
-    stops nothing else.
+    stops nothing else. ends_alone: curves tell the noise between seeds, and no approach fits them.
 
     said: called with group, approach (CHECKS at the end) and the share of it that is done; given: results that were
     fitted elsewhere, judged with the others; others: by name, other readings of the same runs, by which the checks
@@ -63,7 +64,7 @@ def fit_groups(
     """
     if not options.at and (ends or curves):
         options = replace(options, at=default_at({**ends, **curves}))
-    seeds = seed_noises_of(list(curves.values()))
+    seeds, whole = seed_noises_of(list(curves.values())), {} if ends_alone else curves
     results: list[FitResult] = []
     failed: list[Mapping[str, str]] = []
     compared: dict[str, Any] = {}
@@ -72,16 +73,17 @@ def fit_groups(
         # what a group's own seeds tell is in the residuals of its surface already
         noises = {name: seeds.of_others(group) if name == PARAMETRIC else seeds.of(group) for name in APPROACHES}
         found = {one.approach: one for one in given if one.group == group}
-        fitted = {name: (curves if name in NEEDS_CURVES else ends).get(group) for name in (*found, *wanted)}
-        if group in curves and (points := fitted.get(ISOFLOP)) is not None and not has_budgets(points):
-            fitted[ISOFLOP] = curves[group]
+        fitted = {name: (whole if name in NEEDS_CURVES else ends).get(group) for name in (*found, *wanted)}
+        if group in whole and (points := fitted.get(ISOFLOP)) is not None and not has_budgets(points):
+            fitted[ISOFLOP] = whole[group]
         for name in sorted(wanted, key=lambda one: one != PARAMETRIC):  # first: isoFLOP reads its bias off the surface
             told = partial(said, group, name)
             told(0.0)
             try:
                 points = fitted[name]
                 if points is None:
-                    raise InputError("needs curves, several rows a run; this table has one row a run")
+                    why = "--points ends leaves one" if ends_alone else "this table has one"
+                    raise InputError(f"needs curves, several rows a run; {why} row a run")
                 surface = surfaces.get(group)
                 if name == ISOFLOP and surface is None:
                     with suppress(InputError):  # then isoFLOP's own points, or its result says that it is of the minima

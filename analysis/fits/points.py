@@ -44,6 +44,7 @@ class Points:
     shift_df: tuple[float, ...] = ()  # [p] degrees of freedom of its columns
     convention: str = "6nd"  # of C
     loss_unit: str = "nats/token"
+    loss_of: str = ""  # corpus, tokenizer, ... as far as columns tell: losses of two different ones are not compared
     held_out: bool = False  # losses over one held-out text: not those of single batches, of which means are taken
     group: str = ""  # the architecture, or whatever the table was grouped by
 

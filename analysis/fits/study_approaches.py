@@ -49,14 +49,16 @@ def fit_study_groups(
     options: Options,
     fits: Mapping[str, Any],
     said: Said = lambda group, approach, share: None,
+    ends_alone: bool = False,
 ) -> Fits:
     """`fit_groups` of a study's points: the envelope is that of its fit stage (fits: `laws_of_study` under the same
-    options), and the checks read the runs in other ways too."""
+    options; none of ends_alone), and the checks read the runs in other ways too."""
     if not options.at:
         options = replace(options, at=default_at({**groups, **curves}))
-    envelope = envelope_results(fits, curves, options) if ENVELOPE in wanted else Fits((), ())
-    rest = [name for name in wanted if name != ENVELOPE]
-    found = fit_groups(groups, curves, rest, options, said, envelope.results, other_readings(study))
+    is_read = ENVELOPE in wanted and not ends_alone
+    envelope = envelope_results(fits, curves, options) if is_read else Fits((), ())
+    rest = [name for name in wanted if name != ENVELOPE or not is_read]
+    found = fit_groups(groups, curves, rest, options, said, envelope.results, other_readings(study), ends_alone)
     return replace(found, failed=envelope.failed + found.failed)
 
 
@@ -94,11 +96,14 @@ def laws_of_study(study: StudyRuns, options: Options) -> dict[str, Any]:
     return fit_study(study.grouped, study.settings.model_copy(update=changed))
 
 
-def architectures_of_study(study: StudyRuns, options: Options, fits: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The architectures compared (analysis.fits.study_comparison), with the noise between the study's seeds."""
+def architectures_of_study(
+    study: StudyRuns, options: Options, fits: Mapping[str, Any], points: str = CURVES
+) -> list[dict[str, Any]]:
+    """The architectures compared (analysis.fits.study_comparison), with the noise between the study's seeds. points: of
+    each run its curve, or its end alone."""
     spread = fits["interval"]["seed_noise"]
     of_runs = 0.0 if spread is None else float(spread["of_means"] or spread["s"])
-    return compare_study(study, options.seed, options.level, of_runs)
+    return compare_study(study, options.seed, options.level, of_runs, points)
 
 
 def envelope_results(found: Mapping[str, Any], curves: Mapping[str, Points], options: Options) -> Fits:

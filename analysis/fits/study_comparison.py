@@ -31,7 +31,7 @@ N_REPLICATES = 299
 
 
 def compare_study(
-    study: StudyRuns, seed: int = 0, level: float = 0.95, seed_noise: float = 0.0
+    study: StudyRuns, seed: int = 0, level: float = 0.95, seed_noise: float = 0.0, points: str = CURVES
 ) -> list[dict[str, Any]]:
     """A comparison as plain data for each family of the study's groups (analysis.labels; `at`: its name, "" without
     axes): `views`, `pairs`, and `reason` where there is none to be had. seed_noise: between the study's seeds, in log
@@ -39,7 +39,7 @@ def compare_study(
     if study.settings.points == MERGED:  # its draws know no error that points have in common
         study = replace(study, settings=study.settings.model_copy(update={"points": DECAYED}))
     try:
-        views = views_of(study)
+        views = views_of(study, points)
     except InputError as error:
         return [{"at": "", "reason": str(error), "views": {}, "pairs": []}]
     groups = list(dict.fromkeys(one.group for found in views.values() if not isinstance(found, str) for one in found))
@@ -62,11 +62,23 @@ def seed_noise_of_study(study: StudyRuns) -> float:
 
 
 def compare_points(groups: Sequence[Points], seed: int = 0, level: float = 0.95) -> list[dict[str, Any]]:
-    """The same for points of any source, counted as they are; of curves a few points a run."""
+    """The same for points of any source, counted as they are; of curves a few points a run. Groups whose losses are of
+    another text, tokenizer, ... (Points.loss_of) are compared with their like alone, and `reason` names them all."""
     several = any(len(one) > one.n_runs for one in groups)
-    view = f"C {groups[0].convention}" if groups else ""
-    views = {view: [thinned(one, POINTS_A_RUN) if several else one for one in groups]}
-    return [{"at": ""} | _compared(views, seed, level)]
+    kinds: dict[str, list[Points]] = {}
+    for one in groups:
+        kinds.setdefault(one.loss_of, []).append(thinned(one, POINTS_A_RUN) if several else one)
+    found: list[dict[str, Any]] = []
+    for kind, mine in kinds.items():
+        if len(mine) > 1 or len(kinds) == 1:
+            views = {f"C {mine[0].convention}": mine}
+            found.append({"at": kind if len(kinds) > 1 else ""} | _compared(views, seed, level))
+    if len(kinds) > 1:
+        names = {kind: ", ".join(one.group for one in mine) for kind, mine in kinds.items()}
+        told = "; ".join(f"{mine} ({kind or 'unstated'})" for kind, mine in names.items())
+        why = f"losses of {len(kinds)} kinds, which are not compared with each other: {told}"
+        found.append({"at": "", "reason": why, "views": {}, "pairs": []})
+    return found
 
 
 def _compared(
@@ -77,23 +89,23 @@ def _compared(
     return {"reason": None} | across(views, N_REPLICATES, level, seed, seed_noise)
 
 
-def views_of(study: StudyRuns) -> dict[str, list[Points] | str]:
-    """By name, the points of every architecture with C and N counted in one way, or why there are none. Raises
-    InputError where no run can be fitted."""
+def views_of(study: StudyRuns, points: str = CURVES) -> dict[str, list[Points] | str]:
+    """By name, the points of every architecture with C and N counted in one way, or why there are none; `points`: of
+    curves, or ends alone. Raises InputError where no run can be fitted."""
     found: dict[str, list[Points] | str] = {}
     for convention in dict.fromkeys((study.settings.flops, "exact", "6nd")):
         try:
-            read = study_points(under(study, convention), CURVES)
+            read = study_points(under(study, convention), points)
         except InputError as error:
             if convention == study.settings.flops:
                 raise
             found[f"C {convention}, N without embeddings"] = str(error)
             continue
-        groups = [thinned(points, POINTS_A_RUN) for points in read.groups.values()]
+        groups = [thinned(one, POINTS_A_RUN) for one in read.groups.values()]
         found[f"C {convention}, N without embeddings"] = groups
         if convention == study.settings.flops:
             runs = study.grouped.runs.set_index("run_id")
-            found[f"C {convention}, N with embeddings"] = [_all_params(points, runs) for points in groups]
+            found[f"C {convention}, N with embeddings"] = [_all_params(one, runs) for one in groups]
             found["C measured seconds, N without embeddings"] = _seconds(groups, runs)
     return found
 

@@ -55,7 +55,7 @@ def fit(
         Text, typer.Option(help="Of C: 6nd, exact, ...; what a table lacks of C and D is C = 6 N D.")
     ] = None,
     loss_unit: Annotated[Text, typer.Option(help="nats or bits, a token; default: as the column's name says.")] = None,
-    replicates: Annotated[int, typer.Option(min=1, help="Of the intervals.")] = REPLICATES,
+    replicates: Annotated[int, typer.Option(min=1, help="Of the laws' intervals.")] = REPLICATES,
     level: Annotated[float, typer.Option(help="Nominal level of the intervals.")] = LEVEL,
     seed: Annotated[int, typer.Option(min=0, help="Of the replicates.")] = SEED,
     at: Annotated[Text, typer.Option(help="C in FLOP for N_opt, D_opt and L_opt, as 1e22,1e23.")] = None,
@@ -95,6 +95,9 @@ def fit(
         "--drop-highest-loss": drop_highest_loss,
         "--convention": convention,
         "--loss-unit": loss_unit,
+        "--replicates": replicates if replicates != REPLICATES else None,
+        "--level": level if level != LEVEL else None,
+        "--seed": seed if seed != SEED else None,
         "--at": at,
         "--predict": predict,
         "--save": save,
@@ -131,10 +134,7 @@ def fit(
         )
         raise InputError(what)
     if table is None and len(sources) == 1 and approach is None:
-        more = [name for name in told if name not in OF_STUDIES]
-        of_intervals = {"--replicates": (replicates, REPLICATES), "--level": (level, LEVEL), "--seed": (seed, SEED)}
-        more += [name for name, (value, default) in of_intervals.items() if value != default]
-        if more:
+        if more := [name for name in told if name not in OF_STUDIES]:
             raise InputError(f"{more[0]}: goes with --approach; without it a study's fit stage follows the study file")
         return _fit_stage(sources[0], sets, out, force, as_json)
     if force:
@@ -145,7 +145,9 @@ def fit(
     from analysis.fits.published import number_list
     from analysis.fits.study_approaches import CURVE, OBJECTIVE
     from analysis.fits.tables.columns import parse_columns
+    from analysis.fits.tables.points import check_choices
 
+    check_choices(points, convention if table else None, loss_unit)
     wanted = named(approach or ALL)
     options = Options(
         at=number_list(at, "--at") if at else (),
@@ -159,7 +161,9 @@ def fit(
     )
     if PARAMETRIC not in wanted and (more := [name for name in told if name in OF_PARAMETRIC]):
         raise InputError(f"{more[0]}: is of the approach {PARAMETRIC}")
-    if points is None and all(name in NEEDS_CURVES for name in wanted):
+    if all(name in NEEDS_CURVES for name in wanted):
+        if points == "ends":
+            raise InputError(f"--points ends: the approach {wanted[0]} needs curves; leave it out")
         points = "curves"
     if table is not None:
         how: dict[str, Any] = {"columns": parse_columns(columns) if columns is not None else {}, "where": where or ()}

@@ -107,7 +107,7 @@ def _architectures(
     if PARAMETRIC not in wanted or len(source.reading.groups) < 2:
         return None
     if source.study is not None:
-        return architectures_of_study(source.study, options, stage)
+        return architectures_of_study(source.study, options, stage, source.asked or "curves")
     return compare_points(list(source.reading.groups.values()), options.seed, options.level)
 
 
@@ -142,9 +142,10 @@ def _fitted(source: Source, wanted: Sequence[str], options: Options, stage: Mapp
     anew = [name for name in wanted if source.study is None or name != "envelope"]
     with Passing(sys.stderr) as passing:
         progress = Progress([*anew, CHECKS] * len(groups), passing)
+        ends_alone = source.asked == "ends"
         if source.study is None:
-            return fit_groups(groups, curves, wanted, options, progress)
-        return fit_study_groups(source.study, groups, curves, wanted, options, stage, progress)
+            return fit_groups(groups, curves, wanted, options, progress, ends_alone=ends_alone)
+        return fit_study_groups(source.study, groups, curves, wanted, options, stage, progress, ends_alone)
 
 
 def write_found(path: Path | None, found: Mapping[str, Any]) -> None:

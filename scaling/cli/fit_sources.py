@@ -23,11 +23,12 @@ STUDY_FILES = (".yaml", ".yml")
 @dataclass(frozen=True)
 class Source:
     """reading: the points that are fitted; curves: whole curves for the approach that needs them, None where there are
-    none; study: where they come from studies."""
+    none; study: where they come from studies; asked: of --points, None where it was not given."""
 
     reading: Reading
     curves: Reading | None
     study: StudyRuns | None = None
+    asked: str | None = None
 
     @property
     def curve_points(self) -> Mapping[str, Points]:
@@ -60,7 +61,7 @@ def of_table(path: str, options: Mapping[str, Any], points: str | None) -> Sourc
     curves = None
     if reading.several_rows:
         curves = reading if reading.points == "curves" else read_points(path, points="curves", **options)
-    return Source(reading, curves)
+    return Source(reading, curves, None, points)
 
 
 def of_studies(requests: Sequence[Request], points: str | None, convention: str | None) -> Source:
@@ -82,8 +83,10 @@ def of_studies(requests: Sequence[Request], points: str | None, convention: str 
         studies.append(under(StudyRuns(study.name, tables, settings), convention))
     study_runs, twice = pool(studies)
     reading = study_points(study_runs, points or "curves", twice)
+    if points is not None and reading.points != points:
+        raise InputError(f"--points {points}: the study fits losses at the ends of decays, one a run (fit.points)")
     curves = reading if reading.points == "curves" else None
     if curves is None:
         with suppress(InputError):  # ends of runs that have no curves
             curves = study_points(study_runs, "curves", twice)
-    return Source(reading, curves, study_runs)
+    return Source(reading, curves, study_runs, points)

@@ -73,13 +73,14 @@ def compare_architectures(
     the least noise of a run, as a standard deviation of log loss, where seeds tell it.
 
     One E is shared where the F test does not speak against it. Raises InputError for fewer than two groups, for groups
-    of another convention or loss unit, and for too few points of one.
+    of another convention or loss unit or of losses that cannot be compared, and for too few points of one.
     """
     if len(groups) < 2:
         raise InputError(f"a comparison needs two architectures, there is {len(groups)}")
-    for name in ("convention", "loss_unit"):
+    for name, word in (("convention", "convention"), ("loss_unit", "loss unit"), ("loss_of", "kind of loss")):
         if len(found := {getattr(one, name) for one in groups}) > 1:
-            raise InputError(f"one comparison takes one {name.replace('_', ' ')}, there are {', '.join(sorted(found))}")
+            told = ", ".join(one or "unstated" for one in sorted(found))
+            raise InputError(f"one comparison takes one {word}, there are {told}")
     data = gather(groups)
     free = fit_paired(data, shared=False, seed_noise=seed_noise)
     p_one_e = p_value_of_one_e(data, free)

@@ -18,7 +18,11 @@ from analysis.fits.points import SHOWN
 from arch.errors import InputError, nearest
 
 EMPTY = ("", "-", "na", "n/a", "nan", "null", "none", "<na>")  # what tables write where there is no value
-GROUPED = re.compile(r"[+-]?\d{1,3}(?:([, ])\d{3})(?:\1\d{3})*(?:\.\d*)?")  # 7,000,000,000 or 7 000 000 000
+GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:([, ])\d{3})(?:\1\d{3})*(?:\.\d*)?")  # 7,000,000,000 or 7 000 000 000
+ONE_COMMA = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")  # 7,000: thousands, or a decimal comma
+ONE_POINT = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")  # 7.000 parameters: thousands, or a number in another unit
+COMMA = re.compile(r"[+-]?\d+,\d+")
+COUNTS = ("n_params", "n_tokens", "unique_tokens", "flops")  # that are whole and large, so that a point is suspect
 OPERATORS = ("==", "!=", "<=", ">=", "=", "<", ">")
 ORDER: dict[str, Callable[[Any, float], Any]] = {
     "<": operator.lt,
@@ -40,7 +44,7 @@ def is_empty(cell: Any) -> bool:
 
 
 def number_of(cell: Any) -> float | None:
-    """The number in a cell; None where it is none, or could be two."""
+    """The number in a cell; None where it is none, or could be two, as "7,000"."""
     if isinstance(cell, (bool, np.bool_)):
         return None
     if isinstance(cell, (int, float, np.integer, np.floating)):
@@ -49,7 +53,7 @@ def number_of(cell: Any) -> float | None:
         except OverflowError:  # JSON's whole numbers have no largest one
             return math.inf if cell > 0 else -math.inf
     text = text_of(cell).replace("−", "-")
-    if GROUPED.fullmatch(text):
+    if GROUPED.fullmatch(text) and not ONE_COMMA.fullmatch(text):
         text = text.replace(",", "").replace(" ", "")
     try:
         return float(text)
@@ -57,26 +61,49 @@ def number_of(cell: Any) -> float | None:
         return None
 
 
+def without_thousands(cells: pd.Series) -> pd.Series:
+    """A column of which one cell, as 7,000,000, says that commas part thousands, without the commas of all such cells;
+    another one as it stands."""
+    texts = {cell: text_of(cell) for cell in set(cells) if isinstance(cell, str) and "," in cell}
+    grouped = {cell: text for cell, text in texts.items() if GROUPED.fullmatch(text)}
+    if all(ONE_COMMA.fullmatch(text) for text in grouped.values()):
+        return cells
+    return cells.astype(object).replace({cell: text.replace(",", "") for cell, text in grouped.items()})
+
+
 def numbers(cells: pd.Series, field: str) -> np.ndarray:
-    """A column as float64 [n], also one of int64. Raises InputError with the rows that are empty or no numbers."""
+    """A column as float64 [n], also one of int64. Raises InputError with the rows that are empty, no numbers, or could
+    be two."""
     plain = _plain(cells)
-    if plain is not None:
+    is_read = pd.api.types.is_numeric_dtype(cells.dtype) or field not in COUNTS
+    if plain is not None and (is_read or (plain >= 1000).all()):
         return plain
     values = [number_of(cell) for cell in cells]
     empty = np.array([is_empty(cell) for cell in cells], dtype=bool)
     _refuse(cells, empty, field, EMPTY_WHY.format(cells.name))
     wrong = np.array([value is None for value in values], dtype=bool)
     if wrong.any():
-        _refuse(cells, wrong, field, f"is no number, as {text_of(cells[wrong].iloc[0])!r}: write 7e9 or 7000000000,")
+        first = text_of(cells[wrong].iloc[0])
+        why = f"is no number, as {first!r}: write 7e9 or 7000000000,"
+        if COMMA.fullmatch(first):
+            why = f"has a comma that could be a decimal point or part thousands, as {first!r}: write 0.125 or 125000,"
+        _refuse(cells, wrong, field, why)
+    texts = [text_of(cell) if isinstance(cell, str) else "" for cell in cells]
     if field == "loss":  # of thousands a loss has none
-        comma = np.array([bool(GROUPED.fullmatch(text_of(cell))) for cell in cells], dtype=bool)
-        _refuse(cells, comma, field, "has a comma or a blank that could be a decimal point,")
+        grouped = np.array([bool(GROUPED.fullmatch(text)) for text in texts], dtype=bool)
+        _refuse(cells, grouped, field, "has a comma or a blank that could be a decimal point,")
+    pointed = np.array([bool(ONE_POINT.fullmatch(text)) for text in texts], dtype=bool)
+    others = any("." in text for text, one in zip(texts, pointed, strict=True) if not one)  # they say what a point is
+    if field in COUNTS and not others and pointed.any():
+        first = texts[int(pointed.argmax())]
+        why = f"could be thousands or a fraction, as {first!r}: write {first.replace('.', '')} or {first}e9,"
+        _refuse(cells, pointed, field, why)
     return np.array(values, dtype=np.float64)
 
 
 def _plain(cells: pd.Series) -> np.ndarray | None:
     """All cells at once where each is a finite number in the usual form; None where one needs a closer look."""
-    if pd.api.types.is_bool_dtype(cells.dtype):
+    if pd.api.types.is_bool_dtype(cells.dtype) or pd.api.types.is_complex_dtype(cells.dtype):
         return None
     try:
         if pd.api.types.is_numeric_dtype(cells.dtype):

@@ -10,7 +10,8 @@ from arch.errors import InputError, nearest
 
 NUMBERS = ("n_params", "n_tokens", "flops", "loss")
 LABELS = ("run", "trunk", "cell", "recipe", "size", "seed", "arch")
-AGREEING = ("context", "corpus", "tokenizer", "convention")  # of which one fit takes one value
+LOSS_OF = ("context", "corpus", "tokenizer", "loss_kind")  # losses of two values of one of them are not compared
+AGREEING = (*LOSS_OF, "convention")  # of which one fit takes one value
 FIELDS = (*NUMBERS, "unique_tokens", *LABELS, *AGREEING)
 OF_CONVENTION = ("paper", "appendix", "executed", "exact", "6nd", "6nd_total")  # flops_<convention> in our own tables
 
@@ -43,9 +44,22 @@ NAMES: dict[str, tuple[str, ...]] = {
     "size": ("size", "sizename"),
     "seed": ("seed", "randomseed", "随机种子"),
     "arch": ("arch", "architecture", "架构", "模型架构"),
-    "context": ("context", "contextlength", "seqlen", "sequencelength"),
-    "corpus": ("corpus", "dataset", "corpusfingerprint"),
-    "tokenizer": ("tokenizer", "vocabulary", "vocabsize", "vocabularysize"),
+    "context": (
+        *("context", "contextlength", "contextlen", "contextsize", "ctx", "nctx", "seqlen", "sequencelength"),
+        *("maxseqlen", "blocksize", "上下文长度", "序列长度"),
+    ),
+    "corpus": (
+        *("corpus", "dataset", "datasetname", "corpusname", "corpusfingerprint", "trainingdata", "traindata", "text"),
+        *("数据集", "语料", "语料库"),
+    ),
+    "tokenizer": (
+        *("tokenizer", "tokeniser", "tokenizername", "vocabulary", "vocab", "vocabsize", "vocabularysize"),
+        *("分词器", "词表", "词表大小"),
+    ),
+    "loss_kind": (
+        *("losskind", "losstype", "lossname", "lossunit", "unitofloss", "metric", "split", "evalset", "evalsplit"),
+        *("evaldata", "evaldataset", "validationset", "损失类型"),
+    ),
     "convention": ("convention", "flopconvention", "flopsconvention"),
 }
 CAPITALS = {"n_params": "N", "n_tokens": "D", "flops": "C"}

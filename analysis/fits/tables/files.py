@@ -10,6 +10,7 @@ import csv
 import gzip
 import io
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,15 @@ import pandas as pd
 
 from arch.amounts import counted
 from arch.errors import InputError
+from data.files import parse_json, reading
 
 TEXTS = (".csv", ".tsv", ".jsonl", ".json")
 SUFFIXES = (*TEXTS, ".parquet")
 WIDEST_CELL = 10_000_000  # characters: beyond it an open quote has swallowed the file
+LARGEST = 1 << 30  # bytes of text: its rows take some ten times as much memory
+GZIP = b"\x1f\x8b"  # the first bytes of gzip, whatever the file is called
+MARK = "\ufeff"  # the byte order mark
+LINE_END = re.compile(r"\r\n|\n|\r")  # str.splitlines splits at U+2028 too, inside of strings
 
 
 def suffix_of(path: Path | str) -> str | None:
@@ -37,24 +43,16 @@ def read_frame(path: Path | str) -> pd.DataFrame:
     path, kind = Path(path), suffix_of(path)
     if kind is None:
         raise InputError(f"{path}: is no table: give a file that ends in {', '.join(SUFFIXES)} (or .csv.gz)")
-    try:
-        if path.is_dir():
-            raise InputError(f"{path}: is a directory, no table")
+    with reading(path):
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: is {'a directory' if path.is_dir() else 'no regular file'}, no table")
+        if not path.exists():
+            raise InputError(f"{path}: does not exist")
         if kind == ".parquet":
-            frame = _numbered(pd.read_parquet(path))
+            frame = _numbered(pd.read_parquet(path, page_checksum_verification=True), str(path))
         else:
             text = _text(path)
             frame = _delimited(text, kind, path) if kind in (".csv", ".tsv") else _records(text, kind, path)
-    except FileNotFoundError:
-        raise InputError(f"{path}: does not exist") from None
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}: is not UTF-8 text (byte {error.start}): save it as UTF-8, or it is no table"
-        ) from None
-    except (OSError, EOFError, ValueError, RecursionError) as error:  # pyarrow's own errors are ValueErrors or OSErrors
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: cannot be read as {kind[1:]} ({error})") from None
     if frame.empty:
         raise InputError(f"{path}: holds no rows")
     return frame
@@ -64,23 +62,48 @@ def from_frame(frame: pd.DataFrame) -> pd.DataFrame:
     """A data frame of a notebook, its rows counted from 1. Raises InputError for one without rows."""
     if frame.empty:
         raise InputError("the table: holds no rows")
-    found = _numbered(frame)
-    _refuse_twice(list(found.columns), "the table")
-    return found
+    return _numbered(frame, "the table")
 
 
-def _numbered(frame: pd.DataFrame) -> pd.DataFrame:
+def _numbered(frame: pd.DataFrame, where: str) -> pd.DataFrame:
+    """Its rows counted from 1; every level of its index that has a name is a column."""
     found = frame.reset_index(drop=True)
     found.index = pd.RangeIndex(1, len(found) + 1)
-    found.columns = pd.Index([str(name).strip() for name in found.columns])
+    found.columns = pd.Index([_head(name) for name in found.columns], dtype=object)
+    for at, name in enumerate(frame.index.names):
+        if name is None or not _head(name):
+            continue
+        level = pd.Series(frame.index.get_level_values(at).to_numpy(), index=found.index)
+        if _head(name) not in found or not found[_head(name)].astype(str).equals(level.astype(str)):
+            found.insert(0, _head(name), level, allow_duplicates=True)
+    _refuse_twice(list(found.columns), where)
+    for head in found.columns:
+        cells = () if pd.api.types.is_numeric_dtype(found[head]) else found[head]
+        try:
+            "".join([head, *(cell for cell in cells if isinstance(cell, str))]).encode()
+        except UnicodeEncodeError:
+            raise InputError(f"{where}: column {head!r} holds half of a surrogate pair, which is no text") from None
     return found
+
+
+def _head(name: Any) -> str:
+    return str(name).replace(MARK, "").strip()
 
 
 def _text(path: Path) -> str:
-    content = path.read_bytes()
-    if path.suffix.lower() == ".gz":
-        content = gzip.decompress(content)
-    return content.decode("utf-8-sig")
+    """What the file holds, decompressed where it is gzip, without byte order marks: files put together have several."""
+    with open(path, "rb") as file:
+        is_gzip = file.read(2) == GZIP
+    with gzip.open(path) if is_gzip else open(path, "rb") as opened:
+        content = opened.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise InputError(f"{path}: holds more than {LARGEST >> 30} GiB of text: keep the rows that are fitted")
+    try:
+        return content.decode("utf-8").replace(MARK, "")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: is not UTF-8 text (byte {error.start}): save it as UTF-8, or it is no table"
+        ) from None
 
 
 def _delimited(text: str, kind: str, path: Path) -> pd.DataFrame:
@@ -88,10 +111,7 @@ def _delimited(text: str, kind: str, path: Path) -> pd.DataFrame:
     first = text.partition("\n")[0]
     comma = "\t" if kind == ".tsv" else ";" if ";" in first and "," not in first else ","
     csv.field_size_limit(WIDEST_CELL)
-    try:
-        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=comma, strict=True))
-    except csv.Error as error:
-        raise InputError(f"{path}: cannot be read as {kind[1:]} ({error})") from None
+    rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=comma, strict=True))
     while rows and not any(rows[-1]):
         rows.pop()  # empty lines at the end are no rows
     if not rows or not any(cell.strip() for cell in rows[0]):
@@ -115,23 +135,23 @@ def _records(text: str, kind: str, path: Path) -> pd.DataFrame:
     """JSON objects, one a line or in one array; a key that a row lacks is an empty cell."""
     records: list[Any] = []
     if kind == ".json":
-        found = json.loads(text)
+        found = parse_json(text, any_number=True)
         if not isinstance(found, list):
             raise InputError(f"{path}: is no array of rows: write [{{...}}, {{...}}], or one object a line as .jsonl")
         records = found
     else:
-        for number, line in enumerate(text.splitlines(), 1):
+        for number, line in enumerate(LINE_END.split(text), 1):
             if line.strip():
                 try:
-                    records.append(json.loads(line))
+                    records.append(parse_json(line, any_number=True))
                 except ValueError as error:
-                    raise InputError(f"{path}: line {number} is no JSON ({error})") from None
+                    raise InputError(f"{path}: line {number} cannot be read as JSON ({error})") from None
     for number, record in enumerate(records, 1):
         if not isinstance(record, dict):
             raise InputError(f"{path}: row {number} is no object with columns")
     heads = list(dict.fromkeys(key for record in records for key in record))
     cells = {head: [_flat(record.get(head)) for record in records] for head in heads}
-    return _numbered(pd.DataFrame(cells, dtype=object))
+    return _numbered(pd.DataFrame(cells, dtype=object), str(path))
 
 
 def _flat(cell: Any) -> Any:

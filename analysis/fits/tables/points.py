@@ -13,9 +13,10 @@ import pandas as pd
 from analysis.fits.cost import ROUNDED, SIX_ND
 from analysis.fits.points import Points, refuse_impossible
 from analysis.fits.recipes import HIGHER, of_lowest
-from analysis.fits.tables.cells import rows_text, same_text, text_of
-from analysis.fits.tables.columns import AGREEING, FIELDS, NUMBERS, OF_CONVENTION, choose, loss_unit_of
+from analysis.fits.tables.cells import COUNTS, rows_text, same_text, text_of, without_thousands
+from analysis.fits.tables.columns import AGREEING, FIELDS, LOSS_OF, NUMBERS, OF_CONVENTION, choose, loss_unit_of
 from analysis.fits.tables.files import from_frame, read_frame
+from analysis.fits.tables.plausible import refuse_two_kinds, refuse_units, units_told
 from analysis.fits.tables.rows import derived_conditions, filtered, keep_rows, number_fields
 from analysis.fits.tables.runs import last_points, once, own_recipes, refuse_unnamed_curves
 from arch.amounts import counted
@@ -31,11 +32,6 @@ SAME_SEEDS = (
     "leave the seeds out by --columns seed="
 )
 ARCH = "arch"  # the field by which a table is grouped unasked
-LEAST_COUNT = 1e3  # of the largest model's parameters, of the longest run's tokens: less is a column in another unit
-IN_ANOTHER_UNIT = (
-    "{field} runs from {low:.4g} to {high:.4g} and is read as it stands: if column {column!r} counts millions or "
-    "billions, N, D and C below are no parameters, tokens and FLOP, and --at and --predict mean something else"
-)
 AS_THEY_STAND = "losses are taken as they stand: those of single steps are noisy, and a smoothed column is better"
 
 
@@ -103,10 +99,12 @@ def read_points(
     token (by default as the column's name says, else unstated); the loss itself is left as it is.
 
     Raises InputError, one line with row numbers, for what is missing, ambiguous, not positive or no number, for a run
-    that occurs with two losses at one place, for a mixture of corpora, tokenizers, contexts or conventions in one
-    group, and where no row is left.
+    that occurs with two losses at one place, for a mixture of corpora, tokenizers, contexts, kinds of loss or
+    conventions in one group, for columns that count in another unit (module plausible), and where no row is left.
     """
-    _check(points, convention, loss_unit, drop_highest_loss)
+    check_choices(points, convention, loss_unit)
+    if drop_highest_loss < 0:
+        raise InputError(f"--drop-highest-loss: {drop_highest_loss} is negative")
     name, frame = _opened(source)
     try:
         return _read(name, frame, columns or {}, where, group, drop_highest_loss, points, convention, loss_unit)
@@ -126,6 +124,9 @@ def _read(
     loss_unit: str | None,
 ) -> Reading:
     chosen = choose(list(frame.columns), columns, convention)
+    frame = frame.assign(
+        **{chosen[field]: without_thousands(frame[chosen[field]]) for field in COUNTS if field in chosen}
+    )
     unit = _loss_unit(chosen["loss"], loss_unit)
     n_read = len(frame)
     dropped: dict[str, int] = {}
@@ -139,6 +140,8 @@ def _read(
     fields = derived_conditions(fields, later, dropped)
     for field in fields.columns:  # before equal rows are told apart: those of 0 parameters are no curves
         refuse_impossible(field, fields[field].to_numpy(), fields.index.to_numpy())
+    if six_nd is not None:
+        refuse_units(six_nd, chosen)
     for field in set(chosen) - set(fields.columns):
         fields[field] = [text_of(cell) for cell in frame.loc[fields.index, chosen[field]]]
     notes: list[str] = []
@@ -156,6 +159,7 @@ def _read(
         raise InputError("no run has several rows, so there are no curves" + _no_run_column(chosen))
     if points == ENDS and several:
         fields = last_points(fields, dropped)
+    refuse_two_kinds(fields)
     fields, n_same = own_recipes(fields)
     if n_same:
         notes.append(f"{counted(n_same, 'run')} {SAME_SEEDS}")
@@ -168,11 +172,7 @@ def _read(
             dropped[HIGHER] = dropped.get(HIGHER, 0) + gone
     if drop_highest_loss:
         dropped["the highest losses" + (" of their group" if len(found) > 1 else "")] = drop_highest_loss * len(found)
-    for field in ("n_params", "n_tokens"):
-        low, high = float(fields[field].min()), float(fields[field].max())
-        if high < LEAST_COUNT:
-            told = {"field": field, "low": low, "high": high, "column": chosen.get(field) or chosen["flops"]}
-            notes.append(IN_ANOTHER_UNIT.format(**told))
+    notes += units_told(fields, chosen)
     notes += [] if "run" in chosen else [NO_RUNS]
     notes += [AS_THEY_STAND] if several else []
     if six_nd is not None and max(abs(np.log(six_nd[0])), abs(np.log(six_nd[2]))) > ROUNDED and named in SIX_ND:
@@ -186,15 +186,14 @@ def _opened(source: str | Path | pd.DataFrame) -> tuple[str, pd.DataFrame]:
     return str(source), read_frame(source)
 
 
-def _check(points: str, convention: str | None, loss_unit: str | None, drop: int) -> None:
-    if points not in (ENDS, CURVES):
+def check_choices(points: str | None, convention: str | None, loss_unit: str | None) -> None:
+    """Raise InputError for one that is none; None: not chosen."""
+    if points not in (None, ENDS, CURVES):
         raise InputError(f"--points: {points!r}{choice(points, [ENDS, CURVES])}")
     if loss_unit is not None and loss_unit not in UNITS:
         raise InputError(f"--loss-unit: {loss_unit!r}{choice(loss_unit, list(UNITS))}")
     if convention is not None and convention not in OF_CONVENTION:
         raise InputError(f"--convention: {convention!r}{choice(convention, list(OF_CONVENTION))}")
-    if drop < 0:
-        raise InputError(f"--drop-highest-loss: {drop} is negative")
 
 
 def _loss_unit(column: str, asked: str | None) -> str:
@@ -241,6 +240,7 @@ def _points(rows: pd.DataFrame, convention: str, loss_unit: str, group: str, dro
         row=rows.index.to_numpy(),
         convention=convention,
         loss_unit=loss_unit,
+        loss_of=" and ".join(f"{field} {rows[field].iloc[0] or 'unstated'}" for field in LOSS_OF if field in rows),
         group=group,
     )
     if not drop:

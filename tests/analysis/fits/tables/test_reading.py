@@ -64,7 +64,7 @@ def test_all_three_are_taken_as_they_stand():
     assert found.groups[""].flops.tolist() == [9e17, 4e18, 1.5e19]
     assert found.groups[""].convention == "exact" and found.derived == {}
     assert found.six_nd == pytest.approx((1.2, 1.28, 6 * 2e17 / 9e17))
-    named = tables.read_points(frame(**{"Training FLOP": 1.0}))
+    named = tables.read_points(frame(**{"Training FLOP": 1e18}))
     assert named.groups[""].convention == "Training FLOP"
     six = frame(C=lambda t: 6 * t.N * t.D)
     assert tables.read_points(six).groups[""].convention == "6nd"
@@ -101,7 +101,7 @@ def test_numbers_as_people_write_them(tmp_path):
         ("-3", "n_params is not a positive, finite number in row 2"),
         ("inf", "n_params is not a positive, finite number in row 2"),
         ("True", "is no number"),
-        ("1,5", "is no number"),
+        ("1,5", "has a comma that could be a decimal point"),
     ],
 )
 def test_cells_that_are_no_sizes_are_refused_with_their_rows(tmp_path, cell, message):
@@ -133,7 +133,7 @@ def test_sizes_that_no_model_has_are_refused_and_not_taken_for_a_curve(tmp_path,
 
 
 def test_a_loss_with_a_comma_is_refused(tmp_path):
-    refused("could be a decimal point, in row 1", csv(tmp_path / "t.csv", 'N,D,loss\n1e6,1e8,"3,141"\n'))
+    refused("could be a decimal point .* in row 1", csv(tmp_path / "t.csv", 'N,D,loss\n1e6,1e8,"3,141"\n'))
     refused("could be a decimal point", csv(tmp_path / "t.csv", "N;D;loss\n1e6;1e8;3,1\n"))
 
 
@@ -295,13 +295,13 @@ def test_what_is_no_table(tmp_path):
         ("t.csv", b"N,D,loss\n", "holds no rows"),
         ("t.csv", b"N,N,loss\n1,2,3\n", "the column 'N' is there 2 times"),
         ("t.csv", b"N,D,loss\n1,2,3,4\n", "row 1 has 4 cells, the header has 3"),
-        ("t.csv", b'N,D,loss\n"1,2,3\n', "cannot be read as csv"),
+        ("t.csv", b'N,D,loss\n"1,2,3\n', "cannot be read .Error: unexpected end of data"),
         ("t.csv", "参数,损失\n1,2\n".encode("gb18030"), "is not UTF-8 text"),
-        ("t.csv.gz", b"N,D", "cannot be read as csv"),
-        ("t.parquet", b"N,D", "cannot be read as parquet"),
+        ("t.csv.gz", gzip.compress(b"N,D")[:-9], "cannot be read .EOFError"),
+        ("t.parquet", b"N,D", "cannot be read .ArrowInvalid"),
         ("t.json", b'{"N": 1}', "is no array of rows"),
         ("t.json", b"[1]", "row 1 is no object"),
-        ("t.jsonl", b'{"N": 1}\n{"N"', "line 2 is no JSON"),
+        ("t.jsonl", b'{"N": 1}\n{"N"', "line 2 cannot be read as JSON"),
     ):
         (tmp_path / name).write_bytes(content)
         refused(message, tmp_path / name)

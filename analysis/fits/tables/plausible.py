@@ -1,0 +1,103 @@
+"""What gives away a table whose columns count in another unit, or whose losses are of two kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from analysis.fits.recipes import ends_of
+from analysis.fits.replicates import SAME_D
+from analysis.fits.tables.cells import rows_text
+from arch.amounts import count
+from arch.errors import InputError
+
+NEAR, NARROW = 5.0, 3.0  # times 1,000 or 1 / 1,000; from the smallest 6 N D / C to the largest
+FURTHEST = 10**4.5  # of 6 N D / C or its inverse: embeddings, experts and attention make a hundred at most
+LEAST = {"n_params": 1e5, "n_tokens": 1e6}  # of the largest model and the longest run: less may be another unit
+A_PARAMETER = (0.1, 1e5)  # tokens, in the median
+IN_ANOTHER_UNIT = (
+    "{field} runs from {low} to {high} and is read as it stands: if column {column!r} counts millions or "
+    "billions, N, D and C below are no parameters, tokens and FLOP, and --at and --predict mean something else"
+)
+SAME_N = 0.01  # of log N: one size, rounded
+APART = 1.35  # between losses of one N and D: more than seeds make, and less than bits are beside nats (1.44)
+ALIKE = 0.1  # of the median log ratio: the spread of ratios that are the same everywhere
+FOLLOWS, FEW = 0.9, 5  # correlation of the higher losses with the lower, as runs that failed do not have; of so many
+ENOUGH = 9  # places: where there are more, three of them will do
+
+
+def refuse_units(six_nd: tuple[float, float, float], chosen: Mapping[str, str]) -> None:
+    """Raise InputError where 6 N D / C (smallest, median, largest) says that N, D and C are not all in parameters,
+    tokens and FLOP: near 1,000 or its inverse all along, or beyond what any model has."""
+    low, ratio, high = six_nd
+    near = abs(abs(np.log(ratio)) - np.log(1e3)) < np.log(NEAR) and high < NARROW * low
+    if not near and 1 / FURTHEST < ratio < FURTHEST:
+        return
+    left = "compute out by --columns flops= (C is then 6 N D)"
+    if ratio < 1:
+        left = "tokens out by --columns n_tokens= (D is then C / (6 N))"
+    columns = ", ".join(repr(chosen[field]) for field in ("n_params", "n_tokens", "flops"))
+    raise InputError(
+        f"6 N D / C is {ratio:.3g} (median), near 1 where N counts parameters, D tokens and C FLOP: one of the columns "
+        f"{columns} is in another unit (millions, billions, GFLOP, ...); write it in full, or leave {left}"
+    )
+
+
+def units_told(fields: pd.DataFrame, chosen: Mapping[str, str]) -> list[str]:
+    """Remarks on N and D that hardly any study has, but that may be real."""
+    told = []
+    for field, least in LEAST.items():
+        low, high = float(fields[field].min()), float(fields[field].max())
+        if high < least:
+            column = chosen.get(field) or chosen["flops"]
+            told.append(IN_ANOTHER_UNIT.format(field=field, low=count(low, 4), high=count(high, 4), column=column))
+    ratio = float((fields["n_tokens"] / fields["n_params"]).median())
+    if not told and not A_PARAMETER[0] < ratio < A_PARAMETER[1]:
+        told.append(
+            f"D / N is {ratio:.3g} tokens a parameter (median), which hardly any study has: check that N, D and C are "
+            "in parameters, tokens and FLOP, not in thousands, millions or billions"
+        )
+    return told
+
+
+def refuse_two_kinds(fields: pd.DataFrame) -> None:
+    """Raise InputError with rows where losses at equal N and D of one group (and recipe, and text) lie in two clusters
+    that are farther apart than seeds make them and go together, as of nats a token beside bits a byte."""
+    run = fields["run"] if "run" in fields else fields.index.to_series()
+    ends = fields.iloc[ends_of((fields["group"] + "\0" + run.astype(str)).to_numpy(), fields["n_tokens"].to_numpy())]
+    labels = [name for name in ("group", "recipe", "unique_tokens") if name in ends]
+    ends = ends.assign(size=_steps(ends["n_params"], SAME_N))
+    places, pairs, rows = 0, [], []
+    for _, size in ends.groupby([*labels, "size"], sort=False):
+        for _, place in size.groupby(_steps(size["n_tokens"], SAME_D), sort=False):
+            if len(place) < 2:
+                continue
+            places += 1
+            ordered = np.log(place["loss"].sort_values())
+            at = int(np.diff(ordered).argmax())
+            if ordered.iloc[at + 1] - ordered.iloc[at] > np.log(APART):
+                pairs.append(ordered.iloc[[at, at + 1]].to_numpy())
+                rows.append(ordered.index[[at, at + 1]].tolist())
+    if not pairs or 3 * len(pairs) < min(places, ENOUGH):
+        return
+    low, high = np.array(pairs).T
+    ratio = float(np.median(high - low))
+    follows = len(pairs) >= FEW and min(low.std(), high.std()) > 0 and np.corrcoef(low, high)[0, 1] > FOLLOWS
+    if not follows and (high - low).std() > ALIKE * ratio:
+        return
+    raise InputError(
+        f"losses at one N and D differ by a factor of {np.exp(ratio):.3g}, at {len(pairs)} of {places} "
+        f"such places ({'; '.join(rows_text(one) for one in rows[:3])}): two kinds of loss, as of a token and of a "
+        "byte, or runs that failed; keep one by --where, or name the column of what differs by --columns recipe=NAME"
+    )
+
+
+def _steps(values: pd.Series, within: float) -> np.ndarray:
+    """[n]: which cluster each value is of, one cluster ending where log value rises by more than `within`."""
+    logs = np.log(values.to_numpy())
+    order = np.argsort(logs, kind="stable")
+    found = np.empty(len(logs), dtype=int)
+    found[order] = np.cumsum(np.diff(logs[order], prepend=logs[order[:1]]) > within)
+    return found
