@@ -147,6 +147,12 @@ def _ranges(studies: Sequence[StudyRuns]) -> dict[str, list[float]]:
     return found
 
 
+def refuse_ends(study: StudyRuns) -> None:
+    """Raise InputError for a study that fits losses at the ends of decays, where curves are asked for."""
+    if resolved(study.tables, study.settings).is_of_ends:
+        raise InputError(f"--points curves: study {study.name} fits one loss a run, of decayed runs (fit.points)")
+
+
 def study_points(
     study: StudyRuns, points: str = ENDS, twice: dict[str, int] | None = None, first_share: float | None = None
 ) -> Reading:

@@ -69,7 +69,7 @@ def of_studies(requests: Sequence[Request], points: str | None, convention: str 
     constant learning rate each of their points is as good as an end. Curves are read for every approach: the noise
     between seeds is told by them."""
     from analysis.fits.settings import settings_of
-    from analysis.fits.study_points import StudyRuns, pool, study_points, under
+    from analysis.fits.study_points import StudyRuns, pool, refuse_ends, study_points, under
     from analysis.source.choose import source_of
 
     from ..stages.pipeline import check_results
@@ -82,9 +82,9 @@ def of_studies(requests: Sequence[Request], points: str | None, convention: str 
         tables = source.tables(settings.control, held_out, variants=False)
         studies.append(under(StudyRuns(study.name, tables, settings), convention))
     study_runs, twice = pool(studies)
+    if points == "curves":
+        refuse_ends(study_runs)
     reading = study_points(study_runs, points or "curves", twice)
-    if points is not None and reading.points != points:
-        raise InputError(f"--points {points}: the study fits losses at the ends of decays, one a run (fit.points)")
     curves = reading if reading.points == "curves" else None
     if curves is None:
         with suppress(InputError):  # ends of runs that have no curves

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -66,7 +65,8 @@ def from_frame(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _numbered(frame: pd.DataFrame, where: str) -> pd.DataFrame:
-    """Its rows counted from 1; every level of its index that has a name is a column."""
+    """Its rows counted from 1; every level of its index that has a name is a column, and a cell that holds several
+    values their text."""
     found = frame.reset_index(drop=True)
     found.index = pd.RangeIndex(1, len(found) + 1)
     found.columns = pd.Index([_head(name) for name in found.columns], dtype=object)
@@ -79,6 +79,8 @@ def _numbered(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     _refuse_twice(list(found.columns), where)
     for head in found.columns:
         cells = () if pd.api.types.is_numeric_dtype(found[head]) else found[head]
+        if any(map(pd.api.types.is_list_like, cells)):
+            found[head] = cells = cells.map(lambda cell: str(cell) if pd.api.types.is_list_like(cell) else cell)
         try:
             "".join([head, *(cell for cell in cells if isinstance(cell, str))]).encode()
         except UnicodeEncodeError:
@@ -150,12 +152,8 @@ def _records(text: str, kind: str, path: Path) -> pd.DataFrame:
         if not isinstance(record, dict):
             raise InputError(f"{path}: row {number} is no object with columns")
     heads = list(dict.fromkeys(key for record in records for key in record))
-    cells = {head: [_flat(record.get(head)) for record in records] for head in heads}
+    cells = {head: [record.get(head) for record in records] for head in heads}
     return _numbered(pd.DataFrame(cells, dtype=object), str(path))
-
-
-def _flat(cell: Any) -> Any:
-    return json.dumps(cell) if isinstance(cell, (dict, list)) else cell
 
 
 def _refuse_twice(names: Sequence[str], where: str) -> None:

@@ -183,7 +183,7 @@ def _read(
 def _opened(source: str | Path | pd.DataFrame) -> tuple[str, pd.DataFrame]:
     if isinstance(source, pd.DataFrame):
         return "the table", from_frame(source)
-    return str(source), read_frame(source)
+    return str(source).encode(errors="backslashreplace").decode(), read_frame(source)  # names need not be UTF-8
 
 
 def check_choices(points: str | None, convention: str | None, loss_unit: str | None) -> None:

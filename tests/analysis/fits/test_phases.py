@@ -7,7 +7,7 @@ from analysis.fits.phases import NO_CURVE, resolved
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study
 from analysis.fits.study_approaches import approaches_of_study
-from analysis.fits.study_points import StudyRuns, study_points
+from analysis.fits.study_points import StudyRuns, refuse_ends, study_points
 from analysis.fits.tables.points import CURVES
 from analysis.runs import load_tables
 from arch.errors import InputError
@@ -78,6 +78,9 @@ def test_held_out_losses_are_those_of_decayed_ends(tables):
     reading = study_points(StudyRuns("s", tables, HELD_OUT), CURVES)
     points = reading.groups["llama"]
     assert len(points) == points.n_runs == 40 and len(set(points.trunk.tolist())) == 8
+    with pytest.raises(InputError, match="--points curves: study s fits one loss a run"):
+        refuse_ends(StudyRuns("s", tables, HELD_OUT))
+    refuse_ends(StudyRuns("s", tables, TRAINING))
     expected = decayed(points.n_params, points.n_tokens)
     assert np.abs(np.log(points.loss / expected)).max() < 0.006
     assert "without a loss of the phase of the learning rate that is fitted (fit.points)" in reading.dropped

@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pytest
 
+from analysis.fits.approaches import APPROACHES
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study
-from analysis.fits.study_approaches import approaches_of_study
+from analysis.fits.study_approaches import approaches_of_study, fit_study_groups, options_of
 from analysis.fits.study_comparison import POINTS_A_RUN, views_of
-from analysis.fits.study_points import StudyRuns
+from analysis.fits.study_points import StudyRuns, study_points
 from analysis.report.approaches import backtest_rows, disagreements, reading_rows
 from analysis.runs import Tables, load_tables
 
@@ -61,6 +62,19 @@ def test_views_count_compute_and_size_in_several_ways(study):
     plain, more, seconds, _ = (groups[0] for groups in views.values())
     np.testing.assert_allclose(more.n_params - plain.n_params, 6000)
     np.testing.assert_allclose(seconds.flops, seconds.n_tokens * seconds.n_params / 1e9)
+
+
+def test_ends_alone_are_what_every_approach_and_comparison_reads(study):
+    ends, curves = (study_points(study, points).groups for points in ("ends", "curves"))
+    for groups in views_of(study, "ends").values():
+        assert all(len(one) == one.n_runs == len(SIZES) for one in groups)
+    fits = fit_study(study.tables, study.settings)
+    found = fit_study_groups(study, ends, curves, APPROACHES, options_of(study), fits, ends_alone=True)
+    assert not [one for one in found.results if one.n_points > one.n_runs]
+    told = {one["approach"]: one["reason"] for one in found.failed if one["group"] == "llama"}
+    assert "--points ends leaves one row a run" in told["envelope"]
+    whole = fit_study_groups(study, ends, curves, APPROACHES, options_of(study), fits)
+    assert {"envelope", "isoflop"} <= {one.approach for one in whole.results}
 
 
 def test_the_surface_of_each_architecture(found):

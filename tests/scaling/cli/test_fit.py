@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -137,6 +138,87 @@ def test_architectures_are_told_apart_unasked_and_compared(tmp_path):
     whole = json.loads(saved.read_text())
     assert "grouped" not in text and "compute for the same loss" not in text
     assert [(one["group"], one["n_runs"]) for one in whole["results"]] == [("", 24)] and whole["comparisons"] is None
+
+
+def test_losses_of_other_texts_are_not_compared(tmp_path):
+    """HGRN2 on one corpus and tokenizer beside LLaMA on another: each has its law, and none is ahead. Two of one kind
+    are compared, and so are all where the columns are left out."""
+    table = pd.DataFrame(
+        [
+            (arch, *text, n, d, factor * np.exp(0.002 * rng.standard_normal()) * (1.7 + 400 / n**0.34 + 410 / d**0.28))
+            for rng in (np.random.default_rng(0),)
+            for arch, factor, text in (
+                ("hgrn2", 0.9, ("pile", "gpt2")),
+                ("llama", 1.3, ("c4", "llama3")),
+                ("tnl", 1.25, ("c4", "llama3")),
+            )
+            for n in np.geomspace(1e7, 1e9, 4)
+            for d in np.geomspace(1e9, 1e11, 4)
+        ],
+        columns=["arch", "dataset", "tokenizer", "N", "D", "loss"],
+    )
+    why = (
+        "losses of 2 kinds, which are not compared with each other: hgrn2 (corpus pile and tokenizer gpt2); "
+        "llama, tnl (corpus c4 and tokenizer llama3)"
+    )
+    path, saved = tmp_path / "runs.csv", tmp_path / "fit.json"
+    table.to_csv(path, index=False)
+    arguments = [path, "--approach", "parametric", "--replicates", "40", "--save", saved]
+    assert why in " ".join(fit(*arguments).split())
+    found = json.loads(saved.read_text())
+    assert len(found["results"]) == 3
+    alike, apart = found["comparisons"]
+    assert alike["at"] == "corpus c4 and tokenizer llama3" and alike["reason"] is None
+    assert {(one["reference"], one["other"]) for one in alike["pairs"]} == {("tnl", "llama")}
+    assert apart["reason"] == why and apart["pairs"] == []
+    table[table["arch"] != "tnl"].to_csv(path, index=False)
+    text = fit(*arguments)
+    assert "not compared with each other" in text and "compute for the same loss" not in text and "ahead" not in text
+    assert "compute for the same loss" in fit(*arguments, "--columns", "corpus=,tokenizer=")
+
+
+def test_points_ends_are_what_every_approach_takes(curves):
+    """IsoFLOP read curves all the same, and the envelope too."""
+    arguments = [curves, "--columns", "run=name,arch=", "--where", "架构=tnl", "--replicates", "40"]
+    refused("isoflop: .* budgets have a minimum", *arguments, "--points", "ends", "--approach", "isoflop")
+    refused("envelope: needs curves, .*; --points ends leaves one row a run", *arguments, "--points", "ends")
+    refused(
+        "--points ends: the approach envelope needs curves", *arguments, "--points", "ends", *("--approach", "envelope")
+    )
+    found = json.loads(fit(*arguments, "--json"))
+    assert {one["approach"] for one in found["results"]} == {"envelope", "isoflop"}
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--replicates", "50"), ("--level", "0.9"), ("--seed", "1"), ("--points", "ends"), ("--form", "plain")],
+)
+def test_an_option_that_means_nothing_is_refused(option, value):
+    refused(
+        f"--check-law: checks a law by itself, without {option}", *("--check-law", "N=1C^.5,D=1C^.5", option, value)
+    )
+    refused(f"{option}: goes with --approach", "quickstart", option, value)
+
+
+def test_points_of_a_study_are_one_of_two():
+    refused("--points: 'end' .*did you mean 'ends'", "quickstart", "--approach", "parametric", "--points", "end")
+
+
+def test_a_name_outside_of_utf_8_is_read_drawn_and_refused(tmp_path):
+    name = os.fsencode(profiles(tmp_path / "profiles.csv")).replace(b"profiles.csv", b"\xff\xfe.csv")
+    os.rename(tmp_path / "profiles.csv", name)
+    command = [sys.executable, "-m", "scaling", "fit", name, "--approach", "isoflop", "--replicates", "40"]
+    result = subprocess.run([*command, "--plot", tmp_path / "a.html"], cwd=ROOT, capture_output=True, check=False)
+    assert result.returncode == 0 and b"\\udcff\\udcfe.csv" in result.stdout and (tmp_path / "a.html").exists()
+    result = subprocess.run([*command, "--where", "损失<0"], cwd=ROOT, capture_output=True, check=False)
+    assert result.returncode == 2 and result.stdout == b"" and result.stderr.count(b"\n") == 1
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_healthy_tables_warn_of_nothing(curves, tmp_path):
+    fit(curves, "--columns", "run=name,arch=架构", "--replicates", "40")
+    for noise in (0.0, 0.002):
+        fit(profiles(tmp_path / "profiles.csv", noise), "--replicates", "40", "--plot", tmp_path / "a.html")
 
 
 def profiles(path, noise=0.002):
