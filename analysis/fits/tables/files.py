@@ -52,14 +52,14 @@ def read_frame(path: Path | str) -> pd.DataFrame:
         else:
             text = _text(path)
             frame = _delimited(text, kind, path) if kind in (".csv", ".tsv") else _records(text, kind, path)
-    if frame.empty:
+    if not len(frame):
         raise InputError(f"{path}: holds no rows")
     return frame
 
 
 def from_frame(frame: pd.DataFrame) -> pd.DataFrame:
     """A data frame of a notebook, its rows counted from 1. Raises InputError for one without rows."""
-    if frame.empty:
+    if not len(frame):
         raise InputError("the table: holds no rows")
     return _numbered(frame, "the table")
 
@@ -78,9 +78,9 @@ def _numbered(frame: pd.DataFrame, where: str) -> pd.DataFrame:
             found.insert(0, _head(name), level, allow_duplicates=True)
     _refuse_twice(list(found.columns), where)
     for head in found.columns:
-        cells = () if pd.api.types.is_numeric_dtype(found[head]) else found[head]
+        cells = [] if pd.api.types.is_numeric_dtype(found[head]) else found[head].to_list()
         if any(map(pd.api.types.is_list_like, cells)):
-            found[head] = cells = cells.map(lambda cell: str(cell) if pd.api.types.is_list_like(cell) else cell)
+            found[head] = [str(cell) if pd.api.types.is_list_like(cell) else cell for cell in cells]
         try:
             "".join([head, *(cell for cell in cells if isinstance(cell, str))]).encode()
         except UnicodeEncodeError:

@@ -63,11 +63,11 @@ def units_told(fields: pd.DataFrame, chosen: Mapping[str, str]) -> list[str]:
 
 
 def refuse_two_kinds(fields: pd.DataFrame) -> None:
-    """Raise InputError with rows where losses at equal N and D of one group (and recipe, and text) lie in two clusters
+    """Raise InputError with rows of one group where losses at equal N and D (and recipe, and text) lie in two clusters
     that are farther apart than seeds make them and go together, as of nats a token beside bits a byte."""
     run = fields["run"] if "run" in fields else fields.index.to_series()
-    ends = fields.iloc[ends_of((fields["group"] + "\0" + run.astype(str)).to_numpy(), fields["n_tokens"].to_numpy())]
-    labels = [name for name in ("group", "recipe", "unique_tokens") if name in ends]
+    ends = fields.iloc[ends_of(run.to_numpy(dtype=object), fields["n_tokens"].to_numpy())]
+    labels = [name for name in ("recipe", "unique_tokens") if name in ends]
     ends = ends.assign(size=_steps(ends["n_params"], SAME_N))
     places, pairs, rows = 0, [], []
     for _, size in ends.groupby([*labels, "size"], sort=False):

@@ -159,7 +159,8 @@ def _read(
         raise InputError("no run has several rows, so there are no curves" + _no_run_column(chosen))
     if points == ENDS and several:
         fields = last_points(fields, dropped)
-    refuse_two_kinds(fields)
+    for _, rows in fields.groupby("group", sort=False):
+        refuse_two_kinds(rows)
     fields, n_same = own_recipes(fields)
     if n_same:
         notes.append(f"{counted(n_same, 'run')} {SAME_SEEDS}")

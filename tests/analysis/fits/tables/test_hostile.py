@@ -38,7 +38,7 @@ def two_archs():
     return pd.concat([grid().assign(arch="llama"), grid(factor=0.95).assign(arch="hgrn2")], ignore_index=True)
 
 
-@pytest.mark.parametrize("levels", [["arch"], ["arch", "N"], ["N", "D", "arch"]])
+@pytest.mark.parametrize("levels", [["arch"], ["arch", "N"], ["N", "D", "loss", "arch"]])
 def test_every_named_level_of_an_index_is_a_column(tmp_path, levels):
     plain = {name: one.input_hash for name, one in tables.read_points(two_archs()).groups.items()}
     frame = two_archs().set_index(levels)
