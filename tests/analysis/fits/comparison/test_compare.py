@@ -203,6 +203,7 @@ def test_what_cannot_be_compared_is_refused(compared):
         ([one], "needs two architectures"),
         ([one, replace(other, convention="exact")], "one convention, there are 6nd, exact"),
         ([one, replace(other, loss_unit="bits/byte")], "one loss unit"),
+        ([one, replace(other, loss_of="corpus c4")], "one kind of loss, there are unstated, corpus c4"),
         ([one, other.take(np.arange(5))], "b: L = E .* these points have 2"),
         ([one, other.take(np.flatnonzero(other.n_params == other.n_params[0]))], "b: .* needs 3 or more different N"),
         ([one, replace(other, n_tokens=20 * other.n_params)], "b: .*D follows N"),
