@@ -7,7 +7,7 @@ import argparse
 import errno
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -36,6 +36,16 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with status 2."""
         self.exit(2, f"error: {message}; {self.prog} --help lists all\n")
+
+
+def add_plugin(parser: argparse.ArgumentParser) -> None:
+    """The option --plugin: options.plugin has the modules to hand to arch.registry.load_plugins."""
+    parser.add_argument("--plugin", action="append", default=[], help="a module that registers it; repeatable")
+
+
+def plugin_words(modules: Iterable[str]) -> list[str]:
+    """`modules` as options of a command that has `add_plugin`'s."""
+    return [f"--plugin={module}" for module in modules]
 
 
 def run(main: Callable[[], object]) -> None:

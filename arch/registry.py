@@ -8,7 +8,6 @@ guide.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import inspect
 import re
 import sys
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import InputError, nearest
 from .options import COMMON, TYPES, Options, kind_of
+from .outside import REMEDY, allow, import_allowed
 
 if TYPE_CHECKING:
     from .config import ModelConfig
@@ -210,30 +210,37 @@ def warnings_of(models: Iterable[tuple[str, ModelConfig]]) -> list[str]:
 
 
 def load_plugins(names: Iterable[str]) -> None:
-    """Import the modules that register architectures; one imported before is left as it is.
+    """Import the modules that register architectures; one imported before is left as it is. To be called for names
+    that the user gave alone (arch.outside): a file that only refers to one is held to `check_plugins`.
 
     Raises InputError for one that is not there, fails, takes a name that is given away, or registers nothing.
     """
     for name in names:
         before = set(ARCHITECTURES)
+        allow([name])
         try:
-            importlib.import_module(name)
-        except Exception as error:
+            import_allowed(name)
+        except InputError as error:
             for arch in set(ARCHITECTURES) - before:
                 del ARCHITECTURES[arch]
-            raise InputError(f"plugin {name!r} {_reason(name, error)}") from error
+            raise InputError(f"plugin {name!r} {error}") from error
         for arch in set(ARCHITECTURES) - before:
             ARCHITECTURES[arch] = replace(ARCHITECTURES[arch], plugin=name)
-        of_plugins = [found for found in ARCHITECTURES.values() if found.plugin]
-        if not any(f"{part}.".startswith(f"{name}.") for found in of_plugins for part in (found.plugin, found.module)):
+        if not _has_registered(name):
             raise InputError(f"plugin {name!r} registers no architecture: call arch.registry.register in it")
 
 
-def _reason(name: str, error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
-        return "is no module that Python finds: install it, or name its folder in PYTHONPATH"
-    told = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
-    return f"cannot be imported: {' '.join(told.split())}"
+def check_plugins(names: Iterable[str]) -> None:
+    """Raise InputError for a plugin that is not imported yet. Nothing is imported: a file must not decide what code
+    runs."""
+    for name in names:
+        if not _has_registered(name):
+            raise InputError(f"refers to the plugin {name!r}: {REMEDY}")
+
+
+def _has_registered(name: str) -> bool:
+    of_plugins = [found for found in ARCHITECTURES.values() if found.plugin]
+    return any(f"{part}.".startswith(f"{name}.") for found in of_plugins for part in (found.plugin, found.module))
 
 
 def plugin_of(arch: str) -> str | None:

@@ -11,8 +11,9 @@ import os
 import sys
 from pathlib import Path
 
-from arch.arguments import Parser
+from arch.arguments import Parser, add_plugin
 from arch.errors import InputError
+from arch.registry import load_plugins
 from scaling.rundir.directory import RunDir
 from scaling.rundir.owner import SUPERSEDED, Attempt, Superseded, attempts
 from scaling.rundir.worklist import EXIT_INPUT, EXIT_STOPPED, is_trained
@@ -29,9 +30,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("code", type=int, help="exit code of srun")
     parser.add_argument("--submission", type=int, default=0)
     parser.add_argument("--max-restarts", type=int, required=True, help="in a row that bring no newer saved state")
+    add_plugin(parser)
     options = parser.parse_args(arguments)
     attempt = Attempt(options.run_dir, token(os.environ, options.submission))
     try:
+        load_plugins(options.plugin)
         verdict, line = judge_attempt(RunDir(options.run_dir), attempt, options.code, options.max_restarts)
     except InputError as error:
         verdict, line = EXIT_INPUT, f"error: {error}"

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import jinja2
 
+from arch.arguments import plugin_words
 from arch.errors import InputError
 from scaling.study.jobs_schema import Cluster
 
@@ -56,6 +57,7 @@ class ScriptContext:
     options: tuple[str, ...] = ()  # of the `scaling` commands: --set, ...
     only: tuple[str, ...] = ()  # of those that take runs: --only ...
     retry: bool = False  # train on the runs that failed
+    plugins: tuple[str, ...] = ()  # of the study, which no run's record may name by itself
 
     @property
     def study_arguments(self) -> list[str]:
@@ -115,6 +117,7 @@ def render(context: ScriptContext, job: ArrayJob) -> str:
                 signal_s=profile.signal_s,
                 max_restarts=profile.max_restarts,
                 retry=context.retry,
+                plugin_options=plugin_words(context.plugins),
                 study_arguments=context.study_arguments,
                 only=list(context.only),
             )

@@ -35,6 +35,7 @@ def script_context(study: StudySpec, path: Path, profile: Cluster, only: str | N
         options=sets,
         only=() if only is None else ("--only", only),
         retry=retry,
+        plugins=tuple(study.plugins),
     )
 
 

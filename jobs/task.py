@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from arch.arguments import Parser
+from arch.arguments import Parser, add_plugin
 from arch.errors import InputError
+from arch.registry import load_plugins
 from scaling.rundir.directory import RunDir
 from scaling.rundir.owner import SUPERSEDED, Attempt, Superseded, Token
 from scaling.rundir.worklist import EXIT_INPUT, is_trained, thread_environment
@@ -63,10 +64,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("run_dir", type=Path, help="a directory with run.json; the corpus lies two levels above it")
     parser.add_argument("--submission", type=int, default=0, help="number of the submission; a later one takes over")
     parser.add_argument("--retry", action="store_true", help="train the run even if it failed before")
+    add_plugin(parser)
     options = parser.parse_args(arguments)
     stop = StopRequest()
     stop.listen()  # importing PyTorch can take longer than a preemption waits
     try:
+        load_plugins(options.plugin)
         here = srun_task(os.environ)
         attempt = Attempt(options.run_dir, token(os.environ, options.submission))
         code = _start(RunDir(options.run_dir), here, attempt)

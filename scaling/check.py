@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from arch.arguments import Parser
+from arch.arguments import Parser, add_plugin
 from arch.config import NORMS
 from arch.errors import InputError
 from arch.model.lm import LanguageModel, build_model, load_model
@@ -216,7 +216,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run all checks and print a line for each; the exit code is 1 where one failed, 2 for a bad input."""
     parser = Parser("python -m scaling.check", "Check an architecture.")
     parser.add_argument("arch")
-    parser.add_argument("--plugin", action="append", default=[], help="a module that registers it; repeatable")
+    add_plugin(parser)
     options = parser.parse_args(arguments)
     failed = 0
     try:

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from arch.errors import InputError, nearest
+from arch.outside import import_allowed
 
 from .lmeval import sets as lmeval
 from .lmeval.rows import show_layout
@@ -132,11 +133,15 @@ def _make(name: str, context: TaskContext) -> Task:
         task: Task = import_module(f"analysis.evals.{entry.module}").make(name, context)
         return task
     try:
+        found = import_allowed(module)
+    except InputError as error:
+        raise InputError(f"evaluation task {name!r}: {error}; write module:task") from None
+    try:
         mine = replace(context, settings={own: context.settings.get(name, {})})
-        task = import_module(module).make(own, mine)
-    except InputError:
+        task = found.make(own, mine)
+    except (InputError, KeyboardInterrupt):
         raise
-    except Exception as error:  # somebody else's code, which may fail in any way
+    except BaseException as error:  # somebody else's code, which may fail in any way
         told = " ".join(str(error).split())
         raise InputError(
             f"evaluation task {name!r}: cannot be made ({type(error).__name__}: {told}); write module:task"

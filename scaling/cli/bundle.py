@@ -11,7 +11,20 @@ import typer
 from arch.amounts import counted
 from arch.errors import InputError
 
-from .options import AsJson, DryRun, Only, Out, Sets, Study, page_to_write, print_json, request_of, tell, write_asked
+from .options import (
+    AsJson,
+    DryRun,
+    Only,
+    Out,
+    Plugin,
+    Sets,
+    Study,
+    page_to_write,
+    print_json,
+    request_of,
+    tell,
+    write_asked,
+)
 
 SHOWN = 10  # runs that are named of those left out
 
@@ -78,6 +91,7 @@ def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A bundle, or the directory of a study, OUT/STUDY.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="Another of the same study.")],
     only: Only = None,
+    plugin: Plugin = None,
     curves: Annotated[bool, typer.Option("--curves", help="Print the held-out curves side by side.")] = False,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Draw both curves of every run on a page.")
@@ -86,12 +100,14 @@ def compare(
 ) -> None:
     """Compare the runs that two machines both trained: final losses, curves, devices, in units of seed noise."""
     from arch.arguments import file_to_write
+    from arch.registry import load_plugins
 
     from ..stages.bundle_compare import compare_stage
     from .bundle_view import comparison_lines, side_lines
 
     page_to_write(plot)
     file_to_write(plot, "--plot")
+    load_plugins(plugin or ())
     found = compare_stage((a, b), only, sys.stderr)
     if plot is not None:
         from analysis.repeats.page import comparison_page

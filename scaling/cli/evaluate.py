@@ -9,6 +9,7 @@ import typer
 
 from arch.amounts import counted_of
 from arch.errors import InputError
+from arch.outside import allow, modules_of
 from arch.tables import text_table, wrapped
 
 from .options import AsJson, DryRun, Force, Only, Out, Sets, Study, close, print_json, request_of, tell
@@ -30,6 +31,7 @@ def named(words: str | None, option: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in (words or "").split(",") if name.strip())
     if words is not None and not names:
         raise InputError(f"{option}: names no task; `scaling eval list` shows all")
+    allow(modules_of(names))
     return names
 
 

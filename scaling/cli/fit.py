@@ -10,11 +10,11 @@ import typer
 from arch.errors import InputError
 
 from .fit_laws import Output, fit_points
-from .options import AsJson, DryRun, Force, Out, Sets, print_json, request_of
+from .options import AsJson, DryRun, Force, Out, Plugin, Sets, print_json, request_of
 
 OF_TABLES = ("--columns", "--drop-highest-loss", "--where", "--group", "--loss-unit")
 OF_PARAMETRIC = ("--objective", "--form", "--predict")
-OF_STUDIES = ("--set", "--out", "--force")
+OF_STUDIES = ("--set", "--out", "--force", "--plugin")
 OF_CHECKS = ("--at", "--save")
 REPLICATES, LEVEL, SEED = 1000, 0.95, 0  # of intervals
 
@@ -74,6 +74,7 @@ def fit(
     sets: Sets = None,
     out: Out = None,
     force: Force = False,
+    plugin: Plugin = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -106,6 +107,7 @@ def fit(
         "--set": sets,
         "--out": out,
         "--force": force or None,
+        "--plugin": plugin,
         "--dry-run": dry_run or None,
     }
     told = [name for name, value in given.items() if value is not None]
@@ -136,7 +138,7 @@ def fit(
     if table is None and len(sources) == 1 and approach is None:
         if more := [name for name in told if name not in OF_STUDIES]:
             raise InputError(f"{more[0]}: goes with --approach; without it a study's fit stage follows the study file")
-        return _fit_stage(sources[0], sets, out, force, as_json)
+        return _fit_stage(sources[0], sets, out, force, plugin, as_json)
     if force:
         raise InputError("--force: is of a study's fit stage; with --approach nothing is kept, so all is fitted anew")
 
@@ -170,7 +172,7 @@ def fit(
         how |= {"group": group, "drop_highest_loss": drop_highest_loss or 0, "convention": convention}
         source = of_table(table, how | {"loss_unit": loss_unit}, points)
     else:
-        requests = [request_of(one, None, sets, out, as_json, published=True) for one in sources]
+        requests = [request_of(one, None, sets, out, as_json, True, plugin) for one in sources]
         source = of_studies(requests, points, convention)
     fit_points(source, wanted, options, output)
 
@@ -185,10 +187,12 @@ def _pair(text: str) -> tuple[float, float]:
     return found[0], found[1]
 
 
-def _fit_stage(study: str, sets: list[str] | None, out: Path | None, force: bool, as_json: bool) -> None:
+def _fit_stage(
+    study: str, sets: list[str] | None, out: Path | None, force: bool, plugin: list[str] | None, as_json: bool
+) -> None:
     from ..stages import pipeline as commands
 
-    request = request_of(study, None, sets, out, as_json, published=True)
+    request = request_of(study, None, sets, out, as_json, True, plugin)
     commands.check_results(request)
     with request.writing(rates=False):
         fits = commands.fit_stage(request, force)

@@ -57,7 +57,7 @@ def study(
 
     from ..study.spec import load_study
 
-    spec = load_study(name, sets or [], only=only)
+    spec = load_study(name, sets or [], only=only, own=True)
     found = cost(spec, spec.runs(only), chosen, share, count, convention)
     emit(*view(found), form)
     warn(found["warnings"], form)

@@ -217,7 +217,7 @@ def _run_here(request: Request, made: Draft, submission: Submission, context: Sc
     threads = max(run.training.threads for run in request.runs)
 
     def train(rundir: RunDir, retry: bool) -> list[str]:
-        return train_argv(rundir, processes) + (["--retry"] if retry else [])
+        return train_argv(rundir, processes, request.study.plugins) + (["--retry"] if retry else [])
 
     failed = local_submit.run(submission, made.plan, context, parallel, train, threads, request.say)
     if as_json:

@@ -168,8 +168,8 @@ def train(
         _check_tasks(request.study, only)  # what they read of the corpus too
         if prepare:
             dirs = commands.prepare_runs(request, corpus)
-            processes = request.study.jobs.processes
-            result = {"commands": [shlex.join(commands.train_argv(rundir, processes)) for rundir in dirs]}
+            asked = request.study.jobs.processes, request.study.plugins
+            result = {"commands": [shlex.join(commands.train_argv(rundir, *asked)) for rundir in dirs]}
             request.say("\n".join(result["commands"]))
         else:
             trained, failed = commands.train_stage(request, corpus)
@@ -194,11 +194,18 @@ app.command()(cli_publish.publish)
 
 
 @app.command()
-def report(study: Fitted, sets: Sets = None, out: Out = None, force: Force = False, as_json: AsJson = False) -> None:
+def report(
+    study: Fitted,
+    sets: Sets = None,
+    out: Out = None,
+    force: Force = False,
+    plugin: Plugin = None,
+    as_json: AsJson = False,
+) -> None:
     """Draw the report from the fitted laws and the tables."""
     from ..stages import pipeline as commands
 
-    request = request_of(study, None, sets, out, as_json, published=True)
+    request = request_of(study, None, sets, out, as_json, True, plugin)
     commands.check_results(request)
     with request.writing(rates=False):
         path = commands.report_stage(request, force)

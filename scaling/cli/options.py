@@ -42,13 +42,18 @@ def request_of(
     out: Path | None,
     as_json: bool,
     published: bool = False,
+    plugins: list[str] | None = None,
 ) -> Request:
-    """What was asked for, with `published` of a published study's folder too; raises InputError for anything wrong in
-    the study file or the options."""
+    """What was asked for, with `published` of a published study's folder too, whose `plugins` the user names; raises
+    InputError for anything wrong in the study file or the options."""
+    from arch.registry import load_plugins
+
     from ..stages.pipeline import Request
     from ..study.spec import load_study
 
-    request = Request(load_study(study, sets or [], out, only, published), only, sys.stderr if as_json else sys.stdout)
+    load_plugins(plugins or ())
+    spec = load_study(study, sets or [], out, only, published, own=True)
+    request = Request(spec, only, sys.stderr if as_json else sys.stdout)
     _ = request.runs  # judges the settings of the chosen ones
     _check_place(request.study.directory)
     return request

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .options import AsJson, Fitted, Out, print_json, request_of
+from .options import AsJson, Fitted, Out, Plugin, print_json, request_of
 
 
 def predict(
@@ -15,6 +15,7 @@ def predict(
     force: Annotated[
         bool, typer.Option("--force", help="Predict anew, which is refused once one of the runs has begun to train.")
     ] = False,
+    plugin: Plugin = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict the losses of the study's forecast runs from its fits, and store that once; later calls show the
@@ -26,5 +27,5 @@ def predict(
     from ..stages.prediction import predict_stage
     from ..stages.show import show_forecast
 
-    first, *later = predict_stage(request_of(study, None, None, out, as_json, published=True), force)
+    first, *later = predict_stage(request_of(study, None, None, out, as_json, True, plugin), force)
     print_json({**first, "later": later}) if as_json else print("\n\n".join(map(show_forecast, [first, *later])))

@@ -10,7 +10,7 @@ import typer
 from arch.amounts import counted, counted_of
 from arch.errors import InputError
 
-from .options import AsJson, Fitted, Out, print_json, request_of, tell
+from .options import AsJson, Fitted, Out, Plugin, print_json, request_of, tell
 
 
 def publish(
@@ -25,6 +25,7 @@ def publish(
         ),
     ] = False,
     out: Out = None,
+    plugin: Plugin = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a study as a small folder for a repository: its tables, study file, laws, fits and where they came from.
@@ -38,7 +39,7 @@ def publish(
 
     if directory is None and not check:
         raise InputError("publish: give the folder to write after the study, or --check and a published folder")
-    request = request_of(study, None, None, out, as_json, published=True)
+    request = request_of(study, None, None, out, as_json, True, plugin)
     if not check:
         assert directory is not None
         manifest = publish_stage(request, directory)

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from arch.arguments import plugin_words
+
 from ..rundir.directory import RunDir
 from ..rundir.worklist import thread_environment
 from ..study.cost import memory_bytes
@@ -56,7 +58,7 @@ def compile_tasks(runs: Sequence[Prepared], at_once: int, log: Path, shares: Seq
     needed = [memory_bytes(run, 1, kernels=True) or float("inf") for run, _ in runs]
     largest = max(one / share for one, share in zip(needed, shares, strict=True)) * -(-at_once // n_gpus)
     command = [sys.executable, "-m", "scaling.trainer.compile_ahead", "--layers", str(LAYERS)]
-    command += ["--beside", f"{largest:.4g}"]
+    command += ["--beside", f"{largest:.4g}", *plugin_words(sorted({name for run, _ in runs for name in run.plugins}))]
     return [
         Task(f"compile {i}", [*command, *(str(rundir.path) for _, rundir in models[i::n])], log, thread_environment(1))
         for i in range(n)

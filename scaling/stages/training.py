@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 from arch.amounts import counted, counted_of
+from arch.arguments import plugin_words
 from arch.errors import InputError
 from flops import cost_table
 
@@ -153,13 +155,15 @@ def train_task(run: RunSpec, rundir: RunDir, processes: int = 1, share: float = 
     environment = thread_environment(run.training.threads)
     if processes == 1:
         server = [sys.executable, "-m", "scaling.trainer.server"]
-        return Task(run.run_id, [str(rundir.path)], rundir.log, environment, server, after=run.trunk, share=share)
-    return Task(run.run_id, train_argv(rundir, processes), rundir.log, environment, after=run.trunk)
+        words = [str(rundir.path), *plugin_words(run.plugins)]
+        return Task(run.run_id, words, rundir.log, environment, server, after=run.trunk, share=share)
+    return Task(run.run_id, train_argv(rundir, processes, run.plugins), rundir.log, environment, after=run.trunk)
 
 
-def train_argv(rundir: RunDir, processes: int) -> list[str]:
-    """The command that trains a prepared run: one process, or `processes` of them under torchrun."""
+def train_argv(rundir: RunDir, processes: int, plugins: Sequence[str]) -> list[str]:
+    """The command that trains a prepared run: one process, or `processes` of them under torchrun. plugins: those of
+    the study that the user named; the run's own record imports none."""
     launcher = [sys.executable]
     if processes > 1:
         launcher += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    return [*launcher, "-m", "scaling.trainer.process", str(rundir.path)]
+    return [*launcher, "-m", "scaling.trainer.process", str(rundir.path), *plugin_words(plugins)]

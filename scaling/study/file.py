@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import re
 import types
@@ -16,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from arch.earlier import instead_of
 from arch.errors import InputError, nearest, shown
+from arch.outside import allow, modules_of
 from arch.registry import KNOWN, load_plugins
 
 from . import earlier
@@ -74,8 +74,9 @@ def read_mapping(path: Path, kind: str, hint: str) -> dict[str, Any]:
     return raw
 
 
-def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str, Any]:
-    """The fields of a StudySpec: those of the file with `sets` and `out`, and what came from the command line.
+def read_study(file: Path, sets: list[str], out: str | Path | None, own: bool = False) -> dict[str, Any]:
+    """The fields of a StudySpec: those of the file with `sets` and `out`, and what came from the command line. own: the
+    user named this file, so that it may name code (arch.outside).
 
     Raises InputError, one line, for anything wrong in the file or the changes.
     """
@@ -85,7 +86,8 @@ def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str,
     changes: dict[str, dict[str, Any]] = {"training": {}, "model": {}}
     results: dict[str, Any] = {}
     stated = raw["fit"].get("flops", "exact") if isinstance(raw.get("fit"), dict) else "exact"
-    import_plugins(raw)
+    if own:
+        import_plugins(raw, str(file))
     for change in sets:
         keys, value = parse_set(change)
         if keys[0] in changes:
@@ -99,6 +101,8 @@ def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str,
     if out is not None:
         raw["out"] = str(out)
     checked = validate(StudyFile, raw, str(file), sets)
+    if own:
+        allow(modules_of(checked.evaluation.tasks or ()))
     # what --set takes out of the grid may still be named by the file
     known = {key: list(dict.fromkeys([*getattr(checked.grid, key), *names])) for key, names in in_file.items()}
     one_range = isinstance(raw.get("fit", {}).get("range"), list)  # for all architectures
@@ -117,12 +121,14 @@ def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str,
     }
 
 
-def import_plugins(raw: dict[str, Any]) -> None:
-    """Import a file's plugins, so that --set may name their options; what is wrong with them is told where the file is
-    judged."""
+def import_plugins(raw: dict[str, Any], where: str) -> None:
+    """Import the plugins of a file that the user named; --set may then name their options. Raises InputError."""
     named = raw.get("plugins")
-    with contextlib.suppress(InputError):
-        load_plugins([named] if isinstance(named, str) else [one for one in named or [] if isinstance(one, str)])
+    words = [named] if isinstance(named, str) else named if isinstance(named, list) else []
+    try:
+        load_plugins(word for word in words if isinstance(word, str) and word)
+    except InputError as error:
+        raise InputError(f"{where}: plugins: {error}") from None
 
 
 def _keep_range(raw: dict[str, Any], stated: Any, changes: dict[str, Any]) -> None:

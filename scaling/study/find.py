@@ -8,6 +8,7 @@ from arch.errors import InputError, nearest
 
 PACKAGED = Path(__file__).parents[1] / "studies"
 STUDY_FILE = "study.yaml"  # of a published study's folder
+BESIDE = ("provenance.json", "index.json")  # what lies beside the study file of a publication, of an unpacked bundle
 
 
 def find_study(name: str | Path) -> Path:
@@ -38,6 +39,11 @@ def find_study(name: str | Path) -> Path:
     if meant := get_close_matches(path.stem, known, n=1):  # by stems: that both end with .yaml is no likeness
         raise InputError(f"{path}: no such study file (did you mean {known[meant[0]]!r}?)")
     raise InputError(f"{path}: no such study file (studies of the package, by bare name: {', '.join(packaged)})")
+
+
+def came_with_others(file: Path) -> bool:
+    """Whether a study file came with a published folder or a bundle, so that it names no code (arch.outside)."""
+    return any((file.parent / name).is_file() for name in BESIDE)
 
 
 def _studies_in(folder: Path) -> list[str]:

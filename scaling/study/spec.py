@@ -23,7 +23,7 @@ from .batch_rule import BATCH_KEYS, too_few_steps, with_batch, with_betas
 from .branches import branched
 from .changes import check_read, check_target, differing, said
 from .file import read_study, suffix_of
-from .find import STUDY_FILE, find_study
+from .find import STUDY_FILE, came_with_others, find_study
 from .forecast_section import OF_LENGTH, Forecast, check_runs
 from .grid import FORECAST, OF_GRID, Cell, Role
 from .law_file import LAW, OWN_KEYS, Followed, follow, horizon_of, read_law
@@ -329,9 +329,11 @@ def load_study(
     out: str | Path | None = None,
     only: str | None = None,
     published: bool = False,
+    own: bool = False,
 ) -> StudySpec:
     """The study of a YAML file (or of a bare name like `quickstart`), changed by `sets` and `out`; with `published` of
-    a folder that `scaling publish` wrote too.
+    a folder that `scaling publish` wrote too. own: the user named it, so that plugins and tasks from outside that its
+    file names may be imported, unless it came with a published folder or a bundle.
 
     `only`: the runs that the changes are for, as of StudySpec.runs; they may be such as suit no other.
 
@@ -341,6 +343,7 @@ def load_study(
     """
     folder = Path(path) if published and os.path.isfile(Path(path) / STUDY_FILE) else None
     file = folder / STUDY_FILE if folder else find_study(path)
-    study = StudySpec.model_construct(**read_study(file, list(sets or []), out), published=folder)
+    may = own and folder is None and not came_with_others(file)
+    study = StudySpec.model_construct(**read_study(file, list(sets or []), out, may), published=folder)
     study.all_runs(only if sets else None)
     return study

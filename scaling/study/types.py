@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
 from arch.errors import InputError, nearest, shown
-from arch.registry import KNOWN, load_plugins
+from arch.registry import KNOWN, check_plugins
 from data.vocabulary import vocabulary
 
 LONGEST_NAME = 100  # of a study
@@ -188,7 +188,7 @@ def _betas(values: list[float]) -> list[float]:
 
 
 def _imported(names: list[str]) -> list[str]:
-    load_plugins(names)
+    check_plugins(names)
     return names
 
 
@@ -245,7 +245,7 @@ Name = Annotated[str, AfterValidator(_name)]
 FilePath = Annotated[str, AfterValidator(_no_control)]
 Sources = Annotated[list[Annotated[FilePath, Field(min_length=1)]], BeforeValidator(_words), Distinct]
 Steps = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_words)]
-# Modules that register architectures: imported by the validation, so the field comes before those that name any.
+# Modules that register architectures, imported before: file.import_plugins for those of the user's own files.
 Plugins = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_words), AfterValidator(_imported)]
 Choice = Annotated[str, BeforeValidator(_off)]
 Betas = Annotated[list[Beta], AfterValidator(_betas)]

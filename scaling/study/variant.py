@@ -81,7 +81,7 @@ def read_variant(
             if keys[0] not in OF_THE_MATCH:
                 raise InputError(f"--set {change}: a variant changes model and training alone")
             raw.setdefault(keys[0], {})[keys[1]] = value
-    import_plugins(raw)
+    import_plugins(raw, where)
     found: Variant = validate(Variant, raw, where, sets or [])
     for field in found.changes:
         section, _, key = field.partition(".")

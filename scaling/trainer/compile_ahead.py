@@ -16,8 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from arch.arguments import Parser
+from arch.arguments import Parser, add_plugin
 from arch.kernel_config import SUM_NORM_ROWS, sum_norm_stages
+from arch.registry import load_plugins
 
 from ..rundir.directory import RunDir
 from . import process
@@ -50,7 +51,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("run_dirs", type=Path, nargs="+", help="directories with a run.json, in the order of training")
     parser.add_argument("--layers", type=int, required=True, help="of each model, at most")
     parser.add_argument("--beside", type=float, default=0.0, help="bytes that the runs on a GPU need meanwhile")
+    add_plugin(parser)
     options = parser.parse_args(arguments)
+    load_plugins(options.plugin)
     process.set_threads(1)
     os.nice(NICE)
     import torch

@@ -25,6 +25,7 @@ from arch.errors import InputError
 
 from ..study.batch import split_batch
 from .adamw import AdamW
+from .pickles import as_weights
 from .replay import Replay, obstacle
 
 if TYPE_CHECKING:
@@ -291,10 +292,19 @@ class Engine:
         self.deepspeed_engine.save_checkpoint(str(directory), tag=TAG, save_latest=False)
 
     def load(self, directory: Path) -> None:
-        """Continue from what `save` wrote at the same stage and world size. Raises InputError where nothing loads."""
-        path, _ = self.deepspeed_engine.load_checkpoint(str(directory), tag=TAG)
+        """Continue from what `save` wrote at the same stage and world size. Raises InputError where nothing loads, and
+        for files that hold more than a state."""
+        remedy = "remove this directory and start again, from an earlier state where there is one"
+        try:
+            with as_weights():
+                path, _ = self.deepspeed_engine.load_checkpoint(str(directory), tag=TAG)
+        except Exception as error:
+            if isinstance(error, torch.OutOfMemoryError) or (self.ranks.world > 1 and isinstance(error, RuntimeError)):
+                raise  # of the device, or of another process
+            told = " ".join(str(error).split())[:200]
+            raise InputError(f"{directory}: is no training state ({type(error).__name__}: {told}); {remedy}") from None
         if path is None:
-            raise InputError(f"{directory}: DeepSpeed finds no state there; remove this directory and start again")
+            raise InputError(f"{directory}: DeepSpeed finds no state there; {remedy}")
         if self.replay is not None:
             self.replay.forget()  # the moments are other tensors now
         self._groups = self.deepspeed_engine.optimizer.param_groups

@@ -18,8 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from arch.arguments import Parser
+from arch.arguments import Parser, add_plugin
 from arch.errors import FULL, InputError
+from arch.registry import load_plugins
 
 from ..rundir.directory import RunDir
 from ..rundir.memory import keep_freed_memory
@@ -59,9 +60,11 @@ def steps(
     parser.add_argument("run_dir", type=Path, help="a directory with run.json; the corpus lies two levels above it")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--retry", action="store_true", help="train the run even if it failed before")
+    add_plugin(parser)
     options = parser.parse_args(arguments)
     rundir = RunDir(options.run_dir)
     try:
+        load_plugins(options.plugin)
         return (yield from _train(rundir, options.device, options.retry, attempt, stop or StopRequest(), started))
     except Superseded as error:
         print(f"stopped: {error}", file=sys.stderr)

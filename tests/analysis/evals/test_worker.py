@@ -18,6 +18,7 @@ from analysis.evals.table import COLUMNS, tidy, write_table
 from analysis.evals.task import MissingData, TaskContext
 from analysis.evals.worker import MODEL, Worker
 from arch.errors import InputError
+from arch.outside import allow
 from scaling.study.spec import StudySpec
 
 from .small_study import write_checkpoint, write_study
@@ -186,7 +187,10 @@ def test_names_presets_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert expand_names(["both", "validation", "m:own"]) == ["validation", "perplexity", "m:own"]
     with pytest.raises(InputError, match=r"'perplexty' is unknown.*did you mean 'perplexity'"):
         make_tasks(["perplexty"], context)
-    with pytest.raises(InputError, match="cannot be made"):
+    with pytest.raises(InputError, match=r"'no.such.module' is code that no study file of your own names"):
+        make_tasks(["no.such.module:task"], context)
+    allow(["no.such.module"])
+    with pytest.raises(InputError, match="is no module that Python finds"):
         make_tasks(["no.such.module:task"], context)
     with pytest.raises(InputError, match="another task has the name 'validation'"):
         make_tasks([f"{HERE}:validation"], context)

@@ -8,9 +8,11 @@ from typing import Any
 
 from analysis.evals.task import LoadedModel, Say, Settings, TaskContext
 from arch.errors import InputError
+from arch.outside import allow
 from data.tokenizer import Tokenizer
 
 HERE = "tests.analysis.evals.tiny_tasks"
+allow([HERE])  # as a study file of the user's own does
 
 
 class TinySettings(Settings):

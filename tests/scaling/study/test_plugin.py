@@ -152,7 +152,7 @@ def test_without_the_plugin_every_command_says_so_in_one_line(studied, page):
     missing = "plugin 'gla' is no module that Python finds: install it, or name its folder in PYTHONPATH"
     for line, where in (
         ("scaling plan gla.yaml", "gla.yaml: plugins: "),
-        (f"python -m scaling.trainer.process {run}", "run.json: "),
+        (f"python -m scaling.trainer.process {run} --plugin gla", ""),
         ("flops count --arch gla --size 14k --plugin gla", ""),
         ("python -m scaling.check gla --plugin gla", ""),
     ):
@@ -161,6 +161,27 @@ def test_without_the_plugin_every_command_says_so_in_one_line(studied, page):
         assert where + missing in result.stderr and result.stderr.count("\n") == 1, line
     result = page.run("flops count --arch gla --size 14k")
     assert result.returncode == 2 and "unknown architecture 'gla'" in result.stderr
+
+
+def test_a_record_a_published_folder_and_a_bundle_import_nothing(studied, page):
+    """They refer to the plugin; the user's own study file, or --plugin, names it."""
+    run, told = page.home / "runs" / "gla-6k-c128-s0", "refers to the plugin 'gla': import it first (--plugin"
+    page.must("scaling publish gla.yaml published")
+    page.must("scaling bundle pack gla.yaml --to gla.tar.xz")
+    page.must("scaling bundle unpack gla.tar.xz --out elsewhere")
+    (copy,) = (page.folder / "elsewhere/gla/bundles").glob("*/gla.yaml")
+    for line, where in (
+        (f"python -m scaling.trainer.process {run}", f"{run}/run.json: "),
+        ("scaling fit published --approach parametric --out again", "published/study.yaml: plugins: "),
+        (f"scaling plan {copy}", "gla.yaml: plugins: "),
+        ("scaling bundle compare gla.tar.xz elsewhere/gla", "run.json: "),
+    ):
+        result = page.run(line)
+        assert result.returncode == 2 and where + told in result.stderr and result.stderr.count("\n") == 1, line
+    page.must(f"python -m scaling.trainer.process {run} --plugin gla")
+    page.must("scaling report published --plugin gla --out again")
+    compared = page.must("scaling bundle compare gla.tar.xz elsewhere/gla --json --plugin gla")
+    assert not json.loads(compared)["not_compared"]
 
 
 def test_every_architecture_of_this_package_has_an_expected_work(tmp_path):

@@ -598,9 +598,11 @@ def test_a_bad_plugin_is_told_before_what_needs_it(load):
         ("no_such_plugin", "plugins: plugin 'no_such_plugin' is no module that Python finds"),
         (["json"], "plugins: plugin 'json' registers no architecture"),
         ([3], "plugins.0: must be a valid string"),
+        (3, "plugins: must be a valid list"),
+        (["venv.__main__"], "plugins: plugin 'venv.__main__' cannot be imported: SystemExit"),
     ):
         with pytest.raises(InputError) as error:
-            load({**changed(grid={"archs": ["eighth"]}), "plugins": value})
+            load({**changed(grid={"archs": ["eighth"]}), "plugins": value}, own=True)
         assert told in str(error.value) and "study.yaml" in str(error.value) and "\n" not in str(error.value)
 
 

@@ -1,0 +1,46 @@
+"""Code from outside: modules that are imported because the user named them, never because a file does.
+
+The user names one in a study file of their own or by --plugin. A run's record, a bundle, a published folder or a
+checkpoint only refers to modules by name: such a name imports nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from types import ModuleType
+
+from .errors import InputError
+
+REMEDY = "import it first (--plugin, or plugins: of a study file of your own)"
+_allowed: set[str] = set()
+
+
+def allow(modules: Iterable[str]) -> None:
+    """Let these modules be imported: the user named them."""
+    _allowed.update(modules)
+
+
+def import_allowed(module: str) -> ModuleType:
+    """The module, imported where `allow` was called for it. Raises InputError where it was not, where Python finds no
+    such module, and for whatever the module raises but KeyboardInterrupt: SystemExit too."""
+    if module not in _allowed:
+        raise InputError(f"{module!r} is code that no study file of your own names, and is not imported")
+    try:
+        return importlib.import_module(module)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise InputError(_reason(module, error)) from error
+
+
+def modules_of(tasks: Iterable[str]) -> list[str]:
+    """The modules of evaluation tasks from outside, which are named module:task."""
+    return [module for module, colon, _ in (task.partition(":") for task in tasks) if colon]
+
+
+def _reason(module: str, error: BaseException) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+        return "is no module that Python finds: install it, or name its folder in PYTHONPATH"
+    told = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+    return f"cannot be imported: {' '.join(told.split())}"
