@@ -13,6 +13,7 @@ import math
 import os
 import shutil
 import signal
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -122,8 +123,30 @@ def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:
-    """What `parse_json` makes of a file. Raises OSError and ValueError alone."""
-    return parse_json(path.read_bytes())
+    """What `parse_json` makes of a regular file. Raises OSError and ValueError alone."""
+    return parse_json(regular(path).read_bytes())
+
+
+def regular(path: Path) -> Path:
+    """`path`, where it is a regular file or a link to one: what else stands there may have no end. Raises OSError, and
+    ValueError for a device, a pipe, a folder."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError(f"{path.name} is no regular file")
+    return path
+
+
+def listed(directory: Path, name: str) -> Path:
+    """The regular file that a manifest of `directory` calls `name`. Raises OSError where there is none, and ValueError
+    for a name that leads out of the directory or to something else than a file."""
+    if not is_plain(name):
+        raise ValueError(f"{name!r} leads out of {directory.name}")
+    return regular(directory / name)
+
+
+def is_plain(name: object) -> bool:
+    """Whether `name` is a relative path of printable characters that stays in its folder."""
+    parts = name.split("/") if isinstance(name, str) and name.isprintable() and "\\" not in name else [""]
+    return not {"", ".", ".."} & {*parts}
 
 
 @contextmanager
@@ -208,10 +231,10 @@ def read_manifest(path: Path, verify: bool = True, partial: bool = False) -> dic
         for name, expected in manifest["files"].items():
             if name in absent:
                 continue
-            file = path / name
+            file = listed(path, name)
             if file.stat().st_size != expected["bytes"] or (verify and sha256(file) != expected["sha256"]):
                 return None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return manifest
 
@@ -221,13 +244,15 @@ def damage(path: Path) -> str:
     try:
         manifest = read_json(path / MANIFEST)
         for name, expected in manifest["files"].items():
-            if not (path / name).is_file():
+            if is_plain(name) and not (path / name).exists():
                 return f"{name} is missing"
-            if (size := (path / name).stat().st_size) != expected["bytes"]:
+            if (size := (file := listed(path, name)).stat().st_size) != expected["bytes"]:
                 return f"{name} has {size:,} bytes, its manifest says {expected['bytes']:,}"
-            if sha256(path / name) != expected["sha256"]:
+            if sha256(file) != expected["sha256"]:
                 return f"{name} differs from its checksum"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except ValueError as error:
+        return f"{MANIFEST}: {error}"
+    except (OSError, KeyError, TypeError, AttributeError) as error:
         return f"{MANIFEST} cannot be read: {type(error).__name__}"
     return "it is of another kind or version"
 

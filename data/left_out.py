@@ -14,6 +14,8 @@ RECORD = "left-out.json"
 
 def left_out(directory: Path) -> frozenset[str]:
     """The names of the files of `directory` that were left out and are not there; none where nothing was."""
+    if not (directory / RECORD).is_file():
+        return frozenset()
     try:
         names = json.loads((directory / RECORD).read_text())["files"]
         return frozenset(str(name) for name in names if not (directory / name).exists())

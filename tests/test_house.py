@@ -46,7 +46,7 @@ ALLOWED = {
     "scaling.rundir": ("scaling.study", "arch", "data", "flops"),
     "scaling.trainer": ("scaling.rundir", "scaling.study", "arch", "data", "flops"),
     "scaling.checkpoints": ("scaling.rundir", "arch", "data"),
-    "scaling.bundle": ("scaling.rundir", "scaling.study", "arch.errors", "data.files", "data.left_out"),
+    "scaling.bundle": ("scaling.rundir", "scaling.study", "arch.amounts", "arch.errors", "data.files", "data.left_out"),
     "scaling.check": ("arch", "flops"),
     "jobs": (
         *("scaling.study", "scaling.rundir", "scaling.trainer.process", "scaling.trainer.stop"),
@@ -146,7 +146,7 @@ ALLOWED = {
     "analysis.costs": ("scaling.study", "flops", "arch.errors"),
     "analysis.source": (
         *("analysis.bigram", "analysis.contamination", "analysis.runs"),
-        *("scaling.study", "arch.errors", "data.files"),
+        *("scaling.study", "arch.errors", "data.files", "data.parquet_size"),
     ),
     "analysis.forecast": (
         *("analysis.fits", "analysis.grid_points", "analysis.labels", "analysis.last_steps", "analysis.runs"),

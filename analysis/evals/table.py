@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.runs import OF_SOURCE
 from data.files import write_bytes
+from data.parquet_size import check_parquet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,11 +48,20 @@ def write_tables(folder: Path, results: Sequence[dict[str, Any]], of_forecast: C
     return write_table(folder / "evals.parquet", tidy([one for one in results if one["run_id"] not in of_forecast]))
 
 
-def write_table(path: Path, frame: pd.DataFrame) -> bool:
-    """Write the table to `path` where it is not there already; whether it was written."""
+def _holds(path: Path, frame: pd.DataFrame) -> bool:
+    """Whether the file is this table; one that cannot be read is none."""
     import pandas as pd
 
-    if path.exists() and pd.read_parquet(path).equals(frame):
+    try:
+        check_parquet(path)
+        return pd.read_parquet(path).equals(frame)
+    except Exception:  # of a library, on a damaged file
+        return False
+
+
+def write_table(path: Path, frame: pd.DataFrame) -> bool:
+    """Write the table to `path` where it is not there already; whether it was written."""
+    if path.exists() and _holds(path, frame):
         return False
     buffer = io.BytesIO()
     frame.to_parquet(buffer, index=False)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from arch.errors import InputError
+from data.parquet_size import check_parquet
 
 LEVEL = 19  # of zstd
 FEW = 8  # rows for each value from which on a column is a dictionary
@@ -51,6 +52,7 @@ def packed(frame: pd.DataFrame, without: list[str] | None = None) -> bytes:
 def unpacked(path: Path) -> tuple[pd.DataFrame, list[str]]:
     """The table of a file that `packed` wrote, and its columns with those that it does not hold. Raises InputError."""
     try:
+        check_parquet(path)
         frame = pd.read_parquet(path)
         told = pq.read_schema(path).metadata
         narrow, order = json.loads(told[NARROWED]), json.loads(told[ORDER])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from analysis.source.base import BASELINE, NOT_TRAINED, WAITING, Inputs, Provenance, without
 from arch.errors import InputError
-from data.files import MANIFEST, read_json, sha256
+from data.files import MANIFEST, is_plain, listed, read_json, sha256
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,7 +151,7 @@ def read_published(folder: Path) -> dict[str, Any]:
     """The folder's manifest, once those files that fits are made from are there, as they were published; what follows
     from them may be missing. Raises InputError."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = read_json(folder / MANIFEST)
     except FileNotFoundError:
         raise InputError(f"{folder}: is no published study ({MANIFEST} is missing)") from None
     except (OSError, ValueError) as error:
@@ -166,13 +165,13 @@ def read_published(folder: Path) -> dict[str, Any]:
         )
     try:
         for name in manifest["inputs"]:
-            if not (path := folder / name).is_file():
+            if is_plain(name) and not (folder / name).exists():
                 raise InputError(f"{folder}: {name} is missing; {AGAIN}")
-            if sha256(path) != manifest["files"][name]["sha256"]:
+            if sha256(listed(folder, name)) != manifest["files"][name]["sha256"]:
                 raise InputError(f"{folder}: {name} differs from its checksum; {AGAIN}")
         if missing := {PROVENANCE, CURVES, RUNS, EVALS} - set(manifest["inputs"]):
             raise InputError(f"{folder / MANIFEST}: names no {min(missing)}; {AGAIN}")
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(f"{folder / MANIFEST}: is damaged ({error!r}); {AGAIN}") from None
     except OSError as error:
         raise InputError(f"{error.filename}: cannot be read ({error.strerror}); {AGAIN}") from None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.source.base import BASELINE, Inputs, Provenance, without
 from arch.errors import InputError
 from data.files import MANIFEST, read_json, read_manifest, sha256
+from data.parquet_size import check_parquet
 from scaling.study.grid import FORECAST
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ class RunDirectories:
         if not path.exists():
             return None
         try:
+            check_parquet(path)
             return pd.read_parquet(path)
         except (OSError, ValueError) as error:
             raise InputError(f"{path}: cannot be read ({error}); `scaling eval` writes it again once removed") from None

@@ -10,10 +10,12 @@ import json
 import re
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
 from arch.errors import InputError
+from data.files import is_plain, parse_json
 
 SCHEMA = 1
 KIND = "bundle of a study"
@@ -21,19 +23,40 @@ INDEX = "index.json"
 STUDY = "study"  # the folder of the study file and its laws
 ENDING = ".tar.xz"
 Told = Callable[[int, int], None]  # bytes done, bytes in all
-_STEP = r"\d{8,}"
-_RUN = r"(?:sweep/)?runs/[^/]+"
-_NAMES = [  # no training state among them: it is a pickle
-    rf"{_RUN}/(?:run\.json|metrics\.jsonl|status\.json|attempts/[\d.]+\.json)",
-    rf"{_RUN}/(?:checkpoints|merged)/{_STEP}/(?:manifest|config)\.json",
-    rf"{_RUN}/(?:merged-)?evals/{_STEP}/[^/]+\.json",
-    r"corpus/(?:manifest\.json|tokenizer[\w.]*|validation[\w.-]*\.idx)",
-    r"results/(?:bigram\.json|contamination\.json|predictions(?:-\d+)?\.json|evals\.parquet|difficulty/[\w.-]+\.json)",
-    r"rates\.json",
-    rf"{STUDY}/.+\.(?:yaml|yml|json)",  # no code
-]
-_ALLOWED = re.compile("|".join(f"(?:{name})" for name in _NAMES))
+_PLAIN = r"(?!\.)[^/]+"  # no hidden file
+_STEP = r"\d{8,20}"
+_RUN = rf"(?:sweep/)?runs/{_PLAIN}"
+KB, MB = 1 << 10, 1 << 20
+# What a bundle may hold, and the most bytes of each: those that are parsed when it is read have the fewest. No training
+# state is among them, no weights, and no code.
+KINDS = {
+    re.compile(name): most
+    for name, most in {
+        rf"{_RUN}/run\.json": MB,
+        rf"{_RUN}/(?:status\.json|attempts/[\d.]+\.json)": 64 * KB,
+        rf"{_RUN}/metrics\.jsonl": 64 * MB,
+        rf"{_RUN}/(?:checkpoints|merged)/{_STEP}/(?:manifest|config)\.json": MB,
+        rf"{_RUN}/(?:merged-)?evals/{_STEP}/{_PLAIN}\.json": 4 * MB,
+        r"corpus/manifest\.json": 4 * MB,
+        r"corpus/tokenizer[\w.]*": 64 * MB,
+        r"corpus/validation[\w.-]*\.idx": 256 * MB,
+        r"results/(?:bigram|contamination|predictions(?:-\d+)?)\.json": 16 * MB,
+        r"results/evals\.parquet": 64 * MB,
+        r"results/difficulty/(?!\.)[\w.-]+\.json": 64 * MB,
+        r"rates\.json": 16 * MB,
+        rf"{STUDY}/(?!index\.json){_PLAIN}\.(?:yaml|yml)": 256 * KB,
+        rf"{STUDY}/(?!index\.json)(?:{_PLAIN}/)*{_PLAIN}\.json": 16 * MB,  # laws of learning rates
+    }.items()
+}
+MOST_INDEX = 16 * MB
+MOST_VALUES = 300_000  # of the index: three a file
 _RUN_OF = re.compile(rf"({_RUN})/")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # of a study: scaling.study.types.Name
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # what a terminal would obey
+# The types of what the index' mappings and lists hold.
+_INNER: dict[str, tuple[type, ...]] = {"planned": (str, type(None)), "files": (dict,), "devices": (int,)}
+_INNER |= {"versions": (list,)} | dict.fromkeys(("runs", "left_out", "sets", "laws", "git_commits", "trained"), (str,))
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class File(BaseModel):
@@ -83,44 +106,64 @@ class Index(BaseModel):
 
 def read_index(content: bytes, where: str) -> Index:
     """Raises InputError where it is no index, of another version, or names files that a bundle may not hold."""
+    if len(content) > MOST_INDEX or content.count(b",") > MOST_VALUES:
+        raise InputError(f"{where}: its index is too large to be one; fetch the bundle again")
     try:
-        raw = json.loads(content)
+        raw = parse_json(content)
         if raw["kind"] != KIND:
             raise ValueError
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         raise InputError(f"{where}: is no bundle of `scaling bundle pack`") from None
     if raw.get("schema") != SCHEMA:
         raise InputError(f"{where}: is a bundle of version {raw.get('schema')!r}, this program reads {SCHEMA}")
+    _check_values(raw, where)
     try:
         index = Index.model_validate({key: value for key, value in raw.items() if key not in ("schema", "kind")})
     except ValidationError as error:
         key = ".".join(map(str, error.errors()[0]["loc"]))
         raise InputError(f"{where}: its index is damaged ({key}); fetch the bundle again") from None
-    check_name(index.study, where)
-    if "/" in index.study:
-        raise InputError(f"{where}: the study's name {index.study!r} leaves the folder: it is refused")
+    if not _NAME.fullmatch(index.study):
+        raise InputError(f"{where}: {index.study[:100]!r} is no name of a study: it is refused")
     for name in (*index.files, *index.runs):
-        check_name(name, where)
-    if index.study_file not in index.files:
+        if not is_plain(name):
+            raise InputError(f"{where}: the path {name[:200]!r} leaves the folder: it is refused")
+    if index.study_file not in index.files or not index.study_file.endswith((".yaml", ".yml")):
         raise InputError(f"{where}: its index is damaged (study_file); fetch the bundle again")
-    for name in index.files:
-        if not _ALLOWED.fullmatch(name):
-            raise InputError(f"{where}: holds {name!r}, which no bundle has: it is refused")
+    for name, file in index.files.items():
+        if (most := most_bytes(name)) is None:
+            raise InputError(f"{where}: holds {name[:200]!r}, which no bundle has: it is refused")
+        if file.bytes > most:
+            raise InputError(f"{where}: {name} is larger than it should be ({file.bytes:,} bytes): it is refused")
         if (run := folder_of(name)) and run not in index.runs:
             raise InputError(f"{where}: {name!r} belongs to no run of its index: it is refused")
     return index
 
 
-def check_name(name: str, where: str) -> None:
-    """Raise InputError for a path that could lead out of the folder that it is written to."""
-    parts = name.split("/")
-    if not name or any(part in ("", ".", "..") for part in parts) or "\\" in name or not name.isprintable():
-        raise InputError(f"{where}: the path {name!r} leaves the folder: it is refused")
+def _check_values(raw: dict[str, Any], where: str) -> None:
+    """Raise InputError for the first value that no index has. pydantic would tell all of them, at a kilobyte each."""
+    for key, value in raw.items():
+        inner = list(value.values() if isinstance(value, dict) else value if isinstance(value, list) else ())
+        words = [*(value if isinstance(value, dict) else ()), *(one for one in inner if isinstance(one, str))]
+        wrong = key not in (*Index.model_fields, "schema", "kind") or any(map(_CONTROL.search, words))
+        wrong = wrong or any(type(one) not in _INNER.get(key, ()) for one in inner)
+        if key == "files":
+            wrong = wrong or not all(map(_is_file, inner))
+        if key == "versions":
+            wrong = wrong or any(type(word) is not str for one in inner for word in one)
+        if wrong:
+            raise InputError(f"{where}: its index is damaged ({key[:100]}); fetch the bundle again")
 
 
-def is_allowed(name: str) -> bool:
-    """Whether a bundle may hold a file of this name."""
-    return _ALLOWED.fullmatch(name) is not None
+def _is_file(told: dict[str, Any]) -> bool:
+    size, digest = told.get("bytes"), told.get("sha256")
+    return (
+        len(told) == 2 and type(size) is int and size >= 0 and type(digest) is str and bool(_SHA256.fullmatch(digest))
+    )
+
+
+def most_bytes(name: str) -> int | None:
+    """How large a bundle's file of this name may be; None where it may hold none."""
+    return next((most for kind, most in KINDS.items() if kind.fullmatch(name)), None)
 
 
 def folder_of(name: str) -> str | None:

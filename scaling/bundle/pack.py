@@ -16,7 +16,7 @@ from data.files import MANIFEST, check_guards, fsync_dir, kill_point, read_manif
 
 from ..rundir.directory import RunDir
 from ..rundir.metrics import complete_rows
-from .index import INDEX, STUDY, File, Index, Told, is_allowed
+from .index import INDEX, MOST_INDEX, MOST_VALUES, STUDY, File, Index, Told, most_bytes
 
 PRESET = 1  # of xz: of 160 runs with 18 checkpoints each 3 takes six times as long and saves 3%, 6 as much and 20%
 OF_RUN = ("run.json", "metrics.jsonl", "status.json", "attempts/*.json")
@@ -105,14 +105,22 @@ def write_bundle(path: Path, index: Index, members: Members, told: Told = lambda
     Raises InputError for a file that changes meanwhile, or whose name no bundle has.
     """
     names = sorted(members, key=lambda name: (name.rpartition("/")[2], name))  # what is alike lies together
-    if strangers := [name for name in names if not is_allowed(name)]:
-        raise InputError(f"{strangers[0]}: a bundle holds no file of this name; rename it")
-    total = 2 * sum(sizes_of(members).values())
+    sizes = sizes_of(members)
+    for name in names:
+        if (most := most_bytes(name)) is None:
+            raise InputError(f"{name}: a bundle holds no file of this name; rename it")
+        if sizes[name] > most:
+            remedy = "pack with a larger --metrics-every" if name.endswith(".jsonl") else "it cannot be packed"
+            raise InputError(f"{name}: has {sizes[name]:,} bytes, and a bundle's has at most {most:,}: {remedy}")
+    total = 2 * sum(sizes.values())
     done = 0
     for name in names:
         content = _read(members[name])
         index.files[name] = File(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
         told(done := done + len(content), total)
+    told_of_all = index.to_bytes()
+    if len(told_of_all) > MOST_INDEX or told_of_all.count(b",") > MOST_VALUES:
+        raise InputError(f"{path}: {len(names):,} files are too many for one bundle: pack some runs only, with --only")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as handle:
@@ -120,7 +128,7 @@ def write_bundle(path: Path, index: Index, members: Members, told: Told = lambda
                 lzma.open(handle, "wb", preset=PRESET, check=lzma.CHECK_CRC64) as packed,
                 tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
             ):
-                _add(tar, INDEX, index.to_bytes())
+                _add(tar, INDEX, told_of_all)
                 for name in names:
                     content = _read(members[name])
                     if hashlib.sha256(content).hexdigest() != index.files[name].sha256:

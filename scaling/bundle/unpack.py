@@ -8,14 +8,18 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from arch.amounts import byte_size
 from arch.errors import InputError
 from data.files import MANIFEST, fsync_dir, kill_point, read_json
 from data.left_out import RECORD
 from data.left_out import record as left_out_record
 
+from .archive import members_of
 from .index import INDEX, STUDY, Told, folder_of
 from .merge import BUNDLES, Merge
-from .verify import Bundle, members_of
+from .verify import Bundle
+
+SPARE = 1 << 24  # bytes beside the files' own
 
 
 def write_merge(merge: Merge, bundles: Sequence[Bundle], told: Told = lambda done, total: None) -> None:
@@ -39,11 +43,23 @@ def write_merge(merge: Merge, bundles: Sequence[Bundle], told: Told = lambda don
         shutil.rmtree(staging, ignore_errors=True)
 
 
+def _check_space(bundle: Bundle, place: Path) -> None:
+    """Raise InputError where the disk of `place` has no room for a bundle."""
+    there = next(path for path in (place, *place.absolute().parents) if path.exists())
+    free, needed = shutil.disk_usage(there).free, bundle.index.n_bytes + SPARE
+    if free < needed:
+        raise InputError(
+            f"{bundle.path}: needs {byte_size(needed)} in {there}, where {byte_size(free)} are free: free some space, "
+            f"or give another place"
+        )
+
+
 def extract(merge: Merge, bundle: Bundle, staging: Path) -> Iterator[int]:
     """Write what is taken of a bundle below `staging`, unsynced; the bytes of each file once it is there. Raises
     InputError where the bundle changed since it was verified."""
+    _check_space(bundle, staging)
     sizes = {INDEX: len(bundle.index_bytes)} | {name: one.bytes for name, one in bundle.index.files.items()}
-    for name, content in members_of(bundle.path, sizes):
+    for name, size, pieces in members_of(bundle.path, lambda name: sizes.get(name, 0)):
         if name == INDEX:
             place = staging / BUNDLES / bundle.id / INDEX
         elif name.startswith(f"{STUDY}/"):
@@ -52,12 +68,15 @@ def extract(merge: Merge, bundle: Bundle, staging: Path) -> Iterator[int]:
             place = staging / name
         else:
             continue
-        whole = bundle.index_bytes if name == INDEX else None
-        if content != whole and (whole or hashlib.sha256(content).hexdigest() != bundle.index.files[name].sha256):
-            raise InputError(f"{bundle.path}: changed while it was unpacked; unpack again")
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(content)
-        yield len(content)
+        found = hashlib.sha256()
+        with open(place, "wb") as handle:
+            for piece in pieces:
+                found.update(piece)
+                handle.write(piece)
+        if found.hexdigest() != (bundle.index_sha256 if name == INDEX else bundle.index.files[name].sha256):
+            raise InputError(f"{bundle.path}: changed while it was unpacked; unpack again")
+        yield size
 
 
 def _record_left_out(merge: Merge, bundles: Sequence[Bundle], staging: Path) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from arch.errors import FULL, InputError
 from data.files import read_manifest
 
-from ..bundle.index import ENDING, INDEX, Index, folder_of
+from ..bundle.index import ENDING, Index, folder_of
 from ..bundle.merge import BUNDLES, unpacked
 from ..bundle.pack import Members, members_of_file, members_of_run, members_of_study, sizes_of, told_of_runs
 from ..bundle.verify import Bundle, verified
@@ -71,8 +71,8 @@ def _no_space(error: OSError, path: Path) -> Exception:
 
 
 def _check_target(request: Request, to: Path) -> None:
-    from ..bundle.index import read_index
-    from ..bundle.verify import MOST_INDEX, members_of
+    from ..bundle.archive import members_of, whole
+    from ..bundle.index import MOST_INDEX, read_index
 
     if not to.name.endswith(ENDING):
         raise InputError(f"--to {to}: a bundle's name ends with {ENDING}")
@@ -80,7 +80,7 @@ def _check_target(request: Request, to: Path) -> None:
         raise InputError(f"--to {to}: {to.parent} is no folder; make it first")
     if to.exists():
         try:
-            there = read_index(next(members_of(to, {INDEX: MOST_INDEX}))[1], str(to)).study
+            there = read_index(whole(next(members_of(to, lambda name: MOST_INDEX))[2]), str(to)).study
         except (InputError, StopIteration):
             raise InputError(f"--to {to}: is there and is no bundle; give another name, or remove it") from None
         if there != request.study.name:

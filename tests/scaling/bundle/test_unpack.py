@@ -294,10 +294,10 @@ def test_progress_is_shown_after_some_seconds(made: Made, tmp_path: Path, monkey
 
 def test_a_study_named_as_a_path_is_refused(made: Made, tmp_path: Path) -> None:
     members = read_tar(made.bundle)
-    for name in ("..", "a/b", "/tmp", ""):
+    for name in ("..", "a/b", "/tmp", "", ".git", "a b", "x" * 101):
         index = json.loads(members[0][1]) | {"study": name}
         bad = write_tar(tmp_path / "bad.tar.xz", [_index(index), *members[1:]])
-        assert "leaves the folder" in refused(tmp_path / "out", bad)
+        assert "is no name of a study: it is refused" in refused(tmp_path / "out", bad)
 
 
 def test_the_index_is_of_its_files(made: Made) -> None:

@@ -1,0 +1,31 @@
+"""How large a Parquet file becomes in memory, by its own metadata, before it is read: bytes that repeat take none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .files import regular
+
+FEW_CELLS = 2_000_000  # of a table; as float64 16 MB
+CELLS_A_BYTE = 16  # of a file; this project's own tables have at most 2
+MOST_TEXT = 1 << 26  # bytes of a column of text, were each row's its longest
+
+
+def check_parquet(path: Path) -> None:
+    """Raise ValueError for a file whose table is much larger than what its bytes can hold, and what pyarrow raises for
+    one that is damaged."""
+    from pyarrow import compute, parquet
+
+    size = regular(path).stat().st_size
+    told = parquet.read_metadata(path)
+    columns = [told.row_group(0).column(i) for i in range(told.num_columns)] if told.num_row_groups else []
+    if told.num_rows * told.num_columns > FEW_CELLS + CELLS_A_BYTE * size:
+        raise ValueError(f"{size:,} bytes say that they are {told.num_rows:,} rows")
+    groups = [told.row_group(i) for i in range(told.num_row_groups)]
+    if sum(one.total_byte_size for one in groups) > 8 * (FEW_CELLS + CELLS_A_BYTE * size):
+        raise ValueError(f"{size:,} bytes say that they are much more")
+    if texts := [one.path_in_schema for one in columns if one.physical_type == "BYTE_ARRAY"]:
+        for column in parquet.read_table(path, columns=texts, read_dictionary=texts).columns:
+            longest = [compute.max(compute.binary_length(one.dictionary)).as_py() or 0 for one in column.chunks]
+            if max(longest, default=0) * told.num_rows > MOST_TEXT:
+                raise ValueError("its texts are too long for its rows")
