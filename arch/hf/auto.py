@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -20,6 +21,7 @@ from ..errors import InputError
 from ..model.cache import DecodeCache
 from ..model.decoder import Decoder
 from ..model.lm import MODEL_TYPE, last_tokens, mask_targets, next_token_loss
+from ..model.stored import WEIGHTS, check_layers, read_config, stored_shapes
 from ..registry import plugin_of, require
 
 # What the library may pass and these models cannot do; anything else it passes changes nothing.
@@ -95,6 +97,10 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
     @classmethod
     def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
         """As the library's, but weights that do not fit the configuration are an InputError naming the first."""
+        folder = Path(args[0]) if args and isinstance(args[0], (str, Path)) else None
+        if folder is not None and (folder / WEIGHTS).is_file() and (folder / "config.json").is_file():
+            # the library makes the layers that config.json asks for before it reads the weights
+            check_layers(read_config(folder)[0], stored_shapes(folder / WEIGHTS), folder / WEIGHTS)
         # other shapes are let in, since the library's own error names none of them
         options = {"output_loading_info": True, "ignore_mismatched_sizes": True} | kwargs
         model, info = super().from_pretrained(*args, **options)

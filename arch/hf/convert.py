@@ -7,6 +7,7 @@ weights give the same logits to rounding: 1e-5 in fp32.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,6 +21,7 @@ from ..model.lm import LanguageModel
 from ..registry import architecture
 from .families import Family, families
 
+MOST_GROWTH = 4  # parameters for each that is stored: keys and values of few heads are repeated for all
 EXACT = (torch.float32, torch.bfloat16, torch.float16)  # dtypes that fp32 holds exactly
 
 
@@ -43,9 +45,23 @@ def from_hf(source: Any) -> LanguageModel:
     if kind not in known:
         raise InputError(f"{where}: model_type={kind!r} has no counterpart here{nearest(str(kind), list(known))}")
     fields = _Fields(known[kind], config, where)
-    model = LanguageModel(fields.model_config())
+    model = _made(fields.model_config(), weights, where)
     _fill(model, weights, known[kind], fields.kv_heads, where)
     return model
+
+
+def _made(config: ModelConfig, weights: Mapping[str, Tensor], where: str) -> LanguageModel:
+    """The model, its weights not filled in. Raises InputError for a configuration that asks for much more than the
+    weights hold, before it is made."""
+    told = f"{where}: its configuration asks for a larger model than its weights are"
+    stored = sum(weights.numel(name) if isinstance(weights, _Folder) else weights[name].numel() for name in weights)
+    if config.n_layers > len(weights) or config.vocab_size * config.d_model > stored:
+        raise InputError(f"{told}: take another copy of both")
+    with torch.device("meta"):
+        n_params = sum(parameter.numel() for parameter in LanguageModel(config).parameters())
+    if n_params > MOST_GROWTH * stored:
+        raise InputError(f"{told} ({n_params:,} parameters, {stored:,} stored): take another copy of both")
+    return LanguageModel(config)
 
 
 def to_hf(model: LanguageModel) -> Any:
@@ -201,6 +217,10 @@ class _Folder(Mapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         return self.files[name].get_tensor(name)
+
+    def numel(self, name: str) -> int:
+        """Elements of a tensor, which is not read."""
+        return math.prod(self.files[name].get_slice(name).get_shape())
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.files)

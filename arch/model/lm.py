@@ -16,16 +16,18 @@ import torch.nn.functional as nnf
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ..config import ModelConfig, stored_fields
+from ..config import ModelConfig
 from ..errors import InputError
 from ..ops.fused.cross_entropy import linear_cross_entropy
-from ..registry import plugin_of, require
+from ..registry import plugin_of
 from .cache import DecodeCache
 from .decoder import Decoder
 from .layout import boundaries
+from .stored import MODEL_TYPE as MODEL_TYPE
+from .stored import WEIGHTS as WEIGHTS
+from .stored import check_layers, compare_shapes, read_config, stored_shapes
 
-MODEL_TYPE = "linear_scaling"
-WEIGHTS = "model.safetensors"
+EMBEDDING = "decoder.embedding.weight"
 
 
 @dataclass
@@ -154,7 +156,9 @@ class LanguageModel(nn.Module):
         header |= {"plugin": plugin} if plugin else {}
         start = self.decoder.document_start_id
         header |= {} if start is None else {"document_start_id": start}
-        (directory / "config.json").write_text(json.dumps(header | self.model_config.to_dict(), indent=1) + "\n")
+        config = directory / "config.json"
+        config.write_text(json.dumps(header | self.model_config.to_dict(), indent=1) + "\n")
+        (directory / WEIGHTS).chmod(config.stat().st_mode & 0o777)  # safetensors keeps its files to their owner
 
 
 class NoInit(TorchFunctionMode):
@@ -193,22 +197,30 @@ def empty_model(
 ) -> LanguageModel:
     """As `load_model`, on `device`, but its parameters hold nothing yet: `load_weights` fills them."""
     directory = Path(directory)
-    if not (directory / "config.json").exists() or not (directory / WEIGHTS).exists():
-        raise InputError(f"{directory}: no model here (config.json and {WEIGHTS} are needed)")
-    try:
-        fields = dict(json.loads((directory / "config.json").read_text()))
-    except (ValueError, TypeError):
-        raise InputError(f"{directory}/config.json: is no JSON object; take another copy") from None
-    if fields.get("model_type") != MODEL_TYPE:
-        raise InputError(f"{directory}/config.json: model_type is {fields.get('model_type')!r}, not {MODEL_TYPE!r}")
-    require(str(fields.get("arch")), fields.get("plugin"), f"{directory}/config.json")
+    config, start = read_config(directory)
+    check_fits(config, directory / WEIGHTS)
     with NoInit():
-        model = LanguageModel(ModelConfig.from_dict(stored_fields(fields)))
-    model.decoder.document_start_id = fields.get("document_start_id")
+        model = LanguageModel(config)
+    model.decoder.document_start_id = start
     keep, at_least = model.keep_fp32(), torch.promote_types(dtype, torch.float32)
     for name, parameter in model.named_parameters():
         parameter.data = torch.empty_like(parameter, dtype=at_least if name in keep else dtype, device=device)
     return model.to(device)  # what they compute once, like positions, was computed on the CPU
+
+
+def check_fits(config: ModelConfig, path: Path) -> None:
+    """Raise InputError where the safetensors file at `path` does not hold the model of `config`. Only its header is
+    read, and no more is made than it holds: a configuration may ask for any size."""
+    shapes = stored_shapes(path)
+    check_layers(config, shapes, path)
+    embedding = {EMBEDDING: [config.vocab_size, config.d_model]}
+    compare_shapes(path, embedding, {name: shapes[name] for name in embedding if name in shapes})
+    try:
+        with torch.device("meta"), NoInit():
+            model = LanguageModel(config)
+    except RuntimeError as error:
+        raise InputError(f"{path}: no model of its config.json can be made ({error})") from None
+    compare_shapes(path, {name: list(one.shape) for name, one in model.named_parameters()}, shapes)
 
 
 def read_weights(directory: Path | str) -> dict[str, Tensor]:
@@ -233,13 +245,8 @@ def load_weights(model: LanguageModel, directory: Path | str, weights: dict[str,
     path = Path(directory) / WEIGHTS
     weights = read_weights(directory) if weights is None else weights
     expected = dict(model.named_parameters())
-    for name in sorted(expected.keys() ^ weights.keys()):
-        raise InputError(f"{path}: tensor {name!r} is {'missing' if name in expected else 'unexpected'}")
+    shapes = ({name: one.shape for name, one in tensors.items()} for tensors in (expected, weights))
+    compare_shapes(path, *shapes)
     for name, parameter in expected.items():
-        if parameter.shape != weights[name].shape:
-            raise InputError(
-                f"{path}: tensor {name!r} has shape {list(weights[name].shape)}, the configuration needs "
-                f"{list(parameter.shape)}"
-            )
         with torch.no_grad():
             parameter.copy_(weights[name], non_blocking=True)

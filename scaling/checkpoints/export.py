@@ -76,9 +76,7 @@ def export_hf(
                 (temporary / name).write_bytes((source / name).read_bytes())
             for name, text in code.items():
                 (temporary / name).write_text(text)
-            (temporary / "README.md").write_text(_card(model, identity, directory.name))
-            for file in temporary.iterdir():
-                file.chmod(0o644)  # safetensors keeps its files to their owner
+            (temporary / "README.md").write_text(_card(model, identity))
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{directory} cannot be written, and nothing is left of it: {reason}") from error
@@ -128,8 +126,9 @@ def _write_json(path: Path, value: dict[str, Any]) -> None:
     path.write_text(json.dumps(value, indent=1) + "\n")
 
 
-def _card(model: LanguageModel, identity: dict[str, Any], directory: str) -> str:
-    """The model card: only what configuration and manifest say."""
+def _card(model: LanguageModel, identity: dict[str, Any]) -> str:
+    """The model card: only what configuration and manifest say. The folder's name, which may be any text, is in none of
+    its code."""
     config = model.model_config
     n_params = sum(parameter.numel() for parameter in model.parameters())
     embedding = {id(module.weight): module.weight.numel() for module in (model.decoder.embedding, model.lm_head)}
@@ -140,7 +139,7 @@ def _card(model: LanguageModel, identity: dict[str, Any], directory: str) -> str
         "context length in training": f"{config.context_length:,} tokens",
         "vocabulary": f"{config.vocab_size:,} ({'tied' if config.tie_embeddings else 'untied'} head)",
         "weights": "fp32" if identity["dtype"] == "fp32" else f"{identity['dtype']}, time scales and norms in fp32",
-        "training": f"run {identity['run_id']}, step {identity['step']}, {identity['n_tokens']:,} tokens",
+        "training": f"run {identity['run_id']}, step {identity['step']}, {identity['n_tokens'] or 0:,} tokens",
     }
     if identity["probe_loss"] is not None:
         unit = loss_unit([(identity["tokenizer"] or {}).get("name")])  # an earlier version did not store it
@@ -160,8 +159,9 @@ pipeline_tag: text-generation
 ```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-model = AutoModelForCausalLM.from_pretrained("{directory}", trust_remote_code=True)
-tokenizer = AutoTokenizer.from_pretrained("{directory}", trust_remote_code=True)
+folder = "."  # where this file lies
+model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
+tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
 inputs = tokenizer("Once upon a time", return_tensors="pt")
 print(tokenizer.decode(model.generate(**inputs, max_new_tokens=50)[0]))
 ```
@@ -170,7 +170,7 @@ print(tokenizer.decode(model.generate(**inputs, max_new_tokens=50)[0]))
 
 ```
 lm_eval --model hf --tasks ... \\
-  --model_args pretrained={directory},trust_remote_code=True,max_length={config.context_length}
+  --model_args pretrained=.,trust_remote_code=True,max_length={config.context_length}
 ```
 """
 

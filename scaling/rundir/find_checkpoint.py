@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
-from arch.errors import InputError
+from arch.errors import InputError, shown
 from arch.registry import load_plugins
 from data.files import MANIFEST, read_manifest
 
@@ -13,6 +15,15 @@ from .directory import RunDir
 from .saved import WEIGHTS, Checkpoint, weights_left_out
 
 WHERE = "give OUT/STUDY/runs/RUN/checkpoints/STEP, or OUT/STUDY/runs/RUN for its newest"
+# What a checkpoint's manifest says of it: names of files, tables and pages are made of these.
+TOLD: dict[str, Callable[[Any], Any]] = {
+    "run_id": lambda one: isinstance(one, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,254}", one),
+    "step": lambda one: type(one) is int and one >= 0,
+    "n_tokens": lambda one: one is None or (type(one) is int and one >= 0),
+    "dtype": lambda one: one is None or isinstance(one, str),
+    "probe_loss": lambda one: one is None or type(one) in (int, float),
+    "tokenizer": lambda one: one is None or (isinstance(one, dict) and {"name", "identity"} <= one.keys()),
+}
 
 
 def find_checkpoint(path: Path, say: Callable[[str], None], plugins: Iterable[str] | None = None) -> Checkpoint:
@@ -47,4 +58,7 @@ def find_checkpoint(path: Path, say: Callable[[str], None], plugins: Iterable[st
         )
     if WEIGHTS not in manifest["files"] or "run_id" not in manifest:
         raise InputError(f"{path}: is no checkpoint ({MANIFEST} lists no {WEIGHTS}); {WHERE}")
+    for key, fits in TOLD.items():
+        if not fits(value := manifest.get(key)):
+            raise InputError(f"{path}: is no checkpoint ({MANIFEST}: {key} is {shown(value)}); {WHERE}")
     return Checkpoint(path, manifest)

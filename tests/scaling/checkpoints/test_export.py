@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 import venv
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from safetensors.torch import load_file
 from arch.architectures.tnl.mixer import TNLMixer
 from arch.config import ARCHS, field_choices
 from arch.errors import InputError
+from arch.hf.auto import LinearScalingForCausalLM
 from arch.hf.remote_code import AUTO_MAP, remote_code
 from arch.model.lm import build_model, load_model
 from arch.presets import preset
@@ -239,7 +241,7 @@ def test_what_lies_in_the_folder(tmp_path: Path, checkpoint: Path) -> None:
     assert files.keys() == data | {"README.md", "manifest.json"} | remote_code().keys()
     assert result["directory"] == str(tmp_path / "out") and result["files"] == sorted(files)
     assert result["bytes"] == sum(path.stat().st_size for path in files.values())
-    assert all(path.stat().st_mode & 0o777 == 0o644 for path in files.values() if path.name != "manifest.json")
+    assert {path.stat().st_mode & 0o777 for path in files.values()} == {0o644}
     assert json.loads(files["config.json"].read_text())["auto_map"] == AUTO_MAP
     assert json.loads(files["generation_config.json"].read_text())["eos_token_id"] == 256
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -249,7 +251,53 @@ def test_what_lies_in_the_folder(tmp_path: Path, checkpoint: Path) -> None:
     card = files["README.md"].read_text()
     for fact in ("hgrn2", "20,040 (13,872", "64 tokens", "3, 96,000 tokens", f"{manifest['probe_loss']:.4f} nats/byte"):
         assert fact in card, fact
-    assert 'from_pretrained("out", trust_remote_code=True)' in card
+    assert "from_pretrained(folder, trust_remote_code=True)" in card
+
+
+def test_a_folders_name_is_in_no_code_and_files_are_as_the_umask_says(tmp_path: Path, checkpoint: Path) -> None:
+    name = """a", trust_remote_code=True); import os; os.mkdir("here"); print("\n```\n# b"""
+    before = os.umask(0o077)
+    try:
+        export_hf(checkpoint, tmp_path / name)
+    finally:
+        os.umask(before)
+    card = (tmp_path / name / "README.md").read_text()
+    assert "os.mkdir" not in card
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / name).iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize(
+    "change", [{"run_id": "../../there"}, {"run_id": "a\n# b"}, {"step": "3"}, {"n_tokens": []}, {"tokenizer": "bytes"}]
+)
+def test_a_manifest_of_another_form_is_no_checkpoint(tmp_path: Path, checkpoint: Path, change: dict[str, Any]) -> None:
+    shutil.copytree(checkpoint, copy := tmp_path / "copy")
+    manifest = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps(manifest | change))
+    with pytest.raises(InputError, match=f"is no checkpoint .manifest.json: {next(iter(change))} is "):
+        export_hf(copy, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"n_layers": 10**9}, "layers, and config.json asks for n_layers="),
+        ({"vocab_size": 10**9}, "has shape [257, 24], the configuration needs [1000000000, 24]"),
+        ({"d_ffn": 10**9}, "the configuration needs "),
+        ({"d_model": 10**9, "n_heads": 10**9}, "the configuration needs "),
+    ],
+)
+def test_a_configuration_that_asks_for_more_than_the_weights_makes_no_model(
+    tmp_path: Path, checkpoint: Path, change: dict[str, Any], told: str
+) -> None:
+    shutil.copytree(checkpoint, copy := tmp_path / "copy")
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | change))
+    begun = time.perf_counter()
+    for load in (load_model, LinearScalingForCausalLM.from_pretrained if "n_layers" in change else load_model):
+        with pytest.raises(InputError) as caught:
+            load(copy)
+        assert told in str(caught.value), caught.value
+    assert time.perf_counter() - begun < 10
 
 
 def test_bad_inputs(tmp_path: Path, checkpoint: Path) -> None:

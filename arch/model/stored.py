@@ -1,0 +1,72 @@
+"""What a saved model's files say of it before anything is made of them: its configuration, and the weights' header."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from ..config import ModelConfig, stored_fields
+from ..errors import InputError
+from ..registry import require
+
+MODEL_TYPE = "linear_scaling"
+WEIGHTS = "model.safetensors"
+MOST_CONFIG = 1 << 20  # bytes of a config.json
+_LAYER = re.compile(r"decoder\.layers\.(\d+)\.")
+
+
+def read_config(directory: Path) -> tuple[ModelConfig, int | None]:
+    """The configuration of the model saved in `directory`, and the id of the token that begins a document there.
+
+    Raises InputError where no model is, and for a config.json that is none.
+    """
+    path = directory / "config.json"
+    if not path.is_file() or not (directory / WEIGHTS).is_file():
+        raise InputError(f"{directory}: no model here (config.json and {WEIGHTS} are needed)")
+    try:
+        if path.stat().st_size > MOST_CONFIG:
+            raise ValueError
+        fields = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, RecursionError):
+        raise InputError(f"{path}: is no JSON object; take another copy") from None
+    if fields.get("model_type") != MODEL_TYPE:
+        raise InputError(f"{path}: model_type is {fields.get('model_type')!r}, not {MODEL_TYPE!r}")
+    require(str(fields.get("arch")), fields.get("plugin"), str(path))
+    start = fields.get("document_start_id")
+    if start is not None and type(start) is not int:
+        raise InputError(f"{path}: document_start_id is {start!r}, not a token's id; take another copy")
+    return ModelConfig.from_dict(stored_fields(fields)), start
+
+
+def check_layers(config: ModelConfig, tensors: Iterable[str], where: object) -> None:
+    """Raise InputError where tensors of these names are of another number of layers than the configuration asks for."""
+    layers = {found[1] for name in tensors if (found := _LAYER.match(name))}
+    if len(layers) != config.n_layers:
+        raise InputError(
+            f"{where}: holds {len(layers):,} layers, and config.json asks for n_layers={config.n_layers:,}: take "
+            f"another copy of both"
+        )
+
+
+def stored_shapes(path: Path) -> dict[str, list[int]]:
+    """The shapes of the tensors of a safetensors file, by name. Raises InputError where it is damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            return {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    except SafetensorError as error:
+        raise InputError(f"{path}: is damaged ({error}); take another copy") from None
+
+
+def compare_shapes(path: Path, expected: Mapping[str, Sequence[int]], found: Mapping[str, Sequence[int]]) -> None:
+    """Raise InputError for the first tensor that is missing, not expected, or of another shape."""
+    for name in sorted(expected.keys() ^ found.keys()):
+        raise InputError(f"{path}: tensor {name!r} is {'missing' if name in expected else 'unexpected'}")
+    for name, shape in expected.items():
+        if list(shape) != list(found[name]):
+            raise InputError(
+                f"{path}: tensor {name!r} has shape {list(found[name])}, the configuration needs {list(shape)}"
+            )
