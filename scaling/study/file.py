@@ -27,12 +27,18 @@ from .schema import StudyFile
 from .sizes import chosen, names_in
 from .training import Training
 from .types import as_tokens
+from .yaml_size import MOST_BYTES, check_size
 
 SETTABLE = ("training", "model", "corpus", "evaluation", "fit", "grid", "jobs")
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which a key given twice is an error, not the last one silently."""
+    """YAML in which a key given twice is an error, not the last one silently, and aliases are few."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        node: yaml.Node | None = super().get_single_node()
+        check_size(node)
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -63,6 +69,8 @@ def read_mapping(path: Path, kind: str, hint: str) -> dict[str, Any]:
     """The keys and values of a YAML file. Raises InputError, one line that begins with its path: it cannot be read, is
     no YAML, gives a key twice, or holds something else than the `kind` of thing expected; `hint` says what to write."""
     try:
+        if path.exists() and (not path.is_file() or path.stat().st_size > MOST_BYTES):
+            raise InputError(f"{path}: is no file of at most {MOST_BYTES:,} bytes, as a {kind} is; give another path")
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file; write one ({hint}), or give another path") from None

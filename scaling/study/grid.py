@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -11,6 +12,7 @@ from .axes import Axes, By, Point, check_nuisance, points_of
 from .sizes import SizesOfStudy
 from .types import Arch, Distinct, Section, Seed, Size, different
 
+MOST_RUNS = 10_000
 Role = Literal["grid", "forecast"]  # of a run
 OF_GRID: Role = "grid"
 FORECAST: Role = "forecast"
@@ -59,6 +61,16 @@ class Grid(Section):
     def _every_size_has_seeds(self) -> Grid:
         if not self.seeds and (bare := [size for size in self.sizes if not self.extra_seeds.get(size)]):
             raise ValueError(f"seeds: must name at least one, or extra_seeds those of {', '.join(bare)} too")
+        return self
+
+    @model_validator(mode="after")
+    def _runs_are_few(self) -> Grid:
+        points = math.prod(len(next(iter(axis.values()), ())) for axis in self.axes.values())
+        cells = len(self.archs) * sum(len(self.seeds) + len(self.extra_seeds.get(size, ())) for size in self.sizes)
+        if cells * points > MOST_RUNS:
+            raise ValueError(
+                f"asks for {cells * points:,} runs, and at most {MOST_RUNS:,} make a study: make it smaller"
+            )
         return self
 
     @model_validator(mode="after")
