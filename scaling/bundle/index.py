@@ -44,8 +44,8 @@ KINDS = {
         r"results/evals\.parquet": 64 * MB,
         r"results/difficulty/(?!\.)[\w.-]+\.json": 64 * MB,
         r"rates\.json": 16 * MB,
-        rf"{STUDY}/(?!index\.json){_PLAIN}\.(?:yaml|yml)": 256 * KB,
-        rf"{STUDY}/(?!index\.json)(?:{_PLAIN}/)*{_PLAIN}\.json": 16 * MB,  # laws of learning rates
+        rf"{STUDY}/(?!(?i:index\.json)){_PLAIN}\.(?:yaml|yml)": 256 * KB,
+        rf"{STUDY}/(?!(?i:index\.json))(?:{_PLAIN}/)*{_PLAIN}\.json": 16 * MB,  # laws of learning rates
     }.items()
 }
 MOST_INDEX = 16 * MB

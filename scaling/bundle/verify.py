@@ -15,6 +15,7 @@ from .index import INDEX, MOST_INDEX, Index, Told, folder_of, read_index
 
 OF_RECORD = ("run_id", "spec_hash", "corpus_fingerprint")  # by which run.json is told from another
 READ = ("/run.json", f"/{MANIFEST}")
+ROWS, SHORTEST_ROW = "/metrics.jsonl", 40  # bytes of a row
 MOST_LISTED, LONGEST = 100_000, 255  # files that the manifests of a bundle list together; characters of a name
 
 
@@ -58,13 +59,18 @@ def verified(path: Path, told: Told = lambda done, total: None) -> Bundle:
             raise InputError(f"{path}: holds {name!r}, which its index does not list: it is refused")
         if name not in missing:
             raise InputError(f"{path}: holds {name!r} twice: it is refused")
-        digest, kept = hashlib.sha256(), []
+        digest, kept, n_lines = hashlib.sha256(), [], 0
         for piece in pieces:
             digest.update(piece)
+            n_lines += piece.count(b"\n")
             if name.endswith(READ):
                 kept.append(piece)
         if digest.hexdigest() != missing.pop(name).sha256:
             raise InputError(f"{path}: is damaged: {name} differs from its checksum; {AGAIN}")
+        if name.endswith(ROWS) and n_lines * SHORTEST_ROW > size:
+            raise InputError(
+                f"{path}: {name} has {n_lines:,} lines in {size:,} bytes, which no run writes: it is refused"
+            )
         if kept:
             _note(bundle, name, b"".join(kept))
         told(done := done + size, bundle.index.n_bytes)
@@ -84,13 +90,15 @@ def _note(bundle: Bundle, name: str, content: bytes) -> None:
     folder, _, last = name.rpartition("/")
     try:
         found = parse_json(content)
-        if folder == "corpus":
-            bundle.fingerprint = _word(found["fingerprint"])
-        elif last == MANIFEST:
-            names = bundle.listed[folder] = [_word(file) for file in found["files"]]
+        if last == MANIFEST:
+            names = [_word(file) for file in found["files"]]
             bundle.n_listed += len(names)
             if not all(map(is_plain, names)) or bundle.n_listed > MOST_LISTED:
                 raise ValueError
+            if folder == "corpus":
+                bundle.fingerprint = _word(found["fingerprint"])
+            else:
+                bundle.listed[folder] = names
         elif folder == folder_of(name):
             bundle.records[folder] = {key: _word(found.get(key)) for key in OF_RECORD}
     except (ValueError, KeyError, TypeError, AttributeError):
