@@ -28,6 +28,7 @@ LIGHT = (
     "arch.errors",
     "arch.kernel_config",
     "arch.options",
+    "arch.outside",
     "arch.presets",
     "arch.registry",
     "arch.tables",
@@ -50,7 +51,7 @@ ALLOWED = {
     "scaling.check": ("arch", "flops"),
     "jobs": (
         *("scaling.study", "scaling.rundir", "scaling.trainer.process", "scaling.trainer.stop"),
-        *("data.files", "flops", "arch.amounts", "arch.arguments", "arch.errors"),
+        *("data.files", "flops", "arch.amounts", "arch.arguments", "arch.errors", "arch.registry"),
     ),
     "analysis.claims": (),
     "analysis.contamination": ("arch.errors", "data"),

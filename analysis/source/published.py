@@ -32,6 +32,11 @@ class Published:
         self.manifest = read_published(folder)
         self._asked = ids
         self._stored = self._json(PROVENANCE)
+        try:
+            runs, files = self._stored["runs"], self._stored["inputs"]["files"]
+            _ = self.validation_tokens, *map(dict, (runs["spec_hashes"], runs["metrics"], files))
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{folder / PROVENANCE}: is damaged ({error!r}); {AGAIN}") from None
 
     def has(self, name: str) -> bool:
         return name in self.manifest["inputs"]
@@ -171,6 +176,8 @@ def read_published(folder: Path) -> dict[str, Any]:
                 raise InputError(f"{folder}: {name} differs from its checksum; {AGAIN}")
         if missing := {PROVENANCE, CURVES, RUNS, EVALS} - set(manifest["inputs"]):
             raise InputError(f"{folder / MANIFEST}: names no {min(missing)}; {AGAIN}")
+    except InputError:
+        raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(f"{folder / MANIFEST}: is damaged ({error!r}); {AGAIN}") from None
     except OSError as error:

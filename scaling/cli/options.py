@@ -31,7 +31,7 @@ CheckpointPath = Annotated[
     Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint's directory, or a run's for its newest.")
 ]
 Plugin = Annotated[
-    list[str] | None, typer.Option("--plugin", help="Module that registers the model's architecture; repeatable.")
+    list[str] | None, typer.Option("--plugin", help="Module that registers an architecture; repeatable.")
 ]
 
 

@@ -15,7 +15,7 @@ from arch.model.lm import build_model, load_model
 from arch.model.mixer import mixer_of
 from arch.options import Options, option
 from arch.presets import SIZES, preset
-from arch.registry import ARCHITECTURES, KNOWN, load_plugins, plugin_of, register, require
+from arch.registry import ARCHITECTURES, KNOWN, check_plugins, load_plugins, plugin_of, register, require
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -244,6 +244,8 @@ register("eighth", mixer=mixer)
         ("import nothing_of_this_name", "plugin 'mine' cannot be imported: ModuleNotFoundError: No module named 'noth"),
         (REGISTER + "1 / 0", "plugin 'mine' cannot be imported: ZeroDivisionError: division by zero"),
         ("def f(:", "plugin 'mine' cannot be imported: SyntaxError"),
+        (REGISTER + "raise SystemExit('gone')", "plugin 'mine' cannot be imported: SystemExit: gone"),
+        (REGISTER + "class Own(BaseException): pass\nraise Own", "plugin 'mine' cannot be imported: Own:"),
         (REGISTER.replace("eighth", "tnl"), "cannot be imported: architecture 'tnl' of mine is already one of linear"),
     ],
 )
@@ -255,6 +257,16 @@ def test_a_plugin_that_does_not_work_is_told_in_one_line_and_leaves_nothing(plug
         load_plugins(["mine"])
     assert told in str(error.value) and "\n" not in str(error.value)
     assert before == ARCHITECTURES
+
+
+def test_a_plugin_that_is_only_referred_to_is_not_imported(plugin, tmp_path):
+    plugin("mine", REGISTER + f"open({str(tmp_path / 'ran')!r}, 'w')")
+    for name in ("mine", "venv.__main__", "json"):
+        with pytest.raises(InputError, match=rf"refers to the plugin {name!r}: import it first \(--plugin"):
+            check_plugins([name])
+    assert not (tmp_path / "ran").exists()
+    load_plugins(["mine"])
+    check_plugins(["mine"])
 
 
 def test_two_plugins_may_not_share_a_name(plugin):

@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import pytest
 from arch.errors import InputError
 from data.files import (
     MANIFEST,
+    damage,
     new_directory,
     parse_json,
     read_json,
@@ -110,3 +112,29 @@ def test_whatever_a_reader_raises_is_one_line(error: Exception) -> None:
         raise error
     with pytest.raises(InputError, match="^known$"), reading("a.csv"):
         raise InputError("known")
+
+
+@pytest.mark.parametrize(
+    "name", ["/dev/zero", "../up", "pipe", "folder", "zeros", "a/../there", "", "there\n", "./there"]
+)
+def test_a_manifest_opens_regular_files_of_its_directory_alone(tmp_path, name):
+    """Whatever it says: a device has no end, and a pipe waits for ever."""
+    with new_directory(tmp_path / "a", {"step": 1}) as folder:
+        (folder / "there").write_text("content")
+    path = tmp_path / "a"
+    (tmp_path / "up").write_text("content")
+    os.mkfifo(path / "pipe")
+    (path / "folder").mkdir()
+    (path / "zeros").symlink_to("/dev/zero")
+    told = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps(told | {"files": {name: told["files"]["there"]}}))
+    assert read_manifest(path) is None and read_manifest(path, verify=False) is None
+    assert "leads out of a" in damage(path) or "is no regular file" in damage(path)
+
+
+def test_a_manifest_that_is_a_device_or_a_pipe_is_none(tmp_path):
+    (tmp_path / "manifest.json").symlink_to("/dev/zero")
+    assert read_manifest(tmp_path) is None and "is no regular file" in damage(tmp_path)
+    (tmp_path / "manifest.json").unlink()
+    os.mkfifo(tmp_path / "manifest.json")
+    assert read_manifest(tmp_path) is None

@@ -11,11 +11,13 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.measured import EVIL, MARK
+
 from .small import RUNS, Member, read_tar, write_tar
 
 RUN = f"runs/{RUNS[0]}"
 CHECKPOINT = f"{RUN}/checkpoints/00000030"
-EVIL = "evil_plugin"  # a module that makes a folder when it is imported
+
 GIB = 1 << 30
 Lie = Callable[[list[Member], Path], object]
 
@@ -150,10 +152,10 @@ LIES: dict[str, Lie] = {
     "study: a plugin": study("name:", f"plugins: [{EVIL}]\nname:"),
     "study: a module that ends the process": study("name:", "plugins: [venv.__main__]\nname:"),
     "study: a task from outside": study("evaluation: {", f"evaluation: {{tasks: ['{EVIL}:x'], "),
-    "study: a YAML tag that calls": study("name: tiny", "name: !!python/object/apply:os.mkdir [IT-RAN]"),
+    "study: a YAML tag that calls": study("name: tiny", "name: !!python/object/apply:os.mkdir [" + MARK + "]"),
     "run: a plugin": of_json(f"{RUN}/run.json", lambda one: one["spec"].update(plugins=[EVIL])),
     "run: a plugin of its own": of_json(f"{RUN}/run.json", lambda one: one["spec"].update(plugins=[EVIL], arch="evil")),
-    "code beside the study": replaced(f"study/{EVIL}.py", b"import os; os.mkdir('IT-RAN')"),
+    "code beside the study": replaced(f"study/{EVIL}.py", b"import os"),
     "a training state": replaced(f"{RUN}/state/00000030/model.pt", b"pickle"),
     # places
     "study called .git": index(study=".git"),
