@@ -11,6 +11,7 @@ from pathlib import Path
 
 from arch.errors import InputError, nearest
 from scaling.study.file import read_mapping, validate
+from scaling.study.find import came_with_others
 from scaling.study.jobs_schema import Cluster
 
 EXAMPLE = """\
@@ -53,12 +54,18 @@ def profile_folder() -> Path:
     return (Path(config) if config else Path.home() / ".config") / "linear-scaling" / "clusters"
 
 
-def load_profile(asked: str | None, of_study: Cluster | str | None) -> Cluster:
-    """The profile that the command line (a name or a file) or else the study names.
+def load_profile(asked: str | None, of_study: Cluster | str | None, study_file: str | None = None) -> Cluster:
+    """The profile that the command line (a name or a file) or else the study in `study_file` names.
 
-    Raises InputError, one line, where there is none, where it cannot be read, and for anything wrong in it.
+    Raises InputError, one line, where there is none, where it cannot be read, and for anything wrong in it; and for that
+    of a study file that came with a bundle: a profile is shell lines.
     """
     wanted = asked if asked is not None else of_study
+    if asked is None and wanted is not None and study_file is not None and came_with_others(Path(study_file)):
+        raise InputError(
+            f"{study_file}: jobs.cluster: came with a bundle, and a profile is code: give --cluster, or copy the study "
+            f"file to make it yours"
+        )
     if isinstance(wanted, Cluster):
         return _checked(wanted, "jobs.cluster")
     if wanted is None:

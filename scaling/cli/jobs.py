@@ -89,7 +89,8 @@ def submit(
     _warn(check_corpus(request))
     if not (local or dry_run):
         slurm.require()
-    profile = None if local else load_profile(cluster, request.study.jobs.cluster)  # before SLURM is waited for
+    of_study = request.study.jobs.cluster, request.study.path
+    profile = None if local else load_profile(cluster, *of_study)  # before SLURM is waited for
     unheard = _unheard(patient=not (local or dry_run))
     if unheard and not (local or dry_run):
         raise InputError(f"{unheard}: is this a login node of the cluster? --dry-run shows the scripts all the same")

@@ -110,7 +110,7 @@ def test_whatever_a_reader_raises_is_one_line(error: Exception) -> None:
         reading("a.csv", "fetch it again"),
     ):
         raise error
-    with pytest.raises(InputError, match="^known$"), reading("a.csv"):
+    with pytest.raises(InputError, match=r"^known$"), reading("a.csv"):
         raise InputError("known")
 
 

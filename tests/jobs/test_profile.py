@@ -112,3 +112,17 @@ def test_a_profile_that_is_not_there(config):
 def test_mistakes_in_a_study_are_told_by_key(tmp_path, jobs, message):
     with pytest.raises(InputError, match=message):
         load_study(study_file(tmp_path, ["6k"], jobs=jobs))
+
+
+def test_a_profile_that_came_with_a_bundle_is_refused(tmp_path):
+    """It is shell lines; the command line's is the user's own."""
+    (tmp_path / "index.json").write_text("{}")
+    file, given = str(tmp_path / "study.yaml"), Cluster(**CPUS)
+    for of_study in (given, "here.yaml"):
+        with pytest.raises(InputError, match="came with a bundle, and a profile is code: give --cluster"):
+            load_profile(None, of_study, file)
+    own = tmp_path / "own.yaml"
+    own.write_text(EXAMPLE)
+    assert load_profile(str(own), given, file).nodes == 8
+    (tmp_path / "index.json").unlink()
+    assert load_profile(None, given, file) == given
