@@ -57,8 +57,8 @@ def profile_folder() -> Path:
 def load_profile(asked: str | None, of_study: Cluster | str | None, study_file: str | None = None) -> Cluster:
     """The profile that the command line (a name or a file) or else the study in `study_file` names.
 
-    Raises InputError, one line, where there is none, where it cannot be read, and for anything wrong in it; and for that
-    of a study file that came with a bundle: a profile is shell lines.
+    Raises InputError, one line, where there is none, where it cannot be read, for anything wrong in it, and for that of
+    a study file that came with a bundle: a profile is shell lines.
     """
     wanted = asked if asked is not None else of_study
     if asked is None and wanted is not None and study_file is not None and came_with_others(Path(study_file)):
