@@ -88,7 +88,7 @@ MISSING: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("evaluation", "told"), MISSING)
 def test_data_that_are_missing(evaluation: dict[str, Any], told: str, tmp_path: Path) -> None:
-    request = Request(load_study(write(tmp_path, **evaluation)))
+    request = Request(load_study(write(tmp_path, **evaluation), own=True))
     with pytest.raises(InputError) as error:
         check(request)
     assert told in str(error.value) and "\n" not in str(error.value)
