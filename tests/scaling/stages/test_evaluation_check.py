@@ -70,7 +70,7 @@ def test_settings_that_cannot_be(evaluation: dict[str, Any], told: str, tmp_path
     path = write(tmp_path, **evaluation)
     for later in (False, True):
         with pytest.raises(InputError) as error:
-            check(Request(load_study(path)), later)
+            check(Request(load_study(path, own=True)), later)
         assert told in str(error.value) and "\n" not in str(error.value)
 
 
