@@ -10,9 +10,10 @@ import os
 from pathlib import Path
 
 from arch.errors import InputError, nearest
-from scaling.study.file import read_mapping, validate
+from scaling.study.file import validate
 from scaling.study.find import came_with_others
 from scaling.study.jobs_schema import Cluster
+from scaling.study.yaml_text import read_mapping
 
 EXAMPLE = """\
 # A cluster profile of `scaling submit`. Only nodes and cpus_per_node are required; the values here are an example.

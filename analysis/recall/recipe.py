@@ -19,8 +19,9 @@ from arch.config import ModelConfig
 from arch.errors import InputError, nearest
 from arch.presets import preset
 from data.synthetic import mqar_batch
-from scaling.study.file import read_mapping, validate
-from scaling.study.types import Arch, Count, Distinct, Name, Number, Positive, Seed
+from scaling.study.file import validate
+from scaling.study.types import Arch, Count, Distinct, Flag, Name, Number, Positive, Seed
+from scaling.study.yaml_text import read_mapping
 
 PACKAGED = Path(__file__).parent / "sweeps"
 # The range of HGRN2's section 4.1
@@ -72,7 +73,7 @@ class Sweep(Part):
     rates: Annotated[list[Rate], Distinct]
     first: dict[str, Rate] = {}
     seeds: Annotated[list[Seed], Distinct] = [0]
-    stop: bool = True
+    stop: Flag = True
     n_layers: Count = 2
     head_dim: dict[str, Count] = {}
     expand_ratios: dict[str, Annotated[list[Count], Distinct]] = {}

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from arch.amounts import count
 from arch.errors import InputError, nearest
 from data.files import write_bytes
@@ -21,6 +19,7 @@ from ..study.axes import label_of
 from ..study.run import RunSpec
 from ..study.spec import StudySpec, load_study
 from ..study.variant import Variant, study_of_arch
+from ..study.yaml_text import dump
 from .pipeline import Request
 
 DATA, COMPUTE = "data", "compute"
@@ -147,7 +146,7 @@ def opened(request: Request, variant: Variant, match: str, dry_run: bool) -> Ite
     if not variant.is_new_arch:
         yield trial
         return
-    content = yaml.safe_dump(study_of_arch(Path(request.study.path), variant), sort_keys=False).encode()
+    content = dump(study_of_arch(Path(request.study.path), variant)).encode()
     with tempfile.TemporaryDirectory() as passing:
         folder = Path(passing) if dry_run else trial.folder
         folder.mkdir(parents=True, exist_ok=True)

@@ -140,9 +140,6 @@ def _axes(raw: Any) -> dict[str, dict[str, list[Any]]]:
     found: dict[str, dict[str, list[Any]]] = {}
     owner: dict[str, str] = {}
     for name, given in raw.items():
-        for key in (name, *(given if isinstance(given, dict) else ())):
-            if not isinstance(key, str):
-                raise ValueError(f"{shown(key)} is no word: {HOW}")
         if "." in name:
             fields = {name: given}
         elif isinstance(given, dict) and given and all(isinstance(one, dict) for one in given.values()):
@@ -175,11 +172,9 @@ def _named(axis: str, given: dict[str, dict[str, Any]], owner: dict[str, str]) -
     """The points of an axis that names each of them."""
     points: list[Named] = []
     for name, fields in given.items():
-        if not isinstance(name, str) or not POINT_NAME.fullmatch(name):
+        if not POINT_NAME.fullmatch(name):
             _told(f"{shown(name)} is no name of a point: letters, digits, _, . and +", axis)
         for field in fields:
-            if not isinstance(field, str):
-                raise ValueError(f"{shown(field)} is no word: {HOW}")
             if owner.setdefault(field, f"grid.axes.{axis}") != f"grid.axes.{axis}":
                 _told(f"is an axis twice, here and in {owner[field]}: leave one of them out", axis, name, field)
         points.append(

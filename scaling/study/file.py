@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from arch.earlier import instead_of
@@ -27,59 +26,9 @@ from .schema import StudyFile
 from .sizes import chosen, names_in
 from .training import Training
 from .types import as_tokens
-from .yaml_size import MOST_BYTES, check_size
+from .yaml_text import parse, read_mapping
 
 SETTABLE = ("training", "model", "corpus", "evaluation", "fit", "grid", "jobs")
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML in which a key given twice is an error, not the last one silently, and aliases are few."""
-
-    def get_single_node(self) -> yaml.Node | None:
-        node: yaml.Node | None = super().get_single_node()
-        check_size(node)
-        return node
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = key_node.value
-            if not isinstance(key, str):
-                raise yaml.MarkedYAMLError(problem="a key must be a word", problem_mark=key_node.start_mark)
-            if key in seen:
-                raise yaml.MarkedYAMLError(problem=f"key {key!r} is given twice", problem_mark=key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-def _parse(text: str, where: str) -> Any:
-    """The value of YAML `text`; raises InputError, one line that begins with `where`."""
-    try:
-        return yaml.load(text, Loader=_Loader)
-    except yaml.MarkedYAMLError as error:
-        line = f" line {error.problem_mark.line + 1}:" if error.problem_mark else ""
-        raise InputError(f"{where}:{line} {error.problem}; correct the YAML") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise InputError(f"{where}: not YAML: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise InputError(f"{where}: is nested too deeply to be read; correct the YAML") from None
-
-
-def read_mapping(path: Path, kind: str, hint: str) -> dict[str, Any]:
-    """The keys and values of a YAML file. Raises InputError, one line that begins with its path: it cannot be read, is
-    no YAML, gives a key twice, or holds something else than the `kind` of thing expected; `hint` says what to write."""
-    try:
-        if path.exists() and (not path.is_file() or path.stat().st_size > MOST_BYTES):
-            raise InputError(f"{path}: is no file of at most {MOST_BYTES:,} bytes, as a {kind} is; give another path")
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file; write one ({hint}), or give another path") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as UTF-8 text: {error}") from None
-    raw = _parse(text, str(path))
-    if not isinstance(raw, dict):
-        raise InputError(f"{path}: holds no {kind}: write keys and values ({hint})")
-    return raw
 
 
 def read_study(file: Path, sets: list[str], out: str | Path | None, own: bool = False) -> dict[str, Any]:
@@ -254,7 +203,7 @@ def _tell(schema: Any, error: Any, prefix: str) -> str:
     if error["type"] == "literal_error" and isinstance(value, str):
         remedy = nearest(value, re.findall(r"'([^']+)'", message))
         remedy = remedy if "did you mean" in remedy else ""
-    elif error["type"] == "string_type" and isinstance(value, int | float):  # as YAML reads 2026, 1e3 or yes
+    elif error["type"] == "string_type" and isinstance(value, int | float):  # as YAML reads 2026, 1e3 or true
         remedy = ": write it in quotes"
     return f"{key}: {message}, not {shown(value)}{remedy}"
 
@@ -303,7 +252,7 @@ def parse_set(change: str) -> tuple[list[str], Any]:
             raise InputError(f"--set {change}: {'.'.join(keys)} {told}")
         raise InputError(f"--set {change}: unknown key {path.strip()!r}{nearest(name, _keys_of(section))}")
     if keys[:2] in (["grid", "axes"], ["grid", "nuisance"]):  # their keys have dots: training.lr
-        return _with_field(keys), _parse(text, f"--set {change}")
+        return _with_field(keys), parse(text, f"--set {change}")
     nested = (("grid", "extra_seeds"), ("fit", "range"))
     if len(keys) > (3 if (keys[0], keys[1]) in nested else 2):
         raise InputError(f"--set {change}: {'.'.join(keys[:2])} has no keys of its own: give the whole value")
@@ -319,7 +268,7 @@ def _section(name: str) -> type[BaseModel]:
 def _value(text: str, change: str) -> Any:
     """The value that `text` is as YAML; a word that ends in a colon is that word: stdlib:, not {stdlib: null}."""
     word = text.strip()
-    return word if re.fullmatch(r"[\w.:/@+-]+:", word) else _parse(text, f"--set {change}")
+    return word if re.fullmatch(r"[\w.:/@+-]+:", word) else parse(text, f"--set {change}")
 
 
 def _with_field(keys: list[str]) -> list[str]:

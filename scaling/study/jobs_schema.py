@@ -14,6 +14,7 @@ from flops.hardware import DEVICES
 from .types import (
     Count,
     FilePath,
+    Flag,
     Gigabytes,
     Hours,
     Index,
@@ -129,10 +130,10 @@ class Jobs(Section):
     runs_per_gpu: Together | None = None
     """Small runs that train on a GPU at the same time, at most 8; 1: one after another. null takes 4 or 8 where a pass
     is too small to fill a GPU. The numbers are the same."""
-    recompute: bool = False
+    recompute: Flag = False
     """Compute the layers' activations again in the backward pass: less memory, more time, the same numbers (on a Hopper
     GPU up to rounding: at widths up to 256 other kernels run)."""
-    cuda_graphs: bool = True
+    cuda_graphs: Flag = True
     """Replay a training step on GPUs, at ZeRO stage 0, instead of launching each kernel of it: the same numbers."""
     cluster: NamedCluster | None = None
     """The cluster profile of `scaling submit`: a name, a file, or the profile itself."""

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 from pydantic import PlainValidator, SerializeAsAny, create_model
 
-from arch.config import field_choices, field_types
+from arch.config import field_types
 
-from .types import Choice, Count, Positive, Section
+from .types import Count, Flag, Positive, Section
 
 _MODEL_TYPES: dict[str, Any] = {  # by the type as ModelConfig and Options write it
     "int": Count,
     "float": Positive,
-    "bool": bool,
+    "bool": Flag,
     "str": str,
     "str | None": str | None,
     "int | None": Count | None,
@@ -33,9 +33,7 @@ def model_changes() -> type[ModelSection]:
 
 @lru_cache
 def _model_changes(fields: tuple[tuple[str, str], ...]) -> type[ModelSection]:
-    choices = field_choices()
-    typed = {name: Choice if "off" in choices.get(name, ()) else _MODEL_TYPES[kind] for name, kind in fields}
-    given: Any = {name: (kind, None) for name, kind in typed.items() if name != "arch"}
+    given: Any = {name: (_MODEL_TYPES[kind], None) for name, kind in fields if name != "arch"}
     return create_model("ModelChanges", __base__=ModelSection, **given)
 
 

@@ -23,6 +23,7 @@ from .types import (
     Amount,
     Count,
     FilePath,
+    Flag,
     Name,
     Number,
     Plugins,
@@ -117,7 +118,7 @@ class Fit(Section):
     """The convention that compute C is counted in: docs/reading-results.md."""
     optimum: Literal["crossings", "envelope"] = "crossings"
     """What N_opt and D_opt are fitted to: crossings of neighbouring sizes, or points of the envelope."""
-    censor: bool = True
+    censor: Flag = True
     """Leave out points of the envelope that say nothing about the optimal size, as those that the smallest or largest
     size owns; the papers keep them."""
     range: Ranges = {}

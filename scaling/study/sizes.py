@@ -188,10 +188,8 @@ def _entries(item: Any) -> list[tuple[str, Size]]:
     return [(name, Rung(ladder, target)) for name, target in zip(ladder.names, ladder.targets, strict=True)]
 
 
-def _name(name: Any) -> str:
+def _name(name: str) -> str:
     """The name of a shape, which is nothing else's."""
-    if not isinstance(name, str):
-        raise ValueError(f"{shown(name)} cannot name a size: write a word")
     for kind, taken in (("a preset", ALL_SIZES), ("an architecture", KNOWN), ("a kind of job", KINDS)):
         if name in taken:
             raise ValueError(f"{name!r} is the name of {kind}: give the shape another")

@@ -19,6 +19,7 @@ from .types import (
     BranchPoints,
     Count,
     FilePath,
+    Flag,
     Index,
     Number,
     Parallel,
@@ -86,7 +87,7 @@ class Training(Section):
     """Stop after this many steps, for trials."""
     log_every: Count = 1
     """Write a row of `metrics.jsonl` every this many steps."""
-    reset_at_documents: bool = False
+    reset_at_documents: Flag = False
     """Read each document of a packed sequence as if alone, in every architecture: the end-of-text token before it is
     its first, and nothing from before that is seen by attention, state, convolution or positions. Every token stays a
     target. Held-out losses are read the same way; runs of both kinds are fitted apart (an axis). FLOP and times are

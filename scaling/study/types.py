@@ -1,4 +1,4 @@
-"""The kinds of values a study file holds, as strict pydantic types that read numbers however YAML spells them."""
+"""The kinds of values a study file holds, as strict pydantic types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from arch.errors import InputError, nearest, shown
 from arch.registry import KNOWN, check_plugins
 from data.vocabulary import vocabulary
 
+from .yaml_text import NUMBERS
+
 LONGEST_NAME = 100  # of a study
+LONGEST_NUMBER = 300  # digits that a float holds, and no more than Python reads
 LONGEST_SIZE = 40  # of a size's name, which stands in names of runs
 SIZE = re.compile(r"[a-z0-9][a-z0-9.-]*")
 
@@ -28,13 +31,20 @@ class Section(BaseModel):
 
 
 def _number(value: Any) -> Any:
-    """YAML 1.1 reads 3e-4 and 1e6 as text; study files may write them."""
-    if isinstance(value, str) and value[:1] in "+-.0123456789":
-        try:
-            return float(value.replace("_", ""))
-        except ValueError:
-            return value
+    """A number; also one that stands in quotes or on the command line."""
+    if isinstance(value, str) and len(value) < LONGEST_NUMBER:
+        for kind, pattern in NUMBERS.items():
+            if pattern.fullmatch(value):
+                return {"int": int, "float": float}[kind](value.replace("_", ""))
     return value
+
+
+FLAGS = {**dict.fromkeys(("yes", "on"), True), **dict.fromkeys(("no", "off"), False)}
+
+
+def _flag(value: Any) -> Any:
+    """Words that are text where text is expected."""
+    return FLAGS.get(value.lower(), value) if isinstance(value, str) else value
 
 
 def as_integer(value: Any) -> Any:
@@ -201,11 +211,6 @@ def _name(text: str) -> str:
     return text
 
 
-def _off(value: Any) -> Any:
-    """YAML 1.1 reads the word off as false."""
-    return "off" if value is False else value
-
-
 def _words(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
@@ -229,6 +234,7 @@ Count = Annotated[int, BeforeValidator(as_integer), Field(gt=0, le=10**18)]
 Amount = Annotated[int, BeforeValidator(as_tokens), Field(gt=0, le=10**18)]  # of text: tokens, or bytes
 AmountOrNone = Annotated[int, BeforeValidator(as_tokens), Field(ge=0, le=10**18)]
 Tokens = Annotated[int | str, PlainValidator(_tokens)]  # "20N": times the parameters without embeddings
+Flag = Annotated[bool, BeforeValidator(_flag)]  # true or false, and as YAML 1.1 has them: yes, no, on, off
 Distinct = AfterValidator(distinct)
 BranchPoints = Annotated[list[Tokens], Distinct]
 Rate = Annotated[float | str, PlainValidator(_rate)]  # "law": as training.lr_law has it
@@ -247,7 +253,6 @@ Sources = Annotated[list[Annotated[FilePath, Field(min_length=1)]], BeforeValida
 Steps = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_words)]
 # Modules that register architectures, imported before: file.import_plugins for those of the user's own files.
 Plugins = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_words), AfterValidator(_imported)]
-Choice = Annotated[str, BeforeValidator(_off)]
 Betas = Annotated[list[Beta], AfterValidator(_betas)]
 TokenCounts = Annotated[list[Amount], AfterValidator(_ascending)]
 RunKey = Annotated[str, AfterValidator(_run_key)]

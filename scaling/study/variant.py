@@ -11,11 +11,12 @@ from arch.errors import InputError
 from arch.registry import KNOWN, archs_with
 
 from .axes import short
-from .file import import_plugins, parse_set, read_mapping, validate
+from .file import import_plugins, parse_set, validate
 from .forecast_section import of_rounds
 from .model_section import ModelChanges, ModelSection
 from .training import Training
 from .types import Arch, Name, Plugins, Section
+from .yaml_text import read_mapping
 
 # what would make other batches, other held-out windows or another length: no pair with the study's runs
 OF_THE_MATCH = {

@@ -260,7 +260,7 @@ def test_results_of_fewer_points_lie_beside_the_studys_own(tmp_path):
 
 @pytest.mark.parametrize("axes", ["1: [2]", "1.5: [2]", "true: [2]", "x: {1: [2]}"])
 def test_an_axis_that_is_no_word(tmp_path, axes):
-    with pytest.raises(InputError, match=r"a key must be a word|is no word: write training.FIELD"):
+    with pytest.raises(InputError, match=r"a key must be a word|is no field of .*: write training\.FIELD"):
         same(tmp_path, axes)
 
 

@@ -230,7 +230,6 @@ FORMS = "a ladder as {from: 1M, to: 60M, count: 6}"
         ([{"A b": SHAPE}], ["'A b' cannot name a size: write small letters"]),
         ([{"x" * 41: SHAPE}], ["at most 40"]),
         ([{"a-c1-s2": SHAPE}], ["cannot name a size"]),
-        ([{12: SHAPE}], ["12 cannot name a size: write a word"]),
         ([{"a": None}], ["a: a shape has keys and values"]),
         ([{"a": {"n_layer": 2}}], ["unknown key 'a.n_layer' (did you mean 'n_layers'?)"]),
         ([{"a": {"norm": "rms"}}], ["a.norm: a shape has n_layers,", "overrides.by_size.a.model"]),

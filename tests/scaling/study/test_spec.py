@@ -340,7 +340,7 @@ BAD = [
     (changed(training={"n_tokens": 1.5}), "training.n_tokens: must be a whole number"),
     (changed(training={"n_tokens": True}), "training.n_tokens: must be a whole number"),
     (changed(training={"n_tokens": None}), "training.n_tokens is missing for llama/14k"),
-    (changed(training={"lr": float("nan")}), "training.lr: must be a finite number"),
+    (changed(training={"lr": float("nan")}), "training.lr: must be a valid number, or the word law, not '.nan'"),
     (changed(training={"lr": 0}), "training.lr: must be greater than 0"),
     (changed(training={"batch_tokens": 100}), "is not a multiple of model.context_length=64"),
     (changed(training={"warmup_tokens": 10_000}), "would end before it reaches its learning rate"),
