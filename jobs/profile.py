@@ -111,6 +111,11 @@ def _checked(profile: Cluster, where: str) -> Cluster:
     """`profile` where its keys go together."""
     if profile.gpus_per_node and profile.gpu == "cpu":
         raise InputError(f"{where}: gpus_per_node={profile.gpus_per_node} and gpu: cpu; name the GPU or leave one out")
+    said = sorted({"gpu", "gpu_type", "ask_gpus"} & profile.model_fields_set)
+    if said and "gpus_per_node" not in profile.model_fields_set and profile.gpu != "cpu":
+        raise InputError(
+            f"{where}: {said[0]} without gpus_per_node, so that runs would train on CPUs: give gpus_per_node"
+        )
     if profile.gpus_per_node > profile.cpus_per_node:
         raise InputError(
             f"{where}: cpus_per_node={profile.cpus_per_node} is less than gpus_per_node={profile.gpus_per_node}: every "

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from arch.amounts import counted
 from arch.errors import InputError
@@ -23,6 +23,7 @@ from data.files import sha256
 from data.mixture import Part, whole
 from data.tokenizer import Tokenizer
 from data.windows import batches, window_starts
+from scaling.study.types import Count
 
 from .planning import Planned, Reader, by_tokenizer
 from .task import LoadedModel, Say, Settings, TaskContext
@@ -39,10 +40,10 @@ class ExtrapolateSettings(Settings):
     training length; n_tokens: scored at each length, rounded to windows of the longest, at least one; file: below the
     data folder, null for the corpus' validation split; batch_tokens: of a forward pass, at least one window."""
 
-    lengths: Annotated[list[PositiveInt], Field(min_length=1)] | None = None
-    n_tokens: PositiveInt = 131_072
+    lengths: Annotated[list[Count], Field(min_length=1)] | None = None
+    n_tokens: Count = 131_072
     file: str | None = None
-    batch_tokens: PositiveInt = 16_384
+    batch_tokens: Count = 16_384
 
 
 def default_lengths(context_length: int) -> list[int]:

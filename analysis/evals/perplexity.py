@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field, PositiveInt, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from arch.errors import InputError
 from data.files import sha256
 from data.tokenizer import Tokenizer
+from scaling.study.types import Count
 
 from .planning import Planned, Reader, by_tokenizer
 from .task import LoadedModel, Say, Settings, TaskContext
@@ -45,9 +46,9 @@ class PerplexitySettings(Settings):
     file: str = WIKITEXT
     texts: Annotated[dict[TextName, str], Field(min_length=1)] | None = None
     text_key: str = "page"
-    window: PositiveInt | None = None
-    stride: PositiveInt | None = None
-    batch_rows: PositiveInt = 16
+    window: Count | None = None
+    stride: Count | None = None
+    batch_rows: Count = 16
 
     @model_validator(mode="after")
     def _fits(self) -> PerplexitySettings:

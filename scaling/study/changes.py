@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from arch.amounts import counted
 from arch.config import ModelConfig
 from arch.errors import InputError
 
-from .schedule import CONSTANT, FIELDS, READS
+from .law_file import LAW
+from .schedule import CONSTANT, FIELDS, READS, planned_steps
 from .training import Training
 from .types import Section
+
+if TYPE_CHECKING:
+    from .run import RunSpec
 
 
 def said(section: Section) -> dict[str, Any]:
@@ -45,6 +51,36 @@ def check_read(training: dict[str, Any], changes: dict[str, Any], where: str) ->
             raise InputError(
                 f"training.{field} of {where} means nothing to schedule {schedule}, only to "
                 f"{', '.join(name for name in READS if field in READS[name])}: leave it out"
+            )
+
+
+NEEDED = {  # a key of training: whether another section says what it goes with, and what that is
+    "lr_law": (lambda said: said.get("lr") == LAW, "lr: law"),
+    "lr_law_beyond": (lambda said: said.get("lr") == LAW, "lr: law"),
+    "merge_fraction": (lambda said: said.get("merge_last") is not None, "merge_last"),
+}
+
+
+def unread(sections: Mapping[str, Mapping[str, Any]]) -> tuple[str, str] | None:
+    """(the place and key, what is wrong with it) of the first key that no run can read; sections: what each of a
+    study's sections of training says, by its place."""
+    for place, said in sections.items():
+        for key, (is_there, what) in NEEDED.items():
+            if said.get(key) is not None and not any(map(is_there, sections.values())):
+                return f"{place}.{key}", f"is read with {what} alone, which stands nowhere: add that, or leave it out"
+        if said.get("n_checkpoints") is not None and said.get("checkpoint_tokens") is not None:
+            return f"{place}.n_checkpoints", "means nothing beside checkpoint_tokens: leave one of them out"
+    return None
+
+
+def check_logged(runs: Sequence[RunSpec], origin: str) -> None:
+    """Raises InputError for a run whose losses are written at its checkpoints alone."""
+    for run in runs:
+        every, steps = run.training.log_every, planned_steps(run.training)
+        if every > steps and run.trunk is None:
+            raise InputError(
+                f"{origin}: training.log_every={every} of {run.run_id} is more than its {counted(steps, 'step')}: no "
+                f"loss would be written between its checkpoints; give fewer steps"
             )
 
 

@@ -18,7 +18,8 @@ from arch.outside import allow, modules_of
 from arch.registry import KNOWN, load_plugins
 
 from . import earlier
-from .axes import SECTIONS
+from .axes import SECTIONS, fields_of, short
+from .changes import said, unread
 from .forecast_section import of_rounds
 from .jobs_schema import KINDS
 from .model_section import ModelSection, model_changes
@@ -65,6 +66,17 @@ def read_study(file: Path, sets: list[str], out: str | Path | None, own: bool = 
     one_range = isinstance(raw.get("fit", {}).get("range"), list)  # for all architectures
     for keys in strangers(checked, known["archs"], known["sizes"], one_range):
         raise InputError(f"{_origin('.'.join(keys), str(file), sets)}: {_told(keys, known)}")
+    for size, seeds in checked.grid.extra_seeds.items():
+        if (again := set(seeds) & set(checked.grid.seeds)) and not {"seeds", f"extra_seeds.{size}"} & set(results):
+            raise InputError(
+                f"{file}: grid.extra_seeds.{size}: {min(again)} is one of grid.seeds too: leave one of them out"
+            )
+    sections = {f"overrides.{by}.{key}": said(one) for by, table in checked.overrides for key, one in table.items()}
+    sections |= {"training": said(checked.training), "--set training": changes["training"]}
+    for field, values in fields_of(checked.grid.axes).items():
+        sections |= {f"grid.axes {i}": {short(field): one} for i, one in enumerate(values, len(sections))}
+    if found := unread(sections):
+        raise InputError(f"{_origin(found[0], str(file), sets)}: {found[0]} {found[1]}")
     varied = {field for axis in checked.grid.axes.values() for field in axis}
     for section, given in changes.items():  # they leave fewer points to fit
         results |= {field: value for field, value in given.items() if f"{section}.{field}" in varied}
@@ -98,7 +110,8 @@ def _keep_range(raw: dict[str, Any], stated: Any, changes: dict[str, Any]) -> No
             f"--set fit.flops and --set fit.{part}: say what FLOP the range is in, with --set fit.range_flops, which "
             f"holds for all architectures"
         )
-    raw["fit"].setdefault("range_flops", stated)
+    if raw["fit"].get("range"):
+        raw["fit"].setdefault("range_flops", stated)
 
 
 def validate(schema: Any, raw: Any, where: str, sets: list[str], prefix: str = "") -> Any:

@@ -45,7 +45,7 @@ class Grid(Section):
     seeds: Annotated[list[Seed], AfterValidator(different)] = [0]
     """Seeds of every cell; a seed decides the initial weights and the order of the training text. `[]` where every size
     has its own in `extra_seeds`."""
-    extra_seeds: dict[Size, list[Seed]] = {}
+    extra_seeds: dict[Size, Annotated[list[Seed], AfterValidator(different)]] = {}
     """More seeds for some sizes; intervals of the fits need seeds that were repeated somewhere."""
 
     axes: Axes = {}

@@ -176,6 +176,12 @@ class StudyFile(Section):
     """Where runs execute, how many at once, and on what."""
 
     @model_validator(mode="after")
+    def _range_has_its_flops(self) -> StudyFile:
+        if self.fit.range_flops is not None and not self.fit.range:
+            raise ValueError("fit.range_flops: is that of fit.range, which is not given: add it, or leave this out")
+        return self
+
+    @model_validator(mode="after")
     def _forecast_is_beside_the_grid(self) -> StudyFile:
         if self.forecast is not None:
             self.forecast.check(self.grid)

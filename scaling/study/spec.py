@@ -21,7 +21,7 @@ from flops import count_params
 from .axes import Point, fields_of, label_of, points_of, section_of, short
 from .batch_rule import BATCH_KEYS, too_few_steps, with_batch, with_betas
 from .branches import branched
-from .changes import check_read, check_target, differing, said
+from .changes import check_logged, check_read, check_target, differing, said
 from .file import read_study, suffix_of
 from .find import STUDY_FILE, came_with_others, find_study
 from .forecast_section import OF_LENGTH, Forecast, check_runs
@@ -143,6 +143,7 @@ class StudySpec(StudyFile):
                 f"{self.origin}: {twice[0]} and {twice[1]} are one trunk, trained twice: an axis beside branches "
                 f"must be read before the rate falls; give it one value, or training.n_tokens in place of branches"
             )
+        check_logged(found, self.origin)
         names = [run.run_id for run in found]
         if len(set(names)) < len(names):
             again = next(name for i, name in enumerate(names) if name in names[:i])

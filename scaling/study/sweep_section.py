@@ -61,9 +61,9 @@ def _one(raw: Any) -> list[float]:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
+        told = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
         raise ValueError(
-            f"{place}: {first['msg'].replace('Input should be', 'must be')}: write a list of at least {LEAST} rates, "
-            f"or {{first: 1e-3, factor: 2, count: 5}}"
+            f"{place}: {told}: write a list of at least {LEAST} rates, or {{first: 1e-3, factor: 2, count: 5}}"
         ) from None
     return ladder.rates
 

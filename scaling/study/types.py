@@ -21,6 +21,7 @@ from .yaml_text import NUMBERS
 LONGEST_NAME = 100  # of a study
 LONGEST_NUMBER = 300  # digits that a float holds, and no more than Python reads
 LONGEST_SIZE = 40  # of a size's name, which stands in names of runs
+MOST = 10**18  # of anything that is counted: tables hold counts as int64
 SIZE = re.compile(r"[a-z0-9][a-z0-9.-]*")
 
 
@@ -101,12 +102,13 @@ def distinct(values: list[Any]) -> list[Any]:
 
 
 def different(values: list[Any]) -> list[Any]:
-    """A list that names none twice."""
+    """A list that names none twice, 10N and 10.0N neither."""
     seen = set()
     for value in values:
-        if value in seen:
+        same = Decimal(value[:-1]) if isinstance(value, str) and MULTIPLE.fullmatch(value) else value
+        if same in seen:
             raise ValueError(f"names {shown(value)} twice")
-        seen.add(value)
+        seen.add(same)
     return values
 
 
@@ -115,13 +117,13 @@ MULTIPLE = re.compile(r"(\d+\.?\d*|\.\d+)\s*N")
 
 def _tokens(value: Any) -> int | str:
     """A count, or a multiple of parameters as it was written."""
-    if isinstance(value, str) and MULTIPLE.fullmatch(value) and float(value[:-1]) > 0:
+    if isinstance(value, str) and MULTIPLE.fullmatch(value) and 0 < float(value[:-1]) <= MOST:
         return value.replace(" ", "")
     count = as_tokens(value)
     if type(count) is not int:
         raise ValueError(f"must be a whole number as 2e9 or 2B, or a multiple of N such as 20N, not {shown(value)}")
-    if not 0 < count <= 10**18:
-        limit = "greater than 0" if count <= 0 else f"less than or equal to {10**18}"
+    if not 0 < count <= MOST:
+        limit = "greater than 0" if count <= 0 else f"less than or equal to {MOST}"
         raise ValueError(f"must be {limit}, not {shown(value)}")
     return count
 
@@ -139,8 +141,12 @@ def _rate(value: Any) -> float | str:
 
 
 def tokens_of(value: int | str, n_params: int) -> int:
-    """The tokens of a count, or of a multiple of `n_params` parameters without embeddings, rounded up."""
-    return value if isinstance(value, int) else math.ceil(round(float(value[:-1]) * n_params, 3))
+    """The tokens of a count, or of a multiple of `n_params` parameters without embeddings, rounded up. Raises
+    InputError for more than tables hold."""
+    found = value if isinstance(value, int) else math.ceil(round(float(value[:-1]) * n_params, 3))
+    if found > MOST:
+        raise InputError(f"{value} of a model of {n_params:,} parameters are more than {MOST:.0e} tokens: plan fewer")
+    return found
 
 
 def word_of_size(name: str) -> str:
@@ -229,10 +235,9 @@ Arch = Annotated[str, one_of("architecture", KNOWN)]
 Tokenizer = Annotated[str, AfterValidator(tokenizer_name)]
 # A word; file.py judges whether the study has a size of that name.
 Size = Annotated[str, AfterValidator(word_of_size)]
-# At most 10^18: tables hold counts as int64.
-Count = Annotated[int, BeforeValidator(as_integer), Field(gt=0, le=10**18)]
-Amount = Annotated[int, BeforeValidator(as_tokens), Field(gt=0, le=10**18)]  # of text: tokens, or bytes
-AmountOrNone = Annotated[int, BeforeValidator(as_tokens), Field(ge=0, le=10**18)]
+Count = Annotated[int, BeforeValidator(as_integer), Field(gt=0, le=MOST)]
+Amount = Annotated[int, BeforeValidator(as_tokens), Field(gt=0, le=MOST)]  # of text: tokens, or bytes
+AmountOrNone = Annotated[int, BeforeValidator(as_tokens), Field(ge=0, le=MOST)]
 Tokens = Annotated[int | str, PlainValidator(_tokens)]  # "20N": times the parameters without embeddings
 Flag = Annotated[bool, BeforeValidator(_flag)]  # true or false, and as YAML 1.1 has them: yes, no, on, off
 Distinct = AfterValidator(distinct)
@@ -240,7 +245,7 @@ BranchPoints = Annotated[list[Tokens], Distinct]
 Rate = Annotated[float | str, PlainValidator(_rate)]  # "law": as training.lr_law has it
 Parallel = Annotated[int, BeforeValidator(as_integer), Field(gt=0, le=4096)]  # of processes on one machine
 Together = Annotated[int, BeforeValidator(as_integer), Field(gt=0, le=8)]  # runs in one process
-Index = Annotated[int, BeforeValidator(as_integer), Field(ge=0, le=10**18)]
+Index = Annotated[int, BeforeValidator(as_integer), Field(ge=0, le=MOST)]
 Seed = Annotated[int, BeforeValidator(as_integer), Field(ge=0, lt=2**63)]  # PyTorch takes no more
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Positive = Annotated[Number, Field(gt=0)]

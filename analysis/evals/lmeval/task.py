@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from arch.errors import InputError
 from data.files import sha256
 from data.tokenizer import get_tokenizer, is_at_hand
+from scaling.study.types import Count
 
 from ..planning import Planned, Reader
 from ..task import LoadedModel, Say, Settings, TaskContext
@@ -36,10 +37,10 @@ class LmSettings(Settings):
     max_new_tokens: of a generated answer; null: 256, or half the window where that is less. batch_size: rows at once;
     decides no number but by rounding, so it is not part of the result's key."""
 
-    limit: int | None = Field(None, gt=0)
-    max_length: int | None = Field(None, gt=1)
-    max_new_tokens: int | None = Field(None, gt=0)
-    batch_size: int = Field(16, gt=0)
+    limit: Count | None = None
+    max_length: Annotated[Count, Field(gt=1)] | None = None
+    max_new_tokens: Count | None = None
+    batch_size: Count = 16
 
 
 @dataclass

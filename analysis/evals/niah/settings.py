@@ -8,10 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from analysis.evals.task import Settings
+from scaling.study.types import Count, Positive, Seed
 
 CPU_STATE_BYTES = 1 << 30  # of all rows' states; on a GPU a share of what is free: caches are copied as they grow
-
-Tokens = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True)
@@ -54,16 +53,16 @@ class NiahSettings(Settings):
     there for English, `needle-zh` for Chinese.
     """
 
-    first_length: Tokens = 1000
-    last_length: Tokens = 16_000
-    n_lengths: Tokens = 35
-    n_depths: Tokens = 35
+    first_length: Count = 1000
+    last_length: Count = 16_000
+    n_lengths: Count = 35
+    n_depths: Count = 35
     haystack: str | None = None
     digits: Annotated[int, Field(ge=1, le=18)] = 7  # of a fact's number
-    seed: int = 0  # of the facts, one for each cell
-    max_new_tokens: Tokens = 50
-    alpha_c: Annotated[float, Field(gt=0)] = 1.01
-    alpha_d: Annotated[float, Field(gt=0)] = 1.01
+    seed: Seed = 0  # of the facts, one for each cell
+    max_new_tokens: Count = 50
+    alpha_c: Positive = 1.01
+    alpha_d: Positive = 1.01
     threshold: Annotated[int, Field(ge=2, le=10)] = 7  # the lowest score that the NIAH score takes for found
 
     @model_validator(mode="after")

@@ -204,5 +204,5 @@ def test_a_law_that_nothing_reads_is_refused(tmp_path, law):
     raw = yaml.safe_load(study(tmp_path, law, {}).read_text())
     del raw["training"]["lr"]
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(raw))
-    with pytest.raises(InputError, match="is read by lr: law alone"):
+    with pytest.raises(InputError, match="is read with lr: law alone"):
         load_study(tmp_path / "s.yaml").runs()

@@ -310,8 +310,11 @@ def test_every_size_may_have_its_own_seeds(load):
 
 
 def test_extra_seeds(load):
-    study = load(changed(grid={"extra_seeds": {"25k": [0, 1]}}))
+    study = load(changed(grid={"extra_seeds": {"25k": [1]}}))
     assert [run.run_id for run in study.runs("arch=tnl")] == ["tnl-14k-c64-s0", "tnl-25k-c64-s0", "tnl-25k-c64-s1"]
+    assert len(load(changed(grid={"extra_seeds": {"25k": [1]}}), ["grid.seeds=[0, 1]"]).runs("arch=tnl")) == 4
+    with pytest.raises(InputError, match=r"study.yaml: grid.extra_seeds.25k: 0 is one of grid.seeds too: leave one"):
+        load(changed(grid={"extra_seeds": {"25k": [1, 0]}}))
 
 
 def test_one_range_stands_for_all(load):
@@ -319,7 +322,44 @@ def test_one_range_stands_for_all(load):
     assert load(changed(fit={"range": {"tnl": ["1e9", 1e12]}})).fit.range == {"tnl": [1e9, 1e12]}
 
 
+READ_NOWHERE = "which stands nowhere: add that, or leave it out"
+HUGE = "1" + 320 * "0"
 BAD = [
+    (changed(training={"lr_law": "r.json", "lr": 1e-3}), f"training.lr_law is read with lr: law alone, {READ_NOWHERE}"),
+    (changed(training={"lr_law_beyond": 3}), f"training.lr_law_beyond is read with lr: law alone, {READ_NOWHERE}"),
+    (
+        changed(training={"merge_fraction": 0.2}),
+        f"training.merge_fraction is read with merge_last alone, {READ_NOWHERE}",
+    ),
+    (
+        {**MINIMAL, "overrides": {"by_arch": {"tnl": {"merge_fraction": 0.2}}}},
+        f"overrides.by_arch.tnl.merge_fraction is read with merge_last alone, {READ_NOWHERE}",
+    ),
+    (
+        changed(training={"n_checkpoints": 3, "checkpoint_tokens": [5000]}),
+        "training.n_checkpoints means nothing beside checkpoint_tokens: leave one of them out",
+    ),
+    (changed(fit={"range_flops": "paper"}), "fit.range_flops: is that of fit.range, which is not given: add it"),
+    (
+        changed(training={"log_every": 1e18}),
+        "training.log_every=1000000000000000000 of llama-14k-c64-s0 is more than its",
+    ),
+    (
+        changed(training={"n_tokens": f"{HUGE}N"}),
+        "training.n_tokens: must be a whole number as 2e9 or 2B, or a multiple",
+    ),
+    (changed(training={"n_tokens": "9" * 17 + "N"}), "parameters are more than 1e+18 tokens: plan fewer"),
+    (changed(training={"n_tokens": None, "branches": ["9" * 17 + "N"], "schedule": "wsd"}), "more than 1e+18 tokens"),
+    (
+        changed(training={"n_tokens": f"{HUGE}T"}),
+        "training.n_tokens: must be less than or equal to 1000000000000000000",
+    ),
+    (changed(grid={"extra_seeds": {"25k": [1, 1]}}), "grid.extra_seeds.25k: names 1 twice"),
+    ({**MINIMAL, "sweep": {"tokens": ["10N", "10.0N"]}}, "sweep.tokens: names '10.0N' twice"),
+    (
+        {**MINIMAL, "forecast": {"sizes": ["55k"], "n_tokens": "9" * 17 + "N", "seeds": [0]}},
+        "parameters are more than 1e+18 tokens: plan fewer",
+    ),
     (changed(training={"lrr": 1}), "unknown key 'training.lrr' (did you mean 'lr'?)"),
     (changed(grid={"arch": ["tnl"]}), "unknown key 'grid.arch' (did you mean 'archs'?)"),
     ({**MINIMAL, "trainig": {}}, "unknown key 'trainig' (did you mean 'training'?)"),
@@ -452,7 +492,8 @@ def test_a_range_stays_in_the_flop_it_was_stated_in(load):
     assert load(fit).fit.range_flops is None
     other = load(fit, ["fit.flops=6nd"])
     assert (other.fit.flops, other.fit.range_flops) == ("6nd", "paper")
-    assert load(MINIMAL, ["fit.flops=6nd"]).fit.range_flops == "exact"  # the default's
+    assert load(MINIMAL, ["fit.flops=6nd"]).fit.range_flops is None  # there is no range
+    assert load(changed(fit={"range": [1e9, 1e12]}), ["fit.flops=6nd"]).fit.range_flops == "exact"  # the default's
     assert load(fit, ["fit.flops=6nd", "fit.range={tnl: [1e9, 1e12]}"]).fit.range_flops is None
     sets = ["fit.flops=6nd", "fit.range.tnl=[1e9, 1e12]", "fit.range_flops=exact"]
     assert load(MINIMAL, sets).fit.range_flops == "exact"
