@@ -1,9 +1,11 @@
 """Files and folders as sources: what is there, how it is compressed, and who reads it.
 
-    <file>.jsonl[.gz|.xz|.zst]    one JSON object a line, the text under `text_key`
-    <file>.parquet, .arrow, .feather     one row a document, the text in the column `text_key`
-    <file>[.gz|.xz|.zst]          plain UTF-8 text, cut at line ends into documents of about 64 KiB
-    <folder>                      every file below it in sorted order, hidden ones left out; a text file is one document
+    JSON lines                    one JSON object a line, the text under `text_key`
+    Parquet, Arrow                one row a document, the text in the column `text_key`
+    another file                  plain UTF-8 text, cut at line ends into documents of about 64 KiB
+    a folder                      every file below it in sorted order, hidden ones left out; a text file is one document
+
+What a file is, and how it is compressed, its content says: data/sources/content.py.
 
 Order is sorted, ids are relative to the source: neither depends on the machine. What cannot be read as UTF-8 text is
 refused in a file that is a source itself; in a folder it is counted and left out, never guessed at.
@@ -11,22 +13,22 @@ refused in a file that is a source itself; in a folder it is counted and left ou
 
 from __future__ import annotations
 
-import gzip
-import io
-import lzma
 import os
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 from arch.errors import InputError
+from data.files import reading
 
+from .content import is_stored_plain, is_table, kind_of, opened
 from .documents import Document, ReadOptions
 from .jsonl import read_jsonl
 from .tables import read_arrow, read_parquet
 from .text import FOLDER_FILE_PIECE, NAMED_FILE_PIECE, read_text
+
+MEND = "mend or remove the file"
 
 
 @dataclass(frozen=True)
@@ -46,23 +48,28 @@ class Files:
     found_versions: dict[str, Any] = field(default_factory=dict)
 
     def sizes(self) -> list[int] | None:
-        if any(file.path.suffix in (*COMPRESSED, *TABLES) for file in self.files):
-            return None
-        return [file.path.stat().st_size for file in self.files]
+        found = []
+        for file in self.files:
+            with reading(file.path, MEND):
+                if not is_stored_plain(file.path):
+                    return None
+                found.append(file.path.stat().st_size)
+        return found
 
     def stored(self) -> int | None:
         """Bytes on disk, by which Counts.stored_bytes tells how much of them was read; None where there are tables."""
-        if any(file.path.suffix in TABLES for file in self.files):
-            return None
-        return sum(file.path.stat().st_size for file in self.files)
+        total = 0
+        for file in self.files:
+            with reading(file.path, MEND):
+                if is_table(file.path):
+                    return None
+                total += file.path.stat().st_size
+        return total
 
     def documents(self, how: ReadOptions) -> Iterator[Document]:
         for file in self.files:
-            try:
+            with reading(f"corpus.source: {file.path}", MEND):
                 yield from _read(file, how)
-            except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-                told = " ".join(str(error).split())
-                raise InputError(f"corpus.source: cannot read {file.path} ({told}); mend or remove the file") from error
             if how.is_enough:
                 return
 
@@ -79,7 +86,7 @@ def of_path(source: str, hint: str) -> Files:
     if not path.exists():
         raise InputError(f"corpus.source: {source!r} does not exist (looked at {path.absolute()}){hint}; mend the path")
     if path.is_dir():
-        files = [SourceFile(path / name, name) for name in walk(path)]
+        files = [SourceFile(path / name, readable(name)) for name in walk(path)]
         if not files:
             raise InputError(f"corpus.source: folder {source!r} is empty (no files, hidden ones apart); put text in it")
         return Files(files)
@@ -87,7 +94,12 @@ def of_path(source: str, hint: str) -> Files:
         raise InputError(f"corpus.source: {source!r} is neither a file nor a folder; name one of these")
     if path.stat().st_size == 0:
         raise InputError(f"corpus.source: file {source!r} is empty (0 bytes); give a file with text")
-    return Files([SourceFile(path, path.name, is_named=True)])
+    return Files([SourceFile(path, readable(path.name), is_named=True)])
+
+
+def readable(name: str) -> str:
+    """A file's name as text, with \\xe9 for bytes that are no UTF-8."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def walk(root: Path, skipped: frozenset[str] = frozenset()) -> list[str]:
@@ -103,15 +115,21 @@ def walk(root: Path, skipped: frozenset[str] = frozenset()) -> list[str]:
 
 
 def _read(file: SourceFile, how: ReadOptions) -> Iterator[Document]:
-    path = file.path
-    if path.suffix in TABLES:
-        yield from TABLES[path.suffix](path, file.doc_id, how, file.is_named)
-        return
-    bare = path.stem if path.suffix in COMPRESSED else path.name
-    opened = COMPRESSED.get(path.suffix, _plain)
+    path, kind = file.path, kind_of(file.path, how.text_key, file.is_named)
     before = how.counts.stored_bytes
-    with open(path, "rb") as stored, opened(stored) as handle:
-        if bare.endswith(".jsonl"):
+    if kind == "parquet":
+        yield from read_parquet(path, file.doc_id, how, file.is_named)
+        return
+    if kind == "arrow":
+        yield from read_arrow(path, file.doc_id, how, file.is_named)
+        return
+    if kind == "archive":
+        if file.is_named:
+            raise InputError(f"corpus.source: {path} is an archive or a PDF, no text: unpack it, and name the folder")
+        how.counts.binary += 1
+        return
+    with opened(path) as (stored, handle):
+        if kind == "jsonl":
             documents = read_jsonl(handle, file.doc_id, how, file.is_named)
         else:
             piece = NAMED_FILE_PIECE if file.is_named else FOLDER_FILE_PIECE
@@ -120,25 +138,3 @@ def _read(file: SourceFile, how: ReadOptions) -> Iterator[Document]:
             how.counts.stored_bytes = before + stored.tell()
             yield document
     how.counts.stored_bytes = before + path.stat().st_size
-
-
-def _plain(stored: IO[bytes]) -> IO[bytes]:
-    return stored
-
-
-def _gzip(stored: IO[bytes]) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(stored, "rb"))
-
-
-def _xz(stored: IO[bytes]) -> IO[bytes]:
-    return lzma.open(stored, "rb")
-
-
-def _zstandard(stored: IO[bytes]) -> IO[bytes]:
-    import pyarrow
-
-    return io.BufferedReader(pyarrow.input_stream(stored, compression="zstd"), 1 << 20)
-
-
-TABLES = {".parquet": read_parquet, ".arrow": read_arrow, ".feather": read_arrow}
-COMPRESSED: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {".gz": _gzip, ".xz": _xz, ".zst": _zstandard}

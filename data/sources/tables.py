@@ -17,38 +17,27 @@ BATCH_ROWS = 1024
 def read_parquet(path: Path, name: str, how: ReadOptions, refuses: bool = False) -> Iterator[Document]:
     """The text of every row. Raises InputError for a file or a column that cannot be read, or that holds no text; where
     it `refuses`, for a row that is no UTF-8 too, which is counted otherwise."""
-    from pyarrow import ArrowException, parquet
+    from pyarrow import parquet
 
-    try:
-        with parquet.ParquetFile(path) as file:
-            _check_column(file.schema_arrow, name, how.text_key)
-            rows = _rows_at_once(file.metadata, file.schema_arrow.names.index(how.text_key))
-            batches = file.iter_batches(batch_size=rows, columns=[how.text_key])
-            yield from _texts((batch.column(0) for batch in batches), name, how, refuses)
-    except ArrowException as error:
-        raise _unreadable(path, how.text_key, error) from None
+    with parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        _check_column(file.schema_arrow, name, how.text_key)
+        rows = _rows_at_once(file.metadata, file.schema_arrow.names.index(how.text_key))
+        batches = file.iter_batches(batch_size=rows, columns=[how.text_key])
+        yield from _texts((batch.column(0) for batch in batches), name, how, refuses)
 
 
 def read_arrow(path: Path, name: str, how: ReadOptions, refuses: bool = False) -> Iterator[Document]:
     """As `read_parquet`, of Arrow's file or stream format."""
     import pyarrow
-    from pyarrow import ArrowException, ipc
+    from pyarrow import ipc
 
-    try:
-        with pyarrow.memory_map(str(path)) as mapped:
-            is_file = mapped.read(6) == b"ARROW1"
-            mapped.seek(0)
-            reader = ipc.open_file(mapped) if is_file else ipc.open_stream(mapped)
-            _check_column(reader.schema, name, how.text_key)
-            stored = (reader.get_batch(i) for i in range(reader.num_record_batches)) if is_file else iter(reader)
-            yield from _texts(_parts_of(stored, how.text_key), name, how, refuses)
-    except ArrowException as error:
-        raise _unreadable(path, how.text_key, error) from None
-
-
-def _unreadable(path: Path, column: str, error: Exception) -> InputError:
-    told = str(error).splitlines()[0].rstrip(".")
-    return InputError(f"corpus.source: cannot read column {column!r} of {path} ({told}); mend or remove the file")
+    with pyarrow.memory_map(str(path)) as mapped:
+        is_file = mapped.read(6) == b"ARROW1"
+        mapped.seek(0)
+        reader = ipc.open_file(mapped) if is_file else ipc.open_stream(mapped)
+        _check_column(reader.schema, name, how.text_key)
+        stored = (reader.get_batch(i) for i in range(reader.num_record_batches)) if is_file else iter(reader)
+        yield from _texts(_parts_of(stored, how.text_key), name, how, refuses)
 
 
 def _check_column(schema: Any, name: str, text_key: str) -> None:

@@ -7,6 +7,7 @@ from typing import IO
 
 from arch.errors import InputError
 
+from .content import BOM
 from .documents import Counts, Document, ReadOptions, usable
 
 NAMED_FILE_PIECE = 64 * 1024  # a file given as the source itself: cut fine, else one document could not be split
@@ -24,7 +25,7 @@ def read_text(
         counts.read_bytes += len(content)
         if b"\0" in content:
             counts.binary += 1
-        elif (text := _decode(content)) is None:
+        elif (text := _decode(content if place else content.removeprefix(BOM))) is None:
             if refuses:
                 raise InputError(f"corpus.source: {not_utf8(doc_id, content, place)}")
             counts.invalid_utf8 += 1

@@ -63,9 +63,9 @@ def test_a_table_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     for name, key, told in (
         ("a.parquet", "contents", r"corpus.text_key: a.parquet has no column .*did you mean 'content'"),
         ("a.parquet", "id", r"corpus.text_key: column 'id' of a.parquet holds int64, no text"),
-        ("cut.parquet", "content", r"corpus.source: cannot read column 'content' of .*cut.parquet"),
-        ("damaged.parquet", "content", r"corpus.source: cannot read (column 'content' of )?.*damaged.parquet"),
-        ("no.arrow", "content", r"corpus.source: cannot read column 'content' of .*no.arrow"),
+        ("cut.parquet", "content", r"corpus.source: .*cut.parquet: cannot be read"),
+        ("damaged.parquet", "content", r"corpus.source: .*damaged.parquet: cannot be read"),
+        ("no.arrow", "content", r"corpus.source: .*no.arrow: cannot be read"),
         ("latin.parquet", "content", r"corpus.source: row 2 of latin.parquet is not UTF-8"),
     ):
         with pytest.raises(InputError, match=rf"^{told}") as caught:
@@ -86,7 +86,7 @@ def test_zstandard_of_several_frames(tmp_path: Path) -> None:
     path.write_bytes(b"".join(frames))
     assert [text for _, text in read_documents(str(path))] == TEXTS
     path.write_bytes(b"".join(frames)[:-5])
-    with pytest.raises(InputError, match=r"corpus.source: cannot read .*a.jsonl.zst"):
+    with pytest.raises(InputError, match=r"corpus.source: .*a.jsonl.zst: cannot be read"):
         list(read_documents(str(path)))
 
 
