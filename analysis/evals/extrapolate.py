@@ -1,8 +1,10 @@
 """Perplexity against context length, up to 16 times the training length, and loss by position.
 
 One span of text is cut into windows of each length in turn, so that every length scores the very same tokens and only
-what they see differs: a token of a window of n tokens has between 1 and n tokens before it. The mean over lengths is
-the "avg" of HGRN's table (Qin et al. 2023, table 14). Loss by position is that of the longest windows.
+what they see differs: a token of a window of n tokens has between 1 and n tokens before it. Where a length does not
+divide the longest, the last of its windows in each of the longest is moved back to be whole, and only tokens that no
+earlier window scored count. The mean over lengths is the "avg" of HGRN's table (Qin et al. 2023, table 14). Loss by
+position is that of the longest windows.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,8 +25,9 @@ from data.files import sha256
 from data.mixture import Part, whole
 from data.tokenizer import Tokenizer
 from data.windows import batches, window_starts
-from scaling.study.types import Count
+from scaling.study.types import Count, Distinct
 
+from .perplexity import spans
 from .planning import Planned, Reader, by_tokenizer
 from .task import LoadedModel, Say, Settings, TaskContext
 from .texts import read_text
@@ -40,7 +43,7 @@ class ExtrapolateSettings(Settings):
     training length; n_tokens: scored at each length, rounded to windows of the longest, at least one; file: below the
     data folder, null for the corpus' validation split; batch_tokens: of a forward pass, at least one window."""
 
-    lengths: Annotated[list[Count], Field(min_length=1)] | None = None
+    lengths: Annotated[list[Count], Distinct] | None = None
     n_tokens: Count = 131_072
     file: str | None = None
     batch_tokens: Count = 16_384
@@ -59,7 +62,10 @@ class Extrapolate:
 
     def __init__(self, context: TaskContext) -> None:
         self._place, self._settings = context, context.settings_of(self.name, ExtrapolateSettings)
-        self.version = 2 if self._settings.file else 1  # 1 of a file: line ends of other systems were read as newlines
+        # of a file 1: line ends of other systems were read as newlines
+        self.version = 2 if self._settings.file else 1
+        if any(longer % length for length, longer in combinations(sorted(self._settings.lengths or []), 2)):
+            self.version += 2  # before: the lengths scored other tokens
 
     @cached_property
     def _path(self) -> Any:
@@ -105,7 +111,7 @@ class Extrapolate:
             parts, estimate = whole(1 << 62), "there is no corpus yet"
         _, lengths, starts = self._grid(reader.context_length, parts)
         longest, n_windows = lengths[-1], len(starts)
-        each = [longest // length * n_windows for length in lengths]
+        each = [-(-longest // length) * n_windows for length in lengths]
         tokens = sum(count * length for count, length in zip(each, lengths, strict=True))
         return Planned(tokens, sum(each), f"windows of {counted(len(lengths), 'length')}", estimate)
 
@@ -129,21 +135,24 @@ class Extrapolate:
         wanted, lengths, starts = self._grid(model.context_length, parts)
         longest, n_windows = lengths[-1], len(starts)
         by_length, read, last = [], 0, np.empty((0, 0))
+        all_tokens = sum(-(-longest // length) * length for length in lengths) * n_windows
         for length in lengths:
-            # a length that does not divide the longest leaves the same remainder of each long window unscored
-            inner = np.concatenate([start + np.arange(longest // length) * length for start in starts])
+            offsets, new = map(np.array, zip(*spans(longest, length, length), strict=True))
+            inner = np.concatenate([start + offsets for start in starts])
             rows = max(1, self._settings.batch_tokens // length)
             nats = []
             for batch in batches(tokens, inner, length, rows):
                 nats.append(token_nats(model, batch))
                 read += batch[:, 1:].size
-                say(min(1.0, read / (len(lengths) * n_windows * longest)), f"context {length:,}")
+                say(read / all_tokens, f"context {length:,}")
             last = np.concatenate(nats)
-            by_length.append(self._row(length, last, model.context_length))
+            counts = np.arange(length) >= length - np.tile(new, n_windows)[:, None]
+            by_length.append(self._row(length, last[counts], model.context_length))
         finite = [row["perplexity"] for row in by_length if row["perplexity"] is not None]
         return {
             **{f"perplexity@{row['length']}": row["perplexity"] for row in by_length},
             "perplexity_avg": float(np.mean(finite)) if len(finite) == len(by_length) else None,
+            "n_tokens_scored": n_windows * longest,
             "n_lengths_left_out": len(wanted) - len(lengths),
             "lengths_left_out": wanted[len(lengths) :],
             "context_length": model.context_length,
@@ -179,6 +188,7 @@ def by_position(nats: np.ndarray, context_length: int) -> list[dict[str, Any]]:
                 "first": first,
                 "last": end - 1,
                 "loss": loss if math.isfinite(loss) else None,
+                "n_tokens_scored": nats.shape[0] * (end - first),
                 "extrapolated": end - 1 > context_length,
             }
         )

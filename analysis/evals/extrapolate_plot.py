@@ -27,8 +27,9 @@ HATCH = {"shape": "/", "fgcolor": "rgba(120,120,120,0.28)", "bgcolor": "rgba(0,0
 
 
 def table(results: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
-    """Rows as HGRN's table 14: a context length each, the last the mean over lengths; a column for each run's newest
-    checkpoint, perplexity. A star marks contexts beyond the run's training length."""
+    """Rows as HGRN's table 14: a context length each, then the mean over lengths and the tokens that every length
+    scored; a column for each run's newest checkpoint, perplexity. A star marks contexts beyond the run's training
+    length."""
     newest = newest_of_each_run(results)
     cells: dict[int, dict[str, str]] = {}
     for result in newest:
@@ -41,7 +42,8 @@ def table(results: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
         for length in sorted(cells)
     ]
     means = {result["run_id"]: _number(result["values"]["perplexity_avg"]) for result in newest}
-    return [*rows, {"context length": "avg", **means}]
+    counts = {result["run_id"]: f"{result['values']['by_length'][0]['n_tokens_scored']:,}" for result in newest}
+    return [*rows, {"context length": "avg", **means}, {"context length": "tokens scored", **counts}]
 
 
 def _number(value: float | None) -> str:

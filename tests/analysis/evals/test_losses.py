@@ -13,6 +13,7 @@ import torch.nn.functional as nnf
 
 from analysis.bigram import ensure_baseline
 from analysis.evals.extrapolate import by_position, default_lengths
+from analysis.evals.extrapolate_plot import table
 from analysis.evals.loaded import load_guarded
 from analysis.evals.perplexity import spans
 from analysis.evals.registry import make_tasks
@@ -268,6 +269,35 @@ def test_extrapolation_scores_the_same_tokens_at_every_length(
     weighted = sum(row["loss"] * (row["last"] - row["first"] + 1) for row in where) / 128
     assert weighted == pytest.approx(values["by_length"][-1]["loss"], rel=1e-6)
     assert [row["extrapolated"] for row in where] == [row["last"] > CONTEXT for row in where]
+
+
+def test_lengths_that_divide_no_other_score_the_same_tokens_too(
+    model: LoadedModel, study: StudySpec, corpus: Corpus
+) -> None:
+    """HGRN's table 14 has 8,192 beside 14,336: multiples of one length, of which few divide the longest."""
+    values = evaluate(model, study, "extrapolate", lengths=[10, 16, 56, 100], n_tokens=250, batch_tokens=64)
+    assert values["n_tokens_scored"] == 200
+    for row in values["by_length"]:
+        length, nats = row["length"], []
+        for start in (0, 100):
+            at = 0
+            while at < 100:  # the last window of a stretch is moved back, and scores what is new
+                first = min(at, 100 - length)
+                found = nats_of(model, np.asarray(corpus.validation[start + first : start + first + length + 1]))
+                nats += list(found[at - first :])
+                at = first + length
+        assert row["n_tokens_scored"] == len(nats) == 200
+        assert row["loss"] == pytest.approx(np.mean(nats), rel=1e-6)
+    assert all(row["n_tokens_scored"] == 2 * (row["last"] - row["first"] + 1) for row in values["by_position"])
+    rows = table([{"run_id": "run", "step": 1, "values": values}])
+    assert rows[-1] == {"context length": "tokens scored", "run": "200"}
+
+
+def test_results_whose_lengths_scored_other_tokens_are_made_again(study: StudySpec) -> None:
+    for lengths, version in (([10, 20, 100], 1), ([16, 100], 3), (None, 1)):
+        settings = {"extrapolate": {"lengths": lengths}}
+        (task,) = make_tasks(["extrapolate"], TaskContext(study.directory / "corpus", None, settings))
+        assert task.version == version
 
 
 def test_lengths_beyond_the_text_are_counted(

@@ -15,7 +15,7 @@ def result(task: str, run_id: str, step: int, **values: Any) -> dict[str, Any]:
 def extrapolated(run_id: str, step: int, *perplexities: float | None) -> dict[str, Any]:
     lengths = [64 * 2**i for i in range(len(perplexities))]
     by_length = [
-        {"length": n, "perplexity": p, "loss": p, "extrapolated": n > 128}
+        {"length": n, "perplexity": p, "loss": p, "n_tokens_scored": 4096, "extrapolated": n > 128}
         for n, p in zip(lengths, perplexities, strict=True)
     ]
     by_position = [{"first": 1, "last": 128, "loss": 2.0, "extrapolated": False}]
