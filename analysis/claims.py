@@ -138,7 +138,11 @@ def _host() -> str:
     parts = [socket.gethostname()]
     for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
         with suppress(OSError):
-            parts.append(os.readlink(path) if path.endswith("/pid") else Path(path).read_text().strip())
+            parts.append(
+                os.readlink(path)
+                if path.endswith("/pid")
+                else Path(path).read_text(encoding="utf-8", errors="replace").strip()
+            )
     return " ".join(parts)
 
 
@@ -146,7 +150,7 @@ def _start_of(pid: int) -> str | None:
     """When process `pid` began, in the kernel's ticks: numbers are used again, pairs are not. None where there is no
     such process (a zombie is none), or no /proc to ask."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
     return None if fields[0] == "Z" else fields[19]

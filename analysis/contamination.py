@@ -1,13 +1,12 @@
 """What the training text holds of evaluation sets: read from their files, found once, and kept in the study's results.
 
-A set is a file or a folder: of a JSONL file every row is a document, all its strings together; of a folder every .txt
+A set is a file or a folder: of JSON lines every row is a document, all its strings together; of a folder every .txt
 file; of another file every paragraph (blank lines lie between them).
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,7 +15,9 @@ from typing import Any
 from arch.errors import InputError
 from data.contamination import WORDS, overlaps
 from data.corpus import Corpus
-from data.files import read_json, sha256, write_json
+from data.files import read_json, reading, sha256, write_json
+from data.json_lines import are_json_rows, json_rows
+from data.sources.content import BOM, readable
 
 VERSION = 1  # of the method
 FILE = "contamination.json"  # below the study's results
@@ -55,16 +56,18 @@ def stored(path: Path, fingerprint: str) -> dict[str, Any] | None:
     """The record at `path`; None where there is none, or it is of other text or of an earlier method."""
     try:
         record = dict(read_json(path))
-    except (OSError, ValueError):
+        for one in record["sets"].values():
+            str(one["data_hash"])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
     same = record.get("version") == VERSION and record.get("corpus_fingerprint") == fingerprint
-    return record if same and isinstance(record.get("sets"), dict) else None
+    return record if same else None
 
 
 def data_hash(name: str, place: Path) -> str:
     """Of a set's files. Raises InputError where they cannot be read."""
     try:
-        digests = [f"{file.name} {sha256(file)}" for file in _files(name, place)]
+        digests = [f"{readable(file.name)} {sha256(file)}" for file in _files(name, place)]
     except OSError as error:
         raise InputError(f"{name}: {error.filename or place} cannot be read ({error.strerror})") from None
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()
@@ -73,19 +76,21 @@ def data_hash(name: str, place: Path) -> str:
 def documents(name: str, place: Path) -> Iterator[tuple[str, list[str]]]:
     """(what it is called, its texts) of each document of a set. Raises InputError as `ensure`."""
     for file in _files(name, place):
+        with reading(f"{name}: {file}", "give another file"):
+            content = file.read_bytes()
+        if file.suffix == ".jsonl" or are_json_rows(content):
+            for number, row in json_rows(content.split(b"\n"), f"{name}: {file}"):
+                yield f"{readable(file.name)} line {number}", list(_strings(row))
+            continue
         try:
-            text = file.read_text(encoding="utf-8")
+            text = content.removeprefix(BOM).decode("utf-8")
         except UnicodeDecodeError as error:
             raise InputError(f"{name}: {file} is not UTF-8 text ({error.reason}); give another file") from None
-        except OSError as error:
-            raise InputError(f"{name}: {file} cannot be read ({error.strerror}); give another file") from None
-        if file.suffix == ".jsonl":
-            yield from _rows(name, file, text)
-        elif place.is_dir():
-            yield file.name, [text]
+        if place.is_dir():
+            yield readable(file.name), [text]
         else:
             for i, paragraph in enumerate(re.split(r"\n\s*\n", text.strip()), start=1):
-                yield f"{file.name} paragraph {i}", [paragraph]
+                yield f"{readable(file.name)} paragraph {i}", [paragraph]
 
 
 def _again(name: str, place: Path) -> Callable[[], Iterator[tuple[str, list[str]]]]:
@@ -100,16 +105,6 @@ def _files(name: str, place: Path) -> list[Path]:
     if not (found := sorted(place.glob("*.txt"))):
         raise InputError(f"{name}: {place} holds no .txt file; give a folder with text")
     return found
-
-
-def _rows(name: str, file: Path, text: str) -> Iterator[tuple[str, list[str]]]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise InputError(f"{name}: {file}: line {number} is not JSON ({error})") from None
-            yield f"{file.name} line {number}", list(_strings(row))
 
 
 def _strings(value: Any) -> Iterator[str]:

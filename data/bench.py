@@ -93,7 +93,7 @@ def bench(settings: CorpusSettings, folder: Path) -> None:
     print(f"median ratio {statistics.median(walls):.2f} ({statistics.median(processors):.2f})")
     given = {**settings.to_dict(), "tokenizer": settings.tokenizer}
     command = [sys.executable, "-c", WHOLE, json.dumps(given), str(folder / "whole")]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")
     if done.returncode:
         raise InputError(done.stderr.strip().splitlines()[-1])
     whole = json.loads(done.stdout)

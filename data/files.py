@@ -93,8 +93,9 @@ def parse_json(content: bytes | str, any_number: bool = False) -> Any:
     """
     strict: dict[str, Any] = {"parse_int": _int64, "parse_float": _finite, "parse_constant": _finite}
     try:
+        content = content.decode() if isinstance(content, bytes) else content
         value = json.loads(content, object_pairs_hook=_keys_once, **({} if any_number else strict))
-        if (b"\\u" if isinstance(content, bytes) else "\\u") in content:  # type: ignore[operator]
+        if "\\u" in content:
             json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair has no UTF-8
     except (RecursionError, MemoryError) as error:
         raise ValueError(f"too deep or too large ({type(error).__name__})") from None

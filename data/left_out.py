@@ -17,7 +17,7 @@ def left_out(directory: Path) -> frozenset[str]:
     if not (directory / RECORD).is_file():
         return frozenset()
     try:
-        names = json.loads((directory / RECORD).read_text())["files"]
+        names = json.loads((directory / RECORD).read_text(encoding="utf-8"))["files"]
         return frozenset(str(name) for name in names if not (directory / name).exists())
     except (OSError, ValueError, KeyError, TypeError):
         return frozenset()

@@ -125,7 +125,7 @@ def paper_laws() -> Laws:
     """
     steps = math.ceil(PAPER_TOKENS / STEP_TOKENS)
     archs = {}
-    with open(DATA / "table3.csv", newline="") as handle:
+    with open(DATA / "table3.csv", newline="", encoding="utf-8") as handle:
         for row in csv.DictReader(handle):
             arch = arch_of(row["arch"])
             laws: dict[str, Any] = {

@@ -33,7 +33,7 @@ COLUMNS = ("arch", "size", "b", "n", "l", "d", "h", "g", "v", "params_million", 
 def printed() -> dict[tuple[str, str], dict[str, str]]:
     """The cells as printed, by (arch, size) in this package's names (data/table7.csv)."""
     names = {label: arch for arch, label in LABELS.items()}
-    with open(DATA / "table7.csv", newline="") as handle:
+    with open(DATA / "table7.csv", newline="", encoding="utf-8") as handle:
         return {(names[row["arch"]], row["size"].lower()): row for row in csv.DictReader(handle)}
 
 

@@ -145,7 +145,9 @@ def gpu_memory_bytes() -> int | None:
     """Of the smallest GPU of this machine, by NVIDIA's driver; None where that does not tell."""
     query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
-        told = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
+        told = subprocess.run(
+            query, capture_output=True, encoding="utf-8", errors="replace", timeout=30, check=True
+        ).stdout
         return min(int(line) for line in told.split()) << 20  # MiB
     except (OSError, subprocess.SubprocessError, ValueError):
         return None

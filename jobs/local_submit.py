@@ -47,7 +47,9 @@ def this_machine(study: StudySpec) -> tuple[StudySpec, Cluster]:
 def _gpu_kind() -> str:
     """The name in flops.hardware of this machine's GPUs; h100 where the driver does not tell or it is none of them."""
     for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
-        model = next((line for line in file.read_text().splitlines() if line.startswith("Model:")), "").lower()
+        model = next(
+            (line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("Model:")), ""
+        ).lower()
         for name in DEVICES:
             if name in model:
                 return name
@@ -137,5 +139,5 @@ def _reason(kind: str, task: Task, exit_code: int, context: ScriptContext) -> st
         return reason_of(exit_code, context.paths.runs / task.name)
     if exit_code == 0:
         return None
-    lines = [line for line in task.log.read_text(errors="replace").splitlines() if line.strip()]
+    lines = [line for line in task.log.read_text(errors="replace", encoding="utf-8").splitlines() if line.strip()]
     return (lines[-1].removeprefix("error: ") if lines else f"exit code {exit_code}") + f" ({task.log})"

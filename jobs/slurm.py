@@ -223,7 +223,14 @@ def _call(
 ) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
-            command, cwd=cwd, input=given, capture_output=True, text=True, timeout=timeout_s, check=False
+            command,
+            cwd=cwd,
+            input=given,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
         )
     except FileNotFoundError:
         raise InputError(f"{command[0]}: not on the PATH; is this a login node of the cluster?") from None

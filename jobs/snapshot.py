@@ -23,7 +23,7 @@ def copy_code(target: Path, plugins: Sequence[str]) -> None:
         shutil.copytree(ROOT / name, target / name, ignore=IGNORED)
     for module in plugins:
         _copy_module(module.split(".")[0], target)
-    (target / "COMMIT").write_text(git_commit() or "")
+    (target / "COMMIT").write_text(git_commit() or "", encoding="utf-8")
 
 
 def copy_study(file: Path, target: Path, law_files: Sequence[str]) -> None:

@@ -73,7 +73,7 @@ def measured(done: Iterable[tuple[RunSpec, RunDir]], profile: Cluster) -> dict[K
 def _device_type(rundir: RunDir) -> str | None:
     """cpu or cuda, as the trainer says when it starts; None where the log is gone."""
     try:
-        lines = rundir.log.read_text(errors="replace").splitlines()
+        lines = rundir.log.read_text(errors="replace", encoding="utf-8").splitlines()
     except OSError:
         return None
     found = [match[1] for line in lines if (match := ON.search(line))]

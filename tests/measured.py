@@ -55,12 +55,14 @@ class Measured:
 
 def measured(folder: Path, groups: Sequence[Sequence[Sequence[object]]]) -> list[Measured]:
     """Of each group of commands, run in `folder`. The first group is run twice, for what is imported once."""
-    (folder / f"{EVIL}.py").write_text(f"import os\nos.mkdir({str(folder / MARK)!r})\n")
+    (folder / f"{EVIL}.py").write_text(f"import os\nos.mkdir({str(folder / MARK)!r})\n", encoding="utf-8")
     words = [[[str(word) for word in command] for command in group] for group in (groups[0], *groups)]
-    (folder / "commands.json").write_text(json.dumps(words))
+    (folder / "commands.json").write_text(json.dumps(words), encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", MEASURES, str(folder / "commands.json")]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, encoding="utf-8", errors="replace", timeout=900
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     found = [Measured(*json.loads(line)) for line in done.stdout.splitlines() if line.startswith("[")]
     assert len(found) == len(words) and not (folder / MARK).exists(), "something ran"

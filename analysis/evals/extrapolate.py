@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field
 
 from arch.amounts import counted
 from arch.errors import InputError

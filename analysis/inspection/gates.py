@@ -17,6 +17,7 @@ import numpy as np
 
 from arch.errors import InputError
 from data.files import read_json
+from data.sources.content import BOM
 
 if TYPE_CHECKING:
     import torch
@@ -115,7 +116,7 @@ def read_rows(source: Path, tokenizer: Tokenizer, context_length: int, n_tokens:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8")  # as a corpus is read: line ends stay
+        return path.read_bytes().removeprefix(BOM).decode("utf-8")  # as a corpus is read: line ends stay
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such text or corpus; give a text with --text FILE") from None
     except UnicodeDecodeError:

@@ -85,7 +85,7 @@ def main(arguments: list[str] | None = None) -> None:
             for name in chosen:
                 rows += measure_all(CASES[name], shape, backends, options)
     if options.json:
-        with open(options.json, "w") as file:
+        with open(options.json, "w", encoding="utf-8") as file:
             json.dump(rows, file, indent=1)
     if options.plot:
         from .plot import write
@@ -113,7 +113,7 @@ def _plot(options: Any) -> None:
     if not options.plot:
         raise InputError("--rows draws rows measured before: name the picture with --plot FILE")
     try:
-        with open(options.rows) as file:
+        with open(options.rows, encoding="utf-8") as file:
             # files of earlier versions say form
             rows = [{"backend": row.get("form"), **row} for row in json.load(file) if "both_ms" in row]
         floors = [row["floor_both_ms"] for row in rows]
@@ -137,7 +137,7 @@ def _lra(options: Any) -> None:
             raise InputError(f"unknown architecture {name!r} (valid: {', '.join(ARCHS)})")
     rows = lra(archs, options.batch)
     if options.json:
-        with open(options.json, "w") as file:
+        with open(options.json, "w", encoding="utf-8") as file:
             json.dump(rows, file, indent=1)
     print(show(rows))
 

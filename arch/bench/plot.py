@@ -95,5 +95,5 @@ def _line(
 def write(rows: Sequence[dict[str, Any]], path: str) -> None:
     """One HTML file that needs no network."""
     page = figure(rows).to_html(include_plotlyjs=True, full_html=True)
-    with open(path, "w") as file:
+    with open(path, "w", encoding="utf-8") as file:
         file.write(page)

@@ -164,6 +164,6 @@ def main(arguments: list[str] | None = None) -> None:
         torch.compiler.reset()
         torch.cuda.empty_cache()
     if options.json:
-        with open(options.json, "w") as file:
+        with open(options.json, "w", encoding="utf-8") as file:
             json.dump(rows, file, indent=1)
     print(rows_table([{name: value for name, value in row.items() if name != "kernels"} for row in rows]))

@@ -191,7 +191,7 @@ def _check_exact(name: str, weight: Tensor, where: str) -> None:
 
 def _read_config(directory: Path) -> dict[str, Any]:
     try:
-        config = json.loads((directory / "config.json").read_text())
+        config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{directory}/config.json: {error.strerror}: give a Hugging Face model's directory") from None
     except ValueError as error:
@@ -238,7 +238,7 @@ def _weight_files(directory: Path) -> list[Path]:
         why = "; pickled weights are never read: save them as safetensors first" if pickled else ""
         raise InputError(f"{directory}: no model.safetensors and no {index.name}{why}")
     try:
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{index}: not an index of safetensors files ({type(error).__name__})") from None
     for name in names:

@@ -63,7 +63,7 @@ def _path(root: Path, module: str) -> Path:
 
 def _flattened(path: Path, module: str, root: Path) -> tuple[str, set[str]]:
     """The source with flat imports, and the modules it imports."""
-    source = path.read_text()
+    source = path.read_text(encoding="utf-8")
     lines, imported = source.splitlines(keepends=True), set[str]()
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     for node in ast.walk(ast.parse(source)):
@@ -93,7 +93,7 @@ def _flattened(path: Path, module: str, root: Path) -> tuple[str, set[str]]:
 
 def _binds(root: Path, package: str, name: str) -> bool:
     """Whether the __init__.py of `package` imports `name` from another module: it is no longer the module then."""
-    tree = ast.parse(_path(root, package).read_text())
+    tree = ast.parse(_path(root, package).read_text(encoding="utf-8"))
     return any(
         (alias.asname or alias.name) == name
         for node in ast.walk(tree)

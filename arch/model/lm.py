@@ -157,7 +157,7 @@ class LanguageModel(nn.Module):
         start = self.decoder.document_start_id
         header |= {} if start is None else {"document_start_id": start}
         config = directory / "config.json"
-        config.write_text(json.dumps(header | self.model_config.to_dict(), indent=1) + "\n")
+        config.write_text(json.dumps(header | self.model_config.to_dict(), indent=1) + "\n", encoding="utf-8")
         (directory / WEIGHTS).chmod(config.stat().st_mode & 0o777)  # safetensors keeps its files to their owner
 
 

@@ -13,6 +13,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -171,3 +172,8 @@ def _bare(path: Path) -> str:
     for ending in COMPRESSIONS:
         name = name.removesuffix(ending)
     return name
+
+
+def readable(name: str) -> str:
+    """A file's name as text, with \\xe9 for bytes that are no UTF-8."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")

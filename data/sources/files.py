@@ -22,7 +22,7 @@ from typing import Any
 from arch.errors import InputError
 from data.files import reading
 
-from .content import is_stored_plain, is_table, kind_of, opened
+from .content import is_stored_plain, is_table, kind_of, opened, readable
 from .documents import Document, ReadOptions
 from .jsonl import read_jsonl
 from .tables import read_arrow, read_parquet
@@ -95,11 +95,6 @@ def of_path(source: str, hint: str) -> Files:
     if path.stat().st_size == 0:
         raise InputError(f"corpus.source: file {source!r} is empty (0 bytes); give a file with text")
     return Files([SourceFile(path, readable(path.name), is_named=True)])
-
-
-def readable(name: str) -> str:
-    """A file's name as text, with \\xe9 for bytes that are no UTF-8."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def walk(root: Path, skipped: frozenset[str] = frozenset()) -> list[str]:

@@ -75,8 +75,8 @@ def export_hf(
             for name in (*TOKENIZER, *({RANKS} & found.manifest["files"].keys())):
                 (temporary / name).write_bytes((source / name).read_bytes())
             for name, text in code.items():
-                (temporary / name).write_text(text)
-            (temporary / "README.md").write_text(_card(model, identity))
+                (temporary / name).write_text(text, encoding="utf-8")
+            (temporary / "README.md").write_text(_card(model, identity), encoding="utf-8")
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{directory} cannot be written, and nothing is left of it: {reason}") from error
@@ -106,8 +106,8 @@ def _check_code(model: LanguageModel, code: dict[str, str]) -> None:
 
 def _end_of_text(checkpoint: Path, vocab_size: int) -> int:
     """The id of the tokenizer's end-of-sequence token."""
-    token = json.loads((checkpoint / "tokenizer_config.json").read_text()).get("eos_token")
-    added = json.loads((checkpoint / "tokenizer.json").read_text()).get("added_tokens", [])
+    token = json.loads((checkpoint / "tokenizer_config.json").read_text(encoding="utf-8")).get("eos_token")
+    added = json.loads((checkpoint / "tokenizer.json").read_text(encoding="utf-8")).get("added_tokens", [])
     ids = [entry["id"] for entry in added if entry["content"] == token]
     if len(ids) != 1 or not 0 <= ids[0] < vocab_size:
         raise InputError(
@@ -119,11 +119,11 @@ def _end_of_text(checkpoint: Path, vocab_size: int) -> int:
 def _config(directory: Path) -> dict[str, Any]:
     from arch.hf.remote_code import AUTO_MAP
 
-    return json.loads((directory / "config.json").read_text()) | {"auto_map": AUTO_MAP}
+    return json.loads((directory / "config.json").read_text(encoding="utf-8")) | {"auto_map": AUTO_MAP}
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent=1) + "\n")
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 
 def _card(model: LanguageModel, identity: dict[str, Any]) -> str:

@@ -46,7 +46,9 @@ def cases(folder: Path) -> dict[str, list[str]]:
     """{what is measured: the words of its command after `python`}; `folder` receives a study of 1,000 runs."""
     study = folder / "thousand.yaml"
     arch = ARCHS[0]
-    study.write_text(THOUSAND.replace("ARCH", arch).replace("LRS", str([i * 1e-4 for i in range(1, 201)])))
+    study.write_text(
+        THOUSAND.replace("ARCH", arch).replace("LRS", str([i * 1e-4 for i in range(1, 201)])), encoding="utf-8"
+    )
     flops, scaling = ["-m", "scaling.cli.flops"], ["-m", "scaling"]
     return {
         "python alone": ["-c", ""],
@@ -64,7 +66,9 @@ def cases(folder: Path) -> dict[str, list[str]]:
 def measured(words: list[str]) -> tuple[float, float]:
     """(seconds, processor seconds) of `python WORDS`. Raises InputError with what the command said where it fails."""
     began = time.monotonic()
-    child = subprocess.Popen([sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8", errors="replace"
+    )
     assert child.stderr is not None
     told = child.stderr.read()
     _, status, used = os.wait4(child.pid, 0)

@@ -144,5 +144,5 @@ def _queued(jobs: list[str]) -> list[str]:
     if not jobs or shutil.which("squeue") is None:
         return []
     asked = ["squeue", "--noheader", "--format=%A", "--states=PD,R,CF,CG,S,RQ", f"--jobs={','.join(jobs)}"]
-    told = subprocess.run(asked, capture_output=True, text=True, check=False)
+    told = subprocess.run(asked, capture_output=True, encoding="utf-8", errors="replace", check=False)
     return sorted(set(told.stdout.split()))

@@ -183,7 +183,7 @@ def design(
     text = head_of(found, best) + best["text"]
     if write is not None and not dry_run:
         temporary = write.with_name(f".{write.name}.part")
-        temporary.write_text(text)
+        temporary.write_text(text, encoding="utf-8")
         temporary.replace(write)
         found["written"] = str(write)
     if as_json:

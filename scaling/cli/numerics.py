@@ -22,7 +22,7 @@ def fix_bits() -> None:
 
 def _has_avx2() -> bool:
     try:
-        with open(CPUINFO) as handle:
+        with open(CPUINFO, encoding="utf-8") as handle:
             flags = next((line.split() for line in handle if line.startswith("flags")), [])
     except OSError:
         return False

@@ -30,14 +30,16 @@ def git_commit() -> str | None:
     """
     root = Path(__file__).resolve().parents[2]
     if (root / "COMMIT").is_file():
-        return (root / "COMMIT").read_text().strip() or None
+        return (root / "COMMIT").read_text(encoding="utf-8").strip() or None
     if not (root / ".git").exists() or shutil.which("git") is None:
         return None
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(root), *arguments]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+            done = subprocess.run(
+                command, capture_output=True, encoding="utf-8", errors="replace", timeout=20, check=False
+            )
         except subprocess.TimeoutExpired:  # a slow file system is no reason to stop
             return ""
         return done.stdout.strip() if done.returncode == 0 else ""

@@ -77,7 +77,7 @@ def reason_of(exit_code: int, path: Path) -> str | None:
         return f"{status['reason']}; last good checkpoint: {status['last_checkpoint'] or 'none'}"
     if exit_code == EXIT_STOPPED and status["reason"]:
         return str(status["reason"])
-    log = rundir.log.read_text(errors="replace") if rundir.log.exists() else ""
+    log = rundir.log.read_text(errors="replace", encoding="utf-8") if rundir.log.exists() else ""
     lines = [line for line in log.splitlines() if line.strip()]
     if exit_code == EXIT_INPUT:  # such an end is told in a line
         told = f"{rundir.log}: could not be written (most likely: {os.strerror(errno.ENOSPC)}): free some space"

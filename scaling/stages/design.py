@@ -230,7 +230,7 @@ def cost_of_file(proposal: Proposal, question: Question) -> dict[str, Any]:
     setting = question.setting
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{setting.name}.yaml"
-        path.write_text(text_of(proposal, replace(setting, law=question.law_path)))
+        path.write_text(text_of(proposal, replace(setting, law=question.law_path)), encoding="utf-8")
         try:
             study = load_study(path)
             runs = study.runs()

@@ -137,7 +137,11 @@ def _run_workers(
     if progress.open:
         why = f"a worker ended before its time (exit codes {codes}); run it again to go on, see {log}"
         if EXIT_INPUT in codes:
-            lines = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("error: ")]
+            lines = [
+                line
+                for line in log.read_text(errors="replace", encoding="utf-8").splitlines()
+                if line.startswith("error: ")
+            ]
             why = lines[-1].removeprefix("error: ")
         failed[why] = [pair.name for pair in progress.open]
     return list(progress.done.values())

@@ -137,7 +137,7 @@ def main(arguments: list[str] | None = None) -> None:
     if ranks.rank == 0:
         print(rows_table(rows))
         if options.json:
-            with open(options.json, "w") as file:
+            with open(options.json, "w", encoding="utf-8") as file:
                 json.dump(rows, file, indent=1)
 
 

@@ -48,7 +48,7 @@ def _hardware(device: torch.device) -> str:
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     try:
-        with open("/proc/cpuinfo") as handle:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as handle:
             return next(line.partition(":")[2].strip() for line in handle if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()

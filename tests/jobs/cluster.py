@@ -111,12 +111,12 @@ class Cluster:
             gres=f" Gres=gpu:{gpus}" if gpus else "",
             state=state,
         )
-        (root / "slurm.conf").write_text(text)
+        (root / "slurm.conf").write_text(text, encoding="utf-8")
         if gpus:
             for i in range(gpus):
                 os.mknod(root / "dev" / f"gpu{i}", 0o20666, os.makedev(1, 3))
             devices = f"Name=gpu Count={gpus} File={root}/dev/gpu[0-{gpus - 1}]\n"
-            (root / "gres.conf").write_text("AutoDetect=off\n" + devices)
+            (root / "gres.conf").write_text("AutoDetect=off\n" + devices, encoding="utf-8")
         key = root / "munge" / "key"
         key.touch(mode=0o600)
         key.write_bytes(os.urandom(128))
@@ -268,7 +268,7 @@ class Cluster:
 
     def tail(self) -> str:
         logs = sorted((self.root / "log").glob("*.log"))
-        return "\n".join(f"--- {log.name}\n{log.read_text(errors='replace')[-1500:]}" for log in logs)
+        return "\n".join(f"--- {log.name}\n{log.read_text(errors='replace', encoding='utf-8')[-1500:]}" for log in logs)
 
     def _start(self, name: str, command: list[str]) -> None:
         with open(self.root / "log" / f"{name}.out", "ab") as log:
@@ -301,7 +301,7 @@ class Cluster:
 
 def name(pid: int) -> str:
     """Of a process's program, as /proc has it."""
-    return Path(f"/proc/{pid}/comm").read_text().strip()
+    return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
 
 
 def hold_ports(count: int) -> list[socket.socket]:
@@ -343,7 +343,7 @@ def _reap(killed: set[int]) -> None:
     """Collect the ended orphans that came to this process: slurmstepds, and those in `killed`."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            pid, _, rest = (folder / "stat").read_text().partition(" (")
+            pid, _, rest = (folder / "stat").read_text(encoding="utf-8").partition(" (")
         except OSError:
             continue
         name, _, fields = rest.rpartition(") ")

@@ -63,11 +63,13 @@ class Job:
 
     def logs(self) -> str:
         files = [*sorted((self.folder / "logs").iterdir()), self.rundir.log]
-        return "\n".join(f"--- {file.name}\n{file.read_text()}" for file in files if file.exists())
+        return "\n".join(f"--- {file.name}\n{file.read_text(encoding='utf-8')}" for file in files if file.exists())
 
     def stopped(self, by: str, attempt: int = 1) -> int:
         """The step after which the run was stopped by the signal `by` to be queued again, by its log."""
-        told = re.findall(r"stopped by (\w+) after step (\d+), to be continued", self.rundir.log.read_text())
+        told = re.findall(
+            r"stopped by (\w+) after step (\d+), to be continued", self.rundir.log.read_text(encoding="utf-8")
+        )
         assert told[attempt - 1][0] == by, told
         return int(told[attempt - 1][1])
 
@@ -88,7 +90,7 @@ def submit(
     profile = Profile(nodes=4, cpus_per_node=64, signal_s=30, max_restarts=max_restarts, **words)
     context = ScriptContext(study=rundir.study.name, profile=profile, paths=paths, python=sys.executable)
     job = ArrayJob("train-0", "train", Resources(nodes, 1, 0, 1, None, minutes), ((rundir.path.name,),))
-    paths.script(job).write_text(render(context, job))
-    paths.elements(job).write_text(rundir.path.name + "\n")
+    paths.script(job).write_text(render(context, job), encoding="utf-8")
+    paths.elements(job).write_text(rundir.path.name + "\n", encoding="utf-8")
     job_id = cluster.run("sbatch", "--parsable", paths.script(job).name, cwd=folder).strip()
     return Job(cluster, job_id, rundir, folder)

@@ -26,7 +26,7 @@ def study_file(folder: Path, sizes: list[str], seeds: int = 1, name: str = "tiny
         "jobs": {"cluster": CPUS},
     }
     path = folder / f"{name}.yaml"
-    path.write_text(yaml.safe_dump(study | more))
+    path.write_text(yaml.safe_dump(study | more), encoding="utf-8")
     return path
 
 

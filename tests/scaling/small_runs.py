@@ -68,7 +68,8 @@ def start(rundir: RunDir, *options: str, processes: int = 1, **environment: str)
         env=inherited | {"OMP_NUM_THREADS": "1"} | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
         start_new_session=True,
     )
 
@@ -86,4 +87,4 @@ def exact_rows(rundir: RunDir) -> list[dict[str, Any]]:
 
 
 def status(rundir: RunDir) -> dict[str, Any]:
-    return dict(json.loads(rundir.status_json.read_text()))
+    return dict(json.loads(rundir.status_json.read_text(encoding="utf-8")))

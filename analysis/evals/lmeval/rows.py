@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from arch.errors import InputError, nearest
+from data.files import reading
+from data.json_lines import json_rows
 
 Row = Mapping[str, Any]
 CONTRACT = ("Not mentioned", "Entailment", "Contradiction")
@@ -68,27 +70,16 @@ def read_rows(path: Path, task: str, data: str, most_bytes: float = math.inf) ->
     layout, n_bytes = ROWS[data], 0
     names = [column.name for column in layout.columns]
     see = f"`scaling eval list --rows {task}` shows the layout"
-    try:
-        with open(path, encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
-                if n_bytes > most_bytes:
-                    return rows, n_bytes / path.stat().st_size
-                n_bytes += len(line.encode())
-                if not line.strip():
-                    continue
-                try:
-                    row = json.loads(line)
-                except (ValueError, RecursionError) as error:
-                    raise InputError(f"{path}: line {number} is not JSON ({error}); {see}") from None
-                if not isinstance(row, dict):
-                    raise InputError(f"{path}: line {number} is not a JSON object; {see}")
-                if told := layout.fault(row):
-                    raise InputError(f"{path}: line {number}: {told}; {see}")
-                rows.append({name: row[name] for name in names})
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not UTF-8 text ({error.reason}); {see}") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); give a file of rows") from None
+    with reading(path, see), open(path, "rb") as lines:
+        for number, row in json_rows(iter(lines.readline, b""), str(path), f"; {see}"):
+            if n_bytes > most_bytes:
+                return rows, n_bytes / path.stat().st_size
+            n_bytes = lines.tell()
+            if not isinstance(row, dict):
+                raise InputError(f"{path}: line {number} is not a JSON object; {see}")
+            if told := layout.fault(row):
+                raise InputError(f"{path}: line {number}: {told}; {see}")
+            rows.append({name: row[name] for name in names})
     if not rows:
         raise InputError(f"{path}: has no rows; {see}")
     return rows, 1.0

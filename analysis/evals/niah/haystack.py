@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from arch.errors import InputError
-from data.files import sha256
+from data.files import reading, sha256
+from data.sources.content import readable
 
 if TYPE_CHECKING:
     from data.tokenizer import Tokenizer
@@ -59,7 +60,8 @@ def text_files(folder: Path) -> list[Path]:
 
 def folder_hash(folder: Path) -> str:
     """Of the names and contents of the files that are read."""
-    parts = [f"{path.name} {sha256(path)}" for path in text_files(folder)]
+    with reading(f"haystack: {folder}", "mend or remove the file"):
+        parts = [f"{readable(path.name)} {sha256(path)}" for path in text_files(folder)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -68,9 +70,11 @@ def read_haystack(folder: Path, tokenizer: Tokenizer) -> Haystack:
     texts = []
     for path in text_files(folder):
         try:
-            texts.append(path.read_text(encoding="utf-8"))
+            texts.append(path.read_text(encoding="utf-8-sig"))
         except UnicodeDecodeError as error:
             raise InputError(f"haystack: {path} is not UTF-8 text ({error.reason}); convert or remove it") from None
+        except OSError as error:
+            raise InputError(f"haystack: {path} cannot be read ({error.strerror}); mend or remove it") from None
     ids = tokenizer.encode_array("\n\n".join(texts)).astype(np.int64)
     return Haystack(ids, _sentence_ends(ids, tokenizer))
 

@@ -35,7 +35,7 @@ PEERS = Path(__file__).with_name("bench_peers.py")
 
 def chinchilla_points(path: Path) -> Points:
     """The points of Besiroglu et al.'s CSV, D = C / 6 N, without the highest losses."""
-    with path.open(newline="") as file:
+    with path.open(newline="", encoding="utf-8") as file:
         rows = [[float(row[name]) for name in ("Model Size", "Training FLOP", "loss")] for row in csv.DictReader(file)]
     n, c, loss = np.array(sorted(rows, key=lambda row: row[2])[:-HIGHEST]).T
     return Points(n, c / 6 / n, c, loss)
@@ -59,7 +59,14 @@ def ours(points: Points, objective: str) -> dict[str, Any]:
 def peers(python: str, tables: Sequence[Points]) -> dict[str, Any]:
     """What each package of others finds, or why it does not."""
     told = {"tables": [{"n": p.n_params.tolist(), "d": p.n_tokens.tolist(), "loss": p.loss.tolist()} for p in tables]}
-    done = subprocess.run([python, str(PEERS)], input=json.dumps(told), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [python, str(PEERS)],
+        input=json.dumps(told),
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )
     if done.returncode:
         raise InputError(f"{python} {PEERS.name}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
     found: dict[str, Any] = json.loads(done.stdout)

@@ -27,7 +27,8 @@ def write_study(
         f"grid: {{archs: [{archs}], sizes: [{sizes}]}}\n"
         f"model: {{context_length: {CONTEXT}, init_std: 0.2}}\n"  # untrained, but no layer is a mere trifle
         "training: {n_tokens: 25600, batch_tokens: 256}\n"
-        f"{more}\n"
+        f"{more}\n",
+        encoding="utf-8",
     )
     study = load_study(folder / "small.yaml")
     prepare(CorpusSettings(source="synthetic:0:60000", validation_fraction=0.2), study.directory / "corpus")

@@ -60,7 +60,8 @@ def write_run(
         json.dumps(
             {"schema": 1, "run_id": run_id, "study": study.name, "spec": spec, "spec_hash": "0" * 16, "cost": cost}
             | {"model": {}, "corpus_fingerprint": "f" * 64, "versions": {"torch": "2.13.0"}, "git_commit": None}
-        )
+        ),
+        encoding="utf-8",
     )
     tokens = np.arange(BATCH, n_tokens + 1, BATCH, dtype=np.int64)
     rng = np.random.default_rng([seed, *run_id.encode()])
@@ -71,7 +72,7 @@ def write_run(
         for i, (t, v) in enumerate(zip(tokens, loss, strict=True))
         if i >= begins_after
     ]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     status = {
         "state": state,
         "step": len(tokens),
@@ -79,7 +80,7 @@ def write_run(
         "reason": reason,
         "last_checkpoint": None,
     }
-    (run / "status.json").write_text(json.dumps(status))
+    (run / "status.json").write_text(json.dumps(status), encoding="utf-8")
     return run_id
 
 
@@ -91,7 +92,7 @@ def write_evals(study: Path, run_id: str, steps: Sequence[int], losses: Sequence
         record = {"schema": 2, "task": "validation", "run_id": run_id, "step": step, "n_tokens": step * BATCH}
         record |= {"values": values | {"n_tokens_scored": 65536}, "weights_sha256": "0" * 64}
         record["settings"] = {"validation_tokens": 65536, "batch_rows": 16}
-        (directory / "validation.json").write_text(json.dumps(record))
+        (directory / "validation.json").write_text(json.dumps(record), encoding="utf-8")
 
 
 def write_study(

@@ -36,13 +36,14 @@ def write_study(folder: Path, archs: Sequence[str] = tuple(ARCHS), small: Sequen
     text = folder / "text"
     text.mkdir(parents=True)
     for i in range(12):
-        (text / f"{i:02d}.txt").write_text(random.Random(i).randbytes(720_000).hex())
+        (text / f"{i:02d}.txt").write_text(random.Random(i).randbytes(720_000).hex(), encoding="utf-8")
     corpus = {"source": str(text), "validation_fraction": 0.5}
     (folder / "drawn.yaml").write_text(
         f"name: drawn\nout: {folder}/out\ncorpus: {{source: '{text}', validation_fraction: 0.5}}\n"
         f"grid: {{archs: [{', '.join(archs)}], sizes: [{', '.join(SIZES)}], extra_seeds: {{55k: [1, 2]}}}}\n"
         "training: {n_tokens: 1000000, warmup_tokens: 20480}\n"
-        "fit: {range: [5.0e+10, 8.0e+12], smoothing_tokens: 40000}\n"
+        "fit: {range: [5.0e+10, 8.0e+12], smoothing_tokens: 40000}\n",
+        encoding="utf-8",
     )
     study = load_study(folder / "drawn.yaml")
     prepare(CorpusSettings(**corpus), study.directory / "corpus")

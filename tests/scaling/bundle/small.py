@@ -41,7 +41,7 @@ def write_text(folder: Path) -> Path:
     """A text of some documents."""
     text = folder / "text.jsonl"
     lines = [json.dumps({"text": f"document {i}: " + " ".join(str(i * j % 97) for j in range(120))}) for i in range(60)]
-    text.write_text("\n".join(lines) + "\n")
+    text.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return text
 
 
@@ -52,7 +52,7 @@ def write_study(folder: Path, text: Path, **changes: str) -> Path:
         content, n_changed = re.subn(rf"\b{key}: (\[[^]]*\]|[^,}}]+)", f"{key}: {value}", content)
         assert n_changed == 1
     path = folder / "tiny.yaml"
-    path.write_text(content)
+    path.write_text(content, encoding="utf-8")
     return path
 
 
@@ -68,15 +68,15 @@ def finish(request: Request, run: RunSpec, state: str = "done", evaluated: bool 
         told |= {"run_id": run.run_id, "spec_hash": run.spec_hash}
         with new_directory(rundir.checkpoint(step), told) as folder:
             (folder / "model.safetensors").write_bytes(f"weights of {run.run_id} {step}".encode() * 100)
-            (folder / "config.json").write_text(json.dumps(run.model))
-            (folder / "tokenizer.json").write_text("{}")
+            (folder / "config.json").write_text(json.dumps(run.model), encoding="utf-8")
+            (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
         with new_directory(rundir.state(step), told) as folder:
             (folder / "model.pt").write_bytes(b"state")
     rows = [
         {"step": step, "n_tokens": step * 256, "loss": 3 + 2 / math.sqrt(step), "grad_norm": 1.0, "lr": 3e-3}
         for step in range(1, run.n_steps + 1)
     ]
-    rundir.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rundir.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     told = {"step": run.n_steps, "n_tokens": run.n_tokens, "reason": None, "last_checkpoint": None}
     write_json(rundir.status_json, {"state": state} | told)
     for pair in eval_matrix(request, EvalOptions()).pairs if evaluated else ():

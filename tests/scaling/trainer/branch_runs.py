@@ -58,7 +58,8 @@ def study(
                 "model": model or {"context_length": 32, "chunk_size": 16},
                 "training": TRAINING | training,
             }
-        )
+        ),
+        encoding="utf-8",
     )
     loaded = load_study(file)
     corpus = prepare(loaded.corpus.settings(), loaded.directory / "corpus")
@@ -79,7 +80,7 @@ def train(runs: list[RunDir], processes: int = 1, device: str = "cpu", **environ
     """(exit code, output) of a process that trains them one after another, or of several under torchrun."""
     paths = [str(run.path) for run in runs]
     script = runs[0].study / "train_all.py"
-    script.write_text(ONE_AFTER_ANOTHER)
+    script.write_text(ONE_AFTER_ANOTHER, encoding="utf-8")
     launcher = [sys.executable]
     if processes > 1:
         launcher += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
@@ -88,7 +89,8 @@ def train(runs: list[RunDir], processes: int = 1, device: str = "cpu", **environ
         [*launcher, str(script), device, *paths],
         env=inherited | {"OMP_NUM_THREADS": "1"} | environment,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
         timeout=300,
         check=False,
         start_new_session=True,
@@ -117,4 +119,4 @@ def equal(branch: RunDir, whole: RunDir) -> int:
 
 
 def origin(rundir: RunDir) -> dict[str, Any]:
-    return dict(json.loads(rundir.run_json.read_text())["origin"])
+    return dict(json.loads(rundir.run_json.read_text(encoding="utf-8"))["origin"])

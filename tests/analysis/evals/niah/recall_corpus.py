@@ -26,13 +26,13 @@ EASY, STANDARD = VARIANTS["niah-easy-facts"], VARIANTS["niah-standard-facts"]
 
 def write_haystack(folder: Path, n_bytes: int) -> None:
     folder.mkdir(parents=True)
-    (folder / "noise.txt").write_text((NOISE * (n_bytes // len(NOISE) + 1))[:n_bytes])
+    (folder / "noise.txt").write_text((NOISE * (n_bytes // len(NOISE) + 1))[:n_bytes], encoding="utf-8")
 
 
 def write_corpus(path: Path, n_documents: int, held_out: set[str], seed: int = 0) -> None:
     """JSONL; no fact has a number of `held_out`."""
     draw = random.Random(seed)
-    with open(path, "w") as handle:
+    with open(path, "w", encoding="utf-8") as handle:
         for _ in range(n_documents):
             text = drill(draw) if draw.random() < 0.5 else needles(draw, held_out)
             handle.write(json.dumps({"text": text}) + "\n")
