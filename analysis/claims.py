@@ -138,11 +138,8 @@ def _host() -> str:
     parts = [socket.gethostname()]
     for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
         with suppress(OSError):
-            parts.append(
-                os.readlink(path)
-                if path.endswith("/pid")
-                else Path(path).read_text(encoding="utf-8", errors="replace").strip()
-            )
+            is_link = path.endswith("/pid")
+            parts.append(os.readlink(path) if is_link else Path(path).read_bytes().decode(errors="replace").strip())
     return " ".join(parts)
 
 

@@ -33,6 +33,7 @@ from data.manifest import (
     describe_splits,
     earlier_fingerprint,
     fingerprint_of,
+    is_whole,
     parts_of,
     streams_in,
     warnings_of,
@@ -128,8 +129,8 @@ def open_corpus(directory: Path | str, verify: bool = False) -> Corpus:
     Raises InputError where there is none, or it is damaged.
     """
     directory = Path(directory)
-    manifest = read_manifest(directory, verify=verify, partial=True)
-    if manifest is None or manifest.get("kind") != "corpus" or manifest.get("schema") not in SCHEMAS:
+    manifest = _manifest_of(directory, verify=verify, partial=True)
+    if manifest is None or manifest.get("schema") not in SCHEMAS:
         state = f"is damaged ({damage(directory)})" if (directory / MANIFEST).exists() else "does not exist"
         raise InputError(f"corpus at {directory} {state}; prepare it again with `scaling data STUDY`")
     return Corpus(directory, manifest)
@@ -221,10 +222,16 @@ def prepare(
     return corpus
 
 
+def _manifest_of(directory: Path, verify: bool = True, partial: bool = False) -> dict[str, Any] | None:
+    """The manifest of a corpus, as `read_manifest` has it; None where it is of something else, or not whole."""
+    found = read_manifest(directory, verify, partial)
+    return found if found is not None and found.get("kind") == "corpus" and is_whole(found) else None
+
+
 def _existing(settings: CorpusSettings, directory: Path) -> Corpus | None:
     """The corpus of these settings at `directory`, None where it must be built; refuses to replace anything else."""
-    manifest = read_manifest(directory, verify=False)
-    if manifest is not None and manifest.get("kind") == "corpus":
+    manifest = _manifest_of(directory, verify=False)
+    if manifest is not None:
         if not is_of(settings, directory, manifest) or is_touched(settings, directory):
             manifest = _adopted(settings, directory, manifest)
         size = sum(file["bytes"] for file in manifest["files"].values())
@@ -251,8 +258,8 @@ def _existing(settings: CorpusSettings, directory: Path) -> Corpus | None:
 def _bundled(settings: CorpusSettings, directory: Path) -> Corpus | None:
     """The corpus at `directory` where its text was left out by a bundle. Raises InputError where it is one of other
     settings."""
-    manifest = read_manifest(directory, partial=True) if left_out(directory) else None
-    if manifest is None or manifest.get("kind") != "corpus":
+    manifest = _manifest_of(directory, partial=True) if left_out(directory) else None
+    if manifest is None:
         return None
     is_of(settings, directory, manifest)
     return Corpus(directory, manifest)

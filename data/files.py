@@ -237,7 +237,7 @@ def read_manifest(path: Path, verify: bool = True, partial: bool = False) -> dic
                 return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return manifest
+    return manifest if isinstance(manifest, dict) else None
 
 
 def damage(path: Path) -> str:

@@ -19,7 +19,7 @@ def left_out(directory: Path) -> frozenset[str]:
     try:
         names = json.loads((directory / RECORD).read_text(encoding="utf-8"))["files"]
         return frozenset(str(name) for name in names if not (directory / name).exists())
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return frozenset()
 
 

@@ -7,11 +7,60 @@ from typing import Any
 from arch.amounts import counted
 from arch.errors import InputError
 from data.mixture import Part
-from data.settings import CorpusSettings, hash_of, shown_source
+from data.settings import CorpusSettings, hash_of, identity_of, shown_source
 from data.splits import SPLITS, Written, together
 from data.splitting import Reading
 
 FAR = 2.0  # the held-out share may differ from what was asked for by this factor before that is told
+
+
+def is_whole(manifest: dict[str, Any]) -> bool:
+    """Whether a manifest says all that its readers ask of it, in one way: what JSON of another form lacks."""
+    try:
+        of_settings = identity_of(manifest["settings"])
+        texts = [
+            manifest["fingerprint"],
+            manifest["tokenizer"]["name"],
+            of_settings["tokenizer"],
+            of_settings["text_key"],
+        ]
+        texts += [one["name"] for one in manifest.get("mixture", [])]
+        streams = [manifest, *manifest.get("mixture", [])]
+        numbers = [manifest.get("held_out_share", 0.0), *(one["weight"] for one in streams[1:])]
+        numbers += [n for one in streams for n in one.get("shared", {}).values()] + [
+            *manifest.get("counts", {}).values()
+        ]
+        whole = all(_agrees(one["splits"][split], manifest["files"]) for one in streams for split in SPLITS)
+        sums = together([one["splits"] for one in streams[1:]]) if streams[1:] else manifest["splits"]
+        warnings_of(manifest)
+        lists = [manifest.get("same_text", []), manifest.get("cleaning", [])]
+        return (
+            whole
+            and sums == manifest["splits"]
+            and all(isinstance(one, str) for one in texts)
+            and all(isinstance(one, str | None) for one in [manifest["tokenizer"].get("identity")])
+            and all(type(one) in (int, float) and one >= 0 for one in numbers)
+            and all(isinstance(one, list) for one in lists)
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError):
+        return False
+
+
+def _agrees(split: dict[str, Any], files: dict[str, Any]) -> bool:
+    """Whether the counts of a split are those of its shards, and its shards' those of their files."""
+    counts = [split[key] for key in ("documents", "bytes", "tokens")]
+    shards = split["shards"]
+    return (
+        split["dtype"] in ("uint16", "uint32")
+        and all(type(one) is int and one >= 0 for one in counts)
+        and split["tokens"] == sum(shard["tokens"] for shard in shards)
+        and all(
+            files[shard["file"]]["sha256"] == shard["sha256"]
+            and files[shard["file"]]["bytes"] == shard["tokens"] * int(split["dtype"][4:]) // 8
+            for shard in shards
+        )
+        and bool(shards)
+    )
 
 
 def describe_splits(settings: CorpusSettings, written: list[Written]) -> dict[str, Any]:

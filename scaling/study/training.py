@@ -86,7 +86,7 @@ class Training(Section):
     max_steps: Count | None = None
     """Stop after this many steps, for trials."""
     log_every: Count = 1
-    """Write a row of `metrics.jsonl` every this many steps."""
+    """Write a row of `metrics.jsonl` every this many steps, at most the number of the run."""
     reset_at_documents: Flag = False
     """Read each document of a packed sequence as if alone, in every architecture: the end-of-text token before it is
     its first, and nothing from before that is seen by attention, state, convolution or positions. Every token stays a

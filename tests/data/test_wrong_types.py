@@ -1,0 +1,109 @@
+"""JSON of the right syntax and the wrong form in every file that a corpus or a tokenizer is read from: one line, or
+made anew; never a traceback."""
+
+import copy
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arch.errors import InputError
+from data.corpus import open_corpus, prepare
+from data.hf_tokenizer import write_tokenizer
+from data.left_out import left_out
+from data.settings import CorpusSettings, Weighted
+from data.tokenizer import get_tokenizer
+from data.tokenizer.training import train_tokenizer
+from data.vocabulary import vocabulary
+
+ZOO: tuple[Any, ...] = (None, [], {}, "x", "", 3, -1, 10**18, True, 1.5, [None], [["x"]], {"a": 1}, "../../x", "\ud800")
+GONE = object()
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where a value and everything in it is; of a long list or mapping the first entries."""
+    yield path
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in [*inside][:20]:
+        yield from places(one, (*path, key))
+
+
+def with_another(whole: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """`whole` with another value at a place, or without what is there."""
+    if not path:
+        return None if value is GONE else value
+    changed = copy.deepcopy(whole)
+    place = changed
+    for key in path[:-1]:
+        place = place[key]
+    if value is GONE:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return changed
+
+
+def changes(whole: Any, most: int) -> Iterator[bytes]:
+    """`most` files at the most, each with one value changed, drawn from all places and wrong values."""
+    drawn = [(path, value) for path in places(whole) for value in (*ZOO, GONE)]
+    random.Random(0).shuffle(drawn)
+    for path, value in drawn[:most]:
+        yield json.dumps(with_another(whole, path, value)).encode()
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("text")
+    for name in ("a", "b"):
+        rows = [json.dumps({"text": f"document {i} of {name}: " * 40}) for i in range(60)]
+        (folder / f"{name}.jsonl").write_text("\n".join(rows))
+    return folder
+
+
+@pytest.mark.parametrize("mixture", [False, True])
+@pytest.mark.parametrize("name", ["manifest.json", "sources.json", "left-out.json"])
+def test_files_of_a_corpus(sources: Path, tmp_path: Path, mixture: bool, name: str) -> None:
+    source: Any = str(sources / "a.jsonl")
+    if mixture:
+        source = tuple(Weighted(str(sources / f"{one}.jsonl"), weight) for one, weight in (("a", 2), ("b", 1)))
+    settings, directory = CorpusSettings(source=source), tmp_path / "corpus"
+    fingerprint = prepare(settings, directory).fingerprint
+    path = directory / name
+    content = path.read_bytes() if path.exists() else json.dumps({"schema": 1, "files": ["x"]}).encode()
+    for changed in changes(json.loads(content), 400):
+        path.write_bytes(changed)
+        left_out(directory)
+        try:
+            corpus = open_corpus(directory)
+            assert (
+                len(corpus.train) == corpus.n_tokens("train") and corpus.tokenizer.name and corpus.warnings is not None
+            )
+            assert sum(part.n_tokens for part in corpus.parts("validation")) == len(corpus.validation)
+        except InputError as error:
+            assert "\n" not in str(error)
+    for i, changed in enumerate(changes(json.loads(content), 40)):
+        path.write_bytes(changed)
+        if i % 2:
+            (directory / "train.idx").touch()
+        try:
+            prepare(settings, directory)
+        except InputError as error:
+            assert "\n" not in str(error)
+    path.write_bytes(content if name == "manifest.json" else b"{}")
+    assert prepare(settings, directory).fingerprint == fingerprint
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_files_of_a_tokenizer(tmp_path: Path, name: str) -> None:
+    write_tokenizer(train_tokenizer("bpe:270", ["some text, of which pairs occur, some text " * 20]), tmp_path)
+    content = (tmp_path / name).read_bytes()
+    for changed in changes(json.loads(content), 500):
+        (tmp_path / name).write_bytes(changed)
+        for opened in (get_tokenizer, vocabulary):
+            try:
+                opened(str(tmp_path / "tokenizer.json"))
+            except InputError as error:
+                assert "\n" not in str(error)
