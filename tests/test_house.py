@@ -43,7 +43,7 @@ ALLOWED = {
     "arch": (),
     "data": ("arch.amounts", "arch.arguments", "arch.errors"),
     "flops": (*LIGHT, "arch.architectures.common.mamba_options", "arch.architectures.hgrn1.shape"),
-    "scaling.study": (*LIGHT, "data.settings", "data.share", "data.vocabulary", "flops"),
+    "scaling.study": (*LIGHT, "data.files", "data.settings", "data.share", "data.vocabulary", "flops"),
     "scaling.rundir": ("scaling.study", "arch", "data", "flops"),
     "scaling.trainer": ("scaling.rundir", "scaling.study", "arch", "data", "flops"),
     "scaling.checkpoints": ("scaling.rundir", "arch", "data"),
@@ -350,7 +350,7 @@ def without_encoding(source: str) -> list[int]:
         if name in ("read_text", "write_text") and owner:
             is_text = len(given) < (1 if name == "read_text" else 2)
         elif name in ("open", "fdopen", "NamedTemporaryFile", "TemporaryFile"):
-            at = 0 if owner and owner not in (*BINARY, "io") or name.endswith("TemporaryFile") else 1
+            at = 0 if (owner and owner not in (*BINARY, "io")) or name.endswith("TemporaryFile") else 1
             mode = said.get("mode") or (given[at] if len(given) > at else "'rb'" if owner in BINARY else "'r'")
             is_text = (owner, name) not in (("os", "open"), ("tarfile", "open")) and "b" not in mode
             is_text = is_text and not (name.endswith("TemporaryFile") and "mode" not in said and not given)

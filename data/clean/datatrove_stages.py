@@ -148,6 +148,10 @@ def run_here(filtering: Filtering, workers: int, say: Callable[[str], None]) -> 
         executor = LocalPipelineExecutor(pipeline, tasks, at_once, logging_dir=str(filtering.logs(name)))
         with _stderr_to(filtering.directory / "logs" / "stderr.txt"):
             executor.run()
+        if name == "rules" and filtering.near and not any((filtering.work / name).glob("*.jsonl.gz")):
+            raise InputError(
+                f"SOURCE: no document is left by the rules; {filtering.directory}/dropped has what each dropped"
+            )
 
 
 def submit(filtering: Filtering, slurm: Slurm) -> dict[str, str]:

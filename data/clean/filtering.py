@@ -42,7 +42,7 @@ class Filtering:
         for rule in self.rules:
             if rule not in RULES:
                 raise InputError(f"--rule: unknown rule {rule!r}{nearest(rule, list(RULES))}")
-        if ("language" in self.rules) != bool(self.languages and self.model):
+        if len({"language" in self.rules, bool(self.languages), self.model is not None}) > 1:
             raise InputError(
                 "the rule language needs --language (repeatable) and --language-model, the file of a fastText model; "
                 "nothing is downloaded"

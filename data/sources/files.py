@@ -50,7 +50,7 @@ class Files:
     def sizes(self) -> list[int] | None:
         found = []
         for file in self.files:
-            with reading(file.path, MEND):
+            with reading(f"corpus.source: {file.path}", MEND):
                 if not is_stored_plain(file.path):
                     return None
                 found.append(file.path.stat().st_size)
@@ -60,7 +60,7 @@ class Files:
         """Bytes on disk, by which Counts.stored_bytes tells how much of them was read; None where there are tables."""
         total = 0
         for file in self.files:
-            with reading(file.path, MEND):
+            with reading(f"corpus.source: {file.path}", MEND):
                 if is_table(file.path):
                     return None
                 total += file.path.stat().st_size

@@ -12,11 +12,11 @@ from .content import BOM
 from .documents import Document, ReadOptions, usable
 from .text import not_utf8
 
-LONGEST_LINE = 512 << 20  # bytes; a longer one is no record, and would fill the memory
+LONGEST_LINE = 256 << 20  # bytes; a longer one is no record, and would fill the memory
 
 
 def read_jsonl(handle: IO[bytes], name: str, how: ReadOptions, refuses: bool = False) -> Iterator[Document]:
-    """The text of every record. Raises InputError where the first one lacks the key, for a line of more than half a GiB
+    """The text of every record. Raises InputError where the first one lacks the key, for a line of more than 256 MiB
     and, where it `refuses`, for a line that is no UTF-8; other records without text, or with its key twice, are
     counted."""
     read_any, counts, text_key = False, how.counts, how.text_key

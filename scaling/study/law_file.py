@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from arch.errors import InputError
+from data.files import parse_json
 
 from .batch_rule import beta2_at, lengths_of, or_default
 from .rate_law import TERMS, WORDS, Rate, RateLaw, Recipe, Term
@@ -47,8 +47,8 @@ def read_law(path: Path) -> LawFile:
 @lru_cache(maxsize=16)
 def _parsed(path: Path, content: bytes) -> LawFile:
     try:
-        raw = json.loads(content)
-    except (ValueError, RecursionError) as error:
+        raw = parse_json(content)
+    except ValueError as error:
         raise InputError(f"{path}: is no law file: not JSON ({error})") from None
     schema = raw.get("schema") if isinstance(raw, dict) else None
     if schema != "scaling.rate-law":
@@ -125,6 +125,8 @@ def follow(
     found = law.laws[arch].at(n_params(), horizon, batch)
     _refuse_far(found, law.laws[arch].terms, or_default(given, "lr_law_beyond"), origin)
     lr = float(f"{found.rate:.3g}")
+    if not 0 < lr < math.inf:
+        raise InputError(f"{origin}: is damaged: it gives a rate of {lr:g}; sweep again")
     told = {"law_sha256": file.sha256, "low": found.low, "high": found.high, "level": law.laws[arch].level}
     told |= {"n_tokens": horizon, "outside": dict(found.outside), "corpus_fingerprint": law.recipe.corpus_fingerprint}
     notes = [f"{where}: {_beyond(found)} than what its law of the learning rate was swept at"] if found.outside else []

@@ -14,6 +14,7 @@ from typing import Any
 from arch.config import ModelConfig, reads
 from arch.errors import InputError
 from arch.registry import archs_with, plugin_of
+from data.files import reading
 from data.vocabulary import portable
 from data.vocabulary import vocabulary as vocabulary_of
 from flops import count_params
@@ -302,9 +303,9 @@ class StudySpec(StudyFile):
             else:
                 file = read_law(Path(self.path).parent / Path(given["lr_law"]).expanduser())
             sizes = (config.vocab_size, config.context_length)
-            found = follow(
-                file, arch, given, portable(self.corpus.tokenizer), *sizes, config.to_dict(), n_params, where
-            )
+            tokenizer = portable(self.corpus.tokenizer)
+            with reading(file.path, "sweep again"):
+                found = follow(file, arch, given, tokenizer, *sizes, config.to_dict(), n_params, where)
         except InputError as error:
             if given.get("lr_law") is not None:
                 raise

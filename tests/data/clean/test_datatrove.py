@@ -118,6 +118,7 @@ def test_languages_are_told_by_a_local_model(tmp_path):
     [
         ({"rules": ("qualty",)}, "did you mean 'quality'"),
         ({"rules": ("language",)}, "needs --language"),
+        ({"languages": ("en",)}, "needs --language"),
         ({"rules": (), "near": False}, "nothing is to be dropped"),
         ({"tasks": 0}, "--tasks: 0"),
     ],
@@ -125,6 +126,12 @@ def test_languages_are_told_by_a_local_model(tmp_path):
 def test_wrong_wishes_are_told(tmp_path, changes, told):
     with pytest.raises(InputError, match=told):
         Filtering(("x",), tmp_path, **changes)
+
+
+def test_rules_that_drop_everything_are_told(tmp_path):
+    (tmp_path / "a.txt").write_text("no stop words here\n" * 10)
+    with pytest.raises(InputError, match="SOURCE: no document is left by the rules"):
+        stages.run_here(Filtering((str(tmp_path / "a.txt"),), tmp_path / "cleaned"), 1, lambda line: None)
 
 
 def test_a_folder_of_something_else_is_left_alone(cleaned, tmp_path):

@@ -20,6 +20,7 @@ from scaling.study.law_file import read_law
 from scaling.study.rate_law import RateLaw, Recipe
 from scaling.study.spec import load_study
 from tests.analysis.rates.worlds import World
+from tests.wrong_forms import changes
 
 WORLD = World(sizes=(6_000, 25_000, 60_000), batches=(1_024, 4_096), c=(-6.0, -0.4, -0.1, 0.4), archs=("llama", "tnl"))
 OPTIMIZER = {"weight_decay": 0.1, "betas": [0.9, 0.95], "eps": 1e-8, "grad_clip": 1.0}
@@ -206,3 +207,19 @@ def test_a_law_that_nothing_reads_is_refused(tmp_path, law):
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(raw))
     with pytest.raises(InputError, match="is read with lr: law alone"):
         load_study(tmp_path / "s.yaml").runs()
+
+
+def test_a_law_file_of_any_form_is_one_line(tmp_path, law):
+    """Wrong types, numbers without end and coefficients whose rate is no number."""
+    path = study(tmp_path, law, {})
+    file = next(one for one in tmp_path.glob("*.json"))
+    content = file.read_bytes()
+    refused = 0
+    for changed in [*changes(json.loads(content), 200), content.replace(b"[", b"[1e300, ", 1), content[:-9], b"\xff"]:
+        file.write_bytes(changed)
+        try:
+            assert all(0 < run.training.peak_lr < math.inf for run in load_study(path).runs())
+        except InputError as error:
+            assert "\n" not in str(error) and str(path) in str(error)
+            refused += 1
+    assert refused > 30

@@ -1,0 +1,43 @@
+"""JSON of the right syntax and the wrong form: one value of a file changed for another, of any type, or left out."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+ZOO: tuple[Any, ...] = (None, [], {}, "x", "", 3, -1, 10**18, True, 1.5, [None], [["x"]], {"a": 1}, "../../x", "\ud800")
+GONE = object()
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where a value and everything in it is; of a long list or mapping the first entries."""
+    yield path
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in [*inside][:20]:
+        yield from places(one, (*path, key))
+
+
+def with_another(whole: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """`whole` with another value at a place, or without what is there."""
+    if not path:
+        return None if value is GONE else value
+    changed = copy.deepcopy(whole)
+    place = changed
+    for key in path[:-1]:
+        place = place[key]
+    if value is GONE:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return changed
+
+
+def changes(whole: Any, most: int) -> Iterator[bytes]:
+    """`most` files at the most, each with one value changed, drawn from all places and wrong values."""
+    drawn = [(path, value) for path in places(whole) for value in (*ZOO, GONE)]
+    random.Random(0).shuffle(drawn)
+    for path, value in drawn[:most]:
+        yield json.dumps(with_another(whole, path, value)).encode()
