@@ -84,7 +84,9 @@ class Extrapolate:
         read_text(self._path, self.name)
         return sha256(self._path)
 
-    def _grid(self, context_length: int, parts: Sequence[Part]) -> tuple[list[int], list[int], np.ndarray]:
+    def _grid(
+        self, context_length: int, parts: Sequence[Part]
+    ) -> tuple[list[int], list[int], Sequence[int] | np.ndarray]:
         """(lengths asked for, those that every part of the text has, where windows of the longest begin: of a mixture
         in its proportions). Raises InputError where it has none."""
         n_text = min(part.n_tokens for part in parts)
@@ -99,7 +101,7 @@ class Extrapolate:
         if len(parts) > 1:
             return wanted, lengths, window_starts(parts, longest, self._settings.n_tokens)
         n_windows = min((n_text - 1) // longest, max(1, self._settings.n_tokens // longest))
-        return wanted, lengths, np.arange(n_windows) * longest
+        return wanted, lengths, range(0, n_windows * longest, longest)
 
     def planned(self, reader: Reader) -> Planned:
         if self._settings.file:

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from analysis.evals.task import Settings
 from scaling.study.types import Count, Positive, Seed
 
+Cells = Annotated[Count, Field(le=10_000)]
 CPU_STATE_BYTES = 1 << 30  # of all rows' states; on a GPU a share of what is free: caches are copied as they grow
 
 
@@ -55,8 +56,8 @@ class NiahSettings(Settings):
 
     first_length: Count = 1000
     last_length: Count = 16_000
-    n_lengths: Count = 35
-    n_depths: Count = 35
+    n_lengths: Cells = 35
+    n_depths: Cells = 35
     haystack: str | None = None
     digits: Annotated[int, Field(ge=1, le=18)] = 7  # of a fact's number
     seed: Seed = 0  # of the facts, one for each cell
