@@ -241,10 +241,10 @@ def test_a_text_that_cannot_be_read_is_one_line(study: StudySpec, tmp_path: Path
     (tmp_path / "mark.txt").write_bytes(b"\xef\xbb\xbfone")
     assert bytes(task(file="mark.txt").prepare(tokenizer).ids[1:].tolist()) == b"one"
     (tmp_path / "half.jsonl").write_bytes(b'{"page": "\\ud800"}\n')
-    with pytest.raises(InputError, match="half.jsonl: line 1 is not JSON"):
+    with pytest.raises(InputError, match=r"half.jsonl: line 1 is not JSON"):
         task(file="half.jsonl").prepare(tokenizer)
     context = TaskContext(study.directory / "corpus", tmp_path, {"extrapolate": {"file": "rows.txt"}})
-    with pytest.raises(InputError, match="rows.txt holds JSON lines, which this task does not read; give plain text"):
+    with pytest.raises(InputError, match=r"rows.txt holds JSON lines, which this task does not read; give plain text"):
         make_tasks(["extrapolate"], context)[0].data_hash()
     with pytest.raises(InputError, match="stride 9 is larger than the window of 8"):
         task(window=8, stride=9)
