@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from arch.errors import InputError
-from data.files import parse_json
+from data.files import parse_json, reading
 
 from .batch_rule import beta2_at, lengths_of, or_default
 from .rate_law import TERMS, WORDS, Rate, RateLaw, Recipe, Term
@@ -115,14 +115,16 @@ def follow(
         if of_law.get(key) != value:
             raise InputError(f"{origin}: its sweep had {key} {_words(of_law.get(key))}, the run has {_words(value)}")
     batch = or_default(given, "batch_tokens")
-    betas = _betas_of(law.recipe, batch)
+    with reading(file.path, "sweep again"):
+        betas = _betas_of(law.recipe, batch)
     if betas != or_default(given, "betas"):
         raise InputError(
             f"{origin}: its sweep had betas {betas} at this batch, the run has {or_default(given, 'betas')}"
         )
     horizon = horizon_of(given, n_params)
     assert horizon is not None, "judged before"
-    found = law.laws[arch].at(n_params(), horizon, batch)
+    with reading(file.path, "sweep again"):
+        found = law.laws[arch].at(n_params(), horizon, batch)
     _refuse_far(found, law.laws[arch].terms, or_default(given, "lr_law_beyond"), origin)
     lr = float(f"{found.rate:.3g}")
     if not 0 < lr < math.inf:

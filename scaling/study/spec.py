@@ -14,7 +14,6 @@ from typing import Any
 from arch.config import ModelConfig, reads
 from arch.errors import InputError
 from arch.registry import archs_with, plugin_of
-from data.files import reading
 from data.vocabulary import portable
 from data.vocabulary import vocabulary as vocabulary_of
 from flops import count_params
@@ -304,8 +303,7 @@ class StudySpec(StudyFile):
                 file = read_law(Path(self.path).parent / Path(given["lr_law"]).expanduser())
             sizes = (config.vocab_size, config.context_length)
             tokenizer = portable(self.corpus.tokenizer)
-            with reading(file.path, "sweep again"):
-                found = follow(file, arch, given, tokenizer, *sizes, config.to_dict(), n_params, where)
+            found = follow(file, arch, given, tokenizer, *sizes, config.to_dict(), n_params, where)
         except InputError as error:
             if given.get("lr_law") is not None:
                 raise

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from arch.errors import InputError
-from scaling.study.file import read_mapping
+from scaling.study.yaml_text import read_mapping
 
 
 def test_aliases_are_read_where_they_are_few(tmp_path: Path) -> None:
