@@ -27,7 +27,7 @@ from analysis.run_evals import held_out_losses
 from arch.errors import InputError
 from data.files import read_manifest
 from data.manifest import parts_of
-from scaling.rundir.directory import RunDir
+from scaling.rundir.directory import DAMAGED, RunDir
 from scaling.study.earlier import training_of_today
 from scaling.study.grid import FORECAST
 from scaling.study.run import decisive
@@ -149,7 +149,9 @@ def _read_runs(study_dir: Path, run_ids: Sequence[str]) -> list[_Run]:
 
 
 def _read_run(rundir: RunDir, record: Record | None, validation_tokens: int | None) -> _Run:
-    path = rundir.path
+    path, status = rundir.path, rundir.status()
+    if status["state"] == DAMAGED:
+        raise InputError(f"{path}: {status['reason']}: restore it from a copy, or `scaling train --repair`")
     if record is None:
         return _Run(path, None, [], [], {})
     header = _header(rundir, record)
@@ -243,7 +245,7 @@ def _run_row(run: _Run) -> dict[str, Any]:
     last = rows[-1] if rows else {}
     return {
         **{key: header[key] for key in RUN_KEYS},
-        "state": "running" if rows and status["state"] == "waiting" else status["state"],
+        "state": status["state"],
         "reason": status["reason"],
         "step": int(last.get("step", 0)),
         "n_tokens": int(last.get("n_tokens", 0)),

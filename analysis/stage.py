@@ -6,7 +6,6 @@ Fits and report carry the hash of everything they were made from; while it is un
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analysis.forecast.stage import told
 from analysis.source.choose import source_of
+from analysis.table_files import read_table, table_bytes
 from arch.errors import InputError
-from data.files import new_directory, read_json, read_manifest, write_bytes, write_json
+from data.files import new_directory, read_manifest, read_object, reading, write_bytes, write_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,10 +32,12 @@ TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Table
 
 
 class Fitted(NamedTuple):
-    """The fits, and whether they were made now (False: found up to date)."""
+    """The fits, whether they were made now (False: found up to date), and which stored file was damaged (None: none
+    was)."""
 
     fits: dict[str, Any]
     fresh: bool
+    damaged: str | None
 
 
 class Reported(NamedTuple):
@@ -48,20 +50,17 @@ class Reported(NamedTuple):
 
 def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitted:
     """results/fits.json and the tables, from these runs' metrics and evaluations, or from the tables of a published
-    study; with `force` even where they are."""
+    study; with `force`, or where one is damaged, even where they are."""
     results, source = study.results, source_of(study, runs)
-    stored = _read(results / "fits.json")
-    there = not force and stored is not None and _tables_exist(results)
-    if there and stored is not None and stored.get("inputs_hash") == _inputs_hash(study, source):
-        return Fitted(stored, False)
+    stored, damaged = _stored(results)
+    if not force and stored is not None and stored.get("inputs_hash") == _inputs_hash(study, source):
+        return Fitted(stored, False, None)
     fits, tables = fits_of(study, runs, source)
     results.mkdir(parents=True, exist_ok=True)
     for name, file in TABLES.items():
-        buffer = io.BytesIO()
-        getattr(tables, name).to_parquet(buffer, index=False)
-        write_bytes(results / f"{file}.parquet", buffer.getvalue(), kind="results")
+        write_bytes(results / f"{file}.parquet", table_bytes(getattr(tables, name)), kind="results")
     write_json(results / "fits.json", fits, kind="results")
-    return Fitted(fits, True)
+    return Fitted(fits, True, damaged)
 
 
 def fits_of(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> tuple[dict[str, Any], Tables]:
@@ -122,7 +121,7 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
 
     What is drawn already is left alone, but with `force`, and where only the browser for the pictures was missing.
     """
-    fits, _ = fit(study, runs)
+    fits = fit(study, runs).fits
     directory, results, source = study.report, study.results, source_of(study, runs)
     corpus, baseline, evaluations = source.corpus(), source.baseline(), source.evaluations_page()
     from analysis.evals.registry import texts_of
@@ -142,7 +141,7 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
     )
     from analysis.figures.png import NO_BROWSER, NO_PACKAGE, browser_found, write_pictures
 
-    manifest = read_manifest(directory, verify=False)
+    manifest = read_manifest(directory)
     if not force and manifest is not None and manifest.get("inputs_hash") == wanted:
         missing = manifest["no_pictures"]
         if missing not in (NO_BROWSER, NO_PACKAGE) or not browser_found():
@@ -171,17 +170,12 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
 
 def read_tables(results: Path) -> Tables:
     """The tables as `fit` stored them. Raises InputError for one that cannot be read."""
-    import pandas as pd
-
     from analysis.runs import Tables
 
-    found: dict[str, Any] = {}
-    for name, file in TABLES.items():
-        path = results / f"{file}.parquet"
-        try:
-            found[name] = pd.read_parquet(path)
-        except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
-            raise InputError(f"{path}: cannot be read ({error}); remove it and run `scaling fit` again") from None
+    found: dict[str, Any] = {
+        name: read_table(path, "`scaling fit` makes it again")
+        for name, path in zip(TABLES, _tables(results), strict=True)
+    }
     return Tables(**found)
 
 
@@ -205,15 +199,21 @@ def _provenance(study: StudySpec, came: Provenance, fits: dict[str, Any], tables
     }
 
 
-def _tables_exist(results: Path) -> bool:
-    return all((results / f"{file}.parquet").exists() for file in TABLES.values())
-
-
-def _read(path: Path) -> dict[str, Any] | None:
+def _stored(results: Path) -> tuple[dict[str, Any] | None, str | None]:
+    """The fits of an earlier command, None where they or their tables are not whole; and the message about that file
+    among them that is damaged, None where none is."""
+    path = results / "fits.json"
     try:
-        return dict(read_json(path))
-    except (OSError, ValueError):
-        return None
+        with reading(path):
+            fits = read_object(path)
+        read_tables(results)
+        return fits, None
+    except InputError as error:
+        return None, str(error) if all(map(Path.exists, [path, *_tables(results)])) else None
+
+
+def _tables(results: Path) -> list[Path]:
+    return [results / f"{file}.parquet" for file in TABLES.values()]
 
 
 def _hash(value: Any) -> str:

@@ -24,6 +24,7 @@ from arch.errors import InputError
 from data.left_out import left_out
 
 MANIFEST = "manifest.json"
+SEAL = "content_sha256"  # the key of a JSON object under which the digest of its other keys stands
 LITTLE_SPACE = 1 << 20  # bytes; a disk with less is full
 _commits: dict[str, int] = {}
 # a context variable: runs that take turns in one process have guards of their own
@@ -82,7 +83,21 @@ def write_bytes(path: Path, content: bytes, kind: str = "file") -> None:
 
 
 def write_json(path: Path, value: Any, kind: str = "file") -> None:
-    write_bytes(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode(), kind)
+    """Write `value`; an object carries the digest of its content, which `read_json` checks."""
+    write_bytes(path, json_bytes(value), kind)
+
+
+def json_bytes(value: Any) -> bytes:
+    """What `write_json` writes."""
+    text = json.dumps(value, indent=1, allow_nan=False)
+    if isinstance(value, dict):
+        value = json.loads(text)  # as it is read again: keys are strings
+        text = json.dumps(value | {SEAL: _digest(value)}, indent=1)
+    return (text + "\n").encode()
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def parse_json(content: bytes | str, any_number: bool = False) -> Any:
@@ -123,9 +138,25 @@ def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
+def unsealed(content: bytes | str) -> Any:
+    """What `parse_json` makes of `content`, an object without its digest. Raises ValueError where that is wrong."""
+    value = parse_json(content)
+    if isinstance(value, dict) and SEAL in value and value.pop(SEAL) != _digest(value):
+        raise ValueError(f"it was changed or damaged: its content does not match its {SEAL}")
+    return value
+
+
 def read_json(path: Path) -> Any:
-    """What `parse_json` makes of a regular file. Raises OSError and ValueError alone."""
-    return parse_json(regular(path).read_bytes())
+    """What `unsealed` makes of a regular file. Raises OSError and ValueError alone."""
+    return unsealed(regular(path).read_bytes())
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """As `read_json`; raises ValueError for JSON that is no object."""
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise ValueError(f"a JSON object is expected, not {type(value).__name__}")
+    return value
 
 
 def regular(path: Path) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from bisect import bisect_left
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 
 from arch.errors import InputError
 from arch.presets import PAPER
+from data.files import read_json
 
 from .conventions import train_flops_per_token
 from .params import count_params
@@ -154,12 +154,12 @@ def load_laws(name: str) -> Laws:
     path = Path(name)
     try:
         path = path / FITS if path.is_dir() else path
-        fits = json.loads(path.read_text(encoding="utf-8"))
+        fits = read_json(path)
     except FileNotFoundError:
         raise InputError(
             f"--law {path}: does not exist; give a study's fits.json (scaling fit STUDY), or paper"
         ) from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"--law {path}: cannot be read as JSON: {error}") from None
     schema = fits.get("schema") if isinstance(fits, dict) else None
     if schema != FITS_SCHEMA or isinstance(schema, bool):

@@ -42,7 +42,7 @@ ROOMS = tuple(f"analysis.fits.{room}" for room in ("comparison", "envelope", "is
 ALLOWED = {
     "arch": (),
     "data": ("arch.amounts", "arch.arguments", "arch.errors"),
-    "flops": (*LIGHT, "arch.architectures.common.mamba_options", "arch.architectures.hgrn1.shape"),
+    "flops": (*LIGHT, "data.files", "arch.architectures.common.mamba_options", "arch.architectures.hgrn1.shape"),
     "scaling.study": (*LIGHT, "data.files", "data.settings", "data.share", "data.vocabulary", "flops"),
     "scaling.rundir": ("scaling.study", "arch", "data", "flops"),
     "scaling.trainer": ("scaling.rundir", "scaling.study", "arch", "data", "flops"),
@@ -54,6 +54,7 @@ ALLOWED = {
         *("data.files", "flops", "arch.amounts", "arch.arguments", "arch.errors", "arch.registry"),
     ),
     "analysis.claims": (),
+    "analysis.table_files": ("arch.errors", "data.files"),
     "analysis.contamination": ("arch.errors", "data"),
     "analysis.bigram": ("scaling.study", "arch.errors", "data"),
     "analysis.fits.settings": ("scaling.study", "data.files"),
@@ -114,7 +115,7 @@ ALLOWED = {
         "analysis.fits",
     ),
     "analysis.figures": (*LIGHT, "analysis.labels"),
-    "analysis.pages": (),
+    "analysis.pages": ("analysis.table_files",),
     "analysis.report": (
         *("analysis.fits", "analysis.figures", "analysis.labels", "analysis.pages", "analysis.runs", "arch.amounts"),
         *("analysis.costs", "analysis.units"),
@@ -122,7 +123,7 @@ ALLOWED = {
     ),
     "analysis.evals": (
         *("analysis.claims", "analysis.figures", "analysis.labels", "analysis.pages", "analysis.runs"),
-        *("analysis.scales", "scaling.study", "scaling.rundir", "arch", "data", "flops"),
+        *("analysis.scales", "analysis.table_files", "scaling.study", "scaling.rundir", "arch", "data", "flops"),
     ),
     "analysis.design": (
         *("analysis.fits", "arch.amounts", "arch.config", "arch.errors", "flops", "scaling.study.rate_law"),
@@ -146,7 +147,7 @@ ALLOWED = {
     "analysis.recall": ("analysis.claims", "analysis.figures", "analysis.pages", "scaling.study", "arch", "data"),
     "analysis.costs": ("scaling.study", "flops", "arch.errors"),
     "analysis.source": (
-        *("analysis.bigram", "analysis.contamination", "analysis.runs"),
+        *("analysis.bigram", "analysis.contamination", "analysis.runs", "analysis.table_files"),
         *("scaling.study", "arch.errors", "data.files", "data.parquet_size"),
     ),
     "analysis.forecast": (
@@ -156,7 +157,7 @@ ALLOWED = {
     "analysis.stage": (
         *("analysis.bigram", "analysis.costs", "analysis.evals.registry", "analysis.evals.scales", "analysis.fits"),
         *("analysis.figures", "analysis.forecast", "analysis.report", "analysis.runs", "analysis.source"),
-        *("scaling.study", "arch.errors", "arch.registry", "data.files"),
+        *("analysis.table_files", "scaling.study", "arch.errors", "arch.registry", "data.files"),
     ),
     "analysis.publish": (
         *("analysis.costs", "analysis.fits.settings", "analysis.forecast", "analysis.report", "analysis.runs"),

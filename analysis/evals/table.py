@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.runs import OF_SOURCE
+from analysis.table_files import table_bytes
 from data.files import write_bytes
-from data.parquet_size import check_parquet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,25 +47,13 @@ def write_tables(folder: Path, results: Sequence[dict[str, Any]], of_forecast: C
     return write_table(folder / "evals.parquet", tidy([one for one in results if one["run_id"] not in of_forecast]))
 
 
-def _holds(path: Path, frame: pd.DataFrame) -> bool:
-    """Whether the file is this table; one that cannot be read is none."""
-    import pandas as pd
-
-    try:
-        check_parquet(path)
-        return pd.read_parquet(path).equals(frame)
-    except Exception:  # of a library, on a damaged file
-        return False
-
-
 def write_table(path: Path, frame: pd.DataFrame) -> bool:
     """Write the table to `path` where it is not there already; whether it was written."""
-    if path.exists() and _holds(path, frame):
+    content = table_bytes(frame)
+    if path.exists() and path.read_bytes() == content:
         return False
-    buffer = io.BytesIO()
-    frame.to_parquet(buffer, index=False)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, buffer.getvalue(), kind="results")
+    write_bytes(path, content, kind="results")
     return True
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from analysis.pages.cells import Number
 from analysis.pages.html import shaped_texts
+from analysis.table_files import table_bytes
 
 KINDS = {"csv": "CSV", "tex": "LaTeX", "parquet": "Parquet"}
 Rows = Sequence[Mapping[str, str]]
@@ -40,7 +41,7 @@ def write_tables(directory: Path, tables: Mapping[str, Rows]) -> None:
         found = columns(rows)
         (directory / f"{name}.csv").write_text(to_csv(found), encoding="utf-8")
         (directory / f"{name}.tex").write_text(to_latex(rows), encoding="utf-8")
-        pd.DataFrame(found).to_parquet(directory / f"{name}.parquet", index=False)
+        (directory / f"{name}.parquet").write_bytes(table_bytes(pd.DataFrame(found)))
 
 
 def columns(rows: Rows) -> dict[str, list[Value]]:

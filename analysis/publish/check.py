@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from analysis.publish.write import made_with
 from analysis.source.parquet import unpacked
 from analysis.source.published import Published
 from arch.errors import InputError
-from data.files import MANIFEST, read_json
+from data.files import MANIFEST, read_json, unsealed
 
 if TYPE_CHECKING:
     from scaling.study.run import RunSpec
@@ -69,10 +68,10 @@ def compared(path: Path, content: bytes, other: Path | None = None) -> str:
         return SAME
     if path.suffix == ".json":
         try:
-            told = _difference(json.loads(stored), json.loads(content))
+            told = _difference(unsealed(stored), unsealed(content))
             return told if told.startswith(ROUNDED) else f"differs: {told}"
-        except ValueError:
-            return "differs: it is no JSON"
+        except ValueError as error:
+            return f"differs: {error}"
     if path.suffix == ".parquet" and other is not None:
         return f"differs: {_rows(path, other)}"
     one, two = stored.split(b"\n"), content.split(b"\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from analysis.report.tables import short_laws_table
 from analysis.report.variants import is_of_variants
 from analysis.report.verdict import comparison_table, known_predictions, verdict_notes, verdict_text
 from analysis.stage import fits_of
+from data.files import json_bytes
 
 if TYPE_CHECKING:
     from analysis.runs import Tables
@@ -38,7 +38,7 @@ def derived(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> dict[s
     rounds = [with_rehearsals(study, source, one) for one in told(study, source)]
     text = results_text(fits, tables, costs, source.provenance(), source.corpus(), rounds)
     return {
-        FITS: (json.dumps(fits, indent=1, allow_nan=False) + "\n").encode(),
+        FITS: json_bytes(fits),
         COSTS: costs_table(costs).to_csv(index=False, lineterminator="\n").encode(),
         RESULTS: text.encode(),
     }

@@ -33,7 +33,7 @@ from analysis.source.published import (
 )
 from analysis.source.run_directories import RunDirectories
 from arch.errors import InputError
-from data.files import MANIFEST, fsync_dir, kill_point, sha256, write_bytes, write_json
+from data.files import MANIFEST, fsync_dir, kill_point, read_object, sha256, write_bytes, write_json
 from scaling.rundir.versions import git_commit
 from scaling.study.find import STUDY_FILE
 from scaling.study.own_law import LAW_NAME
@@ -196,7 +196,7 @@ def _check_place(folder: Path, study: StudySpec) -> None:
 def _of_publication(folder: Path) -> list[str]:
     """The files of the publication that is there; none where there is none."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = read_object(folder / MANIFEST)
         return [*manifest["files"], MANIFEST] if manifest["kind"] == KIND else []
     except (OSError, ValueError, KeyError, TypeError):
         return []

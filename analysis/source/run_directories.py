@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.source.base import BASELINE, Inputs, Provenance, without
-from arch.errors import InputError
+from analysis.table_files import read_table
 from data.files import MANIFEST, read_json, read_manifest, sha256
-from data.parquet_size import check_parquet
 from scaling.study.grid import FORECAST
 
 if TYPE_CHECKING:
@@ -107,16 +106,8 @@ class RunDirectories:
         return self._scores(FORECAST_SCORES)
 
     def _scores(self, name: str) -> pd.DataFrame | None:
-        import pandas as pd
-
         path = self.directory / name
-        if not path.exists():
-            return None
-        try:
-            check_parquet(path)
-            return pd.read_parquet(path)
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: cannot be read ({error}); `scaling eval` writes it again once removed") from None
+        return read_table(path, "`scaling eval` writes it again") if path.exists() else None
 
     def corpus(self) -> dict[str, Any] | None:
         return read_manifest(self.directory / "corpus", verify=False, partial=True)

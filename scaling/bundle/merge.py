@@ -11,7 +11,7 @@ from typing import Any
 from arch.errors import InputError
 from data.files import MANIFEST, read_json, sha256
 
-from ..rundir.directory import RunDir
+from ..rundir.directory import DAMAGED, RunDir
 from ..rundir.lock import is_locked
 from .index import INDEX, STUDY, Index, folder_of, read_index
 from .verify import Bundle
@@ -155,13 +155,14 @@ def _decide_run(merge: Merge, bundle: Bundle, folder: str, names: Sequence[str])
 
 def _is_empty(path: Path) -> bool:
     """Whether nothing was trained in a run's directory."""
-    rundir = RunDir(path)
     folders = [path / name for name in ("checkpoints", "state", "evals", "merged")]
-    return rundir.status()["state"] == "waiting" and not rundir.rows() and not any(map(Path.exists, folders))
+    return not RunDir(path).has_begun and not any(map(Path.exists, folders))
 
 
 def _check_ended(bundle: Bundle, path: Path) -> None:
     status = RunDir(path).status()
+    if status["state"] == DAMAGED:
+        raise InputError(f"{bundle.path}: {path}: {status['reason']}; remove it to take the bundle's")
     if status["state"] not in ("done", "failed"):
         raise InputError(
             f"{bundle.path}: {path} was begun here and is not finished (step {status['step']}): finish it, or remove "
@@ -178,7 +179,11 @@ def _add_files(merge: Merge, bundle: Bundle, names: Sequence[str]) -> None:
         elif there != bundle.index.files[name].sha256 and not _is_same_run(merge, bundle, name):
             folder = folder_of(name) or ""
             file = name.removeprefix(f"{folder}/")
-            why = " (also where --metrics-every left rows out of one of the two)" if file == "metrics.jsonl" else ""
+            why = (
+                " (also where --metrics-every left rows out of one of the two)"
+                if file in ("metrics.jsonl", "status.json")
+                else ""
+            )
             raise InputError(
                 f"{bundle.path}: {folder} differs from {where}: {file}{why}; remove one of the two, or give another "
                 f"--out"

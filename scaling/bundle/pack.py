@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from arch.errors import InputError
-from data.files import MANIFEST, check_guards, fsync_dir, kill_point, read_manifest
+from data.files import MANIFEST, check_guards, fsync_dir, json_bytes, kill_point, read_manifest
 
 from ..rundir.directory import RunDir
 from ..rundir.metrics import complete_rows
@@ -43,7 +43,11 @@ def members_of_run(run: Path, name: str, metrics_every: int = 1) -> Members:
     if metrics_every > 1 and (metrics := RunDir(run).metrics).exists():
         rows = complete_rows(metrics)
         kept = [line for i, (step, line) in enumerate(rows) if i in (0, len(rows) - 1) or step % metrics_every == 0]
-        members[f"{name}/{metrics.name}"] = b"".join(kept)
+        members[f"{name}/{metrics.name}"] = content = b"".join(kept)
+        status = RunDir(run).status()
+        if "metrics" in status:
+            kept_rows = {"rows": len(kept), "sha256": hashlib.sha256(content).hexdigest()}
+            members[f"{name}/status.json"] = json_bytes(status | {"metrics": kept_rows})
     return members
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from arch.errors import InputError
-from data.files import MANIFEST, is_plain, parse_json
+from data.files import MANIFEST, is_plain, unsealed
 
 from .archive import AGAIN, members_of, whole
 from .index import INDEX, MOST_INDEX, Index, Told, folder_of, read_index
@@ -89,7 +89,7 @@ def _note(bundle: Bundle, name: str, content: bytes) -> None:
     """Keep what deciding about a merge needs. Raises InputError where it cannot be read."""
     folder, _, last = name.rpartition("/")
     try:
-        found = parse_json(content)
+        found = unsealed(content)
         if last == MANIFEST:
             names = [_word(file) for file in found["files"]]
             bundle.n_listed += len(names)

@@ -37,6 +37,7 @@ from .options import (
     Only,
     Out,
     Plugin,
+    Repair,
     Sets,
     Study,
     close,
@@ -66,6 +67,7 @@ def run(
     only: Only = None,
     sets: Sets = None,
     out: Out = None,
+    repair: Repair = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -73,7 +75,7 @@ def run(
     from ..stages import pipeline as commands
     from ..stages import planning, sweep
 
-    request = request_of(study, only, sets, out, as_json)
+    request = request_of(study, only, sets, out, as_json, repair=repair)
     if dry_run:
         return _dry_run(request, as_json)
     request.say(planning.headline(request))
@@ -81,7 +83,7 @@ def run(
         request.say(sweep.sweep_line(request))
         found = sweep.sweep_stage(request)
         request.say(f"sweep: law {found['law']}, report {found['report']}")
-        request = request_of(study, only, sets, out, as_json)
+        request = request_of(study, only, sets, out, as_json, repair=repair)
     result = commands.run_study(request)
     if as_json:
         print_json(result)
@@ -146,6 +148,7 @@ def train(
     prepare: Annotated[
         bool, typer.Option("--prepare", help="Write corpus and run directories and print each run's command.")
     ] = False,
+    repair: Repair = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -156,7 +159,7 @@ def train(
     from ..stages.corpus import data_stage, reads_text
     from ..stages.trunks import check_trunks
 
-    request = request_of(study, only, sets, out, as_json)
+    request = request_of(study, only, sets, out, as_json, repair=repair)
     if dry_run:
         return _dry_run(request, as_json)
     _check_tasks(request.study, only)

@@ -26,6 +26,9 @@ Sets = Annotated[list[str] | None, typer.Option("--set", help="Change a value, a
 Out = Annotated[Path | None, typer.Option(help="Directory of all studies' output; default: the study file's `out`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout; progress goes to stderr.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")]
+Repair = Annotated[
+    bool, typer.Option("--repair", help="Train runs again whose files are damaged, from their newest intact state.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Do it again, even where it is up to date.")]
 CheckpointPath = Annotated[
     Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint's directory, or a run's for its newest.")
@@ -43,6 +46,7 @@ def request_of(
     as_json: bool,
     published: bool = False,
     plugins: list[str] | None = None,
+    repair: bool = False,
 ) -> Request:
     """What was asked for, with `published` of a published study's folder too, whose `plugins` the user names; raises
     InputError for anything wrong in the study file or the options."""
@@ -53,7 +57,7 @@ def request_of(
 
     load_plugins(plugins or ())
     spec = load_study(study, sets or [], out, only, published, own=True)
-    request = Request(spec, only, sys.stderr if as_json else sys.stdout)
+    request = Request(spec, only, sys.stderr if as_json else sys.stdout, repair=repair)
     _ = request.runs  # judges the settings of the chosen ones
     _check_place(request.study.directory)
     return request

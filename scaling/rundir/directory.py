@@ -11,24 +11,29 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from arch.errors import InputError
-from data.files import read_json, remove_unfinished
+from arch.errors import InputError, shown
+from data.files import read_object, remove_unfinished, write_json
 
 from ..study.merging import is_as_asked
 from ..study.run import RunSpec
 from ..study.schedule import decay_start
 from ..study.training import Training
 from .lock import is_locked
-from .metrics import Rows, checked_rows, read_row
+from .metrics import Rows, checked_rows, read_row, record_of
 from .owner import attempts
 from .saved import Checkpoint, Saved, read_saved
 
 SCHEMA = 1
+ENDED = ("done", "failed")  # states of a run that is trained no further
+DAMAGED = "damaged"  # a state beside those of status.json: what is on disk is not what the training left
+OPTIONAL = ("reason", "last_checkpoint", "metrics")  # keys of status.json that can be null
 
 
 class RunDir:
@@ -69,14 +74,14 @@ class RunDir:
     def record(self) -> dict[str, Any]:
         """run.json. Raises InputError where there is none, or it is damaged."""
         try:
-            record = read_json(self.run_json)
+            record = read_object(self.run_json)
         except FileNotFoundError:
             raise InputError(
                 f"{self.run_json}: does not exist; prepare the run with `scaling train --prepare`"
             ) from None
         except (OSError, ValueError) as error:
             raise InputError(f"{self.run_json}: cannot be read ({error}); remove the run directory") from None
-        if not isinstance(record, dict) or record.get("schema") != SCHEMA or "spec" not in record:
+        if record.get("schema") != SCHEMA or not isinstance(record.get("spec"), dict):
             raise InputError(f"{self.run_json}: is no run of schema {SCHEMA}; remove the run directory")
         return record
 
@@ -138,12 +143,41 @@ class RunDir:
         return next((row for row in rows if row is not None), None)
 
     def status(self) -> dict[str, Any]:
-        """status.json, or the state "waiting" where the run has not begun."""
-        waiting = {"state": "waiting", "step": 0, "n_tokens": 0, "reason": None, "last_checkpoint": None}
+        """status.json, or the state "waiting" where the run has not begun. The state is DAMAGED, with its reason, where
+        status.json cannot be read, or metrics.jsonl does not hold the rows that the record of an ended run names."""
+        known: dict[str, Any] = {"state": "waiting", "step": 0, "n_tokens": 0, "reason": None, "last_checkpoint": None}
         try:
-            return waiting | read_json(self.status_json)
-        except (FileNotFoundError, ValueError, TypeError):  # TypeError: JSON, but no object
-            return waiting
+            known |= _checked_status(read_object(self.status_json))
+        except FileNotFoundError:
+            why = "status.json is missing" if self._has_output else ""
+        except (OSError, ValueError) as error:
+            why = f"status.json: {error}" if self._has_output else ""
+        else:
+            why = self._rows_differ(known["metrics"]) if known["state"] in ENDED else ""
+        return known | {"state": DAMAGED, "reason": why} if why else known
+
+    @property
+    def _has_output(self) -> bool:
+        """Whether a training has left anything beside status.json."""
+        return self.last_row() is not None or (self.path / "checkpoints").exists()
+
+    def write_status(self, state: str, step: int, n_tokens: int, reason: str | None, checkpoint: str | None) -> None:
+        """Replace status.json; of an ended run it names the rows of metrics.jsonl, which must all be on disk."""
+        status = {"state": state, "step": step, "n_tokens": n_tokens, "reason": reason, "last_checkpoint": checkpoint}
+        if state in ENDED:
+            status["metrics"] = record_of(self.metrics)
+        write_json(self.status_json, status, kind="status")
+
+    def _rows_differ(self, recorded: dict[str, Any] | None) -> str:
+        """How metrics.jsonl differs from what status.json says that it holds; "" where it does not."""
+        if recorded is None:
+            return "status.json does not say which rows metrics.jsonl holds"
+        found = _record_at(self.metrics, *_signature(self.metrics))
+        if found == recorded:
+            return ""
+        if found["rows"] != recorded["rows"]:
+            return f"metrics.jsonl holds {found['rows']:,} of {recorded['rows']:,} rows"
+        return "metrics.jsonl is not as the run's training left it"
 
     @property
     def has_begun(self) -> bool:
@@ -171,6 +205,31 @@ class RunDir:
     def states(self, verify: bool = True) -> list[Saved]:
         """Training states with a valid manifest, by step."""
         return [Saved(*found) for found in _whole(self.path / "state", verify)]
+
+
+def _checked_status(status: dict[str, Any]) -> dict[str, Any]:
+    """A status as it was written. Raises ValueError for values of another type."""
+    kinds: dict[str, Any] = {"step": int, "n_tokens": int, "reason": str | None, "last_checkpoint": str | None}
+    kinds["metrics"] = dict | None
+    if status.get("state") not in ("waiting", "running", *ENDED):
+        raise ValueError(f"its state is {shown(status.get('state'))}")
+    for key, kind in kinds.items():
+        if not isinstance(status.setdefault(key, None if key in OPTIONAL else 0), kind):
+            raise ValueError(f"its {key} is {shown(status[key])}")
+    return status
+
+
+def _signature(path: Path) -> tuple[int, ...]:
+    """What changes with a file's content."""
+    with suppress(FileNotFoundError):
+        found = path.stat()
+        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return ()
+
+
+@lru_cache(maxsize=4096)
+def _record_at(path: Path, *signature: int) -> dict[str, Any]:
+    return record_of(path)
 
 
 def _whole(folder: Path, verify: bool, partial: bool = False) -> Iterator[tuple[Path, dict[str, Any]]]:

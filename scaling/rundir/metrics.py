@@ -3,6 +3,7 @@ where it says what a run can have written."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
@@ -62,6 +63,16 @@ def complete_rows(path: Path) -> list[tuple[int, bytes]]:
             break
         rows.append((step, line))
     return rows
+
+
+def record_of(path: Path, until: int | None = None) -> dict[str, Any]:
+    """What a record says of the rows of a file, or of those up to step `until`: {"rows": count, "sha256": of their
+    lines}. Whatever else stands in the whole file is part of its digest."""
+    if until is None:
+        content = path.read_bytes() if path.exists() else b""
+        return {"rows": content.count(b"\n"), "sha256": hashlib.sha256(content).hexdigest()}
+    lines = [line for step, line in complete_rows(path) if step <= until]
+    return {"rows": len(lines), "sha256": hashlib.sha256(b"".join(lines)).hexdigest()}
 
 
 def last_step(path: Path, until: int) -> int:

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from arch.amounts import counted
+from arch.errors import InputError
 from flops import cost_table
 
 from ..study.run import RunSpec
-from .directory import RunDir
+from .directory import DAMAGED, ENDED, RunDir
 from .prepare import OtherRun, check_run
 from .saved import read_saved
 
@@ -44,6 +45,42 @@ def check_runs(runs: Iterable[tuple[RunDir, RunSpec]]) -> None:
         )
     if others:
         raise others[0]
+
+
+def damage_of(rundir: RunDir) -> str:
+    """How the files of a run that has ended differ from what its training left, so that it would have to be trained
+    again; "" where they do not: of a state after the last step the last checkpoint is written again."""
+    status = rundir.status()
+    if status["state"] in ENDED and not rundir.run_json.exists():
+        return "run.json is missing"
+    if status["state"] == "done" and not is_trained(run := rundir.spec(), rundir):
+        if any(state.step == run.n_steps for state in rundir.states(verify=is_small(run))):
+            return ""
+        return f"{rundir.checkpoint(run.n_steps).relative_to(rundir.path)} is missing or damaged"
+    return str(status["reason"]) if status["state"] == DAMAGED else ""
+
+
+def check_damage(runs: Iterable[RunDir]) -> None:
+    """Raise InputError, which names the first and counts the others, where runs are not as their training left them:
+    nothing is trained again unasked."""
+    damaged = [(rundir.path, why) for rundir in runs if (why := damage_of(rundir))]
+    if damaged:
+        path, why = damaged[0]
+        more = f" (and {counted(len(damaged) - 1, 'more run')})" if len(damaged) > 1 else ""
+        raise InputError(
+            f"{path}: {why}{more}: restore it from a copy, or give `scaling run` or `scaling train` --repair, which "
+            f"trains again what is lost"
+        )
+
+
+def mark_for_repair(runs: Iterable[RunDir]) -> list[str]:
+    """Have damaged runs go on from their newest intact state, or from the start; a line for each."""
+    lines = []
+    for rundir in runs:
+        if why := damage_of(rundir):
+            rundir.write_status("running", 0, 0, f"to be repaired: {why}", None)
+            lines.append(f"repair: {rundir.path.name}: {why}")
+    return lines
 
 
 def is_trained(run: RunSpec, rundir: RunDir) -> bool:

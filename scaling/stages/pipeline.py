@@ -20,7 +20,7 @@ from arch.errors import FULL, InputError
 from ..rundir.directory import RunDir, clean_unfinished
 from ..rundir.lock import study_lock
 from ..rundir.prepare import at_stored_rate
-from ..rundir.worklist import check_runs
+from ..rundir.worklist import check_damage, check_runs, mark_for_repair
 from ..study.run import RunSpec
 from ..study.spec import StudySpec
 from .corpus import data_stage, reads_text
@@ -40,13 +40,14 @@ REMEDIES = {
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for on the command line: the study, the runs of it (with or without those of its forecast), and
-    where lines for people go."""
+    """What was asked for on the command line: the study, the runs of it (with or without those of its forecast), where
+    lines for people go, and whether runs whose files are damaged are trained again."""
 
     study: StudySpec
     only: str | None = None
     stream: TextIO = sys.stdout
     forecast: bool = True
+    repair: bool = False
 
     @cached_property
     def runs(self) -> list[RunSpec]:
@@ -75,6 +76,8 @@ class Request:
         with study_lock(self.study.directory):
             try:
                 clean_unfinished(self.study.directory)
+                for line in mark_for_repair(map(self.rundir, self.runs)) if self.repair else ():
+                    self.say(line)
                 yield
             except OSError as error:
                 remedy = REMEDIES.get(error.errno or 0)
@@ -98,8 +101,11 @@ class Request:
             raise InputError(told if first.rate["swept"] else f"{told}: `scaling sweep {self.study.path}` first")
 
     def check_runs(self) -> None:
-        """Raise OtherRun, which names all of them, where directories of runs were written for other specs."""
+        """Raise OtherRun, which names all of them, where directories of runs were written for other specs, and
+        InputError where runs are damaged and are not to be repaired."""
         check_runs([(self.rundir(run), run) for run in self.runs])
+        if not self.repair:
+            check_damage(map(self.rundir, self.runs))
 
 
 def run_study(request: Request) -> dict[str, Any]:
@@ -136,6 +142,8 @@ def fit_stage(request: Request, force: bool = False) -> dict[str, Any]:
 
     check_results(request)
     result = fit(request.study, runs_at_stored_rates(request), force)
+    if result.damaged:
+        request.say(f"fit: made again: {result.damaged}")
     request.say(("fit: done" if result.fresh else "fit: nothing to do") + _beside(request, request.study.results))
     return result.fits
 

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from arch.errors import InputError
-from data.files import parse_json, reading
+from data.files import reading, unsealed
 
 from .batch_rule import beta2_at, lengths_of, or_default
 from .rate_law import TERMS, WORDS, Rate, RateLaw, Recipe, Term
@@ -47,9 +47,9 @@ def read_law(path: Path) -> LawFile:
 @lru_cache(maxsize=16)
 def _parsed(path: Path, content: bytes) -> LawFile:
     try:
-        raw = parse_json(content)
+        raw = unsealed(content)
     except ValueError as error:
-        raise InputError(f"{path}: is no law file: not JSON ({error})") from None
+        raise InputError(f"{path}: is no law file: {error}") from None
     schema = raw.get("schema") if isinstance(raw, dict) else None
     if schema != "scaling.rate-law":
         raise InputError(f"{path}: is no law file of learning rates (its schema is {schema!r})")

@@ -21,7 +21,7 @@ from arch.errors import InputError
 from arch.model.lm import build_model
 from data.corpus import open_corpus
 from data.enough import require_tokens
-from data.files import guarded, remove_unfinished, write_json
+from data.files import guarded, remove_unfinished
 from data.loader import Loader
 from data.tokenizer import refuse_another
 
@@ -30,6 +30,7 @@ from ..rundir.directory import RunDir
 from ..rundir.lock import run_lock
 from ..rundir.metrics import MetricsWriter
 from ..rundir.owner import Attempt, attempt_by_hand
+from ..rundir.saved import read_saved
 from ..rundir.worklist import is_small
 from ..study.schedule import learning_rate
 from . import state
@@ -207,9 +208,10 @@ class Trainer:
         origin: Origin | None = None
         if self.first_rank:
             step, warnings = state.newest_state(folder, *self.run.hashes)
-            while step and metrics.last_step(self.rundir.metrics, step) != step:
+            while step and not self._rows_lead_to(step):
                 warnings.append(
-                    f"warning: {self.rundir.metrics} lacks rows before step {step}, whose state is not used"
+                    f"warning: {self.rundir.metrics} lacks rows before step {step} or has others than were written: "
+                    f"the state after that step is not used"
                 )
                 state.remove_after(folder, step - 1)
                 step, more = state.newest_state(folder, *self.run.hashes)
@@ -242,6 +244,11 @@ class Trainer:
         if step in self.due:  # damaged since; the state still has it
             self._write_checkpoint(step)
         return step
+
+    def _rows_lead_to(self, step: int) -> bool:
+        """Whether metrics.jsonl holds the rows that the state after `step` was saved with."""
+        manifest = read_saved(self.rundir.state(step), verify=False)
+        return manifest is not None and manifest.get("metrics") == metrics.record_of(self.rundir.metrics, step)
 
     def _look_at_checkpoints(self, step: int) -> list[str]:
         """Find the last good checkpoint up to `step`; a warning for each earlier one that is lost."""
@@ -293,6 +300,8 @@ class Trainer:
 
     def _save_state(self, step: int) -> None:
         manifest = self.identity | {"n_tokens": step * self.training.batch_tokens}
+        if self.first_rank:
+            manifest["metrics"] = metrics.record_of(self.rundir.metrics, step)
         keep, held = self.training.keep_states, self.run.branch_steps
         state.save_state(self.engine, self.rundir.path / "state", step, manifest, keep, held)
 
@@ -313,12 +322,8 @@ class Trainer:
 
     def _status(self, name: str, step: int, reason: str | None = None) -> None:
         if self.first_rank:
-            status = {"state": name, "step": step, "n_tokens": step * self.training.batch_tokens}
-            write_json(
-                self.rundir.status_json,
-                status | {"reason": reason, "last_checkpoint": self.last_checkpoint},
-                kind="status",
-            )
+            n_tokens = step * self.training.batch_tokens
+            self.rundir.write_status(name, step, n_tokens, reason, self.last_checkpoint)
 
     def _say(self, line: str) -> None:
         if self.first_rank:

@@ -25,7 +25,7 @@ from arch.registry import load_plugins
 from ..rundir.directory import RunDir
 from ..rundir.memory import keep_freed_memory
 from ..rundir.owner import SUPERSEDED, Attempt, Superseded
-from ..rundir.worklist import is_trained, thread_environment
+from ..rundir.worklist import damage_of, is_trained, thread_environment
 from .stop import StopRequest
 from .turns import Steps, finish
 
@@ -95,6 +95,8 @@ def _train(
         last = status["last_checkpoint"] or "none"
         print(f"{run.run_id}: failed before: {status['reason']} (last good checkpoint: {last})", flush=True)
         return FAILED
+    if why := damage_of(rundir):
+        raise InputError(f"{rundir.path}: {why}: `scaling train --repair` trains again what is lost")
     if is_trained(run, rundir):
         return 0
     _die_with_torchrun()

@@ -15,15 +15,18 @@ from analysis.held_out import load_held_out
 from analysis.report.nuisance import nuisance_notes
 from analysis.runs import load_evals, load_runs, load_tables
 from arch.errors import InputError
-from data.files import read_json
+from data.files import read_object
+from scaling.rundir.directory import RunDir
 from scaling.rundir.metrics import Rows, checked_rows
 
 from .fits.synthetic import BATCH, write_evals, write_run
 
 
 def rewrite(study: Path, run: str, edit: Callable[[list[str]], list[str]]) -> None:
-    path = study / "runs" / run / "metrics.jsonl"
-    path.write_text("".join(edit(path.read_text().splitlines(keepends=True))))
+    """Of a run in progress: what ended is read as it was written, or not at all."""
+    rundir = RunDir(study / "runs" / run)
+    rundir.write_status("running", 0, 0, None, None)
+    rundir.metrics.write_text("".join(edit(rundir.metrics.read_text().splitlines(keepends=True))))
 
 
 def row_of(line: str, **changes: object) -> str:
@@ -117,13 +120,12 @@ def test_runs_in_every_state(tmp_path: Path) -> None:
     assert runs.loc[done, "n_tokens"] == 10 * BATCH
     prepared = tmp_path / "runs" / done  # a run.json alone: planned, not begun
     (prepared / "status.json").unlink()
-    assert load_runs(tmp_path, [done])["state"].tolist() == ["running"]
     (prepared / "metrics.jsonl").unlink()
     assert load_runs(tmp_path, [done])["state"].tolist() == ["waiting"]
 
 
 def test_time_adds_up_over_resumes(tmp_path: Path) -> None:
-    run = write_run(tmp_path, "tnl", "14k", 4 * BATCH)
+    run = write_run(tmp_path, "tnl", "14k", 4 * BATCH, state="running")
     path = tmp_path / "runs" / run / "metrics.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     for row, time_s in zip(rows, (1.0, 5.0, 2.0, 3.5), strict=True):
@@ -138,9 +140,9 @@ def test_every_record_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     def counted(path: Path) -> object:
         read.extend([path.parent.name] if path.name == "run.json" else [])
-        return read_json(path)
+        return read_object(path)
 
-    monkeypatch.setattr(scaling.rundir.directory, "read_json", counted)
+    monkeypatch.setattr(scaling.rundir.directory, "read_object", counted)
     assert len(load_tables(tmp_path).curves) == 8 and read == runs
 
 
@@ -148,7 +150,7 @@ def test_variants_are_told_from_the_study_s_own_runs(tmp_path: Path) -> None:
     own = write_run(tmp_path, "tnl", "14k", 4 * BATCH)
     variant = write_run(tmp_path, "tnl", "25k", 4 * BATCH)
     path = tmp_path / "runs" / variant / "run.json"
-    record = json.loads(path.read_text())
+    record = read_object(path)
     record["spec"]["sets"] = ["training.betas=[0.9, 0.99]"]
     record["spec"]["training"]["betas"] = [0.9, 0.99]
     path.write_text(json.dumps(record))
@@ -173,7 +175,7 @@ def test_axes_are_columns(tmp_path: Path) -> None:
     for size, point in zip(("14k", "25k"), points, strict=True):
         runs.append(write_run(tmp_path, "tnl", size, 4 * BATCH))
         path = tmp_path / "runs" / runs[-1] / "run.json"
-        record = json.loads(path.read_text())
+        record = read_object(path)
         record["spec"]["point"] = point
         path.write_text(json.dumps(record))
     tables = load_tables(tmp_path)
@@ -192,7 +194,7 @@ def test_evaluations(tmp_path: Path) -> None:
     evals = load_evals(tmp_path, [run])
     assert evals["loss"].tolist() == [3.0, 2.0]
     assert evals["bits_per_byte"].iloc[1] == pytest.approx(2 / np.log(2))
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"values": {"loss": None}}))
+    path.write_text(json.dumps(read_object(path) | {"values": {"loss": None}}))
     assert load_evals(tmp_path, [run])["loss"].tolist() == [3.0]
     with pytest.raises(InputError, match=r"00000004: its held-out loss holds no windows \(it is of version None of"):
         load_held_out(tmp_path, run, 4)  # as results were before windows were kept: they open, for all else

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from typing import Any
 
 from arch.presets import preset
 from data.corpus import prepare
+from data.files import read_json
 from data.settings import CorpusSettings
 from flops import cost_table
 from scaling.rundir.directory import RunDir
@@ -87,4 +87,5 @@ def exact_rows(rundir: RunDir) -> list[dict[str, Any]]:
 
 
 def status(rundir: RunDir) -> dict[str, Any]:
-    return dict(json.loads(rundir.status_json.read_text(encoding="utf-8")))
+    """status.json but for the digest of metrics.jsonl, which holds times."""
+    return {key: value for key, value in read_json(rundir.status_json).items() if key != "metrics"}

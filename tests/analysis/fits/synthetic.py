@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from scaling.rundir.directory import RunDir
 from scaling.study.schedule import decay_start
 from scaling.study.training import Training
 
@@ -73,14 +74,7 @@ def write_run(
         if i >= begins_after
     ]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    status = {
-        "state": state,
-        "step": len(tokens),
-        "n_tokens": int(tokens[-1]),
-        "reason": reason,
-        "last_checkpoint": None,
-    }
-    (run / "status.json").write_text(json.dumps(status), encoding="utf-8")
+    RunDir(run).write_status(state, len(tokens), int(tokens[-1]), reason, None)
     return run_id
 
 

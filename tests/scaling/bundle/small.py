@@ -13,7 +13,7 @@ from typing import Any
 
 from typer.testing import CliRunner, Result
 
-from data.files import new_directory, write_json
+from data.files import new_directory
 from scaling.cli.main import app
 from scaling.rundir.directory import RunDir
 from scaling.stages.corpus import data_stage
@@ -77,8 +77,7 @@ def finish(request: Request, run: RunSpec, state: str = "done", evaluated: bool 
         for step in range(1, run.n_steps + 1)
     ]
     rundir.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    told = {"step": run.n_steps, "n_tokens": run.n_tokens, "reason": None, "last_checkpoint": None}
-    write_json(rundir.status_json, {"state": state} | told)
+    rundir.write_status(state, run.n_steps, run.n_tokens, None, None)
     for pair in eval_matrix(request, EvalOptions()).pairs if evaluated else ():
         if pair.checkpoint.run.run_id == run.run_id:
             loss = 3 + 2 / math.sqrt(int(pair.checkpoint.path.name))

@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from data.files import read_json, write_json
+from scaling.rundir.directory import RunDir
+
 from .conftest import Made
 from .small import finished_study, line_of, scaling, write_study
 
@@ -27,14 +30,16 @@ def change(home: Path, run_id: str, factor: float, from_step: int = 1) -> None:
     """Multiply a run's losses from a step on, as another training of it would have left them."""
     run = home / "runs" / run_id
     for path in run.glob("evals/*/validation.json"):
-        told = json.loads(path.read_text())
+        told = read_json(path)
         if told["step"] >= from_step:
             told["values"]["loss"] *= factor
             told["weights_sha256"] = f"{factor}" * 8
-            path.write_text(json.dumps(told))
+            write_json(path, told)
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     rows = [row | {"loss": row["loss"] * (factor if row["step"] >= from_step else 1)} for row in rows]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    status = read_json(run / "status.json")
+    RunDir(run).write_status(**{key: status[key] for key in ("state", "step", "n_tokens", "reason")}, checkpoint=None)
 
 
 def trained_by(home: Path, run_id: str, started: float, hardware: str) -> None:
@@ -162,8 +167,8 @@ def test_runs_that_cannot_be_compared_are_named(two: Two, tmp_path: Path) -> Non
     other = tmp_path / "tiny"
     shutil.copytree(two.b, other)
     shutil.rmtree(other / "runs" / RUNS[0] / "evals" / "00000030")
-    told = json.loads((other / "runs" / RUNS[1] / "run.json").read_text())
-    (other / "runs" / RUNS[1] / "run.json").write_text(json.dumps(told | {"spec_hash": "0" * 16}))
+    record = other / "runs" / RUNS[1] / "run.json"
+    write_json(record, read_json(record) | {"spec_hash": "0" * 16})
     found = compared(two.a, other)
     assert found["not_compared"] == {f"runs/{RUNS[0]}": "its last evaluated checkpoint is step 30 in A, 6 in B"}
     assert found["other_settings"] == [f"runs/{RUNS[1]}"] and found["copies"] == [f"runs/{RUNS[2]}"]
@@ -177,7 +182,7 @@ def test_runs_that_cannot_be_compared_are_named(two: Two, tmp_path: Path) -> Non
     shutil.rmtree(other / "runs" / RUNS[0])
     shutil.copytree(two.a / "runs" / RUNS[3], other / "runs" / RUNS[3])
     run_json = other / "runs" / RUNS[3] / "run.json"
-    run_json.write_text(run_json.read_text().replace(told["study"], "another"))
+    write_json(run_json, json.loads(json.dumps(read_json(run_json)).replace('"tiny"', '"another"')))
     assert line_of(scaling("bundle", "compare", two.a, other)).endswith(
         f"is of study another, {two.a} of tiny: give two of one study"
     )

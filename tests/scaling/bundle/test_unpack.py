@@ -91,6 +91,8 @@ def test_what_differs_is_refused_with_run_and_file(made: Made, tmp_path: Path) -
     unpack(tmp_path, made.bundle)
     metrics = tmp_path / "tiny/runs" / RUNS[1] / "metrics.jsonl"
     metrics.write_text(metrics.read_text().replace("3e-3", "3e-4", 1).replace("0.003", "0.004", 1))
+    assert f"{metrics.parent}: metrics.jsonl is not as the run's training left it" in refused(tmp_path, made.bundle)
+    RunDir(metrics.parent).write_status("done", 30, 7680, None, None)
     line = refused(tmp_path, made.bundle)
     assert f"runs/{RUNS[1]} differs from {tmp_path / 'tiny'}: metrics.jsonl (also where --metrics-every left" in line
 

@@ -109,17 +109,21 @@ def test_status(tmp_path):
     runs = study.runs("arch=tnl,seed=0")[:2]
     rundir = prepare(study.directory / "runs", runs[0])
     rundir.metrics.write_text(json.dumps({"step": 5, "n_tokens": 5_120, "loss": 4.5, "tokens_per_s": 1e4}) + "\n")
-    rundir.status_json.write_text(json.dumps({"state": "running", "reason": None}))
+    rundir.write_status("running", 5, 5_120, None, None)
     rows = status_rows(study, runs)
     assert [(row["state"], row["step"]) for row in rows] == [("interrupted", 5), ("waiting", 0)]
     with run_lock(rundir.path):
         assert status_rows(study, runs)[0]["state"] == "running"
-    rundir.status_json.write_text(json.dumps({"state": "failed", "reason": "loss is nan at step 6"}))
+    rundir.write_status("failed", 6, 6_144, "loss is nan at step 6", None)
     text = show_status(status_rows(study, runs))
     for damaged in ("[]", '"x"', "{", ""):
         rundir.status_json.write_text(damaged)
-        assert [row["state"] for row in status_rows(study, runs)] == ["waiting", "waiting"]
-        assert load_runs(study.directory, [rundir.path.name])["state"].tolist() == ["running"]
+        (row, waiting) = status_rows(study, runs)
+        assert (row["state"], waiting["state"]) == ("damaged", "waiting") and row["reason"].startswith("status.json: ")
+        with pytest.raises(InputError, match=r"status\.json: .*--repair"):
+            load_runs(study.directory, [rundir.path.name])
+    rundir.metrics.unlink()  # nothing was trained
+    assert status_rows(study, runs)[0]["state"] == "waiting"
     assert "loss is nan at step 6" in text and "4.500" in text and len(text.splitlines()) == 4
     assert read_json(rundir.run_json)["run_id"] == runs[0].run_id
 
@@ -129,7 +133,7 @@ def test_status_tells_a_run_of_other_settings(tmp_path):
     study = load_study("quickstart", out=tmp_path)
     (run,) = study.runs("arch=tnl,seed=0,size=6k")
     rundir = prepare(study.directory / "runs", run)
-    rundir.status_json.write_text(json.dumps({"state": "done", "reason": None}))
+    rundir.write_status("done", run.n_steps, run.n_tokens, None, None)
     assert status_rows(study, [run])[0]["state"] == "done"
     changed = run.model_copy(update={"training": run.training.model_copy(update={"lr": 0.5})})
     (row,) = status_rows(study, [changed])

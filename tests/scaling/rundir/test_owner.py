@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import pytest
 import torch
 
 from arch.errors import InputError
-from data.files import guarded, new_directory, write_json
+from data.files import guarded, new_directory, read_json, write_json
 from scaling.rundir import metrics
 from scaling.rundir.directory import RunDir
 from scaling.rundir.lock import run_lock
@@ -80,7 +79,7 @@ def test_no_write_of_an_older_process_happens(tmp_path: Path, monkeypatch: pytes
         rows.append({"step": 2})
         with pytest.raises(Superseded):
             rows.flush()
-    assert json.loads((run / "status.json").read_text()) == {"by": "old"}
+    assert read_json(run / "status.json") == {"by": "old"}
     assert not (run / "checkpoint").exists() and not list(run.rglob(".*.tmp"))
     assert metrics.complete_rows(run / "metrics.jsonl") == [(1, b'{"step": 1}\n')]
 

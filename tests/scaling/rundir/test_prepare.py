@@ -62,7 +62,7 @@ def test_a_run_whose_text_moved_is_the_same_run(tmp_path):
     for name, spec_hash in (("done", here.earlier_hash), ("another", "0" * 16)):
         with new_directory(rundir.checkpoint(there.n_steps), {"step": there.n_steps, "spec_hash": spec_hash}):
             pass
-        rundir.status_json.write_text(json.dumps({"state": "done"}))
+        rundir.write_status("done", there.n_steps, there.n_tokens, None, None)
         assert is_trained(there, rundir) == is_trained(here, rundir) == (name == "done")
     other = there.model_copy(update={"seed": 7})
     for spec_hash in ("0" * 16, other.earlier_hash):

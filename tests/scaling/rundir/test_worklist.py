@@ -50,7 +50,7 @@ def test_the_reason_names_what_ended_the_process(rundir: RunDir, code: int, log:
 def test_a_run_whose_process_dies_after_all_is_written_is_done(rundir: RunDir) -> None:
     run = rundir.spec()
     rundir.log.write_text(RAISED)
-    rundir.status_json.write_text('{"state": "done"}')
+    rundir.write_status("done", run.n_steps, run.n_tokens, None, None)
     assert reason_of(1, rundir.path) is not None  # its last checkpoint is not there
     with new_directory(rundir.checkpoint(run.n_steps), {"step": run.n_steps, "spec_hash": run.spec_hash}):
         pass

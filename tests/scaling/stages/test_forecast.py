@@ -13,7 +13,7 @@ from analysis.forecast.stored import digests, read_predictions
 from analysis.source.choose import source_of
 from analysis.stage import read_tables
 from arch.errors import InputError
-from data.files import read_json
+from data.files import read_json, unsealed
 from scaling.cli.main import app
 from scaling.rundir.directory import RunDir
 from scaling.rundir.prepare import foretell
@@ -107,7 +107,7 @@ def test_forecasts_are_planned_and_wait_for_their_prediction(made):
 
 def test_predictions_are_stored_once(made):
     folder, told, files = made
-    stored = json.loads(files["predictions"])
+    stored = unsealed(files["predictions"])
     fits = json.loads(files["fits"])
     assert [row["run_id"] for row in stored["runs"]] == IDS and stored["level"] == 0.8
     study = load_study(folder / "tiny.yaml", out=folder / "out")
@@ -245,7 +245,7 @@ def test_evaluations_of_some_runs_leave_forecasts_out_of_what_fits_read(made):
 def test_predictions_that_cannot_be_used_are_refused(made, tmp_path):
     folder, _, files = made
     study, out = folder / "tiny.yaml", ("--out", folder / "out")
-    stored = json.loads(files["predictions"])
+    stored = unsealed(files["predictions"])
     try:
         for content, told in (
             (b"{", "is damaged"),
@@ -362,7 +362,7 @@ def test_a_second_round_is_predicted_from_the_grid_and_the_first(made, tmp_path)
         (tmp_path / run).rename(tmp_path / "out/tiny/runs" / run)
     text = command("predict", study, *out)
     assert "predict: 1 of 1 run predicted" in text and "Forecast, round 2" in text
-    stored = json.loads(second.read_text())
+    stored = read_json(second)
     assert stored["round"] == 2 and stored["level"] == 0.9 and [row["seed"] for row in stored["runs"]] == [7]
     loaded = load_study(study, out=tmp_path / "out")
     fitted = {run.run_id: run.spec_hash for run in (*loaded.runs(), *loaded.forecast_runs(0))}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from data.files import new_directory, write_json
+from data.files import new_directory
 from scaling.rundir.directory import RunDir
 from scaling.study.spec import load_study
 
@@ -32,7 +32,7 @@ def finish(rundir, run):
             (folder / "model.safetensors").write_bytes(b"weights")
     row = {"step": run.n_steps, "n_tokens": run.n_tokens, "loss": 2.0, "tokens_per_s": 1e4}
     rundir.metrics.write_text("".join(json.dumps(row | {"step": step}) + "\n" for step in range(1, run.n_steps + 1)))
-    write_json(rundir.status_json, {"state": "done", "step": run.n_steps, "n_tokens": run.n_tokens, "reason": None})
+    rundir.write_status("done", run.n_steps, run.n_tokens, None, None)
 
 
 @pytest.mark.slow  # to write and remove that many files

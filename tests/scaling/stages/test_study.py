@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from arch.errors import InputError
-from data.files import read_json
+from data.files import json_bytes, read_json, unsealed, write_json
 from scaling.cli.main import app, main
 from scaling.rundir.directory import RunDir
 from scaling.rundir.versions import git_commit
@@ -166,17 +166,17 @@ def test_a_published_study_gives_its_fits_and_report_again_without_its_directory
         assert page(made / "report" / "index.html") == drawn
         assert not (out / "tiny").exists() and len(list(published.iterdir())) == len(before) + 1
         told = json.loads(invoke("fit", published, "--out", tmp_path / "out", "--json").stdout)
-        assert told == json.loads(before["fits.json"])
+        assert told == unsealed(before["fits.json"])
         smaller = ("--set", "grid.sizes=[14k]", "--json")
         told = json.loads(invoke("fit", published, "--out", tmp_path / "out", *smaller).stdout)
         assert {one["run_id"] for one in told["left_out"] if "grid" in one["why"]} == set(RUNS[1::2])
     finally:
         (tmp_path / "away").rename(out / "tiny")
 
-    manifest = json.loads(before["manifest.json"])
+    manifest = unsealed(before["manifest.json"])
     assert manifest["made_with"]["commit"] == (git_commit() or "unknown")
     manifest["made_with"]["commit"] = "another"
-    (published / "manifest.json").write_text(json.dumps(manifest))
+    write_json(published / "manifest.json", manifest)
     (published / "costs.csv").unlink()  # it follows from the tables, and nothing reads it
     assert invoke("publish", study, published, "--check", "--out", out).stdout.count("differs") == 0
     assert json.loads(invoke("fit", published, "--out", tmp_path / "out", "--json").stdout)["study"] == "tiny"
@@ -186,8 +186,7 @@ def test_a_published_study_gives_its_fits_and_report_again_without_its_directory
     (published / "costs.csv").write_bytes(before["costs.csv"])
     (published / "manifest.json").write_bytes(before["manifest.json"])
 
-    fits = before["fits.json"].replace(b'"study": "tiny"', b'"study": "tony"')
-    (published / "fits.json").write_bytes(fits)
+    write_json(published / "fits.json", unsealed(before["fits.json"]) | {"study": "tony"})
     result = invoke("publish", study, published, "--check", "--out", out)
     assert result.exit_code == 1 and result.stdout.count(": same\n") == len(before) - 2  # the manifest is not compared
     assert "fits.json: differs: 1 of " in result.stdout and "study is tony, made again tiny" in result.stdout
@@ -197,9 +196,10 @@ def test_a_published_study_gives_its_fits_and_report_again_without_its_directory
         ("runs.parquet", None, "runs.parquet is missing"),
         (
             "manifest.json",
-            before["manifest.json"].replace(b'"version": 1', b'"version": 9'),
+            json_bytes(unsealed(before["manifest.json"]) | {"version": 9}),
             "study of version 9, this",
         ),
+        ("manifest.json", before["manifest.json"].replace(b'"version": 1', b'"version": 9'), "changed or damaged"),
         ("manifest.json", b"{", "manifest.json: cannot be read"),
         ("manifest.json", None, "is no published study"),
     ):

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from analysis.rates.law import LEVEL
 from arch.errors import InputError
-from data.files import write_json
+from data.files import new_directory, read_json, write_json
 from flops import cost_table, count_params
 from scaling.cli.main import app
 from scaling.rundir.prepare import prepare_run
@@ -102,7 +102,7 @@ def settled(world: World, diverged: float) -> Any:
                 continue
             now.append(run.run_id)
             if run.training.peak_lr > diverged:
-                write_json(rundir.status_json, {"state": "failed", "step": 3, "reason": "loss is nan"}, kind="run")
+                rundir.write_status("failed", 3, 3 * run.training.batch_tokens, "loss is nan", None)
                 continue
             n = count_params(run.config).non_embedding
             excess = world.excess(n, run.n_tokens, 65_536, run.training.peak_lr)
@@ -113,7 +113,9 @@ def settled(world: World, diverged: float) -> Any:
             path = rundir.path / "evals" / f"{run.n_steps:08d}" / "validation.json"
             path.parent.mkdir(parents=True)
             write_json(path, found, kind="evaluation")
-            write_json(rundir.status_json, {"state": "done", "step": run.n_steps}, kind="run")
+            with new_directory(rundir.checkpoint(run.n_steps), {"step": run.n_steps, "spec_hash": run.spec_hash}):
+                pass
+            rundir.write_status("done", run.n_steps, run.n_tokens, None, None)
         return now, {}
 
     return train_stage
@@ -161,9 +163,9 @@ def test_from_runs_to_a_law_that_the_study_follows(tmp_path, monkeypatch):
     assert not any(run.is_pending for run in runs)
     assert runs[0].rate["level"] == LEVEL and runs[0].training.lr == float(f"{runs[0].training.peak_lr:.3g}")
     # a law of other text is told
-    content = json.loads(Path(result["law"]).read_text())
+    content = read_json(Path(result["law"]))
     content["recipe"]["corpus_fingerprint"] = "0123"
-    Path(result["law"]).write_text(json.dumps(content))
+    write_json(Path(result["law"]), content)
     told = io.StringIO()
     data_stage(Request(load_study(path), stream=told))
     assert "a law that was swept on another corpus (0123)" in told.getvalue()

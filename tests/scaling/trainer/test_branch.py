@@ -1,6 +1,5 @@
 """A branch equals the run of its schedule from the start, bit for bit; what it begins from is verified and recorded."""
 
-import json
 import shutil
 import signal
 from itertools import pairwise
@@ -13,6 +12,7 @@ from typer.testing import CliRunner
 from arch.amounts import count, flop
 from arch.errors import InputError
 from data.corpus import open_corpus
+from data.files import read_json, write_json
 from flops import train_flops_per_token
 from scaling.cli.main import app
 from scaling.rundir.held_states import release_states
@@ -105,7 +105,7 @@ def test_a_branch_of_a_trained_trunk_needs_its_state(trained, tmp_path):
     assert len(outstanding(Request(load_study(tmp_path / "s.yaml")))) == 2, "each begins at a state that is there"
     shutil.copytree(trunk.state(7), trunk.state(3))  # of a branch that was taken out of the list
     manifest = next(trunk.state(3).glob("manifest*.json"))
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"step": 3}))
+    write_json(manifest, read_json(manifest) | {"step": 3})
     assert [one.step for one in trunk.states()] == [3, 7, 14]
     release_states(trunk.path.parent, [trunk.spec()])
     assert [one.step for one in trunk.states()] == [7, 14]

@@ -1,0 +1,77 @@
+"""Tables as Parquet files that carry the digest of their content, which is checked wherever they are read."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arch.errors import InputError
+from data.files import SEAL, reading
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+
+def table_bytes(frame: pd.DataFrame) -> bytes:
+    """The Parquet file of `frame`, without its index."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    buffer = io.BytesIO()
+    pq.write_table(sealed(pa.Table.from_pandas(frame, preserve_index=False)), buffer)
+    return buffer.getvalue()
+
+
+def sealed(table: pa.Table) -> pa.Table:
+    """`table` with the digest of its content in its metadata."""
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), SEAL.encode(): _digest(table).encode()})
+
+
+def read_table(path: Path, advice: str) -> pd.DataFrame:
+    """The table of a Parquet file. Raises InputError, with `advice` on what to do, where it cannot be read or is not
+    what was written."""
+    table = read_arrow_table(path, advice)
+    with reading(path, advice):
+        return table.to_pandas()
+
+
+def read_arrow_table(path: Path, advice: str) -> pa.Table:
+    """As `read_table`, with the file's metadata."""
+    import pyarrow.parquet as pq
+
+    with reading(path, advice):
+        table = pq.ParquetFile(path).read()
+        written = (table.schema.metadata or {}).get(SEAL.encode())
+        found = None if written is None else _digest(table).encode()
+    if found != written:
+        raise InputError(f"{path}: was changed or damaged: its content does not match its {SEAL}; {advice}")
+    return table
+
+
+def _digest(table: pa.Table) -> str:
+    """Of column names, types, values and metadata, however they are encoded in the file."""
+    rest = {key: value for key, value in (table.schema.metadata or {}).items() if key != SEAL.encode()}
+    schema = [(field.name, str(field.type)) for field in table.schema]
+    digest = hashlib.sha256(repr((schema, sorted(rest.items()))).encode())
+    for column in table.combine_chunks().columns:
+        values: Any = column.combine_chunks()
+        digest.update(_canonical(values))
+    return digest.hexdigest()
+
+
+def _canonical(values: pa.Array) -> bytes:
+    """The values of a column as bytes: of two equal columns the same, whatever lies in the slots of missing values."""
+    import pyarrow as pa
+
+    buffer = io.BytesIO()
+    missing = values.is_null()
+    if values.null_count and not pa.types.is_null(values.type):
+        values = values.drop_null()
+    for part in (missing, values):
+        batch = pa.record_batch([pa.concat_arrays([part])], names=["values"])
+        with pa.ipc.new_stream(buffer, batch.schema) as stream:
+            stream.write_batch(batch)
+    return buffer.getvalue()
