@@ -6,19 +6,21 @@ import math
 from pathlib import Path
 from typing import Any
 
-from data.files import read_json
+from data.files import read_object, reading
 from scaling.study.merging import is_as_asked
 from scaling.study.training import Training
 
 
 def held_out_losses(run: Path, training: Training) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """The held-out losses of a run, and how many files hold none, by reason: damaged or of an earlier version, which
-    the next evaluation replaces; or of weights merged when merge_last or merge_fraction was another."""
+    """The held-out losses of a run, and how many files hold none, by reason: of another version, which the next
+    evaluation replaces; or of weights merged when merge_last or merge_fraction was another. Raises InputError for a
+    damaged file."""
     found = list[dict[str, Any]]()
     bad = others = 0
     for path in sorted(run.glob("*evals/*/validation.json")):
+        with reading(path, "`scaling eval` makes it again"):
+            result = read_object(path)
         try:
-            result = read_json(path)
             values = result["values"]
             if values.get("loss") is None:  # a model that diverged
                 continue
@@ -32,7 +34,7 @@ def held_out_losses(run: Path, training: Training) -> tuple[list[dict[str, Any]]
                 others += 1
                 continue
             found.append(result | values | {"settings": told, "merged": path.parts[-3] == "merged-evals"})
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             bad += 1
     why = {"evaluations that cannot be read": bad, "evaluations of weights merged otherwise": others}
     return found, {reason: count for reason, count in why.items() if count}

@@ -58,6 +58,7 @@ SCHEMAS = (1, SCHEMA)
 SHARD_TOKENS = 100_000_000
 TEXT_LEFT_OUT = "the corpus' text was left out by a bundle"
 VERIFY_BELOW = 1 << 30  # checksums of a corpus up to this size are verified before it is used again
+OTHER = "it is of another kind or version"
 
 
 class Corpus:
@@ -77,7 +78,11 @@ class Corpus:
 
     @cached_property
     def validation(self) -> Tokens:
-        return self._opened("validation")
+        """Checked against its checksums: every held-out loss rests on it."""
+        tokens = self._opened("validation")
+        if wrong := damage(self.directory, "validation"):
+            raise InputError(f"corpus at {self.directory} is damaged ({wrong}); `scaling data STUDY` makes it again")
+        return tokens
 
     def _opened(self, split: str) -> Tokens:
         if self.is_left_out:
@@ -131,7 +136,7 @@ def open_corpus(directory: Path | str, verify: bool = False) -> Corpus:
     directory = Path(directory)
     manifest = _manifest_of(directory, verify=verify, partial=True)
     if manifest is None or manifest.get("schema") not in SCHEMAS:
-        state = f"is damaged ({damage(directory)})" if (directory / MANIFEST).exists() else "does not exist"
+        state = f"is damaged ({damage(directory) or OTHER})" if (directory / MANIFEST).exists() else "does not exist"
         raise InputError(f"corpus at {directory} {state}; prepare it again with `scaling data STUDY`")
     return Corpus(directory, manifest)
 
@@ -181,7 +186,7 @@ def prepare(
         bundled = _bundled(settings, directory)
         if not bundled and (existing := _existing(settings, directory)) is not None:  # another process made it
             return existing
-        damaged = damage(directory) if (directory / MANIFEST).exists() and not bundled else ""
+        damaged = (damage(directory) or OTHER) if (directory / MANIFEST).exists() and not bundled else ""
         cleaned = cleaned_of(settings, work.folder, progress)
         dropped = cleaned.dropped
         tokenizer = given or trained(settings, progress, dropped)

@@ -271,11 +271,14 @@ def read_manifest(path: Path, verify: bool = True, partial: bool = False) -> dic
     return manifest if isinstance(manifest, dict) else None
 
 
-def damage(path: Path) -> str:
-    """What is wrong with the first file of directory `path` that does not match its manifest."""
+def damage(path: Path, prefix: str = "") -> str:
+    """What is wrong with the first file of directory `path`, of those whose names begin with `prefix`, that does not
+    match its manifest; "" where all do."""
     try:
         manifest = read_json(path / MANIFEST)
         for name, expected in manifest["files"].items():
+            if not name.startswith(prefix):
+                continue
             if is_plain(name) and not (path / name).exists():
                 return f"{name} is missing"
             if (size := (file := listed(path, name)).stat().st_size) != expected["bytes"]:
@@ -286,7 +289,7 @@ def damage(path: Path) -> str:
         return f"{MANIFEST}: {error}"
     except (OSError, KeyError, TypeError, AttributeError) as error:
         return f"{MANIFEST} cannot be read: {type(error).__name__}"
-    return "it is of another kind or version"
+    return ""
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from arch.errors import InputError
-from data.files import read_json, write_json
+from data.files import read_json, read_object, write_json
 from scaling.rundir.directory import RunDir
 from scaling.rundir.saved import LEFT_OUT, WEIGHTS, Checkpoint, read_saved
 from scaling.study.run import RunSpec
@@ -81,10 +81,21 @@ class Pair:
     def stored(self) -> dict[str, Any] | None:
         """The valid result, None where there is none."""
         try:
-            result = read_json(self.path)
-            return dict(result) if result["key"] == self.key else None
-        except (OSError, ValueError, KeyError, TypeError):
+            result = read_object(self.path)
+        except (OSError, ValueError):
             return None
+        return result if result.get("key") == self.key else None
+
+    @property
+    def damage(self) -> str:
+        """Why the stored result cannot be read; "" where it can, or there is none."""
+        try:
+            read_object(self.path)
+        except FileNotFoundError:
+            return ""
+        except (OSError, ValueError) as error:
+            return str(error)
+        return ""
 
     def failed(self, attempt: str) -> str | None:
         """Why it failed in this attempt, None where it was not tried or did not fail."""

@@ -149,17 +149,12 @@ class RunDir:
         try:
             known |= _checked_status(read_object(self.status_json))
         except FileNotFoundError:
-            why = "status.json is missing" if self._has_output else ""
+            why = "status.json is missing" if self.last_row() else ""
         except (OSError, ValueError) as error:
-            why = f"status.json: {error}" if self._has_output else ""
+            why = f"status.json: {error}" if self.last_row() else ""
         else:
             why = self._rows_differ(known["metrics"]) if known["state"] in ENDED else ""
         return known | {"state": DAMAGED, "reason": why} if why else known
-
-    @property
-    def _has_output(self) -> bool:
-        """Whether a training has left anything beside status.json."""
-        return self.last_row() is not None or (self.path / "checkpoints").exists()
 
     def write_status(self, state: str, step: int, n_tokens: int, reason: str | None, checkpoint: str | None) -> None:
         """Replace status.json; of an ended run it names the rows of metrics.jsonl, which must all be on disk."""

@@ -74,6 +74,9 @@ def eval_stage(request: Request, options: EvalOptions | None = None) -> dict[str
     n_all = len(matrix.pairs) + matrix.n_refused
     what = ", ".join(matrix.tasks) if n_all else "no checkpoints"
     request.say(f"eval: {counted_of(len(missing), n_all, 'evaluation')} to do ({what})")
+    if damaged := [pair for pair in missing if pair.damage]:
+        more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
+        request.say(f"eval: made again: {damaged[0].path}: {damaged[0].damage}{more}")
     failed: dict[str, list[str]] = {}
     for name, reason in matrix.refused.items():
         failed.setdefault(reason, []).append(name)

@@ -1,6 +1,5 @@
 """Paired differences of held-out loss: sums against all pairs, standard errors against simulation, what is refused."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from analysis.held_out import (
 )
 from arch.errors import InputError
 from data.corpus import open_corpus
+from data.files import read_json, write_json
 from data.windows import packed
 from scaling.study.spec import StudySpec
 
@@ -105,7 +105,7 @@ def store(study: StudySpec, run_id: str, nats: np.ndarray, step: int = 1, versio
     path = study.directory / "runs" / run_id / "evals" / f"{step:08d}" / "validation.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     found = {"loss": 1.0, "n_windows": len(nats), "context_length": CONTEXT, "window_nats": packed(nats), **values}
-    path.write_text(json.dumps({"version": version, "data_hash": task.data_hash(), "step": step, "values": found}))
+    write_json(path, {"version": version, "data_hash": task.data_hash(), "step": step, "values": found})
     return path
 
 
@@ -125,9 +125,9 @@ def test_stored_windows(study: StudySpec) -> None:
 
     with pytest.raises(InputError, match=r"00000007: no held-out loss is stored in .*; `scaling eval STUDY --tasks"):
         load_held_out(study.directory, first, 7)
-    old = json.loads(path.read_text())
+    old = read_json(path)
     del old["values"]["window_nats"]
-    path.write_text(json.dumps(old | {"version": 2}))
+    write_json(path, old | {"version": 2})
     with pytest.raises(InputError, match=r"holds no windows \(it is of version 2 of the evaluation\)"):
         load_held_out(study.directory, second)
     store(study, second, nats[1], n_windows=99)

@@ -210,12 +210,14 @@ def test_an_evaluation_that_cannot_be_is_left_out_and_counted(tmp_path: Path) ->
     run = write_run(tmp_path, "tnl", "14k", 40 * BATCH)
     write_evals(tmp_path, run, [4, 8, 12, 40], [3.0, 2.5, 2.2, 2.0])
     at = {step: tmp_path / "runs" / run / "evals" / f"{step:08d}" / "validation.json" for step in (4, 8, 12)}
-    at[4].write_text("{")
     at[8].write_text(at[8].read_text().replace('"loss": 2.5', '"loss": "2.5"'))
     at[12].write_text(at[12].read_text().replace(f'"n_tokens": {12 * BATCH}', '"n_tokens": 7'))
     tables = load_tables(tmp_path, [run])
-    assert tables.evals["loss"].tolist() == [2.0]
-    assert tables.runs.loc[0, "skipped_why"] == "3 evaluations that cannot be read"
+    assert tables.evals["loss"].tolist() == [3.0, 2.0]
+    assert tables.runs.loc[0, "skipped_why"] == "2 evaluations that cannot be read"
+    at[4].write_text("{")
+    with pytest.raises(InputError, match=r"00000004/validation\.json: cannot be read .*`scaling eval` makes it again"):
+        load_tables(tmp_path, [run])
 
 
 def test_held_out_losses_over_another_number_of_tokens_are_left_out_and_counted(tmp_path: Path) -> None:

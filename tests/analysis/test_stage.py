@@ -21,7 +21,7 @@ from analysis.report.validation import validation_figure
 from analysis.runs import load_tables
 from arch.errors import InputError
 from data.corpus import open_corpus, prepare
-from data.files import read_json
+from data.files import read_json, write_json
 from data.settings import CorpusSettings
 from scaling.study.spec import StudySpec, load_study
 
@@ -120,9 +120,9 @@ def test_fit_is_made_anew_when_its_runs_change(small: StudySpec) -> None:
     # what --set made of the study's runs is in the tables and in no fit, what the grid no longer has is counted
     variant, other = (write_run(small.directory, "tnl", "14k", BUDGETS["14k"], seed=seed) for seed in (8, 9))
     path = small.directory / "runs" / variant / "run.json"
-    record = json.loads(path.read_text())
+    record = read_json(path)
     record["spec"]["sets"] = ["training.lr=1e-3"]
-    path.write_text(json.dumps(record))
+    write_json(path, record)
     again = stage.fit(small, runs)
     assert again.fresh and again.fits["left_out"] == [
         {"run_id": variant, "why": "changed by --set training.lr=1e-3"},
@@ -166,7 +166,7 @@ def test_report_is_drawn_again_when_its_inputs_change(small: StudySpec) -> None:
     runs = small.runs()
     stage.report(small, runs)
     status = small.directory / "runs" / runs[0].run_id / "status.json"
-    status.write_text(json.dumps(json.loads(status.read_text()) | {"state": "running"}))
+    write_json(status, read_json(status) | {"state": "running"})
     assert stage.report(small, runs).fresh
     assert "The other evaluations" not in (small.directory / "report" / "index.html").read_text()
     (small.directory / "evals").mkdir()
@@ -302,7 +302,7 @@ def test_a_range_belongs_to_its_convention_and_a_changed_fit_lies_beside(small: 
         if path.exists():
             record = read_json(path)
             record["cost"]["flops_per_token_train"]["exact"] *= 3 * (1e4 / SIZES[run.size]) ** 0.1
-            path.write_text(json.dumps(record))
+            write_json(path, record)
     own = stage.fit(small, small.runs()).fits
     stage.report(small, small.runs())
     before = {path: path.read_bytes() for path in small.directory.rglob("*") if path.is_file()}

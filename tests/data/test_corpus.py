@@ -14,6 +14,7 @@ import pytest
 from arch.errors import InputError
 from data.corpus import open_corpus, prepare
 from data.enough import require_tokens
+from data.files import read_json, write_json
 from data.settings import CorpusSettings, hash_of
 from data.share import allowed_windows
 from data.tokenizer import get_tokenizer
@@ -111,14 +112,14 @@ def test_other_settings_are_refused_with_both_hashes(tmp_path: Path) -> None:
 def as_an_earlier_version_wrote_it(directory: Path, source: str) -> str:
     """Take from a manifest what was not in it then; returns the fingerprint of that time."""
     path = directory / "manifest.json"
-    manifest = json.loads(path.read_text())
+    manifest = read_json(path)
     for key in ("text_sha256", "shared", "held_out_share"):
         del manifest[key]
     del manifest["settings"]["validation_tokens"]
     settings = manifest["settings"] | {"source": [source]}
     shards = {name: [one["sha256"] for one in split["shards"]] for name, split in manifest["splits"].items()}
     found = hash_of({"settings": settings, "shards": shards})
-    path.write_text(json.dumps(manifest | {"schema": 1, "settings": settings, "fingerprint": found}))
+    write_json(path, manifest | {"schema": 1, "settings": settings, "fingerprint": found})
     return found
 
 

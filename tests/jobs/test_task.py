@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from arch.errors import InputError
+from data.files import write_json
 from jobs import outcome
 from jobs.outcome import judge_attempt
 from jobs.task import srun_task, token
@@ -54,7 +54,7 @@ def test_what_the_script_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert [told(137, 0), told(1, 1)] == [75, 75]
     assert told(137, 2) == 137 and "given up after 3 attempts without a newer saved state" in capfd.readouterr().err
     assert told(2, 3) == 2
-    rundir.status_json.write_text(json.dumps({"state": "failed", "reason": "loss is nan at step 2"}))
+    rundir.write_status("failed", 2, 2 * BATCH, "loss is nan at step 2", None)
     assert told(3, 4) == 3 and "failed: loss is nan at step 2" in capfd.readouterr().err
     rundir.status_json.unlink()
     Attempt(run, Token(1, 7, 9)).register()
@@ -74,7 +74,7 @@ def test_attempts_that_save_a_state_are_not_counted(tmp_path: Path) -> None:
         attempt = Attempt(rundir.path, Token(1, 7, restart))
         attempt.register()
         record = attempt.read() | {"step": newest - 6 + restart}
-        (rundir.path / "attempts" / f"{attempt.token}.json").write_text(json.dumps(record))
+        write_json((rundir.path / "attempts" / f"{attempt.token}.json"), record)
         assert judge_attempt(rundir, attempt, 75, max_restarts=0)[0] == 75
     attempt = Attempt(rundir.path, Token(1, 7, 6))
     assert judge_attempt(rundir, attempt, 143, max_restarts=0)[0] == 143

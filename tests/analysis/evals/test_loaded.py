@@ -1,6 +1,5 @@
 """The guard: a checkpoint that is not the model that was trained is refused, whatever is wrong with it."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from analysis.evals.replayed import Batches
 from arch.errors import InputError
 from arch.model.lm import load_model
 from data.corpus import prepare
-from data.files import MANIFEST, sha256
+from data.files import MANIFEST, read_json, sha256, write_json
 from data.hf_tokenizer import tokenizer_files
 from data.settings import CorpusSettings
 from data.tokenizer import ByteTokenizer
@@ -41,11 +40,11 @@ def checkpoint(study: StudySpec, tmp_path: Path) -> Path:
 
 def seal(checkpoint: Path, **changes: object) -> None:
     """A manifest whose checksums fit what lies there now: the checksums alone would let it pass."""
-    manifest = json.loads((checkpoint / MANIFEST).read_text()) | changes
+    manifest = read_json(checkpoint / MANIFEST) | changes
     for name in manifest["files"]:
         file = checkpoint / name
         manifest["files"][name] = {"bytes": file.stat().st_size, "sha256": sha256(file)}
-    (checkpoint / MANIFEST).write_text(json.dumps(manifest))
+    write_json((checkpoint / MANIFEST), manifest)
 
 
 def refusal(study: StudySpec, checkpoint: Path) -> str:
@@ -87,14 +86,14 @@ def test_a_small_change_of_one_matrix_is_refused(study: StudySpec, checkpoint: P
 
 
 def test_a_configuration_that_computes_something_else_is_refused(study: StudySpec, checkpoint: Path) -> None:
-    config = json.loads((checkpoint / "config.json").read_text())
-    (checkpoint / "config.json").write_text(json.dumps(config | {"n_heads": config["n_heads"] * 2}))
+    config = read_json(checkpoint / "config.json")
+    write_json((checkpoint / "config.json"), config | {"n_heads": config["n_heads"] * 2})
     seal(checkpoint)
     assert "its probe loss is" in refusal(study, checkpoint)
 
 
 def test_a_probe_loss_within_rounding_is_accepted(study: StudySpec, checkpoint: Path) -> None:
-    recorded = json.loads((checkpoint / MANIFEST).read_text())["probe_loss"]
+    recorded = read_json(checkpoint / MANIFEST)["probe_loss"]
     seal(checkpoint, probe_loss=recorded + 0.9 * PROBE_TOLERANCE)
     load_guarded(checkpoint, study.directory / "corpus", "cpu", False)
     seal(checkpoint, probe_loss=recorded + 1.1 * PROBE_TOLERANCE)
@@ -104,7 +103,7 @@ def test_a_probe_loss_within_rounding_is_accepted(study: StudySpec, checkpoint: 
 def test_a_reading_that_is_quicker_and_rounds_more_is_enough_where_it_is_near(
     study: StudySpec, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recorded = json.loads((checkpoint / MANIFEST).read_text())["probe_loss"]
+    recorded = read_json(checkpoint / MANIFEST)["probe_loss"]
     exact, read = list[float](), Batches.few
     monkeypatch.setattr(loaded, "probe_loss", lambda model, rows: exact.append(probe_loss(model, rows)) or exact[-1])
     for off, again in ((0.2, False), (-0.2, False), (0.3, True), (float("nan"), True), (1e6, True)):
@@ -124,17 +123,17 @@ def test_without_a_probe_loss_nobody_can_tell(study: StudySpec, checkpoint: Path
 
 def test_a_tokenizer_that_differs_is_refused(study: StudySpec, checkpoint: Path) -> None:
     path = checkpoint / "tokenizer.json"
-    content = json.loads(path.read_text())
+    content = read_json(path)
     vocabulary = content["model"]["vocab"]
     vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
-    path.write_text(json.dumps(content))
+    write_json(path, content)
     seal(checkpoint)
     assert "differs from the tokenizer bytes" in refusal(study, checkpoint)
     path.write_text("{}")
     seal(checkpoint)
     assert "differs from the tokenizer bytes" in refusal(study, checkpoint)
     path.write_bytes(tokenizer_files(ByteTokenizer())["tokenizer.json"])
-    made_with = json.loads((checkpoint / MANIFEST).read_text())["tokenizer"]
+    made_with = read_json(checkpoint / MANIFEST)["tokenizer"]
     seal(checkpoint, tokenizer=made_with | {"identity": "0" * 64})
     assert "was made with another tokenizer than the bytes that is here" in refusal(study, checkpoint)
     seal(checkpoint, tokenizer=made_with)

@@ -22,6 +22,7 @@ from analysis.evals.token_losses import token_nats
 from arch.errors import InputError
 from data.bigram import bigram_loss
 from data.corpus import Corpus, open_corpus, prepare
+from data.files import write_json
 from data.mixture import whole
 from data.settings import CorpusSettings, Weighted
 from data.windows import batches, packed, part_of, unpacked, window_starts
@@ -343,7 +344,7 @@ def test_baseline_scores_the_windows_of_the_checkpoints_once(corpus: Corpus, tmp
     n_bytes = int((rows[:, 1:] < 256).sum())
     assert found["n_tokens_scored"] == 25 * CONTEXT
     assert found["bits_per_byte"] == pytest.approx(found["loss"] / math.log(2) * rows[:, 1:].size / n_bytes)
-    path.write_text(json.dumps(found | {"loss": 1.25}))
+    write_json(path, found | {"loss": 1.25})
     assert ensure_baseline(corpus.directory, path, CONTEXT, 25 * CONTEXT)["loss"] == 1.25
-    path.write_text(json.dumps(found | {"loss": 1.25, "corpus_fingerprint": "another"}))
+    write_json(path, found | {"loss": 1.25, "corpus_fingerprint": "another"})
     assert ensure_baseline(corpus.directory, path, CONTEXT, 25 * CONTEXT) == found

@@ -14,6 +14,7 @@ from analysis.fits.study_points import StudyRuns, pool, study_points
 from analysis.report.nuisance import nuisance_notes, nuisance_rows
 from analysis.runs import load_tables
 from arch.errors import InputError
+from data.files import read_json, write_json
 from flops.laws import load_laws
 from tests.analysis.fits.synthetic import BATCH, write_run
 
@@ -27,14 +28,14 @@ def write(folder, arch, size, seed=0, shift=0.0, n_tokens=LENGTH, state="done", 
     named = f"{run_id}-" + "-".join(f"{field.partition('.')[2]}{value}" for field, value in point.items())
     (folder / "runs" / run_id).rename(folder / "runs" / named)
     path = folder / "runs" / named / "run.json"
-    record = json.loads(path.read_text())
+    record = read_json(path)
     record["spec"]["point"] = point
     record["run_id"] = named
     for field, value in point.items():
         section = record["spec"].setdefault(field.partition(".")[0], {})
         section[field.partition(".")[2]] = value
     record["model"] = {"context_length": point.get("model.context_length", 256)}
-    path.write_text(json.dumps(record))
+    write_json(path, record)
     return named
 
 
@@ -172,7 +173,7 @@ def test_branches_of_one_trunk_take_one_value(tmp_path):
             made[lr, n] = f"{trunk}-d{n}"
             trunks[made[lr, n]] = trunk
             path = (tmp_path / "runs" / trunk).rename(tmp_path / "runs" / made[lr, n]) / "run.json"
-            path.write_text(json.dumps(json.loads(path.read_text()) | {"run_id": made[lr, n]}))
+            write_json(path, read_json(path) | {"run_id": made[lr, n]})
     read = load_tables(tmp_path)
     read = replace(read, runs=read.runs.assign(trunk=read.runs["run_id"].map(trunks)))
     tables = grouped(read, FitSettings(**SETTINGS, nuisance={"lr": "best"}))
@@ -231,7 +232,7 @@ def test_the_other_axes_make_groups_that_are_compared_at_equal_points(tmp_path):
     study = StudyRuns("s", load_tables(tmp_path), settings)
     assert pool([study])[0] is study
     (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "fits.json").write_text(json.dumps(fits))
+    write_json((tmp_path / "results" / "fits.json"), fits)
     laws = load_laws(str(tmp_path))
     assert sorted(laws.archs) == groups
 

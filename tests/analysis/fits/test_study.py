@@ -17,6 +17,7 @@ from analysis.report.notes import extrapolation_text, notes
 from analysis.report.tables import conventions_table, curvature_table, diagnostics_table, laws_table, optimum_table
 from analysis.report.verdict import verdict_notes
 from analysis.runs import load_tables
+from data.files import read_json, write_json
 
 from .synthetic import BATCH, SIZES, power_world, write_evals, write_run, write_study
 
@@ -267,9 +268,9 @@ def test_every_convention_fits_the_same_stretch_of_the_same_runs(tmp_path: Path)
 def test_a_convention_that_does_not_cover_an_architecture_is_left_out(tmp_path: Path) -> None:
     runs = write_study(tmp_path, tokens=BUDGETS, extra_seeds=())
     for run in (tmp_path / "runs" / run_id / "run.json" for run_id in runs if run_id.startswith("tnl")):
-        record = json.loads(run.read_text())
+        record = read_json(run)
         del record["cost"]["flops_per_token_train"]["paper"]
-        run.write_text(json.dumps(record))
+        write_json(run, record)
     fits = fit_study(load_tables(tmp_path, runs), settings())
     assert {name: set(archs) for name, archs in fits["by_convention"].items()} == {
         "exact": {"llama", "tnl"},
@@ -336,7 +337,7 @@ def test_training_loss_of_repeated_text_is_refused(tmp_path: Path) -> None:
     runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, extra_seeds=())
     corpus = {"splits": {"train": {"tokens": 4_000_000}}, "files": {}}
     (tmp_path / "corpus").mkdir()
-    (tmp_path / "corpus" / "manifest.json").write_text(json.dumps(corpus))
+    write_json((tmp_path / "corpus" / "manifest.json"), corpus)
     tables = load_tables(tmp_path, runs)
     assert tables.runs["epochs"].max() == pytest.approx(1.5, rel=1e-2)
     fits = fit_study(tables, settings())
@@ -347,5 +348,5 @@ def test_training_loss_of_repeated_text_is_refused(tmp_path: Path) -> None:
         write_evals(tmp_path, run, [100, 200, 400], [3.0, 2.0, 1.5])
     assert fit_study(load_tables(tmp_path, runs), settings(loss="validation"))["archs"]["tnl"]["fitted"]
     corpus["splits"]["train"]["tokens"] = 6_000_000
-    (tmp_path / "corpus" / "manifest.json").write_text(json.dumps(corpus))
+    write_json((tmp_path / "corpus" / "manifest.json"), corpus)
     assert fit_study(load_tables(tmp_path, runs), settings())["archs"]["tnl"]["fitted"]

@@ -1,6 +1,5 @@
 """Which runs of a study are seeds of each other, and what stands for a size."""
 
-import json
 import shutil
 from dataclasses import replace
 
@@ -17,6 +16,7 @@ from analysis.fits.study_curves import run_curves, seed_noises, size_curves
 from analysis.fits.study_points import StudyRuns, pool, study_points
 from analysis.report.notes import interval_text, notes
 from analysis.runs import load_tables
+from data.files import read_json, write_json
 
 from .synthetic import SIZES, write_run
 
@@ -30,9 +30,9 @@ def write(path, shifts, size="55k", tokens=600_000, lr=1e-3, first=0):
     for seed, shift in enumerate(shifts, first):
         ids.append(write_run(path, "tnl", size, tokens, seed=seed, shift=shift))
         file = path / "runs" / ids[-1] / "run.json"
-        record = json.loads(file.read_text())
+        record = read_json(file)
         record["spec"]["training"]["lr"] = lr
-        file.write_text(json.dumps(record))
+        write_json(file, record)
     return ids
 
 
@@ -136,9 +136,9 @@ def test_storage_is_no_recipe(tmp_path):
     """How often a run saves and logs moves no loss."""
     ids = write(tmp_path / "s", (S, -S))
     file = tmp_path / "s" / "runs" / ids[1] / "run.json"
-    record = json.loads(file.read_text())
+    record = read_json(file)
     record["spec"]["training"] |= {"keep_states": 5, "checkpoint_dtype": "fp32", "max_steps": None}
-    file.write_text(json.dumps(record))
+    write_json(file, record)
     assert load_tables(tmp_path / "s").runs["recipe"].nunique() == 1
 
 
@@ -162,9 +162,9 @@ def test_a_copy_and_the_same_seed_twice_are_no_seeds(tmp_path):
     (first,) = write(tmp_path / "s", (S,))
     copy = tmp_path / "s" / "runs" / "tnl-55k-c256-s7"
     shutil.copytree(tmp_path / "s" / "runs" / first, copy)
-    record = json.loads((copy / "run.json").read_text())
+    record = read_json(copy / "run.json")
     record["spec"]["seed"] = 7
-    (copy / "run.json").write_text(json.dumps(record | {"run_id": copy.name}))
+    write_json((copy / "run.json"), record | {"run_id": copy.name})
     tables = load_tables(tmp_path / "s")
     size = run_curves(grouped(tables, SETTINGS), SETTINGS)["tnl"]["55k"]
     assert size.left_out == {copy.name: "the same numbers under another run name"} and len(size.runs) == 1

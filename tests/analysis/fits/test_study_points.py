@@ -14,6 +14,7 @@ from analysis.fits.study_points import CURVE_ROWS, STOPPED, StudyRuns, pool, stu
 from analysis.fits.tables.points import CURVES
 from analysis.runs import load_tables
 from arch.errors import InputError
+from data.files import read_json, write_json
 
 from .synthetic import SIZES, power_world, write_evals, write_run, write_study
 
@@ -39,11 +40,11 @@ def envelope_of(study, curves, options):
 def change(path, run_id, **values):
     """Of a run's run.json."""
     file = path / "runs" / run_id / "run.json"
-    record = json.loads(file.read_text())
+    record = read_json(file)
     corpus = values.pop("corpus", None)
     if corpus:
         record["spec"]["corpus"] = corpus
-    file.write_text(json.dumps(record | values))
+    write_json(file, record | values)
 
 
 def test_ends_are_the_last_smoothed_loss(study):
@@ -123,9 +124,9 @@ def test_a_copied_run_under_another_seed_counts_once(tmp_path):
         write_run(tmp_path / "s", "tnl", size, 400_000)
     copy = tmp_path / "s" / "runs" / "tnl-14k-c256-s1"
     shutil.copytree(tmp_path / "s" / "runs" / "tnl-14k-c256-s0", copy)
-    record = json.loads((copy / "run.json").read_text())
+    record = read_json(copy / "run.json")
     record["spec"]["seed"] = 1
-    (copy / "run.json").write_text(json.dumps(record | {"run_id": copy.name}))
+    write_json((copy / "run.json"), record | {"run_id": copy.name})
     for points in ("ends", "curves"):
         found = study_points(runs_of(tmp_path / "s"), points)
         assert found.groups["tnl"].n_runs == 2 and found.dropped == {

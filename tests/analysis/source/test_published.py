@@ -1,6 +1,5 @@
 """The tables of a published study are those of its runs' directories."""
 
-import json
 from pathlib import Path
 
 import pandas as pd
@@ -12,6 +11,7 @@ from analysis.source.choose import source_of
 from analysis.source.parquet import TIMES
 from analysis.source.published import Published
 from arch.errors import InputError
+from data.files import read_json, write_json
 from scaling.study.spec import StudySpec, load_study
 from tests.analysis.fits.synthetic import write_evals, write_run
 
@@ -34,9 +34,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudySpec:
         write_evals(spec.directory, run.run_id, [20, 90], [3.1, 2.9])
     variant, _ = (write_run(spec.directory, "tnl", "14k", 200_000, seed=seed) for seed in (8, 9))
     path = spec.directory / "runs" / variant / "run.json"
-    record = json.loads(path.read_text())
+    record = read_json(path)
     record["spec"]["sets"] = ["training.lr=1e-3"]
-    path.write_text(json.dumps(record))
+    write_json(path, record)
     fill_inputs(folder / "pub", spec, spec.runs())
     return spec
 

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from analysis.claims import take
-from data.files import MANIFEST
+from data.files import MANIFEST, read_json, write_json
 from scaling.cli.main import main
 from scaling.study.cost import expected_work
 from scaling.study.spec import load_study
@@ -74,7 +74,7 @@ def results(folder: Path, out: str = "out") -> dict[str, int]:
 
 def values(folder: Path, out: str) -> dict[str, object]:
     home = folder / out / "small" / "runs"
-    return {path: json.loads((home / path).read_text())["values"] for path in results(folder, out)}
+    return {path: read_json(home / path)["values"] for path in results(folder, out)}
 
 
 def worker_pids(parent: int) -> list[int]:
@@ -174,7 +174,7 @@ def test_failures_are_told_counted_and_do_not_stop_the_others(folder: Path) -> N
     weights = home / "llama-14k-c32-s0/checkpoints/00000002/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x00")  # the size fits
     manifest = home / "llama-14k-c32-s0/checkpoints/00000003" / MANIFEST
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"probe_loss": 1.0}))
+    write_json(manifest, read_json(manifest) | {"probe_loss": 1.0})
     (home / "llama-14k-c32-s0/checkpoints/00000004" / MANIFEST).unlink()
     (folder / "bad.yaml").write_text((folder / "small.yaml").read_text().replace("file: text.txt", "file: gone.txt"))
     tasks = ("--tasks", f"validation,perplexity,{HERE}:one", "--only", "arch=llama,size=14k")

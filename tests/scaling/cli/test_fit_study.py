@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis.fits.study_approaches import OBJECTIVE
+from data.files import read_json, write_json
 from scaling.cli.main import app
 from scaling.study.spec import load_study
 from tests.analysis.fits.synthetic import SIZES, power_world, write_run
@@ -31,7 +32,7 @@ def study(tmp_path_factory):
         shift = -0.03 * (run.arch == "tnl") + 0.004 * ((rank + 2 * run.seed) % 3 - 1)
         write_run(spec.directory, run.arch, run.size, int(1.5e12 / 6 / n_params), world, seed=run.seed, shift=shift)
         path = spec.directory / "runs" / run.run_id / "run.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"spec_hash": run.spec_hash}))
+        write_json(path, read_json(path) | {"spec_hash": run.spec_hash})
     return str(folder / "s.yaml")
 
 

@@ -1,11 +1,9 @@
 """run.json: once and for one spec."""
 
-import json
-
 import pytest
 
 from arch.errors import InputError
-from data.files import new_directory
+from data.files import new_directory, write_json
 from flops import cost_table
 from scaling.rundir.prepare import prepare_run
 from scaling.rundir.versions import package_versions
@@ -56,7 +54,7 @@ def test_a_run_whose_text_moved_is_the_same_run(tmp_path):
     record = rundir.record()
     prepare(tmp_path, there)
     assert rundir.record() == record  # where it was first is kept
-    rundir.run_json.write_text(json.dumps(record | {"spec_hash": here.earlier_hash}))
+    write_json(rundir.run_json, record | {"spec_hash": here.earlier_hash})
     prepare(tmp_path, there)
     assert rundir.spec() == here and rundir.record()["spec_hash"] == here.earlier_hash
     for name, spec_hash in (("done", here.earlier_hash), ("another", "0" * 16)):
@@ -66,7 +64,7 @@ def test_a_run_whose_text_moved_is_the_same_run(tmp_path):
         assert is_trained(there, rundir) == is_trained(here, rundir) == (name == "done")
     other = there.model_copy(update={"seed": 7})
     for spec_hash in ("0" * 16, other.earlier_hash):
-        rundir.run_json.write_text(json.dumps(record | {"spec_hash": spec_hash}))
+        write_json(rundir.run_json, record | {"spec_hash": spec_hash})
         with pytest.raises(InputError, match="was written with"):
             prepare(tmp_path, there)
 
@@ -83,7 +81,7 @@ def test_a_corpus_is_known_by_what_an_earlier_version_called_it(tmp_path):
     moved, rest = with_source(run, "/there"), (cost_table(run.config), "0" * 64, package_versions())
     prepare_run(rundir.path, moved, *rest, known)
     assert asked == [("f" * 64, ["/here"])] and rundir.record()["corpus_fingerprint"] == "f" * 64
-    rundir.run_json.write_text(json.dumps(rundir.record() | {"corpus_fingerprint": "e" * 64}))
+    write_json(rundir.run_json, rundir.record() | {"corpus_fingerprint": "e" * 64})
     with pytest.raises(InputError, match="corpus_fingerprint eee"):
         prepare_run(rundir.path, moved, *rest, known)
 
@@ -118,7 +116,7 @@ def test_a_run_of_an_earlier_version_is_told_by_what_differs(tmp_path):
     record = rundir.record()
     del record["spec"]["model"]["hgrn1_state"], record["spec"]["model"]["residual_dtype"]
     record["spec"]["model"]["hgrn1_complex"] = True
-    rundir.run_json.write_text(json.dumps(record))
+    write_json(rundir.run_json, record)
     assert rundir.spec().spec_hash == run.spec_hash
     faster = run.model_copy(update={"training": run.training.model_copy(update={"lr": 0.5})})
     with pytest.raises(InputError, match=r"with training\.lr=.* this study asks for 0\.5"):
@@ -136,6 +134,6 @@ def test_tnl_of_an_earlier_version_is_told_by_its_slopes(tmp_path):
     rundir = prepare(tmp_path, before)
     record = rundir.record()
     del record["spec"]["model"]["decay_slopes"]
-    rundir.run_json.write_text(json.dumps(record))
+    write_json(rundir.run_json, record)
     with pytest.raises(InputError, match=r"with model\.decay_slopes=paper .* this study asks for fixed"):
         prepare(tmp_path, run)

@@ -202,7 +202,7 @@ def test_from_runs_to_a_law_that_the_study_follows(tmp_path, monkeypatch):
     assert not any(run.is_pending for run in load_study(path).runs())
     path.write_text(yaml.safe_dump(said))
     Path(result["law"]).write_text("{")
-    assert all("not JSON" in run.rate["pending"] for run in load_study(path).runs())
+    assert all("is no law file" in run.rate["pending"] for run in load_study(path).runs())
 
 
 def test_runs_that_diverge_move_a_cell_down_twice_at_most(tmp_path, monkeypatch):

@@ -21,6 +21,7 @@ from arch.config import ModelConfig
 from arch.errors import InputError
 from arch.model.lm import build_model, load_model, next_token_loss
 from data.corpus import open_corpus
+from data.files import write_json
 from data.loader import Loader
 from data.synthetic import synthetic_documents
 from scaling.rundir import metrics
@@ -153,7 +154,7 @@ def test_recomputation_is_the_runs_to_say(tmp_path: Path) -> None:
     assert not Trainer(rundir, CPU, time.perf_counter()).engine.model.decoder.gradient_checkpointing
     record = rundir.record()
     record["spec"]["recompute"] = True
-    rundir.run_json.write_text(json.dumps(record))
+    write_json(rundir.run_json, record)
     assert Trainer(rundir, CPU, time.perf_counter()).engine.model.decoder.gradient_checkpointing
 
 
@@ -188,14 +189,14 @@ def test_the_learning_rate_is_a_function_of_the_step() -> None:
 def test_a_changed_run_json_and_another_corpus_are_refused(tmp_path: Path) -> None:
     rundir = make_run(tmp_path)
     record = rundir.record()
-    rundir.run_json.write_text(json.dumps(record | {"spec_hash": "0" * 16}))
+    write_json(rundir.run_json, record | {"spec_hash": "0" * 16})
     code, out, err = train(rundir)
     assert (code, out) == (2, "") and err.startswith("error: ") and err.count("\n") == 1
     assert f"spec_hash {'0' * 16} is not that of its spec, {record['spec_hash']}" in err
-    rundir.run_json.write_text(json.dumps(record | {"corpus_fingerprint": "other"}))
+    write_json(rundir.run_json, record | {"corpus_fingerprint": "other"})
     with pytest.raises(InputError, match="this run was planned with other"):
         train_here(rundir)
-    rundir.run_json.write_text(json.dumps(record | {"tokenizer_identity": "0" * 64}))
+    write_json(rundir.run_json, record | {"tokenizer_identity": "0" * 64})
     with pytest.raises(InputError, match="the run was made with another tokenizer than the bytes that is here"):
         train_here(rundir)
     assert [path.name for path in rundir.path.iterdir()] == ["run.json"]
