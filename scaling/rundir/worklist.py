@@ -47,23 +47,26 @@ def check_runs(runs: Iterable[tuple[RunDir, RunSpec]]) -> None:
         raise others[0]
 
 
-def damage_of(rundir: RunDir) -> str:
+def damage_of(rundir: RunDir, weights: bool = True) -> str:
     """How the files of a run that has ended differ from what its training left, so that it would have to be trained
-    again; "" where they do not: of a state after the last step the last checkpoint is written again."""
+    again; "" where they do not. weights: the last checkpoint counts too, unless the state after its step is there, of
+    which it is written again."""
     status = rundir.status()
+    if status["state"] == DAMAGED:
+        return str(status["reason"])
     if status["state"] in ENDED and not rundir.run_json.exists():
         return "run.json is missing"
-    if status["state"] == "done" and not is_trained(run := rundir.spec(), rundir):
-        if any(state.step == run.n_steps for state in rundir.states(verify=is_small(run))):
-            return ""
-        return f"{rundir.checkpoint(run.n_steps).relative_to(rundir.path)} is missing or damaged"
-    return str(status["reason"]) if status["state"] == DAMAGED else ""
+    if not weights or status["state"] != "done" or is_trained(run := rundir.spec(), rundir):
+        return ""
+    if any(state.step == run.n_steps for state in rundir.states(verify=is_small(run))):
+        return ""
+    return f"{rundir.checkpoint(run.n_steps).relative_to(rundir.path)} is missing or damaged"
 
 
-def check_damage(runs: Iterable[RunDir]) -> None:
-    """Raise InputError, which names the first and counts the others, where runs are not as their training left them:
-    nothing is trained again unasked."""
-    damaged = [(rundir.path, why) for rundir in runs if (why := damage_of(rundir))]
+def check_damage(runs: Iterable[RunDir], weights: bool) -> None:
+    """Raise InputError, which names the first and counts the others, where runs are not as their training left them
+    (`damage_of`): nothing is trained again unasked."""
+    damaged = [(rundir.path, why) for rundir in runs if (why := damage_of(rundir, weights))]
     if damaged:
         path, why = damaged[0]
         more = f" (and {counted(len(damaged) - 1, 'more run')})" if len(damaged) > 1 else ""

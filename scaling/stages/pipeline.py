@@ -72,7 +72,7 @@ class Request:
         """
         if rates:
             self.check_rates()
-        self.check_runs()
+        self.check_runs(rates)
         with study_lock(self.study.directory):
             try:
                 clean_unfinished(self.study.directory)
@@ -100,12 +100,12 @@ class Request:
             )
             raise InputError(told if first.rate["swept"] else f"{told}: `scaling sweep {self.study.path}` first")
 
-    def check_runs(self) -> None:
+    def check_runs(self, weights: bool = True) -> None:
         """Raise OtherRun, which names all of them, where directories of runs were written for other specs, and
-        InputError where runs are damaged and are not to be repaired."""
+        InputError where runs are damaged and are not to be repaired; weights: of worklist.damage_of."""
         check_runs([(self.rundir(run), run) for run in self.runs])
         if not self.repair:
-            check_damage(map(self.rundir, self.runs))
+            check_damage(map(self.rundir, self.runs), weights)
 
 
 def run_study(request: Request) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from arch.errors import InputError
 from data.corpus import open_corpus, prepare
 from data.files import read_json, write_json
 from data.settings import CorpusSettings
+from scaling.rundir.directory import RunDir
 from scaling.study.spec import StudySpec, load_study
 
 from .fits.synthetic import BATCH, SIZES, power_world, write_evals, write_run
@@ -108,7 +109,7 @@ def test_fit_writes_tables_and_laws_once(study: StudySpec) -> None:
     assert len(stored.evals) == 28
 
     before = {path: path.stat().st_mtime_ns for path in results.iterdir()}
-    assert stage.fit(study, runs) == (fits, False)
+    assert stage.fit(study, runs) == (fits, False, None)
     assert {path: path.stat().st_mtime_ns for path in results.iterdir()} == before
 
 
@@ -117,6 +118,9 @@ def test_fit_is_made_anew_when_its_runs_change(small: StudySpec) -> None:
     fits = read_json(results / "fits.json")
     metrics = small.directory / "runs" / runs[0].run_id / "metrics.jsonl"
     metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:-100]))
+    with pytest.raises(InputError, match=r"metrics\.jsonl holds 2,829 of 2,929 rows: .*--repair"):
+        stage.fit(small, runs)
+    RunDir(metrics.parent).write_status("done", 2829, 2829 * BATCH, None, None)
     # what --set made of the study's runs is in the tables and in no fit, what the grid no longer has is counted
     variant, other = (write_run(small.directory, "tnl", "14k", BUDGETS["14k"], seed=seed) for seed in (8, 9))
     path = small.directory / "runs" / variant / "run.json"
@@ -136,8 +140,9 @@ def test_fit_is_made_anew_when_its_runs_change(small: StudySpec) -> None:
     (results / "runs.parquet").unlink()
     assert stage.fit(small, runs).fresh
     (results / "runs.parquet").write_bytes(b"x")
-    with pytest.raises(InputError, match=r"runs\.parquet: cannot be read .*; remove it and run `scaling fit` again"):
+    with pytest.raises(InputError, match=r"runs\.parquet: cannot be read .*; `scaling fit` makes it again"):
         stage.read_tables(results)
+    assert "runs.parquet: cannot be read" in str(stage.fit(small, runs).damaged)
 
 
 def test_scores_of_tasks_enter_fits_and_report(small: StudySpec) -> None:
@@ -288,7 +293,8 @@ def test_rows_that_cannot_be_change_no_law_and_are_told(small: StudySpec) -> Non
     lines = metrics.read_text().splitlines(keepends=True)
     wrong = json.dumps(json.loads(lines[500]) | {"n_tokens": 777, "loss": 0.3}) + "\n"
     metrics.write_text("".join([*lines[:300], "garbage\n", wrong, *lines[300:]]))
-    fits, fresh = stage.fit(small, runs)
+    RunDir(metrics.parent).write_status("done", len(lines), len(lines) * BATCH, None, None)
+    fits, fresh, _ = stage.fit(small, runs)
     assert fresh and fits["archs"] == before["archs"]
     why = "1 no JSON object, 1 whose n_tokens is not its step x batch_tokens"
     assert fits["skipped"] == [{"run_id": runs[1].run_id, "n": 2, "why": why}]

@@ -16,6 +16,7 @@ from analysis.runs import load_tables
 from arch.errors import InputError
 from data.files import read_json, write_json
 from flops.laws import load_laws
+from scaling.rundir.directory import RunDir
 from tests.analysis.fits.synthetic import BATCH, write_run
 
 LENGTH = 100 * BATCH
@@ -190,6 +191,7 @@ def test_other_token_grids_do_not_break_a_mean(tmp_path):
     path = tmp_path / "runs" / name / "metrics.jsonl"  # every second step, as of twice the batch
     rows = [json.loads(line) for line in path.read_text().splitlines()][1::2]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    RunDir(path.parent).write_status("done", rows[-1]["step"], rows[-1]["n_tokens"], None, None)
     settings = FitSettings(**SETTINGS, nuisance={"weight_decay": "mean"})
     tables = grouped(load_tables(tmp_path), settings)
     (name,) = tables.told["means"]
