@@ -30,7 +30,7 @@ def sealed(table: pa.Table) -> pa.Table:
     return table.replace_schema_metadata({**(table.schema.metadata or {}), SEAL.encode(): _digest(table).encode()})
 
 
-def read_table(path: Path, advice: str) -> pd.DataFrame:
+def read_table(path: Path, advice: str = "") -> pd.DataFrame:
     """The table of a Parquet file. Raises InputError, with `advice` on what to do, where it cannot be read or is not
     what was written."""
     table = read_arrow_table(path, advice)
@@ -38,16 +38,17 @@ def read_table(path: Path, advice: str) -> pd.DataFrame:
         return table.to_pandas()
 
 
-def read_arrow_table(path: Path, advice: str) -> pa.Table:
+def read_arrow_table(path: Path, advice: str = "") -> pa.Table:
     """As `read_table`, with the file's metadata."""
     import pyarrow.parquet as pq
 
     with reading(path, advice):
-        table = pq.ParquetFile(path).read()
+        table = pq.ParquetFile(path, page_checksum_verification=True).read()
         written = (table.schema.metadata or {}).get(SEAL.encode())
         found = None if written is None else _digest(table).encode()
     if found != written:
-        raise InputError(f"{path}: was changed or damaged: its content does not match its {SEAL}; {advice}")
+        told = f"{path}: was changed or damaged: its content does not match its {SEAL}"
+        raise InputError(f"{told}; {advice}" if advice else told)
     return table
 
 

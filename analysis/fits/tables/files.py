@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.table_files import read_table
 from arch.amounts import counted
 from arch.errors import InputError
 from data.files import parse_json, reading
@@ -48,7 +49,7 @@ def read_frame(path: Path | str) -> pd.DataFrame:
         if not path.exists():
             raise InputError(f"{path}: does not exist")
         if kind == ".parquet":
-            frame = _numbered(pd.read_parquet(path, page_checksum_verification=True), str(path))
+            frame = _numbered(read_table(path), str(path))
         else:
             text = _text(path)
             frame = _delimited(text, kind, path) if kind in (".csv", ".tsv") else _records(text, kind, path)
