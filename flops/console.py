@@ -67,14 +67,16 @@ def run_app(app: typer.Typer, interrupted: str = "interrupted") -> None:
             message = "no command was given; --help lists them"
     except (typer.Abort, KeyboardInterrupt):
         status = INTERRUPTED
+    except MemoryError:
+        message = "out of memory: ask for less, or take a machine with more"
     except OSError as error:
-        if error.errno not in (*FULL, *OF_PATHS, errno.EPIPE):
+        if error.errno not in (*FULL, *OF_PATHS, errno.EPIPE) and error.filename is None:
             raise
-        if error.errno not in OF_PATHS:
+        if error.errno in (*FULL, errno.EPIPE):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or what is left in the buffer fails again
         if error.errno == errno.EPIPE:  # whoever read has read enough
             raise SystemExit(128 + signal.SIGPIPE) from None
-        remedy = "give another path" if error.errno in OF_PATHS else "free some space and run it again"
+        remedy = "free some space and run it again" if error.errno in FULL else "give another path, or mend this one"
         message = f"{error.filename or 'standard output'}: {error.strerror}; {remedy}"
     if message is None:
         if status == INTERRUPTED:  # typer makes it of Ctrl-C

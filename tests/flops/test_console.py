@@ -1,5 +1,6 @@
 """How both commands end where something is wrong with the terminal, a path or a very long word."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -40,15 +41,27 @@ def test_what_is_large_is_shown_by_its_ends():
     assert nearest("x" * 10**6, ["one", "two"]) == " (valid: one, two)"
 
 
-def test_ctrl_c_is_one_line(capsys):
+@pytest.mark.parametrize(
+    ("raised", "status", "shown"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted: give the same command again to continue"),
+        (
+            OSError(errno.EIO, "Input/output error", "runs/a/run.json"),
+            2,
+            "error: runs/a/run.json: Input/output error; ",
+        ),
+        (MemoryError(), 2, "error: out of memory: "),
+    ],
+)
+def test_what_the_machine_refuses_is_one_line(capsys, raised, status, shown):
     app = typer.Typer()
 
     @app.command()
     def wait() -> None:
-        raise KeyboardInterrupt
+        raise raised
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
         patch.setattr(sys, "argv", ["wait"])
         run_app(app, "interrupted: give the same command again to continue")
-    assert end.value.code == 130
-    assert capsys.readouterr().err.strip() == "interrupted: give the same command again to continue"
+    err = capsys.readouterr().err
+    assert end.value.code == status and err.startswith(shown) and err.count("\n") == 1

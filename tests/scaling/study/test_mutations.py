@@ -12,6 +12,7 @@ import os
 import random
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,8 @@ import pytest
 from jobs.profile import EXAMPLE
 from scaling.study.find import PACKAGED
 
+from .damages import COMMANDS as OF_FINISHED
+from .damages import LAUNCHERS, damaged_case, finished, foreign_exceptions
 from .mutations import changed_file, changed_words
 
 SEED, CASES, COMMANDS = 16, 10_000, 200
@@ -108,16 +111,42 @@ OF_WORDS = [
 ]  # fmt: skip
 
 
+LATIN = os.fsdecode(b"st\xffudy.yaml")  # a name that is no UTF-8
+
+
 @dataclass(frozen=True)
 class Case:
+    """A command line, the files that it finds by name, more of its environment, and whether a library's reader raises
+    what its manual does not list."""
+
     app: str
     words: list[str]
     files: dict[str, bytes]
+    environment: dict[str, str] = field(default_factory=dict)
+    is_foreign: bool = False
+    is_of_finished: bool = False
 
 
 def case_of(number: int) -> Case:
-    """What case `number` is: a changed study file (60%), profile (15%) or command line."""
+    """What case `number` is: a changed study file (45%), profile (11%) or command line (19%), or a damaged file of a
+    finished study or table of runs (25%); one in five under variables of a launcher or scheduler."""
     draw = random.Random(f"{SEED}:{number}")
+    names = draw.sample(list(LAUNCHERS), draw.randrange(1, 6)) if draw.random() < 0.2 else []
+    environment = {name: LAUNCHERS[name] for name in names}
+    if draw.random() < 0.25:
+        if draw.random() < 0.15:
+            app, words, _ = draw.choice(OF_FINISHED)
+            return Case(app, list(words), finished(), environment, is_foreign=True, is_of_finished=True)
+        return Case(*damaged_case(draw), environment, is_of_finished=True)
+    case = changed_case(draw)
+    if FILE in case.words and draw.random() < 0.05:
+        words = [LATIN if word == FILE else word for word in case.words]
+        case = Case(case.app, words, {LATIN if name == FILE else name: one for name, one in case.files.items()})
+    return replace(case, environment=environment)
+
+
+def changed_case(draw: random.Random) -> Case:
+    """A changed study file, profile or command line."""
     study = draw.choice([RICH, RICH, *(path.read_text() for path in sorted(PACKAGED.glob("*.yaml")))])
     files = {FILE: study.encode(), PROFILE: EXAMPLE.encode()}
     kind = draw.random()
@@ -140,17 +169,22 @@ def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
 
 def prepare(folder: Path, case: Case) -> None:
     for path in folder.iterdir():
-        path.unlink()
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     for name, content in case.files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
 
 
-def judged(code: int, error: str, before: object, after: object) -> str:
+def judged(case: Case, code: int, error: str, before: object, after: object) -> str:
     """How a case ended, planned or refused; raises AssertionError for anything else."""
     assert before == after, f"wrote something: {set(after) ^ set(before)}"  # type: ignore[call-overload]
     assert "Traceback" not in error, error
     if code == 0:
         return "planned"
+    if case.is_of_finished:  # these say what they look at before they refuse it, or what they leave out
+        errors = [line for line in error.splitlines() if line.startswith("error: ")]
+        assert code == 1 or (code == 2 and len(errors) == 1), f"exit code {code}: {error[-2000:]!r}"
+        return "refused"
     assert code == 2, f"exit code {code}: {error[-500:]}"
     assert re.fullmatch(r"error: [^\n]+\n", error), f"not one line: {error[-2000:]!r}"
     assert len(error) < 4000, f"{len(error)} characters: {error[:300]}"
@@ -176,7 +210,14 @@ def in_process(case: Case) -> tuple[int, str]:
     sys.argv = [case.app, *case.words]
     signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
     try:
-        with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
+        with contextlib.ExitStack() as changed:
+            changed.enter_context(contextlib.redirect_stdout(streams[0]))
+            changed.enter_context(contextlib.redirect_stderr(streams[1]))
+            patch = changed.enter_context(pytest.MonkeyPatch.context())
+            for name, value in case.environment.items():
+                patch.setenv(name, value)
+            if case.is_foreign:
+                changed.enter_context(foreign_exceptions(random.Random(str(case.words))))
             main()
         code = 0
     except SystemExit as end:
@@ -200,7 +241,7 @@ def as_command(case: Case, folder: Path) -> tuple[int, str]:
         timeout=120,
         check=False,
         stdin=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | case.environment,
     )
     return done.returncode, done.stderr.decode(errors="replace")
 
@@ -229,12 +270,13 @@ def outcome(number: int, folder: Path, command: bool) -> str:
     prepare(folder, case)
     before = snapshot(folder)
     code, error = as_command(case, folder) if command else in_process(case)
-    return judged(code, error, before, snapshot(folder))
+    return judged(case, code, error, before, snapshot(folder))
 
 
 def campaign(numbers: range, folder: Path, command: bool) -> tuple[Counter[str], list[str]]:
     """How many cases ended how, and a line for each that ended badly."""
     counts, bad = Counter[str](), list[str]()
+    finished()
     with alone(folder):
         for number in numbers:
             try:
