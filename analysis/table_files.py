@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from arch.errors import InputError
 from data.files import SEAL, reading
+from data.parquet_size import check_parquet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,6 +44,7 @@ def read_arrow_table(path: Path, advice: str = "") -> pa.Table:
     import pyarrow.parquet as pq
 
     with reading(path, advice):
+        check_parquet(path)
         table = pq.ParquetFile(path, page_checksum_verification=True).read()
         written = (table.schema.metadata or {}).get(SEAL.encode())
         found = None if written is None else _digest(table).encode()

@@ -8,7 +8,7 @@ from .files import regular
 
 FEW_CELLS = 2_000_000  # of a table; as float64 16 MB
 CELLS_A_BYTE = 16  # of a file; this project's own tables have at most 2
-MOST_TEXT = 1 << 26  # bytes of a column of text, were each row's its longest
+MOST_TEXT = 1 << 27  # bytes of a column of text, were each row's its longest
 
 
 def check_parquet(path: Path) -> None:

@@ -54,7 +54,7 @@ ALLOWED = {
         *("data.files", "flops", "arch.amounts", "arch.arguments", "arch.errors", "arch.registry"),
     ),
     "analysis.claims": (),
-    "analysis.table_files": ("arch.errors", "data.files"),
+    "analysis.table_files": ("arch.errors", "data.files", "data.parquet_size"),
     "analysis.contamination": ("arch.errors", "data"),
     "analysis.bigram": ("scaling.study", "arch.errors", "data"),
     "analysis.fits.settings": ("scaling.study", "data.files"),
@@ -154,7 +154,7 @@ ALLOWED = {
     "analysis.costs": ("scaling.study", "flops", "arch.errors"),
     "analysis.source": (
         *("analysis.bigram", "analysis.contamination", "analysis.runs", "analysis.table_files"),
-        *("scaling.study", "arch.errors", "data.files", "data.parquet_size"),
+        *("scaling.study", "arch.errors", "data.files"),
     ),
     "analysis.forecast": (
         *("analysis.fits", "analysis.grid_points", "analysis.labels", "analysis.last_steps", "analysis.runs"),

@@ -16,10 +16,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from arch.errors import InputError
-from data.parquet_size import check_parquet
+from analysis.table_files import read_arrow_table
+from data.files import reading
 
 LEVEL = 19  # of zstd
+AGAIN = "take the folder from where it was published"
 FEW = 8  # rows for each value from which on a column is a dictionary
 NARROWED, ORDER = b"narrowed", b"order"  # in the file's metadata: columns of single precision; all columns in order
 PER_TOKEN = "flops_per_token_"  # column of runs: FLOP of a token, by convention
@@ -51,14 +52,10 @@ def packed(frame: pd.DataFrame, without: list[str] | None = None) -> bytes:
 
 def unpacked(path: Path) -> tuple[pd.DataFrame, list[str]]:
     """The table of a file that `packed` wrote, and its columns with those that it does not hold. Raises InputError."""
-    try:
-        check_parquet(path)
-        frame = pd.read_parquet(path)
-        told = pq.read_schema(path).metadata
-        narrow, order = json.loads(told[NARROWED]), json.loads(told[ORDER])
-        return frame.astype(dict.fromkeys(narrow, "float64")), [str(name) for name in order]
-    except (OSError, ValueError, KeyError, TypeError) as error:  # pyarrow's own errors are ValueErrors
-        raise InputError(f"{path}: cannot be read ({error}); take the folder from where it was published") from None
+    table = read_arrow_table(path, AGAIN)
+    with reading(path, AGAIN):
+        narrow, order = (json.loads(table.schema.metadata[key]) for key in (NARROWED, ORDER))
+        return table.to_pandas().astype(dict.fromkeys(narrow, "float64")), [str(name) for name in order]
 
 
 def packed_curves(curves: pd.DataFrame, runs: pd.DataFrame) -> bytes:
