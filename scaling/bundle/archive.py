@@ -11,6 +11,7 @@ import lzma
 import re
 import tarfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -59,7 +60,7 @@ def members_of(path: Path, most: Callable[[str], int]) -> Iterator[tuple[str, in
     """(name, bytes, pieces of the content) of every member, whose pieces are looked at before the next is asked for.
     most(name): bytes that it may have. Raises InputError where one is no plain file or larger, or the file cannot be
     read."""
-    try:
+    with _damage_named(path):
         if path.exists() and not path.is_file():
             raise InputError(f"{path}: is no regular file")
         with open(path, "rb") as packed:
@@ -74,7 +75,7 @@ def members_of(path: Path, most: Callable[[str], int]) -> Iterator[tuple[str, in
                         f"{path}: is damaged: {name} is larger than it should be ({byte_size(size)}, at most "
                         f"{byte_size(allowed)}); {AGAIN}"
                     )
-                pieces = _pieces(content, size)
+                pieces = _pieces(content, size, path)
                 yield name, size, pieces
                 for _ in pieces:  # those that nobody looked at
                     pass
@@ -82,6 +83,12 @@ def members_of(path: Path, most: Callable[[str], int]) -> Iterator[tuple[str, in
             while piece := content.read(PIECE):  # what follows has a checksum too
                 if any(piece):
                     raise ValueError("something follows its last file")
+
+
+@contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
+    try:
+        yield
     except InputError:
         raise
     except OSError as error:
@@ -94,9 +101,11 @@ def whole(pieces: Pieces) -> bytes:
     return b"".join(pieces)
 
 
-def _pieces(content: BinaryIO, size: int) -> Pieces:
+def _pieces(content: BinaryIO, size: int, path: Path) -> Pieces:
+    """Whoever asks for a piece gets its damage: that is outside of `members_of`."""
     while size:
-        piece = _exactly(content, min(size, PIECE))
+        with _damage_named(path):
+            piece = _exactly(content, min(size, PIECE))
         size -= len(piece)
         yield piece
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from arch.errors import InputError
-from data.files import (
+from data.files import read_json, write_json
     MANIFEST,
     damage,
     new_directory,
@@ -126,8 +126,8 @@ def test_a_manifest_opens_regular_files_of_its_directory_alone(tmp_path, name):
     os.mkfifo(path / "pipe")
     (path / "folder").mkdir()
     (path / "zeros").symlink_to("/dev/zero")
-    told = json.loads((path / "manifest.json").read_text())
-    (path / "manifest.json").write_text(json.dumps(told | {"files": {name: told["files"]["there"]}}))
+    told = read_json((path / "manifest.json"))
+    write_json((path / "manifest.json"), told | {"files": {name: told["files"]["there"]}})
     assert read_manifest(path) is None and read_manifest(path, verify=False) is None
     assert "leads out of a" in damage(path) or "is no regular file" in damage(path)
 

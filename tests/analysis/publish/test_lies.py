@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.publish.write import fill_inputs
-from data.files import sha256
+from data.files import read_json, sha256, write_json
 from scaling.study.spec import load_study
 from tests.analysis.fits.synthetic import write_evals, write_run
 from tests.measured import EVIL, Measured, measured
@@ -26,10 +25,10 @@ Lie = Callable[[Path], object]
 
 def sealed(folder: Path) -> None:
     """Its manifest says what its files are."""
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = read_json(folder / "manifest.json")
     for name, told in manifest["files"].items():
         told |= {"bytes": (folder / name).stat().st_size, "sha256": sha256(folder / name)}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    write_json((folder / "manifest.json"), manifest)
 
 
 def study(old: str, new: str) -> Lie:
@@ -44,7 +43,7 @@ def study(old: str, new: str) -> Lie:
 def manifest(**changes: object) -> Lie:
     def lie(folder: Path) -> None:
         path = folder / "manifest.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+        write_json(path, read_json(path) | changes)
 
     return lie
 
@@ -54,10 +53,10 @@ def listing(name: str) -> Lie:
 
     def lie(folder: Path) -> None:
         path = folder / "manifest.json"
-        told = json.loads(path.read_text())
+        told = read_json(path)
         told["inputs"].append(name)
         told["files"][name] = {"bytes": 0, "sha256": ""}
-        path.write_text(json.dumps(told))
+        write_json(path, told)
 
     return lie
 
