@@ -65,7 +65,7 @@ def finished() -> dict[str, bytes]:
     with TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
         folder = Path(place)
         patch.chdir(folder)
-        (folder / "tiny.yaml").write_text(STUDY)
+        (folder / "tiny.yaml").write_text(STUDY, encoding="utf-8")
         finished_study(Path("tiny.yaml"), Path("out"))
         for words in (
             ["fit", "tiny.yaml"],
@@ -89,7 +89,7 @@ def write_tables(folder: Path) -> None:
     frame = pd.DataFrame(rows)
     frame.to_csv(folder / "runs.csv", index=False)
     (folder / "runs.csv.gz").write_bytes(gzip.compress((folder / "runs.csv").read_bytes(), mtime=0))
-    (folder / "runs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "runs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     frame.to_parquet(folder / "runs.parquet", index=False)
 
 
