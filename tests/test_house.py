@@ -336,6 +336,32 @@ def test_an_architecture_is_named_in_its_two_places_alone():
     assert names_in('if cfg.arch == "tnl":\n    """tnl is fast"""', ARCHS) == {1}
 
 
+BINARY = ("archive", "bz2", "gzip", "lzma", "os", "tarfile")  # whose open() gives bytes unless told otherwise
+
+
+def without_encoding(source: str) -> list[int]:
+    """Lines that read or write text in whatever encoding the machine's locale has."""
+    found = []
+    for call in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)):
+        said = {one.arg: ast.unparse(one.value) for one in call.keywords}
+        given = [ast.unparse(one) for one in call.args]
+        owner, _, name = ast.unparse(call.func).rpartition(".")
+        starts = name in ("run", "Popen", "call", "check_call", "check_output")
+        is_text = starts and "True" in (said.get("text"), said.get("universal_newlines"))
+        if name in ("read_text", "write_text") and owner:
+            is_text = len(given) < (1 if name == "read_text" else 2)
+        elif name in ("open", "fdopen", "NamedTemporaryFile", "TemporaryFile"):
+            at = 0 if (owner and owner not in (*BINARY, "io")) or name.endswith("TemporaryFile") else 1
+            mode = said.get("mode") or (given[at] if len(given) > at else "'rb'" if owner in BINARY else "'r'")
+            is_text = (owner, name) not in (("os", "open"), ("tarfile", "open")) and "b" not in mode
+            is_text = is_text and not (name.endswith("TemporaryFile") and "mode" not in said and not given)
+        elif name in ("TextIOWrapper", "FileHandler"):
+            is_text = True
+        if is_text and "encoding" not in said and None not in said:
+            found.append(call.lineno)
+    return found
+
+
 def test_text_is_read_and_written_as_utf8():
     """Whatever the locale says: studies of one machine are read on another. Of tests, the modules that help others."""
     helpers = [path for path in (ROOT / "tests").rglob("*.py") if not path.name.startswith("test_")]
