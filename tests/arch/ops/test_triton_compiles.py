@@ -14,7 +14,8 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
 from arch.config import ARCHS
-from arch.ops.triton.device_config import GLUON
+from arch.ops.triton.assembler import version_of
+from arch.ops.triton.device_config import CHECKED, GLUON
 
 SHARED = {80: 163, 90: 227}  # KiB that a program may have
 
@@ -50,8 +51,11 @@ def test_tiles_fit(name, width, capability, tmp_path):
     runs = (name, width, capability) == ("cosformer2-silu", 128, 90)
     assert ("rotary_hopper_keys" in kernels) == runs
     assert ("rotary_hopper_values_gluon" in kernels) == (runs and GLUON)
-    if runs:  # with this Triton too, though it is not chosen there
-        assert "rotary_hopper_values_gluon" in compiled(name, width, capability, tmp_path, gluon=True)
+
+
+def test_gluon_runs_with_the_triton_that_an_install_brings():
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split() if "==" in line)
+    assert version_of(pins["triton"]) in CHECKED
 
 
 @pytest.mark.slow

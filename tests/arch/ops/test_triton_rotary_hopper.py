@@ -133,7 +133,7 @@ def test_a_thread_s_first_request():
 def test_values_by_gluon_equal_triton_s(length, segments, start, rows):
     """Outputs, final states and all gradients; the same twice; also of positions that differ by row."""
     if not rotary_for_device(128, 128, exact=False).gluon:
-        pytest.skip("Gluon's kernel is for Hopper, Triton 3.6 and the assembler of the extra gpu")
+        pytest.skip("Gluon's kernel is for Hopper, a Triton it ran with and the assembler of the extra gpu")
     *leaves, state, theta = (x.cuda() for x in inputs(2, length, 1, 2, 128, 128))
     leaves = [*(x.bfloat16() for x in leaves), *([state] if start else []), theta]
     steps = torch.arange(length, device="cuda") * 7 % 6000
