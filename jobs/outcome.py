@@ -32,9 +32,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--max-restarts", type=int, required=True, help="in a row that bring no newer saved state")
     add_plugin(parser)
     options = parser.parse_args(arguments)
-    attempt = Attempt(options.run_dir, token(os.environ, options.submission))
     try:
         load_plugins(options.plugin)
+        attempt = Attempt(options.run_dir, token(os.environ, options.submission))
         verdict, line = judge_attempt(RunDir(options.run_dir), attempt, options.code, options.max_restarts)
     except InputError as error:
         verdict, line = EXIT_INPUT, f"error: {error}"

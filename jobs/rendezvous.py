@@ -15,6 +15,7 @@ from typing import Any
 
 from arch.errors import InputError
 from scaling.rundir.owner import Attempt
+from scaling.trainer.stop import Stopped, StopRequest
 
 PATIENCE_S = 600.0  # for rank 0 to import PyTorch from a cold file system
 POLL_S = 0.1
@@ -26,10 +27,12 @@ def tell(attempt: Attempt, message: dict[str, Any]) -> None:
     attempt.record(rendezvous=message)
 
 
-def meet(attempt: Attempt, rank: int, world: int, local: int, local_world: int, address: str) -> int | None:
+def meet(
+    attempt: Attempt, stop: StopRequest, rank: int, world: int, local: int, local_world: int, address: str
+) -> int | None:
     """Set the environment from which the engine starts its process group; None, or an exit code that rank 0 told.
 
-    Raises InputError where rank 0 says nothing for ten minutes.
+    Raises InputError where rank 0 says nothing for ten minutes, and Stopped where a signal ends the wait.
     """
     if world == 1:
         return None
@@ -42,7 +45,7 @@ def meet(attempt: Attempt, rank: int, world: int, local: int, local_world: int, 
         message: dict[str, Any] = {"address": address, "port": server.port}
         tell(attempt, message)
     else:
-        message = _listen(attempt)
+        message = _listen(attempt, stop, rank)
     if "exit" in message:
         return int(message["exit"])
     os.environ |= {
@@ -57,15 +60,14 @@ def meet(attempt: Attempt, rank: int, world: int, local: int, local_world: int, 
     return None
 
 
-def _listen(attempt: Attempt) -> dict[str, Any]:
+def _listen(attempt: Attempt, stop: StopRequest, rank: int) -> dict[str, Any]:
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
-        try:
-            message = attempt.read().get("rendezvous")
-        except FileNotFoundError:
-            message = None
-        if message:
-            return dict(message)
+        message = attempt.read().get("rendezvous")
+        if isinstance(message, dict) and ("exit" in message or {"address", "port"} <= message.keys()):
+            return message
+        if stop.name is not None:
+            raise Stopped(f"by {stop.name}: rank {rank} was waiting for rank 0 of attempt {attempt.token}")
         time.sleep(POLL_S)
     raise InputError(
         f"{attempt.run}: rank 0 of attempt {attempt.token} wrote no address into {attempt.run / 'attempts'} for "

@@ -17,10 +17,11 @@ from arch.arguments import Parser, add_plugin
 from arch.errors import InputError
 from arch.registry import load_plugins
 from scaling.rundir.directory import RunDir
+from scaling.rundir.launcher import leave, number
 from scaling.rundir.owner import SUPERSEDED, Attempt, Superseded, Token
-from scaling.rundir.worklist import EXIT_INPUT, is_trained, thread_environment
+from scaling.rundir.worklist import EXIT_INPUT, EXIT_STOPPED, is_trained, thread_environment
 from scaling.trainer import process as train_run
-from scaling.trainer.stop import StopRequest
+from scaling.trainer.stop import Stopped, StopRequest
 
 from .rendezvous import meet, tell
 
@@ -39,12 +40,10 @@ class SrunTask:
 def srun_task(env: Mapping[str, str]) -> SrunTask:
     """From srun's variables. Raises InputError outside of srun, and where several nodes have no MASTER_ADDR."""
     try:
-        rank, world, local = (int(env[f"SLURM_{name}"]) for name in ("PROCID", "STEP_NUM_TASKS", "LOCALID"))
-        nodes = int(env["SLURM_STEP_NUM_NODES"])
-    except KeyError as error:
-        raise InputError(
-            f"environment: {error.args[0]} is missing: srun starts jobs.task; elsewhere use scaling.trainer.process"
-        ) from None
+        world, nodes = (number(env, f"SLURM_STEP_NUM_{name}", 1) for name in ("TASKS", "NODES"))
+        rank, local = (number(env, f"SLURM_{name}", 0, world - 1) for name in ("PROCID", "LOCALID"))
+    except InputError as error:
+        raise InputError(f"{error}: srun starts jobs.task; elsewhere use scaling.trainer.process") from None
     address = env.get("MASTER_ADDR") if nodes > 1 else "127.0.0.1"
     if address is None:
         raise InputError("environment: MASTER_ADDR is missing: a step over several nodes needs the first one's address")
@@ -54,8 +53,8 @@ def srun_task(env: Mapping[str, str]) -> SrunTask:
 
 
 def token(env: Mapping[str, str], submission: int) -> Token:
-    """This job's, the same on every rank: see scaling.rundir.owner."""
-    return Token(submission, int(env["SLURM_JOB_ID"]), int(env.get("SLURM_RESTART_COUNT", "0")))
+    """This job's, the same on every rank: see scaling.rundir.owner. Raises InputError outside of a job."""
+    return Token(submission, number(env, "SLURM_JOB_ID", 1), number(env, "SLURM_RESTART_COUNT", 0, default=0))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -72,22 +71,26 @@ def main(arguments: list[str] | None = None) -> int:
         load_plugins(options.plugin)
         here = srun_task(os.environ)
         attempt = Attempt(options.run_dir, token(os.environ, options.submission))
-        code = _start(RunDir(options.run_dir), here, attempt)
+        code = _start(RunDir(options.run_dir), here, attempt, stop)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_INPUT
     except Superseded as error:
         print(f"stopped: {error}", file=sys.stderr)
         return SUPERSEDED
+    except Stopped as error:
+        print(f"stopped {error}", file=sys.stderr)
+        return EXIT_STOPPED
     if code is not None:
         return code
     retry = ["--retry"] if options.retry else []
     return train_run.main([str(options.run_dir), *retry], attempt if here.rank == 0 else None, stop)
 
 
-def _start(rundir: RunDir, here: SrunTask, attempt: Attempt) -> int | None:
+def _start(rundir: RunDir, here: SrunTask, attempt: Attempt, stop: StopRequest) -> int | None:
     """Register the attempt and meet the others; an exit code where there is nothing to train."""
     run = rundir.spec()
+    leave()  # srun's word is read by now, any other is of other processes
     os.environ.update(thread_environment(run.training.threads))  # read when PyTorch is imported
     # Compiled kernels on the node's own disk: a shared one would be written by every rank at once.
     os.environ.setdefault("TRITON_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"triton-cache-{os.getuid()}"))
@@ -97,7 +100,7 @@ def _start(rundir: RunDir, here: SrunTask, attempt: Attempt) -> int | None:
             tell(attempt, {"exit": 0})
             return 0
     attempt.watch()
-    return meet(attempt, here.rank, here.world, here.local, here.local_world, here.address)
+    return meet(attempt, stop, here.rank, here.world, here.local, here.local_world, here.address)
 
 
 if __name__ == "__main__":

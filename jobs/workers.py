@@ -20,6 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from scaling.rundir.launcher import alone
+
 PR_SET_PDEATHSIG = 1
 
 
@@ -54,7 +56,7 @@ class Worker:
                 stdin=subprocess.PIPE if self._server else subprocess.DEVNULL,
                 stdout=subprocess.PIPE if self._server else log,
                 stderr=log if self._server else subprocess.STDOUT,
-                env=os.environ | place | self._env,
+                env=alone(os.environ) | place | self._env,
                 preexec_fn=_in_child(cores),
             )
         self.tasks: dict[int, Task] = {}  # that it is at work on, by the number that it knows them by

@@ -15,6 +15,7 @@ from arch.errors import InputError
 from flops.console import HELP_BY, add_version, run_app
 from flops.hardware import device_of
 
+from ..rundir.launcher import leave
 from . import bundle as cli_bundle
 from . import clean_text as cli_clean_text
 from . import design as cli_design
@@ -344,6 +345,8 @@ def main() -> None:
     """Console script."""
     fix_bits()
     signal.signal(signal.SIGTERM, _stop)  # an exception ends the running trainings in good order
+    if told := leave():
+        tell(told)
     run_app(app, "interrupted: give the same command again to continue")
 
 

@@ -32,8 +32,9 @@ from arch.model.lm import build_model
 from arch.tables import rows_table
 from flops.params import count_params
 
+from ..rundir.launcher import Ranks
 from ..study.training import Training
-from .engine import Engine, Ranks, start_distributed
+from .engine import Engine, start_distributed
 from .readings import Readings
 from .turns import Lane
 

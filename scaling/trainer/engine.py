@@ -10,8 +10,7 @@ import logging
 import os
 import socket
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +22,13 @@ import torch.distributed as dist
 from arch.amounts import counted
 from arch.errors import InputError
 
+from ..rundir.launcher import Ranks, ranks_of
 from ..study.batch import split_batch
 from .adamw import AdamW
+from .meeting import meet
 from .pickles import as_weights
 from .replay import Replay, obstacle
+from .stop import StopRequest
 
 if TYPE_CHECKING:
     from arch.model.lm import LanguageModel
@@ -38,47 +40,24 @@ TIMEOUT = timedelta(minutes=30)  # the others wait while rank 0 writes a large c
 TAG = "deepspeed"  # the one folder of a saved state
 
 
-@dataclass(frozen=True)
-class Ranks:
-    """Where this process stands among those of its run."""
+def start_distributed(device_type: str, stop: StopRequest | None = None) -> Ranks:
+    """Join the run's process group: NCCL on CUDA, gloo elsewhere. One process alone needs no address and no port.
 
-    rank: int = 0
-    world: int = 1
-    local: int = 0
-
-
-def ranks_from_environment(env: Mapping[str, str]) -> Ranks:
-    """From the variables that torchrun and jobs.task set, or one process alone.
-
-    Raises InputError where they are incomplete, and in an srun step of several tasks that has none of them.
+    Raises InputError where the environment does not say who is in it, or the others do not come, and Stopped where
+    `stop` ends the wait for them.
     """
-    if "RANK" in env or "WORLD_SIZE" in env:
-        missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in env]
-        if missing:
-            raise InputError(
-                f"environment: {', '.join(missing)} missing beside RANK or WORLD_SIZE; start with torchrun"
-            )
-        return Ranks(int(env["RANK"]), int(env["WORLD_SIZE"]), int(env.get("LOCAL_RANK", "0")))
-    # A batch script outside srun has SLURM_PROCID too, but no step.
-    if int(env.get("SLURM_STEP_NUM_TASKS", "1")) > 1 and "SLURM_PROCID" in env:
-        raise InputError("environment: a task of several of one srun step; start it as jobs.task, which joins them")
-    return Ranks()
-
-
-def start_distributed(device_type: str) -> Ranks:
-    """Join the run's process group: NCCL on CUDA, gloo elsewhere. One process alone needs no address and no port."""
     if dist.is_initialized():
         return Ranks(dist.get_rank(), dist.get_world_size(), int(os.environ["LOCAL_RANK"]))
-    ranks = ranks_from_environment(os.environ)
+    ranks = ranks_of(os.environ)
     os.environ["LOCAL_RANK"] = str(ranks.local)  # DeepSpeed asks for it
     backend = "nccl" if device_type == "cuda" else "gloo"
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"store": meet(ranks, stop or StopRequest()) if ranks.world > 1 else dist.HashStore()}
     if device_type == "cuda":
+        if ranks.local >= (there := torch.cuda.device_count()):
+            raise InputError(f"environment: LOCAL_RANK={ranks.local}, but this process sees {counted(there, 'GPU')}")
         torch.cuda.set_device(ranks.local)
         options["device_id"] = torch.device("cuda", ranks.local)
-    if ranks.world == 1:
-        options["store"] = dist.HashStore()
-    elif _on_one_host(ranks.world) and "lo" in dict(socket.if_nameindex()).values():
+    if ranks.world > 1 and _on_one_host(ranks.world) and "lo" in dict(socket.if_nameindex()).values():
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # host names need not resolve
     dist.init_process_group(backend, rank=ranks.rank, world_size=ranks.world, timeout=TIMEOUT, **options)
     return ranks

@@ -90,7 +90,7 @@ class Trainer:
         self.tokenizer = corpus.tokenizer  # a missing rank file is told here, not at the first checkpoint
         refuse_another(self.tokenizer, rundir.record().get("tokenizer_identity"), f"{rundir.path}: the run")
         self.identity = {"schema": 1, "run_id": run.run_id, "spec_hash": run.spec_hash}
-        ranks = start_distributed(device.type)
+        ranks = start_distributed(device.type, self.stop)
         self.device = torch.device("cuda", ranks.local) if device.type == "cuda" else device
         self.first_rank = ranks.rank == 0
         model = build_model(config, run.seed)

@@ -26,11 +26,11 @@ from ..rundir.directory import RunDir
 from ..rundir.memory import keep_freed_memory
 from ..rundir.owner import SUPERSEDED, Attempt, Superseded
 from ..rundir.worklist import damage_of, is_trained, thread_environment
-from .stop import StopRequest
+from .stop import Stopped, StopRequest
 from .turns import Steps, finish
 
 STARTED = time.perf_counter()
-BAD_INPUT, FAILED = 2, 3
+BAD_INPUT, FAILED, STOPPED = 2, 3, 75
 PR_SET_PDEATHSIG = 1
 
 
@@ -69,6 +69,9 @@ def steps(
     except Superseded as error:
         print(f"stopped: {error}", file=sys.stderr)
         return SUPERSEDED
+    except Stopped as error:
+        print(f"stopped {error}", file=sys.stderr)
+        return STOPPED
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT

@@ -10,6 +10,10 @@ from types import FrameType
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
 
+class Stopped(Exception):
+    """A signal asked a process to end that had nothing to save yet."""
+
+
 class StopRequest:
     """Whether a signal asked the run to end, after the next logged step.
 

@@ -28,7 +28,7 @@ def test_the_place_is_slurms() -> None:
     assert srun_task(STEP | {"SLURM_STEP_NUM_NODES": "1"}).address == "127.0.0.1"
     with pytest.raises(InputError, match="MASTER_ADDR is missing"):
         srun_task(STEP)
-    with pytest.raises(InputError, match="SLURM_PROCID is missing: srun"):
+    with pytest.raises(InputError, match="SLURM_STEP_NUM_TASKS is missing: srun"):
         srun_task({})
 
 

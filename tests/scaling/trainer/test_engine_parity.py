@@ -12,7 +12,8 @@ from arch.model.lm import build_model
 from arch.presets import preset
 from scaling.study.schedule import learning_rate
 from scaling.study.training import Training
-from scaling.trainer.engine import Engine, Ranks, parameter_groups, ranks_from_environment, start_distributed
+from scaling.rundir.launcher import Ranks
+from scaling.trainer.engine import Engine, parameter_groups, start_distributed
 
 ROWS, CONTEXT, STEPS = 4, 64, 50
 CPU = torch.device("cpu")
@@ -136,14 +137,3 @@ def test_a_batch_must_split_over_processes() -> None:
     model = build_model(preset("llama", "14k", context_length=CONTEXT), seed=0)
     with pytest.raises(InputError, match=r"training.batch_tokens: 4 sequences do not split over 3 processes"):
         Engine(model, training(), ROWS, CPU, Ranks(0, 3))
-
-
-def test_ranks_come_from_the_environment() -> None:
-    torchrun = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
-    assert ranks_from_environment(torchrun) == Ranks(3, 4, 1)
-    with pytest.raises(InputError, match="MASTER_ADDR, MASTER_PORT"):
-        ranks_from_environment({"RANK": "0", "WORLD_SIZE": "2"})
-    batch_script = {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "7"}
-    assert ranks_from_environment(batch_script) == Ranks()
-    with pytest.raises(InputError, match="start it as jobs"):
-        ranks_from_environment(batch_script | {"SLURM_STEP_NUM_TASKS": "2"})

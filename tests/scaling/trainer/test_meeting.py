@@ -1,0 +1,99 @@
+"""The processes of a run wait for each other a bounded time, say for whom, and end on a signal meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scaling.rundir.directory import RunDir
+from scaling.trainer.process import BAD_INPUT, STOPPED
+
+from ..small_runs import make_run, start, train
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    return make_run(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture
+def address() -> Iterator[dict[str, str]]:
+    """Of a port where nobody listens, nor will."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(held.getsockname()[1])}
+
+
+def says(process: subprocess.Popen[str], word: str) -> str:
+    """The first line on its stderr with `word`."""
+    assert process.stderr is not None
+    return next(line for line in process.stderr if word in line)
+
+
+@pytest.mark.parametrize(("rank", "number"), [(0, signal.SIGTERM), (3, signal.SIGTERM), (3, signal.SIGUSR1)])
+def test_a_process_without_its_peers_says_so_and_ends_on_a_signal(
+    run: RunDir, address: dict[str, str], rank: int, number: int
+) -> None:
+    """A pod's variables and no peers: it waited for ever without a word."""
+    if rank == 0:  # it opens the port itself
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = address | {"MASTER_PORT": str(free.getsockname()[1])}
+    process = start(run, RANK=str(rank), WORLD_SIZE="8", **address)
+    try:
+        where = f"127.0.0.1:{address['MASTER_PORT']}"
+        what = f"rank 0 at {where}" if rank else f"ranks 1, 2, 3, 4, 5 and 2 more at {where}"
+        assert f"rank {rank} of 8: waiting for {what}, for up to 600 s" in says(process, "waiting for")
+        begun = time.monotonic()
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+        assert time.monotonic() - begun < 30
+        assert process.returncode == STOPPED and err.count("\n") == 1, err
+        assert f"stopped by {signal.Signals(number).name}: rank {rank} of 8 was waiting for {what}" in err
+    finally:
+        process.kill()
+        process.communicate()
+    assert run.status()["state"] == "waiting", "nothing was trained"
+
+
+PATIENT = """
+import sys
+from scaling.trainer import meeting, process
+meeting.PATIENCE_S = 1.0
+process.end_with(process.main)
+"""
+
+
+def test_the_wait_is_bounded(run: RunDir, address: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "patient.py").write_text(PATIENT)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "patient.py"), str(run.path), "--device", "cpu"],
+        env=os.environ | {"RANK": "1", "WORLD_SIZE": "2"} | address,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == BAD_INPUT and done.stderr.count("\n") == 1, done.stderr
+    assert "error: rank 1 of 2: rank 0 at 127.0.0.1:" in done.stderr and "did not come in 1 s" in done.stderr
+
+
+def test_a_port_that_is_taken_is_one_line(run: RunDir) -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        code, _, err = train(run, RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    assert code == BAD_INPUT and "rank 0 of 2: cannot meet the others" in err and "Traceback" not in err, err
+
+
+@pytest.mark.parametrize("said", [{"WORLD_SIZE": "abc"}, {"RANK": "2"}, {"MASTER_ADDR": ""}])
+def test_nonsense_of_a_launcher_is_one_line(run: RunDir, address: dict[str, str], said: dict[str, str]) -> None:
+    code, _, err = train(run, **{"RANK": "0", "WORLD_SIZE": "2"} | address | said)
+    assert code == BAD_INPUT and err.startswith("error: environment: ") and err.count("\n") == 1, err
