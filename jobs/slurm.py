@@ -1,20 +1,24 @@
 """SLURM's own commands, called here and nowhere else: sbatch, squeue, scontrol, scancel, sacct.
 
-Works without accounting. A controller that restarts is waited for; every other refusal is SLURM's own message.
+Works without accounting. A controller that restarts is waited for; every other refusal is SLURM's own message. Sites
+wrap these commands in scripts that say more: of what they print, lines of the form asked for count alone.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from arch.amounts import counted
 from arch.errors import InputError
+from scaling.rundir.launcher import alone
 
 TIMEOUT_S = 60.0  # of one command
 GLANCE_S = 10.0  # of one that a dry run asks with: SLURM's commands themselves wait up to minutes for a controller
@@ -24,6 +28,11 @@ BUSY = re.compile(
     r"communication connection failure|resource temporarily unavailable|slurm_persist|unable to resolve",
     re.IGNORECASE,
 )
+JOB_ID = re.compile(r"(\d+)(;\S+)?")  # with --parsable; behind the semicolon: the cluster
+# Its commands read their options from such variables too, and a job's processes, which may be where a study is
+# submitted, have dozens of them: of memory, tasks, binding. What says where SLURM is stays.
+OF_SLURM = re.compile(r"(SLURMD?|SBATCH|SALLOC|SRUN|SQUEUE|SCANCEL|SINFO|SCONTROL|SACCT)_.*")
+WHERE_SLURM_IS = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT")
 # States of a job that will still run, or runs. The others are its end (a requeued job is pending again).
 ACTIVE = {
     "PENDING",
@@ -62,6 +71,32 @@ class Element:
         return self.state in ACTIVE
 
 
+def environment(env: Mapping[str, str]) -> dict[str, str]:
+    """Of SLURM's commands and so of the jobs that they submit: `env` without what the job says in which this process
+    may run, or a launcher in it."""
+    return {name: value for name, value in alone(env).items() if name in WHERE_SLURM_IS or not OF_SLURM.fullmatch(name)}
+
+
+def unused_options() -> list[str]:
+    """A line on what a user set for sbatch, which is not handed on."""
+    names = sorted(name for name in os.environ if name.startswith("SBATCH_"))
+    told = f"the environment's {', '.join(names)}: not used; write it into the cluster profile (account, sbatch, ...)"
+    return [told] if names else []
+
+
+@contextmanager
+def its_environment() -> Iterator[None]:
+    """`environment` as this process's own, for a library that calls sbatch."""
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(environment(before))
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 def available() -> bool:
     return shutil.which("sbatch") is not None
 
@@ -89,8 +124,9 @@ def submit(
 ) -> str:
     """The id of the job that sbatch made of `script`; it starts in the script's folder.
 
-    `name` is the job's own, under which it is found where the controller took it but did not answer. Dependencies:
-    ("afterok", ids), ... Raises InputError with SLURM's message and the script's path.
+    `name` is the job's own, under which it is found where the controller took it but did not answer, or sbatch printed
+    no id. Dependencies: ("afterok", ids), ... Raises InputError with SLURM's message and the script's path, and Unnamed
+    where the job was taken, or may have been, and its id cannot be told.
     """
     options = ["--parsable", "--kill-on-invalid-dep=yes"]
     told = [":".join([kind, *ids]) for kind, ids in dependencies if ids]
@@ -99,14 +135,28 @@ def submit(
     deadline = time.monotonic() + PATIENCE_S
     while True:
         done = _call(["sbatch", *options, script.name], cwd=script.parent)
-        if done.returncode == 0:
-            return done.stdout.strip().split(";")[0]
+        if (job_id := job_id_in(done.stdout)) is not None:
+            return job_id
         message = _message(done)
-        if not BUSY.search(message) or time.monotonic() > deadline:
+        if done.returncode and not BUSY.search(message):
             raise InputError(f"{script}: sbatch: {message}")
+        with suppress(InputError):  # squeue is not answered either
+            if (job_id := find(name)) is not None:
+                return job_id
+        if time.monotonic() > deadline or not done.returncode:
+            told = "" if done.returncode else "took the job and printed no id: "
+            raise Unnamed(f"{script}: sbatch {told}{message}; squeue shows no job {name} yet")
         time.sleep(1.0)
-        if (found := find(name)) is not None:
-            return found
+
+
+class Unnamed(InputError):
+    """A job was or may have been submitted, and nothing says under which id."""
+
+
+def job_id_in(printed: str) -> str | None:
+    """The id that sbatch --parsable printed: its last line of that form; None without one."""
+    found = [match[1] for line in printed.splitlines() if (match := JOB_ID.fullmatch(line.strip()))]
+    return found[-1] if found else None
 
 
 def check(script: str, where: str) -> str | None:
@@ -127,18 +177,22 @@ def check(script: str, where: str) -> str | None:
 
 def _lost_nodes() -> int:
     """Nodes that no job can have now, whatever it asks for."""
-    states = _patiently(["sinfo", "-h", "-N", "-o", "%N %t"]).stdout.split("\n")
+    told = [line.split() for line in _patiently(["sinfo", "-h", "-N", "-o", "%N %t"]).stdout.splitlines()]
     lost = ("down", "drain", "drng", "fail", "maint", "unk", "boot", "pow", "no_respond")
-    return len(
-        {line.split()[0] for line in states if line and (line.split()[1].startswith(lost) or line.endswith("*"))}
-    )
+    states = [words for words in told if len(words) == 2]
+    return len({node for node, state in states if state.startswith(lost) or state.endswith("*")})
 
 
 def find(name: str) -> str | None:
-    """The id of the newest job of this user with that name that is still known; None without one."""
+    """The id of the newest job of this user with that name that is still known; None without one.
+
+    Raises InputError where SLURM does not answer.
+    """
     done = _patiently(["squeue", "-h", "-t", "all", "--me", f"--name={name}", "-O", "ArrayJobID:|"])
-    ids = [line.strip("| ") for line in done.stdout.splitlines() if line.strip("| ")]
-    return max(ids, key=int) if ids else None
+    if done.returncode:
+        raise InputError(f"squeue: {_message(done)}")
+    ids = [match[1] for line in done.stdout.splitlines() if (match := re.fullmatch(r"(\d+) *\|", line.strip()))]
+    return max(ids, key=int, default=None)
 
 
 def queue(job_ids: Iterable[str]) -> list[Element]:
@@ -155,21 +209,22 @@ def queue(job_ids: Iterable[str]) -> list[Element]:
         return []
     if done.returncode:
         raise InputError(f"squeue: {_message(done)}; is this a login node of the cluster?")
-    return [_element(line) for line in done.stdout.splitlines() if line.count("|") >= len(FIELDS)]
+    lines = (line for line in done.stdout.splitlines() if line.count("|") >= len(FIELDS))
+    return [element for line in lines if (element := _element(line)).job_id in wanted]
 
 
 def _element(line: str) -> Element:
-    parts = [part.strip() for part in line.split("|")]
-    job, index, state, reason, nodes, used, left, restarts, name = parts[: len(FIELDS)]
+    job, index, state, *reasons, nodes, used, left, restarts, name, _ = (part.strip() for part in line.split("|"))
+    reason = "|".join(reasons)  # an admin writes it
     return Element(
         job,
-        int(index) if index.isdigit() else None,
+        int(index) if index.isdecimal() else None,
         state,
         "" if reason == "None" else reason,
         nodes,
         used,
         left,
-        int(restarts) if restarts.isdigit() else 0,
+        int(restarts) if restarts.isdecimal() else 0,
         name,
     )
 
@@ -225,6 +280,7 @@ def _call(
         return subprocess.run(
             command,
             cwd=cwd,
+            env=environment(os.environ),
             input=given,
             capture_output=True,
             encoding="utf-8",

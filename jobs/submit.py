@@ -107,6 +107,11 @@ def send(submission: Submission, plan: JobPlan, context: ScriptContext, waits: M
             job_id = slurm.submit(
                 context.paths.script(job), job_name(context, job), _dependencies(job, submission, waits)
             )
+        except slurm.Unnamed as error:  # the record keeps the job's name, by which `settle` finds it
+            slurm.cancel(submission.ids.values())
+            raise InputError(
+                f"{error}: `scaling cancel` ends it once it is there; those before it are cancelled"
+            ) from None
         except InputError:
             submission.note(job.name, PLANNED)
             slurm.cancel(submission.ids.values())  # where this fails too, the record stays for `scaling cancel`

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -154,8 +156,11 @@ def run_here(filtering: Filtering, workers: int, say: Callable[[str], None]) -> 
             )
 
 
-def submit(filtering: Filtering, slurm: Slurm) -> dict[str, str]:
-    """All stages as job arrays, each after the one before: {stage: job id}. Needs sbatch."""
+def submit(filtering: Filtering, slurm: Slurm, note: Callable[[dict[str, str]], None]) -> dict[str, str]:
+    """All stages as job arrays, each after the one before: {stage: job id}, of which `note` is told as they come.
+
+    Needs sbatch. Raises InputError where it refuses a stage, or does not say its job's id.
+    """
     if shutil.which("sbatch") is None:
         raise InputError("--slurm: there is no sbatch here; leave --cluster out to work on this machine")
     minutes = max(1, round(slurm.hours * 60))
@@ -179,12 +184,29 @@ def submit(filtering: Filtering, slurm: Slurm) -> dict[str, str]:
                 sbatch_args={"kill-on-invalid-dep": "yes", **dict(slurm.options)},
                 depends=before,
                 logging_dir=str(filtering.logs(name)),
+                job_id_retriever=_job_id,
             )
-            executor.run()
+            try:
+                executor.run()
+            except subprocess.CalledProcessError:
+                told = f"{filtering.directory / 'logs' / 'stderr.txt'}: sbatch refused the stage {name}, for the reason"
+                raise InputError(f"{told} at its end; the same command submits what is missing") from None
             before = executor
             if executor.job_id != -1:
                 jobs[name] = str(executor.job_id)
+                note(jobs)
     return jobs
+
+
+def _job_id(printed: str) -> str:
+    """From what sbatch prints; a site's may print more."""
+    found = re.findall(r"Submitted batch job (\d+)", printed)
+    if not found:
+        raise InputError(
+            f"sbatch printed no job id ({' '.join(printed.split())[:200]!r}): `squeue --me` shows the jobs clean-...; "
+            f"cancel them before the same command is given again"
+        )
+    return found[-1]
 
 
 @contextlib.contextmanager

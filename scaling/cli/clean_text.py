@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +13,7 @@ import typer
 from arch.amounts import counted_of
 from arch.errors import InputError
 
-from .options import AsJson, print_json
+from .options import AsJson, print_json, tell
 
 if TYPE_CHECKING:
     from data.clean.datatrove_stages import Slurm
@@ -124,25 +122,37 @@ def _slurm(cluster: str, memory_gb: int) -> Slurm:
 
 def _submit(filtering: Filtering, slurm: Slurm, as_json: bool) -> None:
     from data.clean.datatrove_stages import submit
-    from data.files import read_json, write_json
+    from data.files import write_json
+    from jobs.slurm import its_environment, unused_options
 
     path = filtering.directory / JOBS
-    if path.exists() and (waiting := _queued(list(read_json(path).values()))):
+    if path.exists() and (waiting := _queued(_submitted(path))):
         raise InputError(
             f"--to: jobs of {filtering.directory} are queued or running ({', '.join(waiting)}); wait for them"
         )
-    jobs: dict[str, Any] = submit(filtering, slurm)
-    write_json(path, jobs)
+    for line in unused_options():
+        tell(f"warning: {line}")
+    with its_environment():
+        jobs = submit(filtering, slurm, lambda jobs: write_json(path, jobs))
     if as_json:
         return print_json(jobs)
     print("submitted: " + ", ".join(f"{name} {job}" for name, job in jobs.items()))
     print("the same command tells the result once they have ended, and submits again what is missing")
 
 
+def _submitted(path: Path) -> list[str]:
+    """The jobs that an earlier call submitted."""
+    from data.files import read_json, reading
+
+    with reading(path, "cancel its jobs and remove it"):
+        jobs = list(read_json(path).values())
+        if not all(isinstance(job, str) and job.isdecimal() for job in jobs):
+            raise ValueError("a job's id is no number")
+    return jobs
+
+
 def _queued(jobs: list[str]) -> list[str]:
     """Those of these jobs that SLURM has not ended."""
-    if not jobs or shutil.which("squeue") is None:
-        return []
-    asked = ["squeue", "--noheader", "--format=%A", "--states=PD,R,CF,CG,S,RQ", f"--jobs={','.join(jobs)}"]
-    told = subprocess.run(asked, capture_output=True, encoding="utf-8", errors="replace", check=False)
-    return sorted(set(told.stdout.split()))
+    from jobs import slurm
+
+    return sorted({one.job_id for one in slurm.queue(jobs) if one.active}) if slurm.available() else []

@@ -89,6 +89,7 @@ def submit(
     _warn(check_corpus(request))
     if not (local or dry_run):
         slurm.require()
+    _warn([] if local else slurm.unused_options())
     of_study = request.study.jobs.cluster, request.study.path
     profile = None if local else load_profile(cluster, *of_study)  # before SLURM is waited for
     unheard = _unheard(patient=not (local or dry_run))

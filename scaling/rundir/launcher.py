@@ -61,9 +61,7 @@ def ranks_of(env: Mapping[str, str]) -> Ranks:
     """
     if "RANK" in env or "WORLD_SIZE" in env:
         if missing := [name for name in ("RANK", "WORLD_SIZE") if name not in env]:
-            raise InputError(
-                f"environment: {missing[0]} is missing; start with torchrun, or unset RANK and WORLD_SIZE"
-            )
+            raise InputError(f"environment: {missing[0]} is missing; start with torchrun, or unset RANK and WORLD_SIZE")
         world = number(env, "WORLD_SIZE", 1)
         rank, local = number(env, "RANK", 0, world - 1), number(env, "LOCAL_RANK", 0, default=0)
         if world == 1:
