@@ -113,7 +113,6 @@ def render(context: ScriptContext, job: ArrayJob) -> str:
                 paths=context.paths,
                 sbatch=sbatch_options(context, job),
                 python=quote_all([*profile.container, profile.python or context.python]),
-                memory="" if job.resources.memory_mb is None else f" --mem={job.resources.memory_mb}M",
                 environment=profile.environment,
                 signal_s=profile.signal_s,
                 max_restarts=profile.max_restarts,

@@ -16,6 +16,7 @@ from jobs.render import TEMPLATES, Paths, ScriptContext, render, sbatch_options
 from scaling.study.jobs_schema import Cluster
 
 from .studies import CPUS, GPUS
+from .test_slurm_inside import INHERITED
 
 KINDS = ("corpus", "train", "eval", "finish")
 NASTY = 'it\'s a "study"; $(touch pwned) `touch pwned` & | > < * ? ~ # ! \\ {a,b} %j [x] é'
@@ -126,6 +127,28 @@ def test_nothing_is_executed_but_what_is_meant(tmp_path):
     assert words[-1] == "$(touch pwned)" and "not this" not in words
     assert NASTY in words and str(tmp_path / "pyth'on; touch pwned") in words
     assert not list(tmp_path.rglob("pwned"))
+
+
+def test_srun_finds_no_options_but_the_scripts(tmp_path):
+    """Of the job that the script was submitted in, by hand or by a library, or of a site's defaults."""
+    made, one = context("s", str(tmp_path)), job("eval")
+    made.paths.submission.mkdir(parents=True)
+    made.paths.elements(one).write_text("a\n")
+    (tmp_path / "srun").write_text(f"#!/bin/bash\nenv > {shlex.quote(str(tmp_path / 'found'))}\n")
+    (tmp_path / "srun").chmod(0o755)
+    own = {"SLURM_CONF": "/etc/slurm.conf", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1", "SLURM_ARRAY_JOB_ID": "7"}
+    own |= {"SLURM_ARRAY_TASK_ID": "0", "SLURM_RESTART_COUNT": "1", "SLURMD_NODENAME": "n1"}
+    done = subprocess.run(
+        ["bash", "-c", render(made, one)],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"} | INHERITED | own,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    found = dict(line.partition("=")[::2] for line in (tmp_path / "found").read_text().splitlines())
+    assert {name: value for name, value in found.items() if name.startswith(("SLURM", "SRUN_"))} == own
 
 
 def test_a_steps_exit_code_is_its_own(tmp_path):
