@@ -9,11 +9,12 @@ exec) to be killed when the parent's thread dies. On other systems only the grou
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile
@@ -26,6 +27,7 @@ from .workers import Task, Worker
 POLL_S = 0.05
 PATIENCE_S = 600.0  # for a terminated child to save its state; Ctrl-C ends the wait, and the child
 SILENT_S = 1.0
+KILLED_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -109,10 +111,7 @@ def beside(tasks: Sequence[Task]) -> Iterator[None]:
             workers.append(Worker(task, None, gpus[index % len(gpus)] if gpus else None))
         yield
     finally:
-        for worker in workers:
-            worker.process.kill()
-        for worker in workers:
-            worker.process.wait()
+        kill([worker.process for worker in workers])
 
 
 def core_slots(parallel: int) -> list[set[int] | None]:
@@ -185,20 +184,38 @@ def gpu_slots(parallel: int) -> list[str | None]:
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Terminate, wait, then kill. After a Ctrl-C, which they heard too, SIGTERM is the same request."""
+    """Terminate, wait, then kill, and wait no longer than all that takes. After a Ctrl-C, which they heard too, SIGTERM
+    is the same request; one that was stopped (SIGSTOP, Ctrl-Z, a debugger) goes on to hear it."""
     left = _wait(processes, 0.0)
     for process in left:
         process.terminate()
+        process.send_signal(signal.SIGCONT)
     try:
         if left := _wait(left, SILENT_S):
             saving = counted(len(left), "process to save its state", "processes to save their state")
-            told = f"waiting for {saving}; Ctrl-C again ends all at once"
-            print(told, file=sys.stderr, flush=True)
-        left = _wait(left, PATIENCE_S)
+            _say(f"waiting for {saving}; Ctrl-C again ends all at once")
+        if left := _wait(left, PATIENCE_S):
+            _say(f"killed {_named(left)}, which did not end in {PATIENCE_S:.0f} s; the last saved state stays")
     finally:
-        for process in left:
-            process.kill()
-            process.wait()
+        kill(left)
+
+
+def kill(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """At once. One that the kernel holds (a file server that does not answer) ends when that lets it go."""
+    for process in processes:
+        process.kill()
+    if left := _wait(processes, KILLED_S):
+        _say(f"{_named(left)} does not end, though killed: the kernel holds it; nothing waits for it any longer")
+
+
+def _named(processes: Sequence[subprocess.Popen[bytes]]) -> str:
+    pids = ", ".join(str(process.pid) for process in processes)
+    return f"process{'es' * (len(processes) > 1)} {pids}"
+
+
+def _say(line: str) -> None:
+    with suppress(OSError):  # whoever read that may be gone
+        print(line, file=sys.stderr, flush=True)
 
 
 def _wait(processes: Sequence[subprocess.Popen[bytes]], seconds: float) -> list[subprocess.Popen[bytes]]:

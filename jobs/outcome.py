@@ -11,12 +11,13 @@ import os
 import sys
 from pathlib import Path
 
+from arch.amounts import counted
 from arch.arguments import Parser, add_plugin
 from arch.errors import InputError
 from arch.registry import load_plugins
 from scaling.rundir.directory import RunDir
 from scaling.rundir.owner import SUPERSEDED, Attempt, Superseded, attempts
-from scaling.rundir.worklist import EXIT_INPUT, EXIT_STOPPED, is_trained
+from scaling.rundir.worklist import EXIT_INPUT, EXIT_STOPPED, is_trained, last_line
 
 from .task import token
 
@@ -63,10 +64,13 @@ def judge_attempt(rundir: RunDir, attempt: Attempt, code: int, max_restarts: int
             break
         fruitless += 1
     how = "stopped" if code == EXIT_STOPPED else f"ended with exit code {code}"
-    where = f"{run.run_id}: {how} at step {newest} of {run.n_steps}"
-    if fruitless > max_restarts:
-        return code or FAILED, f"{where}: given up after {fruitless} attempts without a newer saved state"
-    return EXIT_STOPPED, f"{where}: to be queued again"
+    how += f" at step {newest} of {run.n_steps}"
+    if fruitless <= max_restarts:
+        return EXIT_STOPPED, f"{run.run_id}: {how}: to be queued again"
+    reason = f"{how}: given up after {counted(fruitless, 'attempt')} without a newer saved state"
+    reason += f"; its log ends: {last}" if (last := last_line(rundir)) else ""
+    attempt.record(reason=reason)  # for `scaling status`, when SLURM has forgotten the job
+    return code or FAILED, f"{run.run_id}: {reason}"
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ holds the job.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from .model import ArrayJob, JobPlan
 from .slurm import Element
 
 SCHEMA = 1
+ID = re.compile(r"\d{1,18}", re.ASCII)
 PLANNED, SUBMITTING, SUBMITTED = "planned", "submitting", "submitted"
 
 
@@ -85,7 +87,7 @@ def submissions(directory: Path) -> list[Submission]:
         try:
             one = Submission(path, read_json(file))
             if one.record["schema"] != SCHEMA:
-                raise ValueError(f"schema {one.record['schema']}, not {SCHEMA}")
+                raise ValueError(f"schema {one.record['schema']!r}, not {SCHEMA}")
             _whole(one)
         except (FileNotFoundError, NotADirectoryError):
             continue
@@ -102,10 +104,22 @@ def _whole(one: Submission) -> None:
     for name, kind in (("spec_hashes", dict), ("jobs", dict), ("settings", str), ("backend", str), ("plan", dict)):
         if not isinstance(record[name], kind):
             raise ValueError(f"{name} is no {kind.__name__}")
-    for job in one.plan.jobs:
-        known = record["jobs"][job.name]
-        if not {"state", "id", "name"} <= known.keys():
-            raise ValueError(f"jobs.{job.name} lacks state, id or name")
+    if not all(isinstance(value, str) for value in record["spec_hashes"].values()):
+        raise ValueError("spec_hashes holds something else than hashes")
+    for job in record["plan"]["jobs"]:
+        if not all(map(_are_names, [[job["name"], job["kind"]], *job["elements"], *job["after"]])):
+            raise ValueError("plan: name, kind, elements or after of a job are no names")
+    if named := record["jobs"].keys() ^ {job.name for job in one.plan.jobs}:
+        raise ValueError(f"jobs and plan differ: {min(named)}")
+    for name, job in record["jobs"].items():
+        if job["state"] not in (PLANNED, SUBMITTING, SUBMITTED) or not isinstance(job["name"], str):
+            raise ValueError(f"jobs.{name}: no state and name of a job")
+        if job["id"] is not None and not (isinstance(job["id"], str) and ID.fullmatch(job["id"])):
+            raise ValueError(f"jobs.{name}: the id {job['id']!r} is no number")
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 def job_ids(found: Iterable[Submission]) -> list[str]:

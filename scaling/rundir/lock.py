@@ -62,7 +62,7 @@ def _lock(directory: Path, what: str, patience_s: float, attempt: Attempt | None
                 if not acquired:
                     handle.seek(0)
                     raise InputError(
-                        f"{directory}: process {handle.read().strip() or '?'} {what}: wait for it, stop it, or give "
+                        f"{directory}: process {handle.read(20).strip() or '?'} {what}: wait for it, stop it, or give "
                         f"another --out"
                     )
                 if not _is_there(directory, handle):  # its holder found nothing to keep, and removed it
@@ -88,7 +88,7 @@ def _opened(directory: Path) -> TextIO:
     for trial in range(TRIALS):
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            return open(directory / LOCK, "a+", encoding="utf-8")
+            return open(directory / LOCK, "a+", encoding="utf-8", errors="replace")
         except OSError as error:
             # Another holder removes the empty folder: between its making and the opening of the file, or between
             # mkdir's finding it there and mkdir's look at whether it is a folder.
@@ -123,7 +123,7 @@ def _acquire(handle: TextIO, deadline: float, attempt: Attempt | None) -> bool:
 def is_locked(directory: Path) -> bool:
     """Whether a process holds the study or run at `directory` right now."""
     try:
-        with open(directory / LOCK, encoding="utf-8") as handle:
+        with open(directory / LOCK, "rb") as handle:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -10,6 +10,7 @@ with exit code 76, even one that waits for a lost peer. Imports no torch.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 import threading
@@ -21,6 +22,13 @@ from typing import Any
 
 from data.files import read_json, write_json
 
+NAMED = re.compile(r"\d+(\.\d+){3}\.json", re.ASCII)
+OF_ATTEMPTS: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("schema", "pid", "step", "exit_code", "processes"), int),
+    **dict.fromkeys(("token", "host", "hardware", "reason"), str),
+    "started": (int, float),
+    "rendezvous": dict,
+}
 SUPERSEDED = 76  # exit code: a newer process owns the run
 WATCH_S = 5.0
 
@@ -57,21 +65,37 @@ def tokens(run: Path) -> list[Token]:
     except FileNotFoundError:
         return []
     for name in names:
-        if name.endswith(".json") and not name.startswith("."):
+        if NAMED.fullmatch(name):
             found.append(Token.parse(name.removesuffix(".json")))
     return sorted(found)
 
 
 def attempts(run: Path) -> list[dict[str, Any]]:
     """What those processes left: token, host, pid, started (Unix time), step of the state they found (0: none), and
-    what else was recorded of them."""
-    return [dict(read_json(_file(run, token))) for token in tokens(run)]
+    what else was recorded of them. Of a record that is damaged, which no number rests on, the token is left."""
+    return [_record(run, token) for token in tokens(run)]
 
 
-def last_host(run: Path) -> str | None:
-    """Where the newest of them was started; None before the first."""
+def last_attempt(run: Path) -> dict[str, Any] | None:
+    """What the newest of them left; None before the first."""
     found = tokens(run)
-    return str(read_json(_file(run, found[-1]))["host"]) if found else None
+    return _record(run, found[-1]) if found else None
+
+
+def _record(run: Path, token: Token) -> dict[str, Any]:
+    """Each key of OF_ATTEMPTS that has a value of its kind, and `step`."""
+    try:
+        read = read_json(_file(run, token))
+    except (OSError, ValueError):
+        read = None
+    kept = {key: value for key, value in read.items() if _is_kind(key, value)} if isinstance(read, dict) else {}
+    return {"step": 0} | kept | {"token": str(token)}
+
+
+def _is_kind(key: str, value: Any) -> bool:
+    if isinstance(value, int | float) and (isinstance(value, bool) or abs(value) >= 1e11):  # later than the year 5000
+        return False
+    return isinstance(value, OF_ATTEMPTS.get(key, ()))
 
 
 def _file(run: Path, token: Token) -> Path:
@@ -103,8 +127,8 @@ class Attempt:
         write_json(_file(self.run, self.token), self.read() | more, kind="attempt")
 
     def read(self) -> dict[str, Any]:
-        """This attempt's record. Raises FileNotFoundError before it is registered."""
-        return dict(read_json(_file(self.run, self.token)))
+        """This attempt's record, as of `attempts`; before it is registered too."""
+        return _record(self.run, self.token)
 
     def check(self) -> None:
         """Raise Superseded where this is no longer the owner; before every write."""

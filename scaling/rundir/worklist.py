@@ -117,14 +117,27 @@ def reason_of(exit_code: int, path: Path) -> str | None:
         return f"{status['reason']}; last good checkpoint: {status['last_checkpoint'] or 'none'}"
     if exit_code == EXIT_STOPPED and status["reason"]:
         return str(status["reason"])
-    log = rundir.log.read_text(errors="replace", encoding="utf-8") if rundir.log.exists() else ""
-    lines = [line for line in log.splitlines() if line.strip()]
+    lines = _log(rundir)
     if exit_code == EXIT_INPUT:  # such an end is told in a line
         told = f"{rundir.log}: could not be written (most likely: {os.strerror(errno.ENOSPC)}): free some space"
         return lines[-1].removeprefix("error: ") if lines else f"{told} and run it again"
     how = f"was killed by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
     error = _last_error(lines)
     return f"its process {how}{f' ({error})' if error else ''}; run it again to continue, see {rundir.log}"
+
+
+def _log(rundir: RunDir) -> list[str]:
+    """The lines of a run's log that say something."""
+    try:
+        log = rundir.log.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return [line for line in log.splitlines() if line.strip()]
+
+
+def last_line(rundir: RunDir) -> str:
+    """What a run's log says last; "" where there is none."""
+    return " ".join("".join(_log(rundir)[-1:]).split())[:MAX_ERROR]
 
 
 def _last_error(lines: Sequence[str]) -> str | None:

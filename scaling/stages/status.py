@@ -14,7 +14,7 @@ from flops.tables import duration
 
 from ..rundir.directory import RunDir
 from ..rundir.lock import is_locked
-from ..rundir.owner import last_host, this_host, tokens
+from ..rundir.owner import last_attempt, this_host, tokens
 from ..rundir.prepare import check_run
 from ..study.grid import OF_GRID, role_text
 from ..study.run import RunSpec
@@ -51,7 +51,7 @@ def status_rows(
             there = f"holds a run at {rundir.spec().training.lr:g}; " if rundir.run_json.exists() else ""
             state = OTHER_SETTINGS if there else "waiting"
             status = status | {"state": state, "reason": f"{there}no learning rate yet: {run.rate['pending']}"}
-        saved = rundir.checkpoints(verify=False, partial=True)
+        saved, attempt = rundir.checkpoints(verify=False, partial=True), last_attempt(rundir.path) or {}
         elsewhere = saved[-1].left_out if saved else ""
         to_check -= rundir.metrics.stat().st_size if rundir.metrics.exists() else 0
         rows.append(
@@ -75,8 +75,8 @@ def status_rows(
                 if status["state"] not in ("done", "failed", OTHER_SETTINGS)
                 else None,
                 "restarts": max(0, len(tokens(rundir.path)) - 1),
-                "node": last_host(rundir.path),
-                "reason": status.get("reason") or (ELSEWHERE if elsewhere else None),
+                "node": attempt.get("host"),
+                "reason": attempt.get("reason") or status["reason"] or (ELSEWHERE if elsewhere else None),
                 "rows_left_out": None if to_check < 0 else _left_out(rundir),
             }
         )

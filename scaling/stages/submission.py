@@ -17,6 +17,7 @@ from jobs.resources import ResourceEstimator
 from jobs.speed import measured
 
 from ..rundir.directory import RunDir
+from ..rundir.owner import last_attempt
 from ..rundir.prepare import check_run
 from ..rundir.worklist import is_trained
 from ..study.run import RunSpec
@@ -150,8 +151,8 @@ def incomplete(request: Request) -> dict[str, str]:
     for run in trainable(request):
         rundir = request.rundir(run)
         if not is_trained(run, rundir):
-            told = rundir.status()
-            missing[run.run_id] = f"not trained: {told['reason'] or told['state']}"
+            told, attempt = rundir.status(), last_attempt(rundir.path) or {}
+            missing[run.run_id] = f"not trained: {attempt.get('reason') or told['reason'] or told['state']}"
         elif steps := pending.get(run.run_id):
             missing[run.run_id] = f"not evaluated: {counted(len(steps), 'checkpoint')}"
     return missing

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -179,6 +180,29 @@ def test_another_ctrl_c_does_not_wait(tmp_path, capfd):
         threading.Thread(target=interrupt, daemon=True).start()
         raise KeyboardInterrupt
     assert log.read_text().splitlines() == [str(pid)] and not alive(pid)
+
+
+def test_a_child_that_was_stopped_goes_on_and_saves(tmp_path):
+    """SIGSTOP, Ctrl-Z or a debugger: it heard no SIGTERM, and its parent waited ten minutes for it."""
+    task, log = saving(tmp_path, 0)
+    with closing(run_tasks([task], 1, tick_s=0.01)) as events:
+        pid = int(is_told(events, log))
+        os.kill(pid, signal.SIGSTOP)
+        assert wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "T")
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 60 and not alive(pid)
+    assert log.read_text().splitlines() == [str(pid), "saved after SIGTERM"]
+
+
+def test_a_child_that_does_not_end_is_killed_and_named(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr("jobs.local.PATIENCE_S", 0.2)
+    code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('here', flush=True); time.sleep(600)"
+    task, log = python(code, "a", tmp_path), tmp_path / "a.log"
+    with closing(run_tasks([task], 1, tick_s=0.01)) as events:
+        is_told(events, log)
+    told = capfd.readouterr().err.splitlines()
+    assert told[0] == "waiting for 1 process to save its state; Ctrl-C again ends all at once"
+    assert len(told) == 2 and re.fullmatch(r"killed process \d+, which did not end in 0 s; .*", told[1])
 
 
 def test_each_worker_gets_its_share_of_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,8 @@
 """Submissions on disk, and what the queue says of their runs: no SLURM, its answers are given."""
 
+import contextlib
+import json
+
 import pytest
 
 from arch.errors import InputError
@@ -8,7 +11,7 @@ from jobs import records
 from jobs.model import ArrayJob, JobPlan, Resources
 from jobs.records import Submission, next_path, queue_entries, refuse_changed, submissions
 from jobs.slurm import Element
-from jobs.status import active_items, active_jobs, merge
+from jobs.status import active_items, active_jobs, job_rows, merge
 
 ASKED = Resources(1, 1, 0, 1, None, 10)
 
@@ -76,6 +79,42 @@ def test_a_record_that_cannot_be_read_is_told(tmp_path, content):
     write_json(tmp_path / "jobs" / "0001" / "submission.json", content)
     with pytest.raises(InputError, match=r"submission\.json: cannot be read .*remove"):
         submissions(tmp_path)
+
+
+WRONG = ([], {}, "text", 7, None, True, 1.5, ["x"], [["x"]], [[7]], {"x": 1}, "INFO: 2 nodes\n1234")
+
+
+def parts(value, path=()):
+    """Paths to everything in a record."""
+    yield path
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from parts(inner, (*path, key))
+
+
+def test_values_of_another_kind_in_a_record_are_told_or_do_no_harm(tmp_path):
+    """Every value of the record in turn, by each of WRONG: one line, or a record with which all goes on."""
+    made = submission(tmp_path, 1, {"train-0": "7"})
+    file, refused, waits = made.path / "submission.json", 0, [element("7", 0, "RUNNING"), element("7", 1, "PENDING")]
+    for path in [path for path in parts(made.record) if path]:
+        for wrong in WRONG:
+            record = json.loads(json.dumps(made.record))
+            inner = record
+            for key in path[:-1]:
+                inner = inner[key]
+            inner[path[-1]] = wrong
+            write_json(file, record)
+            try:
+                found = submissions(tmp_path)
+            except InputError as error:
+                assert "\n" not in str(error) and "submission.json: cannot be read" in str(error), (path, wrong)
+                refused += 1
+                continue
+            assert active_items(found, waits, "train") <= {"a", "b", "c", "x", "text", "INFO: 2 nodes\n1234"}
+            assert merge([row("a")], found, waits) and job_rows(found, waits) is not None
+            assert all(one.isdecimal() for one in records.job_ids(found))
+            with contextlib.suppress(InputError):
+                refuse_changed(found, {"a": "1"}, "x", {1}, new=False)
+    assert refused > 200
 
 
 def test_where_runs_stand_in_the_queue(tmp_path):

@@ -13,7 +13,7 @@ from data.files import write_json
 from jobs import outcome
 from jobs.outcome import judge_attempt
 from jobs.task import srun_task, token
-from scaling.rundir.owner import Attempt, Superseded, Token
+from scaling.rundir.owner import Attempt, Superseded, Token, attempts, last_attempt
 from tests.scaling.small_runs import BATCH, make_run, train
 
 STEP = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1", "SLURM_STEP_NUM_NODES": "2"}
@@ -80,3 +80,34 @@ def test_attempts_that_save_a_state_are_not_counted(tmp_path: Path) -> None:
     assert judge_attempt(rundir, attempt, 143, max_restarts=0)[0] == 143
     with pytest.raises(Superseded):
         judge_attempt(rundir, Attempt(rundir.path, Token(1, 7, 5)), 143, max_restarts=0)
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", "null", '{"step": ["x"], "host": 7}', '{"step": null}', "\xff"])
+def test_damaged_records_of_attempts_count_as_attempts(tmp_path: Path, content: str) -> None:
+    """A node that dies leaves an empty file: the verdict ended in a traceback, and with it the run."""
+    rundir = make_run(tmp_path)
+    for restart in range(2):
+        attempt = Attempt(rundir.path, Token(1, 7, restart))
+        attempt.register()
+        (rundir.path / "attempts" / f"{attempt.token}.json").write_bytes(content.encode("latin-1"))
+        assert attempt.read() == {"token": str(attempt.token), "step": 0}
+    assert judge_attempt(rundir, attempt, 137, max_restarts=2)[0] == 75
+    code, told = judge_attempt(rundir, Attempt(rundir.path, Token(1, 7, 2)), 137, max_restarts=2)
+    assert code == 137 and "given up after 3 attempts" in told
+
+
+def test_a_run_that_never_began_tells_why(tmp_path: Path) -> None:
+    """48 starts of srun died of the same line, and the run was "waiting" afterwards."""
+    rundir, line = make_run(tmp_path), "srun: fatal: SLURM_MEM_PER_CPU and SLURM_MEM_PER_NODE are mutually exclusive."
+    for restart in range(3):
+        rundir.log.write_text(f"{line}\n\n")
+        code, told = judge_attempt(rundir, Attempt(rundir.path, Token(1, 7, restart)), 1, max_restarts=2)
+    why = (
+        "ended with exit code 1 at step 0 of 12: given up after 3 attempts without a newer saved state; its log ends: "
+    )
+    why += line
+    assert (code, told) == (1, f"{rundir.path.name}: {why}")
+    last = last_attempt(rundir.path)
+    assert last is not None and last["reason"] == why
+    Attempt(rundir.path, Token(2, 8, 0)).register()
+    assert last_attempt(rundir.path) == attempts(rundir.path)[-1] and "reason" not in attempts(rundir.path)[-1]

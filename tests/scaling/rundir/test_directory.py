@@ -10,8 +10,11 @@ import pytest
 from analysis.runs import load_runs
 from arch.errors import InputError
 from data.files import new_directory, read_json
+from scaling.bundle.pack import told_of_runs
 from scaling.rundir.directory import RunDir, clean_unfinished
 from scaling.rundir.lock import is_locked, run_lock, study_lock
+from scaling.rundir.owner import attempt_by_hand
+from scaling.rundir.worklist import is_trained, reason_of
 from scaling.stages.status import show_status, status_rows
 from scaling.study.spec import load_study
 
@@ -126,6 +129,46 @@ def test_status(tmp_path):
     assert status_rows(study, runs)[0]["state"] == "waiting"
     assert "loss is nan at step 6" in text and "4.500" in text and len(text.splitlines()) == 4
     assert read_json(rundir.run_json)["run_id"] == runs[0].run_id
+
+
+WRONG = ([], {}, "x", 7, None, True, 1.5, ["x"], {"x": 1}, [["x"]])
+GOOD = {"state": "running", "step": 5, "n_tokens": 5_120, "reason": "stopped", "last_checkpoint": None}
+
+
+def test_values_of_another_kind_in_what_a_run_left_do_no_harm(tmp_path):
+    """Of status.json and of attempts: `state: ["x"]` and an empty record of an attempt were tracebacks."""
+    study = load_study("quickstart", out=tmp_path)
+    (run,) = study.runs("arch=tnl,seed=0,size=6k")
+    rundir = prepare(study.directory / "runs", run)
+    attempt = attempt_by_hand(rundir.path)
+    record, file = attempt.read(), rundir.path / "attempts" / f"{attempt.token}.json"
+    for key in GOOD:
+        for wrong in WRONG:
+            rundir.status_json.write_text(json.dumps(GOOD | {key: wrong}))
+            (row,) = status_rows(study, [run])
+            assert row["state"] in ("interrupted", "waiting") and show_status([row]), (key, wrong)
+            assert not is_trained(run, rundir) and reason_of(1, rundir.path)
+    for key in (*record, "reason", "hardware", "processes", "rendezvous", "exit_code"):
+        for wrong in WRONG:
+            file.write_text(json.dumps(record | {key: wrong}))
+            (row,) = status_rows(study, [run])
+            assert show_status([row | {"job": "7"}]) and told_of_runs([rundir.path])
+            assert [one["token"] for one in rundir.attempts()] == [str(attempt.token)]
+    for content in ("", "{}", "[]", "7", "\0"):
+        file.write_text(content)
+        assert status_rows(study, [run])[0]["node"] is None
+    (file.parent / "notes.json").write_text("{}")
+    (file.parent / "1.2.json").write_text("{}")
+    assert status_rows(study, [run])[0]["restarts"] == 0, "what is no attempt is none"
+
+
+def test_status_says_why_a_run_was_given_up(tmp_path):
+    study = load_study("quickstart", out=tmp_path)
+    (run,) = study.runs("arch=tnl,seed=0,size=6k")
+    rundir = prepare(study.directory / "runs", run)
+    attempt_by_hand(rundir.path).record(reason="given up after 6 attempts; its log ends: srun: fatal: x")
+    (row,) = status_rows(study, [run])
+    assert row["state"] == "waiting" and "its log ends: srun: fatal: x" in show_status([row])
 
 
 def test_status_tells_a_run_of_other_settings(tmp_path):
