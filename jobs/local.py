@@ -21,6 +21,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from arch.amounts import counted
+from scaling.rundir.launcher import what_was_left
 
 from .workers import Task, Worker
 
@@ -50,6 +51,8 @@ def run_tasks(
     Must be iterated by the thread that calls it (children die with that thread), and closed (contextlib.closing): an
     exception or Ctrl-C on either side then ends the children before it goes on.
     """
+    if told := what_was_left():
+        _say(told)
     waiting, ill = list(tasks), set[str]()
     cores, gpus = core_slots(parallel), gpu_slots(parallel)
     workers: dict[int, Worker] = {}  # of slots, also of those that have nothing to do

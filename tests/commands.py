@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def in_this_process(
-    main: Callable[[], object], *words: object, cwd: Path = ROOT, columns: int | None = None
+    main: Callable[[], object], *words: object, cwd: Path = Path(), columns: int | None = None
 ) -> subprocess.CompletedProcess[str]:
     """What the console script `main` does with these words after its name, from the folder `cwd`; on a terminal of so
     many columns, or on none."""

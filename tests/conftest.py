@@ -8,13 +8,16 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Generator, Iterator
+from contextlib import chdir
 from pathlib import Path
 
 import hypothesis
 import pytest
 
 from scaling.cli.numerics import fix_bits
+from tests import surroundings
 
+surroundings.enter()
 fix_bits()
 # Tests start hundreds of commands: this project is compiled once, as Python does by default, not by each of them where
 # the site keeps Python from writing what it has compiled; and so are the tests, which pytest changes before it does.
@@ -53,12 +56,23 @@ def browser(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("BROWSER_PATH")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_folder() -> Iterator[None]:
+    """Tests, and what they start, work in an empty folder: commands write to `out` there unless told otherwise."""
+    with chdir(surroundings.WORK):
+        yield
+
+
 @pytest.fixture(autouse=True)
-def no_rank_stays() -> Iterator[None]:
-    """A process group's variables would make tests after this one start runs that wait for others."""
-    before = {"RANK", "WORLD_SIZE"} & os.environ.keys()
+def nothing_stays(own_folder: None) -> Iterator[None]:
+    """No test finds what another left. A process group's variables would make it start runs that wait for others."""
     yield
-    assert {"RANK", "WORLD_SIZE"} & os.environ.keys() == before, "join a process group in a process of its own"
+    assert not {"RANK", "WORLD_SIZE"} & os.environ.keys(), "join a process group in a process of its own"
+    assert not os.listdir(surroundings.WORK), "write to tmp_path"
+
+
+def pytest_unconfigure() -> None:
+    surroundings.leave()
 
 
 # The files that take longest, the longest first: processes that share the tests begin with them, so that none is left

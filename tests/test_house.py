@@ -414,7 +414,7 @@ def test_constraints_are_pins_and_cover_the_dependencies():
 @pytest.mark.parametrize("module", ["arch.config", "arch.presets", "arch.registry", "flops", "flops.cli"])
 def test_sizing_tools_import_without_torch(module):
     code = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in json.loads(result.stdout)}
     assert not loaded & {"torch", "numpy", "transformers", "pandas", "scipy"}
 
@@ -422,5 +422,5 @@ def test_sizing_tools_import_without_torch(module):
 def test_a_model_comes_without_what_most_processes_do_not_use():
     """torch's compiler and transformers take longer to import than a small evaluation takes."""
     code = "import json, sys, arch.model.lm, arch.model.decode; print(json.dumps(sorted(sys.modules)))"
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not set(json.loads(result.stdout)) & {"torch._dynamo", "torch._inductor", "transformers"}

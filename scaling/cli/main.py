@@ -345,8 +345,7 @@ def main() -> None:
     """Console script."""
     fix_bits()
     signal.signal(signal.SIGTERM, _stop)  # an exception ends the running trainings in good order
-    if told := leave():
-        tell(told)
+    leave()
     run_app(app, "interrupted: give the same command again to continue")
 
 

@@ -19,7 +19,8 @@ OF_LAUNCHERS = re.compile(
     r"(TORCHELASTIC|PET|ACCELERATE|OMPI|PMI2?|PMIX|MV2_COMM_WORLD)_.*|MPI_LOCALN?RANK(S|ID)|"
     r"SLURM_(PROCID|LOCALID|STEP_NUM_TASKS))"
 )
-SRUNS_OWN = ("SLURM_", "PMI")  # every step of srun has them, those of one task too
+OF_ONE_PROCESS = ("SLURM_", "PMI", "LOCAL_RANK")  # every step of srun has them, those of one task too
+_left = set[str]()
 
 
 @dataclass(frozen=True)
@@ -37,20 +38,24 @@ def alone(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if not OF_LAUNCHERS.fullmatch(name)}
 
 
-def leave() -> str | None:
-    """Make the environment of this process `alone`; returns one line on what was left out, None where there was nothing
-    but srun's own."""
-    left_out = sorted(os.environ.keys() - alone(os.environ).keys())
-    for name in left_out:
+def leave() -> None:
+    """Make the environment of this process `alone`."""
+    for name in os.environ.keys() - alone(os.environ).keys():
         del os.environ[name]
-    names = [name for name in left_out if not name.startswith(SRUNS_OWN)]
-    if not names:
-        return None
+        if not name.startswith(OF_ONE_PROCESS):
+            _left.add(name)
+
+
+def what_was_left() -> str | None:
+    """One line on that, for a command that starts processes; None from the second time on, and where it was nothing."""
+    names = sorted(_left)
+    _left.clear()
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return (
+    told = (
         f"the environment's {', '.join(names[:3])}{more}: not used, since this command starts its processes itself "
         f"(jobs.processes of the study says how many a run has)"
     )
+    return told if names else None
 
 
 def ranks_of(env: Mapping[str, str]) -> Ranks:

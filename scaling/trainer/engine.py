@@ -47,7 +47,7 @@ def start_distributed(device_type: str, stop: StopRequest | None = None) -> Rank
     `stop` ends the wait for them.
     """
     if dist.is_initialized():
-        return Ranks(dist.get_rank(), dist.get_world_size(), int(os.environ["LOCAL_RANK"]))
+        return Ranks(dist.get_rank(), dist.get_world_size(), int(os.environ.setdefault("LOCAL_RANK", "0")))
     ranks = ranks_of(os.environ)
     os.environ["LOCAL_RANK"] = str(ranks.local)  # DeepSpeed asks for it
     backend = "nccl" if device_type == "cuda" else "gloo"

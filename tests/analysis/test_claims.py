@@ -14,7 +14,6 @@ import pytest
 from analysis import claims
 from analysis.claims import clear, progress_of, take
 
-ROOT = Path(__file__).resolve().parents[3]
 HOLD = (
     "import sys, time, pathlib; from analysis.claims import take\n"
     "with take(pathlib.Path(sys.argv[1]), 'task') as claim:\n"
@@ -24,9 +23,7 @@ HOLD = (
 
 def hold(directory: Path) -> "subprocess.Popen[str]":
     """A process that holds the claim."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(directory)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(directory)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "held\n"
     return process
 

@@ -21,11 +21,11 @@ from flops import (
     training_memory,
 )
 from scaling.cli.flops import main
-from tests.commands import ROOT, in_this_process
+from tests.commands import in_this_process
 
 
 def another_process(*args: str, module: str = "scaling.cli.flops") -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", module, *args], cwd=ROOT, capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", module, *args], capture_output=True, text=True)
 
 
 def flops(*args: str, columns: int | None = None) -> subprocess.CompletedProcess[str]:
@@ -53,7 +53,7 @@ def test_help_and_counts_import_nothing_heavy(module, words):
         "except SystemExit as end: assert not end.code\n"
         "bad = {'torch', 'numpy', 'transformers', 'pandas', 'rich'} & sys.modules.keys(); assert not bad, bad"
     )
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
 
 
@@ -270,11 +270,11 @@ def test_memory():
 def test_a_full_disk_and_a_reader_that_left_are_no_tracebacks():
     command = [sys.executable, "-m", "scaling.cli.flops", "table", "--format", "json"]
     with open("/dev/full", "w") as full:
-        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == "error: standard output: No space left on device; free some space and run it again\n"
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert done.returncode != 0 and done.stderr == ""

@@ -4,7 +4,6 @@ import errno
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import typer
@@ -12,12 +11,10 @@ import typer
 from arch.errors import nearest, shown
 from flops.console import run_app
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 def scaling(*arguments, **environment):
     command = [sys.executable, "-m", "scaling", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, check=False)
+    return subprocess.run(command, env=os.environ | environment, capture_output=True, check=False)
 
 
 def test_letters_that_the_terminal_lacks_are_shown_escaped():

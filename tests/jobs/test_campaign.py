@@ -29,7 +29,6 @@ from tests.scaling.trainer.branch_runs import train
 
 from .cluster import Cluster, cluster, needs_slurm
 
-ROOT = Path(__file__).resolve().parents[2]
 N_STEPS = 100
 STUDY = """
 name: campaign
@@ -76,7 +75,7 @@ class Campaign:
     def scaling(self, command: str, *options: str) -> str:
         """A `scaling` command on this study."""
         words = [sys.executable, "-m", "scaling", command, str(self.file), "--out", str(self.out), *options]
-        return self.slurm.run(*words, timeout=600, cwd=ROOT)
+        return self.slurm.run(*words, timeout=600)
 
     def status(self) -> dict[str, dict[str, Any]]:
         return {row["run_id"]: row for row in json.loads(self.scaling("status", "--json"))["runs"]}

@@ -99,7 +99,6 @@ PARENT = """
 def test_children_die_with_their_parent(tmp_path, number):
     parent = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(PARENT), str(tmp_path)],
-        cwd=ROOT,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )

@@ -14,12 +14,10 @@ from jobs.resources import ResourceEstimator
 
 from .studies import study, study_file
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 def scaling(*arguments, code=0):
     command = [sys.executable, "-m", "scaling", *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     return done
 

@@ -58,7 +58,7 @@ def test_jobs_submitted_in_a_job_train(slurm: Cluster, tmp_path: Path) -> None:
     study = study_file(tmp_path, ["6k"], grid={"archs": ["llama"], "sizes": ["6k"]}, jobs={"cluster": profile})
     said = in_a_job(slurm, tmp_path, "submit", str(study))
     assert "warning: the environment's SBATCH_ARRAY_INX, SBATCH_EXPORT, SBATCH_MEM_PER_CPU, SBATCH_PARTITION" in said
-    assert "the environment's RANK, WORLD_SIZE: not used" in said and "scripts and logs:" in said, said
+    assert "scripts and logs:" in said, said
     jobs = tmp_path / "out" / "tiny" / "jobs" / "0001"
     record = json.loads((jobs / "submission.json").read_text())
     ids = {name: int(job["id"]) for name, job in record["jobs"].items()}
@@ -69,7 +69,7 @@ def test_jobs_submitted_in_a_job_train(slurm: Cluster, tmp_path: Path) -> None:
     told = [job for job in slurm.jobs() if job["array_job_id"] in ids.values() or job["job_id"] in ids.values()]
     assert {job["job_state"] for job in told} == {"COMPLETED"}, logs
     assert {job["restart_cnt"] for job in told} == {0} and len(told) == 4, logs
-    (run,) = json.loads(in_a_job(slurm, tmp_path, "status", str(study), "--json").partition("\n")[2])["runs"]
+    (run,) = json.loads(in_a_job(slurm, tmp_path, "status", str(study), "--json"))["runs"]
     assert (run["state"], run["restarts"], run["evaluated"]) == ("done", 0, run["to_evaluate"])
     assert len(list((tmp_path / "out/tiny/runs" / run["run_id"] / "attempts").iterdir())) == 1
 

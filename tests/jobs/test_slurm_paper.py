@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
@@ -12,7 +11,6 @@ import yaml
 from .cluster import cluster, needs_slurm
 from .studies import GPUS
 
-ROOT = Path(__file__).resolve().parents[2]
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="the fake GPUs' files are made by mknod, as root")
 pytestmark = [needs_slurm, needs_root]
 
@@ -37,7 +35,6 @@ def test_every_script_passes_test_only(tmp_path, nodes, ranks):
     with cluster(nodes=64, gpus=8) as held:
         done = subprocess.run(
             [*command, "--out", str(tmp_path)],
-            cwd=ROOT,
             env=held.environment,
             capture_output=True,
             text=True,

@@ -256,9 +256,7 @@ def test_a_kill_between_sbatch_and_the_record_submits_nothing_twice(slurm, scali
     study = study_file(tmp_path, ["6k"])
     command = [sys.executable, "-m", "scaling", "submit", str(study)]
     environment = slurm.environment | {"KILL_AT_WRITE": f"submission:{write}"}
-    killed = subprocess.run(
-        command, cwd=ROOT, env=environment, start_new_session=True, capture_output=True, check=False
-    )
+    killed = subprocess.run(command, env=environment, start_new_session=True, capture_output=True, check=False)
     assert killed.returncode == -9
     assert len(queued(slurm)) == (0 if write == 2 else 1)
     told = submitted(scaling, study)
@@ -283,7 +281,7 @@ def test_a_controller_that_restarts_is_waited_for(slurm, scaling, tmp_path):
     study = study_file(tmp_path, ["6k"])
     slurm.kill("slurmctld")
     command = [sys.executable, "-m", "scaling", "submit", str(study), "--json"]
-    with subprocess.Popen(command, cwd=ROOT, env=slurm.environment, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, env=slurm.environment, stdout=subprocess.PIPE, text=True) as process:
         time.sleep(4)
         assert process.poll() is None
         slurm.start_controller()
@@ -325,7 +323,6 @@ def test_the_papers_plan_passes_on_64_and_512_gpus(tmp_path, nodes, ranks):
         command += ["--set", "corpus.source=synthetic:0:100000000000000"]  # nor is its text
         done = subprocess.run(
             [sys.executable, "-m", "scaling", *map(str, command)],
-            cwd=ROOT,
             env=big.environment,
             capture_output=True,
             text=True,

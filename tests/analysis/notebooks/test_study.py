@@ -16,7 +16,7 @@ from arch.errors import InputError
 from data.files import read_json
 from scaling.study.find import find_study
 from scaling.study.spec import load_study
-from tests.analysis.notebooks.execute import ROOT, execute, plots_of, text_of
+from tests.analysis.notebooks.execute import execute, plots_of, text_of
 
 TOKENS = 80_000
 
@@ -34,7 +34,7 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     study["jobs"]["parallel"] = 1  # a second process takes longer to start than it saves
     (folder / "quickstart.yaml").write_text(yaml.safe_dump(study))
     command = [sys.executable, "-m", "scaling", "run", str(folder / "quickstart.yaml"), "--out", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "quickstart"
 

@@ -8,8 +8,6 @@ import sys
 
 import pytest
 
-from ...conftest import ROOT
-
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
@@ -25,7 +23,7 @@ def compiled(name, width, capability, folder, **sizes):
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     found = subprocess.run(
         [sys.executable, "-m", "tests.arch.ops.compile_kernels", str(capability), name, str(width), json.dumps(sizes)],
-        cwd=ROOT, env=environment | {"TRITON_CACHE_DIR": str(folder)}, capture_output=True, text=True, timeout=600,
+        env=environment | {"TRITON_CACHE_DIR": str(folder)}, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert found.returncode == 0, found.stderr[-2000:]
     kernels = [json.loads(line) for line in found.stdout.splitlines()]

@@ -23,8 +23,6 @@ from scaling.stages import passing
 from .conftest import Made
 from .small import RUNS, Member, files_of, finished_study, line_of, read_tar, scaling, write_study, write_tar
 
-ROOT = Path(__file__).resolve().parents[3]
-
 
 def unpack(out: Path, *bundles: Path) -> dict:
     result = scaling("bundle", "unpack", *bundles, "--out", out, "--json")
@@ -275,7 +273,7 @@ def test_an_index_of_another_form_is_damaged(made: Made, tmp_path: Path, change:
 def test_a_kill_leaves_whole_runs_and_the_same_command_adds_the_others(made: Made, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "scaling", "bundle", "unpack", str(made.bundle), "--out", str(tmp_path / "out")]
     environment = os.environ | {"KILL_AT_WRITE": "unpacked:2"}  # the corpus, then the first run
-    killed = subprocess.run(command, cwd=ROOT, env=environment, check=False, start_new_session=True)
+    killed = subprocess.run(command, env=environment, check=False, start_new_session=True)
     assert killed.returncode == -signal.SIGKILL
     home = tmp_path / "out/tiny"
     assert [path.name for path in (home / "runs").iterdir()] == [RUNS[0]]

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -24,7 +23,6 @@ from scaling.rundir.checkpoint_writer import probe_rows
 
 from ..small_runs import CONTEXT, make_run
 
-ROOT = Path(__file__).resolve().parents[3]
 DEVICE = torch.device("cpu")
 
 
@@ -62,7 +60,7 @@ def scaling(monkeypatch, capsys):
 
 def start(*arguments, **options):
     command = [sys.executable, "-m", "scaling", *map(str, arguments)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
 
 
 def test_generate_streams_what_json_holds(scaling, rundir):
@@ -177,7 +175,7 @@ def test_help_loads_nothing_heavy(command):
         "try:\n    scaling.cli.main.main()\nexcept SystemExit as end:\n    assert not end.code\n"
         "print(*{name.split('.')[0] for name in sys.modules}, file=sys.stderr)"
     )
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "CHECKPOINT" in result.stdout
     assert not set(result.stderr.split()) & {"torch", "transformers", "pandas", "plotly", "numpy"}
 

@@ -20,7 +20,7 @@ from scaling.study.cost import expected_work
 from scaling.study.spec import load_study
 from tests.analysis.evals.small_study import write_study
 from tests.analysis.evals.tiny_tasks import HERE
-from tests.commands import ROOT, in_this_process
+from tests.commands import in_this_process
 from tests.processes import alive
 
 TASKS = ("validation", "perplexity", *(f"{HERE}:{name}" for name in ("slow", "one", "two", "three")))
@@ -58,7 +58,7 @@ def command(folder: Path, *arguments: str, out: str = "out") -> list[str]:
 
 def scaling_eval(folder: Path, *arguments: str, out: str = "out") -> subprocess.CompletedProcess[str]:
     line = command(folder, *arguments, out=out)
-    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    return subprocess.run(line, capture_output=True, text=True, timeout=600, check=False)
 
 
 def quickly(*words: object) -> subprocess.CompletedProcess[str]:
@@ -96,7 +96,7 @@ def test_a_matrix_survives_kill_9_and_is_never_done_twice(folder: Path) -> None:
     environment = os.environ | {"TINY_WAIT": f"{last.arch} {last.d_model}"}
     with open(folder / "first.log", "ab") as log:
         first = subprocess.Popen(
-            command(folder, "--workers", "4"), cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
+            command(folder, "--workers", "4"), env=environment, stdout=log, stderr=log, start_new_session=True
         )
     wait_for(folder, 60)
     workers = worker_pids(first.pid)
@@ -188,7 +188,7 @@ def test_failures_are_told_counted_and_do_not_stop_the_others(folder: Path) -> N
         str(folder / "bad"),
         *tasks,
     ]
-    result = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    result = subprocess.run(line, capture_output=True, text=True, timeout=600, check=False)
     assert result.returncode == 1, result.stderr
     told = result.stderr.splitlines()
     assert told[0].startswith("failed: llama-14k-c32-s0/00000004: it is damaged (a file is missing or has another")
@@ -198,7 +198,7 @@ def test_failures_are_told_counted_and_do_not_stop_the_others(folder: Path) -> N
     assert told[4:] == ["error: 16 of 30 evaluations are not done"]  # perplexity at 9, two tasks at 2, three at 1
     assert len(list(home.glob("*/evals/*/*.json"))) == 14
     # and again: nothing is evaluated twice, what failed is tried again
-    again = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    again = subprocess.run(line, capture_output=True, text=True, timeout=600, check=False)
     assert again.returncode == 1 and "eval: 4 of 30 evaluations to do" in again.stdout
     assert again.stderr.splitlines()[-1] == told[-1]
 

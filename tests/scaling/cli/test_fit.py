@@ -575,7 +575,7 @@ def test_a_disk_that_fails_after_the_fit_is_one_line(tmp_path, monkeypatch):
 def test_a_mistake_is_exit_code_2_and_writes_nothing(curves, tmp_path):
     command = [sys.executable, "-m", "scaling", "fit", str(curves), "--where", "loss<0", "--save", str(tmp_path / "f")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 2 and result.stdout == "" and result.stderr.count("\n") == 1
     assert result.stderr.startswith(f"error: {curves}: no row is left") and not (tmp_path / "f").exists()
 

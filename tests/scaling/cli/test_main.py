@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from scaling.cli.flops import app as flops_app
 from scaling.cli.main import app as scaling_app
 from scaling.cli.main import main
-from tests.commands import ROOT, in_this_process
+from tests.commands import in_this_process
 
 STUDY = """
 name: tiny
@@ -40,7 +40,7 @@ def test_ctrl_c_during_the_imports_is_one_line():
         "        if name == 'scaling.cli.main':\n            raise KeyboardInterrupt\n"
         "sys.meta_path.insert(0, Interrupted())\nfrom scaling.__main__ import main\nmain()"
     )
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (130, "", "interrupted\n")
 
 
@@ -74,7 +74,7 @@ def test_help_and_plan_load_nothing_heavy(words, allowed):
         "try:\n    scaling.cli.main.main()\nexcept SystemExit as end:\n    assert not end.code\n"
         "print(*{name.split('.')[0] for name in sys.modules}, file=sys.stderr)"
     )
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(result.stderr.split())
     assert not (loaded & {"torch", "deepspeed", "transformers", "pandas", "plotly", "scipy", "numpy"}) - allowed
 
@@ -122,8 +122,8 @@ def test_every_command_tells_a_mistake_in_one_line(command, study, tmp_path):
         (["train", "quickstart", "--set", "evaluation.tasks=[perplexityy]"], "did you mean 'perplexity'?"),
         (["train", "quickstart", "--dry-run", "--set", "evaluation.tasks=[piqaa]"], "did you mean 'piqa'?"),
         (["eval", "quickstart", "--tasks", " , "], "--tasks: names no task"),
-        (["eval", "fetch", "README.md"], "README.md: is a file; give a folder"),
-        (["recall", "small", "--out", "README.md"], "README.md/recall-small: cannot be written (Not a directory)"),
+        (["eval", "fetch", __file__], f"{__file__}: is a file; give a folder"),
+        (["recall", "small", "--out", __file__], f"{__file__}/recall-small: cannot be written (Not a directory)"),
         (["plan", "quickstart", "--set", "model.n_heads=5"], "not divisible"),
         (["status", "quickstart", "--only", "size=1t"], "size=1t"),
     ],

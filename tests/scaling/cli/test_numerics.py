@@ -9,7 +9,6 @@ import pytest
 
 from scaling.cli import numerics
 
-ROOT = Path(__file__).resolve().parents[3]
 # a least-squares problem whose sums two threads share out; its bits, and whether numpy came before the bits were fixed
 PROGRAM = """
 import sys
@@ -30,9 +29,7 @@ def told(fixed: bool, threads: int) -> list[str]:
     environment = {name: value for name, value in os.environ.items() if name not in names}
     environment |= {"OMP_NUM_THREADS": str(threads)}
     command = [sys.executable, "-c", PROGRAM.format(fixed=fixed)]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout.split(
-        "\n"
-    )
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split("\n")
 
 
 def test_threads_do_not_change_bits() -> None:

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from arch.errors import InputError
-from scaling.rundir.launcher import Ranks, alone, leave, ranks_of
+from scaling.rundir.launcher import Ranks, alone, leave, ranks_of, what_was_left
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "29500"}
 STEP = {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "7"}
@@ -53,11 +53,14 @@ def test_nonsense_is_one_line(said: dict[str, str | None], told: str) -> None:
 
 def test_a_process_that_starts_others_leaves_the_launchers_words_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     assert alone(SAID | OWN) == OWN
-    assert leave() is None, "the tests' own environment has none"
-    for name, value in {"SLURM_PROCID": "0", "PMI_RANK": "0"}.items():
+    what_was_left()
+    for name, value in {"SLURM_PROCID": "0", "PMI_RANK": "0", "LOCAL_RANK": "0"}.items():
         monkeypatch.setenv(name, value)
-    assert leave() is None and "PMI_RANK" not in os.environ, "every step of srun has them"
+    leave()
+    assert what_was_left() is None and "PMI_RANK" not in os.environ, "every step of srun has them"
     for name in SAID:
         monkeypatch.setenv(name, "1")
-    assert (told := leave()) and "RANK" in told and "not used" in told and "\n" not in told
+    leave()
     assert not SAID.keys() & os.environ.keys()
+    assert (told := what_was_left()) and told.startswith("the environment's ACCELERATE_USE_FSDP, CROSS_RANK, ")
+    assert "not used" in told and "\n" not in told and what_was_left() is None, "once"

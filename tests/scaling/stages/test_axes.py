@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -13,7 +12,6 @@ from scaling.study.spec import load_study
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[3]
 STUDY = """
 name: tiny
 corpus: {source: "synthetic:0:200000"}
@@ -46,7 +44,7 @@ def studied(tmp_path_factory):
     home, study = folder / "out" / "tiny", load_study(folder / "tiny.yaml", None, folder / "out")
     assert scaling("train", folder, "--prepare").returncode == 0
     paths = [str(study.run_directory(run)) for run in study.runs()]
-    subprocess.run([sys.executable, "-c", TRAIN, *paths], cwd=ROOT, check=True, capture_output=True, timeout=600)
+    subprocess.run([sys.executable, "-c", TRAIN, *paths], check=True, capture_output=True, timeout=600)
     result = scaling("run", folder)
     assert result.returncode == 0, result.stdout + result.stderr
     return folder, home, study, result.stdout
@@ -54,7 +52,7 @@ def studied(tmp_path_factory):
 
 def scaling(command, folder, *arguments):
     line = [sys.executable, "-m", "scaling", command, str(folder / "tiny.yaml"), "--out", str(folder / "out")]
-    return subprocess.run([*line, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    return subprocess.run([*line, *arguments], capture_output=True, text=True, timeout=600, check=False)
 
 
 def test_from_plan_to_report(studied):
@@ -94,7 +92,7 @@ def test_other_commands_know_the_axes(studied):
     assert fit.returncode == 0 and "at another value of a nuisance axis than the best" in fit.stdout, fit.stderr
     asked = ["budget", "--compute", "1e9", "--unit", "flop", "--law", str(home), "--arch", "llama", "--json"]
     line = [sys.executable, "-m", "scaling.cli.flops", *asked]
-    budget = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
+    budget = subprocess.run(line, capture_output=True, text=True, check=False)
     assert budget.returncode == 0, budget.stderr
     rows = json.loads(budget.stdout)
     assert [row["arch"] for row in (rows["rows"] if isinstance(rows, dict) else rows)] == [

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from data.files import read_json
 from scaling.study.spec import load_study
 
-ROOT = Path(__file__).resolve().parents[3]
 STUDY = """
 name: own
 corpus: {source: "synthetic:0:300000"}
@@ -35,7 +33,7 @@ def test_from_the_file_to_the_report(tmp_path):
     path = tmp_path / "own.yaml"
     path.write_text(STUDY)
     words = [sys.executable, "-m", "scaling", "run", str(path), "--out", str(tmp_path)]
-    result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
+    result = subprocess.run(words, capture_output=True, text=True, timeout=900, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     planned = {run.run_id: run for run in load_study(path).runs()}
     runs = pd.read_parquet(tmp_path / "own" / "results" / "runs.parquet").set_index("run_id")

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,6 @@ from data.files import new_directory
 from scaling.rundir.directory import RunDir
 from scaling.study.spec import load_study
 
-ROOT = Path(__file__).resolve().parents[3]
 STUDY = """
 name: many
 corpus: {source: "synthetic:0:60000"}
@@ -45,7 +43,7 @@ def test_a_thousand_finished_runs_are_shown(tmp_path):
     for run in runs[1:]:  # the same files: writing them safely a thousand times would take minutes
         shutil.copytree(spec.run_directory(runs[0]), spec.run_directory(run), copy_function=os.link)
     command = [sys.executable, "-m", "scaling", "status", str(path), "--out", str(tmp_path / "out"), "--json"]
-    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
     rows = json.loads(shown.stdout)["runs"]
     assert len(rows) == 1000
     assert {(row["state"], row["checkpoints"], row["evaluated"]) for row in rows} == {

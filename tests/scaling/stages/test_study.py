@@ -17,7 +17,7 @@ from data.files import json_bytes, read_json, unsealed, write_json
 from scaling.cli.main import app, main
 from scaling.rundir.directory import RunDir
 from scaling.rundir.versions import git_commit
-from tests.commands import ROOT, in_this_process
+from tests.commands import in_this_process
 from tests.gate import gated
 
 STUDY = """
@@ -35,7 +35,7 @@ RUNS = ["llama-14k-c64-s0", "llama-25k-c64-s0", "tnl-14k-c64-s0", "tnl-25k-c64-s
 
 def scaling(command, folder, *arguments):
     line = [sys.executable, "-m", "scaling", command, str(folder / "tiny.yaml"), "--out", str(folder / "out")]
-    return subprocess.run([*line, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    return subprocess.run([*line, *arguments], capture_output=True, text=True, timeout=600, check=False)
 
 
 def quickly(command, folder, *arguments):
@@ -276,7 +276,7 @@ def test_a_second_run_of_the_same_study_is_refused_and_an_interrupted_one_goes_o
     ]
     environment = os.environ | gated(20, tmp_path / "go")
     first = subprocess.Popen(
-        line, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+        line, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
     )
     rundir = RunDir(tmp_path / "out/tiny/runs/tnl-14k-c64-s0")
     while (rundir.last_row() or {"step": 0})["step"] < 20:
@@ -308,7 +308,7 @@ def test_a_full_disk_is_one_line_and_leaves_what_was_whole(tmp_path):
             f"find {disk} >&1; exit $code"
         )
         line = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script]
-        result = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+        result = subprocess.run(line, capture_output=True, text=True, timeout=600, check=False)
         if result.returncode in (1, 77) and "error: " not in result.stderr:
             pytest.skip(f"no private mounts here: {result.stderr.strip()}")
         assert result.returncode == 2 and "No space left on device" in result.stderr

@@ -10,9 +10,9 @@ from arch.config import ARCHS
 from arch.errors import InputError
 from arch.model.lm import build_model
 from arch.presets import preset
+from scaling.rundir.launcher import Ranks
 from scaling.study.schedule import learning_rate
 from scaling.study.training import Training
-from scaling.rundir.launcher import Ranks
 from scaling.trainer.engine import Engine, parameter_groups, start_distributed
 
 ROWS, CONTEXT, STEPS = 4, 64, 50

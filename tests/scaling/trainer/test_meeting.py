@@ -16,6 +16,7 @@ import pytest
 from scaling.rundir.directory import RunDir
 from scaling.trainer.process import BAD_INPUT, STOPPED
 
+from ...jobs.studies import study_file
 from ..small_runs import make_run, start, train
 
 
@@ -97,3 +98,31 @@ def test_a_port_that_is_taken_is_one_line(run: RunDir) -> None:
 def test_nonsense_of_a_launcher_is_one_line(run: RunDir, address: dict[str, str], said: dict[str, str]) -> None:
     code, _, err = train(run, **{"RANK": "0", "WORLD_SIZE": "2"} | address | said)
     assert code == BAD_INPUT and err.startswith("error: environment: ") and err.count("\n") == 1, err
+
+
+PODS = {
+    **{"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "0", "MASTER_ADDR": "10.255.255.1", "MASTER_PORT": "29500"},
+    **{"PET_NNODES": "4", "PET_NODE_RANK": "3", "PET_RDZV_ENDPOINT": "10.255.255.1:29500", "GROUP_RANK": "3"},
+    **{"TORCHELASTIC_USE_AGENT_STORE": "True", "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8"},
+    **{"PMI_RANK": "3", "PMI_SIZE": "8", "SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "8", "SLURM_NTASKS": "8"},
+}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_command_that_starts_trainers_hands_none_of_it_on(tmp_path: Path, processes: int) -> None:
+    grid = {"archs": ["llama"], "sizes": ["6k"]}
+    study = study_file(tmp_path, ["6k"], grid=grid, jobs={"processes": processes})
+    done = subprocess.run(
+        [sys.executable, "-m", "scaling", "train", str(study)],
+        env=os.environ | PODS,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr.splitlines()[0] == (
+        "the environment's GROUP_RANK, MASTER_ADDR, MASTER_PORT and 8 more: not used, since this command starts its "
+        "processes itself (jobs.processes of the study says how many a run has)"
+    )
+    assert RunDir(tmp_path / "out/tiny/runs/llama-6k-c64-s0").status()["state"] == "done"
