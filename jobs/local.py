@@ -201,6 +201,9 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
             _say(f"killed {_named(left)}, which did not end in {PATIENCE_S:.0f} s; the last saved state stays")
     finally:
         kill(left)
+        for pipe in (pipe for process in processes for pipe in (process.stdin, process.stdout) if pipe is not None):
+            with suppress(OSError):  # what was for a process that has ended
+                pipe.close()
 
 
 def kill(processes: Sequence[subprocess.Popen[bytes]]) -> None:
