@@ -21,6 +21,13 @@ from typing import Any
 
 BEAT_S = 5.0
 STALE_S = 120.0
+OF_RECORD: dict[str, type | tuple[type, ...]] = {
+    "host": str,
+    "pid": int,
+    "start": (str, type(None)),
+    "share": (int, float),
+    "text": str,
+}
 RECORD_BYTES = 512  # always written whole: a reader never sees a part
 
 
@@ -118,18 +125,21 @@ def _record(share: float, text: str) -> bytes:
 def _newest(directory: Path, task: str) -> tuple[int, Path] | None:
     prefix = f"{task}.claim-"
     with suppress(OSError), os.scandir(directory) as entries:  # what is wrong with it shows where a claim is made
-        found = [int(e.name.removeprefix(prefix)) for e in entries if e.name.startswith(prefix)]
+        numbers = [e.name.removeprefix(prefix) for e in entries if e.name.startswith(prefix)]
+        found = [int(number) for number in numbers if number.isdecimal()]
         if found:
             return max(found), directory / f"{prefix}{max(found)}"
     return None
 
 
 def _read(path: Path) -> dict[str, Any] | None:
+    """A claim's record; None where there is none, or something else stands there."""
     try:
         record = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) and {"host", "pid", "start"} <= record.keys() else None
+    whole = isinstance(record, dict) and all(isinstance(record.get(key), kind) for key, kind in OF_RECORD.items())
+    return record if whole else None
 
 
 @cache

@@ -141,11 +141,11 @@ def submit(
         if done.returncode and not BUSY.search(message):
             raise InputError(f"{script}: sbatch: {message}")
         with suppress(InputError):  # squeue is not answered either
-            if (job_id := find(name)) is not None:
+            if (job_id := find(name, script.parent)) is not None:
                 return job_id
         if time.monotonic() > deadline or not done.returncode:
-            told = "" if done.returncode else "took the job and printed no id: "
-            raise Unnamed(f"{script}: sbatch {told}{message}; squeue shows no job {name} yet")
+            what = "" if done.returncode else "took the job and printed no id: "
+            raise Unnamed(f"{script}: sbatch {what}{message}; squeue shows no job {name} yet")
         time.sleep(1.0)
 
 
@@ -183,15 +183,17 @@ def _lost_nodes() -> int:
     return len({node for node, state in states if state.startswith(lost) or state.endswith("*")})
 
 
-def find(name: str) -> str | None:
-    """The id of the newest job of this user with that name that is still known; None without one.
+def find(name: str, folder: Path) -> str | None:
+    """The id of the newest job of this user with that name, submitted in that folder (another study's may be called the
+    same), that is still known; None without one.
 
     Raises InputError where SLURM does not answer.
     """
-    done = _patiently(["squeue", "-h", "-t", "all", "--me", f"--name={name}", "-O", "ArrayJobID:|"])
+    done = _patiently(["squeue", "-h", "-t", "all", "--me", f"--name={name}", "-O", "ArrayJobID:|,WorkDir:|"])
     if done.returncode:
         raise InputError(f"squeue: {_message(done)}")
-    ids = [match[1] for line in done.stdout.splitlines() if (match := re.fullmatch(r"(\d+) *\|", line.strip()))]
+    here = re.compile(rf"(\d+) *\|{re.escape(os.path.realpath(folder))} *\|")
+    ids = [match[1] for line in done.stdout.splitlines() if (match := here.fullmatch(line.strip()))]
     return max(ids, key=int, default=None)
 
 

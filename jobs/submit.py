@@ -137,7 +137,7 @@ def settle(found: Sequence[Submission]) -> None:
     for one in found:
         for name, job in one.record["jobs"].items():
             if not one.local and job["state"] == SUBMITTING:
-                job_id = slurm.find(job["name"])
+                job_id = slurm.find(job["name"], one.path)
                 one.note(name, PLANNED if job_id is None else SUBMITTED, job_id)
 
 

@@ -144,3 +144,15 @@ def test_a_race_for_dead_claims_has_one_winner_each(tmp_path: Path) -> None:
     assert sum(found.get(timeout=600) for _ in racers) == 50
     for racer in racers:
         racer.join()
+
+
+@pytest.mark.parametrize("wrong", [[], {}, "x\0", 7, None, 1.5, ["x"]])
+def test_values_of_another_kind_in_a_claim_do_no_harm(tmp_path: Path, wrong: object) -> None:
+    with take(tmp_path, "task") as claim:  # type: ignore[union-attr]
+        record = json.loads(claim.path.read_bytes())
+        for key in record:
+            claim.path.write_text(json.dumps(record | {key: wrong}).ljust(claims.RECORD_BYTES))
+            assert isinstance(claims.is_alive(claim.path), bool)
+            assert {"share", "text"} <= (progress_of(tmp_path, "task") or {"share": 0, "text": ""}).keys()
+        (tmp_path / "task.claim-x").touch()
+        clear(tmp_path)

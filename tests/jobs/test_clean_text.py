@@ -59,3 +59,32 @@ def test_a_profile_without_a_partition_is_refused(slurm: Cluster, tmp_path: Path
     (tmp_path / "cluster.yaml").write_text("nodes: 4\ncpus_per_node: 64\n")
     refused = command(slurm, tmp_path, "there", "--cluster", str(tmp_path / "cluster.yaml"))
     assert refused.returncode == 2 and "needs a partition" in refused.stderr and not (tmp_path / "there").exists()
+
+
+def test_what_sbatch_says_else_is_one_line(slurm: Cluster, tmp_path: Path) -> None:
+    """A refusal, an id that is not printed, and a record of jobs that is damaged."""
+    (tmp_path / "cluster.yaml").write_text("nodes: 4\ncpus_per_node: 64\npartition: debug\n")
+    (tmp_path / "bin").mkdir()
+    told = ("there", "--cluster", str(tmp_path / "cluster.yaml"))
+    path = slurm.environment["PATH"]
+    slurm.environment["PATH"] = f"{tmp_path}/bin:{path}"
+    try:
+        for says, why in (("exit 1", "sbatch refused the stage rules"), ("echo 17 queued", "printed no job id ('17 q")):
+            (tmp_path / "bin" / "sbatch").write_text(f"#!/bin/bash\n{says}\n")
+            (tmp_path / "bin" / "sbatch").chmod(0o755)
+            refused = command(slurm, tmp_path, *told)
+            assert refused.returncode == 2 and why in refused.stderr and refused.stderr.count("\n") == 1, refused.stderr
+            assert not (tmp_path / "there" / "jobs.json").exists()
+        for content in ("", "[]", '{"rules": ["7"]}', '{"rules": "INFO\\n7"}'):
+            (tmp_path / "there" / "jobs.json").write_text(content)
+            refused = command(slurm, tmp_path, *told)
+            assert refused.returncode == 2 and "jobs.json: cannot be read" in refused.stderr, refused.stderr
+            assert refused.stderr.count("\n") == 1
+    finally:
+        slurm.environment["PATH"] = path
+
+
+def test_the_id_is_found_among_other_lines() -> None:
+    from data.clean.datatrove_stages import _job_id
+
+    assert _job_id("INFO: 3 nodes\nSubmitted batch job 12\nquota: 3 of 20\n") == "12"

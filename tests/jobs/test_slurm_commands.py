@@ -50,7 +50,8 @@ def test_a_jobs_life_in_the_queue(tmp_path, monkeypatch):
         (tmp_path / "array.sbatch").write_text(SCRIPT.replace("--time=60", "--time=60 --array=0-2%1 --job-name=mine"))
         array = slurm.submit(tmp_path / "array.sbatch", "mine")
         single = slurm.submit(tmp_path / "job.sbatch", "job.sbatch", [("afterok", [array]), ("afterany", [array])])
-        assert slurm.find("mine") == array and slurm.find("nobody") is None
+        assert slurm.find("mine", tmp_path) == array and slurm.find("nobody", tmp_path) is None
+        assert slurm.find("mine", tmp_path / "another") is None
         held.wait_for_jobs(lambda jobs: any("RUNNING" in one["job_state"] for one in jobs), 600)
         reasons = {"JobArrayTaskLimit", "Dependency"}  # told once the scheduler has come to them
         held.wait_for_jobs(lambda jobs: reasons <= {one["state_reason"] for one in jobs}, 600)

@@ -109,4 +109,4 @@ def test_a_job_without_an_id_is_not_lost(slurm, site, tmp_path):
 def test_a_queue_that_does_not_answer_is_not_an_empty_one(site, tmp_path):
     site("#!/bin/bash\necho squeue is closed >&2\nexit 1\n", "squeue")
     with pytest.raises(InputError, match="squeue: squeue is closed"):
-        commands.find("mine")
+        commands.find("mine", tmp_path)
