@@ -64,7 +64,7 @@ def _listen(attempt: Attempt, stop: StopRequest, rank: int) -> dict[str, Any]:
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         message = attempt.read().get("rendezvous")
-        if isinstance(message, dict) and ("exit" in message or {"address", "port"} <= message.keys()):
+        if isinstance(message, dict) and (type(message.get("exit")) is int or {"address", "port"} <= message.keys()):
             return message
         if stop.name is not None:
             raise Stopped(f"by {stop.name}: rank {rank} was waiting for rank 0 of attempt {attempt.token}")

@@ -60,9 +60,10 @@ def measured(done: Iterable[tuple[RunSpec, RunDir]], profile: Cluster) -> dict[K
     kind = "cuda" if profile.gpus_per_node else "cpu"
     for run, rundir in done:
         row, states = rundir.last_row(), rundir.states(verify=False)
-        if row is None or not states or not row.get("tokens_per_s") or _device_type(rundir) not in (None, kind):
+        processes = states[-1].world_size if states else None
+        if row is None or not processes or not row.get("tokens_per_s") or _device_type(rundir) not in (None, kind):
             continue
-        step = expected(run, int(states[-1].manifest["world_size"]), profile)
+        step = expected(run, processes, profile)
         factor = run.training.batch_tokens / row["tokens_per_s"] / step.step_seconds
         if PLAUSIBLE[0] <= factor <= PLAUSIBLE[1]:
             cell = Measured(count_params(run.config).non_embedding, [])

@@ -81,15 +81,22 @@ class RunDir:
             ) from None
         except (OSError, ValueError) as error:
             raise InputError(f"{self.run_json}: cannot be read ({error}); remove the run directory") from None
-        if record.get("schema") != SCHEMA or not isinstance(record.get("spec"), dict):
+        if record.get("schema") != SCHEMA or not _is_of_mappings(record):
             raise InputError(f"{self.run_json}: is no run of schema {SCHEMA}; remove the run directory")
         return record
 
     def spec(self) -> RunSpec:
         """The run, its architecture's plugin imported. Raises InputError where that cannot be, and where run.json is
         missing or damaged, or another version's."""
+        spec = self.record()["spec"]
         try:
-            return RunSpec.model_validate(self.record()["spec"])
+            run = RunSpec.model_validate(spec)
+            if not isinstance(run.training.n_tokens, int):  # but a study file's multiple of parameters
+                raise InputError("training.n_tokens: is no number")
+            _ = run.config  # judges the model
+            return run
+        except InputError as error:
+            raise InputError(f"{self.run_json}: spec.{error}; remove the run directory") from None
         except ValidationError as error:
             found = error.errors(include_url=False)[0]
             key = ".".join(map(str, found["loc"]))
@@ -200,6 +207,14 @@ class RunDir:
     def states(self, verify: bool = True) -> list[Saved]:
         """Training states with a valid manifest, by step."""
         return [Saved(*found) for found in _whole(self.path / "state", verify)]
+
+
+def _is_of_mappings(record: dict[str, Any]) -> bool:
+    """Whether the parts of run.json are mappings, as far as they are there; a spec is."""
+    spec = record.get("spec")
+    parts = [spec, record.get("versions", {}), record.get("cost", {})]
+    parts += [spec.get(name, {}) for name in ("model", "corpus", "training")] if isinstance(spec, dict) else []
+    return all(isinstance(part, dict) for part in parts)
 
 
 def _checked_status(status: dict[str, Any]) -> dict[str, Any]:

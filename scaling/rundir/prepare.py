@@ -59,10 +59,10 @@ def prepare_run(
     """
     rundir = RunDir(directory)
     if check_run(rundir, run, corpus_fingerprint, known):
-        record = rundir.record()
+        record, stored = rundir.record(), rundir.spec()
         spec = run.model_dump(mode="json")
         spec["corpus"]["source"] = record["spec"]["corpus"]["source"]  # earlier hashes are made of it
-        spec["model"] |= rundir.spec().unread  # and of these
+        spec["model"] |= stored.unread  # and of these
         if record["spec"] != spec:  # what decides no number may change: jobs.recompute
             write_json(rundir.run_json, record | {"spec": spec}, kind="run")
         foretell(rundir, prediction)

@@ -30,6 +30,12 @@ class Saved:
         """The 1-based optimizer step after which it was written."""
         return int(self.manifest["step"])
 
+    @property
+    def world_size(self) -> int | None:
+        """The processes that wrote it; None where the manifest does not tell."""
+        told = self.manifest.get("world_size")
+        return told if type(told) is int and told > 0 else None
+
 
 def read_saved(path: Path, verify: bool = True, partial: bool = False) -> dict[str, Any] | None:
     """The manifest of what was saved after the step that `path` is named by (00000120); None where it is not whole, as

@@ -142,7 +142,7 @@ def _of_trunk(request: Request, run: RunSpec) -> int | None:
     if run.trunk is None:
         return None
     states = RunDir(request.study.directory / "runs" / run.trunk).states(verify=False)
-    return int(states[-1].manifest["world_size"]) if states else None
+    return states[-1].world_size if states else None
 
 
 def incomplete(request: Request) -> dict[str, str]:

@@ -16,7 +16,7 @@ from arch.amounts import counted
 from arch.errors import InputError
 from data.files import disk_full_named, read_manifest, remove_unfinished, seal_directory
 
-from ..rundir.saved import read_saved
+from ..rundir.saved import Saved, read_saved
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -69,12 +69,12 @@ def newest_state(directory: Path, *hashes: str) -> tuple[int, list[str]]:
     for step in reversed(steps_on_disk(directory)):
         path = state_path(directory, step)
         manifest = read_saved(path)
-        if manifest is None:
+        if manifest is None or Saved(path, manifest).world_size is None or type(manifest.get("zero_stage")) is not int:
             told = "no manifest, a wrong checksum, or saved after another step"
             warnings.append(f"warning: {path} is damaged ({told}) and is not used")
-        elif manifest["spec_hash"] not in hashes:
+        elif manifest.get("spec_hash") not in hashes:
             raise InputError(
-                f"{path} was written by spec {manifest['spec_hash']}, this run's is {hashes[0]}: "
+                f"{path} was written by spec {manifest.get('spec_hash')}, this run's is {hashes[0]}: "
                 f"remove the run directory or use another name"
             )
         else:

@@ -1,0 +1,98 @@
+"""JSON of the right syntax and the wrong kind in what a run leaves: one line, or as if it were not there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arch.errors import InputError
+from data.files import read_json
+from jobs.speed import measured
+from scaling.bundle.pack import told_of_runs
+from scaling.rundir.directory import RunDir
+from scaling.rundir.held_states import release_states
+from scaling.rundir.prepare import check_run, prepare_run
+from scaling.rundir.worklist import is_trained, reason_of
+from scaling.study.jobs_schema import Cluster
+from scaling.trainer.state import newest_state
+
+from ..small_runs import make_run, train
+
+WRONG = ([], {}, "x", 7, None, True, 1.5, ["x"], {"x": 1}, -1, "")
+FILES = {
+    "run.json": "run.json",
+    "status.json": "status.json",
+    "attempt": "attempts/*.json",
+    "state": "state/00000012/manifest.json",
+    "checkpoint": "checkpoints/00000012/manifest.json",
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    rundir = make_run(tmp_path_factory.mktemp("run"))
+    code, out, err = train(rundir)
+    assert code == 0, out + err
+    return rundir
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Of everything in it."""
+    yield path
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from places(inner, (*path, key))
+
+
+def changed(value: Any, path: tuple[Any, ...], wrong: Any) -> Any:
+    """`value` with another one at a place."""
+    if not path:
+        return wrong
+    key, *rest = path
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[key] = changed(value[key], tuple(rest), wrong)
+    return copy
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_values_of_another_kind_end_in_one_line(trained: RunDir, name: str) -> None:
+    (file,) = trained.path.glob(FILES[name])
+    good, run, fingerprint = file.read_bytes(), trained.spec(), trained.record()["corpus_fingerprint"]
+    value = read_json(file)
+    readers = [
+        lambda: check_run(trained, run, fingerprint),
+        lambda: prepare_run(trained.path, run, {}, fingerprint, {}, lambda fingerprint, source: True),
+        lambda: is_trained(run, trained),
+        lambda: reason_of(1, trained.path),
+        lambda: measured([(run, trained)], Cluster(nodes=1, cpus_per_node=1)),
+        lambda: told_of_runs([trained.path]),
+        lambda: release_states(trained.path.parent, [run]),
+        lambda: newest_state(trained.path / "state", *run.hashes),
+        trained.checked_rows,
+    ]
+    try:
+        for place in places(value):
+            for wrong in WRONG:
+                for reader in readers:
+                    file.write_text(json.dumps(changed(value, place, wrong)))  # prepare_run may write it anew
+                    try:
+                        reader()
+                    except InputError as error:
+                        assert "\n" not in str(error) and str(trained.path) in str(error), (place, wrong, str(error))
+    finally:
+        file.write_bytes(good)
+    assert is_trained(run, trained)
+
+
+def test_a_run_goes_on_from_what_is_whole(tmp_path: Path) -> None:
+    """A state whose manifest lacks what it was saved with is passed over like a damaged one."""
+    rundir = make_run(tmp_path, state_every_tokens=6 * 512)
+    assert train(rundir)[0] == 0
+    (rundir.checkpoint(12) / "manifest.json").unlink()
+    manifest = rundir.state(12) / "manifest.json"
+    manifest.write_text(json.dumps(read_json(manifest) | {"world_size": "1"}))
+    code, out, err = train(rundir)
+    assert code == 0 and "00000012 is damaged" in err and "step 6 of 12" in out, out + err
