@@ -58,7 +58,7 @@ def browser(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_folder() -> Iterator[None]:
-    """Tests, and what they start, work in an empty folder: commands write to `out` there unless told otherwise."""
+    """Tests, and what they start, work in an empty folder: commands write to `out` there by default."""
     with chdir(surroundings.WORK):
         yield
 

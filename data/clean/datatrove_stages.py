@@ -157,7 +157,7 @@ def run_here(filtering: Filtering, workers: int, say: Callable[[str], None]) -> 
 
 
 def submit(filtering: Filtering, slurm: Slurm, note: Callable[[dict[str, str]], None]) -> dict[str, str]:
-    """All stages as job arrays, each after the one before: {stage: job id}, of which `note` is told as they come.
+    """All stages as job arrays, each after the one before: {stage: job id}, which `note` gets after each.
 
     Needs sbatch. Raises InputError where it refuses a stage, or does not say its job's id.
     """

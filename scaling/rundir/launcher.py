@@ -2,7 +2,7 @@
 
 torchrun, mpirun, srun and the controllers of pods set such variables for every process of a job. A process that trains
 one run obeys them (`ranks_of`). A command that starts processes itself must not hand them on: each of these would wait
-for peers that nobody starts (`alone`).
+for peers that never come (`alone`).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def ranks_of(env: Mapping[str, str]) -> Ranks:
 
 
 def number(env: Mapping[str, str], name: str, least: int, most: int | None = None, default: int | None = None) -> int:
-    """The whole number in a variable. Raises InputError where it is none, or outside of `least` to `most`."""
+    """The whole number in a variable. Raises InputError for anything else, and outside of `least` to `most`."""
     text = env.get(name)
     if text is None and default is not None:
         return default

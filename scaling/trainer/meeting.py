@@ -52,7 +52,7 @@ ADVICE = "start all processes with torchrun, or unset RANK and WORLD_SIZE to tra
 
 
 class _Wait:
-    """One wait, told of after some seconds."""
+    """One wait, with a line about it after some seconds."""
 
     def __init__(self, ranks: Ranks, stop: StopRequest) -> None:
         self.who = f"rank {ranks.rank} of {ranks.world}"

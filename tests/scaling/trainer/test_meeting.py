@@ -27,7 +27,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
 
 @pytest.fixture
 def address() -> Iterator[dict[str, str]]:
-    """Of a port where nobody listens, nor will."""
+    """Of a port without a listener."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(held.getsockname()[1])}
