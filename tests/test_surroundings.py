@@ -34,3 +34,10 @@ def test_what_a_user_a_launcher_or_a_scheduler_said_is_gone() -> None:
     )
     assert "/x" not in found.stdout
     assert not [name for name in POISONED if f"'{name}'" in found.stdout and not name.endswith(("HOME", "DIR"))]
+
+
+def test_no_test_works_in_the_checkout() -> None:
+    """Where `make study` leaves its study; git is asked there for the pages."""
+    given = "cwd=" + "ROOT"
+    found = [path for path in (ROOT / "tests").rglob("*.py") if given in path.read_text(encoding="utf-8")]
+    assert found == [ROOT / "tests" / "docs" / "test_pages.py"]

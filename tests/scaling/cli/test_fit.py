@@ -208,9 +208,9 @@ def test_a_name_outside_of_utf_8_is_read_drawn_and_refused(tmp_path):
     name = os.fsencode(profiles(tmp_path / "profiles.csv")).replace(b"profiles.csv", b"\xff\xfe.csv")
     os.rename(tmp_path / "profiles.csv", name)
     command = [sys.executable, "-m", "scaling", "fit", name, "--approach", "isoflop", "--replicates", "40"]
-    result = subprocess.run([*command, "--plot", tmp_path / "a.html"], cwd=ROOT, capture_output=True, check=False)
+    result = subprocess.run([*command, "--plot", tmp_path / "a.html"], capture_output=True, check=False)
     assert result.returncode == 0 and b"\\udcff\\udcfe.csv" in result.stdout and (tmp_path / "a.html").exists()
-    result = subprocess.run([*command, "--where", "损失<0"], cwd=ROOT, capture_output=True, check=False)
+    result = subprocess.run([*command, "--where", "损失<0"], capture_output=True, check=False)
     assert result.returncode == 2 and result.stdout == b"" and result.stderr.count(b"\n") == 1
 
 
