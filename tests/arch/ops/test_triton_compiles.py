@@ -15,6 +15,8 @@ from arch.config import ARCHS
 from arch.ops.triton.assembler import version_of
 from arch.ops.triton.device_config import CHECKED, GLUON
 
+from ...conftest import ROOT
+
 SHARED = {80: 163, 90: 227}  # KiB that a program may have
 
 
@@ -23,7 +25,8 @@ def compiled(name, width, capability, folder, **sizes):
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     found = subprocess.run(
         [sys.executable, "-m", "tests.arch.ops.compile_kernels", str(capability), name, str(width), json.dumps(sizes)],
-        env=environment | {"TRITON_CACHE_DIR": str(folder)}, capture_output=True, text=True, timeout=600,
+        env=environment | {"TRITON_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert found.returncode == 0, found.stderr[-2000:]
     kernels = [json.loads(line) for line in found.stdout.splitlines()]
