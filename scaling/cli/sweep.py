@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from arch.amounts import counted
 
-from .options import AsJson, DryRun, Out, Sets, Study, close, print_json, request_of
+from .options import AsJson, DryRun, Out, Repair, Sets, Study, close, print_json, request_of
 
 
-def sweep(study: Study, sets: Sets = None, out: Out = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+def sweep(
+    study: Study,
+    sets: Sets = None,
+    out: Out = None,
+    repair: Repair = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
     """Find learning rates: the short runs of the study's section `sweep`, and a law that its runs follow."""
     from ..stages.show import show_sweep
     from ..stages.sweep import plan_sweep, sweep_stage
     from ..study.plan_view import show_plan
 
-    request = request_of(study, None, sets, out, as_json)
+    request = request_of(study, None, sets, out, as_json, repair=repair)
     if dry_run:
         table = plan_sweep(request)
         if as_json:

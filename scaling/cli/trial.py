@@ -10,7 +10,7 @@ import typer
 from arch.amounts import counted
 from arch.errors import InputError
 
-from .options import AsJson, DryRun, Only, Out, print_json, request_of, tell
+from .options import AsJson, DryRun, Only, Out, Repair, print_json, request_of, tell
 
 
 def try_(
@@ -33,6 +33,7 @@ def try_(
     ] = False,
     only: Only = None,
     out: Out = None,
+    repair: Repair = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -49,7 +50,7 @@ def try_(
     from ..stages.trial_show import show_plan, show_trial
     from ..study.variant import read_variant
 
-    request = request_of(against, None, None, out, as_json)
+    request = request_of(against, None, None, out, as_json, repair=repair)
     found = read_variant(variant, arch, sets, name)
     budgets = tuple(flop(one, "--at") for one in at.split(",")) if at else ()
     options = stage.Options(budgets, go_on, train_baseline)

@@ -71,8 +71,8 @@ def check_damage(runs: Iterable[RunDir], weights: bool) -> None:
         path, why = damaged[0]
         more = f" (and {counted(len(damaged) - 1, 'more run')})" if len(damaged) > 1 else ""
         raise InputError(
-            f"{path}: {why}{more}: restore it from a copy, or give `scaling run` or `scaling train` --repair, which "
-            f"trains again what is lost"
+            f"{path}: {why}{more}: restore it from a copy, or give the command that trains it --repair, which trains "
+            f"again what is lost"
         )
 
 

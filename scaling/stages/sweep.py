@@ -145,7 +145,7 @@ def sweep_stage(request: Request) -> dict[str, Any]:
             f"trained again"
         )
     while True:
-        one = Request(spec, None, request.stream)
+        one = Request(spec, None, request.stream, repair=request.repair)
         with one.writing():
             now, failed = train_stage(one, corpus)
             trained += now

@@ -112,7 +112,7 @@ class Trial:
             study = load_study(self.path, sets, self.study.out, only)
         except InputError as error:
             raise InputError(f"variant {self.variant.name}: {error}") from None
-        return Request(study, only, self.request.stream, forecast=False)
+        return Request(study, only, self.request.stream, forecast=False, repair=self.request.repair)
 
     def _tokens(self, size: str) -> list[str]:
         """The change of n_tokens by which the variant spends what the baseline did, in whole batches."""
