@@ -177,8 +177,9 @@ class RunDir:
         found = _record_at(self.metrics, *_signature(self.metrics))
         if found == recorded:
             return ""
-        if found["rows"] != recorded["rows"]:
-            return f"metrics.jsonl holds {found['rows']:,} of {recorded['rows']:,} rows"
+        rows = recorded.get("rows")
+        if isinstance(rows, int) and found["rows"] != rows:
+            return f"metrics.jsonl holds {found['rows']:,} of {rows:,} rows"
         return "metrics.jsonl is not as the run's training left it"
 
     @property
