@@ -186,6 +186,8 @@ def judged(case: Case, code: int, error: str, before: object, after: object) -> 
         assert code == 1 or (code == 2 and len(errors) == 1), f"exit code {code}: {error[-2000:]!r}"
         return "refused"
     assert code == 2, f"exit code {code}: {error[-500:]}"
+    if case.environment:  # what of it is not used is named first
+        error = re.sub(r"^warning: the environment's [^\n]+\n", "", error)
     assert re.fullmatch(r"error: [^\n]+\n", error), f"not one line: {error[-2000:]!r}"
     assert len(error) < 4000, f"{len(error)} characters: {error[:300]}"
     return "refused"
