@@ -159,8 +159,10 @@ def load_laws(name: str) -> Laws:
         raise InputError(
             f"--law {path}: does not exist; give a study's fits.json (scaling fit STUDY), or paper"
         ) from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"--law {path}: cannot be read as JSON: {error}") from None
+    except OSError as error:
+        raise InputError(f"--law {path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"--law {path}: is damaged, or no JSON ({error}): run `scaling fit` again") from None
     schema = fits.get("schema") if isinstance(fits, dict) else None
     if schema != FITS_SCHEMA or isinstance(schema, bool):
         raise InputError(

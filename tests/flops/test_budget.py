@@ -303,7 +303,7 @@ def changed(*path, value) -> dict:
         (changed("schema", value=6), "is of schema 6"),
         (changed("schema", value=None), "is of schema None"),
         ([1, 2], "is of schema None"),
-        ("{", "cannot be read as JSON"),
+        ("{", "is damaged, or no JSON"),
         (changed("conventions", "unit_C", value="PF-days"), "C is not in FLOP"),
         (changed("conventions", "C", value=None), "is damaged"),
         (changed("archs", "tnl", "laws", "n_opt", "centre", value=[0.0, 1.0]), "is damaged"),

@@ -271,8 +271,7 @@ def test_a_folders_name_is_in_no_code_and_files_are_as_the_umask_says(tmp_path: 
 )
 def test_a_manifest_of_another_form_is_no_checkpoint(tmp_path: Path, checkpoint: Path, change: dict[str, Any]) -> None:
     shutil.copytree(checkpoint, copy := tmp_path / "copy")
-    manifest = json.loads((copy / "manifest.json").read_text())
-    (copy / "manifest.json").write_text(json.dumps(manifest | change))
+    write_json(copy / "manifest.json", read_json(copy / "manifest.json") | change)
     with pytest.raises(InputError, match=f"is no checkpoint .manifest.json: {next(iter(change))} is "):
         export_hf(copy, tmp_path / "out")
 

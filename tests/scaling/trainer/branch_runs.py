@@ -56,7 +56,7 @@ def study(
                 "corpus": {"source": source},
                 "grid": {"archs": archs, "sizes": ["6k"]},
                 "model": model or {"context_length": 32, "chunk_size": 16},
-                "training": TRAINING | training,
+                "training": {key: value for key, value in (TRAINING | training).items() if value is not None},
             }
         ),
         encoding="utf-8",

@@ -54,7 +54,7 @@ def assert_mean(trunk, plain) -> None:
 def test_a_merged_point_is_the_mean_of_the_last_weights_and_no_part_of_the_run(merged, tmp_path):
     run = merged.spec()
     assert run.merged_after == [10, 14]
-    plain = study(tmp_path, ["llama"], checkpoint_tokens=KEPT)["trunk"]
+    plain = study(tmp_path, ["llama"], checkpoint_tokens=KEPT, n_checkpoints=None)["trunk"]
     code, told = train([plain])
     assert code == 0, told
     assert_mean(merged, plain)
@@ -144,7 +144,7 @@ def test_weights_kept_for_a_mean_are_told_where_the_run_fails_and_dropped_where_
 def test_two_processes_under_zero(stage, tmp_path):
     (tmp_path / "plain").mkdir()
     trunk = study(tmp_path, ["hgrn2"], zero_stage=stage, **MERGE)["trunk"]
-    plain = study(tmp_path / "plain", ["hgrn2"], zero_stage=stage, checkpoint_tokens=KEPT)["trunk"]
+    plain = study(tmp_path / "plain", ["hgrn2"], zero_stage=stage, checkpoint_tokens=KEPT, n_checkpoints=None)["trunk"]
     for one in (trunk, plain):
         code, told = train([one], processes=2)
         assert code == 0, told

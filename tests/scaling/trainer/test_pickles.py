@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import shutil
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from data.files import sha256
+from data.files import read_json, sha256, write_json
 from scaling.rundir.directory import RunDir
 
 from ..small_runs import BATCH, exact_rows, make_run, train
@@ -29,11 +28,11 @@ class Payload:
 
 def sealed_anew(state: Path) -> None:
     """Its manifest says what is there, as one who changes a state on purpose makes it say."""
-    manifest = json.loads((state / "manifest.json").read_text())
+    manifest = read_json(state / "manifest.json")
     manifest["files"] = {
         name: {"bytes": (state / name).stat().st_size, "sha256": sha256(state / name)} for name in manifest["files"]
     }
-    (state / "manifest.json").write_text(json.dumps(manifest))
+    write_json(state / "manifest.json", manifest)
 
 
 def back_to(rundir: RunDir, step: int) -> None:
@@ -42,6 +41,7 @@ def back_to(rundir: RunDir, step: int) -> None:
         for path in (rundir.path / folder).glob("[0-9]*"):
             if int(path.name) > step:
                 shutil.rmtree(path)
+    rundir.write_status("running", step, step * BATCH, "stopped", None)
 
 
 def planted(file: Path, content: object, as_zip: bool) -> None:
