@@ -99,8 +99,8 @@ def test_a_law_whose_range_is_none(tmp_path, span):
 
 
 def test_a_law_that_is_no_file(tmp_path):
-    for name in ("a" * 300, stored(tmp_path, "[" * 100_000)):
-        with pytest.raises(InputError, match="cannot be read"):
+    for name, why in (("a" * 300, "cannot be read"), (stored(tmp_path, "[" * 100_000), "is damaged, or no JSON")):
+        with pytest.raises(InputError, match=why):
             load_laws(name)
 
 
