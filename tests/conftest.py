@@ -91,6 +91,9 @@ LONG = (
     "analysis/notebooks/test_study.py",
     "scaling/cli/test_fit_study.py",
     "scaling/cli/test_try.py",
+    "scaling/bundle/test_lies.py",
+    "scaling/trainer/test_pickles.py",
+    "scaling/stages/test_damage.py",
     "jobs/test_clean_text.py",
 )
 

@@ -19,7 +19,7 @@ from tests.analysis.fits.synthetic import write_evals, write_run
 from tests.measured import EVIL, Measured, measured
 from tests.scaling.bundle.lies import AXES, LAUGHS
 
-MOST_MB, MOST_SECONDS = 200, 20
+MOST_MB, MOST_SECONDS = 200, 120
 Lie = Callable[[Path], object]
 
 
