@@ -246,9 +246,12 @@ class Trainer:
         return step
 
     def _rows_lead_to(self, step: int) -> bool:
-        """Whether metrics.jsonl holds the rows that the state after `step` was saved with."""
-        manifest = read_saved(self.rundir.state(step), verify=False)
-        return manifest is not None and manifest.get("metrics") == metrics.record_of(self.rundir.metrics, step)
+        """Whether metrics.jsonl holds the rows that the state after `step` was saved with; of a state that an earlier
+        version saved, which does not name them, whether they lead to its step."""
+        saved_with = (read_saved(self.rundir.state(step), verify=False) or {}).get("metrics")
+        if saved_with is None:
+            return metrics.last_step(self.rundir.metrics, step) == step
+        return bool(saved_with == metrics.record_of(self.rundir.metrics, step))
 
     def _look_at_checkpoints(self, step: int) -> list[str]:
         """Find the last good checkpoint up to `step`; a warning for each earlier one that is lost."""
