@@ -2,8 +2,8 @@
 what the content leaves open.
 
 JSON lines are a file whose first record, a line of its own, has the key of the text, and no line of text follows; whose
-first two lines are JSON objects; or which is called so. Other JSON is plain text, but where its first record has that key: it would be trained
-on with its braces.
+first two lines are JSON objects; or which is called so. Other JSON is plain text, but where its first record has that
+key: it would be trained on with its braces.
 """
 
 from __future__ import annotations

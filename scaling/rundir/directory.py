@@ -157,12 +157,17 @@ class RunDir:
         try:
             known |= _checked_status(read_object(self.status_json))
         except FileNotFoundError:
-            why = "status.json is missing" if self.last_row() else ""
+            why = "status.json is missing" if self._left_something else ""
         except (OSError, ValueError) as error:
-            why = f"status.json: {error}" if self.last_row() else ""
+            why = f"status.json: {error}" if self._left_something else ""
         else:
             why = self._differs(known) if known["state"] in ENDED else ""
         return known | {"state": DAMAGED, "reason": why} if why else known
+
+    @property
+    def _left_something(self) -> bool:
+        """Whether rows or a checkpoint lie there, which come after the first status.json."""
+        return self.last_row() is not None or any((self.path / "checkpoints").glob("[0-9]*"))
 
     def write_status(self, state: str, step: int, n_tokens: int, reason: str | None, checkpoint: str | None) -> None:
         """Replace status.json; of an ended run it names the run and the rows of metrics.jsonl, which must all be on

@@ -128,6 +128,9 @@ def test_status(tmp_path):
             load_runs(study.directory, [rundir.path.name])
     rundir.metrics.unlink()  # nothing was trained
     assert status_rows(study, runs)[0]["state"] == "waiting"
+    rundir.checkpoint(5).mkdir(parents=True)  # it was
+    assert status_rows(study, runs)[0]["state"] == "damaged"
+    shutil.rmtree(rundir.checkpoint(5))
     assert "loss is nan at step 6" in text and "4.500" in text and len(text.splitlines()) == 4
     assert read_json(rundir.run_json)["run_id"] == runs[0].run_id
 
