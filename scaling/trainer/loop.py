@@ -26,7 +26,7 @@ from data.loader import Loader
 from data.tokenizer import refuse_another
 
 from ..rundir import checkpoint_writer, metrics
-from ..rundir.directory import RunDir
+from ..rundir.directory import ENDED, RunDir
 from ..rundir.lock import run_lock
 from ..rundir.metrics import MetricsWriter
 from ..rundir.owner import Attempt, attempt_by_hand
@@ -221,6 +221,8 @@ class Trainer:
                 warnings.append(f"warning: {folder} holds no usable state: step {reached} was reached, starting again")
             state.remove_after(folder, step)
             remove_unfinished(self.rundir.path, self.rundir.path / "checkpoints")
+            if self.rundir.status()["state"] in ENDED:  # its record names the rows that are cut now
+                self._status("running", step)
             metrics.cut(self.rundir.metrics, step)
             if not step and self.run.trunk is not None:
                 origin = hand_over(self.rundir, self.run, self.corpus)
