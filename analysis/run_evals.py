@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-from arch.errors import shown
 from data.files import read_object, reading
 from scaling.study.merging import is_as_asked
 from scaling.study.training import Training
@@ -23,7 +22,7 @@ def held_out_losses(run: Path, training: Training) -> tuple[list[dict[str, Any]]
             result = read_object(path)
             name, step = result.get("run_id", run.name), result.get("step", path.parent.name)
             if (name, str(step).zfill(8)) != (run.name, path.parent.name):
-                raise ValueError(f"it is that of {shown(name)} after step {shown(step)}")
+                raise ValueError(f"it is that of {name!r:.120} after step {step!r:.20}")
         try:
             values = result["values"]
             if values.get("loss") is None:  # a model that diverged
