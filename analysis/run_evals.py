@@ -20,6 +20,9 @@ def held_out_losses(run: Path, training: Training) -> tuple[list[dict[str, Any]]
     for path in sorted(run.glob("*evals/*/validation.json")):
         with reading(path, "`scaling eval` makes it again"):
             result = read_object(path)
+            name, step = result.get("run_id", run.name), result.get("step", path.parent.name)
+            if (name, str(step).zfill(8)) != (run.name, path.parent.name):
+                raise ValueError(f"it is that of {name!r:.120} after step {step!r:.20}")
         try:
             values = result["values"]
             if values.get("loss") is None:  # a model that diverged

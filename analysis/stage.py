@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 FIT_VERSION = 32  # of the method; a change makes every stored fit stale
 REPORT_VERSION = 34  # of the page
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
+OWN_COLUMN = {"curves": "grad_norm", "evals": "perplexity", "runs": "state"}  # which the others of them lack
 
 
 class Fitted(NamedTuple):
@@ -173,7 +174,7 @@ def read_tables(results: Path) -> Tables:
     from analysis.runs import Tables
 
     found: dict[str, Any] = {
-        name: read_table(path, "`scaling fit` makes it again")
+        name: read_table(path, "`scaling fit` makes it again", ("run_id", OWN_COLUMN[name]))
         for name, path in zip(TABLES, _tables(results), strict=True)
     }
     return Tables(**found)

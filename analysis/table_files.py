@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +32,12 @@ def sealed(table: pa.Table) -> pa.Table:
     return table.replace_schema_metadata({**(table.schema.metadata or {}), SEAL.encode(): _digest(table).encode()})
 
 
-def read_table(path: Path, advice: str = "") -> pd.DataFrame:
-    """The table of a Parquet file. Raises InputError, with `advice` on what to do, where it cannot be read or is not
-    what was written."""
+def read_table(path: Path, advice: str = "", columns: Iterable[str] = ()) -> pd.DataFrame:
+    """The table of a Parquet file. Raises InputError, with `advice` on what to do, where it cannot be read, is not what
+    was written or lacks one of `columns`: it is another table."""
     table = read_arrow_table(path, advice)
+    if lacks := [name for name in columns if name not in table.column_names]:
+        raise InputError(f"{path}: is another table: it has no column {lacks[0]!r}" + (f"; {advice}" if advice else ""))
     with reading(path, advice):
         return table.to_pandas()
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from scaling.study.spec import StudySpec
 
 FORECAST_SCORES = "results/forecast-evals.parquet"
+SCORE_COLUMNS = ("run_id", "step", "task", "metric", "value")
 SCORES = "results/evals.parquet"  # of the study, whatever --set changed of the fit; `scaling eval` writes it
 
 
@@ -107,7 +108,8 @@ class RunDirectories:
 
     def _scores(self, name: str) -> pd.DataFrame | None:
         path = self.directory / name
-        return read_table(path, "`scaling eval` writes it again") if path.exists() else None
+        again = "`scaling eval` writes it again"
+        return read_table(path, again, SCORE_COLUMNS) if path.exists() else None
 
     def corpus(self) -> dict[str, Any] | None:
         return read_manifest(self.directory / "corpus", verify=False, partial=True)

@@ -1,9 +1,9 @@
 """What a file holds, by its content: how it is compressed, and which reader it is for. Endings of names decide only
 what the content leaves open.
 
-JSON lines are a file whose first record, a line of its own, has the key of the text; whose first two lines are JSON
-objects; or which is called so. Other JSON is plain text, but where its first record has that key: it would be trained
-on with its braces.
+JSON lines are a file whose first record, a line of its own, has the key of the text, and no line of text follows; whose
+first two lines are JSON objects; or which is called so. Other JSON is plain text, but where its first record has that
+key: it would be trained on with its braces.
 """
 
 from __future__ import annotations
@@ -121,7 +121,10 @@ def _of_json(text: IO[bytes], path: Path, text_key: str, is_called: bool) -> Kin
     first, *more = map(_parsed, lines)
     is_cut = len(lines[0]) >= LONGEST_RECORD - len(BOM) and lines[0].lstrip().startswith(b"{")
     if isinstance(first, dict) or is_cut:
-        return "jsonl" if is_cut or is_called or text_key in first or (more and isinstance(more[0], dict)) else "text"
+        if is_cut or is_called or (more and isinstance(more[0], dict)):
+            return "jsonl"
+        goes_on = not more or lines[1].lstrip().startswith(b"{")  # else it is a text that begins with a record
+        return "jsonl" if text_key in first and goes_on else "text"
     begin = _first_value(b"".join(lines) + text.read(LONGEST_RECORD))
     if is_called or (isinstance(begin, dict) and text_key in begin):
         raise InputError(
@@ -149,12 +152,13 @@ def _parsed(line: bytes) -> Any:
 
 
 def _first_value(content: bytes) -> Any:
-    """The first JSON value of `content`, or of the array that it begins with."""
+    """The first JSON value of `content`, or of the array that it begins with; None where no JSON goes on after it."""
     text = content.decode("utf-8", errors="replace").lstrip().removeprefix("[").lstrip()
     try:
-        return json.JSONDecoder().raw_decode(text)[0]
+        value, end = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError):
         return None
+    return value if text[end:].lstrip()[:1] in ("", ",", "]", "{") else None
 
 
 def _decompressor(head: bytes) -> Callable[[IO[bytes]], IO[bytes]]:

@@ -151,29 +151,42 @@ class RunDir:
 
     def status(self) -> dict[str, Any]:
         """status.json, or the state "waiting" where the run has not begun. The state is DAMAGED, with its reason, where
-        status.json cannot be read, or metrics.jsonl does not hold the rows that the record of an ended run names."""
+        status.json cannot be read, or the record of an ended run is another run's or of other rows than metrics.jsonl
+        holds."""
         known: dict[str, Any] = {"state": "waiting", "step": 0, "n_tokens": 0, "reason": None, "last_checkpoint": None}
         try:
             known |= _checked_status(read_object(self.status_json))
         except FileNotFoundError:
-            why = "status.json is missing" if self.last_row() else ""
+            why = "status.json is missing" if self._left_something else ""
         except (OSError, ValueError) as error:
-            why = f"status.json: {error}" if self.last_row() else ""
+            why = f"status.json: {error}" if self._left_something else ""
         else:
-            why = self._rows_differ(known["metrics"]) if known["state"] in ENDED else ""
+            why = self._differs(known) if known["state"] in ENDED else ""
         return known | {"state": DAMAGED, "reason": why} if why else known
 
+    @property
+    def _left_something(self) -> bool:
+        """Whether rows or a checkpoint lie there, which come after the first status.json."""
+        return self.last_row() is not None or any((self.path / "checkpoints").glob("[0-9]*"))
+
     def write_status(self, state: str, step: int, n_tokens: int, reason: str | None, checkpoint: str | None) -> None:
-        """Replace status.json; of an ended run it names the rows of metrics.jsonl, which must all be on disk."""
+        """Replace status.json; of an ended run it names the run and the rows of metrics.jsonl, which must all be on
+        disk."""
         status = {"state": state, "step": step, "n_tokens": n_tokens, "reason": reason, "last_checkpoint": checkpoint}
         if state in ENDED:
-            status["metrics"] = record_of(self.metrics)
+            status |= {"run_id": self.path.name, "metrics": record_of(self.metrics)}
         write_json(self.status_json, status, kind="status")
 
-    def _rows_differ(self, recorded: dict[str, Any] | None) -> str:
-        """How metrics.jsonl differs from what status.json says that it holds; "" where it does not."""
+    def _differs(self, status: dict[str, Any]) -> str:
+        """How the run's name and metrics.jsonl differ from what the status of the ended run says; "" where they do not.
+        A status of an earlier version names no rows: those of a done run lead to its last step."""
+        recorded, name = status["metrics"], status.get("run_id", self.path.name)
+        if name != self.path.name:
+            return f"status.json is that of {shown(name)}"
         if recorded is None:
-            return "status.json does not say which rows metrics.jsonl holds"
+            reached = (self.last_row() or {}).get("step", 0)
+            lacks = status["state"] == "done" and reached != status["step"]
+            return f"metrics.jsonl ends at step {reached:,} of {status['step']:,}" if lacks else ""
         found = _record_at(self.metrics, *_signature(self.metrics))
         if found == recorded:
             return ""

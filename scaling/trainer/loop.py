@@ -26,7 +26,7 @@ from data.loader import Loader
 from data.tokenizer import refuse_another
 
 from ..rundir import checkpoint_writer, metrics
-from ..rundir.directory import RunDir
+from ..rundir.directory import ENDED, RunDir
 from ..rundir.lock import run_lock
 from ..rundir.metrics import MetricsWriter
 from ..rundir.owner import Attempt, attempt_by_hand
@@ -221,6 +221,8 @@ class Trainer:
                 warnings.append(f"warning: {folder} holds no usable state: step {reached} was reached, starting again")
             state.remove_after(folder, step)
             remove_unfinished(self.rundir.path, self.rundir.path / "checkpoints")
+            if self.rundir.status()["state"] in ENDED:  # its record names the rows that are cut now
+                self._status("running", step)
             metrics.cut(self.rundir.metrics, step)
             if not step and self.run.trunk is not None:
                 origin = hand_over(self.rundir, self.run, self.corpus)
@@ -246,9 +248,12 @@ class Trainer:
         return step
 
     def _rows_lead_to(self, step: int) -> bool:
-        """Whether metrics.jsonl holds the rows that the state after `step` was saved with."""
-        manifest = read_saved(self.rundir.state(step), verify=False)
-        return manifest is not None and manifest.get("metrics") == metrics.record_of(self.rundir.metrics, step)
+        """Whether metrics.jsonl holds the rows that the state after `step` was saved with; of a state that an earlier
+        version saved, which does not name them, whether they lead to its step."""
+        saved_with = (read_saved(self.rundir.state(step), verify=False) or {}).get("metrics")
+        if saved_with is None:
+            return metrics.last_step(self.rundir.metrics, step) == step
+        return bool(saved_with == metrics.record_of(self.rundir.metrics, step))
 
     def _look_at_checkpoints(self, step: int) -> list[str]:
         """Find the last good checkpoint up to `step`; a warning for each earlier one that is lost."""

@@ -218,6 +218,9 @@ def test_an_evaluation_that_cannot_be_is_left_out_and_counted(tmp_path: Path) ->
     at[4].write_text("{")
     with pytest.raises(InputError, match=r"00000004/validation\.json: cannot be read .*`scaling eval` makes it again"):
         load_tables(tmp_path, [run])
+    at[4].write_text(at[8].read_text())
+    with pytest.raises(InputError, match=r"00000004/validation\.json: .* it is that of 'tnl-14k.*' after step 8"):
+        load_tables(tmp_path, [run])
 
 
 def test_held_out_losses_over_another_number_of_tokens_are_left_out_and_counted(tmp_path: Path) -> None:

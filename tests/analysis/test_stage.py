@@ -162,7 +162,15 @@ def test_scores_of_tasks_enter_fits_and_report(small: StudySpec) -> None:
     assert not stage.fit(small, runs).fresh
     html = stage.report(small, runs).path.read_text()
     assert "Scores of the tasks" in html and "piqa (acc)" in html
-    (small.directory / "results" / "evals.parquet").write_bytes(b"x")
+    tables = [small.directory / "results" / f"{name}.parquet" for name in ("evals", "runs", "curves")]
+    tables[2].write_bytes(tables[1].read_bytes())
+    assert stage.fit(small, runs).damaged == f"{tables[2]}: is another table: it has no column 'grad_norm'; " + (
+        "`scaling fit` makes it again"
+    )
+    tables[0].write_bytes(tables[1].read_bytes())
+    with pytest.raises(InputError, match=r"evals\.parquet: is another table: it has no column 'task'; `scaling eval`"):
+        stage.fit(small, runs)
+    tables[0].write_bytes(b"x")
     with pytest.raises(InputError, match=r"evals\.parquet: cannot be read .*; `scaling eval` writes it again"):
         stage.fit(small, runs)
 

@@ -106,6 +106,8 @@ def test_other_json_in_a_folder_is_plain_text(tmp_path: Path) -> None:
         "[1](http://x)",
         "{",
         "[]\n[]",
+        '{"text": "x"}\nA book goes on.',
+        '{\n "text": "x"\n}\nA page goes on.',
     ]
     for i, other in enumerate(others):
         (tmp_path / f"{i}.json").write_text(other, encoding="utf-8")

@@ -87,5 +87,5 @@ def exact_rows(rundir: RunDir) -> list[dict[str, Any]]:
 
 
 def status(rundir: RunDir) -> dict[str, Any]:
-    """status.json but for the digest of metrics.jsonl, which holds times."""
-    return {key: value for key, value in read_json(rundir.status_json).items() if key != "metrics"}
+    """status.json but for the run's name and the digest of metrics.jsonl, which holds times."""
+    return {key: value for key, value in read_json(rundir.status_json).items() if key not in ("run_id", "metrics")}

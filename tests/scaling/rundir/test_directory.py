@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import shutil
 import subprocess
 import sys
 
@@ -127,6 +128,9 @@ def test_status(tmp_path):
             load_runs(study.directory, [rundir.path.name])
     rundir.metrics.unlink()  # nothing was trained
     assert status_rows(study, runs)[0]["state"] == "waiting"
+    rundir.checkpoint(5).mkdir(parents=True)  # it was
+    assert status_rows(study, runs)[0]["state"] == "damaged"
+    shutil.rmtree(rundir.checkpoint(5))
     assert "loss is nan at step 6" in text and "4.500" in text and len(text.splitlines()) == 4
     assert read_json(rundir.run_json)["run_id"] == runs[0].run_id
 
@@ -160,6 +164,22 @@ def test_values_of_another_kind_in_what_a_run_left_do_no_harm(tmp_path):
     (file.parent / "notes.json").write_text("{}")
     (file.parent / "1.2.json").write_text("{}")
     assert status_rows(study, [run])[0]["restarts"] == 0, "what is no attempt is none"
+
+
+def test_the_record_of_an_ended_run_is_of_that_run_and_may_be_of_an_earlier_version(tmp_path):
+    study = load_study("quickstart", out=tmp_path)
+    dirs = [prepare(study.directory / "runs", run) for run in study.runs("arch=tnl,seed=0")[:2]]
+    for rundir in dirs:
+        rundir.metrics.write_text(json.dumps({"step": 5, "n_tokens": 5_120, "loss": 4.5}) + "\n")
+        rundir.write_status("done", 5, 5_120, None, None)
+    shutil.copy(dirs[1].status_json, dirs[0].status_json)  # its metrics.jsonl is that of the other too
+    status = dirs[0].status()
+    assert (status["state"], status["reason"]) == ("damaged", f"status.json is that of '{dirs[1].path.name}'")
+    for step, state in ((5, "done"), (6, "damaged")):  # as earlier versions wrote it: without rows or digest
+        record = {"state": "done", "step": step, "n_tokens": step * 1024, "reason": None, "last_checkpoint": None}
+        dirs[0].status_json.write_text(json.dumps(record))
+        assert dirs[0].status()["state"] == state
+    assert dirs[0].status()["reason"] == "metrics.jsonl ends at step 5 of 6"
 
 
 def test_status_says_why_a_run_was_given_up(tmp_path):

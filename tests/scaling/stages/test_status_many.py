@@ -10,6 +10,7 @@ import pytest
 
 from data.files import new_directory
 from scaling.rundir.directory import RunDir
+from scaling.rundir.metrics import record_of
 from scaling.study.spec import load_study
 
 STUDY = """
@@ -42,6 +43,10 @@ def test_a_thousand_finished_runs_are_shown(tmp_path):
     finish(RunDir(spec.run_directory(runs[0])), runs[0])
     for run in runs[1:]:  # the same files: writing them safely a thousand times would take minutes
         shutil.copytree(spec.run_directory(runs[0]), spec.run_directory(run), copy_function=os.link)
+        of_run = RunDir(spec.run_directory(run))  # but the status, which names its run
+        of_run.status_json.unlink()
+        record = {"state": "done", "step": run.n_steps, "n_tokens": run.n_tokens, "run_id": run.run_id}
+        of_run.status_json.write_text(json.dumps(record | {"metrics": record_of(of_run.metrics)}))
     command = [sys.executable, "-m", "scaling", "status", str(path), "--out", str(tmp_path / "out"), "--json"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True)
     rows = json.loads(shown.stdout)["runs"]

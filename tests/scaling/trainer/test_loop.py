@@ -8,6 +8,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -176,6 +177,9 @@ def test_a_run_that_diverges_fails_and_stays_failed(tmp_path: Path) -> None:
     before = rundir.metrics.read_bytes()
     code, out, _ = train(rundir)
     assert code == 3 and "failed before" in out and rundir.metrics.read_bytes() == before
+    shutil.rmtree(rundir.path / "state")  # the next start cuts all rows
+    code, _, _ = train(rundir, "--retry", KILL_AT_WRITE="status:1")
+    assert code == -signal.SIGKILL and rundir.status()["state"] != "damaged", "its rows are those that its status names"
     code, out, _ = train(rundir, "--retry")
     assert code == 3 and "failed before" not in out, "with --retry it trains again"
 

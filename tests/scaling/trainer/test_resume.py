@@ -16,7 +16,7 @@ import torch
 
 from arch.errors import InputError
 from arch.model.lm import load_model
-from data.files import write_json
+from data.files import MANIFEST, write_json
 from data.tokenizer import get_tokenizer
 from scaling.rundir.checkpoint_writer import valid_checkpoint, write_checkpoint
 from scaling.rundir.directory import RunDir
@@ -205,6 +205,18 @@ def test_intact_checkpoints_are_not_written_again(
     assert rundir.checkpoint(50).stat().st_mtime_ns == before
     told = f"warning: {rundir.path / 'state'} holds no usable state: step {STEPS} was reached, starting again\n"
     assert capsys.readouterr().err == told
+    assert_same_run(rundir, undisturbed)
+
+
+def test_a_state_of_an_earlier_version_is_continued(
+    tmp_path: Path, undisturbed: RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It does not say which rows it was saved with."""
+    rundir = copy_run(undisturbed, tmp_path)
+    for state in rundir.states():
+        write_json(state.path / MANIFEST, {key: value for key, value in state.manifest.items() if key != "metrics"})
+    assert train_here(rundir) == 0
+    assert f"step {STEPS} of {STEPS}" in (said := capsys.readouterr()).out and not said.err
     assert_same_run(rundir, undisturbed)
 
 
