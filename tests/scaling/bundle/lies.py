@@ -11,6 +11,7 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+from data.files import json_bytes, unsealed
 from tests.measured import EVIL, MARK
 
 from .small import RUNS, Member, read_tar, write_tar
@@ -56,12 +57,12 @@ def study(old: str, new: str) -> Lie:
 
 
 def of_json(name: str, change: Callable[[dict], object]) -> Lie:
-    """A JSON file of the bundle is changed in place."""
+    """A JSON file of the bundle is changed in place, with a digest that fits."""
 
     def changed(content: bytes) -> bytes:
-        value = json.loads(content)
+        value = unsealed(content)
         change(value)
-        return json.dumps(value).encode()
+        return json_bytes(value)
 
     return replaced(name, changed)
 
