@@ -48,7 +48,8 @@ def read_arrow_table(path: Path, advice: str = "") -> pa.Table:
 
     with reading(path, advice):
         check_parquet(path)
-        table = pq.ParquetFile(path, page_checksum_verification=True).read()
+        with open(path, "rb") as handle:  # pyarrow itself opens paths of UTF-8 alone
+            table = pq.ParquetFile(handle, page_checksum_verification=True).read()
         written = (table.schema.metadata or {}).get(SEAL.encode())
         found = None if written is None else _digest(table).encode()
     if found != written:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
 def main() -> None:
+    if __name__ != "__main__":  # the console script finds no module in the working folder: what it starts does neither
+        os.environ["PYTHONSAFEPATH"] = "1"
     try:
         from .cli.main import main as command
     except KeyboardInterrupt:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from arch.errors import InputError
-from data.files import reading
+from data.files import reading, regular
 from data.json_lines import are_json_rows, json_rows
 from data.sources.content import BOM
 
@@ -17,7 +17,7 @@ def read_text(path: Path, task: str, text_key: str | None = None) -> str:
     where there is no `text_key`.
     """
     with reading(f"{task}: {path}", "give a text file"):
-        content = path.read_bytes()
+        content = regular(path).read_bytes()
     if path.suffix == ".jsonl" or are_json_rows(content):
         if text_key is None:
             raise InputError(f"{task}: {path} holds JSON lines, which this task does not read; give plain text")

@@ -19,7 +19,7 @@ def read_parquet(path: Path, name: str, how: ReadOptions, refuses: bool = False)
     it `refuses`, for a row that is no UTF-8 too, which is counted otherwise."""
     from pyarrow import parquet
 
-    with parquet.ParquetFile(path, page_checksum_verification=True) as file:
+    with open(path, "rb") as handle, parquet.ParquetFile(handle, page_checksum_verification=True) as file:
         _check_column(file.schema_arrow, name, how.text_key)
         rows = _rows_at_once(file.metadata)
         batches = file.iter_batches(batch_size=rows, columns=[how.text_key])

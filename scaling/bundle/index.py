@@ -48,6 +48,7 @@ KINDS = {
         rf"{STUDY}/(?!(?i:index\.json))(?:{_PLAIN}/)*{_PLAIN}\.json": 16 * MB,  # laws of learning rates
     }.items()
 }
+LONGEST_PART = 255  # bytes between two slashes
 MOST_INDEX = 16 * MB
 MOST_VALUES = 300_000  # of the index: three a file
 _RUN_OF = re.compile(rf"({_RUN})/")
@@ -129,8 +130,9 @@ def read_index(content: bytes, where: str) -> Index:
             raise InputError(f"{where}: the path {name[:200]!r} leaves the folder: it is refused")
     if index.study_file not in index.files or not index.study_file.endswith((".yaml", ".yml")):
         raise InputError(f"{where}: its index is damaged (study_file); fetch the bundle again")
+    of_study = {index.study_file, *index.laws.values()}
     for name, file in index.files.items():
-        if (most := most_bytes(name)) is None:
+        if (most := most_bytes(name)) is None or (name.startswith(f"{STUDY}/") and name not in of_study):
             raise InputError(f"{where}: holds {name[:200]!r}, which no bundle has: it is refused")
         if file.bytes > most:
             raise InputError(f"{where}: {name} is larger than it should be ({file.bytes:,} bytes): it is refused")
@@ -162,7 +164,9 @@ def _is_file(told: dict[str, Any]) -> bool:
 
 
 def most_bytes(name: str) -> int | None:
-    """How large a bundle's file of this name may be; None where it may hold none."""
+    """How large a bundle's file of this name may be; None where it may hold none, or some disk could not."""
+    if not is_plain(name) or any(len(part.encode()) > LONGEST_PART for part in name.split("/")):
+        return None
     return next((most for kind, most in KINDS.items() if kind.fullmatch(name)), None)
 
 

@@ -55,8 +55,8 @@ def _check_space(bundle: Bundle, place: Path) -> None:
 
 
 def extract(merge: Merge, bundle: Bundle, staging: Path) -> Iterator[int]:
-    """Write what is taken of a bundle below `staging`, unsynced; the bytes of each file once it is there. Raises
-    InputError where the bundle changed since it was verified."""
+    """Write what is taken of a bundle below `staging`, unsynced; the bytes of each file that the index lists once it
+    is there. Raises InputError where the bundle changed since it was verified."""
     _check_space(bundle, staging)
     sizes = {INDEX: len(bundle.index_bytes)} | {name: one.bytes for name, one in bundle.index.files.items()}
     for name, size, pieces in members_of(bundle.path, lambda name: sizes.get(name, 0)):
@@ -76,7 +76,7 @@ def extract(merge: Merge, bundle: Bundle, staging: Path) -> Iterator[int]:
                 handle.write(piece)
         if found.hexdigest() != (bundle.index_sha256 if name == INDEX else bundle.index.files[name].sha256):
             raise InputError(f"{bundle.path}: changed while it was unpacked; unpack again")
-        yield size
+        yield size if name != INDEX else 0
 
 
 def _record_left_out(merge: Merge, bundles: Sequence[Bundle], staging: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from arch.errors import InputError
-from data.files import reading, unsealed
+from data.files import reading, regular, unsealed
 
 from .batch_rule import beta2_at, lengths_of, or_default
 from .rate_law import TERMS, WORDS, Rate, RateLaw, Recipe, Term
@@ -36,7 +36,9 @@ class LawFile:
 def read_law(path: Path) -> LawFile:
     """Raises InputError, one line, where there is no law file that this version reads."""
     try:
-        content = path.read_bytes()
+        content = regular(path).read_bytes()
+    except ValueError as error:
+        raise InputError(f"{path}: no law file ({error}): give what `scaling sweep` wrote") from None
     except OSError as error:
         raise InputError(
             f"{path}: no such law file ({error.strerror}): `scaling sweep` of a study with a section `sweep` writes one"

@@ -10,6 +10,7 @@ from analysis.source.base import Source
 from analysis.source.choose import source_of
 from analysis.source.parquet import TIMES
 from analysis.source.published import Published
+from analysis.table_files import read_table, table_bytes
 from arch.errors import InputError
 from data.files import read_json, write_json
 from scaling.study.spec import StudySpec, load_study
@@ -99,3 +100,11 @@ def test_a_study_that_its_folder_could_not_name_is_refused(
     changed = study.model_copy(update={section: getattr(study, section).model_copy(update={key: value})})
     with pytest.raises(InputError, match=told):
         fill_inputs(tmp_path / "pub", changed, study.runs())
+
+
+def test_a_table_in_a_folder_whose_name_is_no_utf_8(tmp_path) -> None:
+    folder = tmp_path / "\udcff"
+    folder.mkdir()
+    frame = pd.DataFrame({"loss": [1.0, 2.0], "arch": ["a", "b"]})
+    (folder / "a.parquet").write_bytes(table_bytes(frame))
+    assert read_table(folder / "a.parquet").equals(frame)

@@ -11,6 +11,7 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+from data.files import json_bytes, unsealed
 from tests.measured import EVIL, MARK
 
 from .small import RUNS, Member, read_tar, write_tar
@@ -56,12 +57,12 @@ def study(old: str, new: str) -> Lie:
 
 
 def of_json(name: str, change: Callable[[dict], object]) -> Lie:
-    """A JSON file of the bundle is changed in place."""
+    """A JSON file of the bundle is changed in place, with a digest that fits."""
 
     def changed(content: bytes) -> bytes:
-        value = json.loads(content)
+        value = unsealed(content)
         change(value)
-        return json.dumps(value).encode()
+        return json_bytes(value)
 
     return replaced(name, changed)
 
@@ -75,11 +76,11 @@ def index_bytes(content: bytes) -> Lie:
 
 
 def also(made: Member) -> Lie:
-    """A member that the index lists, behind the others."""
+    """A member that the index lists, as a law, behind the others."""
 
     def lie(members: list[Member], path: Path) -> object:
         plain = member(made[0].name, made[1])
-        return write_tar(path, [sealed([*members, plain])[0], *members[1:], made])
+        return write_tar(path, [sealed([*members, plain], laws={"a": plain[0].name})[0], *members[1:], made])
 
     return lie
 
@@ -160,8 +161,10 @@ LIES: dict[str, Lie] = {
     # places
     "study called .git": index(study=".git"),
     "study called ..": index(study=".."),
-    "a second index": replaced("study/index.json", b"{}"),
-    "a second index in capitals": replaced("study/INDEX.json", b"{}"),
+    "a second index": replaced("study/index.json", b"{}", laws={"a": "study/index.json"}),
+    "a file of no law": replaced("study/law.json", b"{}"),
+    "a name that no disk can hold": replaced(f"study/{'a' * 300}.json", b"{}", laws={"a": f"study/{'a' * 300}.json"}),
+    "a second index in capitals": replaced("study/INDEX.json", b"{}", laws={"a": "study/INDEX.json"}),
     "a hidden file": replaced("study/.profile.yaml", b"a: 1"),
     "a hidden run": replaced("runs/.git/run.json", b"{}", runs={"runs/.git": "a"}),
     "a path upwards": replaced("study/../../up.json", b"{}"),

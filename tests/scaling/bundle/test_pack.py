@@ -8,6 +8,8 @@ import os
 import shutil
 from pathlib import Path
 
+import pytest
+
 from data.files import write_json
 from scaling.bundle.index import most_bytes
 from scaling.bundle.pack import members_of_file
@@ -89,6 +91,15 @@ def test_a_wrong_target_is_refused(made: Made, tmp_path: Path) -> None:
     assert (tmp_path / "a.tar.xz").read_text() == "mine"
     empty = line_of(scaling("bundle", "pack", made.study, "--out", tmp_path))
     assert "no run of this study is finished" in empty
+
+
+@pytest.mark.parametrize("name", ["a\\b.yaml", "\udcff.yaml", "a\u202eb.yaml", "tiny.txt", ".tiny.yaml"], ids=ascii)
+def test_a_study_file_of_a_name_that_unpack_refuses_is_not_packed(made: Made, tmp_path: Path, name: str) -> None:
+    study = tmp_path / name
+    shutil.copy(made.study, study)
+    refused = scaling("bundle", "pack", study, "--out", made.folder / "out", "--to", tmp_path / "x.tar.xz")
+    assert line_of(refused) == f"study/{name}: a bundle holds no file of this name; rename it"
+    assert not (tmp_path / "x.tar.xz").exists()
 
 
 def test_the_laws_that_a_study_names_go_in_under_names_of_their_own(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The command line as its users meet it: quick to answer, one line for a mistake, 2 for bad input."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from scaling.cli.flops import app as flops_app
 from scaling.cli.main import app as scaling_app
 from scaling.cli.main import main
 from tests.commands import in_this_process
+from tests.surroundings import ROOT
 
 STUDY = """
 name: tiny
@@ -42,6 +44,21 @@ def test_ctrl_c_during_the_imports_is_one_line():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (130, "", "interrupted\n")
+
+
+def test_a_file_of_the_working_folder_is_no_module_of_the_processes_that_train(study, tmp_path):
+    """-P: as the console script, which does not look for modules in that folder either."""
+    study.write_text(STUDY.replace("llama, tnl", "llama"))
+    (tmp_path / "numpy.py").write_text("from pathlib import Path\nPath('IT-RAN').touch()\nraise ImportError")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "__init__.py").touch()
+    code = "import sys\nsys.argv = ['scaling', 'train', 'tiny.yaml']\nfrom scaling.__main__ import main\nmain()"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    command = [sys.executable, "-P", "-c", code]
+    result = subprocess.run(
+        command, cwd=tmp_path, env=environment | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0 and not (tmp_path / "IT-RAN").exists(), result.stdout + result.stderr
 
 
 def test_commands_are_there():

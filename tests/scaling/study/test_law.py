@@ -87,6 +87,7 @@ def test_branches_share_the_rate_of_the_mean_of_their_lengths(tmp_path, law):
     ("training", "more", "told"),
     [
         ({"lr_law": "none.json"}, {}, "none.json: no such law file"),
+        ({"lr_law": "/dev/zero"}, {}, "/dev/zero: no law file (zero is no regular file)"),
         ({"lr_law": None}, {}, "needs the law's file: add training.lr_law"),
         ({"weight_decay": 0.0}, {}, "its sweep had weight_decay 0.1, the run has 0.0"),
         ({"betas": [0.9, 0.99]}, {}, "its sweep had betas"),
