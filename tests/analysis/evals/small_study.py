@@ -12,6 +12,7 @@ from data.settings import CorpusSettings
 from data.tokenizer import get_tokenizer
 from scaling.rundir import checkpoint_writer
 from scaling.rundir.checkpoint_writer import probe_rows
+from scaling.rundir.directory import RunDir
 from scaling.study.spec import StudySpec, load_study
 
 CONTEXT = 32
@@ -35,6 +36,7 @@ def write_study(
     for run in study.runs():
         for step in range(1, steps + 1):
             write_checkpoint(study, run.run_id, step)
+        RunDir(study.run_directory(run)).write_status("running", steps, steps * 256, None, None)
     return study
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from data.files import read_json, write_json
 from scaling.rundir.directory import RunDir
 from scaling.study.schedule import decay_start
 from scaling.study.training import Training
@@ -76,6 +77,14 @@ def write_run(
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     RunDir(run).write_status(state, len(tokens), int(tokens[-1]), reason, None)
     return run_id
+
+
+def named_anew(run: Path) -> None:
+    """The records of a directory that was copied or renamed are of the run that it is called now."""
+    status = RunDir(run).status()
+    write_json(run / "run.json", read_json(run / "run.json") | {"run_id": run.name})
+    recorded = read_json(run / "status.json")
+    RunDir(run).write_status(recorded["state"], status["step"], status["n_tokens"], recorded["reason"], None)
 
 
 def write_evals(study: Path, run_id: str, steps: Sequence[int], losses: Sequence[float], kind: str = "evals") -> None:

@@ -17,7 +17,7 @@ from arch.errors import InputError
 from data.files import read_json, write_json
 from flops.laws import load_laws
 from scaling.rundir.directory import RunDir
-from tests.analysis.fits.synthetic import BATCH, write_run
+from tests.analysis.fits.synthetic import BATCH, named_anew, write_run
 
 LENGTH = 100 * BATCH
 SETTINGS = {"smoothing_tokens": 10 * BATCH, "n_replicates": 20}
@@ -28,10 +28,10 @@ def write(folder, arch, size, seed=0, shift=0.0, n_tokens=LENGTH, state="done", 
     run_id = write_run(folder, arch, size, n_tokens, seed=seed, shift=shift, state=state)
     named = f"{run_id}-" + "-".join(f"{field.partition('.')[2]}{value}" for field, value in point.items())
     (folder / "runs" / run_id).rename(folder / "runs" / named)
+    named_anew(folder / "runs" / named)
     path = folder / "runs" / named / "run.json"
     record = read_json(path)
     record["spec"]["point"] = point
-    record["run_id"] = named
     for field, value in point.items():
         section = record["spec"].setdefault(field.partition(".")[0], {})
         section[field.partition(".")[2]] = value
@@ -173,8 +173,7 @@ def test_branches_of_one_trunk_take_one_value(tmp_path):
             trunk = write(tmp_path, "tnl", "14k", shift=shift, n_tokens=n * BATCH, **at(lr))
             made[lr, n] = f"{trunk}-d{n}"
             trunks[made[lr, n]] = trunk
-            path = (tmp_path / "runs" / trunk).rename(tmp_path / "runs" / made[lr, n]) / "run.json"
-            write_json(path, read_json(path) | {"run_id": made[lr, n]})
+            named_anew((tmp_path / "runs" / trunk).rename(tmp_path / "runs" / made[lr, n]))
     read = load_tables(tmp_path)
     read = replace(read, runs=read.runs.assign(trunk=read.runs["run_id"].map(trunks)))
     tables = grouped(read, FitSettings(**SETTINGS, nuisance={"lr": "best"}))

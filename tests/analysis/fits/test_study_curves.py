@@ -18,7 +18,7 @@ from analysis.report.notes import interval_text, notes
 from analysis.runs import load_tables
 from data.files import read_json, write_json
 
-from .synthetic import SIZES, write_run
+from .synthetic import SIZES, named_anew, write_run
 
 SETTINGS = FitSettings(smoothing_tokens=20_480, flops="6nd", n_replicates=40)
 S = 0.003
@@ -164,7 +164,8 @@ def test_a_copy_and_the_same_seed_twice_are_no_seeds(tmp_path):
     shutil.copytree(tmp_path / "s" / "runs" / first, copy)
     record = read_json(copy / "run.json")
     record["spec"]["seed"] = 7
-    write_json((copy / "run.json"), record | {"run_id": copy.name})
+    write_json(copy / "run.json", record)
+    named_anew(copy)
     tables = load_tables(tmp_path / "s")
     size = run_curves(grouped(tables, SETTINGS), SETTINGS)["tnl"]["55k"]
     assert size.left_out == {copy.name: "the same numbers under another run name"} and len(size.runs) == 1

@@ -16,7 +16,7 @@ from analysis.runs import load_tables
 from arch.errors import InputError
 from data.files import read_json, write_json
 
-from .synthetic import SIZES, power_world, write_evals, write_run, write_study
+from .synthetic import SIZES, named_anew, power_world, write_evals, write_run, write_study
 
 SETTINGS = FitSettings(smoothing_tokens=20_480, flops="6nd")
 BUDGETS = {size: int(4e11 / 6 / n) for size, n in SIZES.items()}
@@ -126,7 +126,8 @@ def test_a_copied_run_under_another_seed_counts_once(tmp_path):
     shutil.copytree(tmp_path / "s" / "runs" / "tnl-14k-c256-s0", copy)
     record = read_json(copy / "run.json")
     record["spec"]["seed"] = 1
-    write_json((copy / "run.json"), record | {"run_id": copy.name})
+    write_json(copy / "run.json", record)
+    named_anew(copy)
     for points in ("ends", "curves"):
         found = study_points(runs_of(tmp_path / "s"), points)
         assert found.groups["tnl"].n_runs == 2 and found.dropped == {

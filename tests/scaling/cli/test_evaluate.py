@@ -20,7 +20,7 @@ from scaling.study.cost import expected_work
 from scaling.study.spec import load_study
 from tests.analysis.evals.small_study import write_study
 from tests.analysis.evals.tiny_tasks import HERE
-from tests.commands import in_this_process
+from tests.commands import ROOT, in_this_process
 from tests.processes import alive
 
 TASKS = ("validation", "perplexity", *(f"{HERE}:{name}" for name in ("slow", "one", "two", "three")))
@@ -58,7 +58,8 @@ def command(folder: Path, *arguments: str, out: str = "out") -> list[str]:
 
 def scaling_eval(folder: Path, *arguments: str, out: str = "out") -> subprocess.CompletedProcess[str]:
     line = command(folder, *arguments, out=out)
-    return subprocess.run(line, capture_output=True, text=True, timeout=600, check=False)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}  # of the tests' own tasks
+    return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 
 def quickly(*words: object) -> subprocess.CompletedProcess[str]:
