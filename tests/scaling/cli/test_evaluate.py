@@ -56,10 +56,15 @@ def command(folder: Path, *arguments: str, out: str = "out") -> list[str]:
     ]
 
 
+@pytest.fixture(autouse=True)
+def own_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands that tests start find the tests' own tasks."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
 def scaling_eval(folder: Path, *arguments: str, out: str = "out") -> subprocess.CompletedProcess[str]:
     line = command(folder, *arguments, out=out)
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}  # of the tests' own tasks
-    return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    return subprocess.run(line, capture_output=True, text=True, timeout=600, check=False)
 
 
 def quickly(*words: object) -> subprocess.CompletedProcess[str]:
