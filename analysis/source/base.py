@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from analysis.runs import Tables
 
 BASELINE = "bigram.json"  # the bigram model's loss on the held-out text
+AGAIN = "take the folder from where it was published"  # what to do about a damaged file of it
 WAITING, NOT_TRAINED = "waiting", "not trained"  # states of a run that has not begun
 
 

@@ -16,11 +16,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from analysis.source.base import AGAIN
 from analysis.table_files import read_arrow_table
 from data.files import reading
 
 LEVEL = 19  # of zstd
-AGAIN = "take the folder from where it was published"
 FEW = 8  # rows for each value from which on a column is a dictionary
 NARROWED, ORDER = b"narrowed", b"order"  # in the file's metadata: columns of single precision; all columns in order
 PER_TOKEN = "flops_per_token_"  # column of runs: FLOP of a token, by convention

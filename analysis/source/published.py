@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from analysis.source.base import BASELINE, NOT_TRAINED, WAITING, Inputs, Provenance, without
+from analysis.source.base import AGAIN, BASELINE, NOT_TRAINED, WAITING, Inputs, Provenance, without
 from arch.errors import InputError
 from data.files import MANIFEST, is_plain, listed, read_json, sha256
 
@@ -20,7 +20,6 @@ CURVES, RUNS, EVALS, SCORES = "curves.parquet", "runs.parquet", "validation.parq
 FORECAST = ("forecast-curves.parquet", "forecast-runs.parquet", "forecast-validation.parquet")  # of its forecast runs
 FORECAST_SCORES = "forecast-evals.parquet"
 CORPUS, CONTAMINATION, PROVENANCE = "corpus.json", "contamination.json", "provenance.json"
-AGAIN = "take the folder from where it was published"
 
 
 class Published:

@@ -69,10 +69,18 @@ def record_of(path: Path, until: int | None = None) -> dict[str, Any]:
     """What a record says of the rows of a file, or of those up to step `until`: {"rows": count, "sha256": of their
     lines}. Whatever else stands in the whole file is part of its digest."""
     if until is None:
-        content = path.read_bytes() if path.exists() else b""
-        return {"rows": content.count(b"\n"), "sha256": hashlib.sha256(content).hexdigest()}
-    lines = [line for step, line in complete_rows(path) if step <= until]
-    return {"rows": len(lines), "sha256": hashlib.sha256(b"".join(lines)).hexdigest()}
+        return record_of_lines(path.read_bytes() if path.exists() else b"")
+    return record_of_lines(_up_to(path, until))
+
+
+def record_of_lines(content: bytes) -> dict[str, Any]:
+    """The record of rows by their lines."""
+    return {"rows": content.count(b"\n"), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def _up_to(path: Path, step: int) -> bytes:
+    """The complete rows up to `step`."""
+    return b"".join(line for row_step, line in complete_rows(path) if row_step <= step)
 
 
 def last_step(path: Path, until: int) -> int:
@@ -85,8 +93,7 @@ def cut(path: Path, step: int) -> None:
 
     A new file even where nothing is cut: an older process of this run that still has the old one open appends to that.
     """
-    kept = b"".join(line for row_step, line in complete_rows(path) if row_step <= step)
-    write_bytes(path, kept, kind="metrics")
+    write_bytes(path, _up_to(path, step), kind="metrics")
 
 
 @dataclass(frozen=True)
