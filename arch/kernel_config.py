@@ -15,7 +15,6 @@ from typing import Any
 
 MULTIPROCESSORS = 132  # of an H100 or H200; 108 of an A100 are near enough
 WIDEST_HEAD = 256  # channels of a head that the kernels take
-MOST_CHUNKS = 16  # that a program looks through (`far_chunks`)
 PROGRAMS = 64  # of the pass over the states: with fewer, a sequence is cut into segments
 
 LOSS_ROWS, LOSS_LOGITS = 8192, 1 << 26  # 1.6 GB with 100,280 words in bf16; 128 MB of them cost nobody anything
@@ -42,23 +41,16 @@ class GatedConfig:
     arch: str | None  # whose matrix instructions are used; None: the device's own
     values_tile: int = 32  # of d_k; gated_values alone
     values_warps: int = 4
-    by_halves_tile: int = 16  # of the backward of tiles with any decay, which needs the most registers
     operands_tile: int = 32  # at least as wide as the tiles of the backward
     operands_warps: int = 4
     operands_registers: int | None = None
-    middle: bool = False  # decays are relative to the chunk's middle row where the gates are weak enough
-    sequential: bool = False  # outputs and dv by the pass over the states (run_hopper.py), where `middle` is
+    sequential: bool = False  # outputs and dv by the pass over the states (run_hopper.py)
     run_tile: int = 64  # columns of the values in a program of it
     run_stages: int = 3
-    far_chunks: int = 0  # that a program looks through, at most MOST_CHUNKS; 0: as many as the number of programs asks
 
     @property
     def target(self) -> dict[str, Any]:
         return {} if self.arch is None else {"arch": self.arch}
-
-    @property
-    def runs(self) -> bool:
-        return self.sequential and self.middle
 
 
 _override: dict[str, Any] = {}
@@ -101,7 +93,6 @@ def gated_config(key_dim: int, value_dim: int, exact: bool, hopper: bool) -> Gat
         values_tile=min(key_dim, 32 if exact else 64),
         operands_tile=min(key_dim, 32 if exact else 64),
         operands_registers=None if exact else 128,
-        middle=not exact,
         segments=0,
         arch=None if own else "sm80",
         sequential=own and {key_dim, value_dim} <= {64, 128},
@@ -251,13 +242,6 @@ def state_segments(config: GatedConfig, rows: int, key_dim: int, value_dim: int,
         while count * tiles < PROGRAMS and chunks >= 16 * count:
             count *= 2
     return evened(count, chunks)
-
-
-def far_chunks(config: GatedConfig, programs: int) -> int:
-    """Chunks that a program looks through for channels that are not referred to the middle, of as many `programs` as
-    one chunk for each would be: where such channels are everywhere, the lots are to fill the GPU too, and evenly."""
-    fill = max(1, min(MOST_CHUNKS, programs // (4 * MULTIPROCESSORS)))
-    return config.far_chunks or 1 << (fill.bit_length() - 1)
 
 
 def run_segments(config: GatedConfig, rows: int, value_dim: int, chunks: int) -> tuple[int, int]:

@@ -155,6 +155,25 @@ def gates_of(x, bound, cut, LOGITS: tl.constexpr, RESET: tl.constexpr, FAST: tl.
 
 
 @triton.jit
+def gate_gradients(d_log, dk, x, bound, LOGITS: tl.constexpr, KEY: tl.constexpr, FAST: tl.constexpr):
+    """The gradients of fp32 logits or log f and every row's share of the bound's; dk: without KEY of 1 - f."""
+    if LOGITS:
+        up, down = sigmoids(x, FAST)
+        slope = (1.0 - bound) * up
+        d_f = d_log * inverse(tl.maximum(bound + slope, 1e-30), FAST)
+        d_bound = tl.where(bound > 0, d_f, 0.0)
+        if not KEY:
+            d_f -= dk
+            d_bound -= dk
+        return d_f * slope * down, d_bound * down
+    else:
+        d_gates = d_log
+        if not KEY:
+            d_gates -= dk * tl.exp(tl.maximum(x, -100.0))
+        return d_gates, d_gates
+
+
+@triton.jit
 def accumulated(x, one, EXACT: tl.constexpr):
     """x [BK, C] in fp32 and in the layout of a product's result, by an exact product with `one`: no infinities in it.
     Gates that come otherwise are computed twice by the compiler, for the layouts before and behind them."""
@@ -198,6 +217,16 @@ def time_sums(x, which, EXACT: tl.constexpr):
     else:
         high, low = two_parts(x)
         return tl.dot(high, which, tl.dot(low, which))
+
+
+@triton.jit
+def sums_from_own(x, later, EXACT: tl.constexpr):
+    """`time_sums` and x itself: with the matrix of the columns behind each, the sums from each on."""
+    if EXACT:
+        return tl.dot(x, later, x, input_precision="tf32x3")
+    else:
+        high, low = two_parts(x)
+        return tl.dot(high, later, tl.dot(low, later, x))
 
 
 @triton.jit

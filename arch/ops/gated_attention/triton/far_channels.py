@@ -1,12 +1,14 @@
 """Channels of a chunk of `gated_attention` that are not referred to its middle, for their decays are too strong.
 
-Their references are the chunk's start (q) and its end (k). Exponents are sums outward from the two, each of its own
-terms alone: a difference of two sums keeps the rounding of what both hold, 1e-5 of a result where that is a reset.
+Their references are the chunk's start (q) and its end (k), so that what passes between chunks is right; products of
+two rows of the chunk then hold a factor of 2^REACH at most, which is nothing. What is missing are the scores of the
+chunk's own pairs and their gradients: those channels, a few of a head's as a rule, are gathered from wherever they lie,
+GROUP at a time, and these kernels do them alone.
 
-The gradients of pairs of two rows of a chunk have references of their own, by the tile's way: the chunk's middle
-(WHOLE, which needs none of this), the middles of its halves (HALVES), or at every level of halving the middle of a
-block (ANY).
-Scores (`add_scores`) choose between the latter two for themselves, by the rows that they are made of.
+Pairs of two rows of a chunk have references of their own: the middles of its halves, or, where a half's own halves
+forget too much for that, at every level of halving the middle of a block, with factors of at most 1.
+Exponents are sums of their own terms alone: a difference of two sums keeps the rounding of what both hold, 1e-5 of a
+result where that is a reset.
 """
 
 from __future__ import annotations
@@ -14,133 +16,223 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ...triton.tiles import gates_of, load_gates, matrix, power, product, row_sums, silu, store_rows
+from ...triton.tiles import (
+    LOWEST,
+    gate_gradients,
+    gates_of,
+    load_gates,
+    load_rows,
+    matrix,
+    operand,
+    power,
+    product,
+    rounded,
+    row_sums,
+    silu,
+)
 
 REACH = tl.constexpr(
-    -80.0
+    -100.0
 )  # log2 of the strongest decay between a row and a reference that is not behind all its pairs
-
-WHOLE, HALVES, ANY = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
-
-
-@triton.jit
-def some_tile(ways, bh, first, last, N, WAY: tl.constexpr, TILES: tl.constexpr, COUNT: tl.constexpr,
-              MOST: tl.constexpr):  # fmt: skip
-    """Whether one of COUNT tiles, of the chunks from `first` to before `last`, at most MOST, is of this way or a later
-    one. ways: of `gated_operands`, from the first of these tiles on."""
-    chunks, tiles = first + tl.arange(0, MOST)[:, None], tl.arange(0, COUNT)[None, :]
-    found = tl.load(ways + (bh * N + chunks) * TILES + tiles, mask=chunks < last, other=0)
-    return tl.max(tl.max(found, 1), 0) >= WAY
+GROUP = tl.constexpr(16)  # channels at a time
 
 
 @triton.jit
-def way_of(inner, outer, C: tl.constexpr):
-    """The way of channels of which some are not referred to the chunk's middle; inner, outer: of `outward`, [C, BK]."""
-    rows = tl.arange(0, C)[:, None]
-    # in these two rows they are the sums over the four quarters of the chunk
-    ends = (rows == C // 4 - 1) | (rows == C - C // 4 - 1)
-    quarters = tl.where(ends, tl.minimum(-tl.abs(inner), outer), 0.0)
-    return tl.where(tl.min(tl.min(quarters, 1), 0) > REACH, HALVES, ANY)
+def some_far(ways, first, last):
+    """Whether any of the tiles from number `first` to before `last` has far channels; ways: of `gated_operands`."""
+    most = 0
+    for at in range(first, last, 128):
+        tiles = at + tl.arange(0, 128)
+        most = tl.maximum(most, tl.max(tl.load(ways + tiles, mask=tiles < last, other=0), 0))
+    return most > 0
 
 
 @triton.jit
-def add_scores(
-    score, query, k, log_f, table, C: tl.constexpr, LEVELS: tl.constexpr, MIDDLE: tl.constexpr, EXACT: tl.constexpr,
+def far_count(ways, TILES: tl.constexpr):
+    """How many channels of a chunk are far; ways: of its first tile."""
+    count = tl.load(ways)
+    for tile in tl.static_range(1, TILES):
+        count += tl.load(ways + tile)
+    return count
+
+
+@triton.jit
+def far_places(decays, DK: tl.constexpr):
+    """For every channel its number among the far ones, -1 for another, and how many these are; decays: the chunk's."""
+    far = (tl.load(decays + 2 * DK + tl.arange(0, DK)) < 0).to(tl.int32)
+    return tl.where(far == 1, tl.cumsum(far, 0) - 1, -1), tl.sum(far, 0)
+
+
+@triton.jit
+def _far_columns(places, first, DK: tl.constexpr):
+    """The columns [GROUP] of the far channels from number `first` on."""
+    numbers = first + tl.arange(0, GROUP)
+    return tl.sum(tl.where(places[None, :] == numbers[:, None], tl.arange(0, DK)[None, :], 0), 1)
+
+
+@triton.jit
+def _gathered(
+    q, key, gate, bound, reset, columns, offsets, mask, LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr,
     FAST: tl.constexpr,
 ):  # fmt: skip
-    """score [C, C] and, on and below its diagonal, those of channels with any decay; query, k, log_f [C, channels].
+    """q as it is given, k and log2 f, fp32 [C, GROUP], of these columns; logits or log f, and the bound. reset,
+    with RESET: [C, 1]."""
+    lower = tl.zeros([1, columns.shape[0]], tl.float32)
+    if LOGITS:
+        lower = tl.load(bound + columns)[None, :]
+    logits = load_gates(gate, offsets, mask, LOGITS).to(tl.float32)
+    log_f, k = gates_of(logits, lower, reset & mask, LOGITS, RESET, FAST)
+    if KEY:
+        k = tl.load(key + offsets, mask=mask, other=0.0).to(tl.float32)
+    return tl.load(q + offsets, mask=mask, other=0.0).to(tl.float32), k, log_f, logits, lower
 
-    Pairs of a row in the later half of the chunk with one in the earlier half: both are referred to its middle, factors
-    of at most 1; one operand, the later rows' q and the earlier rows' k, times itself gives all of them. Pairs of two
-    rows of one half: to the middle of that where it is within reach of all rows, else by halves of halves, and so on.
-    """
+
+@triton.jit
+def _scores(score, query, k, log_f, table, C: tl.constexpr, LEVELS: tl.constexpr, EXACT: tl.constexpr,
+            FAST: tl.constexpr):  # fmt: skip
+    """score [C, C] and, on and below its diagonal, those of channels with any decay; query, k, log_f [C, channels]."""
     rows = tl.arange(0, C)
     row, column = rows[:, None], rows[None, :]
     score += tl.where(row == column, tl.sum(query * k, 1)[:, None], 0.0)
     lowest = 0
-    if MIDDLE:
-        inner = row_sums(matrix(table, 7, C), log_f, EXACT)
-        if tl.max(tl.max(tl.abs(inner), 1), 0) < -REACH:
-            pairs = product(query * power(inner, FAST), tl.trans(k * power(-inner, FAST)), EXACT)
-            score += tl.where(((row >= C // 2) == (column >= C // 2)) & (column < row), pairs, 0.0)
-            lowest = LEVELS - 1
+    inner = row_sums(matrix(table, 4, C), log_f, EXACT)
+    if tl.max(tl.max(tl.abs(inner), 1), 0) < -REACH:
+        pairs = product(query * power(inner, FAST), tl.trans(k * power(-inner, FAST)), EXACT)
+        score += tl.where(((row >= C // 2) == (column >= C // 2)) & (column < row), pairs, 0.0)
+        lowest = LEVELS - 1
     for size in tl.range(lowest, LEVELS, disable_licm=True):
+        # one operand, the later rows' q and the earlier rows' k, times itself gives all pairs
         late = ((row >> size) & 1) == 1
-        y = tl.where(late, query, k) * power(row_sums(matrix(table, 8 + size, C), log_f, EXACT), FAST)
+        x = tl.where(late, query, k) * power(row_sums(matrix(table, 5 + size, C), log_f, EXACT), FAST)
         pairs = ((row >> size) ^ (column >> size)) == 1
-        score += tl.where(pairs, product(y, tl.trans(y), EXACT), 0.0)
+        score += tl.where(pairs & (column < row), product(x, tl.trans(x), EXACT), 0.0)
     return score
 
 
 @triton.jit
-def chunk_tile(q, key, gate, bound, cut, inside, S, head, k0, C: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr,
-               LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, FAST: tl.constexpr,
-               SILU: tl.constexpr):  # fmt: skip
-    """q, k and log2 f of BK channels from k0 on, fp32 [C, BK]; pointers are the chunk's, rows lie S apart; with SILU
-    q's silu."""
-    columns = k0 + tl.arange(0, BK)
-    offsets = tl.arange(0, C)[:, None] * S + columns[None, :]
-    lower = tl.zeros([1, BK], tl.float32)
-    if LOGITS:
-        lower = tl.load(bound + head * DK + columns)[None, :]
-    log_f, k = gates_of(
-        load_gates(gate, offsets, inside[:, None], LOGITS).to(tl.float32), lower, cut, LOGITS, RESET, FAST
-    )
-    if KEY:
-        k = tl.load(key + offsets, mask=inside[:, None], other=0.0).to(tl.float32)
-    query = tl.load(q + offsets, mask=inside[:, None], other=0.0).to(tl.float32)
-    if SILU:
-        query, _ = silu(query, FAST)
-    return query, k, log_f
+def _pair_gradients(query, k, log_f, table, d_score, C: tl.constexpr, LEVELS: tl.constexpr, EXACT: tl.constexpr,
+                    FAST: tl.constexpr):  # fmt: skip
+    """dq, dk and q dq less k dk [C, channels] of the pairs of two rows of a chunk, for any decay; d_score [C, C]: the
+    gradient of their score, on both sides of the diagonal."""
+    rows = tl.arange(0, C)
+    row, column = rows[:, None], rows[None, :]
+    dq, dk, flow = tl.zeros_like(k), tl.zeros_like(k), tl.zeros_like(k)
+    lowest = 0
+    inner = row_sums(matrix(table, 4, C), log_f, EXACT)
+    if tl.max(tl.max(tl.abs(inner), 1), 0) < -REACH:
+        until, after = power(inner, FAST), power(-inner, FAST)
+        x, y = rounded(query * until, EXACT), rounded(k * after, EXACT)
+        own = (row >= C // 2) == (column >= C // 2)
+        dx = product(tl.where(own & (column < row), d_score, 0.0), y, EXACT)
+        dy = product(tl.where(own & (column > row), d_score, 0.0), x, EXACT)
+        dq, dk, flow = dx * until, dy * after, x * dx - y * dy
+        lowest = LEVELS - 1
+    for size in tl.range(lowest, LEVELS, disable_licm=True):
+        # a row is in the later block, and gives its step to dq, or in the earlier one, and gives it to dk
+        late = ((row >> size) & 1) == 1
+        decay = power(row_sums(matrix(table, 5 + size, C), log_f, EXACT), FAST)
+        x = rounded(tl.where(late, query, k) * decay, EXACT)
+        pairs = ((row >> size) ^ (column >> size)) == 1
+        dx = product(tl.where(pairs, d_score, 0.0), x, EXACT)
+        flow += tl.where(late, dx, -dx) * x
+        dx *= decay
+        dq += tl.where(late, dx, 0.0)
+        dk += tl.where(late, 0.0, dx)
+    return dq, dk, flow
 
 
-@triton.jit
-def half_sums(log_f, later, AXIS: tl.constexpr):
-    """Sums over a chunk's earlier rows and over those that are `later`, neither of them as what the other leaves."""
-    return tl.sum(tl.where(later, 0.0, log_f), AXIS), tl.sum(tl.where(later, log_f, 0.0), AXIS)
-
-
-@triton.jit
-def outward(inner, outer, early, late, later, near):
-    """log2 of the decays from q's reference to every row, and from every row to k's; channels that are `near` have the
-    chunk's middle as both.
-
-    inner: sums from the middle to a row, with -1 before it; outer: from the nearer end of the chunk, the first half's
-    with the row itself (table's matrices 4 and 6); early, late: of `half_sums`, [1, BK] beside tiles [C, BK].
-    """
-    until, after = tl.where(later, early + inner, outer), tl.where(later, outer, late - inner)
-    return tl.where(near, inner, until), tl.where(near, -inner, after)
-
-
-@triton.jit
+@triton.jit(do_not_specialize=["T", "H", "N"])
 def far_operands(
-    q, key, gate, bound, reset, table, queries, keys, decays, T, H, N, S,
-    C: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr, PART: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr,
+    q, key, gate, bound, reset, table, queries, keys, decays, ways, scores, T, H, N, S, C: tl.constexpr,
+    DK: tl.constexpr, LEVELS: tl.constexpr, TILES: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr,
     RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr, SILU: tl.constexpr,
 ):  # fmt: skip
-    """What `gated_operands` writes, of a tile some of whose channels are not referred to the middle, PART of them at a
-    time; and the tile's way. Everything is loaded again: what it kept would cost the other tiles registers."""
-    bh, chunk = tl.program_id(1).to(tl.int64), tl.program_id(2)
-    batch, head = bh // H, bh % H
-    rows = tl.arange(0, C)
-    inside = chunk * C + rows < T
-    token = batch * T + chunk * C
-    first, given = (token * H + head) * DK, token * S + head * DK
-    later = rows[:, None] >= C // 2
-    cut = inside[:, None]
-    if RESET:
-        cut = tl.load(reset + token + rows, mask=inside, other=0)[:, None] != 0
-    way = HALVES
-    for k0 in tl.range(tl.program_id(0) * BK, (tl.program_id(0) + 1) * BK, PART, disable_licm=True):
-        query, k, log_f = chunk_tile(
-            q + given, key + given, gate + given, bound, cut, inside, S, head, k0, C, DK, PART, LOGITS, KEY, RESET,
-            FAST, SILU,
-        )  # fmt: skip
-        early, late = half_sums(log_f, later, 0)
-        near = tl.load(decays + (bh * N + chunk) * 3 * DK + 2 * DK + k0 + tl.arange(0, PART)) == 0
-        inner, outer = row_sums(matrix(table, 4, C), log_f, EXACT), row_sums(matrix(table, 6, C), log_f, EXACT)
-        until, after = outward(inner, outer, early[None, :], late[None, :], later, near[None, :])
-        way = tl.maximum(way, way_of(inner, outer, C))
-        store_rows(queries + first, query * power(until, FAST), rows, inside, H * DK, k0, PART)
-        store_rows(keys + first, k * power(after, FAST), rows, inside, H * DK, k0, PART)
-    return way
+    """Of chunks with far channels: these channels of `queries` and `keys`, which `gated_operands` wrote as those of
+    the others, and their part of the scores [BH, N, C, C] of every row with itself and those before it."""
+    bh = tl.program_id(0).to(tl.int64)
+    batch, head, rows = bh // H, bh % H, tl.arange(0, C)
+    for chunk in tl.range(tl.program_id(1), N, tl.num_programs(1), disable_licm=True):
+        number, token = bh * N + chunk, batch * T + chunk * C
+        if far_count(ways + number * TILES, TILES) > 0:
+            inside = chunk * C + rows < T
+            cut = inside[:, None]
+            if RESET:
+                cut = tl.load(reset + token + rows, mask=inside, other=0)[:, None] != 0
+            given, own = token * S + head * DK, (token * H + head) * DK
+            places, count = far_places(decays + number * 3 * DK, DK)
+            score = tl.zeros([C, C], tl.float32)
+            for group in tl.range(0, count, GROUP, disable_licm=True):
+                columns = _far_columns(places, group, DK)
+                mask = inside[:, None] & (group + tl.arange(0, GROUP) < count)[None, :]
+                query, k, log_f, _logits, _lower = _gathered(
+                    q + given, key + given, gate + given, bound + head * DK if LOGITS else bound, cut, columns,
+                    rows[:, None] * S + columns[None, :], mask, LOGITS, KEY, RESET, FAST,
+                )  # fmt: skip
+                if SILU:
+                    query, _ = silu(query, FAST)
+                at = rows[:, None] * (H * DK) + columns[None, :]
+                x = query * power(row_sums(matrix(table, 0, C), log_f, EXACT), FAST)
+                tl.store(queries + own + at, x.to(queries.dtype.element_ty), mask=mask)
+                y = k * power(row_sums(matrix(table, 1, C), log_f, EXACT), FAST)
+                tl.store(keys + own + at, y.to(keys.dtype.element_ty), mask=mask)
+                score = _scores(score, query, k, log_f, table, C, LEVELS, EXACT, FAST)
+            at = rows[:, None] * C + rows[None, :]
+            tl.store(scores + number * C * C + at, score.to(scores.dtype.element_ty))
+
+
+@triton.jit(do_not_specialize=["T", "H", "N"])
+def far_gradients(
+    q, key, v, gate, bound, reset, table, decays, ways, d_out, d_q, d_key, d_gate, d_bound, T, H, N, S, VS,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, LEVELS: tl.constexpr, TILES: tl.constexpr,
+    LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    SILU: tl.constexpr,
+):  # fmt: skip
+    """Adds what pairs of two rows of a chunk give to the gradients of far channels; the rest is there, by
+    `gated_backward`."""
+    bh = tl.program_id(0).to(tl.int64)
+    batch, head, rows = bh // H, bh % H, tl.arange(0, C)
+    for chunk in tl.range(tl.program_id(1), N, tl.num_programs(1), disable_licm=True):
+        number, token = bh * N + chunk, batch * T + chunk * C
+        if far_count(ways + number * TILES, TILES) > 0:
+            inside = chunk * C + rows < T
+            cut = inside[:, None]
+            if RESET:
+                cut = tl.load(reset + token + rows, mask=inside, other=0)[:, None] != 0
+            given = token * S + head * DK
+            places, count = far_places(decays + number * 3 * DK, DK)
+            for group in tl.range(0, count, GROUP, disable_licm=True):
+                # all of it is asked for before any of it is used: a program waits for memory once
+                d_rows = load_rows(d_out + (token * H + head) * DV, rows, inside, H * DV, 0, DV)
+                v_rows = load_rows(v + token * VS + head * DV, rows, inside, VS, 0, DV)
+                columns = _far_columns(places, group, DK)
+                exist = group + tl.arange(0, GROUP) < count
+                at, mask = rows[:, None] * S + columns[None, :], inside[:, None] & exist[None, :]
+                query, k, log_f, logits, lower = _gathered(
+                    q + given, key + given, gate + given, bound + head * DK if LOGITS else bound, cut, columns, at,
+                    mask, LOGITS, KEY, RESET, FAST,
+                )  # fmt: skip
+                slope = tl.zeros_like(query)
+                if SILU:
+                    query, slope = silu(query, FAST)
+                d_score = product(d_rows, tl.trans(v_rows), EXACT)
+                d_score = tl.where(rows[:, None] > rows[None, :], d_score, 0.0)
+                d_score = operand(d_score + tl.trans(d_score), EXACT)
+                dq, dk, flow = _pair_gradients(query, k, log_f, table, d_score, C, LEVELS, EXACT, FAST)
+                if SILU:
+                    dq *= slope
+                d_log = row_sums(matrix(table, 1, C), flow, EXACT) + flow
+                if RESET or not LOGITS:
+                    d_log = tl.where(log_f > LOWEST, d_log, 0.0)
+                d_gates, d_lower = gate_gradients(d_log, dk, logits, lower, LOGITS, KEY, FAST)
+                _add(d_q + given + at, dq, mask)
+                _add(d_gate + given + at, d_gates, mask)
+                if KEY:
+                    _add(d_key + given + at, dk, mask)
+                if LOGITS:
+                    _add(d_bound + ((batch * N + chunk) * H + head) * DK + columns, tl.sum(d_lower, 0), exist)
+
+
+@triton.jit
+def _add(pointers, x, mask):
+    x += tl.load(pointers, mask=mask, other=0.0).to(tl.float32)
+    tl.store(pointers, x.to(pointers.dtype.element_ty), mask=mask)

@@ -20,31 +20,23 @@ from ...triton.tiles import (
     time_sums,
     transposed,
 )
-from .far_channels import HALVES, REACH, WHOLE, add_scores, chunk_tile, far_operands, half_sums, some_tile
-
-
-@triton.jit
-def _store_operands(queries, keys, query, k, until, after, inside, FAST: tl.constexpr):
-    x, y = query * power(until, FAST), k * power(after, FAST)
-    tl.store(queries, x.to(queries.dtype.element_ty), mask=inside)
-    tl.store(keys, y.to(keys.dtype.element_ty), mask=inside)
+from .far_channels import REACH, far_count
 
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
 def gated_operands(
     q, key, gate, bound, reset, table, queries, keys, decays, ways, T, H, N, S,
-    C: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr, PART: tl.constexpr, MIDDLE: tl.constexpr,
-    LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
-    SILU: tl.constexpr, PRODUCTS: tl.constexpr,
+    C: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr,
+    EXACT: tl.constexpr, FAST: tl.constexpr, SILU: tl.constexpr, PRODUCTS: tl.constexpr,
 ):  # fmt: skip
     """q (with SILU its silu) and k with the decays from and to a reference, [B, T, H, DK], and the decays between
     references in log2, [BH, N, 3, DK]: from the chunk's start to q's, from k's to the chunk's end, from q's to k's.
-    With MIDDLE also the ways of the tiles, [BH, N, DK / BK]: far_channels.py. Rows of q, key and gate lie S apart, here
-    and below. With PRODUCTS q comes into the layout of products' results by one, exact, and not through shared memory.
+    Rows of q, key and gate lie S apart, here and below. With PRODUCTS q comes into the layout of products' results by
+    one, exact, and not through shared memory.
 
-    With MIDDLE and no half chunk's decay below 2^REACH the reference of both is the chunk's middle: factors above 1 on
-    one side meet small ones on the other. Else q's is the chunk's start and k's its end, with factors of at most 1: a
-    tile with such a channel is written PART channels at a time.
+    Where no half chunk's decay is below 2^REACH the reference of both is the chunk's middle: factors above 1 on one
+    side meet small ones on the other. Else q's is the chunk's start and k's its end, with factors of at most 1: such
+    channels are counted in `ways` [BH, N, DK / BK], and what is written of them here is not used (far_channels.py).
     """
     k0, bh, chunk = tl.program_id(0) * BK, tl.program_id(1).to(tl.int64), tl.program_id(2)
     batch, head = bh // H, bh % H
@@ -55,9 +47,9 @@ def gated_operands(
     given = token * S + head * DK + columns[:, None] + rows[None, :] * S
     if not PRODUCTS:
         logits = load_gates(gate, given, inside, LOGITS)
-    one = matrix(table, 5, C)
+    one = matrix(table, 3, C)
     query = tl.load(q + given, mask=inside, other=0.0)
-    sums = transposed(table, 4 if MIDDLE else 0, C)
+    sums = transposed(table, 2, C)
     cut = inside
     if RESET:
         cut = tl.load(reset + token + rows[None, :], mask=inside, other=0) != 0
@@ -70,37 +62,20 @@ def gated_operands(
     if KEY:
         k = tl.load(key + given, mask=inside, other=0.0).to(tl.float32)
     decay = decays + (bh * N + chunk) * 3 * DK + columns
-    if MIDDLE:
-        early, late = half_sums(log_f, rows[None, :] >= C // 2, 1)
-        near = tl.minimum(early, late) > REACH
-        tl.store(decay, tl.where(near, early, 0.0))
-        tl.store(decay + DK, tl.where(near, late, 0.0))
-        tl.store(decay + 2 * DK, tl.where(near, 0.0, early + late))
-        until = time_sums(log_f, sums, EXACT)
-        after = -until
-    else:
-        tl.store(decay, tl.zeros([BK], tl.float32))
-        tl.store(decay + DK, tl.zeros([BK], tl.float32))
-        tl.store(decay + 2 * DK, tl.sum(log_f, 1))
-        until = time_sums(log_f, sums, EXACT)
-        after = time_sums(log_f, transposed(table, 1, C), EXACT)
+    later = rows[None, :] >= C // 2
+    early, late = tl.sum(tl.where(later, 0.0, log_f), 1), tl.sum(tl.where(later, log_f, 0.0), 1)
+    near = tl.minimum(early, late) > REACH
+    tl.store(decay, tl.where(near, early, 0.0))
+    tl.store(decay + DK, tl.where(near, late, 0.0))
+    tl.store(decay + 2 * DK, tl.where(near, 0.0, early + late))
+    tl.store(ways + (bh * N + chunk) * (DK // BK) + tl.program_id(0), tl.sum(tl.where(near, 0, 1), 0))
+    until = time_sums(log_f, sums, EXACT)
     query = product(query, one, EXACT) if PRODUCTS else query.to(tl.float32)
     if SILU:
         query, _ = silu(query, FAST)
-    if MIDDLE:
-        way = ways + (bh * N + chunk) * (DK // BK) + tl.program_id(0)
-        if tl.min(near.to(tl.int32), 0) == 1:
-            _store_operands(queries + offsets, keys + offsets, query, k, until, after, inside, FAST)
-            tl.store(way, WHOLE)
-        else:
-            tl.debug_barrier()  # what follows reads these decays
-            found = far_operands(
-                q, key, gate, bound, reset, table, queries, keys, decays, T, H, N, S, C, DK, BK, PART, LOGITS, KEY,
-                RESET, EXACT, FAST, SILU,
-            )  # fmt: skip
-            tl.store(way, found)
-    else:
-        _store_operands(queries + offsets, keys + offsets, query, k, until, after, inside, FAST)
+    x, y = query * power(until, FAST), k * power(-until, FAST)
+    tl.store(queries + offsets, x.to(queries.dtype.element_ty), mask=inside)
+    tl.store(keys + offsets, y.to(keys.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["T", "H", "N", "PER_SEGMENT"])
@@ -184,73 +159,30 @@ def carry(
         state = decay[:, None] * state + own
 
 
-@triton.jit
-def _chunk(
-    q, key, v, gate, bound, reset, table, queries, keys, decays, states, out, scores, T, H, N, S, VS, chunk,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, PART: tl.constexpr, LEVELS: tl.constexpr,
-    MIDDLE: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr,
-    FAST: tl.constexpr, SILU: tl.constexpr,
+@triton.jit(do_not_specialize=["T", "H", "N"])
+def gated_output(
+    v, queries, keys, ways, states, out, scores, T, H, N, VS, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
+    BK: tl.constexpr, TILES: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """Outputs and scores of a chunk."""
-    bh = tl.program_id(0).to(tl.int64)
+    """The outputs of a chunk, [C, DV], and its scores [C, C] (kept for the backward), which hold those of far channels
+    already."""
+    bh, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     batch, head = bh // H, bh % H
     rows = tl.arange(0, C)
     row, column = rows[:, None], rows[None, :]
     inside = chunk * C + rows < T
     token, number = batch * T + chunk * C, bh * N + chunk
-    cut = inside[:, None]
-    if RESET:
-        cut = tl.load(reset + token + rows, mask=inside, other=0)[:, None] != 0
-    first, given = (token * H + head) * DK, token * S + head * DK
+    first = (token * H + head) * DK
     score = tl.zeros([C, C], tl.float32)
     result = tl.zeros([C, DV], tl.float32)
     for k0 in range(0, DK, BK):
         x = load_rows(queries + first, rows, inside, H * DK, k0, BK)
-        near = False
-        if MIDDLE:
-            near = tl.min(tl.load(decays + number * 3 * DK + 2 * DK + k0 + tl.arange(0, BK)), 0) == 0
-        if near:
-            score += product(x, tl.trans(load_rows(keys + first, rows, inside, H * DK, k0, BK)), EXACT)
-        else:
-            for part in range(k0, k0 + BK, PART):
-                query, k, log_f = chunk_tile(
-                    q + given, key + given, gate + given, bound, cut, inside, S, head, part, C, DK, PART, LOGITS, KEY,
-                    RESET, FAST, SILU,
-                )  # fmt: skip
-                score = add_scores(score, query, k, log_f, table, C, LEVELS, MIDDLE, EXACT, FAST)
+        score += product(x, tl.trans(load_rows(keys + first, rows, inside, H * DK, k0, BK)), EXACT)
         result += product(x, tl.load(states + number * DK * DV + block_offsets(k0, 0, DV, BK, DV)), EXACT)
     score = tl.where(column <= row, score, 0.0)
-    tl.store(scores + number * C * C + row * C + column, score.to(scores.dtype.element_ty))
+    own = scores + number * C * C + row * C + column
+    if far_count(ways + number * TILES, TILES) > 0:
+        score += tl.load(own).to(tl.float32)
+    tl.store(own, score.to(scores.dtype.element_ty))
     result += product(score, load_rows(v + token * VS + head * DV, rows, inside, VS, 0, DV), EXACT)
     store_rows(out + (token * H + head) * DV, result, rows, inside, H * DV, 0, DV)
-
-
-@triton.jit(do_not_specialize=["T", "H", "N", "PER"])
-def gated_output(
-    q, key, v, gate, bound, reset, table, queries, keys, decays, ways, states, out, scores, T, H, N, S, VS, PER,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, PART: tl.constexpr, LEVELS: tl.constexpr,
-    MIDDLE: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr,
-    FAST: tl.constexpr, SILU: tl.constexpr, FAR: tl.constexpr, TILES: tl.constexpr, MOST: tl.constexpr,
-):  # fmt: skip
-    """The outputs of a chunk, [C, DV], and its scores [C, C] (kept for the backward).
-
-    Channels referred to the middle: one product. Where one of BK is not: `add_scores`, PART of them at a time.
-
-    With FAR of those of PER chunks, at most MOST, where one of the channels is not, in place of what `gated_run` wrote.
-    """
-    first = tl.program_id(1) * PER
-    last = tl.minimum(first + PER, N)
-    if not FAR:
-        _chunk(
-            q, key, v, gate, bound, reset, table, queries, keys, decays, states, out, scores, T, H, N, S, VS, first,
-            C, DK, DV, BK, PART, LEVELS, MIDDLE, LOGITS, KEY, RESET, EXACT, FAST, SILU,
-        )  # fmt: skip
-    else:
-        bh = tl.program_id(0).to(tl.int64)
-        if some_tile(ways, bh, first, last, N, HALVES, TILES, TILES, MOST):
-            for chunk in tl.range(first, last, disable_licm=True):
-                if some_tile(ways, bh, chunk, chunk + 1, N, HALVES, TILES, TILES, 1):
-                    _chunk(
-                        q, key, v, gate, bound, reset, table, queries, keys, decays, states, out, scores, T, H, N, S,
-                        VS, chunk, C, DK, DV, BK, PART, LEVELS, MIDDLE, LOGITS, KEY, RESET, EXACT, FAST, SILU,
-                    )  # fmt: skip

@@ -9,16 +9,18 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from ....kernel_config import MOST_CHUNKS, GatedConfig, far_chunks, gated_chunk
+from ....kernel_config import MULTIPROCESSORS, GatedConfig, gated_chunk
 from ...common import no_second_derivative
 from ...joint_rows import as_rows, gradients_of, row_stride
 from ...triton.column_sums import column_sums
 from ...triton.device_config import gated_for_device
 from ...triton.launch import contiguous, interpreted, on_its_device, operand_dtype
 from .backward_kernels import gated_backward, gated_values
-from .far_channels import ANY, HALVES, WHOLE
+from .far_channels import far_gradients, far_operands
 from .forward_kernels import gated_operands, gated_output
 from .state_pass import run_pass, state_pass
+
+FAR_PROGRAMS = 8 * MULTIPROCESSORS  # of a kernel that looks for far channels
 
 
 def attend(
@@ -45,18 +47,16 @@ def _rows(q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor) -> tuple[Tenso
 
 @lru_cache(maxsize=32)
 def sum_matrices(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Matrices of 0 and 1 [8 + levels, size, size] that sum rows s for row t: s <= t, s > t, s < t, s >= t; from the
-    chunk's middle to t, with -1 before it; t alone; from the nearer end of the chunk to t, its start's with t; from the
-    middle of t's half of the chunk to t, with -1 before it; and, for blocks of 1, 2, 4, ... rows joined in pairs, the
-    rows between t and the midpoint of its pair."""
+    """Matrices of 0 and 1 [5 + levels, size, size] that sum rows s for row t: s <= t, s > t; from the chunk's
+    middle to t, with -1 before it; t alone; from the middle of t's half of the chunk to t, with -1 before it; and, for
+    blocks of 1, 2, 4, ... rows joined in pairs, the rows between t and the midpoint of its pair."""
     rows = torch.arange(size)
     row, column = rows[:, None], rows[None, :]
-    matrices = [column <= row, column > row, column < row, column >= row]
+    matrices = [column <= row, column > row]
     middle = size // 2
     matrices.append(_outward(row, column, middle))
     matrices.append(column == row)
-    early, own = row < middle, (row < middle) == (column < middle)
-    matrices.append(own & torch.where(early, column <= row, column > row))
+    own = (row < middle) == (column < middle)
     matrices.append(torch.where(own, _outward(row % middle, column % middle, middle // 2), 0.0))
     for level in range(size.bit_length() - 1):
         late = ((row >> level) & 1) == 1
@@ -85,29 +85,21 @@ class _Call:
         self.rows, self.chunks = self.batch * self.heads, -(-self.length // chunk)
         self.exact = q.dtype != torch.bfloat16
         self.config = _config(q, v)
-        tiles = self.config.backward_tile[0], self.config.by_halves_tile
-        assert max(tiles) <= self.config.operands_tile, "a tile has one way"
         self.own_instructions = self.config.arch is None  # Hopper's; by those of sm80 the kernels would spill
         self.reset = None if reset is None else reset.contiguous().view(torch.int8)
         self.table = sum_matrices(chunk, q.dtype, q.device)
         self.plain = dict(C=chunk, DK=self.key_dim, DV=self.value_dim, EXACT=self.exact)
         self.gates = dict(
-            C=chunk, DK=self.key_dim, EXACT=self.exact, MIDDLE=self.config.middle, LOGITS=bound is not None,
-            KEY=key is not None, RESET=reset is not None, FAST=not interpreted(), SILU=silu,
+            C=chunk, DK=self.key_dim, EXACT=self.exact, LOGITS=bound is not None, KEY=key is not None,
+            RESET=reset is not None, FAST=not interpreted(), SILU=silu,
         )  # fmt: skip
-        self.flags = dict(DV=self.value_dim, LEVELS=chunk.bit_length() - 1, **self.gates)
+        self.tiles = self.key_dim // self.config.operands_tile  # whose far channels are counted
+        # few programs where no channel is far, enough where some are everywhere
+        self.far_grid = (self.rows, min(self.chunks, -(-FAR_PROGRAMS // self.rows)))
+        self.far = dict(LEVELS=chunk.bit_length() - 1, TILES=self.tiles)
         self.sizes = (self.length, self.heads, self.chunks)
         self.stride, self.value_stride = row_stride(q), row_stride(v)
         self.grid = (self.rows, self.chunks)
-        self.tiles = self.key_dim // self.config.operands_tile  # that have a way each
-        # of the kernels that `gated_run` leaves chunks to
-        self.per, self.far_chunks = self.far(1) if self.config.runs else (1, self.chunks)
-
-    def far(self, tiles: int) -> tuple[int, int]:
-        """How many chunks each program looks through for channels that are not referred to the middle, and how many
-        such lots there are; tiles: programs of a chunk."""
-        per = far_chunks(self.config, tiles * self.rows * self.chunks)
-        return per, -(-self.chunks // per)
 
 
 @torch.library.custom_op("arch::gated_attention", mutates_args=())
@@ -117,7 +109,7 @@ def _forward(
     reset: Tensor | None, chunk: int, counted: int, silu: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Outputs and final state; then what the backward needs: q and k with their decays, the decays between chunks'
-    references, the ways of its tiles, states and scores of every chunk."""
+    references, how many channels of a tile are far, states and scores of every chunk."""
     q, key, v, gate = _rows(q, key, v, gate)
     bound, initial = contiguous(bound, initial)
     call = _Call(q, key, v, bound, reset, chunk, silu)
@@ -127,21 +119,24 @@ def _forward(
     ways = q.new_empty(call.rows, call.chunks, call.tiles, dtype=torch.int32)
     gated_operands[call.tiles, *call.grid](
         q, first, gate, bound, call.reset, call.table, queries, keys, decays, ways, *call.sizes, call.stride,
-        **call.gates, BK=config.operands_tile, PART=min(32, config.operands_tile),
-        PRODUCTS=call.own_instructions, num_warps=config.operands_warps, maxnreg=config.operands_registers,
-        num_stages=1, **config.target,
+        **call.gates, BK=config.operands_tile, PRODUCTS=call.own_instructions, num_warps=config.operands_warps,
+        maxnreg=config.operands_registers, num_stages=1, **config.target,
     )  # fmt: skip
     out, scores = v.new_empty(v.shape), v.new_empty(call.rows, call.chunks, chunk, chunk)
-    if config.runs:
-        states, final = run_pass(queries, keys, v, decays, out, initial, False, config, call.exact)
+    far_operands[call.far_grid](
+        q, first, gate, bound, call.reset, call.table, queries, keys, decays, ways, scores, *call.sizes, call.stride,
+        **call.gates, **call.far, num_warps=4, num_stages=1,
+        **config.target,
+    )  # fmt: skip
+    if config.sequential:
+        states, final = run_pass(queries, keys, v, decays, ways, scores, out, initial, False, config, call.exact)
     else:
         states, final = state_pass(keys, v, decays, initial, False, config, call.exact)
-    gated_output[call.rows, call.far_chunks](
-        q, first, v, gate, bound, call.reset, call.table, queries, keys, decays, ways, states, out, scores, *call.sizes,
-        call.stride, call.value_stride, call.per, **call.flags, BK=config.output_tile[0],
-        PART=min(32, config.output_tile[0]), FAR=config.runs, TILES=call.tiles, MOST=MOST_CHUNKS,
-        num_warps=config.output_warps, maxnreg=config.output_registers, num_stages=1, **config.target,
-    )  # fmt: skip
+        gated_output[call.grid](
+            v, queries, keys, ways, states, out, scores, *call.sizes, call.value_stride, **call.plain,
+            BK=config.output_tile[0], TILES=call.tiles, num_warps=config.output_warps,
+            maxnreg=config.output_registers, num_stages=1, **config.target,
+        )  # fmt: skip
     final = final.view(call.batch, call.heads, call.key_dim, call.value_dim)
     return out, final, queries, keys, decays, ways, states, scores
 
@@ -174,30 +169,33 @@ def _backward(
     those of bound (empty without) and of the initial state."""
     d_out, d_final, bound = contiguous(d_out, d_final, bound)
     call = _Call(q, key, v, bound, reset, chunk, silu)
-    width = call.heads * call.key_dim if bound is not None else 0
-    partial = q.new_empty(call.batch * call.chunks, width, dtype=torch.float32)
+    bounds = call.heads * call.key_dim if bound is not None else 0
+    partial = q.new_empty(call.batch * call.chunks, bounds, dtype=torch.float32)
     config, first, d_first = call.config, q if key is None else key, d_q if d_key is None else d_key
-    if config.runs:
-        d_states, d_initial = run_pass(keys, queries, d_out, decays, d_v, d_final, True, config, call.exact)
+    if config.sequential:
+        d_states, d_initial = run_pass(
+            keys, queries, d_out, decays, ways, scores, d_v, d_final, True, config, call.exact
+        )
     else:
         d_states, d_initial = state_pass(queries, d_out, decays, d_final, True, config, call.exact)
-    gated_values[call.rows, call.far_chunks](
-        keys, ways, d_out, d_states, scores, d_v, *call.sizes, call.value_stride, call.per, **call.plain,
-        BK=config.values_tile, FAR=config.runs, TILES=call.tiles, MOST=MOST_CHUNKS, num_warps=config.values_warps,
+        gated_values[call.grid](
+            keys, d_out, d_states, scores, d_v, *call.sizes, call.value_stride, **call.plain, BK=config.values_tile,
+            num_warps=config.values_warps, num_stages=1, **config.target,
+        )  # fmt: skip
+    width = config.backward_tile[0]
+    gated_backward[call.key_dim // width, *call.grid](
+        q, first, v, gate, bound, call.reset, call.table, queries, keys, decays, d_out, states, d_states, d_q, d_first,
+        d_gate, partial, *call.sizes, call.stride, call.value_stride, **call.gates, DV=call.value_dim, BK=width,
+        PRODUCTS=call.own_instructions and silu, num_warps=config.backward_warps, maxnreg=config.backward_registers,
         num_stages=1, **config.target,
     )  # fmt: skip
-    tile = config.backward_tile[0]
-    for way, width in ((WHOLE, tile), (HALVES, tile), (ANY, config.by_halves_tile))[0 if config.middle else 2 :]:
-        tiles = call.key_dim // width
-        per, lots = call.far(tiles) if config.middle and way != WHOLE else (1, call.chunks)
-        gated_backward[tiles, call.rows, lots](
-            q, first, v, gate, bound, call.reset, call.table, queries, keys, decays, ways, d_out, states, d_states,
-            d_q, d_first, d_gate, partial, *call.sizes, call.stride, call.value_stride, per, **call.flags, BK=width,
-            WAY=way.value, TILES=call.tiles, MOST=MOST_CHUNKS, PRODUCTS=call.own_instructions and silu,
-            num_warps=config.backward_warps, maxnreg=config.backward_registers, num_stages=1, **config.target,
-        )  # fmt: skip
+    far_gradients[call.far_grid](
+        q, first, v, gate, bound, call.reset, call.table, decays, ways, d_out, d_q, d_first, d_gate, partial,
+        *call.sizes, call.stride, call.value_stride, **call.gates, **call.far, DV=call.value_dim,
+        num_warps=4, num_stages=1, **config.target,
+    )  # fmt: skip
     d_initial = d_initial.view(call.batch, call.heads, call.key_dim, call.value_dim)
-    return column_sums(partial).view(call.heads, -1) if width else partial.new_empty(call.heads, 0), d_initial
+    return column_sums(partial).view(call.heads, -1) if bounds else partial.new_empty(call.heads, 0), d_initial
 
 
 @_backward.register_fake

@@ -26,8 +26,8 @@ def state_pass(
 
 
 def run_pass(
-    a: Tensor, b: Tensor, c: Tensor, decays: Tensor, out: Tensor, initial: Tensor | None, reverse: bool,
-    config: GatedConfig, exact: bool,
+    a: Tensor, b: Tensor, c: Tensor, decays: Tensor, ways: Tensor, scores: Tensor, out: Tensor,
+    initial: Tensor | None, reverse: bool, config: GatedConfig, exact: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """`gated_run`: what `state_pass` returns for b and c, and `out`."""
     rows, chunks, key_dim, value_dim = _sizes(decays, c)
@@ -36,12 +36,15 @@ def run_pass(
     states, final = _states(decays, c)
     chunk, tile = config.chunk, config.run_tile
     assert out.data_ptr() % 16 == 0, "a copy would be written"
-    gated_run[(value_dim // tile, count, rows)](
-        blocks(a, chunk, key_dim), blocks(b, chunk, key_dim), blocks(c, chunk, tile), decays, starts,
-        TensorDescriptor.from_tensor(states.flatten(0, 1), [1, key_dim, tile]), blocks(out, chunk, tile), final,
-        a.shape[1], a.shape[2], chunks, count, length, C=chunk, DK=key_dim, DV=value_dim, TILE=tile, REVERSE=reverse,
-        START=starts is not None, EXACT=exact, num_warps=4, num_stages=config.run_stages,
-    )  # fmt: skip
+    for far in (False, True):
+        gated_run[(value_dim // tile, count, rows)](
+            blocks(a, chunk, key_dim), blocks(b, chunk, key_dim), blocks(c, chunk, tile), decays, ways,
+            TensorDescriptor.from_tensor(scores.flatten(0, 1), [1, chunk, chunk]), starts,
+            TensorDescriptor.from_tensor(states.flatten(0, 1), [1, key_dim, tile]), blocks(out, chunk, tile), final,
+            a.shape[1], a.shape[2], chunks, count, length, C=chunk, DK=key_dim, DV=value_dim, TILE=tile,
+            TILES=ways.shape[2], FAR=far, REVERSE=reverse, START=starts is not None, EXACT=exact, num_warps=4,
+            num_stages=config.run_stages,
+        )  # fmt: skip
     return states, final
 
 
