@@ -15,7 +15,7 @@ HGRN2's 12dl, without b and n, is right: the softmax over layers is done once a 
 
 Symbols: l layers, d width, h heads, n tokens, v vocabulary, and of the configuration g = d_ffn, t = gate rank, e = TPE
 dimension; B = d/h, "in all scenarios". Factor 3 for forward and backward. The look-up of the input embedding counts as
-the product of a one-hot matrix, 2ndv, which nobody computes.
+the product of a one-hot matrix, 2ndv, which no code computes.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from .laws import PARTS, Laws
 TOLERANCE = 0.02  # of the compute identity: r(C) then drifts by less than 5% a decade
 SLACK = 1.01  # a compute this near to an end of the range is still in it
 FAR = 10.0  # times beyond its range a law is a guess, and no interval of a fit covers that
-MOST_BEYOND = 100.0  # and beyond this it is not asked for by accident
+MOST_BEYOND = 100.0  # beyond this `flops budget` needs --extrapolate
 
 
 def _is_of(group: str, archs: Sequence[str]) -> bool:
@@ -91,7 +91,7 @@ def refuse_far(laws: Laws, c: float, rows: Sequence[dict[str, Any]]) -> None:
 
 def warnings(laws: Laws, rows: Sequence[dict[str, Any]]) -> list[str]:
     """Reasons not to trust `rows`, one a line."""
-    found = []
+    reasons = []
     broken = [row for row in rows if row["identity_error"] is not None and abs(row["identity_error"]) > TOLERANCE]
     if broken:
         cases = [
@@ -99,20 +99,20 @@ def warnings(laws: Laws, rows: Sequence[dict[str, Any]]) -> list[str]:
             f"x {row['ratio_per_decade']:.3g} a decade)"
             for row in broken
         ]
-        found.append(
+        reasons.append(
             f"the exponents of the law break the compute identity, so N_opt and D_opt do not spend this C: "
             f"{', '.join(cases)}"
         )
     outside = [f"{row['arch']} ({row['c_min']:.3g} to {row['c_max']:.3g})" for row in rows if row["in_range"] is False]
     if outside:
-        found.append(
+        reasons.append(
             f"C is outside of the fitted range in FLOP, the laws are extrapolated: {', '.join(outside)}; no interval "
             f"of a fit covers the error of this"
         )
     curved = [row for row in rows if row["loss_misses"]]
     if curved:
         missed = ", ".join(_missed(row) for row in curved)
-        found.append(
+        reasons.append(
             f"a pure power law does not describe L(C) of {missed}: its loss is wrong inside of the fitted range too, "
             f"and more so outside"
         )
@@ -122,8 +122,8 @@ def warnings(laws: Laws, rows: Sequence[dict[str, Any]]) -> list[str]:
         if row["in_range"] and most and row["d_opt"] and row["d_opt"] > most:
             long.append(f"{row['arch']} ({row['d_opt']:.3g} of {most:.3g})")
     if long:
-        found.append(f"D_opt is more tokens than any run that the law was fitted to: {', '.join(long)}")
+        reasons.append(f"D_opt is more tokens than any run that the law was fitted to: {', '.join(long)}")
     for row in rows:
         for part, reason in laws.archs[row["arch"]].reasons.items():
-            found.append(f"{row['arch']}: {part} is not identified: {reason}")
-    return found
+            reasons.append(f"{row['arch']}: {part} is not identified: {reason}")
+    return reasons

@@ -21,7 +21,9 @@ class _Value:
     misses: bool = False
 
 
-def budgets(laws: Laws, c: float, rows: Sequence[dict[str, Any]], told: Sequence[str]) -> tuple[Table, dict[str, Any]]:
+def budgets(
+    laws: Laws, c: float, rows: Sequence[dict[str, Any]], messages: Sequence[str]
+) -> tuple[Table, dict[str, Any]]:
     """`flops budget`."""
     columns = [
         Column("arch", text=True),
@@ -71,7 +73,7 @@ def budgets(laws: Laws, c: float, rows: Sequence[dict[str, Any]], told: Sequence
         "law": laws.source,
         "conventions": {**names, "unit_C": "FLOP"},
         "rows": list(rows),
-        "warnings": list(told),
+        "warnings": list(messages),
     }
     return Table(title, columns, [_with_marks(row) for row in rows], notes), data
 
@@ -103,13 +105,13 @@ def _outside(rows: Sequence[dict[str, Any]]) -> list[Column]:
 
 
 def _marked(key: str, head: str, show: Callable[[float], str]) -> Column:
-    def cell(found: _Value | None) -> str:
-        if found is None:
+    def cell(entry: _Value | None) -> str:
+        if entry is None:
             return "-"
-        text = ("?" if found.misses else "") + show(found.value)
-        return text if found.beyond == 1 else f"~{text}" if found.beyond <= FAR else f"(~{text})"
+        text = ("?" if entry.misses else "") + show(entry.value)
+        return text if entry.beyond == 1 else f"~{text}" if entry.beyond <= FAR else f"(~{text})"
 
-    return Column(key, head, cell, csv=lambda found: None if found is None else found.value)
+    return Column(key, head, cell, csv=lambda entry: None if entry is None else entry.value)
 
 
 def _interval(part: str, show: Callable[[float], str], laws: Laws, rows: Sequence[dict[str, Any]]) -> list[Column]:

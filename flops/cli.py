@@ -128,8 +128,8 @@ def count(
     name, cfg = configuration(arch, size, layers, dim, heads, ffn, vocab, context, sets or [])
     batch = None if batch_tokens is None else whole(batch_tokens, "--batch-tokens", MOST_TOKENS)
     names = () if convention is None or "all" in convention else conventions_named(convention)
-    asked = views.Counted(name, cfg, size, names, batch, recompute)
-    emit(*(views.modules(asked) if by else views.totals(asked)), form)
+    request = views.Counted(name, cfg, size, names, batch, recompute)
+    emit(*(views.modules(request) if by else views.totals(request)), form)
 
 
 @app.command()
@@ -219,7 +219,7 @@ def size(
     """
     load_plugins(plugins or [])
     if as_yaml and (as_json or form != "table"):
-        raise InputError("--yaml and another format: leave one out")
+        raise InputError("--yaml prints no other format: leave it or --format out")
     form = format_of(form, as_json)
     convention = convention_named(convention)
     given = [name for name, text in (("--params", params), ("--flops-per-token", flops_per_token)) if text is not None]
@@ -246,17 +246,17 @@ def size(
     if ladder is not None:
         if top is not None:
             raise InputError("--top and --ladder: a ladder has one shape for each size: leave --top out")
-        asked = ladder_of(ladder, by, aspect, head_dim)
-        rungs = rungs_of(asked, names or every_arch(), changes)
-        view = ladder_table(asked, rungs, convention)
+        request = ladder_of(ladder, by, aspect, head_dim)
+        rungs = rungs_of(request, names or every_arch(), changes)
+        view = ladder_table(request, rungs, convention)
         return show(as_yaml, view, form, models_of(rungs), changes)
     span = None if aspect is None else aspect_of(aspect)
     if match is not None:
         target = preset(*model_of(match), **changes)
         pairs = matches(target, convention, span, names)
-        told = missed([one for _, one in pairs], match)
-        kinds = {kind: [one.cfg for by, one in pairs if by == kind] for kind in ("params", "flops")}
-        view = views.matched(match, pairs, convention, target, told)
+        far = missed([sized for _, sized in pairs], match)
+        kinds = {kind: [sized.cfg for by, sized in pairs if by == kind] for kind in ("params", "flops")}
+        view = views.matched(match, pairs, convention, target, far)
         named = {f"{match.partition('-')[2].lower()}-{kind}": models for kind, models in kinds.items()}
         return show(as_yaml, view, form, named, changes)
     measure: Measure
@@ -273,12 +273,12 @@ def size(
         measure, what = flops_under(convention), f"{goal:.4g} training FLOP per token ({convention}){origin}"
         target_data = {f"flops_per_token_train_{convention}": goal}
     many = top or (5 if names else 1)
-    found = [best(name, measure, goal, span, many, **changes) for name in names or every_arch()]
-    told = missed([ones[0] for ones in found], what)
-    every = [one for ones in found for one in ones]
-    view = views.sizes(f"Closest to {what}", every, convention, target_data, told)
+    by_arch = [best(name, measure, goal, span, many, **changes) for name in names or every_arch()]
+    far = missed([shapes[0] for shapes in by_arch], what)
+    every = [sized for shapes in by_arch for sized in shapes]
+    view = views.sizes(f"Closest to {what}", every, convention, target_data, far)
     name = f"{'f' if params is None else 'n'}{count_of(goal).lower()}"
-    show(as_yaml, view, form, {name: [ones[0].cfg for ones in found]}, changes)
+    show(as_yaml, view, form, {name: [shapes[0].cfg for shapes in by_arch]}, changes)
 
 
 def show(
@@ -318,9 +318,9 @@ def budget(
     rows = buy(laws, flops, batch, [without_alias(name) for name in archs or []])
     if not extrapolate:
         refuse_far(laws, flops, rows)
-    told = warnings(laws, rows)
-    emit(*budgets(laws, flops, rows, told), form)
-    warn(told, form)
+    messages = warnings(laws, rows)
+    emit(*budgets(laws, flops, rows, messages), form)
+    warn(messages, form)
 
 
 def conventions_named(names: list[str]) -> tuple[str, ...]:
@@ -332,9 +332,9 @@ def conventions_named(names: list[str]) -> tuple[str, ...]:
 
 
 def convention_named(name: str) -> str:
-    """`name`, where one is wanted. Raises InputError for an unknown one, and for "all"."""
+    """The convention `name`. Raises InputError for an unknown one, and for "all"."""
     if name == "all":
-        raise InputError(f"--convention: one of {', '.join(CONVENTIONS)} here, not all")
+        raise InputError(f"--convention: give one of {', '.join(CONVENTIONS)} here, not all")
     return conventions_named([name])[0]
 
 

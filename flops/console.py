@@ -13,15 +13,15 @@ import typer
 
 from arch.errors import FULL, InputError
 
-# Of an OSError: a path that was asked for cannot be used.
+# Numbers of an OSError whose path cannot be used.
 OF_PATHS = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EROFS)
 INTERRUPTED = 128 + signal.SIGINT
 LONGEST_WORD = 1000  # of a message; paths are shorter
 HELP_BY = {"help_option_names": ["-h", "--help"]}  # context settings of an app; its commands inherit them
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
         from importlib.metadata import PackageNotFoundError, version
 
         try:
@@ -68,15 +68,15 @@ def run_app(app: typer.Typer, interrupted: str = "interrupted") -> None:
     except (typer.Abort, KeyboardInterrupt):
         status = INTERRUPTED
     except MemoryError:
-        message = "out of memory: ask for less, or take a machine with more"
+        message = "out of memory: make the request smaller, or use a machine with more memory"
     except OSError as error:
         if error.errno not in (*FULL, *OF_PATHS, errno.EPIPE) and error.filename is None:
             raise
         if error.errno in (*FULL, errno.EPIPE):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or what is left in the buffer fails again
-        if error.errno == errno.EPIPE:  # whoever read has read enough
+        if error.errno == errno.EPIPE:  # the reader closed the pipe
             raise SystemExit(128 + signal.SIGPIPE) from None
-        remedy = "free some space and run it again" if error.errno in FULL else "give another path, or mend this one"
+        remedy = "free some space and run it again" if error.errno in FULL else "give another path, or repair this one"
         message = f"{error.filename or 'standard output'}: {error.strerror}; {remedy}"
     if message is None:
         if status == INTERRUPTED:  # typer makes it of Ctrl-C

@@ -114,8 +114,8 @@ def conventions_of(cfg: ModelConfig) -> tuple[str, ...]:
     entry = entry_of(cfg.arch)
     covered = entry.appendix is not None
     published = (entry.paper is not None or covered) and costs_as_published(cfg)
-    given = {"paper": published and entry.paper is not None, "appendix": published and covered}
-    return tuple(name for name in CONVENTIONS if given.get(name, True))
+    covers = {"paper": published and entry.paper is not None, "appendix": published and covered}
+    return tuple(name for name in CONVENTIONS if covers.get(name, True))
 
 
 def checked(cfg: ModelConfig, convention: str, context_length: int | None, sequences: int = 1) -> int:
@@ -209,8 +209,8 @@ def hardware_flops_per_token(
 def cost_table(cfg: ModelConfig) -> dict[str, Any]:
     """The `cost` of run.json: parameters, and training FLOP per token at the configuration's context length, under
     each convention of RECORDED that covers the architecture."""
-    found = _cost_table(entry_of(cfg.arch), cfg)
-    return found | {"flops_per_token_train": dict(found["flops_per_token_train"])}
+    table = _cost_table(entry_of(cfg.arch), cfg)
+    return table | {"flops_per_token_train": dict(table["flops_per_token_train"])}
 
 
 @lru_cache(maxsize=4096)

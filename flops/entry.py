@@ -56,7 +56,7 @@ class Times:
     layer and channel, and a token and word of the vocabulary; and by how much longer than at the peak the sequence
     operation's FLOP take (heads of less than 64 channels as if they had 64), and all others; None: not measured.
     core: of one thread of a CPU, milliseconds a pass, a pass and layer, microseconds a token and layer, and the share
-    of the peak at which the FLOP are worked off.
+    of the peak at which the FLOP are computed.
     """
 
     host_ms: tuple[float, float] | None

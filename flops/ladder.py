@@ -38,7 +38,7 @@ from arch.registry import Architecture, architecture
 from .entry import Entry
 from .registry import entry_of
 from .shapes import common_shape as basic_shape
-from .sizing import Found, Measure, flops_under, parameters
+from .sizing import Measure, SizedModel, flops_under, parameters
 
 MATCHES = ("params", "flops")
 HEADS = (128, 64, 32, 16)
@@ -88,8 +88,7 @@ class Ladder:
             raise InputError(f"head_dim: {self.head_dim} is no multiple of 16 up to {HEADS[0]}, nor {TINY_HEAD}")
         if len(set(self.names)) < self.count:
             raise InputError(
-                f"count: {counted(self.count, 'size')} lie so close that names of three digits are the same: write "
-                f"fewer"
+                f"count: {counted(self.count, 'size')} lie so close that they share names of three digits: write fewer"
             )
 
     @property
@@ -127,11 +126,11 @@ def common_shape(ladder: Ladder, target: float) -> dict[str, int]:
         width, layers = shape
         return 3 * abs(math.log(12 * layers * width**2 / target)) + abs(math.log(width / layers / aspect))
 
-    found = []
+    shapes = []
     for width in _widths(ladder.heads, 64, ideal):
         layers = max(LEAST_LAYERS, target / (12 * width**2))
-        found += [(width, math.floor(layers)), (width, math.ceil(layers))]
-    width, layers = min(found, key=distance)
+        shapes += [(width, math.floor(layers)), (width, math.ceil(layers))]
+    width, layers = min(shapes, key=distance)
     return {"n_layers": layers, "d_model": width, "n_heads": width // ladder.heads}
 
 
@@ -139,8 +138,8 @@ def _widths(unit: int, wide: int, ideal: float) -> list[int]:
     """Multiples of `unit`, at least two, from 256 on of `wide` too, within a factor of 2 of the ideal; else the
     smallest."""
     larger = math.lcm(unit, wide)
-    found = [*range(2 * unit, 256, unit), *range(-(-256 // larger) * larger, int(2 * ideal) + 1, larger)]
-    return [width for width in found if ideal / 2 <= width <= 2 * ideal] or [found[0]]
+    widths = [*range(2 * unit, 256, unit), *range(-(-256 // larger) * larger, int(2 * ideal) + 1, larger)]
+    return [width for width in widths if ideal / 2 <= width <= 2 * ideal] or [widths[0]]
 
 
 def ffn_step(width: int) -> int:
@@ -157,19 +156,18 @@ def _limit(entry: Entry, target: float) -> float:
     return CLOSE if target >= (1e6 if entry.has_mlp else 1e7) else CLOSE_SMALL
 
 
-def rung(arch: str, ladder: Ladder, target: float, changes: Mapping[str, Any]) -> Found:
+def rung(arch: str, ladder: Ladder, target: float, changes: Mapping[str, Any]) -> SizedModel:
     """The model of `arch` for one of the ladder's targets, with `changes` to fields that are no part of its shape
-    (vocab_size, context_length, norm, ..). Raises InputError, which names the nearest there are, where none comes as
-    close as it must."""
+    (vocab_size, context_length, norm, ..). Raises InputError, which names the nearest, where none is close enough."""
     return _rung(entry_of(arch), architecture(arch), ladder, target, tuple(sorted(changes.items())))
 
 
 @lru_cache(maxsize=65_536)
 def _rung(
-    entry: Entry, known: Architecture, ladder: Ladder, target: float, given: tuple[tuple[str, Any], ...]
-) -> Found:
+    entry: Entry, known: Architecture, ladder: Ladder, target: float, changes_given: tuple[tuple[str, Any], ...]
+) -> SizedModel:
     """`entry` and `known` are those of the architecture now: a plugin may register others."""
-    arch, changes = known.name, dict(given)
+    arch, changes = known.name, dict(changes_given)
     goal = target
     measure: Measure = parameters
     if ladder.match == "flops":
@@ -180,49 +178,49 @@ def _rung(
     options = dict(known.ladder) | changes
     limit = _limit(entry, target)
     if entry.has_mlp:
-        best, there = _by_ffn(arch, ladder, target, goal, measure, options)
+        best, counts = _by_ffn(arch, ladder, target, goal, measure, options)
         if abs(best.deviation) > limit and best.cfg.d_model < FINE_BELOW:
-            best, there = _by_ffn(arch, ladder, target, goal, measure, options, FINE_FFN)
+            best, counts = _by_ffn(arch, ladder, target, goal, measure, options, FINE_FFN)
     else:
-        best, there = _by_depth(arch, ladder, target, goal, measure, options, limit)
+        best, counts = _by_depth(arch, ladder, target, goal, measure, options, limit)
     if abs(best.deviation) > limit:
-        raise InputError(_unreachable(ladder, goal, limit, there, best.cfg.context_length))
+        raise InputError(_unreachable(ladder, goal, limit, counts, best.cfg.context_length))
     return best
 
 
 def _by_ffn(
     arch: str, ladder: Ladder, target: float, goal: float, measure: Measure, options: dict[str, Any], fine: int = 0
-) -> tuple[Found, list[float]]:
+) -> tuple[SizedModel, list[float]]:
     """The common shape with the FFN width, a multiple of ffn_step or of `fine`, that comes closest to the goal, and the
     counts with those around the one that meets it: counts are affine in it."""
     shape = common_shape(ladder, target)
     step = fine or ffn_step(shape["d_model"])
 
-    def at(steps: int) -> Found:
+    def at(steps: int) -> SizedModel:
         fields = shape | {"d_ffn": step * steps}
         cfg = shaped(arch, "", fields, **{"n_layers": fields["n_layers"], "d_ffn": fields["d_ffn"]} | options)
         value = measure(cfg)
-        return Found(cfg, value, value / goal - 1)
+        return SizedModel(cfg, value, value / goal - 1)
 
     least, most = (max(1, int(bound * shape["d_model"] / step)) for bound in FFN)
-    one, two = at(least), at(least + 1)
-    wanted = least + (goal - one.value) / (two.value - one.value)
-    found = [at(min(max(rounded(wanted), least), most)) for rounded in (math.floor, math.ceil)]
-    return min(found, key=lambda one: abs(one.deviation)), [one.value for one in found]
+    narrow, wide = at(least), at(least + 1)
+    wanted = least + (goal - narrow.value) / (wide.value - narrow.value)
+    candidates = [at(min(max(rounded(wanted), least), most)) for rounded in (math.floor, math.ceil)]
+    return min(candidates, key=lambda narrow: abs(narrow.deviation)), [narrow.value for narrow in candidates]
 
 
 def _by_depth(
     arch: str, ladder: Ladder, target: float, goal: float, measure: Measure, options: dict[str, Any], limit: float
-) -> tuple[Found, list[float]]:
+) -> tuple[SizedModel, list[float]]:
     """Of the widths with the numbers of layers around the one that meets the goal, the shape that is close to it and to
     half of the common width over layers, and the counts of all: they are affine in the number of layers."""
     aspect = aspect_at(ladder, target) / 2
     ideal = (target * aspect / 6) ** (1 / 3)
 
-    def at(width: int, layers: int) -> Found:
+    def at(width: int, layers: int) -> SizedModel:
         cfg = shaped(arch, "", basic_shape(width, layers), **{"n_layers": layers} | options)
         value = measure(cfg)
-        return Found(cfg, value, value / goal - 1)
+        return SizedModel(cfg, value, value / goal - 1)
 
     def distance(shape: tuple[float, int, int]) -> tuple[bool, float]:
         value, width, layers = shape
@@ -230,23 +228,23 @@ def _by_depth(
         other = abs(math.log(width / layers / aspect)) + (0.5 if width % 32 else 0.0)
         return off > limit, off if off > limit else off / CLOSE + 3 * other
 
-    found: list[tuple[float, int, int]] = []
+    shapes: list[tuple[float, int, int]] = []
     for width in _widths(16, 16 if ideal < 512 else 64, ideal):
-        one, two = (at(width, layers).value for layers in (1, 2))
-        wanted = 1 + (goal - one) / (two - one)
-        for layers in (max(LEAST_LAYERS, rounded(wanted)) for rounded in (math.floor, math.ceil)):
-            found.append((one + (two - one) * (layers - 1), width, layers))
-    _, width, layers = min(found, key=distance)
-    return at(width, layers), [value for value, _, _ in found]
+        first, second = (at(width, layers).value for layers in (1, 2))
+        best_layers = 1 + (goal - first) / (second - first)
+        for layers in (max(LEAST_LAYERS, rounded(best_layers)) for rounded in (math.floor, math.ceil)):
+            shapes.append((first + (second - first) * (layers - 1), width, layers))
+    _, width, layers = min(shapes, key=distance)
+    return at(width, layers), [value for value, _, _ in shapes]
 
 
-def _unreachable(ladder: Ladder, goal: float, limit: float, there: list[float], context: int) -> str:
+def _unreachable(ladder: Ladder, goal: float, limit: float, counts: list[float], context: int) -> str:
     what = "parameters" if ladder.match == "params" else f"FLOP per token (exact) at context_length {context:,}"
-    around = [max((value for value in there if value < goal), default=None)]
-    around.append(min((value for value in there if value >= goal), default=None))
-    told = [f"{value:,.0f}" for value in around if value is not None]
+    around = [max((value for value in counts if value < goal), default=None)]
+    around.append(min((value for value in counts if value >= goal), default=None))
+    nearest = [f"{value:,.0f}" for value in around if value is not None]
     return (
         f"no size within {limit:.0%} of {goal:,.0f} {what} on the ladder: the nearest "
-        f"{'have' if len(told) > 1 else 'has'} {' and '.join(told)}: move from or to there, or give another aspect or "
-        f"head_dim"
+        f"{'have' if len(nearest) > 1 else 'has'} {' and '.join(nearest)}: move from or to "
+        f"there, or give another aspect or head_dim"
     )

@@ -10,11 +10,11 @@ from arch.errors import InputError
 
 from .ladder import MOST, MOST_SIZES, Ladder, rung
 from .quantity import quantity, whole
-from .sizing import Found
+from .sizing import SizedModel
 from .tables import Column, Table
-from .views import View, found_row, size_columns
+from .views import View, size_columns, sized_row
 
-Rungs = dict[str, list[Found]]  # by the size's name, a model for each architecture
+Rungs = dict[str, list[SizedModel]]  # by the size's name, a model for each architecture
 
 
 def ladder_of(text: str, by: str | None, aspect: str | None, head_dim: str | None) -> Ladder:
@@ -37,26 +37,26 @@ def ladder_of(text: str, by: str | None, aspect: str | None, head_dim: str | Non
         )
     except InputError as error:
         names = {"match": "--by", "aspect": "--aspect", "head_dim": "--head-dim"}
-        option, _, told = str(error).partition(": ")
-        raise InputError(f"{names.get(option, f'--ladder: {option}')}: {told}") from None
+        option, _, reason = str(error).partition(": ")
+        raise InputError(f"{names.get(option, f'--ladder: {option}')}: {reason}") from None
 
 
 def rungs_of(ladder: Ladder, archs: Sequence[str], changes: dict[str, Any]) -> Rungs:
     """Raises InputError where an architecture has no size that is close enough."""
-    found: Rungs = {}
+    rungs: Rungs = {}
     for name, target in zip(ladder.names, ladder.targets, strict=True):
-        found[name] = []
+        rungs[name] = []
         for arch in archs:
             try:
-                found[name].append(rung(arch, ladder, target, changes))
+                rungs[name].append(rung(arch, ladder, target, changes))
             except InputError as error:
                 raise InputError(f"{arch}/{name}: {error}") from None
-    return found
+    return rungs
 
 
-def ladder_table(ladder: Ladder, found: Rungs, convention: str) -> View:
+def ladder_table(ladder: Ladder, rungs: Rungs, convention: str) -> View:
     """A row for each size and architecture; `deviation` is of what is matched."""
-    rows = [{"size": name} | found_row(one, convention) for name, models in found.items() for one in models]
+    rows = [{"size": name} | sized_row(sized, convention) for name, models in rungs.items() for sized in models]
     what = "non-embedding parameters"
     if ladder.match == "flops":
         what = "training FLOP per token (exact)"
@@ -74,5 +74,5 @@ def ladder_table(ladder: Ladder, found: Rungs, convention: str) -> View:
     return Table(title, columns, rows), {"target": target, "rows": rows, "warnings": []}
 
 
-def models_of(found: Rungs) -> dict[str, list[ModelConfig]]:
-    return {name: [one.cfg for one in models] for name, models in found.items()}
+def models_of(rungs: Rungs) -> dict[str, list[ModelConfig]]:
+    return {name: [sized.cfg for sized in models] for name, models in rungs.items()}

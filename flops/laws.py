@@ -30,7 +30,7 @@ PARTS = ("loss", "n_opt", "d_opt")
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """value = at * (C / centre)^exponent, C in FLOP. Raises InputError where that is beyond all sense."""
+    """value = at * (C / centre)^exponent, C in FLOP. Raises InputError where that is beyond 1e60 or below 1e-60."""
 
     centre: float
     at: float
@@ -40,7 +40,8 @@ class PowerLaw:
         digits = math.log10(self.at) + self.exponent * math.log10(c / self.centre)
         if abs(digits) > MOST_DIGITS:
             raise InputError(
-                f"the law gives 1e{digits:+.0f} at C = {c:.3g} FLOP (exponent {self.exponent:g}): no use there"
+                f"the law gives 1e{digits:+.0f} at C = {c:.3g} FLOP (exponent {self.exponent:g}), beyond "
+                f"all models: give another C or law"
             )
         return self.at * (c / self.centre) ** self.exponent
 
@@ -61,10 +62,10 @@ class Band:
         share = math.log(c / self.c[after - 1]) / math.log(self.c[after] / self.c[after - 1])
         ends = []
         for values in (self.low, self.high):
-            one, other = values[after - 1], values[after]
-            if one is None or other is None:
+            start, end = values[after - 1], values[after]
+            if start is None or end is None:
                 return None
-            ends.append(math.exp((1 - share) * math.log(one) + share * math.log(other)))
+            ends.append(math.exp((1 - share) * math.log(start) + share * math.log(end)))
         return ends[0], ends[1]
 
 
@@ -166,14 +167,14 @@ def load_laws(name: str) -> Laws:
     schema = fits.get("schema") if isinstance(fits, dict) else None
     if schema != FITS_SCHEMA or isinstance(schema, bool):
         raise InputError(
-            f"--law {path}: is of schema {schema!r}, this version reads {FITS_SCHEMA}: run `scaling fit` again"
+            f"--law {path}: has schema {schema!r}, and this version reads {FITS_SCHEMA}: run `scaling fit` again"
         )
     try:
         conventions = {key: str(fits["conventions"][key]) for key in ("C", "unit_C", "N", "L")}
-        archs = {str(arch): _arch(one) for arch, one in fits["archs"].items() if one["fitted"]}
+        archs = {str(arch): _arch(fit) for arch, fit in fits["archs"].items() if fit["fitted"]}
         level = fits["interval"]["level"]
-        unit = str(fits["conventions"].get("unit_L", Laws.loss_unit))  # fits of earlier versions do not tell it
-        reasons = [f"{arch}: {one['reason']}" for arch, one in fits["archs"].items() if not one["fitted"]]
+        unit = str(fits["conventions"].get("unit_L", Laws.loss_unit))  # fits of earlier versions have none
+        reasons = [f"{arch}: {fit['reason']}" for arch, fit in fits["archs"].items() if not fit["fitted"]]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise InputError(
             f"--law {path}: is damaged ({type(error).__name__} {error}): run `scaling fit` again"
@@ -181,15 +182,15 @@ def load_laws(name: str) -> Laws:
     if conventions.pop("unit_C") != "FLOP":
         raise InputError(f"--law {path}: C is not in FLOP, as in schema {FITS_SCHEMA}: run `scaling fit` again")
     if not archs:
-        raise InputError(f"--law {path}: holds no law ({'; '.join(reasons) or 'no architecture'})")
+        raise InputError(f"--law {path}: has no law ({'; '.join(reasons) or 'no architecture'})")
     return Laws(f"study {fits.get('study', path)}", conventions, archs, level=level, loss_unit=unit)
 
 
-def _arch(one: dict[str, Any]) -> ArchLaws:
+def _arch(fit: dict[str, Any]) -> ArchLaws:
     laws: dict[str, Any] = {}
     bands = {}
     for part in PARTS:
-        law = one["laws"][part]
+        law = fit["laws"][part]
         laws[part] = None
         if band := law.get("band_beyond") or law.get("band"):
             bands[part] = Band(*(tuple(band[key]) for key in ("c", "low", "high")))
@@ -198,13 +199,13 @@ def _arch(one: dict[str, Any]) -> ArchLaws:
             if not all(map(math.isfinite, numbers)) or min(numbers[:2]) <= 0 or abs(numbers[2]) > MOST_EXPONENT:
                 raise ValueError(f"in {part}: {numbers}")
             laws[part] = PowerLaw(*numbers)
-    reasons = {part: str(one["laws"][part]["reason"]) for part, law in laws.items() if law is None}
-    loss_span = _span(one["laws"]["loss"]["range"]) if laws["loss"] else None
-    span = _span(one["laws"]["n_opt"]["range"]) if laws["n_opt"] else loss_span or _span(one["range"])
-    off = one["laws"]["loss"].get("off_line")
+    reasons = {part: str(fit["laws"][part]["reason"]) for part, law in laws.items() if law is None}
+    loss_span = _span(fit["laws"]["loss"]["range"]) if laws["loss"] else None
+    span = _span(fit["laws"]["n_opt"]["range"]) if laws["n_opt"] else loss_span or _span(fit["range"])
+    off = fit["laws"]["loss"].get("off_line")
     if off is not None and not (isinstance(off, float) and 0 <= off < MOST_OFF):
         raise ValueError(f"in loss.off_line: {off!r}")
-    growth = one["diagnostics"].get("cost_growth")
+    growth = fit["diagnostics"].get("cost_growth")
     if growth is not None and not (isinstance(growth, float) and math.isfinite(growth)):
         raise ValueError(f"in diagnostics.cost_growth: {growth!r}")
     return ArchLaws(
@@ -212,9 +213,9 @@ def _arch(one: dict[str, Any]) -> ArchLaws:
         reasons=reasons,
         range=span,
         loss_range=loss_span,
-        most_tokens=max(map(float, one["envelope"]["n_tokens"]), default=None),
+        most_tokens=max(map(float, fit["envelope"]["n_tokens"]), default=None),
         cost_growth=growth,
-        curved=bool(one["laws"]["loss"]["curved"]),
+        curved=bool(fit["laws"]["loss"]["curved"]),
         off_line=None if off is None else math.expm1(off),
         bands=bands,
     )

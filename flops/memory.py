@@ -91,17 +91,17 @@ def training_memory(
     gradients = sum(lines.get(name, 0.0) for name in ("gradients", "gradient_partition", "reduce_bucket"))
     end = gradients + lines["tied_gradient"] + rest + layer
     if kernels:
-        one, cached = copies / cfg.n_layers, copies
+        of_a_layer, cached = copies / cfg.n_layers, copies
         if recompute:
             cached = 2.0 * cfg.n_layers * _autocast_copies(cfg) * (copies > 0)
-        lines |= {"autocast_cache": cached + one if recompute else copies} | by_kernels.loss(cfg, tokens, a)
+        lines |= {"autocast_cache": cached + of_a_layer if recompute else copies} | by_kernels.loss(cfg, tokens, a)
         forward = cached + saved + lines["logits"] + lines["loss"] + lines["loss_gradients"]
         lines["temporaries"] = _temporaries(cfg, tokens, a)
         # the loss's gradients are scaled; then the last layer's backward pass, for which it is computed again: its
         # input is one of those kept, and the final norm's is gone
-        left = (layer + one - 2 * carried if recompute else copies) + lines["temporaries"]
+        left = (layer + of_a_layer - 2 * carried if recompute else copies) + lines["temporaries"]
         backward = saved + lines["loss_gradients"] + max(lines["loss_gradients"], left)
-        end += one + lines["temporaries"]
+        end += of_a_layer + lines["temporaries"]
     else:
         lines |= {"autocast_cache": copies + 2.0 * head * (copies > 0)}
         lines |= {"logits": F * tokens * cfg.vocab_size, "logits_gradient": 2 * F * tokens * cfg.vocab_size}
@@ -120,12 +120,12 @@ def training_memory(
 def _memory_of(cfg: ModelConfig) -> Memory:
     memory = entry_of(cfg.arch).memory
     if memory is None:
-        raise InputError(f"the costs of {cfg.arch!r} tell no activations: give its Entry `memory`")
+        raise InputError(f"the costs of {cfg.arch!r} have no activations: give its Entry a `memory`")
     return memory
 
 
 def layer_activations(cfg: ModelConfig, context: int, sequences: int, activation_bytes: int, kernels: bool) -> Bytes:
-    """What autograd keeps of one layer's forward pass, by module. Raises InputError where a plugin does not tell."""
+    """What autograd keeps of one layer's forward pass, by module. Raises InputError where a plugin has none."""
     entry, memory, a = entry_of(cfg.arch), _memory_of(cfg), activation_bytes
     tokens = float(sequences * context)
     if kernels and memory.by_kernels is not None:

@@ -34,10 +34,10 @@ H200_PEAK = 989.5e12  # FLOP/s, of Times.replayed
 # Times.core: least squares in the logarithm over steps of the trainer's engine on one core of an AMD EPYC, torch 2.13
 # (16 to 256 wide, 2 to 8 layers, 1,024 to 8,192 tokens) and over the 28 runs of a quickstart there: within a factor of
 # 1.35 of each.
-CORE_SOURCE = "steps measured on one core of an AMD EPYC, met within a factor of 1.35"
+CORE_SOURCE = "steps measured on one core of an AMD EPYC, within a factor of 1.35"
 WIDEST = 256
 CORE_BEYOND = f"steps measured on one core of an AMD EPYC at widths up to {WIDEST}, far beyond which this is"
-UNMEASURED = "; its architecture was not measured, the slowest of those measured stands for it"
+UNMEASURED = "; its architecture was not measured: the times are those of the slowest that was"
 START_S = {"GPU": 20.0, "core": 3.0}  # from the start of a process to its first step: 15 to 25 s and 2.5 to 3.6 s seen
 # from a run's end to the first step of the next in the same process: 0.1 to 1.1 s and 0.15 to 0.32 s seen
 NEXT_S = {"GPU": 1.0, "core": 0.2}
@@ -71,7 +71,7 @@ def pace(
 ) -> Pace:
     """Of steps of `step_tokens` tokens on `units` devices (GPUs or cores), in `passes` forward and backward passes.
 
-    `mfu`: share of the peak at which the FLOP of `convention` are worked off; None: MFU, on a core what was measured.
+    `mfu`: share of the peak at which the FLOP of `convention` are computed; None: MFU, on a core what was measured.
     `replayed`: the GPU's steps are CUDA graphs, as the trainer's are at ZeRO stage 0.
     Raises InputError where the convention does not cover the architecture.
     """
@@ -117,7 +117,9 @@ def _by_the_host(cfg: ModelConfig, passes: int) -> tuple[float, bool]:
     """Seconds of a step that the host needs on a GPU, and whether this architecture was measured."""
     own = entry_of(cfg.arch).times
     measured = [own.host_ms] if own and own.host_ms else [e.times.host_ms for e in ENTRIES.values() if e.times]
-    seconds = [1e-3 * passes * (found[0] + found[1] * cfg.n_layers) for found in measured if found]
+    seconds = [
+        1e-3 * passes * (milliseconds[0] + milliseconds[1] * cfg.n_layers) for milliseconds in measured if milliseconds
+    ]
     return max(seconds), own is not None and own.host_ms is not None
 
 
@@ -126,19 +128,19 @@ def _on_a_core(
 ) -> tuple[tuple[float, float], bool]:
     """Seconds of a step beside its work, and of its work on `units` cores; whether the architecture was measured."""
     own = entry_of(cfg.arch).times
-    found = []
+    seconds = []
     for step_ms, layer_ms, token_us, share in (
         [own.core] if own else [e.times.core for e in ENTRIES.values() if e.times]
     ):
         host = passes * (step_ms + layer_ms * cfg.n_layers) * 1e-3
         work = token_us * 1e-6 * cfg.n_layers * step_tokens + flops / (peak * (mfu or share))
-        found.append((host, work / units))
-    return max(found, key=sum), own is not None
+        seconds.append((host, work / units))
+    return max(seconds, key=sum), own is not None
 
 
 def makespan(seconds: Iterable[float], at_once: int) -> float:
     """Until the last of some runs ends that are started longest first, `at_once` at a time."""
     ends = [0.0] * at_once
-    for one in sorted(seconds, reverse=True):
-        heapq.heapreplace(ends, ends[0] + one)
+    for duration in sorted(seconds, reverse=True):
+        heapq.heapreplace(ends, ends[0] + duration)
     return max(ends)

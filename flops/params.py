@@ -19,7 +19,7 @@ def require_count(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         raise InputError(f"{name} must be a positive integer, not {value!r}")
     if value > LARGEST:
-        raise InputError(f"{name} is absurdly large: at most {LARGEST:.0e} can be counted")
+        raise InputError(f"{name} is too large to count: at most {LARGEST:.0e}")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ MOST_FLOP, MOST_PARAMS, MOST_TOKENS, MOST_CONTEXT, MOST_GPUS = (
     1e20,
     1e10,
     1e7,
-)  # beyond these a number is a slip
+)  # beyond these a number is a mistake
 # A bare number below this is no training budget in FLOP, and above it none in PF-days (8.64e28 FLOP).
 LEAST_FLOP = 1e9
 
@@ -48,7 +48,7 @@ def context_length(text: str) -> int:
 
 
 def flop(text: str, what: str, most: float = MOST_FLOP, more: str = "") -> float:
-    """FLOP, with or without a suffix k, M, G, T, P, Z, Y and "FLOP". Raises InputError, which tells of `more` units."""
+    """FLOP, with or without a suffix k, M, G, T, P, Z, Y and "FLOP". Raises InputError, which names `more` units."""
     number, suffix = _split(text, what)
     prefix = suffix.removesuffix("s").removesuffix("flop")
     if prefix == "e" and prefix == suffix:

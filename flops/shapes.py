@@ -25,7 +25,7 @@ def without_alias(name: str) -> str:
     name = name.strip().lower()
     if name in KNOWN:
         return name
-    return next((found.name for found in ARCHITECTURES.values() if name in found.aliases), name)
+    return next((known.name for known in ARCHITECTURES.values() if name in known.aliases), name)
 
 
 def arch_of(name: str) -> str:
@@ -80,12 +80,12 @@ def of_shape(
     """The model of `arch` at a size that a study file describes: the `common` fields, filled up by `common_shape`, as
     the architecture's rule changes them; then its `own` fields, whose width the rule knows; then `changes`. Raises
     InputError where these do not go together, or give no width or depth."""
-    given = {**common, **{key: own[key] for key in ("d_model",) if key in own}}
+    shape = {**common, **{key: own[key] for key in ("d_model",) if key in own}}
     for key in ("n_layers", "d_model"):
-        given.setdefault(key, own.get(key, changes.get(key)))
-        if given[key] is None:
+        shape.setdefault(key, own.get(key, changes.get(key)))
+        if shape[key] is None:
             raise InputError(f"grid.sizes.{name} has no {key}: add it")
-    return shaped(arch, name, common_shape(given["d_model"], given["n_layers"]) | given, **{**own, **changes})
+    return shaped(arch, name, common_shape(shape["d_model"], shape["n_layers"]) | shape, **{**own, **changes})
 
 
 def grid_widths(most: int) -> Iterator[int]:
@@ -105,18 +105,18 @@ def grid_shape(arch: str, d_model: int, n_layers: int, **changes: Any) -> ModelC
 
 def fields_of(pairs: Sequence[str]) -> dict[str, Any]:
     """{"norm": "layer"} of ["norm=layer"]. Raises InputError for an unknown field, or a value of another type."""
-    found: dict[str, Any] = {}
+    changed: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = (part.strip() for part in pair.partition("="))
-        if told := instead_of(name):
-            raise InputError(f"--set {pair}: {name} {told}")
+        if reason := instead_of(name):
+            raise InputError(f"--set {pair}: {name} {reason}")
         fields = [field for field in field_names() if field != "arch"]
         if name not in fields:
             raise InputError(f"--set {pair}: unknown field {name!r}{nearest(name, fields)}")
         if not equals or not text:
             raise InputError(f"--set {pair}: write it as {name}=value")
-        found[name] = _value(name, text, f"--set {name}")
-    return found
+        changed[name] = _value(name, text, f"--set {name}")
+    return changed
 
 
 def _value(name: str, text: str, what: str) -> Any:
@@ -156,24 +156,24 @@ def configuration(
         ("d_ffn", ffn, "--ffn", 10 * MOST_WIDTH),
         ("vocab_size", vocab, "--vocab", MOST_VOCAB),
     )
-    given = {name: whole(text, option, most) for name, text, option, most in options if text is not None}
+    named = {name: whole(text, option, most) for name, text, option, most in options if text is not None}
     if context is not None:
-        given["context_length"] = context_length(context)
+        named["context_length"] = context_length(context)
     fields = fields_of(sets)
     for name, _, option, _ in (*options, ("context_length", context, "--context", MOST_CONTEXT)):
-        if name in fields and name in given and fields[name] != given[name]:
-            raise InputError(f"--set {name}={fields[name]} and {option} {given[name]}: leave one out")
-    if "d_ffn" in given and not entry_of(arch).has_mlp:
+        if name in fields and name in named and fields[name] != named[name]:
+            raise InputError(f"--set {name}={fields[name]} and {option} {named[name]}: leave one out")
+    if "d_ffn" in named and not entry_of(arch).has_mlp:
         raise InputError(f"--ffn: {arch} has no MLP: leave it out")
-    given = fields | given
-    shaped = {"n_layers", "d_model", "n_heads", "d_ffn"} & given.keys()
+    named = fields | named
+    shaped = {"n_layers", "d_model", "n_heads", "d_ffn"} & named.keys()
     if size is not None:
-        cfg = preset(arch, size.lower(), **given)
-        return f"{arch}-{size.lower()}{' (changed)' if given.keys() - {'vocab_size', 'context_length'} else ''}", cfg
-    if not {"n_layers", "d_model"} <= given.keys():
-        what = "--layers and --dim" if not shaped else "--layers" if "n_layers" not in given else "--dim"
+        cfg = preset(arch, size.lower(), **named)
+        return f"{arch}-{size.lower()}{' (changed)' if named.keys() - {'vocab_size', 'context_length'} else ''}", cfg
+    if not {"n_layers", "d_model"} <= named.keys():
+        what = "--layers and --dim" if not shaped else "--layers" if "n_layers" not in named else "--dim"
         raise InputError(f"which size of {arch}? Give {what}, or --size: {', '.join(sizes_of(arch))}")
-    cfg = free_shape(arch, given.pop("d_model"), given.pop("n_layers"), **given)
+    cfg = free_shape(arch, named.pop("d_model"), named.pop("n_layers"), **named)
     return f"{arch}-{cfg.n_layers}x{cfg.d_model}", cfg
 
 

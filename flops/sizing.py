@@ -28,14 +28,14 @@ MATCH_ASPECT = 2.0  # a match is at most so much wider or deeper, for its layers
 # Small models are deeper for their width: the tiny presets have 8 to 64. The range's lower end, up to such a width.
 DEEPER = ((64, 4.0), (256, 16.0))
 LEAST_LAYERS = 2  # of the default range; one layer alone shows little of an architecture
-CLOSE, COARSE = 0.02, 0.05  # a small width's g is varied above the one; a deviation above the other is worth a word
+CLOSE, COARSE = 0.02, 0.05  # a small width's g is varied above the first; a deviation above the second is reported
 
 Measure = Callable[[ModelConfig], float]
 
 
 @dataclass(frozen=True)
-class Found:
-    """A configuration, its `value` of what was asked for, and `deviation` = value / target - 1."""
+class SizedModel:
+    """A configuration, its `value` of what is measured, and `deviation` = value / target - 1."""
 
     cfg: ModelConfig
     value: float
@@ -79,28 +79,28 @@ def best(
     aspect: tuple[float, float] | None = None,
     top: int = 5,
     **changes: Any,
-) -> list[Found]:
+) -> list[SizedModel]:
     """The `top` widths whose best number of layers comes closest to `target`, closest first; `changes` are fields of
     ModelConfig (vocab_size, context_length, ..). Raises InputError where `target` is off the grid at either end."""
-    found: list[Found] = []
+    shapes: list[SizedModel] = []
     smallest, largest = math.inf, 0.0
     for width, fewest, most in _widths(arch, aspect):
-        one = measure(grid_shape(arch, width, fewest, **changes))
-        smallest = min(smallest, one)
-        if one > 2 * target and found:
+        least = measure(grid_shape(arch, width, fewest, **changes))
+        smallest = min(smallest, least)
+        if least > 2 * target and shapes:
             break
-        found.append(_best_depth(arch, measure, target, (width, fewest, most), changes))
-        largest = max(largest, found[-1].value)
-    if not found:
+        shapes.append(_best_depth(arch, measure, target, (width, fewest, most), changes))
+        largest = max(largest, shapes[-1].value)
+    if not shapes:
         low, high = aspect or default_aspect(arch)
-        raise InputError(f"--aspect {low:g}:{high:g}: no width of the grid has a number of layers in it: widen it")
-    found.sort(key=lambda one: abs(one.deviation))
-    if not -0.5 <= found[0].deviation <= 1:
-        below = found[0].deviation > 0
+        raise InputError(f"--aspect {low:g}:{high:g}: no width of the grid has layers in this range: widen it")
+    shapes.sort(key=lambda sized: abs(sized.deviation))
+    if not -0.5 <= shapes[0].deviation <= 1:
+        below = shapes[0].deviation > 0
         end = f"less than {smallest:,.0f}, the smallest" if below else f"more than {largest:.4g}, the largest"
-        remedy = f"ask for {'more' if below else 'less'}, or change --aspect"
+        remedy = f"give a {'larger' if below else 'smaller'} target, or change --aspect"
         raise InputError(f"{target:.6g} is {end} that {arch} has on the grid: {remedy}")
-    return found[:top]
+    return shapes[:top]
 
 
 def _widths(arch: str, aspect: tuple[float, float] | None) -> Iterator[tuple[int, int, int]]:
@@ -118,13 +118,13 @@ def _widths(arch: str, aspect: tuple[float, float] | None) -> Iterator[tuple[int
 
 def _best_depth(
     arch: str, measure: Measure, target: float, span: tuple[int, int, int], changes: dict[str, Any]
-) -> Found:
+) -> SizedModel:
     """Counts are affine in the number of layers: two of them give the number that fits. They are affine in g too, which
     is varied at a small width where the rule's misses."""
     width, fewest, most = span
-    one, two = (measure(grid_shape(arch, width, layers, **changes)) for layers in (1, 2))
-    wanted = 1 + (target - one) / (two - one)
-    depths = {min(max(rounded(min(wanted, 1e9)), fewest), most) for rounded in (math.floor, math.ceil)}
+    first, second = (measure(grid_shape(arch, width, layers, **changes)) for layers in (1, 2))
+    ideal = 1 + (target - first) / (second - first)
+    depths = {min(max(rounded(min(ideal, 1e9)), fewest), most) for rounded in (math.floor, math.ceil)}
     shapes = [grid_shape(arch, width, layers, **changes) for layers in depths]
     closest = _closest(shapes, measure, target)
     if width >= SMALL or abs(closest.deviation) <= CLOSE or not entry_of(arch).has_mlp:
@@ -133,9 +133,9 @@ def _best_depth(
     return _closest([closest.cfg, *wider], measure, target)
 
 
-def _closest(shapes: Sequence[ModelConfig], measure: Measure, target: float) -> Found:
-    candidates = [Found(cfg, value, value / target - 1) for cfg in shapes for value in [measure(cfg)]]
-    return min(candidates, key=lambda found: (abs(found.deviation), found.cfg.n_layers))
+def _closest(shapes: Sequence[ModelConfig], measure: Measure, target: float) -> SizedModel:
+    candidates = [SizedModel(cfg, value, value / target - 1) for cfg in shapes for value in [measure(cfg)]]
+    return min(candidates, key=lambda sized: (abs(sized.deviation), sized.cfg.n_layers))
 
 
 def _other_ffn(cfg: ModelConfig, measure: Measure, target: float, changes: dict[str, Any]) -> Iterator[ModelConfig]:
@@ -147,25 +147,26 @@ def _other_ffn(cfg: ModelConfig, measure: Measure, target: float, changes: dict[
     step = measure(at(cfg.d_ffn + 8)) - measure(cfg)
     if not step:  # convention `paper`: its g is 8d/3 whatever the configuration's is
         return
-    wanted = cfg.d_ffn + 8 * (target - measure(cfg)) / step
+    ideal = cfg.d_ffn + 8 * (target - measure(cfg)) / step
     for rounded in (math.floor, math.ceil):
-        d_ffn = 8 * rounded(min(wanted, 1e9) / 8)
+        d_ffn = 8 * rounded(min(ideal, 1e9) / 8)
         if 0.75 * cfg.d_ffn <= d_ffn <= 1.25 * cfg.d_ffn:
             yield at(d_ffn)
 
 
-def missed(found: Sequence[Found], what: str) -> list[str]:
+def missed(shapes: Sequence[SizedModel], what: str) -> list[str]:
     """A line for each that is further from the target than a size may be off before a comparison of sizes suffers."""
     return [
-        f"{one.cfg.arch}: the closest on the grid is {one.deviation:+.1%} off {what}: another target, or --aspect"
-        for one in found
-        if abs(one.deviation) > COARSE
+        f"{shape.cfg.arch}: the closest shape of the grid is {shape.deviation:+.1%} off {what}: give another target "
+        "or --aspect"
+        for shape in shapes
+        if abs(shape.deviation) > COARSE
     ]
 
 
 def matches(
     target: ModelConfig, convention: str, aspect: tuple[float, float] | None = None, archs: Sequence[str] = ()
-) -> list[tuple[str, Found]]:
+) -> list[tuple[str, SizedModel]]:
     """For every architecture ("params" | "flops", its closest match to `target`): in non-embedding parameters, and in
     training FLOP per token under `convention`, at its vocabulary, context and rows of a chunk.
 

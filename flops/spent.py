@@ -24,12 +24,12 @@ def spent(laws: Laws, c: float, conventions: Sequence[str] = CONVENTIONS) -> lis
         if law.n_opt is None or law.d_opt is None:
             continue
         n_opt, d_opt = law.n_opt(c), law.d_opt(c)
-        found = best(arch_of(arch), parameters, n_opt, top=1)[0]
-        row: dict[str, Any] = {"arch": arch, "n_opt": n_opt, "d_opt": d_opt, "n_params": found.value}
-        row |= {"layers": found.cfg.n_layers, "width": found.cfg.d_model}
-        covered = conventions_of(found.cfg)
+        sized = best(arch_of(arch), parameters, n_opt, top=1)[0]
+        row: dict[str, Any] = {"arch": arch, "n_opt": n_opt, "d_opt": d_opt, "n_params": sized.value}
+        row |= {"layers": sized.cfg.n_layers, "width": sized.cfg.d_model}
+        covered = conventions_of(sized.cfg)
         for name in conventions:
             known = name in covered or name not in CONVENTIONS  # an unknown one is refused by the counter
-            row[name] = train_flops_per_token(found.cfg, name) * d_opt / c if known else None
+            row[name] = train_flops_per_token(sized.cfg, name) * d_opt / c if known else None
         rows.append(row)
     return rows

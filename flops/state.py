@@ -17,14 +17,14 @@ def decode_state(cfg: ModelConfig, n_tokens: int | None = None, activation_bytes
     recurrent: numbers in the states of sequence operations, kept in fp32; activations: numbers kept as they came, in
     the activations' dtype of `activation_bytes` (LLaMA's keys and values, the inputs of Mamba's convolution); bytes: of
     both and of the position counter. What arch.model.cache.DecodeCache holds, without padding.
-    Raises InputError for arguments that are no positive integers, and an architecture whose costs tell no state.
+    Raises InputError for arguments that are no positive integers, and an architecture whose costs have no state.
     """
     n_tokens = cfg.context_length if n_tokens is None else n_tokens
     for name, value in (("n_tokens", n_tokens), ("activation_bytes", activation_bytes)):
         require_count(f"decode_state: {name}", value)
     entry = entry_of(cfg.arch)
     if entry.state is None:
-        raise InputError(f"the costs of {cfg.arch!r} tell no decode state: give its Entry a `state`")
+        raise InputError(f"the costs of {cfg.arch!r} have no decode state: give its Entry a `state`")
     recurrent = activations = 0
     for times, sizes in ((cfg.n_layers, entry.state(cfg, n_tokens)), (1, entry.state_once(cfg))):
         own = sizes.get("state", 0)

@@ -81,11 +81,11 @@ NOTES = {
 
 def notes_of(arch: str, size: str) -> str:
     """Letters of NOTES."""
-    found = {"1b": "ac", "70m": "b", "160m": "b"}.get(size, "")
+    letters = {"1b": "ac", "70m": "b", "160m": "b"}.get(size, "")
     if size == "410m" and arch in ("tnl", "cosformer2"):
-        found += "d"
-    found += {"llama": "e", "cosformer2": "f"}.get(arch, "")
-    return found + ("g" if (arch, size) == ("cosformer2", "3b") else "")
+        letters += "d"
+    letters += {"llama": "e", "cosformer2": "f"}.get(arch, "")
+    return letters + ("g" if (arch, size) == ("cosformer2", "3b") else "")
 
 
 def compared(norms: str = "paper") -> list[dict[str, Any]]:

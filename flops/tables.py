@@ -96,7 +96,7 @@ class Table:
 
 
 def format_of(name: str, as_json: bool) -> str:
-    """The format asked for. Raises InputError for an unknown one, and for --json beside another."""
+    """The format `name`. Raises InputError for an unknown one, and for --json beside another."""
     if name not in FORMATS:
         raise InputError(f"--format: unknown format {name!r}{choice(name, list(FORMATS))}")
     if as_json and name not in ("table", "json"):

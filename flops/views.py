@@ -15,7 +15,7 @@ from .conventions import by_module, conventions_of, hardware_by_module, train_fl
 from .memory import checkpoint_bytes, state_bytes, training_memory
 from .params import count_params
 from .registry import entry_of
-from .sizing import Found
+from .sizing import SizedModel
 from .state import decode_state
 from .tables import Column, Table, percent, short, si
 
@@ -116,15 +116,15 @@ class Counted:
         return data
 
 
-def totals(asked: Counted) -> View:
+def totals(request: Counted) -> View:
     """`flops count`: a row a convention."""
-    cfg, data, params = asked.cfg, asked.data(), count_params(asked.cfg)
+    cfg, data, params = request.cfg, request.data(), count_params(request.cfg)
     rows = []
-    for name in asked.names:
+    for name in request.names:
         flop = data["flops_per_token_train"][name]
         row = {
             "arch": cfg.arch,
-            "size": asked.size,
+            "size": request.size,
             "n_params": params.total,
             "n_params_non_embedding": params.non_embedding,
             "context_length": cfg.context_length,
@@ -133,19 +133,19 @@ def totals(asked: Counted) -> View:
             "flops_over_6n": flop / (6.0 * params.non_embedding),
             "hardware_flops_per_token_train": data.get("hardware_flops_per_token_train", {}).get(name),
         }
-        if asked.batch_tokens is not None:
-            row["flops_per_step_train"] = flop * asked.batch_tokens
+        if request.batch_tokens is not None:
+            row["flops_per_step_train"] = flop * request.batch_tokens
         rows.append(row)
     whole = lambda value: "-" if value is None else f"{value:,.0f}"  # noqa: E731
     columns = [Column(key, csv_only=True) for key in list(rows[0])[:5]]
     columns += [Column("convention", text=True), Column("flops_per_token_train", "FLOP/token", whole)]
     columns.append(Column("flops_over_6n", "/ 6N", lambda value: f"{value:.3f}"))
-    if asked.recompute != "none":
+    if request.recompute != "none":
         columns.append(Column("hardware_flops_per_token_train", "hardware\nFLOP/token", whole))
-    if asked.batch_tokens is not None:
-        columns.append(Column("flops_per_step_train", f"FLOP/step of\n{asked.batch_tokens:,} tokens", si))
+    if request.batch_tokens is not None:
+        columns.append(Column("flops_per_step_train", f"FLOP/step of\n{request.batch_tokens:,} tokens", si))
     state = decode_note(cfg)
-    title = f"{asked.title()}\nTraining FLOP per token at {cfg.context_length:,} tokens of context, by convention"
+    title = f"{request.title()}\nTraining FLOP per token at {cfg.context_length:,} tokens of context, by convention"
     return Table(title, columns, rows, [state] if state else []), data
 
 
@@ -158,21 +158,21 @@ def decode_note(cfg: ModelConfig) -> str | None:
     return f"decode state of a sequence after {cfg.context_length:,} tokens: {si(state['bytes'])}B in bf16{grows}"
 
 
-def modules(asked: Counted) -> View:
+def modules(request: Counted) -> View:
     """`flops count --by module`: a row a module or operation, a column a convention."""
-    cfg, params = asked.cfg, count_params(asked.cfg).by_module
-    lines = {name: by_module(cfg, name) for name in asked.names}
-    lines |= {f"hardware_{name}": found for name in asked.names if (found := asked.hardware(name))}
-    keys = list(dict.fromkeys([*params, *(key for found in lines.values() for key in found)]))
+    cfg, params = request.cfg, count_params(request.cfg).by_module
+    lines = {name: by_module(cfg, name) for name in request.names}
+    lines |= {f"hardware_{name}": flop for name in request.names if (flop := request.hardware(name))}
+    keys = list(dict.fromkeys([*params, *(key for flop in lines.values() for key in flop)]))
     rows: list[dict[str, Any]] = []
     for key in keys:
-        rows.append({"module": key, "n_params": params.get(key)} | {n: found.get(key) for n, found in lines.items()})
+        rows.append({"module": key, "n_params": params.get(key)} | {n: flop.get(key) for n, flop in lines.items()})
     total = {"module": "total", "n_params": sum(params.values())}
-    rows.append(total | {name: sum(found.values()) for name, found in lines.items()})
+    rows.append(total | {name: sum(flop.values()) for name, flop in lines.items()})
     columns = [Column("module", text=True), Column("n_params", "parameters")]
     columns += [Column(name, name.replace("_", "\n", 1), lambda value: _mega(value)) for name in lines]
-    title = f"{asked.title()}\nTraining MFLOP per token at {cfg.context_length:,} tokens of context, by convention"
-    data = asked.data() | {"flops_per_token_train_by_module": lines}
+    title = f"{request.title()}\nTraining MFLOP per token at {cfg.context_length:,} tokens of context, by convention"
+    data = request.data() | {"flops_per_token_train_by_module": lines}
     return Table(title, columns, rows, last=1), data
 
 
@@ -186,8 +186,8 @@ def _mega(value: float | None) -> str:
 SHAPE = [Column("arch", text=True), Column("n_layers", "l"), Column("d_model", "d"), Column("n_heads", "h")]
 
 
-def found_row(found: Found, convention: str) -> dict[str, Any]:
-    cfg = found.cfg
+def sized_row(sized: SizedModel, convention: str) -> dict[str, Any]:
+    cfg = sized.cfg
     params = count_params(cfg)
     return {
         "arch": cfg.arch,
@@ -199,7 +199,7 @@ def found_row(found: Found, convention: str) -> dict[str, Any]:
         "n_params": params.total,
         "n_params_non_embedding": params.non_embedding,
         f"flops_per_token_train_{convention}": train_flops_per_token(cfg, convention),
-        "deviation": found.deviation,
+        "deviation": sized.deviation,
     }
 
 
@@ -220,20 +220,20 @@ def size_columns(convention: str) -> list[Column]:
 
 
 def sizes(
-    title: str, found: Sequence[Found], convention: str, target: dict[str, Any], told: Sequence[str] = ()
+    title: str, shapes: Sequence[SizedModel], convention: str, target: dict[str, Any], warnings: Sequence[str] = ()
 ) -> View:
-    """`flops size`; JSON holds the warnings `told`."""
-    rows = [found_row(one, convention) for one in found]
-    return Table(title, size_columns(convention), rows), {"target": target, "rows": rows, "warnings": list(told)}
+    """`flops size`; JSON holds the `warnings`."""
+    rows = [sized_row(sized, convention) for sized in shapes]
+    return Table(title, size_columns(convention), rows), {"target": target, "rows": rows, "warnings": list(warnings)}
 
 
 def matched(
-    name: str, found: Sequence[tuple[str, Found]], convention: str, target: ModelConfig, hints: Sequence[str] = ()
+    name: str, shapes: Sequence[tuple[str, SizedModel]], convention: str, target: ModelConfig, hints: Sequence[str] = ()
 ) -> View:
     """`flops size --match`."""
     rows = []
-    for kind, one in found:
-        row = found_row(one, convention)
+    for kind, sized in shapes:
+        row = sized_row(sized, convention)
         rows.append({"arch": row.pop("arch"), "by": kind} | row)
     columns = size_columns(convention)
     columns = [Column("arch", text=True), Column("by", text=True), *columns[1:]]
@@ -242,8 +242,8 @@ def matched(
         f"Matches of {name} in non-embedding parameters ({n:,}) and in training FLOP per token\n"
         f"({flop:,.0f}, convention {convention}, {target.context_length:,} tokens of context)"
     )
-    told = {"model": name, "n_params_non_embedding": n, f"flops_per_token_train_{convention}": flop}
-    return Table(title, columns, rows), {"target": told, "rows": rows, "warnings": list(hints)}
+    target_data = {"model": name, "n_params_non_embedding": n, f"flops_per_token_train_{convention}": flop}
+    return Table(title, columns, rows), {"target": target_data, "rows": rows, "warnings": list(hints)}
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def activations(cfg: ModelConfig, T: int, a: int) -> Lines:
 def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
     """c before silu, c, the gates' logits, the states before the pieces, h and the output gate's logits, Norm's input
     and output; angles that depend on the token. A gate that is not 1 - lam of learned gates multiplies c before the
-    scan, in fp32, with all that activations.py tells of such gates."""
+    scan, in fp32, with all that activations.py counts for such gates."""
     gates, size = forget_gates(cfg), state_size(cfg)
     plain, x = activations(cfg, T, a), kernels.stream(cfg, a)
     own, constant = cfg.options.input_gate == "own", cfg.options.lower_bound == "only"

@@ -79,13 +79,16 @@ def test_the_smallest_model_lies_in_the_range_of_the_papers_law(arch, bracket):
     assert row["in_range"] and row["c_min"] == pytest.approx(72 * 6 * 512**2 * bracket * 300e9, rel=1e-5)
 
 
-def test_a_law_that_leaves_all_sense_is_refused(tmp_path):
+def test_a_law_far_beyond_all_models_is_refused(tmp_path):
     path = stored(tmp_path, fits(a=40.0))
     assert flops("budget", "--compute", "1e12", "--law", path).returncode == 0
     for form in ("table", "json"):
         result = flops("budget", "--compute", "1e30", "--law", path, "--format", form)
         assert result.returncode == 2 and result.stdout == ""
-        assert result.stderr == "error: the law gives 1e+764 at C = 1e+30 FLOP (exponent 40): no use there\n"
+        assert (
+            result.stderr
+            == "error: the law gives 1e+764 at C = 1e+30 FLOP (exponent 40), beyond all models: give another C or law\n"
+        )
     with pytest.raises(InputError, match="is damaged"):
         load_laws(stored(tmp_path, fits(a=400.0)))
 
@@ -229,14 +232,14 @@ def test_far_beyond_the_range_is_refused_unless_asked_for(tmp_path):
     assert "(~" in must("budget", "--compute", "1e15", "--law", path, "--extrapolate")
 
 
-def test_a_studys_law_that_breaks_its_identity_is_told(tmp_path):
+def test_a_studys_law_that_breaks_its_identity_is_reported(tmp_path):
     laws = load_laws(stored(tmp_path, fits(b=0.7)))
     rows = budget(laws, 1e12)
     ratio = 6 * (2e4 * 10**0.5) * (5e5 * 10**0.7) / 1e12
     assert warnings(laws, rows)[0].endswith(f"tnl (a + b = 1.200, 6ND/C = {ratio:.3g}, x 1.58 a decade)")
 
 
-def test_a_law_that_its_curve_does_not_follow_is_told(tmp_path):
+def test_a_law_that_its_curve_does_not_follow_is_reported(tmp_path):
     content = fits()
     content["archs"]["tnl"]["laws"]["loss"]["curved"] = True
     laws = load_laws(stored(tmp_path, content))
@@ -299,10 +302,10 @@ def changed(*path, value) -> dict:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (changed("schema", value=4), "is of schema 4, this version reads 5: run `scaling fit` again"),
-        (changed("schema", value=6), "is of schema 6"),
-        (changed("schema", value=None), "is of schema None"),
-        ([1, 2], "is of schema None"),
+        (changed("schema", value=4), "has schema 4, and this version reads 5: run `scaling fit` again"),
+        (changed("schema", value=6), "has schema 6"),
+        (changed("schema", value=None), "has schema None"),
+        ([1, 2], "has schema None"),
         ("{", "is damaged, or no JSON"),
         (changed("conventions", "unit_C", value="PF-days"), "C is not in FLOP"),
         (changed("conventions", "C", value=None), "is damaged"),

@@ -197,7 +197,7 @@ def test_a_wide_table_is_cut_into_parts_with_its_names_in_each():
         (["size", "--arch", "tnl"], "give one"),
         (["size", "--arch", "tnl", "--params", "1B", "--match", "tnl-7b"], "not --params and --match at once"),
         (["size", "--arch", "tnl", "--params", "1,3B"], "write 1.3B"),
-        (["size", "--arch", "tnl", "--params", "1k"], "the smallest that tnl has on the grid: ask for more"),
+        (["size", "--arch", "tnl", "--params", "1k"], "the smallest that tnl has on the grid: give a larger target"),
         (["size", "--arch", "tnl", "--budget", "1e22"], "belong together"),
         (["size", "--arch", "tnl", "--budget", "50", "--tokens", "1B"], "FLOP or PF-days? Give --unit"),
         (["size", "--arch", "tnl", "--params", "1B", "--aspect", "32"], "write it as 32:160"),

@@ -52,7 +52,7 @@ def test_every_ablated_block_has_the_same_pass_convention(arch, changes):
     )
 
 
-def test_a_block_that_reports_its_forward_pass_alone_is_found(monkeypatch):
+def test_a_block_that_reports_its_forward_pass_alone_is_caught(monkeypatch):
     """The defect of a known trainer: one mixer returns 2 x its products where the others return 6 x."""
     entry = ENTRIES["hgrn2"]
     once = {"mixer.inside", "mixer.state"}
@@ -134,7 +134,7 @@ def test_bad_names_and_lengths_are_one_line():
         ),
         (lambda: by_module(cfg, "exact", 0), "context length must be a positive integer, not 0"),
         (lambda: by_module(cfg, "exact", math.inf), "context length must be a positive integer"),
-        (lambda: by_module(cfg, "exact", 10**400), "context length is absurdly large: at most 1e+15"),
+        (lambda: by_module(cfg, "exact", 10**400), "context length is too large to count: at most 1e+15"),
         (lambda: by_module(preset("tnl", "55k", d_ffn=10**90), "exact"), "is absurdly large"),
         (lambda: by_module(cfg, "exact", sequences=-1), "number of sequences must be a positive integer, not -1"),
         (lambda: by_module(cfg, "exact", part="backwards"), "; did you mean 'backward'?)"),

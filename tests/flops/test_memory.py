@@ -160,7 +160,7 @@ def deepspeed():
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2])
-def test_deepspeed_holds_what_is_said(deepspeed, stage):
+def test_deepspeed_holds_the_counted_bytes(deepspeed, stage):
     """After a step, and at the end of a backward pass, when all gradients are there and none is averaged yet."""
     cfg = preset("tnl", "98k", context_length=8, vocab_size=4001)
     lines = training_memory(cfg, micro_batch_tokens=8, zero_stage=stage, precision="fp32", kernels=False)
@@ -171,7 +171,7 @@ def test_deepspeed_holds_what_is_said(deepspeed, stage):
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2])
-def test_files_are_as_large_as_is_said(deepspeed, stage):
+def test_files_are_as_large_as_counted(deepspeed, stage):
     """PyTorch's pickles add one or two thousand bytes a tensor, safetensors about a hundred."""
     cfg = preset("tnl", "98k", context_length=8, vocab_size=4001)
     assert 0 < deepspeed[stage]["state"] - state_bytes(cfg, stage) < 19 * 3000

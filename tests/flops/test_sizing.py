@@ -117,7 +117,7 @@ def test_the_command():
     assert [row["arch"] for row in everyone["rows"]] == list(ARCHS) and everyone["warnings"] == []
     assert all(abs(row["deviation"]) < 0.02 for row in everyone["rows"])
     wide = flops("size", "--arch", "tnl", "--params", "3M", "--aspect", "500:600")
-    assert "tnl: the closest on the grid is +18.0% off 3,000,000 non-embedding parameters" in wide.stderr
+    assert "tnl: the closest shape of the grid is +18.0% off 3,000,000 non-embedding parameters" in wide.stderr
     assert "+17.96%" in wide.stdout
     matched = json.loads(must("size", "--match", "LLaMA-410m", "--arch", "cos2", "--context", "2048", "--json"))
     target = preset("llama", "410m", context_length=2048)

@@ -64,5 +64,5 @@ def test_bad_arguments_and_an_entry_without_a_state(monkeypatch):
         with pytest.raises(InputError, match="must be a positive integer"):
             decode_state(cfg, *arguments)
     monkeypatch.setitem(ENTRIES, "tnl", dataclasses.replace(ENTRIES["tnl"], state=None))
-    with pytest.raises(InputError, match="the costs of 'tnl' tell no decode state"):
+    with pytest.raises(InputError, match="the costs of 'tnl' have no decode state"):
         decode_state(cfg)

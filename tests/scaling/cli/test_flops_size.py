@@ -90,7 +90,7 @@ def test_the_table_and_its_json():
         ("--ladder 1k:1M:3", "llama/n1k: no size within 3% of 1,000 parameters on the ladder: the nearest has 2,512"),
         ("--params 1M --by flops", "--by belongs to --ladder"),
         ("--params 1M --ladder 1M:2M:2", "not --params and --ladder at once"),
-        ("--params 1M --yaml --json", "--yaml and another format: leave one out"),
+        ("--params 1M --yaml --json", "--yaml prints no other format"),
     ],
 )
 def test_what_cannot_be_is_one_line(words, told):
