@@ -56,7 +56,7 @@ def expected_time(
     gains = gains or {}
     processes, (_, profile) = study.jobs.processes, this_machine(study)
     device = device_of(profile)
-    own = start_of(device, processes)
+    start_s = start_of(device, processes)
     parallel, factors = at_once(study.jobs.parallel, processes), measured(done, profile)
     alone, gained, basis = dict[str, float](), dict[str, float](), Counter[str]()
     crowd = min(parallel, len(todo)) * processes / _devices()
@@ -66,13 +66,13 @@ def expected_time(
         step, speed = expected(run, processes, profile), speed_of(run, factors)
         shared = max(1.0, crowd * (1 if profile.gpus_per_node else run.training.threads))
         seconds = left * step.step_seconds * speed.factor * shared
-        alone[run.run_id], gained[run.run_id] = own + seconds, own + seconds / gains.get(run.run_id, 1.0)
+        alone[run.run_id], gained[run.run_id] = start_s + seconds, start_s + seconds / gains.get(run.run_id, 1.0)
         basis[step.basis if speed.source == ASSUMED else "the speed of finished runs"] += 1
     after = {run.run_id: run.trunk for run, _ in todo}
     whole = time_of(gained, after, parallel)
     if alone:
         whole = max(whole, time_of(alone, after, len(alone)))  # none takes less than it does alone
-        whole += START_S[device.unit] - own
+        whole += START_S[device.unit] - start_s
     return Expected(whole, len(alone), min(parallel, max(1, len(alone))), dict(basis), len(gains))
 
 
@@ -95,7 +95,7 @@ def time_of(seconds: Mapping[str, float], after: Mapping[str, str | None], paral
 
 
 def _is_its_own(rundir: RunDir, run: RunSpec) -> bool:
-    """Whether what was trained there is of this run: what another one left would have to be trained again."""
+    """Whether what was trained there is of this run: a directory of another run would be trained anew."""
     try:
         check_run(rundir, run)
     except InputError:

@@ -2,7 +2,7 @@
 parent.
 
 Children stay in the parent's process group, so that Ctrl-C and a kill of the group reach them. A `kill -9` of the
-parent alone reaches nobody by itself: each child therefore asks the kernel (Linux' PR_SET_PDEATHSIG, which survives
+parent alone reaches no child by itself: each child therefore asks the kernel (Linux' PR_SET_PDEATHSIG, which survives
 exec) to be killed when the parent's thread dies. On other systems only the group's signals stop them.
 """
 
@@ -45,23 +45,24 @@ class Event:
 def run_tasks(
     tasks: Sequence[Task], parallel: int, tick_s: float = 0.25, ended_well: Callable[[Task, int], bool] | None = None
 ) -> Generator[Event, None, None]:
-    """Run `tasks` in the order given, in `parallel` slots, and yield what happens; a tick at least every `tick_s`. One
-    that comes after another waits for it, and is skipped where it did not end well: with exit code 0, or as told.
+    """Run `tasks` in the order given, in `parallel` slots, and yield what happens; a tick at least every `tick_s`. A
+    task that comes after another waits for it, and is skipped where that did not end well: with exit code 0, or by
+    `ended_well`.
 
     Must be iterated by the thread that calls it (children die with that thread), and closed (contextlib.closing): an
     exception or Ctrl-C on either side then ends the children before it goes on.
     """
-    if told := what_was_left():
-        _say(told)
-    waiting, ill = list(tasks), set[str]()
+    if notice := what_was_left():
+        _say(notice)
+    waiting, failed = list(tasks), set[str]()
     cores, gpus = core_slots(parallel), gpu_slots(parallel)
-    workers: dict[int, Worker] = {}  # of slots, also of those that have nothing to do
+    workers: dict[int, Worker] = {}  # by slot, idle ones included
     ticked = time.monotonic()
     try:
         while waiting or any(worker.tasks for worker in workers.values()):
-            while skipped := next((task for task in waiting if task.after in ill), None):
+            while skipped := next((task for task in waiting if task.after in failed), None):
                 waiting.remove(skipped)
-                ill.add(skipped.name)
+                failed.add(skipped.name)
                 yield Event("skipped", skipped)
             active = [task for worker in workers.values() for task in worker.tasks.values()]
             unfinished = {task.name for task in (*waiting, *active)}
@@ -78,12 +79,16 @@ def run_tasks(
                 yield Event("started", task)
             for worker in list(workers.values()):
                 ended, lost, untouched = worker.ended()
-                waiting = [*untouched, *waiting, *lost]  # those that need a slot of their own hold up nobody else
+                waiting = [
+                    *untouched,
+                    *waiting,
+                    *lost,
+                ]  # those that need a slot of their own go last: no other waits for them
                 for task in (*untouched, *lost):
                     yield Event("lost", task)
                 for task, code in ended:
                     if not (code == 0 if ended_well is None else ended_well(task, code)):
-                        ill.add(task.name)
+                        failed.add(task.name)
                     yield Event("finished", task, code)
                 if not (waiting or worker.tasks):
                     worker.dismiss()
@@ -127,7 +132,7 @@ def core_slots(parallel: int) -> list[set[int] | None]:
 
 
 def visible_cores() -> list[int]:
-    """The cores that this process may use; all of the machine where the system does not tell."""
+    """The cores that this process may use; all of the machine where the system does not say."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
@@ -142,36 +147,36 @@ def visible_gpus() -> list[str]:
     return list(takewhile(lambda name: name.isdigit() or name.startswith(("GPU-", "MIG-")), names))
 
 
-@cache  # the driver takes a while, and a plan asks as well as the training behind it
+@cache  # the driver takes a while, and both a plan and the training after it need the answer
 def gpu_memory_bytes() -> int | None:
-    """Of the smallest GPU of this machine, by NVIDIA's driver; None where that does not tell."""
+    """Of the smallest GPU of this machine, by NVIDIA's driver; None where that has no answer."""
     query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
-        told = subprocess.run(
+        printed = subprocess.run(
             query, capture_output=True, encoding="utf-8", errors="replace", timeout=30, check=True
         ).stdout
-        return min(int(line) for line in told.split()) << 20  # MiB
+        return min(int(line) for line in printed.split()) << 20  # MiB
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
 
 
-def at_once(asked: int | None, processes: int) -> int:
-    """How many tasks of `processes` processes run at once on this machine: what jobs.parallel asks for, or else as many
-    as there are GPUs for, and one where there is none."""
-    return asked or max(1, len(visible_gpus()) // processes)
+def at_once(parallel: int | None, processes: int) -> int:
+    """How many tasks of `processes` processes run at once on this machine: `parallel` (jobs.parallel), else as many
+    as there are GPUs for, and one without GPUs."""
+    return parallel or max(1, len(visible_gpus()) // processes)
 
 
-def describe_use(asked: int | None, processes: int) -> str | None:
+def describe_use(parallel: int | None, processes: int) -> str | None:
     """One line on how the GPUs of this machine are used; None where there are none."""
-    gpus, runs = len(visible_gpus()), at_once(asked, processes)
+    gpus, runs = len(visible_gpus()), at_once(parallel, processes)
     if not gpus:
         return None
-    told = f"{counted(gpus, 'GPU')}: {counted(runs, 'run')} at once, {counted(processes, 'process', 'processes')} each"
-    if asked and runs * processes != gpus:
+    line = f"{counted(gpus, 'GPU')}: {counted(runs, 'run')} at once, {counted(processes, 'process', 'processes')} each"
+    if parallel and runs * processes != gpus:
         idle = gpus - runs * processes
-        told += " (jobs.parallel; "
-        told += f"{counted(idle, 'GPU')} without work)" if idle > 0 else "more than one on a GPU)"
-    return told
+        line += " (jobs.parallel; "
+        line += f"{counted(idle, 'GPU')} without work)" if idle > 0 else "more than one on a GPU)"
+    return line
 
 
 def gpu_slots(parallel: int) -> list[str | None]:
@@ -187,8 +192,8 @@ def gpu_slots(parallel: int) -> list[str | None]:
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Terminate, wait, then kill, and wait no longer than all that takes. After a Ctrl-C, which they heard too, SIGTERM
-    is the same request; one that was stopped (SIGSTOP, Ctrl-Z, a debugger) goes on to hear it."""
+    """Terminate, wait, then kill, and wait no longer than all that takes. After a Ctrl-C, which they got too, SIGTERM
+    is the same request; a stopped process (SIGSTOP, Ctrl-Z, a debugger) is continued so that it gets it."""
     left = _wait(processes, 0.0)
     for process in left:
         process.terminate()
@@ -196,7 +201,7 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     try:
         if left := _wait(left, SILENT_S):
             saving = counted(len(left), "process to save its state", "processes to save their state")
-            _say(f"waiting for {saving}; Ctrl-C again ends all at once")
+            _say(f"waiting for {saving}; Ctrl-C again kills all at once")
         if left := _wait(left, PATIENCE_S):
             _say(f"killed {_named(left)}, which did not end in {PATIENCE_S:.0f} s; the last saved state stays")
     finally:
@@ -207,11 +212,11 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def kill(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """At once. One that the kernel holds (a file server that does not answer) ends when that lets it go."""
+    """Kill at once. A process that the kernel holds (a file server that does not answer) ends when that releases it."""
     for process in processes:
         process.kill()
     if left := _wait(processes, KILLED_S):
-        _say(f"{_named(left)} does not end, though killed: the kernel holds it; nothing waits for it any longer")
+        _say(f"{_named(left)} was killed and has not ended: the kernel holds it; this command no longer waits for it")
 
 
 def _named(processes: Sequence[subprocess.Popen[bytes]]) -> str:
@@ -220,7 +225,7 @@ def _named(processes: Sequence[subprocess.Popen[bytes]]) -> str:
 
 
 def _say(line: str) -> None:
-    with suppress(OSError):  # whoever read that may be gone
+    with suppress(OSError):  # the reader may be gone
         print(line, file=sys.stderr, flush=True)
 
 

@@ -31,7 +31,7 @@ def this_machine(study: StudySpec) -> tuple[StudySpec, Cluster]:
     """The study with what its runs may have here (jobs.processes each), and this machine as a profile."""
     processes = study.jobs.processes
     gpus = len(visible_gpus())
-    asked = Asked(gpus_per_node=processes) if gpus else Asked(tasks_per_node=processes)
+    share = Asked(gpus_per_node=processes) if gpus else Asked(tasks_per_node=processes)
     cores = max(os.cpu_count() or 1, gpus, processes)
     profile = Cluster(
         nodes=1,
@@ -40,12 +40,12 @@ def this_machine(study: StudySpec) -> tuple[StudySpec, Cluster]:
         gpu=_gpu_kind() if gpus else "cpu",
         pack_minutes=1,
     )
-    jobs = study.jobs.model_copy(update={"resources": dict.fromkeys(study.grid.sizes, asked), "cluster": None})
+    jobs = study.jobs.model_copy(update={"resources": dict.fromkeys(study.grid.sizes, share), "cluster": None})
     return study.model_copy(update={"jobs": jobs}), profile
 
 
 def _gpu_kind() -> str:
-    """The name in flops.hardware of this machine's GPUs; h100 where the driver does not tell or it is none of them."""
+    """The name in flops.hardware of this machine's GPUs; h100 where the driver names none of them."""
     for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
         model = next(
             (line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("Model:")), ""
@@ -108,8 +108,8 @@ def _tasks(
         runs = [run for element in job.elements for run in element]
         dirs = [RunDir(paths.runs / run) for run in runs]
         return [
-            Task(run, train(one, context.retry), one.log, environment, after=one.spec().trunk)
-            for run, one in zip(runs, dirs, strict=True)
+            Task(run, train(rundir, context.retry), rundir.log, environment, after=rundir.spec().trunk)
+            for run, rundir in zip(runs, dirs, strict=True)
         ]
     command = [sys.executable, "-m", "scaling"]
     log = paths.submission / "logs"
@@ -134,7 +134,7 @@ def _ended_well(kind: str, context: ScriptContext, task: Task, exit_code: int) -
 
 
 def _reason(kind: str, task: Task, exit_code: int, context: ScriptContext) -> str | None:
-    """Why a task ended other than well."""
+    """Why a task did not end well; None where it did."""
     if kind == "train":
         return reason_of(exit_code, context.paths.runs / task.name)
     if exit_code == 0:

@@ -1,4 +1,4 @@
-"""What a study asks of a cluster, as data: resources, array jobs, the chain between them. Knows no scheduler."""
+"""What a study needs of a cluster, as data: resources, array jobs, the chain between them. Knows no scheduler."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Resources:
-    """What each element of an array asks for. `reasons` says why, by field name: what --explain prints."""
+    """What each element of an array requests. `reasons` says why, by field name: what --explain prints."""
 
     nodes: int
     tasks_per_node: int  # one process each: a GPU, or on CPU nodes a share of the cores

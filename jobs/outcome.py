@@ -2,7 +2,7 @@
 
 What is on disk decides, not the exit code of srun, which mixes those of all tasks. Exit codes: 0 the run is done, go
 on with the next; 75 queue this job again; 76 another job has the run now, leave it alone; anything else: give the run
-up, for the reason printed.
+up, for the printed reason.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def judge_attempt(rundir: RunDir, attempt: Attempt, code: int, max_restarts: int) -> tuple[int, str]:
-    """(exit code, line). Counts the attempts since the newest saved state: a run that is preempted often goes on, one
-    that dies before it saves anything does not. Raises InputError without a run, Superseded without a right to it."""
+    """(exit code, line). Counts the attempts since the newest saved state: a run that is preempted often continues; one
+    that dies before it saves anything does not. Raises InputError without a run, Superseded
+    where a newer attempt owns it."""
     run = rundir.spec()
-    attempt.register()  # where the step died before it came to it: that is an attempt too
+    attempt.register()  # a step that died before it registered is an attempt too
     attempt.record(exit_code=code)
     if is_trained(run, rundir):
         return 0, f"{run.run_id}: done"

@@ -1,6 +1,6 @@
 """A study as array jobs: one array for each shape of resources, short runs packed, evaluations after their runs.
 
-corpus -> train (afterok) -> eval (aftercorr: element k after element k) -> finish (afterany, and looks itself what is
+corpus -> train (afterok) -> eval (aftercorr: element k after element k) -> finish (afterany, and checks itself what is
 complete). The branches of element k's trunk are element k of arrays of their own (aftercorr), with as many processes.
 Only what is missing is planned. Pure: knows neither SLURM nor what is on disk.
 """
@@ -26,7 +26,7 @@ from .resources import ResourceEstimate, ResourceEstimator
 from .speed import device_of
 
 MAX_ARRAY_SIZE = 1001  # SLURM's default
-Tokens = Callable[[RunSpec], Mapping[str, float | None]]  # of one checkpoint's evaluation, by task; None: nobody knows
+Tokens = Callable[[RunSpec], Mapping[str, float | None]]  # of one checkpoint's evaluation, by task; None: unknown
 
 
 Evaluation = Callable[[tuple[str, ...]], ResourceEstimate]  # of one checkpoint of a RunSpec.kind
@@ -72,32 +72,32 @@ def make_plan(
     Raises InputError where no node of the cluster can do it.
     """
     jobs: list[ArrayJob] = []
-    profile, asked = estimator.profile, study.jobs.of_kind
+    profile, request = estimator.profile, study.jobs.of_kind
     if corpus:
-        jobs.append(ArrayJob("corpus", "corpus", estimator.single("corpus", asked("corpus")), ((),)))
+        jobs.append(ArrayJob("corpus", "corpus", estimator.single("corpus", request("corpus")), ((),)))
     trains = _trainings([need for need in needs if need.train], study, estimator, max_array_size)
     if corpus:
         trains = [job if job.after else replace(job, after=(("corpus", "afterok"),)) for job in trains]
     jobs += trains
     runs = {need.run.run_id: need.run for need in needs}
-    one_of = {run.kind: run for run in runs.values()}
-    told = asked("eval")
+    example_of = {run.kind: run for run in runs.values()}
+    eval_request = request("eval")
 
     @cache
     def evaluation(kind: tuple[str, ...]) -> ResourceEstimate:
         """Of one checkpoint of the runs of a kind."""
-        run = one_of[kind]
-        found = tokens(run) if tokens else {"validation": study.evaluation.validation_tokens}
-        return estimator.evaluate(run, found, study.evaluation.batch_rows, told)
+        run = example_of[kind]
+        n_tokens = tokens(run) if tokens else {"validation": study.evaluation.validation_tokens}
+        return estimator.evaluate(run, n_tokens, study.evaluation.batch_rows, eval_request)
 
     for index, job in enumerate(trains):
-        jobs.append(_evaluations_of(job, f"eval-{index}", runs, evaluation, told.minutes, estimator))
+        jobs.append(_evaluations_of(job, f"eval-{index}", runs, evaluation, eval_request.minutes, estimator))
     later = tuple(("corpus", "afterok") for _ in range(corpus))
     for job in eval_arrays([need for need in needs if not need.train], evaluation, estimator, max_array_size):
-        jobs.append(replace(job, name=f"eval-{sum(one.kind == 'eval' for one in jobs)}", after=later))
+        jobs.append(replace(job, name=f"eval-{sum(earlier.kind == 'eval' for earlier in jobs)}", after=later))
     if finish:
         before = tuple((job.name, "afterany") for job in jobs)
-        jobs.append(ArrayJob("finish", "finish", estimator.single("finish", asked("finish")), ((),), None, before))
+        jobs.append(ArrayJob("finish", "finish", estimator.single("finish", request("finish")), ((),), None, before))
     jobs = [replace(job, throttle=_throttle(job, profile)) for job in jobs]
     return JobPlan(study.name, str(study.directory.absolute()), tuple(jobs))
 
@@ -121,8 +121,8 @@ def _trainings(
         sizes = {need.run.run_id: need.world_size for need in group if need.world_size}
         # A failed trunk ends its element: alone in it, it takes no other trunk's branches and evaluations with it.
         together_s = 0.0 if number else None
-        found = train_arrays([need.run for need in group], study, estimator, max_array_size, sizes, together_s)
-        trunks = [replace(job, name=f"train-{i}") for i, job in enumerate(found, sum(not job.after for job in jobs))]
+        arrays = train_arrays([need.run for need in group], study, estimator, max_array_size, sizes, together_s)
+        trunks = [replace(job, name=f"train-{i}") for i, job in enumerate(arrays, sum(not job.after for job in jobs))]
         jobs += trunks
         for trunk in trunks if number else ():
             first = sum(bool(job.after) for job in jobs)
@@ -139,8 +139,8 @@ def _branch_arrays(
     world, start = trunks.resources.world_size, START_S[device_of(estimator.profile).unit]
 
     def pieces(element: Sequence[RunSpec]) -> list[Piece]:
-        found = [estimator.train(run, study.jobs.asked(run.arch, run.size), world) for run in element]
-        return [Piece(run.run_id, estimate, start) for run, estimate in zip(element, found, strict=True)]
+        estimates = [estimator.train(run, study.jobs.asked(run.arch, run.size), world) for run in element]
+        return [Piece(run.run_id, estimate, start) for run, estimate in zip(element, estimates, strict=True)]
 
     number = len(branches[trunks.elements[0][0]])  # of every trunk of the array
     ranks = [[[branches[trunk][k] for trunk in element] for element in trunks.elements] for k in range(number)]
@@ -213,8 +213,8 @@ def eval_arrays(
     for pieces in shapes.values():
         seconds = sum(piece.seconds for piece in pieces)
         most = min(len(pieces), 1 + math.floor(spare * seconds / total) if total else 1)
-        wanted = min(most, math.ceil(seconds / target)) if target else most
-        elements = spread(pieces, max(1, wanted))
+        n_elements = min(most, math.ceil(seconds / target)) if target else most
+        elements = spread(pieces, max(1, n_elements))
         longest = max(elements, key=lambda element: sum(piece.seconds for piece in element))
         for chunk in _chunks(elements, max_array_size):
             yield _array("", "eval", _resources(longest, estimator), chunk)
@@ -226,7 +226,7 @@ def pack(pieces: Sequence[Piece], target_s: float) -> list[list[Piece]]:
     closed: list[list[Piece]] = []
     bins: list[list[Piece]] = []
     room: list[float] = []
-    for piece in sorted(pieces, key=lambda one: -one.seconds):
+    for piece in sorted(pieces, key=lambda other: -other.seconds):
         if piece.estimate.fixed or piece.seconds > target_s / 2:
             closed.append([piece])
             continue
@@ -244,11 +244,11 @@ def spread(pieces: Sequence[Piece], count: int) -> list[list[Piece]]:
     """`count` bins of about the same expected seconds: the longest first, each to the emptiest bin."""
     bins: list[list[Piece]] = [[] for _ in range(count)]
     loads = [(0.0, 0, index) for index in range(count)]
-    for piece in sorted(pieces, key=lambda one: -one.seconds):
+    for piece in sorted(pieces, key=lambda other: -other.seconds):
         load, held, index = heapq.heappop(loads)
         bins[index].append(piece)
         heapq.heappush(loads, (load + piece.seconds, held + 1, index))
-    return [one for one in bins if one]
+    return [other for other in bins if other]
 
 
 def _shape(estimate: ResourceEstimate) -> object:
@@ -264,10 +264,10 @@ def _resources(element: Sequence[Piece], estimator: ResourceEstimator) -> Resour
     return estimator.limited(_together(first, sum(piece.seconds for piece in element), len(element))).resources
 
 
-def _together(one: ResourceEstimate, seconds: float, number: int) -> ResourceEstimate:
+def _together(largest: ResourceEstimate, seconds: float, number: int) -> ResourceEstimate:
     """Of `number` pieces like `one`, the largest, after one another."""
-    why = f"{duration(seconds)} expected of {number} one after the other, of which the first: {one.why}"
-    return replace(one, seconds=seconds, why=why if number > 1 else one.why)
+    why = f"{duration(seconds)} expected of {number} one after another, the first of them: {largest.why}"
+    return replace(largest, seconds=seconds, why=why if number > 1 else largest.why)
 
 
 def _evaluations_of(
@@ -323,9 +323,9 @@ def elements_text(job: ArrayJob) -> str:
 def explain(plan: JobPlan) -> Iterable[str]:
     """Why each request is what it is: lines for --explain."""
     for job in plan.jobs:
-        asked = job.resources
+        resources = job.resources
         yield f"{job.name}: {counted(len(job.elements), 'element')}, {counted(sum(map(len, job.elements)), 'item')}"
         for name in ("nodes", "cpus_per_task", "memory_mb", "minutes"):
-            if name in asked.reasons:
-                value = getattr(asked, name)
-                yield f"  {name} = {'not asked for' if value is None else value}: {asked.reasons[name]}"
+            if name in resources.reasons:
+                value = getattr(resources, name)
+                yield f"  {name} = {'not requested' if value is None else value}: {resources.reasons[name]}"

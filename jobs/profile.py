@@ -1,4 +1,4 @@
-"""Cluster profiles: what one cluster is like, in YAML, so that studies need not say it.
+"""Cluster profiles: what one cluster is like, in YAML, so that studies need not repeat it.
 
 A profile is `<config>/linear-scaling/clusters/NAME.yaml` (config: XDG_CONFIG_HOME, else ~/.config), any file, or the
 mapping `jobs.cluster` of a study. Its keys are scaling.study.jobs_schema.Cluster; EXAMPLE explains them.
@@ -36,13 +36,13 @@ environment: {NCCL_SOCKET_IFNAME: ib0}
 # container: [apptainer, exec, --nv, image.sif]  # words before python
 # python: /opt/venv/bin/python                   # default: the Python that submits
 
-mfu: 0.4                    # share of the peak, assumed until finished runs tell; left out on CPUs: as measured
+mfu: 0.4                    # share of the peak, assumed until runs have finished; left out on CPUs: as measured
 target_hours: 24            # a run gets GPUs until it is expected to take no longer
 max_hours: 24               # the partition's time limit; a longer run saves its state and is queued again
 time_factor: 1.5            # a time limit over what is expected
 pack_minutes: 15            # short runs share an array element up to so long; 0: one run each
 eval_elements: 100          # evaluations are spread over at most so many array elements
-# max_array_size: 1001      # default: SLURM is asked
+# max_array_size: 1001      # default: SLURM's own
 # max_running: 16           # array elements at once; default: no limit
 max_restarts: 5             # of one array element, in a row and without a newer saved state
 signal_s: 180               # notice before the time limit, to save the state
@@ -55,26 +55,26 @@ def profile_folder() -> Path:
     return (Path(config) if config else Path.home() / ".config") / "linear-scaling" / "clusters"
 
 
-def load_profile(asked: str | None, of_study: Cluster | str | None, study_file: str | None = None) -> Cluster:
+def load_profile(named: str | None, of_study: Cluster | str | None, study_file: str | None = None) -> Cluster:
     """The profile that the command line (a name or a file) or else the study in `study_file` names.
 
     Raises InputError, one line, where there is none, where it cannot be read, for anything wrong in it, and for that of
     a study file that came with a bundle: a profile is shell lines.
     """
-    wanted = asked if asked is not None else of_study
-    if asked is None and wanted is not None and study_file is not None and came_with_others(Path(study_file)):
+    chosen = named if named is not None else of_study
+    if named is None and chosen is not None and study_file is not None and came_with_others(Path(study_file)):
         raise InputError(
             f"{study_file}: jobs.cluster: came with a bundle, and a profile is code: give --cluster, or copy the study "
             f"file to make it yours"
         )
-    if isinstance(wanted, Cluster):
-        return _checked(wanted, "jobs.cluster")
-    if wanted is None:
+    if isinstance(chosen, Cluster):
+        return _checked(chosen, "jobs.cluster")
+    if chosen is None:
         raise InputError(
             f"no cluster is named: give --cluster NAME_OR_FILE or jobs.cluster in the study "
             f"({_known()}; `scaling submit --example-profile` prints one), or run here with --local"
         )
-    path = _find(wanted)
+    path = _find(chosen)
     raw = read_mapping(path, "profile", "`scaling submit --example-profile`")
     return _checked(validate(Cluster, raw, str(path), []), str(path))
 
@@ -110,11 +110,13 @@ def _known() -> str:
 def _checked(profile: Cluster, where: str) -> Cluster:
     """`profile` where its keys go together."""
     if profile.gpus_per_node and profile.gpu == "cpu":
-        raise InputError(f"{where}: gpus_per_node={profile.gpus_per_node} and gpu: cpu; name the GPU or leave one out")
-    said = sorted({"gpu", "gpu_type", "ask_gpus"} & profile.model_fields_set)
-    if said and "gpus_per_node" not in profile.model_fields_set and profile.gpu != "cpu":
         raise InputError(
-            f"{where}: {said[0]} without gpus_per_node, so that runs would train on CPUs: give gpus_per_node"
+            f"{where}: gpus_per_node={profile.gpus_per_node} and gpu: cpu; name the GPU, or leave out one of the two"
+        )
+    gpu_keys = sorted({"gpu", "gpu_type", "ask_gpus"} & profile.model_fields_set)
+    if gpu_keys and "gpus_per_node" not in profile.model_fields_set and profile.gpu != "cpu":
+        raise InputError(
+            f"{where}: {gpu_keys[0]} without gpus_per_node, so that runs would train on CPUs: give gpus_per_node"
         )
     if profile.gpus_per_node > profile.cpus_per_node:
         raise InputError(

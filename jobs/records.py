@@ -1,7 +1,7 @@
 """What was submitted, on disk: <out>/<study>/jobs/<NNNN>/submission.json, and which runs are still in a queue.
 
 The record is replaced before and after every sbatch, so that a kill in between leaves the name under which the queue
-holds the job.
+has the job.
 """
 
 from __future__ import annotations
@@ -72,45 +72,45 @@ def folder(directory: Path) -> Path:
 
 def next_path(directory: Path) -> Path:
     """The folder of the next submission; what a refused one left there is not counted."""
-    return folder(directory) / f"{max((one.number for one in submissions(directory)), default=0) + 1:04d}"
+    return folder(directory) / f"{max((submission.number for submission in submissions(directory)), default=0) + 1:04d}"
 
 
 def submissions(directory: Path) -> list[Submission]:
-    """A study's submissions, the oldest first; a folder without a record is one that was never made.
+    """A study's submissions, the oldest first; a folder without a record is left out: nothing was submitted.
 
     Raises InputError for a record that cannot be read.
     """
-    found = []
+    readable = []
     numbered = [path for path in folder(directory).glob("[0-9]*") if path.name.isdecimal()]
     for path in sorted(numbered, key=lambda path: int(path.name)):
         file = path / "submission.json"
         try:
-            one = Submission(path, read_json(file))
-            if one.record["schema"] != SCHEMA:
-                raise ValueError(f"schema {one.record['schema']!r}, not {SCHEMA}")
-            _whole(one)
+            submission = Submission(path, read_json(file))
+            if submission.record["schema"] != SCHEMA:
+                raise ValueError(f"schema {submission.record['schema']!r}, not {SCHEMA}")
+            _whole(submission)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            why = f"it lacks {error}" if isinstance(error, KeyError) else error
+            why = f"it has no {error}" if isinstance(error, KeyError) else error
             raise InputError(f"{file}: cannot be read ({why}); cancel its jobs and remove {path}") from None
-        found.append(one)
-    return found
+        readable.append(submission)
+    return readable
 
 
-def _whole(one: Submission) -> None:
+def _whole(submission: Submission) -> None:
     """Raise what comes first where the record is not as `prepare` writes it."""
-    record = one.record
+    record = submission.record
     for name, kind in (("spec_hashes", dict), ("jobs", dict), ("settings", str), ("backend", str), ("plan", dict)):
         if not isinstance(record[name], kind):
             raise ValueError(f"{name} is no {kind.__name__}")
     if not all(isinstance(value, str) for value in record["spec_hashes"].values()):
-        raise ValueError("spec_hashes holds something else than hashes")
+        raise ValueError("spec_hashes has a value that is no hash")
     for job in record["plan"]["jobs"]:
         if not all(map(_are_names, [[job["name"], job["kind"]], *job["elements"], *job["after"]])):
             raise ValueError("plan: name, kind, elements or after of a job are no names")
-    if named := record["jobs"].keys() ^ {job.name for job in one.plan.jobs}:
-        raise ValueError(f"jobs and plan differ: {min(named)}")
+    if unmatched := record["jobs"].keys() ^ {job.name for job in submission.plan.jobs}:
+        raise ValueError(f"jobs and plan differ: {min(unmatched)}")
     for name, job in record["jobs"].items():
         if job["state"] not in (PLANNED, SUBMITTING, SUBMITTED) or not isinstance(job["name"], str):
             raise ValueError(f"jobs.{name}: no state and name of a job")
@@ -119,26 +119,26 @@ def _whole(one: Submission) -> None:
 
 
 def _are_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
-def job_ids(found: Iterable[Submission]) -> list[str]:
-    return [job_id for one in found if not one.local for job_id in one.ids.values()]
+def job_ids(submitted: Iterable[Submission]) -> list[str]:
+    return [job_id for submission in submitted if not submission.local for job_id in submission.ids.values()]
 
 
-def queue_entries(found: Sequence[Submission], elements: Iterable[Element]) -> Iterator[QueueEntry]:
+def queue_entries(submitted: Sequence[Submission], elements: Iterable[Element]) -> Iterator[QueueEntry]:
     """Every element of the queue with the job it belongs to, by id and name, in the order of the submissions."""
     by_id: dict[str, list[Element]] = {}
     for element in elements:
         by_id.setdefault(element.job_id, []).append(element)
-    for one in found:
-        ids = one.ids
-        if one.local or not any(job_id in by_id for job_id in ids.values()):
+    for submission in submitted:
+        ids = submission.ids
+        if submission.local or not any(job_id in by_id for job_id in ids.values()):
             continue
-        for job in one.plan.jobs:
+        for job in submission.plan.jobs:
             for element in by_id.get(ids.get(job.name, ""), []):
-                if element.name == one.record["jobs"][job.name]["name"]:
-                    yield QueueEntry(one, job, element)
+                if element.name == submission.record["jobs"][job.name]["name"]:
+                    yield QueueEntry(submission, job, element)
 
 
 def items(entry: QueueEntry) -> tuple[str, ...]:
@@ -148,7 +148,7 @@ def items(entry: QueueEntry) -> tuple[str, ...]:
 
 
 def refuse_changed(
-    found: Iterable[Submission],
+    submitted: Iterable[Submission],
     specs: dict[str, str],
     settings: str,
     active: set[int],
@@ -161,22 +161,23 @@ def refuse_changed(
     `specs`: {run id: spec hash}; `earlier`: {run id: the hash that earlier versions gave it}; `active`: numbers of the
     submissions with jobs in the queue.
     """
-    for one in found:
-        old = one.record["spec_hashes"]
+    for submission in submitted:
+        old = submission.record["spec_hashes"]
         changed = [run for run, value in specs.items() if old.get(run, value) not in (value, earlier.get(run))]
         if changed:
             what = f"run {changed[0]}" + (f" and {len(changed) - 1} more" if len(changed) > 1 else "")
-        elif one.record["settings"] != settings and one.number in active:
+        elif submission.record["settings"] != settings and submission.number in active:
             what = "evaluation or fit"
         else:
             continue
-        if new and one.number not in active:
+        if new and submission.number not in active:
             continue
         if new:
             raise InputError(
-                f"submission {one.path.name} still has jobs of the study as it was ({what}): `scaling cancel` it first"
+                f"submission {submission.path.name} still has jobs of the study as it was ({what}): `scaling cancel` "
+                "it first"
             )
         raise InputError(
-            f"the study changed since submission {one.path.name} ({what}): take the change back, or submit the changed "
-            f"study with --new"
+            f"the study changed since submission {submission.path.name} ({what}): take the change back, or submit "
+            "the changed study with --new"
         )

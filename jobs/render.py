@@ -72,15 +72,15 @@ def job_name(context: ScriptContext, job: ArrayJob) -> str:
 
 def sbatch_options(context: ScriptContext, job: ArrayJob) -> list[str]:
     """The options of the script's #SBATCH lines; none has a space, a quote or a path in it."""
-    profile, asked = context.profile, job.resources
+    profile, resources = context.profile, job.resources
     log = f"logs/{job.name}_%a.log" if is_array(job) else f"logs/{job.name}.log"
     options = [f"--job-name={job_name(context, job)}", f"--output={log}", "--open-mode=append", "--requeue"]
-    options += [f"--nodes={asked.nodes}", f"--ntasks-per-node={asked.tasks_per_node}"]
-    options += [f"--cpus-per-task={asked.cpus_per_task}", f"--time={asked.minutes}"]
-    if asked.memory_mb is not None:
-        options.append(f"--mem={asked.memory_mb}M")
-    if asked.gpus_per_node:
-        count = f"{profile.gpu_type}:{asked.gpus_per_node}" if profile.gpu_type else str(asked.gpus_per_node)
+    options += [f"--nodes={resources.nodes}", f"--ntasks-per-node={resources.tasks_per_node}"]
+    options += [f"--cpus-per-task={resources.cpus_per_task}", f"--time={resources.minutes}"]
+    if resources.memory_mb is not None:
+        options.append(f"--mem={resources.memory_mb}M")
+    if resources.gpus_per_node:
+        count = f"{profile.gpu_type}:{resources.gpus_per_node}" if profile.gpu_type else str(resources.gpus_per_node)
         options.append(f"--gpus-per-node={count}" if profile.ask_gpus == "gpus-per-node" else f"--gres=gpu:{count}")
     if is_array(job):
         limit = f"%{job.throttle}" if job.throttle else ""
@@ -127,8 +127,8 @@ def render(context: ScriptContext, job: ArrayJob) -> str:
         line = f" line {error.lineno}:" if isinstance(error, jinja2.TemplateSyntaxError) else ""
         raise InputError(f"{where}:{line} the template of {job.kind} jobs: {error}") from None
     except (OSError, UnicodeDecodeError) as error:  # only an own template can be of another encoding
-        told = f"the template of {job.kind} jobs or one that it includes cannot be read"
-        raise InputError(f"{profile.templates}: {told}: {' '.join(str(error).split())}") from None
+        what = f"the template of {job.kind} jobs or one that it includes cannot be read"
+        raise InputError(f"{profile.templates}: {what}: {' '.join(str(error).split())}") from None
 
 
 def quote_all(words: Sequence[object]) -> str:

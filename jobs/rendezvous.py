@@ -22,17 +22,18 @@ POLL_S = 0.1
 _listening: list[Any] = []  # rank 0's server, as long as the process lives
 
 
-def tell(attempt: Attempt, message: dict[str, Any]) -> None:
-    """Rank 0's word to the others of its attempt."""
+def publish(attempt: Attempt, message: dict[str, Any]) -> None:
+    """Rank 0's message to the other ranks of its attempt."""
     attempt.record(rendezvous=message)
 
 
-def meet(
+def join(
     attempt: Attempt, stop: StopRequest, rank: int, world: int, local: int, local_world: int, address: str
 ) -> int | None:
-    """Set the environment from which the engine starts its process group; None, or an exit code that rank 0 told.
+    """Set the environment from which the engine starts its process group; None, or rank 0's exit code where there
+    is nothing to train.
 
-    Raises InputError where rank 0 says nothing for ten minutes, and Stopped where a signal ends the wait.
+    Raises InputError where rank 0 writes nothing for ten minutes, and Stopped where a signal ends the wait.
     """
     if world == 1:
         return None
@@ -43,7 +44,7 @@ def meet(
         server = TCPStore(address, 0, world, is_master=True, timeout=wait, wait_for_workers=False)
         _listening.append(server)
         message: dict[str, Any] = {"address": address, "port": server.port}
-        tell(attempt, message)
+        publish(attempt, message)
     else:
         message = _listen(attempt, stop, rank)
     if "exit" in message:

@@ -1,8 +1,8 @@
 """What a run needs of a cluster: nodes, processes, memory and time, each with its reason.
 
 A run gets the fewest processes whose memory suffices (flops.training_memory at its ZeRO stage and micro-batch), that
-split its batch, and that are expected to finish within the profile's target_hours; a study may say otherwise
-(jobs.resources). What no node can give is refused here, before anything is submitted.
+split its batch, and that are expected to finish within the profile's target_hours; a study may set them
+(jobs.resources). What no node has is refused here, before anything is submitted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ START_S = 120.0  # allowed for from the start of a job to the first step: import
 READ_BYTES_PER_S = 2e8  # allowed for when a checkpoint is read
 LIMITS = (10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720, 1440)  # minutes: jobs of one limit share an array
 MIB = 1 << 20
-ASKED = "asked for in jobs.resources"
+ASKED = "set in jobs.resources"
 DEFAULT_MEMORY = "the partition's default: the profile names no memory_gb_per_node"
 NAMED_TASKS = 4  # in a reason; the others are counted
 
@@ -56,8 +56,8 @@ class ResourceEstimator:
         """world_size: the number of processes that a branch needs. Raises InputError where no node, or no number of
         processes, can do it."""
         profile, speed = self.profile, speed_of(run, self.factors)
-        found = self._of_size(run, world_size) if world_size is not None else None
-        nodes, tasks, why = found or self._world(run, asked, speed)
+        fixed = self._of_size(run, world_size) if world_size is not None else None
+        nodes, tasks, why = fixed or self._world(run, asked, speed)
         world, cpus = nodes * tasks, self._cpus(run, tasks, asked)
         seconds = self._seconds(run, world, speed)
         memory, why_memory = self._memory(run, nodes, tasks, asked)
@@ -77,13 +77,15 @@ class ResourceEstimator:
         self, run: RunSpec, tokens: Mapping[str, float | None], batch_rows: int, asked: Asked
     ) -> ResourceEstimate:
         """For one checkpoint of the run, on one GPU or the cores of one process: the forward passes of `tokens` by task
-        (None: a task that cannot tell), in batches of `batch_rows` rows."""
+        (None: unknown), in batches of `batch_rows` rows."""
         profile, cfg = self.profile, run.config
         batch = batch_rows * run.context_length
         step = pace(cfg, batch, device_of(profile), 1 if profile.gpus_per_node else run.training.threads)
         forward = step.step_seconds / 3 / batch * speed_of(run, self.factors).factor
-        told = {task: number for task, number in tokens.items() if number is not None}
-        seconds = forward * sum(told.values()) + checkpoint_bytes(cfg, run.training.checkpoint_dtype) / READ_BYTES_PER_S
+        known = {task: number for task, number in tokens.items() if number is not None}
+        seconds = (
+            forward * sum(known.values()) + checkpoint_bytes(cfg, run.training.checkpoint_dtype) / READ_BYTES_PER_S
+        )
         memory, why = _asked_mib(asked), ASKED
         if memory is None and profile.memory_gb_per_node is None:
             why = DEFAULT_MEMORY
@@ -96,7 +98,7 @@ class ResourceEstimator:
         reasons = {"nodes": "a checkpoint is evaluated by one process", "memory_mb": why}
         reasons["cpus_per_task"] = self._why_cpus(run, cpus, asked)
         resources = Resources(1, 1, 1 if profile.gpus_per_node else 0, cpus, memory, 0, 0, reasons)
-        why_time = f"{duration(seconds)} a checkpoint to read it and {_tasks(told, tokens)}"
+        why_time = f"{duration(seconds)} a checkpoint to read it and {_tasks(known, tokens)}"
         name = f"evaluation of {run.run_id}"
         return self._checked(name, self.limited(ResourceEstimate(resources, seconds, why=why_time), asked.minutes))
 
@@ -117,15 +119,15 @@ class ResourceEstimator:
 
     def limited(self, estimate: ResourceEstimate, minutes: int | None = None) -> ResourceEstimate:
         """With the time limit of its expected seconds, one of LIMITS under the partition's; or with the one given."""
-        profile, wanted = self.profile, START_S + estimate.seconds * self.profile.time_factor
+        profile, needed_s = self.profile, START_S + estimate.seconds * self.profile.time_factor
         longest = int(profile.max_hours * 60)
         if minutes is None:
             classes = [*(limit for limit in LIMITS if limit < longest), longest]
-            limit = next((limit for limit in classes if limit * 60 >= wanted), longest)
+            limit = next((limit for limit in classes if limit * 60 >= needed_s), longest)
         else:
             limit = minutes
         usable = max(60.0, limit * 60 - START_S - profile.signal_s)
-        again = max(0, math.ceil(estimate.seconds * profile.time_factor / usable) - 1) if wanted > limit * 60 else 0
+        again = max(0, math.ceil(estimate.seconds * profile.time_factor / usable) - 1) if needed_s > limit * 60 else 0
         reasons = dict(estimate.resources.reasons) | {"minutes": estimate.why if minutes is None else ASKED}
         if again:
             reasons["minutes"] += f"; about {counted(again, 'requeue')}, each from the last saved state"
@@ -157,7 +159,7 @@ class ResourceEstimator:
                 whole = [str(n) for n in range(1, rows + 1) if run.batch_split(n).is_even]
                 raise InputError(
                     f"jobs.resources of {run.arch}/{run.size}: a batch of {counted(rows, 'sequence')} does not "
-                    f"split over {nodes} x {counted(tasks, 'process', 'processes')}; these numbers would do: "
+                    f"split over {nodes} x {counted(tasks, 'process', 'processes')}; these numbers do: "
                     f"{', '.join(whole)}"
                 )
             return nodes, tasks, ASKED
@@ -198,12 +200,12 @@ class ResourceEstimator:
         world = max((nodes * tasks for nodes, tasks in worlds(run, self.profile.nodes, most)), default=1)
         needed, node = (self._needed(run, world) or 0.0) / 1e9, self.profile.memory_gb_per_node or 0.0
         if self.profile.gpus_per_node:
-            there = f"{FILLED:.0%} of a {device.unit}'s {(device.memory_bytes or 0.0) / 1e9:,.0f} GB may be filled"
+            limit = f"{FILLED:.0%} of a {device.unit}'s {(device.memory_bytes or 0.0) / 1e9:,.0f} GB may be filled"
         else:
-            there = f"a node of the cluster has {node:,g} GB"
+            limit = f"a node of the cluster has {node:,g} GB"
         raise InputError(
             f"{run.run_id} does not fit: {needed:,.3g} GB for each of {counted(world, 'process', 'processes')}, "
-            f"and {there}: lower training.micro_batch_tokens, set jobs.recompute or zero_stage"
+            f"and {limit}: lower training.micro_batch_tokens, set jobs.recompute or zero_stage"
         )
 
     def _cpus(self, run: RunSpec, tasks: int, asked: Asked) -> int:
@@ -243,19 +245,19 @@ class ResourceEstimator:
 
     def _checked(self, name: str, estimate: ResourceEstimate) -> ResourceEstimate:
         """Raises InputError where no node of the cluster can give it."""
-        profile, asked = self.profile, estimate.resources
+        profile, resources = self.profile, estimate.resources
         memory = None if profile.memory_gb_per_node is None else int(profile.memory_gb_per_node * 1e9 / MIB)
-        cores = asked.tasks_per_node * asked.cpus_per_task
-        for what, wanted, there, key in (
-            ("nodes", asked.nodes, profile.nodes, "nodes"),
-            ("GPUs a node", asked.gpus_per_node, profile.gpus_per_node, "gpus_per_node"),
+        cores = resources.tasks_per_node * resources.cpus_per_task
+        for what, wanted, available, key in (
+            ("nodes", resources.nodes, profile.nodes, "nodes"),
+            ("GPUs a node", resources.gpus_per_node, profile.gpus_per_node, "gpus_per_node"),
             ("cores a node", cores, profile.cpus_per_node, "cpus_per_node"),
-            ("MiB of memory a node", asked.memory_mb or 0, memory, "memory_gb_per_node"),
-            ("minutes", asked.minutes, int(profile.max_hours * 60), "max_hours"),
+            ("MiB of memory a node", resources.memory_mb or 0, memory, "memory_gb_per_node"),
+            ("minutes", resources.minutes, int(profile.max_hours * 60), "max_hours"),
         ):
-            if there is not None and wanted > there:
+            if available is not None and wanted > available:
                 raise InputError(
-                    f"{name} asks for {wanted:,} {what}, the cluster has {there:,} (profile: {key}): "
+                    f"{name} needs {wanted:,} {what}, and the cluster has {available:,} (profile: {key}): "
                     f"change jobs.resources or the profile"
                 )
         return estimate
@@ -280,13 +282,13 @@ def _modelled(run: RunSpec, **settings: object) -> float | None:
         return None
 
 
-def _tasks(told: Mapping[str, float], tokens: Mapping[str, float | None]) -> str:
-    """ "1.31 M tokens of niah, 65,536 of validation", the most first, and those that cannot tell."""
-    ordered = sorted(told, key=lambda task: -told[task])
-    named = [f"{short(told[task])} tokens of {task}" for task in ordered[:NAMED_TASKS]]
+def _tasks(known: Mapping[str, float], tokens: Mapping[str, float | None]) -> str:
+    """ "1.31 M tokens of niah, 65,536 of validation", the most first, then those of unknown length."""
+    ordered = sorted(known, key=lambda task: -known[task])
+    named = [f"{short(known[task])} tokens of {task}" for task in ordered[:NAMED_TASKS]]
     if rest := ordered[NAMED_TASKS:]:
-        named.append(f"{short(sum(told[task] for task in rest))} of {len(rest)} more tasks")
-    named += [f"{task}, of unknown length" for task in tokens if task not in told]
+        named.append(f"{short(sum(known[task] for task in rest))} of {len(rest)} more tasks")
+    named += [f"{task}, of unknown length" for task in tokens if task not in known]
     return ", ".join(named)
 
 

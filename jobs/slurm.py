@@ -1,7 +1,7 @@
 """SLURM's own commands, called here and nowhere else: sbatch, squeue, scontrol, scancel, sacct.
 
 Works without accounting. A controller that restarts is waited for; every other refusal is SLURM's own message. Sites
-wrap these commands in scripts that say more: of what they print, lines of the form asked for count alone.
+wrap these commands in scripts that print more: only lines of the requested form are read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from arch.errors import InputError
 from scaling.rundir.launcher import alone
 
 TIMEOUT_S = 60.0  # of one command
-GLANCE_S = 10.0  # of one that a dry run asks with: SLURM's commands themselves wait up to minutes for a controller
+GLANCE_S = 10.0  # of a dry run's: SLURM's commands themselves wait up to minutes for a controller
 PATIENCE_S = 60.0  # for a controller that does not answer
 BUSY = re.compile(
     r"unable to contact|socket timed out|connection refused|temporarily unable|zero bytes were transmitted|"
@@ -72,16 +72,16 @@ class Element:
 
 
 def environment(env: Mapping[str, str]) -> dict[str, str]:
-    """Of SLURM's commands and so of the jobs that they submit: `env` without what the job says in which this process
-    may run, or a launcher in it."""
+    """The environment of SLURM's commands, and so of the jobs that they submit: `env` without the variables of a job
+    or a launcher in which this process may run."""
     return {name: value for name, value in alone(env).items() if name in WHERE_SLURM_IS or not OF_SLURM.fullmatch(name)}
 
 
 def unused_options() -> list[str]:
-    """A line on what a user set for sbatch, which is not handed on."""
+    """A line on the variables that a user set for sbatch, which are not passed on."""
     names = sorted(name for name in os.environ if name.startswith("SBATCH_"))
-    told = f"the environment's {', '.join(names)}: not used; write it into the cluster profile (account, sbatch, ...)"
-    return [told] if names else []
+    line = f"the environment's {', '.join(names)}: not used; write it into the cluster profile (account, sbatch, ...)"
+    return [line] if names else []
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def require() -> None:
 
 
 def silent(patient: bool = True) -> str | None:
-    """Why no controller answers, in SLURM's words; None where one does. If `patient`, one that restarts is awaited."""
+    """Why no controller answers, in SLURM's words; None where one does. If `patient`, a restart is waited for."""
     command = ["scontrol", "show", "config"]
     done = _patiently(command) if patient else _call(command, timeout_s=GLANCE_S)
     return None if done.returncode == 0 else _message(done)
@@ -124,14 +124,14 @@ def submit(
 ) -> str:
     """The id of the job that sbatch made of `script`; it starts in the script's folder.
 
-    `name` is the job's own, under which it is found where the controller took it but did not answer, or sbatch printed
+    `name` is the job's own, by which it is looked up where the controller took it but did not answer, or sbatch printed
     no id. Dependencies: ("afterok", ids), ... Raises InputError with SLURM's message and the script's path, and Unnamed
-    where the job was taken, or may have been, and its id cannot be told.
+    where the job was taken, or may have been, and its id is unknown.
     """
     options = ["--parsable", "--kill-on-invalid-dep=yes"]
-    told = [":".join([kind, *ids]) for kind, ids in dependencies if ids]
-    if told:
-        options.append(f"--dependency={','.join(told)}")
+    options_of_kind = [":".join([kind, *ids]) for kind, ids in dependencies if ids]
+    if options_of_kind:
+        options.append(f"--dependency={','.join(options_of_kind)}")
     deadline = time.monotonic() + PATIENCE_S
     while True:
         done = _call(["sbatch", *options, script.name], cwd=script.parent)
@@ -140,7 +140,7 @@ def submit(
         message = _message(done)
         if done.returncode and not BUSY.search(message):
             raise InputError(f"{script}: sbatch: {message}")
-        with suppress(InputError):  # squeue is not answered either
+        with suppress(InputError):  # squeue got no answer either
             if (job_id := find(name, script.parent)) is not None:
                 return job_id
         if time.monotonic() > deadline or not done.returncode:
@@ -150,36 +150,36 @@ def submit(
 
 
 class Unnamed(InputError):
-    """A job was or may have been submitted, and nothing says under which id."""
+    """A job was or may have been submitted, and its id is unknown."""
 
 
 def job_id_in(printed: str) -> str | None:
     """The id that sbatch --parsable printed: its last line of that form; None without one."""
-    found = [match[1] for line in printed.splitlines() if (match := JOB_ID.fullmatch(line.strip()))]
-    return found[-1] if found else None
+    ids = [match[1] for line in printed.splitlines() if (match := JOB_ID.fullmatch(line.strip()))]
+    return ids[-1] if ids else None
 
 
 def check(script: str, where: str) -> str | None:
-    """Let sbatch judge a script without submitting it; returns a warning where it cannot, as long as nodes are down.
+    """Let sbatch check a script without submitting it; returns a warning where it cannot because nodes are down.
 
     Raises InputError with SLURM's message and `where`.
     """
-    done = _patiently(["sbatch", "--test-only"], given=script)
+    done = _patiently(["sbatch", "--test-only"], stdin=script)
     if done.returncode == 0:
         return None
-    told = f"{where}: sbatch: {_message(done)}"
-    if "node configuration is not available" in told and (lost := _lost_nodes()):
+    message = f"{where}: sbatch: {_message(done)}"
+    if "node configuration is not available" in message and (lost := _lost_nodes()):
         return (
-            f"{told} (now: {counted(lost, 'node is', 'nodes are')} down or drained; it is judged by the profile alone)"
+            f"{message} (now: {counted(lost, 'node is', 'nodes are')} down or drained; the profile alone was checked)"
         )
-    raise InputError(told)
+    raise InputError(message)
 
 
 def _lost_nodes() -> int:
     """Nodes that no job can have now, whatever it asks for."""
-    told = [line.split() for line in _patiently(["sinfo", "-h", "-N", "-o", "%N %t"]).stdout.splitlines()]
+    rows = [line.split() for line in _patiently(["sinfo", "-h", "-N", "-o", "%N %t"]).stdout.splitlines()]
     lost = ("down", "drain", "drng", "fail", "maint", "unk", "boot", "pow", "no_respond")
-    states = [words for words in told if len(words) == 2]
+    states = [words for words in rows if len(words) == 2]
     return len({node for node, state in states if state.startswith(lost) or state.endswith("*")})
 
 
@@ -202,17 +202,17 @@ def queue(job_ids: Iterable[str]) -> list[Element]:
 
     Raises InputError where it does not answer.
     """
-    wanted = sorted(set(job_ids), key=int)
-    if not wanted:
+    ids = sorted(set(job_ids), key=int)
+    if not ids:
         return []
     columns = ",".join(f"{name}:|" for name in FIELDS)
-    done = _patiently(["squeue", "-h", "-r", "-t", "all", f"--jobs={','.join(wanted)}", "-O", columns])
+    done = _patiently(["squeue", "-h", "-r", "-t", "all", f"--jobs={','.join(ids)}", "-O", columns])
     if done.returncode and "invalid job id" in done.stderr.lower():  # all have left its memory
         return []
     if done.returncode:
         raise InputError(f"squeue: {_message(done)}; is this a login node of the cluster?")
     lines = (line for line in done.stdout.splitlines() if line.count("|") >= len(FIELDS))
-    return [element for line in lines if (element := _element(line)).job_id in wanted]
+    return [element for line in lines if (element := _element(line)).job_id in ids]
 
 
 def _element(line: str) -> Element:
@@ -233,57 +233,57 @@ def _element(line: str) -> Element:
 
 def accounted(job_ids: Iterable[str]) -> list[Element]:
     """The same from the accounting, for jobs that have left the queue; empty where there is none."""
-    wanted = sorted(set(job_ids), key=int)
-    if not wanted or shutil.which("sacct") is None:
+    ids = sorted(set(job_ids), key=int)
+    if not ids or shutil.which("sacct") is None:
         return []
-    done = _call(["sacct", "-X", "-n", "-P", "-j", ",".join(wanted), "-o", "JobID,State,NodeList,Elapsed,JobName"])
+    done = _call(["sacct", "-X", "-n", "-P", "-j", ",".join(ids), "-o", "JobID,State,NodeList,Elapsed,JobName"])
     if done.returncode:
         return []
-    found = []
+    elements = []
     for line in done.stdout.splitlines():
         number, state, nodes, used, name = [*line.split("|"), "", "", "", ""][:5]
         match = re.fullmatch(r"(\d+)(?:_(\d+))?", number)
         if match:
             index = int(match[2]) if match[2] else None
-            found.append(Element(match[1], index, state.split(" ")[0], "", nodes, used, "", 0, name))
-    return found
+            elements.append(Element(match[1], index, state.split(" ")[0], "", nodes, used, "", 0, name))
+    return elements
 
 
 def cancel(targets: Iterable[str]) -> None:
     """End jobs ("17") and array elements ("17_3"); those that ended already are no error."""
-    wanted = list(targets)
-    for first in range(0, len(wanted), 200):
-        done = _patiently(["scancel", *wanted[first : first + 200]])
+    ids = list(targets)
+    for first in range(0, len(ids), 200):
+        done = _patiently(["scancel", *ids[first : first + 200]])
         if done.returncode and "invalid job id" not in done.stderr.lower():
             raise InputError(f"scancel: {_message(done)}")
 
 
 def max_array_size() -> int | None:
-    """The cluster's MaxArraySize: an array has at most so many elements; None where it cannot be asked."""
+    """The cluster's MaxArraySize: an array has at most so many elements; None where SLURM does not answer."""
     done = _patiently(["scontrol", "show", "config"])
     match = re.search(r"MaxArraySize\s*=\s*(\d+)", done.stdout)
     return int(match[1]) if match else None
 
 
-def _patiently(command: Sequence[str], given: str | None = None) -> subprocess.CompletedProcess[str]:
-    """A command that changes nothing twice, tried until the controller answers."""
+def _patiently(command: Sequence[str], stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    """A command that may run twice without harm, repeated until the controller answers."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        done = _call(command, given=given)
+        done = _call(command, stdin=stdin)
         if done.returncode == 0 or not BUSY.search(done.stderr) or time.monotonic() > deadline:
             return done
         time.sleep(1.0)
 
 
 def _call(
-    command: Sequence[str], cwd: Path | None = None, given: str | None = None, timeout_s: float = TIMEOUT_S
+    command: Sequence[str], cwd: Path | None = None, stdin: str | None = None, timeout_s: float = TIMEOUT_S
 ) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
             command,
             cwd=cwd,
             env=environment(os.environ),
-            input=given,
+            input=stdin,
             capture_output=True,
             encoding="utf-8",
             errors="replace",
@@ -297,6 +297,6 @@ def _call(
 
 
 def _message(done: subprocess.CompletedProcess[str]) -> str:
-    """What a command said of its failure, in one line."""
+    """A command's own message on its failure, in one line."""
     lines = [re.sub(r"^\w+: (error: )?", "", line) for line in (done.stderr or done.stdout).splitlines()]
     return "; ".join(line.strip() for line in lines if line.strip()) or f"exit code {done.returncode}"

@@ -19,7 +19,7 @@ from scaling.study.run import RunSpec
 
 Kind = tuple[str, ...]  # RunSpec.kind
 PLAUSIBLE = (0.1, 20.0)  # times the expected; others are of runs that trained on another kind of device
-ASSUMED = "assumed until finished runs tell"
+ASSUMED = "assumed until runs have finished"
 ON = re.compile(r"\d process(?:es|\(es\))?, (\w+)$")  # in a run's log, in those of earlier versions too
 
 
@@ -45,7 +45,7 @@ def device_of(profile: Cluster) -> Device:
 
 
 def expected(run: RunSpec, world_size: int, profile: Cluster) -> Pace:
-    """On so many processes, at the profile's MFU; on cores that is what was measured unless the profile names one."""
+    """On so many processes, at the profile's MFU; on cores the measured one, unless the profile names one."""
     on_gpus = profile.gpus_per_node > 0
     mfu = profile.mfu if on_gpus or "mfu" in profile.model_fields_set else None
     return pace_of(run, device_of(profile), world_size * (1 if on_gpus else run.training.threads), mfu)
@@ -54,9 +54,9 @@ def expected(run: RunSpec, world_size: int, profile: Cluster) -> Pace:
 def measured(done: Iterable[tuple[RunSpec, RunDir]], profile: Cluster) -> dict[Kind, Measured]:
     """What finished runs took over what is expected on this cluster, by kind: from the tokens per second of
     their last row and the number of processes that wrote their last state. Without a state, from another kind of device
-    (their log says which), or with an implausible factor, a run tells nothing.
+    (their log says which), or with an implausible factor, a run is not used.
     """
-    found: dict[Kind, Measured] = {}
+    cells: dict[Kind, Measured] = {}
     kind = "cuda" if profile.gpus_per_node else "cpu"
     for run, rundir in done:
         row, states = rundir.last_row(), rundir.states(verify=False)
@@ -67,8 +67,8 @@ def measured(done: Iterable[tuple[RunSpec, RunDir]], profile: Cluster) -> dict[K
         factor = run.training.batch_tokens / row["tokens_per_s"] / step.step_seconds
         if PLAUSIBLE[0] <= factor <= PLAUSIBLE[1]:
             cell = Measured(count_params(run.config).non_embedding, [])
-            found.setdefault(run.kind, cell).factors.append(factor)
-    return found
+            cells.setdefault(run.kind, cell).factors.append(factor)
+    return cells
 
 
 def _device_type(rundir: RunDir) -> str | None:
@@ -77,8 +77,8 @@ def _device_type(rundir: RunDir) -> str | None:
         lines = rundir.log.read_text(errors="replace", encoding="utf-8").splitlines()
     except OSError:
         return None
-    found = [match[1] for line in lines if (match := ON.search(line))]
-    return found[-1] if found else None
+    devices = [match[1] for line in lines if (match := ON.search(line))]
+    return devices[-1] if devices else None
 
 
 def speed_of(run: RunSpec, measured: Mapping[Kind, Measured]) -> Speed:
@@ -88,7 +88,7 @@ def speed_of(run: RunSpec, measured: Mapping[Kind, Measured]) -> Speed:
         own = measured[run.kind].factors
         return Speed(median(own), f"measured on {counted(len(own), 'finished run')} of its kind")
     n_params = count_params(run.config).non_embedding
-    near = [(abs(math.log(one.n_params / n_params)), kind) for kind, one in measured.items() if kind[0] == run.arch]
+    near = [(abs(math.log(cell.n_params / n_params)), kind) for kind, cell in measured.items() if kind[0] == run.arch]
     if near and min(near)[0] <= math.log(4):
         kind = min(near)[1]
         return Speed(

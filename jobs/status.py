@@ -1,7 +1,7 @@
-"""A study's runs as their directories and SLURM tell them together: a row for each run.
+"""A study's runs by their directories and SLURM's queue: a row for each run.
 
 The directories decide what is done; the queue says what waits, what runs and where, and why something ended that is not
-done. Once jobs have left the queue the accounting is asked, and where there is none the directories alone speak.
+done. For jobs that have left the queue SLURM's accounting answers; without accounting, the directories alone.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ FAILED = ("FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "DEADL
 NOTHING: dict[str, Any] = {"job": None, "limit_left": None}
 
 
-def look(found: Sequence[Submission]) -> list[Element]:
+def look(submitted: Sequence[Submission]) -> list[Element]:
     """What SLURM knows of all jobs of these submissions. Raises InputError where it does not answer."""
-    ids = job_ids(found)
+    ids = job_ids(submitted)
     elements = slurm.queue(ids)
     gone = set(ids) - {element.job_id for element in elements}
     return elements + slurm.accounted(gone)
 
 
-def active_items(found: Sequence[Submission], elements: Iterable[Element], kind: str) -> set[str]:
+def active_items(submitted: Sequence[Submission], elements: Iterable[Element], kind: str) -> set[str]:
     """The items (runs; RUN or RUN/STEP of evaluations) of the elements of a kind that wait or run."""
-    here = [entry for entry in queue_entries(found, elements) if entry.job.kind == kind and entry.element.active]
+    here = [entry for entry in queue_entries(submitted, elements) if entry.job.kind == kind and entry.element.active]
     return {item for entry in here for item in items(entry)}
 
 
-def active_jobs(found: Sequence[Submission], elements: Iterable[Element], kind: str) -> list[str]:
+def active_jobs(submitted: Sequence[Submission], elements: Iterable[Element], kind: str) -> list[str]:
     """Ids of the jobs of a kind that wait or run."""
-    here = [entry for entry in queue_entries(found, elements) if entry.job.kind == kind and entry.element.active]
+    here = [entry for entry in queue_entries(submitted, elements) if entry.job.kind == kind and entry.element.active]
     return list(dict.fromkeys(entry.element.job_id for entry in here))
 
 
-def job_rows(found: Sequence[Submission], elements: Iterable[Element]) -> list[dict[str, Any]]:
+def job_rows(submitted: Sequence[Submission], elements: Iterable[Element]) -> list[dict[str, Any]]:
     """The jobs of the newest submission that SLURM still knows: elements by state, why some wait or failed, and where
     the batch scripts of those that failed wrote."""
-    here = list(queue_entries(found, elements))
+    here = list(queue_entries(submitted, elements))
     newest = max((entry.submission.number for entry in here), default=0)
     rows: dict[str, dict[str, Any]] = {}
     for entry in here:
         if entry.submission.number == newest:
-            told = {
+            blank = {
                 "submission": newest,
                 "job": entry.job.name,
                 "id": entry.element.job_id,
@@ -54,7 +54,7 @@ def job_rows(found: Sequence[Submission], elements: Iterable[Element]) -> list[d
                 "reasons": [],
                 "logs": [],
             }
-            row, element = rows.setdefault(entry.job.name, told), entry.element
+            row, element = rows.setdefault(entry.job.name, blank), entry.element
             row["states"][element.state] = row["states"].get(element.state, 0) + 1
             if element.state not in ("COMPLETED", "CANCELLED") and element.reason not in ("", *row["reasons"]):
                 row["reasons"].append(element.reason)
@@ -65,14 +65,14 @@ def job_rows(found: Sequence[Submission], elements: Iterable[Element]) -> list[d
 
 
 def merge(
-    rows: Sequence[Mapping[str, Any]], found: Sequence[Submission], elements: Iterable[Element]
+    rows: Sequence[Mapping[str, Any]], submitted: Sequence[Submission], elements: Iterable[Element]
 ) -> list[dict[str, Any]]:
     """`rows` of scaling.stages.status.status_rows with what the queue says: job, limit_left, node, state, reason.
 
     Of a run that several submissions have, the newest counts that is in the queue.
     """
     newest: dict[str, QueueEntry] = {}
-    for entry in queue_entries(found, elements):
+    for entry in queue_entries(submitted, elements):
         if entry.job.kind == "train":
             for run in items(entry):
                 if run not in newest or entry.element.active or not newest[run].element.active:

@@ -21,7 +21,7 @@ from .records import PLANNED, SUBMITTED, SUBMITTING, Submission
 from .render import Paths, ScriptContext, job_name, render
 from .snapshot import copy_code, copy_study
 
-SLURMS_OWN = ("%", "\\")  # in the path of a log, which begins with the folder of the submission
+SLURM_PATTERNS = ("%", "\\")  # in the path of a log, which begins with the folder of the submission
 
 
 def script_context(study: StudySpec, path: Path, profile: Cluster, only: str | None, retry: bool) -> ScriptContext:
@@ -44,8 +44,8 @@ def prepare(
 ) -> Submission:
     """Write everything of a submission but its record; `specs`: {run id: spec hash}.
 
-    Raises InputError for names and paths that no script can hold, before anything is written; what ends it later
-    leaves nothing.
+    Raises InputError for names and paths that no script can hold, before anything is written; an error after that
+    leaves nothing behind.
     """
     scripts = {job.name: render(context, job) for job in plan.jobs}
     elements = {job.name: elements_text(job) for job in plan.jobs}
@@ -82,13 +82,13 @@ def prepare(
 
 
 def check(plan: JobPlan, context: ScriptContext) -> list[str]:
-    """Let SLURM judge every script before anything is written; returns warnings.
+    """Let SLURM check every script before anything is written; returns warnings.
 
     Raises InputError with its message and the job's name, and for a folder in which SLURM could start no job.
     """
-    if found := [sign for sign in SLURMS_OWN if sign in str(context.paths.submission)]:
+    if signs := [sign for sign in SLURM_PATTERNS if sign in str(context.paths.submission)]:
         raise InputError(
-            f"{context.paths.submission}: SLURM replaces {found[0]} in the path of a job's log and would start none: "
+            f"{context.paths.submission}: SLURM replaces {signs[0]} in the path of a job's log and would start no job: "
             f"give another --out"
         )
     warnings = [slurm.check(render(context, job), f"job {job.name}") for job in plan.jobs]
@@ -98,7 +98,7 @@ def check(plan: JobPlan, context: ScriptContext) -> list[str]:
 def send(submission: Submission, plan: JobPlan, context: ScriptContext, waits: Mapping[str, Sequence[str]]) -> None:
     """Submit the jobs in their order; `waits`: ids of earlier submissions' jobs that a kind of job lets end first.
 
-    Raises InputError where SLURM refuses one: those before it are cancelled then, and nothing is left of it.
+    Raises InputError where SLURM refuses one: the jobs before it are then cancelled, and the submission is removed.
     """
     submission.save()
     for job in plan.jobs:
@@ -110,7 +110,7 @@ def send(submission: Submission, plan: JobPlan, context: ScriptContext, waits: M
         except slurm.Unnamed as error:  # the record keeps the job's name, by which `settle` finds it
             slurm.cancel(submission.ids.values())
             raise InputError(
-                f"{error}: `scaling cancel` ends it once it is there; those before it are cancelled"
+                f"{error}: `scaling cancel` ends it once it is in the queue; the jobs before it are cancelled"
             ) from None
         except InputError:
             submission.note(job.name, PLANNED)
@@ -124,21 +124,21 @@ def _dependencies(
     job: ArrayJob, submission: Submission, waits: Mapping[str, Sequence[str]]
 ) -> list[tuple[str, list[str]]]:
     """(kind, ids) of a job."""
-    ids, found = submission.ids, dict[str, list[str]]()
+    ids, by_kind = submission.ids, dict[str, list[str]]()
     for name, kind in job.after:
-        found.setdefault(kind, []).append(ids[name])
+        by_kind.setdefault(kind, []).append(ids[name])
     if others := list(waits.get(job.kind, ())):
-        found.setdefault("afterany", []).extend(others)
-    return list(found.items())
+        by_kind.setdefault("afterany", []).extend(others)
+    return list(by_kind.items())
 
 
-def settle(found: Sequence[Submission]) -> None:
+def settle(submitted: Sequence[Submission]) -> None:
     """Find the jobs that a kill between sbatch and the record left without their ids."""
-    for one in found:
-        for name, job in one.record["jobs"].items():
-            if not one.local and job["state"] == SUBMITTING:
-                job_id = slurm.find(job["name"], one.path)
-                one.note(name, PLANNED if job_id is None else SUBMITTED, job_id)
+    for submission in submitted:
+        for name, job in submission.record["jobs"].items():
+            if not submission.local and job["state"] == SUBMITTING:
+                job_id = slurm.find(job["name"], submission.path)
+                submission.note(name, PLANNED if job_id is None else SUBMITTED, job_id)
 
 
 def _user() -> str:

@@ -1,6 +1,6 @@
 """One process of a run under srun: `python -m jobs.task RUN_DIR --submission N`.
 
-Takes its rank from SLURM's variables, claims the run (rank 0; scaling.rundir.owner), meets the others
+Takes its rank from SLURM's variables, claims the run (rank 0; scaling.rundir.owner), joins the others
 (jobs.rendezvous) and trains in this same process. Exit codes are those of scaling.trainer.process.
 """
 
@@ -23,7 +23,7 @@ from scaling.rundir.worklist import EXIT_INPUT, EXIT_STOPPED, is_trained, thread
 from scaling.trainer import process as train_run
 from scaling.trainer.stop import Stopped, StopRequest
 
-from .rendezvous import meet, tell
+from .rendezvous import join, publish
 
 
 @dataclass(frozen=True)
@@ -88,19 +88,19 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _start(rundir: RunDir, here: SrunTask, attempt: Attempt, stop: StopRequest) -> int | None:
-    """Register the attempt and meet the others; an exit code where there is nothing to train."""
+    """Register the attempt and join the others; an exit code where there is nothing to train."""
     run = rundir.spec()
-    leave()  # srun's word is read by now, any other is of other processes
+    leave()  # srun's variables are read by now; a launcher's are of other processes
     os.environ.update(thread_environment(run.training.threads))  # read when PyTorch is imported
     # Compiled kernels on the node's own disk: a shared one would be written by every rank at once.
     os.environ.setdefault("TRITON_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"triton-cache-{os.getuid()}"))
     if here.rank == 0:
         attempt.register()
         if is_trained(run, rundir):
-            tell(attempt, {"exit": 0})
+            publish(attempt, {"exit": 0})
             return 0
     attempt.watch()
-    return meet(attempt, stop, here.rank, here.world, here.local, here.local_world, here.address)
+    return join(attempt, stop, here.rank, here.world, here.local, here.local_world, here.address)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The child processes of this machine's tasks: one for each task, or one that serves several.
 
-A process that serves is told of a task by a line of JSON on its standard input, {"task", "argv", "log"}. On its
+A process that serves gets each task as a line of JSON on its standard input, {"task", "argv", "log"}. On its
 standard output it answers with the task's number and "begun" when it has read that line, then with the number and the
 task's exit code, and "last" behind them where it takes no other; its own output goes to the logs of the tasks at hand.
 Tasks whose shares of a slot fit together are at work in it at the same time. Where it ends, a task that it began alone
@@ -29,7 +29,7 @@ PR_SET_PDEATHSIG = 1
 class Task:
     """A command: `argv`, changes to the environment, and the file its output is appended to.
 
-    `server`, where given, is the command of a process that serves such tasks; `argv` is then what it is told, and
+    `server`, where given, is the command of a process that serves such tasks; `argv` is then what it is sent, and
     `share` its part of that process: those at work at the same time have at most 1 together. `after`: the name of the
     task, of those given with it, that must end well before.
     """
@@ -88,29 +88,29 @@ class Worker:
             self._begun.add(number)
             return
         task.log.parent.mkdir(parents=True, exist_ok=True)
-        told = {"task": number, "argv": list(task.argv), "log": str(task.log)}
+        request = {"task": number, "argv": list(task.argv), "log": str(task.log)}
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):
-            self.process.stdin.write(json.dumps(told).encode() + b"\n")
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
             self.process.stdin.flush()
 
     def ended(self) -> tuple[list[tuple[Task, int]], list[Task], list[Task]]:
         """Of the tasks since the last call: those that have ended, with their exit codes, and those that another
-        process must do since this one has ended: begun, with nobody beside them; and not begun."""
-        code = self.process.poll()  # asked first: what it answered before it ended is then here
+        process must do since this one has ended: begun beside others; and not begun."""
+        code = self.process.poll()  # polled first: all that it wrote before its end can then be read
         self._read()
-        ended = [(self.tasks.pop(number), found) for number, found in self._codes.items()]
+        ended = [(self.tasks.pop(number), exit_code) for number, exit_code in self._codes.items()]
         self._codes = {}
         if code is None or not self.tasks:
             return ended, [], []
         left, self.tasks = self.tasks, {}
-        if not self._begun:  # it is nothing of the tasks', and would happen again
+        if not self._begun:  # no task is the cause, and it would happen again
             return [*ended, *((task, code) for task in left.values())], [], []
         begun = self._begun & left.keys()
         if len(begun) == 1:
             ended.append((left.pop(begun.pop()), code))
         lost = [replace(left.pop(number), share=1.0) for number in sorted(begun & left.keys())]
-        return ended, lost, list(left.values())  # of several nobody knows which has ended the process
+        return ended, lost, list(left.values())  # of several, the one that ended the process is unknown
 
     def _read(self) -> None:
         if not self._server:
@@ -121,7 +121,7 @@ class Worker:
             line, _, self._unread = self._unread.partition(b"\n")
             words = line.split()
             number = int(words[0]) if len(words) > 1 and words[0].isdigit() else -1
-            if number not in self.tasks:  # strays of something that prints
+            if number not in self.tasks:  # printed by something else
                 continue
             if words[1:] == [b"begun"]:
                 self._begun.add(number)

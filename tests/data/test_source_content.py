@@ -50,7 +50,7 @@ def test_json_lines_are_read_whatever_they_are_called(tmp_path: Path, name: str,
             texts(place)
 
 
-def test_compression_is_told_by_content(tmp_path: Path) -> None:
+def test_compression_is_recognised_by_content(tmp_path: Path) -> None:
     for ending, pack in PACKED.items():
         (tmp_path / "a.jsonl").write_bytes(pack(LINES))
         assert texts(tmp_path / "a.jsonl") == TEXTS, ending
@@ -62,7 +62,7 @@ def test_compression_is_told_by_content(tmp_path: Path) -> None:
             texts(tmp_path / f"b.txt{ending}")
 
 
-def test_tables_are_told_by_content(tmp_path: Path) -> None:
+def test_tables_are_recognised_by_content(tmp_path: Path) -> None:
     table = pa.table({"text": TEXTS})
     parquet.write_table(table, tmp_path / "a.bin")
     parquet.write_table(table, tmp_path / "b.jsonl")

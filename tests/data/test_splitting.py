@@ -60,7 +60,7 @@ def test_a_number_of_tokens(books: str, tmp_path: Path, wanted: int) -> None:
     assert corpus.manifest["settings"]["validation_fraction"] is None
 
 
-def test_impossible_numbers_of_tokens_are_told(books: str, tmp_path: Path) -> None:
+def test_impossible_numbers_of_tokens_are_refused(books: str, tmp_path: Path) -> None:
     total = sum(path.stat().st_size + 1 for path in Path(books).iterdir())
     for wanted, told in (
         (10**9, rf"are more than the {total:,} of the whole text"),
@@ -74,7 +74,7 @@ def test_impossible_numbers_of_tokens_are_told(books: str, tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_share_far_from_what_was_asked_for_is_told(books: str, tmp_path: Path) -> None:
+def test_a_share_far_from_the_requested_one_is_reported(books: str, tmp_path: Path) -> None:
     warnings = {}
     for seed in range(20):
         settings = CorpusSettings(source=books, validation_fraction=0.1, seed=seed)

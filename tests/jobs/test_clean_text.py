@@ -84,7 +84,7 @@ def test_what_sbatch_says_else_is_one_line(slurm: Cluster, tmp_path: Path) -> No
         slurm.environment["PATH"] = path
 
 
-def test_the_id_is_found_among_other_lines() -> None:
+def test_the_id_is_read_among_other_lines() -> None:
     from data.clean.datatrove_stages import _job_id
 
     assert _job_id("INFO: 3 nodes\nSubmitted batch job 12\nquota: 3 of 20\n") == "12"

@@ -200,7 +200,7 @@ def test_a_child_that_does_not_end_is_killed_and_named(tmp_path, capfd, monkeypa
     with closing(run_tasks([task], 1, tick_s=0.01)) as events:
         is_told(events, log)
     told = capfd.readouterr().err.splitlines()
-    assert told[0] == "waiting for 1 process to save its state; Ctrl-C again ends all at once"
+    assert told[0] == "waiting for 1 process to save its state; Ctrl-C again kills all at once"
     assert len(told) == 2 and re.fullmatch(r"killed process \d+, which did not end in 0 s; .*", told[1])
 
 

@@ -64,7 +64,7 @@ def test_a_study_is_submitted_here_and_nothing_is_done_twice(tmp_path):
 
 
 @pytest.mark.slow
-def test_runs_that_fail_are_told_and_tried_again_on_request(tmp_path):
+def test_runs_that_fail_are_reported_and_tried_again_on_request(tmp_path):
     """A learning rate that no run survives: their loss is no number."""
     file = study_file(tmp_path, ["6k"], training={"n_tokens": 5120, "batch_tokens": 512, "lr": 1e30, "grad_clip": 0})
     done = scaling("submit", file, "--local", "--only", "arch=llama", code=1)

@@ -87,7 +87,7 @@ def test_branches_follow_their_trunks_element_by_element(tmp_path, pack_minutes)
     assert JobPlan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
 
 
-def test_branches_whose_trunk_is_trained_wait_for_nobody(tmp_path):
+def test_branches_whose_trunk_is_trained_do_not_wait(tmp_path):
     spec = branched(tmp_path)
     needs = [Need(run, True, world_size=2) for run in spec.runs() if run.trunk]
     plan = planned(spec, needs, corpus=False)

@@ -43,7 +43,7 @@ def test_the_examples_values_are_the_defaults_where_there_are_some():
         assert told[key] == getattr(plain, key)
 
 
-def test_where_a_profile_is_found(tmp_path, config):
+def test_where_profiles_lie(tmp_path, config):
     (config / "big.yaml").write_text(yaml.safe_dump(CPUS | {"nodes": 77}))
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(CPUS | {"nodes": 78}))
     assert load_profile("big", None).nodes == 77
@@ -112,7 +112,7 @@ def test_a_profile_that_is_not_there(config):
         ({"resources": {"7b": {"node": 1}}}, "unknown key 'jobs.resources.7b.node'.*did you mean 'nodes'"),
     ],
 )
-def test_mistakes_in_a_study_are_told_by_key(tmp_path, jobs, message):
+def test_mistakes_in_a_study_are_reported_by_key(tmp_path, jobs, message):
     with pytest.raises(InputError, match=message):
         load_study(study_file(tmp_path, ["6k"], jobs=jobs))
 

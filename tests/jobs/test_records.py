@@ -74,7 +74,7 @@ def test_numbers_go_on_and_a_refused_submissions_folder_is_used_again(tmp_path):
         {"schema": 1, "spec_hashes": {}, "jobs": {}, "settings": "x", "backend": "slurm", "plan": {"study": "s"}},
     ],
 )
-def test_a_record_that_cannot_be_read_is_told(tmp_path, content):
+def test_a_record_that_cannot_be_read_is_one_line(tmp_path, content):
     (tmp_path / "jobs" / "0001").mkdir(parents=True)
     write_json(tmp_path / "jobs" / "0001" / "submission.json", content)
     with pytest.raises(InputError, match=r"submission\.json: cannot be read .*remove"):
@@ -91,7 +91,7 @@ def parts(value, path=()):
         yield from parts(inner, (*path, key))
 
 
-def test_values_of_another_kind_in_a_record_are_told_or_do_no_harm(tmp_path):
+def test_values_of_another_kind_in_a_record_are_refused_or_harmless(tmp_path):
     """Every value of the record in turn, by each of WRONG: one line, or a record with which all goes on."""
     made = submission(tmp_path, 1, {"train-0": "7"})
     file, refused, waits = made.path / "submission.json", 0, [element("7", 0, "RUNNING"), element("7", 1, "PENDING")]

@@ -104,7 +104,7 @@ def test_what_a_study_asks_for_is_what_it_gets(tmp_path):
     other = found["llama-98k-c64-s0"].resources
     assert (other.nodes, other.tasks_per_node, other.minutes) == (2, 1, 7)
     assert found["llama-6k-c64-s0"].resources.nodes == 1
-    assert set(own.reasons.values()) == {"asked for in jobs.resources"}
+    assert set(own.reasons.values()) == {"set in jobs.resources"}
 
 
 @pytest.mark.parametrize(
@@ -113,14 +113,14 @@ def test_what_a_study_asks_for_is_what_it_gets(tmp_path):
         (
             {},
             {"nodes": 5, "tasks_per_node": 1},
-            "does not split over 5 x 1 process; these numbers would do: 1, 2, 4, 8",
+            "does not split over 5 x 1 process; these numbers do: 1, 2, 4, 8",
         ),
-        ({}, {"nodes": 8}, "asks for 8 nodes, the cluster has 4"),
-        ({}, {"cpus_per_task": 65}, "asks for 65 cores a node, the cluster has 64"),
-        ({}, {"memory_gb": 500}, "MiB of memory a node, the cluster has"),
-        ({}, {"minutes": 61}, "asks for 61 minutes, the cluster has 60"),
+        ({}, {"nodes": 8}, "needs 8 nodes, and the cluster has 4"),
+        ({}, {"cpus_per_task": 65}, "needs 65 cores a node, and the cluster has 64"),
+        ({}, {"memory_gb": 500}, "MiB of memory a node, and the cluster has"),
+        ({}, {"minutes": 61}, "needs 61 minutes, and the cluster has 60"),
         ({}, {"gpus_per_node": 1}, "the cluster has no GPUs"),
-        ({"gpus_per_node": 2}, {"gpus_per_node": 4}, "asks for 4 GPUs a node, the cluster has 2"),
+        ({"gpus_per_node": 2}, {"gpus_per_node": 4}, "needs 4 GPUs a node, and the cluster has 2"),
         (
             {"memory_gb_per_node": 0.5},
             {},
@@ -219,8 +219,8 @@ def test_reasons_say_what_is_so(tmp_path):
         assert found.resources.reasons["cpus_per_task"] == "training.threads"
     for kind in ("corpus", "finish"):
         assert "asked" not in estimator.single(kind, NOTHING).reasons["minutes"]
-        assert estimator.single(kind, Asked(minutes=7)).reasons["minutes"] == "asked for in jobs.resources"
-        assert estimator.single(kind, Asked(memory_gb=7)).reasons["memory_mb"] == "asked for in jobs.resources"
+        assert estimator.single(kind, Asked(minutes=7)).reasons["minutes"] == "set in jobs.resources"
+        assert estimator.single(kind, Asked(memory_gb=7)).reasons["memory_mb"] == "set in jobs.resources"
     both = estimator.evaluate(run, tokens, 16, NOTHING)
     told = both.resources.reasons["minutes"]
     assert "2.000M tokens of niah, 65.54k tokens of validation, mine, of unknown length" in told

@@ -30,7 +30,7 @@ def test_accounting_tells_of_jobs_that_left_the_queue(tmp_path, monkeypatch):
     ]
 
 
-def test_without_accounting_nothing_is_told(tmp_path, monkeypatch):
+def test_without_accounting_there_are_no_rows(tmp_path, monkeypatch):
     (tmp_path / "sacct").write_text("#!/bin/bash\necho 'Slurm accounting storage is disabled' >&2\nexit 1\n")
     (tmp_path / "sacct").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")

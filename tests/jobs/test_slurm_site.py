@@ -82,7 +82,7 @@ def test_lines_of_the_site_are_passed_over(slurm, site, tmp_path):
     assert {job["job_state"] for job in slurm.jobs()} == {"CANCELLED"}
 
 
-def test_an_id_that_is_not_printed_is_found_by_the_jobs_name(slurm, site, tmp_path):
+def test_an_id_that_is_not_printed_is_looked_up_by_the_jobs_name(slurm, site, tmp_path):
     site(SILENT, "sbatch")
     study = study_file(tmp_path, ["6k"])
     ids = json.loads(scaling("submit", study, "--json"))["jobs"]

@@ -153,7 +153,7 @@ def test_a_changed_study_is_refused_and_new_after_cancel(slurm, scaling, tmp_pat
         ({"sbatch": ["--nonsense"]}, "unrecognized option '--nonsense'"),
     ],
 )
-def test_what_slurm_refuses_is_told_with_its_own_words_and_nothing_is_submitted(
+def test_what_slurm_refuses_is_shown_in_its_own_words_and_nothing_is_submitted(
     slurm, scaling, tmp_path, profile, message
 ):
     study = study_file(
@@ -169,7 +169,7 @@ def test_what_slurm_refuses_is_told_with_its_own_words_and_nothing_is_submitted(
 
 def test_what_the_profile_cannot_give_is_refused_before_slurm_is_asked(slurm, scaling, tmp_path):
     study = study_file(tmp_path, ["98k"], jobs={"cluster": CPUS, "resources": {"98k": {"nodes": 8}}})
-    assert "asks for 8 nodes, the cluster has 4" in scaling("submit", study, code=2)
+    assert "needs 8 nodes, and the cluster has 4" in scaling("submit", study, code=2)
     study = study_file(tmp_path, ["98k"], jobs={"cluster": CPUS | {"nodez": 3}})
     assert "unknown key 'jobs.cluster.nodez'" in scaling("submit", study, code=2)
     assert not queued(slurm) and not (tmp_path / "out" / "tiny" / "corpus").exists()
@@ -202,13 +202,13 @@ def test_without_slurm(slurm, scaling, tmp_path):
         (["cancel", "--out", "/dev/null/x"], "/dev/null is no directory): give another --out"),
     ],
 )
-def test_what_is_wrong_is_told_before_slurm_is_asked(slurm, scaling, tmp_path, arguments, message):
+def test_mistakes_are_refused_before_slurm_is_called(slurm, scaling, tmp_path, arguments, message):
     command, *options = arguments
     assert message in scaling(command, study_file(tmp_path, ["6k"]), *options, code=2)
     assert not queued(slurm) and not (tmp_path / "out").exists()
 
 
-def test_a_dry_run_without_a_controller_shows_the_scripts_and_says_that_nobody_judged_them(slurm, scaling, tmp_path):
+def test_a_dry_run_without_a_controller_shows_the_scripts_and_says_that_they_are_unchecked(slurm, scaling, tmp_path):
     """SLURM is installed, and its configuration names a port where nobody listens."""
     study, silent = study_file(tmp_path, ["6k"]), tmp_path / "silent.conf"
     conf = Path(slurm.environment["SLURM_CONF"]).read_text()
@@ -246,7 +246,11 @@ def test_a_dry_run_shows_every_script_and_writes_nothing(slurm, scaling, tmp_pat
     assert list(told["scripts"]) == ["corpus", "train-0", "eval-0", "finish"] and told["validated"]
     assert all(text.startswith("#!/bin/bash\n#SBATCH ") for text in told["scripts"].values())
     shown = scaling("submit", study, "--dry-run", "--explain")
-    assert "SLURM accepts every script" in shown and "aftercorr train-0" in shown and "assumed until finished" in shown
+    assert (
+        "SLURM accepts every script" in shown
+        and "aftercorr train-0" in shown
+        and "assumed until runs have finished" in shown
+    )
     assert not queued(slurm) and not (tmp_path / "out").exists()
 
 

@@ -42,7 +42,9 @@ def test_outside_of_srun_it_says_so(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "srun starts jobs.task" in done.stderr
 
 
-def test_what_the_script_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> None:
+def test_what_the_script_receives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     rundir = make_run(tmp_path)
     run = rundir.path

@@ -59,7 +59,7 @@ def test_one_process_serves_tasks_of_one_kind_and_environment(tmp_path):
     assert not any(alive(pid) for pid in pids)
 
 
-def test_a_task_that_nobody_began_gets_a_fresh_process(tmp_path):
+def test_a_task_that_did_not_begin_gets_a_fresh_process(tmp_path):
     """After one that takes no other, and where a process ends before it has read what it is told."""
     names = ["last-1", "aa-2", "last-3", "last-4", "bbb-5", "unseen", "cc"]
     assert ended([served(name, tmp_path) for name in names], 1) == {
@@ -151,7 +151,7 @@ def test_who_loses_its_process_to_another_task_gets_one_of_its_own(tmp_path):
     assert {event.task.name for event in events if event.kind == "lost"} == {"t-0", "dies", "t-1", "alone"}
 
 
-def test_the_lost_hold_up_nobody(tmp_path):
+def test_lost_tasks_hold_up_no_other(tmp_path):
     """Begun with others, they come after those that were waiting."""
     tasks = [shared(name, tmp_path, 1 / 2, MANY="2") for name in ("t-0", "dies")]
     tasks += [shared(f"alone-{n}", tmp_path, 1 / 2, MANY="2") for n in range(3)]

@@ -96,7 +96,7 @@ def language_model(words: dict[str, list[str]]) -> bytes:
     return struct.pack("<2i", 793712314, 12) + args + counts + names + b"".join(matrices)
 
 
-def test_languages_are_told_by_a_local_model(tmp_path):
+def test_languages_are_classified_by_a_local_model(tmp_path):
     pytest.importorskip("fasttext")
     known = {"en": ["the", "of", "and", "to", "in", "is", "that"], "zh": list("的一是不了在人有我他")}
     (tmp_path / "lid.bin").write_bytes(language_model(known))
@@ -123,12 +123,12 @@ def test_languages_are_told_by_a_local_model(tmp_path):
         ({"tasks": 0}, "--tasks: 0"),
     ],
 )
-def test_wrong_wishes_are_told(tmp_path, changes, told):
+def test_wrong_settings_are_one_line(tmp_path, changes, told):
     with pytest.raises(InputError, match=told):
         Filtering(("x",), tmp_path, **changes)
 
 
-def test_rules_that_drop_everything_are_told(tmp_path):
+def test_rules_that_drop_everything_are_refused(tmp_path):
     (tmp_path / "a.txt").write_text("no stop words here\n" * 10)
     with pytest.raises(InputError, match="SOURCE: no document is left by the rules"):
         stages.run_here(Filtering((str(tmp_path / "a.txt"),), tmp_path / "cleaned"), 1, lambda line: None)

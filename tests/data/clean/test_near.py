@@ -90,7 +90,7 @@ def test_a_chain_is_not_dropped_as_a_whole(tmp_path):
     assert found.dropped == {digest_of(chain[i][1].encode()) for i in (1, 3)}
 
 
-def test_a_document_that_meets_too_many_stays_and_is_counted(monkeypatch, tmp_path):
+def test_a_document_with_too_many_candidates_stays_and_is_counted(monkeypatch, tmp_path):
     common = " ".join(f"c{i}" for i in range(60))
     documents = [(f"{i:02d}", f"{common} " + " ".join(f"u{i}x{j}" for j in range(20))) for i in range(30)]
     documents += [("99", documents[29][1] + " end")]
@@ -164,7 +164,7 @@ def test_a_corpus_leaves_them_out_and_says_so(tmp_path, documents):
         (("near_duplicates", "near_duplicates:0.9"), "names near_duplicates twice"),
     ],
 )
-def test_wrong_steps_are_told(steps, told):
+def test_wrong_steps_are_one_line(steps, told):
     with pytest.raises(InputError, match=re.escape(told)):
         check_steps(steps)
     assert similarity_of("near_duplicates") == 0.8 and similarity_of("near_duplicates:0.9") == 0.9

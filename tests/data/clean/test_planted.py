@@ -40,7 +40,7 @@ def grams(text: str) -> set[tuple[str, ...]]:
 
 
 @pytest.mark.slow
-def test_what_sets_call_alike_is_found_and_nothing_else(shared: Path, tmp_path: Path) -> None:
+def test_what_sets_call_alike_is_dropped_and_nothing_else(shared: Path, tmp_path: Path) -> None:
     draw = np.random.default_rng(3)
     texts = [(text, " ") for text in pieces(shared / "data/corpus/en_books.jsonl.xz", 1000, draw)]
     texts += [(text, "") for text in pieces(shared / "data/corpus/zh_docs_poems.jsonl.xz", 1000, draw)]

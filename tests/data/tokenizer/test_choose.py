@@ -24,7 +24,7 @@ def cl100k(ranks: Path) -> Tokenizer:
     return get_tokenizer("cl100k_base")
 
 
-def test_the_rank_file_beside_the_checkout_is_found(
+def test_the_rank_file_beside_the_checkout_is_used(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or the tests that need it would never run: nobody sets TIKTOKEN_CACHE_DIR for them."""

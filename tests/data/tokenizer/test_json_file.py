@@ -105,7 +105,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("told", BAD)
-def test_what_cannot_be_used_is_told_in_one_line(told: str, folder: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_used_is_one_line(told: str, folder: Path, tmp_path: Path) -> None:
     path = changed(folder, tmp_path, BAD[told])
     with pytest.raises(InputError, match=told) as caught:
         prepare(CorpusSettings(source="synthetic:0:60000", tokenizer=str(path)), tmp_path / "corpus")

@@ -165,7 +165,7 @@ def test_of_two_documents_one_is_sampled(tmp_path: Path) -> None:
         assert len(sample(settings, 10**9)) == 1
 
 
-def test_a_damaged_rank_file_is_told(tmp_path: Path, texts: Path) -> None:
+def test_a_damaged_rank_file_is_one_line(tmp_path: Path, texts: Path) -> None:
     settings = CorpusSettings(source=str(texts), tokenizer="bpe:300", validation_fraction=0.3)
     path = prepare(settings, tmp_path / "corpus").directory / "tokenizer.tiktoken"
     content = path.read_bytes()
