@@ -149,11 +149,11 @@ def _count_pairs(tokens: Tokens, first: int, last: int, vocab_size: int) -> tupl
     pairs, counts = np.empty(0, np.int64), np.empty(0, np.int64)
     for start in range(first, last - 1, BLOCK):
         block = np.asarray(tokens[start : min(start + BLOCK + 1, last)], dtype=np.int64)
-        codes, found = np.unique(block[:-1] * vocab_size + block[1:], return_counts=True)
+        codes, occurrences = np.unique(block[:-1] * vocab_size + block[1:], return_counts=True)
         if dense is not None:
-            dense[codes] += found
+            dense[codes] += occurrences
             continue
-        pairs, counts = _merged([(pairs, counts), (codes, found)])
+        pairs, counts = _merged([(pairs, counts), (codes, occurrences)])
     if dense is not None:
         pairs = np.flatnonzero(dense)
         counts = dense[pairs]

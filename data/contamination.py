@@ -20,15 +20,15 @@ from data.tokenizer import Tokenizer
 WORDS = 13  # of an n-gram
 EXAMPLES = 5
 TOKENS_AT_ONCE = 1 << 16  # decoded at a time
-SPARSE = 8  # places of the table for each n-gram: one n-gram of the training text in so many is looked up in vain
+SPARSE = 8  # places of the table for each n-gram: of so many n-grams of the training text one is looked up in vain
 
 Documents = Callable[[], Iterable[tuple[str, list[str]]]]  # (name, texts, none of whose words follow another's)
 
 
 def overlaps(
-    corpus: Corpus, sets: dict[str, Documents], tell: Callable[[int, int], None] | None = None
+    corpus: Corpus, sets: dict[str, Documents], progress: Callable[[int, int], None] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """For each set what of it the training split holds:
+    """For each set, how much of it the training split has:
 
     documents, short (of fewer words than an n-gram: not judged), overlapping (with an n-gram that the training text
     holds), mostly (at least half of theirs), ngrams, ngrams_found, and examples: document, words (one such n-gram),
@@ -36,9 +36,9 @@ def overlaps(
     `tell` is called with the training tokens read, and all.
     """
     listed = {name: _listed(documents) for name, documents in sets.items()}
-    known = np.unique(np.concatenate([np.empty(0, np.uint64), *(one.hashes for one in listed.values())]))
-    where = _search(corpus, known, tell)
-    return {name: one.judged(known, where, sets[name]) for name, one in listed.items()}
+    known = np.unique(np.concatenate([np.empty(0, np.uint64), *(listing.hashes for listing in listed.values())]))
+    where = _search(corpus, known, progress)
+    return {name: listing.judged(known, where, sets[name]) for name, listing in listed.items()}
 
 
 class _Listed:
@@ -51,26 +51,26 @@ class _Listed:
         """known: uint64, sorted; where: int64, the training document that has each, -1: none has."""
         first = where[np.searchsorted(known, self.hashes)] if len(known) else np.empty(0, np.int64)
         n = np.bincount(self._document, minlength=self.n_documents)
-        found = np.bincount(self._document[first >= 0], minlength=self.n_documents)
-        share = found / np.maximum(n, 1)
+        n_shared = np.bincount(self._document[first >= 0], minlength=self.n_documents)
+        share = n_shared / np.maximum(n, 1)
         worst = np.argsort(-share, kind="stable")[:EXAMPLES]
         return {
             "documents": self.n_documents,
             "short": int((n == 0).sum()),
-            "overlapping": int((found > 0).sum()),
+            "overlapping": int((n_shared > 0).sum()),
             "mostly": int((share >= 0.5).sum()),
             "ngrams": len(self.hashes),
             "ngrams_found": int((first >= 0).sum()),
-            "examples": _examples(documents, {int(i): float(share[i]) for i in worst if found[i]}, known, where),
+            "examples": _examples(documents, {int(i): float(share[i]) for i in worst if n_shared[i]}, known, where),
         }
 
 
 def _listed(documents: Documents) -> _Listed:
     hashes, counts = [np.empty(0, np.uint64)], list[int]()
     for _, texts in documents():
-        found = np.unique(np.concatenate([np.empty(0, np.uint64), *map(_ngrams, texts)]))
-        hashes.append(found)
-        counts.append(len(found))
+        ngrams = np.unique(np.concatenate([np.empty(0, np.uint64), *map(_ngrams, texts)]))
+        hashes.append(ngrams)
+        counts.append(len(ngrams))
     return _Listed(len(counts), np.concatenate(hashes), np.repeat(np.arange(len(counts)), counts))
 
 
@@ -78,7 +78,7 @@ def _ngrams(text: str) -> np.ndarray:
     return ngram_hashes(word_hashes(text), WORDS)
 
 
-def _search(corpus: Corpus, known: np.ndarray, tell: Callable[[int, int], None] | None) -> np.ndarray:
+def _search(corpus: Corpus, known: np.ndarray, progress: Callable[[int, int], None] | None) -> np.ndarray:
     """int64 [len(known)]: the first training document that has each of these (sorted) n-grams, -1: none has."""
     where = np.full(len(known), -1, np.int64)
     if not len(known):
@@ -97,8 +97,8 @@ def _search(corpus: Corpus, known: np.ndarray, tell: Callable[[int, int], None] 
         place = place[known[place] == here]
         place = place[where[place] < 0]
         where[place] = i
-        if tell is not None:
-            tell(stop, len(tokens))
+        if progress is not None:
+            progress(stop, len(tokens))
     return where
 
 
@@ -121,16 +121,16 @@ def _examples(
     documents: Documents, shares: dict[int, float], known: np.ndarray, where: np.ndarray
 ) -> list[dict[str, Any]]:
     """One n-gram of each of these documents (number: share of its n-grams that were found), the largest share first."""
-    found: dict[int, dict[str, Any]] = {}
+    examples: dict[int, dict[str, Any]] = {}
     for i, (name, texts) in enumerate(documents()):
         for text in texts if i in shares else ():
             hashes = _ngrams(text)
             place = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
             there = np.flatnonzero((known[place] == hashes) & (where[place] >= 0))
-            if len(there) and i not in found:
+            if len(there) and i not in examples:
                 first = int(there[0])
                 words = words_of(text)[first : first + WORDS]
                 joined = " ".join(words) if any(len(word) > 1 for word in words) else "".join(words)
                 training = int(where[place[first]])
-                found[i] = {"document": name, "words": joined, "share": shares[i], "training_document": training}
-    return sorted(found.values(), key=lambda one: -one["share"])
+                examples[i] = {"document": name, "words": joined, "share": shares[i], "training_document": training}
+    return sorted(examples.values(), key=lambda example: -example["share"])

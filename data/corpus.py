@@ -50,7 +50,7 @@ from data.tokenizer import Tokenizer, get_tokenizer, is_at_hand, refuse_another
 from data.tokenizer.json_file import JSON_FILES
 from data.tokenizer.ranks import RANKS
 from data.training_sample import trained
-from data.truth.told import entropy_rate
+from data.truth.corpus_rate import entropy_rate
 from data.vocabulary import TRAINED, is_file
 
 SCHEMA = 2  # 1: held-out text was not compared with the training text; still opened
@@ -94,12 +94,12 @@ class Corpus:
         the source, and were of these very shards."""
         if fingerprint == self.fingerprint:
             return True
-        known = "mixture" in self.manifest or not all(isinstance(one, str) for one in source)
+        known = "mixture" in self.manifest or not all(isinstance(string, str) for string in source)
         return not known and fingerprint == earlier_fingerprint(self.manifest, list(source))
 
     @property
     def warnings(self) -> list[str]:
-        """A line for each thing that makes the held-out text another than was asked for."""
+        """A line for each way in which the held-out text differs from the settings."""
         return warnings_of(self.manifest)
 
     def n_tokens(self, split: str) -> int:
@@ -167,7 +167,7 @@ def prepare(
         check_at_hand(settings, directory)
     for stream in settings.streams:
         check_source(stream.source)
-    before = entries_of(tuple(one for stream in settings.streams for one in stream.source))
+    before = entries_of(tuple(source for stream in settings.streams for source in stream.source))
     own = settings.tokenizer.startswith(TRAINED)
     given = None if own else get_tokenizer(settings.tokenizer)
     manifest: dict[str, Any] = {
@@ -176,7 +176,7 @@ def prepare(
         "settings": settings.to_dict(),
         "settings_hash": settings.hash,
     }
-    manifest |= versions_of([one for stream in settings.streams for one in stream.source])
+    manifest |= versions_of([source for stream in settings.streams for source in stream.source])
 
     def waits() -> None:
         if progress is not None:
@@ -202,8 +202,8 @@ def prepare(
 
         def compared(n_tokens: int) -> None:
             if progress is not None:
-                told = f"{n_tokens:,} training tokens compared with the held-out text"
-                progress(reading.read_bytes, reading.read_bytes, told)
+                message = f"{n_tokens:,} training tokens compared with the held-out text"
+                progress(reading.read_bytes, reading.read_bytes, message)
 
         names, drawn = [stream.name for stream in settings.streams], manifest["splits"]["validation"]["bytes"]
         cuts = cut_shared(work, tokenizer, names, written, shard_tokens, compared)
@@ -229,8 +229,8 @@ def prepare(
 
 def _manifest_of(directory: Path, verify: bool = True, partial: bool = False) -> dict[str, Any] | None:
     """The manifest of a corpus, as `read_manifest` has it; None where it is of something else, or not whole."""
-    found = read_manifest(directory, verify, partial)
-    return found if found is not None and found.get("kind") == "corpus" and is_whole(found) else None
+    manifest = read_manifest(directory, verify, partial)
+    return manifest if manifest is not None and manifest.get("kind") == "corpus" and is_whole(manifest) else None
 
 
 def _existing(settings: CorpusSettings, directory: Path) -> Corpus | None:
@@ -246,15 +246,15 @@ def _existing(settings: CorpusSettings, directory: Path) -> Corpus | None:
         if not directory.is_dir():
             raise InputError(f"{directory} is where the corpus goes but is a file; rename the study or move it away")
         ours = (".bin", ".idx")
-        strangers = [
+        others = [
             path.name
             for path in sorted(directory.iterdir())
             if path.name not in (MANIFEST, RECORD, LEFT_OUT, RANKS, *JSON_FILES)
             and not (path.suffix in ours and path.name.startswith(SPLITS))
         ]
-        if strangers:
+        if others:
             raise InputError(
-                f"{directory} is where the corpus goes but holds other files ({strangers[0]}, ...); "
+                f"{directory} is where the corpus goes but holds other files ({others[0]}, ...); "
                 "rename the study or move them away"
             )
     return None

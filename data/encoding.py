@@ -25,7 +25,7 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class Block:
-    """Documents one behind the other: `tokens` with an end-of-text after each, the `lengths` in tokens of each, that
+    """Documents one after another: `tokens` with an end-of-text after each, the `lengths` in tokens of each, that
     included, and the bytes of their text in UTF-8."""
 
     tokens: np.ndarray
@@ -40,10 +40,10 @@ def n_threads() -> int:
 
 def encode_block(tokenizer: Tokenizer, texts: Sequence[str], n_bytes: int) -> Block:
     """`texts`, of `n_bytes` in all, as a block."""
-    found = tokenizer.encode_batch(texts)
-    lengths = np.array([len(ids) + 1 for ids in found], dtype=np.int64)
+    ids_of_texts = tokenizer.encode_batch(texts)
+    lengths = np.array([len(ids) + 1 for ids in ids_of_texts], dtype=np.int64)
     end = np.array([tokenizer.eot_id], dtype=tokenizer.dtype)
-    parts = [part for ids in found for part in (ids, end)]
+    parts = [part for ids in ids_of_texts for part in (ids, end)]
     tokens = np.concatenate(parts) if parts else end[:0]
     return Block(tokens, lengths, n_bytes)
 
@@ -58,13 +58,13 @@ def in_order(
     held, most = 0, AHEAD_BYTES * (threads + 1)
     pool = ThreadPoolExecutor(threads)
     try:
-        for one in work:
-            while waiting and held + size(one) > most:
+        for item in work:
+            while waiting and held + size(item) > most:
                 first, future = waiting.popleft()
                 yield first, future.result()
                 held -= size(first)
-            waiting.append((one, pool.submit(do, one)))
-            held += size(one)
+            waiting.append((item, pool.submit(do, item)))
+            held += size(item)
         while waiting:
             first, future = waiting.popleft()
             yield first, future.result()

@@ -25,26 +25,26 @@ def require_tokens(
     short = short_of(corpus.parts("train"), n_tokens, epochs, context_length, batch_rows, share)
     if not short:
         return
-    name, there = _shown(short, epochs)
-    planned = sum(one.needed for one in short) * context_length
-    missing = sum(one.missing for one in short) * context_length
+    name, available = _shown(short, epochs)
+    planned = sum(part.needed for part in short) * context_length
+    missing = sum(part.missing for part in short) * context_length
     raise InputError(
         f"corpus at {corpus.directory} is too small: {planned:,} tokens{name} are planned and its training split "
-        f"({there}) falls {missing:,} tokens short; {_remedy(short, context_length)}"
+        f"({available}) falls {missing:,} tokens short; {_remedy(short, context_length)}"
     )
 
 
 def _shown(short: Sequence[Short], epochs: float) -> tuple[str, str]:
-    parts = [one.part for one in short]
+    parts = [shortage.part for shortage in short]
     if not parts[0].name:
         return "", f"{parts[0].n_tokens:,} tokens, {epochs:g} epochs"
-    there = ", ".join(f"{part.name}: {part.n_tokens:,} tokens" for part in parts)
-    return f" of source {' and '.join(part.name for part in parts)}", f"{there}; {epochs:g} epochs"
+    available = ", ".join(f"{part.name}: {part.n_tokens:,} tokens" for part in parts)
+    return f" of source {' and '.join(part.name for part in parts)}", f"{available}; {epochs:g} epochs"
 
 
 def _remedy(short: Sequence[Short], context_length: int) -> str:
-    if all(one.n_windows for one in short):
-        enough = max(math.ceil(100 * Decimal(one.needed) / one.n_windows) / 100 for one in short)
+    if all(part.n_windows for part in short):
+        enough = max(math.ceil(100 * Decimal(part.needed) / part.n_windows) / 100 for part in short)
         remedy = "plan fewer tokens, "
         if short[0].part.name:
             remedy += "lower its weight, "

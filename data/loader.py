@@ -24,7 +24,9 @@ from data.shards import Tokens
 from data.share import allowed_windows, windows_read
 
 ROUNDS = 6
-LOOK_AHEAD = 4096  # places whose windows are found at once: one by one, numpy's calls would take most of a step's time
+LOOK_AHEAD = (
+    4096  # places whose windows are computed at once: one by one, numpy's calls would take most of a step's time
+)
 
 
 def permute(positions: np.ndarray, n: int, seed: int, epoch: int, part: int = 0) -> np.ndarray:
@@ -112,44 +114,44 @@ class Loader:
         """int64 [rows]: the first token of each window that batch `step` (0-based) holds."""
         if not 0 <= step < self.steps_available:
             raise InputError(
-                f"corpus too small: batch {step} asked for, {self.epochs:g} epochs hold "
+                f"corpus too small: batch {step} is beyond the text: {self.epochs:g} epochs hold "
                 f"{counted(self.steps_available, 'batch', 'batches')} "
                 f"of {self.batch_rows} x {self.context_length} tokens; give more text or raise corpus.epochs"
             )
-        first, found = self._ahead
-        if not first <= step < first + len(found):
+        first, starts = self._ahead
+        if not first <= step < first + len(starts):
             n_steps = max(1, LOOK_AHEAD // self.batch_rows)
             first = step - step % n_steps
             last = min(first + n_steps, self.steps_available)
             places = np.arange(first * self.batch_rows, last * self.batch_rows, dtype=np.int64)
-            found = self._starts(places).reshape(-1, self.batch_rows)
-            found.flags.writeable = False  # callers get views
-            self._ahead = (first, found)
-        chosen: np.ndarray = found[step - first][rows if rows is not None else slice(None)]
+            starts = self._starts(places).reshape(-1, self.batch_rows)
+            starts.flags.writeable = False  # callers get views
+            self._ahead = (first, starts)
+        chosen: np.ndarray = starts[step - first][rows if rows is not None else slice(None)]
         return chosen
 
     def _starts(self, places: np.ndarray) -> np.ndarray:
         """int64 [n]: the first token of the window at each place of the run."""
         source, nth = self._assignment.at(places)
-        found = np.empty_like(places)
+        starts = np.empty_like(places)
         for i in np.unique(source).tolist():
             mine = source == i
-            found[mine] = self.parts[i].first + self._windows(i, nth[mine]) * self.context_length
-        return found
+            starts[mine] = self.parts[i].first + self._windows(i, nth[mine]) * self.context_length
+        return starts
 
     def _windows(self, part: int, nth: np.ndarray) -> np.ndarray:
         """int64 [n]: the windows of a part that are its `nth` ones in the run."""
         there, read = self._there[part], self._read[part]
         epochs, positions = np.divmod(nth, read)
-        found = np.empty_like(positions)
+        starts = np.empty_like(positions)
         for epoch in np.unique(epochs).tolist():
             here = epochs == epoch
             if read == there:
-                found[here] = permute(positions[here], there, self.seed, epoch, part)
+                starts[here] = permute(positions[here], there, self.seed, epoch, part)
             else:  # another order of the very windows of the first epoch
                 again = permute(positions[here], read, self.seed, epoch, part) if epoch else positions[here]
-                found[here] = permute(again, there, self.seed, 0, part)
-        return found
+                starts[here] = permute(again, there, self.seed, 0, part)
+        return starts
 
     def batch(self, step: int, rows: slice | None = None) -> np.ndarray:
         """int64 [rows, context_length + 1] of batch `step` (0-based): inputs [:, :-1], targets [:, 1:].

@@ -1,4 +1,4 @@
-"""What a corpus' manifest says beside its files: what identifies it, and what of it is another than was asked for."""
+"""What a corpus' manifest says beside its files: what identifies it, and where it differs from its settings."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from data.settings import CorpusSettings, hash_of, identity_of, shown_source
 from data.splits import SPLITS, Written, together
 from data.splitting import Reading
 
-FAR = 2.0  # the held-out share may differ from what was asked for by this factor before that is told
+FAR = 2.0  # the held-out share may differ from the requested one by this factor without a warning
 
 
 def is_whole(manifest: dict[str, Any]) -> bool:
-    """Whether a manifest says all that its readers ask of it, in one way: what JSON of another form lacks."""
+    """Whether a manifest has everything that its readers use, without contradictions."""
     try:
         of_settings = identity_of(manifest["settings"])
         texts = [
@@ -24,23 +24,23 @@ def is_whole(manifest: dict[str, Any]) -> bool:
             of_settings["tokenizer"],
             of_settings["text_key"],
         ]
-        texts += [one["name"] for one in manifest.get("mixture", [])]
+        texts += [stream["name"] for stream in manifest.get("mixture", [])]
         streams = [manifest, *manifest.get("mixture", [])]
-        numbers = [manifest.get("held_out_share", 0.0), *(one["weight"] for one in streams[1:])]
-        numbers += [n for one in streams for n in one.get("shared", {}).values()] + [
+        numbers = [manifest.get("held_out_share", 0.0), *(stream["weight"] for stream in streams[1:])]
+        numbers += [n for stream in streams for n in stream.get("shared", {}).values()] + [
             *manifest.get("counts", {}).values()
         ]
-        whole = all(_agrees(one["splits"][split], manifest["files"]) for one in streams for split in SPLITS)
-        sums = together([one["splits"] for one in streams[1:]]) if streams[1:] else manifest["splits"]
+        whole = all(_agrees(stream["splits"][split], manifest["files"]) for stream in streams for split in SPLITS)
+        sums = together([stream["splits"] for stream in streams[1:]]) if streams[1:] else manifest["splits"]
         warnings_of(manifest)
         lists = [manifest.get("same_text", []), manifest.get("cleaning", [])]
         return (
             whole
             and sums == manifest["splits"]
-            and all(isinstance(one, str) for one in texts)
-            and all(isinstance(one, str | None) for one in [manifest["tokenizer"].get("identity")])
-            and all(type(one) in (int, float) and one >= 0 for one in numbers)
-            and all(isinstance(one, list) for one in lists)
+            and all(isinstance(text, str) for text in texts)
+            and isinstance(manifest["tokenizer"].get("identity"), str | None)
+            and all(type(number) in (int, float) and number >= 0 for number in numbers)
+            and all(isinstance(entries, list) for entries in lists)
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError):
         return False
@@ -52,7 +52,7 @@ def _agrees(split: dict[str, Any], files: dict[str, Any]) -> bool:
     shards = split["shards"]
     return (
         split["dtype"] in ("uint16", "uint32")
-        and all(type(one) is int and one >= 0 for one in counts)
+        and all(type(count) is int and count >= 0 for count in counts)
         and split["tokens"] == sum(shard["tokens"] for shard in shards)
         and all(
             files[shard["file"]]["sha256"] == shard["sha256"]
@@ -65,9 +65,9 @@ def _agrees(split: dict[str, Any], files: dict[str, Any]) -> bool:
 
 def describe_splits(settings: CorpusSettings, written: list[Written]) -> dict[str, Any]:
     """The manifest's "splits" and, of a mixture, its "mixture": the same of each source."""
-    found: dict[str, Any] = {"splits": together(written), "held_out_share": held_out_share(together(written))}
+    described: dict[str, Any] = {"splits": together(written), "held_out_share": held_out_share(together(written))}
     if settings.mixture:
-        found["mixture"] = [
+        described["mixture"] = [
             {
                 "name": stream.name,
                 "weight": stream.weight,
@@ -78,7 +78,7 @@ def describe_splits(settings: CorpusSettings, written: list[Written]) -> dict[st
             }
             for stream, splits in zip(settings.streams, written, strict=True)
         ]
-    return found
+    return described
 
 
 def held_out_share(splits: Written) -> float:
@@ -100,18 +100,18 @@ def streams_in(manifest: dict[str, Any]) -> list[dict[str, Any]]:
     if "mixture" in manifest:
         return list(manifest["mixture"])
     kept = {key: manifest[key] for key in ("splits", "held_out_share", "shared") if key in manifest}
-    wanted = {"validation_tokens": manifest["settings"].get("validation_tokens")}
-    return [{"name": "", "weight": 1.0, "text_key": manifest["settings"]["text_key"]} | wanted | kept]
+    requested = {"validation_tokens": manifest["settings"].get("validation_tokens")}
+    return [{"name": "", "weight": 1.0, "text_key": manifest["settings"]["text_key"]} | requested | kept]
 
 
 def parts_of(manifest: dict[str, Any], split: str) -> list[Part]:
     """Where the tokens of each source of a mixture lie in a split; of another corpus the whole, without a name."""
-    found, first = list[Part](), 0
+    parts, first = list[Part](), 0
     for stream in manifest.get("mixture") or [{"name": "", "weight": 1.0, "splits": manifest["splits"]}]:
         n_tokens = stream["splits"][split]["tokens"]
-        found.append(Part(stream["name"], stream["weight"], first, n_tokens))
+        parts.append(Part(stream["name"], stream["weight"], first, n_tokens))
         first += n_tokens
-    return found
+    return parts
 
 
 def checksums(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -147,23 +147,22 @@ def check_splits(settings: CorpusSettings, reading: Reading, written: list[Writt
         if seen.documents == 0:
             if seen.duplicates:
                 raise InputError(
-                    f"corpus.source: nothing is left of {shown}: what text it has "
-                    f"({counted(seen.duplicates, 'document')}) an "
-                    f"earlier source has too, word for word; leave one of them out"
+                    f"corpus.source: nothing is left of {shown}: an earlier source has all of its text "
+                    f"({counted(seen.duplicates, 'document')}) word for word; leave one of the two out"
                 )
             raise InputError(f"corpus.source: no usable text in {shown} ({skipped or 'it is empty'}); give UTF-8 text")
         for split in SPLITS:
             if splits[split]["documents"] == 0:
                 of = f" of source {stream.name}" if stream.name else ""
                 raise InputError(
-                    f"corpus.source: the {split} split{of} is empty, for there is {seen.documents} document"
-                    f"{f' (left out: {skipped})' if skipped else ''}; give more (one is a record of JSONL or of a "
-                    "table, a file of a folder, or about 64 KiB of a text file that is named itself)"
+                    f"corpus.source: the {split} split{of} is empty: there is {seen.documents} document"
+                    f"{f' (left out: {skipped})' if skipped else ''}; give more documents (a record of JSONL or of "
+                    "a table, a file of a folder, or about 64 KiB of a text file that is named itself)"
                 )
 
 
 def warnings_of(manifest: dict[str, Any]) -> list[str]:
-    """A line for each thing that makes the held-out text another than was asked for."""
+    """A line for each way in which the held-out text differs from the settings."""
     lines = list[str]()
     if "shared" not in manifest:
         lines.append(
@@ -171,23 +170,23 @@ def warnings_of(manifest: dict[str, Any]) -> list[str]:
         )
     if "entropy_rate" in manifest and manifest["shared"]["tokens"]:
         lines.append(
-            f"{manifest['shared']['tokens']:,} tokens of the held-out text were cut, for the training text holds them "
-            "too: the rest has a higher entropy than the source's rate"
+            f"{manifest['shared']['tokens']:,} tokens of the held-out text were cut, because the training text has "
+            "them too: the rest has a higher entropy than the source's rate"
         )
     fraction = manifest["settings"]["validation_fraction"]
     for stream in streams_in(manifest):
         splits = stream["splits"]
         n_bytes = {split: splits[split]["bytes"] for split in SPLITS}
         share = stream.get("held_out_share", n_bytes["validation"] / sum(n_bytes.values()))
-        asked, got, wanted = fraction, share, f"validation_fraction {fraction}"
-        if asked is None:
-            asked, got = stream["validation_tokens"], splits["validation"]["tokens"] + stream["shared"]["tokens"]
-            wanted = f"validation_tokens {asked:,}"
-        if not asked / FAR <= got <= asked * FAR:
+        target, reached, setting = fraction, share, f"validation_fraction {fraction}"
+        if target is None:
+            target, reached = stream["validation_tokens"], splits["validation"]["tokens"] + stream["shared"]["tokens"]
+            setting = f"validation_tokens {target:,}"
+        if not target / FAR <= reached <= target * FAR:
             of = f"source {stream['name']}" if stream["name"] else "the text"
             lines.append(
                 f"{share:.2%} of {of}'s bytes are held out ({n_bytes['validation']:,} bytes in "
-                f"{counted(splits['validation']['documents'], 'document')}), where corpus.{wanted} was asked for: "
+                f"{counted(splits['validation']['documents'], 'document')}), where corpus.{setting} is set: "
                 f"whole documents are drawn, and they are few or of unequal lengths; change it, or cut the text "
                 f"into more "
                 f"documents"

@@ -108,13 +108,13 @@ def short_of(
 ) -> list[Short]:
     """The parts of which `epochs` passes hold fewer windows than ceil(n_tokens / batch tokens) steps need."""
     counts = Assignment([part.weight for part in parts]).counts(n_places(n_tokens, context_length, batch_rows))
-    found = []
+    short = []
     for part, needed in zip(parts, counts, strict=True):
         n_windows = part.n_windows(context_length)
         n_windows = windows_read(n_windows, share) if n_windows else 0
         if (missing := needed - allowed_windows(n_windows, epochs)) > 0:
-            found.append(Short(part, missing, needed, n_windows))
-    return found
+            short.append(Short(part, missing, needed, n_windows))
+    return short
 
 
 def epochs_of(

@@ -226,8 +226,8 @@ def _confirmed(
     yield from starts[chosen[alike]].tolist()
 
 
-def _equal(one: np.ndarray, rows: np.ndarray, other: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """bool [n]: whether one[rows[i]] is other[others[i]], token by token."""
+def _equal(left: np.ndarray, rows: np.ndarray, right: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """bool [n]: whether left[rows[i]] is right[others[i]], token by token."""
     step = 4096
-    parts = [(one[rows[i : i + step]] == other[others[i : i + step]]).all(axis=1) for i in range(0, len(rows), step)]
+    parts = [(left[rows[i : i + step]] == right[others[i : i + step]]).all(axis=1) for i in range(0, len(rows), step)]
     return np.concatenate(parts) if parts else np.empty(0, bool)

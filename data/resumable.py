@@ -1,7 +1,7 @@
 """A directory that is made step by step, so that a killed process' work is taken up by the next one.
 
     .<name>.unfinished/lock            held by the process that makes it
-                       journal.json    how far it came; written after what it tells of is on disk
+                       journal.json    how far it came; written once that is on disk
                        files/          what becomes the directory
                        drawn/          what is needed until then
 
@@ -35,11 +35,11 @@ class Unfinished:
     def begin(self, key: dict[str, Any]) -> dict[str, Any] | None:
         """What `note` noted last for work of this key; None, with both folders empty, where there is none."""
         self._key = key
-        found = self._noted()
-        if found is None or found["key"] != key or not (self.files.is_dir() and self.drawn.is_dir()):
+        noted = self._noted()
+        if noted is None or noted["key"] != key or not (self.files.is_dir() and self.drawn.is_dir()):
             self.begin_anew()
             return None
-        return dict(found["state"])
+        return dict(noted["state"])
 
     def begin_anew(self) -> None:
         """Empty both folders."""
@@ -49,7 +49,7 @@ class Unfinished:
             place.mkdir()
 
     def note(self, state: dict[str, Any]) -> None:
-        """All that `state` tells of is on disk."""
+        """Everything that `state` describes is on disk."""
         write_json(self.folder / JOURNAL, {"key": self._key, "state": state}, kind="corpus-journal")
 
     @property
@@ -58,14 +58,14 @@ class Unfinished:
 
     def _noted(self) -> dict[str, Any] | None:
         try:
-            found = read_json(self.folder / JOURNAL)
-            return found if isinstance(found, dict) and found.keys() == {"key", "state"} else None
+            journal = read_json(self.folder / JOURNAL)
+            return journal if isinstance(journal, dict) and journal.keys() == {"key", "state"} else None
         except (OSError, ValueError):
             return None
 
 
 def is_left(path: Path) -> bool:
-    """Whether somebody works on directory `path`, or was killed at it."""
+    """Whether a process works on directory `path`, or was killed while it did."""
     return _folder(path).exists()
 
 

@@ -22,9 +22,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,39}")  # of a source, in names of 
 
 @dataclass(frozen=True)
 class Weighted:
-    """A source of a mixture: `weight` is its share of the tokens that are trained on, beside the other weights.
+    """A source of a mixture: `weight` is its share of the training tokens, relative to the other weights.
 
-    `source` may be several strings that are read one behind the other; `name` is short and no other source's, whatever
+    `source` may be several strings that are read one after another; `name` is short and no other source's, whatever
     its capitals, "" makes one of the source; `text_key` is the corpus' where it is None."""
 
     source: str | tuple[str, ...]
@@ -85,7 +85,7 @@ class CorpusSettings:
     @property
     def mixture(self) -> tuple[Weighted, ...]:
         """The sources of a mixture; () where all sources are one stream."""
-        return tuple(one for one in as_tuple(self.source) if isinstance(one, Weighted))
+        return tuple(source for source in as_tuple(self.source) if isinstance(source, Weighted))
 
     @property
     def streams(self) -> list[Stream]:
@@ -93,24 +93,24 @@ class CorpusSettings:
         if not self.mixture:
             whole = as_tuple(self.source)
             return [Stream("", 1.0, whole, self.text_key, self.max_bytes, self.validation_tokens)]
-        weights = whole_weights([one.weight for one in self.mixture])
+        weights = whole_weights([source.weight for source in self.mixture])
         return [
             Stream(
-                one.name,
-                one.weight,
-                as_tuple(one.source),
-                one.text_key or self.text_key,
+                source.name,
+                source.weight,
+                as_tuple(source.source),
+                source.text_key or self.text_key,
                 _share(self.max_bytes, weight, sum(weights)),
                 _share(self.validation_tokens, weight, sum(weights)),
             )
-            for one, weight in zip(self.mixture, weights, strict=True)
+            for source, weight in zip(self.mixture, weights, strict=True)
         ]
 
     def to_dict(self) -> dict[str, Any]:
         """As a manifest has them; fields that came later are left out at their defaults, as earlier manifests do."""
         sources: list[Any] = list(as_tuple(self.source))
         if self.mixture:
-            sources = [asdict(one) | {"source": list(as_tuple(one.source))} for one in self.mixture]
+            sources = [asdict(source) | {"source": list(as_tuple(source.source))} for source in self.mixture]
         settings = asdict(self) | {"source": sources, "clean": list(self.clean)}
         return {name: value for name, value in settings.items() if value != LATER.get(name, ...)}
 
@@ -128,15 +128,15 @@ class CorpusSettings:
 
 def identity_of(settings: dict[str, Any]) -> dict[str, Any]:
     """`CorpusSettings.identity` of what `to_dict` gave."""
-    found = {name: value for name, value in settings.items() if name != "source"}
-    found["tokenizer"] = portable(settings["tokenizer"])
+    identity = {name: value for name, value in settings.items() if name != "source"}
+    identity["tokenizer"] = portable(settings["tokenizer"])
     if is_mixture(settings["source"]):
-        weights = whole_weights([one["weight"] for one in settings["source"]])
-        found["mixture"] = [
-            {"weight": weight, "text_key": one["text_key"] or settings["text_key"]}
-            for weight, one in zip(weights, settings["source"], strict=True)
+        weights = whole_weights([source["weight"] for source in settings["source"]])
+        identity["mixture"] = [
+            {"weight": weight, "text_key": source["text_key"] or settings["text_key"]}
+            for weight, source in zip(weights, settings["source"], strict=True)
         ]
-    return found
+    return identity
 
 
 def is_mixture(source: Any) -> bool:
@@ -146,11 +146,11 @@ def is_mixture(source: Any) -> bool:
 
 def shown_source(source: Any) -> str:
     """Sources for a message, whether they are CorpusSettings' own or those of `to_dict`."""
-    found = []
-    for one in as_tuple(source):
-        one = asdict(one) if isinstance(one, Weighted) else one
-        found.append(one if isinstance(one, str) else ", ".join(as_tuple(one["source"])))
-    return ", ".join(found)
+    names = []
+    for entry in as_tuple(source):
+        entry = asdict(entry) if isinstance(entry, Weighted) else entry
+        names.append(entry if isinstance(entry, str) else ", ".join(as_tuple(entry["source"])))
+    return ", ".join(names)
 
 
 def whole_weights(weights: list[float]) -> list[int]:
@@ -161,12 +161,12 @@ def whole_weights(weights: list[float]) -> list[int]:
         if not 0 < weight < math.inf:
             raise InputError(f"corpus.source: weight {weight:g} is no positive number; leave that source out")
     exact = [Fraction(repr(float(weight))) for weight in weights]
-    scale = math.lcm(*(one.denominator for one in exact))
-    whole = [int(one * scale) for one in exact]
-    whole = [one // math.gcd(*whole) for one in whole]
+    scale = math.lcm(*(part.denominator for part in exact))
+    whole = [int(part * scale) for part in exact]
+    whole = [part // math.gcd(*whole) for part in whole]
     if sum(whole) > LONGEST_PERIOD:
         raise InputError(
-            f"corpus.source: weights {', '.join(f'{one:.12g}' for one in weights)} are in the proportions "
+            f"corpus.source: weights {', '.join(f'{part:.12g}' for part in weights)} are in the proportions "
             f"{':'.join(map(str, whole))}; write them with fewer digits, so that these add up to {LONGEST_PERIOD:,} "
             f"at most"
         )
@@ -188,28 +188,28 @@ def _share(total: int | None, weight: int, of: int) -> int | None:
 
 def _named(sources: tuple[Any, ...]) -> tuple[Any, ...]:
     """The sources of a mixture with a name each; strings as they are."""
-    weighted = [one for one in sources if isinstance(one, Weighted)]
+    weighted = [source for source in sources if isinstance(source, Weighted)]
     if not weighted:
         return sources
     if len(weighted) < len(sources):
         raise InputError("corpus.source: some sources have a weight and others have none; give each one or none")
-    whole_weights([one.weight for one in weighted])
+    whole_weights([source.weight for source in weighted])
     taken: set[str] = set()
-    for one in weighted:
-        if one.name and (not NAME.fullmatch(one.name) or one.name.lower() in taken):
+    for source in weighted:
+        if source.name and (not NAME.fullmatch(source.name) or source.name.lower() in taken):
             why = "write letters, digits and '-', at most 40"
-            if one.name.lower() in taken:
-                why = "another source has it, or one that differs in capitals alone, which file names cannot tell apart"
-            raise InputError(f"corpus.source: name {shown(one.name)} of {shown_source([one])}: {why}")
-        taken |= {one.name.lower()}
-    found = []
-    for one in weighted:
-        name, number = one.name or _short(one.source), 2
-        while not one.name and name.lower() in taken:
-            name, number = f"{_short(one.source)}-{number}", number + 1
+            if source.name.lower() in taken:
+                why = "another source has it, or one that differs in capitals alone, as file names must not"
+            raise InputError(f"corpus.source: name {shown(source.name)} of {shown_source([source])}: {why}")
+        taken |= {source.name.lower()}
+    named = []
+    for source in weighted:
+        name, number = source.name or _short(source.source), 2
+        while not source.name and name.lower() in taken:
+            name, number = f"{_short(source.source)}-{number}", number + 1
         taken.add(name.lower())
-        found.append(replace(one, name=name))
-    return tuple(found)
+        named.append(replace(source, name=name))
+    return tuple(named)
 
 
 def _short(source: str | tuple[str, ...]) -> str:

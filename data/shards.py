@@ -68,8 +68,8 @@ def stem_of(split: str, source: str) -> str:
 
 def open_index(directory: Path, stems: Sequence[str]) -> np.ndarray:
     """Starts of the documents of files that follow one another, and their end: int64 [documents + 1]."""
-    found = [np.memmap(directory / f"{stem}.idx", "<i8", mode="r") for stem in stems]
-    if len(found) == 1:
-        return found[0]
-    firsts = np.cumsum([0, *(int(index[-1]) for index in found)])
-    return np.concatenate([*(index[:-1] + at for index, at in zip(found, firsts, strict=False)), firsts[-1:]])
+    indices = [np.memmap(directory / f"{stem}.idx", "<i8", mode="r") for stem in stems]
+    if len(indices) == 1:
+        return indices[0]
+    firsts = np.cumsum([0, *(int(index[-1]) for index in indices)])
+    return np.concatenate([*(index[:-1] + at for index, at in zip(indices, firsts, strict=False)), firsts[-1:]])

@@ -1,4 +1,4 @@
-"""What the text of a corpus was, file by file, so that a file that has changed since is found and named.
+"""What the text of a corpus was, file by file, so that a file that has changed since can be named.
 
 `sources.json` lies in the corpus' directory beside what the manifest checks: it decides nothing, and is written again
 where files were touched and hold the same text. A look at it compares sizes and times of change; only where these
@@ -78,11 +78,11 @@ def differing(directory: Path, texts: Texts) -> str:
     """The files whose text is another than noted, for a message; "" where that is not known."""
     record = _read(directory)
     before: Texts = record["texts"] if record else texts
-    found = [f"{file} is gone" for file in before if file not in texts]
-    found += [f"{file} is new" for file in texts if file not in before]
-    found = [f"{file} differs" for file in texts if before.get(file, texts[file]) != texts[file]] + found
-    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    return ", ".join(found[:NAMED]) + more
+    changes = [f"{file} is gone" for file in before if file not in texts]
+    changes += [f"{file} is new" for file in texts if file not in before]
+    changes = [f"{file} differs" for file in texts if before.get(file, texts[file]) != texts[file]] + changes
+    more = f" and {len(changes) - NAMED} more" if len(changes) > NAMED else ""
+    return ", ".join(changes[:NAMED]) + more
 
 
 def _read(directory: Path) -> dict[str, Any] | None:
@@ -95,17 +95,17 @@ def _read(directory: Path) -> dict[str, Any] | None:
 
 def _stats(settings: CorpusSettings) -> list[list[Any]] | None:
     """[name, bytes, time of change in ns] of every file; None where they are too many."""
-    found: list[list[Any]] = []
+    stats: list[list[Any]] = []
     for stream in settings.streams:
-        for one in stream.source:
-            source = find(one)
+        for entry in stream.source:
+            source = find(entry)
             for file in source.files if isinstance(source, Files) else ():
                 status = file.path.stat()
-                found.append([file.doc_id, status.st_size, status.st_mtime_ns])
+                stats.append([file.doc_id, status.st_size, status.st_mtime_ns])
             if isinstance(source, HuggingFace) and source.place:
-                for path in sorted(one for one in Path(source.place).rglob("*") if one.is_file()):
+                for path in sorted(entry for entry in Path(source.place).rglob("*") if entry.is_file()):
                     status = path.stat()
-                    found.append([path.relative_to(source.place).as_posix(), status.st_size, status.st_mtime_ns])
-            if len(found) > MOST_FILES:
+                    stats.append([path.relative_to(source.place).as_posix(), status.st_size, status.st_mtime_ns])
+            if len(stats) > MOST_FILES:
                 return None
-    return found
+    return stats

@@ -19,7 +19,7 @@ class SplitWriter:
     """Append documents to the files called by `stem`, at most `shard_tokens` ids each; `close()` says what there is.
 
     state: what an earlier writer's `save` returned: what was written after it is cut off. Raises ValueError where the
-    files do not hold what it tells of."""
+    files do not hold what it describes."""
 
     def __init__(
         self,

@@ -66,12 +66,15 @@ def write_splits(
 
 def together(written: list[Written]) -> Written:
     """Both splits over all streams, as the manifest has them."""
-    found: Written = {}
+    both: Written = {}
     for split in SPLITS:
         parts = [splits[split] for splits in written]
         sums = {key: sum(part[key] for part in parts) for key in ("documents", "bytes", "tokens")}
-        found[split] = sums | {"dtype": parts[0]["dtype"], "shards": [one for part in parts for one in part["shards"]]}
-    return found
+        both[split] = sums | {
+            "dtype": parts[0]["dtype"],
+            "shards": [shard for part in parts for shard in part["shards"]],
+        }
+    return both
 
 
 def cut_shared(
@@ -88,7 +91,7 @@ def cut_shared(
     Returns of each what was cut: {"passages", "documents" that held them, "tokens", those of pieces too short to be
     kept included}. `progress` is called with the training tokens compared.
     """
-    whole, found, first = together(written), list[dict[str, int]](), 0
+    whole, cuts, first = together(written), list[dict[str, int]](), 0
     train, tokens = open_split(work.files, whole["train"]), np.asarray(open_split(work.drawn, whole["validation"]))
     shared = shared_tokens(train, tokens, tokenizer.eot_id, tokenizer.passage_tokens, progress)
     for earlier in work.files.glob("validation*"):
@@ -104,10 +107,12 @@ def cut_shared(
             starts = open_index(work.drawn, [stem])[:-1]
             documents = int((np.add.reduceat(cut, starts, dtype=np.int64) > 0).sum())
             splits["validation"] = _without(cut, tokens[first:last], work, stem, tokenizer, shard_tokens)
-        text_tokens = [one["tokens"] - one["documents"] for one in (before, splits["validation"])]  # no end-of-text
-        found.append({"passages": len(runs(cut)), "documents": documents, "tokens": text_tokens[0] - text_tokens[1]})
+        text_tokens = [
+            entry["tokens"] - entry["documents"] for entry in (before, splits["validation"])
+        ]  # no end-of-text
+        cuts.append({"passages": len(runs(cut)), "documents": documents, "tokens": text_tokens[0] - text_tokens[1]})
         first = last
-    return found
+    return cuts
 
 
 def _without(

@@ -55,13 +55,13 @@ class Seen:
 
 
 class Reading:
-    """One pass over the text of `settings`: `batches()` yields it, the rest tells about what was read so far.
+    """One pass over the text of `settings`: `batches()` yields it, the rest describes what was read so far.
     dropped: digests of documents to leave out."""
 
     def __init__(self, settings: CorpusSettings, dropped: Collection[bytes] = ()) -> None:
         self._settings, self.streams, self._dropped = settings, settings.streams, dropped
         stored = [stored_bytes(stream.source) for stream in self.streams]
-        self._stored = None if None in stored else sum(one or 0 for one in stored)
+        self._stored = None if None in stored else sum(n_bytes or 0 for n_bytes in stored)
         self._counts = Counts()
         self._text = [hashlib.sha256() for _ in self.streams]
         self.seen = [Seen() for _ in self.streams]
@@ -77,13 +77,13 @@ class Reading:
         return sum(seen.duplicates for seen in self.seen)
 
     def likely_bytes(self) -> int | None:
-        """Bytes of all the text, as far as the share of the files that was read tells them; None where nothing does."""
+        """Bytes of all the text, estimated from the share of the files that was read; None where nothing was."""
         if (stored := self._stored) is None or not self._counts.stored_bytes:
             return None
         share = min(1.0, self._counts.stored_bytes / max(1, stored))
         most = [stream.max_bytes for stream in self.streams]
-        found = round(self.read_bytes / share)
-        return found if None in most else min(found, sum(one or 0 for one in most))
+        likely = round(self.read_bytes / share)
+        return likely if None in most else min(likely, sum(n_bytes or 0 for n_bytes in most))
 
     @property
     def read_bytes(self) -> int:
@@ -102,8 +102,8 @@ class Reading:
     @property
     def text_hash(self) -> str:
         """SHA-256 over the documents taken, in order: equal for equal text, wherever it was read from."""
-        found = [text.hexdigest() for text in self._text]
-        return found[0] if len(found) == 1 else hash_of(found)
+        digests = [text.hexdigest() for text in self._text]
+        return digests[0] if len(digests) == 1 else hash_of(digests)
 
     def batches(self) -> Iterator[Batch]:
         """The documents, a few megabytes at a time; duplicates are left out. Raises InputError as read_documents."""
@@ -152,11 +152,11 @@ def cleaned_of(settings: CorpusSettings, temporary: Path, progress: Progress | N
             for doc_id, text in _documents(stream, counts):
                 yield Document(f"{stream.name}/{doc_id}" if stream.name else doc_id, text)
 
-    def tell(message: str) -> None:
+    def report(message: str) -> None:
         if progress is not None:
             progress(counts.read_bytes if total is None else min(counts.read_bytes, total), total, message)
 
-    return clean(settings.clean, texts, temporary, tell)
+    return clean(settings.clean, texts, temporary, report)
 
 
 def bytes_to_read(settings: CorpusSettings) -> int | None:
@@ -185,14 +185,14 @@ def thresholds(settings: CorpusSettings, tokenizer: Tokenizer, dropped: Collecti
         for document in documents:
             if document.draw < smallest[number].bound:
                 smallest[number].add(document.draw, len(tokenizer.encode_array(document.text)) + 1)
-    for stream, found in zip(streams, smallest, strict=True):
-        if 0 < found.total < found.wanted:  # without any text another message says more
+    for stream, held_out in zip(streams, smallest, strict=True):
+        if 0 < held_out.total < held_out.wanted:  # without any text another message is clearer
             of = f"text of source {stream.name}" if stream.name else "text"
             raise InputError(
-                f"corpus.validation_tokens: {found.wanted:,} are more than the {found.total:,} of the whole {of}; ask "
-                f"for fewer"
+                f"corpus.validation_tokens: {held_out.wanted:,} are more than the {held_out.total:,} of the whole "
+                f"{of}; hold out fewer"
             )
-    return [found.bound + 1 for found in smallest]
+    return [held_out.bound + 1 for held_out in smallest]
 
 
 class Smallest:

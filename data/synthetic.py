@@ -4,7 +4,7 @@ Text (`synthetic_documents`): words of an invented vocabulary follow an order-2 
 four successors, with odds 8:4:2:2), inside brackets of three kinds that nest and close in the right order. A bigram
 model learns the spelling, a longer context the chain, a memory the brackets.
 
-Recall (`mqar_batch`): key-value pairs, then the keys again; only a memory of the pairs tells the values.
+Recall (`mqar_batch`): key-value pairs, then the keys again; only a memory of the pairs gives the values.
 """
 
 from __future__ import annotations

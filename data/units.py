@@ -1,4 +1,4 @@
-"""The unit of losses, which every label of them says through here: of tokens that are bytes, nats a byte."""
+"""The unit of losses, for every label: of tokens that are bytes, nats a byte."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NATS_A_TOKEN, NATS_A_BYTE = "nats/token", "nats/byte"
 
 
 def loss_unit(tokenizers: Iterable[Any]) -> str:
-    """Of losses of models of these tokenizers, by name; what is no name, as of a run that has not begun, tells nothing.
-    Of tokenizer `bytes` a token is a byte, or the end of a document."""
+    """Of losses of models of these tokenizers, by name; what is no name, as of a run that has not begun, is
+    ignored. Of tokenizer `bytes` a token is a byte, or the end of a document."""
     names = {name for name in tokenizers if isinstance(name, str)}
     return NATS_A_BYTE if names == {BYTES} else NATS_A_TOKEN

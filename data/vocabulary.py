@@ -61,7 +61,7 @@ def is_file(name: str) -> bool:
 
 
 def portable(name: str) -> str:
-    """The name without the place of a file: what identifies runs and corpora, whose tokens tell the rest."""
+    """The name without the place of a file: it identifies runs and corpora, and their tokens identify the file."""
     return JSON_NAME if is_file(name) else name
 
 
@@ -82,7 +82,7 @@ def read_json_tokenizer(path: Path) -> dict[str, Any]:
         status = path.stat()
         return _read(path, status.st_size, status.st_mtime_ns)
     except OSError as error:
-        raise InputError(f"corpus.tokenizer: {path} cannot be read ({error.strerror}); mend the path") from None
+        raise InputError(f"corpus.tokenizer: {path} cannot be read ({error.strerror}); correct the path") from None
 
 
 @lru_cache(maxsize=8)
@@ -102,6 +102,6 @@ def _read(path: Path, size: int, mtime_ns: int) -> dict[str, Any]:
 def json_ids(content: dict[str, Any]) -> int:
     """One more than the highest id of a tokenizer.json's content."""
     ids = [*content["model"]["vocab"].values(), *(token["id"] for token in content["added_tokens"])]
-    if not all(type(one) is int and 0 <= one < MOST << 4 for one in ids):
+    if not all(type(number) is int and 0 <= number < MOST << 4 for number in ids):
         raise ValueError("ids are no whole numbers")
     return max(ids) + 1

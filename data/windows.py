@@ -16,7 +16,7 @@ def window_starts(parts: Sequence[Part], context_length: int, validation_tokens:
     """int64 [n]: where each window begins; window s predicts tokens s+1 .. s+context_length. `parts`: Corpus.parts.
 
     The windows do not overlap and lie evenly over each part, so that a few of them see as many documents as possible.
-    Those of a mixture's parts stand one part behind the other, in proportion to the weights, so that the mean over all
+    Those of a mixture's parts follow one part after another, in proportion to the weights, so that the mean over all
     windows is that of the mixture; so the part that has the fewest for its weight limits all, and each has at least one
     where that allows it. Raises InputError where a part is shorter than one window.
     """

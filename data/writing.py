@@ -203,15 +203,15 @@ class Pace:
         if self._progress is None:
             return
         rate = (item.read_bytes - self._first) / max(time.monotonic() - self._began, 1e-9)
-        told = f"{counted(item.n_read, 'document')}, {tokens:,} tokens, {rate / 1e6:.1f} MB/s"
+        message = f"{counted(item.n_read, 'document')}, {tokens:,} tokens, {rate / 1e6:.1f} MB/s"
         if (total := self._total_of(item)) is not None and rate > 0:
-            told += f", about {_duration(max(0, total - item.read_bytes) / rate)} left"
-        self._say(item, told)
+            message += f", about {_duration(max(0, total - item.read_bytes) / rate)} left"
+        self._say(item, message)
 
-    def _say(self, item: Item, told: str) -> None:
+    def _say(self, item: Item, message: str) -> None:
         if self._progress is not None:
             total = self._total_of(item)
-            self._progress(item.read_bytes if total is None else min(item.read_bytes, total), total, told)
+            self._progress(item.read_bytes if total is None else min(item.read_bytes, total), total, message)
 
     def _total_of(self, item: Item) -> int | None:
         return item.likely_bytes if self._total is None else self._total

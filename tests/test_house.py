@@ -124,7 +124,7 @@ ALLOWED = {
     "analysis.report": (
         *("analysis.fits", "analysis.figures", "analysis.labels", "analysis.pages", "analysis.runs", "arch.amounts"),
         *("analysis.costs", "analysis.units"),
-        *("data.clean.told", "data.settings", "data.units"),
+        *("data.clean.summary", "data.settings", "data.units"),
     ),
     "analysis.evals": (
         *("analysis.claims", "analysis.figures", "analysis.labels", "analysis.pages", "analysis.runs"),

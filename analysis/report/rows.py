@@ -12,7 +12,7 @@ from analysis.fits.study_curves import smoothed
 from analysis.pages.cells import shown
 from analysis.runs import Tables
 from arch.amounts import count, counted
-from data.clean.told import examples, headline
+from data.clean.summary import examples, headline
 from data.settings import shown_source
 from data.units import loss_unit
 

@@ -1,14 +1,14 @@
 """The stages of `scaling clean-text` as datatrove's pipelines, for its executors here or on SLURM. Needs the extra
 `corpus`.
 
-    rules       read, drop by the rules, write                      as many tasks as asked for
+    rules       read, drop by the rules, write                      `tasks` tasks
     signatures  MinHash signatures of what was written              the same
     buckets     which documents share a band                        a task a band
     clusters    which belong together                               one task
-    near        of each cluster one stays; write                    as many tasks as asked for
+    near        of each cluster one stays; write                    `tasks` tasks
     finish      counts, examples, checksums; text/ gets its name    one task
 
-A stage begins when the one before has ended well. Tasks that are done are not done again.
+A stage begins when the stage before it has ended well. Finished tasks are not repeated.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RECORDS = (".jsonl", ".jsonl.gz", ".jsonl.xz", ".jsonl.zst", ".parquet", ".arrow
 
 @dataclass(frozen=True)
 class Slurm:
-    """How the arrays are asked for; lines: shell lines that run first; hours of a task."""
+    """What each array requests; lines: shell lines that run first; hours of a task."""
 
     partition: str
     hours: float = 4.0
@@ -95,15 +95,15 @@ class Finish(PipelineStep):
 
 def record_files(sources: tuple[str, ...]) -> list[str]:
     """The files of `sources` where all of them hold records, sorted within a folder; else []."""
-    found: list[str] = []
+    paths: list[str] = []
     for source in sources:
         path = Path(source).expanduser()
         files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
         shown = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
         if not shown or not all(file.name.endswith(RECORDS) and file.is_file() for file in shown):
             return []
-        found += map(str, shown)
-    return found
+        paths += map(str, shown)
+    return paths
 
 
 def stages(filtering: Filtering) -> list[tuple[str, list[Any], int]]:
@@ -115,12 +115,12 @@ def stages(filtering: Filtering) -> list[tuple[str, list[Any], int]]:
         made["language"] = lambda writer: language(filtering.languages, model, writer)
     rules = [made[rule](_writer(filtering.dropped(rule))) for rule in RULES if rule in filtering.rules]
     after = work / "rules" if filtering.near else work / "text"
-    found = [("rules", [Texts(filtering.sources, filtering.text_key), *rules, _writer(after)], tasks)]
+    listed = [("rules", [Texts(filtering.sources, filtering.text_key), *rules, _writer(after)], tasks)]
     if filtering.near:
         config = MinhashConfig(hash_config=HashConfig(precision=64, hash_fc="sha1"))  # 14 bands of 8, of 5-grams
         read = dict(glob_pattern="*.jsonl.gz", add_file_path=False)
         signatures, buckets, clusters = (str(work / name) for name in ("signatures", "buckets", "clusters"))
-        found += [
+        listed += [
             ("signatures", [JsonlReader(str(after), **read), MinhashDedupSignature(signatures, config, WORDS)], tasks),
             ("buckets", [MinhashDedupBuckets(signatures, buckets, config=config)], config.num_buckets),
             ("clusters", [MinhashDedupCluster(buckets, clusters, config)], 1),
@@ -134,7 +134,7 @@ def stages(filtering: Filtering) -> list[tuple[str, list[Any], int]]:
                 tasks,
             ),
         ]
-    return [*found, ("finish", [Finish(filtering)], 1)]
+    return [*listed, ("finish", [Finish(filtering)], 1)]
 
 
 def _writer(folder: Path) -> JsonlWriter:
@@ -143,9 +143,9 @@ def _writer(folder: Path) -> JsonlWriter:
 
 def run_here(filtering: Filtering, workers: int, say: Callable[[str], None]) -> None:
     """All stages on this machine, at most `workers` tasks at a time. Raises InputError as the sources' reading does."""
-    found = stages(filtering)
-    for number, (name, pipeline, tasks) in enumerate(found, start=1):
-        say(f"stage {number} of {len(found)}: {name} ({tasks} task{'s' * (tasks > 1)})")
+    listed = stages(filtering)
+    for number, (name, pipeline, tasks) in enumerate(listed, start=1):
+        say(f"stage {number} of {len(listed)}: {name} ({tasks} task{'s' * (tasks > 1)})")
         at_once = max(1, min(workers, tasks))
         executor = LocalPipelineExecutor(pipeline, tasks, at_once, logging_dir=str(filtering.logs(name)))
         with _stderr_to(filtering.directory / "logs" / "stderr.txt"):
@@ -159,7 +159,7 @@ def run_here(filtering: Filtering, workers: int, say: Callable[[str], None]) -> 
 def submit(filtering: Filtering, slurm: Slurm, note: Callable[[dict[str, str]], None]) -> dict[str, str]:
     """All stages as job arrays, each after the one before: {stage: job id}, which `note` gets after each.
 
-    Needs sbatch. Raises InputError where it refuses a stage, or does not say its job's id.
+    Needs sbatch. Raises InputError where it refuses a stage, or prints no job id.
     """
     if shutil.which("sbatch") is None:
         raise InputError("--slurm: there is no sbatch here; leave --cluster out to work on this machine")
@@ -167,10 +167,10 @@ def submit(filtering: Filtering, slurm: Slurm, note: Callable[[dict[str, str]], 
     path = os.pathsep.join(dict.fromkeys([str(Path(sys.executable).parent), *os.get_exec_path()]))
     code = Path(__file__).resolve().parents[2]
     exports = [f'export PATH="{path}"', f'export PYTHONPATH="{code}${{PYTHONPATH:+:$PYTHONPATH}}" PYTHONSAFEPATH=1']
-    before, found = None, stages(filtering)
+    before, listed = None, stages(filtering)
     jobs: dict[str, str] = {}
     with _stderr_to(filtering.directory / "logs" / "stderr.txt"):
-        for name, pipeline, tasks in found:
+        for name, pipeline, tasks in listed:
             executor = SlurmPipelineExecutor(
                 pipeline,
                 tasks,
@@ -189,8 +189,10 @@ def submit(filtering: Filtering, slurm: Slurm, note: Callable[[dict[str, str]], 
             try:
                 executor.run()
             except subprocess.CalledProcessError:
-                told = f"{filtering.directory / 'logs' / 'stderr.txt'}: sbatch refused the stage {name}, for the reason"
-                raise InputError(f"{told} at its end; the same command submits what is missing") from None
+                where = (
+                    f"{filtering.directory / 'logs' / 'stderr.txt'}: sbatch refused the stage {name}, for the reason"
+                )
+                raise InputError(f"{where} at its end; the same command submits what is missing") from None
             before = executor
             if executor.job_id != -1:
                 jobs[name] = str(executor.job_id)
@@ -200,13 +202,13 @@ def submit(filtering: Filtering, slurm: Slurm, note: Callable[[dict[str, str]], 
 
 def _job_id(printed: str) -> str:
     """From what sbatch prints; a site's may print more."""
-    found = re.findall(r"Submitted batch job (\d+)", printed)
-    if not found:
+    ids = re.findall(r"Submitted batch job (\d+)", printed)
+    if not ids:
         raise InputError(
             f"sbatch printed no job id ({' '.join(printed.split())[:200]!r}): `squeue --me` shows the jobs clean-...; "
             f"cancel them before the same command is given again"
         )
-    return found[-1]
+    return ids[-1]
 
 
 @contextlib.contextmanager

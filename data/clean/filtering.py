@@ -60,9 +60,9 @@ class Filtering:
 
     def identity(self) -> dict[str, Any]:
         """What the result depends on, as JSON has it; the folder apart."""
-        found = asdict(self) | {"sources": [str(one) for one in self.sources], "rules": list(self.rules)}
-        found |= {"languages": list(self.languages), "model": sha256(self.model) if self.model else None}
-        return {"schema": SCHEMA} | {key: value for key, value in found.items() if key != "directory"}
+        identity = asdict(self) | {"sources": [str(source) for source in self.sources], "rules": list(self.rules)}
+        identity |= {"languages": list(self.languages), "model": sha256(self.model) if self.model else None}
+        return {"schema": SCHEMA} | {key: value for key, value in identity.items() if key != "directory"}
 
     @property
     def steps(self) -> list[str]:
@@ -126,8 +126,8 @@ def record_of(source: Path) -> dict[str, Any] | None:
 
 def entries_of(sources: Sequence[str]) -> list[dict[str, Any]]:
     """What was dropped before from the sources that `scaling clean-text` wrote: entries for manifest["cleaning"]."""
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     for source in sources:
         record = record_of(Path(source).expanduser()) if ":" not in source else None
-        found += record["steps"] if record else []
-    return found
+        entries += record["steps"] if record else []
+    return entries

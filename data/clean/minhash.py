@@ -16,7 +16,7 @@ import numpy as np
 
 from data.clean.ngrams import mixed
 
-MISSED = 1e-3  # pairs of just the similarity asked for that share no band
+MISSED = 1e-3  # share of pairs at exactly the similarity that have no band in common
 MOST_HASHES = 128
 ROWS_AT_ONCE = 512  # n-grams hashed at a time: what is in work stays in a core's cache
 

@@ -1,10 +1,10 @@
 """Near-duplicates: of documents that are nearly alike only the first by id stays.
 
 Two documents are alike where the Jaccard similarity of their sets of 5-grams (data/clean/ngrams.py) is at least
-`similarity`. Pairs that may be are found by MinHash (data/clean/minhash.py), and every one is then judged by the sets
-themselves, so that none is dropped for a chance. Documents are taken in the order of their ids; one is dropped where it
-is alike one that stays. What stays therefore does not depend on the order in which the text is read, and every dropped
-document has one like it that stays: documents that are alike in a chain only are not all dropped.
+`similarity`. MinHash (data/clean/minhash.py) finds candidate pairs, and each pair is then compared by the sets
+themselves, so that no document is dropped by chance. Documents are taken in the order of their ids; a document is
+dropped where it is alike one that stays. So what stays does not depend on the order in which the text is read, and
+every dropped document has one like it that stays: of documents that are alike in a chain only, not all are dropped.
 
 The text is read twice: for the signatures, and for the sets of those documents alone that share a band with another.
 Memory holds about 600 bytes a document, and the sets of two; the other sets are in a temporary file, 8 bytes an
@@ -30,13 +30,13 @@ from data.clean.ngrams import ngram_hashes, word_hashes
 
 WORDS = 5  # of an n-gram
 DIGEST = 16  # bytes of BLAKE2b of a document's UTF-8 text
-MOST_COMPARED = 1_000  # documents that one is compared with
+MOST_COMPARED = 1_000  # documents that a document is compared with
 EXAMPLES = 5
 SHOWN = 80  # characters of an example
 HEAD = 4 * SHOWN  # bytes of a text's beginning, kept with its set
 
 Texts = Callable[[], Iterable[tuple[str, str]]]  # (doc_id, text), the same at every call
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass
@@ -51,20 +51,22 @@ def digest_of(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=DIGEST).digest()
 
 
-def find_near_duplicates(texts: Texts, similarity: float, temporary: Path, tell: Tell | None = None) -> NearDuplicates:
+def find_near_duplicates(
+    texts: Texts, similarity: float, temporary: Path, progress: Report | None = None
+) -> NearDuplicates:
     """The documents of `texts` that are nearly alike another; `temporary` is a folder for a file without a name.
     Equal documents count once, by the first of their ids.
 
     Raises InputError where the second reading differs from the first.
     """
     assert 0 < similarity <= 1
-    say = tell or (lambda message: None)
+    say = progress or (lambda message: None)
     bands = bands_for(similarity)
     seen = _read_all(texts, bands, say)
     buckets = _buckets(seen, bands.n_bands)
-    wanted = np.asarray((buckets >= 0).any(axis=1))
+    shared = np.asarray((buckets >= 0).any(axis=1))
     with tempfile.TemporaryFile(dir=temporary) as file:
-        sets = _read_sets(texts, seen, wanted, file, say) if wanted.any() else _Sets(file)
+        sets = _read_sets(texts, seen, shared, file, say) if shared.any() else _Sets(file)
         return _judge(seen, buckets, sets, similarity, say)
 
 
@@ -118,7 +120,7 @@ class _Sets:
         return " ".join(text.split())[:SHOWN]
 
 
-def _read_all(texts: Texts, bands: Bands, say: Tell) -> _Seen:
+def _read_all(texts: Texts, bands: Bands, say: Report) -> _Seen:
     seen = _Seen()
     for doc_id, text in texts():
         seen.add(doc_id, text, bands)
@@ -137,7 +139,7 @@ def _buckets(seen: _Seen, n_bands: int) -> np.ndarray:
     return out
 
 
-def _read_sets(texts: Texts, seen: _Seen, wanted: np.ndarray, file: IO[bytes], say: Tell) -> _Sets:
+def _read_sets(texts: Texts, seen: _Seen, wanted: np.ndarray, file: IO[bytes], say: Report) -> _Sets:
     """The sets of the documents `wanted` (bool [documents]); of equal ones, of that with the first id."""
     sets, first, i = _Sets(file), dict[bytes, int](), -1
     for i in np.flatnonzero(wanted).tolist():
@@ -146,19 +148,21 @@ def _read_sets(texts: Texts, seen: _Seen, wanted: np.ndarray, file: IO[bytes], s
             first[seen.digest(i)] = i
     for i, (doc_id, text) in enumerate(texts()):
         if i >= len(seen.ids) or doc_id != seen.ids[i]:
-            raise InputError(f"corpus.source: it changed while it was read (at {doc_id}); try again")
+            raise InputError(f"corpus.source: it changed while it was read (at {doc_id}); run the command again")
         if wanted[i] and first[seen.digest(i)] == i:
             content = text.encode("utf-8")
             if digest_of(content) != seen.digest(i):
-                raise InputError(f"corpus.source: {doc_id} changed while it was read; try again")
+                raise InputError(f"corpus.source: {doc_id} changed while it was read; run the command again")
             sets.add(i, np.unique(ngram_hashes(word_hashes(text), WORDS, whole=True)), content)
             say(f"{i + 1:,} of {len(seen.ids):,} documents read again for near-duplicates")
     if i + 1 != len(seen.ids):
-        raise InputError(f"corpus.source: it changed while it was read (only {i + 1:,} documents again); try again")
+        raise InputError(
+            f"corpus.source: it changed while it was read (only {i + 1:,} documents again); run the command again"
+        )
     return sets
 
 
-def _judge(seen: _Seen, buckets: np.ndarray, sets: _Sets, similarity: float, say: Tell) -> NearDuplicates:
+def _judge(seen: _Seen, buckets: np.ndarray, sets: _Sets, similarity: float, say: Report) -> NearDuplicates:
     stay = dict[int, list[int]]()  # the documents that stay, by bucket
     dropped = list[tuple[int, int, float]]()  # document, the one it is like, their similarity
     compared = cut_short = 0
@@ -170,8 +174,8 @@ def _judge(seen: _Seen, buckets: np.ndarray, sets: _Sets, similarity: float, say
         alike = None
         for rival in sorted(near, key=lambda rival: (seen.ids[rival], seen.digest(rival)))[:MOST_COMPARED]:
             compared += 1
-            if (found := jaccard(mine, sets.ngrams(rival))) >= similarity:
-                alike = (i, rival, found)
+            if (similar := jaccard(mine, sets.ngrams(rival))) >= similarity:
+                alike = (i, rival, similar)
                 break
         if alike:
             dropped.append(alike)
@@ -179,7 +183,7 @@ def _judge(seen: _Seen, buckets: np.ndarray, sets: _Sets, similarity: float, say
         cut_short += len(near) > MOST_COMPARED
         for place in places:
             stay.setdefault(place, []).append(i)
-        say(f"{n:,} of {len(order):,} documents judged, {len(dropped):,} are near-duplicates")
+        say(f"{n:,} of {len(order):,} documents compared, {len(dropped):,} are near-duplicates")
     entry = {
         "step": "near_duplicates",
         "similarity": similarity,
@@ -189,22 +193,22 @@ def _judge(seen: _Seen, buckets: np.ndarray, sets: _Sets, similarity: float, say
         "compared": compared,
         "cut_short": cut_short,
         "examples": [
-            {"document": seen.ids[i], "like": seen.ids[rival], "similarity": round(found, 4), "text": sets.head(i)}
-            for i, rival, found in dropped[:EXAMPLES]
+            {"document": seen.ids[i], "like": seen.ids[rival], "similarity": round(similar, 4), "text": sets.head(i)}
+            for i, rival, similar in dropped[:EXAMPLES]
         ],
     }
     return NearDuplicates({seen.digest(i) for i, _, _ in dropped}, entry)
 
 
-def _could(one: int, other: int, similarity: float) -> bool:
+def _could(first: int, second: int, similarity: float) -> bool:
     """Whether sets of these sizes can be so similar."""
-    return min(one, other) >= similarity * max(one, other)
+    return min(first, second) >= similarity * max(first, second)
 
 
-def jaccard(one: np.ndarray, other: np.ndarray) -> float:
+def jaccard(smaller: np.ndarray, larger: np.ndarray) -> float:
     """Shared elements over all elements of two sorted arrays without repeats."""
-    if len(one) > len(other):
-        one, other = other, one
-    where = np.minimum(np.searchsorted(other, one), len(other) - 1)
-    shared = int((other[where] == one).sum())
-    return shared / (len(one) + len(other) - shared)
+    if len(smaller) > len(larger):
+        smaller, larger = larger, smaller
+    where = np.minimum(np.searchsorted(larger, smaller), len(larger) - 1)
+    shared = int((larger[where] == smaller).sum())
+    return shared / (len(smaller) + len(larger) - shared)

@@ -28,14 +28,14 @@ UNSPACED = (  # blocks of scripts without spaces between words
 def word_hashes(text: str) -> np.ndarray:
     """uint64 [n]: a hash of each word of `text`, in order."""
     text = unicodedata.normalize("NFKC", text).lower()
-    kinds, found, start = _kinds(), [], 0
+    kinds, pieces, start = _kinds(), [], 0
     while start < len(text):
         end = min(start + PIECE, len(text))
         while end < len(text) and kinds[ord(text[end])] == LETTER and end - start < 2 * PIECE:
             end += 1  # to the end of the word
-        found.append(_piece(text[start:end]))
+        pieces.append(_piece(text[start:end]))
         start = end
-    return np.concatenate(found) if found else np.empty(0, np.uint64)
+    return np.concatenate(pieces) if pieces else np.empty(0, np.uint64)
 
 
 def ngram_hashes(words: np.ndarray, n: int, whole: bool = False) -> np.ndarray:
@@ -65,15 +65,15 @@ def words_of(text: str) -> list[str]:
     """The words themselves: what `word_hashes` hashes, one character after the other (slow; for people and tools)."""
     text = unicodedata.normalize("NFKC", text).lower()
     kinds = _kinds()[np.frombuffer(text.encode("utf-32-le"), np.uint32)].tolist()
-    found: list[str] = []
+    words: list[str] = []
     before = APART
     for character, kind in zip(text, kinds, strict=True):
         if kind == LETTER and before == LETTER:
-            found[-1] += character
+            words[-1] += character
         elif kind:
-            found.append(character)
+            words.append(character)
         before = kind
-    return found
+    return words
 
 
 def is_unspaced(text: str) -> bool:

@@ -22,7 +22,7 @@ def finish(filtering: Filtering) -> dict[str, Any]:
         fsync_dir(filtering.directory)
     read, rules = _statistics(filtering.logs("rules")), [step for step in filtering.steps if step != NEAR]
     counts = {name: count for name, count in read[0].items() if name in ("documents", *LEFT_OUT)}
-    steps = [_entry(filtering, step, found) for step, found in zip(rules, read[1:], strict=False)]
+    steps = [_entry(filtering, step, counts_of_step) for step, counts_of_step in zip(rules, read[1:], strict=False)]
     if filtering.near:
         steps.append(_entry(filtering, NEAR, _statistics(filtering.logs("near"))[1]))
     files = (
@@ -57,27 +57,29 @@ def _statistics(logs: Path) -> list[dict[str, int]]:
     return sums
 
 
-def _entry(filtering: Filtering, step: str, found: dict[str, int]) -> dict[str, Any]:
-    reasons = {name.removeprefix("dropped_"): n for name, n in sorted(found.items()) if name.startswith("dropped_")}
+def _entry(filtering: Filtering, step: str, statistics: dict[str, int]) -> dict[str, Any]:
+    reasons = {
+        name.removeprefix("dropped_"): n for name, n in sorted(statistics.items()) if name.startswith("dropped_")
+    }
     return {
         "step": step,
         "by": f"datatrove {version('datatrove')}",
-        "documents": found.get("total", 0),
-        "dropped": found.get("dropped", 0),
+        "documents": statistics.get("total", 0),
+        "dropped": statistics.get("dropped", 0),
         **({"reasons": reasons} if reasons else {}),
         "examples": _examples(filtering.dropped(step)),
     }
 
 
 def _examples(folder: Path) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = []
+    examples: list[dict[str, str]] = []
     for path in sorted(folder.glob("*.jsonl.gz")):
         with gzip.open(path, "rt", encoding="utf-8") as lines:
             for line in lines:
-                if len(found) == EXAMPLES:
-                    return found
+                if len(examples) == EXAMPLES:
+                    return examples
                 row = json.loads(line)
-                one = {"document": row["id"], "text": " ".join(row["text"].split())[:SHOWN]}
+                example = {"document": row["id"], "text": " ".join(row["text"].split())[:SHOWN]}
                 why = row.get("metadata", {}).get("filter_reason")
-                found.append(one | ({"why": why} if why else {}))
-    return found
+                examples.append(example | ({"why": why} if why else {}))
+    return examples

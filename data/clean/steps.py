@@ -41,9 +41,7 @@ def similarity_of(step: str) -> float:
     except ValueError:
         similarity = -1.0
     if not LEAST <= similarity <= 1:
-        raise InputError(
-            f"corpus.clean: {step!r} asks for no similarity between {LEAST} and 1; write {name}, or {name}:0.9"
-        )
+        raise InputError(f"corpus.clean: {step!r} has no similarity between {LEAST} and 1; write {name}, or {name}:0.9")
     return similarity
 
 
@@ -54,14 +52,16 @@ def check_steps(steps: Sequence[str]) -> None:
         raise InputError(f"corpus.clean: names {sorted(twice)[0]} twice")
 
 
-def clean(steps: Sequence[str], texts: Texts, temporary: Path, tell: Callable[[str], None] | None = None) -> Cleaned:
+def clean(
+    steps: Sequence[str], texts: Texts, temporary: Path, progress: Callable[[str], None] | None = None
+) -> Cleaned:
     """What the steps leave out of `texts` (called several times; the same each time); `temporary` is a folder for files
     of no name. Raises InputError where the text changes meanwhile."""
     from data.clean.near import find_near_duplicates
 
     cleaned = Cleaned()
     for step in steps:
-        found = find_near_duplicates(texts, similarity_of(step), temporary, tell)
-        cleaned.dropped |= found.dropped
-        cleaned.entries.append(found.entry)
+        near = find_near_duplicates(texts, similarity_of(step), temporary, progress)
+        cleaned.dropped |= near.dropped
+        cleaned.entries.append(near.entry)
     return cleaned

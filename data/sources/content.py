@@ -129,17 +129,17 @@ def _of_json(text: IO[bytes], path: Path, text_key: str, is_called: bool) -> Kin
     if is_called or (isinstance(begin, dict) and text_key in begin):
         raise InputError(
             f"corpus.source: {path} holds JSON that is not one record a line: write it as JSON lines, for instance "
-            f"by jq -c '.[]' of an array, or jq -c . of records one after the other"
+            f"by jq -c '.[]' of an array, or jq -c . of records one after another"
         )
     return "text"
 
 
 def _lines(text: IO[bytes]) -> Iterator[bytes]:
     """The first two lines of a file that are not blank, without a byte order mark."""
-    found, start = 0, BOM
-    while found < 2 and (line := text.readline(LONGEST_RECORD)):
+    n_lines, start = 0, BOM
+    while n_lines < 2 and (line := text.readline(LONGEST_RECORD)):
         if line.removeprefix(start).strip():
-            found += 1
+            n_lines += 1
             yield line.removeprefix(start)
         start = b""
 
@@ -166,8 +166,8 @@ def _decompressor(head: bytes) -> Callable[[IO[bytes]], IO[bytes]]:
 
 
 def _by_magic(head: bytes, path: Path | None) -> Kind | None:
-    found = next((kind for magic, kind in MAGIC if head.startswith(magic)), None)
-    return found or (TABLES.get(path.suffix.lower()) if path is not None else None)
+    by_magic = next((kind for magic, kind in MAGIC if head.startswith(magic)), None)
+    return by_magic or (TABLES.get(path.suffix.lower()) if path is not None else None)
 
 
 def _bare(path: Path) -> str:

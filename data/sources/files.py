@@ -48,16 +48,16 @@ class Files:
     found_versions: dict[str, Any] = field(default_factory=dict)
 
     def sizes(self) -> list[int] | None:
-        found = []
+        n_bytes = []
         for file in self.files:
             with reading(f"corpus.source: {file.path}", MEND):
                 if not is_stored_plain(file.path):
                     return None
-                found.append(file.path.stat().st_size)
-        return found
+                n_bytes.append(file.path.stat().st_size)
+        return n_bytes
 
     def stored(self) -> int | None:
-        """Bytes on disk, by which Counts.stored_bytes tells how much of them was read; None where there are tables."""
+        """Bytes on disk, of which Counts.stored_bytes has been read; None where there are tables."""
         total = 0
         for file in self.files:
             with reading(f"corpus.source: {file.path}", MEND):
@@ -99,14 +99,14 @@ def of_path(source: str, hint: str) -> Files:
 
 def walk(root: Path, skipped: frozenset[str] = frozenset()) -> list[str]:
     """Paths below `root`, relative and sorted; nothing hidden, no folder of a name in `skipped`."""
-    found = []
+    paths = []
     for parent, folders, names in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith(".") and name not in skipped]
         inside = os.path.relpath(parent, root)
         for name in names:
             if not name.startswith(".") and os.path.isfile(os.path.join(parent, name)):
-                found.append(name if inside == "." else f"{inside}/{name}")
-    return sorted(found)
+                paths.append(name if inside == "." else f"{inside}/{name}")
+    return sorted(paths)
 
 
 def _read(file: SourceFile, how: ReadOptions) -> Iterator[Document]:

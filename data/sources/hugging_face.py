@@ -65,29 +65,29 @@ class HuggingFace:
         except InputError:
             raise
         except Exception as error:  # of a library that reads many formats over a network: its errors are of any kind
-            told = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             remedy = "" if self.place else "; without a network give a folder on disk, as hf:FOLDER"
-            raise InputError(f"corpus.source: {self.source} cannot be read ({told}){remedy}") from None
+            raise InputError(f"corpus.source: {self.source} cannot be read ({reason}){remedy}") from None
 
     def _rows(self) -> Any:
         import datasets
 
-        hub = logging.getLogger("huggingface_hub")  # six warnings and their waits, where the error says it once
+        hub = logging.getLogger("huggingface_hub")  # six warnings and their waits, where the error says so once
         quiet = datasets.utils.logging
         level, hub_level = quiet.get_verbosity(), hub.level
         quiet.set_verbosity_error()
         hub.setLevel(logging.ERROR)
         try:
             if self.place and any((Path(self.place) / name).exists() for name in SAVED):
-                found = datasets.load_from_disk(self.place)
-                if isinstance(found, datasets.DatasetDict):
-                    if self.split not in found:
+                dataset = datasets.load_from_disk(self.place)
+                if isinstance(dataset, datasets.DatasetDict):
+                    if self.split not in dataset:
                         raise InputError(
                             f"corpus.source: {self.source} has no split {self.split!r}"
-                            f"{nearest(self.split, list(found))}"
+                            f"{nearest(self.split, list(dataset))}"
                         )
-                    found = found[self.split]
-                return found
+                    dataset = dataset[self.split]
+                return dataset
             return datasets.load_dataset(
                 self.place or self.name,
                 self.config or None,
@@ -104,7 +104,7 @@ def hugging_face(source: str) -> HuggingFace:
     """Raises InputError where the source is misspelt, or the library `datasets` is not installed."""
     name, *rest = source.removeprefix("hf:").split(":")
     place = str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else ""
-    is_saved = bool(place) and any((Path(place) / one).exists() for one in SAVED)
+    is_saved = bool(place) and any((Path(place) / file).exists() for file in SAVED)
     if not name or len(rest) > (1 if is_saved else 2) or (not place and name.startswith(("/", "~", "."))):
         why = "does not exist" if name.startswith(("/", "~", ".")) and not place else "is misspelt"
         raise InputError(

@@ -36,8 +36,8 @@ def packages(source: str) -> Files:
     without tests. Raises InputError where one is not installed, or in another version."""
     installed = _installed()
     wanted = dict[str, str]()
-    for one in filter(None, source.removeprefix("packages:").split(",")):
-        name, _, version = one.strip().partition("==")
+    for requested in filter(None, source.removeprefix("packages:").split(",")):
+        name, _, version = requested.strip().partition("==")
         wanted[_bare(name)] = version
     for name, version in wanted.items():
         if name not in installed:
@@ -47,15 +47,15 @@ def packages(source: str) -> Files:
                 f"corpus.source: package {name!r} is installed in version {installed[name].version}, not {version}: "
                 f"install that version, or name no version"
             )
-    found, versions = dict[str, SourceFile](), dict[str, str]()
+    files_of, versions = dict[str, SourceFile](), dict[str, str]()
     for name in sorted(wanted or installed):
         own = {str(path): SourceFile(Path(str(path.locate())), f"packages:{path}") for path in _python(installed[name])}
         if not own and name in wanted:
             raise InputError(f"corpus.source: package {name!r} has no Python source; leave it out")
         if own:
-            found |= own
+            files_of |= own
             versions[name] = installed[name].version
-    files = [found[path] for path in sorted(found) if found[path].path.is_file()]
+    files = [files_of[path] for path in sorted(files_of) if files_of[path].path.is_file()]
     if not files:
         raise InputError("corpus.source: 'packages:' finds no Python source; name a file or folder instead")
     return Files(files, {"packages": versions})
@@ -63,11 +63,11 @@ def packages(source: str) -> Files:
 
 def _installed() -> dict[str, metadata.Distribution]:
     """Every package by its name; of two of one name the first, which is the one that is imported."""
-    found: dict[str, metadata.Distribution] = {}
-    for one in metadata.distributions():
-        if one.metadata["Name"]:
-            found.setdefault(_bare(one.metadata["Name"]), one)
-    return found
+    installed: dict[str, metadata.Distribution] = {}
+    for distribution in metadata.distributions():
+        if distribution.metadata["Name"]:
+            installed.setdefault(_bare(distribution.metadata["Name"]), distribution)
+    return installed
 
 
 def _bare(name: str) -> str:

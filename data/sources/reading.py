@@ -1,7 +1,7 @@
 """Reading any source: checked, measured and read, whatever its kind.
 
-A source is a string (a path, or a scheme of data/sources/schemes.py), or several of them that are read one behind the
-other.
+A source is a string (a path, or a scheme of data/sources/schemes.py), or several of them that are read one
+after another.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ def check_source(source: Sources) -> None:
     """Raise InputError where a source does not exist, holds nothing, or is misspelt. Reads no text."""
     if not as_tuple(source):
         raise InputError("corpus.source: empty list; name a file, a folder, 'stdlib:' or 'synthetic:<seed>:<n_bytes>'")
-    for one in as_tuple(source):
-        find(one)
+    for name in as_tuple(source):
+        find(name)
 
 
 def file_sizes(source: Sources) -> list[int] | None:
     """Bytes of each file; None where a compressed file hides them."""
-    found: list[int] = []
-    for one in as_tuple(source):
-        sizes = find(one).sizes()
+    n_bytes: list[int] = []
+    for name in as_tuple(source):
+        sizes = find(name).sizes()
         if sizes is None:
             return None
-        found += sizes
-    return found
+        n_bytes += sizes
+    return n_bytes
 
 
 def source_bytes(source: Sources) -> int | None:
@@ -48,8 +48,8 @@ def source_bytes(source: Sources) -> int | None:
 def stored_bytes(source: Sources) -> int | None:
     """Bytes of its files as they lie on disk, compressed or not; None where it is not one of files, or of tables."""
     total = 0
-    for one in map(find, as_tuple(source)):
-        stored = one.stored() if isinstance(one, Files) else None
+    for opened in map(find, as_tuple(source)):
+        stored = opened.stored() if isinstance(opened, Files) else None
         if stored is None:
             return None
         total += stored
@@ -58,11 +58,11 @@ def stored_bytes(source: Sources) -> int | None:
 
 def versions_of(source: Sources) -> dict[str, Any]:
     """What the text depends on that may be another on another machine: {"python": "3.11.7", "packages": {...}}."""
-    found: dict[str, Any] = {}
-    for one in as_tuple(source):
-        for name, version in find(one).versions().items():
-            found[name] = found.get(name, {}) | version if isinstance(version, dict) else version
-    return found
+    versions: dict[str, Any] = {}
+    for source_name in as_tuple(source):
+        for name, version in find(source_name).versions().items():
+            versions[name] = versions.get(name, {}) | version if isinstance(version, dict) else version
+    return versions
 
 
 def read_documents(
@@ -71,13 +71,13 @@ def read_documents(
     counts: Counts | None = None,
     most_bytes: float = math.inf,
 ) -> Iterator[Document]:
-    """Yield (doc_id, text) of every usable document, in an order that depends on the source alone; it stops behind
-    the line or piece of text that reaches `most_bytes` read.
+    """Yield (doc_id, text) of every usable document, in an order that depends on the source alone; reading stops
+    after the line or piece of text that reaches `most_bytes`.
 
     Raises InputError: path missing, empty, unreadable or damaged; first record of a JSONL file without `text_key`.
     """
     how = ReadOptions(text_key, counts if counts is not None else Counts(), most_bytes)
-    for one in as_tuple(source):
-        yield from find(one).documents(how)
+    for name in as_tuple(source):
+        yield from find(name).documents(how)
         if how.is_enough:
             return

@@ -68,7 +68,7 @@ class JsonTokenizer(Tokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
         encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [np.array(one.ids, dtype=self.dtype) for one in encoded]
+        return [np.array(encoding.ids, dtype=self.dtype) for encoding in encoded]
 
     def bytes_of(self, token: int) -> bytes:
         return self._bytes.get(token, b"")
@@ -85,8 +85,8 @@ def open_json(path: Path) -> JsonTokenizer:
     try:
         return JsonTokenizer(content, _end_of_text(content, path.with_name(CONFIG)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        told = str(error) if isinstance(error, ValueError) else f"its form is unknown here ({error!r})"
-        raise InputError(f"corpus.tokenizer: {path} cannot be used: {told}") from None
+        reason = str(error) if isinstance(error, ValueError) else f"its form is unknown ({error!r})"
+        raise InputError(f"corpus.tokenizer: {path} cannot be used: {reason}") from None
 
 
 def _check(content: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ def _check(content: dict[str, Any]) -> None:
         raise ValueError("its merges are drawn by chance, or tokens have marks that are no text")
     if content.get("normalizer") is not None:
         kinds = ", ".join(_types(content["normalizer"]))
-        raise ValueError(f"its normalizer ({kinds}) changes the text, so that no loss by byte could be told")
+        raise ValueError(f"its normalizer ({kinds}) changes the text, so that losses by byte are undefined")
     before = list(_steps(content.get("pre_tokenizer")))
     if "ByteLevel" not in [step.get("type") for step in before]:
         raise ValueError("its pre-tokenizer does not make bytes of the text")

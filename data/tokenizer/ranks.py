@@ -98,9 +98,9 @@ def read_ranks(name: str, path: Path) -> dict[bytes, int]:
 
 def open_encoding(name: str) -> RankTokenizer:
     """tiktoken's encoding `name`. Raises InputError where its rank file is neither there nor to be downloaded."""
-    found = _tiktoken_encoding(name)
+    encoding = _tiktoken_encoding(name)
     # its parts have no public names; those of a pinned version are checked by the tests
-    return RankTokenizer(name, found._mergeable_ranks, found._pat_str, found._special_tokens)
+    return RankTokenizer(name, encoding._mergeable_ranks, encoding._pat_str, encoding._special_tokens)
 
 
 def _tiktoken_encoding(name: str) -> tiktoken.Encoding:

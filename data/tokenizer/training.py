@@ -47,12 +47,12 @@ def train_tokenizer(name: str, texts: Iterable[str]) -> RankTokenizer:
         initial_alphabet=[written(bytes([byte])) for byte in range(256)],
     )
     trainee.train_from_iterator(_pieces(texts), trainer)
-    found = sorted((rank, spelt(token)) for token, rank in trainee.get_vocab().items())
-    merged = [token for _, token in found if len(token) > 1]
+    by_rank = sorted((rank, spelt(token)) for token, rank in trainee.get_vocab().items())
+    merged = [token for _, token in by_rank if len(token) > 1]
     if 256 + len(merged) < wanted:
         raise InputError(
-            f"corpus.tokenizer: the training text yields {257 + len(merged):,} ids, {name} asks for "
-            f"{wanted + 1:,}: ask for bpe:{257 + len(merged)} or fewer, or give more text"
+            f"corpus.tokenizer: the training text yields {257 + len(merged):,} ids, and {name} needs "
+            f"{wanted + 1:,}: set bpe:{257 + len(merged)} or fewer, or give more text"
         )
     tokens = [*(bytes([byte]) for byte in range(256)), *merged]
     return trained_tokenizer(name, {token: rank for rank, token in enumerate(tokens)})

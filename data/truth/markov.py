@@ -52,17 +52,19 @@ class Markov:
         """[contexts][letters]; a context's number has its last letter in its lowest place."""
         chain = mix64(mix64(self.seed))
         hashes = [mix64(chain ^ context) for context in range(self.letters**self.order)]
-        return [[1 << (mix64(one ^ letter) % STEPS) for letter in range(self.letters)] for one in hashes]
+        return [
+            [1 << (mix64(context_hash ^ letter) % STEPS) for letter in range(self.letters)] for context_hash in hashes
+        ]
 
     @cached_property
     def transitions(self) -> np.ndarray:
         """P [contexts, contexts]."""
         n = len(self.odds)
-        found = np.zeros((n, n))
+        matrix = np.zeros((n, n))
         for context, odds in enumerate(self.odds):
-            for letter, one in enumerate(odds):
-                found[context, self._next(context, letter)] += one / sum(odds)
-        return found
+            for letter, weight in enumerate(odds):
+                matrix[context, self._next(context, letter)] += weight / sum(odds)
+        return matrix
 
     @property
     def rate(self) -> EntropyRate:
@@ -82,14 +84,14 @@ class Markov:
         """Document `index`, of (seed, order, letters, index) alone."""
         state = mix64(mix64(mix64(self.seed + 1)) ^ index)
         ends = self._ends
-        context, found = 0, []
+        context, letters = 0, []
         while True:
             state = mix64(state)
             letter = bisect_right(ends[context], (state >> 10) % ends[context][-1])
-            found.append(letter)
+            letters.append(letter)
             context = self._next(context, letter)
             if state % ENDS == 0:
-                return bytes(ord("a") + one for one in found).decode("ascii")
+                return bytes(ord("a") + number for number in letters).decode("ascii")
 
     @cached_property
     def _ends(self) -> list[list[int]]:

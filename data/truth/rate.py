@@ -1,4 +1,4 @@
-"""What a source of known truth says of itself: its entropy rate, ends of documents included."""
+"""The entropy rate of a source whose truth is known, ends of documents included."""
 
 from __future__ import annotations
 
@@ -34,4 +34,4 @@ class EntropyRate:
 def entropy(odds: Sequence[int]) -> float:
     """Nats of one draw with these odds."""
     total = sum(odds)
-    return -sum(one / total * math.log(one / total) for one in odds if one)
+    return -sum(count / total * math.log(count / total) for count in odds if count)

@@ -50,8 +50,8 @@ def clean_text(
     again it does only what is missing, and tells what was dropped."""
     if find_spec("datatrove") is None:
         raise InputError("clean-text needs datatrove, which is not installed: pip install 'linear-scaling[corpus]'")
+    from data.checks import check_text
     from data.clean.filtering import Filtering, claim
-    from data.foreseen import check_text
     from data.settings import CorpusSettings
 
     try:
@@ -85,7 +85,7 @@ def clean_text(
 
 
 def _show(record: dict[str, Any]) -> None:
-    from data.clean.told import examples, headline
+    from data.clean.summary import examples, headline
 
     counts = record["counts"]
     left_out = [

@@ -27,7 +27,7 @@ def data_stage(request: Request, text: bool = True) -> Corpus:
 
     text: whether it is read; where a bundle left it out it is made again then."""
     from data.corpus import prepare
-    from data.truth.told import rate_lines
+    from data.truth.corpus_rate import rate_lines
 
     settings = request.study.corpus.settings()
     try:
@@ -115,8 +115,8 @@ def check_corpus(request: Request, data_later: bool = False) -> list[str]:
 
 
 def _foreseen(request: Request, data_later: bool) -> list[str]:
+    from data.checks import check_text, check_tokenizer, existing_corpus
     from data.corpus import check_at_hand
-    from data.foreseen import check_text, check_tokenizer, existing_corpus
     from data.source_record import is_touched
 
     settings = request.study.corpus.settings()
@@ -138,7 +138,7 @@ def _foreseen(request: Request, data_later: bool) -> list[str]:
 
 def _too_little_text(request: Request, settings: CorpusSettings) -> list[str]:
     """A line where the text is likely too small for the runs. Raises InputError where it certainly is."""
-    from data.foreseen import sizes_of
+    from data.checks import sizes_of
     from data.mixture import Part, short_of
 
     sizes, wanted, lines = sizes_of(settings), request.study.corpus, list[str]()
@@ -218,7 +218,7 @@ def describe_corpus(corpus: Corpus) -> str:
 
 def cleaning_lines(manifest: dict[str, Any]) -> list[str]:
     """What each step of cleaning dropped, with examples."""
-    from data.clean.told import examples, headline
+    from data.clean.summary import examples, headline
 
     return [
         line

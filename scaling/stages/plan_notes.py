@@ -41,7 +41,7 @@ def notes_of(request: Request) -> dict[str, Any]:
 
 def text_rate(request: Request) -> dict[str, Any] | None:
     """Of text whose source tells it: {"nats_per_token", "bits_per_byte", "text"}; None of all other text."""
-    from data.truth.told import entropy_rate, rate_lines
+    from data.truth.corpus_rate import entropy_rate, rate_lines
 
     settings = request.study.corpus.settings()
     try:

@@ -199,7 +199,7 @@ def test_no_usable_text(tmp_path: Path) -> None:
 
 def test_empty_validation_split(tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("a single document")
-    with pytest.raises(InputError, match="the validation split is empty, for there is 1 document; give more"):
+    with pytest.raises(InputError, match="the validation split is empty: there is 1 document; give more"):
         prepare(CorpusSettings(source=str(tmp_path / "one.txt")), tmp_path / "corpus")
     assert not (tmp_path / "corpus").exists()
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9 " * 9)

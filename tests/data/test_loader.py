@@ -112,7 +112,7 @@ def test_allowance() -> None:
     assert [Loader(tokens, 8, 5, 0, epochs).steps_available for epochs in (0.5, 0.9, 1.0, 1.5)] == [1, 1, 2, 3]
     loader = Loader(tokens, 8, 5, 0)
     loader.batch(1)
-    with pytest.raises(InputError, match=r"batch 2 asked for, 1 epochs hold 2 batches .* raise corpus.epochs"):
+    with pytest.raises(InputError, match=r"batch 2 is beyond the text: 1 epochs hold 2 batches .* raise corpus.epochs"):
         loader.batch(2)
     with pytest.raises(InputError):
         loader.batch(-1)

@@ -193,7 +193,7 @@ def test_a_source_that_another_one_holds_is_named(tmp_path: Path) -> None:
     for held_out in ({}, {"validation_fraction": None, "validation_tokens": 900}):
         both = replace(weighted((str(tmp_path / "a.jsonl"), 1), (str(tmp_path / "b.jsonl"), 1)), **held_out)
         with pytest.raises(
-            InputError, match=r"nothing is left of .*b\.jsonl: .*\(30 documents\) an earlier source has"
+            InputError, match=r"nothing is left of .*b\.jsonl: an earlier source has all of its text \(30 documents\)"
         ):
             prepare(both, tmp_path / "corpus")
 

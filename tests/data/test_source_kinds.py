@@ -10,8 +10,8 @@ import pytest
 from pyarrow import ipc, parquet
 
 from arch.errors import InputError
+from data.checks import check_text
 from data.corpus import prepare
-from data.foreseen import check_text
 from data.settings import CorpusSettings
 from data.source_record import is_touched
 from data.sources.documents import Counts

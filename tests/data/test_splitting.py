@@ -85,7 +85,7 @@ def test_a_share_far_from_the_requested_one_is_reported(books: str, tmp_path: Pa
         assert bool(corpus.warnings) == (not 0.05 <= share <= 0.2)
         warnings[seed] = corpus.warnings
     told = [lines[0] for lines in warnings.values() if lines]
-    assert 0 < len(told) < 20 and all("where corpus.validation_fraction 0.1 was asked for" in line for line in told)
+    assert 0 < len(told) < 20 and all("where corpus.validation_fraction 0.1 is set" in line for line in told)
 
 
 def test_no_passage_of_the_held_out_text_is_left_in_the_training_text(tmp_path: Path) -> None:

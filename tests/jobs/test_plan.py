@@ -179,7 +179,7 @@ def test_evaluations_are_given_the_time_that_their_tasks_take(tmp_path):
             for tokens_of in (None, lambda run: tokens)
         )
         assert short.minutes == 10 < long.minutes
-        assert f"of {count} one after the other" in long.reasons["minutes"]
+        assert f"of {count} one after another" in long.reasons["minutes"]
         assert "50.00M tokens of niah" in long.reasons["minutes"]
 
 

@@ -88,7 +88,7 @@ def test_the_same_whatever_the_number_of_threads() -> None:
 
 
 def test_more_ids_than_the_text_yields_are_refused() -> None:
-    with pytest.raises(InputError, match=r"the training text yields (\d+) ids, bpe:5000 asks for 5,000") as caught:
+    with pytest.raises(InputError, match=r"the training text yields (\d+) ids, and bpe:5000 needs 5,000") as caught:
         train_tokenizer("bpe:5000", [TEXT])
     most = re.search(r"bpe:(\d+) or fewer", str(caught.value))
     assert most is not None

@@ -12,9 +12,9 @@ from arch.errors import InputError
 from data.corpus import prepare
 from data.settings import CorpusSettings, Weighted
 from data.sources.reading import check_source, read_documents, source_bytes
+from data.truth.corpus_rate import entropy_rate, rate_lines
 from data.truth.powerlaw import PowerLaw
 from data.truth.schemes import SCHEMES, true_text
-from data.truth.told import entropy_rate, rate_lines
 from data.windows import window_starts
 from tests.data.truth.best_reader import BestReader
 

@@ -1,4 +1,4 @@
-"""The entropy rate of a corpus whose text is all of known truth: for its manifest, and for plans."""
+"""The entropy rate of a corpus all of whose text has a known one: for its manifest, and for plans."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def entropy_rate(settings: CorpusSettings, streams: list[dict[str, Any]] | None 
 
     Both count where documents end, and an end-of-text token as a token of no bytes. Of a mixture they are those of the
     text that runs train on, by its weights.
-    `streams`: what the manifest says of each. Without it (of a plan) it is None for another tokenizer than bytes, of
-    which the corpus alone tells how many bytes a token has.
+    `streams`: what the manifest says of each. Without it (of a plan) it is None for another tokenizer than bytes, where
+    only the corpus says how many bytes a token has.
     """
     nats = n_bytes = 0.0  # of one token in the mean
     weights = math.fsum(stream.weight for stream in settings.streams)
     for i, stream in enumerate(settings.streams):
-        found = [find(one) for one in stream.source]
-        if len(found) != 1 or not isinstance(found[0], Known):
+        sources = [find(name) for name in stream.source]
+        if len(sources) != 1 or not isinstance(sources[0], Known):
             return None
-        rate = found[0].text.truth.rate
+        rate = sources[0].text.truth.rate
         bytes_per_token = rate.n_bytes / (rate.n_bytes + 1)
         if settings.tokenizer != BYTES:
             if streams is None:

@@ -1,6 +1,6 @@
-"""What making a corpus would refuse, as far as that can be known quickly and without writing anything.
+"""What making a corpus would refuse, as far as a quick look without writing can say.
 
-The text is looked at up to its first document, its size taken from the files' sizes; tokens are never counted here.
+The text is read up to its first document, its size comes from the files' sizes, and tokens are never counted.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def existing_corpus(settings: CorpusSettings, directory: Path) -> Corpus | None:
 
 def check_text(settings: CorpusSettings) -> list[str]:
     """Raise InputError where a source is not there, is damaged at its start, or has no usable text, or its first record
-    has no `text_key`. Returns a line where so little as is read here cannot tell."""
+    has no `text_key`. Returns a line where the little that is read here does not decide it."""
     lines = []
     for stream in settings.streams:
         check_source(stream.source)
-        if remote := [one for one in stream.source if not find(one).is_at_hand()]:
-            lines.append(f"corpus.source: {', '.join(remote)} is read over the network: not looked at before")
+        if remote := [source for source in stream.source if not find(source).is_at_hand()]:
+            lines.append(f"corpus.source: {', '.join(remote)} is read over the network and is not checked here")
             continue
-        usable = [_has_text(one, stream.text_key) for one in stream.source]
+        usable = [_has_text(source, stream.text_key) for source in stream.source]
         shown = shown_source(stream.source)
         if not any(usable) and None not in usable:
             raise InputError(f"corpus.source: no usable text in {shown}; give UTF-8 text")
@@ -68,7 +68,7 @@ def check_text(settings: CorpusSettings) -> list[str]:
 
 
 def _has_text(source: str, text_key: str) -> bool | None:
-    """None: not known, for the source goes on behind what was read."""
+    """None: unknown, because the source goes on behind what was read."""
     counts = Counts()
     for _ in read_documents(source, text_key, counts, LOOKED_AT):
         return True
@@ -97,14 +97,14 @@ def sizes_of(settings: CorpusSettings) -> dict[str, Size | None]:
 
 def _size_of(stream: Stream, tokenizer: str) -> Size | None:
     n_bytes = most = 0
-    for one in stream.source:
-        found = find(one)
-        sizes = found.sizes()
+    for name in stream.source:
+        source = find(name)
+        sizes = source.sizes()
         if sizes is None:
             return None
         n_bytes += sum(sizes)
         # every document ends in a token of its own: a record is longer than its text, a piece of a file is not
-        ends = [size // NAMED_FILE_PIECE + 1 if isinstance(found, Files) else size for size in sizes]
+        ends = [size // NAMED_FILE_PIECE + 1 if isinstance(source, Files) else size for size in sizes]
         most += sum(sizes) + sum(ends)
     if stream.max_bytes is not None:
         n_bytes, most = min(n_bytes, stream.max_bytes), min(most, 2 * stream.max_bytes)
