@@ -24,9 +24,8 @@ from data.shards import Tokens
 from data.share import allowed_windows, windows_read
 
 ROUNDS = 6
-LOOK_AHEAD = (
-    4096  # places whose windows are computed at once: one by one, numpy's calls would take most of a step's time
-)
+# Places whose windows are computed at once: one by one, numpy's calls would take most of a step's time.
+LOOK_AHEAD = 4096
 
 
 def permute(positions: np.ndarray, n: int, seed: int, epoch: int, part: int = 0) -> np.ndarray:

@@ -120,11 +120,11 @@ def _geometric(factor: int, n: int) -> np.ndarray:
 
 def _aligned_blocks(held_out: np.ndarray, eot_id: int, half: int) -> np.ndarray:
     """Sorted distinct hashes of the blocks of `half` tokens from a multiple of it on that lie within one document."""
-    found = [np.empty(0, np.uint64)]
+    hashes = [np.empty(0, np.uint64)]
     for _, tokens in _stretches(held_out, half):
         rows = tokens.reshape(-1, half)
-        found.append(_hashes(tokens, half)[::half][~(rows == eot_id).any(axis=1)])
-    return np.unique(np.concatenate(found))
+        hashes.append(_hashes(tokens, half)[::half][~(rows == eot_id).any(axis=1)])
+    return np.unique(np.concatenate(hashes))
 
 
 def _blocks_of(held_out: np.ndarray, half: int, hashes: np.ndarray) -> Iterator[int]:
@@ -209,19 +209,19 @@ def _confirmed(
         return
     theirs = sliding_window_view(held_out, passage)
     keys, first, key_of = np.unique(hashes, return_index=True, return_inverse=True)
-    found = np.zeros(len(keys), dtype=bool)
+    confirmed = np.zeros(len(keys), dtype=bool)
     for a, b in regions:
         for start in range(a, b - passage + 1, STRETCH):
             tokens = np.asarray(train[start : min(start + STRETCH + passage - 1, b)])
             ours = sliding_window_view(tokens, passage)
             among, which = _among(_hashes(tokens, passage), keys)
-            at = np.flatnonzero(among & ~found[which])
+            at = np.flatnonzero(among & ~confirmed[which])
             while len(at):  # one place of each key at a time: where its text is another, the next is tried
-                key, one = np.unique(which[at], return_index=True)
-                found[key[_equal(ours, at[one], theirs, starts[first[key]])]] = True
-                at = np.delete(at, one)
-                at = at[~found[which[at]]]
-    chosen = np.flatnonzero(found[key_of])
+                key, place = np.unique(which[at], return_index=True)
+                confirmed[key[_equal(ours, at[place], theirs, starts[first[key]])]] = True
+                at = np.delete(at, place)
+                at = at[~confirmed[which[at]]]
+    chosen = np.flatnonzero(confirmed[key_of])
     alike = _equal(theirs, starts[chosen], theirs, starts[first[key_of[chosen]]])
     yield from starts[chosen[alike]].tolist()
 

@@ -109,7 +109,7 @@ def _powers() -> np.ndarray:
 def _kinds() -> np.ndarray:
     """uint8 [0x110000]: APART, LETTER or ALONE of every code point."""
     categories = (unicodedata.category(chr(point))[0] for point in range(0x110000))
-    kinds = np.fromiter((LETTER if one in "LNM" else APART for one in categories), np.uint8, 0x110000)
+    kinds = np.fromiter((LETTER if category in "LNM" else APART for category in categories), np.uint8, 0x110000)
     for first, last in UNSPACED:
         part = kinds[first : last + 1]
         part[part == LETTER] = ALONE

@@ -129,8 +129,8 @@ def _end_of_text(content: dict[str, Any], config: Path) -> str:
     """The end-of-text token: as the file beside says, else "<|endoftext|>", else the only special token there is."""
     special = [token["content"] for token in content["added_tokens"] if token["special"]]
     try:
-        found = json.loads(config.read_bytes())["eos_token"]
-        return str(found["content"] if isinstance(found, dict) else found)
+        token = json.loads(config.read_bytes())["eos_token"]
+        return str(token["content"] if isinstance(token, dict) else token)
     except (OSError, ValueError, KeyError, TypeError):
         if END_OF_TEXT in special or len(special) == 1:
             return END_OF_TEXT if END_OF_TEXT in special else special[0]

@@ -68,7 +68,7 @@ TOKENIZERS = [
     ("bpe:256", "'bpe:256' is not bpe:V with V from 257"),
     ("HERE/nowhere.json", "nowhere.json cannot be read (No such file or directory)"),
     ("HERE/text.json", "text.json is no tokenizer.json of Hugging Face's tokenizers"),
-    ("bpe:30000", "ask for bpe:"),
+    ("bpe:30000", "set bpe:"),
 ]
 
 
