@@ -157,8 +157,8 @@ def test_a_file_that_has_changed_is_named(tmp_path: Path, texts: Path) -> None:
     assert (tmp_path / "corpus" / "sources.json").read_text() != before
     (texts / "07.txt").write_text("another text\n" * 30)
     shutil.copytree(texts, tmp_path / "copy")
-    for source, told in ((texts, "has changed since"), (tmp_path / "copy", "holds another")):
-        with pytest.raises(InputError, match=rf"{told} \(07.txt differs\)") as caught:
+    for source, shown in ((texts, "has changed since"), (tmp_path / "copy", "holds another")):
+        with pytest.raises(InputError, match=rf"{shown} \(07.txt differs\)") as caught:
             prepare(CorpusSettings(source=str(source), validation_fraction=0.3), tmp_path / "corpus")
         assert "\n" not in str(caught.value)
     (texts / "08.txt").rename(texts / "zz.txt")

@@ -71,12 +71,12 @@ def test_a_block_is_documents_with_their_ends() -> None:
 
 def test_the_time_left_is_known_of_compressed_text_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("data.splitting.BATCH_BYTES", 50_000)
-    told = list[tuple[int, int | None, str]]()
+    shown = list[tuple[int, int | None, str]]()
     lines = (json.dumps({"text": f"{i} " + random_words(i)}) for i in range(600))
     with gzip.open(tmp_path / "text.jsonl.gz", "wt") as handle:
         handle.write("\n".join(lines))
-    prepare(CorpusSettings(str(tmp_path / "text.jsonl.gz")), tmp_path / "corpus", lambda *one: told.append(one))
-    tokenised = [one for one in told if "MB/s" in one[2]]
+    prepare(CorpusSettings(str(tmp_path / "text.jsonl.gz")), tmp_path / "corpus", lambda *one: shown.append(one))
+    tokenised = [one for one in shown if "MB/s" in one[2]]
     assert len(tokenised) > 1 and all(one[1] is not None and "left" in one[2] for one in tokenised)
     assert re.fullmatch(r"600 documents, [\d,]+ tokens, [\d.]+ MB/s, about 0 s left", tokenised[-1][2])
     done, total, _ = tokenised[0]

@@ -125,8 +125,8 @@ def test_a_manifest_opens_regular_files_of_its_directory_alone(tmp_path, name):
     os.mkfifo(path / "pipe")
     (path / "folder").mkdir()
     (path / "zeros").symlink_to("/dev/zero")
-    told = read_json(path / "manifest.json")
-    write_json(path / "manifest.json", told | {"files": {name: told["files"]["there"]}})
+    shown = read_json(path / "manifest.json")
+    write_json(path / "manifest.json", shown | {"files": {name: shown["files"]["there"]}})
     assert read_manifest(path) is None and read_manifest(path, verify=False) is None
     assert "leads out of a" in damage(path) or "is no regular file" in damage(path)
 

@@ -61,8 +61,8 @@ def test_proportions_at_every_thousand_sequences(weights: tuple[float, ...]) -> 
 def test_weights_are_their_decimals() -> None:
     assert whole_weights([0.5, 0.25]) == [2, 1] and whole_weights([0.1, 0.2, 0.7]) == [1, 2, 7]
     assert whole_weights([3.0]) == [1]
-    for weights, told in (([1.0, 0.0], "no positive number"), ([0.1234567, 0.8765433], "fewer digits")):
-        with pytest.raises(InputError, match=told):
+    for weights, shown in (([1.0, 0.0], "no positive number"), ([0.1234567, 0.8765433], "fewer digits")):
+        with pytest.raises(InputError, match=shown):
             whole_weights(weights)
 
 
@@ -212,14 +212,14 @@ def test_the_source_that_is_short_is_named(corpus: Corpus) -> None:
 
 def test_bad_mixtures_are_one_line(tmp_path: Path) -> None:
     same = Weighted("synthetic:0:9000", 1.0, name="a")
-    for sources, told in (
+    for sources, shown in (
         ((same, "stdlib:"), "give each one or none"),
         ((same, same), "name 'a' .*another source has it"),
         ((same, replace(same, name="A")), "name 'A' .*one that differs in capitals alone"),
         ((Weighted("stdlib:", 1.0, name="a/b"),), "write letters, digits"),
         ((Weighted("stdlib:", -1.0),), "weight -1 is no positive number"),
     ):
-        with pytest.raises(InputError, match=rf"^corpus\.source: .*{told}"):
+        with pytest.raises(InputError, match=rf"^corpus\.source: .*{shown}"):
             CorpusSettings(source=sources)
     with pytest.raises(InputError, match=r"corpus.source: .*missing.jsonl' does not exist"):
         prepare(weighted(("synthetic:0:9000", 1), (str(tmp_path / "missing.jsonl"), 1)), tmp_path / "corpus")

@@ -133,19 +133,19 @@ def test_an_error_leaves_nothing_and_an_interrupt_what_can_be_resumed(tmp_path: 
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
-    waited, told = threading.Event(), list[str]()
+    waited, shown = threading.Event(), list[str]()
 
     def second() -> None:
         with unfinished(tmp_path / "made", waited.set):
-            told.append("second")
+            shown.append("second")
 
     with unfinished(tmp_path / "made", lambda: pytest.fail("waits")):
         thread = threading.Thread(target=second)
         thread.start()
         assert waited.wait(10)
-        told.append("first")
+        shown.append("first")
     thread.join(10)
-    assert told == ["first", "second"] and not any(tmp_path.iterdir())
+    assert shown == ["first", "second"] and not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("shard_tokens", [7, 100, 1000])

@@ -1,4 +1,4 @@
-"""What a file of text holds is told by its content, whatever it is called, and what is damaged is one line."""
+"""The content decides what a file of text holds, whatever it is called, and what is damaged is one line."""
 
 import bz2
 import gzip

@@ -60,7 +60,7 @@ def test_a_table_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
         pa.string(), 2, [None, pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff")]
     )
     parquet.write_table(pa.table({"content": invalid}), tmp_path / "latin.parquet")
-    for name, key, told in (
+    for name, key, shown in (
         ("a.parquet", "contents", r"corpus.text_key: a.parquet has no column .*did you mean 'content'"),
         ("a.parquet", "id", r"corpus.text_key: column 'id' of a.parquet holds int64, no text"),
         ("cut.parquet", "content", r"corpus.source: .*cut.parquet: cannot be read"),
@@ -68,7 +68,7 @@ def test_a_table_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
         ("no.arrow", "content", r"corpus.source: .*no.arrow: cannot be read"),
         ("latin.parquet", "content", r"corpus.source: row 2 of latin.parquet is not UTF-8"),
     ):
-        with pytest.raises(InputError, match=rf"^{told}") as caught:
+        with pytest.raises(InputError, match=rf"^{shown}") as caught:
             prepare(CorpusSettings(source=str(tmp_path / name), text_key=key), tmp_path / "out" / "corpus")
         assert "\n" not in str(caught.value) and not (tmp_path / "out" / "corpus").exists()
     (tmp_path / "folder").mkdir()
@@ -109,11 +109,11 @@ def test_packages_are_source_with_their_versions() -> None:
     assert set(documents) < set(both) and both == sorted(both)
     assert versions_of(["packages:pyyaml", "packages:typer", "stdlib:"])["packages"] == {
         "pyyaml": version, "typer": metadata.version("typer")}  # fmt: skip
-    for source, told in (
+    for source, shown in (
         ("packages:numpyy", "'numpyy' is not installed .did you mean 'numpy'"),
         ("packages:pyyaml==0.1", f"installed in version {version}, not 0.1"),
     ):
-        with pytest.raises(InputError, match=rf"^corpus.source: package .*{told}"):
+        with pytest.raises(InputError, match=rf"^corpus.source: package .*{shown}"):
             check_source(source)
 
 
@@ -128,13 +128,13 @@ def test_datasets_of_a_folder(tmp_path: Path) -> None:
         found = list(read_documents(f"hf:{tmp_path / name}", "content"))
         assert [text for _, text in found] == wanted
         assert found[0][0] == f"hf:{name.partition(':')[0]}:1"
-    for source, told in (
+    for source, shown in (
         (f"hf:{tmp_path / 'several'}:tset", "has no split 'tset' .did you mean 'test'"),
         (f"hf:{tmp_path / 'nowhere'}", "does not exist"),
         ("hf:", "is misspelt"),
         (f"hf:{tmp_path / 'saved'}", "has no column 'text'"),
     ):
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=shown):
             list(read_documents(source))
     settings = CorpusSettings(source=f"hf:{tmp_path / 'saved'}", text_key="content", validation_fraction=0.4)
     prepare(settings, tmp_path / "corpus")

@@ -122,11 +122,11 @@ def test_damaged_archive_names_the_file(tmp_path: Path) -> None:
     whole = lzma.compress(b'{"text": "abc"}\n' * 10_000)
     (tmp_path / "cut.jsonl.xz").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "not.jsonl.gz").write_bytes(b"no gzip at all")
-    for name, told in (
+    for name, shown in (
         ("cut.jsonl.xz", ": cannot be read"),
         ("not.jsonl.gz", " is not compressed, or damaged; mend it"),
     ):
-        with pytest.raises(InputError, match=f"corpus.source: .*{name}{told}"):
+        with pytest.raises(InputError, match=f"corpus.source: .*{name}{shown}"):
             list(read_documents(str(tmp_path / name)))
 
 

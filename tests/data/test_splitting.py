@@ -62,11 +62,11 @@ def test_a_number_of_tokens(books: str, tmp_path: Path, wanted: int) -> None:
 
 def test_impossible_numbers_of_tokens_are_refused(books: str, tmp_path: Path) -> None:
     total = sum(path.stat().st_size + 1 for path in Path(books).iterdir())
-    for wanted, told in (
+    for wanted, shown in (
         (10**9, rf"are more than the {total:,} of the whole text"),
         (total, "none is left to train on"),
     ):
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=shown):
             prepare(by_tokens(books, wanted), tmp_path / "corpus")
     for both in ({"validation_tokens": 5, "validation_fraction": 0.1}, {"validation_fraction": None}):
         with pytest.raises(InputError, match="give validation_fraction or validation_tokens"):
@@ -84,8 +84,8 @@ def test_a_share_far_from_the_requested_one_is_reported(books: str, tmp_path: Pa
         assert share == pytest.approx(sizes[0] / sum(sizes))
         assert bool(corpus.warnings) == (not 0.05 <= share <= 0.2)
         warnings[seed] = corpus.warnings
-    told = [lines[0] for lines in warnings.values() if lines]
-    assert 0 < len(told) < 20 and all("where corpus.validation_fraction 0.1 is set" in line for line in told)
+    shown = [lines[0] for lines in warnings.values() if lines]
+    assert 0 < len(shown) < 20 and all("where corpus.validation_fraction 0.1 is set" in line for line in shown)
 
 
 def test_no_passage_of_the_held_out_text_is_left_in_the_training_text(tmp_path: Path) -> None:

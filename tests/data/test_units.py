@@ -1,4 +1,4 @@
-"""Losses of bytes are told in nats a byte, wherever they are labelled."""
+"""Losses of bytes are in nats a byte, wherever they are labelled."""
 
 import pytest
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class Kept:
-    """A tensor that autograd saves, told apart from one that only passed by: it lives as long as the graph."""
+    """A tensor that autograd saves, unlike one that only passed by: it lives as long as the graph."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor

@@ -109,11 +109,11 @@ def test_a_law_that_is_no_file(tmp_path):
 
 def test_what_is_extrapolated():
     laws = paper_laws()
-    told = {c: "\n".join(warnings(laws, budget(laws, c))) for c in (1e18, 1e20, 1e22, 1e24)}
-    assert "outside" in told[1e18] and "outside" in told[1e24] and "outside" not in told[1e22]
-    assert "outside of the fitted range in FLOP, the laws are extrapolated: llama (1.25e+20" in told[1e20]
-    assert "tnl (" not in told[1e20].split("outside")[1]
-    longer = next(line for line in told[1e22].splitlines() if "more tokens" in line)
+    lines = {c: "\n".join(warnings(laws, budget(laws, c))) for c in (1e18, 1e20, 1e22, 1e24)}
+    assert "outside" in lines[1e18] and "outside" in lines[1e24] and "outside" not in lines[1e22]
+    assert "outside of the fitted range in FLOP, the laws are extrapolated: llama (1.25e+20" in lines[1e20]
+    assert "tnl (" not in lines[1e20].split("outside")[1]
+    longer = next(line for line in lines[1e22].splitlines() if "more tokens" in line)
     assert "tnl (4.1e+11 of 3e+11)" in longer and "llama" not in longer  # 289B
     assert laws.archs["tnl"].most_tokens == PAPER_TOKENS
 
@@ -165,8 +165,8 @@ def test_a_studys_law(tmp_path):
     assert tnl["steps"] is None and budget(laws, 4e11, 1000)[0]["steps"] == tnl["d_opt"] / 1000
     assert tnl["cost_growth"] == pytest.approx(0.8) and tnl["identity_error"] == pytest.approx(0, abs=1e-12)
     assert (hgrn2["n_opt"], hgrn2["d_opt"], hgrn2["ratio_6nd"]) == (None, None, None) and hgrn2["loss"]
-    told = warnings(laws, [tnl, hgrn2])
-    assert told == [f"hgrn2: {part} is not identified: two sizes own it" for part in ("n_opt", "d_opt")]
+    lines = warnings(laws, [tnl, hgrn2])
+    assert lines == [f"hgrn2: {part} is not identified: two sizes own it" for part in ("n_opt", "d_opt")]
     assert (tnl["c_min"], hgrn2["c_min"]) == (1e10, 1e10)  # of N_opt where there is one, else of the loss
 
 
@@ -174,8 +174,8 @@ def test_losses_are_labelled_with_the_units_of_the_studys_tokens(tmp_path):
     content = fits()
     assert "nats/token" in must("budget", "--compute", "4e11", "--law", stored(tmp_path, content))
     content["conventions"] |= {"unit_L": "nats/byte", "L": "held-out loss (nats/byte)"}
-    told = must("budget", "--compute", "4e11", "--law", stored(tmp_path, content))
-    assert told.count("nats/byte") == 2 and "nats/token" not in told
+    output = must("budget", "--compute", "4e11", "--law", stored(tmp_path, content))
+    assert output.count("nats/byte") == 2 and "nats/token" not in output
 
 
 def cells(text: str, arch: str) -> list[str]:
@@ -191,11 +191,11 @@ def test_what_lies_beyond_the_range_is_marked_in_its_cell(tmp_path):
     assert not any("~" in cell for cell in inside) and inside[-1] == "inside"
     near = cells(must("budget", "--compute", "5e12", "--law", path), "tnl")
     assert [cell.startswith("~") for cell in near[1:4]] == [True, True, False] and near[-2:] == ["x", "5"]
-    told = must("budget", "--compute", "5e13", "--law", path)
-    assert cells(told, "tnl")[1].startswith("(~") and cells(told, "tnl")[3].startswith("~")
+    output = must("budget", "--compute", "5e13", "--law", path)
+    assert cells(output, "tnl")[1].startswith("(~") and cells(output, "tnl")[3].startswith("~")
     assert (
-        "no interval of a fit covers the error of this" in told
-        and "more than 10 times beyond the fitted compute: a guess" in told
+        "no interval of a fit covers the error of this" in output
+        and "more than 10 times beyond the fitted compute: a guess" in output
     )
     rows = json.loads(must("budget", "--compute", "5e13", "--law", path, "--json"))["rows"]
     assert (rows[0]["beyond"], rows[0]["loss_beyond"], rows[1]["n_opt"]) == pytest.approx((50, 5, None))
@@ -218,9 +218,9 @@ def test_the_intervals_of_a_fit_stand_beside_what_it_gives(tmp_path):
     assert row["loss_interval"] == pytest.approx((3.0**0.5, (2.2 * 1.8) ** 0.5))
     (row, _) = budget(load_laws(path), 1e13)
     assert row["n_opt_interval"] is None and row["loss_interval"] is None
-    told = must("budget", "--compute", "1e11", "--law", path)
-    assert "3.162k to 31.62k" in told and "1.732 to 1.990" in told and "95%" in told
-    assert "Intervals cover seed noise alone" in told
+    output = must("budget", "--compute", "1e11", "--law", path)
+    assert "3.162k to 31.62k" in output and "1.732 to 1.990" in output and "95%" in output
+    assert "Intervals cover seed noise alone" in output
 
 
 def test_far_beyond_the_range_is_refused_unless_asked_for(tmp_path):
@@ -243,8 +243,8 @@ def test_a_law_that_its_curve_does_not_follow_is_reported(tmp_path):
     content = fits()
     content["archs"]["tnl"]["laws"]["loss"]["curved"] = True
     laws = load_laws(stored(tmp_path, content))
-    told = warnings(laws, budget(laws, 1e11, archs=["tnl"]))
-    assert any("a pure power law does not describe L(C) of tnl" in line for line in told)
+    lines = warnings(laws, budget(laws, 1e11, archs=["tnl"]))
+    assert any("a pure power law does not describe L(C) of tnl" in line for line in lines)
 
 
 def test_a_loss_that_is_off_inside_the_range_too_says_by_how_much_and_is_marked(tmp_path):
@@ -265,11 +265,11 @@ def test_a_loss_that_is_off_inside_the_range_too_says_by_how_much_and_is_marked(
 def test_the_ranges_of_the_loss_and_of_n_opt_stand_apart_where_they_differ(tmp_path):
     content = fits()
     content["archs"]["tnl"]["laws"]["loss"]["range"] = [1e10, 1e13]
-    told = must("budget", "--compute", "5e12", "--law", stored(tmp_path, content))
-    assert "L's range" in told and "N_opt's" in told
-    assert cells(told, "tnl")[-3:] == ["inside", "x", "5"]
-    assert cells(told, "hgrn2")[-3:] == ["x", "5", "-"]  # it has no N_opt
-    assert "the range" not in "".join(told.splitlines()[1:3])
+    output = must("budget", "--compute", "5e12", "--law", stored(tmp_path, content))
+    assert "L's range" in output and "N_opt's" in output
+    assert cells(output, "tnl")[-3:] == ["inside", "x", "5"]
+    assert cells(output, "hgrn2")[-3:] == ["x", "5", "-"]  # it has no N_opt
+    assert "the range" not in "".join(output.splitlines()[1:3])
     same = must("budget", "--compute", "5e12", "--law", stored(tmp_path, content), "--arch", "hgrn2")
     assert cells(same, "hgrn2")[-1] == "-"
 

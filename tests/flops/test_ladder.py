@@ -134,7 +134,7 @@ def test_what_the_study_says_of_the_model_is_matched_with_it():
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ((1e6, 1e6, 3), "from: 1M is not below to: 1M"),
         ((1.0, 1e6, 3), "from: 1 parameters: write 1000 to 1e+13"),
@@ -146,10 +146,10 @@ def test_what_the_study_says_of_the_model_is_matched_with_it():
         ((1e6, 1e7, 3, "params", None, 256), "head_dim: 256 is no multiple"),
     ],
 )
-def test_ladders_that_cannot_be(fields, told):
+def test_ladders_that_cannot_be(fields, message):
     with pytest.raises(InputError) as error:
         Ladder(*fields)
-    assert told in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_unreachable_targets_name_the_nearest():

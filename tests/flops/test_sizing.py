@@ -47,7 +47,7 @@ def test_nothing_on_the_grid_is_closer(arch, target):
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_no_hole_of_more_than_5_percent_from_10k_to_10b(arch):
-    """But one of Mamba2's, whose tiny models have no MLP to vary: it is told."""
+    """But one of Mamba2's, whose tiny models have no MLP to vary: that is reported."""
     targets = [1e4 * 1.45**k for k in range(38)]
     assert targets[-1] > 9e9
     found = [best(arch, parameters, target, top=1)[0] for target in targets]

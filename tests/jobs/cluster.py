@@ -149,7 +149,7 @@ class Cluster:
         process.wait()
 
     def lose(self, node: str) -> None:
-        """kill -9 of a node's slurmd; the controller, which would take its time to see that, is told."""
+        """kill -9 of a node's slurmd; the controller, which would take its time to see that, is informed."""
         self.kill(node)
         self.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
 
@@ -203,8 +203,8 @@ class Cluster:
 
     def _nodes_answer(self) -> bool:
         """Whether every node with a slurmd has a state, without the asterisk of one that does not answer."""
-        told = self.run("sinfo", "-h", "-N", "-o", "%N %T", check=False).split("\n")
-        states = dict(line.split() for line in told if line.strip())
+        output = self.run("sinfo", "-h", "-N", "-o", "%N %T", check=False).split("\n")
+        states = dict(line.split() for line in output if line.strip())
         heard = {node for node, state in states.items() if not state.startswith("unk") and not state.endswith("*")}
         return heard >= {node for node in self.nodes if node in self._processes}
 

@@ -67,11 +67,11 @@ class Job:
 
     def stopped(self, by: str, attempt: int = 1) -> int:
         """The step after which the run was stopped by the signal `by` to be queued again, by its log."""
-        told = re.findall(
+        shown = re.findall(
             r"stopped by (\w+) after step (\d+), to be continued", self.rundir.log.read_text(encoding="utf-8")
         )
-        assert told[attempt - 1][0] == by, told
-        return int(told[attempt - 1][1])
+        assert shown[attempt - 1][0] == by, shown
+        return int(shown[attempt - 1][1])
 
     def exit_codes(self) -> list[int | None]:
         """Of srun, at the end of each attempt; None where the script did not come to it."""

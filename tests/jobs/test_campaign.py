@@ -93,8 +93,8 @@ class Campaign:
 
     def logs(self) -> str:
         files = [*self.out.rglob("logs/*.log"), *(run.log for run in self.runs.values())]
-        told = [f"--- {file.name}\n{file.read_text()[-1500:]}" for file in files if file.exists()]
-        return "\n".join([self.slurm.run("squeue", "-a", "-t", "all", "-r", check=False), *told])
+        output = [f"--- {file.name}\n{file.read_text()[-1500:]}" for file in files if file.exists()]
+        return "\n".join([self.slurm.run("squeue", "-a", "-t", "all", "-r", check=False), *output])
 
 
 def starts(run: RunDir) -> int:
@@ -195,5 +195,5 @@ def train_alone(rundirs: list[RunDir]) -> None:
 
 def train_in_pairs(rundirs: list[RunDir]) -> None:
     """By two processes for all of them: their start takes longer than a run."""
-    code, told = train(rundirs, processes=2)
-    assert code == 0, told
+    code, shown = train(rundirs, processes=2)
+    assert code == 0, shown

@@ -41,8 +41,8 @@ def test_arrays_on_the_cluster_do_what_this_machine_does(slurm: Cluster, tmp_pat
     here = json.loads(command(slurm, tmp_path, "here").stdout)
     mine = {int(job) for job in jobs.values()}
 
-    def ended(told: list[dict]) -> bool:
-        found = [job for job in told if job["array_job_id"] in mine or job["job_id"] in mine]
+    def ended(message: list[dict]) -> bool:
+        found = [job for job in message if job["array_job_id"] in mine or job["job_id"] in mine]
         return bool(found) and all(job["job_state"] not in ("PENDING", "RUNNING", "COMPLETING") for job in found)
 
     slurm.wait_for_jobs(ended, 300, "the stages")
@@ -65,19 +65,19 @@ def test_what_sbatch_says_else_is_one_line(slurm: Cluster, tmp_path: Path) -> No
     """A refusal, an id that is not printed, and a record of jobs that is damaged."""
     (tmp_path / "cluster.yaml").write_text("nodes: 4\ncpus_per_node: 64\npartition: debug\n")
     (tmp_path / "bin").mkdir()
-    told = ("there", "--cluster", str(tmp_path / "cluster.yaml"))
+    shown = ("there", "--cluster", str(tmp_path / "cluster.yaml"))
     path = slurm.environment["PATH"]
     slurm.environment["PATH"] = f"{tmp_path}/bin:{path}"
     try:
         for says, why in (("exit 1", "sbatch refused the stage rules"), ("echo 17 queued", "printed no job id ('17 q")):
             (tmp_path / "bin" / "sbatch").write_text(f"#!/bin/bash\n{says}\n")
             (tmp_path / "bin" / "sbatch").chmod(0o755)
-            refused = command(slurm, tmp_path, *told)
+            refused = command(slurm, tmp_path, *shown)
             assert refused.returncode == 2 and why in refused.stderr and refused.stderr.count("\n") == 1, refused.stderr
             assert not (tmp_path / "there" / "jobs.json").exists()
         for content in ("", "[]", '{"rules": ["7"]}', '{"rules": "INFO\\n7"}'):
             (tmp_path / "there" / "jobs.json").write_text(content)
-            refused = command(slurm, tmp_path, *told)
+            refused = command(slurm, tmp_path, *shown)
             assert refused.returncode == 2 and "jobs.json: cannot be read" in refused.stderr, refused.stderr
             assert refused.stderr.count("\n") == 1
     finally:

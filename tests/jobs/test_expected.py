@@ -41,7 +41,7 @@ def test_finished_runs_and_begun_ones_count(tmp_path):
 
 
 def test_what_runs_of_other_settings_left_is_to_be_trained_again(tmp_path):
-    """`scaling plan` told of seconds where the study file had changed since: training refuses until they are moved."""
+    """`scaling plan` expected seconds where the study file had changed since: training refuses until they are moved."""
     spec = study(tmp_path, ["6k"], seeds=1)
     run = spec.runs("arch=llama")[0]
     there = finished(tmp_path, run, 5120.0, 1)

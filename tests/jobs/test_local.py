@@ -66,8 +66,8 @@ def test_as_many_at_once_as_asked_for_and_no_more(tmp_path):
         (folder / f'{{me}}.here').unlink()
     """
     list(run_tasks([python(code, f"t{i}", tmp_path, ME=str(i)) for i in range(4)], 2))
-    told = [(tmp_path / f"t{i}.log").read_text().strip() for i in range(4)]
-    assert set(told) <= {"1", "2"} and "2" in told[:2] and "2" in told[2:], told
+    output = [(tmp_path / f"t{i}.log").read_text().strip() for i in range(4)]
+    assert set(output) <= {"1", "2"} and "2" in output[:2] and "2" in output[2:], output
 
 
 @linux
@@ -168,10 +168,10 @@ def test_another_ctrl_c_does_not_wait(tmp_path, capfd):
     task, log = saving(tmp_path, 600)
 
     def interrupt():
-        told = ""
-        while "waiting for 1 process" not in told:
+        shown = ""
+        while "waiting for 1 process" not in shown:
             time.sleep(0.02)
-            told += capfd.readouterr().err
+            shown += capfd.readouterr().err
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt), closing(run_tasks([task], 1, tick_s=0.01)) as events:
@@ -199,9 +199,9 @@ def test_a_child_that_does_not_end_is_killed_and_named(tmp_path, capfd, monkeypa
     task, log = python(code, "a", tmp_path), tmp_path / "a.log"
     with closing(run_tasks([task], 1, tick_s=0.01)) as events:
         is_told(events, log)
-    told = capfd.readouterr().err.splitlines()
-    assert told[0] == "waiting for 1 process to save its state; Ctrl-C again kills all at once"
-    assert len(told) == 2 and re.fullmatch(r"killed process \d+, which did not end in 0 s; .*", told[1])
+    output = capfd.readouterr().err.splitlines()
+    assert output[0] == "waiting for 1 process to save its state; Ctrl-C again kills all at once"
+    assert len(output) == 2 and re.fullmatch(r"killed process \d+, which did not end in 0 s; .*", output[1])
 
 
 def test_each_worker_gets_its_share_of_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,5 +245,5 @@ def test_gpus_are_seen_up_to_the_first_entry_that_is_none(monkeypatch, visible, 
 def test_what_comes_after_a_skipped_task_is_skipped_too(tmp_path):
     tasks = [python("raise SystemExit(3)", "a", tmp_path)]
     tasks += [replace(python("pass", name, tmp_path), after=after) for name, after in (("c", "b"), ("b", "a"))]
-    told = [(event.kind, event.task.name) for event in run_tasks(tasks, 1) if event.task]
-    assert told == [("started", "a"), ("finished", "a"), ("skipped", "b"), ("skipped", "c")]
+    shown = [(event.kind, event.task.name) for event in run_tasks(tasks, 1) if event.task]
+    assert shown == [("started", "a"), ("finished", "a"), ("skipped", "b"), ("skipped", "c")]

@@ -34,9 +34,9 @@ def test_this_machine_gives_every_run_its_processes(tmp_path):
 @pytest.mark.slow
 def test_a_study_is_submitted_here_and_nothing_is_done_twice(tmp_path):
     file = study_file(tmp_path, ["6k", "14k"], fit={"smoothing_tokens": 500}, jobs={"parallel": 2})
-    told = json.loads(scaling("submit", file, "--local", "--json").stdout)
-    assert told["failed"] == {} and told["jobs"] == {}
-    submission = Path(told["submission"])
+    result = json.loads(scaling("submit", file, "--local", "--json").stdout)
+    assert result["failed"] == {} and result["jobs"] == {}
+    submission = Path(result["submission"])
     record = read_json(submission / "submission.json")
     assert record["backend"] == "local" and {job["state"] for job in record["jobs"].values()} == {"submitted"}
     assert (tmp_path / "out" / "tiny" / "report" / "index.html").is_file()

@@ -29,7 +29,7 @@ def test_the_example_is_a_profile_and_names_every_key(tmp_path):
 
 
 def test_the_examples_values_are_the_defaults_where_there_are_some():
-    told, plain = yaml.safe_load(EXAMPLE), Cluster(nodes=1, cpus_per_node=1)
+    shown, plain = yaml.safe_load(EXAMPLE), Cluster(nodes=1, cpus_per_node=1)
     for key in (
         "mfu",
         "target_hours",
@@ -40,7 +40,7 @@ def test_the_examples_values_are_the_defaults_where_there_are_some():
         "max_restarts",
         "signal_s",
     ):
-        assert told[key] == getattr(plain, key)
+        assert shown[key] == getattr(plain, key)
 
 
 def test_where_profiles_lie(tmp_path, config):

@@ -152,8 +152,8 @@ def test_the_queue_and_the_directories_together(tmp_path):
     ]
     rows = [row("a", "interrupted", 4), row("b"), row("c"), row("d", "interrupted", 9, "stopped by USR1"), row("e")]
     rows += [row("f", "failed", 3, "loss is nan"), row("g", "done", 10), row("h")]
-    told = {one["run_id"]: one for one in merge(rows, found, elements)}
-    assert {run: (one["state"], one["reason"]) for run, one in told.items()} == {
+    shown = {one["run_id"]: one for one in merge(rows, found, elements)}
+    assert {run: (one["state"], one["reason"]) for run, one in shown.items()} == {
         "a": ("running", None),
         "b": ("queued", "waits for a in the same job"),
         "c": ("queued", "Resources"),
@@ -163,31 +163,31 @@ def test_the_queue_and_the_directories_together(tmp_path):
         "g": ("done", None),
         "h": ("waiting", None),
     }
-    assert told["a"]["job"] == "7_0" and told["a"]["node"] == "n1" and told["a"]["limit_left"] == "9:50"
-    assert told["h"]["job"] is None
+    assert shown["a"]["job"] == "7_0" and shown["a"]["node"] == "n1" and shown["a"]["limit_left"] == "9:50"
+    assert shown["h"]["job"] is None
 
 
 def test_once_the_first_run_of_an_element_is_done_the_next_one_runs(tmp_path):
     found = [submission(tmp_path, 1, {"train-0": "7"})]
-    told = merge([row("a", "done", 10), row("b")], found, [element("7", 0, "RUNNING")])
-    assert [one["state"] for one in told] == ["done", "running"]
+    shown = merge([row("a", "done", 10), row("b")], found, [element("7", 0, "RUNNING")])
+    assert [one["state"] for one in shown] == ["done", "running"]
 
 
 def test_the_newest_submission_counts(tmp_path):
     found = [submission(tmp_path, 1, {"train-0": "7"}), submission(tmp_path, 2, {"train-0": "9"})]
     elements = [element("7", 1, "TIMEOUT"), element("9", 1, "PENDING", "Priority")]
-    (told,) = merge([row("c")], found, elements)
-    assert (told["job"], told["state"]) == ("9_1", "queued")
-    (told,) = merge([row("c")], found, [element("7", 1, "RUNNING"), element("9", 1, "PENDING")])
-    assert (told["job"], told["state"]) == ("9_1", "queued")
-    (told,) = merge([row("c")], found, [element("7", 1, "RUNNING"), element("9", 1, "CANCELLED")])
-    assert (told["job"], told["state"]) == ("7_1", "running")
+    (shown,) = merge([row("c")], found, elements)
+    assert (shown["job"], shown["state"]) == ("9_1", "queued")
+    (shown,) = merge([row("c")], found, [element("7", 1, "RUNNING"), element("9", 1, "PENDING")])
+    assert (shown["job"], shown["state"]) == ("9_1", "queued")
+    (shown,) = merge([row("c")], found, [element("7", 1, "RUNNING"), element("9", 1, "CANCELLED")])
+    assert (shown["job"], shown["state"]) == ("7_1", "running")
 
 
 def test_without_a_queue_the_directories_speak(tmp_path):
     rows = [row("a", "interrupted", 4, "stopped by USR1")]
-    (told,) = merge(rows, [submission(tmp_path, 1, {"train-0": "7"})], [])
-    assert (told["state"], told["reason"]) == ("interrupted", "stopped by USR1")
+    (shown,) = merge(rows, [submission(tmp_path, 1, {"train-0": "7"})], [])
+    assert (shown["state"], shown["reason"]) == ("interrupted", "stopped by USR1")
 
 
 def test_a_changed_study_is_refused(tmp_path):

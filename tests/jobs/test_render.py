@@ -186,7 +186,7 @@ def test_what_is_asked_for():
         }
     )
     options = sbatch_options(context(profile=profile), job("train", nodes=3, gpus=2))
-    told = {
+    shown = {
         "--nodes=3",
         "--ntasks-per-node=2",
         "--cpus-per-task=4",
@@ -194,14 +194,22 @@ def test_what_is_asked_for():
         "--mem=2048M",
         "--gpus-per-node=h100:2",
     }
-    told |= {"--partition=gpu", "--account=a", "--qos=q", "--constraint=x&y", "--exclusive", "--array=0-2", "--requeue"}
-    told |= {
+    shown |= {
+        "--partition=gpu",
+        "--account=a",
+        "--qos=q",
+        "--constraint=x&y",
+        "--exclusive",
+        "--array=0-2",
+        "--requeue",
+    }
+    shown |= {
         "--open-mode=append",
         "--signal=B:USR1@180",
         "--job-name=tiny-0001-train-0",
         "--output=logs/train-0_%a.log",
     }
-    assert set(options) == told
+    assert set(options) == shown
     gres = Cluster(**GPUS | {"ask_gpus": "gres"})
     assert "--gres=gpu:2" in sbatch_options(context(profile=gres), job("train", gpus=2))
 

@@ -69,8 +69,8 @@ def test_gpus_are_reckoned_by_their_kernels_and_cores_by_plain_forms(tmp_path):
     plain = ResourceEstimator(cluster()).train(run, NOTHING).resources
     rows = run.training.batch_tokens // run.context_length // plain.world_size
     how = {"world_size": plain.world_size, "zero_stage": run.training.zero_stage, "precision": run.training.precision}
-    told = training_memory(run.config, micro_batch_tokens=rows * run.context_length, kernels=False, **how)["total"]
-    assert f"{told / 1e9:.3g} GB by the memory model" in plain.reasons["memory_mb"]
+    shown = training_memory(run.config, micro_batch_tokens=rows * run.context_length, kernels=False, **how)["total"]
+    assert f"{shown / 1e9:.3g} GB by the memory model" in plain.reasons["memory_mb"]
 
 
 def test_a_model_that_fits_no_gpu_is_refused_before_anything():
@@ -222,8 +222,8 @@ def test_reasons_say_what_is_so(tmp_path):
         assert estimator.single(kind, Asked(minutes=7)).reasons["minutes"] == "set in jobs.resources"
         assert estimator.single(kind, Asked(memory_gb=7)).reasons["memory_mb"] == "set in jobs.resources"
     both = estimator.evaluate(run, tokens, 16, NOTHING)
-    told = both.resources.reasons["minutes"]
-    assert "2.000M tokens of niah, 65.54k tokens of validation, mine, of unknown length" in told
+    shown = both.resources.reasons["minutes"]
+    assert "2.000M tokens of niah, 65.54k tokens of validation, mine, of unknown length" in shown
     alone = estimator.evaluate(run, {"validation": 65_536}, 16, NOTHING)
     assert math.isclose(both.seconds - alone.seconds, alone.seconds * 2_000_000 / 65_536, rel_tol=0.01)
     gpu = ResourceEstimator(gpus()).train(paper("70m"), NOTHING).resources

@@ -53,7 +53,7 @@ def test_a_jobs_life_in_the_queue(tmp_path, monkeypatch):
         assert slurm.find("mine", tmp_path) == array and slurm.find("nobody", tmp_path) is None
         assert slurm.find("mine", tmp_path / "another") is None
         held.wait_for_jobs(lambda jobs: any("RUNNING" in one["job_state"] for one in jobs), 600)
-        reasons = {"JobArrayTaskLimit", "Dependency"}  # told once the scheduler has come to them
+        reasons = {"JobArrayTaskLimit", "Dependency"}  # shown once the scheduler has come to them
         held.wait_for_jobs(lambda jobs: reasons <= {one["state_reason"] for one in jobs}, 600)
         found = {(one.job_id, one.index): one for one in slurm.queue([array, single])}
         assert set(found) == {(array, 0), (array, 1), (array, 2), (single, None)}

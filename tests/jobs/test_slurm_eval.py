@@ -74,7 +74,7 @@ def test_a_preempted_evaluation_is_queued_again(slurm, tmp_path):
     assert (tmp_path / "called").read_text().splitlines() == [line] * 2
 
 
-@pytest.mark.parametrize("setup", [(), DEAF], ids=["told", "not told yet"])
+@pytest.mark.parametrize("setup", [(), DEAF], ids=["signalled", "not signalled yet"])
 def test_a_cancelled_evaluation_stays_away(slurm, tmp_path, setup):
     number, line = submit(slurm, tmp_path, 3, setup)
     slurm.run("scancel", number)

@@ -64,15 +64,17 @@ def test_jobs_submitted_in_a_job_train(slurm: Cluster, tmp_path: Path) -> None:
     ids = {name: int(job["id"]) for name, job in record["jobs"].items()}
     assert set(ids) == {"corpus", "train-0", "eval-0", "finish"}
     finish = ids["finish"]
-    slurm.wait_for_jobs(lambda told: _state(told, finish) not in ("PENDING", "RUNNING", "COMPLETING"), 600, "the end")
+    slurm.wait_for_jobs(
+        lambda message: _state(message, finish) not in ("PENDING", "RUNNING", "COMPLETING"), 600, "the end"
+    )
     logs = "\n".join(f"--- {path}\n{path.read_text()}" for path in sorted(tmp_path.rglob("*.log")))
-    told = [job for job in slurm.jobs() if job["array_job_id"] in ids.values() or job["job_id"] in ids.values()]
-    assert {job["job_state"] for job in told} == {"COMPLETED"}, logs
-    assert {job["restart_cnt"] for job in told} == {0} and len(told) == 4, logs
+    message = [job for job in slurm.jobs() if job["array_job_id"] in ids.values() or job["job_id"] in ids.values()]
+    assert {job["job_state"] for job in message} == {"COMPLETED"}, logs
+    assert {job["restart_cnt"] for job in message} == {0} and len(message) == 4, logs
     (run,) = json.loads(in_a_job(slurm, tmp_path, "status", str(study), "--json"))["runs"]
     assert (run["state"], run["restarts"], run["evaluated"]) == ("done", 0, run["to_evaluate"])
     assert len(list((tmp_path / "out/tiny/runs" / run["run_id"] / "attempts").iterdir())) == 1
 
 
-def _state(told: list[dict], job_id: int) -> str:
-    return str(next(job["job_state"] for job in told if job["job_id"] == job_id))
+def _state(message: list[dict], job_id: int) -> str:
+    return str(next(job["job_state"] for job in message if job["job_id"] == job_id))

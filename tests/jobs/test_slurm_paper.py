@@ -41,6 +41,6 @@ def test_every_script_passes_test_only(tmp_path, nodes, ranks):
             timeout=600,
         )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    print({name: value for name, value in told.items() if name not in ("plan", "scripts")})
-    assert told["validated"] and len(told["plan"]["jobs"]) > 4 and not list(tmp_path.glob("paper*"))
+    result = json.loads(done.stdout)
+    print({name: value for name, value in result.items() if name not in ("plan", "scripts")})
+    assert result["validated"] and len(result["plan"]["jobs"]) > 4 and not list(tmp_path.glob("paper*"))

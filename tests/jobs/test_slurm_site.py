@@ -75,8 +75,8 @@ def test_lines_of_the_site_are_passed_over(slurm, site, tmp_path):
     ids = json.loads(scaling("submit", study, "--json"))["jobs"]
     assert list(ids) == ["corpus", "train-0", "eval-0", "finish"] and ids == ids_of(tmp_path)
     assert set(ids.values()) == {str(job["array_job_id"] or job["job_id"]) for job in slurm.jobs()}
-    told = json.loads(scaling("status", study, "--json"))
-    assert {run["state"] for run in told["runs"]} == {"queued"} and len(told["jobs"]) == 4
+    result = json.loads(scaling("status", study, "--json"))
+    assert {run["state"] for run in result["runs"]} == {"queued"} and len(result["jobs"]) == 4
     assert commands._lost_nodes() == 0 and commands.max_array_size() == 1001 and commands.silent() is None
     assert scaling("cancel", study).startswith("cancelled: ")
     assert {job["job_state"] for job in slurm.jobs()} == {"CANCELLED"}
@@ -96,9 +96,9 @@ def test_a_job_without_an_id_is_not_lost(slurm, site, tmp_path):
     study = study_file(tmp_path, ["6k"])
     site(SILENT, "sbatch")
     site(BLIND, "squeue")
-    told = scaling("submit", study, code=2)
-    assert told.count("\n") == 1 and "took the job and printed no id: queued, have a nice day" in told
-    assert "squeue shows no job tiny-0001-corpus yet: `scaling cancel` ends it" in told
+    output = scaling("submit", study, code=2)
+    assert output.count("\n") == 1 and "took the job and printed no id: queued, have a nice day" in output
+    assert "squeue shows no job tiny-0001-corpus yet: `scaling cancel` ends it" in output
     assert ids_of(tmp_path)["corpus"] is None
     (job,) = (job for job in slurm.jobs() if job["job_state"] == "PENDING")
     (Path(os.environ["PATH"].split(":")[0]) / "squeue").unlink()

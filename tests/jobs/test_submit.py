@@ -60,25 +60,25 @@ def test_a_folder_whose_logs_slurm_cannot_open_is_refused(slurm, scaling, tmp_pa
     """Every job would fail before its first line, and leave no log that says why."""
     study, out = study_file(tmp_path, ["6k"]), tmp_path / folder
     for more in ((), ("--dry-run",)):
-        told = scaling("submit", study, "--out", out, *more, code=2)
-        assert f"SLURM replaces {sign} in the path of a job's log" in told and not queued(slurm)
+        output = scaling("submit", study, "--out", out, *more, code=2)
+        assert f"SLURM replaces {sign} in the path of a job's log" in output and not queued(slurm)
     assert not out.exists()
 
 
 def test_the_whole_chain_is_queued_and_a_second_time_nothing(slurm, scaling, tmp_path):
     study = study_file(tmp_path, ["6k", "98k"], jobs={"cluster": CPUS, "resources": {"98k": {"nodes": 2}}})
-    told = submitted(scaling, study)
-    ids = told["jobs"]
+    shown = submitted(scaling, study)
+    ids = shown["jobs"]
     assert list(ids) == ["corpus", "train-0", "train-1", "eval-0", "eval-1", "finish"]
     lines = {line.split()[0]: line.split()[1] for line in queued(slurm)}
     assert f"afterok:{ids['corpus']}" in lines[f"{ids['train-0']}_0"]
     assert f"aftercorr:{ids['train-1']}" in lines[f"{ids['eval-1']}_0"]
     assert all(f"afterany:{ids[name]}" in lines[ids["finish"]] for name in ids if name != "finish")
 
-    submission = Path(told["submission"])
+    submission = Path(shown["submission"])
     record = read_json(submission / "submission.json")
     assert {name: job["id"] for name, job in record["jobs"].items()} == ids
-    assert record["plan"] == told["plan"] and set(record["spec_hashes"]) == {
+    assert record["plan"] == shown["plan"] and set(record["spec_hashes"]) == {
         f"{a}-{s}-c64-s0" for a in ("llama", "hgrn2") for s in ("6k", "98k")
     }
     assert (submission / "study.yaml").read_bytes() == study.read_bytes()
@@ -86,7 +86,7 @@ def test_the_whole_chain_is_queued_and_a_second_time_nothing(slurm, scaling, tmp
         ROOT / "scaling" / "cli" / "main.py"
     ).read_bytes()
     assert (submission / "train-0.elements").read_text().splitlines() == [
-        "\t".join(e) for e in told["plan"]["jobs"][1]["elements"]
+        "\t".join(e) for e in shown["plan"]["jobs"][1]["elements"]
     ]
 
     again = submitted(scaling, study)
@@ -116,9 +116,9 @@ def test_only_and_then_the_rest(slurm, scaling, tmp_path):
 def test_cancel_all_or_some(slurm, scaling, tmp_path):
     study = study_file(tmp_path, ["6k", "98k"], jobs={"cluster": CPUS | {"pack_minutes": 0}})
     ids = submitted(scaling, study)["jobs"]
-    told = json.loads(scaling("cancel", study, "--only", "arch=llama,size=6k", "--json"))["cancelled"]
-    assert len(told) == 2 and {one.partition("_")[0] for one in told} == {ids["train-0"], ids["eval-0"]}
-    assert not {line.split()[0] for line in queued(slurm)} & set(told)
+    result = json.loads(scaling("cancel", study, "--only", "arch=llama,size=6k", "--json"))["cancelled"]
+    assert len(result) == 2 and {one.partition("_")[0] for one in result} == {ids["train-0"], ids["eval-0"]}
+    assert not {line.split()[0] for line in queued(slurm)} & set(result)
     assert json.loads(scaling("cancel", study, "--json"))["cancelled"] == list(ids.values())
     assert not queued(slurm)
     assert scaling("cancel", study) == "no job is queued or running\n"
@@ -161,8 +161,8 @@ def test_what_slurm_refuses_is_shown_in_its_own_words_and_nothing_is_submitted(
         ["98k"],
         jobs={"cluster": CPUS | profile, "resources": {"98k": {"nodes": 4 if "nodes" in profile else 1}}},
     )
-    told = scaling("submit", study, code=2)
-    assert message in told and told.startswith("error: job ")
+    output = scaling("submit", study, code=2)
+    assert message in output and output.startswith("error: job ")
     assert not queued(slurm) and not (tmp_path / "out").exists()
     assert message in scaling("submit", study, "--dry-run", code=2)
 
@@ -181,8 +181,8 @@ def test_without_slurm(slurm, scaling, tmp_path):
         one for one in slurm.environment["PATH"].split(os.pathsep) if not Path(one, "sbatch").exists()
     )
     for command in ("submit", "cancel"):
-        told = scaling(command, study, code=2, PATH=here)
-        assert "sbatch is not on the PATH" in told and "scaling submit --local" in told
+        output = scaling(command, study, code=2, PATH=here)
+        assert "sbatch is not on the PATH" in output and "scaling submit --local" in output
     assert "not validated: no SLURM here" in scaling("submit", study, "--dry-run", PATH=here)
     assert "not validated: these jobs run on this machine (dry run" in scaling("submit", study, "--local", "--dry-run")
     assert "waiting" in scaling("status", study, PATH=here)
@@ -216,8 +216,10 @@ def test_a_dry_run_without_a_controller_shows_the_scripts_and_says_that_they_are
     shown = scaling("submit", study, "--dry-run", "--explain", SLURM_CONF=str(silent))
     assert "# ----- train-0.sbatch -----\n#!/bin/bash\n#SBATCH " in shown and "  minutes = " in shown
     assert "not validated: no controller of SLURM answers (" in shown and "at most 1,001 elements" in shown
-    told = json.loads(scaling("submit", study, "--dry-run", "--json", SLURM_CONF=str(silent)))
-    assert not told["validated"] and told["not_validated"].startswith("no controller") and len(told["scripts"]) == 4
+    result = json.loads(scaling("submit", study, "--dry-run", "--json", SLURM_CONF=str(silent)))
+    assert (
+        not result["validated"] and result["not_validated"].startswith("no controller") and len(result["scripts"]) == 4
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -235,16 +237,16 @@ exec {real} --qos=none --partition=nowhere "$@"
 """
     )
     wrapper.chmod(0o755)
-    told = scaling("submit", study, code=2, PATH=f"{tmp_path / 'bin'}:{slurm.environment['PATH']}")
-    assert "nowhere" in told and count.read_text() == "\n\n\n"
+    output = scaling("submit", study, code=2, PATH=f"{tmp_path / 'bin'}:{slurm.environment['PATH']}")
+    assert "nowhere" in output and count.read_text() == "\n\n\n"
     assert not queued(slurm) and not (tmp_path / "out").exists()
 
 
 def test_a_dry_run_shows_every_script_and_writes_nothing(slurm, scaling, tmp_path):
     study = study_file(tmp_path, ["6k"])
-    told = json.loads(scaling("submit", study, "--dry-run", "--json"))
-    assert list(told["scripts"]) == ["corpus", "train-0", "eval-0", "finish"] and told["validated"]
-    assert all(text.startswith("#!/bin/bash\n#SBATCH ") for text in told["scripts"].values())
+    result = json.loads(scaling("submit", study, "--dry-run", "--json"))
+    assert list(result["scripts"]) == ["corpus", "train-0", "eval-0", "finish"] and result["validated"]
+    assert all(text.startswith("#!/bin/bash\n#SBATCH ") for text in result["scripts"].values())
     shown = scaling("submit", study, "--dry-run", "--explain")
     assert (
         "SLURM accepts every script" in shown
@@ -263,9 +265,9 @@ def test_a_kill_between_sbatch_and_the_record_submits_nothing_twice(slurm, scali
     killed = subprocess.run(command, env=environment, start_new_session=True, capture_output=True, check=False)
     assert killed.returncode == -9
     assert len(queued(slurm)) == (0 if write == 2 else 1)
-    told = submitted(scaling, study)
+    shown = submitted(scaling, study)
     names = [line.split()[2] for line in queued(slurm)]
-    assert names.count(f"tiny-{Path(told['submission']).name}-train-0") == 1
+    assert names.count(f"tiny-{Path(shown['submission']).name}-train-0") == 1
     assert sum("train-0" in name for name in names) == 1
     corpora = [line for line in queued(slurm) if line.endswith("corpus")]
     assert all(one.split()[0] in "".join(line.split()[1] for line in corpora) for one in corpora[:-1])
@@ -289,18 +291,18 @@ def test_a_controller_that_restarts_is_waited_for(slurm, scaling, tmp_path):
         time.sleep(4)
         assert process.poll() is None
         slurm.start_controller()
-        told = json.loads(process.communicate(timeout=600)[0])
-    assert list(told["jobs"]) == ["corpus", "train-0", "eval-0", "finish"]
+        result = json.loads(process.communicate(timeout=600)[0])
+    assert list(result["jobs"]) == ["corpus", "train-0", "eval-0", "finish"]
     # jobs that were cancelled just before the kill may be back: they have other ids
-    ours = [line for line in queued(slurm) if line.split("_")[0].split()[0] in told["jobs"].values()]
-    assert len(ours) == len(set(told["jobs"].values())) == 4
+    ours = [line for line in queued(slurm) if line.split("_")[0].split()[0] in result["jobs"].values()]
+    assert len(ours) == len(set(result["jobs"].values())) == 4
 
 
 def test_a_thousand_runs_are_one_submission(slurm, scaling, tmp_path):
     study = study_file(tmp_path, ["6k", "98k"], seeds=250, jobs={"cluster": CPUS | {"pack_minutes": 0}})
     out = tmp_path / "out"
-    told = submitted(scaling, study, "--out", out)
-    assert sum(len(job["elements"]) for job in told["plan"]["jobs"] if job["kind"] == "train") == 1000
+    shown = submitted(scaling, study, "--out", out)
+    assert sum(len(job["elements"]) for job in shown["plan"]["jobs"] if job["kind"] == "train") == 1000
     assert len(queued(slurm)) == 2 + 2 * 1000
     assert len(json.loads(scaling("status", study, "--out", out, "--json"))["runs"]) == 1000
 
@@ -308,8 +310,8 @@ def test_a_thousand_runs_are_one_submission(slurm, scaling, tmp_path):
 def test_runs_that_wait_on_the_cluster_are_not_trained_here(slurm, scaling, tmp_path):
     study = study_file(tmp_path, ["6k", "14k"], jobs={"cluster": CPUS | {"pack_minutes": 0}})
     ids = submitted(scaling, study, "--only", "size=6k")["jobs"]
-    told = scaling("train", study, code=2)
-    assert f"are queued or training on the cluster (jobs {ids['train-0']}): `scaling cancel` them first" in told
+    output = scaling("train", study, code=2)
+    assert f"are queued or training on the cluster (jobs {ids['train-0']}): `scaling cancel` them first" in output
     scaling("cancel", study)
     assert "commands" in json.loads(scaling("train", study, "--prepare", "--json"))
 
@@ -333,6 +335,6 @@ def test_the_papers_plan_passes_on_64_and_512_gpus(tmp_path, nodes, ranks):
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        told = json.loads(done.stdout)
-    assert told["validated"]
-    assert sum(len(e) for job in told["plan"]["jobs"] if job["kind"] == "train" for e in job["elements"]) == 32
+        result = json.loads(done.stdout)
+    assert result["validated"]
+    assert sum(len(e) for job in result["plan"]["jobs"] if job["kind"] == "train" for e in job["elements"]) == 32

@@ -1,4 +1,4 @@
-"""A process under srun, without SLURM: its srun_task, its token, and what a batch script is told afterwards."""
+"""A process under srun, without SLURM: its srun_task, its token, and what a batch script receives afterwards."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ def test_what_the_script_receives(
     rundir = make_run(tmp_path)
     run = rundir.path
 
-    def told(code: int, restart: int, most: int = 2) -> int:
+    def shown(code: int, restart: int, most: int = 2) -> int:
         monkeypatch.setenv("SLURM_RESTART_COUNT", str(restart))
         return outcome.main([str(run), str(code), "--submission", "1", "--max-restarts", str(most)])
 
-    assert [told(137, 0), told(1, 1)] == [75, 75]
-    assert told(137, 2) == 137 and "given up after 3 attempts without a newer saved state" in capfd.readouterr().err
-    assert told(2, 3) == 2
+    assert [shown(137, 0), shown(1, 1)] == [75, 75]
+    assert shown(137, 2) == 137 and "given up after 3 attempts without a newer saved state" in capfd.readouterr().err
+    assert shown(2, 3) == 2
     rundir.write_status("failed", 2, 2 * BATCH, "loss is nan at step 2", None)
-    assert told(3, 4) == 3 and "failed: loss is nan at step 2" in capfd.readouterr().err
+    assert shown(3, 4) == 3 and "failed: loss is nan at step 2" in capfd.readouterr().err
     rundir.status_json.unlink()
     Attempt(run, Token(1, 7, 9)).register()
-    assert told(1, 5) == 76
+    assert shown(1, 5) == 76
     assert train(rundir)[0] == 0
-    assert told(137, 10) == 0, "what is on disk decides, not how the step ended"
+    assert shown(137, 10) == 0, "what is on disk decides, not how the step ended"
     assert outcome.main([str(tmp_path / "nowhere"), "1", "--max-restarts", "1"]) == 2
 
 
@@ -94,8 +94,8 @@ def test_damaged_records_of_attempts_count_as_attempts(tmp_path: Path, content: 
         (rundir.path / "attempts" / f"{attempt.token}.json").write_bytes(content.encode("latin-1"))
         assert attempt.read() == {"token": str(attempt.token), "step": 0}
     assert judge_attempt(rundir, attempt, 137, max_restarts=2)[0] == 75
-    code, told = judge_attempt(rundir, Attempt(rundir.path, Token(1, 7, 2)), 137, max_restarts=2)
-    assert code == 137 and "given up after 3 attempts" in told
+    code, shown = judge_attempt(rundir, Attempt(rundir.path, Token(1, 7, 2)), 137, max_restarts=2)
+    assert code == 137 and "given up after 3 attempts" in shown
 
 
 def test_a_run_that_never_began_tells_why(tmp_path: Path) -> None:
@@ -103,12 +103,12 @@ def test_a_run_that_never_began_tells_why(tmp_path: Path) -> None:
     rundir, line = make_run(tmp_path), "srun: fatal: SLURM_MEM_PER_CPU and SLURM_MEM_PER_NODE are mutually exclusive."
     for restart in range(3):
         rundir.log.write_text(f"{line}\n\n")
-        code, told = judge_attempt(rundir, Attempt(rundir.path, Token(1, 7, restart)), 1, max_restarts=2)
+        code, shown = judge_attempt(rundir, Attempt(rundir.path, Token(1, 7, restart)), 1, max_restarts=2)
     why = (
         "ended with exit code 1 at step 0 of 12: given up after 3 attempts without a newer saved state; its log ends: "
     )
     why += line
-    assert (code, told) == (1, f"{rundir.path.name}: {why}")
+    assert (code, shown) == (1, f"{rundir.path.name}: {why}")
     last = last_attempt(rundir.path)
     assert last is not None and last["reason"] == why
     Attempt(rundir.path, Token(2, 8, 0)).register()

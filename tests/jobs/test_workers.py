@@ -1,4 +1,4 @@
-"""Processes that serve several tasks: what they are told, what they answer, and what becomes of one that ends."""
+"""Processes that serve several tasks: what they are sent, what they answer, and what becomes of one that ends."""
 
 import os
 import sys
@@ -12,20 +12,20 @@ from tests.processes import alive
 SERVER = textwrap.dedent("""
     import json, os, sys, time
     for line in sys.stdin:
-        told = json.loads(line)
-        if told["argv"] == ["unseen"] and os.environ.get("SERVED"):
+        request = json.loads(line)
+        if request["argv"] == ["unseen"] and os.environ.get("SERVED"):
             sys.exit(9)
         print("stray 5", flush=True)
-        print(told["task"], "begun", flush=True)
-        with open(told["log"], "a") as log:
-            print(os.getpid(), *told["argv"], os.environ.get("WORD"), file=log)
-        if told["argv"] == ["dies"]:
+        print(request["task"], "begun", flush=True)
+        with open(request["log"], "a") as log:
+            print(os.getpid(), *request["argv"], os.environ.get("WORD"), file=log)
+        if request["argv"] == ["dies"]:
             sys.stderr.write("oops")
             sys.exit(7)
-        if told["argv"] == ["waits"]:
+        if request["argv"] == ["waits"]:
             time.sleep(600)
-        last = told["argv"] == ["last"]
-        print(told["task"], len(told["argv"][0]), *["last"] * last, flush=True)
+        last = request["argv"] == ["last"]
+        print(request["task"], len(request["argv"][0]), *["last"] * last, flush=True)
         os.environ["SERVED"] = "yes"
         if last:
             time.sleep(0.5)  # as a process that leaves its group
@@ -60,7 +60,7 @@ def test_one_process_serves_tasks_of_one_kind_and_environment(tmp_path):
 
 
 def test_a_task_that_did_not_begin_gets_a_fresh_process(tmp_path):
-    """After one that takes no other, and where a process ends before it has read what it is told."""
+    """After one that takes no other, and where a process ends before it has read what it is sent."""
     names = ["last-1", "aa-2", "last-3", "last-4", "bbb-5", "unseen", "cc"]
     assert ended([served(name, tmp_path) for name in names], 1) == {
         **{"last-1": 4, "aa-2": 2, "last-3": 4, "last-4": 4, "bbb-5": 3, "unseen": 6, "cc": 2}
@@ -90,13 +90,13 @@ SHARED = textwrap.dedent("""
     import json, os, sys
     at_work, many = [], int(os.environ["MANY"])
     for line in sys.stdin:
-        told = json.loads(line)
-        at_work.append(told)
-        print(told["task"], "begun", flush=True)
-        again = os.path.exists(told["log"]) and os.path.getsize(told["log"])
-        with open(told["log"], "a") as log:
+        request = json.loads(line)
+        at_work.append(request)
+        print(request["task"], "begun", flush=True)
+        again = os.path.exists(request["log"]) and os.path.getsize(request["log"])
+        with open(request["log"], "a") as log:
             print(os.getpid(), len(at_work), file=log)
-        if len(at_work) < many and told["argv"] != ["alone"] and not again:
+        if len(at_work) < many and request["argv"] != ["alone"] and not again:
             continue  # until as many are here at the same time
         if any(one["argv"] == ["dies"] for one in at_work):
             sys.exit(7)
@@ -123,9 +123,9 @@ def test_tasks_whose_shares_fit_are_at_work_in_one_process_at_the_same_time(tmp_
         *(shared(f"u-{n}", tmp_path, 1 / 3, MANY="3") for n in range(3)),
     ]
     assert set(ended(tasks, 1).values()) == {0}
-    told = {task.name: pids_and_company(tmp_path, task.name) for task in tasks}
-    assert len({pid for lines in told.values() for pid, _ in lines}) == 1
-    assert {name: [n for _, n in lines] for name, lines in told.items()} == {
+    shown = {task.name: pids_and_company(tmp_path, task.name) for task in tasks}
+    assert len({pid for lines in shown.values() for pid, _ in lines}) == 1
+    assert {name: [n for _, n in lines] for name, lines in shown.items()} == {
         **{"t-0": [1], "t-1": [2], "t-2": [3], "alone": [1], "u-0": [1], "u-1": [2], "u-2": [3]}
     }
 
@@ -142,11 +142,13 @@ def test_who_loses_its_process_to_another_task_gets_one_of_its_own(tmp_path):
     events = list(run_tasks(tasks, 1))
     codes = {event.task.name: event.exit_code for event in events if event.kind == "finished"}
     assert codes == {"t-0": 0, "dies": 7, "t-1": 0, "alone": 0}
-    told = {name: pids_and_company(tmp_path, name) for name in codes}
-    first = {name: lines.pop(0) for name, lines in told.items() if name != "alone"}  # which nobody had begun
+    shown = {name: pids_and_company(tmp_path, name) for name in codes}
+    first = {name: lines.pop(0) for name, lines in shown.items() if name != "alone"}  # which nobody had begun
     assert len({pid for pid, _ in first.values()}) == 1 and [n for _, n in first.values()] == [1, 2, 3]
-    assert all([n for _, n in lines] == [1] for lines in told.values())
-    assert told["dies"] != told["t-1"] and first["dies"][0] not in {pid for lines in told.values() for pid, _ in lines}
+    assert all([n for _, n in lines] == [1] for lines in shown.values())
+    assert shown["dies"] != shown["t-1"] and first["dies"][0] not in {
+        pid for lines in shown.values() for pid, _ in lines
+    }
     assert sum(event.kind == "started" for event in events) == 4 + 4
     assert {event.task.name for event in events if event.kind == "lost"} == {"t-0", "dies", "t-1", "alone"}
 

@@ -55,8 +55,8 @@ def test_each_rule_drops_what_it_should(cleaned):
 
 def test_a_corpus_of_the_result_tells_it_too(cleaned, tmp_path):
     corpus = prepare(CorpusSettings(source=str(cleaned.text), clean=("near_duplicates",)), tmp_path / "corpus")
-    told = [(entry["step"], entry["dropped"]) for entry in corpus.manifest["cleaning"]]
-    assert told == [("repetition", 5), ("quality", 4), (NEAR, 6), ("near_duplicates", 0)]
+    shown = [(entry["step"], entry["dropped"]) for entry in corpus.manifest["cleaning"]]
+    assert shown == [("repetition", 5), ("quality", 4), (NEAR, 6), ("near_duplicates", 0)]
     part = next(iter(cleaned.text.iterdir()))
     content = part.read_bytes()
     part.write_bytes(content[:-1])
@@ -114,7 +114,7 @@ def test_languages_are_classified_by_a_local_model(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"rules": ("qualty",)}, "did you mean 'quality'"),
         ({"rules": ("language",)}, "needs --language"),
@@ -123,8 +123,8 @@ def test_languages_are_classified_by_a_local_model(tmp_path):
         ({"tasks": 0}, "--tasks: 0"),
     ],
 )
-def test_wrong_settings_are_one_line(tmp_path, changes, told):
-    with pytest.raises(InputError, match=told):
+def test_wrong_settings_are_one_line(tmp_path, changes, message):
+    with pytest.raises(InputError, match=message):
         Filtering(("x",), tmp_path, **changes)
 
 

@@ -156,7 +156,7 @@ def test_a_corpus_leaves_them_out_and_says_so(tmp_path, documents):
 
 
 @pytest.mark.parametrize(
-    ("steps", "told"),
+    ("steps", "message"),
     [
         (("near_duplicate",), "did you mean 'near_duplicates'"),
         (("near_duplicates:x",), "write near_duplicates, or near_duplicates:0.9"),
@@ -164,7 +164,7 @@ def test_a_corpus_leaves_them_out_and_says_so(tmp_path, documents):
         (("near_duplicates", "near_duplicates:0.9"), "names near_duplicates twice"),
     ],
 )
-def test_wrong_steps_are_one_line(steps, told):
-    with pytest.raises(InputError, match=re.escape(told)):
+def test_wrong_steps_are_one_line(steps, message):
+    with pytest.raises(InputError, match=re.escape(message)):
         check_steps(steps)
     assert similarity_of("near_duplicates") == 0.8 and similarity_of("near_duplicates:0.9") == 0.9

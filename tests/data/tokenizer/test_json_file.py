@@ -104,10 +104,10 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("told", BAD)
-def test_what_cannot_be_used_is_one_line(told: str, folder: Path, tmp_path: Path) -> None:
-    path = changed(folder, tmp_path, BAD[told])
-    with pytest.raises(InputError, match=told) as caught:
+@pytest.mark.parametrize("message", BAD)
+def test_what_cannot_be_used_is_one_line(message: str, folder: Path, tmp_path: Path) -> None:
+    path = changed(folder, tmp_path, BAD[message])
+    with pytest.raises(InputError, match=message) as caught:
         prepare(CorpusSettings(source="synthetic:0:60000", tokenizer=str(path)), tmp_path / "corpus")
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
     assert [one.name for one in tmp_path.iterdir()] == ["changed.json"]

@@ -10,7 +10,7 @@ import numpy as np
 from data.synthetic import mix64
 from data.truth.powerlaw import ENDS, FACT, FACTS, ODDS, STEP_BITS, PowerLaw
 
-DEEPEST = 8  # letters that may be hidden before a window, told apart; facts behind longer ones count as drawn alike
+DEEPEST = 8  # letters that may be hidden before a window, distinguished; facts behind longer ones count as drawn alike
 END_OF_TEXT = 256
 
 

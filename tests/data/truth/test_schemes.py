@@ -74,9 +74,9 @@ def test_rate_of_mixtures_and_other_tokenizers() -> None:
     assert found["bits_per_byte"] == pytest.approx(found["nats_per_token"] / n_bytes / math.log(2))
     pieces = CorpusSettings("powerlaw:0:1000", tokenizer="bpe:512")
     assert entropy_rate(pieces) is None
-    told = entropy_rate(pieces, [{"splits": {"train": {"bytes": 3000, "tokens": 1000}}}])
-    assert told is not None and told["bits_per_byte"] == pytest.approx(RATE.bits_per_byte)
-    assert told["nats_per_token"] == pytest.approx(3 * math.log(2) * RATE.bits_per_byte)
+    shown = entropy_rate(pieces, [{"splits": {"train": {"bytes": 3000, "tokens": 1000}}}])
+    assert shown is not None and shown["bits_per_byte"] == pytest.approx(RATE.bits_per_byte)
+    assert shown["nats_per_token"] == pytest.approx(3 * math.log(2) * RATE.bits_per_byte)
     assert entropy_rate(CorpusSettings("synthetic:0:1000")) is None and rate_lines(None, "bytes") == []
     assert entropy_rate(CorpusSettings(("powerlaw:0:1000", "powerlaw:1:1000"))) is None
     rate = entropy_rate(CorpusSettings("powerlaw:0:1000"))
