@@ -169,22 +169,17 @@ class Timed:
         return run
 
 
-def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) -> dict[str, float]:
-    """Each kernel's median ms in a forward and backward pass, those of one name added up."""
+def timed_kernels() -> dict[Any, tuple[str, ...]]:
+    """{module: the names of the kernels that it launches}."""
     from arch.ops.decay_attention.triton import operator as decay
     from arch.ops.decay_attention.triton import rotary_hopper, rotary_hopper_keys, rotary_operator, tma
     from arch.ops.gated_attention.triton import operator as gated
     from arch.ops.gated_attention.triton import state_pass
     from arch.ops.triton.device_config import GLUON
 
-    inputs, weight = CASES[case].inputs(*shape, dtype=torch.bfloat16, device="cuda")
-    run = CASES[case].runs["triton"](*shape)
-    log: list[tuple[str, Any, Any]] = []
-    flush = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
-    sums: list[dict[str, float]] = []
     names = {
-        gated: ("gated_operands", "gated_states", "gated_output", "gated_values", "gated_backward"),
-        state_pass: ("carry",),
+        gated: ("gated_operands", "gated_output", "gated_values", "gated_backward", "far_operands", "far_gradients"),
+        state_pass: ("gated_states", "gated_run", "carry"),
         decay: ("activate", "decay_rows", "decay_sums", "decay_attend"),
         tma: ("decay_sums_hopper", "decay_attend_hopper"),
         rotary_operator: ("rotary_parts", "rotary_states", "rotary_output", "rotary_backward"),
@@ -195,9 +190,19 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
         from arch.ops.decay_attention.triton import rotary_hopper_values_gluon
 
         names[rotary_hopper_values_gluon] = ("rotary_hopper_values_gluon",)
+    return names
+
+
+def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) -> dict[str, float]:
+    """Each kernel's median ms in a forward and backward pass, those of one name added up."""
+    inputs, weight = CASES[case].inputs(*shape, dtype=torch.bfloat16, device="cuda")
+    run = CASES[case].runs["triton"](*shape)
+    log: list[tuple[str, Any, Any]] = []
+    flush = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
+    sums: list[dict[str, float]] = []
     with ExitStack() as stack:
         stack.enter_context(override(**trial))
-        for module, kernels in names.items():
+        for module, kernels in timed_kernels().items():
             for name in kernels:
                 stack.enter_context(patch.object(module, name, Timed(getattr(module, name), log)))
         for index in range(repeats + 2):

@@ -37,3 +37,9 @@ def test_sweeps_set_sizes_that_there_are(case, rules, monkeypatch):
 def test_a_case_without_kernels_is_refused():
     with pytest.raises(InputError, match="unknown 'llama'"):
         tiles.main(["--only", "llama"])
+
+
+@pytest.mark.skipif(not common.WITH_TRITON, reason="triton is not installed (pip install triton==3.7.1)")
+def test_every_timed_kernel_is_where_it_is_launched():
+    for module, names in tiles.timed_kernels().items():
+        assert not [name for name in names if not hasattr(module, name)], module.__name__
