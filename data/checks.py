@@ -68,7 +68,7 @@ def check_text(settings: CorpusSettings) -> list[str]:
 
 
 def _has_text(source: str, text_key: str) -> bool | None:
-    """None: unknown, because the source goes on behind what was read."""
+    """None: unknown, because the source continues behind what was read."""
     counts = Counts()
     for _ in read_documents(source, text_key, counts, LOOKED_AT):
         return True

@@ -33,7 +33,7 @@ def overlaps(
     documents, short (of fewer words than an n-gram: not judged), overlapping (with an n-gram that the training text
     holds), mostly (at least half of theirs), ngrams, ngrams_found, and examples: document, words (one such n-gram),
     share (of the document's n-grams), training_document (its number in the training split, from 0).
-    `tell` is called with the training tokens read, and all.
+    `progress` is called with the training tokens read so far, and all.
     """
     listed = {name: _listed(documents) for name, documents in sets.items()}
     known = np.unique(np.concatenate([np.empty(0, np.uint64), *(listing.hashes for listing in listed.values())]))

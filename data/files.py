@@ -304,7 +304,7 @@ def disk_full_named(directory: Path) -> Iterator[None]:
 
 
 def _space(directory: Path) -> float:
-    """Free bytes where `directory` is; infinite where that cannot be told."""
+    """Free bytes where `directory` is; infinite where that is unknown."""
     try:
         return shutil.disk_usage(directory).free
     except OSError:

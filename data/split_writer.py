@@ -80,7 +80,7 @@ class SplitWriter:
         return self.n_tokens - sum(int(shard["tokens"]) for shard in self.shards)
 
     def save(self) -> dict[str, Any]:
-        """Bring to disk what was written; what a later writer needs to go on from here."""
+        """Bring to disk what was written; what a later writer needs to continue from here."""
         for handle in (self._index, self._shard):
             if handle is not None:
                 handle.flush()

@@ -91,7 +91,7 @@ class StreamWriters:
         return int(done + sum(writer.n_tokens for writer in self._open.values()))
 
     def save(self) -> dict[str, Any]:
-        """Bring all to disk; what another StreamWriters needs to go on from here."""
+        """Bring all to disk; what another StreamWriters needs to continue from here."""
         return {"written": self.written, "open": {split: writer.save() for split, writer in self._open.items()}}
 
     def close(self) -> list[Written]:
@@ -160,14 +160,14 @@ def _write_from(
             if since >= NOTED_BYTES:
                 work.note({"documents": item.n_read, "text": item.text_hash, "writers": writers.save()})
                 since = 0
-            pace.tell(item, writers.n_tokens)
+            pace.report(item, writers.n_tokens)
         return reading, writers.close()
     finally:
         writers.abandon()
 
 
 def _items(reading: Reading, state: dict[str, Any] | None, pace: Pace) -> Iterator[Item]:
-    """What is still to be tokenised. Raises Changed where the text before it is not what `state` tells of."""
+    """What is still to be tokenised. Raises Changed where the text before it is not the one that `state` describes."""
     n_done = 0 if state is None else state["documents"]
     for stream, documents in reading.batches():
         item = Item(stream, documents, reading.n_documents, reading.text_hash, *_place(reading))
@@ -199,7 +199,7 @@ class Pace:
         self._began, self._first = time.monotonic(), item.read_bytes
         self._say(item, f"{counted(item.n_read, 'document')} tokenised before a stop")
 
-    def tell(self, item: Item, tokens: int) -> None:
+    def report(self, item: Item, tokens: int) -> None:
         if self._progress is None:
             return
         rate = (item.read_bytes - self._first) / max(time.monotonic() - self._began, 1e-9)

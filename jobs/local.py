@@ -50,7 +50,7 @@ def run_tasks(
     `ended_well`.
 
     Must be iterated by the thread that calls it (children die with that thread), and closed (contextlib.closing): an
-    exception or Ctrl-C on either side then ends the children before it goes on.
+    exception or Ctrl-C on either side then ends the children before it is raised.
     """
     if notice := what_was_left():
         _say(notice)

@@ -100,7 +100,7 @@ def kind_of(path: Path, text_key: str, is_named: bool) -> Kind:
     if (outside := _by_magic(head, path)) is not None:
         return outside
     if head and path.suffix.lower() in COMPRESSIONS and _decompressor(head) is _plain:
-        raise InputError(f"corpus.source: {path} is not compressed, or damaged; mend it, or give it another ending")
+        raise InputError(f"corpus.source: {path} is not compressed, or damaged; repair it, or give it another ending")
     name = _bare(path)
     with opened(path) as (_, text):
         head = text.read(HEAD)
@@ -152,7 +152,7 @@ def _parsed(line: bytes) -> Any:
 
 
 def _first_value(content: bytes) -> Any:
-    """The first JSON value of `content`, or of the array that it begins with; None where no JSON goes on after it."""
+    """The first JSON value of `content`, or of the array that it begins with; None where no JSON follows it."""
     text = content.decode("utf-8", errors="replace").lstrip().removeprefix("[").lstrip()
     try:
         value, end = json.JSONDecoder().raw_decode(text)

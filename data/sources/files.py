@@ -28,7 +28,7 @@ from .jsonl import read_jsonl
 from .tables import read_arrow, read_parquet
 from .text import FOLDER_FILE_PIECE, NAMED_FILE_PIECE, read_text
 
-MEND = "mend or remove the file"
+REPAIR = "repair or remove the file"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Files:
     def sizes(self) -> list[int] | None:
         n_bytes = []
         for file in self.files:
-            with reading(f"corpus.source: {file.path}", MEND):
+            with reading(f"corpus.source: {file.path}", REPAIR):
                 if not is_stored_plain(file.path):
                     return None
                 n_bytes.append(file.path.stat().st_size)
@@ -60,7 +60,7 @@ class Files:
         """Bytes on disk, of which Counts.stored_bytes has been read; None where there are tables."""
         total = 0
         for file in self.files:
-            with reading(f"corpus.source: {file.path}", MEND):
+            with reading(f"corpus.source: {file.path}", REPAIR):
                 if is_table(file.path):
                     return None
                 total += file.path.stat().st_size
@@ -68,7 +68,7 @@ class Files:
 
     def documents(self, how: ReadOptions) -> Iterator[Document]:
         for file in self.files:
-            with reading(f"corpus.source: {file.path}", MEND):
+            with reading(f"corpus.source: {file.path}", REPAIR):
                 yield from _read(file, how)
             if how.is_enough:
                 return
@@ -84,7 +84,7 @@ def of_path(source: str, hint: str) -> Files:
     """The files of a path. Raises InputError where nothing is there; `hint` follows where it does not exist."""
     path = Path(source).expanduser()
     if not path.exists():
-        raise InputError(f"corpus.source: {source!r} does not exist (looked at {path.absolute()}){hint}; mend the path")
+        raise InputError(f"corpus.source: {source!r} does not exist ({path.absolute()}){hint}; correct the path")
     if path.is_dir():
         files = [SourceFile(path / name, readable(name)) for name in walk(path)]
         if not files:

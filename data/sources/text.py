@@ -37,7 +37,7 @@ def read_text(
 
 
 def not_utf8(name: str, content: bytes, place: int = 0) -> str:
-    """What to tell of `content`, which begins at byte `place` of what is called `name`."""
+    """A message on `content`, which begins at byte `place` of what is called `name`."""
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -54,7 +54,7 @@ def _decode(content: bytes) -> str | None:
 
 
 def _pieces(handle: IO[bytes], limit: int, counts: Counts) -> Iterator[bytes]:
-    """The file cut at the first line end after `limit` bytes; a line that goes on for as many more is cut between
+    """The file cut at the first line end after `limit` bytes; a line that is longer by as many more is cut between
     characters, and counted."""
     ahead = b""
     while content := ahead + handle.read(limit):

@@ -8,10 +8,10 @@ The text is a sequence of words without spaces. A word is a key and a fact:
 After a word the document ends with probability 1/256. All draws are independent.
 
 The keys are those of a monkey at a typewriter (Miller 1957): a word of probability p has rank k with p ~ k^-zipf, where
-sum over letters of (r q)^(1/zipf) = 1 (Mandelbrot 1953; Conrad & Mitzenmacher 2004). `zipf` is what the source is given
-for, and r follows from it, to 1/1024. There are infinitely many keys, so infinitely many facts; this is a Santa Fe
-process (Debowski, "On the vocabulary of grammar-based codes and the logical consistency of texts", 2011): n words tell
-about n^(1/zipf) facts for the first time, and so much, in facts, is the excess entropy of n words.
+sum over letters of (r q)^(1/zipf) = 1 (Mandelbrot 1953; Conrad & Mitzenmacher 2004). `zipf` is a setting of the source,
+and r follows from it, to 1/1024. There are infinitely many keys, so infinitely many facts; this is a Santa Fe process
+(Debowski, "On the vocabulary of grammar-based codes and the logical consistency of texts", 2011): n words state about
+n^(1/zipf) facts for the first time, and so much, in facts, is the excess entropy of n words.
 
 **Entropy rate.** A fact is fixed for all the text, so in the limit only keys and ends are left:
 

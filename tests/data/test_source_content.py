@@ -58,7 +58,7 @@ def test_compression_is_recognised_by_content(tmp_path: Path) -> None:
     assert texts(tmp_path / "a.jsonl") == TEXTS
     for ending in (".gz", ".xz", ".bz2", ".zst"):
         (tmp_path / f"b.txt{ending}").write_bytes(b"plain text\n")
-        with pytest.raises(InputError, match=rf"b.txt{ending} is not compressed, or damaged; mend it, or give it"):
+        with pytest.raises(InputError, match=rf"b.txt{ending} is not compressed, or damaged; repair it, or give it"):
             texts(tmp_path / f"b.txt{ending}")
 
 

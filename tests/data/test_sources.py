@@ -124,7 +124,7 @@ def test_damaged_archive_names_the_file(tmp_path: Path) -> None:
     (tmp_path / "not.jsonl.gz").write_bytes(b"no gzip at all")
     for name, shown in (
         ("cut.jsonl.xz", ": cannot be read"),
-        ("not.jsonl.gz", " is not compressed, or damaged; mend it"),
+        ("not.jsonl.gz", " is not compressed, or damaged; repair it"),
     ):
         with pytest.raises(InputError, match=f"corpus.source: .*{name}{shown}"):
             list(read_documents(str(tmp_path / name)))
