@@ -39,7 +39,8 @@ def stage(fits: Json) -> Iterator[Reading]:
         yield from _envelope(arch, of_arch)
     for convention, archs in fits["by_convention"].items():
         for arch, of_arch in archs.items():
-            yield from _power_law(f"envelope, C {convention}", arch, "L", of_arch["loss"])
+            for name, key in (("L", "loss"), ("N_opt", "n_opt"), ("D_opt", "d_opt")):
+                yield from _power_law(f"envelope, C {convention}", arch, name, of_arch[key])
     yield from _laws(fits["approaches"]["laws"])
     yield from _refused(fits["approaches"]["not_fitted"])
     yield from _comparisons(fits["approaches"]["comparisons"])
@@ -171,8 +172,9 @@ def _laws(laws: Sequence[Json]) -> Iterator[Reading]:
         reasons = about.get("not_identified", {})
         for name, value in law["params"].items():
             yield _of(*where, name, value, law["intervals"].get(name), reasons.get(name, ""))
-        for name in reasons.keys() - law["params"].keys():
-            yield Reading(*where, name, reason=reasons[name])
+        for name in reasons:
+            if name not in law["params"]:
+                yield Reading(*where, name, reason=reasons[name])
         for optimum in about["optimum"]:
             for name in ("N", "D", "L"):
                 at = f"{name}_opt at {optimum['C']:g} FLOP"
@@ -184,10 +186,10 @@ def _laws(laws: Sequence[Json]) -> Iterator[Reading]:
                 tilted = about["over_training"]
                 yield _of(*where, f"over-training {name}", tilted[name], tilted["intervals"][name])
             yield Reading(*where, "p of one exponent", about["p_tied"])
-        if "irreducible" in about and about["irreducible"]["identified"]:
-            offset = about["irreducible"]
+        if offset := about.get("irreducible"):
             for name in ("E", "exponent", "coef"):
-                yield _of(*where, f"{name} of L = E + c C^x", offset[name], (offset["interval"] or {}).get(name))
+                interval = (offset.get("interval") or {}).get(name)
+                yield _of(*where, f"{name} of L = E + c C^x", offset.get(name), interval, offset["reason"] or "")
         noises = about.get("noise") or ()
         for noise in () if isinstance(noises, dict) else noises:
             yield Reading(*where, f"noise of {noise['of']}", noise["s"])
@@ -208,10 +210,6 @@ def _envelope(arch: str, told: Json) -> Iterator[Reading]:
         yield from _power_law("envelope", arch, name, told["laws"][key])
     for name, key in (("N_opt", "n_opt"), ("D_opt", "d_opt")):
         yield from _power_law("envelope, its points", arch, name, told["alternative"][key])
-    offset = told["laws"]["irreducible"]
-    for name in ("E", "exponent", "coef"):
-        interval = (offset.get("interval") or {}).get(name)
-        yield _of("envelope", arch, f"{name} of L = E + c C^x", offset.get(name), interval, offset["reason"] or "")
     for row in told["crossings"]:
         yield Reading("envelope", arch, f"C where {' and '.join(row['sizes'])} cross", row["c"])
 
@@ -275,17 +273,23 @@ def _variants(told: Json) -> Iterator[Reading]:
 
 def _tasks(told: Json) -> Iterator[Reading]:
     for task in told["tasks"]:
+        name = f"task {task['task']}"
         for arch, row in task["archs"].items():
-            where = (f"task {task['task']}", arch)
-            yield Reading(*where, "t of the trend", row["trend"]["t"], reason=row["withheld"] or "")
-            for name, link in (("loss", row["link"]), ("compute", row["against_compute"])):
-                yield from _link(where, name, link)
+            yield Reading(name, arch, "t of the trend", row["trend"]["t"], reason=row["withheld"] or "")
+            for against, link in (("loss", row["link"]), ("compute", row["against_compute"])):
+                yield from _link(name, arch, against, link)
             for one in row["predictions"]:
-                yield _of(*where, f"score at {one['c']:.6g} FLOP", one.get("value"), one.get("interval"))
-        yield Reading(f"task {task['task']}", "all", "p of one link", task["shared"]["p"])
+                yield _of(
+                    name, arch, f"score at {one['c']:.6g} FLOP", one["value"], one["interval"], one["reason"] or ""
+                )
+        yield Reading(name, "all", "p of one link", task["shared"]["p"])
+        yield from _link(name, "all", "loss", task["shared"]["link"])
 
 
-def _link(where: tuple[str, str], name: str, link: Json | None) -> Iterator[Reading]:
-    for key, value in (link or {}).items():
-        if isinstance(value, float):
-            yield Reading(*where, f"{key} of the link to {name}", value)
+def _link(task: str, group: str, against: str, link: Json | None) -> Iterator[Reading]:
+    """Of scores to the loss or to compute."""
+    if link is None:
+        return
+    for key, value in link["params"].items():
+        yield _of(task, group, f"{key} of the link to {against}", value, link["intervals"][key])
+    yield Reading(task, group, f"verdict on the link to {against}", reason=_text(link["verdict"]))

@@ -1,4 +1,4 @@
-"""Plant faults and see which tests notice: `python -m tests.golden.plant [--faults FILE] [--timeout S] [--json OUT] [NAME ..]`.
+"""Plant faults and see which tests notice: `python -m tests.golden.plant`, with names or packages only those.
 
 Each fault goes into a copy of the checkout, one at a time; its tests run there until the first that fails, which must
 pass without the fault. A fault whose old text does not stand exactly once in its file is reported as gone: its code was

@@ -16,11 +16,10 @@ import pytest
 from scipy import stats
 
 from .make import read_laws
-from .sources import SOURCES, Row, Source
+from .sources import SOURCES, Row, Source, by_name
 
 RELATIVE = 1e-6
 STANDARD_ERRORS = 4.0
-KEYS = ("source", "approach", "objective", "points", "group", "quantity")
 LAWS = {one.name: [row for row in read_laws() if row["source"] == one.name] for one in SOURCES}
 PARAMETERS = [pytest.param(one, id=one.name, marks=[pytest.mark.slow] if one.slow else []) for one in SOURCES]
 
@@ -42,12 +41,10 @@ def compared(
 
 
 def pairs(compared: tuple[Source, list[Row]]) -> list[tuple[str, Row, Row]]:
-    """(name, frozen, now) of the quantities of a source; they must be the same ones, in this order."""
-    source, now = compared
-    frozen = LAWS[source.name]
-    names = [[" / ".join(row[key] for key in KEYS) for row in rows] for rows in (frozen, now)]
-    assert names[1] == names[0]
-    return list(zip(names[0], frozen, now, strict=True))
+    """(name, frozen, now) of the quantities of a source, which must be the same ones."""
+    frozen, now = by_name(LAWS[compared[0].name]), by_name(compared[1])
+    assert sorted(now) == sorted(frozen)
+    return [(name, frozen[name], now[name]) for name in frozen]
 
 
 def differences(compared: tuple[Source, list[Row]], columns: tuple[str, ...], allowed: dict[str, float]) -> list[str]:
