@@ -1,17 +1,19 @@
 """Where a quantity stands in what commands print: the only place that knows the form of their JSON.
 
 laws.csv keeps its form when that of fits.json changes: then these functions change and the file does not. Each of them
-yields the readings of one kind of JSON.
+yields the readings of a kind of JSON.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 Json = dict[str, Any]
+REPORT_TABLES = ("losses", "approaches", "optimum", "comparison")
 
 
 class Reading(NamedTuple):
@@ -26,11 +28,11 @@ class Reading(NamedTuple):
     reason: str = ""
 
 
-def results(told: Json) -> Iterator[Reading]:
+def results(answer: Json) -> Iterator[Reading]:
     """Of `scaling fit TABLE` and `scaling fit STUDY --approach ..`."""
-    yield from _laws(told["results"])
-    yield from _refused(told["not_fitted"])
-    yield from _comparisons(told["comparisons"] or [])
+    yield from _laws(answer["results"])
+    yield from _refused(answer["not_fitted"])
+    yield from _comparisons(answer["comparisons"] or [])
 
 
 def stage(fits: Json) -> Iterator[Reading]:
@@ -53,21 +55,21 @@ def stage(fits: Json) -> Iterator[Reading]:
     seeds = fits["interval"]["seed_noise"] or {}
     yield Reading("noise", "", "s between seeds, log loss", seeds.get("s"))
     yield Reading("noise", "", "df between seeds", seeds.get("df"))
-    for one in fits["verdicts"]:
-        yield from _lowest(one)
+    for lowest in fits["verdicts"]:
+        yield from _lowest(lowest)
     yield from _variants(fits["variants"])
     yield from _tasks(fits["downstream"] or {"tasks": []})
 
 
-def predictions(told: Json) -> Iterator[Reading]:
+def predictions(answer: Json) -> Iterator[Reading]:
     """Of `scaling predict`: each round's losses, and what was measured."""
-    for one in (told, *told.get("later", ())):
-        name = f"forecast, round {one.get('round', 1)}"
-        for group, of_group in one["groups"].items():
+    for forecast in (answer, *answer.get("later", ())):
+        name = f"forecast, round {forecast.get('round', 1)}"
+        for group, of_group in forecast["groups"].items():
             for key, value in (of_group["surface"] or {}).items():
                 yield Reading(name, group, key, value)
             yield Reading(name, group, "verdict", reason=_text(of_group["verdict"]))
-        for row in (*one["runs"], *one["means"]):
+        for row in (*forecast["runs"], *forecast["means"]):
             who = row.get("run_id") or f"mean of {row['size']} {row['group']}"
             yield _of(name, who, "loss", row["loss"], row["interval"], row["reason"] or "")
             for key in ("expected", "interval_of_fit"):
@@ -77,15 +79,16 @@ def predictions(told: Json) -> Iterator[Reading]:
                 yield Reading(name, who, key, row.get(key))
             if row.get("held") is not None:
                 yield Reading(name, who, "held", float(row["held"]))
-        for row in one.get("rehearsals", ()):
+        for row in forecast.get("rehearsals", ()):
             who = f"{row['size']} {row['group']}"
             yield _of(name, who, "rehearsed loss", None, row["interval"], row["reason"] or "")
             for key in ("half", "mean", "rms"):
                 yield Reading(name, who, f"rehearsal {key}", row[key])
 
 
-def rate_law(law: Json) -> Iterator[Reading]:
-    """Of `scaling sweep`: rates.json."""
+def rate_law(answer: Json) -> Iterator[Reading]:
+    """Of `scaling sweep`: the law file that it wrote."""
+    law = json.loads(Path(answer["law"]).read_text(encoding="utf-8"))
     yield Reading("rates", "", "sd of log loss", law["noise"]["sd"])
     yield Reading("rates", "", "df of log loss", law["noise"]["dof"])
     for arch, of_arch in law["laws"].items():
@@ -103,30 +106,31 @@ def rate_law(law: Json) -> Iterator[Reading]:
         yield Reading("rates", f"{cell['arch']} {cell['size']} {cell['n_tokens']}", "best rate", cell["best_rate"])
 
 
-def trial(told: Json) -> Iterator[Reading]:
+def trial(answer: Json) -> Iterator[Reading]:
     """Of `scaling try`: try.json."""
-    for row in told["differences"]:
+    for row in answer["differences"]:
         yield Reading("try", row["size"], "loss over the baseline's", row["value"], row["low"], row["high"])
         for key in ("se_text", "se_seeds", "df"):
             yield Reading("try", row["size"], key, row[key])
         yield Reading("try", row["size"], "verdict", reason=row["verdict"])
-    for row in told["gains"] or ():
+    for row in answer["gains"] or ():
         yield Reading("try", f"{row['c']:g} FLOP", "compute for the same loss", row["gain"], row["low"], row["high"])
-    for row in told["ratios"] or ():
+    for row in answer["ratios"] or ():
         yield Reading("try", f"{row['c']:g} FLOP", "ratio of losses", row["ratio"], row["low"], row["high"])
-    yield Reading("try", "", "verdict", reason=f"{told['verdict']['word']}: {told['verdict']['reason']}")
+    yield Reading("try", "", "verdict", reason=f"{answer['verdict']['word']}: {answer['verdict']['reason']}")
 
 
-def design(told: Json) -> Iterator[Reading]:
+def design(answer: Json) -> Iterator[Reading]:
     """Of `scaling design`: what the proposals and the ladder without a plan are expected to tell."""
-    for name, one in (*((f"proposal {i}", one) for i, one in enumerate(told["proposals"])), ("naive", told["naive"])):
-        for i, (size, tokens, seeds) in enumerate(zip(one["sizes"], one["tokens"], one["seeds"], strict=True)):
+    proposals = {f"proposal {i}": proposal for i, proposal in enumerate(answer["proposals"])}
+    for name, proposal in (proposals | {"naive": answer["naive"]}).items():
+        for i, (size, tokens) in enumerate(zip(proposal["sizes"], proposal["tokens"], strict=True)):
             yield Reading("design", name, f"size {i}", size)
             yield Reading("design", name, f"tokens of size {i}", max(tokens))
-            yield Reading("design", name, f"seeds of size {i}", seeds)
-        yield Reading("design", name, "runs", one["runs"])
-        yield Reading("design", name, "FLOP", one["flops"])
-        for key, value in one["summary"].items():
+            yield Reading("design", name, f"seeds of size {i}", proposal["seeds"][i])
+        yield Reading("design", name, "runs", proposal["runs"])
+        yield Reading("design", name, "FLOP", proposal["flops"])
+        for key, value in proposal["summary"].items():
             if isinstance(value, list):
                 low, middle, high = value
                 yield Reading("design", name, key, middle, low, high)
@@ -134,19 +138,20 @@ def design(told: Json) -> Iterator[Reading]:
                 yield Reading("design", name, key, value)
 
 
-def checked_law(told: Json) -> Iterator[Reading]:
+def checked_law(answer: Json) -> Iterator[Reading]:
     """Of `scaling fit --check-law`."""
-    for law in told["laws"]:
+    for law in answer["laws"]:
         for key in ("a", "b", "a_plus_b", "factor_per_decade", "max_over_min", "one_at"):
             yield Reading("check", law["name"], key, law[key])
-        for c, ratio in zip(told["at"], law["six_nd_over_c"], strict=True):
+        for c, ratio in zip(answer["at"], law["six_nd_over_c"], strict=True):
             yield Reading("check", law["name"], f"6 N D / C at {c:g}", ratio)
 
 
-def report(folder: Path, tables: Sequence[str]) -> Iterator[Reading]:
+def report(answer: Json) -> Iterator[Reading]:
     """Of the report's tables as it gives them to download: a number a cell, named by the row's first cells."""
-    for name in tables:
-        with (folder / "tables" / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+    folder = Path(answer["report"]).parent / "tables"
+    for name in REPORT_TABLES:
+        with (folder / f"{name}.csv").open(newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
                 named = [row.pop(key) for key in ("architecture", "approach", "pair") if key in row]
                 for key, cell in row.items():
@@ -154,6 +159,11 @@ def report(folder: Path, tables: Sequence[str]) -> Iterator[Reading]:
                         yield Reading(f"report, {name}", ", ".join(named), key, float(cell))
                     except ValueError:
                         yield Reading(f"report, {name}", ", ".join(named), key, reason=cell)
+
+
+def nothing(answer: Json) -> Iterator[Reading]:
+    """Of a command that is given for what it writes."""
+    return iter(())
 
 
 def _of(
@@ -202,15 +212,15 @@ def _refused(rows: Sequence[Json]) -> Iterator[Reading]:
         yield Reading(row["approach"], row["group"], "all", reason=row["reason"])
 
 
-def _envelope(arch: str, told: Json) -> Iterator[Reading]:
-    if not told["fitted"]:
-        yield Reading("envelope", arch, "all", reason=told["reason"])
+def _envelope(arch: str, laws: Json) -> Iterator[Reading]:
+    if not laws["fitted"]:
+        yield Reading("envelope", arch, "all", reason=laws["reason"])
         return
     for name, key in (("L", "loss"), ("N_opt", "n_opt"), ("D_opt", "d_opt")):
-        yield from _power_law("envelope", arch, name, told["laws"][key])
+        yield from _power_law("envelope", arch, name, laws["laws"][key])
     for name, key in (("N_opt", "n_opt"), ("D_opt", "d_opt")):
-        yield from _power_law("envelope, its points", arch, name, told["alternative"][key])
-    for row in told["crossings"]:
+        yield from _power_law("envelope, its points", arch, name, laws["alternative"][key])
+    for row in laws["crossings"]:
         yield Reading("envelope", arch, f"C where {' and '.join(row['sizes'])} cross", row["c"])
 
 
@@ -220,9 +230,11 @@ def _power_law(approach: str, group: str, name: str, law: Json) -> Iterator[Read
         yield _of(approach, group, f"{key} of {name}(C)", law[key], interval, law["reason"] or "")
 
 
-def _comparisons(told: Sequence[Json]) -> Iterator[Reading]:
-    for one in told:
-        for view, of_view in list(one["views"].items())[:1]:  # the study's own counts; the pairs below are of all views
+def _comparisons(comparisons: Sequence[Json]) -> Iterator[Reading]:
+    for comparison in comparisons:
+        for view, of_view in list(comparison["views"].items())[
+            :1
+        ]:  # the study's own counts; the pairs below are of all views
             if of_view.get("reason"):
                 yield Reading("comparison", view, "all", reason=of_view["reason"])
                 continue
@@ -244,44 +256,43 @@ def _comparisons(told: Sequence[Json]) -> Iterator[Reading]:
                 reason = never or saved["reason"] or ""
                 yield _of("comparison", who, "tokens saved", value, saved["interval"], reason)
                 yield _of("comparison", who, "C of crossing", pair["crossing"]["c"], pair["crossing"]["interval"])
-        for row in one["pairs"]:
+        for row in comparison["pairs"]:
             who = f"{row['other']} against {row['reference']}{', beyond' if row['beyond'] else ''}"
             yield Reading("comparison", who, "ahead", reason=row["ahead"] or "not told apart")
 
 
-def _lowest(told: Json) -> Iterator[Reading]:
+def _lowest(lowest: Json) -> Iterator[Reading]:
     """Losses at the largest compute that all architectures have."""
-    if told["reason"]:
-        yield Reading("lowest loss", told["at"], "all", reason=told["reason"])
+    if lowest["reason"]:
+        yield Reading("lowest loss", lowest["at"], "all", reason=lowest["reason"])
         return
-    at = f"at {told['c']:.6g} FLOP"
-    for arch, row in told["archs"].items():
+    at = f"at {lowest['c']:.6g} FLOP"
+    for arch, row in lowest["archs"].items():
         yield _of("lowest loss", arch, f"loss {at}", row["loss"], row["interval"])
         yield _of("lowest loss", arch, f"above the lowest {at}", row["difference"], row["difference_interval"])
-    yield Reading("lowest loss", told["at"], "best", reason=told["best"])
+    yield Reading("lowest loss", lowest["at"], "best", reason=lowest["best"])
 
 
-def _variants(told: Json) -> Iterator[Reading]:
-    for family in told["families"]:
+def _variants(variants: Json) -> Iterator[Reading]:
+    for family in variants["families"]:
         for row in family["rows"]:
             who = f"{family['arch']} {family['at']} {row['variant']}"
             yield Reading("variants", who, "loss", row["loss"])
             yield Reading("variants", who, "more than the first", row["more"], row["low"], row["high"])
-    if told["noise"]:
-        yield Reading("variants", "", "s of log loss", told["noise"]["s"])
+    if variants["noise"]:
+        yield Reading("variants", "", "s of log loss", variants["noise"]["s"])
 
 
-def _tasks(told: Json) -> Iterator[Reading]:
-    for task in told["tasks"]:
+def _tasks(scores: Json) -> Iterator[Reading]:
+    for task in scores["tasks"]:
         name = f"task {task['task']}"
         for arch, row in task["archs"].items():
             yield Reading(name, arch, "t of the trend", row["trend"]["t"], reason=row["withheld"] or "")
             for against, link in (("loss", row["link"]), ("compute", row["against_compute"])):
                 yield from _link(name, arch, against, link)
-            for one in row["predictions"]:
-                yield _of(
-                    name, arch, f"score at {one['c']:.6g} FLOP", one["value"], one["interval"], one["reason"] or ""
-                )
+            for prediction in row["predictions"]:
+                at, reason = f"score at {prediction['c']:.6g} FLOP", prediction["reason"] or ""
+                yield _of(name, arch, at, prediction["value"], prediction["interval"], reason)
         yield Reading(name, "all", "p of one link", task["shared"]["p"])
         yield from _link(name, "all", "loss", task["shared"]["link"])
 

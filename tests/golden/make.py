@@ -29,8 +29,9 @@ def write_laws(rows: list[Row]) -> None:
 
 def make(names: list[str], drawn: Path) -> None:
     """Those sources anew; the rows of the others stay. drawn: of sources.Place."""
-    if unknown := set(names) - {one.name for one in SOURCES}:
-        sys.exit(f"no source {', '.join(sorted(unknown))}: the sources are {', '.join(one.name for one in SOURCES)}")
+    order = {source.name: place for place, source in enumerate(SOURCES)}
+    if unknown := set(names) - order.keys():
+        sys.exit(f"no source {', '.join(sorted(unknown))}: the sources are {', '.join(order)}")
     rows = read_laws() if LAWS.exists() else []
     for source in SOURCES:
         if names and source.name not in names:
@@ -39,10 +40,9 @@ def make(names: list[str], drawn: Path) -> None:
             sys.exit(f"{source.name}: needs {source.needs}")
         start = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
-            found = source.rows(Path(folder), drawn)
-        rows = [row for row in rows if row["source"] != source.name] + found
-        print(f"{source.name}: {len(found)} rows, {time.monotonic() - start:.1f} s", flush=True)
-        order = {one.name: place for place, one in enumerate(SOURCES)}
+            made = source.rows(Path(folder), drawn)
+        rows = [row for row in rows if row["source"] != source.name] + made
+        print(f"{source.name}: {len(made)} rows, {time.monotonic() - start:.1f} s", flush=True)
         write_laws(sorted(rows, key=lambda row: order[row["source"]]))
 
 

@@ -53,7 +53,7 @@ class Outcome:
 
 
 def read_faults(path: Path) -> list[Fault]:
-    return [Fault(**one) for one in tomllib.loads(path.read_text(encoding="utf-8"))["fault"]]
+    return [Fault(**fields) for fields in tomllib.loads(path.read_text(encoding="utf-8"))["fault"]]
 
 
 def is_there(fault: Fault, root: Path = ROOT) -> bool:
@@ -77,7 +77,9 @@ def run_tests(copy: Path, tests: Sequence[str], timeout: float) -> tuple[int | N
     words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow and not gpu", *tests]
     env = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        done = subprocess.run(words, cwd=copy, env=env, capture_output=True, text=True, timeout=timeout)
+        done = subprocess.run(
+            words, cwd=copy, env=env, capture_output=True, text=True, encoding="utf-8", timeout=timeout
+        )
     except subprocess.TimeoutExpired:
         return None, f"out of time ({timeout:g} s)"
     failed = FAILED.search(done.stdout)
@@ -111,9 +113,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the outcomes to this file")
     asked = parser.parse_args()
     faults = read_faults(asked.faults)
-    if unknown := set(asked.names) - {one.name for one in faults} - {one.package for one in faults}:
+    if unknown := set(asked.names) - {fault.name for fault in faults} - {fault.package for fault in faults}:
         sys.exit(f"{asked.faults}: has no fault and no package {', '.join(sorted(unknown))}")
-    chosen = [one for one in faults if not asked.names or {one.name, one.package} & set(asked.names)]
+    chosen = [fault for fault in faults if not asked.names or {fault.name, fault.package} & set(asked.names)]
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         copy = copy_of_checkout(Path(folder))
@@ -123,10 +125,10 @@ def main() -> None:
             print(
                 f"{fault.package:9} {outcome.state:7} {fault.name}: {outcome.by} ({outcome.seconds:.0f} s)", flush=True
             )
-    states = [one.state for one in outcomes]
+    states = [outcome.state for outcome in outcomes]
     print(", ".join(f"{states.count(state)} {state}" for state in (CAUGHT, MISSED, GONE, ANYWAY)))
     if asked.json is not None:
-        asked.json.write_text(json.dumps([asdict(one) for one in outcomes], indent=1) + "\n", encoding="utf-8")
+        asked.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1) + "\n", encoding="utf-8")
     if states.count(CAUGHT) < len(states):
         sys.exit(1)
 

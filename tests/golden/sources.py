@@ -85,7 +85,7 @@ class Refused(Exception):
     """The one line of a command that ended with exit code 2."""
 
 
-Read = Callable[[Place, Any], Iterator[Reading]]
+Read = Callable[[Any], Iterator[Reading]]
 
 
 @dataclass(frozen=True)
@@ -108,13 +108,13 @@ class Command:
         folders = {"here": HERE, "shared": SHARED, "published": PUBLISHED, "out": place.out}
         words = [word.format(**folders).replace("~", " ") for word in self.words.split()]
         try:
-            told = place.scaling(words)
+            answer = place.scaling(words)
         except Refused as error:
             if not self.refused:
                 raise
             return [_row(source, self, Reading(words[0], "", "all", reason=str(error)))]
         assert not self.refused, f"{words} was refused and is no more"
-        return [_row(source, self, one) for one in self.read(place, told)]
+        return [_row(source, self, reading) for reading in self.read(answer)]
 
 
 @dataclass(frozen=True)
@@ -158,42 +158,6 @@ def _number(value: float | None) -> str:
     return "" if value is None else repr(float(value))
 
 
-def _results(place: Place, told: Any) -> Iterator[Reading]:
-    return adapter.results(told)
-
-
-def _stage(place: Place, told: Any) -> Iterator[Reading]:
-    return adapter.stage(told)
-
-
-def _rates(place: Place, told: Any) -> Iterator[Reading]:
-    return adapter.rate_law(json.loads(Path(told["law"]).read_text(encoding="utf-8")))
-
-
-def _report(place: Place, told: Any) -> Iterator[Reading]:
-    return adapter.report(Path(told["report"]).parent, ("losses", "approaches", "optimum", "comparison"))
-
-
-def _predictions(place: Place, told: Any) -> Iterator[Reading]:
-    return adapter.predictions(told)
-
-
-def _trial(place: Place, told: Any) -> Iterator[Reading]:
-    return adapter.trial(told)
-
-
-def _design(place: Place, told: Any) -> Iterator[Reading]:
-    return adapter.design(told)
-
-
-def _checked_law(place: Place, told: Any) -> Iterator[Reading]:
-    return adapter.checked_law(told)
-
-
-def _nothing(place: Place, told: Any) -> Iterator[Reading]:
-    return iter(())
-
-
 def _fit(
     table: str,
     columns: str,
@@ -210,7 +174,7 @@ def _fit(
     words = f"fit {table} --columns {columns} --approach {approach} --points {points} --convention 6nd"
     words += f" --drop-highest-loss 0 --replicates {replicates} --level {LEVEL} --seed {seed} --at {at}"
     words += f" --objective {objective} --form {form}" if objective else ""
-    return Command(" ".join([words, *more]), _results, objective, points, form=form)
+    return Command(" ".join([words, *more]), adapter.results, objective, points, form=form)
 
 
 _OF_STUDY = f"--replicates 200 --level {LEVEL} --seed 0 --convention exact"
@@ -228,13 +192,13 @@ _TABLES = "{shared}/data/tables"
 def _of_chinchilla(approach: str, objective: str = "", form: str = "plain") -> Source:
     table, chosen = SHARED / "data" / "chinchilla" / "svg_extracted_data.csv", {"objective": objective, "form": form}
     more = ["--predict", "7e10,1.4e12"] if objective else []
-    told = _fit(
+    command = _fit(
         "{shared}/data/chinchilla/svg_extracted_data.csv",
         *(_CHINCHILLA, approach, "1e21,1e23", "--loss-unit", "nats", *more),
         **chosen,
     )
     name = "-".join(filter(None, ("chinchilla", approach, objective, "" if form == "plain" else form)))
-    return Source(name, (told,), table, replicates=200)
+    return Source(name, (command,), table, replicates=200)
 
 
 def _of_table(name: str, file: str, *commands: Command, slow: bool = True) -> Source:
@@ -280,13 +244,19 @@ SOURCES = (
     ),
     Source(
         "check-law",
-        (Command("fit --check-law N=1.8e8~C^0.71,D=2.6e10~C^0.51 --unit pf-days", _checked_law),),
+        (Command("fit --check-law N=1.8e8~C^0.71,D=2.6e10~C^0.51 --unit pf-days", adapter.checked_law),),
     ),
     Source(
         "golden study",
         (
-            Command("fit {here}/golden.yaml --force --out {out}", _stage, "least_squares", "curves", Place.draw_scores),
-            Command(f"report {_GOLDEN}", _report),
+            Command(
+                "fit {here}/golden.yaml --force --out {out}",
+                adapter.stage,
+                "least_squares",
+                "curves",
+                Place.draw_scores,
+            ),
+            Command(f"report {_GOLDEN}", adapter.report),
         ),
         replicates=STUDY_REPLICATES,
     ),
@@ -295,7 +265,7 @@ SOURCES = (
         (
             Command(
                 "fit {here}/golden.yaml --force --out {out} --set fit.loss=train_smoothed",
-                *(_stage, "least_squares", "curves", Place.draw_grid),
+                *(adapter.stage, "least_squares", "curves", Place.draw_grid),
             ),
         ),
         slow=True,
@@ -307,17 +277,17 @@ SOURCES = (
             Command(
                 f"fit {_GOLDEN} --approach all --points curves --objective least_squares --form plain {_OF_STUDY}"
                 f" --at 1e12,1e13 --predict 1e5,1e7",
-                *(_results, "least_squares", "curves", Place.draw_grid),
+                *(adapter.results, "least_squares", "curves", Place.draw_grid),
             ),
             Command(
                 f"fit {_GOLDEN} --approach parametric --points curves --objective huber --form plain {_OF_STUDY}"
                 " --at 1e12",
-                *(_results, "huber", "curves"),
+                *(adapter.results, "huber", "curves"),
             ),
             Command(
                 f"fit {_GOLDEN} --approach parametric --points ends --objective huber --form plain {_OF_STUDY}"
                 " --at 1e12",
-                *(_results, "huber", "ends", None, True),
+                *(adapter.results, "huber", "ends", None, True),
             ),
         ),
         replicates=200,
@@ -325,21 +295,23 @@ SOURCES = (
     Source(
         "golden forecast",
         (
-            Command(f"fit {_GOLDEN} --force", _nothing, before=Place.draw_grid),
-            Command(f"predict {_GOLDEN}", _nothing),
-            Command(f"predict {_GOLDEN}", _nothing, before=Place.draw_forecast),
-            Command(f"predict {_GOLDEN}", _predictions, before=Place.draw_forecast),
+            Command(f"fit {_GOLDEN} --force", adapter.nothing, before=Place.draw_grid),
+            Command(f"predict {_GOLDEN}", adapter.nothing),
+            Command(f"predict {_GOLDEN}", adapter.nothing, before=Place.draw_forecast),
+            Command(f"predict {_GOLDEN}", adapter.predictions, before=Place.draw_forecast),
         ),
         replicates=STUDY_REPLICATES,
         level=0.9,
     ),
-    Source("golden rates", (Command("sweep {here}/rates.yaml --out {out}", _rates, before=Place.draw_sweep),)),
+    Source(
+        "golden rates", (Command("sweep {here}/rates.yaml --out {out}", adapter.rate_law, before=Place.draw_sweep),)
+    ),
     Source(
         "golden try",
         (
             Command(
                 "try {here}/variant.yaml --against {here}/golden.yaml --match data --at 1e12,1e13 --go-on --out {out}",
-                *(_trial, "", "", Place.draw_variant),
+                *(adapter.trial, "", "", Place.draw_variant),
             ),
         ),
     ),
@@ -348,7 +320,7 @@ SOURCES = (
         (
             Command(
                 "fit {here}/variants.yaml --force --out {out}",
-                *(_stage, "least_squares", "curves", lambda place: place.draw_grid("variants")),
+                *(adapter.stage, "least_squares", "curves", lambda place: place.draw_grid("variants")),
             ),
         ),
         replicates=STUDY_REPLICATES,
@@ -360,7 +332,7 @@ SOURCES = (
                 "design --arch llama --arch hgrn2 --corpus synthetic:0:200000000 --corpus-tokens 2e8 --budget 2e16"
                 " --device h200 --ask exponent --target 2e15 --seed-noise 0.5% --text-noise 5.4 --context 256"
                 " --least-size 100k --sweep --studies 8 --seed 0 --name designed",
-                _design,
+                adapter.design,
             ),
         ),
         slow=True,
@@ -368,9 +340,9 @@ SOURCES = (
     Source(
         "published study",
         (
-            Command("fit {published} --force --out {out}", _stage, "least_squares", "curves"),
-            Command("predict {published} --out {out}", _predictions),
-            Command("report {published} --out {out}", _report),
+            Command("fit {published} --force --out {out}", adapter.stage, "least_squares", "curves"),
+            Command("predict {published} --out {out}", adapter.predictions),
+            Command("report {published} --out {out}", adapter.report),
         ),
         slow=True,
         replicates=STUDY_REPLICATES,
@@ -380,21 +352,21 @@ SOURCES = (
         (
             Command(
                 "fit {published} --out {out} --approach envelope --points curves --at 1e16,1e17 " + _OF_STUDY,
-                *(_results, "", "curves"),
+                *(adapter.results, "", "curves"),
             ),
             Command(
                 "fit {published} --out {out} --approach isoflop --points curves --at 1e16,1e17 " + _OF_STUDY,
-                *(_results, "", "curves", None, True),
+                *(adapter.results, "", "curves", None, True),
             ),
             Command(
                 "fit {published} --out {out} --approach parametric --points curves --objective least_squares"
                 " --form plain --at 1e16,1e17 --predict 9.8e7,1.2e8 " + _OF_STUDY,
-                *(_results, "least_squares", "curves"),
+                *(adapter.results, "least_squares", "curves"),
             ),
             Command(
                 "fit {published} --out {out} --approach parametric --points curves --objective huber"
                 " --form plain --at 1e16,1e17 " + _OF_STUDY,
-                *(_results, "huber", "curves"),
+                *(adapter.results, "huber", "curves"),
             ),
         ),
         slow=True,

@@ -20,8 +20,10 @@ from .sources import SOURCES, Row, Source, by_name
 
 RELATIVE = 1e-6
 STANDARD_ERRORS = 4.0
-LAWS = {one.name: [row for row in read_laws() if row["source"] == one.name] for one in SOURCES}
-PARAMETERS = [pytest.param(one, id=one.name, marks=[pytest.mark.slow] if one.slow else []) for one in SOURCES]
+LAWS = {source.name: [row for row in read_laws() if row["source"] == source.name] for source in SOURCES}
+PARAMETERS = [
+    pytest.param(source, id=source.name, marks=[pytest.mark.slow] if source.slow else []) for source in SOURCES
+]
 
 
 @pytest.fixture(scope="module")
@@ -49,17 +51,17 @@ def pairs(compared: tuple[Source, list[Row]]) -> list[tuple[str, Row, Row]]:
 
 def differences(compared: tuple[Source, list[Row]], columns: tuple[str, ...], allowed: dict[str, float]) -> list[str]:
     """The numbers that differ by more than RELATIVE and what is allowed by name of the row [absolute]."""
-    found = []
+    different = []
     for name, frozen, now in pairs(compared):
         for column in columns:
             before, after = frozen[column], now[column]
             if (before == "") != (after == ""):
-                found.append(f"{name}: {column} was {before or 'none'}, is {after or 'none'}")
+                different.append(f"{name}: {column} was {before or 'none'}, is {after or 'none'}")
             elif before and not math.isclose(
                 float(before), float(after), rel_tol=RELATIVE, abs_tol=allowed.get(name, 1e-12)
             ):
-                found.append(f"{name}: {column} was {before}, is {after}")
-    return found
+                different.append(f"{name}: {column} was {before}, is {after}")
+    return different
 
 
 def error_of_ends(source: Source, row: Row) -> float:
@@ -90,9 +92,9 @@ def test_intervals_are_of_the_same_draws(compared: tuple[Source, list[Row]]) -> 
 
 def test_verdicts_and_reasons_are_the_frozen_words(compared: tuple[Source, list[Row]]) -> None:
     """May be written anew where a sentence or a rule of verdicts changes, and the change is meant."""
-    found = [
+    different = [
         f"{name}: was {frozen['reason']!r}, is {now['reason']!r}"
         for name, frozen, now in pairs(compared)
         if frozen["reason"] != now["reason"]
     ]
-    assert found == []
+    assert different == []
