@@ -2,8 +2,10 @@
 tests of their own, the same draws and the same words.
 
 The error of a drawn interval: each of its ends is the quantile p of R replicates, whose standard error is
-sqrt(p (1 - p) / R) / f, f the density at that quantile, taken as the normal's of the same width. Four of them are
-allowed. Intervals that are not drawn agree as closely as values.
+sqrt(p (1 - p) / R) / f, f the density at that quantile, taken as the normal's with the wider side of the interval for
+its width; two draws differ by sqrt(2) of it. Five of that are allowed: of 696 ends of the Chinchilla points, runs.csv
+and curves.csv, drawn with two other seeds, the farthest lay 4.3 away. Intervals that are not drawn agree as closely as
+values.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from .make import read_laws
 from .sources import SOURCES, Row, Source, by_name
 
 RELATIVE = 1e-6
-STANDARD_ERRORS = 4.0
+STANDARD_ERRORS = 5.0  # of a difference between two draws
 LAWS = {source.name: [row for row in read_laws() if row["source"] == source.name] for source in SOURCES}
 PARAMETERS = [
     pytest.param(source, id=source.name, marks=[pytest.mark.slow] if source.slow else []) for source in SOURCES
@@ -69,11 +71,14 @@ def error_of_ends(source: Source, row: Row) -> float:
     if not source.replicates or not (row["low"] and row["high"]):
         return 0.0
     tail = (1 - source.level) / 2
+    low, high = float(row["low"]), float(row["high"])
+    middle = float(row["value"]) if row["value"] else (low + high) / 2
     z = float(stats.norm.isf(tail))
-    sigma = (float(row["high"]) - float(row["low"])) / (2 * z)
+    sigma = max(high - middle, middle - low) / z
     if not math.isfinite(sigma):
         return 0.0
-    return STANDARD_ERRORS * sigma * math.sqrt(tail * (1 - tail) / source.replicates) / float(stats.norm.pdf(z))
+    of_an_end = sigma * math.sqrt(tail * (1 - tail) / source.replicates) / float(stats.norm.pdf(z))
+    return STANDARD_ERRORS * math.sqrt(2) * of_an_end
 
 
 def test_values_are_the_frozen_ones(compared: tuple[Source, list[Row]]) -> None:
