@@ -80,6 +80,7 @@ def pytest_unconfigure() -> None:
 LONG = (
     "jobs/test_campaign.py",
     "scaling/stages/test_study.py",
+    "golden/test_laws.py",
     "analysis/test_stage.py",
     "scaling/stages/test_forecast.py",
     "scaling/trainer/test_loop.py",

@@ -8,7 +8,8 @@ import pytest
 from arch.errors import InputError
 from flops import train_flops_per_token, training_memory
 from flops.hardware import FILLED
-from jobs.resources import START_S, ResourceEstimator, worlds
+from jobs.model import Resources
+from jobs.resources import LIMITS, START_S, ResourceEstimate, ResourceEstimator, worlds
 from jobs.speed import ASSUMED, Measured, expected, measured, speed_of
 from scaling.rundir.directory import RunDir
 from scaling.study.jobs_schema import Asked, Cluster
@@ -38,6 +39,15 @@ def test_a_run_gets_the_fewest_gpus_that_finish_in_time():
     assert asked.resources.minutes * 60 >= min(24 * 3600, START_S + asked.seconds * profile.time_factor)
     tighter = ResourceEstimator(gpus(mfu=0.5, target_hours=12.0)).train(run, NOTHING)
     assert tighter.resources.world_size > asked.resources.world_size
+
+
+@pytest.mark.parametrize("seconds", [60.0, 700.0, 1900.0, 5000.0, 30_000.0])
+def test_a_time_limit_is_the_least_that_holds_the_expected_time(seconds):
+    estimator = ResourceEstimator(gpus(max_hours=24.0))
+    limited = estimator.limited(ResourceEstimate(Resources(1, 1, 1, 1, None, 0), seconds)).resources
+    wanted = START_S + seconds * estimator.profile.time_factor
+    assert limited.minutes * 60 >= wanted and limited.expected_requeues == 0
+    assert not [limit for limit in LIMITS if wanted <= limit * 60 < limited.minutes * 60]
 
 
 def test_memory_decides_where_time_does_not():

@@ -1,0 +1,1 @@
+"""What the analysis says today, frozen: laws.csv. `python -m tests.golden.make` writes it, test_laws.py compares."""

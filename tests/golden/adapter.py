@@ -1,0 +1,306 @@
+"""Where a quantity stands in what commands print: the only place that knows the form of their JSON.
+
+laws.csv keeps its form when that of fits.json changes: then these functions change and the file does not. Each of them
+yields the readings of a kind of JSON.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+Json = dict[str, Any]
+REPORT_TABLES = ("losses", "approaches", "optimum", "comparison")
+
+
+class Reading(NamedTuple):
+    """One number with its interval; or a text as `reason`: a verdict, or why there is no number."""
+
+    approach: str
+    group: str
+    quantity: str
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    reason: str = ""
+
+
+def results(answer: Json) -> Iterator[Reading]:
+    """Of `scaling fit TABLE` and `scaling fit STUDY --approach ..`."""
+    yield from _laws(answer["results"])
+    yield from _refused(answer["not_fitted"])
+    yield from _comparisons(answer["comparisons"] or [])
+
+
+def stage(fits: Json) -> Iterator[Reading]:
+    """Of `scaling fit STUDY`: fits.json."""
+    for arch, of_arch in fits["archs"].items():
+        yield from _envelope(arch, of_arch)
+    for convention, archs in fits["by_convention"].items():
+        for arch, of_arch in archs.items():
+            for name, key in (("L", "loss"), ("N_opt", "n_opt"), ("D_opt", "d_opt")):
+                yield from _power_law(f"envelope, C {convention}", arch, name, of_arch[key])
+    yield from _laws(fits["approaches"]["laws"])
+    yield from _refused(fits["approaches"]["not_fitted"])
+    yield from _comparisons(fits["approaches"]["comparisons"])
+    for group, wrong in fits["approaches"]["wrong_choices"].items():
+        for row in wrong["sizes"]:
+            yield _of("wrong choice", group, f"compute lost at {row['factor']:g} N_opt", row["share"], row["interval"])
+    for row in fits["approaches"]["first_shares"] or []:
+        for group, of_group in row["groups"].items():
+            yield Reading("parametric", group, f"a from {row['share']:g} of each run", of_group["a"])
+    seeds = fits["interval"]["seed_noise"] or {}
+    yield Reading("noise", "", "s between seeds, log loss", seeds.get("s"))
+    yield Reading("noise", "", "df between seeds", seeds.get("df"))
+    for lowest in fits["verdicts"]:
+        yield from _lowest(lowest)
+    yield from _variants(fits["variants"])
+    yield from _tasks(fits["downstream"] or {"tasks": []})
+
+
+def predictions(answer: Json) -> Iterator[Reading]:
+    """Of `scaling predict`: each round's losses, and what was measured."""
+    for forecast in (answer, *answer.get("later", ())):
+        name = f"forecast, round {forecast.get('round', 1)}"
+        for group, of_group in forecast["groups"].items():
+            for key, value in (of_group["surface"] or {}).items():
+                yield Reading(name, group, key, value)
+            yield Reading(name, group, "verdict", reason=_text(of_group["verdict"]))
+        for row in (*forecast["runs"], *forecast["means"]):
+            who = row.get("run_id") or f"mean of {row['size']} {row['group']}"
+            yield _of(name, who, "loss", row["loss"], row["interval"], row["reason"] or "")
+            for key in ("expected", "interval_of_fit"):
+                if row.get(key):
+                    yield _of(name, who, key, None, row[key])
+            for key in ("power_law", "measured", "error"):
+                yield Reading(name, who, key, row.get(key))
+            if row.get("held") is not None:
+                yield Reading(name, who, "held", float(row["held"]))
+        for row in forecast.get("rehearsals", ()):
+            who = f"{row['size']} {row['group']}"
+            yield _of(name, who, "rehearsed loss", None, row["interval"], row["reason"] or "")
+            for key in ("half", "mean", "rms"):
+                yield Reading(name, who, f"rehearsal {key}", row[key])
+
+
+def rate_law(answer: Json) -> Iterator[Reading]:
+    """Of `scaling sweep`: the law file that it wrote."""
+    law = json.loads(Path(answer["law"]).read_text(encoding="utf-8"))
+    yield Reading("rates", "", "sd of log loss", law["noise"]["sd"])
+    yield Reading("rates", "", "df of log loss", law["noise"]["dof"])
+    for arch, of_arch in law["laws"].items():
+        names = ["log rate at the centre", *(f"exponent of {term}" for term in of_arch["terms"])]
+        for i, (name, value) in enumerate(zip(names, of_arch["coefficients"], strict=True)):
+            half = of_arch["quantile"] * of_arch["covariance"][i][i] ** 0.5
+            yield Reading("rates", arch, name, value, value - half, value + half)
+        for term, value in of_arch["centre"].items():
+            yield Reading("rates", arch, f"centre of {term}", value)
+        yield Reading("rates", arch, "curvature", of_arch["curvature"]["at"])
+        yield Reading("rates", arch, "p of misfit", of_arch["misfit"] and of_arch["misfit"]["p"])
+    for arch, reason in law["without_law"].items():
+        yield Reading("rates", arch, "law", reason=reason)
+    for cell in law["cells"]:
+        yield Reading("rates", f"{cell['arch']} {cell['size']} {cell['n_tokens']}", "best rate", cell["best_rate"])
+
+
+def trial(answer: Json) -> Iterator[Reading]:
+    """Of `scaling try`: try.json."""
+    for row in answer["differences"]:
+        yield Reading("try", row["size"], "loss over the baseline's", row["value"], row["low"], row["high"])
+        for key in ("se_text", "se_seeds", "df"):
+            yield Reading("try", row["size"], key, row[key])
+        yield Reading("try", row["size"], "verdict", reason=row["verdict"])
+    for row in answer["gains"] or ():
+        yield Reading("try", f"{row['c']:g} FLOP", "compute for the same loss", row["gain"], row["low"], row["high"])
+    for row in answer["ratios"] or ():
+        yield Reading("try", f"{row['c']:g} FLOP", "ratio of losses", row["ratio"], row["low"], row["high"])
+    yield Reading("try", "", "verdict", reason=f"{answer['verdict']['word']}: {answer['verdict']['reason']}")
+
+
+def design(answer: Json) -> Iterator[Reading]:
+    """Of `scaling design`: what the proposals and the ladder without a plan are expected to tell."""
+    proposals = {f"proposal {i}": proposal for i, proposal in enumerate(answer["proposals"])}
+    for name, proposal in (proposals | {"naive": answer["naive"]}).items():
+        for i, (size, tokens) in enumerate(zip(proposal["sizes"], proposal["tokens"], strict=True)):
+            yield Reading("design", name, f"size {i}", size)
+            yield Reading("design", name, f"tokens of size {i}", max(tokens))
+            yield Reading("design", name, f"seeds of size {i}", proposal["seeds"][i])
+        yield Reading("design", name, "runs", proposal["runs"])
+        yield Reading("design", name, "FLOP", proposal["flops"])
+        for key, value in proposal["summary"].items():
+            if isinstance(value, list):
+                low, middle, high = value
+                yield Reading("design", name, key, middle, low, high)
+            else:
+                yield Reading("design", name, key, value)
+
+
+def checked_law(answer: Json) -> Iterator[Reading]:
+    """Of `scaling fit --check-law`."""
+    for law in answer["laws"]:
+        for key in ("a", "b", "a_plus_b", "factor_per_decade", "max_over_min", "one_at"):
+            yield Reading("check", law["name"], key, law[key])
+        for c, ratio in zip(answer["at"], law["six_nd_over_c"], strict=True):
+            yield Reading("check", law["name"], f"6 N D / C at {c:g}", ratio)
+
+
+def report(answer: Json) -> Iterator[Reading]:
+    """Of the report's tables as it gives them to download: a number a cell, named by the row's first cells."""
+    folder = Path(answer["report"]).parent / "tables"
+    for name in REPORT_TABLES:
+        with (folder / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                named = [row.pop(key) for key in ("architecture", "approach", "pair") if key in row]
+                for key, cell in row.items():
+                    try:
+                        yield Reading(f"report, {name}", ", ".join(named), key, float(cell))
+                    except ValueError:
+                        yield Reading(f"report, {name}", ", ".join(named), key, reason=cell)
+
+
+def nothing(answer: Json) -> Iterator[Reading]:
+    """Of a command that is given for what it writes."""
+    return iter(())
+
+
+def _of(
+    approach: str, group: str, quantity: str, value: float | None, interval: Sequence[float] | None, reason: str = ""
+) -> Reading:
+    return Reading(approach, group, quantity, value, *(interval or (None, None)), reason)
+
+
+def _text(verdict: Json | None) -> str:
+    return "" if verdict is None else ": ".join([verdict["believe"], "; ".join(verdict["reasons"])])
+
+
+def _laws(laws: Sequence[Json]) -> Iterator[Reading]:
+    for law in laws:
+        where, about = (law["approach"], law["group"]), law["diagnostics"]
+        reasons = about.get("not_identified", {})
+        for name, value in law["params"].items():
+            yield _of(*where, name, value, law["intervals"].get(name), reasons.get(name, ""))
+        for name in reasons:
+            if name not in law["params"]:
+                yield Reading(*where, name, reason=reasons[name])
+        for optimum in about["optimum"]:
+            for name in ("N", "D", "L"):
+                at = f"{name}_opt at {optimum['C']:g} FLOP"
+                yield _of(*where, at, optimum[name], optimum["intervals"][name])
+        for row in about.get("predictions", ()):
+            yield _of(*where, f"loss of N = {row['N']:g}, D = {row['D']:g}", row["L"], row.get("interval"))
+        if "over_training" in about:
+            for name in ("a", "b", "eta"):
+                tilted = about["over_training"]
+                yield _of(*where, f"over-training {name}", tilted[name], tilted["intervals"][name])
+            yield Reading(*where, "p of one exponent", about["p_tied"])
+        if offset := about.get("irreducible"):
+            for name in ("E", "exponent", "coef"):
+                interval = (offset.get("interval") or {}).get(name)
+                yield _of(*where, f"{name} of L = E + c C^x", offset.get(name), interval, offset["reason"] or "")
+        noises = about.get("noise") or ()
+        for noise in () if isinstance(noises, dict) else noises:
+            yield Reading(*where, f"noise of {noise['of']}", noise["s"])
+        yield Reading(*where, "n_points", law["n_points"])
+        yield Reading(*where, "verdict", reason=_text(law["verdict"]))
+
+
+def _refused(rows: Sequence[Json]) -> Iterator[Reading]:
+    for row in rows:
+        yield Reading(row["approach"], row["group"], "all", reason=row["reason"])
+
+
+def _envelope(arch: str, laws: Json) -> Iterator[Reading]:
+    if not laws["fitted"]:
+        yield Reading("envelope", arch, "all", reason=laws["reason"])
+        return
+    for name, key in (("L", "loss"), ("N_opt", "n_opt"), ("D_opt", "d_opt")):
+        yield from _power_law("envelope", arch, name, laws["laws"][key])
+    for name, key in (("N_opt", "n_opt"), ("D_opt", "d_opt")):
+        yield from _power_law("envelope, its points", arch, name, laws["alternative"][key])
+    for row in laws["crossings"]:
+        yield Reading("envelope", arch, f"C where {' and '.join(row['sizes'])} cross", row["c"])
+
+
+def _power_law(approach: str, group: str, name: str, law: Json) -> Iterator[Reading]:
+    for key in ("exponent", "coef"):
+        interval = (law.get("interval") or {}).get(key)
+        yield _of(approach, group, f"{key} of {name}(C)", law[key], interval, law["reason"] or "")
+
+
+def _comparisons(comparisons: Sequence[Json]) -> Iterator[Reading]:
+    for comparison in comparisons:
+        for view, of_view in list(comparison["views"].items())[
+            :1
+        ]:  # the study's own counts; the pairs below are of all views
+            if of_view.get("reason"):
+                yield Reading("comparison", view, "all", reason=of_view["reason"])
+                continue
+            for arch, params in of_view["params"].items():
+                for name, row in params.items():
+                    yield _of("comparison", f"{arch}, {view}", name, row["value"], row["interval"])
+            for pair in of_view["pairs"]:
+                who = f"{pair['other']} against {pair['reference']}, {view}"
+                for row in pair["gains"]:
+                    at = f"at {row['c']:.6g} FLOP"
+                    yield _of("comparison", who, f"gain {at}", row["gain"], row["interval"])
+                    yield _of("comparison", who, f"gain {at}, joint", None, row["joint"])
+                    yield Reading("comparison", who, f"p ahead {at}", row["p_other_ahead"])
+                for name, row in pair["exponents"].items():
+                    yield _of("comparison", who, f"difference of {name}", row["value"], row["interval"])
+                saved = pair["savings"]
+                never = saved["value"] if isinstance(saved["value"], str) else ""  # unreachable
+                value = None if never else saved["value"]
+                reason = never or saved["reason"] or ""
+                yield _of("comparison", who, "tokens saved", value, saved["interval"], reason)
+                yield _of("comparison", who, "C of crossing", pair["crossing"]["c"], pair["crossing"]["interval"])
+        for row in comparison["pairs"]:
+            who = f"{row['other']} against {row['reference']}{', beyond' if row['beyond'] else ''}"
+            yield Reading("comparison", who, "ahead", reason=row["ahead"] or "not told apart")
+
+
+def _lowest(lowest: Json) -> Iterator[Reading]:
+    """Losses at the largest compute that all architectures have."""
+    if lowest["reason"]:
+        yield Reading("lowest loss", lowest["at"], "all", reason=lowest["reason"])
+        return
+    at = f"at {lowest['c']:.6g} FLOP"
+    for arch, row in lowest["archs"].items():
+        yield _of("lowest loss", arch, f"loss {at}", row["loss"], row["interval"])
+        yield _of("lowest loss", arch, f"above the lowest {at}", row["difference"], row["difference_interval"])
+    yield Reading("lowest loss", lowest["at"], "best", reason=lowest["best"])
+
+
+def _variants(variants: Json) -> Iterator[Reading]:
+    for family in variants["families"]:
+        for row in family["rows"]:
+            who = f"{family['arch']} {family['at']} {row['variant']}"
+            yield Reading("variants", who, "loss", row["loss"])
+            yield Reading("variants", who, "more than the first", row["more"], row["low"], row["high"])
+    if variants["noise"]:
+        yield Reading("variants", "", "s of log loss", variants["noise"]["s"])
+
+
+def _tasks(scores: Json) -> Iterator[Reading]:
+    for task in scores["tasks"]:
+        name = f"task {task['task']}"
+        for arch, row in task["archs"].items():
+            yield Reading(name, arch, "t of the trend", row["trend"]["t"], reason=row["withheld"] or "")
+            for against, link in (("loss", row["link"]), ("compute", row["against_compute"])):
+                yield from _link(name, arch, against, link)
+            for prediction in row["predictions"]:
+                at, reason = f"score at {prediction['c']:.6g} FLOP", prediction["reason"] or ""
+                yield _of(name, arch, at, prediction["value"], prediction["interval"], reason)
+        yield Reading(name, "all", "p of one link", task["shared"]["p"])
+        yield from _link(name, "all", "loss", task["shared"]["link"])
+
+
+def _link(task: str, group: str, against: str, link: Json | None) -> Iterator[Reading]:
+    """Of scores to the loss or to compute."""
+    if link is None:
+        return
+    for key, value in link["params"].items():
+        yield _of(task, group, f"{key} of the link to {against}", value, link["intervals"][key])
+    yield Reading(task, group, f"verdict on the link to {against}", reason=_text(link["verdict"]))
