@@ -2,8 +2,8 @@
 
 The kernels launch with these sizes, and the memory model counts with them; this module imports no torch. Hardware is an
 argument. hopper: bf16 kernels may use Hopper's own matrix instructions (wgmma), on a GPU that has them and with an
-assembler without the bug that arch/ops/triton/NOTES.md describes; else they use the instructions of sm80, with tiles of
-their own. exact: operands are fp32. `override` is for measurements.
+assembler without the bug that docs/research/kernels-gated-attention.md describes; else they use the instructions of
+sm80, with tiles of their own. exact: operands are fp32. `override` is for measurements.
 """
 
 from __future__ import annotations
@@ -320,8 +320,8 @@ class ScanConfig:
 
 
 def scan_config(batch: int, width: int, parts: int) -> ScanConfig:
-    """parts: numbers of a state, 2 where it is complex. As measured on an H200 (arch/ops/scan/NOTES.md): many programs
-    hold short tiles, few hold long ones."""
+    """parts: numbers of a state, 2 where it is complex. As measured on an H200 (docs/research/kernels-scans.md): many
+    programs hold short tiles, few hold long ones."""
     many = batch * width >= 128 * 64
     if parts == 1:
         return ScanConfig(64, 16, (4, 8), 2) if many else ScanConfig(16, 16, (16, 16), 2)

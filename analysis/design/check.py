@@ -1,7 +1,7 @@
 """What a study that was designed otherwise will identify, linearised, for `scaling plan`.
 
 Worlds of the literature (no pilot), of the fitted form. Fits have ends (a lies between 0 and 1, E above 0), so that
-wide intervals are less wide than this says (NOTES.md). Imports no scipy: a plan stays quick.
+wide intervals are less wide than this says (docs/research/designs.md). Imports no scipy: a plan stays quick.
 """
 
 from __future__ import annotations

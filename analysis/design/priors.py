@@ -1,7 +1,7 @@
 """What is thought of a loss surface before anything was trained: draws of worlds from the laws of the literature.
 
 Exponents are those of published laws, with a spread that is wider than what they state. Levels are of losses: with a
-vocabulary of bytes those that the project's trial study had (analysis/fits/diagnose/NOTES.md), with a vocabulary of
+vocabulary of bytes those that the project's trial study had (docs/research/verdicts.md), with a vocabulary of
 sub-words those of the law itself, less what it overstates at small sizes. No pilot: no better prior.
 """
 
@@ -26,7 +26,8 @@ SUM = (0.55, 0.80)  # of alpha and beta: 0.62 Hoffmann, 0.71 Besiroglu
 SPREAD = 0.04  # of a, beside that of the laws
 BYTES = 300  # a vocabulary of so many words or fewer is of bytes
 # Of bytes, below this many parameters (geometric middle of the sizes), no fit of ours saw a floor of the loss: E was 0
-# in 6 of 6 studies of 6k to 61k parameters, alpha and beta as below (NOTES.md); terms at TINY_N and TINY_D.
+# in 6 of 6 studies of 6k to 61k parameters, alpha and beta as below (docs/research/designs.md); terms at TINY_N and
+# TINY_D.
 TINY, TINY_N, TINY_D = 6e4, 2e4, 1e6
 TINY_EXPONENTS, TINY_LEVEL, TINY_SHARE = ((0.06, 0.18), (0.2, 0.4)), (2.0, 2.2), (0.35, 0.75)  # share: of the N term
 LEVELS = {"bytes": ((0.6, 1.0), (0.1, 0.3)), "words": ((1.6, 2.2), (0.8, 2.4))}  # E; terms at MIDDLE_N, MIDDLE_D

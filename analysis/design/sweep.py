@@ -18,8 +18,8 @@ from analysis.design.worlds import Noise, World
 from scaling.study.rate_law import ArchLaw
 
 FACTOR = 2.0  # between rates
-# A rate twice too high costs 1.3 to 2.0% of the loss: 0.027 to 0.042 (ln 2)^2 (analysis/rates/NOTES.md, the search of
-# the quickstart, with a trial at other lengths: 1.3%).
+# A rate twice too high costs 1.3 to 2.0% of the loss: 0.027 to 0.042 (ln 2)^2 (docs/research/learning-rates.md, the
+# search of the quickstart, with a trial at other lengths: 1.3%).
 CURVATURE = 0.03
 # Standard deviation of ln of a size's best rate around its law, beyond the errors of the sweep: more than that search
 # shows (its misfits have chances of 0.06 to 0.95 without any).

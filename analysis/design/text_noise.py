@@ -1,9 +1,9 @@
 """The noise of a point of a curve of training loss: of the text that happened to be read there.
 
 A point is a mean over the tokens of its window, and text is harder or easier from one sequence to the next: the mean of
-n tokens has a standard deviation of `text` / sqrt(n) nats, whatever the batch (NOTES.md). As white noise along the
-tokens, means have in common what their windows have. Runs of one seed read the same text in the same order, whatever
-their size, so most of it is common to them all; the rest is a run's own.
+n tokens has a standard deviation of `text` / sqrt(n) nats, whatever the batch (docs/research/designs.md). As white
+noise along the tokens, means have in common what their windows have. Runs of one seed read the same text in the same
+order, whatever their size, so most of it is common to them all; the rest is a run's own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from analysis.design.layout import Layout
 
 # Nats: 5.5 on Python's library read 256 bytes at a time, 5.3 on books read 2,048 at a time, and much the same at all
-# sizes (NOTES.md); other text may have half of that, or twice.
+# sizes (docs/research/designs.md); other text may have half of that, or twice.
 TEXT = 5.4
 CONTROLLED = 0.65  # times that, less what a bigram model says of each batch: 0.53 and 0.73 there
 SHARED = 0.9  # of the variance, that runs of one seed have in common

@@ -16,7 +16,7 @@ KINDS = ("fitted", "interaction", "exponents", "mistuned", "saturating")
 EXTRA = {"interaction": (0.6, 0.9), "exponents": (0.05, 0.25), "mistuned": (0.005, 0.03), "saturating": (0.02, 0.15)}
 SEED_NOISE = 0.005  # of log loss, where it was not measured
 # Of a size's curve beside the surface that is fitted to all, an e-fold of tokens: 0.7 to 1.8% in four fits of the
-# quickstart, 1.2% their root mean square (NOTES.md).
+# quickstart, 1.2% their root mean square (docs/research/designs.md).
 BEND = 0.012
 GRID = 2001  # sizes among which an optimum is looked for, before a parabola through the best three
 LOG_N = np.linspace(6, 30, GRID)

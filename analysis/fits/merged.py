@@ -4,7 +4,7 @@ decay to the same tokens, measured on branches, and what is not known of it.
 A pair is a branch's decayed loss and its trunk's merged loss at equal trained tokens: D where the trunk comes that far.
 Merged losses are lowered by the offset that an architecture's pairs show (offset.py). Its error is one for all of them,
 so intervals draw it once a replicate (Points.common); scatter about it is noise of each point, which a fit's residuals
-show. NOTES.md beside this file has how often intervals of such fits cover.
+show. docs/research/merged-losses.md has how often intervals of such fits cover.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Pairs of one trunk share its error, so the trunk is the unit, as in a split plot
 one trunk, against each other; the mean and the slope in ln N by trunks, of which each counts once. With equal tokens
 in every trunk these are least squares, and the intervals those of Student's t with the degrees of freedom of trunks,
 whether or not trunks have an error of their own (Searle, Casella & McCulloch 1992, "Variance Components", chapter 4).
-A slope is taken where it leaves two degrees of freedom, whether or not a test finds one. NOTES.md beside this file has
-how often the intervals cover.
+A slope is taken where it leaves two degrees of freedom, whether or not a test finds one. docs/research/merged-losses.md
+has how often the intervals cover.
 """
 
 from __future__ import annotations

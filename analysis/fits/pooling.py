@@ -9,7 +9,7 @@ that read the same batches have variances that go together, and are then told ap
 
 A test that finds nothing proves no equality: noise three times as large is often missed where an architecture has two
 or three degrees of freedom, and intervals of the noisy one are then too narrow. A larger TOLD finds it more often, and
-takes degrees of freedom from architectures that are equal (NOTES.md has both).
+takes degrees of freedom from architectures that are equal (docs/research/pooled-noise.md has both).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ architectures compared. The fit stage and the command `scaling fit STUDY --appro
 from here.
 
 Curves enter as points: under a constant learning rate each is as good as a run that ends there. The surface is fitted
-by least squares: the noise between seeds has no outliers that Huber's loss would hold off (parametric/NOTES.md: its
-intervals cover as they should and are narrower).
+by least squares: the noise between seeds has no outliers that Huber's loss would hold off
+(docs/research/parametric-fits.md: its intervals cover as they should and are narrower).
 """
 
 from __future__ import annotations

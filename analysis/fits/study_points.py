@@ -33,7 +33,8 @@ AGREEING = {
     "tokenizer": "tokenizer",
     "context_length": "context length",
 }
-CURVE_ROWS = 32  # of a run that curves keep, at steps of 7% over its last decade of tokens (NOTES.md)
+# Rows of a run that curves keep, at steps of 7% over its last decade of tokens (docs/research/parametric-fits.md)
+CURVE_ROWS = 32
 VARIANT, NUISANCE, UNJUDGED, AVERAGED = (
     "changed by --set",
     "at another value of a nuisance axis than the best",

@@ -1,7 +1,7 @@
 """How many runs train on a GPU at the same time: several where their kernels are too small to fill it.
 
 They take turns in one process, each on a stream of its own (scaling.trainer.turns). What that gains is in
-scaling/trainer/NOTES.md.
+docs/research/trainer-speed.md.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def losses(random: np.random.Generator, documents: np.ndarray, offset: float) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("longest", [8, 64, 200], ids=["short documents", "of some windows", "long documents"])
 def test_intervals_cover_the_difference(longest: int) -> None:
-    """analysis/evals/NOTES.md has the figures."""
+    """docs/research/held-out-windows.md has the figures."""
     random, n_covered, naive, ratios = np.random.default_rng(longest), 0, 0, []
     for _ in range(2_000):
         documents = cut(random.integers(1, longest, 16 * 300), 16, 300)

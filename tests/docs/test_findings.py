@@ -18,7 +18,8 @@ FOLDERS = sorted((ROOT / "analysis" / "studies").glob("*/FINDINGS.md"))
 @pytest.mark.parametrize("path", FOLDERS, ids=lambda path: path.parent.name)
 def test_every_number_of_the_prose_stands_in_a_table(path):
     text = path.read_text(encoding="utf-8")
-    beside = [path.parent / "RESULTS.md", path.parent / "study.yaml", ROOT / "scaling" / "studies" / "NOTES.md"]
+    how_trained = ROOT / "docs" / "research" / "study-h200-hour.md"
+    beside = [path.parent / "RESULTS.md", path.parent / "study.yaml", how_trained]
     known = "\n".join([*(found[0] for found in GENERATED.finditer(text)), *(one.read_text() for one in beside)])
     told = NUMBER.findall(GENERATED.sub("", text))
     assert len(told) > 5

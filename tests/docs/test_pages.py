@@ -105,10 +105,11 @@ def test_pages_that_are_named_exist():
     assert not found
 
 
-def test_the_index_has_every_page():
-    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
-    linked = {found["target"].partition("#")[0] for found in LINK.finditer(index)}
-    assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"} <= linked
+@pytest.mark.parametrize("folder", [ROOT / "docs", ROOT / "docs" / "research"], ids=lambda folder: folder.name)
+def test_the_index_has_every_page(folder):
+    index = folder / "README.md"
+    linked = {link["target"].partition("#")[0] for link in LINK.finditer(index.read_text(encoding="utf-8"))}
+    assert {path.name for path in folder.glob("*.md")} - {"README.md"} <= linked
 
 
 def test_readme_is_short():

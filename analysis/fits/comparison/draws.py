@@ -8,7 +8,7 @@ noise is scaled by a root of df / chi^2(df), as few runs tell its size only so w
 
 Draws are made of normal noise of the estimated sizes. `wild` ones keep each cell's residuals and give them one random
 sign (wild cluster bootstrap on HC2 residuals; Bell and McCaffrey 2002), for noise whose size differs between cells;
-NOTES.md has the coverage of both.
+docs/research/comparisons.md has the coverage of both.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def fit_paired(data: Data, shared: bool = True, paired: bool = True, seed_noise:
 def p_value_of_one_e(data: Data, free: Fitted) -> float:
     """Of an F test that all architectures have one E, against `free`, which has one for each, with its weights. Of
     one point a run all weighted residuals are alike; of curves those of a run are not quite, since few runs tell its
-    noise, and the whole sum is laid on the degrees of freedom of the runs (cautious: NOTES.md)."""
+    noise, and the whole sum is laid on the degrees of freedom of the runs (cautious: docs/research/comparisons.md)."""
     start = np.concatenate([free.theta[: len(data.names)].mean(keepdims=True), free.theta[len(data.names) :]])
     starts = np.stack([start, fit(data, True)[0]])
     _, totals = solve(data, np.repeat(data.log_loss[None], 2, axis=0), starts, True, free.weigh)

@@ -4,7 +4,7 @@ What is judged is N_opt and its exponent. A law that is not known well enough to
 size, or that another approach contradicts, is not believed. One whose optimum lies where nothing was trained, that
 did not foretell the study's own largest runs, that changes with how the curves are read, that misses its points by more
 than seeds differ, or that no size left out and no backtest checked, is believed inside the range alone. The thresholds
-were chosen on simulated studies of six sizes and equal tokens (NOTES.md has the confusion matrix).
+were chosen on simulated studies of six sizes and equal tokens (docs/research/verdicts.md has the confusion matrix).
 """
 
 from __future__ import annotations

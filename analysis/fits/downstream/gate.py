@@ -3,8 +3,8 @@
 The ranks of the scores must rise with the ranks of the models: t of the slope of one on the other above that of a
 one-sided test at 1%, with the errors that links have (of a random effect of each run, or the jackknife over runs,
 whichever says less). Ranks ask for no form: a task at chance, where a form has no slope to speak of, is judged like the
-others, and one that bends is not judged by how straight it is. NOTES.md has how often this passes tasks that are flat,
-and those that are not.
+others, and one that bends is not judged by how straight it is. docs/research/task-links.md has how often this passes
+tasks that are flat, and those that are not.
 """
 
 from __future__ import annotations

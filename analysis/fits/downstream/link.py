@@ -3,7 +3,7 @@
 Weighted least squares by scipy from many starts, weights from the scores' standard errors; then again with a random
 effect of each run on eta (run_effect.py, at the linearised optimum). Intervals are made on eta, where the form is a
 line, so that the bounds of the score hold for them too: the wider of that model's and of the jackknife over runs
-(by_run.py), which needs no model of what a run's checkpoints share. NOTES.md has the coverage.
+(by_run.py), which needs no model of what a run's checkpoints share. docs/research/task-links.md has the coverage.
 """
 
 from __future__ import annotations

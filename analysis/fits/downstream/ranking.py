@@ -7,7 +7,8 @@ pooled; the line is taken out because scores still rise. (Both are relative to t
 
 A ranking is withheld where differences as large come up in more than 5% of studies without any: below the quantile of
 the studentised range. What runs of one architecture and size differ by comes from their seeds; where there are none, it
-is taken to be as much as checkpoints do, beside the checkpoints' own part. NOTES.md has how often that errs.
+is taken to be as much as checkpoints do, beside the checkpoints' own part. docs/research/task-links.md has how often
+that errs.
 """
 
 from __future__ import annotations

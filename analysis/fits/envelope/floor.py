@@ -22,7 +22,7 @@ IRREDUCIBLE, POWER_LAW, NEITHER, UNDECIDED = "irreducible", "power law", "neithe
 def irreducible_law(log_c: np.ndarray, log_loss: np.ndarray, moved: np.ndarray | None, level: float) -> dict[str, Any]:
     """Of the points log_loss [g] at log_c [g], and of their replicates `moved` [r, g]; as plain data: E, coef and
     exponent of E + coef C^exponent, intervals by percentiles, and `out_of_sample`. The intervals fall short of their
-    level, beyond the range most of all (NOTES.md), so there is no band there.
+    level, beyond the range most of all (docs/research/envelope.md), so there is no band there.
 
     Moving curves at random lowers their least, once in the study and again in each replicate; so replicates are put
     about the study's points less what noise took from them, both told by the mean replicate.

@@ -12,8 +12,8 @@ do), and drawing noise once more lowers the replicates again. So the replicates'
 estimate, twice the fitted level less the mean of refitted ones (Efron and Tibshirani 1993, chapter 10; linear SIMEX,
 Cook and Stefanski 1994), and moves with each size by that estimate's own gradient (as Efron 2014 does for means over
 replicates). The law itself is left as fitted: it is the line through the envelope, and correcting it hardly lowers its
-error. NOTES.md has what the intervals cover: where L(C) is a power law nominal 95% of L in the middle of the range
-are 94.3% of 6,000 synthetic studies, 90.3% in the worst of 20 cells.
+error. docs/research/envelope.md has what the intervals cover: where L(C) is a power law nominal 95% of L in the middle
+of the range are 94.3% of 6,000 synthetic studies, 90.3% in the worst of 20 cells.
 """
 
 from __future__ import annotations

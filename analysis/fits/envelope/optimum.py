@@ -8,8 +8,9 @@ The noise is that of the curves' losses. A line C(N) says where two curves shoul
 would be 0 without noise, has variance s^2 (1 / seeds of one + 1 / seeds of the other), and neighbouring crossings share
 a curve, so their differences are correlated. Generalised least squares over these differences finds the line. A pair
 that does not cross within reach of its runs is left out: read from its tangent, far from where it was trained, it
-biased the exponent more than its absence does (NOTES.md). Intervals are Fieller's: a value belongs to them as long as
-the line through it is no worse than t standard errors (Fieller 1954; Draper and Smith 1998, section 3.2).
+biased the exponent more than its absence does (docs/research/envelope.md). Intervals are Fieller's: a value belongs to
+them as long as the line through it is no worse than t standard errors (Fieller 1954; Draper and Smith 1998, section
+3.2).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ From 20 independent trunks up: a bootstrap over trunks (a run that was not branc
 repeats too few of them, so replicates are drawn from the fitted surface and the noise that its residuals show, with
 effects of whole trunks and runs and with variances drawn too (module noise). So they are for the data-constrained
 forms, of as many runs: those that tell R* are few of them. Either way each replicate is fitted as the
-points were, and an interval lies between percentiles of whatever is computed from the replicates' surfaces. NOTES.md
-has how often they cover.
+points were, and an interval lies between percentiles of whatever is computed from the replicates' surfaces.
+docs/research/parametric-fits.md has how often they cover.
 
 Percentiles of a bootstrap are too narrow for least squares with few trunks: they take the quantiles of Student's t with
 n - p degrees of freedom, p the free parameters, in the place of the normal's (Hesterberg 2015, section 3.2). Those of

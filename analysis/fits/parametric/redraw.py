@@ -20,7 +20,7 @@ from analysis.fits.parametric.slopes import slopes
 from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
 
-LEAST_SIGNED = 30  # trunks; of 20, signs cover N_opt beyond the range too seldom (isoflop/NOTES.md)
+LEAST_SIGNED = 30  # trunks; of 20, signs cover N_opt beyond the range too seldom (docs/research/isoflop.md)
 LEAST_LEFT = 0.05  # of a run's noise that its residual must keep to stand for it
 
 

@@ -3,8 +3,8 @@
 A sum of two power laws has no room for a size that saturates, and with it in the fit N_opt and a are biased, however
 many seeds there are. The rule is fixed beforehand (`fit.stopped` of a study file), one-sided and in one direction: the
 smallest size is left out where its mean log loss lies above the prediction of the fit without it by more than chance,
-and then the next one is looked at, MOST at the most. NOTES.md has how often the rule is right, and what intervals cover
-after it.
+and then the next one is looked at, MOST at the most. docs/research/parametric-fits.md has how often the rule is right,
+and what intervals cover after it.
 """
 
 from __future__ import annotations

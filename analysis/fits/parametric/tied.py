@@ -2,8 +2,8 @@
 
 Under 6 N D one exponent is a = beta / (alpha + beta) = 1/2, so the test is whether the interval of a of the plain form,
 by the same objective and from replicates of its own, holds 1/2: p is one less the level of the interval that just ends
-there. How often those intervals cover is in NOTES.md; an F test on the sums of squares would take the rows of a run for
-independent.
+there. How often those intervals cover is in docs/research/parametric-fits.md; an F test on the sums of squares would
+take the rows of a run for independent.
 """
 
 from __future__ import annotations

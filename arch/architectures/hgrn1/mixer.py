@@ -18,10 +18,10 @@ Ablations of HGRN: `lower_bound` and `input_gate` as in forget_gates.py (tables 
 forget gate (table 11: "w/o complex means remove theta"); `data_dependent_theta`: theta_t = theta + x W_theta, W_theta
 [d, d], which starts about the fixed angles (table 11; the paper gives no formula).
 Of HGRN2: `hgrn1_state: real_2d`: no theta, and each of the 2 d numbers has a forget gate and a lower bound of its own,
-W_f [d, 2d] (table 1; arch/NOTES.md tells what its printed sizes contain). `narrow`: c, h and g in R^d, no theta, W_o
-[d, d]. `expansion` (table 2; of narrow states): c, lam and g are n d wide, n = `expand_ratio`, from the cheap
-projections in expansions.py, the n states of a channel have the same b, as in HGRN2's eq. 2 (d numbers a layer), and
-y = Norm(sum over n of g * h) W_o. Activations are HGRN1's throughout, where HGRN2's eq. 1 has none on the input and
+W_f [d, 2d] (table 1; docs/research/hgrn2-tables.md says what its printed sizes contain). `narrow`: c, h and g in R^d,
+no theta, W_o [d, d]. `expansion` (table 2; of narrow states): c, lam and g are n d wide, n = `expand_ratio`, from the
+cheap projections in expansions.py, the n states of a channel have the same b, as in HGRN2's eq. 2 (d numbers a layer),
+and y = Norm(sum over n of g * h) W_o. Activations are HGRN1's throughout, where HGRN2's eq. 1 has none on the input and
 silu on the output gate. The state is n d numbers.
 """
 

@@ -8,7 +8,7 @@
 
 Numbers of a pair share a forget gate. n is `expand_ratio`, 1 without an expansion; the n states of a channel are summed
 before W_o. `complex` and `real` are the rows of 46.25 M and 46.24 M in HGRN2's table 1, `real_2d` that of 47.82 M
-(NOTES.md); expansions (its table 2) are of narrow states.
+(docs/research/hgrn2-tables.md); expansions (its table 2) are of narrow states.
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ def paper_slopes(n_heads: int) -> list[float]:
 
 def fixed_slopes(n_heads: int) -> list[float]:
     """2^-(0.5 + 7.5 i / h), i = 0 .. h - 1: the fastest is the same for every number of heads h, the slowest approaches
-    2^-8 (half-lives in the first layer of 13, 48, 93 tokens for h = 2, 4, 8). NOTES.md has the loss by heads."""
+    2^-8 (half-lives in the first layer of 13, 48, 93 tokens for h = 2, 4, 8). docs/research/tnl-slopes.md has the loss
+    by heads."""
     step = (SLOWEST_EXPONENT - FASTEST_EXPONENT) / n_heads
     return [2.0 ** -(FASTEST_EXPONENT + step * i) for i in range(n_heads)]
 

@@ -1,4 +1,5 @@
-"""The GPU backend of the sequence operations: Triton kernels, imported where they run. NOTES.md has plan and numbers.
+"""The GPU backend of the sequence operations: Triton kernels, imported where they run. docs/research/kernels-*.md have
+plans and times.
 
 Importing this package registers the operators with their FLOP formulas; torch's counter knows those registered when it
 is made, so import it before.

@@ -1,7 +1,7 @@
 """Which ptxas compiles the kernels. The one that Triton 3.6 and 3.7 bring (CUDA 12.8) makes kernels with Hopper's own
-matrix instructions read shared memory at wild addresses (NOTES.md); CUDA 13.3's and later do not. The package
-nvidia-cuda-nvcc brings such a one, which is used where it is installed, the driver is of its CUDA version or a later
-one, and TRITON_PTXAS_PATH names no other."""
+matrix instructions read shared memory at wild addresses (docs/research/kernels-gated-attention.md); CUDA 13.3's and
+later do not. The package nvidia-cuda-nvcc brings such a one, which is used where it is installed, the driver is of its
+CUDA version or a later one, and TRITON_PTXAS_PATH names no other."""
 
 from __future__ import annotations
 

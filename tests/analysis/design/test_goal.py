@@ -1,5 +1,5 @@
 """Designs beside the naive ladder of the same cost, in 240 worlds that no design saw: 30 tell a share to 7 points.
-NOTES.md has the figures."""
+docs/research/designs.md has the figures."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""How often intervals of fits with corrected merged losses hold the truth: what NOTES.md of analysis/fits has is
+"""How often intervals of fits with corrected merged losses hold the truth: what docs/research/merged-losses.md has is
 printed by `python -m tests.analysis.fits.merged_coverage 200`.
 
 A world: L = 0.7 + (N / 1.2e5)^-0.3 + (D / 2e6)^-0.3 after a decay; six sizes, some of which have branches, and merged

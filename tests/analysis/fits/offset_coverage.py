@@ -1,5 +1,5 @@
 """How often the interval of the offset between merged and decayed losses holds it, where pairs of a trunk share an
-error and where they do not: what NOTES.md of analysis/fits has is printed by `python -m
+error and where they do not: what docs/research/merged-losses.md has is printed by `python -m
 tests.analysis.fits.offset_coverage 1000`.
 
 A world: trunks of sizes from 14k to 393k parameters, tokens in proportion to 1 / N, an offset that may grow with N and

@@ -1,5 +1,5 @@
 """How often intervals of a hold the truth in studies of architectures whose noise differs, by pooling the noise of all
-others and that of those which a test does not tell apart: what NOTES.md of analysis/fits has is printed by
+others and that of those which a test does not tell apart: what docs/research/pooled-noise.md has is printed by
 `python -m tests.analysis.fits.pooling_coverage 100` and `.. levels`.
 
 A study: four architectures, each L = E + A (N / 288k)^-alpha + B (D / 46M)^-beta at five sizes, whole curves of twelve

@@ -102,7 +102,7 @@ def held_out(
 def mean_bound(cells: Sequence[HeldOut], random: np.random.Generator, draws: int = 4000) -> tuple[float, float]:
     """(mean, bound) of the excess over cells of one architecture. The bound is the LEVEL quantile over best rates drawn
     around those found, the laws' rates as they are; it is on the safe side, because an error of a best rate adds to its
-    square, and held the true mean in 0.99 of 150 simulated searches (NOTES.md)."""
+    square, and held the true mean in 0.99 of 150 simulated searches (docs/research/learning-rates.md)."""
     total = np.zeros(draws)
     for one in cells:
         off = math.log(one.rate / one.best) + one.sd * one.fitted.unit_se * random.standard_normal(draws)

@@ -266,7 +266,8 @@ def test_the_cubic_term_is_a_joint_one():
     ids=["plain", "one seed", "scatter", "four cubic", "four scatter", "four noisy"],
 )
 def test_intervals_hold_the_best_rate_of_a_new_run(world: World):
-    """At 0.95, inside of what was swept and four times beyond, of 300 sweeps; NOTES.md has the figures."""
+    """At 0.95, inside of what was swept and four times beyond, of 300 sweeps; docs/research/learning-rates.md has the
+    figures."""
     random, places = np.random.default_rng(1), ((1e6, 2e7), (1e7, 2e8))
     hits, costs, n_laws = np.zeros(2), 0, 0
     for _ in range(300):

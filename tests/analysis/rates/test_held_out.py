@@ -42,7 +42,7 @@ def test_the_excess_is_near_the_law_files_and_its_bound_holds_the_true_one():
 
 
 def test_a_size_between_those_of_a_real_sweep_costs_at_most_0_3_percent_and_a_misfit_is_told():
-    """NOTES.md: cosFormer2's short runs hardly tell rates apart, and its law says so."""
+    """docs/research/learning-rates.md: cosFormer2's short runs hardly tell rates apart, and its law says so."""
     points = points_of(pd.read_csv(Path(__file__).with_name("four_rates.csv")))
     found = held_out(points, ["18k"], replicates=0)
     assert len(found) == 8
@@ -59,8 +59,8 @@ def test_a_size_between_those_of_a_real_sweep_costs_at_most_0_3_percent_and_a_mi
 
 
 def test_a_size_between_those_of_the_published_study_costs_at_most_0_3_percent():
-    """NOTES.md: 7.01M parameters on H200s. cosFormer2's law holds with the cell that its other cells contradict, and
-    where that was never run: the doubt's law is this one."""
+    """docs/research/learning-rates.md: 7.01M parameters on H200s. cosFormer2's law holds with the cell that its other
+    cells contradict, and where that was never run: the doubt's law is this one."""
     points = points_of(pd.read_csv(Path(__file__).with_name("h200_hour_rates.csv")))
     swept = [one for one in points if one.size != "n7.01m"]
     doubt = fit_rates(swept).doubts["cosformer2"]

@@ -38,7 +38,7 @@ def test_hgrn1_recalls_visibly_less():
 @pytest.mark.slow
 def test_tnl_learns_which_values_there_are():
     """Not held to more at this width and budget, where its keys are 16 numbers wide; wider ones solve it in 2,000 to
-    3,000 steps of 64 rows (arch/NOTES.md), which takes too long here."""
+    3,000 steps of 64 rows (docs/research/recall.md), which takes too long here."""
     assert measured("tnl") >= KNOWS_THE_VALUES
 
 

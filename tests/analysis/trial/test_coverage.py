@@ -1,5 +1,5 @@
 """How often intervals of differences and projections hold, and how often a variant that changes nothing is called worth
-scaling; NOTES.md beside the code has the figures, which `python -m tests.analysis.trial.test_coverage` prints."""
+scaling; docs/research/variants.md has the figures, which `python -m tests.analysis.trial.test_coverage` prints."""
 
 from __future__ import annotations
 

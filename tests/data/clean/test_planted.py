@@ -1,4 +1,5 @@
-"""Near-duplicates planted in real text of two languages; data/clean/NOTES.md has the figures of a larger trial."""
+"""Near-duplicates planted in real text of two languages; docs/research/near-duplicates.md has the figures of a larger
+trial."""
 
 import json
 import lzma

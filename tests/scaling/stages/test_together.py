@@ -80,7 +80,7 @@ def test_shares_of_the_gpus_that_are_here(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_what_runs_gain_in_company(tmp_path: Path) -> None:
-    """At least what scaling/trainer/NOTES.md has of them, of as many as are there for each GPU."""
+    """At least what docs/research/trainer-speed.md has of them, of as many as are there for each GPU."""
     for batch, gains in (
         (4096, [(1.6, 2.5), (1.25, 1.4)]),
         (16_384, [(1.25, 1.4), (1.1, 1.1)]),

@@ -26,7 +26,8 @@ STEPS = (1, 2, 5, 10, 20, 40)
 def losses(arch: str, folder: Path) -> dict[str, float]:
     """{step: loss in nats per token} of size 14k, one thread, fp32.
 
-    init_std 0.08 lets every part of the model matter within 40 steps, and keeps rounding from growing (arch/NOTES.md).
+    init_std 0.08 lets every part of the model matter within 40 steps, and keeps rounding from growing
+    (docs/research/numerics.md).
     """
     torch.set_num_threads(1)
     rundir = make_run(folder, arch, n_steps=40, lr=2e-3, init_std=0.08)

@@ -1,6 +1,6 @@
 """`causal_filter` by the kernels, as a custom operator with fake kernels, gradients and FLOP formulas.
 
-arch/ops/scan/NOTES.md has the plan. The decays are constants here: learned ones take the chunk backend.
+docs/research/kernels-scans.md has the plan. The decays are constants here: learned ones take the chunk backend.
 """
 
 from __future__ import annotations

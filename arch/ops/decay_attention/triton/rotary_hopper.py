@@ -24,7 +24,8 @@ from .rotary_hopper_keys import run_keys
 from .rotary_hopper_sums import rotary_hopper_sums
 from .rotary_hopper_values import rotary_hopper_values
 
-# Channels of a program (values: all at once), warps, pipeline stages; NOTES_ROTARY.md has the others that were timed.
+# Channels of a program (values: all at once), warps, pipeline stages; docs/research/kernels-decay-attention-angles.md
+# has the others that were timed.
 SUM_TILE, SUM_WARPS, SUM_STAGES = 32, 4, 3
 KEY_TILE, KEY_WARPS, KEY_STAGES = 32, 4, 3
 VALUE_WARPS, VALUE_STAGES = 8, 3

@@ -26,7 +26,8 @@ from ...triton.tiles import packed
 from .rotary_angles import cosines
 
 # Registers are what there is too little of: 8 warps that multiply get 208 a thread, which ptxas needs to leave products
-# running, 8 that rotate get 48. Rows that are loaded at a time: NOTES_ROTARY.md has the others that were timed.
+# running, 8 that rotate get 48. Rows that are loaded at a time: docs/research/kernels-decay-attention-angles.md has the
+# others that were timed.
 MULTIPLYING_WARPS, ROTARY_WARPS, ROTARY_REGISTERS, ROWS = 8, 8, 48, 32
 
 barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier  # its name in Triton 3.7, and in 3.6

@@ -1,5 +1,6 @@
 """The forward kernels of `gated_attention`: operands with their decays, the states at every chunk (and, backwards,
-their gradients), and the outputs of a chunk. NOTES.md has the plan; backward_kernels.py the gradients of a chunk."""
+their gradients), and the outputs of a chunk. docs/research/kernels-gated-attention.md has the plan; backward_kernels.py
+the gradients of a chunk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often intervals of differences hold, over simulated studies; NOTES.md beside the code has the figures.
+"""How often intervals of differences hold, over simulated studies; docs/research/comparisons.md has the figures.
 
 `python -m tests.analysis.fits.comparison.test_coverage` prints the table.
 """

@@ -39,7 +39,7 @@ def books(seed: int) -> list[tuple[str, str, bool]]:
 
 @pytest.mark.slow
 def test_intervals_of_backtests_hold_as_often_as_they_say() -> None:
-    """Nominal 95% of single runs and of the lowest losses; figures in NOTES.md."""
+    """Nominal 95% of single runs and of the lowest losses; figures in docs/research/verdicts.md."""
     with ProcessPoolExecutor(2) as pool:
         found = [one for rows in pool.map(budgets, range(STUDIES)) for one in rows]
         found += [one for rows in pool.map(books, range(STUDIES)) for one in rows]

@@ -21,7 +21,8 @@ def one(job: tuple[str, int]) -> list[Outcome]:
 
 @pytest.mark.slow
 def test_parametric_is_right_or_says_that_it_is_not_to_be_believed() -> None:
-    """60 draws of other forms than the fitted one, and 15 of that: the confusion matrix of NOTES.md."""
+    """60 draws of other forms than the fitted one, and 15 of that: the confusion matrix of
+    docs/research/verdicts.md."""
     jobs = [(kind, FIRST + i) for kind in ("fitted", *OTHER_FORMS) for i in range(DRAWS)]
     with ProcessPoolExecutor(2) as pool:
         found = [row for rows in pool.map(one, jobs) for row in rows]

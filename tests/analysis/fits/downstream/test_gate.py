@@ -137,7 +137,7 @@ def test_decision_accuracy() -> None:
 
 @pytest.mark.slow
 def test_error_rates_of_the_laws_threshold() -> None:
-    """NOTES.md has the figures."""
+    """docs/research/task-links.md has the figures."""
     random, n = np.random.default_rng(5), 1_000
     for n_runs in (4, 6, 12, 20):
         rates = {}
@@ -161,7 +161,7 @@ def test_error_rates_of_the_laws_threshold() -> None:
 
 @pytest.mark.slow
 def test_error_rates_of_the_rankings_threshold() -> None:
-    """NOTES.md has the figures."""
+    """docs/research/task-links.md has the figures."""
     random, n = np.random.default_rng(6), 2_000
     for count in (2, 4, 7):
         rates = {}
@@ -191,7 +191,8 @@ def test_error_rates_of_the_rankings_threshold() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("n_runs", [4, 6, 12, 20])
 def test_coverage_of_links(n_runs: int) -> None:
-    """Of the score at the median loss, at the best checkpoint and 0.15 nats beyond; NOTES.md has the figures."""
+    """Of the score at the median loss, at the best checkpoint and 0.15 nats beyond; docs/research/task-links.md has the
+    figures."""
     inside = []
     for between, drift in ((0.0, 0.0), (0.1, 0.0), (0.3, 0.0), (0.0, 0.1)):
         random, covered, widths = np.random.default_rng([n_runs, 7]), np.zeros(3), []
@@ -213,7 +214,8 @@ def test_coverage_of_links(n_runs: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("n_runs", [6, 20])
 def test_coverage_of_perplexities_and_of_scores_at_a_compute(n_runs: int) -> None:
-    """The second: of an accuracy at a loss that itself is known to within 0.05 nats; NOTES.md has the figures."""
+    """The second: of an accuracy at a loss that itself is known to within 0.05 nats; docs/research/task-links.md has
+    the figures."""
     loss, flops, run = ladder(n_runs)
     random, text, chained, n = np.random.default_rng([n_runs, 8]), np.zeros(3), 0, 150
     for _ in range(n):
@@ -233,7 +235,7 @@ def test_coverage_of_perplexities_and_of_scores_at_a_compute(n_runs: int) -> Non
 
 @pytest.mark.slow
 def test_coverage_of_trends() -> None:
-    """Conservative by construction; NOTES.md has the figures."""
+    """Conservative by construction; docs/research/task-links.md has the figures."""
     for n_runs in (12, 20):
         loss, flops, run = ladder(n_runs)
         at, random = np.quantile(loss, [0.3, 0.5, 0.7]), np.random.default_rng(8)

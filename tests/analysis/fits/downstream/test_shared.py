@@ -47,7 +47,7 @@ def test_scores_that_do_not_go_together_are_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_runs", "n_archs"), [(6, 2), (6, 4), (12, 4)])
 def test_size_and_power(n_runs: int, n_archs: int) -> None:
-    """NOTES.md has the figures."""
+    """docs/research/task-links.md has the figures."""
     random, n = np.random.default_rng([n_runs, n_archs]), 200
     rates = {}
     for apart in (0.0, 0.1, 0.3):

@@ -101,7 +101,7 @@ def _points(curves: list) -> Points:  # type: ignore[type-arg]
 
 @pytest.mark.slow
 def test_how_often_the_irreducible_forms_intervals_cover() -> None:
-    """Reported in NOTES.md; they fall short of their 95%."""
+    """Reported in docs/research/envelope.md; they fall short of their 95%."""
     for e in (0.0, 0.6):
         for s in (0.003, 0.01):
             setting = Setting.of(World(e), Ladder(6, s))

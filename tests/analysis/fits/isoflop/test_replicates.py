@@ -105,7 +105,7 @@ def test_intervals_are_narrower_than_those_that_reach_to_the_parabolas() -> None
 
 def test_a_surface_of_another_form_is_doubted() -> None:
     """N and D interact: of whole curves, whose sizes lie far apart, replicates on the fitted surface would hold the
-    exponent in less than a tenth of the studies (NOTES.md)."""
+    exponent in less than a tenth of the studies (docs/research/isoflop.md)."""
     points, fit = study(Design("curves", 4, 8, 0.003), Joined())
     found = fitted(points, fit)
     assert found.corrected is not None and found.corrected.reaches and not found.corrected.joint

@@ -51,7 +51,8 @@ def test_intervals_cover_the_continuous_optimum() -> None:
 
 @pytest.mark.slow
 def test_worlds_that_are_not_of_the_fitted_form() -> None:
-    """Reported in NOTES.md, not promised: N and D that interact, sizes with a wrong rate, noise that all runs share."""
+    """Reported in docs/research/parametric-fits.md, not promised: N and D that interact, sizes with a wrong rate, noise
+    that all runs share."""
     worlds = (
         (World(irreducible=0.6, interaction=0.7), 0.0),
         (World(irreducible=0.6, mistuned=0.01), 0.0),

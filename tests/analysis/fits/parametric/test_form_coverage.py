@@ -53,7 +53,8 @@ def test_a_few_studies_of_a_form_cover() -> None:
 @pytest.mark.parametrize("form", FORMS_COVERED)
 def test_intervals_of_a_form_cover(form: str) -> None:
     """92 to 98% pooled over cells of 200 studies for each quantity and over all, no cell below 90%: 20 and 35 or 36
-    runs, noise 0.3% and 1%; Huber losses, which take longer, on the larger design alone (NOTES.md has the other)."""
+    runs, noise 0.3% and 1%; Huber losses, which take longer, on the larger design alone
+    (docs/research/parametric-fits.md has the other)."""
     cells, largest = cells_of(form), SIZES.get(form, OTHERS)[-1]
     table = table_of({k: c for k, c in cells.items() if c.objective == LEAST_SQUARES or c.sizes == largest})
     assert 0.92 <= table["covers"].mean() <= 0.98
