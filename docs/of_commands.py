@@ -103,7 +103,6 @@ def modules() -> list[tuple[Callable[..., Any], list[str]]]:
     """`main` of each command that is started by `python -m`, and the arguments by which it chooses its parser."""
     from analysis.inspection import decode_speed
     from arch.bench import command
-    from data import bench
     from scaling import check
     from scaling.cli import bench as answers
     from scaling.trainer import bench as trainer
@@ -114,7 +113,6 @@ def modules() -> list[tuple[Callable[..., Any], list[str]]]:
         (command.main, ["--model"]),
         (trainer.main, []),
         (decode_speed.main, []),
-        (bench.main, []),
         (answers.main, []),
     ]
 

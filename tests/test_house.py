@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("arch", "data", "flops", "scaling", "jobs", "analysis")
+PACKAGES = ("arch", "data", "flops", "scaling", "jobs", "analysis", "benchmarks")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 GENERATED = {".git", ".venv", ".hypothesis", "__pycache__", "out", "build", "dist"}
 
@@ -181,6 +181,7 @@ ALLOWED = {
     ),
     "scaling.cli": ("scaling", "jobs", "analysis", "arch", "data", "flops"),
     "scaling.__main__": ("scaling.cli",),
+    "benchmarks": ("arch", "data", "analysis.fits"),
     "scaling": (),
 }
 
@@ -310,6 +311,7 @@ def test_find_cycle_finds_one():
 NAMED = {
     "arch/presets.py": "sizes of models that others published",
     "arch/earlier.py": "the option hgrn1_state and its earlier name, in stored files",
+    "benchmarks": "cases of arch/bench, and other packages' models",
     "arch/bench": "a case is a sequence operation as one architecture uses it, and is called by its name",
     "flops/ladder.py": "whose FLOP a ladder of equal FLOP has",
     "flops/table7.py": "the paper's table 7, row by row",

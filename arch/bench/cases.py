@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -15,10 +15,9 @@ from ..architectures.tnl.decays import log_decays
 from ..model.positions import cosine_pairs, rotation
 from ..ops import decay_attention, gated_attention
 from .floors import Products, decayed, floors, gated, softmax
-from .peers import LAYOUTS, scaled_naive, ssd
 from .scans import SCANS
 
-BACKENDS = ("triton", "chunk", "fla", "mamba_ssm", "sdpa", "sdpa-flash", "sdpa-cudnn")
+BACKENDS = ("triton", "chunk", "sdpa", "sdpa-flash", "sdpa-cudnn")
 Run = Callable[[list[Tensor]], Tensor]
 
 
@@ -30,10 +29,12 @@ class Case:
     runs: dict[str, Callable[..., Run]]  # by backend; of (B, T, H, D)
     products: Products
     activations: tuple[float, float] = (4, 11)  # how many are moved by the forward, and by forward and backward
+    # how a backend is given what is timed, where that is not as ours: the same numbers in another layout
+    layouts: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
 
     def inputs(self, *shape: int, dtype: torch.dtype, device: str, backend: str = "") -> tuple[list[Tensor], Tensor]:
         """The inputs and a weight of the output's shape; activations in `dtype`, parameters and decays in fp32; with
-        `backend` as peers.py lays them out for it."""
+        `backend` in its own layout."""
         generator = torch.Generator(device).manual_seed(0)
 
         def normal(*size: int) -> Tensor:
@@ -41,7 +42,7 @@ class Case:
 
         tensors = self.make(*shape, normal)
         inputs = [x.to(dtype) if x.dim() == 4 else x for x in tensors]
-        lay = LAYOUTS.get((self.name, backend), lambda x: x)
+        lay = self.layouts.get(backend, lambda x: x)
         return [lay(x) for x in inputs], lay(normal(*shape).to(dtype))
 
     def reference(self, against: str, backend: str) -> Callable[..., Run]:
@@ -84,24 +85,6 @@ def _hgrn2_silu(x: Any, backend: str) -> tuple[Tensor, Tensor]:
     return gated_attention(x[0], None, x[1], (x[2], x[3]), backend=backend, activation="silu")
 
 
-def _fla_hgrn2(*shape: int) -> Run:
-    from fla.ops.gla import chunk_gla
-
-    def run(x: list[Tensor]) -> Tensor:
-        q, v, logits, bound = x
-        f = bound + (1 - bound) * torch.sigmoid(logits.float())
-        return chunk_gla(q, (1 - f).to(q.dtype), v, f.log(), scale=1.0)[0]
-
-    return run
-
-
-def _fla_gla(*shape: int) -> Run:
-    """The operation alone, its gates given."""
-    from fla.ops.gla import chunk_gla
-
-    return lambda x: chunk_gla(*x[:3], x[3].float(), scale=1.0)[0]
-
-
 def _gla(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
     q, k, v, logits = (normal(batch, length, heads, width) for _ in range(4))
     return [nnf.silu(q), torch.sigmoid(k), v, nnf.logsigmoid(logits + 2)]
@@ -118,25 +101,18 @@ def _qkv(batch: int, length: int, heads: int, width: int, normal: Any) -> list[T
 
 
 @lru_cache(maxsize=4)
-def _rates(heads: int, device: torch.device) -> Tensor:
-    """As a model's buffer: made once, for a copy to the device would wait for it."""
+def rates(heads: int, device: torch.device) -> Tensor:
+    """TNL's log-decays. As a model's buffer: made once, for a copy to the device would wait for it."""
     return torch.tensor(log_decays(3, 12, heads), dtype=torch.float32, device=device)
 
 
 def _tnl(x: Any, backend: str, activation: str = "") -> tuple[Tensor, Tensor]:
     q, k, v = x
-    return decay_attention(q, k, v, _rates(q.shape[2], q.device), backend=backend, activation=activation)
+    return decay_attention(q, k, v, rates(q.shape[2], q.device), backend=backend, activation=activation)
 
 
 def _tnl_silu(x: Any, backend: str) -> tuple[Tensor, Tensor]:
     return _tnl(x, backend, "silu")
-
-
-def _fla_tnl(*shape: int) -> Run:
-    """Its operation of one decay a head, given ours: its lightning attention makes others of the layer's number."""
-    from fla.ops.simple_gla import chunk_simple_gla
-
-    return lambda x: chunk_simple_gla(*x, g_gamma=_rates(x[0].shape[2], x[0].device), scale=1.0)[0]
 
 
 def _with_theta(inputs: list[Tensor]) -> list[Tensor]:
@@ -163,7 +139,7 @@ def _rotary_silu(x: Any, backend: str) -> tuple[Tensor, Tensor]:
     return _rotary(x, backend, "silu")
 
 
-def _doubled(x: list[Tensor]) -> list[Tensor]:
+def doubled(x: list[Tensor]) -> list[Tensor]:
     """cosFormer2's q, k, v as flash-linear-attention takes them: q and k rotated and twice as wide."""
     q, k, v, theta = x
     cos, sin = rotation(theta, torch.arange(q.shape[1], device=q.device))
@@ -171,33 +147,12 @@ def _doubled(x: list[Tensor]) -> list[Tensor]:
 
 
 def _cosformer2_doubled(*shape: Any) -> list[Tensor]:
-    return _doubled(_cosformer2(*shape))
-
-
-def _fla_doubled(*shape: int) -> Run:
-    from fla.ops.linear_attn import chunk_linear_attn
-
-    return lambda x: chunk_linear_attn(*x, scale=1.0, normalize=False)[0]
-
-
-def _fla_cosformer2(*shape: int) -> Run:
-    run = _fla_doubled(*shape)
-    return lambda x: run(_doubled(x))
+    return doubled(_cosformer2(*shape))
 
 
 def _mamba2(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
     q, k = (normal(batch, length, 1, 128) / 128**0.25 for _ in range(2))
     return [q, k, normal(batch, length, heads, width), -nnf.softplus(normal(batch, length, heads) - 3)]
-
-
-def _fla_mamba2(*shape: int) -> Run:
-    from fla.ops.simple_gla import chunk_simple_gla
-
-    def run(x: list[Tensor]) -> Tensor:
-        q, k = (y.expand(-1, -1, x[2].shape[2], -1).contiguous() for y in x[:2])
-        return chunk_simple_gla(q, k, x[2], x[3], scale=1.0)[0]
-
-    return run
 
 
 def _sdpa(backend: str | None) -> Callable[..., Run]:
@@ -228,8 +183,7 @@ CASES = {
             "hgrn2",
             ("q", "v", "logits", "bound"),
             _hgrn2,
-            _own(lambda x, backend: gated_attention(x[0], None, x[1], (x[2], x[3]), backend=backend))
-            | {"fla": _fla_hgrn2},
+            _own(lambda x, backend: gated_attention(x[0], None, x[1], (x[2], x[3]), backend=backend)),
             gated,
         ),
         Case("hgrn2-silu", ("q", "v", "logits", "bound"), _hgrn2_given, _own(_hgrn2_silu), gated),
@@ -238,18 +192,18 @@ CASES = {
             "gla",
             ("q", "k", "v", "log_f"),
             _gla,
-            _own(lambda x, backend: gated_attention(x[0], x[1], x[2], x[3], backend=backend)) | {"fla": _fla_gla},
+            _own(lambda x, backend: gated_attention(x[0], x[1], x[2], x[3], backend=backend)),
             gated,
         ),
-        Case("tnl", ("q", "k", "v"), _qkv, _own(_tnl) | {"fla": _fla_tnl}, decayed()),
+        Case("tnl", ("q", "k", "v"), _qkv, _own(_tnl), decayed()),
         Case("cosformer2-silu", ("q", "k", "v", "theta"), _cosformer2_given, _own(_rotary_silu), decayed(2)),
         Case("tnl-silu", ("q", "k", "v"), _given, _own(_tnl_silu), decayed()),
-        Case("cosformer2", ("q", "k", "v", "theta"), _cosformer2, _own(_rotary) | {"fla": _fla_cosformer2}, decayed(2)),
+        Case("cosformer2", ("q", "k", "v", "theta"), _cosformer2, _own(_rotary), decayed(2)),
         Case(
             "cosformer2-doubled",
             ("q", "k", "v"),
             _cosformer2_doubled,
-            _own(lambda x, backend: decay_attention(x[0], x[1], x[2], backend=backend)) | {"fla": _fla_doubled},
+            _own(lambda x, backend: decay_attention(x[0], x[1], x[2], backend=backend)),
             decayed(2),
             (6, 17),
         ),
@@ -257,14 +211,12 @@ CASES = {
             "mamba2",
             ("q", "k", "v", "log_decay"),
             _mamba2,
-            _own(lambda x, backend: decay_attention(x[0], x[1], x[2], x[3], backend=backend))
-            | {"fla": _fla_mamba2, "mamba_ssm": ssd, "naive for mamba_ssm": scaled_naive},
+            _own(lambda x, backend: decay_attention(x[0], x[1], x[2], x[3], backend=backend)),
             decayed(keys=128),
         ),
         Case("llama", ("q", "k", "v"), _qkv, _attention, softmax),
     )
 }
 CASES |= {
-    name: Case(name, names, make, _own(call) | peer, products, moved)
-    for name, names, make, call, peer, moved, products in SCANS
+    name: Case(name, names, make, _own(call), products, moved) for name, names, make, call, moved, products in SCANS
 }

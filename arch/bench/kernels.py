@@ -35,10 +35,10 @@ def profile(step: Callable[[], object]) -> list[dict[str, Any]]:
             step()
         torch.cuda.synchronize()
     events = [x for x in recorded.events() if x.device_type == torch.autograd.DeviceType.CUDA]
-    found: dict[str, list[float]] = {}
+    times_of: dict[str, list[float]] = {}
     for event in events:
-        found.setdefault(event.name, []).append(event.time_range.elapsed_us() / 1e3 / PROFILED)
-    total = sum(map(sum, found.values()))
+        times_of.setdefault(event.name, []).append(event.time_range.elapsed_us() / 1e3 / PROFILED)
+    total = sum(map(sum, times_of.values()))
     return [
         {
             "ms": round(sum(times), 4),
@@ -47,7 +47,7 @@ def profile(step: Callable[[], object]) -> list[dict[str, Any]]:
             "kind": kind_of(name),
             "kernel": name[:110],
         }
-        for name, times in sorted(found.items(), key=lambda x: -sum(x[1]))
+        for name, times in sorted(times_of.items(), key=lambda x: -sum(x[1]))
     ]
 
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..errors import InputError
 from ..ops import common
 from .cases import Case
-from .peers import LAYOUTS
 
 
 class RoundedProducts(TorchDispatchMode):
@@ -33,10 +33,10 @@ def gradients(run: Callable[[list[Tensor]], Tensor], inputs: list[Tensor], weigh
     return [out.detach(), *torch.autograd.grad(out, leaves, weight.to(out.dtype))]
 
 
-def relative(found: list[Tensor], expected: list[Tensor]) -> list[float]:
+def relative(computed: list[Tensor], expected: list[Tensor]) -> list[float]:
     return [
         ((a.double() - b.double()).norm() / b.double().norm().clamp(min=1e-30)).item()
-        for a, b in zip(found, expected, strict=True)
+        for a, b in zip(computed, expected, strict=True)
     ]
 
 
@@ -102,7 +102,7 @@ def errors(case: Case, shape: tuple[int, ...], chosen: list[str]) -> list[dict[s
         return rows
     short = (1, 500, shape[2], shape[3])
     for size, reference, backends in (
-        (short, "naive", ("triton", "chunk", "rounded", "fla", "mamba_ssm")),
+        (short, "naive", ("triton", "chunk", "rounded", *(name for name in chosen if name not in ("triton", "chunk")))),
         (shape, "chunk", ("triton",)),
     ):
         wide = torch.float64 if reference == "naive" else torch.float32
@@ -113,19 +113,19 @@ def errors(case: Case, shape: tuple[int, ...], chosen: list[str]) -> list[dict[s
             try:
                 if backend == "rounded":
                     with RoundedProducts():
-                        found = gradients(case.runs["chunk"](*size), inputs, weight)
+                        computed = gradients(case.runs["chunk"](*size), inputs, weight)
                 elif backend in case.runs and backend in chosen:
-                    found = gradients(case.runs[backend](*size), inputs, weight)
+                    computed = gradients(case.runs[backend](*size), inputs, weight)
                 else:
                     continue
                 right = case.reference(reference, backend)
-                key = right, LAYOUTS.get((case.name, backend))
+                key = right, case.layouts.get(backend)
                 if key not in expected:
                     expected[key] = gradients(right(*size), [x.to(wide) for x in inputs], weight.to(wide))
-                apart = relative(found, expected[key])
+                apart = relative(computed, expected[key])
                 row |= dict(zip(("out", *case.names), (f"{x:.1e}" for x in apart), strict=True))
-                again = gradients(case.runs[backend](*size), inputs, weight) if backend == "triton" else found
-                row["repeats"] = all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
+                again = gradients(case.runs[backend](*size), inputs, weight) if backend == "triton" else computed
+                row["repeats"] = all(torch.equal(a, b) for a, b in zip(computed, again, strict=True))
             except Exception as error:
                 row |= failed(f"{case.name} {backend} errors", error)
             print(row, flush=True)
@@ -133,7 +133,14 @@ def errors(case: Case, shape: tuple[int, ...], chosen: list[str]) -> list[dict[s
     return rows
 
 
+def require_gpu() -> None:
+    """Raises InputError where there is none."""
+    if not torch.cuda.is_available():
+        raise InputError("this benchmark needs a GPU, and this machine has none")
+
+
 def device() -> str:
+    """The GPU, and the versions that its kernels depend on."""
     described = "no triton"
     if common.WITH_TRITON:
         from ..ops.triton import assembler

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,7 +10,6 @@ from torch import Tensor
 
 from ..ops import causal_filter, scan, selective_scan
 from .floors import Products, filtered, none, selective
-from .peers import peer_scan
 
 STATES = 16  # of a Mamba1 channel
 
@@ -25,17 +23,6 @@ def _scan(x: list[Tensor], backend: str) -> tuple[Tensor, Tensor]:
     logits, c, bound = x
     out, state = scan((logits.flatten(2), bound), c.flatten(2), backend=backend)
     return out.view_as(c), state
-
-
-def _fla_hgrn1(*shape: int) -> Callable[[list[Tensor]], Tensor]:
-    from fla.ops.hgrn import chunk_hgrn
-
-    def run(x: list[Tensor]) -> Tensor:
-        logits, c, bound = x
-        f = bound + (1 - bound) * torch.sigmoid(logits.flatten(2).float())
-        return chunk_hgrn(((1 - f) * c.flatten(2)).to(c.dtype), f.log().to(c.dtype))[0].view_as(c)
-
-    return run
 
 
 def _hgrn1_complex(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
@@ -78,11 +65,11 @@ def _filter(x: list[Tensor], backend: str) -> tuple[Tensor, Tensor]:
     return out.view_as(values), state
 
 
-# name, names of the inputs, their maker, the operation, its peer, and how often an activation of the width is read or
+# name, names of the inputs, their maker, the operation, and how often an activation of the width is read or
 # written by the forward, and by forward and backward; its matrix products
-SCANS: tuple[tuple[str, tuple[str, ...], Any, Any, dict[str, Any], tuple[float, float], Products], ...] = (
-    ("hgrn1", ("logits", "c", "bound"), _hgrn1, _scan, {"fla": _fla_hgrn1}, (3, 8), none),
-    ("hgrn1-complex", ("logits", "c", "bound", "theta"), _hgrn1_complex, _complex_scan, {}, (2.5, 6.5), none),
-    ("mamba1", ("dt", "A", "B", "C", "x"), _mamba1, _selective, {"mamba_ssm": peer_scan}, (4, 11), selective(STATES)),
-    ("tpe", ("x", "mix"), _tpe, _filter, {}, (2, 5), filtered),
+SCANS: tuple[tuple[str, tuple[str, ...], Any, Any, tuple[float, float], Products], ...] = (
+    ("hgrn1", ("logits", "c", "bound"), _hgrn1, _scan, (3, 8), none),
+    ("hgrn1-complex", ("logits", "c", "bound", "theta"), _hgrn1_complex, _complex_scan, (2.5, 6.5), none),
+    ("mamba1", ("dt", "A", "B", "C", "x"), _mamba1, _selective, (4, 11), selective(STATES)),
+    ("tpe", ("x", "mix"), _tpe, _filter, (2, 5), filtered),
 )

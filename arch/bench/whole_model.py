@@ -5,7 +5,6 @@
     --batch 4 --context-length 8192  rows, and tokens of a row
     --backend triton                 of the sequence operations (default: what a training run takes)
     --compile                        the model under torch.compile
-    --peers hf-llama,fla-hgrn2       other packages' models of the same shape beside ours: model_peers.py
     --profile                        also the kernels that a step spends its time in
 
 A step is forward and loss under bf16 autocast, backward, and AdamW (fused) on fp32 parameters: what the trainer does on
@@ -13,9 +12,9 @@ one GPU without clipping. Tokens are random, so the loss stays near log(vocabula
 
 tokens/s and step_ms come from the wall clock over all timed steps, the parts from CUDA events (medians). MFU counts 6 N
 FLOPs a token, N being all parameters with the tied embedding once, against the bf16 peak of H100 and H200 (989 TFLOP/s,
-dense). graph_ms is the same step replayed as one CUDA graph (peers are timed as their users run them, without);
-kernels_ms the sum of its kernels' times by the profiler, launches their number; host_share is the part of the eager
-step in which the GPU waits for the host, idle what is left of it in a replay.
+dense). graph_ms is the same step replayed as one CUDA graph; kernels_ms the sum of its kernels' times by the profiler,
+launches their number; host_share is the part of the eager step in which the GPU waits for the host, idle what is left
+of it in a replay.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -36,8 +35,7 @@ from ..ops.common import BACKENDS
 from ..presets import preset
 from ..tables import rows_table
 from .kernels import profile, show
-from .measure import device, failed
-from .model_peers import PEERS, make_peer
+from .measure import device, failed, require_gpu
 from .steps import Training, measure_eager, timed
 
 SHAPE = re.compile(r"(\d+)x(\d+)")
@@ -49,12 +47,12 @@ def config_of(arch: str, size: str, vocab_size: int | None, context_length: int)
     changes: dict[str, Any] = {"context_length": context_length}
     if vocab_size is not None:
         changes["vocab_size"] = vocab_size
-    if not (found := SHAPE.fullmatch(size)):
+    if not (shape := SHAPE.fullmatch(size)):
         try:
             return preset(arch, size, **changes)
         except InputError as error:
             raise InputError(f"--size {size}: {error}; or LAYERSxWIDTH, as 8x256") from None
-    n_layers, d_model = map(int, found.groups())
+    n_layers, d_model = map(int, shape.groups())
     multiple = 8 if d_model < 2 * HEAD else 16
     d_ffn = -(-8 * d_model // (3 * multiple)) * multiple
     heads = max(1, d_model // HEAD)
@@ -62,12 +60,9 @@ def config_of(arch: str, size: str, vocab_size: int | None, context_length: int)
 
 
 def make(model: str, config: ModelConfig, options: argparse.Namespace) -> Training:
-    """One of ours or of PEERS with random weights, on the GPU."""
+    """One of ours with random weights, on the GPU."""
     generator = torch.Generator("cuda").manual_seed(0)
-    shape = (options.batch, config.context_length + 1)
-    tokens = torch.randint(config.vocab_size, shape, generator=generator, device="cuda")
-    if model in PEERS:
-        return Training(*make_peer(model, config), tokens)
+    tokens = random_tokens(config, options.batch, generator)
     with torch.device("cuda"):
         ours = LanguageModel(config).to("cuda").train()  # what starts from tables is made on the CPU
         ours.decoder.reset_parameters(generator)
@@ -80,6 +75,11 @@ def make(model: str, config: ModelConfig, options: argparse.Namespace) -> Traini
         return loss
 
     return Training(ours, loss_of, tokens)
+
+
+def random_tokens(config: ModelConfig, batch: int, generator: torch.Generator) -> torch.Tensor:
+    """Ids [batch, context + 1] on the GPU."""
+    return torch.randint(config.vocab_size, (batch, config.context_length + 1), generator=generator, device="cuda")
 
 
 def measure(training: Training, options: argparse.Namespace, graph: bool = True) -> dict[str, Any]:
@@ -104,47 +104,52 @@ def share_waiting(whole_ms: float, busy_ms: float) -> float:
     return round(max(0.0, 1 - busy_ms / whole_ms), 3)
 
 
-def parser() -> Parser:
-    found = Parser("python -m arch.bench", __doc__, renamed={"--form": "--backend"})
-    found.add_argument("--model", required=True, help="architectures, comma-separated: " + ", ".join(ARCHS))
-    found.add_argument("--size", default="410m", help="presets or LAYERSxWIDTH, comma-separated")
-    found.add_argument("--vocab-size", help="comma-separated; default: the preset's own")
-    found.add_argument("--batch", type=int, default=4)
-    found.add_argument("--context-length", type=int, default=8192)
-    found.add_argument("--backend", choices=BACKENDS)
-    found.add_argument("--compile", action="store_true")
-    found.add_argument(
-        "--peers", default="", help="other packages' models, comma-separated, or all: " + ", ".join(PEERS)
-    )
-    found.add_argument("--profile", nargs="?", type=int, const=25, default=0, metavar="KERNELS")
-    found.add_argument("--steps", type=int, default=10, help="timed ones, after three")
-    found.add_argument("--json", help="also write all rows to this file")
-    return found
+def parser(prog: str = "python -m arch.bench", description: str | None = __doc__) -> Parser:
+    reader = Parser(prog, description)
+    reader.add_argument("--model", required=True, help="architectures, comma-separated: " + ", ".join(ARCHS))
+    reader.add_argument("--size", default="410m", help="presets or LAYERSxWIDTH, comma-separated")
+    reader.add_argument("--vocab-size", help="comma-separated; default: the preset's own")
+    reader.add_argument("--batch", type=int, default=4)
+    reader.add_argument("--context-length", type=int, default=8192)
+    reader.add_argument("--backend", choices=BACKENDS)
+    reader.add_argument("--compile", action="store_true")
+    reader.add_argument("--profile", nargs="?", type=int, const=25, default=0, metavar="KERNELS")
+    reader.add_argument("--steps", type=int, default=10, help="timed ones, after three")
+    reader.add_argument("--json", help="also write all rows to this file")
+    return reader
 
 
 def cases(options: argparse.Namespace) -> Iterator[tuple[str, str, ModelConfig]]:
-    """(model, size, its shape), sizes outermost; a peer has the shape of the first architecture. Raises InputError."""
-    archs = options.model.split(",")
-    peers = list(PEERS) if options.peers == "all" else [name for name in options.peers.split(",") if name]
-    for name in peers:
-        if name not in PEERS:
-            raise InputError(f"--peers {name}: unknown (valid: all, {', '.join(PEERS)})")
+    """(architecture, size, its shape), sizes outermost, then vocabularies. Raises InputError."""
     vocab_sizes = whole_numbers(options.vocab_size, "--vocab-size") if options.vocab_size else [None]
     for size in options.size.split(","):
         for vocab_size in vocab_sizes:
-            configs = [config_of(arch, size, vocab_size, options.context_length) for arch in archs]
-            yield from zip(
-                archs + peers, [size] * (len(archs) + len(peers)), configs + configs[:1] * len(peers), strict=True
-            )
+            for arch in options.model.split(","):
+                yield arch, size, config_of(arch, size, vocab_size, options.context_length)
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raises InputError for numbers and files that cannot be, or where there is no GPU."""
+    at_least_one(options, "batch", "context_length", "steps")
+    file_to_write(options.json, "--json")
+    require_gpu()
 
 
 def main(arguments: list[str] | None = None) -> None:
     options = parser().parse_args(arguments)
-    at_least_one(options, "batch", "context_length", "steps")
-    file_to_write(options.json, "--json")
     chosen = list(cases(options))
-    if not torch.cuda.is_available():
-        raise InputError("arch.bench --model needs a GPU and found none")
+    check(options)
+    measure_all(options, chosen, make)
+
+
+def measure_all(
+    options: argparse.Namespace,
+    chosen: Iterable[tuple[str, str, ModelConfig]],
+    make: Callable[[str, ModelConfig, argparse.Namespace], Training],
+    without_graphs: tuple[str, ...] = (),
+) -> None:
+    """Print a row for each of the `chosen` (model, size, shape), then a table of all, and write them where --json says.
+    `make` makes the model; those of `without_graphs` are not replayed as a graph."""
     print(device(), flush=True)
     rows: list[dict[str, Any]] = []
     for model, size, config in chosen:
@@ -154,7 +159,7 @@ def main(arguments: list[str] | None = None) -> None:
         training: Training | None = None
         try:
             training = make(model, config, options)
-            row |= measure(training, options, graph=model not in PEERS)
+            row |= measure(training, options, graph=model not in without_graphs)
             print({name: value for name, value in row.items() if name != "kernels"}, flush=True)
             if options.profile:
                 show(row["kernels"], options.profile)

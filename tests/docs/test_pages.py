@@ -17,7 +17,7 @@ from scaling.cli.main import app as scaling_app
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 NAMED = re.compile(
-    r"(?<![\w./<>-])(?:docs|arch|flops|jobs|analysis|scaling|tests)/[A-Za-z][A-Za-z0-9_/-]*\.(?:md|yaml|py|ipynb)\b"
+    r"(?<![\w./<>-])(?:docs|arch|flops|jobs|analysis|scaling|tests|benchmarks)/[A-Za-z][A-Za-z0-9_/-]*\.(?:md|yaml|py|ipynb)\b"
 )
 MOST_WORDS = 1200  # of README.md
 

@@ -6,10 +6,8 @@ import torch
 
 from arch.bench import command as bench
 from arch.bench.kernels import kind_of
-from arch.bench.model_peers import make_peer
-from arch.bench.whole_model import cases, config_of, make, measure, parser, share_waiting
+from arch.bench.whole_model import config_of, make, measure, parser, share_waiting
 from arch.errors import InputError
-from arch.model.lm import build_model
 
 
 @pytest.mark.parametrize(
@@ -20,7 +18,6 @@ from arch.model.lm import build_model
         ("--model llama --size 8x", "--size 8x: unknown size.* or LAYERSxWIDTH, as 8x256"),
         ("--size 8x256", "--size: belongs to --model"),
         ("--model llama --vocab-size 0", "whole numbers"),
-        ("--model llama --peers hf-lama", "unknown .valid: all, hf-llama"),
     ],
 )
 def test_bad_arguments_are_one_line(arguments, message):
@@ -53,43 +50,6 @@ def test_sizes_by_layers_and_width(size, heads, d_ffn):
     config = config_of("hgrn2", size, 257, 2048)
     assert (config.n_heads, config.d_ffn, config.vocab_size) == (heads, d_ffn, 257)
     assert f"{config.n_layers}x{config.d_model}" == size
-
-
-def test_every_size_and_vocabulary_with_its_peers():
-    options = parser().parse_args(
-        ["--model", "tnl,llama", "--size", "4x128,6k", "--vocab-size", "257,8192", "--peers", "fla-gla"]
-    )
-    found = [(model, size, config.vocab_size) for model, size, config in cases(options)]
-    assert found == [
-        (model, size, vocab)
-        for size in ("4x128", "6k")
-        for vocab in (257, 8192)
-        for model in ("tnl", "llama", "fla-gla")
-    ]
-
-
-def test_the_peer_has_our_shape():
-    """transformers' LLaMA of the same numbers has our parameters, but for the norms' gains, which ours has as well."""
-    config = config_of("llama", "2x128", 257, 64)
-    ours = build_model(config, 0)
-    peer, loss_of = make_peer("hf-llama", config, "cpu")
-    ids = torch.randint(257, (2, 65))
-    assert abs(float(loss_of(ids)) - 5.55) < 0.3
-    counts = [sum(p.numel() for p in model.parameters() if p.dim() == 2) for model in (ours, peer)]
-    assert counts[0] == counts[1]
-
-
-def test_what_liger_replaced_for_a_model_is_not_in_the_next():
-    from transformers.models.llama import modeling_llama
-
-    config = config_of("llama", "2x128", 257, 64)
-    make_peer("hf-llama", config, "cpu")
-    names = ("LlamaMLP", "LlamaRMSNorm", "apply_rotary_pos_emb")
-    before = [getattr(modeling_llama, name) for name in names]
-    for name in names:
-        setattr(modeling_llama, name, None)  # as Liger does, with its own
-    make_peer("hf-llama", config, "cpu")
-    assert [getattr(modeling_llama, name) for name in names] == before
 
 
 def test_shares():

@@ -6,8 +6,8 @@ To run it: pip install --no-deps flash-linear-attention fla-core triton, and ein
 import pytest
 import torch
 
-from arch.bench.cases import CASES
 from arch.ops import decay_attention, gated_attention, scan
+from benchmarks.kernel_peers import CASES_WITH_PEERS as CASES
 
 from .compare import assert_close, randn
 

@@ -1,11 +1,10 @@
 """How fast text becomes a corpus, beside tiktoken's own `encode_ordinary_batch` on the same cores, and in what memory.
 
-    python -m data.bench FILE.jsonl.xz ... --tokenizer cl100k_base --mb 300
+    python -m benchmarks.corpus FILE.jsonl.xz ... --tokenizer cl100k_base --mb 300
 
 The text is cut into slices. Of each, tiktoken tokenises the documents, which lie in memory, in threads, and the corpus'
 own path reads them from a JSONL file, drops duplicates, draws, tokenises, writes and checksums; in alternating order,
-so that what else runs on the machine meets both. Then another process makes the whole corpus, and tells its peak
-memory.
+so that other work on the machine slows both. Then another process makes the whole corpus and reports its peak memory.
 """
 
 from __future__ import annotations
@@ -52,16 +51,16 @@ print(json.dumps({
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = Parser("python -m data.bench", __doc__)
+    parser = Parser("python -m benchmarks.corpus", __doc__)
     parser.add_argument("source", nargs="+", help="files, folders or schemes, as corpus.source takes them")
     parser.add_argument("--tokenizer", default="cl100k_base", help="an encoding of tiktoken, or bpe:V")
     parser.add_argument("--mb", type=int, default=300, help="megabytes of text")
     parser.add_argument("--text-key", default="text", help="of JSONL records")
-    asked = parser.parse_args(arguments)
-    at_least_one(asked, "mb")
-    source = tuple(asked.source)
+    options = parser.parse_args(arguments)
+    at_least_one(options, "mb")
+    source = tuple(options.source)
     with tempfile.TemporaryDirectory() as folder:
-        bench(CorpusSettings(source, asked.tokenizer, asked.text_key, max_bytes=asked.mb * 10**6), Path(folder))
+        bench(CorpusSettings(source, options.tokenizer, options.text_key, max_bytes=options.mb * 10**6), Path(folder))
 
 
 def bench(settings: CorpusSettings, folder: Path) -> None:
@@ -70,7 +69,7 @@ def bench(settings: CorpusSettings, folder: Path) -> None:
     tokenizer = trained(settings, None) if own else get_tokenizer(settings.tokenizer)
     if not isinstance(tokenizer, RankTokenizer):
         raise InputError(
-            f"--tokenizer: {settings.tokenizer} is none of tiktoken's, so there is nothing to compare with"
+            f"--tokenizer: {settings.tokenizer} is no tokenizer of tiktoken; name one of its encodings, or bpe:V"
         )
     print(f"{settings.tokenizer}, {n_threads()} threads; MB/s of wall time, and of processor time in brackets")
     walls, processors = list[float](), list[float]()

@@ -7,11 +7,10 @@ import inspect
 import pytest
 import torch
 
-from arch.bench import command as bench
-from arch.bench.cases import CASES
-from arch.bench.peers import CHUNK, steps_inside
-
-from .compare import assert_close
+from arch.bench.measure import gradients
+from benchmarks.kernel_peers import CASES_WITH_PEERS as CASES
+from benchmarks.kernel_peers import CHUNK, steps_inside
+from tests.arch.ops.compare import assert_close
 
 SHAPE = (2, 2 * CHUNK, 3, 8)
 TOLERANCE = 1e-5
@@ -24,7 +23,7 @@ def imported(name):
 
 def outcome(case, run, backend=""):
     inputs, weight = case.inputs(*SHAPE, dtype=torch.float32, device="cpu", backend=backend)
-    return bench.gradients(run(*SHAPE), inputs, weight)
+    return gradients(run(*SHAPE), inputs, weight)
 
 
 def test_mamba2_is_the_recurrence_that_errors_are_against(monkeypatch):

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from analysis.fits.parametric import bench
+from benchmarks import fits as bench
 
 
 def test_ours_beside_nothing(capsys):

@@ -1,4 +1,4 @@
-"""Whole models of other packages, as `python -m arch.bench --model` times them beside ours: same layers, width, heads,
+"""Whole models of other packages, as `python -m benchmarks.models` times them beside ours: same layers, width, heads,
 FFN, vocabulary and batch, random weights, fp32 parameters under bf16 autocast, each package's defaults otherwise.
 
     hf-llama            transformers' LLaMA with PyTorch's attention; -compile: under torch.compile; -liger: with
@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..config import ModelConfig
-from .steps import LossOf
+from arch.bench.steps import LossOf
+from arch.config import ModelConfig
 
 PEERS = ("hf-llama", "hf-llama-compile", "hf-llama-liger", "fla-hgrn2", "fla-gla")
 

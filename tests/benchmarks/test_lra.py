@@ -2,8 +2,8 @@
 
 import torch
 
-from arch.bench import lra as bench_lra
 from arch.config import ARCHS
+from benchmarks import lra as bench_lra
 
 
 def test_every_architecture_has_a_line(monkeypatch):

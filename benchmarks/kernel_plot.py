@@ -1,4 +1,4 @@
-"""What `python -m arch.bench --plot` draws: time per token, and as a multiple of the floor, against sequence length."""
+"""The picture of `python -m benchmarks.kernels --plot`: time per token, and over the floor, by sequence length."""
 
 from __future__ import annotations
 

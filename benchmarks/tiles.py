@@ -1,4 +1,6 @@
-"""`python -m arch.bench --sweep`: every kernel's own time over sizes of tiles, warps and stages, in one run.
+"""Every kernel's own time over sizes of tiles, warps and stages, in one run on one GPU.
+
+    python -m benchmarks.tiles --only tnl,hgrn2 --shape 4,8192,8,128
 
 A trial sets the configuration of all the kernels of a case at once; its row has each kernel's time, so that the best of
 each is read off its own column, their sum, and the times of whole passes. Trials are compiled beforehand by processes
@@ -16,9 +18,11 @@ from unittest.mock import patch
 
 import torch
 
-from ..kernel_config import override
-from .cases import CASES
-from .measure import failed, gradients, last_line, median_ms
+from arch.arguments import Parser, at_least_one, file_to_write, run
+from arch.bench.cases import CASES
+from arch.bench.command import names_of, shapes_of, show
+from arch.bench.measure import device, failed, gradients, last_line, median_ms, require_gpu
+from arch.kernel_config import override
 
 Trial = dict[str, Any]
 
@@ -167,11 +171,11 @@ class Timed:
 
 def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) -> dict[str, float]:
     """Each kernel's median ms in a forward and backward pass, those of one name added up."""
-    from ..ops.decay_attention.triton import operator as decay
-    from ..ops.decay_attention.triton import rotary_hopper, rotary_hopper_keys, rotary_operator, tma
-    from ..ops.gated_attention.triton import operator as gated
-    from ..ops.gated_attention.triton import state_pass
-    from ..ops.triton.device_config import GLUON
+    from arch.ops.decay_attention.triton import operator as decay
+    from arch.ops.decay_attention.triton import rotary_hopper, rotary_hopper_keys, rotary_operator, tma
+    from arch.ops.gated_attention.triton import operator as gated
+    from arch.ops.gated_attention.triton import state_pass
+    from arch.ops.triton.device_config import GLUON
 
     inputs, weight = CASES[case].inputs(*shape, dtype=torch.bfloat16, device="cuda")
     run = CASES[case].runs["triton"](*shape)
@@ -188,7 +192,7 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
         rotary_hopper_keys: ("rotary_hopper_keys",),
     }
     if GLUON:
-        from ..ops.decay_attention.triton import rotary_hopper_values_gluon
+        from arch.ops.decay_attention.triton import rotary_hopper_values_gluon
 
         names[rotary_hopper_values_gluon] = ("rotary_hopper_values_gluon",)
     with ExitStack() as stack:
@@ -203,11 +207,11 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
             gradients(run, inputs, weight)
             torch.cuda.synchronize()
             if index >= 2:
-                one: dict[str, float] = {}
+                times: dict[str, float] = {}
                 for name, start, end in log:
-                    one[name] = one.get(name, 0.0) + start.elapsed_time(end)
-                sums.append(one)
-    return {name: sorted(one[name] for one in sums)[len(sums) // 2] for name in sums[0]}
+                    times[name] = times.get(name, 0.0) + start.elapsed_time(end)
+                sums.append(times)
+    return {name: sorted(times[name] for times in sums)[len(sums) // 2] for name in sums[0]}
 
 
 def whole_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) -> dict[str, float]:
@@ -231,9 +235,8 @@ def _compile(job: tuple[str, Trial, tuple[int, ...]]) -> str | None:
 
 def _jobs(chosen: list[str], shape: tuple[int, ...]) -> Iterator[tuple[str, Trial, tuple[int, ...]]]:
     for case in chosen:
-        if "triton" in CASES[case].runs:
-            for trial in trials(case, shape[3]):
-                yield case, trial, shape
+        for trial in trials(case, shape[3]):
+            yield case, trial, shape
 
 
 def sweep(chosen: list[str], shape: tuple[int, ...], repeats: int, processes: int) -> list[dict[str, Any]]:
@@ -257,3 +260,24 @@ def sweep(chosen: list[str], shape: tuple[int, ...], repeats: int, processes: in
         rows.append(row)
         torch.cuda.empty_cache()
     return rows
+
+
+def main(arguments: list[str] | None = None) -> None:
+    cases = [name for name, case in CASES.items() if "triton" in case.runs]
+    parser = Parser("python -m benchmarks.tiles", __doc__)
+    parser.add_argument("--only", default=",".join(cases), help="cases, comma-separated: " + ", ".join(cases))
+    parser.add_argument("--shape", help="B,T,H,D (default 4,8192,8,128); several shapes are separated by spaces")
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--processes", type=int, default=12, help="that compile before a sweep")
+    parser.add_argument("--json", help="also write all rows to this file")
+    options = parser.parse_args(arguments)
+    at_least_one(options, "repeats", "processes")
+    file_to_write(options.json, "--json")
+    chosen, shapes = names_of(options.only, cases), shapes_of(options.shape)
+    require_gpu()
+    print(device(), flush=True)
+    show([row for shape in shapes for row in sweep(chosen, shape, options.repeats, options.processes)], options.json)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,14 +1,13 @@
 """Our fits beside packages that people would install instead, on the Chinchilla points and on drawn tables.
 
-python -m analysis.fits.parametric.bench --csv svg_extracted_data.csv --python PYTHON
+python -m benchmarks.fits --csv svg_extracted_data.csv --python PYTHON
 
 PYTHON is one that has the packages (`chinchilla`, `simple-scaling-laws`, the latter from Python 3.12 on); a package
-that it lacks is said to be absent. The drawn tables are 24 runs each, of a known surface with 1% noise of whole runs.
+that it lacks is shown as absent. The drawn tables are 24 runs each, of a known surface with 1% noise of whole runs.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import subprocess
@@ -24,13 +23,14 @@ from analysis.fits.parametric.huber import DELTA, huber
 from analysis.fits.parametric.many import HUBER, OBJECTIVES
 from analysis.fits.parametric.surface import PARAMS, Surface
 from analysis.fits.points import Points
+from arch.arguments import Parser, at_least_one, run
 from arch.errors import InputError
 
 TRUTH = Surface(1.69, 406.4, 410.7, 0.34, 0.28)
 NOISE = 0.01
 COVERED = ("E", "alpha", "beta")
 HIGHEST = 5  # losses left out of the Chinchilla points, as Besiroglu et al. do
-PEERS = Path(__file__).with_name("bench_peers.py")
+PEERS = Path(__file__).with_name("fit_peers.py")
 
 
 def chinchilla_points(path: Path) -> Points:
@@ -57,11 +57,13 @@ def ours(points: Points, objective: str) -> dict[str, Any]:
 
 
 def peers(python: str, tables: Sequence[Points]) -> dict[str, Any]:
-    """What each package of others finds, or why it does not."""
-    told = {"tables": [{"n": p.n_params.tolist(), "d": p.n_tokens.tolist(), "loss": p.loss.tolist()} for p in tables]}
+    """{package: its rows, or why there are none}. Raises InputError where `python` fails."""
+    request = {
+        "tables": [{"n": p.n_params.tolist(), "d": p.n_tokens.tolist(), "loss": p.loss.tolist()} for p in tables]
+    }
     done = subprocess.run(
         [python, str(PEERS)],
-        input=json.dumps(told),
+        input=json.dumps(request),
         capture_output=True,
         encoding="utf-8",
         errors="replace",
@@ -69,8 +71,8 @@ def peers(python: str, tables: Sequence[Points]) -> dict[str, Any]:
     )
     if done.returncode:
         raise InputError(f"{python} {PEERS.name}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    rows: dict[str, Any] = json.loads(done.stdout)
+    return rows
 
 
 def objectives(params: dict[str, float], points: Points) -> dict[str, float]:
@@ -82,13 +84,13 @@ def objectives(params: dict[str, float], points: Points) -> dict[str, float]:
     }
 
 
-def report(name: str, found: list[dict[str, Any]] | str, tables: Sequence[Points], has_chinchilla: bool) -> list[str]:
+def report(name: str, rows: list[dict[str, Any]] | str, tables: Sequence[Points], has_chinchilla: bool) -> list[str]:
     """Lines on one package: the Chinchilla points, then the drawn tables together."""
-    if isinstance(found, str):
-        return [f"{name}: {found}"]
-    failed = [row["failed"] for row in found if "failed" in row]
-    lines = [f"{name}: {len(failed)} of {len(found)} tables failed ({failed[0]})"] if failed else []
-    pairs = [(row, points) for row, points in zip(found, tables, strict=True) if "failed" not in row]
+    if isinstance(rows, str):
+        return [f"{name}: {rows}"]
+    failed = [row["failed"] for row in rows if "failed" in row]
+    lines = [f"{name}: {len(failed)} of {len(rows)} tables failed ({failed[0]})"] if failed else []
+    pairs = [(row, points) for row, points in zip(rows, tables, strict=True) if "failed" not in row]
     if has_chinchilla and pairs and pairs[0][1] is tables[0]:
         row, points = pairs.pop(0)
         params = ", ".join(f"{key} {row['params'][key]:.6g}" for key in PARAMS)
@@ -112,29 +114,30 @@ def report(name: str, found: list[dict[str, Any]] | str, tables: Sequence[Points
             covers = f"nominal 95% covers {sum(hits)} of {len(hits)} (alpha's width {width:.3f})"
         lines.append(
             f"{name}, {len(pairs)} drawn tables: root mean square error {', '.join(parts)}; mean Huber "
-            f"{np.mean([one['huber'] for one in reached_all]):.7f}, mean squares "
-            f"{np.mean([one['squares'] for one in reached_all]):.6f}; {covers}; "
+            f"{np.mean([reached['huber'] for reached in reached_all]):.7f}, mean squares "
+            f"{np.mean([reached['squares'] for reached in reached_all]):.6f}; {covers}; "
             f"{np.mean([row['seconds'] for row, _ in pairs]):.2f} s a table"
         )
     return lines
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+def main(arguments: list[str] | None = None) -> None:
+    parser = Parser("python -m benchmarks.fits", __doc__)
     parser.add_argument("--csv", type=Path, help="svg_extracted_data.csv of Besiroglu et al.")
     parser.add_argument("--python", help="a Python that has the packages of others")
     parser.add_argument("--tables", type=int, default=20, help="drawn tables (20)")
-    asked = parser.parse_args(arguments)
-    tables = drawn_tables(asked.tables)
-    if asked.csv is not None:
-        tables.insert(0, chinchilla_points(asked.csv))
+    options = parser.parse_args(arguments)
+    at_least_one(options, "tables")
+    tables = drawn_tables(options.tables)
+    if options.csv is not None:
+        tables.insert(0, chinchilla_points(options.csv))
     for objective in (HUBER, *(name for name in OBJECTIVES if name != HUBER)):
-        found = [ours(points, objective) for points in tables]
-        print("\n".join(report(f"ours, {objective}", found, tables, asked.csv is not None)), flush=True)
-    others = peers(asked.python, tables) if asked.python else {"others": "absent: no --python given"}
-    for name, rows in others.items():
-        print("\n".join(report(name, rows, tables, asked.csv is not None)))
+        rows = [ours(points, objective) for points in tables]
+        print("\n".join(report(f"ours, {objective}", rows, tables, options.csv is not None)), flush=True)
+    others = peers(options.python, tables) if options.python else {"others": "absent: no --python given"}
+    for name, rows_or_reason in others.items():
+        print("\n".join(report(name, rows_or_reason, tables, options.csv is not None)))
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

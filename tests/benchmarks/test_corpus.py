@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from arch.errors import InputError
-from data.bench import main
+from benchmarks.corpus import main
 
 
 def test_slices_are_compared_and_the_whole_is_made(capsys: pytest.CaptureFixture[str]) -> None:
@@ -15,8 +15,8 @@ def test_slices_are_compared_and_the_whole_is_made(capsys: pytest.CaptureFixture
     assert median.startswith("median ratio") and re.match(r"whole corpus: 1\.0 MB, [\d,]+ tokens in ", whole)
 
 
-def test_what_cannot_be_compared_is_told(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"--tokenizer: bytes is none of tiktoken's"):
+def test_a_tokenizer_that_tiktoken_lacks_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--tokenizer: bytes is no tokenizer of tiktoken"):
         main(["synthetic:0:1200000", "--tokenizer", "bytes"])
     with pytest.raises(InputError, match="does not exist"):
         main([str(tmp_path / "nowhere"), "--tokenizer", "bpe:300"])

@@ -1,7 +1,7 @@
 """HGRN's speed table (its table 15): training and inference steps a second at 1K to 5K tokens, every architecture.
 
-    python -m arch.bench --lra                       on a GPU if there is one
-    python -m arch.bench --lra --only hgrn1,llama --batch 4 --json lra.json
+    python -m benchmarks.lra                       on a GPU if there is one
+    python -m benchmarks.lra --only hgrn1,llama --batch 4 --json lra.json
 
 The paper gives neither sizes nor batch. Here: a small model of the kind used for Long Range Arena's text task, four
 layers of width 256 with four heads and an MLP of 1024, on bytes, one row a step unless --batch says otherwise.
@@ -12,6 +12,7 @@ LLaMA row beside them.
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
 from collections.abc import Callable
@@ -19,10 +20,12 @@ from typing import Any
 
 import torch
 
-from ..config import ARCHS
-from ..model.lm import LanguageModel, build_model
-from ..presets import preset
-from ..tables import text_table
+from arch.arguments import Parser, at_least_one, file_to_write, run
+from arch.bench.command import names_of
+from arch.config import ARCHS
+from arch.model.lm import LanguageModel, build_model
+from arch.presets import preset
+from arch.tables import text_table
 
 LENGTHS = (1024, 2048, 3072, 4096, 5120)
 SHAPE: dict[str, int] = {"d_model": 256, "n_layers": 4, "n_heads": 4, "d_ffn": 1024, "vocab_size": 257}
@@ -79,15 +82,16 @@ def lra(
     rows = []
     for arch in archs:
         for length in lengths:
-            found: tuple[float | None, float | None]
+            train: float | None
+            infer: float | None
             try:
-                found = speeds(arch, length, batch, device, backend, timed)
+                train, infer = speeds(arch, length, batch, device, backend, timed)
             except torch.OutOfMemoryError:
-                found = (None, None)
+                train = infer = None
                 torch.cuda.empty_cache()
-            named = dict(zip(("train_steps_per_s", "infer_steps_per_s"), found, strict=True))
-            rows.append({"arch": arch, "length": length, "batch": batch, "device": device, **named})
-            print(f"{arch} {length}: {' '.join(_cell(x) for x in found)}", flush=True)
+            row = {"arch": arch, "length": length, "batch": batch, "device": device}
+            rows.append(row | {"train_steps_per_s": train, "infer_steps_per_s": infer})
+            print(f"{arch} {length}: {_cell(train)} {_cell(infer)}", flush=True)
     return rows
 
 
@@ -105,3 +109,22 @@ def show(rows: list[dict[str, Any]]) -> str:
 
 def _cell(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = Parser("python -m benchmarks.lra", __doc__)
+    parser.add_argument("--only", default=",".join(ARCHS), help="architectures, comma-separated: " + ", ".join(ARCHS))
+    parser.add_argument("--batch", type=int, default=1, help="rows of a step")
+    parser.add_argument("--json", help="also write all rows to this file")
+    options = parser.parse_args(arguments)
+    at_least_one(options, "batch")
+    file_to_write(options.json, "--json")
+    rows = lra(tuple(names_of(options.only, ARCHS)), options.batch)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(rows, file, indent=1)
+    print(show(rows))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,6 +1,6 @@
 """Fits tables by packages of others, under the Python that has them: JSON on standard input and output.
 
-Run by bench.py as a file; imports nothing of this project. {"tables": [{"n", "d", "loss"}]} becomes {package:
+Run by fits.py as a file; it imports nothing of this project. {"tables": [{"n", "d", "loss"}]} becomes {package:
 [{"params", "intervals", "seconds"}]} or {package: reason}.
 """
 
@@ -23,7 +23,7 @@ def chinchilla(table: Table) -> dict[str, Any]:
     core, metrics = importlib.import_module("chinchilla.core"), importlib.import_module("chinchilla._metrics")
     with tempfile.TemporaryDirectory() as folder:
         fit = core.Chinchilla(
-            folder, GRID, loss_fn=lambda told, fitted: metrics.log_huber(told, fitted, 1e-3), log_level=50
+            folder, GRID, loss_fn=lambda given, fitted: metrics.log_huber(given, fitted, 1e-3), log_level=50
         )
         for n, d, loss in zip(table["n"], table["d"], table["loss"], strict=True):
             fit.database.append(N=n, D=d, loss=loss)
@@ -43,9 +43,9 @@ def simple_scaling_laws(table: Table) -> dict[str, Any]:
         "test_loss__nats": table["loss"],
     }
     model = package.fit(frames.DataFrame(rows), law="separable-power", n_draws=1000, seed=0)
-    told = model.fits["test_loss__nats"]
+    fit = model.fits["test_loss__nats"]
     reference = importlib.import_module("simple_scaling_laws.model").raw_scale_params
-    raw = reference(model.law, told.params, model._reference)
+    raw = reference(model.law, fit.params, model._reference)
     intervals = model.conf_int("test_loss__nats")
     exponents = {name: list(intervals[name]) for name in ("E", "alpha", "beta") if name in intervals}
     return {"params": {key: float(value) for key, value in raw.items()}, "intervals": exponents}
@@ -56,12 +56,12 @@ PACKAGES = {"chinchilla": chinchilla, "simple_scaling_laws": simple_scaling_laws
 
 def main() -> None:
     tables = json.load(sys.stdin)["tables"]
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, fit in PACKAGES.items():
         try:
             importlib.import_module(name)
         except ImportError as error:
-            found[name] = f"absent: {error}"
+            results[name] = f"absent: {error}"
             continue
         rows = []
         for table in tables:
@@ -71,8 +71,8 @@ def main() -> None:
             except Exception as error:  # whatever a package of others raises is its result
                 row = {"failed": f"{type(error).__name__}: {error}"}
             rows.append(row | {"seconds": time.perf_counter() - start})
-        found[name] = rows
-    json.dump(found, sys.stdout)
+        results[name] = rows
+    json.dump(results, sys.stdout)
 
 
 if __name__ == "__main__":
