@@ -16,15 +16,15 @@ import numpy as np
 
 from analysis.fits.cost import cost_of
 from analysis.fits.envelope.of_points import fit_envelope, seed_noise_of
+from analysis.fits.forms import FORMS
 from analysis.fits.isoflop.results import fit_isoflop
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.fit import ParametricFit, fit_parametric
-from analysis.fits.parametric.forms import FORMS
-from analysis.fits.parametric.many import HUBER, OBJECTIVES
 from analysis.fits.parametric.redraw import bias_told_by
 from analysis.fits.parametric.results import parametric_result
 from analysis.fits.points import Points
 from analysis.fits.result import FitResult
+from analysis.fits.solver import HUBER, OBJECTIVES
 from arch.errors import InputError, choice
 
 ENVELOPE, ISOFLOP, PARAMETRIC = "envelope", "isoflop", "parametric"
@@ -185,5 +185,5 @@ def fit_surface(
         n_replicates=n_replicates,
         seed=options.seed,
         noise=None if noise is None else (_of_runs(points, noise), noise.df),
-        told=told,
+        progress=told,
     )

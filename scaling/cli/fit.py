@@ -143,8 +143,8 @@ def fit(
         raise InputError("--force: is of a study's fit stage; with --approach nothing is kept, so all is fitted anew")
 
     from analysis.fits.approaches import ALL, NEEDS_CURVES, PARAMETRIC, Options, named
-    from analysis.fits.parametric.many import HUBER
     from analysis.fits.published import number_list
+    from analysis.fits.solver import HUBER
     from analysis.fits.study_approaches import CURVE, OBJECTIVE
     from analysis.fits.tables.columns import parse_columns
     from analysis.fits.tables.points import check_choices

@@ -19,13 +19,13 @@ from analysis.fits.cost import Cost, cost_of
 from analysis.fits.diagnose.predictors import LEVEL, PREDICTORS, Predictor, Value, fitted, of_new_runs
 from analysis.fits.envelope.crossings import find_crossings
 from analysis.fits.envelope.of_points import size_curves
+from analysis.fits.forms import PLAIN
 from analysis.fits.isoflop.budgets import CURVE_ROWS, read_budgets
 from analysis.fits.isoflop.laws import describe, minima_of
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.curves import FIRST_SHARE
-from analysis.fits.parametric.forms import PLAIN
-from analysis.fits.parametric.many import HUBER
 from analysis.fits.points import Points
+from analysis.fits.solver import HUBER
 from arch.errors import InputError
 
 SHARES = (0.4, 0.55, 0.7, 0.85)  # of the range of log C, at which it is cut

@@ -13,11 +13,11 @@ from analysis.fits.diagnose.believe import verdict_on
 from analysis.fits.diagnose.evidence import Evidence
 from analysis.fits.diagnose.influence import Reread, leave_out, sensitivity
 from analysis.fits.diagnose.side_by_side import compare_approaches, identities, outside
+from analysis.fits.forms import FORMS, OVER_TRAINING, PLAIN
 from analysis.fits.noise import SeedNoise
-from analysis.fits.parametric.forms import FORMS, OVER_TRAINING, PLAIN
-from analysis.fits.parametric.many import HUBER
 from analysis.fits.points import Points
 from analysis.fits.result import FitResult
+from analysis.fits.solver import HUBER
 from arch.errors import InputError
 
 PARAMETRIC = "parametric"

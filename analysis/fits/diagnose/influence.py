@@ -12,15 +12,13 @@ import numpy as np
 
 from analysis.fits.cost import ROUNDED, Cost, cost_of
 from analysis.fits.diagnose.predictors import fitted, isoflops
+from analysis.fits.forms import PLAIN
 from analysis.fits.parametric.curves import FIRST_SHARE, check_design, prepare
 from analysis.fits.parametric.fit import fit_form
-from analysis.fits.parametric.forms import PLAIN
-from analysis.fits.parametric.many import HUBER, Fits
-from analysis.fits.parametric.optima import n_opt
-from analysis.fits.parametric.repeats import Repeats
-from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
 from analysis.fits.smooth import smooth
+from analysis.fits.solver import HUBER, Solution
+from analysis.fits.surface import Surface
 from arch.errors import InputError
 
 FIRST_SHARES = (0.05, 0.2, 0.4)  # of a run's tokens that a variant leaves out; parametric fits leave out FIRST_SHARE
@@ -70,15 +68,18 @@ def leave_out(
 
 def _refitted(
     points: Points, by: str, objective: str, form: str, said: Callable[[float], None] | None = None
-) -> tuple[Points, list[Any], Fits, Repeats | None]:
-    """The points as fitted, the runs (or sizes), and the surfaces (and R*) of all of them and without each: at once,
-    what is left out has no weight."""
+) -> tuple[Points, list[Any], Solution]:
+    """The points as fitted, the runs (or sizes), and the surfaces of all of them and without each: at once, what is
+    left out has no weight."""
     prepared = prepare(points)
     labels = getattr(prepared.points, by)
     each = list(dict.fromkeys(labels.tolist()))
     weights = np.stack([prepared.weights, *(np.where(labels == name, 0.0, prepared.weights) for name in each)])
-    fits, repeats = fit_form(prepared.points, prepared.points.loss, weights, objective, form, told=said)
-    return prepared.points, each, fits, repeats
+    return (
+        prepared.points,
+        each,
+        fit_form(prepared.points, prepared.points.loss, weights, objective, form, progress=said),
+    )
 
 
 def _of_bias(points: Points, by: str, objective: str) -> dict[Any, Surface]:
@@ -87,21 +88,22 @@ def _of_bias(points: Points, by: str, objective: str) -> dict[Any, Surface]:
         check_design(np.log(points.n_params), np.log(points.n_tokens))
     except InputError:
         return {}
-    _, each, fits, _ = _refitted(points, by, objective, PLAIN)
-    return {name: fits.surface.take(i) for i, name in enumerate(each, 1) if not fits.at_bound[i].any()}
+    _, each, solution = _refitted(points, by, objective, PLAIN)
+    return {name: solution.surface.one(i) for i, name in enumerate(each, 1) if not solution.unidentified[i]}
 
 
 def _surfaces(
     points: Points, by: str, c: float, cost: Cost, objective: str, form: str, said: Callable[[float], None]
 ) -> list[dict[str, Any]]:
-    kept, each, fits, repeats = _refitted(points, by, objective, form, said)
+    kept, each, solution = _refitted(points, by, objective, form, said)
+    surface = solution.surface
     with np.errstate(all="ignore"):
-        log_n = np.log(np.asarray(n_opt(fits.surface, repeats, c, cost)))
+        log_n = np.log(np.asarray(surface.n_opt(c, cost)))
         # over the whole range, as `a` is: under a cost with knots a local slope jumps at each of them
         low, high = float(kept.flops.min()), float(kept.flops.max())
-        wide = np.asarray(n_opt(fits.surface, repeats, high, cost) / n_opt(fits.surface, repeats, low, cost))
+        wide = np.asarray(surface.n_opt(high, cost) / surface.n_opt(low, cost))
         a = np.log(wide) / math.log(high / low)
-    good = ~fits.at_bound.any(1) & np.isfinite(log_n) & np.isfinite(a)
+    good = ~solution.unidentified & np.isfinite(log_n) & np.isfinite(a)
     return [
         {by: str(name)}
         | (

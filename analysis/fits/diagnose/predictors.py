@@ -17,17 +17,15 @@ from analysis.fits.envelope.diagnostics import interval_of_law, predict
 from analysis.fits.envelope.laws import LawSettings, fit_arch
 from analysis.fits.envelope.of_points import size_curves
 from analysis.fits.envelope.optimum import optimum_laws
+from analysis.fits.forms import PLAIN
 from analysis.fits.isoflop.fit import isoflop
 from analysis.fits.noise import SeedNoise
-from analysis.fits.parametric import optima
 from analysis.fits.parametric.curves import FIRST_SHARE, check_design, prepare
 from analysis.fits.parametric.fit import ParametricFit, fit_form, fit_parametric
-from analysis.fits.parametric.forms import PLAIN
-from analysis.fits.parametric.many import HUBER
 from analysis.fits.parametric.redraw import bias_told_by
-from analysis.fits.parametric.repeats import Repeats
-from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
+from analysis.fits.solver import HUBER
+from analysis.fits.surface import Surface
 from arch.errors import InputError
 
 Value = tuple[float, tuple[float, float] | None]  # and its interval
@@ -78,32 +76,30 @@ def of_surface(fit: ParametricFit, noise: SeedNoise | None, level: float = LEVEL
         return at
 
     def loss(n_params: float, n_tokens: float, unique: float) -> Value:
-        if _cannot_tell(fit.repeats, n_tokens, unique):
+        if _cannot_tell(fit.surface, n_tokens, unique):
             return math.nan, None
         ends = _ends(fit.loss_interval(n_params, n_tokens, unique, level=level)[:, 0]) if sure else None
-        return float(fit.loss(n_params, n_tokens, unique)), ends
+        return float(fit.surface.loss(n_params, n_tokens, unique)), ends
 
     kept = fit.points
-    residual = np.log(kept.loss / fit.loss(kept.n_params, kept.n_tokens, kept.unique_tokens))
+    residual = np.log(kept.loss / fit.surface.loss(kept.n_params, kept.n_tokens, kept.unique_tokens))
     own = float(np.sqrt((residual**2).sum() / max(len(residual) - fit.n_free, 1)))
-    a = float(fit.exponents(fit.surface, fit.repeats)["a"])
+    a = float(fit.exponents(fit.surface)["a"])
     known = optimum("n_opt") if fit.identified else None
     return Predictor(a if fit.identified else None, known, optimum("l_opt"), loss, noise.s if noise else own)
 
 
 def _surface(points: Points, cost: Cost, objective: str, form: str, first_share: float) -> Predictor:
     """Without replicates and other starts: the same fit, far faster."""
-    kept, surface, repeats, known = _quick(points, objective, form, first_share)
+    kept, surface, known = _quick(points, objective, form, first_share)
 
     def n_opt(c: float) -> Value:
-        return float(optima.n_opt(surface, repeats, c, cost)), None
+        return float(surface.n_opt(c, cost)), None
 
     def loss(n_params: float, n_tokens: float, unique: float) -> Value:
-        if _cannot_tell(repeats, n_tokens, unique):
+        if _cannot_tell(surface, n_tokens, unique):
             return math.nan, None
-        if repeats is None:
-            return float(surface.loss(n_params, n_tokens)), None
-        return float(repeats.loss(surface, n_params, n_tokens, unique)), None
+        return float(surface.loss(n_params, n_tokens, unique)), None
 
     ends = float(kept.flops.min()), float(kept.flops.max())
     a = None
@@ -112,27 +108,24 @@ def _surface(points: Points, cost: Cost, objective: str, form: str, first_share:
     return Predictor(
         a,
         n_opt if known else None,
-        lambda c: (float(optima.optimum(surface, repeats, c, cost)["l_opt"]), None),
+        lambda c: (float(surface.l_opt(c, cost)), None),
         loss,
         None,
     )
 
 
-def _quick(
-    points: Points, objective: str, form: str, first_share: float
-) -> tuple[Points, Surface, Repeats | None, bool]:
-    """The points as fitted, the surface, R* and whether both exponents are identified."""
+def _quick(points: Points, objective: str, form: str, first_share: float) -> tuple[Points, Surface, bool]:
+    """The points as fitted, the surface, and whether both exponents are identified."""
     prepared = prepare(points, first_share=first_share)
     kept = prepared.points
     check_design(np.log(kept.n_params), np.log(kept.n_tokens))
-    fits, stars = fit_form(kept, kept.loss, prepared.weights, objective, form)
-    repeats = None if stars is None else stars.take(0)
-    return kept, Surface(**fits.surface.take(0).to_dict()), repeats, not fits.at_bound.any()
+    solution = fit_form(kept, kept.loss, prepared.weights, objective, form)
+    return kept, solution.surface.one(), not solution.unidentified.any()
 
 
-def _cannot_tell(repeats: Repeats | None, n_tokens: float, unique: float) -> bool:
+def _cannot_tell(surface: Surface, n_tokens: float, unique: float) -> bool:
     """Whether tokens are repeated while no fitted point had any that were: R* is then not known."""
-    return repeats is not None and math.isinf(repeats.r_d) and n_tokens > unique * (1 + 1e-9)
+    return surface.r_d is not None and math.isinf(surface.r_d) and n_tokens > unique * (1 + 1e-9)
 
 
 def isoflops(
@@ -159,7 +152,7 @@ def isoflops(
             told = bias_told_by(of, points, n_replicates, seed, LEVEL)
     elif form == PLAIN:
         with suppress(InputError):
-            _, quick, _, known = _quick(points, objective, form, first_share)
+            _, quick, known = _quick(points, objective, form, first_share)
             told = {"surface": quick.loss} if known else {}
     fit = isoflop(points, cost, noise=noise, n_replicates=n_replicates, level=LEVEL, seed=seed, **told)
     laws = fit.lines if fit.corrected is None else fit.corrected.laws

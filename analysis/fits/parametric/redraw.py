@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from analysis.fits.parametric.fit import ParametricFit, refit
-from analysis.fits.parametric.forms import PLAIN
-from analysis.fits.parametric.slopes import slopes
-from analysis.fits.parametric.surface import Surface
+from analysis.fits.forms import PLAIN
+from analysis.fits.parametric.fit import ParametricFit, free_slopes, refit
 from analysis.fits.points import Points
+from analysis.fits.surface import Surface
 
 LEAST_SIGNED = 30  # trunks; of 20, signs cover N_opt beyond the range too seldom (docs/research/isoflop.md)
 LEAST_LEFT = 0.05  # of a run's noise that its residual must keep to stand for it
@@ -60,15 +59,15 @@ def redraw(fit: ParametricFit, points: Points, n_replicates: int, seed: int = 0,
         return None
     first, second, share = found
     if fit.draws is not None and fit.draws.noise is not None and len(fit.draws.noise) == n_replicates:
-        noise, surfaces, edge = fit.draws.noise, fit.draws.surface, max(fit.draws.at_bound)
+        noise, surfaces, edge = fit.draws.noise, fit.draws.surface, max(fit.draws.at_bound[:2])
     else:
         rng = np.random.default_rng(seed)  # below 20 trunks this draws what the fit itself draws
         many = len(set(fit.points.trunk.tolist())) >= LEAST_SIGNED
         noise = _signed(fit, rng, n_replicates, level) if many else fit.effects.draw(rng, n_replicates)
         noise = noise + fit.points.common(n_replicates, seed)
         clean = fit.surface.loss(fit.points.n_params, fit.points.n_tokens)
-        fits, _ = refit(fit, clean * np.exp(noise), fit.prepared.weights)
-        surfaces, edge = fits.surface, float(fits.at_bound.mean(0).max())
+        again = refit(fit, clean * np.exp(noise), fit.prepared.weights)
+        surfaces, edge = again.surface, float(again.at_bound[:, :2].mean(0).max())
     return Redrawn(noise[:, first] * (1 - share) + noise[:, second] * share, surfaces, edge)
 
 
@@ -77,9 +76,9 @@ def _signed(fit: ParametricFit, rng: np.random.Generator, r: int, level: float) 
     Miller 2008), each over the share of its noise that the fit leaves in it (HC3), all times t / z of the residuals'
     degrees of freedom at `level`. So noise is as large for each run as it was."""
     kept = fit.points
-    residual = np.log(kept.loss / fit.loss(kept.n_params, kept.n_tokens))
+    residual = np.log(kept.loss / fit.surface.loss(kept.n_params, kept.n_tokens))
     root = np.sqrt(fit.prepared.weights)[:, None]
-    slope = slopes(fit.surface, None, kept, False) * root
+    slope = free_slopes(kept, PLAIN, fit.surface, fit.solution.at_bound[0]) * root
     absorbed = np.einsum("np,pn->n", slope, np.linalg.pinv(slope))
     _, unit = np.unique(kept.trunk.astype(str), return_inverse=True)
     n = int(unit.max()) + 1

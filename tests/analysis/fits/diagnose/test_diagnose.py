@@ -15,15 +15,15 @@ from analysis.fits.diagnose.evidence import Evidence
 from analysis.fits.diagnose.influence import Variant, leave_out, sensitivity, variants
 from analysis.fits.diagnose.predictors import fitted
 from analysis.fits.diagnose.side_by_side import compare_approaches, identities, outside
+from analysis.fits.forms import DATA_CONSTRAINED, OVER_TRAINING, PLAIN
 from analysis.fits.isoflop.results import fit_isoflop
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.forms import DATA_CONSTRAINED, OVER_TRAINING, PLAIN
-from analysis.fits.parametric.many import LEAST_SQUARES
-from analysis.fits.parametric.repeats import effective
 from analysis.fits.parametric.results import ASSUMED, parametric_result
 from analysis.fits.points import Points
 from analysis.fits.result import BELIEVE, DO_NOT, INSIDE, FitResult
+from analysis.fits.solver import LEAST_SQUARES
+from analysis.fits.surface import effective
 from arch.errors import InputError
 
 from ..isoflop.worlds import Design, Surface

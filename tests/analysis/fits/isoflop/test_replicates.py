@@ -12,9 +12,9 @@ from analysis.fits import approaches
 from analysis.fits.cost import six_nd
 from analysis.fits.isoflop.fit import IsoFlop, isoflop
 from analysis.fits.parametric.fit import ParametricFit, fit_parametric
-from analysis.fits.parametric.many import fit_many
 from analysis.fits.parametric.redraw import bias_told_by, redraw
 from analysis.fits.points import Points
+from analysis.fits.solver import fit_surfaces
 
 from .worlds import Design, Surface
 
@@ -61,7 +61,7 @@ def test_a_replicate_is_surface_and_parabolas_fitted_to_the_same_drawn_losses(de
     slopes = [np.polyfit(np.log(c), own + study_off, 1)[0]]
     for moved in drawn.noise[:3]:
         loss = clean * np.exp(moved)
-        again = fit_many(log_n, np.log(points.n_tokens), loss).surface.take(0)
+        again = fit_surfaces(log_n, np.log(points.n_tokens), loss).surface.take(0)
         bias = vertices(np.asarray(again.loss(points.n_params, points.n_tokens))) - np.log(again.n_opt(c))
         slopes.append(np.polyfit(np.log(c), vertices(loss) - bias + study_off, 1)[0])
     assert found.corrected.laws["N_opt"].slope[:4] == pytest.approx(slopes, abs=1e-5)
@@ -86,7 +86,7 @@ def test_from_thirty_runs_each_keeps_the_size_of_its_own_residual() -> None:
     assert drawn is not None
     size = np.abs(drawn.noise)
     assert np.ptp(size, axis=0) == pytest.approx(0, abs=1e-15) and 0.3 < (drawn.noise > 0).mean() < 0.7
-    residual = np.abs(np.log(points.loss / fit.loss(points.n_params, points.n_tokens)))
+    residual = np.abs(np.log(points.loss / fit.surface.loss(points.n_params, points.n_tokens)))
     raised = (size[0] / residual) * stats.norm.isf(0.025) / stats.t.isf(0.025, 30)  # 1 / (1 - leverage)
     assert (1 - 1 / raised).sum() == pytest.approx(5, abs=1e-9) and raised.min() > 1
 
