@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from analysis.fits.cost import ROUNDED, Cost, cost_of
-from analysis.fits.diagnose.predictors import fitted, isoflops
+from analysis.fits.diagnose.predictors import fitted
 from analysis.fits.forms import PLAIN
-from analysis.fits.parametric.curves import FIRST_SHARE, check_design, prepare
+from analysis.fits.parametric.curves import FIRST_SHARE, prepare
 from analysis.fits.parametric.fit import fit_form
 from analysis.fits.points import Points
 from analysis.fits.smooth import smooth
 from analysis.fits.solver import HUBER, Solution
-from analysis.fits.surface import Surface
 from arch.errors import InputError
 
 FIRST_SHARES = (0.05, 0.2, 0.4)  # of a run's tokens that a variant leaves out; parametric fits leave out FIRST_SHARE
@@ -56,11 +55,10 @@ def leave_out(
         whole = _told(points, approach, c, cost, objective, form)
         if whole is None:
             raise InputError(f"{approach}: N_opt is not identified, so no run has an influence on it")
-        surfaces = _of_bias(points, by, objective) if approach == "isoflop" and form == PLAIN else {}
         found, each = [], list(dict.fromkeys(names.tolist()))
         for place, name in enumerate(each):
             said(place / len(each))
-            told = _told(points.take(names != name), approach, c, cost, objective, form, surface=surfaces.get(name))
+            told = _told(points.take(names != name), approach, c, cost, objective, form)
             a, n = (None, None) if told is None else (told[0] - whole[0], told[1] - whole[1])
             found.append({by: str(name), "a": a, "log_n_opt": n})
     return sorted(found, key=lambda one: -math.inf if one["a"] is None else -abs(one["a"]))
@@ -80,16 +78,6 @@ def _refitted(
         each,
         fit_form(prepared.points, prepared.points.loss, weights, objective, form, progress=said),
     )
-
-
-def _of_bias(points: Points, by: str, objective: str) -> dict[Any, Surface]:
-    """The surfaces, without each run (or size), that tell isoFLOP's bias; none of points that identify none."""
-    try:
-        check_design(np.log(points.n_params), np.log(points.n_tokens))
-    except InputError:
-        return {}
-    _, each, solution = _refitted(points, by, objective, PLAIN)
-    return {name: solution.surface.one(i) for i, name in enumerate(each, 1) if not solution.unidentified[i]}
 
 
 def _surfaces(
@@ -174,15 +162,10 @@ def _told(
     objective: str = HUBER,
     form: str = PLAIN,
     first_share: float = FIRST_SHARE,
-    surface: Surface | None = None,
 ) -> tuple[float, float] | None:
-    """a and log N_opt at C, without intervals; None where they are not identified. surface: of isoFLOP's bias, where it
-    is at hand."""
+    """a and log N_opt at C, without intervals; None where they are not identified."""
     try:
-        if surface is None:
-            told = fitted(approach, points, cost, objective=objective, form=form, first_share=first_share)
-        else:
-            told = isoflops(points, cost, None, 0, 0, surface=surface)
+        told = fitted(approach, points, cost, objective=objective, form=form, first_share=first_share)
     except InputError:
         return None
     if told.a is None or told.n_opt is None:

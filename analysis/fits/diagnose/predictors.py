@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +17,10 @@ from analysis.fits.envelope.laws import LawSettings, fit_arch
 from analysis.fits.envelope.of_points import size_curves
 from analysis.fits.envelope.optimum import optimum_laws
 from analysis.fits.forms import PLAIN
-from analysis.fits.isoflop.fit import isoflop
+from analysis.fits.isoflop import isoflop
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.curves import FIRST_SHARE, check_design, prepare
 from analysis.fits.parametric.fit import ParametricFit, fit_form, fit_parametric
-from analysis.fits.parametric.redraw import bias_told_by
 from analysis.fits.points import Points
 from analysis.fits.solver import HUBER
 from analysis.fits.surface import Surface
@@ -128,40 +126,18 @@ def _cannot_tell(surface: Surface, n_tokens: float, unique: float) -> bool:
     return surface.r_d is not None and math.isinf(surface.r_d) and n_tokens > unique * (1 + 1e-9)
 
 
-def isoflops(
-    points: Points,
-    cost: Cost,
-    noise: SeedNoise | None,
-    n_replicates: int,
-    seed: int,
-    objective: str = HUBER,
-    form: str = PLAIN,
-    first_share: float = FIRST_SHARE,
-    surface: Surface | None = None,
-) -> Predictor:
-    """As it is published: less the bias that a surface tells which is fitted to the same points, where they identify
-    one. surface: without replicates, where it is at hand."""
-    told: dict[str, Any] = {}
-    if surface is not None:
-        told = {"surface": surface.loss}
-    elif n_replicates > 0:
-        given = None if noise is None else (noise.s, float(noise.df))
-        with suppress(InputError):
-            options: dict[str, Any] = {"objective": objective, "form": form, "first_share": first_share}
-            of = fit_parametric(points, cost=cost, n_replicates=0, noise=given, **options)
-            told = bias_told_by(of, points, n_replicates, seed, LEVEL)
-    elif form == PLAIN:
-        with suppress(InputError):
-            _, quick, known = _quick(points, objective, form, first_share)
-            told = {"surface": quick.loss} if known else {}
-    fit = isoflop(points, cost, noise=noise, n_replicates=n_replicates, level=LEVEL, seed=seed, **told)
-    laws = fit.lines if fit.corrected is None else fit.corrected.laws
-    s = fit.noise.total if fit.noise is not None else None
+def isoflops(points: Points, cost: Cost, noise: SeedNoise | None, n_replicates: int, seed: int) -> Predictor:
+    fit = isoflop(points, cost, noise=noise, n_replicates=max(n_replicates, 2), level=LEVEL, seed=seed)
 
-    def l_opt(c: float) -> Value:
-        return fit.optimum("L_opt", c) if fit.tells_loss(c) else (math.nan, None)
+    def of(name: str) -> Callable[[float], Value]:
+        def at(c: float) -> Value:
+            value, ends = fit.optimum(name, c)
+            return (math.nan, None) if value is None else (value, ends if n_replicates else None)
 
-    return Predictor(float(laws["N_opt"].slope[0]), lambda c: fit.optimum("N_opt", c), l_opt, None, s)
+        return at
+
+    s = None if fit.noise is None else math.sqrt(fit.noise.variance)
+    return Predictor(fit.lines["N_opt"].slope, of("N_opt"), of("L_opt"), None, s)
 
 
 def envelope(points: Points, cost: Cost, noise: SeedNoise | None, n_replicates: int, seed: int) -> Predictor:
@@ -192,8 +168,7 @@ def _n_opt(law: dict[str, Any]) -> Callable[[float], Value] | None:
     return (lambda c: (predict(law, c), interval_of_law(law, c))) if law["identified"] else None
 
 
-OF_A_SURFACE = {"parametric": parametric, "isoflop": isoflops}  # take an objective and a form
-PREDICTORS = (*OF_A_SURFACE, "envelope")
+PREDICTORS = ("parametric", "isoflop", "envelope")
 
 
 def fitted(
@@ -211,9 +186,9 @@ def fitted(
     surface. Raises InputError where they do not allow it."""
     if approach not in PREDICTORS:
         raise InputError(f"no approach {approach!r}: {', '.join(PREDICTORS)}")
-    if approach in OF_A_SURFACE:
-        return OF_A_SURFACE[approach](points, cost, noise, n_replicates, seed, objective, form, first_share)
-    return envelope(points, cost, noise, n_replicates, seed)
+    if approach == "parametric":
+        return parametric(points, cost, noise, n_replicates, seed, objective, form, first_share)
+    return (isoflops if approach == "isoflop" else envelope)(points, cost, noise, n_replicates, seed)
 
 
 def of_new_runs(
