@@ -74,7 +74,7 @@ def fit_groups(
         fitted = {name: (whole if name in NEEDS_CURVES else ends).get(group) for name in (*found, *wanted)}
         if group in whole and (points := fitted.get(ISOFLOP)) is not None and not has_budgets(points):
             fitted[ISOFLOP] = whole[group]
-        for name in wanted:
+        for name in sorted(wanted, key=lambda one: one != PARAMETRIC):  # whose reasons say most
             progress = partial(said, group, name)
             progress(0.0)
             try:

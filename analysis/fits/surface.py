@@ -118,7 +118,8 @@ class Surface:
     def d_opt(self, flops: Any, cost: Cost | None = None) -> Any:
         """D that belongs to `n_opt` at C."""
         cost = cost or six_nd()
-        return np.asarray(flops, dtype=float) / cost.per_token(self.n_opt(flops, cost))
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            return np.asarray(flops, dtype=float) / cost.per_token(self.n_opt(flops, cost))
 
     def l_opt(self, flops: Any, cost: Cost | None = None) -> Any:
         """The lowest loss at C."""

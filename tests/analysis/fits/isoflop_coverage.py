@@ -33,14 +33,14 @@ REPLICATES = 199
 class World:
     """L = E + the terms of N and D, a and b at MIDDLE_N and MIDDLE_D. kind: `fitted`; `interaction`, terms joined as
     (a^(1/r) + b^(1/r))^r; `bend`, an exponent of N that grows past MIDDLE_N; `mistuned`, small sizes that lose a share
-    of their own."""
+    of their own. By default Hoffmann et al.'s surface."""
 
     kind: str = "fitted"
     alpha: float = 0.34
     beta: float = 0.28
     e: float = 1.69
-    a: float = 0.54
-    b: float = 0.75
+    a: float = 406.4 * MIDDLE_N**-0.34
+    b: float = 410.7 * MIDDLE_D**-0.28
     extra: float = 0.0
 
     def log_loss(self, log_n: np.ndarray, log_c: np.ndarray | float) -> np.ndarray:
