@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 
 from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.huber import DELTA, huber
-from analysis.fits.parametric.many import HUBER, OBJECTIVES
-from analysis.fits.parametric.surface import PARAMS, Surface
 from analysis.fits.points import Points
+from analysis.fits.solver import DELTA, HUBER, OBJECTIVES, huber
+from analysis.fits.surface import PARAMS, Surface
 from arch.arguments import Parser, at_least_one, run
 from arch.errors import InputError
 

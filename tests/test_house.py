@@ -33,7 +33,10 @@ LIGHT = (
     "arch.tables",
     "arch.sizes",
 )  # no torch
-FITTED = ("analysis.fits.points", "analysis.fits.result", "analysis.fits.cost", "arch.amounts", "arch.errors")
+FITTED = (
+    *("analysis.fits.points", "analysis.fits.result", "analysis.fits.cost", "arch.amounts", "arch.errors"),
+    *("analysis.fits.surface", "analysis.fits.forms", "analysis.fits.solver"),
+)
 SHARED = tuple(
     f"analysis.fits.{name}" for name in ("irreducible", "noise", "pooling", "powerlaw", "replicates", "smooth")
 )
@@ -72,6 +75,10 @@ ALLOWED = {
     "analysis.fits.points": ("arch.errors",),
     "analysis.fits.result": (),
     "analysis.fits.cost": ("analysis.fits.points", "arch.amounts", "arch.errors"),
+    "analysis.fits.surface": ("analysis.fits.cost", "arch.amounts", "arch.errors"),
+    "analysis.fits.forms": ("analysis.fits.surface",),
+    "analysis.fits.solver": ("analysis.fits.forms", "analysis.fits.surface", "arch.errors"),
+    "analysis.fits.budgets": ("analysis.fits.points", "arch.amounts", "arch.errors"),
     "analysis.fits.tables": (
         *FITTED,
         "analysis.table_files",
@@ -88,8 +95,8 @@ ALLOWED = {
     "analysis.fits.recipes": ("analysis.fits.points", "analysis.fits.replicates"),
     "analysis.fits.smooth": (),
     "analysis.fits.envelope": (*FITTED, *SHARED, "analysis.fits.settings"),
-    "analysis.fits.isoflop": (*FITTED, *SHARED),
-    "analysis.fits.diagnose": (*FITTED, *SHARED, *ROOMS),
+    "analysis.fits.isoflop": (*FITTED, *SHARED, "analysis.fits.budgets"),
+    "analysis.fits.diagnose": (*FITTED, *SHARED, *ROOMS, "analysis.fits.budgets"),
     "analysis.fits.comparison": (*FITTED, "analysis.fits.parametric"),
     "analysis.fits.downstream": (*FITTED, "analysis.scales"),
     "analysis.fits.tasks": (
@@ -109,6 +116,7 @@ ALLOWED = {
         *ROOMS,
         "analysis.fits.diagnose",
         "analysis.fits.approaches",
+        "analysis.fits.budgets",
         "analysis.fits",
     ),
     "analysis.fits.study_approaches": (

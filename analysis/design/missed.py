@@ -13,8 +13,8 @@ from analysis.design.precision import linear, spread
 from analysis.design.sweep import lost
 from analysis.design.worlds import Noise, World
 from analysis.fits.cost import Cost
-from analysis.fits.parametric.many import LEAST_SQUARES, Fits, fit_many
 from analysis.fits.parametric.stopped import CHANCE, LEAST_LEFT, MOST
+from analysis.fits.solver import LEAST_SQUARES, Solution, fit_surfaces
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def missed(
     most = min(MOST, len(begins) - LEAST_LEFT) if leaves_out else 0
     stays = np.ones(len(worlds))
     found = []
-    fits = fit_many(n, d, losses, seeds[one.size], objective=LEAST_SQUARES)
+    fits = fit_surfaces(n, d, losses, seeds[one.size], objective=LEAST_SQUARES)
     for k, goes in enumerate([*(_above(one, losses, layout, worlds, noise, k, seeds) for k in range(most)), None]):
         kept = layout if k == 0 else take(layout, np.flatnonzero(layout.size >= k))
         share = stays if goes is None else stays * (1 - goes[0])
@@ -58,11 +58,11 @@ def missed(
 
 def _above(
     one: Layout, losses: np.ndarray, layout: Layout, worlds: Sequence[World], noise: Noise, k: int, seeds: np.ndarray
-) -> tuple[np.ndarray, Fits]:
+) -> tuple[np.ndarray, Solution]:
     """[w]: how probable it is that the size k goes, where it is the smallest; and the fits without it."""
     n, d = np.log(one.n_params), np.log(one.n_tokens)
     weights = np.where(one.size > k, seeds[one.size], 0.0)
-    fits = fit_many(n, d, losses, weights, objective=LEAST_SQUARES)
+    fits = fit_surfaces(n, d, losses, weights, objective=LEAST_SQUARES)
     mine = one.size == k
     expected = fits.surface.column().loss(one.n_params[mine], one.n_tokens[mine])
     above = np.log(losses[:, mine] / expected).mean(1)
@@ -77,10 +77,12 @@ def _above(
     weight[:, ~small] = -(slope[:, None] @ np.linalg.pinv(rest))[:, 0] * loss[:, ~small]
     sd = np.sqrt(spread(part, noise, weight[:, None], loss)[:, 0])
     found = stats.norm.sf(stats.norm.isf(CHANCE) - above / sd)
-    return np.where(fits.at_bound.any(1), 0.0, found), fits
+    return np.where(fits.unidentified, 0.0, found), fits
 
 
-def _off(fits: Fits, layout: Layout, worlds: Sequence[World], cost: Cost, flops: float, share: np.ndarray) -> Missed:
+def _off(
+    fits: Solution, layout: Layout, worlds: Sequence[World], cost: Cost, flops: float, share: np.ndarray
+) -> Missed:
     c = cost.per_token(layout.n_params) * layout.n_tokens
     at = np.array([c.min(), c.max(), flops])
     surface = fits.surface.column()
@@ -90,7 +92,7 @@ def _off(fits: Fits, layout: Layout, worlds: Sequence[World], cost: Cost, flops:
     optima = zip(worlds, true_n[:, 2], strict=True)
     true_l = np.array([float(world.log_l_at(one, np.log(flops), cost)) for world, one in optima])
     away = log_n - true_n
-    none = np.where(fits.at_bound.any(1), np.nan, 0.0)
+    none = np.where(fits.unidentified, np.nan, 0.0)
     a = (away[:, 1] - away[:, 0]) / np.log(at[1] / at[0])
     return Missed(a + none, away[:, 2] + none, log_l - true_l + none, layout, share)
 

@@ -15,7 +15,7 @@ from analysis.design.layout import Layout
 from analysis.design.text_noise import shared, weighed
 from analysis.design.worlds import Noise, World
 from analysis.fits.cost import Cost
-from analysis.fits.parametric.surface import Surface
+from analysis.fits.surface import Surface
 
 STEP = 1e-4  # of the differences that give gradients
 MEMORY = 2.0  # of a curve's noise, in log D

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.design.worlds import EXTRA, KINDS, MIDDLE_D, MIDDLE_N, World
-from analysis.fits.parametric.surface import Surface
+from analysis.fits.surface import Surface
 from flops.registry import entry_of
 from flops.shapes import grid_shape
 

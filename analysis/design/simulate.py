@@ -20,10 +20,10 @@ from analysis.fits.diagnose.against import reasons_against
 from analysis.fits.diagnose.evidence import Evidence
 from analysis.fits.diagnose.influence import leave_out
 from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.many import LEAST_SQUARES
 from analysis.fits.parametric.results import parametric_result
 from analysis.fits.parametric.stopped import without_stopped
 from analysis.fits.points import Points
+from analysis.fits.solver import LEAST_SQUARES
 from arch.errors import InputError
 
 REPLICATES = 99

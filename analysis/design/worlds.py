@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.fits.cost import Cost, six_nd
-from analysis.fits.parametric.surface import Surface
+from analysis.fits.surface import Surface
 from scaling.study.rate_law import ArchLaw
 
 MIDDLE_N, MIDDLE_D = 3e6, 3e7  # about which the terms of a world are scaled

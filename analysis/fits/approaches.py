@@ -8,7 +8,6 @@ result = approaches.fit(points, approach="parametric", at=[1e22])
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,15 +15,14 @@ import numpy as np
 
 from analysis.fits.cost import cost_of
 from analysis.fits.envelope.of_points import fit_envelope, seed_noise_of
-from analysis.fits.isoflop.results import fit_isoflop
+from analysis.fits.forms import FORMS
+from analysis.fits.isoflop import LOCAL, MINIMA, fit_isoflop
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.fit import ParametricFit, fit_parametric
-from analysis.fits.parametric.forms import FORMS
-from analysis.fits.parametric.many import HUBER, OBJECTIVES
-from analysis.fits.parametric.redraw import bias_told_by
 from analysis.fits.parametric.results import parametric_result
 from analysis.fits.points import Points
 from analysis.fits.result import FitResult
+from analysis.fits.solver import HUBER, OBJECTIVES
 from arch.errors import InputError, choice
 
 ENVELOPE, ISOFLOP, PARAMETRIC = "envelope", "isoflop", "parametric"
@@ -39,15 +37,17 @@ class Options:
     """What the approaches are asked for beside the points.
 
     at: C [FLOP] of optima (none: `default_at`); predict: (N, D) of losses, and objective and form, of the parametric
-    approach; n_replicates, level and seed: of the intervals; curve: at so many C, from the smallest of the points to
-    the last of `at`, optima stand in `diagnostics["curve"]`, for figures: no verdict is drawn from them. Raises
-    InputError for an unknown objective or form, and for a level that is none.
+    approach; minimum: how isoFLOP finds the lowest loss of a budget; n_replicates, level and seed: of the intervals;
+    curve: at so many C, from the smallest of the points to the last of `at`, optima stand in `diagnostics["curve"]`,
+    for figures: no verdict is drawn from them. Raises InputError for an unknown objective, form or minimum, and for a
+    level that is none.
     """
 
     at: Sequence[float] = ()
     predict: Sequence[tuple[float, float]] = ()
     objective: str = HUBER
     form: str = "plain"
+    minimum: str = LOCAL
     n_replicates: int = 1000
     level: float = 0.95
     seed: int = 0
@@ -55,7 +55,11 @@ class Options:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "form", self.form.replace("-", "_"))
-        for option, value, known in (("objective", self.objective, OBJECTIVES), ("form", self.form, FORMS)):
+        for option, value, known in (
+            ("objective", self.objective, OBJECTIVES),
+            ("form", self.form, FORMS),
+            ("minimum", self.minimum, MINIMA),
+        ):
             if value not in known:
                 written = [name.replace("_", "-") if option == "form" else name for name in known]
                 raise InputError(f"--{option}: {value!r}{choice(value, written)}")
@@ -97,9 +101,6 @@ def without_curve(result: FitResult, n_curve: int) -> FitResult:
         return result
     told = dict(result.diagnostics)
     told["optimum"], told["curve"] = told["optimum"][:-n_curve], told["optimum"][-n_curve:]
-    bias = told.get("bias")
-    if bias and bias.get("raw"):
-        told["bias"] = bias | {"raw": bias["raw"] | {"optimum": bias["raw"]["optimum"][:-n_curve]}}
     return replace(result, diagnostics=told)
 
 
@@ -108,26 +109,23 @@ def fit(
     approach: str = PARAMETRIC,
     *,
     noise: SeedNoise | None = None,
-    surface: ParametricFit | None = None,
-    told: Callable[[float], None] | None = None,
+    progress: Callable[[float], None] | None = None,
     **options: Any,
 ) -> FitResult:
     """One group by one approach; `options` are those of `Options`. noise: between seeds, as other runs tell it; the
-    envelope takes it in the place of its own. surface: of the same runs (`fit_surface`), which tells isoFLOP its bias;
-    left out, it is fitted. told: called with the share that is done, now and then. Raises InputError where the points
-    do not allow the fit."""
+    envelope takes it in the place of its own. progress: called with the share that is done, now and then. Raises
+    InputError where the points do not allow the fit."""
     if approach not in APPROACHES:
         named(approach)  # raises
         raise InputError(f"approach {approach!r}: fit_groups takes several, fit one of {', '.join(APPROACHES)}")
-    return fit_with_surface(points, approach, noise, surface, told, Options(**options))[0]
+    return fit_with_surface(points, approach, noise, progress, Options(**options))[0]
 
 
 def fit_with_surface(
     points: Points,
     approach: str,
     noise: SeedNoise | None,
-    surface: ParametricFit | None,
-    told: Callable[[float], None] | None,
+    progress: Callable[[float], None] | None,
     asked: Options,
 ) -> tuple[FitResult, ParametricFit | None]:
     """The result, and of the parametric approach the fit behind it."""
@@ -143,21 +141,18 @@ def fit_with_surface(
         )
         return without_curve(of_curves, asked.curve), None
     if approach == ISOFLOP:
-        if surface is None:
-            with suppress(InputError):  # too few points for a surface: the result says that it is of the minima
-                surface = fit_surface(points, asked, noise, 0)
         of_budgets = fit_isoflop(
             points,
             cost_of(points),
+            asked.minimum,
             noise=noise,
             n_replicates=asked.n_replicates,
             level=asked.level,
             seed=asked.seed,
             at=at,
-            **bias_told_by(surface, points, asked.n_replicates, asked.seed, asked.level),
         )
         return without_curve(of_budgets, asked.curve), None
-    found = fit_surface(points, asked, noise, asked.n_replicates, told)
+    found = fit_surface(points, asked, noise, asked.n_replicates, progress)
     result = without_curve(parametric_result(found, at=at, predict=asked.predict, level=asked.level), asked.curve)
     # of what was given, not of curves as they were averaged
     return replace(result, input_hash=points.input_hash), found
@@ -174,10 +169,10 @@ def fit_surface(
     options: Options,
     noise: SeedNoise | None,
     n_replicates: int,
-    told: Callable[[float], None] | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> ParametricFit:
-    """The surface that the parametric approach reports, with its replicates, and that isoFLOP reads its bias off, which
-    needs none. Raises InputError for points that cannot identify one."""
+    """The surface that the parametric approach reports, with its replicates. Raises InputError for points that cannot
+    identify one."""
     return fit_parametric(
         points,
         objective=options.objective,
@@ -185,5 +180,5 @@ def fit_surface(
         n_replicates=n_replicates,
         seed=options.seed,
         noise=None if noise is None else (_of_runs(points, noise), noise.df),
-        told=told,
+        progress=progress,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -16,13 +15,12 @@ from analysis.fits.approaches import (
     PARAMETRIC,
     Options,
     default_at,
-    fit_surface,
     fit_with_surface,
 )
+from analysis.fits.budgets import has_budgets
 from analysis.fits.diagnose.checks import check_laws
 from analysis.fits.diagnose.influence import Reread
 from analysis.fits.envelope.of_points import seed_noises_of
-from analysis.fits.isoflop.budgets import has_budgets
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.fit import ParametricFit
 from analysis.fits.points import Points
@@ -76,19 +74,15 @@ def fit_groups(
         fitted = {name: (whole if name in NEEDS_CURVES else ends).get(group) for name in (*found, *wanted)}
         if group in whole and (points := fitted.get(ISOFLOP)) is not None and not has_budgets(points):
             fitted[ISOFLOP] = whole[group]
-        for name in sorted(wanted, key=lambda one: one != PARAMETRIC):  # first: isoFLOP reads its bias off the surface
-            told = partial(said, group, name)
-            told(0.0)
+        for name in sorted(wanted, key=lambda one: one != PARAMETRIC):  # whose reasons say most
+            progress = partial(said, group, name)
+            progress(0.0)
             try:
                 points = fitted[name]
                 if points is None:
                     why = "--points ends leaves one" if ends_alone else "this table has one"
                     raise InputError(f"needs curves, several rows a run; {why} row a run")
-                surface = surfaces.get(group)
-                if name == ISOFLOP and surface is None:
-                    with suppress(InputError):  # then isoFLOP's own points, or its result says that it is of the minima
-                        surface = fit_surface(ends[group], options, noises[PARAMETRIC], 0)
-                found[name], behind = fit_with_surface(points, name, noises[name], surface, told, options)
+                found[name], behind = fit_with_surface(points, name, noises[name], progress, options)
                 surfaces |= {} if behind is None else {group: behind}
             except InputError as error:
                 reason = re.sub(rf"^{name}( \(\w+\))?: ", "", str(error), flags=re.IGNORECASE)  # named beside it

@@ -74,7 +74,8 @@ def _solve(
     u = np.exp(-exponent[:, None] * x)
     w, wu, wuu = weights.sum(1), (weights * u).sum(1), (weights * u**2).sum(1)
     wy, wuy = (weights * y).sum(1), (weights * u * y).sum(1)
-    floor = np.maximum((wuu * wy - wu * wuy) / (w * wuu - wu**2), 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):  # an exponent near 0 tells no two terms apart
+        floor = np.nan_to_num(np.maximum((wuu * wy - wu * wuy) / (w * wuu - wu**2), 0.0), posinf=0.0)
     above = np.maximum((wuy - floor * wu) / wuu, 0.0)
     flat = above == 0
     floor = np.where(flat, wy / w, floor)

@@ -17,9 +17,9 @@ from analysis.fits.approaches import APPROACHES, ENVELOPE, Options, computes, de
 from analysis.fits.envelope.of_points import envelope_result, interval_of
 from analysis.fits.groups import Fits, fit_groups
 from analysis.fits.noise import SeedNoise
-from analysis.fits.parametric.many import LEAST_SQUARES
 from analysis.fits.points import Points
 from analysis.fits.result import plain
+from analysis.fits.solver import LEAST_SQUARES
 from analysis.fits.study import fit_study
 from analysis.fits.study_comparison import compare_study
 from analysis.fits.study_points import StudyRuns, study_points

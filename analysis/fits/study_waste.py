@@ -10,8 +10,8 @@ import pandas as pd
 
 from analysis.fits.parametric import waste
 from analysis.fits.parametric.fit import ParametricFit
-from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
+from analysis.fits.surface import Surface
 
 HOUR = 3600.0  # seconds
 

@@ -41,8 +41,8 @@ def by_source(
             if found is None:
                 continue
             n_params, n_tokens, losses = found
-            surface = fit_surface(points, options_of(alone), None, 0)
-            predicted, measured = float(surface.loss(n_params, n_tokens)), float(np.mean(losses))
+            fit = fit_surface(points, options_of(alone), None, 0)
+            predicted, measured = float(fit.surface.loss(n_params, n_tokens)), float(np.mean(losses))
             rows.append(
                 {
                     "group": group,

@@ -18,8 +18,8 @@ from scipy import stats
 from analysis.fits.approaches import PARAMETRIC
 from analysis.fits.cost import cost_of
 from analysis.fits.diagnose.predictors import fitted
-from analysis.fits.parametric.many import LEAST_SQUARES
 from analysis.fits.points import Points
+from analysis.fits.solver import LEAST_SQUARES
 from arch.errors import InputError
 
 SMALLER = 3  # sizes below the cut, beside the size at the cut

@@ -15,10 +15,9 @@ NAMES = {"envelope": "envelope", "isoflop": "isoFLOP", "parametric": "parametric
 NOT_IDENTIFIED = "not identified"
 WHAT = {"loss of a run": "loss of a run", "lowest loss": "lowest loss at a compute", "N_opt": "N_opt"}
 NOTES = (
-    "Envelope: crossings of the curves of neighbouring sizes. IsoFLOP: parabolas in log N through the losses at one "
-    "compute, less the parabola's bias on the parametric surface. Parametric: L = E + A / N^alpha + B / D^beta by "
-    "least squares on the loss. All read the same runs, so their agreement is weaker evidence than that of three "
-    "studies.",
+    "Envelope: crossings of the curves of neighbouring sizes. IsoFLOP: the lowest loss over N at several computes, "
+    "each read from the sizes about it. Parametric: L = E + A / N^alpha + B / D^beta by least squares on the loss. "
+    "All read the same runs, so their agreement is weaker evidence than that of three studies.",
     "The verdict weighs how well exponent and size are known, whether one size decides them, what the other approaches "
     "say, whether the optimum lies within what was trained, and whether the law foretold the study's own largest runs. "
     "In simulated studies of six sizes it let one wrong parametric law of 60 pass, and turned away half of those that "

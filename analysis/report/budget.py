@@ -44,7 +44,7 @@ def frontier_figure(found: Compared, c: float) -> go.Figure:
     low, high = found.common
     last = max(high, c) * MARGIN
     grid = np.geomspace(min(low, c), last, N_GRID)
-    names = sorted(found.data.names, key=lambda name: float(found.l_opt(name, c)[0]))
+    names = sorted(found.points.names, key=lambda name: float(found.l_opt(name, c)[0]))
     with np.errstate(all="ignore"):  # of draws that did not end well, which the bands leave out
         losses = {name: found.l_opt(name, grid) for name in names}
     colors, dash = arch_colors(names), dashes(names)

@@ -1,4 +1,4 @@
-"""IsoFLOP profiles: the losses of each budget over size, and the parabolas whose minima the laws go through."""
+"""IsoFLOP profiles: the losses of each budget over size, and the curves whose minima the laws go through."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import plotly.graph_objects as go
 
 from analysis.figures.axes import log_axis, power_of_ten
 from analysis.figures.style import GREY, dress, size_scale
-from analysis.fits.isoflop.budgets import LEAST_SIZES, read_budgets
-from analysis.fits.isoflop.minimum import FLAT
+from analysis.fits.budgets import LEAST_SIZES, read_budgets
 from analysis.fits.points import Points
 from analysis.fits.result import FitResult
 from arch.amounts import counted
@@ -21,8 +20,9 @@ MARGIN, ROOM = 1.2, 0.06  # around the sizes, as a factor, and around the losses
 
 
 def isoflop_figure(points: Points, result: FitResult) -> go.Figure:
-    """Of the points that `result` was fitted to by parabolas, under budgets that it found itself. Grey: points at no
-    budget of three sizes; a budget without a minimum inside its sizes has no parabola, and its name says so."""
+    """Of the points that `result` was fitted to, under budgets that it found itself. Grey: points at no budget of three
+    sizes; each curve is drawn over the sizes that it was fitted to; a budget without a minimum has none, and its name
+    says so."""
     readings = read_budgets(points)
     shown = [(j, one) for j, one in enumerate(result.diagnostics["budgets"]) if one["n_sizes"] >= LEAST_SIZES]
     colors = size_scale([str(j) for j, _ in shown])
@@ -36,7 +36,7 @@ def isoflop_figure(points: Points, result: FitResult) -> go.Figure:
         name = f"{power_of_ten(one['c'])} FLOP" + ("" if one["reason"] is None else ": no minimum")
         _dots(figure, n, loss, points.loss_unit, colors[str(j)], name)
         if one["reason"] is None:
-            _parabola(figure, n, one, colors[str(j)])
+            _curve(figure, one, colors[str(j)])
     sizes, losses = np.exp(readings.log_n[kept]), readings.loss[kept]
     figure.update_xaxes(**log_axis(sizes.min() / MARGIN, sizes.max() * MARGIN, "parameters N", "count"))
     room = ROOM * float(np.ptp(losses))
@@ -52,14 +52,14 @@ def _dots(figure: go.Figure, n: np.ndarray, loss: np.ndarray, unit: str, color: 
     figure.add_trace(go.Scatter(x=n, y=loss, mode="markers", marker=marker, name=name, hovertemplate=hover))
 
 
-def _parabola(figure: go.Figure, sizes: np.ndarray, budget: dict[str, Any], color: str) -> None:
-    """Through the minimum, and at both ends of `flat` FLAT of the loss above it."""
-    low, high = map(math.log, budget["flat"])
-    n = np.geomspace(sizes.min(), sizes.max(), 60)
-    off = (np.log(n) - math.log(budget["n_params"])) / ((high - low) / 2)
-    loss = budget["loss"] * (1 + FLAT * off**2)
+def _curve(figure: go.Figure, budget: dict[str, Any], color: str) -> None:
+    """The minimum, and the curve about it where one was fitted."""
     bare = {"showlegend": False, "hoverinfo": "skip"}
-    figure.add_trace(go.Scatter(x=n, y=loss, mode="lines", line={"color": color, "width": 2}, **bare))
+    if budget["bend"] is not None:
+        n = np.geomspace(budget["reach"][0], budget["reach"][1], 60)
+        off = np.log(n) - math.log(budget["n_params"])
+        loss = budget["loss"] * np.exp(budget["bend"] * (off**2 + budget["asymmetry"] * off**3))
+        figure.add_trace(go.Scatter(x=n, y=loss, mode="lines", line={"color": color, "width": 2}, **bare))
     marker = {"color": color, "symbol": "diamond", "size": 13, "line": {"color": "white", "width": 1.5}}
     lowest = {"x": [budget["n_params"]], "y": [budget["loss"]]}
     figure.add_trace(go.Scatter(**lowest, mode="markers", marker=marker, **bare))

@@ -12,9 +12,9 @@ from analysis.figures.axes import log_axis
 from analysis.figures.palette import SPARE_COLORS
 from analysis.figures.style import GREY, dress
 from analysis.fits.parametric.fit import ParametricFit
-from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
 from analysis.fits.published_surfaces import PRINTED, misses
+from analysis.fits.surface import Surface
 
 COLOR = "#0072b2"  # of the fit
 SYMBOLS = ("diamond", "square", "triangle-up", "x")

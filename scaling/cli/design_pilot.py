@@ -33,7 +33,7 @@ def read_pilot(study: str, archs: list[str]) -> Pilot:
     from analysis.design.worlds import SEED_NOISE, Noise
     from analysis.fits.envelope.of_points import seed_noise_of
     from analysis.fits.parametric.fit import fit_parametric
-    from analysis.fits.parametric.many import LEAST_SQUARES
+    from analysis.fits.solver import LEAST_SQUARES
 
     from .fit_sources import of_studies
     from .options import request_of

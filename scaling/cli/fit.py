@@ -42,6 +42,9 @@ def fit(
             help="Of parametric: plain, over-training, data-constrained or data-constrained-both; default: plain."
         ),
     ] = None,
+    minimum: Annotated[
+        Text, typer.Option(help="Of isoflop, the lowest loss of a budget: local (about it) or akima; default: local.")
+    ] = None,
     points: Annotated[
         Text, typer.Option(help="ends (last of each run) or curves; default: ends of tables, curves of studies.")
     ] = None,
@@ -89,6 +92,7 @@ def fit(
         "--approach": approach,
         "--objective": objective,
         "--form": form,
+        "--minimum": minimum,
         "--points": points,
         "--columns": columns,
         "--where": where,
@@ -142,9 +146,9 @@ def fit(
     if force:
         raise InputError("--force: is of a study's fit stage; with --approach nothing is kept, so all is fitted anew")
 
-    from analysis.fits.approaches import ALL, NEEDS_CURVES, PARAMETRIC, Options, named
-    from analysis.fits.parametric.many import HUBER
+    from analysis.fits.approaches import ALL, ISOFLOP, NEEDS_CURVES, PARAMETRIC, Options, named
     from analysis.fits.published import number_list
+    from analysis.fits.solver import HUBER
     from analysis.fits.study_approaches import CURVE, OBJECTIVE
     from analysis.fits.tables.columns import parse_columns
     from analysis.fits.tables.points import check_choices
@@ -156,6 +160,7 @@ def fit(
         predict=[_pair(one) for one in predict or ()],
         objective=objective or (OBJECTIVE if table is None else HUBER),
         form=form or "plain",
+        minimum=minimum or "local",
         n_replicates=replicates,
         level=level,
         seed=seed,
@@ -163,6 +168,8 @@ def fit(
     )
     if PARAMETRIC not in wanted and (more := [name for name in told if name in OF_PARAMETRIC]):
         raise InputError(f"{more[0]}: is of the approach {PARAMETRIC}")
+    if ISOFLOP not in wanted and minimum is not None:
+        raise InputError(f"--minimum: is of the approach {ISOFLOP}")
     if all(name in NEEDS_CURVES for name in wanted):
         if points == "ends":
             raise InputError(f"--points ends: the approach {wanted[0]} needs curves; leave it out")

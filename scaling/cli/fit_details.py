@@ -105,8 +105,6 @@ def _notes(result: FitResult) -> list[str]:
     if result.diagnostics.get("from_curves"):
         lines.append("losses at each budget are read off whole curves: right under a constant learning rate alone")
     lines += [f"no minimum at {why}" for why in result.diagnostics.get("refused") or ()]
-    if bias := (result.diagnostics.get("bias") or {}):
-        lines.append(f"bias: {bias.get('text') or bias.get('reason')}")
     lines += [f"left out: {why}" for why in result.diagnostics.get("left_out") or ()]
     if result.verdict is not None:
         lines.append(f"verdict: {result.verdict.believe}" + "".join(f"; {why}" for why in result.verdict.reasons))

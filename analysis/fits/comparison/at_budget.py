@@ -57,7 +57,7 @@ def at_budget(found: Compared, c: float) -> list[dict[str, Any]]:
 
 
 def _rows(found: Compared, c: float) -> list[dict[str, Any]]:
-    names = sorted(found.data.names, key=lambda name: float(found.l_opt(name, c)[0]))
+    names = sorted(found.points.names, key=lambda name: float(found.l_opt(name, c)[0]))
     losses = {name: found.l_opt(name, c) for name in names}
     lowest = np.min([losses[name] for name in names], axis=0)
     rows = []
@@ -110,8 +110,8 @@ def doubts(found: Compared, c: float) -> list[str]:
         told.append(f"in {lost} of {len(found.fine) - 1} draws an exponent is not identified: {gone}")
     if found.fitted.df < FEW:
         told.append(f"the noise is known from {found.fitted.df} degrees of freedom alone")
-    for g, name in enumerate(found.data.names):
-        sizes = np.exp(found.data.log_n[found.data.arch == g] + found.data.centre[g, 0])
+    for g, name in enumerate(found.points.names):
+        sizes = np.exp(found.points.data.x[0, found.points.arch == g] + found.points.centre[g, 0])
         n_opt = float(np.asarray(found.surfaces[name].n_opt(c, found.costs[name]))[0])
         if not sizes.min() <= n_opt <= sizes.max():
             side = f"above the largest size that was trained, {count(sizes.max())}"

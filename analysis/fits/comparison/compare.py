@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 
 from analysis.fits.comparison.draws import Fitted, draw, fit_paired, p_value_of_one_e
-from analysis.fits.comparison.joint import Data, gather, unpack
+from analysis.fits.comparison.joint import Together, gather, unpack
 from analysis.fits.cost import Cost, cost_of
-from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
+from analysis.fits.surface import PARAMS, Surface
 from arch.amounts import flop
 from arch.errors import InputError
 
 ONE_E = 0.01  # p value below which architectures are given an E of their own; at 0.05 intervals hold 2% less often
 MIN_FINE = 0.9  # share of draws that must have ended well; below, there is no interval
 UNREACHABLE = "unreachable"
-FIELDS = ("e", "a", "b", "alpha", "beta")  # of Parameters, in the order of Surface
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Compared:
     """Architectures' surfaces on one corpus and context: the fit, and by name its surfaces (arrays [1 + r]: the fit's
     own first, then the draws'), costs of a token, and the ranges of C that the runs cover."""
 
-    data: Data
+    points: Together
     fitted: Fitted
     p_one_e: float
     surfaces: dict[str, Surface]
@@ -81,26 +80,26 @@ def compare_architectures(
         if len(found := {getattr(one, name) for one in groups}) > 1:
             told = ", ".join(one or "unstated" for one in sorted(found))
             raise InputError(f"one comparison takes one {word}, there are {told}")
-    data = gather(groups)
-    free = fit_paired(data, shared=False, seed_noise=seed_noise)
-    p_one_e = p_value_of_one_e(data, free)
-    fitted = fit_paired(data, seed_noise=seed_noise) if p_one_e >= ONE_E else free
-    surfaces, fine = surfaces_of(data, fitted, n_replicates, seed, wild)
+    points = gather(groups)
+    free = fit_paired(points, shared=False, seed_noise=seed_noise)
+    p_one_e = p_value_of_one_e(points, free)
+    fitted = fit_paired(points, seed_noise=seed_noise) if p_one_e >= ONE_E else free
+    surfaces, fine = surfaces_of(points, fitted, n_replicates, seed, wild)
     known = dict(costs) if costs else {one.group: cost_of(one) for one in groups}
     spans = {one.group: (float(one.flops.min()), float(one.flops.max())) for one in groups}
-    return Compared(data, fitted, p_one_e, surfaces, known, spans, fine, level)
+    return Compared(points, fitted, p_one_e, surfaces, known, spans, fine, level)
 
 
 def surfaces_of(
-    data: Data, fitted: Fitted, n_replicates: int, seed: int, wild: bool = False
+    points: Together, fitted: Fitted, n_replicates: int, seed: int, wild: bool = False
 ) -> tuple[dict[str, Surface], np.ndarray]:
     """By name the surfaces of a fit, arrays [1 + r]: its own first, then those of its draws; and which ended well."""
-    both = (unpack(data, fitted.theta[None], fitted.shared), draw(data, fitted, n_replicates, seed, wild))
+    own, drawn = unpack(points, fitted.theta[None], fitted.shared), draw(points, fitted, n_replicates, seed, wild)
     surfaces = {
-        name: Surface(*(np.concatenate([getattr(one, key)[:, g] for one in both]) for key in FIELDS))
-        for g, name in enumerate(data.names)
+        name: Surface(*(np.concatenate([getattr(one[0][name], key) for one in (own, drawn)]) for key in PARAMS))
+        for name in points.names
     }
-    return surfaces, np.concatenate([one.fine for one in both])
+    return surfaces, np.concatenate([own[1], drawn[1]])
 
 
 def interval(values: np.ndarray, found: Compared) -> list[float | None] | None:

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from analysis.fits.comparison.joint import ROUGH, Data, Parameters, fit, jacobian, predict, solve, unpack
+from analysis.fits.comparison.joint import ROUGH, Together, fit, solve, unpack
+from analysis.fits.surface import Surface
 
 LEFT = 1e-6  # of a block's variance that the fit must have left; less is a cell the fit goes through exactly
 ROUNDS = 3  # of noise and weights; a fourth changes intervals by less than a percent
@@ -36,7 +37,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A joint fit: theta [p], whether E is shared, its noise, the matrix [n, n] that makes residuals alike and
+    """A joint fit: theta [k], whether E is shared, its noise, the matrix [n, n] that makes residuals alike and
     independent, their sum of squares, and the degrees of freedom of the noise."""
 
     theta: np.ndarray
@@ -47,56 +48,60 @@ class Fitted:
     df: int
 
 
-def fit_paired(data: Data, shared: bool = True, paired: bool = True, seed_noise: float = 0.0) -> Fitted:
+def fit_paired(points: Together, shared: bool = True, paired: bool = True, seed_noise: float = 0.0) -> Fitted:
     """The joint fit; without `paired` every run's noise counts as its own, though batches may be shared. seed_noise:
     between seeds, as measured: a run's whole noise is no less, also where curves that miss their points hide it."""
-    theta, total = fit(data, shared)
-    kinds = _kinds(data, paired)
-    weigh, sizes = np.eye(len(data.arch)), np.zeros(len(kinds))
+    theta, total = fit(points, shared)
+    kinds = _kinds(points, paired)
+    weigh, sizes = np.eye(len(points)), np.zeros(len(kinds))
     for _ in range(ROUNDS):
-        slope = jacobian(data, theta[None], shared)[0]
-        left = np.eye(len(data.arch)) - slope @ np.linalg.pinv(weigh @ slope) @ weigh  # residuals = left @ noise
-        sizes = _components(left @ (data.log_loss - predict(data, theta[None], shared)[0]), left, list(kinds.values()))
+        slope = points.jacobian(theta, shared)
+        left = np.eye(len(points)) - slope @ np.linalg.pinv(weigh @ slope) @ weigh  # residuals = left @ noise
+        residual = points.log_loss - points.predict(theta[None], shared)[0]
+        sizes = _components(left @ residual, left, list(kinds.values()))
         whole = float(sizes[: 1 + list(kinds).index("run")].sum())
         sizes[list(kinds).index("run")] += max(seed_noise**2 - whole, 0.0)
         weigh = _root(np.einsum("k,kij->ij", sizes, np.stack(list(kinds.values()))))
-        found, reached = solve(data, data.log_loss[None], theta, shared, weigh)
+        found, reached = solve(points, points.log_loss[None], theta, shared, weigh @ weigh)
         theta, total = found[0], float(reached[0])
     named = dict(zip(kinds, np.sqrt(sizes).tolist(), strict=True))
     noise = Noise(named.get("cell", 0.0), named["run"], named.get("point", 0.0))
-    return Fitted(theta, shared, noise, weigh, total, _degrees_of_freedom(data, theta, shared, weigh, kinds))
+    return Fitted(theta, shared, noise, weigh, total, _degrees_of_freedom(points, theta, shared, weigh, kinds))
 
 
-def p_value_of_one_e(data: Data, free: Fitted) -> float:
+def p_value_of_one_e(points: Together, free: Fitted) -> float:
     """Of an F test that all architectures have one E, against `free`, which has one for each, with its weights. Of
     one point a run all weighted residuals are alike; of curves those of a run are not quite, since few runs tell its
     noise, and the whole sum is laid on the degrees of freedom of the runs (cautious: docs/research/comparisons.md)."""
-    start = np.concatenate([free.theta[: len(data.names)].mean(keepdims=True), free.theta[len(data.names) :]])
-    starts = np.stack([start, fit(data, True)[0]])
-    _, totals = solve(data, np.repeat(data.log_loss[None], 2, axis=0), starts, True, free.weigh)
-    more = len(data.names) - 1
-    one_each = int(data.run.max()) + 1 == len(data.arch)
-    rest = max(free.total, 1e-300) / (max(len(data.arch) - len(free.theta), 1) if one_each else free.df)
+    n_archs = len(points.names)
+    start = np.concatenate([free.theta[:n_archs].mean(keepdims=True), free.theta[n_archs:]])
+    starts = np.stack([start, fit(points, True)[0]])
+    _, totals = solve(points, np.repeat(points.log_loss[None], 2, 0), starts, True, free.weigh @ free.weigh)
+    more = n_archs - 1
+    one_each = points.n_runs == len(points)
+    rest = max(free.total, 1e-300) / (max(len(points) - len(free.theta), 1) if one_each else free.df)
     return float(stats.f.sf(max(totals.min() - free.total, 0.0) / more / rest, more, free.df))
 
 
-def draw(data: Data, fitted: Fitted, n_replicates: int, seed: int, wild: bool = False) -> Parameters:
-    """Refits to `n_replicates` draws around the fit."""
+def draw(
+    points: Together, fitted: Fitted, n_replicates: int, seed: int, wild: bool = False
+) -> tuple[dict[str, Surface], np.ndarray]:
+    """Refits to `n_replicates` draws around the fit: as `unpack` gives them."""
     rng = np.random.default_rng(seed)
-    line = predict(data, fitted.theta[None], fitted.shared)[0]
+    line = points.predict(fitted.theta[None], fitted.shared)[0]
     if wild:
-        slope = fitted.weigh @ jacobian(data, fitted.theta[None], fitted.shared)[0]
-        residual = corrected(slope, fitted.weigh @ (data.log_loss - line), data.cell)
-        signs = rng.choice([-1.0, 1.0], size=(n_replicates, data.n_cells))
-        noise = np.linalg.solve(fitted.weigh, (signs[:, data.cell] * residual).T).T
+        slope = fitted.weigh @ points.jacobian(fitted.theta, fitted.shared)
+        residual = corrected(slope, fitted.weigh @ (points.log_loss - line), points.cell)
+        signs = rng.choice([-1.0, 1.0], size=(n_replicates, points.n_cells))
+        noise = np.linalg.solve(fitted.weigh, (signs[:, points.cell] * residual).T).T
     else:
-        noise = np.zeros((n_replicates, len(data.arch)))
-        for size, label in ((fitted.noise.cell, data.cell), (fitted.noise.run, data.run)):
+        noise = np.zeros((n_replicates, len(points)))
+        for size, label in ((fitted.noise.cell, points.cell), (fitted.noise.run, points.run)):
             noise += size * rng.standard_normal((n_replicates, int(label.max()) + 1))[:, label]
         noise += fitted.noise.point * rng.standard_normal(noise.shape)
     noise *= np.sqrt(fitted.df / rng.chisquare(fitted.df, size=(n_replicates, 1)))
-    found, _ = solve(data, line + noise, fitted.theta, fitted.shared, fitted.weigh, ROUGH)
-    return unpack(data, found, fitted.shared)
+    found, _ = solve(points, line + noise, fitted.theta, fitted.shared, fitted.weigh @ fitted.weigh, small=ROUGH)
+    return unpack(points, found, fitted.shared)
 
 
 def corrected(slope: np.ndarray, residual: np.ndarray, cell: np.ndarray) -> np.ndarray:
@@ -111,14 +116,13 @@ def corrected(slope: np.ndarray, residual: np.ndarray, cell: np.ndarray) -> np.n
     return out
 
 
-def _kinds(data: Data, paired: bool) -> dict[str, np.ndarray]:
+def _kinds(points: Together, paired: bool) -> dict[str, np.ndarray]:
     """The noises that these points can tell apart: for each the matrix [n, n] of which points have the same draw."""
-    n, same = len(data.arch), {}
-    n_runs = int(data.run.max()) + 1
-    if paired and data.n_cells < n_runs:
-        same["cell"] = (data.cell[:, None] == data.cell[None]).astype(float)
-    same["run"] = (data.run[:, None] == data.run[None]).astype(float)
-    if n_runs < n:
+    n, same = len(points), {}
+    if paired and points.n_cells < points.n_runs:
+        same["cell"] = (points.cell[:, None] == points.cell[None]).astype(float)
+    same["run"] = (points.run[:, None] == points.run[None]).astype(float)
+    if points.n_runs < n:
         same["point"] = np.eye(n)
     return same
 
@@ -149,12 +153,12 @@ def _root(covariance: np.ndarray) -> np.ndarray:
 
 
 def _degrees_of_freedom(
-    data: Data, theta: np.ndarray, shared: bool, weigh: np.ndarray, kinds: dict[str, np.ndarray]
+    points: Together, theta: np.ndarray, shared: bool, weigh: np.ndarray, kinds: dict[str, np.ndarray]
 ) -> int:
     """Of the noise that differences of architectures have: runs, less parameters, less the cells' means where these
     are taken out. By Satterthwaite's formula for the squares within cells of each run's mean residual."""
-    n = len(data.arch)
-    slope = jacobian(data, theta[None], shared)[0]
+    n = len(points)
+    slope = points.jacobian(theta, shared)
     left = np.eye(n) - slope @ np.linalg.pinv(weigh @ slope) @ weigh
     run = kinds["run"] / kinds["run"].sum(1, keepdims=True)
     form = run - kinds["cell"] / kinds["cell"].sum(1, keepdims=True) if "cell" in kinds else run

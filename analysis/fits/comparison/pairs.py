@@ -36,7 +36,7 @@ def describe_pairs(found: Compared) -> dict[str, Any]:
     floored = e_at_bound(found)
     budgets = [low, *np.geomspace(low, high, N_PLACES)[1:-1].tolist(), high, *([] if floored else [BEYOND * high])]
     fitted = found.fitted
-    names = sorted(found.data.names, key=lambda name: float(found.l_opt(name, high)[0]))  # the best is the reference
+    names = sorted(found.points.names, key=lambda name: float(found.l_opt(name, high)[0]))  # the best is the reference
     pairs = list(combinations(names, 2))
     gains = {pair: [_gain(found, *pair, c) for c in budgets] for pair in pairs}
     critical = _critical([one["drawn"] for rows in gains.values() for one in rows], found)
@@ -44,8 +44,8 @@ def describe_pairs(found: Compared) -> dict[str, Any]:
     along = {name: found.l_opt(name, grid) for name in names}
     return {
         "archs": names,
-        "n_points": len(found.data.arch),
-        "n_cells": found.data.n_cells,
+        "n_points": len(found.points),
+        "n_cells": found.points.n_cells,
         "level": found.level,
         "shared_e": fitted.shared,
         "p_one_e": found.p_one_e,
@@ -72,7 +72,7 @@ def describe_pairs(found: Compared) -> dict[str, Any]:
 
 def e_at_bound(found: Compared) -> bool:
     """Whether the E of an architecture ended at its bound of 0."""
-    least = float(np.exp(found.data.log_loss.min()))
+    least = float(found.points.data.loss.min() * found.points.data.unit)
     return any(float(surface.E[0]) < NO_E * least for surface in found.surfaces.values())
 
 

@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
+from analysis.fits.budgets import CURVE_ROWS
 from analysis.fits.cost import Cost, cost_of
 from analysis.fits.diagnose.predictors import LEVEL, PREDICTORS, Predictor, Value, fitted, of_new_runs
 from analysis.fits.envelope.crossings import find_crossings
 from analysis.fits.envelope.of_points import size_curves
-from analysis.fits.isoflop.budgets import CURVE_ROWS, read_budgets
-from analysis.fits.isoflop.laws import describe, minima_of
+from analysis.fits.forms import PLAIN
+from analysis.fits.isoflop import isoflop
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.curves import FIRST_SHARE
-from analysis.fits.parametric.forms import PLAIN
-from analysis.fits.parametric.many import HUBER
 from analysis.fits.points import Points
+from analysis.fits.solver import HUBER
 from arch.errors import InputError
 
 SHARES = (0.4, 0.55, 0.7, 0.85)  # of the range of log C, at which it is cut
@@ -141,10 +141,9 @@ def _targets(points: Points, cost: Cost) -> list[Target]:
 
 
 def _of_budgets(points: Points, cost: Cost) -> list[Target]:
-    readings = read_budgets(points, curves=False)
     found = []
-    for one in describe(readings, minima_of(readings, readings.loss[None], "parabola"), cost, "parabola"):
-        if one.n_params is not None and one.loss is not None:
+    for one in isoflop(points, cost, curves=False, n_replicates=2).minima:
+        if one.reason is None and one.n_params is not None and one.loss is not None:
             found += [Target(SIZE, one.c, one.n_params), Target(LOWEST, one.c, one.loss)]
     return found
 

@@ -13,15 +13,15 @@ from analysis.fits.diagnose.believe import verdict_on
 from analysis.fits.diagnose.evidence import Evidence
 from analysis.fits.diagnose.influence import Reread, leave_out, sensitivity
 from analysis.fits.diagnose.side_by_side import compare_approaches, identities, outside
+from analysis.fits.forms import FORMS, OVER_TRAINING, PLAIN
 from analysis.fits.noise import SeedNoise
-from analysis.fits.parametric.forms import FORMS, OVER_TRAINING, PLAIN
-from analysis.fits.parametric.many import HUBER
 from analysis.fits.points import Points
 from analysis.fits.result import FitResult
+from analysis.fits.solver import HUBER
 from arch.errors import InputError
 
 PARAMETRIC = "parametric"
-LEFT_OUT = ("by_run", "by_size", "sensitivity")
+LEFT_OUT = ("by_size", "sensitivity")
 
 
 def check_laws(
@@ -38,7 +38,7 @@ def check_laws(
     said: Callable[[float], None] = lambda share: None,
 ) -> tuple[list[FitResult], dict[str, Any]]:
     """`results` (one an approach) with their verdicts, and everything that these rest on as plain data: `compare`, and
-    by approach `identities`, `outside`, `by_run`, `by_size`, `sensitivity`, `backtest` with its `summary`. What cannot
+    by approach `identities`, `outside`, `by_size`, `sensitivity`, `backtest` with its `summary`. What cannot
     be computed is in `not_done`, with its reason. points: what was fitted, by approach where they differ (ends and
     curves of the same runs). noise: between seeds, by approach where they were fitted with others; others: other
     readings of the same runs by name; objective and form: of the parametric approach; said: called with the share that

@@ -11,16 +11,13 @@ from typing import Any
 import numpy as np
 
 from analysis.fits.cost import ROUNDED, Cost, cost_of
-from analysis.fits.diagnose.predictors import fitted, isoflops
-from analysis.fits.parametric.curves import FIRST_SHARE, check_design, prepare
+from analysis.fits.diagnose.predictors import fitted
+from analysis.fits.forms import PLAIN
+from analysis.fits.parametric.curves import FIRST_SHARE, prepare
 from analysis.fits.parametric.fit import fit_form
-from analysis.fits.parametric.forms import PLAIN
-from analysis.fits.parametric.many import HUBER, Fits
-from analysis.fits.parametric.optima import n_opt
-from analysis.fits.parametric.repeats import Repeats
-from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
 from analysis.fits.smooth import smooth
+from analysis.fits.solver import HUBER, Solution
 from arch.errors import InputError
 
 FIRST_SHARES = (0.05, 0.2, 0.4)  # of a run's tokens that a variant leaves out; parametric fits leave out FIRST_SHARE
@@ -58,11 +55,10 @@ def leave_out(
         whole = _told(points, approach, c, cost, objective, form)
         if whole is None:
             raise InputError(f"{approach}: N_opt is not identified, so no run has an influence on it")
-        surfaces = _of_bias(points, by, objective) if approach == "isoflop" and form == PLAIN else {}
         found, each = [], list(dict.fromkeys(names.tolist()))
         for place, name in enumerate(each):
             said(place / len(each))
-            told = _told(points.take(names != name), approach, c, cost, objective, form, surface=surfaces.get(name))
+            told = _told(points.take(names != name), approach, c, cost, objective, form)
             a, n = (None, None) if told is None else (told[0] - whole[0], told[1] - whole[1])
             found.append({by: str(name), "a": a, "log_n_opt": n})
     return sorted(found, key=lambda one: -math.inf if one["a"] is None else -abs(one["a"]))
@@ -70,38 +66,32 @@ def leave_out(
 
 def _refitted(
     points: Points, by: str, objective: str, form: str, said: Callable[[float], None] | None = None
-) -> tuple[Points, list[Any], Fits, Repeats | None]:
-    """The points as fitted, the runs (or sizes), and the surfaces (and R*) of all of them and without each: at once,
-    what is left out has no weight."""
+) -> tuple[Points, list[Any], Solution]:
+    """The points as fitted, the runs (or sizes), and the surfaces of all of them and without each: at once, what is
+    left out has no weight."""
     prepared = prepare(points)
     labels = getattr(prepared.points, by)
     each = list(dict.fromkeys(labels.tolist()))
     weights = np.stack([prepared.weights, *(np.where(labels == name, 0.0, prepared.weights) for name in each)])
-    fits, repeats = fit_form(prepared.points, prepared.points.loss, weights, objective, form, told=said)
-    return prepared.points, each, fits, repeats
-
-
-def _of_bias(points: Points, by: str, objective: str) -> dict[Any, Surface]:
-    """The surfaces, without each run (or size), that tell isoFLOP's bias; none of points that identify none."""
-    try:
-        check_design(np.log(points.n_params), np.log(points.n_tokens))
-    except InputError:
-        return {}
-    _, each, fits, _ = _refitted(points, by, objective, PLAIN)
-    return {name: fits.surface.take(i) for i, name in enumerate(each, 1) if not fits.at_bound[i].any()}
+    return (
+        prepared.points,
+        each,
+        fit_form(prepared.points, prepared.points.loss, weights, objective, form, progress=said),
+    )
 
 
 def _surfaces(
     points: Points, by: str, c: float, cost: Cost, objective: str, form: str, said: Callable[[float], None]
 ) -> list[dict[str, Any]]:
-    kept, each, fits, repeats = _refitted(points, by, objective, form, said)
+    kept, each, solution = _refitted(points, by, objective, form, said)
+    surface = solution.surface
     with np.errstate(all="ignore"):
-        log_n = np.log(np.asarray(n_opt(fits.surface, repeats, c, cost)))
+        log_n = np.log(np.asarray(surface.n_opt(c, cost)))
         # over the whole range, as `a` is: under a cost with knots a local slope jumps at each of them
         low, high = float(kept.flops.min()), float(kept.flops.max())
-        wide = np.asarray(n_opt(fits.surface, repeats, high, cost) / n_opt(fits.surface, repeats, low, cost))
+        wide = np.asarray(surface.n_opt(high, cost) / surface.n_opt(low, cost))
         a = np.log(wide) / math.log(high / low)
-    good = ~fits.at_bound.any(1) & np.isfinite(log_n) & np.isfinite(a)
+    good = ~solution.unidentified & np.isfinite(log_n) & np.isfinite(a)
     return [
         {by: str(name)}
         | (
@@ -172,15 +162,10 @@ def _told(
     objective: str = HUBER,
     form: str = PLAIN,
     first_share: float = FIRST_SHARE,
-    surface: Surface | None = None,
 ) -> tuple[float, float] | None:
-    """a and log N_opt at C, without intervals; None where they are not identified. surface: of isoFLOP's bias, where it
-    is at hand."""
+    """a and log N_opt at C, without intervals; None where they are not identified."""
     try:
-        if surface is None:
-            told = fitted(approach, points, cost, objective=objective, form=form, first_share=first_share)
-        else:
-            told = isoflops(points, cost, None, 0, 0, surface=surface)
+        told = fitted(approach, points, cost, objective=objective, form=form, first_share=first_share)
     except InputError:
         return None
     if told.a is None or told.n_opt is None:

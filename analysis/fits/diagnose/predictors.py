@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,17 +16,14 @@ from analysis.fits.envelope.diagnostics import interval_of_law, predict
 from analysis.fits.envelope.laws import LawSettings, fit_arch
 from analysis.fits.envelope.of_points import size_curves
 from analysis.fits.envelope.optimum import optimum_laws
-from analysis.fits.isoflop.fit import isoflop
+from analysis.fits.forms import PLAIN
+from analysis.fits.isoflop import isoflop
 from analysis.fits.noise import SeedNoise
-from analysis.fits.parametric import optima
 from analysis.fits.parametric.curves import FIRST_SHARE, check_design, prepare
 from analysis.fits.parametric.fit import ParametricFit, fit_form, fit_parametric
-from analysis.fits.parametric.forms import PLAIN
-from analysis.fits.parametric.many import HUBER
-from analysis.fits.parametric.redraw import bias_told_by
-from analysis.fits.parametric.repeats import Repeats
-from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
+from analysis.fits.solver import HUBER
+from analysis.fits.surface import Surface
 from arch.errors import InputError
 
 Value = tuple[float, tuple[float, float] | None]  # and its interval
@@ -78,32 +74,30 @@ def of_surface(fit: ParametricFit, noise: SeedNoise | None, level: float = LEVEL
         return at
 
     def loss(n_params: float, n_tokens: float, unique: float) -> Value:
-        if _cannot_tell(fit.repeats, n_tokens, unique):
+        if _cannot_tell(fit.surface, n_tokens, unique):
             return math.nan, None
         ends = _ends(fit.loss_interval(n_params, n_tokens, unique, level=level)[:, 0]) if sure else None
-        return float(fit.loss(n_params, n_tokens, unique)), ends
+        return float(fit.surface.loss(n_params, n_tokens, unique)), ends
 
     kept = fit.points
-    residual = np.log(kept.loss / fit.loss(kept.n_params, kept.n_tokens, kept.unique_tokens))
+    residual = np.log(kept.loss / fit.surface.loss(kept.n_params, kept.n_tokens, kept.unique_tokens))
     own = float(np.sqrt((residual**2).sum() / max(len(residual) - fit.n_free, 1)))
-    a = float(fit.exponents(fit.surface, fit.repeats)["a"])
+    a = float(fit.exponents(fit.surface)["a"])
     known = optimum("n_opt") if fit.identified else None
     return Predictor(a if fit.identified else None, known, optimum("l_opt"), loss, noise.s if noise else own)
 
 
 def _surface(points: Points, cost: Cost, objective: str, form: str, first_share: float) -> Predictor:
     """Without replicates and other starts: the same fit, far faster."""
-    kept, surface, repeats, known = _quick(points, objective, form, first_share)
+    kept, surface, known = _quick(points, objective, form, first_share)
 
     def n_opt(c: float) -> Value:
-        return float(optima.n_opt(surface, repeats, c, cost)), None
+        return float(surface.n_opt(c, cost)), None
 
     def loss(n_params: float, n_tokens: float, unique: float) -> Value:
-        if _cannot_tell(repeats, n_tokens, unique):
+        if _cannot_tell(surface, n_tokens, unique):
             return math.nan, None
-        if repeats is None:
-            return float(surface.loss(n_params, n_tokens)), None
-        return float(repeats.loss(surface, n_params, n_tokens, unique)), None
+        return float(surface.loss(n_params, n_tokens, unique)), None
 
     ends = float(kept.flops.min()), float(kept.flops.max())
     a = None
@@ -112,63 +106,38 @@ def _surface(points: Points, cost: Cost, objective: str, form: str, first_share:
     return Predictor(
         a,
         n_opt if known else None,
-        lambda c: (float(optima.optimum(surface, repeats, c, cost)["l_opt"]), None),
+        lambda c: (float(surface.l_opt(c, cost)), None),
         loss,
         None,
     )
 
 
-def _quick(
-    points: Points, objective: str, form: str, first_share: float
-) -> tuple[Points, Surface, Repeats | None, bool]:
-    """The points as fitted, the surface, R* and whether both exponents are identified."""
+def _quick(points: Points, objective: str, form: str, first_share: float) -> tuple[Points, Surface, bool]:
+    """The points as fitted, the surface, and whether both exponents are identified."""
     prepared = prepare(points, first_share=first_share)
     kept = prepared.points
     check_design(np.log(kept.n_params), np.log(kept.n_tokens))
-    fits, stars = fit_form(kept, kept.loss, prepared.weights, objective, form)
-    repeats = None if stars is None else stars.take(0)
-    return kept, Surface(**fits.surface.take(0).to_dict()), repeats, not fits.at_bound.any()
+    solution = fit_form(kept, kept.loss, prepared.weights, objective, form)
+    return kept, solution.surface.one(), not solution.unidentified.any()
 
 
-def _cannot_tell(repeats: Repeats | None, n_tokens: float, unique: float) -> bool:
+def _cannot_tell(surface: Surface, n_tokens: float, unique: float) -> bool:
     """Whether tokens are repeated while no fitted point had any that were: R* is then not known."""
-    return repeats is not None and math.isinf(repeats.r_d) and n_tokens > unique * (1 + 1e-9)
+    return surface.r_d is not None and math.isinf(surface.r_d) and n_tokens > unique * (1 + 1e-9)
 
 
-def isoflops(
-    points: Points,
-    cost: Cost,
-    noise: SeedNoise | None,
-    n_replicates: int,
-    seed: int,
-    objective: str = HUBER,
-    form: str = PLAIN,
-    first_share: float = FIRST_SHARE,
-    surface: Surface | None = None,
-) -> Predictor:
-    """As it is published: less the bias that a surface tells which is fitted to the same points, where they identify
-    one. surface: without replicates, where it is at hand."""
-    told: dict[str, Any] = {}
-    if surface is not None:
-        told = {"surface": surface.loss}
-    elif n_replicates > 0:
-        given = None if noise is None else (noise.s, float(noise.df))
-        with suppress(InputError):
-            options: dict[str, Any] = {"objective": objective, "form": form, "first_share": first_share}
-            of = fit_parametric(points, cost=cost, n_replicates=0, noise=given, **options)
-            told = bias_told_by(of, points, n_replicates, seed, LEVEL)
-    elif form == PLAIN:
-        with suppress(InputError):
-            _, quick, _, known = _quick(points, objective, form, first_share)
-            told = {"surface": quick.loss} if known else {}
-    fit = isoflop(points, cost, noise=noise, n_replicates=n_replicates, level=LEVEL, seed=seed, **told)
-    laws = fit.lines if fit.corrected is None else fit.corrected.laws
-    s = fit.noise.total if fit.noise is not None else None
+def isoflops(points: Points, cost: Cost, noise: SeedNoise | None, n_replicates: int, seed: int) -> Predictor:
+    fit = isoflop(points, cost, noise=noise, n_replicates=max(n_replicates, 2), level=LEVEL, seed=seed)
 
-    def l_opt(c: float) -> Value:
-        return fit.optimum("L_opt", c) if fit.tells_loss(c) else (math.nan, None)
+    def of(name: str) -> Callable[[float], Value]:
+        def at(c: float) -> Value:
+            value, ends = fit.optimum(name, c)
+            return (math.nan, None) if value is None else (value, ends if n_replicates else None)
 
-    return Predictor(float(laws["N_opt"].slope[0]), lambda c: fit.optimum("N_opt", c), l_opt, None, s)
+        return at
+
+    s = None if fit.noise is None else math.sqrt(fit.noise.variance)
+    return Predictor(fit.lines["N_opt"].slope, of("N_opt"), of("L_opt"), None, s)
 
 
 def envelope(points: Points, cost: Cost, noise: SeedNoise | None, n_replicates: int, seed: int) -> Predictor:
@@ -199,8 +168,7 @@ def _n_opt(law: dict[str, Any]) -> Callable[[float], Value] | None:
     return (lambda c: (predict(law, c), interval_of_law(law, c))) if law["identified"] else None
 
 
-OF_A_SURFACE = {"parametric": parametric, "isoflop": isoflops}  # take an objective and a form
-PREDICTORS = (*OF_A_SURFACE, "envelope")
+PREDICTORS = ("parametric", "isoflop", "envelope")
 
 
 def fitted(
@@ -218,9 +186,9 @@ def fitted(
     surface. Raises InputError where they do not allow it."""
     if approach not in PREDICTORS:
         raise InputError(f"no approach {approach!r}: {', '.join(PREDICTORS)}")
-    if approach in OF_A_SURFACE:
-        return OF_A_SURFACE[approach](points, cost, noise, n_replicates, seed, objective, form, first_share)
-    return envelope(points, cost, noise, n_replicates, seed)
+    if approach == "parametric":
+        return parametric(points, cost, noise, n_replicates, seed, objective, form, first_share)
+    return (isoflops if approach == "isoflop" else envelope)(points, cost, noise, n_replicates, seed)
 
 
 def of_new_runs(

@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from analysis.fits.parametric.many import LEAST_SQUARES
-from analysis.fits.parametric.repeats import Repeats
-from analysis.fits.parametric.surface import Surface
+from analysis.fits.solver import LEAST_SQUARES
+from analysis.fits.surface import Surface
 
 LEAST_TRUNKS = 20  # for a bootstrap
 OVER_TRUNKS = "bootstrap over {n} {what}, percentile interval"
@@ -34,17 +33,16 @@ NOT_ASKED = "none: no replicates were asked for"
 
 @dataclass(frozen=True)
 class Draws:
-    """r surfaces [r] that the noise could have led to; `repeats` of r for the data-constrained forms.
+    """r surfaces [r] that the noise could have led to.
 
-    `at_bound`: the shares of replicates in which alpha and beta ended at the end of their range or have no term. `df`:
-    of Student's t where the percentiles are widened by it. `noise` [r, n]: of log loss at the fitted points, where
-    replicates were drawn from the surface."""
+    `at_bound`: the shares of replicates in which alpha, beta, R_D and R_N ended at the end of their range or have no
+    term. `df`: of Student's t where the percentiles are widened by it. `noise` [r, n]: of log loss at the fitted
+    points, where replicates were drawn from the surface."""
 
     surface: Surface
     method: str
     over: str
-    at_bound: tuple[float, float]
-    repeats: Repeats | None = None
+    at_bound: tuple[float, ...]
     df: float | None = None
     noise: np.ndarray | None = None
 

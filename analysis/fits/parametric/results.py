@@ -8,16 +8,24 @@ from typing import Any
 
 import numpy as np
 
+from analysis.fits.forms import (
+    BOTH,
+    BOUNDS,
+    FORMS,
+    OVER_TRAINING,
+    PLAIN,
+    R_STAR,
+    REPEATED,
+    over_training,
+    parameters,
+    stars_of,
+)
 from analysis.fits.parametric.curves import check_design
-from analysis.fits.parametric.descent import BOUNDS
 from analysis.fits.parametric.draws import LEAST_TRUNKS
 from analysis.fits.parametric.fit import ParametricFit, refit
-from analysis.fits.parametric.forms import BOTH, FORMS, OVER_TRAINING, PLAIN, REPEATED, over_training
-from analysis.fits.parametric.many import OBJECTIVES
-from analysis.fits.parametric.optima import n_opt
-from analysis.fits.parametric.repeats import R_STAR, Repeats
-from analysis.fits.parametric.surface import PARAMS
 from analysis.fits.result import FitResult
+from analysis.fits.solver import OBJECTIVES
+from analysis.fits.surface import PARAMS
 from arch.amounts import counted, counted_of
 from arch.errors import InputError
 
@@ -46,7 +54,7 @@ def parametric_result(
     level: float = 0.95,
 ) -> FitResult:
     """A fit as a result. at: C [FLOP] of `diagnostics["optimum"]`; predict: (N, D) of `diagnostics["predictions"]`."""
-    points, searched = fit.points, fit.searched
+    points, solution = fit.points, fit.solution
     low, high = float(points.flops.min()), float(points.flops.max())
     middle = math.sqrt(low * high)
     missing = not_identified(fit, level)
@@ -62,10 +70,10 @@ def parametric_result(
         intervals=intervals,
         objective={
             "name": OBJECTIVES[fit.objective],
-            "value": float(searched.best.objective[0]),
-            "worst": float(searched.objectives.max()),
-            "starts": len(searched.objectives),
-            "abnormal": int((~searched.ended_well).sum()),
+            "value": float(solution.objective[0]),
+            "worst": float(solution.starts.max()),
+            "starts": len(solution.starts),
+            "abnormal": int((~solution.starts_ended_well).sum()),
         },
         diagnostics={
             "form": FORMS[fit.form],
@@ -101,7 +109,7 @@ def not_identified(fit: ParametricFit, level: float = 0.95) -> dict[str, str]:
     replicates, ended at the end of an exponent's range, which then sets the interval and not the points; or the form
     assumes them."""
     found = {}
-    for name, edge in zip(TERM, fit.searched.best.at_bound[0], strict=True):
+    for name, edge in zip(TERM, fit.solution.at_bound[0], strict=False):
         if edge:
             value = getattr(fit.surface, name)
             found[name] = (
@@ -110,7 +118,7 @@ def not_identified(fit: ParametricFit, level: float = 0.95) -> dict[str, str]:
                 else f"the best fit has no term of {TERM[name]}"
             )
     if fit.draws is not None:
-        for name, share in zip(TERM, fit.draws.at_bound, strict=True):
+        for name, share in zip(TERM, fit.draws.at_bound, strict=False):
             if share > 1 - level:
                 found.setdefault(
                     name,
@@ -123,24 +131,16 @@ def not_identified(fit: ParametricFit, level: float = 0.95) -> dict[str, str]:
     return found
 
 
-def _stars(repeats: Repeats | None) -> dict[str, Any]:
-    """R* by the names that results have for them."""
-    if repeats is None:
-        return {}
-    return {"R_star": repeats.r_d} | ({} if repeats.r_n is None else {"R_N_star": repeats.r_n})
-
-
 def _stars_not_identified(fit: ParametricFit, level: float) -> dict[str, str]:
     ends = f"({R_STAR[0]:g} to {R_STAR[1]:g})"
     found = {}
-    for i, (name, value) in enumerate(_stars(fit.repeats).items()):
-        assert fit.repeats is not None
+    for i, (name, value) in enumerate(stars_of(fit.surface).items(), len(TERM)):
         if not np.isfinite(value):
             found[name] = UNSEEN[name]
-        elif fit.repeats.at_bound[i]:
+        elif fit.solution.at_bound[0, i]:
             found[name] = f"ended at {value:.4g}, the end of its range {ends}"
-        elif fit.draws is not None and fit.draws.repeats is not None:
-            share = float(fit.draws.repeats.at_bound[:, i].mean())
+        elif fit.draws is not None:
+            share = fit.draws.at_bound[i]
             if share > 1 - level:
                 found[name] = f"{100 * share:.3g}% of the replicates end at the end of its range {ends}"
     return found
@@ -149,9 +149,7 @@ def _stars_not_identified(fit: ParametricFit, level: float) -> dict[str, str]:
 def _parameters(
     fit: ParametricFit, middle: float, level: float
 ) -> tuple[dict[str, float], dict[str, tuple[float, float] | None]]:
-    params: dict[str, float] = dict(fit.surface.to_dict())
-    params |= {name: float(value) for name, value in _stars(fit.repeats).items()}
-    params |= {name: float(value) for name, value in fit.exponents(fit.surface, fit.repeats).items()}
+    params = {name: float(value) for name, value in (parameters(fit.surface) | fit.exponents(fit.surface)).items()}
     optimum = fit.optimum(middle, level)
     params |= {
         name.upper()[0] + name[1:]: value
@@ -161,9 +159,7 @@ def _parameters(
     intervals: dict[str, tuple[float, float] | None] = dict.fromkeys(params)
     drawn = fit.draws
     if drawn is not None:
-        values: dict[str, Any] = {name: getattr(drawn.surface, name) for name in PARAMS}
-        values |= _stars(drawn.repeats)
-        values |= fit.exponents(drawn.surface, drawn.repeats)
+        values = parameters(drawn.surface) | fit.exponents(drawn.surface)
         intervals |= {name: _ends(drawn.interval(one, level)) for name, one in values.items()}
         for name in ("n_opt", "d_opt", "l_opt"):
             if (named := name.upper()[0] + name[1:]) in params:
@@ -193,7 +189,7 @@ def _optimum(fit: ParametricFit, c: float, level: float, missing: bool) -> dict[
 
 def _prediction(fit: ParametricFit, n_params: float, n_tokens: float, level: float) -> dict[str, Any]:
     interval = None if fit.draws is None else _ends(fit.loss_interval(n_params, n_tokens, level=level)[:, 0])
-    return {"N": n_params, "D": n_tokens, "L": float(fit.loss(n_params, n_tokens)), "interval": interval}
+    return {"N": n_params, "D": n_tokens, "L": float(fit.surface.loss(n_params, n_tokens)), "interval": interval}
 
 
 def _of_form(fit: ParametricFit, level: float) -> dict[str, Any]:
@@ -206,7 +202,7 @@ def _of_form(fit: ParametricFit, level: float) -> dict[str, Any]:
             name: _ends(drawn.interval(ends[name], level)) if drawn is not None else None for name in tuple(told)
         }
         return {"over_training": told, "p_tied": fit.p_tied}
-    if fit.repeats is None:
+    if fit.form not in REPEATED:
         return {}
     return {"assumes": READ_ONCE + (WITH_EXCESS if fit.form == BOTH else "")}
 
@@ -230,7 +226,7 @@ def _notes(fit: ParametricFit) -> list[str]:
 def _far_off(fit: ParametricFit) -> list[str]:
     """A line on points further off the surface than any noise of the others explains."""
     points = fit.points
-    off = np.log(points.loss / fit.loss(points.n_params, points.n_tokens, points.unique_tokens))
+    off = np.log(points.loss / fit.surface.loss(points.n_params, points.n_tokens, points.unique_tokens))
     spread = 1.4826 * float(np.median(np.abs(off)))  # of normal noise: its standard deviation
     far = np.flatnonzero(np.abs(off) > max(FAR_OFF * spread, math.log1p(LEAST_OFF)))
     if not len(far):
@@ -274,11 +270,11 @@ def leave_one_size_out(fit: ParametricFit, middle: float) -> dict[str, Any]:
         rows.append(weights * keep)
     ranges: dict[str, tuple[float, float]] = {}
     if rows and len(rows) < LEAST_TRUNKS:  # more sizes than that are a bootstrap's business
-        found, repeats = refit(fit, points.loss, np.stack(rows))
-        values: dict[str, Any] = {name: getattr(found.surface, name) for name in PARAMS}
+        surfaces = refit(fit, points.loss, np.stack(rows)).surface
+        values: dict[str, Any] = {name: getattr(surfaces, name) for name in PARAMS}
         if fit.form != OVER_TRAINING:  # which assumes a
-            values |= fit.exponents(found.surface, repeats)
-        values["N_opt"] = n_opt(found.surface, repeats, middle, fit.cost)
+            values |= fit.exponents(surfaces)
+        values["N_opt"] = surfaces.n_opt(middle, fit.cost)
         told = {name: one[~np.isnan(one)] for name, one in values.items()}
         ranges = {name: (float(one.min()), float(one.max())) for name, one in told.items() if len(one)}
     elif rows:

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from analysis.fits.forms import PLAIN
 from analysis.fits.parametric.curves import LEAST_POINTS, prepare
-from analysis.fits.parametric.many import LEAST_SQUARES, fit_many
+from analysis.fits.parametric.fit import free_slopes
 from analysis.fits.parametric.noise import kinds_of, measure
-from analysis.fits.parametric.slopes import slopes
-from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
+from analysis.fits.solver import LEAST_SQUARES, fit_surfaces
 
 MOST, LEAST_LEFT = 2, 4  # sizes that may go, and that must stay
 CHANCE = 0.01  # probability of a loss as far above, were it on the surface
@@ -57,14 +57,14 @@ def _tested(points: Points, others: np.ndarray) -> Stopped | None:
     log_n, log_d = np.log(kept.n_params), np.log(kept.n_tokens)
     if len(np.unique(np.column_stack([log_n, log_d]), axis=0)) < LEAST_POINTS:
         return None
-    fits = fit_many(log_n, log_d, kept.loss, prepared.weights, objective=LEAST_SQUARES)
-    if fits.at_bound.any():
+    solution = fit_surfaces(log_n, log_d, kept.loss, prepared.weights, objective=LEAST_SQUARES)
+    if solution.unidentified.any():
         return None
-    surface = Surface(**fits.surface.take(0).to_dict())
+    surface = solution.surface.one()
     every = _joined(kept, small)
     of_small = np.arange(len(every)) >= len(kept)
     off = np.log(every.loss / surface.loss(every.n_params, every.n_tokens))
-    jacobian = slopes(surface, None, every, False)
+    jacobian = free_slopes(every, PLAIN, surface, solution.at_bound[0])
     squared = prepared.weights * kept.loss**2
     mine = kinds_of(kept.trunk, kept.run, log_d)
     effects = measure(off[~of_small], jacobian[~of_small], squared, mine)

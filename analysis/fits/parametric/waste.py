@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from analysis.fits.cost import Cost
-from analysis.fits.parametric.surface import Surface
+from analysis.fits.surface import Surface
 
 FACTORS = (0.25, 0.5, 0.7, 1.4, 2.0, 4.0)  # of N_opt: what a wrong size costs
 LOST = (0.002, 0.005, 0.01)  # of the loss: what a wrong learning rate costs

@@ -29,8 +29,8 @@ from analysis.design.simulate import draw, simulate
 from analysis.design.study_file import Setting, first_rate, resized, text_of
 from analysis.design.worlds import KINDS, Noise, World, paths
 from analysis.fits.cost import Cost, six_nd
-from analysis.fits.parametric.many import LEAST_SQUARES, fit_many
 from analysis.fits.settings import settings_of
+from analysis.fits.solver import LEAST_SQUARES, fit_surfaces
 from analysis.fits.study_points import StudyRuns, study_points
 from analysis.runs import load_tables
 from flops.quantity import quantity
@@ -128,7 +128,7 @@ def test_linearised_precision_is_that_of_drawn_studies(cost, what):
     told = precision(layout, [WORLD], noise, cost, target, bound=True)
     rng = np.random.default_rng(0)
     drawn = [draw(layout, WORLD, noise, cost, rng) for _ in range(300)]
-    fits = fit_many(
+    fits = fit_surfaces(
         np.log(layout.n_params), np.log(layout.n_tokens), np.stack([p.loss for p in drawn]), objective=LEAST_SQUARES
     )
     at = np.array([drawn[0].flops.min(), drawn[0].flops.max(), target])

@@ -9,7 +9,7 @@ from analysis.design.simulate import draw
 from analysis.design.worlds import Noise, World
 from analysis.fits.cost import six_nd
 from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.many import LEAST_SQUARES
+from analysis.fits.solver import LEAST_SQUARES
 
 WORLD = World("fitted", 0.8, 0.36, 0.34, 0.2, 0.2, 0.0)
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from analysis.fits.offset import calibrate
 from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.many import LEAST_SQUARES
 from analysis.fits.points import Points
+from analysis.fits.solver import LEAST_SQUARES
 
 SIZES = {"14k": 14e3, "25k": 25e3, "55k": 55e3, "98k": 98e3, "221k": 221e3, "393k": 393e3}
 THREE, FOUR = ("14k", "55k", "393k"), ("14k", "55k", "98k", "393k")

@@ -224,7 +224,7 @@ def test_the_surface_of_whole_curves_of_a_study(study):
     curves = study_points(runs_of(study), "curves").groups
     found, shares = {}, []
     for group, points in curves.items():
-        result = approaches.fit(points, "parametric", n_replicates=100, told=shares.append)
+        result = approaches.fit(points, "parametric", n_replicates=100, progress=shares.append)
         found[group] = result.params["alpha"]
         assert result.intervals["a"][0] < 0.5 < result.intervals["a"][1]
         assert result.params["a"] == pytest.approx(0.5, abs=0.05)

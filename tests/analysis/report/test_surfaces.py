@@ -29,8 +29,8 @@ def points():
 @pytest.fixture(scope="module")
 def fits(points):
     options = Options(at=(1e20,), n_replicates=100)
-    _, surface = fit_with_surface(points, "parametric", None, None, None, options)
-    isoflop, _ = fit_with_surface(points, "isoflop", None, surface, None, options)
+    _, surface = fit_with_surface(points, "parametric", None, None, options)
+    isoflop, _ = fit_with_surface(points, "isoflop", None, None, options)
     return surface, isoflop
 
 
@@ -64,9 +64,9 @@ def test_profiles_hold_every_point_and_meet_at_the_minima(points, fits):
     lines = [trace for trace in figure.data if trace.mode == "lines"]
     used = [one for one in fits[1].diagnostics["budgets"] if one["reason"] is None]
     for line, budget in zip(lines, used, strict=True):
-        fitted = np.polyfit(np.log(line.x), line.y, 2)
-        assert np.exp(-fitted[1] / 2 / fitted[0]) == pytest.approx(budget["n_params"], rel=1e-3)
-        assert min(line.y) == pytest.approx(budget["loss"], rel=1e-3)
+        assert line.x[np.argmin(line.y)] == pytest.approx(budget["n_params"], rel=0.05)  # of 60 places
+        assert min(line.y) == pytest.approx(budget["loss"], rel=1e-4)
+        assert [line.x[0], line.x[-1]] == pytest.approx(budget["reach"])
 
 
 def test_figures_of_draws_and_misses(points, fits):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
+from analysis.fits.surface import Surface
 from analysis.trial.difference import Pairs
 
 ONE = Surface(1.69, 406.4, 410.7, 0.34, 0.28)

@@ -234,7 +234,7 @@ def profiles(path, noise=0.002):
 
 
 def test_all_approaches_on_profiles_of_equal_compute(tmp_path):
-    """Hoffmann et al.'s surface: a = 0.28 / 0.62; isoFLOP's N_opt lies off it by its bias, which the surface tells."""
+    """Hoffmann et al.'s surface: a = 0.28 / 0.62."""
     path = profiles(tmp_path / "profiles.csv")
     found = json.loads(fit(path, "--at", "1e20", "--replicates", "200", "--json"))
     assert [one["approach"] for one in found["results"]] == ["isoflop", "parametric"]
@@ -243,13 +243,14 @@ def test_all_approaches_on_profiles_of_equal_compute(tmp_path):
         assert one["params"]["a"] == pytest.approx(0.28 / 0.62, abs=0.03)
         low, high = one["intervals"]["a"]
         assert low < 0.28 / 0.62 < high
-    assert "above the surface's own optimum" in found["results"][0]["diagnostics"]["bias"]["text"]
+    akima = json.loads(fit(path, "--approach", "isoflop", "--minimum", "akima", "--replicates", "200", "--json"))
+    assert akima["results"][0]["diagnostics"]["minimum"] == "akima"
     assert all(one["verdict"]["believe"] and one["diagnostics"]["checks"]["backtest"] for one in found["results"])
     assert [one["approach"] for one in found["not_fitted"]] == ["envelope"]
     assert not found["side_by_side"][""]["disagree"]
     assert found["not_fitted"][0]["reason"].startswith("needs curves")
     text = fit(path, "--replicates", "100", "--details")
-    assert "bias: the parabola's N_opt, " in text and "x 10" in text  # ten times the largest compute
+    assert "random effects" in text and "x 10" in text  # ten times the largest compute
     assert text.count("verdict: believe") == 2 and "side by side, they do not contradict each other" in text
 
 

@@ -15,8 +15,8 @@ from analysis.fits.comparison.compare import Compared, compare_architectures, in
 from analysis.fits.comparison.draws import fit_paired
 from analysis.fits.comparison.joint import gather
 from analysis.fits.comparison.pairs import describe_pairs
-from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
+from analysis.fits.surface import Surface
 
 from .worlds import NEAR, ONE, curves, study
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
+from analysis.fits.surface import Surface
 
 ONE = Surface(1.69, 406.4, 410.7, 0.34, 0.28)
 NEAR = Surface(1.69, 390.0, 410.7, 0.34, 0.281)  # needs 18 to 23% less compute

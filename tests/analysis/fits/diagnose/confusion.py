@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +11,8 @@ import numpy as np
 from analysis.fits.cost import six_nd
 from analysis.fits.diagnose.checks import check_laws
 from analysis.fits.envelope.of_points import fit_envelope
-from analysis.fits.isoflop.results import fit_isoflop
+from analysis.fits.isoflop import fit_isoflop
 from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.redraw import bias_told_by
 from analysis.fits.parametric.results import parametric_result
 from analysis.fits.result import DO_NOT, FitResult
 from arch.errors import InputError
@@ -45,11 +45,8 @@ def outcomes(kind: str, seed: int) -> list[Outcome]:
     fit = fit_parametric(points, noise=(noise.s, noise.df), n_replicates=REPLICATES)
     results: list[FitResult] = [parametric_result(fit, at=[middle])]
     results.append(fit_envelope(points, noise=noise, at=[middle], n_replicates=REPLICATES))
-    try:
-        told = bias_told_by(fit, points, REPLICATES)
-        results.append(fit_isoflop(points, six_nd(), noise=noise, at=[middle], n_replicates=REPLICATES, **told))
-    except InputError:
-        pass
+    with suppress(InputError):
+        results.append(fit_isoflop(points, six_nd(), noise=noise, at=[middle], n_replicates=REPLICATES))
     judged, _ = check_laws(points, results, noise=noise, n_replicates=REPLICATES)
     found = []
     for one in judged:

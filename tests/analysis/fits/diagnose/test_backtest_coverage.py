@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from analysis.fits.diagnose.backtest import LOWEST, RUN, backtest
 
-from ..isoflop.worlds import Design, Surface
+from ..isoflop_coverage import Design, World
 from .worlds import drawn, study
 
 STUDIES, REPLICATES = 300, 199
@@ -20,8 +19,8 @@ DESIGN = Design("points", 6, 7, 0.003)
 
 def budgets(seed: int) -> list[tuple[str, str, bool]]:
     """(approach, what, held) of a study of 42 runs, 28 of them below the cut."""
-    clean = DESIGN.points(Surface())
-    points = replace(clean, loss=DESIGN.draw(clean, np.random.default_rng([seed, 7])))
+    rng = np.random.default_rng([seed, 7])
+    points = DESIGN.draw(DESIGN.points(World(), rng), rng)
     rows = [row for name in ("parametric", "isoflop") for row in backtest(points, name, [CUT], n_replicates=REPLICATES)]
     return [(row.approach, row.what, row.held) for row in rows if row.what is not None and row.held is not None]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
+from analysis.fits.surface import PARAMS, Surface
 
 CSV = Path(__file__).resolve().parents[5] / "shared" / "data" / "chinchilla" / "svg_extracted_data.csv"
 SURFACES = [Surface(1.69, 406.4, 410.7, 0.34, 0.28), Surface(1.69, 406.4, 410.7, 0.465, 0.155)]
@@ -29,4 +29,4 @@ def grid(sizes=6, amounts=4, low=1e7):
 
 
 def params(surface):
-    return np.stack([np.broadcast_to(getattr(surface, k), np.shape(surface.E)) for k in surface.__annotations__], -1)
+    return np.stack([np.broadcast_to(getattr(surface, k), np.shape(surface.E)) for k in PARAMS], -1)

@@ -10,8 +10,8 @@ import numpy as np
 from analysis.fits.parametric.fit import ParametricFit, fit_parametric
 from analysis.fits.parametric.noise import Kind, kinds_of
 from analysis.fits.parametric.results import not_identified
-from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
+from analysis.fits.surface import Surface
 
 from ..worlds import D0, N0, World
 

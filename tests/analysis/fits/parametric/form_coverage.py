@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis.fits.parametric.fit import ParametricFit, fit_parametric
-from analysis.fits.parametric.forms import BOTH, DATA_CONSTRAINED, OVER_TRAINING, over_training
-from analysis.fits.parametric.repeats import Repeats
+from analysis.fits.forms import BOTH, DATA_CONSTRAINED, OVER_TRAINING, over_training
+from analysis.fits.parametric.fit import ParametricFit, fit_parametric, free_slopes
 from analysis.fits.parametric.results import not_identified
-from analysis.fits.parametric.slopes import slopes
-from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
+from analysis.fits.surface import Surface
 
 TIED = Surface(1.7, 400.0, 400.0, 0.3, 0.3)
 MUENNIGHOFF = Surface(1.87, 521.0, 1488.0, 0.353, 0.353)
 R_D, R_N = 15.4, 5.3
-NO_END = np.zeros(2, dtype=bool)
+NO_END = np.zeros(4, dtype=bool)
 EPOCHS = (1, 1, 4, 12, 40)
 UNIQUE = (4e9, 4e10, 4e9, 1e9, 4e8)  # tokens, of the runs of one size
 Z95 = 1.959964
@@ -38,13 +36,9 @@ class FormCell:
 
     @property
     def surface(self) -> Surface:
-        return TIED if self.form == OVER_TRAINING else MUENNIGHOFF
-
-    @property
-    def repeats(self) -> Repeats | None:
         if self.form == OVER_TRAINING:
-            return None
-        return Repeats(R_D, R_N if self.form == BOTH else None, NO_END)
+            return TIED
+        return replace(MUENNIGHOFF, r_d=R_D, r_n=R_N if self.form == BOTH else None)
 
     def points(self) -> Points:
         """Without noise."""
@@ -55,12 +49,11 @@ class FormCell:
         n = np.repeat(np.geomspace(2e7, 2e9, self.sizes), len(EPOCHS))
         unique = np.tile(UNIQUE, self.sizes)
         d = unique * np.tile(EPOCHS, self.sizes)
-        assert self.repeats is not None
-        loss = np.asarray(self.repeats.loss(self.surface, n, d, unique))
+        loss = np.asarray(self.surface.loss(n, d, unique))
         return Points(n, d, 6 * n * d, loss, unique_tokens=unique)
 
 
-def estimates(cell: FormCell, points: Points, surface: Surface, repeats: Repeats | None) -> dict[str, np.ndarray]:
+def estimates(cell: FormCell, points: Points, surface: Surface) -> dict[str, np.ndarray]:
     """What is published, of one surface or of r: parameters, exponents, optima and losses in the middle of the range
     and at ten times its end, and the loss of repeated text. Logarithms of what is positive."""
     one = surface.column() if np.ndim(surface.E) else surface
@@ -72,12 +65,11 @@ def estimates(cell: FormCell, points: Points, surface: Surface, repeats: Repeats
             told = over_training(surface)
             found |= {"eta": told["eta"], "Gadre a": np.log(told["a"]), "Gadre b": np.log(told["b"])}
         else:
-            assert repeats is not None
-            found |= {"beta": surface.beta, "a": surface.a, "R_star": np.log(repeats.r_d)}
-            if repeats.r_n is not None:
-                found["R_N_star"] = np.log(repeats.r_n)
+            found |= {"beta": surface.beta, "a": surface.a, "R_star": np.log(surface.r_d)}
+            if surface.r_n is not None:
+                found["R_N_star"] = np.log(surface.r_n)
             size = float(points.n_params.max())
-            again = repeats.column().loss(one, size, 4e9 * np.array(AGAIN), 4e9)
+            again = one.loss(size, 4e9 * np.array(AGAIN), 4e9)
             found |= {f"L, {epochs:g} epochs": again[..., i] for i, epochs in enumerate(AGAIN)}
         for name, value in (("N_opt", n), ("D_opt", d), ("L_opt", loss)):
             found |= {name: value[..., 0], f"{name} x10": value[..., 1]}
@@ -87,20 +79,21 @@ def estimates(cell: FormCell, points: Points, surface: Surface, repeats: Repeats
 def oracle(cell: FormCell, points: Points) -> dict[str, float]:
     """Widths of the intervals of one who knows the noise, linearised at the true surface (Cramer-Rao)."""
     tied = cell.form == OVER_TRAINING
-    jacobian = slopes(cell.surface, cell.repeats, points, tied)
+    jacobian = free_slopes(points, cell.form, cell.surface, NO_END)
     mean_n, mean_d = np.log(points.n_params).mean(), np.log(points.n_tokens).mean()
 
     def moved(k: int, step: float) -> dict[str, np.ndarray]:
         e, a, b, alpha, beta = cell.surface.to_dict().values()
-        stars = [] if cell.repeats is None else [R_D, R_N][: 1 + (cell.repeats.r_n is not None)]
+        stars = [star for star in (cell.surface.r_d, cell.surface.r_n) if star is not None]
         theta = np.array([e, np.log(a) - alpha * mean_n, np.log(b) - beta * mean_d, alpha, beta, *np.log(stars)])
         if tied:
             theta[3:] += step * (k == 3)
         theta[k] += step * (not tied or k < 3)
         e, a, b, alpha, beta = theta[:5]
-        surface = Surface(e, np.exp(a + alpha * mean_n), np.exp(b + beta * mean_d), alpha, beta)
-        rest = [*np.exp(theta[5:]), None]
-        return estimates(cell, points, surface, Repeats(rest[0], rest[1], NO_END) if stars else None)
+        rest = np.exp(theta[5:])
+        return estimates(
+            cell, points, Surface(e, np.exp(a + alpha * mean_n), np.exp(b + beta * mean_d), alpha, beta, *rest)
+        )
 
     gradients = {name: np.zeros(jacobian.shape[1]) for name in moved(0, 0.0)}
     for k in range(jacobian.shape[1]):
@@ -122,7 +115,7 @@ def cover_form(cell: FormCell, studies: int, seed: int = 0, replicates: int = 99
     that have one, and the `width`, the median over the oracle's."""
     rng = np.random.default_rng(seed)
     points = cell.points()
-    truth, known = estimates(cell, points, cell.surface, cell.repeats), oracle(cell, points)
+    truth, known = estimates(cell, points, cell.surface), oracle(cell, points)
     hits = dict.fromkeys(truth, 0)
     widths: dict[str, list[float]] = {name: [] for name in truth}
     for study in range(studies):
@@ -131,7 +124,7 @@ def cover_form(cell: FormCell, studies: int, seed: int = 0, replicates: int = 99
         fit = fit_of(cell, drawn, replicates, study)
         assert fit.draws is not None
         gone = {name: why for name, why in not_identified(fit).items() if "assumed" not in why}
-        values = estimates(cell, points, fit.draws.surface, fit.draws.repeats)
+        values = estimates(cell, points, fit.draws.surface)
         for name, value in values.items():
             low, high = fit.draws.interval(value)
             if missing(name, gone, cell.form):

@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 import pandas as pd
 import pytest
 
-from analysis.fits.parametric.many import HUBER, LEAST_SQUARES
+from analysis.fits.solver import HUBER, LEAST_SQUARES
 
 from ..worlds import World
 from .coverage import ESTIMANDS, Cell, cover

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 
 from analysis.fits.cost import Cost, six_nd
+from analysis.fits.forms import DATA_CONSTRAINED, OVER_TRAINING
 from analysis.fits.parametric.draws import Draws, quantiles
 from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.forms import DATA_CONSTRAINED, OVER_TRAINING
-from analysis.fits.parametric.many import LEAST_SQUARES, OBJECTIVES
-from analysis.fits.parametric.repeats import effective
 from analysis.fits.parametric.results import parametric_result
-from analysis.fits.parametric.surface import Surface
 from analysis.fits.parametric.tied import p_of_tie
 from analysis.fits.points import Points
+from analysis.fits.solver import LEAST_SQUARES, OBJECTIVES
+from analysis.fits.surface import Surface, effective
 from arch.errors import InputError
 
 from .cases import SURFACES, chinchilla, grid, params
@@ -58,7 +57,9 @@ def test_large_integers_do_not_overflow():
     loss = TRUTH.loss(n, d)
     found = fit_parametric(Points(n, d, 6.0 * n * d, loss), n_replicates=19)
     assert params(found.surface) == pytest.approx(params(TRUTH), rel=1e-8)
-    assert found.loss(np.array([7_000_000_000]), np.array([300_000_000_000])) == pytest.approx(TRUTH.loss(7e9, 3e11))
+    assert found.surface.loss(np.array([7_000_000_000]), np.array([300_000_000_000])) == pytest.approx(
+        TRUTH.loss(7e9, 3e11)
+    )
 
 
 def test_the_same_seed_is_the_same_interval_and_the_order_of_rows_does_not_matter():
@@ -123,7 +124,7 @@ def test_whole_curves_count_as_runs():
     found = parametric_result(fit)
     assert found.n_runs == 6 and fit.effects.df[0] == pytest.approx(3, abs=0.3)
     assert "rows before 0.1 of their run" in found.diagnostics["left_out"][0]
-    assert found.intervals["beta"][0] < TRUTH.beta < found.intervals["beta"][1]
+    assert found.intervals["alpha"][0] < TRUTH.alpha < found.intervals["alpha"][1]
 
 
 def test_optima_under_another_cost():
@@ -166,7 +167,7 @@ def test_forms():
     fit = fit_parametric(repeated, form=DATA_CONSTRAINED, objective=LEAST_SQUARES, n_replicates=49)
     found = parametric_result(fit)
     assert found.intervals["R_star"][0] < 15.4 < found.intervals["R_star"][1]
-    fresh, again = fit.loss(1e9, 4e9), fit.loss(1e9, 4e9, 1e9)
+    fresh, again = fit.surface.loss(1e9, 4e9), fit.surface.loss(1e9, 4e9, 1e9)
     assert fresh == pytest.approx(TRUTH.loss(1e9, 4e9), rel=1e-2) and again > fresh
     low, high = fit.loss_interval(1e9, 4e9, 1e9)[:, 0]
     assert low < again < high
@@ -208,7 +209,7 @@ def test_the_exponents_under_a_cost_that_is_a_power_of_n():
     fit = fit_parametric(points, cost=cost, n_replicates=19)
     n_opt, d_opt = (getattr(TRUTH, name)(np.array([1e18, 1e20]), cost) for name in ("n_opt", "d_opt"))
     slopes = [np.log(one[1] / one[0]) / np.log(100) for one in (n_opt, d_opt)]
-    found = fit.exponents(fit.surface, fit.repeats)
+    found = fit.exponents(fit.surface)
     assert [found["a"], found["b"]] == pytest.approx(slopes, rel=1e-6)
     assert found["a"] * 1.3 + found["b"] == pytest.approx(1)
 

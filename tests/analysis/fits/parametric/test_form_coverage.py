@@ -7,8 +7,8 @@ from concurrent.futures import ProcessPoolExecutor
 import pandas as pd
 import pytest
 
-from analysis.fits.parametric.forms import DATA_CONSTRAINED, OVER_TRAINING
-from analysis.fits.parametric.many import HUBER, LEAST_SQUARES
+from analysis.fits.forms import DATA_CONSTRAINED, OVER_TRAINING
+from analysis.fits.solver import HUBER, LEAST_SQUARES
 
 from .form_coverage import FORMS_COVERED, FormCell, cover_form
 

@@ -5,13 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from analysis.fits.forms import BOTH, DATA_CONSTRAINED, OVER_TRAINING, PLAIN, Data, Form, Joint, over_training
 from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.forms import BOTH, DATA_CONSTRAINED, OVER_TRAINING, PLAIN, fit_repeated, over_training
-from analysis.fits.parametric.many import LEAST_SQUARES, OBJECTIVES, fit_many
-from analysis.fits.parametric.repeats import Discounted, Repeated, Repeats, effective, unique_params
 from analysis.fits.parametric.results import parametric_result
-from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
+from analysis.fits.solver import LEAST_SQUARES, OBJECTIVES, fit_surfaces
+from analysis.fits.surface import Surface, effective, unique_params
 from arch.errors import InputError
 
 from .cases import SURFACES, grid, params
@@ -19,7 +18,7 @@ from .cases import SURFACES, grid, params
 # huggingface/datablations, README, "Parametric Fit": the constants of arXiv 2305.16264 to all digits
 PUBLISHED = Surface(np.exp(0.6254804), np.exp(6.255414), np.exp(7.3049974), 0.3526596, 0.3526596)
 R_D, R_N = 15.387756, 5.309743
-NO_END = np.zeros(2, dtype=bool)
+BOTH_STARS = replace(PUBLISHED, r_d=R_D, r_n=R_N)
 
 
 def repeated(sizes=6, low=5e7):
@@ -27,6 +26,12 @@ def repeated(sizes=6, low=5e7):
     n = np.repeat(np.geomspace(low, 100 * low, sizes), 5)
     unique = np.tile([2e10, 1e10, 2e9, 1e9, 5e8], sizes)
     return n, unique * np.tile([1, 3, 8, 20, 40], sizes), unique
+
+
+def fitted(n, d, unique, loss, form, objective, **options):
+    return fit_surfaces(
+        np.log(n), np.log(d), loss, log_unique=np.log(unique), form=form, objective=objective, **options
+    )
 
 
 def test_gadres_form_is_the_plain_one_with_equal_exponents():
@@ -48,9 +53,8 @@ def test_effective_tokens():
 
 def test_the_published_losses():
     """The two models of their figure 1 as their repository prints them, and appendix A's rounded equation."""
-    both = Repeats(R_D, R_N, NO_END)
-    assert both.loss(PUBLISHED, 6.34e9, 242e9, 25e9) == pytest.approx(2.2256440889984477, rel=1e-14)
-    assert both.loss(PUBLISHED, 8.67e9, 178e9, 25e9) == pytest.approx(2.2269634075087867, rel=1e-14)
+    assert BOTH_STARS.loss(6.34e9, 242e9, 25e9) == pytest.approx(2.2256440889984477, rel=1e-14)
+    assert BOTH_STARS.loss(8.67e9, 178e9, 25e9) == pytest.approx(2.2269634075087867, rel=1e-14)
     assert [round(PUBLISHED.A), round(PUBLISHED.B), round(PUBLISHED.E, 2)] == [521, 1488, 1.87]
     assert unique_params(PUBLISHED, 1.0) == pytest.approx(0.051, abs=5e-4)  # U_N = 0.051 U_D
 
@@ -59,32 +63,42 @@ def test_unique_parameters_are_the_optimum_for_tokens_read_once():
     surface = SURFACES[0]
     c = np.array([1e19, 1e21, 1e23])
     assert unique_params(surface, surface.d_opt(c)) == pytest.approx(surface.n_opt(c), rel=1e-9)
-    without = Repeats(R_D, None, NO_END)
+    without = replace(surface, r_d=R_D)
     both = replace(without, r_n=R_N)
     n, d = surface.n_opt(c), surface.d_opt(c)
-    assert both.loss(surface, n, d) == pytest.approx(surface.loss(n, d))  # so the optimum has no excess
-    assert (both.loss(surface, 10 * n, d) > without.loss(surface, 10 * n, d)).all()
+    assert both.loss(n, d) == pytest.approx(surface.loss(n, d))  # so the optimum has no excess
+    assert (both.loss(10 * n, d) > without.loss(10 * n, d)).all()
 
 
-@pytest.mark.parametrize("excess", [False, True])
-def test_first_and_second_derivatives(excess):
+@pytest.mark.parametrize("form", [PLAIN, OVER_TRAINING, DATA_CONSTRAINED, BOTH, "joint", "joint, one E"])
+def test_first_and_second_derivatives(form):
     rng = np.random.default_rng(0)
     x, y, times = rng.uniform(-2, 2, (1, 30)), rng.uniform(-2, 2, (1, 30)), rng.uniform(1, 30, (1, 30))
-    problem = Repeated(x, y, np.ones((1, 30)), np.ones((1, 30)), unique=y - np.log(times), times=times)
-    model, weights = Discounted(excess), rng.standard_normal((2, 30))
+    data, weights = (
+        Data(x, y, np.ones((1, 30)), np.ones((1, 30)), unique=y - np.log(times)),
+        rng.standard_normal((2, 30)),
+    )
     theta = np.array([[1.0, -1.0, -1.2, 0.4, 0.3, np.log(5), np.log(3)], [0.8, -0.5, -1.2, 0.3, 0.35, 4.0, -0.7]])
-    theta = theta[:, : 6 + excess]
+    if form.startswith("joint"):
+        model = Joint(np.arange(30) % 3, shared=form.endswith("one E"))
+        theta = np.concatenate([theta[:, : model.n_e], *(np.repeat(theta[:, i : i + 1], 3, 1) for i in range(1, 5))], 1)
+        theta = theta + 0.1 * rng.standard_normal(theta.shape)
+    else:
+        model = Form(form)
+        theta = theta[:, : model.k]
     step = 1e-6 * np.eye(theta.shape[1])
 
     def gradient(at):
-        bent = model.bent(problem, at)
-        return (bent.slopes * (bent.loss * weights)[:, None]).sum(-1)
+        loss, slopes = model.slopes(at, data)
+        return (slopes * (loss * weights)[:, None]).sum(-1)
 
-    bent = model.bent(problem, theta)
-    first = np.stack([(model.loss(problem, theta + h) - model.loss(problem, theta - h)) / 2e-6 for h in step], 1)
+    loss, slopes = model.slopes(theta, data)
+    assert loss == pytest.approx(model.loss(theta, data), rel=1e-12)
+    first = np.stack([(model.loss(theta + h, data) - model.loss(theta - h, data)) / 2e-6 for h in step], 1)
     second = np.stack([(gradient(theta + h) - gradient(theta - h)) / 2e-6 for h in step], 1)
-    assert bent.slopes * bent.loss[:, None] == pytest.approx(first, abs=1e-6)
-    assert bent.bend(weights * bent.loss) == pytest.approx(second, abs=1e-6 * np.abs(second).max())
+    assert slopes * loss[:, None] == pytest.approx(first, abs=1e-6)
+    bend = model.bend(theta, data, loss, slopes, weights * loss)
+    assert bend == pytest.approx(second, abs=1e-5 * np.abs(second).max())
 
 
 @pytest.mark.parametrize("surface", [PUBLISHED, SURFACES[0]], ids=["published", "0.34, 0.28"])
@@ -92,12 +106,12 @@ def test_first_and_second_derivatives(excess):
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_noise_free_surfaces_come_back(surface, r_n, objective):
     n, d, unique = repeated()
-    loss = Repeats(R_D, r_n, NO_END).loss(surface, n, d, unique)
-    found, repeats = fit_repeated(np.log(n), d, unique, loss, excess=r_n is not None, objective=objective)
-    assert params(found.best.surface)[0] == pytest.approx(params(surface), rel=1e-6)
-    assert repeats.r_d == pytest.approx([R_D], rel=1e-6)
-    assert repeats.r_n is None if r_n is None else repeats.r_n == pytest.approx([R_N], rel=1e-6)
-    assert found.ended_well.all() and not repeats.at_bound.any()
+    loss = replace(surface, r_d=R_D, r_n=r_n).loss(n, d, unique)
+    found = fitted(n, d, unique, loss, DATA_CONSTRAINED if r_n is None else BOTH, objective)
+    assert params(found.surface)[0] == pytest.approx(params(surface), rel=1e-6)
+    assert found.surface.r_d == pytest.approx([R_D], rel=1e-6)
+    assert found.surface.r_n is None if r_n is None else found.surface.r_n == pytest.approx([R_N], rel=1e-6)
+    assert found.ended_well.all() and not found.at_bound.any()
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -105,37 +119,37 @@ def test_no_fixed_r_star_fits_better(objective):
     """The least over a dense grid of R* of plain fits in D' is not below the joint fit, and close to it."""
     n, d, unique = repeated()
     noise = np.exp(0.005 * np.random.default_rng(0).standard_normal(len(n)))
-    loss = Repeats(R_D, None, NO_END).loss(SURFACES[0], n, d, unique) * noise
-    found, repeats = fit_repeated(np.log(n), d, unique, loss, objective=objective, every_start=True)
+    loss = replace(SURFACES[0], r_d=R_D).loss(n, d, unique) * noise
+    found = fitted(n, d, unique, loss, DATA_CONSTRAINED, objective, every_start=True)
     grids = np.geomspace(2, 200, 300)
     log_d = np.log(effective(d, unique, grids[:, None]))
-    least = fit_many(np.log(n), log_d, loss, objective=objective).objective
-    assert found.best.objective[0] <= least.min() * (1 + 1e-9)
-    assert found.best.objective[0] == pytest.approx(least.min(), rel=1e-2)
-    assert repeats.r_d[0] == pytest.approx(grids[least.argmin()], rel=0.03)
+    least = fit_surfaces(np.log(n), log_d, loss, objective=objective).objective
+    assert found.objective[0] <= least.min() * (1 + 1e-9)
+    assert found.objective[0] == pytest.approx(least.min(), rel=1e-2)
+    assert found.surface.r_d[0] == pytest.approx(grids[least.argmin()], rel=0.03)
 
 
 def test_nothing_repeated_is_the_plain_form():
     n, d = grid()
     loss = SURFACES[0].loss(n, d) * np.exp(0.003 * np.random.default_rng(0).standard_normal(len(n)))
-    found, repeats = fit_repeated(np.log(n), d, d, loss, objective=LEAST_SQUARES)
-    assert np.isinf(repeats.r_d).all() and repeats.at_bound[0, 0]
-    plain = fit_many(np.log(n), np.log(d), loss, objective=LEAST_SQUARES)
-    assert params(found.best.surface) == pytest.approx(params(plain.surface), rel=1e-5)
-    assert found.best.objective == pytest.approx(plain.objective, rel=1e-9)
+    found = fitted(n, d, d, loss, DATA_CONSTRAINED, LEAST_SQUARES)
+    assert np.isinf(found.surface.r_d).all() and found.at_bound[0, 2] and not found.unidentified.any()
+    plain = fit_surfaces(np.log(n), np.log(d), loss, objective=LEAST_SQUARES)
+    assert params(found.surface) == pytest.approx(params(plain.surface), rel=1e-5)
+    assert found.objective == pytest.approx(plain.objective, rel=1e-9)
 
 
 def test_published_form_end_to_end():
     n, d, unique = repeated()
     noise = np.exp(0.002 * np.random.default_rng(1).standard_normal(len(n)))
-    loss = Repeats(R_D, R_N, NO_END).loss(PUBLISHED, n, d, unique) * noise
+    loss = BOTH_STARS.loss(n, d, unique) * noise
     points = Points(n, d, 6 * n * d, loss, unique_tokens=unique)
     fit = fit_parametric(points, form=BOTH, objective=LEAST_SQUARES, n_replicates=99)
     found = parametric_result(fit)
     assert found.intervals["R_star"][0] < R_D < found.intervals["R_star"][1]
     assert found.intervals["R_N_star"][0] < R_N < found.intervals["R_N_star"][1]
     assert fit.n_free == 7 and fit.effects.df == pytest.approx([23], abs=0.2)
-    assert fit.loss(n, d, unique) == pytest.approx(loss, rel=0.02)
+    assert fit.surface.loss(n, d, unique) == pytest.approx(loss, rel=0.02)
     assert "N_opt is U_N, where N counts in full" in found.diagnostics["assumes"]
     alone = parametric_result(fit_parametric(points, form=DATA_CONSTRAINED, objective=LEAST_SQUARES, n_replicates=0))
     assert found.objective["value"] < alone.objective["value"] and "R_N_star" not in alone.params
@@ -152,7 +166,7 @@ def test_noise_counts_the_parameters_that_are_free():
     options = {"objective": LEAST_SQUARES, "n_replicates": 0}
     for one, form, free in ((points, PLAIN, 5), (points, OVER_TRAINING, 4), (half, DATA_CONSTRAINED, 6)):
         fit = fit_parametric(one, form=form, **options)
-        at_end = 0 if fit.repeats is None else int(fit.repeats.at_bound[0])
+        at_end = int(form == DATA_CONSTRAINED and fit.solution.at_bound[0, 2])
         assert fit.n_free == free - at_end and fit.effects.df == pytest.approx([24 - fit.n_free], abs=0.2)
     zero = fit_parametric(without_e, **options)
     assert zero.n_free == (5 if zero.surface.E > 0 else 4)

@@ -6,19 +6,17 @@ import numpy as np
 import pytest
 
 from analysis.fits.cost import Cost, six_nd
+from analysis.fits.forms import BOTH
 from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.forms import BOTH
-from analysis.fits.parametric.many import LEAST_SQUARES
-from analysis.fits.parametric.optima import excess, n_opt, optimum
-from analysis.fits.parametric.repeats import Repeats, unique_params
 from analysis.fits.parametric.results import parametric_result
-from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
+from analysis.fits.solver import LEAST_SQUARES
+from analysis.fits.surface import Surface, unique_params
 
 from .cases import SURFACES
 
 MUENNIGHOFF = Surface(1.87, 521.0, 1488.0, 0.353, 0.353)
-STARS = Repeats(15.4, 5.3, np.zeros(2, dtype=bool))
+STARS = {"r_d": 15.4, "r_n": 5.3}
 KNOTS = np.log([1e7, 1e8, 1e9, 1e10])
 
 
@@ -31,13 +29,17 @@ def power(growth):
 BENT = Cost(KNOTS, np.log(6e9) + np.cumsum([0.0, *(np.array([0.5, 0.75, 1.1]) * np.diff(KNOTS))]), "exact")
 
 
-def searched(surface, repeats, c, cost):
+def optimum(surface, c, cost):
+    return {name: np.asarray(getattr(surface, name)(c, cost)) for name in ("n_opt", "d_opt", "l_opt")}
+
+
+def searched(surface, c, cost):
     """N, D and L of the lowest loss over a grid of sizes, twice finer around the best."""
     low, high = np.log(1e2), np.log(1e15)
     for _ in range(3):
         log_n = np.linspace(low, high, 20001)
         n = np.exp(log_n)
-        loss = repeats.loss(surface, n, c / cost.per_token(n))
+        loss = surface.loss(n, c / cost.per_token(n))
         best = int(loss.argmin())
         low, high = log_n[max(best - 50, 0)], log_n[min(best + 50, len(n) - 1)]
     return n[best], c / cost.per_token(n[best]), loss[best]
@@ -47,11 +49,11 @@ def searched(surface, repeats, c, cost):
 @pytest.mark.parametrize("r_n", [0.3, 5.3, 800.0])
 @pytest.mark.parametrize("cost", [power(1.0), power(0.8), power(0.6), power(0.25), power(1.2), BENT], ids=str)
 def test_against_a_grid_of_sizes(surface, r_n, cost):
-    stars = replace(STARS, r_n=r_n)
+    surface = replace(surface, r_d=15.4, r_n=r_n)
     c = np.array([1e18, 1e21, 1e24])
-    found = optimum(surface, stars, c, cost)
+    found = optimum(surface, c, cost)
     for i, one in enumerate(c):
-        n, d, loss = searched(surface, stars, one, cost)
+        n, d, loss = searched(surface, one, cost)
         assert found["n_opt"][i] == pytest.approx(n, rel=1e-4)
         assert found["d_opt"][i] == pytest.approx(d, rel=1e-4)
         assert found["l_opt"][i] == pytest.approx(loss, rel=1e-9)
@@ -62,7 +64,7 @@ def test_against_a_grid_of_sizes(surface, r_n, cost):
 def test_numbers_that_a_search_found_elsewhere():
     """N_opt and L_opt of the form, and N_opt of its surface alone, at C = 1e21."""
     for growth, alone, n, loss in ((0.8, 2.88e9, 2.38e9, 2.3141), (0.6, 5.69e9, 3.53e9, None)):
-        found = optimum(SURFACES[0], STARS, 1e21, power(growth))
+        found = optimum(replace(SURFACES[0], **STARS), 1e21, power(growth))
         assert found["n_opt"] == pytest.approx(n, rel=2e-3)
         assert loss is None or found["l_opt"] == pytest.approx(loss, abs=5e-5)
         assert SURFACES[0].n_opt(1e21, power(growth)) == pytest.approx(alone, rel=2e-3)
@@ -71,27 +73,29 @@ def test_numbers_that_a_search_found_elsewhere():
 def test_many_at_once_are_each_alone():
     rng = np.random.default_rng(0)
     alpha, beta = rng.uniform(0.2, 0.5, (2, 40))
-    many = Surface(rng.uniform(1, 2, 40), np.exp(rng.uniform(5, 7, 40)), np.exp(rng.uniform(5, 8, 40)), alpha, beta)
-    stars = Repeats(np.full(40, 15.0), np.append(np.geomspace(0.1, 1e4, 39), np.inf), np.zeros((40, 2), dtype=bool))
+    e, a, b = rng.uniform(1, 2, 40), np.exp(rng.uniform(5, 7, 40)), np.exp(rng.uniform(5, 8, 40))
+    many = Surface(e, a, b, alpha, beta, np.full(40, 15.0), np.append(np.geomspace(0.1, 1e4, 39), np.inf))
     c = np.array([1e19, 1e22])
     for cost in (power(0.7), BENT):
-        found = optimum(many.column(), stars.column(), c, cost)
+        found = optimum(many.column(), c, cost)
         for i in range(40):
-            alone = optimum(many.take(i), stars.take(i), c, cost)
+            alone = optimum(many.one(i), c, cost)
             for name, values in found.items():
                 assert values[i] == pytest.approx(alone[name], rel=1e-12)
-        assert n_opt(many, stars, c[0], cost) == pytest.approx(found["n_opt"][:, 0], rel=1e-12)
+        assert many.n_opt(c[0], cost) == pytest.approx(found["n_opt"][:, 0], rel=1e-12)
 
 
 def test_where_there_is_no_excess_the_optimum_is_the_surfaces():
     c = np.array([1e19, 1e22])
-    without, as_good = replace(STARS, r_n=None), replace(STARS, r_n=np.inf)
+    forms = {}, {"r_d": 15.4}, {"r_d": 15.4, "r_n": np.inf}
     for cost in (six_nd(), power(0.7), BENT):
         told = [MUENNIGHOFF.n_opt(c, cost), MUENNIGHOFF.d_opt(c, cost), MUENNIGHOFF.l_opt(c, cost)]
-        for stars in (None, without, as_good):
-            assert np.array(list(optimum(MUENNIGHOFF, stars, c, cost).values())) == pytest.approx(np.array(told), 1e-12)
-    assert n_opt(MUENNIGHOFF, STARS, c, six_nd()) == pytest.approx(MUENNIGHOFF.n_opt(c), rel=1e-12)
-    assert excess(MUENNIGHOFF, 5.3, 1 - 1e-9) == pytest.approx(0.0, abs=1e-8)
+        for stars in forms:
+            again = optimum(replace(MUENNIGHOFF, **stars), c, cost)
+            assert np.array(list(again.values())) == pytest.approx(np.array(told), 1e-12)
+    published = replace(MUENNIGHOFF, **STARS)
+    assert published.n_opt(c) == pytest.approx(MUENNIGHOFF.n_opt(c), rel=1e-12)
+    assert published._excess(1 - 1e-9) == pytest.approx(0.0, abs=1e-8)
 
 
 def test_published_form_under_a_cost_that_grows_slowly():
@@ -102,21 +106,21 @@ def test_published_form_under_a_cost_that_grows_slowly():
     noise = np.exp(0.001 * np.random.default_rng(0).standard_normal(30))
     for cost in (power(0.6), BENT):
         points = Points(
-            n, d, cost.per_token(n) * d, STARS.loss(MUENNIGHOFF, n, d, unique) * noise, unique_tokens=unique,
+            n, d, cost.per_token(n) * d, replace(MUENNIGHOFF, **STARS).loss(n, d, unique) * noise, unique_tokens=unique,
             convention="exact",
         )  # fmt: skip
         fit = fit_parametric(points, form=BOTH, objective=LEAST_SQUARES, n_replicates=49, cost=cost)
         found = parametric_result(fit, at=[1e21])
         for c, told in ((1e21, found.diagnostics["optimum"][0]), (found.diagnostics["middle"], None)):
-            expected = searched(fit.surface, fit.repeats, c, cost)
+            expected = searched(fit.surface, c, cost)
             names = ("N", "D", "L") if told else ("N_opt", "D_opt", "L_opt")
             assert [(told or found.params)[name] for name in names] == pytest.approx(expected, rel=1e-4)
-        truth = searched(MUENNIGHOFF, STARS, 1e21, cost)[0]
+        truth = searched(replace(MUENNIGHOFF, **STARS), 1e21, cost)[0]
         low, high = found.diagnostics["optimum"][0]["intervals"]["N"]
         assert low < truth < high < 1.3 * truth
         assert MUENNIGHOFF.n_opt(1e21, cost) > high  # the surface's own is another
         ends = points.flops.min(), points.flops.max()
-        first, last = (searched(fit.surface, fit.repeats, c, cost)[0] for c in ends)
+        first, last = (searched(fit.surface, c, cost)[0] for c in ends)
         assert found.params["a"] == pytest.approx(np.log(last / first) / np.log(ends[1] / ends[0]), abs=1e-4)
         low, high = found.diagnostics["leave_one_size_out"]["ranges"]["N_opt"]
         assert low <= found.params["N_opt"] <= high <= MUENNIGHOFF.n_opt(found.diagnostics["middle"], cost)

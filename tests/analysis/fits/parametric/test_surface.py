@@ -5,7 +5,7 @@ import pytest
 from scipy import optimize
 
 from analysis.fits.cost import Cost, six_nd
-from analysis.fits.parametric.surface import Surface
+from analysis.fits.surface import Surface
 from arch.errors import InputError
 
 CHINCHILLA = Surface(1.69, 406.4, 410.7, 0.34, 0.28)

@@ -4,28 +4,29 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from analysis.fits.parametric.many import HUBER, LEAST_SQUARES, OBJECTIVES, fit_from_starts, fit_many
+from analysis.fits.forms import OVER_TRAINING
+from analysis.fits.solver import HUBER, LEAST_SQUARES, OBJECTIVES, fit_surfaces
 
-from .cases import SURFACES, chinchilla, grid, params
+from .parametric.cases import SURFACES, chinchilla, grid, params
 
 
 @pytest.mark.parametrize("truth", SURFACES, ids=["0.34, 0.28", "0.465, 0.155"])
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_noise_free_surfaces_come_back(truth, objective):
     n, d = grid()
-    found = fit_many(np.log(n), np.log(d), truth.loss(n, d), objective=objective)
+    found = fit_surfaces(np.log(n), np.log(d), truth.loss(n, d), objective=objective)
     assert params(found.surface)[0] == pytest.approx(params(truth), rel=1e-8)
     assert found.ended_well.all() and not found.at_bound.any()
 
 
 def test_the_chinchilla_points():
     points = chinchilla()
-    found = fit_from_starts(np.log(points.n_params), np.log(points.n_tokens), points.loss)
-    best = params(found.best.surface)[0]
+    found = fit_surfaces(np.log(points.n_params), np.log(points.n_tokens), points.loss, every_start=True)
+    best = params(found.surface)[0]
     assert best == pytest.approx([1.817218, 477.83, 2143.4, 0.347311, 0.367172], rel=1e-4)
-    assert found.best.objective[0] == pytest.approx(0.00101827, rel=1e-4)
-    assert found.best.surface.a[0] == pytest.approx(0.51390, rel=1e-4)
-    assert found.ended_well.all() and found.objectives.max() == pytest.approx(found.objectives.min(), rel=1e-9)
+    assert found.objective[0] == pytest.approx(0.00101827, rel=1e-4)
+    assert found.surface.a[0] == pytest.approx(0.51390, rel=1e-4)
+    assert found.starts_ended_well.all() and found.starts.max() == pytest.approx(found.starts.min(), rel=1e-9)
 
 
 def test_the_chinchilla_interval_of_a():
@@ -33,7 +34,7 @@ def test_the_chinchilla_interval_of_a():
     points = chinchilla()
     n = len(points)
     weights = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), 1000)
-    found = fit_many(np.log(points.n_params), np.log(points.n_tokens), points.loss, weights)
+    found = fit_surfaces(np.log(points.n_params), np.log(points.n_tokens), points.loss, weights)
     low, high = np.percentile(found.surface.a, [2.5, 97.5])
     assert low == pytest.approx(0.480, abs=0.01) and high == pytest.approx(0.557, abs=0.01)
     assert found.ended_well.mean() > 0.99
@@ -60,7 +61,7 @@ def test_no_search_one_by_one_finds_less(objective):
     """Nelder-Mead from the batch's answer, and from the truth, never gets lower."""
     log_n, log_d, losses = noisy()
     weights = np.random.default_rng(1).integers(0, 3, losses.shape)
-    found = fit_many(log_n, log_d, losses, weights, objective=objective)
+    found = fit_surfaces(log_n, log_d, losses, weights, objective=objective)
     at = np.array([log_n.mean(), log_d.mean()])
     for i, loss in enumerate(losses):
         e, a, b, alpha, beta = params(found.surface)[i]
@@ -79,7 +80,7 @@ def test_no_search_one_by_one_finds_less(objective):
 
 def test_least_squares_is_scipys():
     log_n, log_d, losses = noisy(2, 4)
-    found = fit_many(log_n, log_d, losses, objective=LEAST_SQUARES)
+    found = fit_surfaces(log_n, log_d, losses, objective=LEAST_SQUARES)
     for i, loss in enumerate(losses):
 
         def off(theta, loss=loss):
@@ -95,20 +96,20 @@ def test_least_squares_is_scipys():
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_units_scale_of_weights_order_and_starts_do_not_matter(objective):
     log_n, log_d, losses = noisy(3, 1)
-    plain = fit_many(log_n, log_d, losses, objective=objective).surface
+    plain = fit_surfaces(log_n, log_d, losses, objective=objective).surface
 
     def same(surface, e=1.0, a=1.0):
         changed = params(surface) / [e, e * a ** surface.alpha[0], e, 1, 1]
         assert changed == pytest.approx(np.repeat(params(plain), len(changed), 0), rel=1e-6)
 
-    bits = fit_many(log_n, log_d, losses / np.log(2), objective=objective)
+    bits = fit_surfaces(log_n, log_d, losses / np.log(2), objective=objective)
     same(bits.surface, e=1 / np.log(2))
-    same(fit_many(log_n - np.log(1e6), log_d, losses, objective=objective).surface, a=1e-6)
-    same(fit_many(log_n, log_d, losses, np.full(24, 1 / 24), objective=objective).surface)
+    same(fit_surfaces(log_n - np.log(1e6), log_d, losses, objective=objective).surface, a=1e-6)
+    same(fit_surfaces(log_n, log_d, losses, np.full(24, 1 / 24), objective=objective).surface)
     order = np.random.default_rng(0).permutation(24)
-    same(fit_many(log_n[order], log_d[order], losses[:, order], objective=objective).surface)
+    same(fit_surfaces(log_n[order], log_d[order], losses[:, order], objective=objective).surface)
     starts = np.random.default_rng(0).uniform(0.05, 1.2, (50, 2))
-    many = fit_many(log_n, log_d, losses, objective=objective, starts=starts)
+    many = fit_surfaces(log_n, log_d, losses, objective=objective, starts=starts)
     same(many.surface)
     assert many.ended_well.all()
 
@@ -118,8 +119,8 @@ def test_weights_of_zero_are_points_left_out_and_whole_weights_are_copies():
     weights = np.arange(24) % 3
     copies = np.repeat(np.arange(24), weights)
     for objective in OBJECTIVES:
-        one = fit_many(log_n, log_d, losses, weights, objective=objective)
-        other = fit_many(log_n[copies], log_d[copies], losses[:, copies], objective=objective)
+        one = fit_surfaces(log_n, log_d, losses, weights, objective=objective)
+        other = fit_surfaces(log_n[copies], log_d[copies], losses[:, copies], objective=objective)
         assert params(one.surface) == pytest.approx(params(other.surface), rel=1e-6)
         assert one.objective == pytest.approx(other.objective, rel=1e-9)
 
@@ -128,22 +129,22 @@ def test_weights_of_zero_are_points_left_out_and_whole_weights_are_copies():
 def test_a_given_irreducible_loss_and_tied_exponents(objective):
     n, d = grid()
     log_n, log_d, losses = noisy(5, 3)
-    free = fit_many(log_n, log_d, losses, objective=objective)
-    given = fit_many(log_n, log_d, losses, objective=objective, irreducible=free.surface.E)
+    free = fit_surfaces(log_n, log_d, losses, objective=objective)
+    given = fit_surfaces(log_n, log_d, losses, objective=objective, irreducible=free.surface.E)
     assert params(given.surface) == pytest.approx(params(free.surface), rel=1e-6)
-    off = fit_many(log_n, log_d, losses, objective=objective, irreducible=1.6)
+    off = fit_surfaces(log_n, log_d, losses, objective=objective, irreducible=1.6)
     assert (off.surface.E == 1.6).all() and (off.objective > free.objective).all()
-    tied = fit_many(log_n, log_d, losses, objective=objective, tied=True)
+    tied = fit_surfaces(log_n, log_d, losses, objective=objective, form=OVER_TRAINING)
     assert (tied.surface.alpha == tied.surface.beta).all() and (tied.objective >= free.objective).all()
     truth = type(SURFACES[0])(1.69, 406.4, 410.7, 0.3, 0.3)
-    same = fit_many(log_n, log_d, truth.loss(n, d), objective=objective, tied=True)
+    same = fit_surfaces(log_n, log_d, truth.loss(n, d), objective=objective, form=OVER_TRAINING)
     assert params(same.surface)[0] == pytest.approx(params(truth), rel=1e-8)
 
 
 def test_an_exponent_that_nothing_fixes_ends_at_its_bound():
     n, d = grid()
     loss = 2 + 1e9 / d**1.2  # nothing depends on N
-    found = fit_many(np.log(n), np.log(d), loss, objective=LEAST_SQUARES)
+    found = fit_surfaces(np.log(n), np.log(d), loss, objective=LEAST_SQUARES)
     assert found.at_bound[0, 0] and not found.at_bound[0, 1]
     assert found.surface.beta[0] == pytest.approx(1.2, rel=1e-6)
 
@@ -153,6 +154,6 @@ def test_no_irreducible_loss_is_zero_not_negative():
     rng = np.random.default_rng(0)
     losses = (406.4 / n**0.34 + 410.7 / d**0.28) * np.exp(0.01 * rng.standard_normal((40, 24)))
     for objective in (HUBER, LEAST_SQUARES):
-        found = fit_many(np.log(n), np.log(d), losses, objective=objective)
+        found = fit_surfaces(np.log(n), np.log(d), losses, objective=objective)
         assert (found.surface.E >= 0).all() and 0.2 < (found.surface.E == 0).mean() < 0.8
         assert found.ended_well.mean() > 0.95
