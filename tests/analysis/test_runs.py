@@ -15,7 +15,7 @@ from analysis.held_out import load_held_out
 from analysis.report.nuisance import nuisance_notes
 from analysis.runs import load_evals, load_runs, load_tables
 from arch.errors import InputError
-from data.files import read_object
+from data.files import read_object, write_json
 from scaling.rundir.directory import RunDir
 from scaling.rundir.metrics import Rows, checked_rows
 
@@ -153,7 +153,7 @@ def test_variants_are_told_from_the_study_s_own_runs(tmp_path: Path) -> None:
     record = read_object(path)
     record["spec"]["sets"] = ["training.betas=[0.9, 0.99]"]
     record["spec"]["training"]["betas"] = [0.9, 0.99]
-    path.write_text(json.dumps(record))
+    write_json(path, record)
     tables = load_tables(tmp_path)
     assert list(tables.runs["run_id"]) == [own, variant]
     for frame in (tables.runs, tables.curves):
@@ -177,7 +177,7 @@ def test_axes_are_columns(tmp_path: Path) -> None:
         path = tmp_path / "runs" / runs[-1] / "run.json"
         record = read_object(path)
         record["spec"]["point"] = point
-        path.write_text(json.dumps(record))
+        write_json(path, record)
     tables = load_tables(tmp_path)
     told = tables.runs.set_index("run_id")
     assert told["point"].tolist() == ["lr=0.001, norm=rms", "lr=0.002, n_tokens=20N"]
@@ -194,7 +194,7 @@ def test_evaluations(tmp_path: Path) -> None:
     evals = load_evals(tmp_path, [run])
     assert evals["loss"].tolist() == [3.0, 2.0]
     assert evals["bits_per_byte"].iloc[1] == pytest.approx(2 / np.log(2))
-    path.write_text(json.dumps(read_object(path) | {"values": {"loss": None}}))
+    write_json(path, read_object(path) | {"values": {"loss": None}})
     assert load_evals(tmp_path, [run])["loss"].tolist() == [3.0]
     with pytest.raises(InputError, match=r"00000004: its held-out loss holds no windows \(it is of version None of"):
         load_held_out(tmp_path, run, 4)  # as results were before windows were kept: they open, for all else

@@ -1,14 +1,14 @@
 """What a published study's files are found to be: the same, rounded by other versions, or different."""
 
-import json
 from pathlib import Path
 
 from analysis.publish.check import ROUNDED, SAME, compared, differ
+from data.files import json_bytes, write_json
 
 
 def told(folder: Path, stored: object, made: object) -> str:
-    (folder / "fits.json").write_text(json.dumps(stored))
-    return compared(folder / "fits.json", json.dumps(made).encode())
+    write_json(folder / "fits.json", stored)
+    return compared(folder / "fits.json", json_bytes(made))
 
 
 def test_rounding_is_told_and_is_no_difference_under_other_versions(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def trained_by(home: Path, run_id: str, started: float, hardware: str) -> None:
     folder.mkdir(exist_ok=True)
     token = "0000.0000000000.0000.0001"
     told = {"schema": 1, "token": token, "host": "one", "pid": 1, "step": 0, "processes": 1}
-    (folder / f"{token}.json").write_text(json.dumps(told | {"started": started, "hardware": hardware}))
+    write_json(folder / f"{token}.json", told | {"started": started, "hardware": hardware})
 
 
 @pytest.fixture(scope="module")
