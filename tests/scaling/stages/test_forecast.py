@@ -16,7 +16,7 @@ from arch.errors import InputError
 from data.files import json_bytes, read_json, unsealed, write_json
 from scaling.cli.main import app
 from scaling.rundir.directory import RunDir
-from scaling.rundir.prepare import foretell
+from scaling.rundir.prepare import record_prediction
 from scaling.study.spec import load_study
 
 STUDY = """
@@ -470,7 +470,7 @@ def test_prepared_runs_are_of_the_prediction_that_is_stored(rounds):
     now = digests(load_study(study, out=folder / "out"))[LATER]
     assert read_json(record) == before | {"prediction": now} and now != before["prediction"]
     (record.parent / "status.json").write_text('{"state": "running"}')
-    foretell(RunDir(record.parent), "another")
+    record_prediction(RunDir(record.parent), "another")
     assert read_json(record)["prediction"] == now, "what has begun keeps its own"
 
 
