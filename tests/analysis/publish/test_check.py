@@ -28,7 +28,7 @@ def test_what_no_rounding_makes_is_a_difference(tmp_path: Path) -> None:
         stored | {"good": 1 - 1e-16 > 2},
         stored | {"a": [0.1]},
         stored | {"n": None},
-        stored | {"a": [0.1 * (1 + 4e-16), float("nan")]},
     ):
         found = told(tmp_path, stored, made)
         assert found.startswith("differs: ") and differ({"fits.json": found}, "python 3.11 (here 3.12)")
+    assert compared(tmp_path / "fits.json", b'{"a": [0.1, NaN]}').startswith("differs: ")
