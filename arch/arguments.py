@@ -1,5 +1,5 @@
-"""Command lines of modules that are started by `python -m`: every mistake is one line, told before anything is
-measured."""
+"""Command lines of modules that are started by `python -m`: every mistake is one line, printed before
+anything is measured."""
 
 from __future__ import annotations
 

@@ -21,15 +21,15 @@ def is_whole(manifest: dict[str, Any]) -> bool:
         texts = [
             manifest["fingerprint"],
             manifest["tokenizer"]["name"],
+            manifest["tokenizer"]["identity"],
+            manifest["text_sha256"],
             of_settings["tokenizer"],
             of_settings["text_key"],
         ]
         texts += [stream["name"] for stream in manifest.get("mixture", [])]
         streams = [manifest, *manifest.get("mixture", [])]
-        numbers = [manifest.get("held_out_share", 0.0), *(stream["weight"] for stream in streams[1:])]
-        numbers += [n for stream in streams for n in stream.get("shared", {}).values()] + [
-            *manifest.get("counts", {}).values()
-        ]
+        numbers = [manifest["held_out_share"], *(stream["weight"] for stream in streams[1:])]
+        numbers += [n for stream in streams for n in stream["shared"].values()] + [*manifest["counts"].values()]
         whole = all(_agrees(stream["splits"][split], manifest["files"]) for stream in streams for split in SPLITS)
         sums = together([stream["splits"] for stream in streams[1:]]) if streams[1:] else manifest["splits"]
         warnings_of(manifest)
@@ -38,7 +38,6 @@ def is_whole(manifest: dict[str, Any]) -> bool:
             whole
             and sums == manifest["splits"]
             and all(isinstance(text, str) for text in texts)
-            and isinstance(manifest["tokenizer"].get("identity"), str | None)
             and all(type(number) in (int, float) and number >= 0 for number in numbers)
             and all(isinstance(entries, list) for entries in lists)
         )
@@ -100,7 +99,7 @@ def streams_in(manifest: dict[str, Any]) -> list[dict[str, Any]]:
     if "mixture" in manifest:
         return list(manifest["mixture"])
     kept = {key: manifest[key] for key in ("splits", "held_out_share", "shared") if key in manifest}
-    requested = {"validation_tokens": manifest["settings"].get("validation_tokens")}
+    requested = {"validation_tokens": manifest["settings"]["validation_tokens"]}
     return [{"name": "", "weight": 1.0, "text_key": manifest["settings"]["text_key"]} | requested | kept]
 
 
@@ -131,13 +130,6 @@ def fingerprint_of(settings: CorpusSettings, manifest: dict[str, Any]) -> str:
     return hash_of(identity | {"passage_tokens": manifest["shared"]["passage_tokens"]})
 
 
-def earlier_fingerprint(manifest: dict[str, Any], source: list[str]) -> str:
-    """By which an earlier version knew the corpus as made of `source`."""
-    settings = manifest["settings"] | {"source": source}
-    earlier = {name: value for name, value in settings.items() if name != "validation_tokens"}
-    return hash_of({"settings": earlier, "shards": checksums(manifest)})
-
-
 def check_splits(settings: CorpusSettings, reading: Reading, written: list[Written]) -> None:
     """Raise InputError where a split of a stream is empty."""
     counts = {name: n for name, n in reading.counts.items() if n and name not in ("documents", "cut_lines")}
@@ -164,10 +156,6 @@ def check_splits(settings: CorpusSettings, reading: Reading, written: list[Writt
 def warnings_of(manifest: dict[str, Any]) -> list[str]:
     """A line for each way in which the held-out text differs from the settings."""
     lines = list[str]()
-    if "shared" not in manifest:
-        lines.append(
-            "the corpus was made by an earlier version: passages of its held-out text may also be in its training text"
-        )
     if "entropy_rate" in manifest and manifest["shared"]["tokens"]:
         lines.append(
             f"{manifest['shared']['tokens']:,} tokens of the held-out text were cut, because the training text has "
@@ -177,7 +165,7 @@ def warnings_of(manifest: dict[str, Any]) -> list[str]:
     for stream in streams_in(manifest):
         splits = stream["splits"]
         n_bytes = {split: splits[split]["bytes"] for split in SPLITS}
-        share = stream.get("held_out_share", n_bytes["validation"] / sum(n_bytes.values()))
+        share = stream["held_out_share"]
         target, reached, setting = fraction, share, f"validation_fraction {fraction}"
         if target is None:
             target, reached = stream["validation_tokens"], splits["validation"]["tokens"] + stream["shared"]["tokens"]

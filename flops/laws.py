@@ -173,7 +173,7 @@ def load_laws(name: str) -> Laws:
         conventions = {key: str(fits["conventions"][key]) for key in ("C", "unit_C", "N", "L")}
         archs = {str(arch): _arch(fit) for arch, fit in fits["archs"].items() if fit["fitted"]}
         level = fits["interval"]["level"]
-        unit = str(fits["conventions"].get("unit_L", Laws.loss_unit))  # fits of earlier versions have none
+        unit = str(fits["conventions"]["unit_L"])
         reasons = [f"{arch}: {fit['reason']}" for arch, fit in fits["archs"].items() if not fit["fitted"]]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise InputError(
