@@ -327,7 +327,19 @@ def _minima(readings: Readings, cost: Cost, variant: str, seeds: SeedNoise | Non
         minima.append(told)
     log_n, log_loss, direct = (np.array([row[i] for row in kept]) for i in range(3))
     of_n, of_loss = (np.stack([row[i] for row in kept]) if kept else np.zeros((0, p)) for i in (3, 4))
+    if variant == LOCAL and len(kept) >= MIN_BUDGETS:
+        used = [one for one in minima if one.reason is None]
+        ratio = _smooth_bends(np.log([one.c for one in used]), np.array([one.bend for one in used], dtype=float))
+        direct, of_n = direct * ratio**2, of_n * ratio[:, None]
     return _Found(tuple(minima), log_n, log_loss, direct, of_n, of_loss, _covariance(readings, noise), noise)
+
+
+def _smooth_bends(log_c: np.ndarray, bends: np.ndarray) -> np.ndarray:
+    """[k]: bends over those of a line through their logarithms over log C. The error of a minimum goes with 1 / bend,
+    and a bend that noise made too small or too large would weigh its budget wrongly."""
+    x = np.stack([np.ones(len(bends)), log_c - log_c.mean()], 1)
+    logs = np.log(bends)
+    return np.asarray(np.exp(logs - x @ (np.linalg.pinv(x) @ logs)))
 
 
 def _budget(readings: Readings, j: int) -> _Budget:
