@@ -67,8 +67,8 @@ def _hgrn2_given(batch: int, length: int, heads: int, width: int, normal: Any) -
 
 
 def _hgrn2_far(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
-    """Like a trained model's first layer, whose bound is 0: an eighth of the channels of every head, here and there,
-    forget so much in half a chunk that they are not referred to its middle (arch/ops/triton/NOTES.md)."""
+    """Like a trained model's first layer, whose bound is 0: 1 to 11 of 128 channels of a head, here and there, forget
+    so much in half a chunk that they are not referred to its middle (arch/ops/triton/NOTES.md)."""
     q, v, logits, bound = _hgrn2_given(batch, length, heads, width, normal)
     strength = torch.linspace(2.5, -2.1, width, device=q.device)[torch.arange(width, device=q.device) * 37 % width]
     return [q, v, logits - 1 + strength, torch.zeros_like(bound)]

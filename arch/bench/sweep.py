@@ -179,8 +179,11 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
     flush = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
     sums: list[dict[str, float]] = []
     names = {
-        gated: ("gated_operands", "gated_states", "gated_output", "gated_values", "gated_backward"),
-        state_pass: ("carry",),
+        gated: (
+            *("gated_operands", "far_operands", "gated_output"),
+            *("gated_values", "gated_backward", "far_gradients"),
+        ),
+        state_pass: ("gated_states", "gated_run", "carry"),
         decay: ("activate", "decay_rows", "decay_sums", "decay_attend"),
         tma: ("decay_sums_hopper", "decay_attend_hopper"),
         rotary_operator: ("rotary_parts", "rotary_states", "rotary_output", "rotary_backward"),

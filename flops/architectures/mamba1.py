@@ -67,14 +67,14 @@ def activations(cfg: ModelConfig, T: int, a: int) -> Lines:
 
 
 def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
-    """x; what the input and the selecting projection give; the convolution's result; dt before and behind softplus; a
-    state for each 16 tokens; o and the gated sum."""
+    """x; what the input and the selecting projection give; the convolution's result; dt; a
+    state for each 16 tokens; o and the gated sum; A with and without its sign, once for all sequences."""
     i, s, rank = inner_width(cfg), int(cfg.options.ssm_state), int(cfg.options.dt_rank)
     return {
         "mixer.projections": a * T * (cfg.d_model + 2 * i + rank + 2 * s + i),
         "mixer.conv": short_conv.by_kernels(cfg, T, a, i),
-        "mixer.steps": T * i * (a + F),
-        "mixer.core": a * T * i,
+        "mixer.steps": F * T * i,
+        "mixer.core": a * T * i + 2 * F * i * s / B,
         "mixer.states": F * math.ceil(T / (SELECTIVE_SCAN.rows * SELECTIVE_SCAN.stored)) * i * s,
     }
 

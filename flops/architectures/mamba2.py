@@ -49,10 +49,10 @@ def activations(cfg: ModelConfig, T: int, a: int) -> Lines:
 
 def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
     """x; all that the input projection gives; the convolution's result, of which v, B and C are parts; step sizes and
-    decays; dt v, o, their gated sum, its norm."""
+    decays; dt v, o, their gated sum with its norm."""
     i, s, h = inner_width(cfg), int(cfg.options.ssm_state), cfg.n_heads
     lines = {
-        "mixer.norm": T * kernels.norm(cfg, i, a),
+        "mixer.norm": T * norm(cfg, i) if cfg.norm == "layer" else 0,
         "mixer.projections": a * T * (cfg.d_model + 2 * i + 2 * s + h + i),
         "mixer.conv": short_conv.by_kernels(cfg, T, a, i + 2 * s),
         "mixer.activation": a * T * i,

@@ -28,7 +28,7 @@ def decays(cfg: ModelConfig) -> dict[str, int]:
 
 
 def steps(cfg: ModelConfig, T: int, size: float) -> Lines:
-    """What decays of each token keep, `size` bytes a head: x W_a; in plain forms three numbers made of it."""
+    """What decays of each token keep, `size` bytes a head: their logarithm; in plain forms three numbers."""
     return {"mixer.steps": size * T * cfg.n_heads} if depends(cfg) else {}
 
 
@@ -45,7 +45,7 @@ def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
     p, fades = kernels.padded(cfg.head_dim), cfg.options.decay != "none"
     if p > WIDEST_HEAD:
         return activations(cfg, T, a) | kernels.gated_output(cfg, T, a)
-    return kernels.decay(cfg, T, a, B, p, p, fades) | kernels.gated_output(cfg, T, a) | steps(cfg, T, a) | {
+    return kernels.decay(cfg, T, a, B, p, p, fades) | kernels.gated_output(cfg, T, a) | steps(cfg, T, plain.F) | {
         "mixer.activation": a * T * (2 * cfg.n_heads * p + (cfg.d_model if cfg.options.value_activation else 0)),
         "mixer.core": 3 * a * T * cfg.n_heads * p,
     }  # fmt: skip

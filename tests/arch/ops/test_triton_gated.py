@@ -230,7 +230,8 @@ def test_silu_of_queries(name, length, log_decays, packed):
         *((width, width, 777, 1, 1, "") for width in (16, 32, 64, 128, 256)),
         (64, 128, 1, 1, 1, ""),
         (128, 128, 1000, -1.5, 1, ""),
-        (128, 128, 1000, -3, 0.2, ""),  # rows referred to the middles of halves
+        (128, 128, 1000, -1.9, 0.2, ""),  # the strongest decays that are referred to a chunk's middle
+        (128, 128, 1000, -3, 0.2, ""),  # pairs of far channels referred to the middles of halves
         (128, 128, 1000, -4, 3, ""),
         (128, 128, 1000, 0, 1e4, ""),
         (64, 64, 70_000, 4, 1, ""),

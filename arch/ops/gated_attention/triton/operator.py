@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from ....kernel_config import MULTIPROCESSORS, GatedConfig, gated_chunk
+from ....kernel_config import GatedConfig, gated_chunk
 from ...common import no_second_derivative
 from ...joint_rows import as_rows, gradients_of, row_stride
 from ...triton.column_sums import column_sums
@@ -19,8 +19,6 @@ from .backward_kernels import gated_backward, gated_values
 from .far_channels import far_gradients, far_operands
 from .forward_kernels import gated_operands, gated_output
 from .state_pass import run_pass, state_pass
-
-FAR_PROGRAMS = 8 * MULTIPROCESSORS  # of a kernel that looks for far channels
 
 
 def attend(
@@ -94,8 +92,6 @@ class _Call:
             RESET=reset is not None, FAST=not interpreted(), SILU=silu,
         )  # fmt: skip
         self.tiles = self.key_dim // self.config.operands_tile  # whose far channels are counted
-        # few programs where no channel is far, enough where some are everywhere
-        self.far_grid = (self.rows, min(self.chunks, -(-FAR_PROGRAMS // self.rows)))
         self.far = dict(LEVELS=chunk.bit_length() - 1, TILES=self.tiles)
         self.sizes = (self.length, self.heads, self.chunks)
         self.stride, self.value_stride = row_stride(q), row_stride(v)
@@ -123,7 +119,7 @@ def _forward(
         maxnreg=config.operands_registers, num_stages=1, **config.target,
     )  # fmt: skip
     out, scores = v.new_empty(v.shape), v.new_empty(call.rows, call.chunks, chunk, chunk)
-    far_operands[call.far_grid](
+    far_operands[call.grid](
         q, first, gate, bound, call.reset, call.table, queries, keys, decays, ways, scores, *call.sizes, call.stride,
         **call.gates, **call.far, num_warps=4, num_stages=1,
         **config.target,
@@ -189,7 +185,7 @@ def _backward(
         PRODUCTS=call.own_instructions and silu, num_warps=config.backward_warps, maxnreg=config.backward_registers,
         num_stages=1, **config.target,
     )  # fmt: skip
-    far_gradients[call.far_grid](
+    far_gradients[call.grid](
         q, first, v, gate, bound, call.reset, call.table, decays, ways, d_out, d_q, d_first, d_gate, partial,
         *call.sizes, call.stride, call.value_stride, **call.gates, **call.far, DV=call.value_dim,
         num_warps=4, num_stages=1, **config.target,
