@@ -7,8 +7,7 @@ GROUP at a time, and these kernels do them alone.
 
 Pairs of two rows of a chunk have references of their own: the middles of its halves, or, where a half's own halves
 forget too much for that, at every level of halving the middle of a block, with factors of at most 1.
-Exponents are sums of their own terms alone: a difference of two sums keeps the rounding of what both hold, 1e-5 of a
-result where that is a reset.
+Exponents are sums of their own terms alone: a difference of two sums keeps the rounding of what both hold.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import triton.language as tl
 
 from ...triton.tiles import (
     LOWEST,
+    documents,
     gate_gradients,
     gates_of,
     load_gates,
@@ -177,6 +177,9 @@ def far_operands(
         tl.store(keys + own + at, y.to(keys.dtype.element_ty), mask=mask)
         score = _scores(score, query, k, log_f, table, C, LEVELS, EXACT, FAST)
     at = rows[:, None] * C + rows[None, :]
+    if RESET:
+        document, _ = documents(reset, token, inside, C, RESET)
+        score = tl.where(document[:, None] == document[None, :], score, 0.0)
     tl.store(scores + number * C * C + at, score.to(scores.dtype.element_ty))
 
 
@@ -216,13 +219,18 @@ def far_gradients(
             query, slope = silu(query, FAST)
         d_score = product(d_rows, tl.trans(v_rows), EXACT)
         d_score = tl.where(rows[:, None] > rows[None, :], d_score, 0.0)
+        if RESET:
+            document, _ = documents(reset, token, inside, C, RESET)
+            d_score = tl.where(document[:, None] == document[None, :], d_score, 0.0)
         d_score = operand(d_score + tl.trans(d_score), EXACT)
         dq, dk, flow = _pair_gradients(query, k, log_f, table, d_score, C, LEVELS, EXACT, FAST)
         if SILU:
             dq *= slope
         d_log = row_sums(matrix(table, 1, C), flow, EXACT) + flow
-        if RESET or not LOGITS:
+        if not LOGITS:
             d_log = tl.where(log_f > LOWEST, d_log, 0.0)
+        if RESET:
+            d_log = tl.where(cut, 0.0, d_log)
         d_gates, d_lower = gate_gradients(d_log, dk, logits, lower, LOGITS, KEY, FAST)
         _add(d_q + given + at, dq, mask)
         _add(d_gate + given + at, d_gates, mask)

@@ -86,7 +86,7 @@ class _Call:
         self.own_instructions = self.config.arch is None  # Hopper's; by those of sm80 the kernels would spill
         self.reset = None if reset is None else reset.contiguous().view(torch.int8)
         self.table = sum_matrices(chunk, q.dtype, q.device)
-        self.plain = dict(C=chunk, DK=self.key_dim, DV=self.value_dim, EXACT=self.exact)
+        self.plain = dict(C=chunk, DK=self.key_dim, DV=self.value_dim, RESET=reset is not None, EXACT=self.exact)
         self.gates = dict(
             C=chunk, DK=self.key_dim, EXACT=self.exact, LOGITS=bound is not None, KEY=key is not None,
             RESET=reset is not None, FAST=not interpreted(), SILU=silu,
@@ -125,11 +125,13 @@ def _forward(
         **config.target,
     )  # fmt: skip
     if config.sequential:
-        states, final = run_pass(queries, keys, v, decays, ways, scores, out, initial, False, config, call.exact)
+        states, final = run_pass(
+            queries, keys, v, call.reset, decays, ways, scores, out, initial, False, config, call.exact
+        )
     else:
-        states, final = state_pass(keys, v, decays, initial, False, config, call.exact)
+        states, final = state_pass(keys, v, call.reset, decays, initial, False, config, call.exact)
         gated_output[call.grid](
-            v, queries, keys, ways, states, out, scores, *call.sizes, call.value_stride, **call.plain,
+            v, call.reset, queries, keys, ways, states, out, scores, *call.sizes, call.value_stride, **call.plain,
             BK=config.output_tile[0], TILES=call.tiles, num_warps=config.output_warps,
             maxnreg=config.output_registers, num_stages=1, **config.target,
         )  # fmt: skip
@@ -170,13 +172,13 @@ def _backward(
     config, first, d_first = call.config, q if key is None else key, d_q if d_key is None else d_key
     if config.sequential:
         d_states, d_initial = run_pass(
-            keys, queries, d_out, decays, ways, scores, d_v, d_final, True, config, call.exact
+            keys, queries, d_out, call.reset, decays, ways, scores, d_v, d_final, True, config, call.exact
         )
     else:
-        d_states, d_initial = state_pass(queries, d_out, decays, d_final, True, config, call.exact)
+        d_states, d_initial = state_pass(queries, d_out, call.reset, decays, d_final, True, config, call.exact)
         gated_values[call.grid](
-            keys, d_out, d_states, scores, d_v, *call.sizes, call.value_stride, **call.plain, BK=config.values_tile,
-            num_warps=config.values_warps, num_stages=1, **config.target,
+            keys, call.reset, d_out, d_states, scores, d_v, *call.sizes, call.value_stride, **call.plain,
+            BK=config.values_tile, num_warps=config.values_warps, num_stages=1, **config.target,
         )  # fmt: skip
     width = config.backward_tile[0]
     gated_backward[call.key_dim // width, *call.grid](
