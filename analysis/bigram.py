@@ -14,7 +14,6 @@ stand beside the mean of their own kind, and the mean over the split has both.
 
 from __future__ import annotations
 
-import json
 import math
 from fractions import Fraction
 from pathlib import Path
@@ -26,7 +25,7 @@ import pandas as pd
 from arch.errors import InputError
 from data.bigram import Bigram, bigram_loss, fit_bigram, tokens_counted
 from data.corpus import TEXT_LEFT_OUT, open_corpus
-from data.files import read_json, write_json
+from data.files import json_bytes, read_json, reading, write_json
 from data.loader import Loader
 from data.windows import batches, window_starts
 
@@ -86,7 +85,7 @@ def difficulty_file(kind: Kind, corpus: Corpus, nats: np.ndarray) -> tuple[str, 
     """The name and content of the file that keeps difficulties where the text is left out; floats as they are."""
     content = {"version": _difficulty_version(corpus), "corpus_fingerprint": corpus.fingerprint}
     content |= {"kind": _told(kind), "nats": nats.tolist()}
-    return f"{_told(kind)}-{len(nats)}.json", json.dumps(content).encode()
+    return f"{_told(kind)}-{len(nats)}.json", json_bytes(content)
 
 
 def _difficulty_version(corpus: Corpus) -> int:
@@ -104,10 +103,11 @@ def _told(kind: Kind) -> str:
 def _stored(run: RunSpec, corpus: Corpus, folder: Path | None) -> np.ndarray:
     told = _told(kind_of(run))
     for path in sorted(folder.glob(f"{told}-*.json")) if folder else ():
-        stored = read_json(path)
-        key = (stored["version"], stored["corpus_fingerprint"])
-        if key == (_difficulty_version(corpus), corpus.fingerprint) and len(stored["nats"]) >= run.n_steps:
-            return np.array(stored["nats"])
+        with reading(path, "take it from the bundle again"):
+            stored = read_json(path)
+            key = (stored["version"], stored["corpus_fingerprint"])
+            if key == (_difficulty_version(corpus), corpus.fingerprint) and len(stored["nats"]) >= run.n_steps:
+                return np.array(stored["nats"])
     raise InputError(
         f"{run.run_id}: fit.control: bigram needs the difficulty of its batches, which no bundle brought, and "
         f"{TEXT_LEFT_OUT}; `scaling data STUDY` makes it again from its source"

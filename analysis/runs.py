@@ -28,7 +28,6 @@ from arch.errors import InputError
 from data.files import read_manifest
 from data.manifest import parts_of
 from scaling.rundir.directory import DAMAGED, RunDir
-from scaling.study.earlier import training_of_today
 from scaling.study.grid import FORECAST
 from scaling.study.run import decisive
 from scaling.study.schedule import MERGED, phase
@@ -112,7 +111,7 @@ _RUN_COLUMNS = (
 # of a run's training: how it is carried out and what it leaves behind, not what it learns
 _NOT_OF_RECIPE = (
     *("micro_batch_tokens", "zero_stage", "threads", "log_every", "n_checkpoints", "checkpoint_tokens"),
-    *("checkpoint_dtype", "artifact_dtype", "state_every_tokens", "keep_states"),
+    *("checkpoint_dtype", "state_every_tokens", "keep_states"),
 )
 
 
@@ -278,8 +277,7 @@ def _run_row(run: _Run) -> dict[str, Any]:
 def _recipe(header: dict[str, Any]) -> str:
     """16 hex digits over all that decides a run's loss but its seed: runs that share them are seeds of each other."""
     record = header["record"]
-    decided = decisive(record["spec"]["training"])
-    training = {key: value for key, value in decided.items() if key not in _NOT_OF_RECIPE}
+    training = {key: value for key, value in decisive(_training(header)).items() if key not in _NOT_OF_RECIPE}
     parts = {"training": training, "model": record["model"], "n_params": header["n_params_non_embedding"]}
     parts |= {"arch": header["arch"], "corpus": record.get("corpus_fingerprint")}
     if target := record["spec"].get("corpus", {}).get("target_tokens"):
@@ -331,7 +329,7 @@ def _with_cost(frame: pd.DataFrame, header: dict[str, Any]) -> pd.DataFrame:
 
 
 def _training(header: dict[str, Any]) -> Training:
-    return Training.model_validate(training_of_today(header["record"]["spec"]["training"]))
+    return Training.model_validate(header["record"]["spec"]["training"])
 
 
 def _flops_columns() -> list[str]:

@@ -1,5 +1,5 @@
-"""Command lines of modules that are started by `python -m`: every mistake is one line, told before anything is
-measured."""
+"""Command lines of modules that are started by `python -m`: every mistake is one line, printed before
+anything is measured."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import argparse
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,23 +15,10 @@ from .errors import InputError
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, with the description as it is written and no usage before an error.
+    """argparse's, with the description as it is written and no usage before an error."""
 
-    renamed: {earlier option: its name of today}; an earlier option is refused, and the message names the new one.
-    """
-
-    def __init__(self, prog: str, description: str | None, renamed: dict[str, str] | None = None) -> None:
+    def __init__(self, prog: str, description: str | None) -> None:
         super().__init__(prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-        self.renamed = renamed or {}
-
-    def parse_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> argparse.Namespace:
-        words = sys.argv[1:] if args is None else args
-        for name in (word.partition("=")[0] for word in words):
-            if name in self.renamed:
-                self.error(f"{name} is now {self.renamed[name]}")
-        return super().parse_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with status 2."""

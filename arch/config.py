@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from .architectures import ARCHS as ARCHS  # the import registers the architectures of this package
-from .earlier import as_hashed, is_earlier, of_today, refuse_earlier
 from .errors import InputError, nearest
 from .options import COMMON, check_choice, check_float, check_size, kind_of
 from .registry import ARCHITECTURES, architecture, archs_with, has_option
@@ -136,16 +135,16 @@ class ModelConfig:
         return {name: getattr(self, name) for name in COMMON} | dataclasses.asdict(self.options)
 
     def identity(self) -> dict[str, Any]:
-        """What a run's hash is made of: the common fields and those options that differ from what they would be without
-        being said, so that another option can be added without giving every run another hash; and what earlier versions
-        put into every hash (earlier.py)."""
-        defaults = self.options.defaults() | self.options.derived(self)
-        return as_hashed(self.to_dict(), defaults, self.head_dim)
+        """What a run's hash is made of: the fields and options that differ from their defaults, so that a new one
+        changes no run's hash."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        defaults |= {"norm": architecture(self.arch).norm} | self.options.defaults() | self.options.derived(self)
+        return {name: value for name, value in self.to_dict().items() if value != defaults[name]}
 
     def replace(self, **changes: Any) -> ModelConfig:
         """A copy with `changes`, of common fields and options alike; options that followed from other fields follow
         from them again unless given."""
-        refuse_strangers(changes.get("arch", self.arch), changes)
+        check_fields(changes.get("arch", self.arch), changes)
         derived = self.options.derived(self)
         fields = self.to_dict()
         unsaid = {name: None for name, value in derived.items() if fields[name] == value}
@@ -153,28 +152,20 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> ModelConfig:
-        """From plain data, also that of earlier versions. Raises InputError for an unknown key, with the nearest valid
-        one, and for an option of other architectures that has another value than their default; those that earlier
-        versions stored for every architecture (earlier.INERT) are left out whatever their value."""
-        fields = of_today(dict(fields))
+        """From plain data. Raises InputError for a missing key, and as `check_fields` does."""
         missing = [one.name for one in dataclasses.fields(cls) if one.default is dataclasses.MISSING]
         if missing := [name for name in missing if name not in fields]:
             raise InputError(f"model: missing {', '.join(missing)}")
         found = architecture(fields["arch"])
         own = found.options.names()
-        _refuse_others_options(found.name, {name: value for name, value in fields.items() if not is_earlier(name)})
+        check_fields(found.name, fields)
         options = found.options(**{name: fields[name] for name in own if name in fields})
         return cls(**{name: fields[name] for name in COMMON if name in fields}, options=options)
 
 
-def refuse_strangers(arch: str, changes: Mapping[str, Any]) -> None:
-    """Raise InputError for what nobody may ask of an architecture: a field by its earlier name, one that is not there,
-    or another architecture's option with another value than its default there."""
-    refuse_earlier(changes)
-    _refuse_others_options(arch, changes)
-
-
-def _refuse_others_options(arch: str, fields: Mapping[str, Any]) -> None:
+def check_fields(arch: str, fields: Mapping[str, Any]) -> None:
+    """Raise InputError for a field that does not exist, with the nearest valid one, and for an option of other
+    architectures that has another value than its default there."""
     for name in [name for name in fields if not reads(arch, name)]:
         others = archs_with(name)
         if name == "options":
@@ -185,10 +176,10 @@ def _refuse_others_options(arch: str, fields: Mapping[str, Any]) -> None:
             raise InputError(f"model.{name} means nothing to {arch}, only to {', '.join(others)}: leave it out")
 
 
-def stored_fields(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a stored file's keys and values is a ModelConfig's, for `from_dict`: also under an earlier name."""
+def model_fields_in(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Those keys of a file that are fields of ModelConfig, with their values."""
     names = field_names()
-    return {name: value for name, value in found.items() if name in names or is_earlier(name)}
+    return {name: value for name, value in content.items() if name in names}
 
 
 assert tuple(one.name for one in dataclasses.fields(ModelConfig)[:-1]) == COMMON

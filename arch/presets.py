@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .config import ModelConfig, refuse_strangers
+from .config import ModelConfig, check_fields
 from .errors import InputError, nearest
 from .registry import architecture
 from .sizes import PAPER, SIZES, TINY
@@ -67,7 +67,7 @@ def preset(arch: str, size: str, **changes: object) -> ModelConfig:
     """
     found = architecture(arch)
     if size in PUBLISHED.get(found.name, {}):
-        refuse_strangers(arch, changes)
+        check_fields(arch, changes)
         return ModelConfig.from_dict(PUBLISHED[arch][size] | changes | {"arch": arch})
     shape: dict[str, Any]
     if size in TINY:
@@ -78,7 +78,7 @@ def preset(arch: str, size: str, **changes: object) -> ModelConfig:
         layers, d_model, d_ffn = PAPER[size]
         shape = {"n_layers": layers, "n_heads": d_model // 128}
     else:
-        refuse_strangers(arch, changes)
+        check_fields(arch, changes)
         raise InputError(f"unknown size {size!r}{nearest(size, list(sizes_of(arch)))}")
     return shaped(arch, size, shape | {"d_model": d_model, "d_ffn": d_ffn}, **changes)
 
@@ -90,6 +90,6 @@ def shaped(arch: str, size: str, shape: Mapping[str, Any], **changes: object) ->
     Raises InputError as `preset`.
     """
     rule = architecture(arch).preset
-    refuse_strangers(arch, changes)
+    check_fields(arch, changes)
     own = rule(size, dict(shape), dict(changes)) if rule else {}
     return ModelConfig.from_dict(dict(shape) | own | changes | {"arch": arch})

@@ -68,8 +68,8 @@ KNOWN = ARCHITECTURES.keys()  # a view: a plugin's name is in it as soon as it i
 
 def register(
     name: str,
-    *earlier: Any,
-    mixer: Callable[[], type[Mixer]] | None = None,
+    *,
+    mixer: Callable[[], type[Mixer]],
     norm: str = "srms",
     options: type[Options] = Options,
     preset: Rule | None = None,
@@ -80,7 +80,6 @@ def register(
     warn: Callable[[Sequence[tuple[str, ModelConfig]]], str | None] | None = None,
     hugging_face: Callable[[], Family] | None = None,
     ladder: Mapping[str, Any] | None = None,
-    fields: Any = None,
 ) -> None:
     """Make `name` an architecture: studies, tools and plots then know it by that name.
 
@@ -94,9 +93,8 @@ def register(
     imports and returns the Family of transformers whose weights it can read and write. ladder: options of its own that
     all sizes of a ladder have alike (flops/ladder.py), where `preset` would give them by size.
 
-    The same module may register a name again (a reload), another may not. Raises InputError for that, for arguments
-    that cannot be, and for those of earlier versions (`fields`, and any but the name by position); nothing is
-    registered then.
+    The same module may register a name again (a reload), another may not. Raises InputError for that and for arguments
+    that cannot be; nothing is registered then.
     """
     module = str(sys._getframe(1).f_globals["__name__"])
     of_this_package = module.startswith(f"{__package__}.")
@@ -105,11 +103,6 @@ def register(
     if name in ARCHITECTURES and ARCHITECTURES[name].module != module:
         owner = ARCHITECTURES[name].module if ARCHITECTURES[name].plugin else "linear-scaling"
         raise InputError(f"architecture {name!r} of {module} is already one of {owner}: choose another name")
-    if earlier or fields is not None:
-        raise InputError(
-            f"architecture {name!r}: register takes all but the name by keyword, and options=, a class of its own "
-            f"options, in place of fields="
-        )
     if not inspect.isfunction(mixer):
         raise InputError(
             f"architecture {name!r}: mixer must be a function that imports and returns the mixer's class, not {mixer!r}"

@@ -29,9 +29,7 @@ from data.left_out import left_out
 from data.manifest import (
     add_cuts,
     check_splits,
-    checksums,
     describe_splits,
-    earlier_fingerprint,
     fingerprint_of,
     is_whole,
     parts_of,
@@ -42,7 +40,7 @@ from data.mixture import Part
 from data.resumable import is_left, unfinished
 from data.settings import CorpusSettings, identity_of, shown_source
 from data.shards import Tokens, open_index, open_split, stem_of
-from data.source_record import RECORD, Texts, differing, is_touched, write_record
+from data.source_record import RECORD, differing, is_touched, write_record
 from data.sources.reading import check_source, versions_of
 from data.splits import SPLITS, Progress, cut_shared, write_splits
 from data.splitting import cleaned_of, read_again
@@ -53,8 +51,7 @@ from data.training_sample import trained
 from data.truth.told import entropy_rate
 from data.vocabulary import TRAINED, is_file
 
-SCHEMA = 2  # 1: held-out text was not compared with the training text; still opened
-SCHEMAS = (1, SCHEMA)
+SCHEMA = 2
 SHARD_TOKENS = 100_000_000
 TEXT_LEFT_OUT = "the corpus' text was left out by a bundle"
 VERIFY_BELOW = 1 << 30  # checksums of a corpus up to this size are verified before it is used again
@@ -89,14 +86,6 @@ class Corpus:
             raise InputError(f"{self.directory}: {TEXT_LEFT_OUT}; `scaling data STUDY` makes it again from its source")
         return open_split(self.directory, self.manifest["splits"][split])
 
-    def is_known_as(self, fingerprint: str, source: list[Any]) -> bool:
-        """Whether a run that was made of `source` means this corpus by `fingerprint`: those of earlier versions held
-        the source, and were of these very shards."""
-        if fingerprint == self.fingerprint:
-            return True
-        known = "mixture" in self.manifest or not all(isinstance(one, str) for one in source)
-        return not known and fingerprint == earlier_fingerprint(self.manifest, list(source))
-
     @property
     def warnings(self) -> list[str]:
         """A line for each thing that makes the held-out text another than was asked for."""
@@ -114,7 +103,7 @@ class Corpus:
         """Raises InputError where the one of that name is another by now, or cannot be opened."""
         made_with = self.manifest["tokenizer"]
         tokenizer = get_tokenizer(made_with["name"], self.directory)
-        refuse_another(tokenizer, made_with.get("identity"), f"{self.directory}: the corpus")
+        refuse_another(tokenizer, made_with["identity"], f"{self.directory}: the corpus")
         return tokenizer
 
     @property
@@ -135,7 +124,7 @@ def open_corpus(directory: Path | str, verify: bool = False) -> Corpus:
     """
     directory = Path(directory)
     manifest = _manifest_of(directory, verify=verify, partial=True)
-    if manifest is None or manifest.get("schema") not in SCHEMAS:
+    if manifest is None or manifest.get("schema") != SCHEMA:
         state = f"is damaged ({damage(directory) or OTHER})" if (directory / MANIFEST).exists() else "does not exist"
         raise InputError(f"corpus at {directory} {state}; prepare it again with `scaling data STUDY`")
     return Corpus(directory, manifest)
@@ -294,7 +283,7 @@ def is_of(settings: CorpusSettings, directory: Path, manifest: dict[str, Any]) -
     a corpus of other settings."""
     theirs, ours = identity_of(manifest["settings"]), settings.identity()
     differ = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
-    if differ or manifest.get("schema") not in SCHEMAS:
+    if differ or manifest.get("schema") != SCHEMA:
         raise InputError(
             f"{directory} holds a corpus of other settings: hash {manifest.get('settings_hash')}, this study's is "
             f"{settings.hash} (differ: {', '.join(differ) or 'schema'}); rename the study, or delete that directory"
@@ -310,15 +299,9 @@ def _adopted(settings: CorpusSettings, directory: Path, manifest: dict[str, Any]
     for stream in settings.streams:
         check_source(stream.source)
     theirs, ours = manifest["settings"]["source"], settings.to_dict()["source"]
-    texts = Texts()
-    if "text_sha256" in manifest:
-        reading = read_again(settings, directory.parent)
-        same, texts = reading.text_hash == manifest["text_sha256"], reading.files.found()
-    else:  # an earlier version's: made again beside, as that version made it
-        with unfinished(directory.with_name(f"{directory.name}.again"), lambda: None) as work:
-            made = write_splits(settings, get_tokenizer(settings.tokenizer), work, SHARD_TOKENS)[1]
-        same = checksums(describe_splits(settings, made)) == checksums(manifest)
-    if not same:
+    reading = read_again(settings, directory.parent)
+    texts = reading.files.found()
+    if reading.text_hash != manifest["text_sha256"]:
         told = f" ({found})" if (found := differing(directory, texts)) else ""
         what = f"it was made of {shown_source(theirs)}, and {shown_source(ours)} holds another{told}"
         if ours == theirs:

@@ -139,10 +139,14 @@ def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def unsealed(content: bytes | str) -> Any:
-    """What `parse_json` makes of `content`, an object without its digest. Raises ValueError where that is wrong."""
+    """What `parse_json` makes of `content`, an object without its digest. Raises ValueError where that is missing or
+    wrong."""
     value = parse_json(content)
-    if isinstance(value, dict) and SEAL in value and value.pop(SEAL) != _digest(value):
-        raise ValueError(f"it was changed or damaged: its content does not match its {SEAL}")
+    if isinstance(value, dict):
+        if SEAL not in value:
+            raise ValueError(f"it has no {SEAL}: this program did not write it")
+        if value.pop(SEAL) != _digest(value):
+            raise ValueError(f"it was changed or damaged: its content does not match its {SEAL}")
     return value
 
 

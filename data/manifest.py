@@ -21,15 +21,15 @@ def is_whole(manifest: dict[str, Any]) -> bool:
         texts = [
             manifest["fingerprint"],
             manifest["tokenizer"]["name"],
+            manifest["tokenizer"]["identity"],
+            manifest["text_sha256"],
             of_settings["tokenizer"],
             of_settings["text_key"],
         ]
         texts += [one["name"] for one in manifest.get("mixture", [])]
         streams = [manifest, *manifest.get("mixture", [])]
-        numbers = [manifest.get("held_out_share", 0.0), *(one["weight"] for one in streams[1:])]
-        numbers += [n for one in streams for n in one.get("shared", {}).values()] + [
-            *manifest.get("counts", {}).values()
-        ]
+        numbers = [manifest["held_out_share"], *(one["weight"] for one in streams[1:]), *manifest["counts"].values()]
+        numbers += [n for one in streams for n in one["shared"].values()]
         whole = all(_agrees(one["splits"][split], manifest["files"]) for one in streams for split in SPLITS)
         sums = together([one["splits"] for one in streams[1:]]) if streams[1:] else manifest["splits"]
         warnings_of(manifest)
@@ -38,7 +38,6 @@ def is_whole(manifest: dict[str, Any]) -> bool:
             whole
             and sums == manifest["splits"]
             and all(isinstance(one, str) for one in texts)
-            and all(isinstance(one, str | None) for one in [manifest["tokenizer"].get("identity")])
             and all(type(one) in (int, float) and one >= 0 for one in numbers)
             and all(isinstance(one, list) for one in lists)
         )
@@ -100,7 +99,7 @@ def streams_in(manifest: dict[str, Any]) -> list[dict[str, Any]]:
     if "mixture" in manifest:
         return list(manifest["mixture"])
     kept = {key: manifest[key] for key in ("splits", "held_out_share", "shared") if key in manifest}
-    wanted = {"validation_tokens": manifest["settings"].get("validation_tokens")}
+    wanted = {"validation_tokens": manifest["settings"]["validation_tokens"]}
     return [{"name": "", "weight": 1.0, "text_key": manifest["settings"]["text_key"]} | wanted | kept]
 
 
@@ -131,13 +130,6 @@ def fingerprint_of(settings: CorpusSettings, manifest: dict[str, Any]) -> str:
     return hash_of(identity | {"passage_tokens": manifest["shared"]["passage_tokens"]})
 
 
-def earlier_fingerprint(manifest: dict[str, Any], source: list[str]) -> str:
-    """By which an earlier version knew the corpus as made of `source`."""
-    settings = manifest["settings"] | {"source": source}
-    earlier = {name: value for name, value in settings.items() if name != "validation_tokens"}
-    return hash_of({"settings": earlier, "shards": checksums(manifest)})
-
-
 def check_splits(settings: CorpusSettings, reading: Reading, written: list[Written]) -> None:
     """Raise InputError where a split of a stream is empty."""
     counts = {name: n for name, n in reading.counts.items() if n and name not in ("documents", "cut_lines")}
@@ -165,10 +157,6 @@ def check_splits(settings: CorpusSettings, reading: Reading, written: list[Writt
 def warnings_of(manifest: dict[str, Any]) -> list[str]:
     """A line for each thing that makes the held-out text another than was asked for."""
     lines = list[str]()
-    if "shared" not in manifest:
-        lines.append(
-            "the corpus was made by an earlier version: passages of its held-out text may also be in its training text"
-        )
     if "entropy_rate" in manifest and manifest["shared"]["tokens"]:
         lines.append(
             f"{manifest['shared']['tokens']:,} tokens of the held-out text were cut, for the training text holds them "
@@ -178,7 +166,7 @@ def warnings_of(manifest: dict[str, Any]) -> list[str]:
     for stream in streams_in(manifest):
         splits = stream["splits"]
         n_bytes = {split: splits[split]["bytes"] for split in SPLITS}
-        share = stream.get("held_out_share", n_bytes["validation"] / sum(n_bytes.values()))
+        share = stream["held_out_share"]
         asked, got, wanted = fraction, share, f"validation_fraction {fraction}"
         if asked is None:
             asked, got = stream["validation_tokens"], splits["validation"]["tokens"] + stream["shared"]["tokens"]

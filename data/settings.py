@@ -15,7 +15,7 @@ from arch.errors import InputError, shown
 from data.clean.steps import check_steps
 from data.vocabulary import portable
 
-LATER: dict[str, Any] = {"clean": []}  # fields that came later, at the values of the corpora before them
+LEFT_OUT_AT: dict[str, Any] = {"clean": []}  # fields that are no part of a corpus' identity at their default
 LONGEST_PERIOD = 100_000  # windows after which the order of a mixture's sources repeats
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,39}")  # of a source, in names of files
 
@@ -107,12 +107,12 @@ class CorpusSettings:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """As a manifest has them; fields that came later are left out at their defaults, as earlier manifests do."""
+        """As a manifest has them, without those of LEFT_OUT_AT at their defaults."""
         sources: list[Any] = list(as_tuple(self.source))
         if self.mixture:
             sources = [asdict(one) | {"source": list(as_tuple(one.source))} for one in self.mixture]
         settings = asdict(self) | {"source": sources, "clean": list(self.clean)}
-        return {name: value for name, value in settings.items() if value != LATER.get(name, ...)}
+        return {name: value for name, value in settings.items() if value != LEFT_OUT_AT.get(name, ...)}
 
     def identity(self) -> dict[str, Any]:
         """What a corpus is made by beside its text: the settings without the sources, wherever they lie; of a mixture's

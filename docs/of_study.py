@@ -32,7 +32,7 @@ from analysis.runs import Tables
 from analysis.source.base import without
 from analysis.source.choose import source_of
 from analysis.source.published import EVALS, RUNS, SCORES, Published
-from data.files import read_json
+from data.files import parse_json, read_json
 from flops.laws import paper_laws
 from scaling.study.run import RunSpec
 from scaling.study.spec import StudySpec, load_study
@@ -148,7 +148,7 @@ def repeats() -> str:
     """The runs that were trained again on another machine: final losses, and the difference in standard deviations
     between seeds."""
     rows = []
-    for run in read_json(FOLDER / "repeats.json")["runs"]:
+    for run in parse_json((FOLDER / "repeats.json").read_bytes())["runs"]:
         final, name = run["final"], str(run["run"]).removeprefix("runs/")
         apart = (
             "none: bit-equal" if run["bit_equal"] else f"{final['difference']:+.5f}, {final['seed_sds']:+.2f} seed s.d."

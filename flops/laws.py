@@ -172,7 +172,7 @@ def load_laws(name: str) -> Laws:
         conventions = {key: str(fits["conventions"][key]) for key in ("C", "unit_C", "N", "L")}
         archs = {str(arch): _arch(one) for arch, one in fits["archs"].items() if one["fitted"]}
         level = fits["interval"]["level"]
-        unit = str(fits["conventions"].get("unit_L", Laws.loss_unit))  # fits of earlier versions do not tell it
+        unit = str(fits["conventions"]["unit_L"])
         reasons = [f"{arch}: {one['reason']}" for arch, one in fits["archs"].items() if not one["fitted"]]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise InputError(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from arch.config import ARCHS, ModelConfig, field_names, field_types, refuse_strangers
-from arch.earlier import instead_of
+from arch.config import ARCHS, ModelConfig, check_fields, field_names, field_types
 from arch.errors import InputError, nearest
 from arch.presets import preset, shaped, sizes_of
 from arch.registry import ARCHITECTURES, KNOWN
@@ -55,7 +54,7 @@ def free_shape(arch: str, d_model: int, n_layers: int, **changes: Any) -> ModelC
     """A model of `n_layers` layers `d_model` wide, else as the architecture's presets are made: heads of 128 channels
     (Mamba: 64), g = ffn_width, or what the architecture's rule in arch/presets.py says (HGRN1: g = 2d). Raises
     InputError where the width is no multiple of 128 and no head count is given."""
-    refuse_strangers(arch, changes)
+    check_fields(arch, changes)
     if d_model % HEAD and "n_heads" not in changes:
         raise InputError(f"a width of {d_model} is not a multiple of {HEAD}: give --heads, or another --dim")
     shape = {"n_layers": n_layers, "d_model": d_model, "n_heads": max(1, d_model // HEAD), "d_ffn": ffn_width(d_model)}
@@ -108,8 +107,6 @@ def fields_of(pairs: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = (part.strip() for part in pair.partition("="))
-        if told := instead_of(name):
-            raise InputError(f"--set {pair}: {name} {told}")
         fields = [field for field in field_names() if field != "arch"]
         if name not in fields:
             raise InputError(f"--set {pair}: unknown field {name!r}{nearest(name, fields)}")

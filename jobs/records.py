@@ -7,10 +7,9 @@ holds the job.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from arch.errors import InputError
@@ -153,17 +152,15 @@ def refuse_changed(
     settings: str,
     active: set[int],
     new: bool,
-    earlier: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Raise InputError where a run, or the evaluation or fit of the study, is not what an earlier submission was made
     with; under `new` only where such a submission still has jobs in the queue.
 
-    `specs`: {run id: spec hash}; `earlier`: {run id: the hash that earlier versions gave it}; `active`: numbers of the
-    submissions with jobs in the queue.
+    `specs`: {run id: spec hash}; `active`: numbers of the submissions with jobs in the queue.
     """
     for one in found:
         old = one.record["spec_hashes"]
-        changed = [run for run, value in specs.items() if old.get(run, value) not in (value, earlier.get(run))]
+        changed = [run for run, value in specs.items() if old.get(run, value) != value]
         if changed:
             what = f"run {changed[0]}" + (f" and {len(changed) - 1} more" if len(changed) > 1 else "")
         elif one.record["settings"] != settings and one.number in active:

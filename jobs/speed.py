@@ -20,7 +20,7 @@ from scaling.study.run import RunSpec
 Kind = tuple[str, ...]  # RunSpec.kind
 PLAUSIBLE = (0.1, 20.0)  # times the expected; others are of runs that trained on another kind of device
 ASSUMED = "assumed until finished runs tell"
-ON = re.compile(r"\d process(?:es|\(es\))?, (\w+)$")  # in a run's log, in those of earlier versions too
+ON = re.compile(r"\d process(?:es)?, (\w+)$")  # in a run's log
 
 
 @dataclass(frozen=True)

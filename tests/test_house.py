@@ -23,7 +23,6 @@ GENERATED = {".git", ".venv", ".hypothesis", "__pycache__", "out", "build", "dis
 LIGHT = (
     "arch.amounts",
     "arch.config",
-    "arch.earlier",
     "arch.errors",
     "arch.kernel_config",
     "arch.options",
@@ -309,7 +308,6 @@ def test_find_cycle_finds_one():
 # Where an architecture may be named in code outside its two places, and why.
 NAMED = {
     "arch/presets.py": "sizes of models that others published",
-    "arch/earlier.py": "the option hgrn1_state and its earlier name, in stored files",
     "arch/bench": "a case is a sequence operation as one architecture uses it, and is called by its name",
     "flops/ladder.py": "whose FLOP a ladder of equal FLOP has",
     "flops/table7.py": "the paper's table 7, row by row",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
-import json
 import random
 from collections.abc import Iterator
 from typing import Any
+
+from data.files import SEAL, json_bytes
 
 ZOO: tuple[Any, ...] = (None, [], {}, "x", "", 3, -1, 10**18, True, 1.5, [None], [["x"]], {"a": 1}, "../../x", "\ud800")
 GONE = object()
@@ -36,8 +37,11 @@ def with_another(whole: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 def changes(whole: Any, most: int) -> Iterator[bytes]:
-    """`most` files at the most, each with one value changed, drawn from all places and wrong values."""
+    """`most` files at the most, each with one value changed, drawn from all places and wrong values; of an object with
+    the right digest."""
+    if isinstance(whole, dict):
+        whole = {key: value for key, value in whole.items() if key != SEAL}
     drawn = [(path, value) for path in places(whole) for value in (*ZOO, GONE)]
     random.Random(0).shuffle(drawn)
     for path, value in drawn[:most]:
-        yield json.dumps(with_another(whole, path, value)).encode()
+        yield json_bytes(with_another(whole, path, value))

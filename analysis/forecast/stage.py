@@ -70,17 +70,10 @@ def told(study: StudySpec, source: Source, before: int | None = None) -> list[di
     if isinstance(source, Published):
         for place, _ in found:
             source.check_has(name_of_round(place - 1))
-    from analysis.fits.settings import FitSettings
     from analysis.forecast.outcome import outcome
-    from data.units import loss_unit
 
-    measured, rounds = source.forecast(), []
-    for place, stored in found:
-        if measured is not None:  # earlier versions stored nats a token where a token is a byte
-            unit = loss_unit(measured.runs["tokenizer"])
-            stored |= {"conventions": stored["conventions"] | {"L": FitSettings(**stored["settings"]).loss_name(unit)}}
-        rounds.append(outcome(stored, measured) | {"round": place})
-    return rounds
+    measured = source.forecast()
+    return [outcome(stored, measured) | {"round": place} for place, stored in found]
 
 
 def _version() -> str | None:

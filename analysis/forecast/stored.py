@@ -114,7 +114,7 @@ def _check_runs(path: Path, rows: Iterable[dict[str, Any]], runs: Sequence[RunSp
     for row in rows:
         run = known.get(row["run_id"])
         now = "no such run" if run is None else f"spec_hash {run.spec_hash}"
-        if run is None or (not run.is_pending and row["spec_hash"] not in (None, *run.hashes)):
+        if run is None or (not run.is_pending and row["spec_hash"] not in (None, run.spec_hash)):
             raise InputError(
                 f"{path}: predicts {row['run_id']} with spec_hash {row['spec_hash']}, the study file has {now}: undo "
                 f"the change of the study file, or predict anew (--force) while none of the runs is trained"

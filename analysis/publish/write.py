@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -33,7 +32,7 @@ from analysis.source.published import (
 )
 from analysis.source.run_directories import RunDirectories
 from arch.errors import InputError
-from data.files import MANIFEST, fsync_dir, kill_point, read_object, sha256, write_bytes, write_json
+from data.files import MANIFEST, fsync_dir, json_bytes, kill_point, read_object, sha256, write_bytes, write_json
 from scaling.rundir.versions import git_commit
 from scaling.study.find import STUDY_FILE
 from scaling.study.own_law import LAW_NAME
@@ -133,7 +132,7 @@ def _inputs(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, bytes]:
     found = {STUDY_FILE: Path(study.path).read_bytes()} | _law_files(study)
     found |= {CURVES: packed_curves(tables.curves, tables.runs), RUNS: packed(tables.runs)}
     found[EVALS] = packed(tables.evals)
-    found |= {name_of_round(i): _json(one) for i, one in enumerate(read_rounds(study)) if one is not None}
+    found |= {name_of_round(i): json_bytes(one) for i, one in enumerate(read_rounds(study)) if one is not None}
     if (forecast := source.forecast()) is not None:
         parts = (packed_curves(forecast.curves, forecast.runs), packed(forecast.runs), packed(forecast.evals))
         found |= dict(zip(FORECAST, parts, strict=True))
@@ -145,11 +144,7 @@ def _inputs(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, bytes]:
     corpus = source.corpus()
     facts = None if corpus is None else {key: value for key, value in corpus.items() if key != "files"}
     told = {PROVENANCE: came, CORPUS: facts, BASELINE: source.baseline(), CONTAMINATION: source.contamination()}
-    return found | {name: _json(value) for name, value in told.items() if value is not None}
-
-
-def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
+    return found | {name: json_bytes(value) for name, value in told.items() if value is not None}
 
 
 def _law_files(study: StudySpec) -> dict[str, bytes]:

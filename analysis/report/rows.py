@@ -108,16 +108,14 @@ def corpus_rows(manifest: dict[str, Any]) -> dict[str, str]:
         rows["held out"] = f"{share:.2%} of the bytes"
     for entry in manifest.get("cleaning", []):
         rows[f"cleaning: {entry['step']}"] = "; ".join([headline(entry), *examples(entry)])
-    rows["held-out text that training text holds too"] = _shared(manifest.get("shared"))
+    rows["held-out text that training text holds too"] = _shared(manifest["shared"])
     if rate := manifest.get("entropy_rate"):
         nats = f"{rate['nats_per_token']:.4f} {loss_unit([manifest['tokenizer']['name']])}, ends of documents counted"
         rows["entropy rate, by the source"] = f"{nats}; {rate['bits_per_byte']:.4f} bits/byte"
     return rows | {"fingerprint": manifest["fingerprint"]}
 
 
-def _shared(found: dict[str, int] | None) -> str:
-    if found is None:
-        return "unknown: the corpus was made by an earlier version"
+def _shared(found: dict[str, int]) -> str:
     return (
         f"{found['tokens']:,} tokens cut from {found['documents']:,} held-out documents "
         f"({counted(found['passages'], 'passage')} of {found['passage_tokens']} tokens or more)"

@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     if stray := [word for word in given if word.partition("=")[0] in ("--size", "--peers", "--vocab-size")]:
         raise InputError(f"{stray[0]}: belongs to --model, which names architectures; see --model llama --help")
-    parser = Parser("python -m arch.bench", __doc__, renamed={"--forms": "--backends", "--form": "--backends"})
+    parser = Parser("python -m arch.bench", __doc__)
     parser.add_argument("--only", default=",".join(CASES), help="cases, comma-separated: " + ", ".join(CASES))
     parser.add_argument(
         "--backends", default=",".join(BACKENDS), help="backends, comma-separated: " + ", ".join(BACKENDS)
@@ -114,8 +114,7 @@ def _plot(options: Any) -> None:
         raise InputError("--rows draws rows measured before: name the picture with --plot FILE")
     try:
         with open(options.rows, encoding="utf-8") as file:
-            # files of earlier versions say form
-            rows = [{"backend": row.get("form"), **row} for row in json.load(file) if "both_ms" in row]
+            rows = [row for row in json.load(file) if "both_ms" in row]
         floors = [row["floor_both_ms"] for row in rows]
     except OSError as error:
         raise InputError(f"--rows {options.rows}: {error.strerror}; give a file that --json wrote") from None

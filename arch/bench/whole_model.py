@@ -105,7 +105,7 @@ def share_waiting(whole_ms: float, busy_ms: float) -> float:
 
 
 def parser() -> Parser:
-    found = Parser("python -m arch.bench", __doc__, renamed={"--form": "--backend"})
+    found = Parser("python -m arch.bench", __doc__)
     found.add_argument("--model", required=True, help="architectures, comma-separated: " + ", ".join(ARCHS))
     found.add_argument("--size", default="410m", help="presets or LAYERSxWIDTH, comma-separated")
     found.add_argument("--vocab-size", help="comma-separated; default: the preset's own")

@@ -16,7 +16,7 @@ from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import CausalLMOutput
 from transformers.modeling_utils import PreTrainedModel
 
-from ..config import ARCHS, ModelConfig, field_names, stored_fields
+from ..config import ARCHS, ModelConfig, field_names, model_fields_in
 from ..errors import InputError
 from ..model.cache import DecodeCache
 from ..model.decoder import Decoder
@@ -45,7 +45,7 @@ class LinearScalingConfig(PretrainedConfig):
 
     def __init__(self, **kwargs: Any) -> None:
         kwargs = {self.attribute_map.get(name, name): value for name, value in kwargs.items()}
-        own = stored_fields(kwargs)
+        own = model_fields_in(kwargs)
         kwargs = {name: value for name, value in kwargs.items() if name not in own}
         # the library builds a default configuration to compare with when it prints one
         shape: dict[str, Any] = {"arch": ARCHS[0], "d_model": 128, "n_layers": 2, "n_heads": 1, "d_ffn": 344}

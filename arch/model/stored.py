@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from ..config import ModelConfig, stored_fields
+from ..config import ModelConfig, model_fields_in
 from ..errors import InputError
 from ..registry import require
 
@@ -37,7 +37,7 @@ def read_config(directory: Path) -> tuple[ModelConfig, int | None]:
     start = fields.get("document_start_id")
     if start is not None and type(start) is not int:
         raise InputError(f"{path}: document_start_id is {start!r}, not a token's id; take another copy")
-    return ModelConfig.from_dict(stored_fields(fields)), start
+    return ModelConfig.from_dict(model_fields_in(fields)), start
 
 
 def check_layers(config: ModelConfig, tensors: Iterable[str], where: object) -> None:

@@ -7,10 +7,9 @@ from arch.errors import InputError
 from .base import Tokenizer
 
 
-def refuse_another(tokenizer: Tokenizer, identity: str | None, what: str) -> None:
-    """Raise InputError where `what` was made with a tokenizer of another identity; None: an earlier version did not
-    note it."""
-    if identity is not None and identity != tokenizer.identity:
+def refuse_another(tokenizer: Tokenizer, identity: str, what: str) -> None:
+    """Raise InputError where `what` was made with a tokenizer of another identity."""
+    if identity != tokenizer.identity:
         raise InputError(
             f"{what} was made with another tokenizer than the {tokenizer.name} that is here (identity {identity[:12]}, "
             f"here {tokenizer.identity[:12]}): put that one back, or start a study of another name"

@@ -142,7 +142,7 @@ def _card(model: LanguageModel, identity: dict[str, Any]) -> str:
         "training": f"run {identity['run_id']}, step {identity['step']}, {identity['n_tokens'] or 0:,} tokens",
     }
     if identity["probe_loss"] is not None:
-        unit = loss_unit([(identity["tokenizer"] or {}).get("name")])  # an earlier version did not store it
+        unit = loss_unit([identity["tokenizer"]["name"]])
         facts["loss on the run's probe batch"] = f"{identity['probe_loss']:.4f} {unit}"
     rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items())
     return f"""---

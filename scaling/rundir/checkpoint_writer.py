@@ -92,10 +92,10 @@ def write_checkpoint(
     return loss
 
 
-def valid_checkpoint(path: Path, *hashes: str) -> bool:
-    """Whether `path` holds an intact checkpoint, of the step in its name and the spec that has these hashes."""
+def valid_checkpoint(path: Path, spec_hash: str) -> bool:
+    """Whether `path` holds an intact checkpoint, of the step in its name and the spec of this hash."""
     manifest = read_saved(path)
-    return manifest is not None and manifest.get("spec_hash") in hashes
+    return manifest is not None and manifest.get("spec_hash") == spec_hash
 
 
 def holds(path: Path, model: LanguageModel) -> bool:

@@ -33,6 +33,7 @@ from .saved import Checkpoint, Saved, read_saved
 SCHEMA = 1
 ENDED = ("done", "failed")  # states of a run that is trained no further
 DAMAGED = "damaged"  # a state beside those of status.json: what is on disk is not what the training left
+OTHER_VERSION = "it was changed, or written by another version: remove the run directory"
 OPTIONAL = ("reason", "last_checkpoint", "metrics")  # keys of status.json that can be null
 
 
@@ -88,13 +89,12 @@ class RunDir:
     def spec(self) -> RunSpec:
         """The run, its architecture's plugin imported. Raises InputError where that cannot be, and where run.json is
         missing or damaged, or another version's."""
-        spec = self.record()["spec"]
+        record = self.record()
         try:
-            run = RunSpec.model_validate(spec)
+            run = RunSpec.model_validate(record["spec"])
             if not isinstance(run.training.n_tokens, int):  # but a study file's multiple of parameters
                 raise InputError("training.n_tokens: is no number")
-            _ = run.config  # judges the model
-            return run
+            now = run.spec_hash  # judges the model too
         except InputError as error:
             raise InputError(f"{self.run_json}: spec.{error}; remove the run directory") from None
         except ValidationError as error:
@@ -102,19 +102,12 @@ class RunDir:
             key = ".".join(map(str, found["loc"]))
             if key == "plugins" and found["type"] == "value_error":
                 raise InputError(f"{self.run_json}: {found['ctx']['error']}") from None
+            raise InputError(f"{self.run_json}: spec.{key}: {found['msg']}; {OTHER_VERSION}") from None
+        if record.get("spec_hash") != now:
             raise InputError(
-                f"{self.run_json}: spec.{key}: {found['msg']}; it was changed, or written by another version: remove "
-                f"the run directory"
-            ) from None
-
-    def hashes(self, run: RunSpec) -> tuple[str, ...]:
-        """Every hash that files of `run` in this directory may carry: its own, and that under which an earlier version
-        wrote it down, perhaps with its text at another place."""
-        try:
-            stored = self.spec()
-        except InputError:
-            return run.hashes
-        return (*run.hashes, *stored.hashes) if stored.of_today.spec_hash == run.spec_hash else run.hashes
+                f"{self.run_json}: spec_hash {record.get('spec_hash')} is not that of its spec, {now}; {OTHER_VERSION}"
+            )
+        return run
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl; a last line without its newline was cut by a kill and is no row."""
@@ -178,19 +171,13 @@ class RunDir:
         write_json(self.status_json, status, kind="status")
 
     def _differs(self, status: dict[str, Any]) -> str:
-        """How the run's name and metrics.jsonl differ from what the status of the ended run says; "" where they do not.
-        A status of an earlier version names no rows: those of a done run lead to its last step."""
-        recorded, name = status["metrics"], status.get("run_id", self.path.name)
-        if name != self.path.name:
+        """How name and metrics.jsonl differ from what the status of the ended run says; "" where they do not."""
+        if (name := status.get("run_id")) != self.path.name:
             return f"status.json is that of {shown(name)}"
-        if recorded is None:
-            reached = (self.last_row() or {}).get("step", 0)
-            lacks = status["state"] == "done" and reached != status["step"]
-            return f"metrics.jsonl ends at step {reached:,} of {status['step']:,}" if lacks else ""
-        found = _record_at(self.metrics, *_signature(self.metrics))
+        recorded, found = status["metrics"], _record_at(self.metrics, *_signature(self.metrics))
         if found == recorded:
             return ""
-        rows = recorded.get("rows")
+        rows = (recorded or {}).get("rows")
         if isinstance(rows, int) and found["rows"] != rows:
             return f"metrics.jsonl holds {found['rows']:,} of {rows:,} rows"
         return "metrics.jsonl is not as the run's training left it"

@@ -3,33 +3,29 @@ torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from arch.config import ModelConfig
+from pydantic import ValidationError
+
 from arch.errors import InputError
 from data.files import write_json
 
-from ..study.earlier import training_of_today
 from ..study.run import RunSpec
-from ..study.training import Training
 from .directory import SCHEMA, RunDir
 from .versions import git_commit
 
-Known = Callable[[str, list[str]], bool]  # of a corpus, by fingerprint and source
-
 
 class OtherRun(InputError):
-    """Directories of runs were written for another spec or corpus; `told`: the message without its remedy."""
+    """Directories of runs were written for another spec or corpus; `difference`: the message without its remedy."""
 
-    def __init__(self, told: str, *paths: Path) -> None:
+    def __init__(self, difference: str, *paths: Path) -> None:
         which = "this directory" if len(paths) == 1 else f"these {len(paths)}"
         super().__init__(
-            f"{told}: rename the study, make the change with --set (its runs have directories of their own), or move "
-            f"{which} out of {paths[0].parent}"
+            f"{difference}: rename the study, make the change with --set (its runs have directories of their own), or "
+            f"move {which} out of {paths[0].parent}"
         )
-        self.told, self.paths = told, paths
+        self.difference, self.paths = difference, paths
 
 
 def at_stored_rate(rundir: RunDir, run: RunSpec) -> RunSpec:
@@ -47,25 +43,21 @@ def prepare_run(
     cost: dict[str, Any],
     corpus_fingerprint: str,
     versions: dict[str, str],
-    known: Known | None = None,
-    tokenizer: str | None = None,
+    tokenizer: str,
     prediction: str | None = None,
 ) -> RunDir:
     """Write run.json, or accept the one that is there if it describes this very run.
 
-    `cost` is flops.cost_table of the model; `versions` the packages' versions; `known` as of check_run; `tokenizer` the
-    identity of the corpus' tokenizer; `prediction` that of a forecast run's (analysis.forecast.stored.digest). Raises
+    `cost` is flops.cost_table of the model; `versions` the packages' versions; `tokenizer` the identity of the corpus'
+    tokenizer; `prediction` that of a forecast run's (analysis.forecast.stored.digest). Raises
     InputError, and changes nothing, where the directory belongs to a run with another spec or another corpus.
     """
     rundir = RunDir(directory)
-    if check_run(rundir, run, corpus_fingerprint, known):
-        record, stored = rundir.record(), rundir.spec()
-        spec = run.model_dump(mode="json")
-        spec["corpus"]["source"] = record["spec"]["corpus"]["source"]  # earlier hashes are made of it
-        spec["model"] |= stored.unread  # and of these
+    if check_run(rundir, run, corpus_fingerprint):
+        record, spec = rundir.record(), run.model_dump(mode="json")
         if record["spec"] != spec:  # what decides no number may change: jobs.recompute
             write_json(rundir.run_json, record | {"spec": spec}, kind="run")
-        foretell(rundir, prediction)
+        record_prediction(rundir, prediction)
         return rundir
     rundir.path.mkdir(parents=True, exist_ok=True)
     record = {
@@ -86,35 +78,29 @@ def prepare_run(
     return rundir
 
 
-def foretell(rundir: RunDir, prediction: str | None) -> None:
-    """The digest of a newer prediction into the record of a run that is prepared and has not begun: what has keeps that
-    under which it was trained."""
+def record_prediction(rundir: RunDir, prediction: str | None) -> None:
+    """Write the digest of a newer prediction into the record of a run that is prepared and has not begun; a run that
+    has begun keeps the digest that it was trained under."""
     if prediction is None or not rundir.run_json.exists() or rundir.has_begun:
         return
     if (record := rundir.record()).get("prediction") != prediction:
         write_json(rundir.run_json, record | {"prediction": prediction}, kind="run")
 
 
-def check_run(rundir: RunDir, run: RunSpec, corpus_fingerprint: str | None = None, known: Known | None = None) -> bool:
+def check_run(rundir: RunDir, run: RunSpec, corpus_fingerprint: str | None = None) -> bool:
     """Whether run.json is there already; raises OtherRun where it was written for another spec or corpus. A rate
-    that is still to come is none that could be another.
-
-    `known` tells whether the corpus is one that a run with this fingerprint and source means (Corpus.is_known_as).
-    """
+    that is still to come is none that could be another."""
     if not rundir.run_json.exists():
         return False
     record, run = rundir.record(), at_stored_rate(rundir, run)
-    there = record.get("spec_hash")
-    if there != run.spec_hash and there not in rundir.hashes(run):
-        told, here = f"spec_hash {there}", run.spec_hash
-        if found := _first_difference(record["spec"], run):
-            told, here = f"{found[0]} ({told})", f"{found[1]} ({here})"
-        raise _other(rundir, told, here)
-    there = record.get("corpus_fingerprint")
-    if corpus_fingerprint is not None and there != corpus_fingerprint:
-        source = record["spec"].get("corpus", {}).get("source", [])
-        if known is None or not known(str(there), source):
-            raise _other(rundir, f"corpus_fingerprint {there}", corpus_fingerprint)
+    if (stored := record.get("spec_hash")) != run.spec_hash:
+        there, here = f"spec_hash {stored}", run.spec_hash
+        if difference := _first_difference(record["spec"], run):
+            there, here = f"{difference[0]} ({there})", f"{difference[1]} ({here})"
+        raise _other(rundir, there, here)
+    stored = record.get("corpus_fingerprint")
+    if corpus_fingerprint is not None and stored != corpus_fingerprint:
+        raise _other(rundir, f"corpus_fingerprint {stored}", corpus_fingerprint)
     return True
 
 
@@ -125,21 +111,15 @@ def _other(rundir: RunDir, there: str, here: str) -> OtherRun:
 def _first_difference(spec: dict[str, Any], run: RunSpec) -> tuple[str, str] | None:
     """("training.lr=0.003", "0.01"): where a stored spec is not `run`; checkpoint_tokens last, as they follow from
     others."""
+    try:
+        there = RunSpec.model_validate(spec)
+        stored_spec = there.model_dump(mode="json") | {"model": there.config.to_dict()}
+    except (ValidationError, InputError):  # of another version
+        return None
     wanted = run.model_dump(mode="json")
-    spec = spec | {"model": _by_todays_names(spec.get("model", {}))}
-    spec["training"] = training_of_today(spec.get("training", {}))
     keys = [(section, key) for section in ("model", "corpus", "training") for key in wanted[section] if key != "source"]
     for section, key in sorted(keys, key=lambda pair: pair[1] == "checkpoint_tokens"):
-        without = Training.model_fields[key].default if section == "training" else None
-        stored, asked = spec.get(section, {}).get(key, without), wanted[section][key]
+        stored, asked = stored_spec[section].get(key), wanted[section][key]
         if stored != asked:
             return f"{section}.{key}={stored}", str(asked)
     return None
-
-
-def _by_todays_names(model: dict[str, Any]) -> dict[str, Any]:
-    """A stored model with the fields that versions since gave names or defaults; as it is where no such model is."""
-    try:
-        return ModelConfig.from_dict(model).to_dict()
-    except (InputError, TypeError):
-        return model

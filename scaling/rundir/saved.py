@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arch.errors import InputError
-from data.files import read_json, read_manifest
+from data.files import read_manifest
 from data.left_out import left_out
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 WEIGHTS = "model.safetensors"
 LEFT_OUT = "were left out by a bundle: they are on the machine that trained it"
-EARLIER = {256: "bytes", 100_257: "cl100k_base"}  # tokenizers by their end-of-text id
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,17 +76,13 @@ class Checkpoint(Saved):
         that the checkpoint was written with, or its rank file is not to be had."""
         from data.tokenizer import get_tokenizer, refuse_another
 
-        if (made_with := self.manifest.get("tokenizer")) is not None:
-            tokenizer = get_tokenizer(made_with["name"], self.path)
-            refuse_another(tokenizer, made_with["identity"], f"{self.path}: the checkpoint")
-            return tokenizer
-        try:  # an earlier version wrote it, which knew two tokenizers
-            (end,) = (token["id"] for token in read_json(self.path / "tokenizer.json")["added_tokens"])
-        except (OSError, ValueError, KeyError, TypeError):
-            raise InputError(f"{self.path}: has no tokenizer.json that can be read; train the run again") from None
-        if end in EARLIER:
-            return get_tokenizer(EARLIER[end])
-        raise InputError(f"{self.path}/tokenizer.json: a tokenizer with end-of-text {end} is not known here")
+        try:
+            name, identity = (self.manifest["tokenizer"][key] for key in ("name", "identity"))
+        except (KeyError, TypeError):
+            raise InputError(f"{self.path}: its manifest names no tokenizer; train the run again") from None
+        tokenizer = get_tokenizer(name, self.path)
+        refuse_another(tokenizer, identity, f"{self.path}: the checkpoint")
+        return tokenizer
 
 
 def weights_left_out(checkpoint: Path) -> str:

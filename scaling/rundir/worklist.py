@@ -41,7 +41,7 @@ def check_runs(runs: Iterable[tuple[RunDir, RunSpec]]) -> None:
         paths = [path for one in others for path in one.paths]
         names = ", ".join(path.name for path in paths)
         raise OtherRun(
-            f"{others[0].told}; {counted(len(paths), 'run has', 'runs have')} other settings ({names})", *paths
+            f"{others[0].difference}; {counted(len(paths), 'run has', 'runs have')} other settings ({names})", *paths
         )
     if others:
         raise others[0]
@@ -92,8 +92,7 @@ def is_trained(run: RunSpec, rundir: RunDir) -> bool:
     if rundir.status()["state"] != "done":
         return False
     manifest = read_saved(rundir.checkpoint(run.n_steps), is_small(run), partial=True)
-    found = None if manifest is None else manifest.get("spec_hash")
-    return found is not None and (found == run.spec_hash or found in rundir.hashes(run))
+    return manifest is not None and manifest.get("spec_hash") == run.spec_hash
 
 
 def thread_environment(threads: int) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from arch.amounts import counted, counted_of
 
 from ..rundir.directory import RunDir
-from ..rundir.prepare import at_stored_rate, foretell
+from ..rundir.prepare import at_stored_rate, record_prediction
 from ..rundir.versions import git_commit
 from ..rundir.worklist import is_trained
 from ..study.run import RunSpec
@@ -170,7 +170,7 @@ def predict_now(request: Request, fits: dict[str, Any] | None, place: int) -> No
     assert fits is not None
     made = predict(study, study.forecast_runs(place), fits, tables, FIT_VERSION, git_commit(), place)
     for row in made["runs"]:  # of those that are prepared, or wait in a queue
-        foretell(RunDir(study.directory / "runs" / row["run_id"]), digest(made, row))
+        record_prediction(RunDir(study.directory / "runs" / row["run_id"]), digest(made, row))
     n_told = sum(row["loss"] is not None for row in made["runs"])
     request.say(f"predict: {counted_of(n_told, len(made['runs']), 'run')} predicted, {path_of(study, place)}")
 

@@ -79,8 +79,7 @@ def draft(request: Request, *, profile: Cluster | None, new: bool, retry: bool, 
     found = records.submissions(study.directory)
     elements = slurm.queue(records.job_ids(found)) if slurm_asked and records.job_ids(found) else []
     active = {entry.submission.number for entry in records.queue_entries(found, elements) if entry.element.active}
-    earlier = {run.run_id: run.earlier_hash for run in request.runs}
-    records.refuse_changed(found, spec_hashes(request), settings_hash(study), active, new, earlier)
+    records.refuse_changed(found, spec_hashes(request), settings_hash(study), active, new)
     progress = look(request, found, elements, retry)
     factors = measured(((run, request.rundir(run)) for run in progress.done), profile)
     most = profile.max_array_size

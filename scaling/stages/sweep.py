@@ -70,9 +70,9 @@ def _other_runs(spec: SweepSpec, corpus: Corpus | None = None) -> str | None:
     for run in spec.runs():
         rundir = RunDir(spec.run_directory(run))
         try:
-            check_run(rundir, run, *((corpus.fingerprint, corpus.is_known_as) if corpus else ()))
+            check_run(rundir, run, corpus.fingerprint if corpus else None)
         except OtherRun as error:
-            return f"{error.told}: remove {spec.directory} to sweep again"
+            return f"{error.difference}: remove {spec.directory} to sweep again"
     return None
 
 

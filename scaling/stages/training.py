@@ -44,8 +44,7 @@ def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
             cost_table(run.config),
             corpus.fingerprint,
             versions,
-            corpus.is_known_as,
-            corpus.manifest["tokenizer"].get("identity"),
+            corpus.manifest["tokenizer"]["identity"],
             predicted.get(run.run_id),
         )
         for run in runs

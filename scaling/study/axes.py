@@ -15,10 +15,8 @@ from typing import Annotated, Any, Literal
 from pydantic import PlainValidator, ValidationError
 
 from arch.config import means, reads
-from arch.earlier import instead_of
 from arch.errors import nearest, shown
 
-from . import earlier
 from .model_section import model_changes
 from .training import Training
 
@@ -199,8 +197,7 @@ def _values(field: str, values: Any, place: tuple[str, ...]) -> list[Any]:
         _told(f"is no axis: {NEVER[field]}", *place)
     schema = Training if section == "training" else model_changes()
     if name not in schema.model_fields:
-        told = (instead_of if section == "model" else earlier.instead_of)(name)
-        _told(told or f"unknown field {shown(name)} of {section}{nearest(name, list(schema.model_fields))}", *place)
+        _told(f"unknown field {shown(name)} of {section}{nearest(name, list(schema.model_fields))}", *place)
     if not isinstance(values, list) or not values:
         _told(f"must be a list of at least one value, not {shown(values)}", *place)
     read = []

@@ -12,12 +12,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from arch.earlier import instead_of
 from arch.errors import InputError, nearest, shown
 from arch.outside import allow, modules_of
 from arch.registry import KNOWN, load_plugins
 
-from . import earlier
 from .axes import SECTIONS, fields_of, short
 from .changes import said, unread
 from .forecast_section import of_rounds
@@ -189,11 +187,6 @@ def _tell(schema: Any, error: Any, prefix: str) -> str:
     loc = _location(error["loc"])
     key = prefix + ".".join(str(part) for part in loc)
     if error["type"] == "extra_forbidden":
-        told = instead_of(str(loc[-1])) if key.split(".")[-2:-1] == ["model"] else None
-        if key.startswith(("training.", "overrides.")):
-            told = told or earlier.instead_of(str(loc[-1]))
-        if told:
-            return f"{key} {told}"
         valid = _keys_at(schema, loc[:-1])
         return f"unknown key {key!r}{nearest(str(loc[-1]), valid)}"
     if error["type"] == "missing":
@@ -260,9 +253,6 @@ def parse_set(change: str) -> tuple[list[str], Any]:
     section = _section(keys[0])
     if len(keys) < 2 or keys[1] not in _keys_of(section):
         name = keys[1] if len(keys) > 1 else ""
-        told = {"model": instead_of, "training": earlier.instead_of}.get(keys[0], lambda name: None)(name)
-        if told:
-            raise InputError(f"--set {change}: {'.'.join(keys)} {told}")
         raise InputError(f"--set {change}: unknown key {path.strip()!r}{nearest(name, _keys_of(section))}")
     if keys[:2] in (["grid", "axes"], ["grid", "nuisance"]):  # their keys have dots: training.lr
         return _with_field(keys), parse(text, f"--set {change}")

@@ -5,6 +5,7 @@ this very sweep.
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -124,11 +125,12 @@ def runs_hash(study: StudySpec, arch: str) -> str:
     if any(_section(change) == "grid" for change in study.sets):
         study = kind.model_construct(**read_study(Path(study.path), list(kept), study.out))
     fields = swept_fields(study)
-    found, one = [], kind.model_construct(**{key: value for key, value in fields.items() if key != "tried"})
+    one = kind.model_construct(**{key: value for key, value in fields.items() if key != "tried"})
+    found = [json.dumps(study.corpus.model_dump(mode="json", include={"source"}))]
     for where in fields["tried"]:
         if where.arch == arch:
             (run,) = one.runs_at(arch, where.size, where.at(1.0), 0)
-            found.append(run.earlier_hash)
+            found.append(run.spec_hash)
     return hashlib.sha256(",".join(found).encode()).hexdigest()[:16]
 
 

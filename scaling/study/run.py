@@ -12,11 +12,10 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from pydantic import SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from arch.amounts import counted
-from arch.config import ModelConfig, reads
-from arch.earlier import INERT
+from arch.config import ModelConfig
 from arch.errors import InputError
 from arch.registry import ARCHITECTURES, Architecture
 from data.share import share_of
@@ -25,17 +24,16 @@ from data.vocabulary import portable
 from .axes import label_of
 from .batch import BatchSplit, split_batch
 from .batch_rule import BATCH_KEYS
-from .earlier import training_as_hashed, training_of_today
 from .grid import FORECAST, OF_GRID, Role
 from .law_file import OWN_KEYS
-from .merging import check_merging, merged_after, without_merging
-from .schedule import FIELDS, check_schedule, decay_start, planned_steps, read_of
+from .merging import MERGE_KEYS, check_merging, merged_after
+from .schedule import FIELDS, READS, check_schedule, decay_start, planned_steps
 from .schema import Corpus
 from .training import Training
 from .types import Arch, Plugins, Section, Seed, Size, tokens_of
 
 # of a training: what it is to a run's end, or leaves on disk
-ENDINGS = {"n_tokens", "max_steps", "n_checkpoints", "checkpoint_tokens", "checkpoint_dtype", "artifact_dtype"}
+ENDINGS = {"n_tokens", "max_steps", "n_checkpoints", "checkpoint_tokens", "checkpoint_dtype"}
 ENDINGS |= {"state_every_tokens", "keep_states", "log_every", *FIELDS}
 GONE_INTO_OTHERS = ("max_tokens", "branches", *OWN_KEYS, *BATCH_KEYS)  # fields of training
 CHECKPOINT_DECADES = 1.5  # n_checkpoints lie evenly in log tokens over this many decades before the end
@@ -72,14 +70,9 @@ class RunSpec(Section):
     notes: list[str] = []  # for the reader: branches that are one, a law's limits
     rate: dict[str, Any] = {}  # of a run with lr: law: the file's hash and the interval of the rate
 
-    @field_validator("training", mode="before")
-    @classmethod
-    def _by_names_of_today(cls, stored: Any) -> Any:
-        return training_of_today(stored)
-
     @model_serializer(mode="wrap")
     def _without_the_usual_role(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Records of runs stay what they were before there were forecasts, and several rounds of them."""
+        """The record of a run names a role and a round only where it is a forecast's."""
         usual = set() if self.round else {"round"}
         usual |= set() if self.is_forecast else {"role"}
         return {key: value for key, value in dump(self).items() if key not in usual}
@@ -90,54 +83,26 @@ class RunSpec(Section):
 
     @property
     def spec_hash(self) -> str:
-        """16 hex digits over what decides the numbers: not over names, paths, evaluation or fit. The text itself counts
-        by the corpus' fingerprint, wherever it lies."""
-        return self._hash({"source"})
-
-    @property
-    def earlier_hash(self) -> str:
-        """The hash by which earlier versions knew this run: over the corpus' source too."""
-        return self._hash(set())
-
-    def _hash(self, left_out: set[str]) -> str:
-        canonical = json.dumps(self._decisive(left_out), sort_keys=True, separators=(",", ":"))
+        """16 hex digits over what decides the numbers: not over names, paths, evaluation or fit. Fields at their
+        default are left out, so that a new one changes no hash. The text itself counts by the corpus' fingerprint,
+        wherever it lies."""
+        canonical = json.dumps(self._decisive(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
-    def _decisive(self, left_out: set[str]) -> dict[str, Any]:
-        """What decides the run's numbers, but for these keys of the corpus."""
-        parts = self.model_dump(mode="json", include={"arch", "size", "seed", "corpus", "training"})
-        earlier: dict[str, Any] = {
-            "validation_tokens": None,
-            "clean": [],
-            "target_tokens": None,
-        }  # without them are the hashes of what was before them
-        left_out = left_out | {key for key, value in earlier.items() if parts["corpus"].get(key) == value}
-        parts["corpus"] = {key: value for key, value in parts["corpus"].items() if key not in left_out}
-        parts["corpus"]["tokenizer"] = portable(parts["corpus"]["tokenizer"])
+    def _decisive(self) -> dict[str, Any]:
+        """What decides the run's numbers, without what is at its default."""
+        parts = self.model_dump(mode="json", include={"arch", "size", "seed"})
+        parts["corpus"] = self.corpus.model_dump(mode="json", exclude={"source"}, exclude_defaults=True)
+        parts["corpus"]["tokenizer"] = portable(self.corpus.tokenizer)
         if mixture := self.corpus.settings().identity().get("mixture"):
             parts["corpus"]["mixture"] = mixture
-        parts["model"] = self.config.identity() | self.unread
-        parts["training"] = training_as_hashed(decisive(parts["training"]))
+        parts["model"] = self.config.identity()
+        parts["training"] = decisive(self.training)
         if self.is_pending:
             parts["training"]["lr"] = "law"  # no run with a rate is this one
         if self.plugins:
             parts["plugins"] = self.plugins
         return parts
-
-    @property
-    def unread(self) -> dict[str, Any]:
-        """What an earlier version wrote of options that the architecture does not read: a part of its hashes."""
-        return {key: value for key, value in self.model.items() if not reads(self.arch, key) and key in INERT}
-
-    @property
-    def of_today(self) -> RunSpec:
-        """This run as a study of today asks for it."""
-        return self.model_copy(update={"model": self.config.to_dict()})
-
-    @property
-    def hashes(self) -> tuple[str, str]:
-        """The hash of today and the earlier one: what this run left carries either."""
-        return self.spec_hash, self.earlier_hash
 
     @property
     def is_pending(self) -> bool:
@@ -218,10 +183,9 @@ class RunSpec(Section):
         return json.dumps(self._beginning(), sort_keys=True)
 
     def _beginning(self) -> dict[str, Any]:
-        parts = self._decisive(set())
+        parts = self._decisive()
         endings = ENDINGS - ({"n_tokens"} if self.corpus.target_tokens else set())  # it decides the text
         parts["training"] = {key: value for key, value in parts["training"].items() if key not in endings}
-        parts["corpus"].pop("source")
         return parts
 
     @property
@@ -285,13 +249,11 @@ def same_trunk(runs: Sequence[RunSpec]) -> tuple[str, str] | None:
     return None
 
 
-def decisive(training: dict[str, Any]) -> dict[str, Any]:
-    """A resolved section `training` without what has gone into its other fields, or is not read by its schedule: what
-    identifies a run. Runs from before these fields are told by the same."""
-    kept = without_merging(read_of(training))
-    if not kept.get("reset_at_documents"):  # so are the hashes of what was before it
-        kept.pop("reset_at_documents", None)
-    return {key: value for key, value in kept.items() if key not in GONE_INTO_OTHERS}
+def decisive(training: Training) -> dict[str, Any]:
+    """What of a resolved section `training` identifies a run, as JSON: not what has gone into its other fields, what
+    its schedule does not read, how weights are merged, or what is at its default."""
+    unread = {*GONE_INTO_OTHERS, *MERGE_KEYS, *FIELDS} - {"schedule", *READS[training.schedule]}
+    return training.model_dump(mode="json", exclude=unread, exclude_defaults=True)
 
 
 def resolved_training(

@@ -8,8 +8,7 @@ final_lr_fraction of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from arch.errors import InputError
 
@@ -85,14 +84,6 @@ def phase(step: int, training: Training) -> Phase:
     if step <= decay_start(training):
         return UNDECAYED
     return DECAYED if step == planned_steps(training) else DECAYING
-
-
-def read_of(training: Mapping[str, Any]) -> dict[str, Any]:
-    """A section `training` without what its schedule does not read, and without a constant schedule's own name: what
-    hashes are made of, and those of runs that are older than schedules stay what they are."""
-    schedule = training.get("schedule", CONSTANT)
-    kept = {"schedule", *READS[schedule]} if schedule != CONSTANT else set()
-    return {key: value for key, value in training.items() if key not in FIELDS or key in kept}
 
 
 def check_schedule(training: Training, where: str) -> None:

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, ValidationError, WithJsonSchema
 
 from arch.config import ModelConfig, field_names, reads
-from arch.earlier import instead_of
 from arch.errors import nearest, shown
 from arch.presets import ALL_SIZES, preset
 from arch.registry import KNOWN
@@ -215,8 +214,7 @@ def _shape(name: str, fields: Any) -> Shape:
         for key in changes if isinstance(changes, dict) else ():
             if key not in section.model_fields:
                 fitting = [field for field in section.model_fields if reads(arch, field)]
-                told = instead_of(str(key)) or f"is unknown{nearest(str(key), fitting)}"
-                raise ValueError(f"{name}.{arch}.{key} {told}")
+                raise ValueError(f"{name}.{arch}.{key} is unknown{nearest(str(key), fitting)}")
         own[arch] = _within(section, changes, name, arch)
     return Shape(common, own)
 

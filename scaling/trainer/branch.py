@@ -46,29 +46,27 @@ def hand_over(rundir: RunDir, run: RunSpec, corpus: Corpus) -> Origin:
     trunk = RunDir(rundir.path.parent / run.trunk)
     if not trunk.run_json.exists():
         raise InputError(f"{run.run_id} is a branch: train its trunk {run.trunk} first, which is not in {trunk.path}")
-    found, record, step = trunk.spec(), trunk.record(), run.begins_after
-    if not found.begins_like(run) or record["spec_hash"] not in found.hashes:
+    found, planned, step = trunk.spec(), trunk.record()["corpus_fingerprint"], run.begins_after
+    if not found.begins_like(run):
         raise InputError(
             f"{trunk.path} was trained with other settings than its branch {run.run_id}: remove it and train it again"
         )
-    if not corpus.is_known_as(record["corpus_fingerprint"], found.corpus.source):
+    if planned != corpus.fingerprint:
         raise InputError(
-            f"{trunk.path} was trained on the corpus {record['corpus_fingerprint']}, its branch {run.run_id} is to be "
+            f"{trunk.path} was trained on the corpus {planned}, its branch {run.run_id} is to be "
             f"on {corpus.fingerprint}: remove it and train it again"
         )
     path = state_path(trunk.path / "state", step)
     manifest = read_saved(path)
     if manifest is None and (why := trunk.weights_elsewhere):
         raise InputError(f"{run.run_id} begins from its trunk's state after step {step}, and {why}")
-    if manifest is None or manifest.get("spec_hash") not in found.hashes:
+    if manifest is None or manifest.get("spec_hash") != found.spec_hash:
         there = trunk.status()["step"]
         remedy = f"train {run.trunk} first" if there < step else f"remove {trunk.path} and train it again"
         raise InputError(
             f"{run.run_id} begins from its trunk's state after step {step}, and {path} is missing or damaged: {remedy}"
         )
     files = json.dumps(manifest["files"], sort_keys=True)
-    origin = Origin(
-        run.trunk, step, record["spec_hash"], hashlib.sha256(files.encode()).hexdigest(), trunk.path / "state"
-    )
+    origin = Origin(run.trunk, step, found.spec_hash, hashlib.sha256(files.encode()).hexdigest(), trunk.path / "state")
     write_json(rundir.run_json, rundir.record() | {"origin": origin.recorded()}, kind="origin")
     return origin

@@ -78,7 +78,7 @@ class Trainer:
         batch_rows = self.training.batch_tokens // config.context_length
         self.corpus = corpus = open_corpus(rundir.study / "corpus")
         planned = rundir.record()["corpus_fingerprint"]
-        if not corpus.is_known_as(planned, run.corpus.source):
+        if planned != corpus.fingerprint:
             raise InputError(
                 f"{rundir.study / 'corpus'} has fingerprint {corpus.fingerprint}, this run was planned with {planned}: "
                 f"restore that corpus or use another --out"
@@ -88,7 +88,7 @@ class Trainer:
         self.loader = Loader(corpus.train, *shape, corpus.parts("train"), run.text_share)
         self.probe = checkpoint_writer.probe_rows(corpus.validation, config.context_length)
         self.tokenizer = corpus.tokenizer  # a missing rank file is told here, not at the first checkpoint
-        refuse_another(self.tokenizer, rundir.record().get("tokenizer_identity"), f"{rundir.path}: the run")
+        refuse_another(self.tokenizer, str(rundir.record().get("tokenizer_identity")), f"{rundir.path}: the run")
         self.identity = {"schema": 1, "run_id": run.run_id, "spec_hash": run.spec_hash}
         ranks = start_distributed(device.type, self.stop)
         self.device = torch.device("cuda", ranks.local) if device.type == "cuda" else device
@@ -207,14 +207,14 @@ class Trainer:
         folder, step, warnings = self.rundir.path / "state", 0, list[str]()
         origin: Origin | None = None
         if self.first_rank:
-            step, warnings = state.newest_state(folder, *self.run.hashes)
+            step, warnings = state.newest_state(folder, self.run.spec_hash)
             while step and not self._rows_lead_to(step):
                 warnings.append(
                     f"warning: {self.rundir.metrics} lacks rows before step {step} or has others than were written: "
                     f"the state after that step is not used"
                 )
                 state.remove_after(folder, step - 1)
-                step, more = state.newest_state(folder, *self.run.hashes)
+                step, more = state.newest_state(folder, self.run.spec_hash)
                 warnings += more
             reached = metrics.last_step(self.rundir.metrics, self.run.n_steps)
             if not step and any(due < reached for due in self.save_after):
@@ -248,18 +248,15 @@ class Trainer:
         return step
 
     def _rows_lead_to(self, step: int) -> bool:
-        """Whether metrics.jsonl holds the rows that the state after `step` was saved with; of a state that an earlier
-        version saved, which does not name them, whether they lead to its step."""
+        """Whether metrics.jsonl holds the rows that the state after `step` was saved with."""
         saved_with = (read_saved(self.rundir.state(step), verify=False) or {}).get("metrics")
-        if saved_with is None:
-            return metrics.last_step(self.rundir.metrics, step) == step
         return bool(saved_with == metrics.record_of(self.rundir.metrics, step))
 
     def _look_at_checkpoints(self, step: int) -> list[str]:
         """Find the last good checkpoint up to `step`; a warning for each earlier one that is lost."""
         warnings = []
         found = self.rundir.checkpoints(verify=is_small(self.run))
-        intact = {c.step for c in found if c.manifest.get("spec_hash") in self.run.hashes}
+        intact = {c.step for c in found if c.manifest.get("spec_hash") == self.run.spec_hash}
         for due in sorted(self.due):
             path = self.rundir.checkpoint(due)
             if due in intact and due <= step:
@@ -296,7 +293,7 @@ class Trainer:
         """Whether a process before this one wrote the checkpoint after `step`. Where steps do not repeat to the bit (on
         another machine, or by kernels that add in any order), its weights are of a path that this run did not take."""
         path = self.rundir.checkpoint(step)
-        if not checkpoint_writer.valid_checkpoint(path, *self.run.hashes):
+        if not checkpoint_writer.valid_checkpoint(path, self.run.spec_hash):
             return False
         if checkpoint_writer.holds(path, self.engine.model):
             return True

@@ -82,7 +82,7 @@ class Merger:
         return self._rundir.path / "merge" / f"{step:08d}"
 
     def _is_there(self, point: int) -> bool:
-        return valid_checkpoint(self._rundir.merged(point), *self._run.hashes) and self._rundir.has_merged(
+        return valid_checkpoint(self._rundir.merged(point), self._run.spec_hash) and self._rundir.has_merged(
             point, self._run.training
         )
 
@@ -94,7 +94,7 @@ class Merger:
 
     def _keep(self, step: int, model: LanguageModel) -> None:
         path = self._source(step)
-        if valid_checkpoint(path, *self._run.hashes):
+        if valid_checkpoint(path, self._run.spec_hash):
             return
         with disk_full_named(path.parent), new_directory(path, self._manifest(step), "merge-source") as temporary:
             model.save_pretrained(temporary, torch.float32)

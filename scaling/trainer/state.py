@@ -59,9 +59,9 @@ def save_state(
         raise
 
 
-def newest_state(directory: Path, *hashes: str) -> tuple[int, list[str]]:
-    """The step of the newest intact state of the spec that has these hashes (0: none), and a warning for each damaged
-    one passed over.
+def newest_state(directory: Path, spec_hash: str) -> tuple[int, list[str]]:
+    """The step of the newest intact state of the spec of this hash (0: none), and a warning for each damaged one passed
+    over.
 
     Raises InputError for an intact state of another spec.
     """
@@ -72,9 +72,9 @@ def newest_state(directory: Path, *hashes: str) -> tuple[int, list[str]]:
         if manifest is None or Saved(path, manifest).world_size is None or type(manifest.get("zero_stage")) is not int:
             told = "no manifest, a wrong checksum, or saved after another step"
             warnings.append(f"warning: {path} is damaged ({told}) and is not used")
-        elif manifest.get("spec_hash") not in hashes:
+        elif manifest.get("spec_hash") != spec_hash:
             raise InputError(
-                f"{path} was written by spec {manifest.get('spec_hash')}, this run's is {hashes[0]}: "
+                f"{path} was written by spec {manifest.get('spec_hash')}, this run's is {spec_hash}: "
                 f"remove the run directory or use another name"
             )
         else:

@@ -15,11 +15,16 @@ from analysis.held_out import load_held_out
 from analysis.report.nuisance import nuisance_notes
 from analysis.runs import load_evals, load_runs, load_tables
 from arch.errors import InputError
-from data.files import read_object
+from data.files import read_object, write_json
 from scaling.rundir.directory import RunDir
 from scaling.rundir.metrics import Rows, checked_rows
 
 from .fits.synthetic import BATCH, write_evals, write_run
+
+
+def replace_in(path: Path, old: str, new: str) -> None:
+    """Change a file as whoever wrote it would have, with the right digest."""
+    write_json(path, json.loads(json.dumps(read_object(path)).replace(old, new)))
 
 
 def rewrite(study: Path, run: str, edit: Callable[[list[str]], list[str]]) -> None:
@@ -99,7 +104,7 @@ def test_flops_of_a_large_run_do_not_overflow(tmp_path: Path) -> None:
     """6 N D of 7e9 parameters and 3e11 tokens is 1.26e22, beyond int64."""
     run = write_run(tmp_path, "llama", "7b", BATCH, n_params=7_000_000_000)
     record = tmp_path / "runs" / run / "run.json"
-    record.write_text(record.read_text().replace(f": {BATCH}", ": 300000000000"))  # one step of as many tokens
+    replace_in(record, f": {BATCH}", ": 300000000000")  # one step of as many tokens
     rewrite(tmp_path, run, lambda lines: [row_of(lines[0], n_tokens=300_000_000_000)])
     tables = load_tables(tmp_path, [run])
     assert tables.curves["flops_6nd"].iloc[0] == pytest.approx(1.26e22, rel=1e-12)
@@ -153,7 +158,7 @@ def test_variants_are_told_from_the_study_s_own_runs(tmp_path: Path) -> None:
     record = read_object(path)
     record["spec"]["sets"] = ["training.betas=[0.9, 0.99]"]
     record["spec"]["training"]["betas"] = [0.9, 0.99]
-    path.write_text(json.dumps(record))
+    write_json(path, record)
     tables = load_tables(tmp_path)
     assert list(tables.runs["run_id"]) == [own, variant]
     for frame in (tables.runs, tables.curves):
@@ -177,7 +182,7 @@ def test_axes_are_columns(tmp_path: Path) -> None:
         path = tmp_path / "runs" / runs[-1] / "run.json"
         record = read_object(path)
         record["spec"]["point"] = point
-        path.write_text(json.dumps(record))
+        write_json(path, record)
     tables = load_tables(tmp_path)
     told = tables.runs.set_index("run_id")
     assert told["point"].tolist() == ["lr=0.001, norm=rms", "lr=0.002, n_tokens=20N"]
@@ -194,7 +199,7 @@ def test_evaluations(tmp_path: Path) -> None:
     evals = load_evals(tmp_path, [run])
     assert evals["loss"].tolist() == [3.0, 2.0]
     assert evals["bits_per_byte"].iloc[1] == pytest.approx(2 / np.log(2))
-    path.write_text(json.dumps(read_object(path) | {"values": {"loss": None}}))
+    write_json(path, read_object(path) | {"values": {"loss": None}})
     assert load_evals(tmp_path, [run])["loss"].tolist() == [3.0]
     with pytest.raises(InputError, match=r"00000004: its held-out loss holds no windows \(it is of version None of"):
         load_held_out(tmp_path, run, 4)  # as results were before windows were kept: they open, for all else
@@ -210,8 +215,8 @@ def test_an_evaluation_that_cannot_be_is_left_out_and_counted(tmp_path: Path) ->
     run = write_run(tmp_path, "tnl", "14k", 40 * BATCH)
     write_evals(tmp_path, run, [4, 8, 12, 40], [3.0, 2.5, 2.2, 2.0])
     at = {step: tmp_path / "runs" / run / "evals" / f"{step:08d}" / "validation.json" for step in (4, 8, 12)}
-    at[8].write_text(at[8].read_text().replace('"loss": 2.5', '"loss": "2.5"'))
-    at[12].write_text(at[12].read_text().replace(f'"n_tokens": {12 * BATCH}', '"n_tokens": 7'))
+    replace_in(at[8], '"loss": 2.5', '"loss": "2.5"')
+    replace_in(at[12], f'"n_tokens": {12 * BATCH}', '"n_tokens": 7')
     tables = load_tables(tmp_path, [run])
     assert tables.evals["loss"].tolist() == [3.0, 2.0]
     assert tables.runs.loc[0, "skipped_why"] == "2 evaluations that cannot be read"
@@ -227,7 +232,7 @@ def test_held_out_losses_over_another_number_of_tokens_are_left_out_and_counted(
     run = write_run(tmp_path, "tnl", "14k", 40 * BATCH)
     write_evals(tmp_path, run, [4, 40], [3.0, 2.0])
     path = tmp_path / "runs" / run / "evals" / "00000004" / "validation.json"
-    path.write_text(path.read_text().replace('"validation_tokens": 65536', '"validation_tokens": 4096'))
+    replace_in(path, '"validation_tokens": 65536', '"validation_tokens": 4096')
     tables = load_tables(tmp_path, [run], validation_tokens=65536)
     assert tables.evals["loss"].tolist() == [2.0]
     assert tables.runs.loc[0, "skipped_why"] == "1 not evaluated over 65,536 tokens"

@@ -111,12 +111,7 @@ def default_of(arch, option):
     return next(field.default for field in dataclasses.fields(ARCHITECTURES[arch].options) if field.name == option)
 
 
-def test_a_configuration_of_an_earlier_version_opens():
-    """Options of single architectures were fields of all: config.json and run.json hold them whatever the model."""
-    for arch in ARCHS:
-        config = preset(arch, "14k")
-        before = {"rope_base": 10_000.0, "gate_rank": 12, "tpe_dim": 12, "tpe_residual": True} | config.to_dict()
-        assert ModelConfig.from_dict(before) == config and before.keys() <= {*config.identity(), *config.to_dict()}
+def test_an_option_of_another_architecture_is_refused():
     with pytest.raises(InputError, match="gate_rank means nothing to llama, only to tnl, cosformer2: leave it out"):
         preset("llama", "14k", gate_rank=3)
     with pytest.raises(InputError, match="gate_rank means nothing to llama"):

@@ -199,7 +199,6 @@ class NoDataclass(Options):
     [
         ({"options": TakenName}, "option 'names' has a name that is taken: rename it"),
         ({"options": NoDataclass}, "NoDataclass must be a @dataclass(frozen=True)"),
-        ({"fields": ("expand",)}, "options=, a class of its own options, in place of fields="),
         ({"aliases": ("llama",)}, "'llama' is also llama: choose another label or alias"),
         ({"label": "TNL"}, "'TNL' is also tnl: choose another label or alias"),
         ({"preset": lambda size, shape, *, changes: {}}, "preset must take three arguments: size, shape, changes"),

@@ -14,8 +14,7 @@ import pytest
 from arch.errors import InputError
 from data.corpus import open_corpus, prepare
 from data.enough import require_tokens
-from data.files import read_json, write_json
-from data.settings import CorpusSettings, hash_of
+from data.settings import CorpusSettings
 from data.share import allowed_windows
 from data.tokenizer import get_tokenizer
 
@@ -81,8 +80,6 @@ def test_same_corpus_twice_same_fingerprint_whatever_the_order_of_work(tmp_path:
 def test_synthetic_corpus_is_frozen(tmp_path: Path) -> None:
     corpus = prepare(SYNTHETIC, tmp_path / "corpus")
     assert corpus.fingerprint == "a139ad8d1fbd1ee8293654bbccb9cf66c280bfe952dcd22ca654fa80f02d71d3"
-    earlier = "85b88c6c7fbd85ce899f91cd58971e4ff1a6045490c5c522671440ed74229a32"  # with the source in it
-    assert corpus.is_known_as(earlier, ["synthetic:0:100000"]) and not corpus.is_known_as(earlier, ["elsewhere"])
 
 
 def test_prepare_returns_at_once_and_repairs_damage(tmp_path: Path) -> None:
@@ -109,35 +106,17 @@ def test_other_settings_are_refused_with_both_hashes(tmp_path: Path) -> None:
     open_corpus(tmp_path / "corpus", verify=True)
 
 
-def as_an_earlier_version_wrote_it(directory: Path, source: str) -> str:
-    """Take from a manifest what was not in it then; returns the fingerprint of that time."""
-    path = directory / "manifest.json"
-    manifest = read_json(path)
-    for key in ("text_sha256", "shared", "held_out_share"):
-        del manifest[key]
-    del manifest["settings"]["validation_tokens"]
-    settings = manifest["settings"] | {"source": [source]}
-    shards = {name: [one["sha256"] for one in split["shards"]] for name, split in manifest["splits"].items()}
-    found = hash_of({"settings": settings, "shards": shards})
-    write_json(path, manifest | {"schema": 1, "settings": settings, "fingerprint": found})
-    return found
-
-
-@pytest.mark.parametrize("earlier", [False, True])
-def test_the_same_text_elsewhere_is_the_same_corpus(tmp_path: Path, texts: Path, earlier: bool) -> None:
+def test_the_same_text_elsewhere_is_the_same_corpus(tmp_path: Path, texts: Path) -> None:
     def settings(source: Path) -> CorpusSettings:
         return CorpusSettings(source=str(source), validation_fraction=0.3)
 
     here = prepare(settings(texts), tmp_path / "corpus")
     first = here.fingerprint
-    if earlier:
-        first = as_an_earlier_version_wrote_it(tmp_path / "corpus", str(texts))
-        assert here.is_known_as(first, [str(texts)])
     moved = texts.rename(tmp_path / "elsewhere")
     found = prepare(settings(moved), tmp_path / "corpus")
     assert found.fingerprint == first and found.manifest["same_text"] == [[str(moved)]]
     assert prepare(settings(moved), tmp_path / "new").fingerprint == here.fingerprint
-    assert bool(found.warnings) == earlier
+    assert not found.warnings
     (moved / "07.txt").write_text("another text\n" * 30)
     assert prepare(settings(texts), tmp_path / "corpus").fingerprint == first  # gone: what it was is known
     other = moved.rename(tmp_path / "other")

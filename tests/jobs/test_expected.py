@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from data.files import write_json
 from flops.pace import NEXT_S, START_S, makespan
 from jobs.expected import expected_time, time_of
 from scaling.rundir.directory import RunDir
@@ -47,7 +48,7 @@ def test_what_runs_of_other_settings_left_is_to_be_trained_again(tmp_path):
     there = finished(tmp_path, run, 5120.0, 1)
     whole = expected_time(spec, [(run, RunDir(tmp_path / "none"))], []).seconds
     assert expected_time(spec, [(run, there)], []).seconds == pytest.approx(START_S["core"])
-    there.run_json.write_text(json.dumps({"spec_hash": "of another", "spec": {}}))
+    write_json(there.run_json, {"spec_hash": "of another", "spec": {}})
     assert expected_time(spec, [(run, there)], []).seconds == pytest.approx(whole) and whole > 1.001 * START_S["core"]
 
 

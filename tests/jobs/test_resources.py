@@ -6,6 +6,7 @@ import math
 import pytest
 
 from arch.errors import InputError
+from data.files import write_json
 from flops import train_flops_per_token, training_memory
 from flops.hardware import FILLED
 from jobs.resources import START_S, ResourceEstimator, worlds
@@ -163,7 +164,7 @@ def finished(tmp_path, run, tokens_per_s, world_size):
     rundir = RunDir(tmp_path / run.run_id)
     state = rundir.state(run.n_steps)
     state.mkdir(parents=True)
-    (state / "manifest.json").write_text(json.dumps({"step": run.n_steps, "files": {}, "world_size": world_size}))
+    write_json(state / "manifest.json", {"step": run.n_steps, "files": {}, "world_size": world_size})
     rundir.metrics.write_text(json.dumps(row(run.n_steps, tokens_per_s)) + "\n")
     return rundir
 
@@ -202,7 +203,7 @@ def test_a_run_without_a_state_or_a_speed_tells_nothing(tmp_path):
     assert measured([(run, RunDir(tmp_path / "none"))], cluster()) == {}
     assert measured([(run, finished(tmp_path, run, 0.0, 1))], cluster()) == {}
     on_a_cpu = finished(tmp_path / "cpu", run, 1e4, 1)
-    for processes in ("1 process", "2 processes", "2 process(es)"):  # the last of an earlier version
+    for processes in ("1 process", "2 processes"):
         on_a_cpu.log.write_text(f"{run.run_id}: step 0 of 5, {processes}, cpu\n")
         assert measured([(run, on_a_cpu)], cluster()) and not measured([(run, on_a_cpu)], gpus())
     assert speed_of(run, {("hgrn2", "6k"): Measured(5000, [0.1])}).source == ASSUMED

@@ -53,7 +53,8 @@ def make_run(
     )
     study = tmp_path / name
     corpus = prepare(CorpusSettings(source=source), study / "corpus")
-    return prepare_run(study / "runs" / run.run_id, run, cost_table(model), corpus.fingerprint, package_versions())
+    about = (corpus.fingerprint, package_versions(), corpus.tokenizer.identity)
+    return prepare_run(study / "runs" / run.run_id, run, cost_table(model), *about)
 
 
 def start(rundir: RunDir, *options: str, processes: int = 1, **environment: str) -> subprocess.Popen[str]:

@@ -7,6 +7,7 @@ import pytest
 
 from analysis.evals.forecast import forecast, timed, token_seconds
 from analysis.evals.planning import Planned
+from data.files import write_json
 from flops.hardware import DEVICES
 from scaling.stages.evaluation_plan import missing_evaluations, show_missing
 from scaling.stages.evaluation_tasks import EvalOptions
@@ -31,7 +32,7 @@ def test_measured_results_tell_of_the_others(tmp_path: Path) -> None:
         folder = runs_dir / tnl.run_id / "evals/00000001"
         folder.mkdir(parents=True, exist_ok=True)
         result = {"task": task, "device": "cpu", "seconds": seconds, "forward_tokens": 500, "setup_seconds": 0.5}
-        (folder / f"{task}.json").write_text(json.dumps(result))
+        write_json(folder / f"{task}.json", result)
     known = timed(runs_dir, study.runs(), CPU, "cpu")
     assert timed(runs_dir, study.runs(), CPU, "cuda") == []
     told = forecast("perplexity", reads[:1], known, CPU)

@@ -58,13 +58,9 @@ def write_run(
     spec: dict[str, Any] = {"arch": arch, "size": size, "seed": seed, "training": training, "sets": []}
     spec |= {"trunk": trunk, "corpus": {"tokenizer": "bytes"}}
     begins_after = decay_start(Training(**training)) if trunk else 0
-    (run / "run.json").write_text(
-        json.dumps(
-            {"schema": 1, "run_id": run_id, "study": study.name, "spec": spec, "spec_hash": "0" * 16, "cost": cost}
-            | {"model": {}, "corpus_fingerprint": "f" * 64, "versions": {"torch": "2.13.0"}, "git_commit": None}
-        ),
-        encoding="utf-8",
-    )
+    record = {"schema": 1, "run_id": run_id, "study": study.name, "spec": spec, "spec_hash": "0" * 16, "cost": cost}
+    record |= {"model": {}, "corpus_fingerprint": "f" * 64, "versions": {"torch": "2.13.0"}, "git_commit": None}
+    write_json(run / "run.json", record)
     tokens = np.arange(BATCH, n_tokens + 1, BATCH, dtype=np.int64)
     rng = np.random.default_rng([seed, *run_id.encode()])
     loss = world(float(n), tokens.astype(float)) * np.exp(shift + noise * rng.standard_normal(len(tokens)))
@@ -95,7 +91,7 @@ def write_evals(study: Path, run_id: str, steps: Sequence[int], losses: Sequence
         record = {"schema": 2, "task": "validation", "run_id": run_id, "step": step, "n_tokens": step * BATCH}
         record |= {"values": values | {"n_tokens_scored": 65536}, "weights_sha256": "0" * 64}
         record["settings"] = {"validation_tokens": 65536, "batch_rows": 16}
-        (directory / "validation.json").write_text(json.dumps(record), encoding="utf-8")
+        write_json(directory / "validation.json", record)
 
 
 def write_study(

@@ -1,14 +1,14 @@
 """What a published study's files are found to be: the same, rounded by other versions, or different."""
 
-import json
 from pathlib import Path
 
 from analysis.publish.check import ROUNDED, SAME, compared, differ
+from data.files import json_bytes, write_json
 
 
 def told(folder: Path, stored: object, made: object) -> str:
-    (folder / "fits.json").write_text(json.dumps(stored))
-    return compared(folder / "fits.json", json.dumps(made).encode())
+    write_json(folder / "fits.json", stored)
+    return compared(folder / "fits.json", json_bytes(made))
 
 
 def test_rounding_is_told_and_is_no_difference_under_other_versions(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_what_no_rounding_makes_is_a_difference(tmp_path: Path) -> None:
         stored | {"good": 1 - 1e-16 > 2},
         stored | {"a": [0.1]},
         stored | {"n": None},
-        stored | {"a": [0.1 * (1 + 4e-16), float("nan")]},
     ):
         found = told(tmp_path, stored, made)
         assert found.startswith("differs: ") and differ({"fits.json": found}, "python 3.11 (here 3.12)")
+    assert compared(tmp_path / "fits.json", b'{"a": [0.1, NaN]}').startswith("differs: ")

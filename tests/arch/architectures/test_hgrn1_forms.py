@@ -1,21 +1,18 @@
-"""HGRN1's forms and expansions: their sizes against the HGRN papers' tables, and the earlier name of the choice."""
+"""HGRN1's forms and expansions: their sizes against the HGRN papers' tables."""
 
 import csv
-import json
 from itertools import combinations
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from arch.architectures.hgrn1.shape import inner_width, mixer_size, projections, state_size
-from arch.config import ModelConfig, field_choices
+from arch.config import field_choices
 from arch.errors import InputError
-from arch.model.lm import build_model, load_model
+from arch.model.lm import build_model
 from arch.ops.common import WITH_TRITON
 from arch.presets import PAPER, SIZES, preset
 from flops import count_params
-from flops.cli import app
 from flops.shapes import free_shape
 
 CHOICES = field_choices()
@@ -207,46 +204,3 @@ def test_the_others_keep_their_authors_choice():
             assert cfg.d_ffn == 2 * cfg.d_model
         assert free_shape("hgrn1", 512, 6, hgrn1_state=form).d_ffn == 1024
     assert free_shape("hgrn1", 512, 6, hgrn1_state="narrow").d_ffn == free_shape("llama", 512, 6).d_ffn
-
-
-@pytest.mark.parametrize(("before", "now"), [(True, "complex"), (False, "narrow")])
-def test_stored_models_of_earlier_versions_open(before, now, tmp_path):
-    from transformers import AutoModelForCausalLM
-
-    import arch.hf.auto  # noqa: F401 (registers the class)
-
-    model = build_model(preset("hgrn1", "14k", hgrn1_state=now), seed=3)
-    model.save_pretrained(tmp_path)
-    header = json.loads((tmp_path / "config.json").read_text())
-    assert header.pop("hgrn1_state") == now
-    (tmp_path / "config.json").write_text(json.dumps(header | {"hgrn1_complex": before}))
-    ids = torch.arange(24)[None]
-    expected = model(input_ids=ids).logits
-    again = load_model(tmp_path)
-    assert again.model_config == model.model_config and torch.equal(again(input_ids=ids).logits, expected)
-    hf = AutoModelForCausalLM.from_pretrained(tmp_path)
-    assert hf.config.hgrn1_state == now and not hasattr(hf.config, "hgrn1_complex")
-    torch.testing.assert_close(hf(ids).logits, expected)
-    fields = model.model_config.to_dict()
-    del fields["hgrn1_state"]
-    for wrong, told in (
-        ({"hgrn1_complex": before, "hgrn1_state": "real"}, "contradict each other: leave hgrn1_complex out"),
-        ({"hgrn1_complex": "no"}, "hgrn1_complex must be true or false, not 'no'"),
-    ):
-        with pytest.raises(InputError, match=told):
-            ModelConfig.from_dict(fields | wrong)
-    tnl = preset("tnl", "14k")  # transformers' config.json has the fields of all architectures
-    assert ModelConfig.from_dict(tnl.to_dict() | {"hgrn1_complex": True}) == tnl
-
-
-def test_the_earlier_name_is_refused_where_it_is_asked_for():
-    told = "hgrn1_complex is now hgrn1_state: complex for true, narrow for false"
-    for ask in (
-        lambda: preset("hgrn1", "14k", hgrn1_complex=False),
-        lambda: preset("mamba1", "mamba-130m", hgrn1_complex=False),
-        lambda: free_shape("hgrn1", 128, 2, hgrn1_complex=False),
-    ):
-        with pytest.raises(InputError, match=told):
-            ask()
-    asked = CliRunner().invoke(app, ["count", "--arch", "hgrn1", "--size", "14k", "--set", "hgrn1_complex=false"])
-    assert isinstance(asked.exception, InputError) and told in str(asked.exception)

@@ -177,26 +177,6 @@ def test_bad_arguments_are_told_before_anything_is_measured(arguments, message, 
     assert not (tmp_path / "x.html").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["--forms", "triton"], "--forms is now --backends"),
-        (["--model", "tnl", "--form=chunk"], "--form is now --backend"),
-    ],
-)
-def test_an_earlier_option_is_refused_by_its_new_name(arguments, told, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        bench.main(arguments)
-    assert capsys.readouterr().err == f"error: {told}; python -m arch.bench --help lists all\n"
-
-
-def test_rows_of_an_earlier_version_can_be_drawn(tmp_path):
-    row = {"case": "tnl", "shape": "1,1024,8,128", "form": "chunk", "forward_ms": 1.0, "both_ms": 3.0}
-    (tmp_path / "rows.json").write_text(json.dumps([row | CASES["tnl"].floors(1, 1024, 8, 128)]))
-    bench.main(["--rows", str(tmp_path / "rows.json"), "--plot", str(tmp_path / "bench.html")])
-    assert "chunk, forward alone" in (tmp_path / "bench.html").read_text()
-
-
 def test_an_unknown_option_is_one_line(capsys):
     with pytest.raises(SystemExit, match="2"):
         bench.main(["--bogus"])

@@ -12,6 +12,7 @@ import pytest
 
 from data.files import read_json, write_json
 from scaling.rundir.directory import RunDir
+from scaling.study.run import RunSpec
 
 from .conftest import Made
 from .small import finished_study, line_of, scaling, write_study
@@ -48,7 +49,7 @@ def trained_by(home: Path, run_id: str, started: float, hardware: str) -> None:
     folder.mkdir(exist_ok=True)
     token = "0000.0000000000.0000.0001"
     told = {"schema": 1, "token": token, "host": "one", "pid": 1, "step": 0, "processes": 1}
-    (folder / f"{token}.json").write_text(json.dumps(told | {"started": started, "hardware": hardware}))
+    write_json(folder / f"{token}.json", told | {"started": started, "hardware": hardware})
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +169,9 @@ def test_runs_that_cannot_be_compared_are_named(two: Two, tmp_path: Path) -> Non
     shutil.copytree(two.b, other)
     shutil.rmtree(other / "runs" / RUNS[0] / "evals" / "00000030")
     record = other / "runs" / RUNS[1] / "run.json"
-    write_json(record, read_json(record) | {"spec_hash": "0" * 16})
+    content = read_json(record)
+    content["spec"]["training"]["eps"] = 1e-7
+    write_json(record, content | {"spec_hash": RunSpec.model_validate(content["spec"]).spec_hash})
     found = compared(two.a, other)
     assert found["not_compared"] == {f"runs/{RUNS[0]}": "its last evaluated checkpoint is step 30 in A, 6 in B"}
     assert found["other_settings"] == [f"runs/{RUNS[1]}"] and found["copies"] == [f"runs/{RUNS[2]}"]

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from data.files import write_json
 from data.left_out import left_out
 from scaling.rundir.directory import RunDir
 from scaling.stages import passing
@@ -81,7 +82,7 @@ def test_a_run_that_was_only_prepared_makes_way_and_one_that_was_begun_does_not(
     assert len(unpack(tmp_path, made.bundle)["new"]) == 2
     begun = tmp_path / "begun/tiny/runs" / RUNS[0]
     shutil.copytree(made.home / "runs" / RUNS[0], begun)
-    (begun / "status.json").write_text(json.dumps({"state": "running", "step": 7}))
+    write_json(begun / "status.json", {"state": "running", "step": 7})
     assert "was begun here and is not finished (step 7)" in refused(tmp_path / "begun", made.bundle)
 
 

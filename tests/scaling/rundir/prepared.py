@@ -11,4 +11,4 @@ def one_run(*sets):
 
 
 def prepare(folder, run, fingerprint="f" * 64):
-    return prepare_run(folder / run.run_id, run, cost_table(run.config), fingerprint, package_versions())
+    return prepare_run(folder / run.run_id, run, cost_table(run.config), fingerprint, package_versions(), "0" * 64)

@@ -10,7 +10,7 @@ import pytest
 
 from analysis.runs import load_runs
 from arch.errors import InputError
-from data.files import new_directory, read_json
+from data.files import json_bytes, new_directory, read_json, write_json
 from scaling.bundle.pack import told_of_runs
 from scaling.rundir.directory import RunDir, clean_unfinished
 from scaling.rundir.lock import is_locked, run_lock, study_lock
@@ -25,11 +25,11 @@ from .prepared import one_run, prepare
 def test_damaged_run_json_is_told(tmp_path):
     rundir = prepare(tmp_path, one_run())
     record = rundir.record()
-    for text in ("{", "[]", "{}", json.dumps(record | {"schema": 99})):
+    for text in ("{", "[]", "{}", json_bytes(record | {"schema": 99}).decode()):
         rundir.run_json.write_text(text)
         with pytest.raises(InputError, match=r"run\.json: .*remove the run directory"):
             prepare(tmp_path, one_run())
-    rundir.run_json.write_text(json.dumps(record | {"spec": record["spec"] | {"optimizer": "lion"}}))
+    write_json(rundir.run_json, record | {"spec": record["spec"] | {"optimizer": "lion"}})
     with pytest.raises(InputError, match=r"run\.json: spec\.optimizer: .*another version") as error:
         rundir.spec()
     assert "\n" not in str(error.value)
@@ -148,13 +148,13 @@ def test_values_of_another_kind_in_what_a_run_left_do_no_harm(tmp_path):
     record, file = attempt.read(), rundir.path / "attempts" / f"{attempt.token}.json"
     for key in GOOD:
         for wrong in WRONG:
-            rundir.status_json.write_text(json.dumps(GOOD | {key: wrong}))
+            write_json(rundir.status_json, GOOD | {key: wrong})
             (row,) = status_rows(study, [run])
             assert row["state"] in ("interrupted", "waiting") and show_status([row]), (key, wrong)
             assert not is_trained(run, rundir) and reason_of(1, rundir.path)
     for key in (*record, "reason", "hardware", "processes", "rendezvous", "exit_code"):
         for wrong in WRONG:
-            file.write_text(json.dumps(record | {key: wrong}))
+            write_json(file, record | {key: wrong})
             (row,) = status_rows(study, [run])
             assert show_status([row | {"job": "7"}]) and told_of_runs([rundir.path])
             assert [one["token"] for one in rundir.attempts()] == [str(attempt.token)]
@@ -166,7 +166,7 @@ def test_values_of_another_kind_in_what_a_run_left_do_no_harm(tmp_path):
     assert status_rows(study, [run])[0]["restarts"] == 0, "what is no attempt is none"
 
 
-def test_the_record_of_an_ended_run_is_of_that_run_and_may_be_of_an_earlier_version(tmp_path):
+def test_the_record_of_an_ended_run_is_of_that_run_and_of_its_rows(tmp_path):
     study = load_study("quickstart", out=tmp_path)
     dirs = [prepare(study.directory / "runs", run) for run in study.runs("arch=tnl,seed=0")[:2]]
     for rundir in dirs:
@@ -175,11 +175,10 @@ def test_the_record_of_an_ended_run_is_of_that_run_and_may_be_of_an_earlier_vers
     shutil.copy(dirs[1].status_json, dirs[0].status_json)  # its metrics.jsonl is that of the other too
     status = dirs[0].status()
     assert (status["state"], status["reason"]) == ("damaged", f"status.json is that of '{dirs[1].path.name}'")
-    for step, state in ((5, "done"), (6, "damaged")):  # as earlier versions wrote it: without rows or digest
-        record = {"state": "done", "step": step, "n_tokens": step * 1024, "reason": None, "last_checkpoint": None}
-        dirs[0].status_json.write_text(json.dumps(record))
-        assert dirs[0].status()["state"] == state
-    assert dirs[0].status()["reason"] == "metrics.jsonl ends at step 5 of 6"
+    record = {"state": "done", "step": 5, "n_tokens": 5_120, "reason": None, "last_checkpoint": None}
+    write_json(dirs[0].status_json, record | {"run_id": dirs[0].path.name})
+    status = dirs[0].status()
+    assert (status["state"], status["reason"]) == ("damaged", "metrics.jsonl is not as the run's training left it")
 
 
 def test_status_says_why_a_run_was_given_up(tmp_path):

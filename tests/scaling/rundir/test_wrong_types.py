@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from arch.errors import InputError
-from data.files import read_json
+from data.files import json_bytes, read_json, write_json
 from jobs.speed import measured
 from scaling.bundle.pack import told_of_runs
 from scaling.rundir.directory import RunDir
@@ -64,20 +63,20 @@ def test_values_of_another_kind_end_in_one_line(trained: RunDir, name: str) -> N
     value = read_json(file)
     readers = [
         lambda: check_run(trained, run, fingerprint),
-        lambda: prepare_run(trained.path, run, {}, fingerprint, {}, lambda fingerprint, source: True),
+        lambda: prepare_run(trained.path, run, {}, fingerprint, {}, "0" * 64),
         lambda: is_trained(run, trained),
         lambda: reason_of(1, trained.path),
         lambda: measured([(run, trained)], Cluster(nodes=1, cpus_per_node=1)),
         lambda: told_of_runs([trained.path]),
         lambda: release_states(trained.path.parent, [run]),
-        lambda: newest_state(trained.path / "state", *run.hashes),
+        lambda: newest_state(trained.path / "state", run.spec_hash),
         trained.checked_rows,
     ]
     try:
         for place in places(value):
             for wrong in WRONG:
                 for reader in readers:
-                    file.write_text(json.dumps(changed(value, place, wrong)))  # prepare_run may write it anew
+                    file.write_bytes(json_bytes(changed(value, place, wrong)))  # prepare_run may write it anew
                     try:
                         reader()
                     except InputError as error:
@@ -93,6 +92,6 @@ def test_a_run_goes_on_from_what_is_whole(tmp_path: Path) -> None:
     assert train(rundir)[0] == 0
     (rundir.checkpoint(12) / "manifest.json").unlink()
     manifest = rundir.state(12) / "manifest.json"
-    manifest.write_text(json.dumps(read_json(manifest) | {"world_size": "1"}))
+    write_json(manifest, read_json(manifest) | {"world_size": "1"})
     code, out, err = train(rundir)
     assert code == 0 and "00000012 is damaged" in err and "step 6 of 12" in out, out + err

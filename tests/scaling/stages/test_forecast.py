@@ -13,10 +13,10 @@ from analysis.forecast.stored import digests, read_predictions
 from analysis.source.choose import source_of
 from analysis.stage import read_tables
 from arch.errors import InputError
-from data.files import read_json, unsealed
+from data.files import json_bytes, read_json, unsealed, write_json
 from scaling.cli.main import app
 from scaling.rundir.directory import RunDir
-from scaling.rundir.prepare import foretell
+from scaling.rundir.prepare import record_prediction
 from scaling.study.spec import load_study
 
 STUDY = """
@@ -249,21 +249,21 @@ def test_predictions_that_cannot_be_used_are_refused(made, tmp_path):
     try:
         for content, told in (
             (b"{", "is damaged"),
-            (json.dumps(stored | {"schema": "other"}).encode(), "is damaged (it is no scaling.predictions of"),
-            (json.dumps(stored | {"runs": [{}]}).encode(), "is damaged (runs.0."),
-            (json.dumps(stored | {"runs": []}).encode(), "is damaged (runs: "),
-            (json.dumps(stored | {"means": []}).encode(), "is damaged (means: "),
-            (json.dumps(stored | {"runs": stored["runs"][:1]}).encode(), "is damaged (its means are not of its runs"),
+            (json_bytes(stored | {"schema": "other"}), "is damaged (it is no scaling.predictions of"),
+            (json_bytes(stored | {"runs": [{}]}), "is damaged (runs.0."),
+            (json_bytes(stored | {"runs": []}), "is damaged (runs: "),
+            (json_bytes(stored | {"means": []}), "is damaged (means: "),
+            (json_bytes(stored | {"runs": stored["runs"][:1]}), "is damaged (its means are not of its runs"),
             (
-                json.dumps(stored | {"means": [stored["means"][0] | {"loss": 2.0}]}).encode(),
+                json_bytes(stored | {"means": [stored["means"][0] | {"loss": 2.0}]}),
                 "is damaged (the mean of 38k has another loss than its runs",
             ),
-            (json.dumps(stored | {"program": None}).encode(), "is damaged (program: "),
-            (json.dumps(stored | {"settings": {"a": 1}}).encode(), "is damaged (settings"),
-            (json.dumps(stored | {"groups": {}}).encode(), "is damaged (groups: lacks llama"),
-            (json.dumps(stored | {"round": 2}).encode(), "is damaged (it is of round 2"),
-            (json.dumps(stored | {"study": "other"}).encode(), "is of study other, not of tiny"),
-            (json.dumps(stored | {"validation_tokens": 5}).encode(), "predicts losses over 5 held-out tokens"),
+            (json_bytes(stored | {"program": None}), "is damaged (program: "),
+            (json_bytes(stored | {"settings": {"a": 1}}), "is damaged (settings"),
+            (json_bytes(stored | {"groups": {}}), "is damaged (groups: lacks llama"),
+            (json_bytes(stored | {"round": 2}), "is damaged (it is of round 2"),
+            (json_bytes(stored | {"study": "other"}), "is of study other, not of tiny"),
+            (json_bytes(stored | {"validation_tokens": 5}), "predicts losses over 5 held-out tokens"),
         ):
             (folder / PREDICTIONS).write_bytes(content)
             for name in ("predict", "train", "report"):
@@ -292,7 +292,7 @@ def test_a_published_study_has_its_forecast(made, tmp_path):
     elsewhere = ("--out", tmp_path / "out")
     shown = invoke("predict", tmp_path / "public", *elsewhere, "--json")
     assert json.loads(shown.stdout) == told["measured"] and "waits" not in shown.output
-    (tmp_path / "public/predictions-2.json").write_text(json.dumps(forged(told["measured"])))
+    write_json(tmp_path / "public/predictions-2.json", forged(told["measured"]))
     assert "predictions-2.json: was not published with this folder" in refused(
         "predict", tmp_path / "public", *elsewhere
     )
@@ -371,7 +371,7 @@ def test_a_second_round_is_predicted_from_the_grid_and_the_first(made, tmp_path)
     assert (tmp_path / PREDICTIONS).read_bytes() == files["predictions"]
     assert (tmp_path / FITS).read_bytes() == files["fits"], "the study's own fits see neither round"
     text = command("run", study, *out)
-    assert "train: 1 of 9 runs to do" in text and second.read_text() == json.dumps(stored, indent=1) + "\n"
+    assert "train: 1 of 9 runs to do" in text and second.read_bytes() == json_bytes(stored)
     found = json.loads(invoke("predict", study, *out, "--json").stdout)
     (later,) = found.pop("later")
     assert found["runs"] == told["measured"]["runs"] and later["round"] == 2 and later["n"]["trained"] == 1
@@ -450,7 +450,7 @@ def test_a_predicted_round_stays_where_the_study_file_changes(rounds):
     assert "the study file has no such run: undo the change" in refused("predict", study, *out)
     begun = folder / "out/tiny/runs" / LATER
     begun.mkdir()
-    (begun / "status.json").write_text('{"state": "running"}')
+    write_json(begun / "status.json", {"state": "running"})
     assert f"{LATER} has begun" in refused("predict", study, *out, "--force")
     assert (folder / SECOND).read_bytes() == stored
     shutil.rmtree(begun)
@@ -469,8 +469,8 @@ def test_prepared_runs_are_of_the_prediction_that_is_stored(rounds):
     command("predict", study, *out, "--force")
     now = digests(load_study(study, out=folder / "out"))[LATER]
     assert read_json(record) == before | {"prediction": now} and now != before["prediction"]
-    (record.parent / "status.json").write_text('{"state": "running"}')
-    foretell(RunDir(record.parent), "another")
+    write_json(record.parent / "status.json", {"state": "running"})
+    record_prediction(RunDir(record.parent), "another")
     assert read_json(record)["prediction"] == now, "what has begun keeps its own"
 
 

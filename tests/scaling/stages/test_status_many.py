@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from data.files import new_directory
+from data.files import new_directory, write_json
 from scaling.rundir.directory import RunDir
 from scaling.rundir.metrics import record_of
 from scaling.study.spec import load_study
@@ -46,7 +46,7 @@ def test_a_thousand_finished_runs_are_shown(tmp_path):
         of_run = RunDir(spec.run_directory(run))  # but the status, which names its run
         of_run.status_json.unlink()
         record = {"state": "done", "step": run.n_steps, "n_tokens": run.n_tokens, "run_id": run.run_id}
-        of_run.status_json.write_text(json.dumps(record | {"metrics": record_of(of_run.metrics)}))
+        write_json(of_run.status_json, record | {"metrics": record_of(of_run.metrics)})
     command = [sys.executable, "-m", "scaling", "status", str(path), "--out", str(tmp_path / "out"), "--json"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True)
     rows = json.loads(shown.stdout)["runs"]

@@ -163,7 +163,6 @@ def test_runs_without_axes_are_what_they_were(tmp_path):
         ({"training.max_steps": [1, 2]}, "grid.axes.training.max_steps: is no axis: .* vary training.n_tokens"),
         ({"model.arch": ["tnl"]}, "grid.axes.model.arch: is no axis: the architectures are grid.archs"),
         ({"model.vocab_size": [300]}, "grid.axes.model.vocab_size: is no axis: it follows from corpus.tokenizer"),
-        ({"model.hgrn1_complex": [True]}, "grid.axes.model.hgrn1_complex: is now hgrn1_state"),
         ({"model.input_gate": ["tied", "none"]}, "model.input_gate means nothing to llama, tnl, only to hgrn2, hgrn1"),
         ({"model.norm": ["rms", "odd"]}, "llama/14k, norm=odd: model.norm must be one of"),
         ({"corpus.source": ["a"]}, "grid.axes.corpus.source: a study has one corpus: write a study file for each"),

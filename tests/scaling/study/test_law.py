@@ -13,6 +13,7 @@ import yaml
 
 from analysis.rates.fit import fit_rates, law_file
 from arch.errors import InputError
+from data.files import write_json
 from flops import count_params
 from jobs.snapshot import copy_study
 from scaling.study.batch_rule import beta2_at
@@ -38,7 +39,7 @@ def law() -> RateLaw:
 
 def study(tmp_path: Path, law: RateLaw | None, training: dict[str, Any], **more: Any) -> Path:
     if law is not None:
-        (tmp_path / "rates.json").write_text(law.model_dump_json(by_alias=True))
+        write_json(tmp_path / "rates.json", law.model_dump(mode="json", by_alias=True))
     raw = {
         "name": "s",
         "out": str(tmp_path / "out"),
@@ -149,13 +150,13 @@ def test_a_law_without_a_term_in_tokens_holds_for_the_tokens_that_were_swept(tmp
 )
 def test_a_file_that_is_no_law_is_refused(tmp_path, law, change, told):
     path = tmp_path / "law.json"
-    path.write_text(json.dumps(json.loads(law.model_dump_json(by_alias=True)) | change))
+    write_json(path, law.model_dump(mode="json", by_alias=True) | change)
     with pytest.raises(InputError, match=told.replace("'", ".")):
         read_law(path)
 
 
 def test_a_law_file_holds_every_digit(tmp_path, law):
-    (tmp_path / "law.json").write_text(law.model_dump_json(by_alias=True))
+    write_json(tmp_path / "law.json", law.model_dump(mode="json", by_alias=True))
     assert read_law(tmp_path / "law.json").law == law
 
 

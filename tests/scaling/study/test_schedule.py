@@ -8,7 +8,8 @@ import yaml
 
 from arch.errors import InputError
 from flops import count_params
-from scaling.study.schedule import decay_start, learning_rate, phase, read_of
+from scaling.study.run import decisive
+from scaling.study.schedule import decay_start, learning_rate, phase
 from scaling.study.spec import load_study
 from scaling.study.training import Training
 
@@ -74,9 +75,7 @@ def test_every_schedule_is_its_closed_form_and_exact_at_both_ends(n_tokens, batc
 
 def test_a_hash_is_of_what_a_schedule_reads(tmp_path):
     plain, named = load(tmp_path)[0], load(tmp_path, schedule="constant")[0]
-    assert plain.spec_hash == named.spec_hash and not {"schedule", "decay_fraction"} & set(
-        read_of(plain.training.model_dump())
-    )
+    assert plain.spec_hash == named.spec_hash and not {"schedule", "decay_fraction"} & decisive(plain.training).keys()
     found = [
         load(tmp_path, schedule="cosine")[0],
         load(tmp_path, schedule="cosine", final_lr_fraction=0)[0],

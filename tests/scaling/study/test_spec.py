@@ -179,10 +179,6 @@ def test_overrides_without_a_model_are_what_they_were(load):
             "overrides.by_size.14k.model.lower_bound means nothing to llama, tnl, only to hgrn2, hgrn1: leave it out",
         ),
         (
-            {"by_arch": {"hgrn1": {"model": {"hgrn1_complex": False}}}},
-            "overrides.by_arch.hgrn1.model.hgrn1_complex is now hgrn1_state: complex for true, narrow for false",
-        ),
-        (
             {"by_arch": {"tnl": {"model": {"d_model": 25, "n_heads": 2}}}},
             "d_model=25 is not divisible by model.n_heads",
         ),
@@ -236,7 +232,7 @@ def test_what_decides_numbers_is_in_the_hash(load, change):
 def test_where_the_text_lies_is_not_in_the_hash(load):
     """What it is, is: by the corpus' fingerprint in run.json."""
     here, there = (load(changed(corpus={"source": source})).runs()[0] for source in ("/here", "/there"))
-    assert here.spec_hash == there.spec_hash and here.earlier_hash != there.earlier_hash
+    assert here.spec_hash == there.spec_hash
     tokens = load(changed(corpus={"validation_tokens": 5000})).runs()[0]
     assert tokens.corpus.validation_fraction is None and tokens.spec_hash != load().runs()[0].spec_hash
     assert RunSpec.model_validate(json.loads(tokens.model_dump_json())) == tokens
@@ -651,78 +647,30 @@ def test_hashes_stay_what_they_are():
     """A study must find its runs again after an update: a change here is a change for everyone who has trained."""
     runs = {run.run_id: run for name in ("paper", "quickstart") for run in load_study(name).runs()}
     assert len(runs) == 32 + 28
-    earlier = {
-        "llama-70m-c8192-s0": "7cd97a451430b956",
-        "tnl-70m-c8192-s0": "55f3f8799b3ca89e",
-        "hgrn2-70m-c8192-s0": "947bdb79c36ac137",
-        "cosformer2-70m-c8192-s0": "cfb4b938e38ff5ee",
-        "llama-10k-c256-s1": "f357b89929a8710b",
+    known = {
+        "llama-70m-c8192-s0": "e7fec26f89ecb922",
+        "tnl-70m-c8192-s0": "aac1ba1f395b9114",
+        "hgrn2-70m-c8192-s0": "6bc52625eeeeb6c1",
+        "cosformer2-70m-c8192-s0": "3863730730217933",
+        "llama-10k-c256-s1": "e679b07adfcd6626",
     }
-    assert {name: runs[name].earlier_hash for name in earlier} == earlier
-    today = {
-        "llama-70m-c8192-s0": "e7ec3489cd374b4d",
-        "tnl-70m-c8192-s0": "87c0073c0da2eeea",
-        "hgrn2-70m-c8192-s0": "5c4ed53808b93651",
-        "cosformer2-70m-c8192-s0": "ad46c4e906cbca5e",
-        "llama-10k-c256-s1": "d7654281db3fbd57",
-    }
-    assert {name: runs[name].spec_hash for name in today} == today
+    assert {name: runs[name].spec_hash for name in known} == known
 
 
-@pytest.mark.parametrize(
-    ("stored", "spec_hash"),
-    [
-        ({"hgrn1_complex": True}, "128939326854ae99"),
-        ({"hgrn1_complex": False}, "de1eec037b7f098e"),
-        ({"hgrn1_complex": False, "expansion": "lr", "expand_ratio": 4}, "7bb65f688b21a5c1"),
-    ],
-)
-def test_runs_of_an_earlier_version_keep_their_hash(load, stored, spec_hash):
-    """Their run.json says hgrn1_complex; the hashes are those that were written then."""
-    run = load(changed(grid={"archs": ["hgrn1"], "sizes": ["14k"]})).runs()[0]
-    fields = {name: value for name, value in run.model.items() if name != "hgrn1_state"}
-    earlier = run.model_copy(update={"model": fields | stored})
-    assert earlier.earlier_hash == spec_hash and spec_hash in earlier.hashes
-    assert earlier.config.options.hgrn1_state == ("complex" if stored["hgrn1_complex"] else "narrow")
-    if stored == {"hgrn1_complex": True}:
-        assert run.earlier_hash == spec_hash and run.spec_hash == earlier.spec_hash
+def test_a_field_at_its_default_is_not_in_the_hash(load):
+    """So that a new key, which older files do not have, changes no hash."""
+    plain, run = load().runs()[0], load(MINIMAL, ["training.eps=1e-8", "corpus.text_key=text"]).runs()[0]
+    assert run.spec_hash == plain.spec_hash
+    stored = plain.model_dump(mode="json")
+    for section, key in (("training", "eps"), ("corpus", "clean"), ("model", "residual_dtype")):
+        del stored[section][key]
+    assert RunSpec.model_validate(stored).spec_hash == plain.spec_hash
 
 
 def test_hashes_of_new_forms_differ(load):
     content = changed(grid={"archs": ["hgrn1"], "sizes": ["14k"]})
     found = {load(content, [f"model.hgrn1_state={form}"]).runs()[0].spec_hash for form in CHOICES["hgrn1_state"]}
     assert len(found) == len(CHOICES["hgrn1_state"])
-
-
-@pytest.mark.parametrize("by_set", [False, True])
-def test_a_field_of_an_earlier_version_is_told_by_its_name_of_today(load, by_set):
-    with pytest.raises(InputError) as error:
-        load({**MIXED, "model": {"hgrn1_complex": False}}, []) if not by_set else load(
-            MIXED, ["model.hgrn1_complex=false"]
-        )
-    message = str(error.value)
-    assert "model.hgrn1_complex is now hgrn1_state: complex for true, narrow for false" in message
-    assert ("--set" if by_set else "study.yaml") in message and "\n" not in message
-
-
-@pytest.mark.parametrize(
-    ("content", "sets", "where"),
-    [
-        ({"training": MINIMAL["training"] | {"artifact_dtype": "fp32"}}, [], "training.artifact_dtype"),
-        ({"overrides": {"by_size": {"14k": {"artifact_dtype": "fp32"}}}}, [], "overrides.by_size.14k.artifact_dtype"),
-        ({}, ["training.artifact_dtype=fp32"], "training.artifact_dtype"),
-    ],
-)
-def test_a_key_of_an_earlier_version_is_told_by_its_name_of_today(load, content, sets, where):
-    with pytest.raises(InputError, match=f"{where} is now checkpoint_dtype"):
-        load({**MINIMAL, **content}, sets)
-
-
-def test_stored_runs_of_an_earlier_version_open_with_its_key(load):
-    run = load().runs()[0]
-    stored = run.model_dump(mode="json")
-    stored["training"]["artifact_dtype"] = stored["training"].pop("checkpoint_dtype")
-    assert RunSpec.model_validate(stored) == run and RunSpec.model_validate(stored).hashes == run.hashes
 
 
 def test_a_plugin_is_part_of_its_runs_hash(load):

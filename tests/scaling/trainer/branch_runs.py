@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from data.corpus import prepare
+from data.corpus import Corpus, prepare
 from flops import cost_table
 from scaling.rundir.directory import RunDir
 from scaling.rundir.prepare import prepare_run
@@ -68,12 +68,13 @@ def study(
         whole = run.model_copy(update={"run_id": f"{run.run_id}-whole", "trunk": None, "branches": {}})
         for name, one in ((run.branch, run), (f"{run.branch}-whole", whole)):
             key = name if len(archs) == 1 else f"{run.arch}-{name}"
-            found[key] = _prepared(loaded.run_directory(one), one, corpus.fingerprint)
+            found[key] = _prepared(loaded.run_directory(one), one, corpus)
     return found
 
 
-def _prepared(path: Path, run: RunSpec, fingerprint: str) -> RunDir:
-    return prepare_run(path, run, cost_table(run.config), fingerprint, package_versions())
+def _prepared(path: Path, run: RunSpec, corpus: Corpus) -> RunDir:
+    about = (corpus.fingerprint, package_versions(), corpus.tokenizer.identity)
+    return prepare_run(path, run, cost_table(run.config), *about)
 
 
 def train(runs: list[RunDir], processes: int = 1, device: str = "cpu", **environment: str) -> tuple[int, str]:

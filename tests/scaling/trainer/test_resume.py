@@ -16,7 +16,7 @@ import torch
 
 from arch.errors import InputError
 from arch.model.lm import load_model
-from data.files import MANIFEST, write_json
+from data.files import write_json
 from data.tokenizer import get_tokenizer
 from scaling.rundir.checkpoint_writer import valid_checkpoint, write_checkpoint
 from scaling.rundir.directory import RunDir
@@ -208,25 +208,13 @@ def test_intact_checkpoints_are_not_written_again(
     assert_same_run(rundir, undisturbed)
 
 
-def test_a_state_of_an_earlier_version_is_continued(
-    tmp_path: Path, undisturbed: RunDir, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It does not say which rows it was saved with."""
-    rundir = copy_run(undisturbed, tmp_path)
-    for state in rundir.states():
-        write_json(state.path / MANIFEST, {key: value for key, value in state.manifest.items() if key != "metrics"})
-    assert train_here(rundir) == 0
-    assert f"step {STEPS} of {STEPS}" in (said := capsys.readouterr()).out and not said.err
-    assert_same_run(rundir, undisturbed)
-
-
 def test_what_was_saved_after_another_step_counts_for_none(tmp_path: Path, undisturbed: RunDir) -> None:
     """A state or a checkpoint that was copied to another step's name is whole by its checksums."""
     rundir = copy_run(undisturbed, tmp_path)
     for path, other in ((rundir.state(STEPS), STEPS - 20), (rundir.checkpoint(STEPS), 50)):
         shutil.rmtree(path, ignore_errors=True)
         shutil.copytree(path.with_name(f"{other:08d}"), path)
-    assert not valid_checkpoint(rundir.checkpoint(STEPS), *rundir.spec().hashes)
+    assert not valid_checkpoint(rundir.checkpoint(STEPS), rundir.spec().spec_hash)
     assert [one.step for one in rundir.checkpoints()] == [50, 150] and [one.step for one in rundir.states()] == [180]
     write_json(rundir.status_json, status(undisturbed))
     assert not is_trained(rundir.spec(), rundir)
