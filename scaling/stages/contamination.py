@@ -11,7 +11,7 @@ from arch.errors import InputError
 from .passing import Passing
 
 if TYPE_CHECKING:
-    from .pipeline import Request
+    from .request import Request
 
 
 def sets_of(request: Request, tasks: tuple[str, ...]) -> tuple[dict[str, Path], list[str]]:

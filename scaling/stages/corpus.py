@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from data.settings import CorpusSettings
 
     from ..study.run import RunSpec
-    from .pipeline import Request
+    from .request import Request
 
 CUT = "cut_lines"  # of the counts: nothing is left out
 FEW_DOCUMENTS = 5  # held out: fewer say little about other text

@@ -27,7 +27,7 @@ from .trunks import not_merged
 if TYPE_CHECKING:
     from analysis.evals.matrix import Pair
 
-    from .pipeline import Request
+    from .request import Request
 
 
 def eval_worker(request: Request, options: EvalOptions, attempt: str | None) -> int:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from analysis.evals.matrix import Matrix
 
     from ..study.run import RunSpec
-    from .pipeline import Request
+    from .request import Request
 
 
 def eval_matrix(request: Request, options: EvalOptions) -> Matrix:

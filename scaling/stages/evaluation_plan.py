@@ -14,7 +14,7 @@ from .evaluation_tasks import EvalOptions
 if TYPE_CHECKING:
     from analysis.evals.matrix import Pair
 
-    from .pipeline import Request
+    from .request import Request
 
 
 def missing_evaluations(request: Request, options: EvalOptions) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from .evaluation_tasks import EvalOptions, task_context
 if TYPE_CHECKING:
     from analysis.evals.standing import Standing
 
-    from .pipeline import Request
+    from .request import Request
 
 
 def current_results(request: Request, options: EvalOptions | None = None) -> Standing:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from analysis.evals.task import Task, TaskContext
 
     from ..study.run import RunSpec
-    from .pipeline import Request
+    from .request import Request
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from analysis.design.check import Reading
 
     from ..study.schema import Fit
-    from .pipeline import Request
+    from .request import Request
 
 
 def notes_of(request: Request) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from .together import gains_of, shares_of
 from .trunks import check_trunks
 
 if TYPE_CHECKING:
-    from .pipeline import Request
+    from .request import Request
 
 
 def outstanding(request: Request) -> list[str]:
@@ -45,6 +45,7 @@ def timed_plan(request: Request) -> dict[str, Any]:
     gains = gains_of(runs, shares_of(runs, jobs), at_once(jobs.parallel, jobs.processes))
     found = expected_time(request.study, todo, done, gains)
     made = plan(request.study, request.runs)
+    made["notes"] += [f"learning rates (lr: law) are those of {path}" for path in request.lock.files]
     try:
         request.check_runs()
     except InputError as error:

@@ -12,7 +12,7 @@ from arch.errors import InputError
 from .pipeline import check_results, runs_at_stored_rates
 
 if TYPE_CHECKING:
-    from .pipeline import Request
+    from .request import Request
 
 
 @dataclass(frozen=True)

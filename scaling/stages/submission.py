@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from jobs.slurm import Element
 
     from ..study.jobs_schema import Cluster
-    from .pipeline import Request
+    from .request import Request
 
 
 @dataclass

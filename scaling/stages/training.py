@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from data.corpus import Corpus
     from jobs.local import Task
 
-    from .pipeline import Request
+    from .request import Request
 
 
 def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:

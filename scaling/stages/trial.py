@@ -25,8 +25,8 @@ from .corpus import data_stage, reads_text
 from .evaluation import eval_stage
 from .evaluation_matrix import shown_words
 from .evaluation_tasks import EvalOptions
-from .pipeline import Request
 from .planning import outstanding, timed_plan
+from .request import Request
 from .training import train_stage
 from .trial_runs import Pair, Trial, described, exact
 from .trial_tables import have_curves, pairs_of_size, points, seed_noise, spent, too_little_text

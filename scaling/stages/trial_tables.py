@@ -71,7 +71,7 @@ def seed_noise(trial: Trial) -> tuple[float, float] | None:
     from analysis.held_out import load_held_out
 
     kinds: dict[tuple[str, ...], list[tuple[RunSpec, float]]] = {}
-    for run in trial.study.runs():
+    for run in trial.request.whole_grid:
         if not run.branches:
             with suppress(InputError):  # not trained or not evaluated yet: it tells nothing
                 found = load_held_out(trial.study.directory, run.run_id, run.n_steps)
