@@ -10,7 +10,6 @@ import logging
 import os
 import socket
 import warnings
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,6 @@ from ..study.batch import split_batch
 from .adamw import AdamW
 from .meeting import meet
 from .pickles import as_weights
-from .replay import Replay, obstacle
 from .stop import StopRequest
 
 if TYPE_CHECKING:
@@ -108,13 +106,9 @@ class Engine:
         batch_rows: int,
         device: torch.device,
         ranks: Ranks | None = None,
-        say: Callable[[str], None] | None = None,
     ) -> None:
-        """`batch_rows` is the global batch in sequences. With `say`, steps on a GPU are replayed as CUDA graphs, and it
-        gets a line where they cannot be.
-
-        Raises InputError where it does not split over ranks and micro-batches.
-        """
+        """`batch_rows` is the global batch in sequences. Raises InputError where it does not split over ranks and
+        micro-batches."""
         self.ranks = ranks or Ranks()
         self.device = device
         self.model = model
@@ -147,12 +141,6 @@ class Engine:
         self._groups = self.deepspeed_engine.optimizer.param_groups
         self._parameters = list(model.parameters())
         self.autocast_dtype = torch.bfloat16 if training.precision == "bf16" else None
-        self.replay: Replay | None = None
-        if say is not None and device.type == "cuda":
-            if reason := obstacle(device, self.stage):
-                say(f"no CUDA graphs: {reason}")
-            else:
-                self.replay = Replay(self, say)
 
     def _config(self, batch_rows: int, training: Training) -> dict[str, Any]:
         bucket = min(BUCKET_ELEMENTS, sum(p.numel() for p in self.model.parameters()))
@@ -182,10 +170,6 @@ class Engine:
         Returns this rank's mean loss (nats per token) and the global gradient norm before clipping, both scalars on
         the device, not yet waited for.
         """
-        if self.device.type == "cuda":
-            lr = float(np.float32(lr))  # what a graph reads it as
-        if self.replay is not None and (told := self.replay.step(tokens, lr)) is not None:
-            return told
         total = self.passes(tokens)
         return total / self.accumulate, self.update(lr)
 
@@ -207,6 +191,8 @@ class Engine:
 
     def update(self, lr: float) -> torch.Tensor:
         """Update the weights by the gradients of `passes`; the global gradient norm before clipping."""
+        if self.device.type == "cuda":
+            lr = float(np.float32(lr))  # as a graph reads it
         for group in self._groups:
             group["lr"] = lr
         norm = None if self.stage else self.clip()
@@ -239,13 +225,13 @@ class Engine:
         engine.global_steps += 1
         engine.global_samples += engine.train_batch_size()
 
-    def first_of_any(self, told: str | None) -> str | None:
-        """What the first rank that has anything to tell tells, on every rank."""
+    def first_reason(self, reason: str | None) -> str | None:
+        """The reason of the first rank that has one, on every rank."""
         if self.ranks.world == 1:
-            return told
-        everyone: list[str | None] = [None] * self.ranks.world
-        dist.all_gather_object(everyone, told)
-        return next((one for one in everyone if one), None)
+            return reason
+        reasons: list[str | None] = [None] * self.ranks.world
+        dist.all_gather_object(reasons, reason)
+        return next((one for one in reasons if one), None)
 
     def mean(self, values: torch.Tensor) -> torch.Tensor:
         """The mean over ranks of a small vector, on the device, not yet waited for."""
@@ -284,6 +270,4 @@ class Engine:
             raise InputError(f"{directory}: is no training state ({type(error).__name__}: {told}); {remedy}") from None
         if path is None:
             raise InputError(f"{directory}: DeepSpeed finds no state there; {remedy}")
-        if self.replay is not None:
-            self.replay.forget()  # the moments are other tensors now
         self._groups = self.deepspeed_engine.optimizer.param_groups
