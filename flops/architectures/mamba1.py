@@ -12,7 +12,6 @@ from .. import short_conv
 from ..activations import F
 from ..cores import chunks, power_of_two
 from ..entry import Entry, Lines, Memory, Times
-from ..registry import register
 
 
 def matrices(cfg: ModelConfig) -> dict[str, int]:
@@ -85,24 +84,21 @@ def temporaries(cfg: ModelConfig, tokens: float, a: int) -> float:
     return tokens * ((2 * a + F) * i + 2 * F * s * math.ceil(i / 32))
 
 
-register(
-    "mamba1",
-    Entry(
-        matrices=matrices,
-        vectors=vectors,
-        core=core,
-        excess=excess,
-        has_mlp=False,
-        state=lambda cfg, n: (
-            {"state": inner_width(cfg) * int(cfg.options.ssm_state)} | short_conv.window(cfg, inner_width(cfg))
-        ),
-        rounded=lambda cfg: short_conv.weights(cfg, inner_width(cfg)),
-        memory=Memory(
-            activations,
-            by_kernels,
-            temporaries=temporaries,
-            autocast_copies=lambda cfg: ("mixer.select", "mixer.step"),
-        ),
-        times=Times(host_ms=None, replayed=None, core=(3.4, 9.8, 5.8, 0.12)),
+ENTRY = Entry(
+    matrices=matrices,
+    vectors=vectors,
+    core=core,
+    excess=excess,
+    has_mlp=False,
+    state=lambda cfg, n: (
+        {"state": inner_width(cfg) * int(cfg.options.ssm_state)} | short_conv.window(cfg, inner_width(cfg))
     ),
+    rounded=lambda cfg: short_conv.weights(cfg, inner_width(cfg)),
+    memory=Memory(
+        activations,
+        by_kernels,
+        temporaries=temporaries,
+        autocast_copies=lambda cfg: ("mixer.select", "mixer.step"),
+    ),
+    times=Times(host_ms=None, replayed=None, core=(3.4, 9.8, 5.8, 0.12)),
 )
