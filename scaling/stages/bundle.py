@@ -26,10 +26,10 @@ from ..rundir.worklist import is_trained
 from ..study.rates import Lock, resolve
 from ..study.spec import StudySpec, load_study
 from .passing import Passing
+from .request import Request
 
 if TYPE_CHECKING:
     from ..study.run import RunSpec
-    from .request import Request
 
 
 def pack_stage(request: Request, to: Path, dry_run: bool, metrics_every: int = 1) -> dict[str, Any]:

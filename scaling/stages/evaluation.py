@@ -22,12 +22,11 @@ from .evaluation_matrix import eval_matrix
 from .evaluation_results import show_results
 from .evaluation_tasks import EvalOptions
 from .passing import Passing
+from .request import Request
 from .trunks import not_merged
 
 if TYPE_CHECKING:
     from analysis.evals.matrix import Pair
-
-    from .request import Request
 
 
 def eval_worker(request: Request, options: EvalOptions, attempt: str | None) -> int:

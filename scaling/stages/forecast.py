@@ -6,7 +6,7 @@ Rounds are predicted one after the other, each from fits that see all before it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arch.amounts import counted, counted_of
 
@@ -15,10 +15,7 @@ from ..rundir.prepare import at_stored_rate, record_prediction
 from ..rundir.versions import git_commit
 from ..rundir.worklist import is_trained
 from ..study.run import RunSpec
-
-if TYPE_CHECKING:
-    from .request import Request
-
+from .request import Request
 
 VALIDATION = "validation"  # a loss of fit.loss, and the evaluation that it is from
 

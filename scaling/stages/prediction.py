@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arch.errors import InputError
 
 from .forecast import first_begun, next_round, predict_now, unmeasured
 from .pipeline import check_results, fit_stage
-
-if TYPE_CHECKING:
-    from .request import Request
+from .request import Request
 
 
 def predict_stage(request: Request, force: bool = False) -> list[dict[str, Any]]:

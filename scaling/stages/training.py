@@ -21,14 +21,13 @@ from ..study.cost import expected_work
 from ..study.run import RunSpec
 from .forecast import trainable, waiting_lines
 from .progress import Progress, Watched
+from .request import Request
 from .together import shares_of
 from .trunks import check_trunks
 
 if TYPE_CHECKING:
     from data.corpus import Corpus
     from jobs.local import Task
-
-    from .request import Request
 
 
 def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:

@@ -13,10 +13,10 @@ from flops import train_flops_per_token
 from ..rundir.worklist import is_trained
 from ..study.only import without_branch
 from ..study.rates import resolve
+from .request import Request
 
 if TYPE_CHECKING:
     from ..study.run import RunSpec
-    from .request import Request
 
 
 def check_trunks(request: Request) -> None:
