@@ -10,7 +10,10 @@ import logging
 import os
 import socket
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from inspect import unwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +26,7 @@ from arch.errors import InputError
 
 from ..rundir.launcher import Ranks, ranks_of
 from ..study.batch import split_batch
-from .adamw import AdamW
 from .meeting import meet
-from .pickles import as_weights
 from .stop import StopRequest
 
 if TYPE_CHECKING:
@@ -271,3 +272,33 @@ class Engine:
         if path is None:
             raise InputError(f"{directory}: DeepSpeed finds no state there; {remedy}")
         self._groups = self.deepspeed_engine.optimizer.param_groups
+
+
+class AdamW(torch.optim.AdamW):
+    """torch.optim.AdamW, its own methods below what torch.compile needs around them."""
+
+    add_param_group: Any = unwrap(torch.optim.AdamW.add_param_group)
+    state_dict: Any = unwrap(torch.optim.AdamW.state_dict)
+    load_state_dict: Any = unwrap(torch.optim.AdamW.load_state_dict)
+    step: Any = torch.no_grad()(unwrap(torch.optim.AdamW.step))
+
+
+ALWAYS, NEVER = "TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"  # PyTorch's own
+
+
+@contextmanager
+def as_weights() -> Iterator[None]:
+    """Every torch.load inside, of any library and whatever it asks for, reads tensors, plain values and the three
+    classes that DeepSpeed's states hold; a file with anything else raises pickle.UnpicklingError and runs nothing."""
+    from deepspeed.runtime.fp16.loss_scaler import LossScaler
+    from deepspeed.runtime.zero.config import ZeroStageEnum
+    from deepspeed.utils.tensor_fragment import fragment_address
+
+    before = {name: os.environ.pop(name, None) for name in (ALWAYS, NEVER)}
+    os.environ[ALWAYS] = "1"
+    try:
+        with torch.serialization.safe_globals([LossScaler, ZeroStageEnum, fragment_address]):
+            yield
+    finally:
+        del os.environ[ALWAYS]
+        os.environ.update({name: value for name, value in before.items() if value is not None})

@@ -194,7 +194,7 @@ def test_passes_that_do_not_repeat_are_told(
 def test_the_optimizer_is_pytorchs_without_its_compiler() -> None:
     code = (
         "import sys, torch\n"
-        "from scaling.trainer.adamw import AdamW\n"
+        "from scaling.trainer.engine import AdamW\n"
         "def made(kind):\n"
         "    p = [torch.nn.Parameter(torch.arange(5.0) / 7), torch.nn.Parameter(torch.ones(3, 2))]\n"
         "    o = kind([{'params': p[:1], 'weight_decay': 0.0}, {'params': p[1:]}], lr=1e-2, fused=True)\n"
