@@ -26,8 +26,8 @@ from arch.errors import InputError
 
 from ..rundir.launcher import Ranks, ranks_of
 from ..study.batch import split_batch
-from .meeting import meet
 from .stop import StopRequest
+from .store import shared_store
 
 if TYPE_CHECKING:
     from arch.model.lm import LanguageModel
@@ -50,7 +50,9 @@ def start_distributed(device_type: str, stop: StopRequest | None = None) -> Rank
     ranks = ranks_of(os.environ)
     os.environ["LOCAL_RANK"] = str(ranks.local)  # DeepSpeed asks for it
     backend = "nccl" if device_type == "cuda" else "gloo"
-    options: dict[str, Any] = {"store": meet(ranks, stop or StopRequest()) if ranks.world > 1 else dist.HashStore()}
+    options: dict[str, Any] = {
+        "store": shared_store(ranks, stop or StopRequest()) if ranks.world > 1 else dist.HashStore()
+    }
     if device_type == "cuda":
         if ranks.local >= (there := torch.cuda.device_count()):
             raise InputError(f"environment: LOCAL_RANK={ranks.local}, but this process sees {counted(there, 'GPU')}")
