@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .architectures import ARCHS as ARCHS  # the import registers the architectures of this package
+from .architectures import register_all
 from .errors import InputError, nearest
 from .options import COMMON, check_choice, check_float, check_size, kind_of
 from .registry import ARCHITECTURES, architecture, archs_with, has_option
 from .registry import NORMS as NORMS
 
+ARCHS = register_all()  # the names of the architectures of this package
 RESIDUAL_DTYPES = ("auto", "fp32")
 LARGEST_FLOAT = {"norm_eps": 1.0, "init_std": 100.0}
 

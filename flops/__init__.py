@@ -1,6 +1,6 @@
 """Analytic cost of a configuration: parameters, FLOPs, memory, every FLOP number under a named convention. No torch."""
 
-from . import architectures as architectures  # registers the costs of this package
+from .architectures import register_all
 from .conventions import (
     CONVENTIONS,
     by_module,
@@ -37,3 +37,5 @@ __all__ = [
     "train_flops_per_token",
     "training_memory",
 ]
+
+register_all()

@@ -22,13 +22,21 @@ from scaling.study.file import validate
 from .meter import Meter
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from arch.config import ModelConfig
     from arch.model.lm import LanguageModel
     from data.tokenizer import Tokenizer
 
-    from .replayed import Batches
-
 Say = Callable[[float, str], None]  # (share done 0..1, a few words)
+
+
+class Passes(Protocol):
+    """Reads batches of ids, as `replayed.Batches` does on a GPU."""
+
+    def nats(self, model: LoadedModel, ids: Tensor) -> Tensor: ...
+
+    def few(self, model: LoadedModel, ids: Tensor) -> Tensor: ...
 
 
 @dataclass
@@ -49,7 +57,7 @@ class LoadedModel:
     context_length: int
     checkpoint: Path
     meter: Meter = field(default_factory=Meter)
-    passes: Batches | None = None
+    passes: Passes | None = None
 
     @contextmanager
     def reading(self) -> Iterator[None]:

@@ -104,9 +104,11 @@ def read_whole(study: StudySpec, place: int) -> dict[str, Any]:
 
 def _own_runs(study: StudySpec) -> list[RunSpec]:
     """The forecast runs as the study file alone has them: --set makes other runs, and predictions are of none."""
+    from scaling.study.rates import Lock, resolve
     from scaling.study.spec import load_study
 
-    return (load_study(study.path, [], study.out) if study.sets else study).forecast_runs()
+    own = load_study(study.path, [], study.out) if study.sets else study
+    return resolve(own.forecast_runs(), Lock(own))
 
 
 def _check_runs(path: Path, rows: Iterable[dict[str, Any]], runs: Sequence[RunSpec]) -> None:

@@ -35,7 +35,7 @@ from arch.errors import InputError
 from data.files import MANIFEST, fsync_dir, json_bytes, kill_point, read_object, sha256, write_bytes, write_json
 from scaling.rundir.versions import git_commit
 from scaling.study.find import STUDY_FILE
-from scaling.study.own_law import LAW_NAME
+from scaling.study.rates import LOCK, Lock, resolve
 from scaling.study.spec import load_study
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def fill(folder: Path, study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, A
     manifest = fill_inputs(folder, study, runs)
     # fits are of what was written, read as whoever has the folder alone reads it
     alone = load_study(folder, out=study.out, published=True)
-    again = alone.runs()
+    again = resolve(alone.runs(), Lock(alone))
     if [run.run_id for run in again] != [run.run_id for run in runs]:
         raise InputError(f"{study.path}: names other runs where it is read from its folder: it cannot be published")
     for name, content in derived(alone, again, Published(folder)).items():
@@ -159,10 +159,10 @@ def _law_files(study: StudySpec) -> dict[str, bytes]:
         if (as_posix := inside.as_posix()) in OWN or LATER.fullmatch(as_posix):
             raise InputError(f"{study.path}: training.lr_law: {name} is a name that the folder needs: rename the file")
         found[as_posix] = (home / inside).read_bytes()
-    if study.sweep is not None and (own := study.directory / LAW_NAME).is_file():
-        if LAW_NAME in found:
-            raise InputError(f"{study.path}: training.lr_law: {LAW_NAME} is the law of its own sweep: rename the file")
-        found[LAW_NAME] = own.read_bytes()
+    if study.sweep is not None and (own := study.directory / LOCK).is_file():
+        if LOCK in found:
+            raise InputError(f"{study.path}: training.lr_law: {LOCK} is the law of its own sweep: rename the file")
+        found[LOCK] = own.read_bytes()
     return found
 
 

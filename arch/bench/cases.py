@@ -68,7 +68,7 @@ def _hgrn2_given(batch: int, length: int, heads: int, width: int, normal: Any) -
 
 
 def _hgrn2_far(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
-    """Like a trained model's first layer, whose bound is 0: an eighth of the channels of every head, here and there,
+    """Like a trained model's first layer, whose bound is 0: 1 to 11 of 128 channels of a head, here and there,
     forget so much in half a chunk that they are not referred to its middle
     (docs/research/kernels-gated-attention.md)."""
     q, v, logits, bound = _hgrn2_given(batch, length, heads, width, normal)

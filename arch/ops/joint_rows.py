@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-# marks: numbers of a row; columns that readers leave gradients in; silu of the first columns
-WIDTH, GIVEN, SILU = "joint_width", "given_columns", "silu_of_columns"
+# marks: numbers of a row; columns that readers leave gradients in; silu of the first columns; the memory of gradients
+WIDTH, GIVEN, SILU, SHARED = "joint_width", "given_columns", "silu_of_columns", "shared_gradients"
 
 
 def mark_joint(x: Tensor) -> Tensor:
@@ -113,10 +113,13 @@ def as_rows(*tensors: Tensor | None) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def gradients_in(places: Sequence[Place | None], like: Tensor) -> tuple[Any, ...]:
+def gradients_in(
+    places: Sequence[Place | None], like: Tensor, memories: dict[int, Tensor] | None = None
+) -> tuple[Any, ...]:
     """Memory for the gradients of tensors of `as_rows` that have these places, on the device of `like`: of those that
-    lie in one tensor at the same columns of one new one, which is marked, also with the columns given."""
-    memories: dict[int, Tensor] = {}
+    lie in one tensor at the same columns of one new one, which is marked, also with the columns given, and added to
+    `memories`, where it is taken from if it is there."""
+    memories = {} if memories is None else memories
     found: list[Tensor | None] = []
     for place in places:
         if place is None or not place.width:
@@ -133,8 +136,31 @@ def gradients_in(places: Sequence[Place | None], like: Tensor) -> tuple[Any, ...
 
 
 def gradients_of(first: Tensor, *others: Tensor | None) -> tuple[Any, ...]:
-    """`gradients_in` the places of these tensors of `as_rows`."""
-    return gradients_in([None if x is None else place_of(x) for x in (first, *others)], first)
+    """`gradients_in` the places of these tensors of `as_rows`: of those in a tensor of `share_gradients` in the memory
+    that its other readers' gradients are in, where they left the columns free."""
+    tensors = (first, *others)
+    places = [None if x is None else place_of(x) for x in tensors]
+    shared: dict[int, list[Tensor]] = {}
+    for x, place in zip(tensors, places, strict=True):
+        if x is not None and place is not None and place.width and hasattr(x.untyped_storage(), SHARED):
+            shared[place.memory] = getattr(x.untyped_storage(), SHARED)
+    memories: dict[int, Tensor] = {}
+    for memory, left in shared.items():
+        asked = [place.columns for place in places if place is not None and place.memory == memory]
+        if left and free_for(left[0], asked):
+            memories[memory] = left[0]
+    found = gradients_in(places, first, memories)
+    for memory, left in shared.items():
+        left[:] = [memories[memory]]
+    return found
+
+
+def share_gradients(x: Tensor) -> list[Tensor]:
+    """Lets several operators that read columns of x, of `mark_joint`, leave their gradients in one tensor. It is kept
+    in the list that is returned, until whoever reads it clears that."""
+    shared: list[Tensor] = []
+    setattr(x.untyped_storage(), SHARED, shared)
+    return shared
 
 
 def free_for(x: Tensor, columns: Sequence[range]) -> bool:

@@ -1,5 +1,14 @@
-"""The costs of the architectures of this package: each module registers an Entry, as a plugin's module does."""
+"""The costs of the architectures of this package, a module each, which has the architecture's name and its ENTRY."""
 
+from ..registry import register
 from . import cosformer2, hgrn1, hgrn2, llama, mamba1, mamba2, tnl
 
-__all__ = ["cosformer2", "hgrn1", "hgrn2", "llama", "mamba1", "mamba2", "tnl"]
+__all__ = ["cosformer2", "hgrn1", "hgrn2", "llama", "mamba1", "mamba2", "register_all", "tnl"]
+
+MODULES = (cosformer2, hgrn1, hgrn2, llama, mamba1, mamba2, tnl)
+
+
+def register_all() -> None:
+    """Register the costs of this package's architectures, as a plugin's module registers its own."""
+    for module in MODULES:
+        register(module.__name__.rpartition(".")[2], module.ENTRY)

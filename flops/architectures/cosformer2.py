@@ -11,7 +11,6 @@ from ..activations import F
 from ..appendix import linear_attention, low_rank_gate_lines, projections
 from ..cores import decay_core, decay_excess
 from ..entry import Entry, Lines, Memory, Times, low_rank_gate, norm_size, square
-from ..registry import register
 from ..toeplitz import filter_core, filter_excess, filter_memory, filter_setup, filter_setup_excess
 
 
@@ -77,27 +76,22 @@ def rotation(cfg: ModelConfig, T: int, kernels: bool) -> float:
     return T * (n_angles * 2 * F + ((n_angles + 1) * 2 * F if cfg.options.theta_learned else 0.0))
 
 
-register(
-    "cosformer2",
-    Entry(
-        matrices=lambda cfg: square(cfg, "q", "k", "v", "o") | low_rank_gate(cfg),
-        vectors=lambda cfg: {"mixer.norm": norm_size(cfg)} | angles(cfg),
-        core=lambda cfg, n: decay_core(cfg, n, key_width(cfg)),
-        excess=lambda cfg, n: decay_excess(cfg, n, key_width(cfg)),
-        once=tpe,
-        once_core=filter_core,
-        once_excess=filter_excess,
-        once_fp32=lambda cfg: tpe(cfg).get("tpe.decay", 0),
-        setup=filter_setup,
-        setup_excess=filter_setup_excess,
-        paper=lambda cfg, n: 1 + 3 / (4 * cfg.n_heads) + 23 / (72 * cfg.d_model),
-        state=lambda cfg, n: {"state": key_width(cfg) * cfg.d_model},
-        state_once=lambda cfg: {"state": cfg.d_model * int(cfg.options.tpe_dim)},
-        appendix=appendix,
-        appendix_once=lambda cfg, n, sequences: {"tpe.state": 4 * float(cfg.d_model) * float(cfg.options.tpe_dim)},
-        memory=Memory(activations, by_kernels, shared=rotation, once=filter_memory),
-        times=Times(
-            host_ms=(12.1, 5.15), replayed=(0.603, 0.136, 0.0582, 0.0028, 4.10, 1.11), core=(7.1, 0.9, 1.9, 0.55)
-        ),
-    ),
+ENTRY = Entry(
+    matrices=lambda cfg: square(cfg, "q", "k", "v", "o") | low_rank_gate(cfg),
+    vectors=lambda cfg: {"mixer.norm": norm_size(cfg)} | angles(cfg),
+    core=lambda cfg, n: decay_core(cfg, n, key_width(cfg)),
+    excess=lambda cfg, n: decay_excess(cfg, n, key_width(cfg)),
+    once=tpe,
+    once_core=filter_core,
+    once_excess=filter_excess,
+    once_fp32=lambda cfg: tpe(cfg).get("tpe.decay", 0),
+    setup=filter_setup,
+    setup_excess=filter_setup_excess,
+    paper=lambda cfg, n: 1 + 3 / (4 * cfg.n_heads) + 23 / (72 * cfg.d_model),
+    state=lambda cfg, n: {"state": key_width(cfg) * cfg.d_model},
+    state_once=lambda cfg: {"state": cfg.d_model * int(cfg.options.tpe_dim)},
+    appendix=appendix,
+    appendix_once=lambda cfg, n, sequences: {"tpe.state": 4 * float(cfg.d_model) * float(cfg.options.tpe_dim)},
+    memory=Memory(activations, by_kernels, shared=rotation, once=filter_memory),
+    times=Times(host_ms=(12.1, 5.15), replayed=(0.603, 0.136, 0.0582, 0.0028, 4.10, 1.11), core=(7.1, 0.9, 1.9, 0.55)),
 )

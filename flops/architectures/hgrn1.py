@@ -19,7 +19,6 @@ from .. import by_kernels as kernels
 from ..activations import F, norm
 from ..entry import Entry, Lines, Memory, Times, norm_size
 from ..hgrn_gates import forget, lower_bound
-from ..registry import register
 
 # what the counts call the projections
 NAMES = {"forget": "f", "input": "i", "gate": "g", "input_gate": "ig", "angle": "angle"}
@@ -98,17 +97,14 @@ def autocast_copies(cfg: ModelConfig) -> tuple[str, ...]:
     return tuple(name for name in matrices(cfg) if name != "mixer.o") if cheap else ()
 
 
-register(
-    "hgrn1",
-    Entry(
-        matrices=matrices,
-        vectors=vectors,
-        core=core,
-        once=lambda cfg: lower_bound(cfg, lower_bounds(cfg)),
-        once_fp32=lambda cfg: sum(lower_bound(cfg, lower_bounds(cfg)).values()),
-        rounded=lambda cfg: len(projected(cfg)) * factors(cfg),  # they are matrices, of expansions
-        state=lambda cfg, n: {"state": state_size(cfg)},
-        memory=Memory(activations, by_kernels, autocast_copies=autocast_copies),
-        times=Times(host_ms=None, replayed=None, core=(4.3, 1.3, 2.6, 0.44)),
-    ),
+ENTRY = Entry(
+    matrices=matrices,
+    vectors=vectors,
+    core=core,
+    once=lambda cfg: lower_bound(cfg, lower_bounds(cfg)),
+    once_fp32=lambda cfg: sum(lower_bound(cfg, lower_bounds(cfg)).values()),
+    rounded=lambda cfg: len(projected(cfg)) * factors(cfg),  # they are matrices, of expansions
+    state=lambda cfg, n: {"state": state_size(cfg)},
+    memory=Memory(activations, by_kernels, autocast_copies=autocast_copies),
+    times=Times(host_ms=None, replayed=None, core=(4.3, 1.3, 2.6, 0.44)),
 )

@@ -13,7 +13,6 @@ from ..appendix import linear_attention, projections
 from ..cores import chunks, gated_core, gated_excess, power_of_two
 from ..entry import Entry, Lines, Memory, Times, norm_size, square
 from ..hgrn_gates import forget, lower_bound
-from ..registry import register
 
 
 def matrices(cfg: ModelConfig) -> dict[str, int]:
@@ -75,22 +74,17 @@ def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
     }
 
 
-register(
-    "hgrn2",
-    Entry(
-        matrices=matrices,
-        vectors=lambda cfg: {"mixer.norm": norm_size(cfg)},
-        core=gated_core,
-        excess=gated_excess,
-        once=lambda cfg: lower_bound(cfg, cfg.d_model),
-        once_fp32=lambda cfg: sum(lower_bound(cfg, cfg.d_model).values()),
-        paper=lambda cfg, n: 1 + 1 / (3 * cfg.n_heads) + 29 / (72 * cfg.d_model),
-        state=lambda cfg, n: {"state": cfg.head_dim * cfg.d_model},
-        appendix=appendix,
-        appendix_once=appendix_once,
-        memory=Memory(activations, by_kernels),
-        times=Times(
-            host_ms=(9.0, 4.56), replayed=(0.954, 0.0604, 0.0249, 0.0020, 20.0, 1.31), core=(0.0, 3.7, 4.6, 0.52)
-        ),
-    ),
+ENTRY = Entry(
+    matrices=matrices,
+    vectors=lambda cfg: {"mixer.norm": norm_size(cfg)},
+    core=gated_core,
+    excess=gated_excess,
+    once=lambda cfg: lower_bound(cfg, cfg.d_model),
+    once_fp32=lambda cfg: sum(lower_bound(cfg, cfg.d_model).values()),
+    paper=lambda cfg, n: 1 + 1 / (3 * cfg.n_heads) + 29 / (72 * cfg.d_model),
+    state=lambda cfg, n: {"state": cfg.head_dim * cfg.d_model},
+    appendix=appendix,
+    appendix_once=appendix_once,
+    memory=Memory(activations, by_kernels),
+    times=Times(host_ms=(9.0, 4.56), replayed=(0.954, 0.0604, 0.0249, 0.0020, 20.0, 1.31), core=(0.0, 3.7, 4.6, 0.52)),
 )

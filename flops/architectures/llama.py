@@ -7,7 +7,6 @@ from arch.config import ModelConfig
 from ..activations import F
 from ..appendix import projections
 from ..entry import Entry, Lines, Memory, Times, square
-from ..registry import register
 
 
 def core(cfg: ModelConfig, context: int) -> dict[str, float]:
@@ -37,17 +36,12 @@ def rotary(cfg: ModelConfig, T: int, a: int, sequences: int, kernels: bool) -> L
     return {"rotary": F * T * cfg.head_dim}
 
 
-register(
-    "llama",
-    Entry(
-        matrices=lambda cfg: square(cfg, "q", "k", "v", "o"),
-        core=core,
-        paper=lambda cfg, n: 1 + n / (6 * cfg.d_model) + 5 / (18 * cfg.d_model),
-        state=lambda cfg, n: {"cache": 2 * n * cfg.d_model},
-        appendix=appendix,
-        memory=Memory(activations, once=rotary, mlp_tensors=4),
-        times=Times(
-            host_ms=(10.2, 3.15), replayed=(0.168, 0.217, 0.0533, 0.0046, 1.62, 1.11), core=(3.1, 0.0, 5.6, 0.68)
-        ),
-    ),
+ENTRY = Entry(
+    matrices=lambda cfg: square(cfg, "q", "k", "v", "o"),
+    core=core,
+    paper=lambda cfg, n: 1 + n / (6 * cfg.d_model) + 5 / (18 * cfg.d_model),
+    state=lambda cfg, n: {"cache": 2 * n * cfg.d_model},
+    appendix=appendix,
+    memory=Memory(activations, once=rotary, mlp_tensors=4),
+    times=Times(host_ms=(10.2, 3.15), replayed=(0.168, 0.217, 0.0533, 0.0046, 1.62, 1.11), core=(3.1, 0.0, 5.6, 0.68)),
 )

@@ -12,7 +12,6 @@ from .. import short_conv
 from ..activations import F
 from ..cores import chunks, power_of_two
 from ..entry import Entry, Lines, Memory, Times
-from ..registry import register
 
 
 def matrices(cfg: ModelConfig) -> dict[str, int]:
@@ -67,14 +66,14 @@ def activations(cfg: ModelConfig, T: int, a: int) -> Lines:
 
 
 def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
-    """x; what the input and the selecting projection give; the convolution's result; dt before and behind softplus; a
-    state for each 16 tokens; o and the gated sum."""
+    """x; what the input and the selecting projection give; the convolution's result; dt; a
+    state for each 16 tokens; o and the gated sum; A with and without its sign, once for all sequences."""
     i, s, rank = inner_width(cfg), int(cfg.options.ssm_state), int(cfg.options.dt_rank)
     return {
         "mixer.projections": a * T * (cfg.d_model + 2 * i + rank + 2 * s + i),
         "mixer.conv": short_conv.by_kernels(cfg, T, a, i),
-        "mixer.steps": T * i * (a + F),
-        "mixer.core": a * T * i,
+        "mixer.steps": F * T * i,
+        "mixer.core": a * T * i + 2 * F * i * s / B,
         "mixer.states": F * math.ceil(T / (SELECTIVE_SCAN.rows * SELECTIVE_SCAN.stored)) * i * s,
     }
 
@@ -85,24 +84,21 @@ def temporaries(cfg: ModelConfig, tokens: float, a: int) -> float:
     return tokens * ((2 * a + F) * i + 2 * F * s * math.ceil(i / 32))
 
 
-register(
-    "mamba1",
-    Entry(
-        matrices=matrices,
-        vectors=vectors,
-        core=core,
-        excess=excess,
-        has_mlp=False,
-        state=lambda cfg, n: (
-            {"state": inner_width(cfg) * int(cfg.options.ssm_state)} | short_conv.window(cfg, inner_width(cfg))
-        ),
-        rounded=lambda cfg: short_conv.weights(cfg, inner_width(cfg)),
-        memory=Memory(
-            activations,
-            by_kernels,
-            temporaries=temporaries,
-            autocast_copies=lambda cfg: ("mixer.select", "mixer.step"),
-        ),
-        times=Times(host_ms=None, replayed=None, core=(3.4, 9.8, 5.8, 0.12)),
+ENTRY = Entry(
+    matrices=matrices,
+    vectors=vectors,
+    core=core,
+    excess=excess,
+    has_mlp=False,
+    state=lambda cfg, n: (
+        {"state": inner_width(cfg) * int(cfg.options.ssm_state)} | short_conv.window(cfg, inner_width(cfg))
     ),
+    rounded=lambda cfg: short_conv.weights(cfg, inner_width(cfg)),
+    memory=Memory(
+        activations,
+        by_kernels,
+        temporaries=temporaries,
+        autocast_copies=lambda cfg: ("mixer.select", "mixer.step"),
+    ),
+    times=Times(host_ms=None, replayed=None, core=(3.4, 9.8, 5.8, 0.12)),
 )

@@ -11,7 +11,6 @@ from .. import short_conv
 from ..activations import F, chunked, norm
 from ..cores import decay_core, decay_excess
 from ..entry import Entry, Lines, Memory, Times, norm_size
-from ..registry import register
 
 
 def convolved(cfg: ModelConfig) -> int:
@@ -49,10 +48,10 @@ def activations(cfg: ModelConfig, T: int, a: int) -> Lines:
 
 def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
     """x; all that the input projection gives; the convolution's result, of which v, B and C are parts; step sizes and
-    decays; dt v, o, their gated sum, its norm."""
+    decays; dt v, o, their gated sum with its norm."""
     i, s, h = inner_width(cfg), int(cfg.options.ssm_state), cfg.n_heads
     lines = {
-        "mixer.norm": T * kernels.norm(cfg, i, a),
+        "mixer.norm": T * norm(cfg, i) if cfg.norm == "layer" else 0,
         "mixer.projections": a * T * (cfg.d_model + 2 * i + 2 * s + h + i),
         "mixer.conv": short_conv.by_kernels(cfg, T, a, i + 2 * s),
         "mixer.activation": a * T * i,
@@ -73,19 +72,16 @@ def temporaries(cfg: ModelConfig, tokens: float, a: int) -> float:
     return tokens * (3 * a * i + 2 * F * h * s + a * i * s / kernels.chunks_of(1, a)[0])
 
 
-register(
-    "mamba2",
-    Entry(
-        matrices=matrices,
-        vectors=vectors,
-        core=lambda cfg, n: decay_core(cfg, n, int(cfg.options.ssm_state), inner_width(cfg) // cfg.n_heads),
-        excess=lambda cfg, n: decay_excess(cfg, n, int(cfg.options.ssm_state), inner_width(cfg) // cfg.n_heads),
-        has_mlp=False,
-        state=lambda cfg, n: (
-            {"state": int(cfg.options.ssm_state) * inner_width(cfg)} | short_conv.window(cfg, convolved(cfg))
-        ),
-        rounded=lambda cfg: short_conv.weights(cfg, convolved(cfg)),
-        memory=Memory(activations, by_kernels, temporaries=temporaries),
-        times=Times(host_ms=None, replayed=None, core=(0.0, 0.0, 10.7, 0.42)),
+ENTRY = Entry(
+    matrices=matrices,
+    vectors=vectors,
+    core=lambda cfg, n: decay_core(cfg, n, int(cfg.options.ssm_state), inner_width(cfg) // cfg.n_heads),
+    excess=lambda cfg, n: decay_excess(cfg, n, int(cfg.options.ssm_state), inner_width(cfg) // cfg.n_heads),
+    has_mlp=False,
+    state=lambda cfg, n: (
+        {"state": int(cfg.options.ssm_state) * inner_width(cfg)} | short_conv.window(cfg, convolved(cfg))
     ),
+    rounded=lambda cfg: short_conv.weights(cfg, convolved(cfg)),
+    memory=Memory(activations, by_kernels, temporaries=temporaries),
+    times=Times(host_ms=None, replayed=None, core=(0.0, 0.0, 10.7, 0.42)),
 )

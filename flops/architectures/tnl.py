@@ -10,7 +10,6 @@ from .. import by_kernels as kernels
 from ..appendix import linear_attention, low_rank_gate_lines, projections
 from ..cores import decay_core, decay_excess
 from ..entry import Entry, Lines, Memory, Times, low_rank_gate, norm_size, square
-from ..registry import register
 
 
 def appendix(cfg: ModelConfig, n: int) -> Lines:
@@ -28,7 +27,7 @@ def decays(cfg: ModelConfig) -> dict[str, int]:
 
 
 def steps(cfg: ModelConfig, T: int, size: float) -> Lines:
-    """What decays of each token keep, `size` bytes a head: x W_a; in plain forms three numbers made of it."""
+    """What decays of each token keep, `size` bytes a head: their logarithm; in plain forms three numbers."""
     return {"mixer.steps": size * T * cfg.n_heads} if depends(cfg) else {}
 
 
@@ -45,25 +44,20 @@ def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
     p, fades = kernels.padded(cfg.head_dim), cfg.options.decay != "none"
     if p > WIDEST_HEAD:
         return activations(cfg, T, a) | kernels.gated_output(cfg, T, a)
-    return kernels.decay(cfg, T, a, B, p, p, fades) | kernels.gated_output(cfg, T, a) | steps(cfg, T, a) | {
+    return kernels.decay(cfg, T, a, B, p, p, fades) | kernels.gated_output(cfg, T, a) | steps(cfg, T, plain.F) | {
         "mixer.activation": a * T * (2 * cfg.n_heads * p + (cfg.d_model if cfg.options.value_activation else 0)),
         "mixer.core": 3 * a * T * cfg.n_heads * p,
     }  # fmt: skip
 
 
-register(
-    "tnl",
-    Entry(
-        matrices=lambda cfg: square(cfg, "q", "k", "v", "o") | low_rank_gate(cfg) | decays(cfg),
-        vectors=lambda cfg: {"mixer.norm": norm_size(cfg)},
-        core=lambda cfg, n: decay_core(cfg, n, cfg.head_dim),
-        excess=lambda cfg, n: decay_excess(cfg, n, cfg.head_dim),
-        paper=lambda cfg, n: 1 + 1 / (2 * cfg.n_heads) + 5 / (18 * cfg.d_model),
-        state=lambda cfg, n: {"state": cfg.head_dim * cfg.d_model},
-        appendix=appendix,
-        memory=Memory(activations, by_kernels),
-        times=Times(
-            host_ms=(8.1, 5.16), replayed=(0.673, 0.105, 0.0437, 0.0023, 6.28, 1.24), core=(4.7, 0.8, 1.9, 0.65)
-        ),
-    ),
+ENTRY = Entry(
+    matrices=lambda cfg: square(cfg, "q", "k", "v", "o") | low_rank_gate(cfg) | decays(cfg),
+    vectors=lambda cfg: {"mixer.norm": norm_size(cfg)},
+    core=lambda cfg, n: decay_core(cfg, n, cfg.head_dim),
+    excess=lambda cfg, n: decay_excess(cfg, n, cfg.head_dim),
+    paper=lambda cfg, n: 1 + 1 / (2 * cfg.n_heads) + 5 / (18 * cfg.d_model),
+    state=lambda cfg, n: {"state": cfg.head_dim * cfg.d_model},
+    appendix=appendix,
+    memory=Memory(activations, by_kernels),
+    times=Times(host_ms=(8.1, 5.16), replayed=(0.673, 0.105, 0.0437, 0.0023, 6.28, 1.24), core=(4.7, 0.8, 1.9, 0.65)),
 )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from analysis.fits.study_points import StudyRuns
     from analysis.fits.tables import Reading
 
-    from ..stages.pipeline import Request
+    from ..stages.request import Request
 
 STUDY_FILES = (".yaml", ".yml")
 
@@ -78,7 +78,7 @@ def of_studies(requests: Sequence[Request], points: str | None, convention: str 
     for request in requests:
         check_results(request)
         study, settings = request.study, settings_of(request.study.fit, request.study.grid)
-        source, held_out = source_of(study, study.runs()), study.evaluation.validation_tokens
+        source, held_out = source_of(study, request.whole_grid), study.evaluation.validation_tokens
         tables = source.tables(settings.control, held_out, variants=False)
         studies.append(under(StudyRuns(study.name, tables, settings), convention))
     study_runs, twice = pool(studies)

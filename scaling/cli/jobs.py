@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jobs.render import ScriptContext
 
     from ..rundir.directory import RunDir
-    from ..stages.pipeline import Request
+    from ..stages.request import Request
     from ..stages.submission import Draft
 
 

@@ -48,7 +48,7 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..stages.pipeline import Request
+    from ..stages.request import Request
     from ..study.spec import StudySpec
 
 app = typer.Typer(
@@ -332,7 +332,7 @@ def _check_tasks(study: StudySpec, only: str | None, data_later: bool = False) -
     if not (study.evaluation.tasks or study.evaluation.settings or study.evaluation.data):
         return []
     from ..stages.evaluation_tasks import check
-    from ..stages.pipeline import Request
+    from ..stages.request import Request
 
     return check(Request(study, only), data_later)
 

@@ -14,7 +14,7 @@ from arch.amounts import counted_of
 from arch.errors import InputError
 
 if TYPE_CHECKING:
-    from ..stages.pipeline import Request
+    from ..stages.request import Request
 
 Study = Annotated[str, typer.Argument(metavar="STUDY", help="A study file, or the name of one of the package's.")]
 Fitted = Annotated[
@@ -52,7 +52,7 @@ def request_of(
     InputError for anything wrong in the study file or the options."""
     from arch.registry import load_plugins
 
-    from ..stages.pipeline import Request
+    from ..stages.request import Request
     from ..study.spec import load_study
 
     load_plugins(plugins or ())

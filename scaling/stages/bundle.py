@@ -23,12 +23,13 @@ from ..rundir.directory import RunDir
 from ..rundir.lock import is_locked
 from ..rundir.prepare import at_stored_rate
 from ..rundir.worklist import is_trained
+from ..study.rates import Lock, resolve
 from ..study.spec import StudySpec, load_study
 from .passing import Passing
+from .request import Request
 
 if TYPE_CHECKING:
     from ..study.run import RunSpec
-    from .pipeline import Request
 
 
 def pack_stage(request: Request, to: Path, dry_run: bool, metrics_every: int = 1) -> dict[str, Any]:
@@ -130,7 +131,7 @@ def _planned(request: Request) -> dict[str, str | None]:
     """The whole study's runs without --set, by id: the spec hash of their directory, or that which they will have."""
     study = _without_sets(request)
     found = dict[str, str | None]()
-    for run in study.all_runs():
+    for run in resolve(study.all_runs(), Lock(study)):
         rundir = RunDir(study.run_directory(run))
         there = rundir.run_json.exists()
         found[run.run_id] = str(rundir.record()["spec_hash"]) if there else None if run.is_pending else run.spec_hash
@@ -208,7 +209,7 @@ def _ensure_baseline(request: Request) -> None:
     home = request.study.directory
     if (home / "corpus" / "manifest.json").exists() and not open_corpus(home / "corpus").is_left_out:
         study = _without_sets(request)
-        RunDirectories(study, study.runs()).baseline()
+        RunDirectories(study, request.whole_grid).baseline()
 
 
 def _difficulty(request: Request, folders: Sequence[str]) -> Members:
@@ -275,7 +276,7 @@ def _tables(home: Path, bundles: Sequence[Bundle]) -> list[str]:
     import io
 
     from .evaluation_results import show_results
-    from .pipeline import Request
+    from .request import Request
 
     bundle = max(bundles, key=lambda one: len(one.index.planned))
     path = home / BUNDLES / bundle.id / bundle.index.study_file.partition("/")[2]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arch.errors import InputError
 
 from .passing import Passing
-
-if TYPE_CHECKING:
-    from .pipeline import Request
+from .request import Request
 
 
 def sets_of(request: Request, tasks: tuple[str, ...]) -> tuple[dict[str, Path], list[str]]:

@@ -10,13 +10,13 @@ from data.settings import shown_source
 
 from ..rundir.worklist import is_trained
 from .passing import Passing
+from .request import Request
 
 if TYPE_CHECKING:
     from data.corpus import Corpus
     from data.settings import CorpusSettings
 
     from ..study.run import RunSpec
-    from .pipeline import Request
 
 CUT = "cut_lines"  # of the counts: nothing is left out
 FEW_DOCUMENTS = 5  # held out: fewer say little about other text

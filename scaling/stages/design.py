@@ -20,7 +20,6 @@ from flops.pace import START_S, start_of
 from ..study.cost import pace_of
 from ..study.spec import load_study
 from ..study.sweep import sweep_of
-from .design_target import outside, within_reach
 
 if TYPE_CHECKING:
     from analysis.design.choose import Judged
@@ -332,3 +331,28 @@ def _two_digits(value: float, up: int) -> str:
     value *= MARGIN**up
     step = 10.0 ** (math.floor(math.log10(value)) - 1)
     return flop((math.ceil if up > 0 else math.floor)(value / step) * step, 2)
+
+
+FAR, TOO_FAR = 100.0, 1e6  # times the largest run's compute: a target beyond is told, refused
+
+
+def outside(target: float, proposal: Proposal, cost: Any) -> str:
+    """Where the target lies far outside of what is trained, in words. Raises InputError where no fit reaches it."""
+    layout = proposal.layout()
+    flops = cost.per_token(layout.n_params) * layout.n_tokens
+    least, most = float(flops.min()), float(flops.max())
+    within_reach(target, most, "the largest run's compute")
+    if target < least:
+        return f"the target of {flop(target)} FLOP lies below the smallest run's compute ({flop(least)} FLOP)"
+    if target > FAR * most:
+        return f"the target of {flop(target)} FLOP is {target / most:.3g} times the largest run's compute: extrapolated"
+    return ""
+
+
+def within_reach(target: float, most: float, what: str) -> None:
+    """Raise InputError where the target is so many FLOP that none of `most`, which are `what`, tell of it."""
+    if target > TOO_FAR * most:
+        raise InputError(
+            f"scaling design: a target of {flop(target)} FLOP is {flop(target / most, 1)} times {what} ({flop(most)} "
+            f"FLOP): nothing that this budget trains can tell of it: give at most {flop(TOO_FAR * most, 1)}"
+        )

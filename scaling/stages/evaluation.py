@@ -15,19 +15,20 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from arch.amounts import counted_of
+from flops.tables import duration
 
 from ..rundir.memory import keep_freed_memory
 from ..rundir.worklist import EXIT_INPUT, thread_environment
+from ..study.cost import expected_work
 from .evaluation_matrix import eval_matrix
 from .evaluation_results import show_results
 from .evaluation_tasks import EvalOptions
 from .passing import Passing
+from .request import Request
 from .trunks import not_merged
 
 if TYPE_CHECKING:
     from analysis.evals.matrix import Pair
-
-    from .pipeline import Request
 
 
 def eval_worker(request: Request, options: EvalOptions, attempt: str | None) -> int:
@@ -115,8 +116,6 @@ def _run_workers(
     from jobs.local import Task as Process
     from jobs.local import at_once, run_tasks
 
-    from .evaluation_progress import EvalProgress
-
     study, log, attempt = request.study, request.study.directory / "eval.log", uuid.uuid4().hex
     workers = min(options.workers or at_once(study.jobs.parallel, 1), len(missing))
     argv = [sys.executable, "-m", "scaling", "eval", study.path, "--out", study.out, "--worker"]
@@ -148,3 +147,64 @@ def _run_workers(
             why = lines[-1].removeprefix("error: ")
         failed[why] = [pair.name for pair in progress.open]
     return list(progress.done.values())
+
+
+NAMED = 3  # evaluations that the line tells about
+
+
+class EvalProgress:
+    """open: pairs without a result; done: the new results; failed: why. A pair is expected to take what its task took
+    elsewhere, by the cost of the model's tokens."""
+
+    def __init__(self, missing: Sequence[Pair], attempt: str, workers: int) -> None:
+        self.open = list(missing)
+        self.done: dict[Pair, dict[str, Any]] = {}
+        self.failed: dict[Pair, str] = {}
+        self._attempt, self._workers = attempt, workers
+        self._total = len(self.open)
+        self._begun = time.monotonic()
+        runs = {pair.checkpoint.run.run_id: pair.checkpoint.run for pair in missing}
+        self._work = {run_id: expected_work(run) / run.n_tokens for run_id, run in runs.items()}
+
+    def refresh(self) -> None:
+        """Look for new results and failures."""
+        left = []
+        for pair in self.open:
+            if (result := pair.stored()) is not None:
+                self.done[pair] = result
+            elif (reason := pair.failed(self._attempt)) is not None:
+                self.failed[pair] = reason
+            else:
+                left.append(pair)
+        self.open = left
+
+    def line(self) -> str:
+        """One line for people: counts, time left, what the workers are at."""
+        from analysis.claims import progress_of
+
+        self.refresh()
+        now = [(pair, progress_of(pair.checkpoint.results, pair.task.name)) for pair in self.open]
+        shares = {pair: said["share"] for pair, said in now if said}
+        text = f"eval: {len(self.done)}/{self._total} done"
+        text += f", {len(self.failed)} failed" if self.failed else ""
+        left = self.left_s(shares)
+        so_far = time.monotonic() - self._begun
+        text += f", {duration(round(left))} left" if left is not None else f", {duration(round(so_far))} so far"
+        at = [f"{pair.name} {share:.0%}" for pair, share in list(shares.items())[:NAMED]]
+        return f"{text}; {'; '.join(at)}" if at else text
+
+    def left_s(self, shares: dict[Pair, float]) -> float | None:
+        """Seconds to the end; None before anything is done."""
+        if not self.done:
+            return None
+        pace: dict[str, list[float]] = {}
+        for pair, result in self.done.items():
+            took = result["seconds"] + result["setup_seconds"]
+            pace.setdefault(pair.task.name, []).append(took / self._work[pair.checkpoint.run.run_id])
+        means = {task: sum(paces) / len(paces) for task, paces in pace.items()}
+        typical = sum(means.values()) / len(means)
+        left = sum(
+            means.get(pair.task.name, typical) * self._work[pair.checkpoint.run.run_id] * (1 - shares.get(pair, 0.0))
+            for pair in self.open
+        )
+        return left / min(self._workers, max(1, len(self.open)))

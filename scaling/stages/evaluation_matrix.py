@@ -13,12 +13,12 @@ from arch.errors import InputError, nearest
 from ..study.cost import expected_work
 from ..study.find import PACKAGED
 from .evaluation_tasks import EvalOptions, check_settings, eval_tasks
+from .request import Request
 
 if TYPE_CHECKING:
     from analysis.evals.matrix import Matrix
 
     from ..study.run import RunSpec
-    from .pipeline import Request
 
 
 def eval_matrix(request: Request, options: EvalOptions) -> Matrix:

@@ -10,11 +10,10 @@ from flops.tables import duration
 
 from .evaluation_matrix import eval_matrix
 from .evaluation_tasks import EvalOptions
+from .request import Request
 
 if TYPE_CHECKING:
     from analysis.evals.matrix import Pair
-
-    from .pipeline import Request
 
 
 def missing_evaluations(request: Request, options: EvalOptions) -> dict[str, Any]:

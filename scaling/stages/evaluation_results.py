@@ -6,11 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .evaluation_tasks import EvalOptions, task_context
+from .request import Request
 
 if TYPE_CHECKING:
     from analysis.evals.standing import Standing
-
-    from .pipeline import Request
 
 
 def current_results(request: Request, options: EvalOptions | None = None) -> Standing:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from arch.errors import InputError
 
+from .request import Request
+
 if TYPE_CHECKING:
     from analysis.evals.planning import Planned
     from analysis.evals.task import Task, TaskContext
 
     from ..study.run import RunSpec
-    from .pipeline import Request
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Rounds are predicted one after the other, each from fits that see all before it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arch.amounts import counted, counted_of
 
@@ -15,10 +15,7 @@ from ..rundir.prepare import at_stored_rate, record_prediction
 from ..rundir.versions import git_commit
 from ..rundir.worklist import is_trained
 from ..study.run import RunSpec
-
-if TYPE_CHECKING:
-    from .pipeline import Request
-
+from .request import Request
 
 VALIDATION = "validation"  # a loss of fit.loss, and the evaluation that it is from
 
@@ -86,7 +83,7 @@ def first_begun(request: Request, place: int) -> str | None:
     the stored predictions name it; None where none has."""
     from analysis.forecast.stored import path_of, read_whole
 
-    names = [run.run_id for run in request.study.forecast_runs(place)]
+    names = [run.run_id for run in request.forecast_runs(place)]
     if path_of(request.study, place).exists():  # of a study file that has changed since
         names += [str(row["run_id"]) for row in read_whole(request.study, place)["runs"]]
     return next((name for name in names if RunDir(request.study.directory / "runs" / name).has_begun), None)
@@ -108,8 +105,8 @@ def unmeasured(request: Request, place: int) -> str | None:
     if not place:
         return None
     study = request.study
-    runs = {run.run_id: run for run in study.forecast_runs()}
-    for one in told(study, RunDirectories(study, study.runs()), place):
+    runs = {run.run_id: run for run in request.forecast_runs()}
+    for one in told(study, RunDirectories(study, request.whole_grid), place):
         for row in one["runs"]:
             if row["loss"] is None or row["state"] == "failed":
                 continue
@@ -134,9 +131,9 @@ def predict_missing(request: Request, fits: dict[str, Any]) -> bool:
     if begun := first_begun(request, place):
         request.say(f"forecast: not predicted, as {begun} has begun, and a prediction is made before")
         return False
-    if all(run.is_pending for run in request.study.forecast_runs(place)):
+    if all(run.is_pending for run in request.forecast_runs(place)):
         return False  # waiting_lines has told why
-    missing = [run for run in request.study.runs() if not is_trained(run, request.rundir(run))]
+    missing = [run for run in request.whole_grid if not is_trained(run, request.rundir(run))]
     if missing:
         told = (
             f"{counted(len(missing), 'run of the grid is', 'runs of the grid are')} not trained ({missing[0].run_id})"
@@ -147,7 +144,7 @@ def predict_missing(request: Request, fits: dict[str, Any]) -> bool:
         request.say(f"forecast: round {place + 1} is not predicted, as {why}")
         return False
     predict_now(request, fits, place)
-    mine = {run.run_id for run in request.study.forecast_runs(place)}
+    mine = {run.run_id for run in request.forecast_runs(place)}
     return any(run.run_id in mine for run in trainable(request))
 
 
@@ -161,14 +158,14 @@ def predict_now(request: Request, fits: dict[str, Any] | None, place: int) -> No
 
     study = request.study
     if place:
-        known = [*study.runs(), *(run for run in study.forecast_runs() if run.round < place)]
+        known = [*request.whole_grid, *(run for run in request.forecast_runs() if run.round < place)]
         runs = [at_stored_rate(request.rundir(run), run) for run in known]
         request.say(f"predict: fits of the grid and of {count_of(place)} before")
         fits, tables = fits_of(study, runs, RunDirectories(study, runs))
     else:
         tables = read_tables(study.results)
     assert fits is not None
-    made = predict(study, study.forecast_runs(place), fits, tables, FIT_VERSION, git_commit(), place)
+    made = predict(study, request.forecast_runs(place), fits, tables, FIT_VERSION, git_commit(), place)
     for row in made["runs"]:  # of those that are prepared, or wait in a queue
         record_prediction(RunDir(study.directory / "runs" / row["run_id"]), digest(made, row))
     n_told = sum(row["loss"] is not None for row in made["runs"])

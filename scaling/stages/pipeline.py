@@ -5,107 +5,19 @@ Heavy imports happen inside the stages that need them: a study where all is done
 
 from __future__ import annotations
 
-import errno
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any
 
 from arch.amounts import counted
-from arch.errors import FULL, InputError
+from arch.errors import InputError
 
-from ..rundir.directory import RunDir, clean_unfinished
-from ..rundir.lock import study_lock
 from ..rundir.prepare import at_stored_rate
-from ..rundir.worklist import check_damage, check_runs, mark_for_repair
 from ..study.run import RunSpec
-from ..study.spec import StudySpec
 from .corpus import data_stage, reads_text
 from .forecast import predict_missing, waiting
+from .request import Request
 from .training import train_stage
 from .trunks import check_trunks
-
-if TYPE_CHECKING:
-    pass
-
-REMEDIES = {
-    **dict.fromkeys(FULL, "free some space"),
-    errno.EACCES: "make it yours to write, or give another --out",
-    errno.EROFS: "give another --out",
-}
-
-
-@dataclass(frozen=True)
-class Request:
-    """What was asked for on the command line: the study, the runs of it (with or without those of its forecast), where
-    lines for people go, and whether runs whose files are damaged are trained again."""
-
-    study: StudySpec
-    only: str | None = None
-    stream: TextIO = sys.stdout
-    forecast: bool = True
-    repair: bool = False
-
-    @cached_property
-    def runs(self) -> list[RunSpec]:
-        return self.study.all_runs(self.only) if self.forecast else self.study.runs(self.only)
-
-    @property
-    def corpus_directory(self) -> Path:
-        return self.study.directory / "corpus"
-
-    def say(self, text: str) -> None:
-        print(text, file=self.stream, flush=True)
-
-    def rundir(self, run: RunSpec) -> RunDir:
-        return RunDir(self.study.run_directory(run))
-
-    @contextmanager
-    def writing(self, rates: bool = True) -> Iterator[None]:
-        """Alone in the study's directory, and only where no run of another spec is in the way.
-
-        What a kill left unfinished there is removed first. rates: every run must have its learning rate; the corpus
-        needs none, and fit and report take runs at the rates that they had.
-        """
-        if rates:
-            self.check_rates()
-        self.check_runs(rates)
-        with study_lock(self.study.directory):
-            try:
-                clean_unfinished(self.study.directory)
-                for line in mark_for_repair(map(self.rundir, self.runs)) if self.repair else ():
-                    self.say(line)
-                yield
-            except OSError as error:
-                remedy = REMEDIES.get(error.errno or 0)
-                if remedy is None:
-                    raise
-                raise InputError(
-                    f"{error.filename or self.study.directory}: {error.strerror}: {remedy} and run it again "
-                    f"(complete files are kept, the write that failed left nothing)"
-                ) from None
-
-    def check_rates(self) -> None:
-        """Raise InputError where runs follow a law that the study's own sweep has not given yet. Forecast runs do not
-        count: they are left out of what is trained (forecast.without_rate)."""
-        pending = [run for run in self.runs if run.is_pending and not run.is_forecast]
-        if pending:
-            first = min(pending, key=lambda run: run.rate["swept"])
-            told = (
-                f"{counted(len(pending), 'run has', 'runs have')} no learning rate yet (training.lr: law): "
-                f"{first.rate['pending']}"
-            )
-            raise InputError(told if first.rate["swept"] else f"{told}: `scaling sweep {self.study.path}` first")
-
-    def check_runs(self, weights: bool = True) -> None:
-        """Raise OtherRun, which names all of them, where directories of runs were written for other specs, and
-        InputError where runs are damaged and are not to be repaired; weights: of worklist.damage_of."""
-        check_runs([(self.rundir(run), run) for run in self.runs])
-        if not self.repair:
-            check_damage(map(self.rundir, self.runs), weights)
 
 
 def run_study(request: Request) -> dict[str, Any]:
@@ -162,7 +74,7 @@ def report_stage(request: Request, force: bool = False) -> Path:
 
 def runs_at_stored_rates(request: Request) -> list[RunSpec]:
     """The study's runs; those whose rate is to come at the one that they were trained at, which is told."""
-    runs = request.study.runs()
+    runs = request.whole_grid
     pending = [run for run in runs if run.is_pending and request.rundir(run).run_json.exists()]
     if pending:
         taken = counted(len(pending), "run is taken at the rate of its", "runs are taken at the rates of their")
@@ -186,7 +98,7 @@ def check_results(request: Request) -> None:
         )
     if request.study.published is not None:  # some of its runs had trained
         return
-    for run in request.study.runs():
+    for run in request.whole_grid:
         if request.rundir(run).has_begun:
             return
     raise InputError(

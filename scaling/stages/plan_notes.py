@@ -16,6 +16,7 @@ from flops.tables import duration
 from ..study.run import RunSpec
 from .evaluation_tasks import planned
 from .forecast import waiting_lines
+from .request import Request
 
 LINEAR = 0.25  # half of the interval of an exponent between 0 and 1, beyond which the linearised width is a bound alone
 MOST_CHECKED = 200  # runs
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from analysis.design.check import Reading
 
     from ..study.schema import Fit
-    from .pipeline import Request
 
 
 def notes_of(request: Request) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arch.amounts import count, counted, flop
 from arch.errors import InputError
@@ -13,11 +13,9 @@ from ..rundir.worklist import is_trained
 from ..study.plan import plan
 from ..study.run import RunSpec
 from .forecast import trainable
+from .request import Request
 from .together import gains_of, shares_of
 from .trunks import check_trunks
-
-if TYPE_CHECKING:
-    from .pipeline import Request
 
 
 def outstanding(request: Request) -> list[str]:
@@ -45,6 +43,7 @@ def timed_plan(request: Request) -> dict[str, Any]:
     gains = gains_of(runs, shares_of(runs, jobs), at_once(jobs.parallel, jobs.processes))
     found = expected_time(request.study, todo, done, gains)
     made = plan(request.study, request.runs)
+    made["notes"] += [f"learning rates (lr: law) are those of {path}" for path in request.lock.files]
     try:
         request.check_runs()
     except InputError as error:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arch.errors import InputError
 
 from .forecast import first_begun, next_round, predict_now, unmeasured
 from .pipeline import check_results, fit_stage
-
-if TYPE_CHECKING:
-    from .pipeline import Request
+from .request import Request
 
 
 def predict_stage(request: Request, force: bool = False) -> list[dict[str, Any]]:
@@ -32,7 +30,7 @@ def predict_stage(request: Request, force: bool = False) -> list[dict[str, Any]]
         if force:
             raise InputError(f"{study.published}: is published and stays as it is: give the study file to predict anew")
     elif (place := _wanted(request, force)) is not None:
-        runs = study.forecast_runs(place)
+        runs = request.forecast_runs(place)
         if all(run.is_pending for run in runs):
             raise InputError(f"{study.path}: none of its forecast runs has a learning rate: {runs[0].rate['pending']}")
         check_results(request)
@@ -40,7 +38,7 @@ def predict_stage(request: Request, force: bool = False) -> list[dict[str, Any]]
             if (place := _wanted(request, force)) is not None:
                 _refuse_begun(request, place)
                 predict_now(request, None if place else fit_stage(request), place)
-    source = source_of(study, study.runs())
+    source = source_of(study, request.whole_grid)
     found = told(study, source)
     if not found:
         raise InputError(f"{study.published}: was published without predictions: give the study file to make them")
@@ -56,7 +54,7 @@ def _wanted(request: Request, force: bool) -> int | None:
     place = max(n_stored(study) - 1, 0) if force else next_round(request)
     if not place:
         return place
-    why, runs = unmeasured(request, place), study.forecast_runs(place)
+    why, runs = unmeasured(request, place), request.forecast_runs(place)
     if why is None and all(run.is_pending for run in runs):
         why = f"none of its runs has a learning rate: {runs[0].rate['pending']}"
     if why is None:

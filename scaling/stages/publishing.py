@@ -5,14 +5,12 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arch.errors import InputError
 
 from .pipeline import check_results, runs_at_stored_rates
-
-if TYPE_CHECKING:
-    from .pipeline import Request
+from .request import Request
 
 
 @dataclass(frozen=True)

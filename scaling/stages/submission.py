@@ -25,6 +25,7 @@ from ..study.spec import StudySpec
 from .evaluation_matrix import steps_to_evaluate
 from .evaluation_tasks import EvalOptions, eval_tasks, planned_tokens
 from .forecast import trainable, waiting, without_rate
+from .request import Request
 from .trunks import check_trunks
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from jobs.slurm import Element
 
     from ..study.jobs_schema import Cluster
-    from .pipeline import Request
 
 
 @dataclass

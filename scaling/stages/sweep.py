@@ -16,12 +16,11 @@ from ..rundir.directory import RunDir
 from ..rundir.lock import study_lock
 from ..rundir.prepare import OtherRun, check_run
 from ..rundir.worklist import is_trained
-from ..study.own_law import LAW_NAME, Where, sweep_told
 from ..study.plan import plan
-from ..study.sweep import SweepSpec, not_swept, recipe_of, sweep_of
+from ..study.sweep import SweepSpec, Where, not_swept, recipe_of, sweep_identity, sweep_of
 from .corpus import data_stage
-from .pipeline import Request
 from .planning import timed_plan
+from .request import Request
 from .training import train_stage
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def plan_sweep(request: Request) -> dict[str, Any]:
     runs are in the way."""
     spec = sweep_of(request.study)
     table = timed_plan(Request(spec, None, request.stream))
-    main = plan(request.study, request.study.runs())["totals"]["flops_exact"]
+    main = plan(request.study, request.whole_grid)["totals"]["flops_exact"]
     share, most = table["totals"]["flops_exact"] / main, request.study.sweep and request.study.sweep.share
     refused = None
     if most is not None and share > most:
@@ -86,7 +85,7 @@ def _trained_at_other_rates(request: Request, spec: SweepSpec) -> str | None:
     """Why the study's runs would be refused after the sweep; None where the sweep has nothing left to train."""
     if not _is_left(spec):
         return None
-    for run in request.study.runs():
+    for run in request.whole_grid:
         rundir = request.rundir(run)
         if run.is_pending and rundir.run_json.exists():
             return (
@@ -137,7 +136,7 @@ def sweep_stage(request: Request) -> dict[str, Any]:
     recipe = recipe_of(spec, corpus.fingerprint)
     trained: list[str] = []
     if _is_left(spec) and (
-        follow := [run for run in study.runs() if run.rate and request.rundir(run).run_json.exists()]
+        follow := [run for run in request.whole_grid if run.rate and request.rundir(run).run_json.exists()]
     ):
         request.say(
             f"warning: {counted(len(follow), 'run that is there follows', 'runs that are there follow')} a law "
@@ -160,15 +159,15 @@ def sweep_stage(request: Request) -> dict[str, Any]:
     if spec.sweep is not None and spec.sweep.doubts == "stop":
         fit = without_doubtful(fit)
     page = write_page(fit, study.name, spec.directory / "report")
-    law = law_file(fit, recipe).model_copy(update={"sweep": sweep_told(study)})
-    write_json(study.directory / LAW_NAME, law.model_dump(mode="json", by_alias=True), kind="results")
+    law = law_file(fit, recipe).model_copy(update={"sweep": sweep_identity(study)})
+    write_json(request.lock.path, law.model_dump(mode="json", by_alias=True), kind="results")
     extended = {
         f"{where.arch}/{where.size} {where.tokens}": [rate for rate in rates if rate not in first[where]]
         for where, rates in spec.tried.items()
         if len(rates) > len(first[where])
     }
     result = {"trained": trained, "failed": failed, "extended": extended, "report": str(page), "fit": fit}
-    return result | {"law": str(study.directory / LAW_NAME)}
+    return result | {"law": str(request.lock.path)}
 
 
 def _without(spec: SweepSpec) -> list[Any]:

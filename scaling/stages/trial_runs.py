@@ -20,7 +20,7 @@ from ..study.run import RunSpec
 from ..study.spec import StudySpec, load_study
 from ..study.variant import Variant, study_of_arch
 from ..study.yaml_text import dump
-from .pipeline import Request
+from .request import Request
 
 DATA, COMPUTE = "data", "compute"
 MATCHES = (DATA, COMPUTE)
@@ -74,18 +74,18 @@ class Trial:
             raise InputError(
                 f"{self.study.path}: has no runs of {base}{nearest(base, list(self.study.grid.archs))}{told}"
             )
-        runs = self.study.runs(self.only())
+        request = self.baseline(())
         try:
-            self.baseline(()).check_rates()
+            request.check_rates()
         except InputError as error:
             raise InputError(f"{self.study.path}: of {base}, {error}") from None
-        points = list(dict.fromkeys(label_of(run.point) for run in runs))
+        points = list(dict.fromkeys(label_of(run.point) for run in request.runs))
         if len(points) > 1:
             raise InputError(
                 f"{self.study.path}: {base} has {len(points)} runs of each size and seed along the study's axes "
                 f"({', '.join(points[:3])}, ...): choose one value of each with --only, as --only lr=1e-3"
             )
-        return runs
+        return request.runs
 
     def only(self, sizes: Sequence[str] = (), arch: str | None = None) -> str:
         of_sizes = [f"size={'|'.join(sizes)}"] if sizes else []

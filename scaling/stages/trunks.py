@@ -12,10 +12,11 @@ from flops import train_flops_per_token
 
 from ..rundir.worklist import is_trained
 from ..study.only import without_branch
+from ..study.rates import resolve
+from .request import Request
 
 if TYPE_CHECKING:
     from ..study.run import RunSpec
-    from .pipeline import Request
 
 
 def check_trunks(request: Request) -> None:
@@ -27,8 +28,9 @@ def check_trunks(request: Request) -> None:
         rundir = request.rundir(run)
         if run.trunk is None or is_trained(run, rundir) or rundir.status()["state"] == "failed":
             continue
-        if run.trunk not in chosen:
-            whole = whole or {one.run_id: one for one in request.study.runs(without_branch(request.only))}
+        if run.trunk not in chosen and not whole:
+            runs = resolve(request.study.runs(without_branch(request.only)), request.lock)
+            whole = {one.run_id: one for one in runs}
         trunk = chosen.get(run.trunk) or whole[run.trunk]
         at = request.rundir(trunk)
         if not is_trained(trunk, at):

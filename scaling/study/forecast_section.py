@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any
 
 from pydantic import Field
-
-from arch.config import means
 
 from .axes import points_of
 from .grid import FORECAST, Cell, Grid
 from .sizes import SizesOfStudy
 from .types import Distinct, Number, Section, Seed, Tokens
-
-if TYPE_CHECKING:
-    from .run import RunSpec
 
 OF_LENGTH = ("n_tokens", "max_tokens", "branches")  # of training, which the section's n_tokens replaces
 
@@ -76,25 +71,6 @@ class Forecast(Section):
     def length(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """What `given` says of training, with the section's length in the place of its own."""
         return {key: value for key, value in given.items() if key not in OF_LENGTH} | {"n_tokens": self.n_tokens}
-
-
-def check_runs(runs: Sequence[RunSpec], alike: bool = False) -> None:
-    """Raise ValueError where a forecast run is one of the grid too, or (unless sizes may be made alike, by --set) is
-    another run by its shape and seed, whatever its size is called: a fit would see what it foretells."""
-    of_grid = {run.run_id for run in runs if not run.is_forecast}
-    if twice := next((run.run_id for run in runs if run.is_forecast and run.run_id in of_grid), None):
-        raise ValueError(f"forecast: {twice} is a run of the grid: give another size or seed")
-    if alike or not any(run.is_forecast for run in runs):
-        return
-    known: dict[str, RunSpec] = {}
-    for run in runs:
-        # chunks are a way to compute the same model
-        shape = {key: value for key, value in run.model.items() if key != "chunk_size" and means(run.arch, key)}
-        first = known.setdefault(repr((run.arch, run.seed, run.point, shape)), run)
-        if run.is_forecast and first.size != run.size:
-            raise ValueError(
-                f"forecast: {run.run_id} has the shape and the seed of {first.run_id}: give another size or seed"
-            )
 
 
 def of_rounds(raw: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from .axes import label_of
 from .batch import BatchSplit, split_batch
 from .batch_rule import BATCH_KEYS
 from .grid import FORECAST, OF_GRID, Role
-from .law_file import OWN_KEYS
+from .law_file import LAW, OWN_KEYS
 from .merging import MERGE_KEYS, check_merging, merged_after
 from .schedule import FIELDS, READS, check_schedule, decay_start, planned_steps
 from .schema import Corpus
@@ -68,7 +68,7 @@ class RunSpec(Section):
     branches: dict[str, int] = {}  # of a trunk: {run id: the step after which it begins}
     merged_after: list[int] = []  # steps after which the mean of its last weights is evaluated
     notes: list[str] = []  # for the reader: branches that are one, a law's limits
-    rate: dict[str, Any] = {}  # of a run with lr: law: the file's hash and the interval of the rate
+    rate: dict[str, Any] = {}  # of a run with lr: law: what it asks of the law, then the file's hash and an interval
 
     @model_serializer(mode="wrap")
     def _without_the_usual_role(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -99,15 +99,16 @@ class RunSpec(Section):
         parts["model"] = self.config.identity()
         parts["training"] = decisive(self.training)
         if self.is_pending:
-            parts["training"]["lr"] = "law"  # no run with a rate is this one
+            parts["law"] = self.rate["law"]
         if self.plugins:
             parts["plugins"] = self.plugins
         return parts
 
     @property
     def is_pending(self) -> bool:
-        """Whether its learning rate waits for the study's sweep: it may be planned, not trained."""
-        return bool(self.rate.get("pending"))
+        """Whether it has no learning rate: it follows a law (scaling.study.rates.resolve). It may be planned, not
+        trained."""
+        return self.training.lr == LAW
 
     @property
     def config(self) -> ModelConfig:
@@ -120,6 +121,11 @@ class RunSpec(Section):
     def kind(self) -> tuple[str, ...]:
         """(architecture, size, point, branch): what runs share that differ by their seed alone."""
         return self.arch, self.size, label_of(self.point), self.branch or ""
+
+    @property
+    def where(self) -> str:
+        """What messages call the runs of its kind: arch/size and its point."""
+        return ", ".join(filter(None, (f"{self.arch}/{self.size}", label_of(self.point))))
 
     @property
     def context_length(self) -> int:

@@ -7,14 +7,13 @@ Every key is checked: an unknown one, a wrong type or an impossible size is an e
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from arch.config import ModelConfig, reads
+from arch.config import ModelConfig, means, reads
 from arch.errors import InputError
 from arch.registry import archs_with, plugin_of
-from data.vocabulary import portable
 from data.vocabulary import vocabulary as vocabulary_of
 from flops import count_params
 
@@ -24,19 +23,16 @@ from .branches import branched
 from .changes import check_logged, check_read, check_target, differing, said
 from .file import read_study, suffix_of
 from .find import STUDY_FILE, came_with_others, find_study
-from .forecast_section import OF_LENGTH, Forecast, check_runs
+from .forecast_section import OF_LENGTH, Forecast
 from .grid import FORECAST, OF_GRID, Cell, Role
-from .law_file import LAW, OWN_KEYS, Followed, follow, horizon_of, read_law
+from .law_file import LAW, OWN_KEYS, asked_of, horizon_of
 from .merging import merged_after
 from .model_section import ModelChanges, ModelSection
 from .only import chosen, of_branches
-from .own_law import read_own_law
 from .run import RunSpec, each_once, resolved_training, same_trunk, with_branches
 from .schema import StudyFile
 from .sizes import Sizes
 from .training import Training
-
-NO_LAW = Followed(0.0, {}, [])
 
 
 class StudySpec(StudyFile):
@@ -133,7 +129,7 @@ class StudySpec(StudyFile):
                 kinds[kind] = self._runs_of(arch, size, point, role, at)
             families.append(kinds[kind](seed))
         try:
-            check_runs([run for family in families for run in family], alike=bool(self.sets))
+            _check_forecast([run for family in families for run in family], alike=bool(self.sets))
         except ValueError as error:
             raise InputError(f"{self.origin}: {error}") from None
         several = bool(self.grid.axes) or any(len(family) > 1 for family in families)
@@ -213,9 +209,9 @@ class StudySpec(StudyFile):
         training |= set_training
         vocabulary = vocabulary_of(self.corpus.tokenizer)
         # a change reaches the architectures that it means something to; the others' runs stay what they are
-        own = {field: value for field, value in said(self.set_model).items() if reads(arch, field)}
+        set_model = {field: value for field, value in said(self.set_model).items() if reads(arch, field)}
         file = {"vocab_size": vocabulary} | {field: value for field, value in file.items() if reads(arch, field)}
-        vocab_size = (file | axes | own)["vocab_size"]
+        vocab_size = (file | axes | set_model)["vocab_size"]
         plugin, where = plugin_of(arch), ", ".join(filter(None, (f"{arch}/{size}", label_of(dict(point)))))
         try:
             if vocab_size < vocabulary:
@@ -223,7 +219,7 @@ class StudySpec(StudyFile):
                     f"model.vocab_size={vocab_size} is smaller than the {vocabulary} tokens of "
                     f"{self.corpus.tokenizer}: leave it out"
                 )
-            config = self.sizes.config(arch, size, file, axes | own)
+            config = self.sizes.config(arch, size, file, axes | set_model)
         except InputError as error:
             raise InputError(f"{self.origin}: {where}: {error}") from None
 
@@ -235,21 +231,21 @@ class StudySpec(StudyFile):
 
         try:
             check_read(training, section_of(at, "training") | set_training, where)
-            rated, law = self._rated(arch, training, config, n_params, where)
-            split = branched(rated, resolve, n_params, where) if training.get("branches") else None
-            resolved = split.trunk if split else resolve(rated)
+            own, rate = self._with_rules(training, config, n_params, where)
+            split = branched(own, resolve, n_params, where) if training.get("branches") else None
+            resolved = split.trunk if split else resolve(own)
             check_target(self.corpus.target_tokens, resolved, bool(split), where)
         except InputError as error:
             raise InputError(f"{self.origin}: {error}") from None
         notes = too_few_steps(training, resolved.batch_tokens, n_params)
         notes += self.sizes.off_target(arch, size, file, n_params)
-        notes = [*(f"{where}: {note}" for note in notes), *law.notes]
+        notes = [f"{where}: {note}" for note in notes]
         # what the file says already makes no other run
-        own = differing(own, config, self._of_file(arch, size, file, axes)) if own else {}
+        set_model = differing(set_model, config, self._of_file(arch, size, file, axes)) if set_model else {}
         set_training = differing(set_training, Training(**training), told)
-        new = {f"training.{field}" for field in set_training} | {f"model.{field}" for field in own}
+        new = {f"training.{field}" for field in set_training} | {f"model.{field}" for field in set_model}
         named = {short(field): value for field, value in point}
-        suffix, model = suffix_of(named | set_training | own), config.to_dict()
+        suffix, model = suffix_of(named | set_training | set_model), config.to_dict()
         sets = [change for change in self.sets if change.partition("=")[0].strip() in new]
 
         def of_seed(seed: int) -> list[RunSpec]:
@@ -269,7 +265,7 @@ class StudySpec(StudyFile):
                 recompute=self.jobs.recompute,
                 cuda_graphs=self.jobs.cuda_graphs,
                 sets=sets,
-                rate=law.told,
+                rate=rate,
                 notes=notes,
             )
             if split:
@@ -279,36 +275,24 @@ class StudySpec(StudyFile):
 
         return of_seed
 
-    def _rated(
-        self, arch: str, given: dict[str, Any], config: ModelConfig, n_params: Callable[[], int], where: str
-    ) -> tuple[dict[str, Any], Followed]:
-        """`given` with the batch, the betas and the number for `lr` that follow from its rules, and what there is to
-        tell of the latter."""
+    def _with_rules(
+        self, given: dict[str, Any], config: ModelConfig, n_params: Callable[[], int], where: str
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """`given` with the batch and the betas that follow from its rules, and what the run asks of the law that it
+        follows (RunSpec.rate), {} where its rate is a number."""
         given = with_betas(with_batch(given, config.context_length, self.jobs.processes, n_params))
         own = {key: value for key, value in given.items() if key not in (*OWN_KEYS, *BATCH_KEYS)}
         if given.get("lr_law") is not None and "lr" not in given:
             raise InputError(f"training.lr_law of {where} is read by lr: law alone: add that, or leave it out")
-        if given.get("lr") != LAW or horizon_of(given, n_params) is None:
-            return {key: value for key, value in own.items() if value != LAW}, NO_LAW
+        horizon = horizon_of(given, n_params)
+        if given.get("lr") != LAW or horizon is None:
+            return own, {}
         if given.get("lr_law") is None and self.sweep is None:
             raise InputError(
                 f"training.lr: law of {where} needs the law's file: add training.lr_law, or a section sweep that makes "
                 f"it"
             )
-        swept = False
-        try:
-            if given.get("lr_law") is None:
-                file, swept = read_own_law(self, arch), True
-            else:
-                file = read_law(Path(self.path).parent / Path(given["lr_law"]).expanduser())
-            sizes = (config.vocab_size, config.context_length)
-            tokenizer = portable(self.corpus.tokenizer)
-            found = follow(file, arch, given, tokenizer, *sizes, config.to_dict(), n_params, where)
-        except InputError as error:
-            if given.get("lr_law") is not None:
-                raise
-            return {key: value for key, value in own.items() if key != "lr"}, _pending(str(error), swept)
-        return own | {"lr": found.lr}, found
+        return own, asked_of(given, horizon)
 
     def _of_file(self, arch: str, size: str, file: dict[str, Any], axes: dict[str, Any]) -> ModelConfig | None:
         """None where the file alone cannot be, and --set mends it."""
@@ -318,9 +302,23 @@ class StudySpec(StudyFile):
             return None
 
 
-def _pending(why: str, swept: bool) -> Followed:
-    """Of a run whose rate the study's own sweep has not given; swept: another sweep would not give it either."""
-    return Followed(0.0, {"pending": why, "swept": swept}, [f"no learning rate yet: {why}"])
+def _check_forecast(runs: Sequence[RunSpec], alike: bool = False) -> None:
+    """Raise ValueError where a forecast run is one of the grid too, or (unless sizes may be made alike, by --set) is
+    another run by its shape and seed, whatever its size is called: a fit would see what it predicts."""
+    of_grid = {run.run_id for run in runs if not run.is_forecast}
+    if twice := next((run.run_id for run in runs if run.is_forecast and run.run_id in of_grid), None):
+        raise ValueError(f"forecast: {twice} is a run of the grid: give another size or seed")
+    if alike or not any(run.is_forecast for run in runs):
+        return
+    known: dict[str, RunSpec] = {}
+    for run in runs:
+        # chunks are a way to compute the same model
+        shape = {key: value for key, value in run.model.items() if key != "chunk_size" and means(run.arch, key)}
+        first = known.setdefault(repr((run.arch, run.seed, run.point, shape)), run)
+        if run.is_forecast and first.size != run.size:
+            raise ValueError(
+                f"forecast: {run.run_id} has the shape and the seed of {first.run_id}: give another size or seed"
+            )
 
 
 def load_study(

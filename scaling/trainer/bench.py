@@ -36,6 +36,7 @@ from ..rundir.launcher import Ranks
 from ..study.training import Training
 from .engine import Engine, start_distributed
 from .readings import Readings
+from .stepper import Stepper
 from .turns import Lane
 
 RATE, WARM_UP = 1e-3, 4  # steps before the timed ones: the first is checked, and recorded
@@ -102,7 +103,8 @@ def stepping(
     say: Callable[[str], None] | None,
 ) -> Callable[[], None]:  # fmt: skip
     """Makes the next step of a run of its own."""
-    engine = Engine(build_model(config, seed=0), settings, options.batch, device, ranks, say)
+    engine = Engine(build_model(config, seed=0), settings, options.batch, device, ranks)
+    stepper = Stepper(engine, say)
     readings, steps = Readings(engine, lag=None if say else 0), count(1)
     generator = torch.Generator().manual_seed(ranks.rank)
     shape = (engine.rows.stop - engine.rows.start, config.context_length + 1)
@@ -111,7 +113,7 @@ def stepping(
     def step() -> None:
         number = next(steps)
         tokens = batch.pin_memory() if device.type == "cuda" else batch
-        readings.put(number, RATE, *engine.step(tokens, RATE), stop=False)
+        readings.put(number, RATE, *stepper.step(tokens, RATE), stop=False)
         list(readings.take(number - readings.lag))
 
     return step

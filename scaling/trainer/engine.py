@@ -10,8 +10,10 @@ import logging
 import os
 import socket
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from inspect import unwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +26,8 @@ from arch.errors import InputError
 
 from ..rundir.launcher import Ranks, ranks_of
 from ..study.batch import split_batch
-from .adamw import AdamW
-from .meeting import meet
-from .pickles import as_weights
-from .replay import Replay, obstacle
 from .stop import StopRequest
+from .store import shared_store
 
 if TYPE_CHECKING:
     from arch.model.lm import LanguageModel
@@ -51,7 +50,9 @@ def start_distributed(device_type: str, stop: StopRequest | None = None) -> Rank
     ranks = ranks_of(os.environ)
     os.environ["LOCAL_RANK"] = str(ranks.local)  # DeepSpeed asks for it
     backend = "nccl" if device_type == "cuda" else "gloo"
-    options: dict[str, Any] = {"store": meet(ranks, stop or StopRequest()) if ranks.world > 1 else dist.HashStore()}
+    options: dict[str, Any] = {
+        "store": shared_store(ranks, stop or StopRequest()) if ranks.world > 1 else dist.HashStore()
+    }
     if device_type == "cuda":
         if ranks.local >= (there := torch.cuda.device_count()):
             raise InputError(f"environment: LOCAL_RANK={ranks.local}, but this process sees {counted(there, 'GPU')}")
@@ -108,13 +109,9 @@ class Engine:
         batch_rows: int,
         device: torch.device,
         ranks: Ranks | None = None,
-        say: Callable[[str], None] | None = None,
     ) -> None:
-        """`batch_rows` is the global batch in sequences. With `say`, steps on a GPU are replayed as CUDA graphs, and it
-        gets a line where they cannot be.
-
-        Raises InputError where it does not split over ranks and micro-batches.
-        """
+        """`batch_rows` is the global batch in sequences. Raises InputError where it does not split over ranks and
+        micro-batches."""
         self.ranks = ranks or Ranks()
         self.device = device
         self.model = model
@@ -147,12 +144,6 @@ class Engine:
         self._groups = self.deepspeed_engine.optimizer.param_groups
         self._parameters = list(model.parameters())
         self.autocast_dtype = torch.bfloat16 if training.precision == "bf16" else None
-        self.replay: Replay | None = None
-        if say is not None and device.type == "cuda":
-            if reason := obstacle(device, self.stage):
-                say(f"no CUDA graphs: {reason}")
-            else:
-                self.replay = Replay(self, say)
 
     def _config(self, batch_rows: int, training: Training) -> dict[str, Any]:
         bucket = min(BUCKET_ELEMENTS, sum(p.numel() for p in self.model.parameters()))
@@ -182,10 +173,6 @@ class Engine:
         Returns this rank's mean loss (nats per token) and the global gradient norm before clipping, both scalars on
         the device, not yet waited for.
         """
-        if self.device.type == "cuda":
-            lr = float(np.float32(lr))  # what a graph reads it as
-        if self.replay is not None and (told := self.replay.step(tokens, lr)) is not None:
-            return told
         total = self.passes(tokens)
         return total / self.accumulate, self.update(lr)
 
@@ -207,6 +194,8 @@ class Engine:
 
     def update(self, lr: float) -> torch.Tensor:
         """Update the weights by the gradients of `passes`; the global gradient norm before clipping."""
+        if self.device.type == "cuda":
+            lr = float(np.float32(lr))  # as a graph reads it
         for group in self._groups:
             group["lr"] = lr
         norm = None if self.stage else self.clip()
@@ -239,13 +228,13 @@ class Engine:
         engine.global_steps += 1
         engine.global_samples += engine.train_batch_size()
 
-    def first_of_any(self, told: str | None) -> str | None:
-        """What the first rank that has anything to tell tells, on every rank."""
+    def first_reason(self, reason: str | None) -> str | None:
+        """The reason of the first rank that has one, on every rank."""
         if self.ranks.world == 1:
-            return told
-        everyone: list[str | None] = [None] * self.ranks.world
-        dist.all_gather_object(everyone, told)
-        return next((one for one in everyone if one), None)
+            return reason
+        reasons: list[str | None] = [None] * self.ranks.world
+        dist.all_gather_object(reasons, reason)
+        return next((one for one in reasons if one), None)
 
     def mean(self, values: torch.Tensor) -> torch.Tensor:
         """The mean over ranks of a small vector, on the device, not yet waited for."""
@@ -284,6 +273,34 @@ class Engine:
             raise InputError(f"{directory}: is no training state ({type(error).__name__}: {told}); {remedy}") from None
         if path is None:
             raise InputError(f"{directory}: DeepSpeed finds no state there; {remedy}")
-        if self.replay is not None:
-            self.replay.forget()  # the moments are other tensors now
         self._groups = self.deepspeed_engine.optimizer.param_groups
+
+
+class AdamW(torch.optim.AdamW):
+    """torch.optim.AdamW, its own methods below what torch.compile needs around them."""
+
+    add_param_group: Any = unwrap(torch.optim.AdamW.add_param_group)
+    state_dict: Any = unwrap(torch.optim.AdamW.state_dict)
+    load_state_dict: Any = unwrap(torch.optim.AdamW.load_state_dict)
+    step: Any = torch.no_grad()(unwrap(torch.optim.AdamW.step))
+
+
+ALWAYS, NEVER = "TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"  # PyTorch's own
+
+
+@contextmanager
+def as_weights() -> Iterator[None]:
+    """Every torch.load inside, of any library and whatever it asks for, reads tensors, plain values and the three
+    classes that DeepSpeed's states hold; a file with anything else raises pickle.UnpicklingError and runs nothing."""
+    from deepspeed.runtime.fp16.loss_scaler import LossScaler
+    from deepspeed.runtime.zero.config import ZeroStageEnum
+    from deepspeed.utils.tensor_fragment import fragment_address
+
+    before = {name: os.environ.pop(name, None) for name in (ALWAYS, NEVER)}
+    os.environ[ALWAYS] = "1"
+    try:
+        with torch.serialization.safe_globals([LossScaler, ZeroStageEnum, fragment_address]):
+            yield
+    finally:
+        del os.environ[ALWAYS]
+        os.environ.update({name: value for name, value in before.items() if value is not None})

@@ -38,6 +38,7 @@ from .branch import Origin, hand_over
 from .engine import Engine, start_distributed
 from .merging import Merger, drop_sources, sources_kept
 from .readings import Reading, Readings
+from .stepper import Stepper
 from .stop import StopRequest
 from .turns import Bursts, Clock, Steps, finish
 
@@ -96,8 +97,8 @@ class Trainer:
         model = build_model(config, run.seed)
         model.decoder.gradient_checkpointing = run.recompute
         model.decoder.document_start_id = corpus.tokenizer.eot_id if self.training.reset_at_documents else None
-        say = self._say if run.cuda_graphs else None
-        self.engine = Engine(model, self.training, batch_rows, self.device, ranks, say)
+        self.engine = Engine(model, self.training, batch_rows, self.device, ranks)
+        self.stepper = Stepper(self.engine, self._say if run.cuda_graphs else None)
         self.last_checkpoint: str | None = None
         self.merger: Merger | None = None
         if self.first_rank and run.merged_after:
@@ -135,7 +136,7 @@ class Trainer:
         readings, stopping = Readings(self.engine, wait=self.clock.wait), False
         for step in range(first + 1, n_steps + 1):
             lr = learning_rate(step, training)
-            loss, norm = self.engine.step(self._batch(step), lr)
+            loss, norm = self.stepper.step(self._batch(step), lr)
             save_state = step in self.save_after
             writes = save_state or step in self.due
             logged = writes or step % training.log_every == 0
@@ -233,6 +234,7 @@ class Trainer:
             step = origin.step
             state.load_state(self.engine, origin.states, step)
             self._say(f"begins from {origin}")
+        self.stepper.forget()
         if self.first_rank:
             warnings += self._look_at_checkpoints(step)
             warnings += drop_sources(self.rundir) if self.merger is None else self.merger.resume(step)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from arch.errors import InputError
 from scaling.stages.evaluation import eval_worker
 from scaling.stages.evaluation_tasks import EvalOptions
-from scaling.stages.pipeline import Request
+from scaling.stages.request import Request
 from scaling.study.spec import load_study
 with suppress(InputError):  # there is no corpus
     eval_worker(Request(load_study("quickstart")), EvalOptions(), None)

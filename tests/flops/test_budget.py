@@ -7,6 +7,7 @@ import math
 import pytest
 
 from arch.errors import InputError
+from data.files import json_bytes
 from flops.budget import budget, warnings
 from flops.laws import FITS_SCHEMA, PAPER_TOKENS, load_laws, paper_laws
 from flops.quantity import PF_DAY
@@ -146,6 +147,7 @@ def fits(a: float = 0.5, b: float = 0.6) -> dict:
     no = {"identified": False, "reason": "two sizes own it", "exponent": None, "centre": None, "range": None}
     half = copy.deepcopy(one) | {"laws": {"loss": law(2.0, -0.1) | {"curved": False}, "n_opt": no, "d_opt": no}}
     conventions = {"C": "exact", "unit_C": "FLOP", "N": "non-embedding parameters", "L": "held-out loss (nats/token)"}
+    conventions["unit_L"] = "nats/token"
     archs = {"tnl": one, "hgrn2": half, "llama": {"fitted": False, "reason": "no usable run"}}
     interval = {"level": 0.95}
     return {"schema": FITS_SCHEMA, "study": "small", "conventions": conventions, "archs": archs, "interval": interval}
@@ -153,7 +155,10 @@ def fits(a: float = 0.5, b: float = 0.6) -> dict:
 
 def stored(tmp_path, content) -> str:
     path = tmp_path / "fits.json"
-    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    try:
+        path.write_bytes(content.encode() if isinstance(content, str) else json_bytes(content))
+    except ValueError:  # a number that JSON has not
+        path.write_text(json.dumps(content))
     return str(path)
 
 

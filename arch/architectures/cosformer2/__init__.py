@@ -43,18 +43,20 @@ def preset(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[st
     return layers_at_paper_size(size)
 
 
-def mixer() -> type[Mixer]:
+def mixer_class() -> type[Mixer]:
     from .mixer import CosFormer2Mixer
 
     return CosFormer2Mixer
 
 
-register(
-    "cosformer2",
-    mixer=mixer,
-    options=CosFormer2Options,
-    preset=preset,
-    label="cosFormer2",
-    color="#b4479b",
-    aliases=("cos2",),
-)
+def register_this() -> None:
+    """Make it known by its name."""
+    register(
+        "cosformer2",
+        mixer=mixer_class,
+        options=CosFormer2Options,
+        preset=preset,
+        label="cosFormer2",
+        color="#b4479b",
+        aliases=("cos2",),
+    )

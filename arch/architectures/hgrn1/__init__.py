@@ -77,10 +77,12 @@ def preset(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[st
     return {"d_ffn": d_ffn}
 
 
-def mixer() -> type[Mixer]:
+def mixer_class() -> type[Mixer]:
     from .mixer import HGRN1Mixer
 
     return HGRN1Mixer
 
 
-register("hgrn1", mixer=mixer, options=HGRN1Options, preset=preset, label="HGRN1", color="#8c564b")
+def register_this() -> None:
+    """Make it known by its name."""
+    register("hgrn1", mixer=mixer_class, options=HGRN1Options, preset=preset, label="HGRN1", color="#8c564b")

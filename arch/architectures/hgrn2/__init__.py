@@ -15,10 +15,12 @@ class HGRN2Options(HGRNOptions):
     """The options of HGRN2: those that both HGRN models have."""
 
 
-def mixer() -> type[Mixer]:
+def mixer_class() -> type[Mixer]:
     from .mixer import HGRN2Mixer
 
     return HGRN2Mixer
 
 
-register("hgrn2", mixer=mixer, options=HGRN2Options, label="HGRN2", color="#009e73")
+def register_this() -> None:
+    """Make it known by its name."""
+    register("hgrn2", mixer=mixer_class, options=HGRN2Options, label="HGRN2", color="#009e73")

@@ -29,7 +29,7 @@ class LlamaOptions(Options):
             raise InputError(f"model: rotary embedding needs an even head dimension, not {config.head_dim}")
 
 
-def mixer() -> type[Mixer]:
+def mixer_class() -> type[Mixer]:
     from .mixer import LlamaMixer
 
     return LlamaMixer
@@ -41,13 +41,15 @@ def family() -> Family:
     return FAMILY
 
 
-register(
-    "llama",
-    mixer=mixer,
-    norm="rms",
-    options=LlamaOptions,
-    label="LLaMA",
-    color="#0072b2",
-    constant_state=False,
-    hugging_face=family,
-)
+def register_this() -> None:
+    """Make it known by its name."""
+    register(
+        "llama",
+        mixer=mixer_class,
+        norm="rms",
+        options=LlamaOptions,
+        label="LLaMA",
+        color="#0072b2",
+        constant_state=False,
+        hugging_face=family,
+    )

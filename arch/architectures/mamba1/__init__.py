@@ -37,7 +37,7 @@ def preset(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[st
     return mamba_preset(size, shape, STATE, share=8)
 
 
-def mixer() -> type[Mixer]:
+def mixer_class() -> type[Mixer]:
     from .mixer import Mamba1Mixer
 
     return Mamba1Mixer
@@ -49,14 +49,16 @@ def family() -> Family:
     return FAMILY
 
 
-register(
-    "mamba1",
-    mixer=mixer,
-    norm="rms",
-    options=Mamba1Options,
-    preset=preset,
-    label="Mamba1",
-    color="#56b4e9",
-    hugging_face=family,
-    ladder={"ssm_state": STATE},
-)
+def register_this() -> None:
+    """Make it known by its name."""
+    register(
+        "mamba1",
+        mixer=mixer_class,
+        norm="rms",
+        options=Mamba1Options,
+        preset=preset,
+        label="Mamba1",
+        color="#56b4e9",
+        hugging_face=family,
+        ladder={"ssm_state": STATE},
+    )

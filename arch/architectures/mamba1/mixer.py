@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from ...model.cache import LayerCache
 from ...model.mixer import Mixer, Stream
 from ...ops import selective_scan
-from ...ops.fused.linear import fused_linear
+from ...ops.fused.linear import columns, fused_linear
 from ...ops.fused.pointwise import skip_gated, softplus
 from ..common.mamba_options import inner_width
 from ..common.ssm import CausalConv, reset_dt_bias
@@ -63,7 +63,8 @@ class Mamba1Mixer(Mixer):
 
     def _operands(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, ...]:
         """z and v [B, T, 2d], B and C [B, T, N], dt [B, T, 2d], and the convolution's state."""
-        value, gate = fused_linear(x, self.project["input"])[0].chunk(2, -1)
+        inner = inner_width(self.config)
+        value, gate = columns(fused_linear(x, self.project["input"])[0], (inner, inner))
         value, window = self.conv(value, stream, cache.get("conv"))
         rank, key, query = self.select(value).split(self.widths, -1)
         return gate, value, key, query, stream.mask(softplus(self.step(rank), self.dt_bias)), window

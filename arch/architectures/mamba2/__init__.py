@@ -35,7 +35,7 @@ def preset(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[st
     return mamba_preset(size, shape, STATE, share=2)
 
 
-def mixer() -> type[Mixer]:
+def mixer_class() -> type[Mixer]:
     from .mixer import Mamba2Mixer
 
     return Mamba2Mixer
@@ -47,14 +47,16 @@ def family() -> Family:
     return FAMILY
 
 
-register(
-    "mamba2",
-    mixer=mixer,
-    norm="rms",
-    options=Mamba2Options,
-    preset=preset,
-    label="Mamba2",
-    color="#7f6d00",
-    hugging_face=family,
-    ladder={"ssm_state": STATE},
-)
+def register_this() -> None:
+    """Make it known by its name."""
+    register(
+        "mamba2",
+        mixer=mixer_class,
+        norm="rms",
+        options=Mamba2Options,
+        preset=preset,
+        label="Mamba2",
+        color="#7f6d00",
+        hugging_face=family,
+        ladder={"ssm_state": STATE},
+    )

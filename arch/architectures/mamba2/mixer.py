@@ -25,7 +25,7 @@ from ...model.cache import LayerCache
 from ...model.mixer import Mixer, Stream
 from ...model.norms import Norm
 from ...ops import decay_attention
-from ...ops.fused.linear import fused_linear
+from ...ops.fused.linear import columns, fused_linear
 from ...ops.fused.pointwise import scaled, skip_gated, softplus
 from ..common.mamba_options import inner_width
 from ..common.ssm import CausalConv, reset_dt_bias
@@ -60,15 +60,15 @@ class Mamba2Mixer(Mixer):
         gate, value, key, query, dt, window = self._operands(x, stream, cache)
         entering, value = scaled(value, dt)
         out, state = self._mix(entering, key, query, dt, stream, cache)
-        out = self.norm(skip_gated(out, value, gate, self.D[:, None]))
+        out = skip_gated(out, value, gate, self.D[:, None], self.norm)
         return out.to(x.dtype), {"state": state, "conv": window}
 
     def _operands(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, ...]:
         """z [B, T, 2d], v [B, T, H, p], B and C [B, T, N], dt [B, T, H], and the convolution's state."""
         inner, width = inner_width(self.config), self.config.options.ssm_state
-        gate, mixed, step = fused_linear(x, self.project["input"])[0].split(self.widths, -1)
+        gate, mixed, step = columns(fused_linear(x, self.project["input"])[0], self.widths)
         mixed, window = self.conv(mixed, stream, cache.get("conv"))
-        value, key, query = mixed.split([inner, width, width], -1)
+        value, key, query = columns(mixed, (inner, width, width))
         value = value.unflatten(-1, (self.config.n_heads, -1))
         return gate, value, key, query, stream.mask(softplus(step, self.dt_bias)), window
 

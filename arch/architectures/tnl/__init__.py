@@ -40,19 +40,21 @@ def preset(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[st
     return layers_at_paper_size(size) | {"decay_slopes": "fixed" if small else "paper"}
 
 
-def mixer() -> type[Mixer]:
+def mixer_class() -> type[Mixer]:
     from .mixer import TNLMixer
 
     return TNLMixer
 
 
-register(
-    "tnl",
-    mixer=mixer,
-    options=TNLOptions,
-    preset=preset,
-    label="TNL",
-    color="#d55e00",
-    warn=drift,
-    ladder={"decay_slopes": "fixed"},
-)
+def register_this() -> None:
+    """Make it known by its name."""
+    register(
+        "tnl",
+        mixer=mixer_class,
+        options=TNLOptions,
+        preset=preset,
+        label="TNL",
+        color="#d55e00",
+        warn=drift,
+        ladder={"decay_slopes": "fixed"},
+    )

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from ...kernel_config import mlp_config
 from ..common import full_precision_backward
-from ..joint_rows import free_for, leave_silu, mark_joint, place_of
+from ..joint_rows import free_for, leave_silu, mark_joint, place_of, share_gradients
 from .pointwise import gated_product, uses_kernels
 from .weight_casts import cast_before
 
@@ -57,6 +57,15 @@ def fused_gated_linear(x: Tensor, up: nn.Module, gate: nn.Module, kind: str = ""
     from .triton.rows import HalvesProduct
 
     return HalvesProduct.apply(*_FusedLinear.apply(x, dtype_of(x), [[0, 1]], False, False, *weights), kind)
+
+
+def columns(x: Tensor, widths: Sequence[int]) -> tuple[Tensor, ...]:
+    """x [B, T, W] cut along W. On a GPU for readers that take rows at any distance: those that make their gradients by
+    `joint_rows.gradients_of` leave them in one tensor, where PyTorch would join them in a pass."""
+    if uses_kernels(x):
+        found: tuple[Tensor, ...] = _Columns.apply(x, tuple(widths))
+        return found
+    return tuple(x.split(list(widths), -1))
 
 
 def weights_of(x: Tensor, modules: tuple[nn.Module, ...]) -> list[Tensor]:
@@ -164,6 +173,21 @@ class _FusedLinear(torch.autograd.Function):
                 d_weights[index] = part
         d_x = None if d_rows is None else d_rows.view(ctx.shape).to(ctx.dtype)
         return d_x, None, None, None, None, *d_weights
+
+
+class _Columns(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, widths: tuple[int, ...]) -> tuple[Tensor, ...]:
+        x = x.contiguous()
+        ctx.shape, ctx.shared = x.shape, share_gradients(mark_joint(x))
+        return tuple(x.split(widths, -1))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        whole = joined(grads).view(ctx.shape)
+        ctx.shared.clear()
+        return whole, None
 
 
 def _product(rows: Tensor, matrix: Tensor, active: list[int]) -> tuple[Tensor, ...]:

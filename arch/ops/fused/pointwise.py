@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Protocol
+
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
 from ..common import device_obstacle
+
+if TYPE_CHECKING:
+    from .layer_end import Scale
 
 
 def uses_kernels(x: Tensor) -> bool:
@@ -45,11 +50,23 @@ def scaled(v: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
     return (v * dt[..., None]).to(v.dtype), v
 
 
-def skip_gated(o: Tensor, v: Tensor, z: Tensor, skip: Tensor) -> Tensor:
-    """(o + skip v) silu(z) [B, T, C]: o, v [B, T, C] or [B, T, H, p] with H p = C, z [B, T, C], skip like a token's v
-    or broadcast to it. By kernel in o's dtype, else in the widest."""
+class Normaliser(Protocol):
+    """A norm (model.norms.Norm)."""
+
+    def scale(self) -> Scale | None: ...
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+
+def skip_gated(o: Tensor, v: Tensor, z: Tensor, skip: Tensor, norm: Normaliser | None = None) -> Tensor:
+    """(o + skip v) silu(z) [B, T, C] and its norm, if there is one: o, v [B, T, C] or [B, T, H, p] with H p = C, z
+    [B, T, C], skip like a token's v or broadcast to it. By kernel in o's dtype, else in the widest."""
+    scale = None if norm is None else norm.scale()
     if uses_kernels(o) and o.dtype == v.dtype == z.dtype and skip.dtype == torch.float32:
         from .triton.ssm import Skip
 
-        return Skip.apply(o.flatten(2), v.flatten(2), z, skip.expand(v.shape[2:]).flatten())
-    return gated_product((o + skip * v).flatten(2), z, "silu")
+        out = Skip.apply(o.flatten(2), v.flatten(2), z, skip.expand(v.shape[2:]).flatten(), *(scale or (None, None)))
+        norm = None if scale is not None else norm
+    else:
+        out = gated_product((o + skip * v).flatten(2), z, "silu")
+    return out if norm is None else norm(out)

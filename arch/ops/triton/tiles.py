@@ -143,15 +143,27 @@ def load_gates(gate, offsets, inside, LOGITS: tl.constexpr):
 
 @triton.jit
 def gates_of(x, bound, cut, LOGITS: tl.constexpr, RESET: tl.constexpr, FAST: tl.constexpr):
-    """log2 f and 1 - f of fp32 logits with their bound, or of log f; cut: where reset."""
+    """log2 f and 1 - f of fp32 logits with their bound, or of log f; none where cut (`documents`)."""
     if LOGITS:
         log_f, k = forget(x, bound, FAST)
     else:
         log_f = tl.maximum(x * LOG2E, LOWEST)
         k = complement_of(x)
     if RESET:
-        log_f = tl.where(cut, LOWEST, log_f)
+        log_f = tl.where(cut, 0.0, log_f)
     return log_f, k
+
+
+@triton.jit
+def documents(reset, first, inside, C: tl.constexpr, RESET: tl.constexpr):
+    """The number of each row's document in a chunk [C], from 0 for the one that goes on from before it, and the last
+    row's. Pairs of rows of two documents count nothing, the state before the chunk is document 0's alone, and that
+    behind it the last one's: so no decay stands for a reset."""
+    if RESET:
+        found = tl.cumsum(tl.load(reset + first + tl.arange(0, C), mask=inside, other=0).to(tl.int32), 0)
+    else:
+        found = tl.zeros([C], tl.int32)
+    return found, tl.max(found, 0)
 
 
 @triton.jit

@@ -11,7 +11,7 @@ from data.files import write_json
 from flops.hardware import DEVICES
 from scaling.stages.evaluation_plan import missing_evaluations, show_missing
 from scaling.stages.evaluation_tasks import EvalOptions
-from scaling.stages.pipeline import Request
+from scaling.stages.request import Request
 
 from .small_study import write_study
 

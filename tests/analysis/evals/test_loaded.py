@@ -12,7 +12,7 @@ from analysis.evals.replayed import Batches
 from arch.errors import InputError
 from arch.model.lm import load_model
 from data.corpus import prepare
-from data.files import MANIFEST, read_json, sha256, write_json
+from data.files import MANIFEST, parse_json, read_json, sha256, write_json
 from data.hf_tokenizer import tokenizer_files
 from data.settings import CorpusSettings
 from data.tokenizer import ByteTokenizer
@@ -86,7 +86,7 @@ def test_a_small_change_of_one_matrix_is_refused(study: StudySpec, checkpoint: P
 
 
 def test_a_configuration_that_computes_something_else_is_refused(study: StudySpec, checkpoint: Path) -> None:
-    config = read_json(checkpoint / "config.json")
+    config = parse_json((checkpoint / "config.json").read_bytes())
     write_json((checkpoint / "config.json"), config | {"n_heads": config["n_heads"] * 2})
     seal(checkpoint)
     assert "its probe loss is" in refusal(study, checkpoint)
@@ -123,7 +123,7 @@ def test_without_a_probe_loss_nobody_can_tell(study: StudySpec, checkpoint: Path
 
 def test_a_tokenizer_that_differs_is_refused(study: StudySpec, checkpoint: Path) -> None:
     path = checkpoint / "tokenizer.json"
-    content = read_json(path)
+    content = parse_json(path.read_bytes())
     vocabulary = content["model"]["vocab"]
     vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
     write_json(path, content)

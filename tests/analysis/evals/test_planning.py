@@ -10,7 +10,7 @@ from analysis.evals.planning import Planned, planned, readers
 from analysis.evals.registry import make_tasks
 from analysis.evals.task import LoadedModel, TaskContext
 from scaling.stages.evaluation_tasks import planned_tokens
-from scaling.stages.pipeline import Request
+from scaling.stages.request import Request
 from scaling.study.spec import StudySpec
 
 from .small_study import write_study

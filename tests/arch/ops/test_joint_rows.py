@@ -125,6 +125,43 @@ def test_gradients_in_several_matrices_become_one():
     assert torch.equal(matrix, torch.cat(values, -1).flatten(0, 1)) and memory(matrix) == memory(first)
 
 
+class Doubled(torch.autograd.Function):
+    """2 x, whose gradient is left where x lies."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, d_out):
+        (d_x,) = gradients_of(*ctx.saved_tensors)
+        LEFT.append(d_x)
+        return d_x.copy_(2 * d_out)
+
+
+LEFT = []
+
+
+def test_readers_of_columns_share_the_memory_of_their_gradients(monkeypatch):
+    """Of several nodes, and of passes of which one does not come to the columns' own node; what no kernel reads is
+    copied there; nothing is joined."""
+    monkeypatch.setattr(linear, "uses_kernels", lambda x: True)
+    monkeypatch.setattr(torch, "cat", lambda *args: pytest.fail("a pass over all gradients"))
+    x = torch.randn(B, T, 64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    LEFT.clear()
+    a, b, c = linear.columns(2 * x, (16, 32, 16))
+    out = torch.stack([Doubled.apply(a).sum(), (Doubled.apply(b) ** 2).sum(), (3 * c).sum()]).sum()
+    torch.autograd.grad(out, a, retain_graph=True)  # leaves a's gradient, and takes no other
+    for _ in range(2):
+        LEFT.clear()
+        (found,) = torch.autograd.grad(out, x, retain_graph=True)
+        assert len(LEFT) == 2 and memory(LEFT[0]) == memory(LEFT[1])
+        expected = torch.full((B, T, 16), 4.0), 32 * x[..., 16:48], torch.full((B, T, 16), 6.0)
+        for part, wanted in zip(found.split([16, 32, 16], -1), expected, strict=True):
+            torch.testing.assert_close(part, wanted)
+
+
 def test_one_gradient_is_a_matrix_as_it_is():
     (x,) = columns(16)
     assert joined([x]).data_ptr() == x.data_ptr() and joined([x]).shape == (B * T, 16)

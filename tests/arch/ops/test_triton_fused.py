@@ -144,7 +144,7 @@ def test_short_convolution(case, monkeypatch):
     """The widths of tiles and of what a program adds up do not divide the sizes."""
     from arch.ops.fused.triton import short_conv as conv
 
-    monkeypatch.setattr(conv, "TILES", 2)
+    monkeypatch.setattr(conv, "ROWS", (8, 8))
     monkeypatch.setattr(conv, "CHANNELS", 32)
 
     taps = 1 if case == "one tap" else 4

@@ -49,7 +49,7 @@ def test_any_decay(name, sequential):
 
 @sequential
 def test_packed_documents(sequential):
-    """A reset is a decay of 0: its chunk goes by halves, the others do not."""
+    """No decay stands for a reset: what would cross it is left out."""
     document_starts = torch.zeros(2, 70, dtype=torch.bool)
     document_starts[0, [1, 33]] = True
     compare("gated logits", 70, document_starts, sequential=sequential)
@@ -58,8 +58,7 @@ def test_packed_documents(sequential):
 @sequential
 @pytest.mark.parametrize("logits", [False, True])
 def test_documents_of_a_few_rows(logits, sequential):
-    """Chunks with many resets, without any, with strong decays of some channels, and with both of these: a reset counts
-    -128 in sums of log2 f, and nothing of it may be left in what does not cross it."""
+    """Chunks with many resets, without any, with strong decays of some channels, and with both of these."""
     length, width = 118, 16
     q, k, v, gate = (randn(2, length, 1, width, dtype=torch.float32, seed=seed) for seed in range(4))
     state = randn(2, 1, width, width, dtype=torch.float32, seed=4)
@@ -230,7 +229,8 @@ def test_silu_of_queries(name, length, log_decays, packed):
         *((width, width, 777, 1, 1, "") for width in (16, 32, 64, 128, 256)),
         (64, 128, 1, 1, 1, ""),
         (128, 128, 1000, -1.5, 1, ""),
-        (128, 128, 1000, -3, 0.2, ""),  # rows referred to the middles of halves
+        (128, 128, 1000, -1.9, 0.2, ""),  # the strongest decays that are referred to a chunk's middle
+        (128, 128, 1000, -3, 0.2, ""),  # pairs of far channels referred to the middles of halves
         (128, 128, 1000, -4, 3, ""),
         (128, 128, 1000, 0, 1e4, ""),
         (64, 64, 70_000, 4, 1, ""),

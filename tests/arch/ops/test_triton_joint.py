@@ -82,7 +82,7 @@ def rotate(q, k):
 SAME, SHARED = (H, H, H), (1, 1, H)
 CASES = {
     "gated silu": (gated("silu"), SAME, (), {}, 3),
-    "gated runs": (gated("silu"), SAME, (), {"middle": True, "sequential": True}, 3),
+    "gated runs": (gated("silu"), SAME, (), {"sequential": True}, 3),
     "gated keys": (gated(key=True), (H,) * 4, (), {}, 4),
     "gated strong": (gated("silu", strong=True), SAME, (), {}, 3),
     "gated keys strong": (gated(key=True, strong=True), (H,) * 4, (), {}, 4),

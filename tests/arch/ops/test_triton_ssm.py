@@ -70,3 +70,20 @@ def test_skip_and_gate(rows):
         return lambda o, v, z, skip: function(o, v[..., 2:23], z[..., 5:26], skip)
 
     both(of(ssm.Skip.apply), of(skip_gated), *inputs((*rows, 21), (*rows, 30), (*rows, 30), (21,)))
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_skip_gate_and_norm(weighted):
+    """In one kernel; of rows whose sizes are apart by a thousand."""
+
+    def by_kernel(o, v, z, skip, *weight):
+        return ssm.Skip.apply(o, v, z, skip, *(weight or (None,)), 1e-5)
+
+    def reference(o, v, z, skip, *weight):
+        out = skip_gated(o, v, z, skip)
+        out = out * torch.rsqrt(out.square().mean(-1, keepdim=True) + 1e-5)
+        return out * weight[0] if weight else out
+
+    given = inputs((2, 7, 21), (2, 7, 21), (2, 7, 21), (21,), *([(21,)] if weighted else []))
+    given[0][:, ::2] *= 1000
+    both(by_kernel, reference, *given)

@@ -20,7 +20,7 @@ from scaling.stages.corpus import data_stage
 from scaling.stages.evaluation_matrix import eval_matrix
 from scaling.stages.evaluation_results import show_results
 from scaling.stages.evaluation_tasks import EvalOptions
-from scaling.stages.pipeline import Request
+from scaling.stages.request import Request
 from scaling.stages.training import prepare_runs
 from scaling.study.run import RunSpec
 from scaling.study.spec import load_study

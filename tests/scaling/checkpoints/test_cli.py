@@ -243,14 +243,13 @@ def test_bad_arguments(scaling, rundir, tmp_path, monkeypatch, arguments, told):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_tokenizer_is_told(rundir, tmp_path):
+def test_a_checkpoint_that_names_no_tokenizer_is_one_line(rundir):
     from arch.errors import InputError
     from scaling.rundir.saved import Checkpoint
 
-    (tmp_path / "tokenizer.json").write_text('{"added_tokens": [{"id": 7}]}')
-    with pytest.raises(InputError, match="end-of-text 7"):
-        Checkpoint(tmp_path, {}).tokenizer()
-    assert Checkpoint(rundir.checkpoint(3), {}).tokenizer() is get_tokenizer("bytes")
+    for manifest in ({}, {"tokenizer": None}, {"tokenizer": {"name": "bytes"}}):
+        with pytest.raises(InputError, match="its manifest names no tokenizer; train the run again"):
+            Checkpoint(rundir.checkpoint(3), manifest).tokenizer()
 
 
 def test_inspect_reads_the_studys_held_out_text(scaling, rundir, tmp_path):

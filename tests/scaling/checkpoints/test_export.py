@@ -28,7 +28,7 @@ from arch.hf.remote_code import AUTO_MAP, remote_code
 from arch.model.lm import build_model, load_model
 from arch.presets import preset
 from arch.registry import ARCHITECTURES, register
-from data.files import read_json, read_manifest, write_json
+from data.files import parse_json, read_json, read_manifest, write_json
 from data.tokenizer import get_tokenizer
 from scaling.checkpoints.export import export_hf
 from scaling.rundir.checkpoint_writer import probe_rows, write_checkpoint
@@ -179,7 +179,7 @@ def test_lm_eval_runs_on_it(tmp_path: Path, elsewhere: Any) -> None:
     options += ["--tasks", "own_choice,own_text,own_answer", "--log_samples"]
     elsewhere("-m", "lm_eval", "--model", "hf", "--model_args", model, *options)
     (results,) = tmp_path.rglob("results_*.json")
-    found = read_json(results)["results"]
+    found = parse_json(results.read_bytes())["results"]
 
     ours, tokenizer = load_model(tmp_path / "checkpoint"), get_tokenizer("bytes")
 
@@ -217,7 +217,7 @@ def test_weights_are_the_checkpoints(tmp_path: Path, checkpoint: Path, dtype: st
     for name, tensor in stored.items():
         assert exported[name].dtype == (torch.float32 if wanted == "fp32" else tensor.dtype), name
         assert torch.equal(exported[name].float(), tensor.float()), name
-    config = read_json(tmp_path / "new" / "out" / "config.json")
+    config = parse_json((tmp_path / "new" / "out" / "config.json").read_bytes())
     assert config["dtype"] == {"bf16": "bfloat16", "fp32": "float32"}[wanted]
     assert result["n_params"] == sum(p.numel() for p in load_model(checkpoint).parameters())
 
@@ -242,8 +242,8 @@ def test_what_lies_in_the_folder(tmp_path: Path, checkpoint: Path) -> None:
     assert result["directory"] == str(tmp_path / "out") and result["files"] == sorted(files)
     assert result["bytes"] == sum(path.stat().st_size for path in files.values())
     assert {path.stat().st_mode & 0o777 for path in files.values()} == {0o644}
-    assert read_json(files["config.json"])["auto_map"] == AUTO_MAP
-    assert read_json(files["generation_config.json"])["eos_token_id"] == 256
+    assert parse_json(files["config.json"].read_bytes())["auto_map"] == AUTO_MAP
+    assert parse_json(files["generation_config.json"].read_bytes())["eos_token_id"] == 256
     for name in ("tokenizer.json", "tokenizer_config.json"):
         assert files[name].read_bytes() == (checkpoint / name).read_bytes()
     manifest = read_manifest(tmp_path / "out")

@@ -11,6 +11,7 @@ from scaling.cli.main import app
 from scaling.study.find import PACKAGED
 from scaling.study.spec import load_study
 from scaling.study.sweep import sweep_of
+from tests.scaling.rated import rated
 
 
 def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
@@ -102,7 +103,7 @@ def test_a_study_that_follows_a_law_is_trained_as_the_laws_runs_were(tmp_path):
         f"--lr-law {law} --studies 8"
     )
     study = load_study(file)
-    for run in study.runs():
+    for run in rated(study):
         assert (run.config.init_std, run.training.batch_tokens, run.training.warmup_tokens) == (0.08, 1024, 20_480)
         assert run.rate is not None and "swept_model" not in run.rate and run.training.schedule == "constant"
     assert (study.fit.loss, study.fit.control) == ("train_smoothed", "bigram")

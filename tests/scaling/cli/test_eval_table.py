@@ -14,7 +14,7 @@ from scaling.stages.evaluation_matrix import eval_matrix
 from scaling.stages.evaluation_plan import missing_evaluations
 from scaling.stages.evaluation_results import current_results
 from scaling.stages.evaluation_tasks import EvalOptions
-from scaling.stages.pipeline import Request
+from scaling.stages.request import Request
 from scaling.study.spec import StudySpec, load_study
 from tests.analysis.evals.small_study import write_study
 from tests.analysis.evals.test_lmeval_tasks import ROWS

@@ -10,7 +10,7 @@ import yaml
 from arch.errors import InputError
 from scaling.cli.main import app
 from scaling.stages.evaluation_tasks import check
-from scaling.stages.pipeline import Request
+from scaling.stages.request import Request
 from scaling.study.spec import load_study
 
 COMMANDS = (["run"], ["run", "--dry-run"], ["train"], ["train", "--dry-run"], ["submit", "--local"],

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from typer.testing import CliRunner
 
-import scaling.stages.pipeline
+import scaling.stages.request
 from analysis.forecast.predict import NO_RATE
 from analysis.forecast.stage import predict
 from analysis.forecast.stored import digests, read_predictions
@@ -190,13 +190,13 @@ def test_what_begins_before_the_study_is_held_is_not_predicted_anew(made, tmp_pa
     first, begun = tmp_path / "out/tiny/runs" / IDS[0], tmp_path / "begun"
     first.rename(begun)
     shutil.rmtree(tmp_path / "out/tiny/runs" / IDS[1])
-    held = scaling.stages.pipeline.study_lock
+    held = scaling.stages.request.study_lock
 
     def after_another(directory):
         begun.rename(first)  # trained by a command that held the study until now
         return held(directory)
 
-    monkeypatch.setattr(scaling.stages.pipeline, "study_lock", after_another)
+    monkeypatch.setattr(scaling.stages.request, "study_lock", after_another)
     assert f"{IDS[0]} has begun" in refused("predict", folder / "tiny.yaml", "--out", tmp_path / "out", "--force")
     assert (tmp_path / PREDICTIONS).read_bytes() == files["predictions"]
 
@@ -207,7 +207,7 @@ def test_a_run_without_a_rate_is_not_predicted_beside_others(made, tmp_path):
     shutil.copytree(folder / "out", tmp_path / "out")
     study = load_study(folder / "tiny.yaml", out=tmp_path / "out")
     first, second = study.forecast_runs()
-    unrated = second.model_copy(update={"rate": {"pending": "x", "swept": False}})
+    unrated = second.model_copy(update={"training": second.training.model_copy(update={"lr": "law"})})
     tables = read_tables(study.results)
     predict(study, [first, unrated], json.loads(files["fits"]), tables, 1, None)
     one, two = read_predictions(study)["runs"]
@@ -450,7 +450,7 @@ def test_a_predicted_round_stays_where_the_study_file_changes(rounds):
     assert "the study file has no such run: undo the change" in refused("predict", study, *out)
     begun = folder / "out/tiny/runs" / LATER
     begun.mkdir()
-    (begun / "status.json").write_text('{"state": "running"}')
+    write_json(begun / "status.json", {"state": "running"})
     assert f"{LATER} has begun" in refused("predict", study, *out, "--force")
     assert (folder / SECOND).read_bytes() == stored
     shutil.rmtree(begun)
@@ -469,7 +469,7 @@ def test_prepared_runs_are_of_the_prediction_that_is_stored(rounds):
     command("predict", study, *out, "--force")
     now = digests(load_study(study, out=folder / "out"))[LATER]
     assert read_json(record) == before | {"prediction": now} and now != before["prediction"]
-    (record.parent / "status.json").write_text('{"state": "running"}')
+    write_json(record.parent / "status.json", {"state": "running"})
     record_prediction(RunDir(record.parent), "another")
     assert read_json(record)["prediction"] == now, "what has begun keeps its own"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from scaling.stages.forecast import trainable, waiting, without_rate
-from scaling.stages.pipeline import Request
+from scaling.stages.request import Request
 from scaling.study.spec import load_study
 from tests.scaling.stages.test_forecast import STUDY, command, refused
 

@@ -22,13 +22,14 @@ from scaling.rundir.prepare import prepare_run
 from scaling.stages import pipeline
 from scaling.stages import sweep as stage
 from scaling.stages.corpus import data_stage
-from scaling.stages.pipeline import Request
+from scaling.stages.request import Request
 from scaling.stages.status import OTHER_SETTINGS, status_rows
 from scaling.stages.training import prepare_runs
 from scaling.study.law_file import read_law
 from scaling.study.spec import load_study
 from scaling.study.sweep import recipe_of, sweep_of
 from tests.analysis.rates.worlds import World
+from tests.scaling.rated import rated
 
 SMALL = {"corpus": {"source": "synthetic:0:200000", "epochs": 20}, "evaluation": {"validation_tokens": 1024}}
 WORLD = World(c=(-6.5, -0.4, -0.1, 0.0), noise=0.002)
@@ -159,7 +160,7 @@ def test_from_runs_to_a_law_that_the_study_follows(tmp_path, monkeypatch):
 
     again = stage.sweep_stage(Request(load_study(path)))
     assert again["trained"] == [] and again["extended"] == result["extended"]
-    runs = load_study(path).runs()
+    runs = rated(load_study(path))
     assert not any(run.is_pending for run in runs)
     assert runs[0].rate["level"] == LEVEL and runs[0].training.lr == float(f"{runs[0].training.peak_lr:.3g}")
     # a law of other text is told
@@ -180,7 +181,7 @@ def test_from_runs_to_a_law_that_the_study_follows(tmp_path, monkeypatch):
                 }
             )
         )
-        pending = [run for run in load_study(path).runs() if run.is_pending]
+        pending = [run for run in rated(load_study(path)) if run.is_pending]
         assert pending and {run.arch for run in pending} == ({"hgrn2"} if "grid" in more else {"llama"})
         assert all(told in run.rate["pending"] and not run.rate["swept"] for run in pending)
         with pytest.raises(InputError, match=f"(?s){told}.*`scaling sweep .*` first"):
@@ -189,8 +190,8 @@ def test_from_runs_to_a_law_that_the_study_follows(tmp_path, monkeypatch):
         assert told in CliRunner().invoke(app, ["plan", str(path)]).output.replace("\n", " ")
     # --set makes other runs, not another sweep; a run that the law says nothing of is not swept for again
     path.write_text(yaml.safe_dump(said))
-    assert not any(run.is_pending for run in load_study(path, ["grid.sizes=[14k, 25k]"]).runs())
-    for run in load_study(path, ["training.weight_decay=0.3"]).runs():
+    assert not any(run.is_pending for run in rated(load_study(path, ["grid.sizes=[14k, 25k]"])))
+    for run in rated(load_study(path, ["training.weight_decay=0.3"])):
         assert run.rate["swept"] and "its sweep had weight_decay 0.1, the run has 0.3" in run.rate["pending"]
     # one more architecture: what is there may have to be trained again, which is told before
     following = Request(load_study(path), stream=io.StringIO())
@@ -199,10 +200,10 @@ def test_from_runs_to_a_law_that_the_study_follows(tmp_path, monkeypatch):
     told = io.StringIO()
     stage.sweep_stage(Request(load_study(path), stream=told))
     assert "warning: 4 runs that are there follow a law" in told.getvalue()
-    assert not any(run.is_pending for run in load_study(path).runs())
+    assert not any(run.is_pending for run in rated(load_study(path)))
     path.write_text(yaml.safe_dump(said))
     Path(result["law"]).write_text("{")
-    assert all("is no law file" in run.rate["pending"] for run in load_study(path).runs())
+    assert all("is no law file" in run.rate["pending"] for run in rated(load_study(path)))
 
 
 def test_runs_that_diverge_move_a_cell_down_twice_at_most(tmp_path, monkeypatch):
@@ -251,7 +252,7 @@ def test_runs_wait_where_one_cell_contradicts_the_others(tmp_path, monkeypatch):
     path.write_text(path.read_text().replace("sweep:", "sweep:\n  doubts: follow"))
     followed = stage.sweep_stage(Request(load_study(path), stream=io.StringIO()))
     assert followed["trained"] == [] and set(followed["fit"].laws) == {"llama", "tnl"}
-    assert not any(run.is_pending for run in load_study(path).runs())
+    assert not any(run.is_pending for run in rated(load_study(path)))
 
 
 def test_runs_without_a_rate_are_none_of_the_trained_ones(tmp_path):

@@ -21,6 +21,7 @@ from scaling.study.law_file import read_law
 from scaling.study.rate_law import RateLaw, Recipe
 from scaling.study.spec import load_study
 from tests.analysis.rates.worlds import World
+from tests.scaling.rated import rated
 from tests.wrong_forms import changes
 
 WORLD = World(sizes=(6_000, 25_000, 60_000), batches=(1_024, 4_096), c=(-6.0, -0.4, -0.1, 0.4), archs=("llama", "tnl"))
@@ -55,7 +56,7 @@ def study(tmp_path: Path, law: RateLaw | None, training: dict[str, Any], **more:
 
 
 def test_runs_take_the_laws_rate_to_three_digits_and_record_where_it_is_from(tmp_path, law):
-    runs = load_study(study(tmp_path, law, {}, overrides={"by_run": {"tnl/25k": {"lr": 1e-3}}})).runs()
+    runs = rated(load_study(study(tmp_path, law, {}, overrides={"by_run": {"tnl/25k": {"lr": 1e-3}}})))
     for run in runs[:3]:
         n = count_params(run.config).non_embedding
         rate = law.laws[run.arch].at(n, 20 * n, 1_024)
@@ -64,7 +65,7 @@ def test_runs_take_the_laws_rate_to_three_digits_and_record_where_it_is_from(tmp
         assert run.rate["low"] < run.training.lr < run.rate["high"]
     assert runs[3].training.lr == 1e-3 and runs[3].rate == {}
     # the number is what a run is known by, not where it is from
-    told = load_study(study(tmp_path, law, {"lr": runs[0].training.lr, "lr_law": None})).runs()[0]
+    told = rated(load_study(study(tmp_path, law, {"lr": runs[0].training.lr, "lr_law": None})))[0]
     assert (told.spec_hash, told.run_id) == (runs[0].spec_hash, runs[0].run_id)
 
 
@@ -77,11 +78,24 @@ def test_branches_share_the_rate_of_the_mean_of_their_lengths(tmp_path, law):
     )
     of_wsd = law.model_copy(update={"recipe": recipe})
     path = study(tmp_path, of_wsd, {"n_tokens": None, "branches": ["10N", "20N", "40N"], "schedule": "wsd"})
-    runs = [run for run in load_study(path).runs() if run.arch == "llama" and run.size == "25k"]
+    runs = [run for run in rated(load_study(path)) if run.arch == "llama" and run.size == "25k"]
     n = count_params(runs[0].config).non_embedding
     assert {run.training.lr for run in runs} == {float(f"{law.laws['llama'].at(n, 20 * n, 1_024).rate:.3g}")}
     with pytest.raises(InputError, match="its sweep had schedule schedule constant, the run has schedule wsd"):
-        load_study(study(tmp_path, law, {"schedule": "wsd"})).runs()
+        rated(load_study(study(tmp_path, law, {"schedule": "wsd"})))
+
+
+def test_a_study_alone_reads_no_law(tmp_path, law):
+    """Its runs are the same whether the file is there or not, and no run without a rate is one with a rate."""
+    path = study(tmp_path, law, {})
+    before = load_study(path).runs()
+    assert all(run.is_pending and run.training.lr == "law" and run.rate["law"] == "rates.json" for run in before)
+    followed = rated(load_study(path))
+    assert not {run.spec_hash for run in before} & {run.spec_hash for run in followed}
+    (tmp_path / "rates.json").unlink()
+    assert load_study(path).runs() == before
+    with pytest.raises(InputError, match="no such law file"):
+        rated(load_study(path))
 
 
 @pytest.mark.parametrize(
@@ -101,18 +115,18 @@ def test_branches_share_the_rate_of_the_mean_of_their_lengths(tmp_path, law):
 )
 def test_a_law_of_something_else_is_refused_in_one_line(tmp_path, law, training, more, told):
     with pytest.raises(InputError) as error:
-        load_study(study(tmp_path, law, training, **more)).runs()
+        rated(load_study(study(tmp_path, law, training, **more)))
     assert told in str(error.value) and "\n" not in str(error.value)
 
 
 def test_what_lies_outside_may_be_asked_for_and_is_told(tmp_path, law):
     training = {"n_tokens": "8000N", "lr_law_beyond": 1e3}
-    run = load_study(study(tmp_path, law, training)).runs("size=25k")[0]
+    run = rated(load_study(study(tmp_path, law, training)), "size=25k")[0]
     assert run.rate["outside"]["n_tokens"] > 10
     assert any("D lies" in note and "llama/25k" in note for note in run.notes)
     other = study(tmp_path, law, {"lr_law": "rates.json"}, model={"context_length": 128})
     assert any(
-        "context_length 128, the law of its learning rate 256" in note for note in load_study(other).runs()[0].notes
+        "context_length 128, the law of its learning rate 256" in note for note in rated(load_study(other))[0].notes
     )
 
 
@@ -120,7 +134,7 @@ def test_a_run_of_another_model_than_the_swept_one_is_told(tmp_path, law):
     recipe = law.recipe.model_copy(update={"model": {"tnl": {"decay": "independent", "norm": "srms"}}})
     swept = law.model_copy(update={"recipe": recipe})
     grid = {"archs": ["llama", "tnl"], "sizes": ["25k"], "axes": {"model.decay": ["independent", "none"]}}
-    llama, same, other = load_study(study(tmp_path, swept, {}, grid=grid)).runs()
+    llama, same, other = rated(load_study(study(tmp_path, swept, {}, grid=grid)))
     assert not llama.notes and not same.notes and "swept_model" not in same.rate
     assert other.rate["swept_model"] == {"decay": "independent"}
     assert other.notes == ["tnl/25k, decay=none: its rate was swept with decay=independent, and the run has decay=none"]
@@ -136,7 +150,7 @@ def test_a_law_without_a_term_in_tokens_holds_for_the_tokens_that_were_swept(tmp
     )
     path = study(tmp_path, law_file(fit, recipe), {"n_tokens": "60N", "lr_law_beyond": 100})
     with pytest.raises(InputError, match="it has no term in D, and the run lies"):
-        load_study(path).runs("size=25k")
+        rated(load_study(path), "size=25k")
 
 
 @pytest.mark.parametrize(
@@ -168,7 +182,7 @@ def test_beta2_halves_within_the_same_tokens_at_every_batch(tmp_path):
     assert beta2_at(0.95, 65_536, 10**7) == 0.9 and beta2_at(0.95, 10**7, 1_024) == 0.9999
     assert beta2_at(0.5, 1_024, 1_024) == 0.5  # stated, not clipped
     path = study(tmp_path, None, {"lr": 1e-3, "lr_law": None, "beta2_batch_tokens": 4_096, "n_tokens": 100_000})
-    run = load_study(path).runs()[0]
+    run = rated(load_study(path))[0]
     assert run.training.betas == [0.9, round(0.95**0.25, 6)] and run.training.beta2_batch_tokens is None
 
 
@@ -178,7 +192,7 @@ def test_jobs_get_a_copy_of_the_law_beside_that_of_the_study(tmp_path, law):
     target = tmp_path / "submission" / "study.yaml"
     target.parent.mkdir()
     copy_study(Path(spec.path), target, spec.law_files[:1])
-    assert load_study(target).runs()[0].spec_hash == spec.runs()[0].spec_hash
+    assert rated(load_study(target))[0].spec_hash == rated(spec)[0].spec_hash
     with pytest.raises(InputError, match="give its absolute path"):
         copy_study(Path(spec.path), target, spec.law_files)
 
@@ -187,7 +201,7 @@ def test_a_batch_is_halved_until_a_run_has_its_steps(tmp_path):
     given = {"lr": 1e-3, "lr_law": None, "batch_tokens": 65_536, "micro_batch_tokens": 16_384, "min_steps": 1_000}
 
     def batch(**training: Any) -> tuple[int, int, int | None]:
-        run = load_study(study(tmp_path, None, given | training)).runs()[0]
+        run = rated(load_study(study(tmp_path, None, given | training)))[0]
         assert run.training.min_steps is None
         return run.training.batch_tokens, run.n_steps, run.training.micro_batch_tokens
 
@@ -197,7 +211,7 @@ def test_a_batch_is_halved_until_a_run_has_its_steps(tmp_path):
     assert batch(n_tokens=100_000)[:2] == (256, 391)  # one sequence: fewer steps than asked for
     assert batch(n_tokens=None, branches=[20_000_000, 10**9], schedule="wsd")[0] == 16_384
     with_rule = {"beta2_batch_tokens": 65_536, "n_tokens": 20_000_000}
-    assert load_study(study(tmp_path, None, given | with_rule)).runs()[0].training.betas == [0.9, round(0.95**0.25, 6)]
+    assert rated(load_study(study(tmp_path, None, given | with_rule)))[0].training.betas == [0.9, round(0.95**0.25, 6)]
     told = load_study(study(tmp_path, None, {"lr": 1e-3, "lr_law": None, "batch_tokens": 512, "n_tokens": 10**6}))
     ruled = load_study(study(tmp_path, None, given | {"n_tokens": 10**6, "micro_batch_tokens": None}))
     assert told.runs()[0].spec_hash == ruled.runs()[0].spec_hash
@@ -208,7 +222,7 @@ def test_a_law_that_nothing_reads_is_refused(tmp_path, law):
     del raw["training"]["lr"]
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(raw))
     with pytest.raises(InputError, match="is read with lr: law alone"):
-        load_study(tmp_path / "s.yaml").runs()
+        rated(load_study(tmp_path / "s.yaml"))
 
 
 def test_a_law_file_of_any_form_is_one_line(tmp_path, law):
@@ -220,7 +234,7 @@ def test_a_law_file_of_any_form_is_one_line(tmp_path, law):
     for changed in [*changes(json.loads(content), 200), content.replace(b"[", b"[1e300, ", 1), content[:-9], b"\xff"]:
         file.write_bytes(changed)
         try:
-            assert all(0 < run.training.peak_lr < math.inf for run in load_study(path).runs())
+            assert all(0 < run.training.peak_lr < math.inf for run in rated(load_study(path)))
         except InputError as error:
             assert "\n" not in str(error) and str(path) in str(error)
             refused += 1

@@ -7,8 +7,8 @@ from arch.errors import InputError
 from flops import checkpoint_bytes, count_params
 from flops.hardware import device_of
 from scaling.cli.flops import cost, view
-from scaling.stages.pipeline import Request
 from scaling.stages.plan_notes import evaluation_time
+from scaling.stages.request import Request
 from scaling.stages.status import status_rows
 from scaling.study.merging import most_sources, source_steps
 from scaling.study.plan import plan

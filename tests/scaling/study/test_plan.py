@@ -9,9 +9,9 @@ from arch.presets import preset
 from flops import count_params, train_flops_per_token
 from flops.hardware import DEVICES
 from scaling.cli.flops import on_device
-from scaling.stages.pipeline import Request
 from scaling.stages.plan_notes import design_notes, evaluation_time, fit_notes
 from scaling.stages.planning import headline
+from scaling.stages.request import Request
 from scaling.study.plan import PF_DAY, plan
 from scaling.study.plan_view import show_plan
 from scaling.study.spec import load_study

@@ -24,7 +24,7 @@ from scaling.rundir.directory import RunDir
 from scaling.study.training import Training
 from scaling.trainer.engine import Engine, start_distributed
 from scaling.trainer.graphs import digest
-from scaling.trainer.replay import Replay
+from scaling.trainer.stepper import Stepper
 from scaling.trainer.turns import Lane
 
 from ..small_runs import exact_rows, make_run, start, train
@@ -42,9 +42,15 @@ def settings(**changes: object) -> Training:
     return Training(**(values | changes))
 
 
-def make_engine(arch: str, training: Training, say: Callable[[str], None] | None = None, **shape: int) -> Engine:
+def make_stepper(
+    arch: str,
+    training: Training,
+    say: Callable[[str], None] | None = None,
+    record: Callable[[Work], Work] | None = None,
+    **shape: int,
+) -> Stepper:
     model = build_model(preset(arch, "6k", **(SHAPE | shape)), seed=0)
-    return Engine(model, training, ROWS, CUDA, start_distributed("cuda"), say)
+    return Stepper(Engine(model, training, ROWS, CUDA, start_distributed("cuda")), say, record)
 
 
 def batch(step: int) -> torch.Tensor:
@@ -54,16 +60,17 @@ def batch(step: int) -> torch.Tensor:
     return ((start + torch.arange(CONTEXT + 1) * stride) % 257).pin_memory()
 
 
-def run(engine: Engine, steps: int = STEPS, first: int = 0) -> list[list[float]]:
+def run(stepper: Stepper, steps: int = STEPS, first: int = 0) -> list[list[float]]:
     told = []
     for step in range(first, first + steps):
-        loss, norm = engine.step(batch(step), 2e-3 * min(1.0, (step + 1) / 20))
+        loss, norm = stepper.step(batch(step), 2e-3 * min(1.0, (step + 1) / 20))
         told.append(torch.stack([loss, norm]))
     return [row.tolist() for row in told]
 
 
-def bits(engine: Engine) -> list[int]:
+def bits(stepper: Stepper) -> list[int]:
     """Of weights, moments and steps."""
+    engine = stepper.engine
     state = engine.optimizer.state_dict()["state"].values()
     return digest([*engine.model.parameters(), *(x for one in state for x in one.values())])
 
@@ -83,10 +90,10 @@ def norms_inside(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("arch", ARCHS)
 def test_200_replayed_steps_have_the_bits_of_eager_ones(arch: str) -> None:
     said: list[str] = []
-    runs = [make_engine(arch, settings()), make_engine(arch, settings()), make_engine(arch, settings(), said.append)]
-    told = [run(engine) for engine in runs]
+    runs = [make_stepper(arch, settings()), make_stepper(arch, settings()), make_stepper(arch, settings(), said.append)]
+    told = [run(stepper) for stepper in runs]
     assert told[0][-1][0] < told[0][0][0] - 0.5
-    assert runs[2].replay is not None, said
+    assert runs[2].replays, said
     repeats = told[0] == told[1] and bits(runs[0]) == bits(runs[1])
     print(arch, "eager repeats" if repeats else f"eager differs from step {differing(told[0], told[1])}", said)
     if repeats:
@@ -124,20 +131,20 @@ def test_runs_that_take_turns_have_the_bits_of_each_alone(n_runs: int) -> None:
     """On streams of their own, at the same time: no workspace, no memory of one is another's."""
     archs = [arch for arch in ARCHS if arch != "llama"]  # whose passes do not repeat
     chosen, said = [archs[i % len(archs)] for i in range(n_runs)], list[str]()
-    alone = [(run(engine), bits(engine)) for engine in (make_engine(arch, settings(), said.append) for arch in chosen)]
-    lanes, engines = [Lane() for _ in chosen], list[Engine]()
+    alone = [(run(one), bits(one)) for one in (make_stepper(arch, settings(), said.append) for arch in chosen)]
+    lanes, steppers = [Lane() for _ in chosen], list[Stepper]()
     for lane, arch in zip(lanes, chosen, strict=True):
         with lane.entered():
-            engines.append(make_engine(arch, settings(), said.append))
+            steppers.append(make_stepper(arch, settings(), said.append))
     told: list[list[torch.Tensor]] = [[] for _ in chosen]
     for step in range(STEPS):
-        for lane, engine, rows in zip(lanes, engines, told, strict=True):
+        for lane, stepper, rows in zip(lanes, steppers, told, strict=True):
             with lane.entered():
-                rows.append(torch.stack(engine.step(batch(step), 2e-3 * min(1.0, (step + 1) / 20))))
+                rows.append(torch.stack(stepper.step(batch(step), 2e-3 * min(1.0, (step + 1) / 20))))
     torch.cuda.synchronize()
-    assert said == [] and all(engine.replay is not None for engine in engines)
-    for engine, rows, (wanted, state) in zip(engines, told, alone, strict=True):
-        assert differing([row.tolist() for row in rows], wanted) is None and bits(engine) == state
+    assert said == [] and all(stepper.replays for stepper in steppers)
+    for stepper, rows, (wanted, state) in zip(steppers, told, alone, strict=True):
+        assert differing([row.tolist() for row in rows], wanted) is None and bits(stepper) == state
 
 
 @pytest.mark.parametrize(
@@ -156,12 +163,12 @@ def test_replayed_steps_have_the_bits_of_eager_ones_under(arch: str, changes: di
     said: list[str] = []
     changes = dict(changes)
     recompute, documents = (bool(changes.pop(name, False)) for name in ("recompute", "documents"))
-    runs = [make_engine(arch, settings(**changes)), make_engine(arch, settings(**changes), said.append)]
-    for engine in runs:
-        engine.model.decoder.gradient_checkpointing = recompute
-        engine.model.decoder.document_start_id = 32 if documents else None
-    told = [run(engine, 40) for engine in runs]
-    assert said == [] and runs[1].replay is not None
+    runs = [make_stepper(arch, settings(**changes)), make_stepper(arch, settings(**changes), said.append)]
+    for stepper in runs:
+        stepper.engine.model.decoder.gradient_checkpointing = recompute
+        stepper.engine.model.decoder.document_start_id = 32 if documents else None
+    told = [run(stepper, 40) for stepper in runs]
+    assert said == [] and runs[1].replays
     assert differing(*told) is None and bits(runs[0]) == bits(runs[1])
 
 
@@ -172,9 +179,9 @@ def test_replayed_steps_have_the_bits_of_eager_ones_under(arch: str, changes: di
 def test_heads_of_64_32_and_16_channels(arch: str, heads: int) -> None:
     said: list[str] = []
     training = settings(lr=1e-3)
-    runs = [make_engine(arch, training, None, n_heads=heads), make_engine(arch, training, said.append, n_heads=heads)]
-    told = [run(engine, 30) for engine in runs]
-    assert runs[1].replay is not None, said
+    runs = [make_stepper(arch, training, None, n_heads=heads), make_stepper(arch, training, said.append, n_heads=heads)]
+    told = [run(stepper, 30) for stepper in runs]
+    assert runs[1].replays, said
     assert arch == "llama" or (said == [] and differing(*told) is None)
 
 
@@ -211,21 +218,20 @@ def update_waits(work: Work) -> Work:
 @pytest.mark.parametrize("record", [host_reads, waits, without_memory, update_waits])
 def test_what_cannot_be_recorded_is_said_and_trained_without(record: Callable[[Work], Work]) -> None:
     said: list[str] = []
-    eager, replayed = make_engine("hgrn2", settings()), make_engine("hgrn2", settings())
-    replayed.replay = Replay(replayed, said.append, record)
+    eager, replayed = make_stepper("hgrn2", settings()), make_stepper("hgrn2", settings(), said.append, record)
     assert differing(run(eager, 20), run(replayed, 20)) is None
-    assert bits(eager) == bits(replayed) and replayed.replay is None
+    assert bits(eager) == bits(replayed) and not replayed.replays
     print(said)
     assert len(said) == 1 and said[0].startswith("no CUDA graphs: ") and "\n" not in said[0]
     again: list[str] = []  # and the device is none the worse for it
-    third = make_engine("hgrn2", settings(), again.append)
-    assert differing(run(third, 20), run(make_engine("hgrn2", settings()), 20)) is None
-    assert third.replay is not None and again == []
+    third = make_stepper("hgrn2", settings(), again.append)
+    assert differing(run(third, 20), run(make_stepper("hgrn2", settings()), 20)) is None
+    assert third.replays and again == []
 
 
 def test_a_batch_of_another_shape_ends_the_replay() -> None:
     said: list[str] = []
-    eager, replayed = make_engine("tnl", settings()), make_engine("tnl", settings(), said.append)
+    eager, replayed = make_stepper("tnl", settings()), make_stepper("tnl", settings(), said.append)
     assert differing(run(eager, 3), run(replayed, 3)) is None
     short = batch(3)[:, :257]
     assert [float(x) for x in replayed.step(short, 1e-3)] == [float(x) for x in eager.step(short, 1e-3)]
@@ -233,18 +239,19 @@ def test_a_batch_of_another_shape_ends_the_replay() -> None:
 
 
 def test_a_state_taken_under_graphs_goes_on_without_and_back(tmp_path: Path) -> None:
-    undisturbed = make_engine("hgrn2", settings(), print)
+    undisturbed = make_stepper("hgrn2", settings(), print)
     whole = run(undisturbed, 30)
-    told, engine = [], make_engine("hgrn2", settings(), print)
+    told, stepper = [], make_stepper("hgrn2", settings(), print)
     for part, say in enumerate((print, None, print)):
         if part:
-            engine = make_engine("hgrn2", settings(), say)
-            engine.load(tmp_path / str(part - 1))
-        told += run(engine, 10, 10 * part)
-        engine.save(tmp_path / str(part))
-    assert told == whole and bits(engine) == bits(undisturbed)
-    engine.load(tmp_path / "1")  # and once more, into an engine that has graphs of other moments
-    assert run(engine, 10, 20) == whole[20:] and bits(engine) == bits(undisturbed)
+            stepper = make_stepper("hgrn2", settings(), say)
+            stepper.engine.load(tmp_path / str(part - 1))
+        told += run(stepper, 10, 10 * part)
+        stepper.engine.save(tmp_path / str(part))
+    assert told == whole and bits(stepper) == bits(undisturbed)
+    stepper.engine.load(tmp_path / "1")  # and once more, under graphs of other moments
+    stepper.forget()
+    assert run(stepper, 10, 20) == whole[20:] and bits(stepper) == bits(undisturbed)
 
 
 LONG = {"n_steps": 400, "source": "synthetic:0:4000000", "precision": "bf16", "batch_tokens": ROWS * CONTEXT}
@@ -296,9 +303,9 @@ def test_a_branch_under_graphs_is_the_run_from_the_start(arch: str, tmp_path: Pa
 
 def test_zero_1_says_why_it_is_not_replayed() -> None:
     said: list[str] = []
-    engine = make_engine("tnl", settings(zero_stage=1), said.append)
-    assert engine.replay is None and len(said) == 1 and "zero_stage" in said[0]
-    run(engine, 2)
+    stepper = make_stepper("tnl", settings(zero_stage=1), said.append)
+    assert not stepper.replays and len(said) == 1 and "zero_stage" in said[0]
+    run(stepper, 2)
 
 
 def test_no_process_imports_the_compiler(tmp_path: Path) -> None:

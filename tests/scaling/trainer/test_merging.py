@@ -13,7 +13,7 @@ import torch
 from safetensors.numpy import load_file
 
 from data.tokenizer import get_tokenizer
-from scaling.stages.pipeline import Request
+from scaling.stages.request import Request
 from scaling.stages.trunks import not_merged
 from scaling.study.merging import is_as_asked
 from scaling.study.spec import load_study

@@ -9,12 +9,13 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ...joint_rows import gradients_of
+from ...triton.column_sums import column_sums
 from ...triton.launch import on_its_device
-from .short_conv_kernels import conv_backward, conv_forward, conv_gradients
+from .short_conv_kernels import conv_backward, conv_forward
 
 TAPS = 4  # at most
-ROWS, CHANNELS = 8, 128  # of a program's tile
-TILES = 16  # of a program that adds up the gradients of the taps
+ROWS, AHEAD, CHANNELS = (64, 128), (8, 8), 64  # tokens of a program and at a time, forward and backward; channels
 
 
 class ShortConv(torch.autograd.Function):
@@ -28,38 +29,43 @@ class ShortConv(torch.autograd.Function):
         past, ages = (None if t is None else t.contiguous() for t in (past, ages))
         ctx.save_for_backward(x, past, weight, bias, ages)
         out = x.new_empty(x.shape)
-        constants = _constants(weight, past, ages)
-        conv_forward[_grid(x, ROWS)](x, past, weight, bias, ages, out, *_sizes(x, ages), **constants)
+        conv_forward[_grid(x, 0)](
+            x,
+            past,
+            weight,
+            bias,
+            ages,
+            out,
+            *x.shape[1:],
+            *x.stride()[:2],
+            _apart(ages),
+            **_constants(weight, past, ages, 0),
+        )
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, past, weight, bias, ages = ctx.saved_tensors
-        width, sizes = weight.shape[1], _sizes(x, ages)
-        d_out, d_x = grads[0].contiguous(), x.new_empty(x.shape)
-        d_z = x.new_empty(x.shape, dtype=torch.float32)
-        grid = _grid(x, ROWS * TILES)
-        shares = d_z.new_empty(grid[2] * grid[0], 8, x.shape[2])
-        conv_gradients[grid](
-            d_out, x, past, weight, bias, ages, d_z, shares, *sizes, TILES, **_constants(weight, past, ages)
-        )
-        conv_backward[_grid(x, ROWS)](
-            d_z, weight, ages, d_x, *sizes[:2], sizes[-1], W=width, R=ROWS, BLOCK=CHANNELS, AGES=ages is not None
-        )
-        total = shares.sum(0)
-        return d_x, None, total[:width].flip(0).T.to(weight.dtype), total[TAPS].to(bias.dtype), None
+        (d_x,), grid = gradients_of(x), _grid(x, 1)
+        shares = x.new_empty(grid[2] * grid[0], TAPS + 1, x.shape[2], dtype=torch.float32)
+        conv_backward[grid](
+            grads[0].contiguous(), x, past, weight, bias, ages, d_x, shares, *x.shape[1:], *x.stride()[:2],
+            *d_x.stride()[:2], _apart(ages), **_constants(weight, past, ages, 1),
+        )  # fmt: skip
+        total = column_sums(shares.flatten(1)).view(TAPS + 1, -1)
+        return d_x, None, total[: weight.shape[1]].flip(0).T.to(weight.dtype), total[TAPS].to(bias.dtype), None
 
 
-def _grid(x: Tensor, rows: int) -> tuple[int, int, int]:
-    return triton.cdiv(x.shape[1], rows), triton.cdiv(x.shape[2], CHANNELS), x.shape[0]
+def _grid(x: Tensor, direction: int) -> tuple[int, int, int]:
+    return triton.cdiv(x.shape[1], ROWS[direction]), triton.cdiv(x.shape[2], CHANNELS), x.shape[0]
 
 
-def _sizes(x: Tensor, ages: Tensor | None) -> tuple[int, ...]:
-    """T, C, and the strides of x and the ages."""
-    return x.shape[1], x.shape[2], x.stride(0), x.stride(1), 0 if ages is None or ages.dim() == 1 else ages.stride(0)
+def _apart(ages: Tensor | None) -> int:
+    """How far the ages of two sequences lie apart."""
+    return 0 if ages is None or ages.dim() == 1 else ages.stride(0)
 
 
-def _constants(weight: Tensor, past: Tensor | None, ages: Tensor | None) -> dict[str, Any]:
-    shape = {"W": weight.shape[1], "R": ROWS, "BLOCK": CHANNELS}
-    return {**shape, "PAST": past is not None, "AGES": ages is not None, "num_warps": 4}
+def _constants(weight: Tensor, past: Tensor | None, ages: Tensor | None, direction: int) -> dict[str, Any]:
+    sizes = {"W": weight.shape[1], "ROWS": ROWS[direction], "AHEAD": AHEAD[direction], "BLOCK": CHANNELS}
+    return {**sizes, "PAST": past is not None, "AGES": ages is not None, "num_warps": 1}

@@ -9,6 +9,8 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ...joint_rows import gradients_of
+from ...triton.column_sums import column_sums
 from ...triton.launch import on_its_device
 from .ssm_kernels import (
     scaled_backward,
@@ -46,23 +48,22 @@ class Softplus(torch.autograd.Function):
     @on_its_device
     def forward(ctx: Any, x: Tensor, bias: Tensor) -> Tensor:
         x, stride = _apart(x)
-        ctx.save_for_backward(x, bias)
         sizes, tiles, across, constants = _tiles(x)
         out = x.new_empty(x.shape, dtype=torch.float32)
+        ctx.save_for_backward(out)  # not x: whoever reads the result keeps that anyway
+        ctx.dtype = x.dtype
         softplus_forward[(tiles, across)](x, bias, out, *sizes, stride, **constants)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        x, bias = ctx.saved_tensors
-        sizes, tiles, across, constants = _tiles(x)
+        (out,) = ctx.saved_tensors
+        sizes, tiles, across, constants = _tiles(out)
         programs = min(tiles, SHARES)
-        d_x, shares = x.new_empty(x.shape), bias.new_empty(programs, sizes[1])
-        softplus_backward[(programs, across)](
-            grads[0].contiguous(), x, bias, d_x, shares, *sizes, x.stride(1), tiles, **constants
-        )
-        return d_x, shares.sum(0)
+        d_x, shares = out.new_empty(out.shape, dtype=ctx.dtype), out.new_empty(programs, sizes[1])
+        softplus_backward[(programs, across)](grads[0].contiguous(), out, d_x, shares, *sizes, tiles, **constants)
+        return d_x, column_sums(shares)
 
 
 class Scaled(torch.autograd.Function):
@@ -85,12 +86,12 @@ class Scaled(torch.autograd.Function):
         flat, dt = ctx.saved_tensors
         shape = grads[0].shape
         same, apart = _apart(grads[1].flatten(2))
-        d_v, d_dt = flat.new_empty(shape), torch.empty_like(dt)
+        (d_v,), d_dt = gradients_of(flat), torch.empty_like(dt)
         scaled_backward[_pairs(shape)](
             grads[0].contiguous(), same, flat, dt, d_v, d_dt, dt.numel(), shape[2], flat.stride(1), apart,
-            **_head(shape),
+            d_v.stride(1), **_head(shape),
         )  # fmt: skip
-        return d_v, d_dt
+        return d_v.unflatten(2, shape[2:]), d_dt
 
 
 def _head(shape: torch.Size) -> dict[str, int]:
@@ -103,28 +104,44 @@ def _pairs(shape: torch.Size) -> tuple[int]:
 
 
 class Skip(torch.autograd.Function):
-    """(o + skip v) silu(z) in o's dtype: o, v, z [B, T, C] of one dtype, skip [C], fp32."""
+    """(o + skip v) silu(z) in o's dtype: o, v, z [B, T, C] of one dtype, skip [C], fp32; with eps over its root mean
+    square, times a weight [C], fp32, where there is one."""
 
     @staticmethod
     @on_its_device
-    def forward(ctx: Any, o: Tensor, v: Tensor, z: Tensor, skip: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, o: Tensor, v: Tensor, z: Tensor, skip: Tensor, weight: Tensor | None = None, eps: float | None = None
+    ) -> Tensor:
         o, (v, apart), (z, beside), skip = o.contiguous(), _apart(v), _apart(z), skip.contiguous()
-        ctx.save_for_backward(o, v, z, skip)
-        sizes, tiles, across, constants = _tiles(o)
+        ctx.save_for_backward(o, v, z, skip, weight)
+        ctx.eps = eps
+        sizes, tiles, constants = _rows(o)
         out = torch.empty_like(o)
-        skip_forward[(tiles, across)](o, v, z, skip, out, *sizes, apart, beside, **constants)
+        skip_forward[(tiles,)](
+            o, v, z, skip, weight, out, eps, *sizes, apart, beside, NORM=eps is not None, WEIGHT=weight is not None,
+            **constants,
+        )  # fmt: skip
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
-        o, v, z, skip = ctx.saved_tensors
-        sizes, tiles, across, constants = _tiles(o)
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        o, v, z, skip, weight = ctx.saved_tensors
+        sizes, tiles, constants = _rows(o)
         programs = min(tiles, SHARES)
-        d_o, d_v, d_z = (torch.empty_like(o) for _ in range(3))
+        (d_z,) = gradients_of(z)
+        d_o, d_v = torch.empty_like(o), torch.empty_like(o)
         shares = skip.new_empty(programs, sizes[1])
-        skip_backward[(programs, across)](
-            grads[0].contiguous(), o, v, z, skip, d_o, d_v, d_z, shares, *sizes, v.stride(1), z.stride(1), tiles,
-            **constants,
+        scales = None if weight is None else torch.empty_like(shares)
+        skip_backward[(programs,)](
+            grads[0].contiguous(), o, v, z, skip, weight, d_o, d_v, d_z, shares, scales, ctx.eps, *sizes, v.stride(1),
+            z.stride(1), d_z.stride(1), tiles, NORM=ctx.eps is not None, WEIGHT=weight is not None, **constants,
         )  # fmt: skip
-        return d_o, d_v, d_z, shares.sum(0)
+        return d_o, d_v, d_z, column_sums(shares), None if scales is None else column_sums(scales), None
+
+
+def _rows(x: Tensor) -> tuple[tuple[int, int], int, dict[str, int]]:
+    """Rows and columns of x [B, T, C], the tiles of whole rows that they are cut into, and the kernel's constants."""
+    rows, block = x.shape[0] * x.shape[1], triton.next_power_of_2(x.shape[2])
+    count = max(1, TILE // block)
+    return (rows, x.shape[2]), triton.cdiv(rows, count), {"R": count, "BLOCK": block, "num_warps": 8}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from ...triton.tiles import complement_of
 from .row_kernels import _load, _store
 
 
@@ -40,15 +41,14 @@ def softplus_forward(x, bias, out, N, C, STRIDE, R: tl.constexpr, BLOCK: tl.cons
 
 
 @triton.jit
-def softplus_backward(d_out, x, bias, d_x, shares, N, C, STRIDE, TILES, R: tl.constexpr, BLOCK: tl.constexpr):
-    """Gradients of x, and shares [programs, C] of the bias's."""
+def softplus_backward(d_out, out, d_x, shares, N, C, TILES, R: tl.constexpr, BLOCK: tl.constexpr):
+    """Gradients of x, and shares [programs, C] of the bias's: the slope of y = log(1 + e^z) is 1 - e^-y."""
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    b = _load(bias, columns, columns < C)[None, :]
     total = tl.zeros([R, BLOCK], tl.float32)
     for tile in range(tl.program_id(0), TILES, tl.num_programs(0)):
         rows, _, mask = _area(tile, N, C, R, BLOCK)
-        z = _load(x, rows * STRIDE + columns, mask) + b
-        d = _load(d_out, rows * C + columns, mask) * tl.sigmoid(z)
+        slope = complement_of(-_load(out, rows * C + columns, mask))
+        d = _load(d_out, rows * C + columns, mask) * slope
         _store(d_x, rows * C + columns, d, mask)
         total += d
     tl.store(shares + tl.program_id(0).to(tl.int64) * C + columns, tl.sum(total, 0), mask=columns < C)
@@ -67,52 +67,73 @@ def scaled_forward(v, dt, out, N, H, STRIDE, R: tl.constexpr, P: tl.constexpr, B
 
 @triton.jit
 def scaled_backward(
-    d_out, d_same, v, dt, d_v, d_dt, N, H, STRIDE, SAME, R: tl.constexpr, P: tl.constexpr, BLOCK: tl.constexpr
+    d_out, d_same, v, dt, d_v, d_dt, N, H, STRIDE, SAME, DS, R: tl.constexpr, P: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Gradients of v, with d_same, what else it has, [tokens, H P] with rows SAME apart, added, and of dt."""
+    """Gradients of v, to rows DS apart, with d_same, what else it has, [tokens, H P] and rows SAME apart, and of dt."""
     pairs, columns = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, BLOCK)
     mask = (pairs[:, None] < N) & (columns[None, :] < P)
     token, head = (pairs // H).to(tl.int64), pairs % H * P
-    own = pairs[:, None].to(tl.int64) * P + columns[None, :]
-    d = _load(d_out, own, mask)
+    d = _load(d_out, pairs[:, None].to(tl.int64) * P + columns[None, :], mask)
     x = _load(v, (token * STRIDE + head)[:, None] + columns[None, :], mask)
     tl.store(d_dt + pairs, tl.sum(d * x, 1), mask=pairs < N)
     total = d * _load(dt, pairs, pairs < N)[:, None]
     total += _load(d_same, (token * SAME + head)[:, None] + columns[None, :], mask)
-    _store(d_v, own, total, mask)
+    _store(d_v, (token * DS + head)[:, None] + columns[None, :], total, mask)
 
 
 @triton.jit
-def skip_forward(o, v, z, skip, out, N, C, VS, ZS, R: tl.constexpr, BLOCK: tl.constexpr):
-    """(o + skip v) silu(z) [N, C]; rows of v and z are VS and ZS apart."""
+def skip_forward(
+    o, v, z, skip, weight, out, eps, N, C, VS, ZS, R: tl.constexpr, BLOCK: tl.constexpr, NORM: tl.constexpr,
+    WEIGHT: tl.constexpr,
+):  # fmt: skip
+    """(o + skip v) silu(z) [N, C]; with NORM over its root mean square [* weight]; rows of v and z are VS and ZS apart.
+    A program has whole rows."""
     rows, columns, mask = _area(tl.program_id(0), N, C, R, BLOCK)
     x = _load(v, rows * VS + columns, mask)
     x *= _load(skip, columns, columns < C)[None, :]
     x += _load(o, rows * C + columns, mask)
     gate = _load(z, rows * ZS + columns, mask)
     x *= gate * tl.sigmoid(gate)
+    if NORM:
+        x *= tl.rsqrt(tl.sum(x * x, 1) / C + eps)[:, None]
+    if WEIGHT:
+        x *= _load(weight, columns, columns < C)[None, :]
     _store(out, rows * C + columns, x, mask)
 
 
 @triton.jit
 def skip_backward(
-    d_out, o, v, z, skip, d_o, d_v, d_z, shares, N, C, VS, ZS, TILES, R: tl.constexpr, BLOCK: tl.constexpr
-):
-    """Gradients of o, v and z, and shares [programs, C] of skip's."""
+    d_out, o, v, z, skip, weight, d_o, d_v, d_z, shares, scales, eps, N, C, VS, ZS, DS, TILES, R: tl.constexpr,
+    BLOCK: tl.constexpr, NORM: tl.constexpr, WEIGHT: tl.constexpr,
+):  # fmt: skip
+    """Gradients of o, v and z, this to rows DS apart, and shares [programs, C] of skip's and the weight's."""
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     factor = _load(skip, columns, columns < C)[None, :]
-    total = tl.zeros([R, BLOCK], tl.float32)
-    for tile in range(tl.program_id(0), TILES, tl.num_programs(0)):
+    total, scale_total = tl.zeros([R, BLOCK], tl.float32), tl.zeros([R, BLOCK], tl.float32)
+    if WEIGHT:
+        scale = _load(weight, columns, columns < C)[None, :]
+    for tile in tl.range(tl.program_id(0), TILES, tl.num_programs(0), num_stages=3):
         rows, _, mask = _area(tile, N, C, R, BLOCK)
         d = _load(d_out, rows * C + columns, mask)
         x = _load(v, rows * VS + columns, mask)
         y = _load(o, rows * C + columns, mask) + factor * x
         gate = _load(z, rows * ZS + columns, mask)
         opened = tl.sigmoid(gate)
+        if NORM:
+            n = y * gate * opened
+            inverse = tl.rsqrt(tl.sum(n * n, 1) / C + eps)[:, None]
+            n *= inverse
+            if WEIGHT:
+                scale_total += d * n
+                d *= scale
+            d = inverse * (d - n * (tl.sum(d * n, 1) / C)[:, None])
         d_gate = d * y * opened * (1 + gate * (1 - opened))
         d *= gate * opened
         _store(d_o, rows * C + columns, d, mask)
         _store(d_v, rows * C + columns, d * factor, mask)
-        _store(d_z, rows * C + columns, d_gate, mask)
+        _store(d_z, rows * DS + columns, d_gate, mask)
         total += d * x
-    tl.store(shares + tl.program_id(0).to(tl.int64) * C + columns, tl.sum(total, 0), mask=columns < C)
+    at = tl.program_id(0).to(tl.int64) * C + columns
+    tl.store(shares + at, tl.sum(total, 0), mask=columns < C)
+    if WEIGHT:
+        tl.store(scales + at, tl.sum(scale_total, 0), mask=columns < C)

@@ -10,6 +10,7 @@ from ...triton.tiles import (
     accumulated,
     block_offsets,
     complement_of,
+    documents,
     gate_gradients,
     gates_of,
     laid_as,
@@ -31,8 +32,8 @@ from ...triton.tiles import (
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
 def gated_values(
-    keys, d_out, d_states, scores, d_v, T, H, N, VS,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, EXACT: tl.constexpr,
+    keys, reset, d_out, d_states, scores, d_v, T, H, N, VS, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
+    BK: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """dv of a chunk, [C, DV], to rows VS apart."""
     bh, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -45,6 +46,9 @@ def gated_values(
     d_values = product(tl.load(scores + number * C * C + rows[None, :] * C + rows[:, None]), d_rows, EXACT)
     for k0 in range(0, DK, BK):
         y = load_rows(keys + first, rows, inside, H * DK, k0, BK)
+        if RESET:
+            document, last = documents(reset, token, inside, C, RESET)
+            y = tl.where((document == last)[:, None], y, 0.0)
         d_values += product(y, tl.load(d_states + number * DK * DV + block_offsets(k0, 0, DV, BK, DV)), EXACT)
     store_rows(d_v + token * VS + head * DV, d_values, rows, inside, VS, 0, DV)
 
@@ -100,7 +104,11 @@ def gated_backward(
     # of one; unrounded: strong decays leave little else
     d_score = product(tl.trans(v_rows), d_rows, EXACT)
     own = tl.sum(tl.where(rows[:, None] == rows[None, :], d_score, 0.0), 1)[None, :]
-    d_score = operand(tl.where(rows[:, None] < rows[None, :], d_score, 0.0), EXACT)
+    d_score = tl.where(rows[:, None] < rows[None, :], d_score, 0.0)
+    if RESET:
+        document, last = documents(reset, token, chunk * C + rows < T, C, RESET)
+        d_score = tl.where(document[:, None] == document[None, :], d_score, 0.0)
+    d_score = operand(d_score, EXACT)
     # of the gates only what the sums need; the rest again, later: kept it costs registers
     logits = accumulated(logits, one, EXACT)
     log_f, k = gates_of(logits, lower, cut, LOGITS, RESET, FAST)
@@ -116,6 +124,10 @@ def gated_backward(
     carried = product(state, tl.trans(d_state), EXACT)  # wanted is its diagonal: by products, for registers
     carried = tl.sum(tl.where(within[:, None] == within[None, :], carried, 0.0), 1)
     carried *= power(through, FAST)
+    if RESET:
+        dx = tl.where((document == 0)[None, :], dx, 0.0)
+        dy = tl.where((document == last)[None, :], dy, 0.0)
+        carried = tl.where(last == 0, carried, 0.0)
     # with PRODUCTS into the layout of products' results by another, exact one: through memory each takes eight barriers
     wide_y = product(y, one, EXACT) if PRODUCTS else y.to(tl.float32)
     carried += tl.sum(wide_y * dy, 1)
@@ -139,8 +151,10 @@ def gated_backward(
         dq *= slope_q
     tl.store(d_q + given, dq.to(d_q.dtype.element_ty), mask=inside)
     d_log = sums_from_own(flow, behind, EXACT) + carried[:, None]
-    if RESET or not LOGITS:
+    if not LOGITS:
         d_log = tl.where(log_f > LOWEST, d_log, 0.0)
+    if RESET:
+        d_log = tl.where(cut, 0.0, d_log)
     d_gates, d_lower = gate_gradients(d_log, dk, logits, lower, LOGITS, KEY, FAST)
     if LOGITS:
         tl.store(d_bound + ((batch * N + chunk) * H + head) * DK + columns, tl.sum(d_lower, 1))

@@ -7,8 +7,7 @@ GROUP at a time, and these kernels do them alone.
 
 Pairs of two rows of a chunk have references of their own: the middles of its halves, or, where a half's own halves
 forget too much for that, at every level of halving the middle of a block, with factors of at most 1.
-Exponents are sums of their own terms alone: a difference of two sums keeps the rounding of what both hold, 1e-5 of a
-result where that is a reset.
+Exponents are sums of their own terms alone: a difference of two sums keeps the rounding of what both hold.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import triton.language as tl
 
 from ...triton.tiles import (
     LOWEST,
+    documents,
     gate_gradients,
     gates_of,
     load_gates,
@@ -149,35 +149,38 @@ def far_operands(
 ):  # fmt: skip
     """Of chunks with far channels: these channels of `queries` and `keys`, which `gated_operands` wrote as those of
     the others, and their part of the scores [BH, N, C, C] of every row with itself and those before it."""
-    bh = tl.program_id(0).to(tl.int64)
+    bh, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     batch, head, rows = bh // H, bh % H, tl.arange(0, C)
-    for chunk in tl.range(tl.program_id(1), N, tl.num_programs(1), disable_licm=True):
-        number, token = bh * N + chunk, batch * T + chunk * C
-        if far_count(ways + number * TILES, TILES) > 0:
-            inside = chunk * C + rows < T
-            cut = inside[:, None]
-            if RESET:
-                cut = tl.load(reset + token + rows, mask=inside, other=0)[:, None] != 0
-            given, own = token * S + head * DK, (token * H + head) * DK
-            places, count = far_places(decays + number * 3 * DK, DK)
-            score = tl.zeros([C, C], tl.float32)
-            for group in tl.range(0, count, GROUP, disable_licm=True):
-                columns = _far_columns(places, group, DK)
-                mask = inside[:, None] & (group + tl.arange(0, GROUP) < count)[None, :]
-                query, k, log_f, _logits, _lower = _gathered(
-                    q + given, key + given, gate + given, bound + head * DK if LOGITS else bound, cut, columns,
-                    rows[:, None] * S + columns[None, :], mask, LOGITS, KEY, RESET, FAST,
-                )  # fmt: skip
-                if SILU:
-                    query, _ = silu(query, FAST)
-                at = rows[:, None] * (H * DK) + columns[None, :]
-                x = query * power(row_sums(matrix(table, 0, C), log_f, EXACT), FAST)
-                tl.store(queries + own + at, x.to(queries.dtype.element_ty), mask=mask)
-                y = k * power(row_sums(matrix(table, 1, C), log_f, EXACT), FAST)
-                tl.store(keys + own + at, y.to(keys.dtype.element_ty), mask=mask)
-                score = _scores(score, query, k, log_f, table, C, LEVELS, EXACT, FAST)
-            at = rows[:, None] * C + rows[None, :]
-            tl.store(scores + number * C * C + at, score.to(scores.dtype.element_ty))
+    number, token = bh * N + chunk, batch * T + chunk * C
+    if far_count(ways + number * TILES, TILES) == 0:
+        return
+    inside = chunk * C + rows < T
+    cut = inside[:, None]
+    if RESET:
+        cut = tl.load(reset + token + rows, mask=inside, other=0)[:, None] != 0
+    given, own = token * S + head * DK, (token * H + head) * DK
+    places, count = far_places(decays + number * 3 * DK, DK)
+    score = tl.zeros([C, C], tl.float32)
+    for group in tl.range(0, count, GROUP, disable_licm=True):
+        columns = _far_columns(places, group, DK)
+        mask = inside[:, None] & (group + tl.arange(0, GROUP) < count)[None, :]
+        query, k, log_f, _logits, _lower = _gathered(
+            q + given, key + given, gate + given, bound + head * DK if LOGITS else bound, cut, columns,
+            rows[:, None] * S + columns[None, :], mask, LOGITS, KEY, RESET, FAST,
+        )  # fmt: skip
+        if SILU:
+            query, _ = silu(query, FAST)
+        at = rows[:, None] * (H * DK) + columns[None, :]
+        x = query * power(row_sums(matrix(table, 0, C), log_f, EXACT), FAST)
+        tl.store(queries + own + at, x.to(queries.dtype.element_ty), mask=mask)
+        y = k * power(row_sums(matrix(table, 1, C), log_f, EXACT), FAST)
+        tl.store(keys + own + at, y.to(keys.dtype.element_ty), mask=mask)
+        score = _scores(score, query, k, log_f, table, C, LEVELS, EXACT, FAST)
+    at = rows[:, None] * C + rows[None, :]
+    if RESET:
+        document, _ = documents(reset, token, inside, C, RESET)
+        score = tl.where(document[:, None] == document[None, :], score, 0.0)
+    tl.store(scores + number * C * C + at, score.to(scores.dtype.element_ty))
 
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
@@ -189,47 +192,52 @@ def far_gradients(
 ):  # fmt: skip
     """Adds what pairs of two rows of a chunk give to the gradients of far channels; the rest is there, by
     `gated_backward`."""
-    bh = tl.program_id(0).to(tl.int64)
+    bh, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     batch, head, rows = bh // H, bh % H, tl.arange(0, C)
-    for chunk in tl.range(tl.program_id(1), N, tl.num_programs(1), disable_licm=True):
-        number, token = bh * N + chunk, batch * T + chunk * C
-        if far_count(ways + number * TILES, TILES) > 0:
-            inside = chunk * C + rows < T
-            cut = inside[:, None]
-            if RESET:
-                cut = tl.load(reset + token + rows, mask=inside, other=0)[:, None] != 0
-            given = token * S + head * DK
-            places, count = far_places(decays + number * 3 * DK, DK)
-            for group in tl.range(0, count, GROUP, disable_licm=True):
-                # all of it is asked for before any of it is used: a program waits for memory once
-                d_rows = load_rows(d_out + (token * H + head) * DV, rows, inside, H * DV, 0, DV)
-                v_rows = load_rows(v + token * VS + head * DV, rows, inside, VS, 0, DV)
-                columns = _far_columns(places, group, DK)
-                exist = group + tl.arange(0, GROUP) < count
-                at, mask = rows[:, None] * S + columns[None, :], inside[:, None] & exist[None, :]
-                query, k, log_f, logits, lower = _gathered(
-                    q + given, key + given, gate + given, bound + head * DK if LOGITS else bound, cut, columns, at,
-                    mask, LOGITS, KEY, RESET, FAST,
-                )  # fmt: skip
-                slope = tl.zeros_like(query)
-                if SILU:
-                    query, slope = silu(query, FAST)
-                d_score = product(d_rows, tl.trans(v_rows), EXACT)
-                d_score = tl.where(rows[:, None] > rows[None, :], d_score, 0.0)
-                d_score = operand(d_score + tl.trans(d_score), EXACT)
-                dq, dk, flow = _pair_gradients(query, k, log_f, table, d_score, C, LEVELS, EXACT, FAST)
-                if SILU:
-                    dq *= slope
-                d_log = row_sums(matrix(table, 1, C), flow, EXACT) + flow
-                if RESET or not LOGITS:
-                    d_log = tl.where(log_f > LOWEST, d_log, 0.0)
-                d_gates, d_lower = gate_gradients(d_log, dk, logits, lower, LOGITS, KEY, FAST)
-                _add(d_q + given + at, dq, mask)
-                _add(d_gate + given + at, d_gates, mask)
-                if KEY:
-                    _add(d_key + given + at, dk, mask)
-                if LOGITS:
-                    _add(d_bound + ((batch * N + chunk) * H + head) * DK + columns, tl.sum(d_lower, 0), exist)
+    number, token = bh * N + chunk, batch * T + chunk * C
+    if far_count(ways + number * TILES, TILES) == 0:
+        return
+    inside = chunk * C + rows < T
+    cut = inside[:, None]
+    if RESET:
+        cut = tl.load(reset + token + rows, mask=inside, other=0)[:, None] != 0
+    given = token * S + head * DK
+    places, count = far_places(decays + number * 3 * DK, DK)
+    for group in tl.range(0, count, GROUP, disable_licm=True):
+        # all of it is asked for before any of it is used: a program waits for memory once
+        d_rows = load_rows(d_out + (token * H + head) * DV, rows, inside, H * DV, 0, DV)
+        v_rows = load_rows(v + token * VS + head * DV, rows, inside, VS, 0, DV)
+        columns = _far_columns(places, group, DK)
+        exist = group + tl.arange(0, GROUP) < count
+        at, mask = rows[:, None] * S + columns[None, :], inside[:, None] & exist[None, :]
+        query, k, log_f, logits, lower = _gathered(
+            q + given, key + given, gate + given, bound + head * DK if LOGITS else bound, cut, columns, at,
+            mask, LOGITS, KEY, RESET, FAST,
+        )  # fmt: skip
+        slope = tl.zeros_like(query)
+        if SILU:
+            query, slope = silu(query, FAST)
+        d_score = product(d_rows, tl.trans(v_rows), EXACT)
+        d_score = tl.where(rows[:, None] > rows[None, :], d_score, 0.0)
+        if RESET:
+            document, _ = documents(reset, token, inside, C, RESET)
+            d_score = tl.where(document[:, None] == document[None, :], d_score, 0.0)
+        d_score = operand(d_score + tl.trans(d_score), EXACT)
+        dq, dk, flow = _pair_gradients(query, k, log_f, table, d_score, C, LEVELS, EXACT, FAST)
+        if SILU:
+            dq *= slope
+        d_log = row_sums(matrix(table, 1, C), flow, EXACT) + flow
+        if not LOGITS:
+            d_log = tl.where(log_f > LOWEST, d_log, 0.0)
+        if RESET:
+            d_log = tl.where(cut, 0.0, d_log)
+        d_gates, d_lower = gate_gradients(d_log, dk, logits, lower, LOGITS, KEY, FAST)
+        _add(d_q + given + at, dq, mask)
+        _add(d_gate + given + at, d_gates, mask)
+        if KEY:
+            _add(d_key + given + at, dk, mask)
+        if LOGITS:
+            _add(d_bound + ((batch * N + chunk) * H + head) * DK + columns, tl.sum(d_lower, 0), exist)
 
 
 @triton.jit

@@ -8,8 +8,10 @@ import triton
 import triton.language as tl
 
 from ...triton.tiles import (
+    LOWEST,
     accumulated,
     block_offsets,
+    documents,
     gates_of,
     load_gates,
     load_rows,
@@ -81,9 +83,10 @@ def gated_operands(
 
 @triton.jit(do_not_specialize=["T", "H", "N", "PER_SEGMENT"])
 def gated_states(
-    x, v, decays, starts, states, final, totals, T, H, N, VS, PER_SEGMENT,
+    x, v, reset, decays, starts, states, final, totals, T, H, N, VS, PER_SEGMENT,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
-    REVERSE: tl.constexpr, START: tl.constexpr, STORE: tl.constexpr, SEGMENTS: tl.constexpr, EXACT: tl.constexpr,
+    REVERSE: tl.constexpr, START: tl.constexpr, STORE: tl.constexpr, SEGMENTS: tl.constexpr, RESET: tl.constexpr,
+    EXACT: tl.constexpr,
 ):  # fmt: skip
     """The state at q's reference of every chunk, and on: S <- diag(from q's to k's) S + k^T v, then to the next one's;
     for one segment of chunks and one [BK, BV] tile of the state.
@@ -126,6 +129,11 @@ def gated_states(
         through = tl.load(next_one + 2 * DK)
         operand = load_rows(x + (token * H + head) * DK, rows, inside, H * DK, k0, BK)
         values = load_rows(v + token * VS + head * DV, rows, inside, VS, v0, BV)
+        if RESET:
+            document, newest = documents(reset, token, inside, C, RESET)
+            values = tl.where((document == (0 if REVERSE else newest))[:, None], values, 0.0)
+            cross = tl.where(newest > 0, 0.0, cross)
+            total += tl.where(newest > 0, 2 * LOWEST, 0.0)
         state *= enter[:, None]
         if STORE:
             tl.store(states + (bh * N + chunk) * DK * DV + block, state.to(states.dtype.element_ty))
@@ -162,8 +170,8 @@ def carry(
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
 def gated_output(
-    v, queries, keys, ways, states, out, scores, T, H, N, VS, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
-    BK: tl.constexpr, TILES: tl.constexpr, EXACT: tl.constexpr,
+    v, reset, queries, keys, ways, states, out, scores, T, H, N, VS, C: tl.constexpr, DK: tl.constexpr,
+    DV: tl.constexpr, BK: tl.constexpr, TILES: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """The outputs of a chunk, [C, DV], and its scores [C, C] (kept for the backward), which hold those of far channels
     already."""
@@ -174,13 +182,16 @@ def gated_output(
     inside = chunk * C + rows < T
     token, number = batch * T + chunk * C, bh * N + chunk
     first = (token * H + head) * DK
+    document, _ = documents(reset, token, inside, C, RESET)
     score = tl.zeros([C, C], tl.float32)
     result = tl.zeros([C, DV], tl.float32)
     for k0 in range(0, DK, BK):
         x = load_rows(queries + first, rows, inside, H * DK, k0, BK)
         score += product(x, tl.trans(load_rows(keys + first, rows, inside, H * DK, k0, BK)), EXACT)
+        if RESET:
+            x = tl.where((document == 0)[:, None], x, 0.0)
         result += product(x, tl.load(states + number * DK * DV + block_offsets(k0, 0, DV, BK, DV)), EXACT)
-    score = tl.where(column <= row, score, 0.0)
+    score = tl.where((column <= row) & (document[:, None] == document[None, :]), score, 0.0)
     own = scores + number * C * C + row * C + column
     if far_count(ways + number * TILES, TILES) > 0:
         score += tl.load(own).to(tl.float32)

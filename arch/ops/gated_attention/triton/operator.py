@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from ....kernel_config import MULTIPROCESSORS, GatedConfig, gated_chunk
+from ....kernel_config import GatedConfig, gated_chunk
 from ...common import no_second_derivative
 from ...joint_rows import as_rows, gradients_of, row_stride
 from ...triton.column_sums import column_sums
@@ -19,8 +19,6 @@ from .backward_kernels import gated_backward, gated_values
 from .far_channels import far_gradients, far_operands
 from .forward_kernels import gated_operands, gated_output
 from .state_pass import run_pass, state_pass
-
-FAR_PROGRAMS = 8 * MULTIPROCESSORS  # of a kernel that looks for far channels
 
 
 def attend(
@@ -88,14 +86,12 @@ class _Call:
         self.own_instructions = self.config.arch is None  # Hopper's; by those of sm80 the kernels would spill
         self.reset = None if reset is None else reset.contiguous().view(torch.int8)
         self.table = sum_matrices(chunk, q.dtype, q.device)
-        self.plain = dict(C=chunk, DK=self.key_dim, DV=self.value_dim, EXACT=self.exact)
+        self.plain = dict(C=chunk, DK=self.key_dim, DV=self.value_dim, RESET=reset is not None, EXACT=self.exact)
         self.gates = dict(
             C=chunk, DK=self.key_dim, EXACT=self.exact, LOGITS=bound is not None, KEY=key is not None,
             RESET=reset is not None, FAST=not interpreted(), SILU=silu,
         )  # fmt: skip
         self.tiles = self.key_dim // self.config.operands_tile  # whose far channels are counted
-        # few programs where no channel is far, enough where some are everywhere
-        self.far_grid = (self.rows, min(self.chunks, -(-FAR_PROGRAMS // self.rows)))
         self.far = dict(LEVELS=chunk.bit_length() - 1, TILES=self.tiles)
         self.sizes = (self.length, self.heads, self.chunks)
         self.stride, self.value_stride = row_stride(q), row_stride(v)
@@ -123,17 +119,19 @@ def _forward(
         maxnreg=config.operands_registers, num_stages=1, **config.target,
     )  # fmt: skip
     out, scores = v.new_empty(v.shape), v.new_empty(call.rows, call.chunks, chunk, chunk)
-    far_operands[call.far_grid](
+    far_operands[call.grid](
         q, first, gate, bound, call.reset, call.table, queries, keys, decays, ways, scores, *call.sizes, call.stride,
         **call.gates, **call.far, num_warps=4, num_stages=1,
         **config.target,
     )  # fmt: skip
     if config.sequential:
-        states, final = run_pass(queries, keys, v, decays, ways, scores, out, initial, False, config, call.exact)
+        states, final = run_pass(
+            queries, keys, v, call.reset, decays, ways, scores, out, initial, False, config, call.exact
+        )
     else:
-        states, final = state_pass(keys, v, decays, initial, False, config, call.exact)
+        states, final = state_pass(keys, v, call.reset, decays, initial, False, config, call.exact)
         gated_output[call.grid](
-            v, queries, keys, ways, states, out, scores, *call.sizes, call.value_stride, **call.plain,
+            v, call.reset, queries, keys, ways, states, out, scores, *call.sizes, call.value_stride, **call.plain,
             BK=config.output_tile[0], TILES=call.tiles, num_warps=config.output_warps,
             maxnreg=config.output_registers, num_stages=1, **config.target,
         )  # fmt: skip
@@ -174,13 +172,13 @@ def _backward(
     config, first, d_first = call.config, q if key is None else key, d_q if d_key is None else d_key
     if config.sequential:
         d_states, d_initial = run_pass(
-            keys, queries, d_out, decays, ways, scores, d_v, d_final, True, config, call.exact
+            keys, queries, d_out, call.reset, decays, ways, scores, d_v, d_final, True, config, call.exact
         )
     else:
-        d_states, d_initial = state_pass(queries, d_out, decays, d_final, True, config, call.exact)
+        d_states, d_initial = state_pass(queries, d_out, call.reset, decays, d_final, True, config, call.exact)
         gated_values[call.grid](
-            keys, d_out, d_states, scores, d_v, *call.sizes, call.value_stride, **call.plain, BK=config.values_tile,
-            num_warps=config.values_warps, num_stages=1, **config.target,
+            keys, call.reset, d_out, d_states, scores, d_v, *call.sizes, call.value_stride, **call.plain,
+            BK=config.values_tile, num_warps=config.values_warps, num_stages=1, **config.target,
         )  # fmt: skip
     width = config.backward_tile[0]
     gated_backward[call.key_dim // width, *call.grid](
@@ -189,7 +187,7 @@ def _backward(
         PRODUCTS=call.own_instructions and silu, num_warps=config.backward_warps, maxnreg=config.backward_registers,
         num_stages=1, **config.target,
     )  # fmt: skip
-    far_gradients[call.far_grid](
+    far_gradients[call.grid](
         q, first, v, gate, bound, call.reset, call.table, decays, ways, d_out, d_q, d_first, d_gate, partial,
         *call.sizes, call.stride, call.value_stride, **call.gates, **call.far, DV=call.value_dim,
         num_warps=4, num_stages=1, **config.target,

@@ -10,15 +10,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ...triton.tiles import in_registers, load_tile, operand, product
+from ...triton.tiles import documents, in_registers, load_tile, operand, product
 from .far_channels import far_count, some_far
 
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT"])
 def gated_run(
-    a, b, c, decays, ways, scores, starts, states, out, final, T, H, N, SEGMENTS, PER_SEGMENT,
+    a, b, c, reset, decays, ways, scores, starts, states, out, final, T, H, N, SEGMENTS, PER_SEGMENT,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
-    FAR: tl.constexpr, REVERSE: tl.constexpr, START: tl.constexpr, EXACT: tl.constexpr,
+    FAR: tl.constexpr, REVERSE: tl.constexpr, START: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """out_i = a_i S + sum over j <= i (REVERSE: j >= i) of a chunk of (a_i . b_j) c_j, and S of every chunk as
     `gated_states` has it: for one segment of PER_SEGMENT chunks and TILE columns of c and out.
@@ -73,13 +73,22 @@ def gated_run(
         kept = operand(state, EXACT)
         states.store([(bh * N + chunk).to(tl.int32), 0, tile * TILE], tl.reshape(tl.trans(kept), [1, DK, TILE]))
         score = tl.where(counted, product(in_registers(x, EXACT), tl.trans(y), EXACT), 0.0)
+        if RESET:
+            document, newest = documents(reset, batch * T + row, row + rows < T, C, RESET)
+            score = tl.where(document[:, None] == document[None, :], score, 0.0)
+            cross = tl.where(newest > 0, 0.0, cross)
         if FAR:
             own = tl.reshape(scores.load([(bh * N + chunk).to(tl.int32), 0, 0]), [C, C])
             score += tl.where(count > 0, (tl.trans(own) if REVERSE else own).to(tl.float32), 0.0)
             count = far_count(ways + (bh * N + following) * TILES, TILES)
         result = product(kept, tl.trans(x), EXACT)
+        if RESET:
+            result = tl.where((document == (newest if REVERSE else 0))[None, :], result, 0.0)
         result += product(tl.trans(z), tl.trans(score), EXACT)
-        state = state * cross[None, :] + product(in_registers(tl.trans(z), EXACT), y, EXACT)
+        added = in_registers(tl.trans(z), EXACT)
+        if RESET:
+            added = tl.where((document == (0 if REVERSE else newest))[None, :], added, 0.0)
+        state = state * cross[None, :] + product(added, y, EXACT)
         state *= leave[None, :]  # by itself: both decays in one factor could underflow
         out.store([batch, row, head * DV + tile * TILE], tl.reshape(tl.trans(result).to(out.dtype), [1, C, TILE]))
     if segment == (0 if REVERSE else SEGMENTS - 1):

@@ -9,7 +9,7 @@ import numpy as np
 from analysis.evals.niah.metrics import measures
 from analysis.evals.niah.plots import heatmap, table
 from scaling.stages.evaluation_results import current_results
-from scaling.stages.pipeline import Request
+from scaling.stages.request import Request
 from tests.analysis.evals.small_study import write_study
 
 GRID = {"first_length": 256, "last_length": 512, "n_lengths": 2, "n_depths": 3, "max_new_tokens": 4}

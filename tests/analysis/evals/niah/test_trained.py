@@ -16,7 +16,7 @@ from analysis.evals.niah.task import make
 from analysis.evals.task import TaskContext
 from data.tokenizer import get_tokenizer
 from scaling.stages.evaluation_results import current_results
-from scaling.stages.pipeline import Request
+from scaling.stages.request import Request
 from scaling.study.spec import StudySpec, load_study
 
 from .recall_corpus import DIGITS, write_corpus, write_haystack

@@ -1,5 +1,5 @@
-"""When a run's steps are replayed as CUDA graphs: checked at every start, given up with one line where something is in
-the way.
+"""A run's steps: replayed as CUDA graphs on a GPU, which is checked at every start and given up with one line where
+something is in the way, else made by the engine.
 
 The first step runs both ways on the same weights: forward and backward by DeepSpeed's engine, then as graphs, and
 losses and gradients must be the same to the last bit before anything is updated. Some kernels add in any order
@@ -10,17 +10,14 @@ or about as near as they lie to each other, and a line says how well this run re
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from arch.recorder import CudaRecorder, Recorder, reason_of
 
+from .engine import Engine
 from .graphs import StepGraphs, digest, spread
-
-if TYPE_CHECKING:
-    from .engine import Engine
 
 PASSES = 4  # more of either kind, where the first two differ
 ROUNDING = 1e-3  # of the gradient; what one number loses in bf16 is up to 4e-3 of it
@@ -36,56 +33,64 @@ def obstacle(device: torch.device, stage: int) -> str | None:
     return None
 
 
-class Replay:
-    """The steps of `engine` as graphs. `say` gets one line where they are not, or not to the bit."""
+class Stepper:
+    """The steps of `engine`. With `say` they are replayed as graphs, on a GPU or with a recorder; `say` gets one line
+    where they cannot be, or not to the bit. `replays`: whether they are, as far as is known."""
 
-    def __init__(self, engine: Engine, say: Callable[[str], None], record: Recorder | None = None) -> None:
-        self._engine, self._say = engine, say
+    def __init__(
+        self, engine: Engine, say: Callable[[str], None] | None = None, record: Recorder | None = None
+    ) -> None:
+        self.engine, self._say = engine, say or (lambda line: None)
         self._record = record
         self._graphs: StepGraphs | None = None
+        self.replays = say is not None and (record is not None or engine.device.type == "cuda")
+        if self.replays and record is None and (reason := obstacle(engine.device, engine.stage)):
+            self.replays = False
+            self._say(f"no CUDA graphs: {reason}")
 
-    def step(self, tokens: Tensor, lr: float) -> tuple[Tensor, Tensor] | None:
-        """As Engine.step; None where this step, and all that follow, must be made without graphs."""
+    def step(self, tokens: Tensor, lr: float) -> tuple[Tensor, Tensor]:
+        """As Engine.step."""
+        if self.replays and self._graphs is not None and not self._graphs.fits(tokens):
+            self._give_up(f"a batch has the shape {list(tokens.shape)}")
+        if not self.replays:
+            return self.engine.step(tokens, lr)
         if self._graphs is None:
             return self._first_step(tokens, lr)
-        if not self._graphs.fits(tokens):
-            self._give_up(f"a batch has the shape {list(tokens.shape)}")
-            return None
         self._graphs.passes(tokens)
-        self._engine.average_gradients()
-        told = self._graphs.update(lr)
-        self._engine.count_step()
-        return told
+        self.engine.average_gradients()
+        loss_and_norm = self._graphs.update(lr)
+        self.engine.count_step()
+        return loss_and_norm
 
     def forget(self) -> None:
-        """Record anew at the next step."""
+        """Record anew at the next step: a state was loaded, and the moments are other tensors now."""
         self._graphs = None
-        self._engine.drop_gradients()
+        self.engine.drop_gradients()
 
-    def _first_step(self, tokens: Tensor, lr: float) -> tuple[Tensor, Tensor] | None:
+    def _first_step(self, tokens: Tensor, lr: float) -> tuple[Tensor, Tensor]:
         """Both ways, then the engine's own update: it makes what the update's graph needs."""
-        engine = self._engine
-        if reason := engine.first_of_any(self._check(tokens)):
+        engine = self.engine
+        if reason := engine.first_reason(self._check(tokens)):
             self._give_up(reason)
-            return None
+            return engine.step(tokens, lr)
         graphs = self._graphs
         assert graphs is not None
         loss = graphs.passes(tokens) / engine.accumulate  # the check may have left those of another pass
         engine.average_gradients()
         norm = engine.update(lr)
-        found: str | None = None
+        failed: str | None = None
         self._return_memory()
         try:
             graphs.record_update()
         except RuntimeError as error:
-            found = reason_of(error)
-        if reason := engine.first_of_any(found):
+            failed = reason_of(error)
+        if reason := engine.first_reason(failed):
             self._give_up(reason)
         return loss, norm
 
     def _check(self, tokens: Tensor) -> str | None:
         """Record forward and backward; why they cannot be, or are not the engine's; None where all is well."""
-        engine = self._engine
+        engine = self.engine
         try:
             eager = digest([engine.passes(tokens, average=False), *engine.gradients()])
             engine.drop_gradients()
@@ -101,7 +106,7 @@ class Replay:
 
     def _compare(self, graphs: StepGraphs, tokens: Tensor, eager: list[int], replayed: list[int]) -> str | None:
         """Why graphs whose pass was not the eager one (their digests) are wrong, or None where they are not."""
-        engine, eagers, replays = self._engine, {tuple(eager)}, {tuple(replayed)}
+        engine, eagers, replays = self.engine, {tuple(eager)}, {tuple(replayed)}
         first: list[Tensor] = []
         own = apart = 0.0
         for _ in range(PASSES):
@@ -117,18 +122,19 @@ class Replay:
             replays.add(tuple(digest(now)))
         if (len(eagers) == len(replays) == 1) or not apart <= max(ROUNDING, APART * own):
             return f"they differ from eager steps by {apart:.1e} of the gradient, those among themselves by {own:.1e}"
-        told = f"eager ones differ by {own:.1e} of the gradient, graphs' by {apart:.1e}"
-        self._say(f"this model's passes do not repeat to the bit: {told}")
+        self._say(
+            f"this model's passes do not repeat to the bit: eager ones differ by {own:.1e} of the gradient, graphs' by "
+            f"{apart:.1e}"
+        )
         return None
 
     def _give_up(self, reason: str) -> None:
-        self._graphs = None
-        self._engine.replay = None
-        self._engine.drop_gradients()
+        self._graphs, self.replays = None, False
+        self.engine.drop_gradients()
         self._return_memory()
         self._say(f"no CUDA graphs: {reason}")
 
     def _return_memory(self) -> None:
         """What eager passes and lost graphs leave in the allocator's cache, which graphs do not draw from."""
-        if self._engine.device.type == "cuda":
+        if self.engine.device.type == "cuda":
             torch.cuda.empty_cache()

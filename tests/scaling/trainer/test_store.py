@@ -67,8 +67,8 @@ def test_a_process_without_its_peers_says_so_and_ends_on_a_signal(
 
 PATIENT = """
 import sys
-from scaling.trainer import meeting, process
-meeting.PATIENCE_S = 1.0
+from scaling.trainer import process, store
+store.PATIENCE_S = 1.0
 process.end_with(process.main)
 """
 
@@ -91,7 +91,7 @@ def test_a_port_that_is_taken_is_one_line(run: RunDir) -> None:
     with socket.create_server(("", 0)) as taken:
         port = str(taken.getsockname()[1])
         code, _, err = train(run, RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-    assert code == BAD_INPUT and "rank 0 of 2: cannot meet the others" in err and "Traceback" not in err, err
+    assert code == BAD_INPUT and "rank 0 of 2: cannot reach the other processes" in err and "Traceback" not in err, err
 
 
 @pytest.mark.parametrize("said", [{"WORLD_SIZE": "abc"}, {"RANK": "2"}, {"MASTER_ADDR": ""}])

@@ -1,4 +1,5 @@
-"""How the processes of a run wait for each other: in short steps, so that a signal is heard, and not for ever."""
+"""The store over which the processes of a run find each other. Waits are short steps, so that a signal is heard, and
+end."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ POLL_S = 0.1
 CONNECT_S = 2.0
 
 
-def meet(ranks: Ranks, stop: StopRequest) -> Store:
+def shared_store(ranks: Ranks, stop: StopRequest) -> Store:
     """The store at `ranks.address`, once all processes of the run have come to it. The first process opens it, where
     torchrun or jobs.task has not.
 
@@ -44,7 +45,7 @@ def meet(ranks: Ranks, stop: StopRequest) -> Store:
             wait.longer(f"rank{'s' * (len(missing) > 1)} {others} at {ranks.address}")
     except RuntimeError as error:  # the store's own: its port is taken, its process has ended
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{wait.who}: cannot meet the others at {ranks.address} ({why}); {ADVICE}") from None
+        raise InputError(f"{wait.who}: cannot reach the other processes at {ranks.address} ({why}); {ADVICE}") from None
     return store
 
 
@@ -56,7 +57,7 @@ class _Wait:
 
     def __init__(self, ranks: Ranks, stop: StopRequest) -> None:
         self.who = f"rank {ranks.rank} of {ranks.world}"
-        self._stop, self._begun, self._is_told = stop, time.monotonic(), False
+        self._stop, self._begun, self._is_printed = stop, time.monotonic(), False
 
     def longer(self, what: str) -> None:
         """Sleep a little for `what` to come."""
@@ -65,8 +66,8 @@ class _Wait:
         waited = time.monotonic() - self._begun
         if waited > PATIENCE_S:
             raise InputError(f"{self.who}: {what} did not come in {PATIENCE_S:.0f} s; {ADVICE}")
-        if waited > SILENT_S and not self._is_told:
-            self._is_told = True
+        if waited > SILENT_S and not self._is_printed:
+            self._is_printed = True
             print(f"{self.who}: waiting for {what}, for up to {PATIENCE_S:.0f} s", file=sys.stderr, flush=True)
         time.sleep(POLL_S)
 

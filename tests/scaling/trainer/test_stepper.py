@@ -20,7 +20,7 @@ from arch.recorder import Recorder, Work
 from scaling.study.training import Training
 from scaling.trainer.engine import Engine, start_distributed
 from scaling.trainer.graphs import digest, spread
-from scaling.trainer.replay import Replay
+from scaling.trainer.stepper import Stepper
 
 from .test_engine_parity import CONTEXT, CPU, ROWS, batches, training
 
@@ -43,8 +43,8 @@ def counters(engine: Engine) -> tuple[int, int, int]:
     return found.micro_steps, found.global_steps, found.global_samples
 
 
-def run(engine: Engine, steps: int = STEPS) -> list[tuple[float, float]]:
-    return [tuple(float(x) for x in engine.step(tokens, RATE)) for tokens in batches()[:steps]]  # type: ignore[misc]
+def run(stepper: Engine | Stepper, steps: int = STEPS) -> list[tuple[float, float]]:
+    return [tuple(float(x) for x in stepper.step(tokens, RATE)) for tokens in batches()[:steps]]  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("micro", [None, CONTEXT])
@@ -53,8 +53,8 @@ def test_replayed_steps_are_the_engines_own(arch: str, micro: int | None) -> Non
     settings = training(micro_batch_tokens=micro)
     eager, replayed = make_engine(arch, settings), make_engine(arch, settings)
     said: list[str] = []
-    replayed.replay = Replay(replayed, said.append, again)
-    assert run(replayed) == run(eager) and said == [] and replayed.replay is not None
+    stepper = Stepper(replayed, said.append, again)
+    assert run(stepper) == run(eager) and said == [] and stepper.replays
     assert digest(list(replayed.model.parameters())) == digest(list(eager.model.parameters()))
     assert counters(replayed) == counters(eager)
     groups = replayed.deepspeed_engine.optimizer.param_groups
@@ -93,8 +93,8 @@ def test_what_cannot_be_replayed_is_said_and_trained_without(record, reason) -> 
     eager, replayed = make_engine("hgrn2", settings), make_engine("hgrn2", settings)
     engines.append(replayed)
     said: list[str] = []
-    replayed.replay = Replay(replayed, said.append, record)
-    assert run(replayed) == run(eager) and replayed.replay is None
+    stepper = Stepper(replayed, said.append, record)
+    assert run(stepper) == run(eager) and not stepper.replays
     assert len(said) == 1 and said[0].startswith(reason) and "\n" not in said[0]
     assert counters(replayed) == counters(eager)
 
@@ -106,17 +106,17 @@ def test_an_update_that_cannot_be_recorded_leaves_eager_steps() -> None:
     def record(work: Work) -> Work:
         return fails(work) if work.__name__ == "_clip_and_update" else again(work)
 
-    replayed.replay = Replay(replayed, said.append, record)
-    assert run(replayed) == run(eager) and len(said) == 1 and replayed.replay is None
+    stepper = Stepper(replayed, said.append, record)
+    assert run(stepper) == run(eager) and len(said) == 1 and not stepper.replays
 
 
 def test_a_batch_of_another_shape_ends_the_replay() -> None:
     eager, replayed = make_engine("llama", training()), make_engine("llama", training())
     said: list[str] = []
-    replayed.replay = Replay(replayed, said.append, again)
-    assert run(replayed, 2) == run(eager, 2)
+    stepper = Stepper(replayed, said.append, again)
+    assert run(stepper, 2) == run(eager, 2)
     short = batches()[2][:, :33]
-    assert replayed.step(short, RATE) == eager.step(short, RATE)
+    assert stepper.step(short, RATE) == eager.step(short, RATE)
     assert said == ["no CUDA graphs: a batch has the shape [4, 33]"]
 
 
@@ -124,14 +124,15 @@ def test_a_state_loaded_under_replay_is_gone_on_from(tmp_path: Path) -> None:
     """Twice: graphs of before have other moments, and the gradients that they left do not count."""
     eager, replayed = make_engine("hgrn2", training()), make_engine("hgrn2", training())
     said: list[str] = []
-    replayed.replay = Replay(replayed, said.append, again)
-    assert run(replayed, 3) == run(eager, 3)
+    stepper = Stepper(replayed, said.append, again)
+    assert run(stepper, 3) == run(eager, 3)
     replayed.save(tmp_path)
     expected = [tuple(float(x) for x in eager.step(tokens, RATE)) for tokens in batches()[3:5]]
     for _ in range(2):
-        assert [tuple(float(x) for x in replayed.step(tokens, RATE)) for tokens in batches()[3:5]] == expected
+        assert [tuple(float(x) for x in stepper.step(tokens, RATE)) for tokens in batches()[3:5]] == expected
         replayed.load(tmp_path)
-    assert replayed.replay is not None and said == []
+        stepper.forget()
+    assert stepper.replays and said == []
 
 
 def test_a_digest_sees_every_bit_and_every_place() -> None:
@@ -184,16 +185,16 @@ def test_passes_that_do_not_repeat_are_told(
         return loss
 
     monkeypatch.setattr(engine, "passes", flickering)
-    engine.replay = Replay(engine, said.append, flickers(size))
-    run(engine, 2)
-    assert len(said) == 1 and (engine.replay is not None) is kept
+    stepper = Stepper(engine, said.append, flickers(size))
+    run(stepper, 2)
+    assert len(said) == 1 and stepper.replays is kept
     assert said[0].startswith("this model's passes do not repeat to the bit" if kept else "no CUDA graphs: they differ")
 
 
 def test_the_optimizer_is_pytorchs_without_its_compiler() -> None:
     code = (
         "import sys, torch\n"
-        "from scaling.trainer.adamw import AdamW\n"
+        "from scaling.trainer.engine import AdamW\n"
         "def made(kind):\n"
         "    p = [torch.nn.Parameter(torch.arange(5.0) / 7), torch.nn.Parameter(torch.ones(3, 2))]\n"
         "    o = kind([{'params': p[:1], 'weight_decay': 0.0}, {'params': p[1:]}], lr=1e-2, fused=True)\n"
