@@ -22,6 +22,7 @@ from analysis.fits.parametric.fit import ParametricFit, fit_parametric
 from analysis.fits.parametric.results import parametric_result
 from analysis.fits.points import Points
 from analysis.fits.result import FitResult
+from analysis.fits.settings import FitSettings
 from analysis.fits.solver import HUBER, OBJECTIVES
 from arch.errors import InputError, choice
 
@@ -29,6 +30,7 @@ ENVELOPE, ISOFLOP, PARAMETRIC = "envelope", "isoflop", "parametric"
 APPROACHES = (ENVELOPE, ISOFLOP, PARAMETRIC)
 ALL = "all"
 NEEDS_CURVES = (ENVELOPE,)
+DEFAULTS = FitSettings()
 BEYOND = (1.0, 10.0)  # times the largest C that all groups reached, where no C is asked for
 
 
@@ -48,9 +50,9 @@ class Options:
     objective: str = HUBER
     form: str = "plain"
     minimum: str = LOCAL
-    n_replicates: int = 1000
-    level: float = 0.95
-    seed: int = 0
+    n_replicates: int = DEFAULTS.n_replicates
+    level: float = DEFAULTS.level
+    seed: int = DEFAULTS.seed
     curve: int = 0
 
     def __post_init__(self) -> None:

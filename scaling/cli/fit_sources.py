@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from arch.errors import InputError
 
 if TYPE_CHECKING:
-    from analysis.fits.points import Points
-    from analysis.fits.study_points import StudyRuns
-    from analysis.fits.tables import Reading
+    from analysis.fits.points import Points, Reading
+    from analysis.run_table import RunTable
 
     from ..stages.request import Request
 
@@ -27,7 +26,7 @@ class Source:
 
     reading: Reading
     curves: Reading | None
-    study: StudyRuns | None = None
+    study: RunTable | None = None
     asked: str | None = None
 
     @property
@@ -40,11 +39,11 @@ def table_among(sources: Sequence[str]) -> str | None:
     file that is neither."""
     from analysis.fits.tables.files import SUFFIXES, suffix_of
 
-    tables = [one for one in sources if suffix_of(one) is not None]
-    for one in sources:
-        path = Path(one)
-        if one not in tables and path.suffix.lower() not in STUDY_FILES and path.is_file():
-            raise InputError(f"{one}: is no table ({', '.join(SUFFIXES)}) and no study file ({STUDY_FILES[0]})")
+    tables = [source for source in sources if suffix_of(source) is not None]
+    for source in sources:
+        path = Path(source)
+        if source not in tables and path.suffix.lower() not in STUDY_FILES and path.is_file():
+            raise InputError(f"{source}: is no table ({', '.join(SUFFIXES)}) and no study file ({STUDY_FILES[0]})")
     if not tables:
         return None
     if len(sources) > 1:
@@ -52,41 +51,38 @@ def table_among(sources: Sequence[str]) -> str | None:
     return tables[0]
 
 
-def of_table(path: str, options: Mapping[str, Any], points: str | None) -> Source:
-    """The points of a table, read by `options` of read_points. points: what was asked for, by default ends: under a
-    schedule that decays over the whole run no point before its end is one that a shorter run would have reached."""
-    from analysis.fits.tables import read_points
-
-    reading = read_points(path, points=points or "ends", **options)
-    curves = None
-    if reading.several_rows:
-        curves = reading if reading.points == "curves" else read_points(path, points="curves", **options)
-    return Source(reading, curves, None, points)
-
-
-def of_studies(requests: Sequence[Request], points: str | None, convention: str | None) -> Source:
-    """The points of one study, or of several that agree. points: what was asked for, by default curves: under a
-    constant learning rate each of their points is as good as an end. Curves are read for every approach: the noise
-    between seeds is told by them."""
+def of_studies(requests: Sequence[Request], convention: str | None) -> RunTable:
+    """The runs of one study, or of several that agree, with C under a convention (None: their own)."""
     from analysis.fits.settings import settings_of
-    from analysis.fits.study_points import StudyRuns, pool, refuse_ends, study_points, under
+    from analysis.run_table import pool
     from analysis.source.choose import source_of
 
     from ..stages.pipeline import check_results
 
-    studies = []
+    tables = []
     for request in requests:
         check_results(request)
         study, settings = request.study, settings_of(request.study.fit, request.study.grid)
         source, held_out = source_of(study, request.whole_grid), study.evaluation.validation_tokens
-        tables = source.tables(settings.control, held_out, variants=False)
-        studies.append(under(StudyRuns(study.name, tables, settings), convention))
-    study_runs, twice = pool(studies)
-    if points == "curves":
-        refuse_ends(study_runs)
-    reading = study_points(study_runs, points or "curves", twice)
+        tables.append(replace(source.table(settings, held_out, variants=False), name=study.name).under(convention))
+    return pool(tables)
+
+
+def of_runs(table: RunTable, points: str | None, drop_highest_loss: int = 0) -> Source:
+    """The points of a table. points: what was asked for. By default curves of a study: under a constant learning rate
+    each of their points is as good as an end; and ends of somebody else's table: under a schedule that decays over the
+    whole run no point before its end is one that a shorter run would have reached. Curves are read for every approach:
+    the noise between seeds is measured on them."""
+    from analysis.fits.prepare import prepare, refuse_ends
+
+    study = table if table.origin is None else None
+    if study is not None and points == "curves":
+        refuse_ends(study)
+    reading = prepare(
+        table, points=points or ("ends" if study is None else "curves"), drop_highest_loss=drop_highest_loss
+    )
     curves = reading if reading.points == "curves" else None
     if curves is None:
         with suppress(InputError):  # ends of runs that have no curves
-            curves = study_points(study_runs, "curves", twice)
-    return Source(reading, curves, study_runs, points)
+            curves = prepare(table, points="curves", drop_highest_loss=drop_highest_loss)
+    return Source(reading, curves, study, points)
