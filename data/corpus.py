@@ -235,15 +235,15 @@ def _existing(settings: CorpusSettings, directory: Path) -> Corpus | None:
         if not directory.is_dir():
             raise InputError(f"{directory} is where the corpus goes but is a file; rename the study or move it away")
         ours = (".bin", ".idx")
-        others = [
+        other_files = [
             path.name
             for path in sorted(directory.iterdir())
             if path.name not in (MANIFEST, RECORD, LEFT_OUT, RANKS, *JSON_FILES)
             and not (path.suffix in ours and path.name.startswith(SPLITS))
         ]
-        if others:
+        if other_files:
             raise InputError(
-                f"{directory} is where the corpus goes but holds other files ({others[0]}, ...); "
+                f"{directory} is where the corpus goes but holds other files ({other_files[0]}, ...); "
                 "rename the study or move them away"
             )
     return None

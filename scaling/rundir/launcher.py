@@ -34,7 +34,7 @@ class Ranks:
 
 
 def alone(env: Mapping[str, str]) -> dict[str, str]:
-    """`env` without what a launcher said: the environment of a process that has no peers, or starts them itself."""
+    """`env` without a launcher's variables: the environment of a process that has no peers, or starts them itself."""
     return {name: value for name, value in env.items() if not OF_LAUNCHERS.fullmatch(name)}
 
 

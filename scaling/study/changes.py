@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from .run import RunSpec
 
 
-def said(section: Section) -> dict[str, Any]:
-    """What a section says, without its defaults."""
+def given_in(section: Section) -> dict[str, Any]:
+    """The keys that a section gives, without its defaults."""
     return section.model_dump(exclude_unset=True, serialize_as_any=True)  # the fields of a model: of its options too
 
 
@@ -55,20 +55,20 @@ def check_read(training: dict[str, Any], changes: dict[str, Any], where: str) ->
 
 
 NEEDED = {  # a key of training: whether another section says what it goes with, and what that is
-    "lr_law": (lambda said: said.get("lr") == LAW, "lr: law"),
-    "lr_law_beyond": (lambda said: said.get("lr") == LAW, "lr: law"),
-    "merge_fraction": (lambda said: said.get("merge_last") is not None, "merge_last"),
+    "lr_law": (lambda given: given.get("lr") == LAW, "lr: law"),
+    "lr_law_beyond": (lambda given: given.get("lr") == LAW, "lr: law"),
+    "merge_fraction": (lambda given: given.get("merge_last") is not None, "merge_last"),
 }
 
 
 def unread(sections: Mapping[str, Mapping[str, Any]]) -> tuple[str, str] | None:
     """(the place and key, what is wrong with it) of the first key that no run can read; sections: what each of a
     study's sections of training says, by its place."""
-    for place, said in sections.items():
+    for place, given in sections.items():
         for key, (is_there, what) in NEEDED.items():
-            if said.get(key) is not None and not any(map(is_there, sections.values())):
+            if given.get(key) is not None and not any(map(is_there, sections.values())):
                 return f"{place}.{key}", f"is read with {what} alone, which stands nowhere: add that, or leave it out"
-        if said.get("n_checkpoints") is not None and said.get("checkpoint_tokens") is not None:
+        if given.get("n_checkpoints") is not None and given.get("checkpoint_tokens") is not None:
             return f"{place}.n_checkpoints", "means nothing beside checkpoint_tokens: leave one of them out"
     return None
 

@@ -17,7 +17,7 @@ from arch.outside import allow, modules_of
 from arch.registry import KNOWN, load_plugins
 
 from .axes import SECTIONS, fields_of, short
-from .changes import said, unread
+from .changes import given_in, unread
 from .forecast_section import of_rounds
 from .jobs_schema import KINDS
 from .model_section import ModelSection, model_changes
@@ -62,15 +62,15 @@ def read_study(file: Path, sets: list[str], out: str | Path | None, own: bool = 
     # what --set takes out of the grid may still be named by the file
     known = {key: list(dict.fromkeys([*getattr(checked.grid, key), *names])) for key, names in in_file.items()}
     one_range = isinstance(raw.get("fit", {}).get("range"), list)  # for all architectures
-    for keys in strangers(checked, known["archs"], known["sizes"], one_range):
+    for keys in unknown_names(checked, known["archs"], known["sizes"], one_range):
         raise InputError(f"{_origin('.'.join(keys), str(file), sets)}: {_told(keys, known)}")
     for size, seeds in checked.grid.extra_seeds.items():
         if (again := set(seeds) & set(checked.grid.seeds)) and not {"seeds", f"extra_seeds.{size}"} & set(results):
             raise InputError(
                 f"{file}: grid.extra_seeds.{size}: {min(again)} is one of grid.seeds too: leave one of them out"
             )
-    sections = {f"overrides.{by}.{key}": said(one) for by, table in checked.overrides for key, one in table.items()}
-    sections |= {"training": said(checked.training), "--set training": changes["training"]}
+    sections = {f"overrides.{by}.{key}": given_in(one) for by, table in checked.overrides for key, one in table.items()}
+    sections |= {"training": given_in(checked.training), "--set training": changes["training"]}
     for field, values in fields_of(checked.grid.axes).items():
         sections |= {f"grid.axes {i}": {short(field): one} for i, one in enumerate(values, len(sections))}
     if found := unread(sections):
@@ -149,12 +149,12 @@ def _grid(raw: dict[str, Any]) -> dict[str, Any]:
     return grid if isinstance(grid, dict) else {}
 
 
-def strangers(study: StudyFile, archs: list[str], sizes: list[str], one_range: bool) -> Iterator[list[str]]:
+def unknown_names(study: StudyFile, archs: list[str], sizes: list[str], one_range: bool) -> Iterator[list[str]]:
     """The keys, from the section's on, that name an architecture or a size of which the study has no run."""
-    yield from (["grid", "sizes", *found] for found in study.grid.sizes.strangers(archs))
+    yield from (["grid", "sizes", *found] for found in study.grid.sizes.unknown_names(archs))
     rounds = study.forecast.rounds if study.forecast else []
     for at, one in enumerate(rounds):
-        yield from (["forecast", *["then"] * at, "sizes", *found] for found in one.sizes.strangers(archs))
+        yield from (["forecast", *["then"] * at, "sizes", *found] for found in one.sizes.unknown_names(archs))
     larger = [size for one in rounds for size in one.sizes]
     named = [(("overrides", by), table) for by, table in study.overrides]
     named += [(("grid", "extra_seeds"), study.grid.extra_seeds), (("jobs", "resources"), study.jobs.resources)]
@@ -231,7 +231,7 @@ def _keys_of(section: type[BaseModel]) -> list[str]:
 
 
 def _model_in(schema: Any) -> Any:
-    """The section among the types of an annotation, else the annotation without what is said about it."""
+    """The section among the types of an annotation, else the annotation without its metadata."""
     while typing.get_origin(schema) is typing.Annotated:
         schema = typing.get_args(schema)[0]
     if typing.get_origin(schema) in (typing.Union, types.UnionType):

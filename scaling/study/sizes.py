@@ -130,7 +130,7 @@ class Sizes(Sequence[str]):
         found = self.shapes[size]
         return found.off_target(arch, file, n_params()) if isinstance(found, Rung) else []
 
-    def strangers(self, archs: Sequence[str]) -> Iterator[list[str]]:
+    def unknown_names(self, archs: Sequence[str]) -> Iterator[list[str]]:
         """(name of the size, architecture) of what shapes say of architectures that are none of `archs`."""
         for name, shape in self.shapes.items():
             yield from ([name, arch] for arch in (shape.own if shape else ()) if arch not in archs)

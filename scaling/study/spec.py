@@ -20,7 +20,7 @@ from flops import count_params
 from .axes import Point, fields_of, label_of, points_of, section_of, short
 from .batch_rule import BATCH_KEYS, too_few_steps, with_batch, with_betas
 from .branches import branched
-from .changes import check_logged, check_read, check_target, differing, said
+from .changes import check_logged, check_read, check_target, differing, given_in
 from .file import read_study, suffix_of
 from .find import STUDY_FILE, came_with_others, find_study
 from .forecast_section import OF_LENGTH, Forecast
@@ -150,8 +150,8 @@ class StudySpec(StudyFile):
     def _fixed(self) -> dict[str, Any]:
         """Values of fields of the axes that --set gave, which win over the axes."""
         fields = {field for axis in self.grid.axes.values() for field in axis}
-        given = {f"training.{field}": value for field, value in said(self.set_training).items()}
-        given |= {f"model.{field}": value for field, value in said(self.set_model).items()}
+        given = {f"training.{field}": value for field, value in given_in(self.set_training).items()}
+        given |= {f"model.{field}": value for field, value in given_in(self.set_model).items()}
         return {field: value for field, value in given.items() if field in fields}
 
     def _point_of_file(self, arch: str, point: Point) -> dict[str, Any]:
@@ -171,14 +171,14 @@ class StudySpec(StudyFile):
         """(where it stands, the architectures that it is for, the fields) of every change of a model; those of --set
         are for the `chosen` ones."""
         of_file = list(self.file_archs)
-        yield "model", of_file, said(self.model)
-        yield "model", chosen, said(self.set_model)
+        yield "model", of_file, given_in(self.model)
+        yield "model", chosen, given_in(self.set_model)
         axes = [short(field) for field in fields_of(self.grid.axes) if field.startswith("model.")]
         yield "grid.axes.model", of_file, axes
         for by, table in self.overrides:
             for key, change in table.items():
                 archs = of_file if by == "by_size" else [key.partition("/")[0]]
-                yield f"overrides.{by}.{key}.model", archs, said(change.model)
+                yield f"overrides.{by}.{key}.model", archs, given_in(change.model)
 
     def runs_at(self, arch: str, size: str, point: Point, seed: int) -> list[RunSpec]:
         """What is trained of any point, whether the grid has it or not."""
@@ -194,22 +194,22 @@ class StudySpec(StudyFile):
         self, arch: str, size: str, point: Point, role: Role = OF_GRID, place: int = 0
     ) -> Callable[[int], list[RunSpec]]:
         """What is trained of a cell, by its seed: a run, or a trunk and its branches; place: of a forecast's round."""
-        training, file = said(self.training), said(self.model)
+        training, file = given_in(self.training), given_in(self.model)
         for change in self.overrides.of(arch, size):
-            found = said(change)
-            file |= found.pop("model", {})
-            training |= found
+            override = given_in(change)
+            file |= override.pop("model", {})
+            training |= override
         training |= section_of(at := self._point_of_file(arch, point), "training")
         axes = {field: value for field, value in section_of(at, "model").items() if reads(arch, field)}
-        set_training = said(self.set_training)
+        set_training = given_in(self.set_training)
         if role == FORECAST:
             training = self.rounds[place].length(training)
             set_training = {key: value for key, value in set_training.items() if key not in OF_LENGTH}
-        told = Training(**training)
+        of_file = Training(**training)
         training |= set_training
         vocabulary = vocabulary_of(self.corpus.tokenizer)
         # a change reaches the architectures that it means something to; the others' runs stay what they are
-        set_model = {field: value for field, value in said(self.set_model).items() if reads(arch, field)}
+        set_model = {field: value for field, value in given_in(self.set_model).items() if reads(arch, field)}
         file = {"vocab_size": vocabulary} | {field: value for field, value in file.items() if reads(arch, field)}
         vocab_size = (file | axes | set_model)["vocab_size"]
         plugin, where = plugin_of(arch), ", ".join(filter(None, (f"{arch}/{size}", label_of(dict(point)))))
@@ -242,7 +242,7 @@ class StudySpec(StudyFile):
         notes = [f"{where}: {note}" for note in notes]
         # what the file says already makes no other run
         set_model = differing(set_model, config, self._of_file(arch, size, file, axes)) if set_model else {}
-        set_training = differing(set_training, Training(**training), told)
+        set_training = differing(set_training, Training(**training), of_file)
         new = {f"training.{field}" for field in set_training} | {f"model.{field}" for field in set_model}
         named = {short(field): value for field, value in point}
         suffix, model = suffix_of(named | set_training | set_model), config.to_dict()

@@ -105,7 +105,7 @@ def read_variant(
 
 def study_of_arch(path: Path, variant: Variant) -> dict[str, Any]:
     """The study file at `path` with the variant's new architecture alone, trained as the one that it is a variant of:
-    what the file says for that one is said for the new one, what it says for others is left out."""
+    what the file says of that one holds for the new one, what it says of others is left out."""
     raw = read_mapping(path, "study", "name, corpus, grid, training, ...")
     old, new = variant.baseline, variant.arch
 

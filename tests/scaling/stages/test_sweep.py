@@ -163,6 +163,8 @@ def test_from_runs_to_a_law_that_the_study_follows(tmp_path, monkeypatch):
     runs = rated(load_study(path))
     assert not any(run.is_pending for run in runs)
     assert runs[0].rate["level"] == LEVEL and runs[0].training.lr == float(f"{runs[0].training.peak_lr:.3g}")
+    planned = json.loads(CliRunner().invoke(app, ["plan", str(path), "--json"]).stdout)
+    assert f"learning rates (lr: law) are those of {result['law']}" in planned["notes"]
     # a law of other text is told
     content = read_json(Path(result["law"]))
     content["recipe"]["corpus_fingerprint"] = "0123"
