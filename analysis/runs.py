@@ -1,4 +1,4 @@
-"""A study's directory as tidy tables: one row a logged step, a run, an evaluated checkpoint.
+"""A study's directory as a table of runs: one row a run, a logged step, an evaluated checkpoint.
 
 `point` is where a run stands on the grid's axes ("" without axes), each axis a column of its own; `variant` what --set
 changed of it, "" of the study's own runs: fits take these alone. Rows that a run cannot have written are left out and
@@ -22,8 +22,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.fits.settings import stored_settings
 from analysis.grid_points import SAME, named, point_of_run, with_axes
 from analysis.run_evals import held_out_losses
+from analysis.run_table import CONVENTIONS, RunTable
 from arch.errors import InputError
 from data.files import read_manifest
 from data.manifest import parts_of
@@ -34,22 +36,10 @@ from scaling.study.run import decisive
 from scaling.study.schedule import MERGED, phase
 from scaling.study.training import Training
 
-CONVENTIONS = ("exact", "paper", "6nd")
 METRICS = ("step", "n_tokens", "loss", "grad_norm", "lr", "time_s", "tokens_per_s")
 RUN_KEYS = ("run_id", "arch", "size", "seed", "n_params_non_embedding", "point", "variant")
 Record = dict[str, Any]
 RUN_ID = re.compile(r"([^-]+)-(.+?)-c\d+-s(\d+)")  # a published size has hyphens: llama-llama-7b-c2048-s0
-
-
-@dataclass(frozen=True)
-class Tables:
-    """The three tables of a study, with one column `flops_<convention>` for each FLOP convention; `told`: what
-    analysis.fits.grouping made of the runs, None before that."""
-
-    curves: pd.DataFrame
-    runs: pd.DataFrame
-    evals: pd.DataFrame
-    told: dict[str, Any] | None = None
 
 
 def load_runs(study_dir: Path, run_ids: Sequence[str]) -> pd.DataFrame:
@@ -71,8 +61,8 @@ def load_tables(
     run_ids: Sequence[str] | None = None,
     control: str | None = None,
     validation_tokens: int | None = None,
-) -> Tables:
-    """All three tables of the runs named, or of all on disk, variants made with --set among them, forecast runs not;
+) -> RunTable:
+    """The table of the runs named, or of all on disk, variants made with --set among them, forecast runs not;
     `curves`: one row a logged step, its loss in nats a token, `n_tokens` so far, cumulative training FLOP by
     convention, both of a branch with its trunk's.
     `phase` of curves and evals: undecayed, decaying, decayed or merged (scaling.study.schedule).
@@ -85,19 +75,17 @@ def load_tables(
     study_dir = Path(study_dir)
     begun = _all_begun(study_dir) if run_ids is None else _begun(study_dir, run_ids)
     runs = [_read_run(rundir, record, validation_tokens) for rundir, record in begun]
-    tables = Tables(_curves_table(runs), _runs_table(study_dir, runs), _evals_table(runs))
-    if control is None:
-        from analysis.fits.settings import stored_settings
-
-        control = stored_settings(study_dir).control
-    if control != "bigram" or tables.curves.empty:
-        return tables
+    settings = stored_settings(study_dir)
+    frames = _runs_table(study_dir, runs), _curves_table(runs), _evals_table(runs)
+    table = RunTable(*frames, name=study_dir.name, settings=settings)
+    if (control or settings.control) != "bigram" or table.curves.empty:
+        return table
     from analysis.bigram import DIFFICULTY, add_difficulty
     from data.corpus import open_corpus
 
-    specs = [RunDir(study_dir / "runs" / run_id).spec() for run_id in dict.fromkeys(tables.curves["run_id"])]
+    specs = [RunDir(study_dir / "runs" / run_id).spec() for run_id in dict.fromkeys(table.curves["run_id"])]
     corpus, folder = open_corpus(study_dir / "corpus"), study_dir / "results" / DIFFICULTY
-    return replace(tables, curves=add_difficulty(tables.curves, specs, corpus, folder))
+    return replace(table, curves=add_difficulty(table.curves, specs, corpus, folder))
 
 
 OF_SOURCE = "loss:"  # a metric of the held-out loss: that of one source of a mixture, whose name follows

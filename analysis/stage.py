@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,14 +22,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.fits.settings import FitSettings
-    from analysis.runs import Tables
+    from analysis.run_table import RunTable
     from analysis.source.base import Provenance, Source
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
 FIT_VERSION = 32  # of the method; a change makes every stored fit stale
 REPORT_VERSION = 34  # of the page
-TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
+TABLES = {
+    "curves": "curves",
+    "evals": "validation",
+    "runs": "runs",
+}  # its file; evals.parquet has all tasks
 OWN_COLUMN = {"curves": "grad_norm", "evals": "perplexity", "runs": "state"}  # which the others of them lack
 
 
@@ -64,30 +69,28 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
     return Fitted(fits, True, damaged)
 
 
-def fits_of(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> tuple[dict[str, Any], Tables]:
-    """What fits.json holds, and the tables that it was made from. Raises InputError where the source is damaged."""
+def fits_of(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> tuple[dict[str, Any], RunTable]:
+    """What fits.json holds, and the table that it was made from. Raises InputError where the source is damaged."""
     from analysis.fits.grouping import grouped
-    from analysis.fits.phases import resolved
+    from analysis.fits.losses import resolved
     from analysis.fits.study import fit_study
     from analysis.fits.study_approaches import approaches_of_study
-    from analysis.fits.study_points import StudyRuns
     from analysis.fits.variants import compare_variants
     from arch.registry import warnings_of
 
-    settings = _fit_settings(study)
-    tables = source.tables(settings.control, study.evaluation.validation_tokens)
-    settings = resolved(tables, settings)
-    whole = grouped(tables, settings)
+    table = source.table(_fit_settings(study), study.evaluation.validation_tokens)
+    settings = resolved(table, table.settings)
+    whole = grouped(replace(table, settings=settings))
     hashes = {"study": study.name, "inputs_hash": _inputs_hash(study, source)}
-    fits = fit_study(whole, settings, source.provenance()["metrics"]) | hashes
+    fits = fit_study(whole, inputs=source.provenance()["metrics"]) | hashes
     fits["left_out"] += [{"run_id": run, "why": "not of the study file's grid"} for run in source.inputs()["others"]]
-    fits["approaches"] = approaches_of_study(StudyRuns(study.name, whole, settings), fits)
+    fits["approaches"] = approaches_of_study(whole, fits)
     fits["variants"] = compare_variants(whole, settings.level)
     fits["downstream"] = _downstream(fits, whole, source.scores())
     fits["warnings"] = warnings_of((run.size, run.config) for run in runs)
     if rate := (source.corpus() or {}).get("entropy_rate"):
         fits["entropy_rate"] = rate
-    return fits, tables
+    return fits, table
 
 
 def _inputs_hash(study: StudySpec, source: Source) -> str:
@@ -104,7 +107,7 @@ def _inputs_hash(study: StudySpec, source: Source) -> str:
     return _hash(inputs)
 
 
-def _downstream(fits: dict[str, Any], tables: Tables, scores: pd.DataFrame | None) -> dict[str, Any] | None:
+def _downstream(fits: dict[str, Any], tables: RunTable, scores: pd.DataFrame | None) -> dict[str, Any] | None:
     """The links of the other evaluations' scores to loss; None where there are none."""
     from analysis.evals.scales import scales_of
     from analysis.fits.tasks import fit_tasks
@@ -169,15 +172,15 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
     return Reported(directory / "index.html", True, content["no_pictures"])
 
 
-def read_tables(results: Path) -> Tables:
+def read_tables(results: Path) -> RunTable:
     """The tables as `fit` stored them. Raises InputError for one that cannot be read."""
-    from analysis.runs import Tables
+    from analysis.run_table import RunTable
 
     found: dict[str, Any] = {
         name: read_table(path, "`scaling fit` makes it again", ("run_id", OWN_COLUMN[name]))
         for name, path in zip(TABLES, _tables(results), strict=True)
     }
-    return Tables(**found)
+    return RunTable(**found)
 
 
 def _fit_settings(study: StudySpec) -> FitSettings:
@@ -186,7 +189,7 @@ def _fit_settings(study: StudySpec) -> FitSettings:
     return settings_of(study.fit, study.grid)
 
 
-def _provenance(study: StudySpec, came: Provenance, fits: dict[str, Any], tables: Tables) -> dict[str, str]:
+def _provenance(study: StudySpec, came: Provenance, fits: dict[str, Any], tables: RunTable) -> dict[str, str]:
     return {
         "study file": str(study.path),
         "changes (--set)": ", ".join(study.sets) or "none",

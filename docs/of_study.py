@@ -13,7 +13,6 @@ from analysis.figures.axes import minus, power_of_ten
 from analysis.figures.palette import name_of
 from analysis.fits.diagnose.backtest import RUN
 from analysis.fits.settings import settings_of
-from analysis.fits.study_points import StudyRuns
 from analysis.fits.tasks.lengths import by_length
 from analysis.forecast.by_source import by_source
 from analysis.forecast.rehearsals import with_rehearsals
@@ -28,8 +27,7 @@ from analysis.report.forecast import forecast_rows
 from analysis.report.lengths import length_rows
 from analysis.report.rehearsals import rehearsal_rows
 from analysis.report.verdict import comparison_table
-from analysis.runs import Tables
-from analysis.source.base import without
+from analysis.run_table import RunTable
 from analysis.source.choose import source_of
 from analysis.source.published import EVALS, RUNS, SCORES, Published
 from data.files import read_json
@@ -168,10 +166,10 @@ def sources() -> str:
     """What surfaces of each source of the mixture, fitted alone, would have said of the forecast runs."""
     study, _ = _study()
     settings = settings_of(study.fit, study.grid)
-    tables = Published(FOLDER).tables(settings.control, study.evaluation.validation_tokens)
+    runs = Published(FOLDER).table(settings, study.evaluation.validation_tokens)
     forecast, scores = _of_forecast()
-    forecast = without(forecast, {run.run_id for run in study.forecast_runs() if run.round})  # of the first round alone
-    found = by_source(StudyRuns(study.name, tables, settings), pd.read_parquet(FOLDER / SCORES), forecast, scores)
+    forecast = forecast.without({run.run_id for run in study.forecast_runs() if run.round})  # of the first round alone
+    found = by_source(runs, pd.read_parquet(FOLDER / SCORES), forecast, scores)
     rows = []
     for group in dict.fromkeys(row["group"] for row in found):
         cells = {"": name_of(group)}
@@ -242,7 +240,7 @@ def _study() -> tuple[StudySpec, list[RunSpec]]:
 
 
 @cache
-def _of_forecast() -> tuple[Tables, pd.DataFrame]:
+def _of_forecast() -> tuple[RunTable, pd.DataFrame]:
     """The forecast runs, and all their scores."""
     folder = Published(FOLDER)
     tables, scores = folder.forecast(), folder.forecast_scores()

@@ -20,23 +20,25 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.fits.losses import RunCurves, logs, mean_curve, resolved
 from analysis.fits.settings import FitSettings
 from analysis.fits.smooth import read_at
-from analysis.fits.study_curves import logs, mean_curve, smoothed
 from analysis.labels import Endings, group_of, joined, parts, without
-from analysis.runs import Tables
+from analysis.run_table import RunTable
 
 LENGTHS = ("n_tokens",)  # how far a run goes: the D of the laws
 BEST, MEAN = "best", "mean"
 SAME = 1e-9  # of log loss: a tie
 
 
-def grouped(tables: Tables, settings: FitSettings) -> Tables:
-    """The tables with the columns `group` and `left_out`, the rows of means, and in `told` {"cells": how each nuisance
-    was resolved, "means": {row of the table: run ids}}. Tables that have been grouped stay as they are."""
-    if tables.told is not None:
-        return tables
-    runs = tables.runs.copy()
+def grouped(table: RunTable, settings: FitSettings | None = None) -> RunTable:
+    """The table with the columns `group` and `left_out`, the rows of means, and in `nuisance` {"cells": how each
+    nuisance axis was resolved, "means": {row of the table: run ids}}. One that has been grouped stays as it is.
+    settings: None: those of the table. Raises InputError for losses that no run has."""
+    if table.nuisance is not None:
+        return table
+    settings = resolved(table, settings or table.settings)
+    runs = table.runs.copy()
     dropped = {field for axis in settings.nuisance for field in axis.split("+")} | set(LENGTHS)
     runs["group"] = [
         group_of(str(arch), without(point, dropped)) for arch, point in zip(runs["arch"], runs["point"], strict=True)
@@ -47,36 +49,36 @@ def grouped(tables: Tables, settings: FitSettings) -> Tables:
         own = mine.loc[mine["left_out"] == "", "group"]
         if len(own) and str(arch) not in set(own):
             runs.loc[waiting & (runs["arch"] == arch), "group"] = own.iloc[0]
-    told: dict[str, Any] = {"cells": [], "means": {}}
+    nuisance: dict[str, Any] = {"cells": [], "means": {}}
     if settings.nuisance:
-        runs = _resolved(replace(tables, runs=runs), settings, told)
-    return replace(tables, runs=runs, told=told)
+        runs = _resolved(replace(table, runs=runs), settings, nuisance)
+    return replace(table, runs=runs, nuisance=nuisance)
 
 
-def _resolved(tables: Tables, settings: FitSettings, told: dict[str, Any]) -> pd.DataFrame:
-    runs = tables.runs
-    cells = _cells(tables, settings)
+def _resolved(table: RunTable, settings: FitSettings, nuisance: dict[str, Any]) -> pd.DataFrame:
+    runs = table.runs
+    cells = _cells(table, settings)
     left: dict[str, str] = {}
     means: list[dict[str, Any]] = []
     for same_trunks in cells.values():
         varied = [cell for cell in same_trunks if cell.is_varied]
         value = _one_value(varied)
         for cell in varied:
-            found, more = cell.resolve(value, left, told["means"])
+            found, more = cell.resolve(value, left, nuisance["means"])
             if found is not None:
-                told["cells"].append(found)
+                nuisance["cells"].append(found)
             means += more
     runs = runs.assign(left_out=[left.get(run, why) for run, why in zip(runs["run_id"], runs["left_out"], strict=True)])
     return pd.concat([runs, pd.DataFrame(means)], ignore_index=True).astype(runs.dtypes) if means else runs
 
 
-def _cells(tables: Tables, settings: FitSettings) -> dict[tuple[str, ...], list[_Cell]]:
+def _cells(table: RunTable, settings: FitSettings) -> dict[tuple[str, ...], list[_Cell]]:
     """By group, size and length, a cell for each branch of a trunk, most often one; cells without a run that has begun
     are left out."""
-    used = tables.runs[tables.runs["left_out"] == ""].to_dict("records")
+    used = table.runs[table.runs["left_out"] == ""].to_dict("records")
     dropped = {field for axis in settings.nuisance for field in axis.split("+")} | set(LENGTHS)
     begun = [row for row in used if not pd.isna(row["n_params_non_embedding"])]
-    endings = Endings([str(row["point"]) for row in begun])
+    endings, curves = Endings([str(row["point"]) for row in begun]), RunCurves(table, settings)
     found: dict[tuple[str, ...], dict[str, list[Any]]] = {}
     for row in used:
         trunk = str(row.get("trunk") or "")
@@ -91,7 +93,7 @@ def _cells(tables: Tables, settings: FitSettings) -> dict[tuple[str, ...], list[
     known = {str(row["run_id"]) for row in begun}
     made = {
         key: [
-            _Cell((*key[:2], ", ".join(filter(None, (key[2], branch)))), rows, tables, settings)
+            _Cell((*key[:2], ", ".join(filter(None, (key[2], branch)))), rows, curves, settings)
             for branch, rows in branches.items()
             if any(str(row["run_id"]) in known for row in rows)
         ]
@@ -124,7 +126,7 @@ class _Cell:
 
     key: tuple[str, ...]
     rows: Sequence[dict[str, Any]]
-    tables: Tables
+    read: RunCurves
     settings: FitSettings
     best: Sequence[str] = ()
     over: Sequence[str] = ()
@@ -216,14 +218,14 @@ class _Cell:
 
     def _is_read(self, row: Mapping[str, Any]) -> bool:
         fewest = 1 if self.settings.is_of_ends else 2  # the ends of decays are points
-        return row["state"] == "done" and len(smoothed(self.tables, self.settings, row["run_id"])[0]) >= fewest
+        return row["state"] == "done" and len(self.read.of(str(row["run_id"]))[0]) >= fewest
 
     def _curves(self, seeds: Mapping[int, list[dict[str, Any]]]) -> dict[int, Any]:
         found = {}
         for seed, rows in seeds.items():
             done = [row for row in rows if row["state"] == "done"]
             if {self.value(row, MEAN) for row in done} == set(self.over) and all(map(self._is_read, done)):
-                curves = [smoothed(self.tables, self.settings, row["run_id"]) for row in done]
+                curves = [self.read.of(str(row["run_id"])) for row in done]
                 found[seed] = mean_curve([logs(*curve) for curve in curves])
         return {seed: curve for seed, curve in found.items() if len(curve[0])}
 
@@ -303,7 +305,7 @@ def _at(curve: tuple[np.ndarray, np.ndarray], end: float) -> float:
 
 def _edges(chosen: str, values: Sequence[str]) -> list[str]:
     """Of the fields of the chosen value those where it is the smallest or the largest number tried, in words."""
-    told = []
+    edges = []
     for field, text in parts(chosen).items():
         try:
             tried = sorted({float(parts(value)[field]) for value in values})
@@ -311,5 +313,5 @@ def _edges(chosen: str, values: Sequence[str]) -> list[str]:
         except ValueError:
             continue
         if len(tried) > 1 and own in (tried[0], tried[-1]):
-            told.append(f"{field}={text} is the {'smallest' if own == tried[0] else 'largest'} tried")
-    return told
+            edges.append(f"{field}={text} is the {'smallest' if own == tried[0] else 'largest'} tried")
+    return edges

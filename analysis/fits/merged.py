@@ -17,15 +17,15 @@ import numpy as np
 import pandas as pd
 
 from analysis.fits.offset import LEAST_PAIRS, LEAST_SIZES, Calibration, calibrate
-from analysis.runs import Tables
+from analysis.run_table import RunTable
 from arch.amounts import count, counted
 from arch.errors import InputError
 from scaling.study.schedule import DECAYED, MERGED
 
 
-def pairs_of(tables: Tables) -> dict[str, list[dict[str, Any]]]:
-    """By group (of tables that are grouped), the pairs of its branches that are done and left out of no fit."""
-    evals, runs = tables.evals, tables.runs
+def pairs_of(table: RunTable) -> dict[str, list[dict[str, Any]]]:
+    """By group (of a table that is grouped), the pairs of its branches that are done and left out of no fit."""
+    evals, runs = table.evals, table.runs
     found: dict[str, list[dict[str, Any]]] = {}
     if "phase" not in evals or "trunk" not in runs or not (evals["phase"] == MERGED).any():
         return found
@@ -49,14 +49,14 @@ def _losses(evals: pd.DataFrame, phase: str) -> dict[tuple[str, int], float]:
     }
 
 
-def calibrations(tables: Tables, needed: bool = False) -> dict[str, Calibration]:
-    """By group of grouped tables, of those whose pairs are enough. needed: for a fit of merged losses, which raises
+def calibrations(table: RunTable, needed: bool = False) -> dict[str, Calibration]:
+    """By group of a grouped table, of those whose pairs are enough. needed: for a fit of merged losses, which raises
     InputError where a group with merged losses has too few."""
-    pairs = pairs_of(tables)
+    pairs = pairs_of(table)
     found = {group: one for group, mine in pairs.items() if (one := calibrate(mine)) is not None}
     if needed:
-        runs = tables.runs.set_index("run_id")["group"]
-        names = tables.evals.loc[tables.evals["phase"] == MERGED, "run_id"]
+        runs = table.runs.set_index("run_id")["group"]
+        names = table.evals.loc[table.evals["phase"] == MERGED, "run_id"]
         for group in dict.fromkeys(runs.reindex(names).dropna()):
             if group not in found:
                 mine = pairs.get(group, [])
@@ -71,13 +71,13 @@ def calibrations(tables: Tables, needed: bool = False) -> dict[str, Calibration]
 
 
 def merged_rows(
-    tables: Tables, known: Mapping[str, Calibration], run: Mapping[str, Any], taken: set[tuple[str, int]]
+    table: RunTable, known: Mapping[str, Calibration], run: Mapping[str, Any], taken: set[tuple[str, int]]
 ) -> tuple[list[dict[str, Any]], int]:
     """The merged losses of a trunk (`run`: its row of the table of runs) as rows of a table of runs, each with tokens
     [1], loss [1] less its offset, and the offset's error [1, p] with its degrees of freedom [p]; and how many lie too
     far from the pairs. taken: the (trunk, tokens) of decayed losses, where merged ones would count the same training
     twice."""
-    evals, found, far = tables.evals, list[dict[str, Any]](), 0
+    evals, found, far = table.evals, list[dict[str, Any]](), 0
     one = known.get(str(run["group"]))
     rows = evals[(evals["run_id"] == run["run_id"]) & (evals["phase"] == MERGED)].sort_values("n_tokens")
     for tokens, loss in zip(rows["n_tokens"].tolist(), rows["loss"].tolist(), strict=True):
@@ -104,14 +104,14 @@ def merged_rows(
     return found, far
 
 
-def told_of(tables: Tables, level: float) -> dict[str, Any]:
+def calibrations_to_dict(table: RunTable, level: float) -> dict[str, Any]:
     """By group, its calibration as plain data; with `reason` where pairs are too few. Empty without merged losses."""
-    known = calibrations(tables)
+    known = calibrations(table)
     return {
         group: known[group].to_dict(level)
         if group in known
         else {"n_pairs": len(mine), "pairs": mine, "reason": f"needs {LEAST_PAIRS} pairs at {LEAST_SIZES} sizes"}
-        for group, mine in pairs_of(tables).items()
+        for group, mine in pairs_of(table).items()
     }
 
 

@@ -6,7 +6,7 @@ Numbers are float64 from the start: 6 N D of a large run overflows int64.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,7 @@ POSITIVE = ("n_params", "n_tokens", "flops", "loss")
 FURTHEST = 1e100  # a number above it, or below its inverse, is a mistake, and products of two would overflow
 SHOWN = 5  # row numbers that a message lists
 COPIED = "the same numbers under another run name"
+ENDS, CURVES = "ends", "curves"  # what is read of a run
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Points:
     size: np.ndarray = field(default_factory=lambda: np.array([]))  # name of its size; N as text
     unique_tokens: np.ndarray = field(default_factory=lambda: np.array([]))  # of the text; all of n_tokens
     row: np.ndarray = field(default_factory=lambda: np.array([]))  # in the table, for messages; 1, 2, ...
+    warmup_tokens: np.ndarray = field(default_factory=lambda: np.array([]))  # up to which its run warms up; 0
     shift: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  # [n, p] of log loss: `common`; none
     shift_df: tuple[float, ...] = ()  # [p] degrees of freedom of its columns
     convention: str = "6nd"  # of C
@@ -57,6 +59,7 @@ class Points:
             "unique_tokens": lambda: self.n_tokens,
             "recipe": lambda: np.full(n, "", dtype=object),
             "shift": lambda: np.zeros((n, 0)),
+            "warmup_tokens": lambda: np.zeros(n),
         }
         for name, made in defaults.items():
             if n and not len(getattr(self, name)):
@@ -145,6 +148,50 @@ class Points:
             for i in range(len(self))
         )
         return hashlib.sha256(repr((self.convention, self.loss_unit, rows)).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Points by group ("" where the table was not grouped), and how they came about.
+
+    points: "ends", the last row of each run, or "curves", all of them; n_read: rows of the table (or what `unit` says);
+    dropped: those left out, by reason, in the order of the steps; derived: a field and what it was made from; six_nd:
+    smallest, median and largest 6 N D / C where the source has all three; several_rows: whether a run has more than
+    one.
+    """
+
+    source: str
+    groups: Mapping[str, Points]
+    columns: Mapping[str, str]
+    points: str
+    n_read: int
+    dropped: Mapping[str, int]
+    derived: Mapping[str, str]
+    six_nd: tuple[float, float, float] | None
+    several_rows: bool
+    notes: tuple[str, ...] = ()
+    unit: str = "rows"
+
+    @property
+    def n_kept(self) -> int:
+        """What was not dropped."""
+        return self.n_read - sum(self.dropped.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, the points themselves left out."""
+        return {
+            "source": self.source,
+            "points": self.points,
+            "columns": dict(self.columns),
+            "derived": dict(self.derived),
+            self.unit: {"read": self.n_read, "dropped": dict(self.dropped), "kept": self.n_kept},
+            "six_nd_over_c": None if self.six_nd is None else list(self.six_nd),
+            "groups": [
+                {"group": name, "n_points": len(one), "n_runs": one.n_runs, "convention": one.convention}
+                for name, one in self.groups.items()
+            ],
+            "notes": list(self.notes),
+        }
 
 
 def refuse_impossible(name: str, value: np.ndarray, row: np.ndarray) -> None:

@@ -6,7 +6,8 @@ the loss it used, the interval's method and estimand, and the hash of every metr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,18 +15,20 @@ import pandas as pd
 
 from analysis.fits.envelope.extract import SizeCurve
 from analysis.fits.envelope.intervals import ESTIMAND, METHOD, NO_SEEDS
-from analysis.fits.envelope.laws import LawSettings, fit_arch, owner_at_ends
+from analysis.fits.envelope.laws import fit_arch, owner_at_ends
+from analysis.fits.envelope.of_points import Size, curves_of, seed_noises_of, sizes_of
 from analysis.fits.grouping import grouped
-from analysis.fits.merged import calibrations, told_of
+from analysis.fits.losses import NO_CURVE, described, resolved
+from analysis.fits.merged import calibrations, calibrations_to_dict
 from analysis.fits.noise import degrees_text
-from analysis.fits.phases import NO_CURVE, resolved, told
+from analysis.fits.points import Points
 from analysis.fits.pooling import SeedNoises
+from analysis.fits.prepare import SAME_SEED, Row, curves_by_group, under, whole_curves
 from analysis.fits.settings import FitSettings
-from analysis.fits.study_curves import Sizes, not_paired, run_curves, seed_noises, size_curves
 from analysis.fits.variants import ALIKE
 from analysis.fits.verdict import judge_architectures
 from analysis.labels import arch_of, families, point_of
-from analysis.runs import CONVENTIONS, Tables
+from analysis.run_table import CONVENTIONS, RunTable
 from arch.amounts import count
 from data.units import loss_unit
 from flops.laws import FITS_SCHEMA
@@ -35,38 +38,40 @@ LAWS = ("loss", "n_opt", "d_opt")
 NOT_JUDGED = "no usable run: at no size can a value of the nuisance axes, or their mean, be judged"
 
 
-def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Fit every architecture of `tables`, at every point of the axes that are no nuisance; `inputs` is {run_id: sha256
-    of its metrics.jsonl}, recorded as it is.
+def fit_study(
+    table: RunTable, settings: FitSettings | None = None, inputs: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Fit every architecture of `table`, at every point of the axes that are no nuisance, by `settings` (None: those of
+    the table); `inputs` is {run_id: sha256 of its metrics.jsonl}, recorded as it is.
 
     Runs that are not done are left out and listed. An architecture that cannot be fitted is in the result with its
     reason. Raises InputError for decayed losses (fit.points) where there are none.
     """
-    settings = resolved(tables, settings)
-    tables = grouped(tables, settings)
+    settings = resolved(table, settings or table.settings)
+    table = grouped(table, settings)
     if settings.points == MERGED:
-        calibrations(tables, needed=True)
-    runs = tables.runs[tables.runs["arch"].notna()]
-    groups, unit = run_curves(tables, settings), loss_unit(runs["tokenizer"])
-    gone = [cell["group"] for cell in (tables.told or {}).get("cells", ()) if cell["chosen"] is None]
+        calibrations(table, needed=True)
+    runs = table.runs[table.runs["arch"].notna()]
+    read, unit = WholeCurves.of(table, settings), loss_unit(runs["tokenizer"])
+    nuisance = table.nuisance or {}
+    gone = [cell["group"] for cell in nuisance.get("cells", ()) if cell["chosen"] is None]
     archs = list(dict.fromkeys([*runs.loc[runs["left_out"] == "", "group"], *gone]))
     fitted: dict[str, dict[str, Any]] = {}
     by_convention: dict[str, dict[str, Any]] = {name: {} for name in CONVENTIONS}
-    noises = seed_noises(groups, settings)
-    made = LawSettings(settings.grid_points, settings.n_replicates, settings.level, settings.optimum, settings.censor)
+    noises = read.noises()
     usable: dict[str, list[SizeCurve]] = {}
     for arch in archs:
-        used = groups.get(arch, {})
-        curves = {name: size_curves(used, name, settings) for name in CONVENTIONS}
-        result = _describe(runs, arch, used, curves[settings.flops], settings)
+        curves = read.by_convention(arch)
+        result = _describe(runs, arch, read, curves[settings.flops])
         varied = sum(arch_of(other) == arch_of(arch) for other in archs) > 1
-        reason = NOT_JUDGED if not used and arch in gone else _unusable(used, curves[settings.flops], settings, varied)
+        judged = bool(read.rows.get(arch)) or arch not in gone
+        reason = _unusable(read.rows.get(arch, ()), curves[settings.flops], settings, varied) if judged else NOT_JUDGED
         if reason is None:
             usable[arch] = curves[settings.flops]
             stretches = _stretches(curves, arch, settings)
             for name, stretch in stretches.items():
                 seed = (settings.seed, *arch.encode())  # an architecture's interval does not depend on its neighbours
-                one = fit_arch(curves[name], stretch, noises.of(arch), made, seed)
+                one = fit_arch(curves[name], stretch, noises.of(arch), settings, seed)
                 by_convention[name][arch] = {
                     "range": one["range"],
                     **{law: _short(one["laws"][law]) for law in LAWS},
@@ -86,17 +91,82 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
             "unit_L": unit,
         },
         "settings": settings.to_dict(),
-        "points": told(tables, settings),
-        "merged": told_of(tables, settings.level),
-        "interval": _interval(noises, settings) | {"not_paired": not_paired(groups)},
+        "points": described(table, settings),
+        "merged": calibrations_to_dict(table, settings.level),
+        "interval": _interval(noises, settings) | {"not_paired": read.not_paired()},
         "verdicts": _verdicts(usable, fitted, noises, settings.level, runs),
         "archs": fitted,
         "by_convention": by_convention,
-        "nuisance": {"axes": settings.nuisance, **(tables.told or {})},
+        "nuisance": {"axes": settings.nuisance, **nuisance},
         "left_out": _left_out(runs),
         "skipped": _skipped(runs),
         "inputs": dict(inputs or {}),
     }
+
+
+@dataclass(frozen=True)
+class WholeCurves:
+    """The whole curves of a grouped table. rows: by group, the runs that have one; left_out: of the others, {run: why};
+    points and sizes: by group, those that the convention `settings.flops` counts."""
+
+    table: RunTable
+    settings: FitSettings
+    rows: dict[str, list[Row]]
+    left_out: dict[str, str]
+    points: dict[str, Points]
+    sizes: dict[str, list[Size]]
+
+    @classmethod
+    def of(cls, table: RunTable, settings: FitSettings) -> WholeCurves:
+        settings = resolved(table, settings)
+        table = grouped(table, settings)
+        read, left_out = curves_by_group(table, settings)
+        rows = {group: [row for row in mine if len(row["tokens"]) > 1] for group, mine in read.items()}
+        unit = loss_unit(table.runs["tokenizer"])
+        made = {group: whole_curves(mine, settings, unit) for group, mine in rows.items()}
+        points = {group: one for group, one in made.items() if one is not None}
+        return cls(table, settings, rows, left_out, points, {group: sizes_of(one) for group, one in points.items()})
+
+    def by_convention(self, group: str) -> dict[str, list[SizeCurve]]:
+        """By convention, the curve of every size; none under one that has no formula for the architecture."""
+        found: dict[str, list[SizeCurve]] = {}
+        for name in CONVENTIONS:
+            points = under(self.points[group], self.table.runs, name) if group in self.points else None
+            found[name] = [] if points is None else curves_of(self.sizes[group], points)
+        return found
+
+    def noises(self) -> SeedNoises:
+        """Noise between seeds of each other, after warm-up and inside the architecture's range. Seeds of two sizes that
+        read the same text, in the same order, go together, however far they read."""
+        read = {str(row["run_id"]): _text_order(row) for rows in self.rows.values() for row in rows}
+        counted = [under(one, self.table.runs, self.settings.range_convention) for one in self.points.values()]
+        groups = [
+            replace(one, cell=np.array([read[run] for run in one.run.tolist()], dtype=object))
+            for one in counted
+            if one is not None
+        ]
+        ranges = self.settings.range
+        reach = {one.group: ranges[arch_of(one.group)] for one in groups if arch_of(one.group) in ranges}
+        return seed_noises_of(groups, reach)
+
+    def not_paired(self) -> list[dict[str, Any]]:
+        """Of each size that has several runs, those that are no seeds of the others."""
+        found = []
+        for group, sizes in self.sizes.items():
+            again = [row for row in self.table.runs.itertuples() if self.left_out.get(str(row.run_id)) == SAME_SEED]
+            for size in sizes:
+                name = str(size.points.size[size.row])
+                same = [str(row.run_id) for row in again if (str(row.group), str(row.size)) == (group, name)]
+                if runs := size.unpaired(same):
+                    found.append({"arch": group, "size": name, "runs": runs})
+        return found
+
+
+def _text_order(row: Row) -> str:
+    """What decides the text that a run reads, in its order (data/loader.py), up to any number of tokens."""
+    target = row.get("target_tokens")
+    share = f", {row['planned_tokens']} of {target}" if target and target == target else ""
+    return f"{row['corpus_fingerprint']}, {row['context_length']}, {row['seed']}{share}"
 
 
 def _verdicts(
@@ -135,12 +205,11 @@ def _needed(settings: FitSettings) -> str:
     return f"{needed} before any decay of its rate" if settings.points == UNDECAYED else needed
 
 
-def _unusable(sizes: Sizes, curves: list[SizeCurve], settings: FitSettings, varied: bool) -> str | None:
+def _unusable(rows: Sequence[Row], curves: list[SizeCurve], settings: FitSettings, varied: bool) -> str | None:
     """Why an architecture has no laws; None if it has. The training loss of text seen before is no loss on new text.
     varied: whether the architecture has other points on the axes, which it is compared with."""
-    rows = [run.row for size in sizes.values() for run in size.runs]
     for key, convention in (("flops", settings.flops), ("range_flops", settings.range_convention)):
-        if any(np.isnan(getattr(row, f"flops_per_token_{convention}")) for row in rows):
+        if any(np.isnan(row[f"flops_per_token_{convention}"]) for row in rows):
             return f"the convention fit.{key} = {convention} has no formula for it: set fit.{key} to exact"
     if not curves and settings.is_of_ends:
         return NO_CURVE
@@ -154,7 +223,7 @@ def _unusable(sizes: Sizes, curves: list[SizeCurve], settings: FitSettings, vari
             f"its {len(sizes_n)} sizes are shapes of about as many parameters ({count(min(sizes_n))} to "
             f"{count(max(sizes_n))}), which no law of size is fitted to: they are compared after equal tokens"
         )
-    repeated = [(float(row.epochs), str(row.run_id)) for row in rows if row.epochs > 1]
+    repeated = [(float(row["epochs"]), str(row["run_id"])) for row in rows if row["epochs"] > 1]
     if repeated and settings.loss == "train_smoothed":
         most, run_id = max(repeated)
         return (
@@ -183,12 +252,12 @@ def _stretches(curves: dict[str, list[SizeCurve]], arch: str, settings: FitSetti
     }
 
 
-def _describe(
-    runs: pd.DataFrame, arch: str, used: Sizes, curves: list[SizeCurve], settings: FitSettings
-) -> dict[str, Any]:
+def _describe(runs: pd.DataFrame, arch: str, read: WholeCurves, curves: list[SizeCurve]) -> dict[str, Any]:
+    settings, sizes = read.settings, read.sizes.get(arch, [])
     mine = runs[(runs["group"] == arch) & (runs["left_out"] == "")]
-    ids = {run.name for size in used.values() for run in size.runs}
-    known = {run: why for size in used.values() for run, why in size.left_out.items()}
+    ids = {run for size in sizes for run in size.runs}
+    known = {run: why for run, why in read.left_out.items() if why == SAME_SEED}
+    known |= {run: why for size in sizes for run, why in size.left_out.items()}
     left = []
     for row in mine[~mine["run_id"].isin(ids)].to_dict("records"):
         name = str(row["run_id"])
@@ -198,7 +267,7 @@ def _describe(
         left.append({"run_id": name, "state": str(row["state"]), "reason": why})
     return {
         "n_runs": len(ids),
-        "sizes": [{"size": c.size, "n_params": c.n_params, "n_seeds": c.n_seeds} for c in curves],
+        "sizes": [{"size": c.size, "n_params": int(c.n_params), "n_seeds": c.n_seeds} for c in curves],
         "left_out": left,
         "range_stated": arch_of(arch) in settings.range,
     }

@@ -14,14 +14,13 @@ import numpy as np
 import pandas as pd
 
 from analysis.fits.comparison.views import across
+from analysis.fits.grouping import grouped
 from analysis.fits.parametric.curves import FIRST_SHARE
-from analysis.fits.phases import resolved
-from analysis.fits.points import Points
-from analysis.fits.study import contexts
-from analysis.fits.study_curves import run_curves, seed_noises
-from analysis.fits.study_points import StudyRuns, study_points, under
-from analysis.fits.tables.points import CURVES
+from analysis.fits.points import CURVES, Points
+from analysis.fits.prepare import no_formula, prepare, under
+from analysis.fits.study import WholeCurves, contexts
 from analysis.labels import families
+from analysis.run_table import RunTable
 from arch.amounts import counted_of
 from arch.errors import InputError
 from scaling.study.schedule import DECAYED, MERGED
@@ -31,20 +30,20 @@ N_REPLICATES = 299
 
 
 def compare_study(
-    study: StudyRuns, seed: int = 0, level: float = 0.95, seed_noise: float = 0.0, points: str = CURVES
+    study: RunTable, seed: int = 0, level: float = 0.95, seed_noise: float = 0.0, points: str = CURVES
 ) -> list[dict[str, Any]]:
     """A comparison as plain data for each family of the study's groups (analysis.labels; `at`: its name, "" without
     axes): `views`, `pairs`, and `reason` where there is none to be had. seed_noise: between the study's seeds, in log
     loss (0: not measured)."""
     if study.settings.points == MERGED:  # its draws know no error that points have in common
-        study = replace(study, settings=study.settings.model_copy(update={"points": DECAYED}))
+        study = study.under(None, points=DECAYED)
     try:
         views = views_of(study, points)
     except InputError as error:
         return [{"at": "", "reason": str(error), "views": {}, "pairs": []}]
     groups = list(dict.fromkeys(one.group for found in views.values() if not isinstance(found, str) for one in found))
     found = []
-    for name, mine in families(groups, contexts(study.grouped.runs)):
+    for name, mine in families(groups, contexts(grouped(study).runs)):
         own = {
             view: told if isinstance(told, str) else [one for one in told if one.group in mine]
             for view, told in views.items()
@@ -53,11 +52,10 @@ def compare_study(
     return found
 
 
-def seed_noise_of_study(study: StudyRuns) -> float:
+def seed_noise_of_study(study: RunTable) -> float:
     """The standard deviation of log loss between the study's seeds, of a run's mean where that is known, as its fit
     stage measures it; 0 where it is not measured."""
-    settings = resolved(study.tables, study.settings)
-    noise = seed_noises(run_curves(study.grouped, settings), settings).every
+    noise = WholeCurves.of(study, study.settings).noises().every
     return 0.0 if noise is None else float(noise.of_means or noise.s)
 
 
@@ -89,25 +87,25 @@ def _compared(
     return {"reason": None} | across(views, N_REPLICATES, level, seed, seed_noise)
 
 
-def views_of(study: StudyRuns, points: str = CURVES) -> dict[str, list[Points] | str]:
+def views_of(study: RunTable, points: str = CURVES) -> dict[str, list[Points] | str]:
     """By name, the points of every architecture with C and N counted in one way, or why there are none; `points`: of
     curves, or ends alone. Raises InputError where no run can be fitted."""
-    found: dict[str, list[Points] | str] = {}
-    for convention in dict.fromkeys((study.settings.flops, "exact", "6nd")):
-        try:
-            read = study_points(under(study, convention), points)
-        except InputError as error:
-            if convention == study.settings.flops:
-                raise
-            found[f"C {convention}, N without embeddings"] = str(error)
-            continue
-        groups = [thinned(one, POINTS_A_RUN) for one in read.groups.values()]
-        found[f"C {convention}, N without embeddings"] = groups
-        if convention == study.settings.flops:
-            runs = study.grouped.runs.set_index("run_id")
-            found[f"C {convention}, N with embeddings"] = [_all_params(one, runs) for one in groups]
-            found["C measured seconds, N without embeddings"] = _seconds(groups, runs)
+    runs, own = grouped(study).runs, study.settings.flops
+    read = [thinned(one, POINTS_A_RUN) for one in prepare(study, points=points).groups.values()]
+    found: dict[str, list[Points] | str] = {f"C {own}, N without embeddings": read}
+    found[f"C {own}, N with embeddings"] = [_all_params(one, runs.set_index("run_id")) for one in read]
+    found["C measured seconds, N without embeddings"] = _seconds(read, runs.set_index("run_id"))
+    for convention in ("exact", "6nd"):
+        if convention != own:
+            found[f"C {convention}, N without embeddings"] = _under(read, runs, convention)
     return found
+
+
+def _under(groups: Sequence[Points], runs: pd.DataFrame, convention: str) -> list[Points] | str:
+    """The groups counted by another convention, or which has no formula."""
+    counted = [(one, under(one, runs, convention)) for one in groups]
+    lacks = [no_formula(one.group, convention) for one, other in counted if other is None]
+    return lacks[0] if lacks else [other for _, other in counted if other is not None]
 
 
 def thinned(points: Points, count: int) -> Points:

@@ -16,9 +16,9 @@ from analysis.fits.cost import cost_of
 from analysis.fits.diagnose.backtest import RUN, backtest
 from analysis.fits.diagnose.predictors import fitted
 from analysis.fits.parametric.curves import FIRST_SHARE
-from analysis.fits.points import Points
-from analysis.fits.study_points import StudyRuns, study_points
-from analysis.fits.tables.points import CURVES
+from analysis.fits.points import CURVES, Points
+from analysis.fits.prepare import prepare
+from analysis.run_table import RunTable
 from arch.errors import InputError
 
 PARAMETRIC = "parametric"  # the approach that reads curves
@@ -28,13 +28,13 @@ Errors = dict[tuple[str, float, float, float], float]  # of group, cut, compute 
 WORTH = 0.8  # of the own share's error: another one that errs by less than this is worth a word
 
 
-def first_shares(study: StudyRuns, objective: str) -> list[dict[str, Any]]:
+def first_shares(study: RunTable, objective: str) -> list[dict[str, Any]]:
     """A row a share, the study's own among them: {"share", "own", "groups": {group: {"a", "n", "error"}}, "n",
     "error"}: a of the surface of all points, and the root mean square of the errors of log loss with which surfaces
     fitted below cuts of compute foretold the ends of the runs above: of those n that every share could foretell. None
     where nothing is fitted or foretold. No rows for a study whose runs have no curves."""
     own = study.settings.first_share
-    whole = study_points(study, CURVES, first_share=FIRST_SHARES[0]).groups
+    whole = prepare(study, points=CURVES, first_share=FIRST_SHARES[0]).groups
     if all(len(one) == one.n_runs for one in whole.values()):
         return []
     points = {

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from analysis.runs import Tables
+from analysis.run_table import RunTable
 from scaling.study.schedule import MERGED
 
 ALIKE = 1.1  # shapes of one family: the largest has so many times the parameters of the smallest
@@ -50,14 +50,14 @@ class _Family:
         return 0 if self.log_loss is None else (len(self.labels) - 1) * (len(self.seeds) - 1)
 
 
-def compare_variants(tables: Tables, level: float) -> dict[str, Any]:
-    """{"noise": {"s", "df"} of ln loss, None without seeds, "families": [..]} of tables that have been grouped.
+def compare_variants(table: RunTable, level: float) -> dict[str, Any]:
+    """{"noise": {"s", "df"} of ln loss, None without seeds, "families": [..]} of a table that has been grouped.
 
     A family: {"arch", "at", "n_tokens", "seeds", "labels", "reason", "rows"}; a row: {"variant", "n_params", "flops"
     (exact, to these tokens), "loss" (nats a token), "more" (of the loss, over the first variant's), "low", "high" (None
     without noise)}. Families of one variant are left out; `reason`: why there are no rows.
     """
-    families = [_read(family, tables) for family in _families(tables)]
+    families = [_read(family, table) for family in _families(table)]
     found = [one for one in families if one.log_loss is not None]
     df = sum(one.df for one in found)
     s = math.sqrt(sum(float((one.residuals**2).sum()) for one in found if one.df) / df) if df else None
@@ -94,9 +94,9 @@ def _rows(family: _Family, s: float | None, df: int, level: float) -> list[dict[
     return rows
 
 
-def _families(tables: Tables) -> Iterator[tuple[str, str, pd.DataFrame]]:
+def _families(table: RunTable) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """(architecture, what its variants have in common, their runs) of each family of several variants."""
-    runs = tables.runs
+    runs = table.runs
     runs = runs[(runs["state"] == "done") & (runs["left_out"] == "") & runs["n_params_non_embedding"].notna()]
     reads = runs["context_length"].astype(str) + runs["reset_at_documents"].map({True: " apart"}).fillna("")
     for arch, mine in runs.groupby("arch", sort=False):
@@ -118,12 +118,12 @@ def _families(tables: Tables) -> Iterator[tuple[str, str, pd.DataFrame]]:
                     yield str(arch), name + told, alike
 
 
-def _read(family: tuple[str, str, pd.DataFrame], tables: Tables) -> _Family:
+def _read(family: tuple[str, str, pd.DataFrame], table: RunTable) -> _Family:
     arch, name, runs = family
     one_size = runs["size"].nunique() == 1
     labels, n_params, flops = list[str](), list[int](), list[float]()
     losses: list[dict[tuple[int, str], dict[int, float]]] = []  # by variant, (tokens, phase), seed
-    evals = {run: rows for run, rows in tables.evals.groupby("run_id") if run in set(runs["run_id"])}
+    evals = {run: rows for run, rows in table.evals.groupby("run_id") if run in set(runs["run_id"])}
     for (size, point), mine in runs.groupby(["size", "point"], sort=False):
         labels.append(", ".join(filter(None, ("" if one_size else str(size), str(point)))) or str(size))
         n_params.append(int(mine["n_params_non_embedding"].iloc[0]))
@@ -142,5 +142,5 @@ def _read(family: tuple[str, str, pd.DataFrame], tables: Tables) -> _Family:
     seeds = tuple(sorted(set.intersection(*(set(at[last]) for at in losses))))
     if not seeds:
         return _Family(arch, name, labels, n_params, flops, why="no seed has all of its variants")
-    table = np.array([[at[last][seed] for seed in seeds] for at in losses])
-    return _Family(arch, name, labels, n_params, flops, last[0], seeds, table)
+    log_loss = np.array([[at[last][seed] for seed in seeds] for at in losses])
+    return _Family(arch, name, labels, n_params, flops, last[0], seeds, log_loss)

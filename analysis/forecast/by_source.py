@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.fits.approaches import fit_surface
+from analysis.fits.points import CURVES
+from analysis.fits.prepare import prepare
 from analysis.fits.study_approaches import options_of
-from analysis.fits.study_points import StudyRuns, study_points
-from analysis.fits.tables.points import CURVES
 from analysis.last_steps import last_steps
-from analysis.runs import OF_SOURCE, Tables
+from analysis.run_table import RunTable
+from analysis.runs import OF_SOURCE
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 def by_source(
-    study: StudyRuns, scores: pd.DataFrame, forecast: Tables, forecast_scores: pd.DataFrame
+    study: RunTable, scores: pd.DataFrame, forecast: RunTable, forecast_scores: pd.DataFrame
 ) -> list[dict[str, Any]]:
     """A row an architecture and source: `group`, `source`, `n_params`, `n_tokens`, `predicted` (nats a token of that
     source, by its own surface), `measured` (mean of the forecast runs that are done), `n_runs`, `error` (measured over
@@ -34,9 +35,9 @@ def by_source(
     """
     rows = []
     for source in dict.fromkeys(name for name in scores["metric"] if name.startswith(OF_SOURCE)):
-        alone = replace(study, tables=_of_source(study.tables, scores, source))
+        alone = _of_source(study, scores, source)
         ends = _of_source(forecast, forecast_scores, source)
-        for group, points in study_points(alone, CURVES).groups.items():
+        for group, points in prepare(alone, points=CURVES).groups.items():
             found = _largest(ends, group)
             if found is None:
                 continue
@@ -58,16 +59,16 @@ def by_source(
     return rows
 
 
-def _of_source(tables: Tables, scores: pd.DataFrame, metric: str) -> Tables:
+def _of_source(tables: RunTable, scores: pd.DataFrame, metric: str) -> RunTable:
     """The tables with the held-out losses of one source in the place of the mixture's."""
     mine = scores[(scores["task"] == "validation") & (scores["metric"] == metric)]
     losses = mine.set_index(["run_id", "step"])["value"]
     evals = tables.evals.copy()
     evals["loss"] = [losses.get(key, np.nan) for key in zip(evals["run_id"], evals["step"], strict=True)]
-    return replace(tables, evals=evals[evals["loss"].notna()].reset_index(drop=True), told=None)
+    return replace(tables, evals=evals[evals["loss"].notna()].reset_index(drop=True), nuisance=None)
 
 
-def _largest(tables: Tables, arch: str) -> tuple[float, float, list[float]] | None:
+def _largest(tables: RunTable, arch: str) -> tuple[float, float, list[float]] | None:
     """N, D and the last losses of the largest runs of an architecture that are done."""
     done = tables.runs[(tables.runs["state"] == "done") & (tables.runs["arch"] == arch)]
     if done.empty:

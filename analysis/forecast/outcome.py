@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from analysis.fits.losses import RunCurves
 from analysis.fits.settings import FitSettings
-from analysis.fits.study_curves import smoothed
 from analysis.forecast.stored import digest
-from analysis.runs import Tables
+from analysis.run_table import RunTable
 from analysis.source.base import NOT_TRAINED, WAITING
 
 NOT_EVALUATED = "not evaluated at its end"
@@ -19,7 +19,7 @@ OTHERWISE = "trained without this prediction"
 SAME = 1e-6  # of tokens
 
 
-def outcome(stored: Mapping[str, Any], tables: Tables | None) -> dict[str, Any]:
+def outcome(stored: Mapping[str, Any], tables: RunTable | None) -> dict[str, Any]:
     """The stored predictions with, in each row of "runs" and "means", `measured` (None: `state` says why), `error`,
     `power_law_error` and `unchanged_error` (measured over predicted, over the power law's, and over the loss of the
     largest fitted runs, less 1), `held` (None without an interval), `unchanged_held`, whether the interval contains the
@@ -39,7 +39,7 @@ def outcome(stored: Mapping[str, Any], tables: Tables | None) -> dict[str, Any]:
 
 
 def _measured(
-    row: Mapping[str, Any], tables: Tables | None, settings: FitSettings, predicted: str
+    row: Mapping[str, Any], tables: RunTable | None, settings: FitSettings, predicted: str
 ) -> tuple[float | None, str]:
     """The loss at the run's end, as fits read it, and the state that explains where there is none."""
     if tables is None or not len(mine := tables.runs[tables.runs["run_id"] == row["run_id"]]):
@@ -49,7 +49,7 @@ def _measured(
         return None, NOT_TRAINED if state == WAITING else state
     if "prediction" not in mine or mine["prediction"].iloc[0] != predicted:
         return None, OTHERWISE
-    tokens, loss = smoothed(tables, settings, str(row["run_id"]))
+    tokens, loss = RunCurves(tables, settings).of(str(row["run_id"]))
     if not len(tokens) or abs(tokens[-1] / row["read_at"] - 1) > SAME:
         return None, NOT_EVALUATED
     return float(loss[-1]), state

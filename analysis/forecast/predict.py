@@ -20,16 +20,15 @@ from analysis.fits.diagnose.predictors import Predictor, of_new_runs, of_surface
 from analysis.fits.envelope.diagnostics import predict
 from analysis.fits.envelope.of_points import seed_noises_of
 from analysis.fits.noise import SeedNoise
-from analysis.fits.points import Points
+from analysis.fits.points import CURVES, Points
+from analysis.fits.prepare import prepare
 from analysis.fits.settings import FitSettings
 from analysis.fits.smooth import smooth
 from analysis.fits.study_approaches import options_of
-from analysis.fits.study_points import StudyRuns, study_points
-from analysis.fits.tables.points import CURVES
 from analysis.forecast.rehearsals import rehearsals_of, widened
 from analysis.grid_points import named, point_of_run
 from analysis.labels import group_of
-from analysis.runs import Tables
+from analysis.run_table import RunTable
 from arch.errors import InputError
 from data.units import loss_unit
 from flops import count_params, train_flops_per_token
@@ -52,14 +51,14 @@ class Source:
     about: dict[str, Any]
 
 
-def predictions(study: StudyRuns, fits: Mapping[str, Any], runs: Sequence[RunSpec], level: float) -> dict[str, Any]:
+def predictions(study: RunTable, fits: Mapping[str, Any], runs: Sequence[RunSpec], level: float) -> dict[str, Any]:
     """{"groups": by group what is predicted from, "runs": a row a run, "means": a row for the seeds of each size,
     "rehearsals": of analysis.forecast.rehearsals, which may have widened the rows' intervals}; `fits` is what the fit
     stage found of the study. A row without a loss has a reason.
 
     Raises InputError where no run of the study can be fitted, and for a level that its replicates cannot tell.
     """
-    curves, options = study_points(study, CURVES).groups, options_of(study)
+    curves, options = prepare(study, points=CURVES).groups, options_of(study)
     if options.n_replicates < 2 / (1 - level):
         raise InputError(f"forecast.level: {level:g} needs more than the {options.n_replicates} replicates of the fits")
     seeds, settings = seed_noises_of(list(curves.values())), study.settings
@@ -79,7 +78,7 @@ def predictions(study: StudyRuns, fits: Mapping[str, Any], runs: Sequence[RunSpe
         "runs": widened(rows, rehearsed, level),
         "means": widened(means, rehearsed, level),
         "rehearsals": rehearsed,
-        "loss": settings.loss_name(loss_unit(study.tables.runs["tokenizer"])),
+        "loss": settings.loss_name(loss_unit(study.runs["tokenizer"])),
     }
 
 
@@ -142,7 +141,7 @@ def _power_law(fits: Mapping[str, Any], group: str) -> dict[str, Any] | None:
 
 
 def _row(
-    run: RunSpec, group: str, source: Source | str, fits: Mapping[str, Any], study: StudyRuns, level: float
+    run: RunSpec, group: str, source: Source | str, fits: Mapping[str, Any], study: RunTable, level: float
 ) -> dict[str, Any]:
     settings = study.settings
     n_params, read_at = count_params(run.config).non_embedding, end_of_curve(run, settings)
@@ -194,15 +193,15 @@ def end_of_curve(run: RunSpec, settings: FitSettings) -> float:
     return float(read[-1])
 
 
-def _text(study: StudyRuns) -> float:
+def _text(study: RunTable) -> float:
     """Tokens of the training text, infinite where that is not known."""
-    runs = study.tables.runs
+    runs = study.runs
     found = (runs["n_tokens"] / runs["epochs"]).to_numpy(dtype=float)
     found = found[np.isfinite(found)]
     return float(found.max()) if len(found) else math.inf
 
 
-def fitted_runs(tables: Tables) -> dict[str, str]:
+def fitted_runs(tables: RunTable) -> dict[str, str]:
     """{run id: spec hash} of the runs that a grouped study's fits are of."""
     runs = tables.runs[(tables.runs["state"] == "done") & (tables.runs["left_out"] == "")]
     return {str(run): str(spec) for run, spec in zip(runs["run_id"], runs["spec_hash"], strict=True)}

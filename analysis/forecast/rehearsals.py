@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.fits.points import Points
+from analysis.fits.points import CURVES, Points
+from analysis.fits.prepare import prepare
 from analysis.fits.result import plain
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_approaches import OBJECTIVE
-from analysis.fits.study_points import StudyRuns, study_points
-from analysis.fits.tables.points import CURVES
 from analysis.forecast.rehearsal import LIMIT, as_rehearsed, early_share, half_width, rehearse, wider
-from analysis.source.base import without
+from analysis.run_table import RunTable
 from arch.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +24,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def rehearsals_of(
-    study: StudyRuns, curves: Mapping[str, Points], runs: Rows, means: Rows, level: float
+    study: RunTable, curves: Mapping[str, Points], runs: Rows, means: Rows, level: float
 ) -> list[dict[str, Any]]:
     """A row for each of `means` (a size of a group) that has a predicted loss: what `rehearse` found, with "group",
     "size", "interval" as rehearsed (None: nothing was rehearsed), its "half" and "of_fit", that of one run's interval
@@ -51,11 +49,11 @@ def rehearsals_of(
     return found
 
 
-def _early(study: StudyRuns, points: Points, share: float) -> Points:
+def _early(study: RunTable, points: Points, share: float) -> Points:
     """The runs of a group's `points`, from a smaller share of their tokens on: fits below a cut leave out a share of
     what is left."""
-    kept = study.settings.model_copy(update={"stopped": "keep"})  # sizes that the fit left out are not in `points`
-    whole = study_points(replace(study, settings=kept), CURVES, first_share=share).groups[points.group]
+    kept = study.under(None, stopped="keep")  # sizes that the fit left out are not in `points`
+    whole = prepare(kept, points=CURVES, first_share=share).groups[points.group]
     return whole.take(np.isin(whole.run.astype(str), np.unique(points.run.astype(str))))
 
 
@@ -91,15 +89,15 @@ def with_rehearsals(study: StudySpec, source: Source, told: Mapping[str, Any]) -
         return {**told, "afterwards": False, "not_rehearsed": None}
     settings, hashes = FitSettings(**told["settings"]), told["fitted"]["spec_hashes"]
     found: dict[str, Any] = {**told, "rehearsals": [], "afterwards": True, "not_rehearsed": None}
-    tables = source.tables(settings.control, study.evaluation.validation_tokens, variants=False)
-    runs = tables.runs
+    table = source.table(settings, study.evaluation.validation_tokens, variants=False)
+    runs = table.runs
     same = (runs["spec_hash"] == runs["run_id"].map(hashes)) & (runs["state"] == "done")
     if gone := len(hashes) - int(same.sum()):
         is_or = "is" if gone == 1 else "are"
         return found | {"not_rehearsed": f"{gone} of the {len(hashes)} runs that it was made from {is_or} not here"}
     try:
-        fitted = StudyRuns(study.name, without(tables, set(runs.loc[~same, "run_id"])), settings)
-        curves = study_points(fitted, CURVES).groups
+        fitted = table.without(set(runs.loc[~same, "run_id"]))
+        curves = prepare(fitted, points=CURVES).groups
         rows = rehearsals_of(fitted, curves, told["runs"], told["means"], told["level"])
     except (InputError, KeyError) as error:
         return found | {"not_rehearsed": str(error)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from analysis.source.base import Source
 from analysis.source.published import Published
 
 if TYPE_CHECKING:
-    from analysis.runs import Tables
+    from analysis.run_table import RunTable
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
@@ -21,7 +22,7 @@ def predict(
     study: StudySpec,
     runs: Sequence[RunSpec],
     fits: dict[str, Any],
-    tables: Tables,
+    tables: RunTable,
     fit_version: int,
     commit: str | None,
     place: int = 0,
@@ -32,13 +33,11 @@ def predict(
     from analysis.fits.grouping import grouped
     from analysis.fits.result import plain
     from analysis.fits.settings import FitSettings
-    from analysis.fits.study_points import StudyRuns
     from analysis.forecast.predict import fitted_runs, predictions
 
     level = study.rounds[place].level
-    settings = FitSettings(**fits["settings"])
-    whole = grouped(tables, settings)
-    made = predictions(StudyRuns(study.name, whole, settings), fits, runs, level)
+    whole = grouped(replace(tables, name=study.name, settings=FitSettings(**fits["settings"])))
+    made = predictions(whole, fits, runs, level)
     used = fitted_runs(whole)
     content = {
         "schema": SCHEMA,

@@ -21,7 +21,7 @@ from analysis.stage import fits_of
 from data.files import json_bytes
 
 if TYPE_CHECKING:
-    from analysis.runs import Tables
+    from analysis.run_table import RunTable
     from analysis.source.base import Provenance, Source
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
@@ -46,7 +46,7 @@ def derived(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> dict[s
 
 def results_text(
     fits: dict[str, Any],
-    tables: Tables,
+    tables: RunTable,
     costs: Sequence[Cost],
     came: Provenance,
     corpus: Mapping[str, Any] | None,

@@ -129,7 +129,7 @@ def _inputs(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, bytes]:
 
     source = RunDirectories(study, runs)
     settings, held_out = settings_of(study.fit, study.grid), study.evaluation.validation_tokens
-    tables = source.tables(settings.control, held_out)
+    tables = source.table(settings, held_out)
     found = {STUDY_FILE: Path(study.path).read_bytes()} | _law_files(study)
     found |= {CURVES: packed_curves(tables.curves, tables.runs), RUNS: packed(tables.runs)}
     found[EVALS] = packed(tables.evals)

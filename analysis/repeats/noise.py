@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.fits.noise import SeedNoise, pool_seed_noise
-from analysis.fits.phases import resolved
 from analysis.fits.pooling import SeedNoises
 from analysis.fits.settings import FitSettings
-from analysis.fits.study_curves import run_curves, seed_noises
-from analysis.fits.study_points import StudyRuns
+from analysis.fits.study import WholeCurves
 from analysis.runs import load_tables
 from arch.errors import InputError
 
@@ -45,11 +43,9 @@ def noise_of_study(directory: Path, settings: FitSettings) -> NoiseOfStudy:
     settings = settings.model_copy(update={"loss": "validation", "control": "none"})
     if not any((directory / "runs").glob("*/run.json")):
         return NoiseOfStudy(SeedNoises(()), {})
-    study = StudyRuns(directory.name, load_tables(directory, control=settings.control), settings)
     try:
-        settings = resolved(study.tables, settings)
-        noises = seed_noises(run_curves(study.grouped, settings), settings)
+        read = WholeCurves.of(load_tables(directory, control=settings.control), settings)
     except InputError:  # losses that the fits ask for and no run has
         return NoiseOfStudy(SeedNoises(()), {})
-    runs = study.grouped.runs
-    return NoiseOfStudy(noises, dict(zip(runs["run_id"].astype(str), runs["group"].astype(str), strict=True)))
+    runs = read.table.runs
+    return NoiseOfStudy(read.noises(), dict(zip(runs["run_id"].astype(str), runs["group"].astype(str), strict=True)))

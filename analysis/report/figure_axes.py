@@ -9,14 +9,14 @@ import numpy as np
 from analysis.figures.axes import log_axis
 from analysis.report.believed import drawn_law
 from analysis.report.frontier import values_of
-from analysis.runs import Tables
+from analysis.run_table import RunTable
 from analysis.units import unit_of
 
 ABOVE_BIGRAM, MOST_LOSSES = 1.1, 90  # where losses end: times the bigram's; percentile of the envelope's
 BEYOND = 3.0  # times the largest C of the runs that are shown where laws go on
 
 
-def axes_of(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None) -> dict[str, Any]:
+def axes_of(fits: dict[str, Any], tables: RunTable, baseline: dict[str, Any] | None) -> dict[str, Any]:
     """By panel ("c": of compute), from the fitted ranges, what the runs reached and the laws that are drawn."""
     convention = fits["conventions"]["C"]
     fitted = [one for one in fits["archs"].values() if one["fitted"]]

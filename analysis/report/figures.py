@@ -31,12 +31,12 @@ from analysis.figures.style import (
     size_scale,
 )
 from analysis.fits.grouping import grouped
+from analysis.fits.losses import RunCurves
 from analysis.fits.settings import FitSettings
-from analysis.fits.study_curves import smoothed
 from analysis.report.believed import drawn_law, envelope_doubted
 from analysis.report.figure_axes import axes_of
 from analysis.report.frontier import add_frontier, frontier_title
-from analysis.runs import Tables
+from analysis.run_table import RunTable
 from analysis.units import unit_of
 
 MAX_POINTS = 300
@@ -46,18 +46,20 @@ ROW_HEIGHT, WIDTH = 330, 1320
 MARKS, LINE, AROUND = 8, 20, 120  # of the second legend: lines beside the sizes; pixels a line, and above and below
 
 
-def figure_one(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None = None) -> go.Figure:
+def figure_one(fits: dict[str, Any], tables: RunTable, baseline: dict[str, Any] | None = None) -> go.Figure:
     """The paper's figure 1 for this study."""
     return _drawn(fits, tables, baseline, [None, *fits["archs"]])
 
 
-def rows_of_figure_one(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None = None) -> list[go.Figure]:
+def rows_of_figure_one(
+    fits: dict[str, Any], tables: RunTable, baseline: dict[str, Any] | None = None
+) -> list[go.Figure]:
     """The same in a figure a row, between which a page can be broken."""
     return [_drawn(fits, tables, baseline, [row]) for row in (None, *fits["archs"])]
 
 
 def _drawn(
-    fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None, shown: Sequence[str | None]
+    fits: dict[str, Any], tables: RunTable, baseline: dict[str, Any] | None, shown: Sequence[str | None]
 ) -> go.Figure:
     """shown: what each row is of, an architecture, or all of them (None)."""
     tables = grouped(tables, FitSettings(**fits["settings"]))
@@ -90,7 +92,7 @@ def _drawn(
     return figure
 
 
-def size_colors(tables: Tables) -> dict[str, str]:
+def size_colors(tables: RunTable) -> dict[str, str]:
     """One colour scale for all architectures, smallest to largest."""
     known = tables.runs.dropna(subset=["n_params_non_embedding"])
     sizes = known.groupby("size")["n_params_non_embedding"].mean().sort_values().index
@@ -144,7 +146,7 @@ def _arch_row(
     row: int,
     arch: str,
     fits: dict[str, Any],
-    tables: Tables,
+    tables: RunTable,
     color: str,
     sizes: dict[str, str],
 ) -> None:
@@ -174,15 +176,16 @@ def _arch_row(
 
 
 def _add_curves(
-    figure: go.Figure, row: int, arch: str, fits: dict[str, Any], tables: Tables, sizes: dict[str, str]
+    figure: go.Figure, row: int, arch: str, fits: dict[str, Any], tables: RunTable, sizes: dict[str, str]
 ) -> None:
     """The training curves as the fits read them, thinned; further seeds fainter, runs left out of the fits dotted."""
     settings = FitSettings(**fits["settings"])
+    curves = RunCurves(tables, settings)
     used = (tables.runs["group"] == arch) & (tables.runs["left_out"] == "")
     mine = tables.runs[used].dropna(subset=["n_params_non_embedding"])
     first = mine.groupby("size")["seed"].min().to_dict()
     for run in mine.sort_values(["n_params_non_embedding", "seed"]).itertuples():
-        tokens, loss = smoothed(tables, settings, str(run.run_id))
+        tokens, loss = curves.of(str(run.run_id))
         if len(tokens) == 0:
             continue
         keep = np.unique(np.searchsorted(tokens, np.geomspace(tokens[0], tokens[-1], MAX_POINTS)))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.fits.groups import Fits
-from analysis.fits.tables import Reading
+from analysis.fits.points import Reading
 from analysis.pages.html import render
 from analysis.report.optimum_figure import optimum_figure
 from analysis.report.summary import disagreement, fitted_on, legend, reason_lines, shown_at, summary_table, title

@@ -64,7 +64,7 @@ from analysis.report.verdict import (
     verdict_parts,
     with_bits,
 )
-from analysis.runs import Tables
+from analysis.run_table import RunTable
 from analysis.units import unit_of
 from arch.amounts import counted
 
@@ -96,7 +96,7 @@ DIAGNOSTICS = (
 
 
 def figures(
-    fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None, forecast: Sequence[dict[str, Any]] = ()
+    fits: dict[str, Any], tables: RunTable, baseline: dict[str, Any] | None, forecast: Sequence[dict[str, Any]] = ()
 ) -> dict[str, Any]:
     """The report's figures by file name."""
     found = {"validation": validation_figure(fits, tables, baseline)}
@@ -131,7 +131,7 @@ class Page(NamedTuple):
 def page(
     name: str,
     fits: dict[str, Any],
-    tables: Tables,
+    tables: RunTable,
     drawn: Mapping[str, Any],
     baseline: dict[str, Any] | None = None,
     corpus: dict[str, Any] | None = None,
@@ -212,7 +212,7 @@ def page(
 
 
 def _tables(
-    fits: dict[str, Any], tables: Tables, contamination: dict[str, Any] | None
+    fits: dict[str, Any], tables: RunTable, contamination: dict[str, Any] | None
 ) -> dict[str, list[dict[str, str]]]:
     """The page's tables by name, in their order."""
     approaches, downstream = fits["approaches"], fits.get("downstream")
@@ -248,7 +248,7 @@ def _compared(fits: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [("comparison" if i == 0 else f"comparison-{i + 1}", one) for i, one in enumerate(found)]
 
 
-def _lead(fits: dict[str, Any], tables: Tables) -> str:
+def _lead(fits: dict[str, Any], tables: RunTable) -> str:
     """The study's own runs, as its plan counts them without the forecast's: variants are told apart."""
     own = tables.runs[tables.runs["variant"] == ""]
     by_state = ", ".join(f"{count} {state}" for state, count in own["state"].value_counts().to_dict().items())

@@ -7,23 +7,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.fits.losses import RunCurves
 from analysis.fits.settings import FitSettings
-from analysis.fits.study_curves import smoothed
 from analysis.pages.cells import shown
-from analysis.runs import Tables
+from analysis.run_table import RunTable
 from arch.amounts import count, counted
 from data.clean.told import examples, headline
 from data.settings import shown_source
 from data.units import loss_unit
 
 
-def run_rows(fits: dict[str, Any], tables: Tables) -> list[dict[str, str]]:
+def run_rows(fits: dict[str, Any], tables: RunTable) -> list[dict[str, str]]:
     own = tables.evals[tables.evals["phase"] != "merged"] if "phase" in tables.evals else tables.evals
     best = own.groupby("run_id")[["loss", "bits_per_byte"]].min() if len(own) else pd.DataFrame()
     settings, unused = FitSettings(**fits["settings"]), {one["run_id"]: one["why"] for one in fits["left_out"]}
-    rows = []
+    curves, rows = RunCurves(tables, settings), []
     for run in tables.runs.to_dict("records"):
-        curve = smoothed(tables, settings, str(run["run_id"]))[1]
+        curve = curves.of(str(run["run_id"]))[1]
         held_out = best.loc[run["run_id"]] if run["run_id"] in best.index else {}
         rows.append(
             {
@@ -47,7 +47,7 @@ def run_rows(fits: dict[str, Any], tables: Tables) -> list[dict[str, str]]:
     return rows
 
 
-def checkpoint_rows(tables: Tables) -> list[dict[str, str]]:
+def checkpoint_rows(tables: RunTable) -> list[dict[str, str]]:
     rows = []
     whole = tables.evals
     names = [  # lists: columns of an empty table have no type that words could be added to
@@ -61,7 +61,7 @@ def checkpoint_rows(tables: Tables) -> list[dict[str, str]]:
     return rows
 
 
-def checkpoint_values(tables: Tables) -> list[dict[str, str]]:
+def checkpoint_values(tables: RunTable) -> list[dict[str, str]]:
     """The same with a row a checkpoint, for files."""
     merged = tables.evals["phase"] == "merged" if "phase" in tables.evals else pd.Series(False, tables.evals.index)
     unit = loss_unit(tables.runs["tokenizer"])
@@ -79,7 +79,7 @@ def checkpoint_values(tables: Tables) -> list[dict[str, str]]:
     ]
 
 
-def training_rows(tables: Tables) -> dict[str, str]:
+def training_rows(tables: RunTable) -> dict[str, str]:
     """How the runs were trained, where and when: what all share, or each of what differs."""
     runs = tables.runs
     days = sorted(runs["started"].dropna().unique())

@@ -11,18 +11,21 @@ from analysis.figures.style import arch_panels, dress, legend_line, legend_refer
 from analysis.fits.grouping import grouped
 from analysis.fits.settings import FitSettings
 from analysis.report.figures import ROW_HEIGHT, WIDTH, size_colors
-from analysis.runs import Tables
+from analysis.run_table import RunTable
 from analysis.units import unit_of
 
 VALIDATION_COLUMNS = 4
 
 
-def validation_figure(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None = None) -> go.Figure | None:
+def validation_figure(
+    fits: dict[str, Any], tables: RunTable, baseline: dict[str, Any] | None = None
+) -> go.Figure | None:
     """Held-out loss at every evaluated checkpoint over compute, a panel for each group of the fits, of the runs that
     these use; None without any."""
     tables = grouped(tables, FitSettings(**fits["settings"]))
-    averaged = {run for mean in (tables.told or {"means": {}})["means"].values() for run in mean}
-    runs = tables.runs[(tables.runs["left_out"] == "") | tables.runs["run_id"].isin(averaged)].set_index("run_id")
+    runs = tables.runs[(tables.runs["left_out"] == "") | tables.runs["run_id"].isin(tables.averaged)].set_index(
+        "run_id"
+    )
     evals = tables.evals[tables.evals["run_id"].isin(runs.index)]
     evals = evals[evals["phase"] != "merged"] if "phase" in evals else evals
     evals = evals.assign(group=evals["run_id"].map(runs["group"]))

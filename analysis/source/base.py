@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analysis.runs import Tables
+    from analysis.fits.settings import FitSettings
+    from analysis.run_table import RunTable
 
 BASELINE = "bigram.json"  # the bigram model's loss on the held-out text
 AGAIN = "take the folder from where it was published"  # what to do about a damaged file of it
@@ -35,18 +34,18 @@ class Provenance(TypedDict):
 
 
 class Source(Protocol):
-    """Tables are as a Parquet file gives them back, so that both kinds of source give the same, but for the state of
-    runs that have not begun: of a published study nobody trains them any more."""
+    """The table of runs is as a Parquet file gives it back, so that both kinds of source give the same, but for the
+    state of runs that have not begun: of a published study nobody trains them any more."""
 
     def inputs(self) -> Inputs: ...
 
     def provenance(self) -> Provenance: ...
 
-    def tables(self, control: str | None, validation_tokens: int, variants: bool = True) -> Tables:
-        """Of the study's runs and, with `variants`, of those that --set made of them."""
+    def table(self, settings: FitSettings, validation_tokens: int, variants: bool = True) -> RunTable:
+        """Of the study's runs and, with `variants`, of those that --set made of them, to be fitted with `settings`."""
         ...
 
-    def forecast(self) -> Tables | None:
+    def forecast(self) -> RunTable | None:
         """Of the runs of the section `forecast` that have begun, which are in no other table; None without any."""
         ...
 
@@ -69,12 +68,3 @@ class Source(Protocol):
     def evaluations_page(self) -> str | None:
         """The address, from the report, of the page of the other evaluations."""
         ...
-
-
-def without(tables: Tables, run_ids: Collection[str]) -> Tables:
-    """The tables without the rows of these runs."""
-    if not run_ids:
-        return tables
-    frames = (tables.curves, tables.runs, tables.evals)
-    curves, runs, evals = (one[~one["run_id"].isin(list(run_ids))].reset_index(drop=True) for one in frames)
-    return replace(tables, curves=curves, runs=runs, evals=evals)

@@ -6,14 +6,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from analysis.source.base import AGAIN, BASELINE, NOT_TRAINED, WAITING, Inputs, Provenance, without
+from analysis.source.base import AGAIN, BASELINE, NOT_TRAINED, WAITING, Inputs, Provenance
 from arch.errors import InputError
 from data.files import MANIFEST, is_plain, listed, read_json, sha256
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analysis.runs import Tables
+    from analysis.fits.settings import FitSettings
+    from analysis.run_table import RunTable
 
 KIND, VERSION = "published-study", 1
 CURVES, RUNS, EVALS, SCORES = "curves.parquet", "runs.parquet", "validation.parquet", "evals.parquet"
@@ -64,8 +65,8 @@ class Published:
         }
         return cast(Provenance, found | kept)
 
-    def tables(self, control: str | None, validation_tokens: int, variants: bool = True) -> Tables:
-        from analysis.runs import Tables
+    def table(self, settings: FitSettings, validation_tokens: int, variants: bool = True) -> RunTable:
+        from analysis.run_table import RunTable
         from analysis.source.parquet import unpacked, unpacked_curves
 
         if validation_tokens != (stored := self.validation_tokens):
@@ -73,31 +74,31 @@ class Published:
                 f"{self.folder}: was published with held-out losses over {stored:,} tokens, not {validation_tokens:,}"
             )
         curves = unpacked_curves(self.folder / CURVES, self._runs)
-        if control == "bigram" and "difficulty" not in curves and len(curves):
+        if settings.control == "bigram" and "difficulty" not in curves and len(curves):
             raise InputError(
                 f"{self.folder}: was published without each batch's bigram deviation: leave out fit.control"
             )
-        if control is None and "difficulty" in curves:
+        if settings.control != "bigram" and "difficulty" in curves:
             curves = curves.drop(columns="difficulty")
         evals, _ = unpacked(self.folder / EVALS)
         gone = set(self._dropped)
         if not variants:
             gone |= set(self._runs.loc[self._runs["variant"] != "", "run_id"])
-        return without(Tables(curves, self._runs, evals), gone)
+        return RunTable(self._runs, curves, evals, self.folder.name, settings).without(gone)
 
-    def forecast(self) -> Tables | None:
+    def forecast(self) -> RunTable | None:
         return self._forecast
 
     @cached_property
-    def _forecast(self) -> Tables | None:
-        from analysis.runs import Tables
+    def _forecast(self) -> RunTable | None:
+        from analysis.run_table import RunTable
         from analysis.source.parquet import unpacked, unpacked_curves
 
         if not self.has(FORECAST[1]):
             return None
         curves, runs, evals = (self.folder / name for name in FORECAST)
         table = _runs_of(runs)
-        return Tables(unpacked_curves(curves, table), table, unpacked(evals)[0])
+        return RunTable(table, unpacked_curves(curves, table), unpacked(evals)[0], self.folder.name)
 
     def scores(self) -> pd.DataFrame | None:
         from analysis.source.parquet import unpacked

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.source.base import BASELINE, Inputs, Provenance, without
+from analysis.source.base import BASELINE, Inputs, Provenance
 from analysis.table_files import read_table
 from data.files import MANIFEST, read_json, read_manifest, sha256
 from scaling.study.grid import FORECAST
@@ -15,7 +15,8 @@ from scaling.study.grid import FORECAST
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analysis.runs import Tables
+    from analysis.fits.settings import FitSettings
+    from analysis.run_table import RunTable
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
@@ -80,25 +81,30 @@ class RunDirectories:
             "metrics": {run_id: sha256(path) for run_id, path in metrics.items() if path.exists()},
         }
 
-    def tables(self, control: str | None, validation_tokens: int, variants: bool = True) -> Tables:
-        stored = self._stored([*self._ids, *self._variants], control, validation_tokens)
-        return stored if variants else without(stored, self._variants)
+    def table(self, settings: FitSettings, validation_tokens: int, variants: bool = True) -> RunTable:
+        stored = self._stored([*self._ids, *self._variants], settings, validation_tokens)
+        return stored if variants else stored.without(self._variants)
 
-    def _stored(self, ids: Sequence[str], control: str | None, validation_tokens: int) -> Tables:
-        from analysis.runs import Tables, load_tables
+    def _stored(self, ids: Sequence[str], settings: FitSettings, validation_tokens: int) -> RunTable:
+        from analysis.run_table import RunTable
+        from analysis.runs import load_tables
         from analysis.source.parquet import as_stored
 
-        found = load_tables(self.directory, ids, control, validation_tokens)
-        return Tables(as_stored(found.curves), as_stored(found.runs), as_stored(found.evals))
+        found = load_tables(self.directory, ids, settings.control, validation_tokens)
+        runs, curves, evals = map(as_stored, (found.runs, found.curves, found.evals))
+        return RunTable(runs, curves, evals, self.study.name, settings)
 
-    def forecast(self) -> Tables | None:
+    def forecast(self) -> RunTable | None:
         return self._forecast
 
     @cached_property
-    def _forecast(self) -> Tables | None:
+    def _forecast(self) -> RunTable | None:
+        from analysis.fits.settings import settings_of
+
         runs = self.directory / "runs"
         ids = [run.run_id for run in self.study.forecast_runs() if (runs / run.run_id / "run.json").exists()]
-        return self._stored(ids, self.study.fit.control, self.study.evaluation.validation_tokens) if ids else None
+        settings = settings_of(self.study.fit, self.study.grid)
+        return self._stored(ids, settings, self.study.evaluation.validation_tokens) if ids else None
 
     def scores(self) -> pd.DataFrame | None:
         return self._scores(SCORES)

@@ -32,6 +32,7 @@ def read_pilot(study: str, archs: list[str]) -> Pilot:
     from analysis.design.text_noise import CONTROLLED
     from analysis.design.worlds import SEED_NOISE, Noise
     from analysis.fits.envelope.of_points import seed_noise_of
+    from analysis.fits.grouping import grouped
     from analysis.fits.parametric.fit import fit_parametric
     from analysis.fits.parametric.many import LEAST_SQUARES
 
@@ -46,7 +47,7 @@ def read_pilot(study: str, archs: list[str]) -> Pilot:
     except InputError as error:
         raise InputError(f"--pilot {study}: {error}") from None
     assert source.study is not None
-    runs = source.study.grouped.runs
+    runs = grouped(source.study).runs
     found, fits = {}, []
     for arch in archs:
         of_arch = sorted({str(one) for one in runs.loc[runs["arch"] == arch, "group"]})
@@ -74,7 +75,7 @@ def read_pilot(study: str, archs: list[str]) -> Pilot:
         text = f"{int(good.sum())} surfaces that the runs of {study} allow"
         found[arch] = Prior(arch, "", "bytes", text, surfaces.take(good))
     pooled = seed_noise_of(list(source.curve_points.values()))
-    curves, done = source.study.tables.curves, runs[runs["state"] == "done"]
+    curves, done = source.study.curves, runs[runs["state"] == "done"]
     steps = {str(run): rows.sort_values("n_tokens") for run, rows in curves.groupby("run_id")}
     batches = dict(zip(done["run_id"].astype(str), done["batch_tokens"].astype(float), strict=True))
     losses = [(steps[run], batch) for run, batch in batches.items() if run in steps]

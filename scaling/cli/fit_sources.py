@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arch.errors import InputError
 
 if TYPE_CHECKING:
-    from analysis.fits.points import Points
-    from analysis.fits.study_points import StudyRuns
-    from analysis.fits.tables import Reading
+    from analysis.fits.points import Points, Reading
+    from analysis.run_table import RunTable
 
     from ..stages.pipeline import Request
 
@@ -27,7 +26,7 @@ class Source:
 
     reading: Reading
     curves: Reading | None
-    study: StudyRuns | None = None
+    study: RunTable | None = None
     asked: str | None = None
 
     @property
@@ -68,8 +67,9 @@ def of_studies(requests: Sequence[Request], points: str | None, convention: str 
     """The points of one study, or of several that agree. points: what was asked for, by default curves: under a
     constant learning rate each of their points is as good as an end. Curves are read for every approach: the noise
     between seeds is told by them."""
+    from analysis.fits.prepare import prepare, refuse_ends
     from analysis.fits.settings import settings_of
-    from analysis.fits.study_points import StudyRuns, pool, refuse_ends, study_points, under
+    from analysis.run_table import pool
     from analysis.source.choose import source_of
 
     from ..stages.pipeline import check_results
@@ -79,14 +79,14 @@ def of_studies(requests: Sequence[Request], points: str | None, convention: str 
         check_results(request)
         study, settings = request.study, settings_of(request.study.fit, request.study.grid)
         source, held_out = source_of(study, study.runs()), study.evaluation.validation_tokens
-        tables = source.tables(settings.control, held_out, variants=False)
-        studies.append(under(StudyRuns(study.name, tables, settings), convention))
-    study_runs, twice = pool(studies)
+        table = replace(source.table(settings, held_out, variants=False), name=study.name)
+        studies.append(table.under(convention))
+    runs = pool(studies)
     if points == "curves":
-        refuse_ends(study_runs)
-    reading = study_points(study_runs, points or "curves", twice)
+        refuse_ends(runs)
+    reading = prepare(runs, points=points or "curves")
     curves = reading if reading.points == "curves" else None
     if curves is None:
         with suppress(InputError):  # ends of runs that have no curves
-            curves = study_points(study_runs, "curves", twice)
-    return Source(reading, curves, study_runs, points)
+            curves = prepare(runs, points="curves")
+    return Source(reading, curves, runs, points)

@@ -22,7 +22,7 @@ from arch.tables import rows_table, wrapped
 
 if TYPE_CHECKING:
     from analysis.fits.groups import Fits
-    from analysis.fits.tables import Reading
+    from analysis.fits.points import Reading
 
 MOST_GROUPS = 10  # that are listed in one place
 MORE = "more: --details (parameters, other computes, what was left out), --plot FILE.html, --json (everything)"

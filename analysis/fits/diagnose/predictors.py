@@ -14,7 +14,7 @@ from scipy import stats
 from analysis.fits.cost import Cost
 from analysis.fits.envelope.crossings import find_crossings
 from analysis.fits.envelope.diagnostics import interval_of_law, predict
-from analysis.fits.envelope.laws import LawSettings, fit_arch
+from analysis.fits.envelope.laws import fit_arch
 from analysis.fits.envelope.of_points import size_curves
 from analysis.fits.envelope.optimum import optimum_laws
 from analysis.fits.isoflop.fit import isoflop
@@ -28,6 +28,7 @@ from analysis.fits.parametric.redraw import bias_told_by
 from analysis.fits.parametric.repeats import Repeats
 from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
+from analysis.fits.settings import FitSettings
 from arch.errors import InputError
 
 Value = tuple[float, tuple[float, float] | None]  # and its interval
@@ -180,7 +181,7 @@ def envelope(points: Points, cost: Cost, noise: SeedNoise | None, n_replicates: 
         crossings, missing = find_crossings(curves, (math.log(low), math.log(high)))
         optimum = optimum_laws(curves, crossings, missing, noise, LEVEL)[0]["n_opt"]
         return Predictor(optimum["exponent"], _n_opt(optimum), None, None, noise.s if noise else None)
-    settings = LawSettings(GRID_POINTS, max(n_replicates, 2), LEVEL)
+    settings = FitSettings(grid_points=GRID_POINTS, n_replicates=max(n_replicates, 2), level=LEVEL)
     laws = fit_arch(curves, (low, high), noise, settings, (seed,))["laws"]
     n_opt, bent, pure = laws["n_opt"], laws["irreducible"], laws["loss"]
 

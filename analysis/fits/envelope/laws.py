@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from analysis.fits.envelope.optimum import optimum_laws
 from analysis.fits.envelope.staircase import Steps, steps_of
 from analysis.fits.noise import SeedNoise
 from analysis.fits.powerlaw import fit_power_law
+from analysis.fits.settings import FitSettings
 from arch.amounts import counted, counted_of
 
 RAGGED = 0.01  # of the loss: the steps of usual ladders stay below
@@ -44,26 +44,16 @@ ENVELOPE_ESTIMAND = (
 )
 
 
-@dataclass(frozen=True)
-class LawSettings:
-    """How laws are made of curves. optimum: `crossings` or `envelope`; censor: whether points of the envelope that say
-    nothing about N_opt are left out of its lines there."""
-
-    grid_points: int
-    n_replicates: int
-    level: float
-    optimum: str = "crossings"
-    censor: bool = True
-
-
 def fit_arch(
     curves: Sequence[SizeCurve],
     stretch: tuple[float, float],
     noise: SeedNoise | None,
-    settings: LawSettings,
+    settings: FitSettings,
     seed: Sequence[int],
 ) -> dict[str, Any]:
-    """Laws, envelope, crossings and diagnostics of `curves` (sorted by size) over C in `stretch` [FLOP]."""
+    """Laws, envelope, crossings and diagnostics of `curves` (sorted by size) over C in `stretch` [FLOP]. settings: the
+    points of the grid, how N_opt is found, whether points that say nothing about it are left out of its lines, and the
+    replicates and level of intervals."""
     log_c = np.linspace(math.log(stretch[0]), math.log(stretch[1]), settings.grid_points)
     full = extract(curves, log_c)
     envelope = full if settings.censor else extract(curves, log_c, censor=False)
@@ -199,7 +189,7 @@ def _curvature(
 
 
 def _envelope_laws(
-    curves: Sequence[SizeCurve], envelope: Envelope, replicates: Replicates | None, settings: LawSettings
+    curves: Sequence[SizeCurve], envelope: Envelope, replicates: Replicates | None, settings: FitSettings
 ) -> dict[str, dict[str, Any]]:
     """N_opt and D_opt through the uncensored points of the envelope."""
     free, owner = envelope.code[0] == 0, envelope.owner[0]

@@ -4,146 +4,214 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from analysis.fits.cost import cost_of
+from analysis.fits.cost import Cost, cost_of
 from analysis.fits.envelope.diagnostics import interval_of_law, predict
 from analysis.fits.envelope.extract import SizeCurve, average_seeds
 from analysis.fits.envelope.intervals import ESTIMAND, METHOD, NO_SEEDS
-from analysis.fits.envelope.laws import ENVELOPE_ESTIMAND, LawSettings, fit_arch
+from analysis.fits.envelope.laws import ENVELOPE_ESTIMAND, fit_arch
 from analysis.fits.envelope.optimum import ESTIMAND as OF_OPTIMUM
 from analysis.fits.envelope.optimum import FIELLER
-from analysis.fits.noise import Group, SeedNoise, pool_seed_noise
+from analysis.fits.noise import Group, SeedNoise
 from analysis.fits.points import COPIED, Points
 from analysis.fits.pooling import SeedNoises
-from analysis.fits.replicates import alike
+from analysis.fits.replicates import SAME_D, alike
 from analysis.fits.result import FitResult
+from analysis.fits.settings import FitSettings
 from analysis.fits.smooth import read_at
 from arch.amounts import count, counted, counted_of
 from arch.errors import InputError
 
 MIN_SIZES = 2  # of an envelope
-NOISE_STEP = 0.05  # log C between the points at which seeds are compared
+NOISE_STEP = 0.05  # log D between the points at which seeds are compared
+ENDS_EARLY = "runs of its size train on more tokens"
+OTHER_RECIPE = "runs of its size by another recipe end lower"
 LAWS = {"n_opt": ("a", "N_opt"), "d_opt": ("b", "D_opt"), "loss": ("L_exponent", "L_opt")}
 OBJECTIVES = {
     "crossings": "generalised least squares of log C on log N at the crossings of neighbouring sizes; least squares of "
     "log L on log C",
     "envelope": "least squares through the points of the envelope, in logarithms",
 }
+Trunk = list[np.ndarray]  # of each of its branches, most often one, the rows
+
+
+@dataclass(frozen=True)
+class Size:
+    """The runs of one number of parameters. sets: groups of trunks that are seeds of each other (module replicates),
+    the last of which stands for the size; left_out: of the other runs, {run: why}."""
+
+    points: Points
+    sets: list[list[Trunk]]
+    left_out: dict[str, str]
+
+    @property
+    def row(self) -> int:
+        """The first row of the runs that stand for the size."""
+        return int(self.sets[-1][0][0][0])
+
+    @property
+    def runs(self) -> list[str]:
+        """Those that the size's curve is made of."""
+        return self.names(self.sets[-1])
+
+    def names(self, trunks: Sequence[Trunk]) -> list[str]:
+        return [str(self.points.run[rows[0]]) for trunk in trunks for rows in trunk]
+
+    def unpaired(self, others: Sequence[str] = ()) -> list[str]:
+        """Of a size with several runs, those that are no seeds of others. others: runs of the size that are in no
+        points."""
+        paired = {name for one in self.sets if len(one) > 1 for name in self.names(one)}
+        every = dict.fromkeys([*(name for one in self.sets for name in self.names(one)), *self.left_out, *others])
+        return [name for name in every if name not in paired] if len(every) > 1 else []
+
+
+def sizes_of(points: Points) -> list[Size]:
+    """The sizes, smallest first, of points of whole curves. A run that is another one under another name is no run; of
+    a trunk, the branches that reach its most tokens count."""
+    again = points.copied
+    by_size: dict[float, dict[str, list[np.ndarray]]] = {}
+    copied: dict[float, dict[str, str]] = {}
+    for run, found in points.rows_of_runs.items():
+        n_params = float(points.n_params[found[0]])
+        if again[found[0]]:
+            copied.setdefault(n_params, {})[str(run)] = COPIED
+            continue
+        rows = found[np.argsort(points.flops[found], kind="stable")]
+        by_size.setdefault(n_params, {}).setdefault(str(points.trunk[rows[0]]), []).append(rows)
+    return [_size(points, trunks, copied.get(n_params, {})) for n_params, trunks in sorted(by_size.items())]
+
+
+def _size(points: Points, trunks: Mapping[str, list[np.ndarray]], left_out: dict[str, str]) -> Size:
+    whole: list[Trunk] = []
+    for branches in trunks.values():
+        *short, longest = _seeds(points, [[rows] for rows in branches])
+        whole.append([trunk[0] for trunk in longest])
+        left_out |= {str(points.run[trunk[0][0]]): ENDS_EARLY for group in short for trunk in group}
+    sets = _seeds(points, whole)
+    farthest = max(float(points.n_tokens[rows[-1]]) for trunk in sets[-1] for rows in trunk)
+    for rows in (rows for one in sets[:-1] for trunk in one for rows in trunk):
+        is_short = float(points.n_tokens[rows[-1]]) < (1 - SAME_D) * farthest
+        left_out[str(points.run[rows[0]])] = ENDS_EARLY if is_short else OTHER_RECIPE
+    return Size(points, sets, left_out)
+
+
+def curves_of(sizes: Sequence[Size], points: Points, cost: Cost | None = None) -> list[SizeCurve]:
+    """One curve a size: the mean log loss of the trunks that stand for it (its seeds), each the mean of its branches.
+    Sizes whose trunks share fewer than two points have none. points: those of the sizes, with C by any convention;
+    cost: of a token over N; by default each size's own."""
+    found = []
+    for size in sizes:
+        first, seeds = size.row, size.sets[-1]
+        n_params = float(points.n_params[first])
+        per_token = float(points.flops[first] / points.n_tokens[first] if cost is None else cost.per_token(n_params))
+        log_c, log_loss = average_seeds([_curve(points, trunk, points.flops) for trunk in seeds])
+        if len(log_c) > 1:
+            name, warmup = str(points.size[first]), float(points.warmup_tokens[first])
+            found.append(SizeCurve(name, n_params, per_token, warmup, len(seeds), log_c, log_loss))
+    return found
 
 
 def size_curves(points: Points) -> list[SizeCurve]:
-    """One curve a number of parameters, smallest first: the mean log loss of the trunks that reach its most tokens (its
-    seeds); a trunk's own is the mean of its branches that reach its most tokens. `not_in_curves` tells of the others.
-
-    Raises InputError where a run has a single row, C / D changes within a size, or there are fewer than two sizes.
-    """
+    """The curves of points that nothing else is known of; `not_in_curves` says what they leave out. Raises InputError
+    where a run has a single row, C / D changes within a size, or there are fewer than two sizes."""
     cost = cost_of(points)  # one cost a size
     points = points.take(~points.copied)
-    runs = _runs(points)
-    short = [name for name, rows in runs.items() if len(rows) < 2]
+    short = [run for run, rows in points.rows_of_runs.items() if len(rows) < 2]
     if short:
         raise InputError(
             f"the envelope needs curves, several rows a run: "
-            f"{counted_of(len(short), len(runs), 'run', 'has', 'have')} one row ({short[0]})"
+            f"{counted_of(len(short), points.n_runs, 'run', 'has', 'have')} one row ({short[0]})"
         )
-    by_size = _trunks(points)
-    if len(by_size) < MIN_SIZES:
+    sizes = sizes_of(points)
+    if len(sizes) < MIN_SIZES:
         raise InputError(
-            f"the envelope needs at least {MIN_SIZES} sizes, there is one (N = {count(next(iter(by_size)), 6)})"
+            f"the envelope needs at least {MIN_SIZES} sizes, there is one (N = {count(float(points.n_params[0]), 6)})"
         )
-    found = []
-    for n_params, trunks in by_size.items():
-        seeds = _seeds(points, trunks)[-1]
-        log_c, log_loss = average_seeds([_curve(points, branches) for branches in seeds])
-        name = str(points.size[seeds[0][0][0]])
-        if len(log_c) < 2:
+    curves = curves_of(sizes, points, cost)
+    for size in sizes:
+        if float(points.n_params[size.row]) not in {curve.n_params for curve in curves}:
+            name = points.size[size.row]
             raise InputError(f"the runs of size {name} share fewer than two rows of compute: they cannot be averaged")
-        found.append(SizeCurve(name, n_params, float(cost.per_token(n_params)), 0.0, len(seeds), log_c, log_loss))
-    return found
+    return curves
 
 
 def not_in_curves(points: Points) -> list[str]:
     """What `size_curves` leaves out, in words: runs that are another under another name, and those that end early."""
-    kept = points.take(~points.copied)
-    used = [run for trunks in _trunks(kept).values() for branches in _seeds(kept, trunks)[-1] for run in branches]
-    gone, short = points.n_runs - kept.n_runs, kept.n_runs - len(used)
-    told = [f"{counted(gone, 'run')} with {COPIED}"] if gone else []
-    other = " or are of another recipe" if len(set(kept.recipe.tolist())) > len(_trunks(kept)) else ""
-    return told + (
+    sizes, recipes = sizes_of(points), set(points.recipe[~points.copied].tolist())
+    reasons = [why for size in sizes for why in size.left_out.values()]
+    gone = reasons.count(COPIED)
+    short = len(reasons) - gone
+    words = [f"{counted(gone, 'run')} with {COPIED}"] if gone else []
+    other = " or are of another recipe" if len(recipes) > len(sizes) else ""
+    return words + (
         [f"{counted(short, 'run that ends', 'runs that end')} before the longest of their size{other}"] if short else []
     )
 
 
-def seed_noise_of(groups: Sequence[Points]) -> SeedNoise | None:
-    """Noise between seeds, pooled over all groups; None without such."""
-    return pool_seed_noise(_seeds_of(groups), NOISE_STEP)
+def seed_noises_of(groups: Sequence[Points], reach: Mapping[str, Sequence[float]] | None = None) -> SeedNoises:
+    """Noise between seeds of groups, of which those count as one that are not told apart. reach: by group, the stretch
+    of C [FLOP] in which its seeds are compared; of others it is all that they have in common.
 
-
-def seed_noises_of(groups: Sequence[Points]) -> SeedNoises:
-    """Noise between seeds of groups, of which those count as one that are not told apart."""
-    return SeedNoises(tuple(_seeds_of(groups)), NOISE_STEP)
-
-
-def _seeds_of(groups: Sequence[Points]) -> list[Group]:
-    """Seeds are trunks of one size that reach the same tokens by one recipe: branches of one trunk share its noise, and
+    Seeds are trunks of one size that reach the same tokens by one recipe: branches of one trunk share its noise, and
     runs of other lengths have other schedules."""
     found = []
-    for given in groups:
-        points = given.take(~given.copied)
-        for trunks in _trunks(points).values():
-            for seeds in _seeds(points, trunks):
-                curves = [(_curve(points, branches), str(points.cell[branches[0][0]])) for branches in seeds]
-                logs, cells = [one for one, _ in curves if len(one[0]) > 1], [c for one, c in curves if len(one[0]) > 1]
-                if len(logs) < 2:
+    for points in groups:
+        low, high = np.log((reach or {}).get(points.group, (1e-300, 1e300)))
+        for size in sizes_of(points):
+            for seeds in size.sets:
+                known = [(_curve(points, trunk, points.n_tokens), trunk) for trunk in seeds]
+                known = [(curve, trunk) for curve, trunk in known if len(curve[0]) > 1]
+                if len(known) < 2:
                     continue
-                start, end = max(c[0] for c, _ in logs), min(c[-1] for c, _ in logs)
+                first = seeds[0][0][0]
+                log_per_token = float(np.log(points.flops[first] / points.n_tokens[first]))
+                warm = math.log(max(float(points.warmup_tokens[first]), 1.0))
+                start = max(low - log_per_token, warm, *(float(curve[0][0]) for curve, _ in known))
+                end = min(high - log_per_token, *(float(curve[0][-1]) for curve, _ in known))
                 if start < end:
                     at = np.arange(start, end, NOISE_STEP)
-                    first = seeds[0][0][0]
-                    log_tokens = at - np.log(points.flops[first] / points.n_tokens[first])
-                    table = np.stack([read_at(*curve, at) for curve in logs])
-                    found.append(Group(points.group, str(points.size[first]), table, (), tuple(cells), log_tokens))
-    return found
+                    table = np.stack([read_at(*curve, at) for curve, _ in known])
+                    cells = tuple(str(points.cell[trunk[0][0]]) for _, trunk in known)
+                    names = tuple(size.names([trunk for _, trunk in known]))
+                    name = str(points.size[first])
+                    found.append(Group(points.group, name, table, names, cells, at))
+    return SeedNoises(tuple(found), NOISE_STEP)
+
+
+def seed_noise_of(groups: Sequence[Points]) -> SeedNoise | None:
+    """Noise between seeds, pooled over all groups; None without such."""
+    return seed_noises_of(groups).every
 
 
 def fit_envelope(
-    points: Points,
-    *,
-    noise: SeedNoise | None = None,
-    at: Sequence[float] = (),
-    n_replicates: int = 1000,
-    level: float = 0.95,
-    seed: int = 0,
-    grid_points: int = 40,
-    optimum: str = "crossings",
-    censor: bool = True,
+    points: Points, *, noise: SeedNoise | None = None, at: Sequence[float] = (), **settings: Any
 ) -> FitResult:
     """Laws of whole curves over all the compute that they cover. noise: between seeds (seed_noise_of); without it there
-    are no intervals. at: C [FLOP] of `diagnostics["optimum"]`. Raises InputError as size_curves does."""
-    curves = size_curves(points)
+    are no intervals. at: C [FLOP] of `diagnostics["optimum"]`; settings: those of FitSettings. Raises InputError as
+    size_curves does."""
+    chosen, curves = FitSettings(**settings), size_curves(points)
     low, high = float(points.flops.min()), float(points.flops.max())
-    settings = LawSettings(grid_points, n_replicates, level, optimum, censor)
-    one = fit_arch(curves, (low, high), noise, settings, (seed, *points.group.encode()))
-    interval = interval_of(noise, level, n_replicates, optimum)
-    found = envelope_result(one, points, optimum, interval, at)
+    one = fit_arch(curves, (low, high), noise, chosen, (chosen.seed, *points.group.encode()))
+    interval = interval_of(noise, chosen)
+    found = envelope_result(one, points, chosen.optimum, interval, at)
     return replace(found, diagnostics={**found.diagnostics, "left_out": not_in_curves(points)})
 
 
-def interval_of(noise: SeedNoise | None, level: float, n_replicates: int, optimum: str) -> dict[str, Any]:
-    """How intervals are made, and of what, for laws by `optimum`."""
+def interval_of(noise: SeedNoise | None, settings: FitSettings) -> dict[str, Any]:
+    """How intervals are made, and of what."""
     if noise is None:
         return {"method": NO_SEEDS, "level": None, "replicates": 0}
-    fieller = optimum == "crossings"
+    fieller = settings.optimum == "crossings"
     of_optimum = OF_OPTIMUM if fieller else ENVELOPE_ESTIMAND
     return {
         "method": (f"of N_opt and D_opt {FIELLER}; of L " if fieller else "") + METHOD,
         "estimand": f"N_opt, D_opt: {of_optimum}; L: {ESTIMAND}",
-        "level": level,
-        "replicates": n_replicates,
+        "level": settings.level,
+        "replicates": settings.n_replicates,
         "seed_noise": {"s": noise.s, "df": noise.df},
     }
 
@@ -194,39 +262,20 @@ def envelope_result(
     )
 
 
-def _runs(points: Points) -> dict[str, np.ndarray]:
-    """Rows of each run, by compute."""
-    return {str(run): rows[np.argsort(points.flops[rows], kind="stable")] for run, rows in points.rows_of_runs.items()}
-
-
-def _trunks(points: Points) -> dict[float, list[list[np.ndarray]]]:
-    """Of each number of parameters, smallest first: of each trunk, the rows of those of its runs that reach its most
-    tokens."""
-    found: dict[float, dict[str, list[np.ndarray]]] = {}
-    for rows in _runs(points).values():
-        of_size = found.setdefault(float(points.n_params[rows[0]]), {})
-        of_size.setdefault(str(points.trunk[rows[0]]), []).append(rows)
-    return {
-        n_params: [[one[0] for one in _seeds(points, [[run] for run in runs])[-1]] for runs in trunks.values()]
-        for n_params, trunks in sorted(found.items())
-    }
-
-
-def _seeds(points: Points, trunks: Sequence[list[np.ndarray]]) -> list[list[list[np.ndarray]]]:
-    """Trunks, each as its runs' rows, in groups of seeds of each other (module replicates); the last stands for the
-    size."""
+def _seeds(points: Points, trunks: Sequence[Trunk]) -> list[list[Trunk]]:
+    """Trunks in groups of seeds of each other (module replicates); the last stands for the size."""
     ends = [max(runs, key=lambda rows: float(points.n_tokens[rows[-1]]))[-1] for runs in trunks]
     groups = alike(
         [str(points.recipe[end]) for end in ends],
         [float(points.n_tokens[end]) for end in ends],
-        [float(np.mean([points.loss[rows[-1]] for rows in runs])) for runs in trunks],
+        [float(np.mean([math.log(points.loss[rows[-1]]) for rows in runs])) for runs in trunks],
     )
     return [[trunks[i] for i in group] for group in groups]
 
 
-def _curve(points: Points, branches: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """log C and log loss of one trunk, its branches averaged where they overlap."""
-    return average_seeds([(np.log(points.flops[rows]), np.log(points.loss[rows])) for rows in branches])
+def _curve(points: Points, branches: Trunk, along: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The logarithm of `along` [n], C or D, and log loss of one trunk, its branches averaged where they overlap."""
+    return average_seeds([(np.log(along[rows]), np.log(points.loss[rows])) for rows in branches])
 
 
 def _short(law: Mapping[str, Any]) -> dict[str, Any]:

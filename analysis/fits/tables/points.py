@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.fits.cost import ROUNDED, SIX_ND
-from analysis.fits.points import Points, refuse_impossible
+from analysis.fits.points import CURVES, ENDS, Points, Reading, refuse_impossible
 from analysis.fits.recipes import HIGHER, of_lowest
 from analysis.fits.tables.cells import COUNTS, rows_text, same_text, text_of, without_thousands
 from analysis.fits.tables.columns import AGREEING, FIELDS, LOSS_OF, NUMBERS, OF_CONVENTION, choose, loss_unit_of
@@ -22,7 +21,6 @@ from analysis.fits.tables.runs import last_points, once, own_recipes, refuse_unn
 from arch.amounts import counted
 from arch.errors import InputError, choice, nearest
 
-ENDS, CURVES = "ends", "curves"
 UNITS = {"nats": "nats/token", "bits": "bits/token"}
 UNSTATED = "the table's unit"  # of a loss, where neither the user nor its column says it
 NO_RUNS = "no column names the runs, so each row counts as a run of its own: rows of one curve would count as many"
@@ -33,50 +31,6 @@ SAME_SEEDS = (
 )
 ARCH = "arch"  # the field by which a table is grouped unasked
 AS_THEY_STAND = "losses are taken as they stand: those of single steps are noisy, and a smoothed column is better"
-
-
-@dataclass(frozen=True)
-class Reading:
-    """Points by group ("" where the table was not grouped), and how they came about.
-
-    points: "ends", the last row of each run, or "curves", all of them; n_read: rows of the table (or what `unit` says);
-    dropped: those left out, by reason, in the order of the steps; derived: a field and what it was made from; six_nd:
-    smallest, median and largest 6 N D / C where the source has all three; several_rows: whether a run has more than
-    one.
-    """
-
-    source: str
-    groups: Mapping[str, Points]
-    columns: Mapping[str, str]
-    points: str
-    n_read: int
-    dropped: Mapping[str, int]
-    derived: Mapping[str, str]
-    six_nd: tuple[float, float, float] | None
-    several_rows: bool
-    notes: tuple[str, ...] = ()
-    unit: str = "rows"
-
-    @property
-    def n_kept(self) -> int:
-        """What was not dropped."""
-        return self.n_read - sum(self.dropped.values())
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON, the points themselves left out."""
-        return {
-            "source": self.source,
-            "points": self.points,
-            "columns": dict(self.columns),
-            "derived": dict(self.derived),
-            self.unit: {"read": self.n_read, "dropped": dict(self.dropped), "kept": self.n_kept},
-            "six_nd_over_c": None if self.six_nd is None else list(self.six_nd),
-            "groups": [
-                {"group": name, "n_points": len(one), "n_runs": one.n_runs, "convention": one.convention}
-                for name, one in self.groups.items()
-            ],
-            "notes": list(self.notes),
-        }
 
 
 def read_points(

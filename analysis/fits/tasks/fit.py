@@ -21,7 +21,7 @@ from analysis.fits.tasks.laws import law_of
 from analysis.fits.tasks.lengths import by_length
 from analysis.fits.tasks.places import Checkpoint, Key, places_of
 from analysis.fits.tasks.rankings import rankings_of
-from analysis.runs import Tables
+from analysis.run_table import RunTable
 from analysis.scales import TREND, Scale
 from arch.errors import InputError
 
@@ -30,7 +30,7 @@ SAME = 0.05  # p-value above which one link for all architectures is not refuted
 Scales = Mapping[str, Mapping[str, Scale]]
 
 
-def fit_tasks(fits: Mapping[str, Any], tables: Tables, evals: pd.DataFrame, scales: Scales) -> dict[str, Any]:
+def fit_tasks(fits: Mapping[str, Any], tables: RunTable, evals: pd.DataFrame, scales: Scales) -> dict[str, Any]:
     """evals: results/evals.parquet (run_id, step, n_tokens, task, metric, value); scales: {task: {metric: scale}}.
 
     Every task and metric that has a scale is there, fitted or not, with what was left out of it; `lengths`: perplexity

@@ -7,12 +7,12 @@ from typing import Any
 import pandas as pd
 
 from analysis.last_steps import last_steps
-from analysis.runs import Tables
+from analysis.run_table import RunTable
 
 TASK, METRIC = "extrapolate", "perplexity@"
 
 
-def by_length(tables: Tables, evals: pd.DataFrame) -> list[dict[str, Any]]:
+def by_length(tables: RunTable, evals: pd.DataFrame) -> list[dict[str, Any]]:
     """A row a run, group by group, small sizes first: {"run_id", "arch", "size", "n_params", "trained_at" [tokens],
     "perplexity": {context length as text: value}}; evals as in `analysis.fits.tasks.fit.fit_tasks`."""
     found = last_steps(evals[(evals["task"] == TASK) & evals["metric"].str.startswith(METRIC)])

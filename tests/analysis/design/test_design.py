@@ -30,8 +30,8 @@ from analysis.design.study_file import Setting, first_rate, resized, text_of
 from analysis.design.worlds import KINDS, Noise, World, paths
 from analysis.fits.cost import Cost, six_nd
 from analysis.fits.parametric.many import LEAST_SQUARES, fit_many
+from analysis.fits.prepare import prepare
 from analysis.fits.settings import settings_of
-from analysis.fits.study_points import StudyRuns, study_points
 from analysis.runs import load_tables
 from flops.quantity import quantity
 from scaling.study.spec import load_study
@@ -209,7 +209,7 @@ def test_the_points_of_branches_are_their_decayed_losses(tmp_path):
         write_evals(tmp_path / "x", ids[-1], [tokens // BATCH], [float(WORLD.loss(n, tokens))])
     assert len(set(ids)) == len(study.runs())
     tables = load_tables(tmp_path / "x", ids, study.fit.control, study.evaluation.validation_tokens)
-    points = study_points(StudyRuns("x", tables, settings_of(study.fit, study.grid))).groups["llama"]
+    points = prepare(replace(tables, name="x", settings=settings_of(study.fit, study.grid))).groups["llama"]
     assert len(points) == points.n_runs == proposal.n_runs
     assert points.loss == pytest.approx(WORLD.loss(points.n_params, points.n_tokens))
 

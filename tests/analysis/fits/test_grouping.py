@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from analysis.fits.grouping import grouped
+from analysis.fits.losses import RunCurves, mean_curve
+from analysis.fits.prepare import prepare
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study
-from analysis.fits.study_curves import mean_curve, smoothed
-from analysis.fits.study_points import StudyRuns, pool, study_points
 from analysis.report.nuisance import nuisance_notes, nuisance_rows
+from analysis.run_table import pool
 from analysis.runs import load_tables
 from arch.errors import InputError
 from data.files import read_json, write_json
@@ -50,7 +51,7 @@ def test_best_is_the_lowest_mean_over_the_seeds_that_all_values_have(tmp_path):
     runs = {key: write(tmp_path, "tnl", "14k", key[1], shift, **at(key[0])) for key, shift in losses.items()}
     failed = write(tmp_path, "tnl", "14k", 0, state="failed", **at(8))
     tables = grouped(load_tables(tmp_path), FitSettings(**SETTINGS, nuisance={"lr": "best"}))
-    (cell,) = tables.told["cells"]
+    (cell,) = tables.nuisance["cells"]
     assert (cell["group"], cell["size"], cell["chosen"], cell["n_seeds"], cell["edge"]) == ("tnl", "14k", "lr=2", 2, [])
     told = {one["value"]: one["loss"] for one in cell["values"]}
     assert told["lr=1"] / told["lr=2"] == pytest.approx(np.exp(0.015)) and told["lr=8"] is None
@@ -105,16 +106,16 @@ def test_mean_averages_log_loss_at_equal_tokens_and_leaves_incomplete_seeds_out(
     write(tmp_path, "tnl", "14k", 2, **{"training.weight_decay": 256})
     settings = FitSettings(**SETTINGS, nuisance={"weight_decay": "mean"})
     tables = grouped(load_tables(tmp_path), settings)
-    names = list(tables.told["means"])
-    assert [len(one) for one in tables.told["means"].values()] == [2, 2] and "seed 0" in names[0]
-    tokens, loss = smoothed(tables, settings, names[0])
-    parts = [smoothed(tables, settings, run) for run in tables.told["means"][names[0]]]
+    names = list(tables.nuisance["means"])
+    assert [len(one) for one in tables.nuisance["means"].values()] == [2, 2] and "seed 0" in names[0]
+    tokens, loss = RunCurves(tables, settings).of(names[0])
+    parts = [RunCurves(tables, settings).of(run) for run in tables.nuisance["means"][names[0]]]
     assert np.array_equal(tokens.round(), parts[0][0].round())
     assert loss == pytest.approx(np.sqrt(parts[0][1] * parts[1][1]))
     fits = fit_study(tables, settings)
     assert fits["archs"]["tnl"]["sizes"] == [{"size": "14k", "n_params": 14_000, "n_seeds": 2}]
     assert "seed 2 lacks a value of the mean, and is left out of the fits: TNL 14k" in nuisance_notes(fits)
-    read = study_points(StudyRuns("s", load_tables(tmp_path), settings))
+    read = prepare(replace(load_tables(tmp_path), name="s", settings=settings))
     assert sorted(set(read.groups["tnl"].run)) == sorted(names) and sum(read.dropped.values()) == 5
 
 
@@ -128,7 +129,7 @@ def test_a_mean_that_lacks_a_value_takes_no_run_of_its_cell(tmp_path):
     ids = [*load_tables(tmp_path).runs["run_id"], "tnl-55k-c256-s0-weight_decay4"]
     settings = FitSettings(**SETTINGS, nuisance={"weight_decay": "mean"})
     tables = grouped(load_tables(tmp_path, ids), settings)
-    assert [name.partition(",")[0] for name in tables.told["means"]] == ["tnl/14k"]
+    assert [name.partition(",")[0] for name in tables.nuisance["means"]] == ["tnl/14k"]
     runs = tables.runs.set_index("run_id")
     others = runs[runs["size"].isin(["25k", "55k", "98k"]) & (runs["state"] == "done")]
     assert len(others) == 6 and set(others["left_out"]) == {
@@ -162,7 +163,7 @@ def test_an_architecture_that_loses_all_runs_is_told(tmp_path):
     assert not fits["archs"]["tnl"]["fitted"] and "no size can a value" in fits["archs"]["tnl"]["reason"]
     assert len(fits["left_out"]) == 4 and fits["archs"]["tnl"]["n_runs"] == 0
     with pytest.raises(InputError, match="4 of a value, or of a mean, of a nuisance axis that cannot be judged"):
-        study_points(StudyRuns("s", load_tables(tmp_path), settings))
+        prepare(replace(load_tables(tmp_path), name="s", settings=settings))
 
 
 def test_branches_of_one_trunk_take_one_value(tmp_path):
@@ -177,7 +178,7 @@ def test_branches_of_one_trunk_take_one_value(tmp_path):
     read = load_tables(tmp_path)
     read = replace(read, runs=read.runs.assign(trunk=read.runs["run_id"].map(trunks)))
     tables = grouped(read, FitSettings(**SETTINGS, nuisance={"lr": "best"}))
-    cells = {cell["length"]: cell for cell in tables.told["cells"]}
+    cells = {cell["length"]: cell for cell in tables.nuisance["cells"]}
     assert {cells[name]["chosen"] for name in ("d50", "d100")} == {"lr=2"}
     assert cells["d50"]["margin"] == pytest.approx(-0.02)
     left = tables.runs.set_index("run_id")["left_out"]
@@ -193,9 +194,9 @@ def test_other_token_grids_do_not_break_a_mean(tmp_path):
     RunDir(path.parent).write_status("done", rows[-1]["step"], rows[-1]["n_tokens"], None, None)
     settings = FitSettings(**SETTINGS, nuisance={"weight_decay": "mean"})
     tables = grouped(load_tables(tmp_path), settings)
-    (name,) = tables.told["means"]
-    tokens, loss = smoothed(tables, settings, name)
-    one = smoothed(tables, settings, tables.told["means"][name][0])
+    (name,) = tables.nuisance["means"]
+    tokens, loss = RunCurves(tables, settings).of(name)
+    one = RunCurves(tables, settings).of(tables.nuisance["means"][name][0])
     assert tokens[-1] <= one[0][-1] * (1 + 1e-9)
     alone = np.exp(np.interp(np.log(tokens), *np.log(one)))
     assert loss == pytest.approx(alone * np.exp(0.01), rel=4e-3)
@@ -230,8 +231,8 @@ def test_the_other_axes_make_groups_that_are_compared_at_equal_points(tmp_path):
     mine, other = (one["laws"]["loss"]["exponent"] for one in (plain["archs"]["tnl"], fits["archs"][groups[3]]))
     assert mine == pytest.approx(other)
     # two studies whose contexts differ for no reason are not pooled, these points are
-    study = StudyRuns("s", load_tables(tmp_path), settings)
-    assert pool([study])[0] is study
+    study = replace(load_tables(tmp_path), name="s", settings=settings)
+    assert pool([study]) is study
     (tmp_path / "results").mkdir()
     write_json((tmp_path / "results" / "fits.json"), fits)
     laws = load_laws(str(tmp_path))
@@ -246,7 +247,7 @@ def test_lengths_are_the_d_of_the_laws_and_no_group(tmp_path):
             write(tmp_path, "tnl", "14k", shift=shift if best else 0.1, n_tokens=n_tokens * BATCH, **point)
     tables = grouped(load_tables(tmp_path), FitSettings(**SETTINGS, nuisance={"lr": "best"}))
     assert set(tables.runs["group"]) == {"tnl"}
-    assert {(cell["length"], cell["chosen"]) for cell in tables.told["cells"]} == {
+    assert {(cell["length"], cell["chosen"]) for cell in tables.nuisance["cells"]} == {
         (f"n_tokens={50 * BATCH}", "lr=1"),
         (f"n_tokens={100 * BATCH}", "lr=2"),
     }
@@ -256,7 +257,9 @@ def test_pools_agree_in_how_a_nuisance_is_resolved(tmp_path):
     studies = []
     for name, nuisance in (("one", {"lr": "best"}), ("two", {})):
         write(tmp_path / name, "tnl", "14k", **at(1))
-        studies.append(StudyRuns(name, load_tables(tmp_path / name), FitSettings(**SETTINGS, nuisance=nuisance)))
+        studies.append(
+            replace(load_tables(tmp_path / name), name=name, settings=FitSettings(**SETTINGS, nuisance=nuisance))
+        )
     with pytest.raises(InputError, match=r"differ in grid\.nuisance"):
         pool(studies)
 

@@ -1,16 +1,17 @@
 """Merged losses of a known offset: calibrated on branches, taken off, and their error counted."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from analysis.fits.offset import calibrate
+from analysis.fits.prepare import FAR, prepare
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study
 from analysis.fits.study_approaches import approaches_of_study
-from analysis.fits.study_points import FAR, StudyRuns, study_points
 from analysis.report.merged import merged_figure, merged_notes, merged_rows
 from analysis.report.rows import checkpoint_rows
 from analysis.runs import load_tables
@@ -18,7 +19,7 @@ from arch.errors import InputError
 
 from .offset_coverage import DESIGNS, coverage
 from .synthetic import BATCH, SIZES, write_evals
-from .test_phases import decayed, ends_of, write_trunk
+from .test_losses import decayed, ends_of, write_trunk
 
 OFFSET, SCATTER = 0.02, 0.001
 MERGED = FitSettings(loss="validation", points="merged", n_replicates=200)
@@ -127,7 +128,7 @@ def test_tokens_in_proportion_to_the_size_tell_no_slopes():
 
 
 def test_a_fit_takes_decayed_losses_and_corrected_merged_ones(tables):
-    reading = study_points(StudyRuns("s", tables, MERGED))
+    reading = prepare(replace(tables, name="s", settings=MERGED))
     points = reading.groups["llama"]
     merged = np.array(["merged at" in run for run in points.run])
     assert merged.sum() > 20 and (~merged).sum() == 18 and set(points.trunk[merged]) <= set(points.trunk)
@@ -151,7 +152,7 @@ def test_the_fits_of_every_approach(tables):
         "rows of merged weights, less their offset" in fits["points"]["text"]
         and "merged weights" in fits["conventions"]["L"]
     )
-    found = approaches_of_study(StudyRuns("s", tables, MERGED), fits)
+    found = approaches_of_study(replace(tables, name="s", settings=MERGED), fits)
     laws = {one["approach"]: one for one in found["laws"]}
     assert set(laws) == {"isoflop", "parametric"} and not found["not_fitted"]
     for one in laws.values():

@@ -1,18 +1,19 @@
 """The approaches on a study's directory whose surfaces are known: what is fitted, compared and priced."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from analysis.fits.approaches import APPROACHES
+from analysis.fits.prepare import prepare
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study
 from analysis.fits.study_approaches import approaches_of_study, fit_study_groups, options_of
 from analysis.fits.study_comparison import POINTS_A_RUN, views_of
-from analysis.fits.study_points import StudyRuns, study_points
 from analysis.report.approaches import backtest_rows, disagreements, reading_rows
-from analysis.runs import Tables, load_tables
+from analysis.runs import load_tables
 
 from .synthetic import SIZES, power_world, write_run
 
@@ -38,11 +39,11 @@ def study(tmp_path_factory):
             write_run(directory, arch, size, int(3e12 / 6 / n_params), own, shift=shift)
     tables = load_tables(directory)
     runs = tables.runs.assign(hardware="a GPU", tokens_per_s=1e9 / tables.runs["n_params_non_embedding"])
-    return StudyRuns("two", Tables(tables.curves, runs, tables.evals), FitSettings(smoothing_tokens=10_000))
+    return replace(tables, runs=runs, name="two", settings=FitSettings(smoothing_tokens=10_000))
 
 
 def approaches_of(study):
-    return approaches_of_study(study, fit_study(study.tables, study.settings))
+    return approaches_of_study(study, fit_study(study, study.settings))
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +66,10 @@ def test_views_count_compute_and_size_in_several_ways(study):
 
 
 def test_ends_alone_are_what_every_approach_and_comparison_reads(study):
-    ends, curves = (study_points(study, points).groups for points in ("ends", "curves"))
+    ends, curves = (prepare(study, points=points).groups for points in ("ends", "curves"))
     for groups in views_of(study, "ends").values():
         assert all(len(one) == one.n_runs == len(SIZES) for one in groups)
-    fits = fit_study(study.tables, study.settings)
+    fits = fit_study(study, study.settings)
     found = fit_study_groups(study, ends, curves, APPROACHES, options_of(study), fits, ends_alone=True)
     assert not [one for one in found.results if one.n_points > one.n_runs]
     told = {one["approach"]: one["reason"] for one in found.failed if one["group"] == "llama"}
@@ -126,11 +127,11 @@ def test_it_is_plain_data(found):
 
 
 def with_runs(study, runs):
-    return StudyRuns("some", Tables(study.tables.curves, runs, study.tables.evals), study.settings)
+    return replace(study, runs=runs, name="some")
 
 
 def test_one_architecture_or_no_run_gives_a_reason(study):
-    runs = study.tables.runs
+    runs = study.runs
     one = approaches_of(with_runs(study, runs[runs["arch"] == "tnl"]))
     assert one["comparisons"][0]["reason"] == "a comparison needs two architectures" and {
         law["group"] for law in one["laws"]

@@ -7,21 +7,22 @@ import pytest
 from pydantic import ValidationError
 
 from analysis.fits.diagnose import predictors
-from analysis.fits.open_study import open_study
-from analysis.fits.parametric.curves import FIRST_SHARE, Prepared, prepare
-from analysis.fits.points import Points
+from analysis.fits.parametric.curves import FIRST_SHARE, Prepared
+from analysis.fits.parametric.curves import prepare as weighted
+from analysis.fits.points import CURVES, Points
+from analysis.fits.prepare import prepare
 from analysis.fits.study_approaches import OBJECTIVE
-from analysis.fits.study_points import StudyRuns, study_points
 from analysis.fits.study_shares import FIRST_SHARES, _errors, better_share, first_shares
-from analysis.fits.tables.points import CURVES
 from analysis.report.first_shares import first_share_notes, first_share_rows
+from analysis.run_table import RunTable
+from analysis.source.read import read_runs
 from scaling.study.schema import Fit
 
 FOLDER = Path(__file__).resolve().parents[3] / "analysis" / "studies" / "h200-2026"
 
 
-def read_from(share: float) -> StudyRuns:
-    study = open_study(FOLDER)
+def read_from(share: float) -> RunTable:
+    study = read_runs(FOLDER)
     return replace(study, settings=study.settings.model_copy(update={"first_share": share}))
 
 
@@ -44,13 +45,13 @@ def test_every_share_is_fitted_from_where_it_says(monkeypatch: pytest.MonkeyPatc
     begin: dict[float, float] = {}
 
     def noted(points: Points, warmup_tokens: float = 0.0, first_share: float = FIRST_SHARE) -> Prepared:
-        found = prepare(points, warmup_tokens, first_share)
+        found = weighted(points, warmup_tokens, first_share)
         last = {run: float(points.n_tokens[points.run == run].max()) for run in points.run}
         shares = [n / last[run] for n, run in zip(found.points.n_tokens, found.points.run, strict=True)]
         begin[first_share] = min(begin.get(first_share, 1.0), *shares)
         return found
 
-    points = study_points(read_from(0.1), CURVES, first_share=0.05).groups["llama"]
+    points = prepare(read_from(0.1), points=CURVES, first_share=0.05).groups["llama"]
     monkeypatch.setattr(predictors, "prepare", noted)
     assert _errors(points, 0.05, OBJECTIVE)
     assert list(begin) == [0.05] and 0.05 <= begin[0.05] < 0.06
@@ -79,7 +80,7 @@ def test_fits_leave_out_a_tenth_at_least() -> None:
 def test_fits_read_curves_from_the_share_of_the_study_file() -> None:
     starts = {}
     for share in (0.1, 0.3):
-        points = study_points(read_from(share), CURVES).groups["hgrn2"]
+        points = prepare(read_from(share), points=CURVES).groups["hgrn2"]
         last = {run: points.n_tokens[points.run == run].max() for run in points.run}
         starts[share] = min(n / last[run] for n, run in zip(points.n_tokens, points.run, strict=True))
     assert 0.1 <= starts[0.1] < 0.13 and 0.3 <= starts[0.3] < 0.4

@@ -8,7 +8,8 @@ from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study
 from analysis.fits.variants import compare_variants
 from analysis.report.variants import is_of_variants, variant_figure, variant_lines, variant_notes, variant_rows
-from analysis.runs import Tables, load_tables
+from analysis.run_table import RunTable
+from analysis.runs import load_tables
 from tests.analysis.fits.synthetic import BATCH
 from tests.analysis.fits.test_grouping import write
 
@@ -31,7 +32,7 @@ def tables_of(losses, sizes=None, **changes):
             for step, value in enumerate(values, start=1):
                 row = {"run_id": run, "n_tokens": 100 * step, "loss": float(np.exp(value)), "phase": "undecayed"}
                 evals.append(row)
-    return Tables(pd.DataFrame(), pd.DataFrame(runs), pd.DataFrame(evals), told={})
+    return RunTable(pd.DataFrame(runs), pd.DataFrame(), pd.DataFrame(evals), nuisance={})
 
 
 def test_by_hand():

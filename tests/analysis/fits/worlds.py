@@ -16,12 +16,13 @@ from scipy import optimize
 from analysis.design.worlds import paths
 from analysis.fits.envelope.crossings import find_crossings
 from analysis.fits.envelope.extract import SizeCurve, extract
-from analysis.fits.envelope.laws import LawSettings, fit_arch
+from analysis.fits.envelope.laws import fit_arch
 from analysis.fits.envelope.optimum import fit_line, interval_at
 from analysis.fits.noise import Group, SeedNoise, pool_seed_noise
+from analysis.fits.settings import FitSettings
 
 N0, D0, SMALLEST, WARMUP = 1.2e5, 2e6, 14e3, 20_480
-SETTINGS = LawSettings(grid_points=40, n_replicates=400, level=0.95)
+SETTINGS = FitSettings(grid_points=40, n_replicates=400, level=0.95)
 NOISE_STEP = 0.05  # log C between the points at which seeds are compared
 Z95 = 1.959964
 

@@ -7,9 +7,7 @@ import pytest
 
 from analysis.evals.table import tidy
 from analysis.fits.settings import FitSettings
-from analysis.fits.study_points import StudyRuns
 from analysis.forecast.by_source import by_source
-from analysis.source.base import without
 from analysis.source.published import Published
 from data.files import read_json
 
@@ -21,10 +19,13 @@ def study():
     """The first round of the published forecast: what is stored of it, its runs, and those that it was made from."""
     predicted = read_json(FOLDER / "predictions.json")
     folder = Published(FOLDER)
-    tables, forecast = folder.tables(None, predicted["validation_tokens"]), folder.forecast()
-    tables = without(tables, set(tables.runs["run_id"]) - set(predicted["fitted"]["spec_hashes"]))
-    forecast = without(forecast, set(forecast.runs["run_id"]) - {run["run_id"] for run in predicted["runs"]})
-    return predicted, StudyRuns("h200-hour", tables, FitSettings(**predicted["settings"])), forecast
+    tables, forecast = (
+        folder.table(FitSettings(**predicted["settings"]), predicted["validation_tokens"]),
+        folder.forecast(),
+    )
+    tables = tables.without(set(tables.runs["run_id"]) - set(predicted["fitted"]["spec_hashes"]))
+    forecast = forecast.without(set(forecast.runs["run_id"]) - {run["run_id"] for run in predicted["runs"]})
+    return predicted, tables, forecast
 
 
 def scores_of(tables, factor):
@@ -35,7 +36,7 @@ def scores_of(tables, factor):
 
 def test_a_source_that_is_the_mixture_has_the_mixtures_surface(study):
     predicted, runs, forecast = study
-    found = by_source(runs, scores_of(runs.tables, 1.0), forecast, scores_of(forecast, 1.0))
+    found = by_source(runs, scores_of(runs, 1.0), forecast, scores_of(forecast, 1.0))
     stored = {row["group"]: row for row in predicted["means"]}
     assert [row["source"] for row in found] == ["one"] * 4
     for row in found:
@@ -51,7 +52,7 @@ def test_runs_without_the_sources_loss_are_left_out(study):
     _, runs, forecast = study
     some = scores_of(forecast, 1.0)
     some = some[some["run_id"].str.endswith("s31")]
-    found = by_source(runs, scores_of(runs.tables, 1.0), forecast, some)
+    found = by_source(runs, scores_of(runs, 1.0), forecast, some)
     assert {row["n_runs"] for row in found} == {1}
 
 

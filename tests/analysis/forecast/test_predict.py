@@ -17,7 +17,7 @@ from analysis.fits.settings import FitSettings
 from analysis.forecast.outcome import NOT_EVALUATED, OTHERWISE, outcome
 from analysis.forecast.predict import NO_SURFACE, interval_of, source_of
 from analysis.forecast.stored import digest
-from analysis.runs import Tables
+from analysis.run_table import RunTable
 from analysis.source.base import NOT_TRAINED
 
 SIZES, TOKENS, WARMUP, ROWS = np.geomspace(360e3, 23e6, 8), 70e6, 3e6, 18
@@ -114,7 +114,7 @@ def tables(told, losses, tokens=1000, state="done"):
     digests = {row["run_id"]: digest(told, row) for row in told["runs"]}
     runs = pd.DataFrame({"run_id": list(losses), "state": state, "prediction": [digests[run] for run in losses]})
     evals = pd.DataFrame({"run_id": list(losses), "n_tokens": tokens, "loss": list(losses.values())})
-    return Tables(pd.DataFrame({"run_id": []}), runs, evals)
+    return RunTable(runs, pd.DataFrame({"run_id": []}), evals)
 
 
 def test_measured_losses_stand_beside_their_predictions():

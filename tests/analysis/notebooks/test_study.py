@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from analysis.fits.open_study import open_study
 from analysis.fits.settings import stored_settings
 from analysis.fits.study import fit_study
 from analysis.publish.write import publish
 from analysis.runs import load_tables
+from analysis.source.read import read_runs
 from arch.errors import InputError
 from data.files import read_json
 from scaling.study.find import find_study
@@ -50,14 +50,14 @@ def test_notebook_runs_on_the_quickstart(quickstart: Path, tmp_path: Path) -> No
 def test_a_published_study_is_opened_as_its_directory_is(quickstart: Path, tmp_path: Path) -> None:
     study = load_study(quickstart.parent / "quickstart.yaml", out=quickstart.parent)
     publish(study, study.runs(), tmp_path / "folder")
-    opened, published = open_study(quickstart), open_study(tmp_path / "folder")
+    opened, published = read_runs(quickstart), read_runs(tmp_path / "folder")
     assert published.settings == opened.settings
-    assert set(published.tables.runs["run_id"]) == set(opened.tables.runs["run_id"])
+    assert set(published.runs["run_id"]) == set(opened.runs["run_id"])
     stored = read_json(quickstart / "results" / "fits.json")
-    assert fit_study(published.tables, published.settings)["archs"] == stored["archs"]
+    assert fit_study(published, published.settings)["archs"] == stored["archs"]
     (tmp_path / "folder" / "fits.json").write_text("{}")
     with pytest.raises(InputError, match=r"fits.json: cannot be read .* where it was published"):
-        open_study(tmp_path / "folder")
+        read_runs(tmp_path / "folder")
 
 
 def test_tables_come_with_what_the_stored_fit_needs(quickstart: Path) -> None:

@@ -6,17 +6,17 @@ import pandas as pd
 import pytest
 
 from analysis.fits.grouping import grouped
-from analysis.fits.open_study import open_study
 from analysis.fits.tasks.lengths import by_length
 from analysis.report.lengths import length_rows, lengths_figure
+from analysis.source.read import read_runs
 
 FOLDER = Path(__file__).resolve().parents[3] / "analysis" / "studies" / "h200-2026"
 
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict]:
-    study = open_study(FOLDER)
-    return by_length(grouped(study.tables, study.settings), pd.read_parquet(FOLDER / "evals.parquet"))
+    study = read_runs(FOLDER)
+    return by_length(grouped(study, study.settings), pd.read_parquet(FOLDER / "evals.parquet"))
 
 
 def test_every_run_has_its_last_checkpoint_at_every_length(rows: list[dict]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from analysis import stage
 from analysis.report.page import _lead
 from analysis.report.verdict import with_bits
-from analysis.runs import Tables
+from analysis.run_table import RunTable
 from data.files import read_json
 from scaling.study.spec import StudySpec
 
@@ -88,8 +88,8 @@ def test_the_lead_counts_the_runs_that_the_plan_counts() -> None:
     fits = {"archs": {"llama": {"point": ""}, "hgrn2": {"point": ""}}}
     runs = pd.DataFrame({"state": ["done", "done", "failed", "done"], "variant": ["", "", "", "lr0.005"]})
     empty = pd.DataFrame()
-    assert _lead(fits, Tables(empty, runs, empty)) == "LLaMA, HGRN2. 3 runs (2 done, 1 failed) and 1 of variants."
-    assert _lead(fits, Tables(empty, runs[:3], empty)) == "LLaMA, HGRN2. 3 runs (2 done, 1 failed)."
+    assert _lead(fits, RunTable(runs, empty, empty)) == "LLaMA, HGRN2. 3 runs (2 done, 1 failed) and 1 of variants."
+    assert _lead(fits, RunTable(runs[:3], empty, empty)) == "LLaMA, HGRN2. 3 runs (2 done, 1 failed)."
 
 
 def test_every_table_is_a_file_with_the_numbers_that_are_shown(drawn: tuple[StudySpec, Path]) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from analysis.fits.settings import FitSettings
 from analysis.publish.write import fill_inputs
 from analysis.source.base import Source
 from analysis.source.choose import source_of
@@ -49,7 +50,7 @@ def published(study: StudySpec, *sets: str) -> tuple[StudySpec, Source]:
 
 def same(one: Source, other: Source, variants: bool = True) -> None:
     """`other` is of the folder, where what has not begun never will."""
-    first, second = (source.tables(None, TOKENS, variants) for source in (one, other))
+    first, second = (source.table(FitSettings(), TOKENS, variants) for source in (one, other))
     pd.testing.assert_frame_equal(first.curves.drop(columns=list(TIMES)), second.curves, check_exact=True)
     told = first.runs.assign(state=first.runs["state"].replace("waiting", "not trained"))
     pd.testing.assert_frame_equal(told, second.runs, check_exact=True)
@@ -63,14 +64,14 @@ def test_its_tables_and_hashes_are_those_of_the_directories(study: StudySpec) ->
     same(live, stored, variants=False)
     assert live.inputs() == stored.inputs() and live.provenance() == stored.provenance()
     assert live.inputs()["others"] == ["tnl-14k-c256-s9"] and len(live.provenance()["metrics"]) == 5
-    assert sorted(set(live.tables(None, TOKENS).runs["state"])) == ["done", "failed", "waiting"]
-    assert sorted(set(stored.tables(None, TOKENS).runs["state"])) == ["done", "failed", "not trained"]
+    assert sorted(set(live.table(FitSettings(), TOKENS).runs["state"])) == ["done", "failed", "waiting"]
+    assert sorted(set(stored.table(FitSettings(), TOKENS).runs["state"])) == ["done", "failed", "not trained"]
 
 
 def test_a_smaller_grid_leaves_the_same_runs(study: StudySpec) -> None:
     smaller = load_study(study.path, ["grid.sizes=[14k]"])
     live, (_, stored) = source_of(smaller, smaller.runs()), published(study, "grid.sizes=[14k]")
-    found = stored.tables(None, TOKENS)
+    found = stored.table(FitSettings(), TOKENS)
     assert set(found.runs["size"]) == {"14k"} and "tnl-14k-c256-s8" in set(found.curves["run_id"])
     assert live.inputs()["others"] == stored.inputs()["others"]
     assert live.inputs() == stored.inputs() and live.provenance() == stored.provenance()
@@ -79,12 +80,12 @@ def test_a_smaller_grid_leaves_the_same_runs(study: StudySpec) -> None:
 def test_what_a_folder_cannot_give_is_told(study: StudySpec) -> None:
     _, stored = published(study)
     with pytest.raises(InputError, match=r"held-out losses over 65,536 tokens, not 1,024"):
-        stored.tables(None, 1024)
+        stored.table(FitSettings(), 1024)
     with pytest.raises(InputError, match=r"without each batch's bigram deviation"):
-        stored.tables("bigram", TOKENS)
+        stored.table(FitSettings(control="bigram"), TOKENS)
     _, larger = published(study, "grid.sizes=[14k, 25k, 55k]")
     with pytest.raises(InputError, match=r"pub: holds no run tnl-55k-c256-s0"):
-        larger.tables(None, TOKENS)
+        larger.table(FitSettings(), TOKENS)
 
 
 @pytest.mark.parametrize(

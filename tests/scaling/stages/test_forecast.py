@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 import scaling.stages.pipeline
+from analysis.fits.settings import FitSettings
 from analysis.forecast.predict import NO_RATE
 from analysis.forecast.stage import predict
 from analysis.forecast.stored import digests, read_predictions
@@ -144,7 +145,7 @@ def test_no_fit_sees_a_forecast_run(made):
     assert (folder / FITS).read_bytes() == files["fits"]
     told = command("fit", study, "--out", folder / "out", "--force")
     assert "fit: done" in told and (folder / FITS).read_bytes() == files["fits"]
-    tables = source_of(loaded := load_study(study, out=folder / "out"), loaded.runs()).tables(None, 2048)
+    tables = source_of(loaded := load_study(study, out=folder / "out"), loaded.runs()).table(FitSettings(), 2048)
     assert not any(set(IDS) & set(one["run_id"]) for one in (tables.curves, tables.runs, tables.evals))
     from analysis.runs import load_tables
 

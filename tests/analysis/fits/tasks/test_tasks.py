@@ -16,7 +16,8 @@ from analysis.fits.tasks.places import places_of
 from analysis.pages.cells import Number
 from analysis.report.task_tables import downstream_notes, task_tables
 from analysis.report.tasks import benchmarks_figure, tasks_figure
-from analysis.runs import Tables, load_tables
+from analysis.run_table import RunTable
+from analysis.runs import load_tables
 
 from ..synthetic import BATCH, SIZES, power_world, write_run
 
@@ -43,7 +44,7 @@ def scored(task: str, loss: float, arch: str, random: np.random.Generator) -> di
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tables, pd.DataFrame]:
+def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunTable, pd.DataFrame]:
     folder, random, rows = tmp_path_factory.mktemp("study"), np.random.default_rng(0), []
     for i, arch in enumerate(ARCHS):
         for size, n in SIZES.items():
@@ -66,7 +67,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tables, pd.DataFram
 
 
 @pytest.fixture(scope="module")
-def found(study: tuple[Tables, pd.DataFrame]) -> dict[str, Any]:
+def found(study: tuple[RunTable, pd.DataFrame]) -> dict[str, Any]:
     tables, evals = study
     fits = fit_study(tables, SETTINGS)
     known = {task: scales for task in evals["task"].unique() if (scales := scales_of(task))}
@@ -103,7 +104,7 @@ def test_what_is_left_out_is_counted(found: dict[str, Any]) -> None:
     assert of(found, "piqa")["archs"]["tnl"]["n_checkpoints"] == 7 * 8 - 2
 
 
-def test_the_last_checkpoint_has_the_loss_at_the_end_of_its_run(study: tuple[Tables, pd.DataFrame]) -> None:
+def test_the_last_checkpoint_has_the_loss_at_the_end_of_its_run(study: tuple[RunTable, pd.DataFrame]) -> None:
     """Where the smoothed curve, a mean over half of the tokens seen, ended long ago."""
     tables, evals = study
     wide = SETTINGS.model_copy(update={"smoothing_fraction": 0.5})
@@ -136,7 +137,7 @@ def test_trends_do_not_extrapolate(found: dict[str, Any]) -> None:
 
 
 def test_scores_at_a_compute_come_through_the_loss_there(
-    study: tuple[Tables, pd.DataFrame], found: dict[str, Any]
+    study: tuple[RunTable, pd.DataFrame], found: dict[str, Any]
 ) -> None:
     fits = fit_study(study[0], SETTINGS)
     for arch in ARCHS:

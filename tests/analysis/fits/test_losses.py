@@ -1,14 +1,16 @@
 """Trunks and branches of a known surface: which losses a fit takes, and that it never takes both kinds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from analysis.fits.phases import NO_CURVE, resolved
+from analysis.fits.losses import NO_CURVE, resolved
+from analysis.fits.points import CURVES
+from analysis.fits.prepare import prepare, refuse_ends
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study
 from analysis.fits.study_approaches import approaches_of_study
-from analysis.fits.study_points import StudyRuns, refuse_ends, study_points
-from analysis.fits.tables.points import CURVES
 from analysis.runs import load_tables
 from arch.errors import InputError
 
@@ -75,12 +77,12 @@ def test_held_out_losses_are_those_of_decayed_ends(tables):
     assert (
         settings.points == "decayed" and settings.loss_name("nats/byte") == "held-out loss of decayed runs (nats/byte)"
     )
-    reading = study_points(StudyRuns("s", tables, HELD_OUT), CURVES)
+    reading = prepare(replace(tables, name="s", settings=HELD_OUT), points=CURVES)
     points = reading.groups["llama"]
     assert len(points) == points.n_runs == 40 and len(set(points.trunk.tolist())) == 8
     with pytest.raises(InputError, match="--points curves: study s fits one loss a run"):
-        refuse_ends(StudyRuns("s", tables, HELD_OUT))
-    refuse_ends(StudyRuns("s", tables, TRAINING))
+        refuse_ends(replace(tables, name="s", settings=HELD_OUT))
+    refuse_ends(replace(tables, name="s", settings=TRAINING))
     expected = decayed(points.n_params, points.n_tokens)
     assert np.abs(np.log(points.loss / expected)).max() < 0.006
     assert "without a loss of the phase of the learning rate that is fitted (fit.points)" in reading.dropped
@@ -89,7 +91,7 @@ def test_held_out_losses_are_those_of_decayed_ends(tables):
     assert fits["points"]["phase"] == "decayed" and fits["points"]["left_out"] == {"undecayed": 40}
     assert "left out: 40 rows before any decay" in fits["points"]["text"]
     assert fits["archs"]["llama"]["reason"] == NO_CURVE and fits["settings"]["points"] == "decayed"
-    found = approaches_of_study(StudyRuns("s", tables, HELD_OUT), fits)
+    found = approaches_of_study(replace(tables, name="s", settings=HELD_OUT), fits)
     laws = {one["approach"]: one for one in found["laws"]}
     (surface,) = (one for name, one in laws.items() if name == "parametric")
     told = surface["params"]
@@ -106,12 +108,7 @@ def test_training_losses_are_those_before_any_decay_and_branches_change_no_law(t
     with_branches = fit_study(tables, TRAINING)
     assert "fit.loss validation fits these" in with_branches["points"]["text"]
     assert set(with_branches["points"]["left_out"]) == {"decaying", "decayed"}
-    trunks = tables.runs["trunk"] == ""
-    names = set(tables.runs.loc[trunks, "run_id"])
-    alone = type(tables)(
-        tables.curves[tables.curves["run_id"].isin(names)], tables.runs[trunks],
-        tables.evals[tables.evals["run_id"].isin(names)],
-    )  # fmt: skip
+    alone = tables.without(set(tables.runs.loc[tables.runs["trunk"] != "", "run_id"]))
     without = fit_study(alone, TRAINING)
     assert without["points"] is None and without["settings"]["points"] == "auto"
     assert with_branches["archs"]["llama"]["laws"] == without["archs"]["llama"]["laws"]
@@ -125,7 +122,7 @@ def test_one_architecture_without_decayed_losses_keeps_all_undecayed(tables, tmp
     both = load_tables(tmp_path / "two")
     assert resolved(both, HELD_OUT).points == "undecayed"
     assert resolved(both, HELD_OUT.model_copy(update={"points": "decayed"})).points == "decayed"
-    reading = study_points(StudyRuns("two", both, HELD_OUT), CURVES)
+    reading = prepare(replace(both, name="two", settings=HELD_OUT), points=CURVES)
     assert set(reading.groups) == {"llama", "tnl"} and set(reading.groups["tnl"].trunk) == set(
         reading.groups["tnl"].run
     )

@@ -2,16 +2,18 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from analysis.fits import approaches, tables
 from analysis.fits.groups import fit_groups
+from analysis.fits.points import CURVES
+from analysis.fits.prepare import CURVE_ROWS, STOPPED, prepare
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_approaches import envelope_results, laws_of_study
-from analysis.fits.study_points import CURVE_ROWS, STOPPED, StudyRuns, pool, study_points, under
-from analysis.fits.tables.points import CURVES
+from analysis.run_table import pool
 from analysis.runs import load_tables
 from arch.errors import InputError
 from data.files import read_json, write_json
@@ -30,7 +32,7 @@ def study(tmp_path_factory):
 
 
 def runs_of(path, settings=SETTINGS):
-    return StudyRuns(path.name, load_tables(path), settings)
+    return replace(load_tables(path), name=path.name, settings=settings)
 
 
 def envelope_of(study, curves, options):
@@ -48,7 +50,7 @@ def change(path, run_id, **values):
 
 
 def test_ends_are_the_last_smoothed_loss(study):
-    found = study_points(runs_of(study))
+    found = prepare(runs_of(study))
     assert found.unit == "runs" and found.n_read == found.n_kept == 16 and found.six_nd == pytest.approx((1, 1, 1))
     points = found.groups["tnl"]
     assert len(points) == points.n_runs == 8 and points.convention == "6nd" and points.group == "tnl"
@@ -60,7 +62,7 @@ def test_ends_are_the_last_smoothed_loss(study):
 
 
 def test_runs_that_saw_the_same_batches_share_a_cell(study):
-    points = study_points(runs_of(study)).groups
+    points = prepare(runs_of(study)).groups
     one, other = points["tnl"], points["llama"]
     assert set(one.cell) == set(other.cell)
     assert len(set(one.cell)) == 8  # 6 lengths with seed 0, and the same length with seeds 1 and 2
@@ -71,22 +73,22 @@ def test_held_out_losses_and_runs_that_are_not_done(tmp_path):
     write_run(tmp_path / "s", "tnl", "55k", 400_000, state="running")
     write_evals(tmp_path / "s", ids[0], [50, 195], [3.5, 3.25])
     settings = SETTINGS.model_copy(update={"loss": "validation"})
-    found = study_points(runs_of(tmp_path / "s", settings))
+    found = prepare(runs_of(tmp_path / "s", settings))
     points = found.groups["tnl"]
     assert points.loss.tolist() == [3.25] and points.n_tokens.tolist() == [195 * 2048] and points.held_out
-    assert not study_points(runs_of(tmp_path / "s")).groups["tnl"].held_out
+    assert not prepare(runs_of(tmp_path / "s")).groups["tnl"].held_out
     assert found.dropped == {"without enough points after warm-up": 1, "not done": 1} and found.n_kept == 1
     with pytest.raises(InputError, match="no run can be fitted \\(2 without enough points"):
         write_run(tmp_path / "t", "tnl", "14k", 4_000)
         write_run(tmp_path / "t", "tnl", "25k", 4_000)
-        study_points(runs_of(tmp_path / "t"))
+        prepare(runs_of(tmp_path / "t"))
 
 
 def test_another_convention(study):
-    exact = study_points(under(runs_of(study), "paper")).groups["tnl"]
+    exact = prepare(runs_of(study).under("paper")).groups["tnl"]
     assert exact.convention == "paper" and exact.flops == pytest.approx(7 * exact.n_params * exact.n_tokens)
     with pytest.raises(InputError, match="--convention: '6n'"):
-        under(runs_of(study), "6n")
+        runs_of(study).under("6n")
 
 
 def test_pooled_studies_are_one_study(tmp_path, study):
@@ -95,16 +97,16 @@ def test_pooled_studies_are_one_study(tmp_path, study):
         for number, size in enumerate(sizes):
             run_id = write_run(tmp_path / name, "tnl", size, BUDGETS[size])
             change(tmp_path / name, run_id, spec_hash=f"{name}{number}")
-    whole, twice = pool([runs_of(tmp_path / "small"), runs_of(tmp_path / "large")])
-    assert twice == {} and whole.name == "small + large"
-    points = study_points(whole).groups["tnl"]
+    whole = pool([runs_of(tmp_path / "small"), runs_of(tmp_path / "large")])
+    assert whole.dropped == {} and whole.name == "small + large"
+    points = prepare(whole).groups["tnl"]
     assert len(points) == 6 and points.run[0] == "small/tnl-14k-c256-s0"
-    curves = study_points(whole, "curves").groups
+    curves = prepare(whole, points="curves").groups
     result = envelope_of(whole, curves, approaches.Options(n_replicates=40)).results[0]
     alone = tmp_path / "all"
     for size in SIZES:
         write_run(alone, "tnl", size, BUDGETS[size])
-    other = study_points(runs_of(alone), "curves").groups
+    other = prepare(runs_of(alone), points="curves").groups
     expected = envelope_of(runs_of(alone), other, approaches.Options(n_replicates=40)).results[0]
     assert result.params == pytest.approx(expected.params, rel=1e-12)
 
@@ -113,9 +115,9 @@ def test_a_run_of_two_studies_counts_once(tmp_path):
     for name, longer in (("one", 400_000), ("two", 500_000)):
         for size, n_tokens in (("14k", 400_000), ("25k", longer)):
             write_run(tmp_path / name, "tnl", size, n_tokens)
-    whole, twice = pool([runs_of(tmp_path / "one"), runs_of(tmp_path / "two")])
-    assert twice == {"with recipe and seed of a run of another study": 1}
-    found = study_points(whole, twice=twice)
+    whole = pool([runs_of(tmp_path / "one"), runs_of(tmp_path / "two")])
+    assert whole.dropped == {"with recipe and seed of a run of another study": 1}
+    found = prepare(whole)
     assert found.n_read == 4 and found.n_kept == 3 == len(found.groups["tnl"])
 
 
@@ -129,7 +131,7 @@ def test_a_copied_run_under_another_seed_counts_once(tmp_path):
     write_json(copy / "run.json", record)
     named_anew(copy)
     for points in ("ends", "curves"):
-        found = study_points(runs_of(tmp_path / "s"), points)
+        found = prepare(runs_of(tmp_path / "s"), points=points)
         assert found.groups["tnl"].n_runs == 2 and found.dropped == {
             "the same numbers under another run name": 1,
         }
@@ -153,11 +155,11 @@ def test_studies_that_differ_are_not_pooled(tmp_path, values, message):
 
 
 def test_settings_that_differ_are_not_pooled(study):
-    other = under(runs_of(study), None, smoothing_tokens=40_960, flops="exact")
+    other = runs_of(study).under(None, smoothing_tokens=40_960, flops="exact")
     with pytest.raises(
         InputError, match=r"differ in fit.smoothing_tokens \(20480 and 40960\), fit.flops \(6nd and exact"
     ):
-        pool([runs_of(study), StudyRuns("other", other.tables, other.settings)])
+        pool([runs_of(study), replace(other, name="other", settings=other.settings)])
     with pytest.raises(InputError, match="two studies are called one: give each once, or rename one"):
         pool([runs_of(study), runs_of(study)])
 
@@ -167,9 +169,9 @@ def test_ranges_of_pooled_studies_are_put_together(tmp_path):
     for path, arch in ((one, "tnl"), (two, "llama")):
         write_run(path, arch, "14k", 400_000)
     ranges = {"tnl": [1e10, 1e11]}, {"llama": [2e10, 1e11]}
-    studies = [under(runs_of(path), None, range=its) for path, its in zip((one, two), ranges, strict=True)]
-    assert pool(studies)[0].settings.range == ranges[0] | ranges[1]
-    other = under(studies[1], None, range={"tnl": [2e10, 1e11]})
+    studies = [runs_of(path).under(None, range=its) for path, its in zip((one, two), ranges, strict=True)]
+    assert pool(studies).settings.range == ranges[0] | ranges[1]
+    other = studies[1].under(None, range={"tnl": [2e10, 1e11]})
     with pytest.raises(InputError, match=r"one and two differ in fit.range of tnl .1e10 to 1e11 and 2e10 to 1e11 FLOP"):
         pool([studies[0], other])
 
@@ -179,10 +181,8 @@ def test_the_envelope_of_a_table_is_that_of_the_study(study):
     curves without noise."""
     own = runs_of(study)
     options = approaches.Options(at=(1e11,), n_replicates=50)
-    of_study = envelope_of(own, study_points(own, "curves").groups, options)
-    read = tables.read_points(
-        own.tables.curves, group="arch", points="curves", convention="6nd", where=["warmup==False"]
-    )
+    of_study = envelope_of(own, prepare(own, points="curves").groups, options)
+    read = tables.read_points(own.curves, group="arch", points="curves", convention="6nd", where=["warmup==False"])
     of_table = fit_groups({}, read.groups, ["envelope"], options)
     assert not of_study.failed and not of_table.failed
     for one, other in zip(of_study.results, of_table.results, strict=True):
@@ -201,14 +201,14 @@ def test_the_envelope_finds_what_is_known(study):
     """N_opt ~ C^0.5 and L ~ C^-0.15 on C = 6 N D, within the intervals."""
     own = runs_of(study)
     options = approaches.Options(n_replicates=200)
-    for one in envelope_of(own, study_points(own, "curves").groups, options).results:
+    for one in envelope_of(own, prepare(own, points="curves").groups, options).results:
         assert one.intervals["a"][0] < 0.5 < one.intervals["a"][1]
         assert one.intervals["L_exponent"][0] < -0.15 < one.intervals["L_exponent"][1]
 
 
 def test_what_the_envelope_cannot_fit_is_told(study):
     own = runs_of(study)
-    ends, curves = study_points(own).groups, study_points(own, "curves").groups
+    ends, curves = prepare(own).groups, prepare(own, points="curves").groups
     two = curves["tnl"].take(np.isin(curves["tnl"].size, ["14k"]))
     for points, message in ((ends["tnl"], "needs curves, several rows a run: 8 of 8 runs"), (two, "at least 2 sizes")):
         with pytest.raises(InputError, match=message):
@@ -221,7 +221,7 @@ def test_what_the_envelope_cannot_fit_is_told(study):
 
 def test_the_surface_of_whole_curves_of_a_study(study):
     """L = (N / 1.2e5)^-0.3 + (D / 2e6)^-0.3: exponents within the intervals, of which a few points a run are kept."""
-    curves = study_points(runs_of(study), "curves").groups
+    curves = prepare(runs_of(study), points="curves").groups
     found, shares = {}, []
     for group, points in curves.items():
         result = approaches.fit(points, "parametric", n_replicates=100, told=shares.append)
@@ -243,8 +243,8 @@ def test_a_size_that_has_stopped_learning_is_left_out_where_the_study_says_so(tm
         for seed in (0, 1):
             shift = 0.003 * float(rng.standard_normal()) + 0.06 * (size == smallest)
             write_run(tmp_path / "one", "llama", size, n_tokens, seed=seed, shift=shift)
-    kept = study_points(runs_of(tmp_path / "one"), CURVES)
-    fewer = study_points(runs_of(tmp_path / "one", SETTINGS.model_copy(update={"stopped": "leave_out"})), CURVES)
+    kept = prepare(runs_of(tmp_path / "one"), points=CURVES)
+    fewer = prepare(runs_of(tmp_path / "one", SETTINGS.model_copy(update={"stopped": "leave_out"})), points=CURVES)
     assert set(kept.groups["llama"].size) - set(fewer.groups["llama"].size) == {smallest}
     assert fewer.dropped[STOPPED] == 2 and fewer.n_kept == kept.n_kept - 2
     assert any(smallest in note and "6." in note for note in fewer.notes)

@@ -8,13 +8,12 @@ import pandas as pd
 import pytest
 
 from analysis.fits.approaches import seed_noise_of
-from analysis.fits.grouping import grouped
+from analysis.fits.prepare import prepare
 from analysis.fits.replicates import alike
 from analysis.fits.settings import FitSettings
-from analysis.fits.study import fit_study
-from analysis.fits.study_curves import run_curves, seed_noises, size_curves
-from analysis.fits.study_points import StudyRuns, pool, study_points
+from analysis.fits.study import WholeCurves, fit_study
 from analysis.report.notes import interval_text, notes
+from analysis.run_table import pool
 from analysis.runs import load_tables
 from data.files import read_json, write_json
 
@@ -37,7 +36,7 @@ def write(path, shifts, size="55k", tokens=600_000, lr=1e-3, first=0):
 
 
 def pooled(tmp_path, *names):
-    return pool([StudyRuns(name, load_tables(tmp_path / name), SETTINGS) for name in names])
+    return pool([replace(load_tables(tmp_path / name), name=name, settings=SETTINGS) for name in names])
 
 
 def test_groups_of_one_recipe_and_length():
@@ -51,17 +50,17 @@ def test_runs_of_two_lengths_are_no_seeds(tmp_path):
     """Two short runs and two long ones: each pair is one difference of seeds, and the long ones stand for the size."""
     write(tmp_path / "short", (S, -S), tokens=400_000)
     write(tmp_path / "long", (2 * S, 0.0))
-    whole, twice = pooled(tmp_path, "short", "long")
-    assert twice == {}
-    groups = run_curves(grouped(whole.tables, SETTINGS), SETTINGS)
-    noise = seed_noises(groups, SETTINGS).every
+    whole = pooled(tmp_path, "short", "long")
+    assert whole.dropped == {}
+    read = WholeCurves.of(whole, SETTINGS)
+    noise = read.noises().every
     assert noise.df == 2 and noise.s == pytest.approx(np.sqrt(2) * S, rel=1e-6)
     assert [one["runs"] for one in noise.groups] == [
         [f"{name}/tnl-55k-c256-s{seed}" for seed in (0, 1)] for name in ("short", "long")
     ]
-    (curve,) = size_curves(groups["tnl"], "6nd", SETTINGS)
+    (curve,) = read.by_convention("tnl")["6nd"]
     assert curve.n_seeds == 2 and np.exp(curve.log_c[-1]) > 6 * 55_000 * 580_000
-    of_points = seed_noise_of(list(study_points(whole, "curves").groups.values()))
+    of_points = seed_noise_of(list(prepare(whole, points="curves").groups.values()))
     assert of_points.df == 2 and of_points.s == pytest.approx(noise.s, rel=1e-3)
 
 
@@ -70,8 +69,8 @@ def test_one_run_of_each_length_tells_no_noise_and_says_so(tmp_path):
     write(tmp_path / "long", (-S,), first=1)
     for name in ("one", "two"):  # sizes of one run are no matter
         write(tmp_path / "long", (0.0,), size={"one": "14k", "two": "25k"}[name])
-    whole, _ = pooled(tmp_path, "short", "long")
-    fits = fit_study(whole.tables, SETTINGS)
+    whole = pooled(tmp_path, "short", "long")
+    fits = fit_study(whole, SETTINGS)
     assert fits["interval"]["seed_noise"] is None
     both = ["long/tnl-55k-c256-s1", "short/tnl-55k-c256-s0"]
     (alone,) = fits["interval"]["not_paired"]
@@ -81,25 +80,25 @@ def test_one_run_of_each_length_tells_no_noise_and_says_so(tmp_path):
         line == f"{both[1]}: enters no curve of its size: runs of its size train on more tokens" for line in notes(fits)
     )
     assert fits["archs"]["tnl"]["n_runs"] == 3
-    assert seed_noise_of(list(study_points(whole, "curves").groups.values())) is None
+    assert seed_noise_of(list(prepare(whole, points="curves").groups.values())) is None
 
 
 def test_another_learning_rate_is_another_recipe(tmp_path):
     write(tmp_path / "worse", (0.02,), lr=3e-3)
     write(tmp_path / "better", (S, -S), first=1)
-    whole, _ = pooled(tmp_path, "worse", "better")
-    groups = run_curves(grouped(whole.tables, SETTINGS), SETTINGS)
-    assert seed_noises(groups, SETTINGS).every.df == 1
-    size = groups["tnl"]["55k"]
-    assert [run.name for run in size.runs] == ["better/tnl-55k-c256-s1", "better/tnl-55k-c256-s2"]
+    whole = pooled(tmp_path, "worse", "better")
+    read = WholeCurves.of(whole, SETTINGS)
+    assert read.noises().every.df == 1
+    (size,) = read.sizes["tnl"]
+    assert size.runs == ["better/tnl-55k-c256-s1", "better/tnl-55k-c256-s2"]
     assert size.left_out == {"worse/tnl-55k-c256-s0": "runs of its size by another recipe end lower"}
     assert size.unpaired() == ["worse/tnl-55k-c256-s0"]
     for kind in ("curves", "ends"):  # as the envelope, all approaches take the recipe that ends lower
-        found = study_points(whole, kind)
+        found = prepare(whole, points=kind)
         points = found.groups["tnl"]
-        assert sorted(set(points.run)) == [run.name for run in size.runs] and len(set(points.recipe)) == 1
+        assert sorted(set(points.run)) == size.runs and len(set(points.recipe)) == 1
         assert found.dropped == {"by another recipe that ends higher at the same N and D": 1}
-    assert seed_noise_of([study_points(whole, "curves").groups["tnl"]]).df == 1
+    assert seed_noise_of([prepare(whole, points="curves").groups["tnl"]]).df == 1
 
 
 def test_a_run_again_in_its_study_counts_once_for_all_approaches(tmp_path):
@@ -112,8 +111,9 @@ def test_a_run_again_in_its_study_counts_once_for_all_approaches(tmp_path):
         for name in ("curves", "runs")
     }
     tables = replace(one, **both)
-    assert [run.name for run in run_curves(grouped(tables, SETTINGS), SETTINGS)["tnl"]["55k"].runs] == [first]
-    found = study_points(StudyRuns("s", tables, SETTINGS))
+    (size,) = WholeCurves.of(tables, SETTINGS).sizes["tnl"]
+    assert size.runs == [first]
+    found = prepare(replace(tables, name="s", settings=SETTINGS))
     assert set(found.groups["tnl"].run) == {first}
     assert found.dropped == {"a run of the same recipe has the same seed": 1} and found.n_kept == 1
 
@@ -124,12 +124,12 @@ def test_branches_stay_when_studies_are_pooled(tmp_path):
     tables = load_tables(tmp_path / "s")
     branched = replace(tables, runs=tables.runs.assign(trunk="a", seed=0))
     write(tmp_path / "other", (0.0,), size="25k")
-    other = StudyRuns("other", load_tables(tmp_path / "other"), SETTINGS)
-    whole, twice = pool([StudyRuns("s", branched, SETTINGS), other])
-    assert twice == {} and set(whole.tables.runs["run_id"]) == {*(f"s/{one}" for one in ids), "other/tnl-25k-c256-s0"}
-    assert set(study_points(whole).groups["tnl"].trunk) == {"s/a", "other/tnl-25k-c256-s0"}
-    again, twice = pool([StudyRuns("s", branched, SETTINGS), StudyRuns("t", branched, SETTINGS)])
-    assert twice == {"with recipe and seed of a run of another study": 2} and len(again.tables.runs) == 2
+    other = replace(load_tables(tmp_path / "other"), name="other", settings=SETTINGS)
+    whole = pool([replace(branched, name="s", settings=SETTINGS), other])
+    assert whole.dropped == {} and set(whole.runs["run_id"]) == {*(f"s/{one}" for one in ids), "other/tnl-25k-c256-s0"}
+    assert set(prepare(whole).groups["tnl"].trunk) == {"s/a", "other/tnl-25k-c256-s0"}
+    again = pool([replace(branched, name="s", settings=SETTINGS), replace(branched, name="t", settings=SETTINGS)])
+    assert again.dropped == {"with recipe and seed of a run of another study": 2} and len(again.runs) == 2
 
 
 def test_storage_is_no_recipe(tmp_path):
@@ -148,14 +148,14 @@ def test_branches_of_a_trunk_are_no_seeds(tmp_path):
     tables = load_tables(tmp_path / "s")
     of = dict(zip(ids, ("a", "a", "b", "b"), strict=True))
     tables = replace(tables, runs=tables.runs.assign(trunk=tables.runs["run_id"].map(of)))
-    groups = run_curves(grouped(tables, SETTINGS), SETTINGS)
-    noise = seed_noises(groups, SETTINGS).every
+    read = WholeCurves.of(tables, SETTINGS)
+    noise = read.noises().every
     assert noise.df == 1 and noise.s == pytest.approx(2 * S * np.sqrt(2), rel=1e-6)
-    assert size_curves(groups["tnl"], "6nd", SETTINGS)[0].n_seeds == 2
-    points = study_points(StudyRuns("s", tables, SETTINGS), "curves").groups["tnl"]
+    assert read.by_convention("tnl")["6nd"][0].n_seeds == 2
+    points = prepare(replace(tables, name="s", settings=SETTINGS), points="curves").groups["tnl"]
     assert seed_noise_of([points]).df == 1 and sorted(set(points.trunk)) == ["a", "b"]
     one = replace(tables, runs=tables.runs.assign(trunk="a"))
-    assert seed_noises(run_curves(grouped(one, SETTINGS), SETTINGS), SETTINGS).every is None
+    assert WholeCurves.of(one, SETTINGS).noises().every is None
 
 
 def test_a_copy_and_the_same_seed_twice_are_no_seeds(tmp_path):
@@ -167,17 +167,16 @@ def test_a_copy_and_the_same_seed_twice_are_no_seeds(tmp_path):
     write_json(copy / "run.json", record)
     named_anew(copy)
     tables = load_tables(tmp_path / "s")
-    size = run_curves(grouped(tables, SETTINGS), SETTINGS)["tnl"]["55k"]
+    (size,) = WholeCurves.of(tables, SETTINGS).sizes["tnl"]
     assert size.left_out == {copy.name: "the same numbers under another run name"} and len(size.runs) == 1
     curves = tables.curves.copy()
     curves.loc[curves["run_id"] == copy.name, "loss"] *= 1.001
     again = replace(tables, curves=curves, runs=tables.runs.assign(seed=0))
-    size = run_curves(grouped(again, SETTINGS), SETTINGS)["tnl"]["55k"]
-    assert size.left_out == {copy.name: "a run of the same recipe has the same seed"}
+    assert WholeCurves.of(again, SETTINGS).left_out == {copy.name: "a run of the same recipe has the same seed"}
 
 
 def test_sizes_are_the_studys(tmp_path):
     for name in SIZES:
         write(tmp_path / "s", (0.0,), size=name)
-    curves = size_curves(run_curves(grouped(load_tables(tmp_path / "s"), SETTINGS), SETTINGS)["tnl"], "6nd", SETTINGS)
+    curves = WholeCurves.of(load_tables(tmp_path / "s"), SETTINGS).by_convention("tnl")["6nd"]
     assert [curve.size for curve in curves] == list(SIZES)

@@ -1,0 +1,164 @@
+"""The table of runs that fits, forecasts and reports read, whoever trained them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pandas as pd
+
+from analysis.fits.settings import FitSettings
+from arch.amounts import flop
+from arch.errors import InputError, choice
+
+CONVENTIONS = ("exact", "paper", "6nd")  # by which the cost of a run's token is known
+AGREEING = {
+    "corpus_fingerprint": "corpus",
+    "target_tokens": "corpus.target_tokens",
+    "tokenizer": "tokenizer",
+    "context_length": "context length",
+}
+TWICE = "with recipe and seed of a run of another study"
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """Runs as they were measured. Nothing in it is smoothed, selected or grouped: `analysis.fits.prepare` does that.
+
+    runs: one row a run. `run_id`, `arch`, `size`, `seed`, `n_params_non_embedding` (N), `n_params` (with embeddings),
+    `flops_per_token_<convention>` (training FLOP of a token), `recipe` (that of runs which differ by their seed alone),
+    `trunk` (of a branch, the run that it was decayed from), `point` and `variant` (where it stands on the grid's axes,
+    and what --set changed of it), `state`, `n_tokens` (D so far), `epochs` (how often it read its text),
+    `warmup_tokens`, `batch_tokens`, `context_length`, `corpus_fingerprint`, `tokenizer`, `hardware`, `tokens_per_s`;
+    `skipped_rows` and `skipped_why`: what of its files was left out.
+    curves: one row a logged step. `run_id`, `step`, `n_tokens` (D), `flops_<convention>` (C), `loss` (of one batch, in
+    nats a token), `phase` of the learning rate (scaling.study.schedule), `warmup` (bool), and, where fits ask for it,
+    `difficulty` of the batch for a bigram model.
+    evals: one row an evaluated checkpoint. The same columns, `loss` over the held-out text, and `phase` "merged" for
+    merged weights.
+    name: of the study or of the file. settings: those that it is fitted with, where nobody asks for others.
+    dropped: runs that are in none of the three, by reason.
+    nuisance: what `analysis.fits.grouping` made of nuisance axes, {"cells", "means": {row: run ids}}; None as measured.
+    """
+
+    runs: pd.DataFrame
+    curves: pd.DataFrame
+    evals: pd.DataFrame
+    name: str = ""
+    settings: FitSettings = field(default_factory=FitSettings)
+    dropped: dict[str, int] = field(default_factory=dict)
+    nuisance: dict[str, Any] | None = None
+
+    @property
+    def averaged(self) -> set[str]:
+        """The runs that stand in a mean over a nuisance axis."""
+        means = self.nuisance["means"].values() if self.nuisance else ()
+        return {run for mean in means for run in mean}
+
+    def without(self, run_ids: Collection[str]) -> RunTable:
+        """The table without the rows of these runs."""
+        if not run_ids:
+            return self
+        frames = (self.runs, self.curves, self.evals)
+        runs, curves, evals = (one[~one["run_id"].isin(list(run_ids))].reset_index(drop=True) for one in frames)
+        return replace(self, runs=runs, curves=curves, evals=evals)
+
+    def under(self, convention: str | None, **settings: Any) -> RunTable:
+        """The table with C under another convention (None: its own) and other settings; a stated range stays where it
+        was. Raises InputError for a convention that runs are not counted by."""
+        if convention is not None:
+            if convention not in CONVENTIONS:
+                raise InputError(f"--convention: {convention!r}{choice(convention, list(CONVENTIONS))}")
+            settings |= {"flops": convention, "range_flops": self.settings.range_convention}
+        return replace(self, settings=self.settings.model_copy(update=settings))
+
+
+def pool(studies: Sequence[RunTable]) -> RunTable:
+    """One table of the runs of all studies, each run named `study/run`; a run that is in two of them counts once.
+
+    Raises InputError, with what differs, where they do not share corpus, tokenizer, context length and fit settings.
+    """
+    for one in studies:
+        _refuse_different_texts([one])
+    if len(studies) == 1:
+        return studies[0]
+    names = [one.name for one in studies]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"two studies are called {twice[0]}: give each once, or rename one")
+    _refuse_different_texts(studies)
+    first = studies[0]
+    for other in studies[1:]:
+        mine, theirs = first.settings.to_dict(), other.settings.to_dict()
+        if differ := [key for key in mine if mine[key] != theirs[key] and key != "range"]:
+            keys = {key: "grid.nuisance" if key == "nuisance" else f"fit.{key}" for key in differ}
+            values = ", ".join(f"{keys[key]} ({mine[key]} and {theirs[key]})" for key in differ)
+            raise InputError(f"studies {first.name} and {other.name} differ in {values}: give both the same by --set")
+    runs, curves, evals = (
+        _joined([_named(getattr(one, frame), one.name) for one in studies]) for frame in ("runs", "curves", "evals")
+    )
+    settings, gone = first.settings.model_copy(update={"range": _ranges(studies)}), _in_another(studies)
+    whole = RunTable(runs, curves, evals, " + ".join(names), settings).without(gone)
+    return replace(whole, dropped={TWICE: len(gone)} if gone else {})
+
+
+def _named(part: pd.DataFrame, study: str) -> pd.DataFrame:
+    """Runs, and the trunks that they were branched from, as `study/run`."""
+    more = {"trunk": [f"{study}/{one}" if one else one for one in part["trunk"].fillna("")]} if "trunk" in part else {}
+    return part.assign(run_id=f"{study}/" + part["run_id"].astype(str), **more)
+
+
+def _joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    whole = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
+    return whole.fillna({"trunk": ""}) if "trunk" in whole else whole  # of one study and not of the other
+
+
+def _in_another(studies: Sequence[RunTable]) -> set[str]:
+    """Runs that are done, as `study/run`, of the recipe, seed and trunk of one of a study that comes first."""
+    gone: set[str] = set()
+    seen: set[tuple[str, str, str]] = set()
+    for one in studies:
+        mine = {}
+        for row in one.runs.itertuples():
+            if row.state == "done":
+                branched = str(getattr(row, "trunk", None) or "")
+                trunk = "" if branched == str(row.run_id) else branched
+                mine[f"{one.name}/{row.run_id}"] = (str(row.recipe), str(row.seed), trunk)
+        gone |= {name for name, key in mine.items() if key in seen}
+        seen |= set(mine.values())
+    return gone
+
+
+def _ranges(studies: Sequence[RunTable]) -> dict[str, list[float]]:
+    """The stated range of every architecture. Raises InputError where two studies state two."""
+    found: dict[str, list[float]] = {}
+    for one in studies:
+        for arch, ends in one.settings.range.items():
+            if found.setdefault(arch, ends) != ends:
+                both = " and ".join(f"{flop(low, 4)} to {flop(high, 4)}" for low, high in (found[arch], ends))
+                raise InputError(
+                    f"studies {' and '.join(one.name for one in studies)} differ in fit.range of {arch} ({both} FLOP): "
+                    f"give all the same by --set fit.range.{arch}=[LOW,HIGH]"
+                )
+    return found
+
+
+def _refuse_different_texts(studies: Sequence[RunTable]) -> None:
+    """Raise InputError where losses of the studies' runs cannot be compared."""
+    done = pd.concat([_texts_of(one).assign(study=one.name) for one in studies], ignore_index=True)
+    for key, word in AGREEING.items():
+        # a grid that varies the context has one for each of its points
+        points = done["point"] if key == "context_length" else pd.Series("", index=done.index)
+        for _, mine in done.groupby(points):
+            values = mine[["study", key]].dropna().drop_duplicates(key)
+            if len(values) < 2:
+                continue
+            both = " and ".join(f"{str(value)[:12]} in {name}" for name, value in values.itertuples(index=False))
+            raise InputError(f"the runs do not share one {word} ({both}): losses of one fit must be comparable")
+
+
+def _texts_of(study: RunTable) -> pd.DataFrame:
+    """What the runs that are done read, a row a run."""
+    done = study.runs.loc[(study.runs["state"] == "done") & (study.runs["variant"] == "")]
+    found = done.reindex(columns=[*AGREEING, "point"]).astype(object)
+    return found.assign(target_tokens=found["target_tokens"].fillna("none"))
