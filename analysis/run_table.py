@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import pandas as pd
 from analysis.fits.settings import FitSettings
 from arch.amounts import flop
 from arch.errors import InputError, choice
+from data.units import loss_unit
 
 CONVENTIONS = ("exact", "paper", "6nd")  # by which the cost of a run's token is known
 AGREEING = {
@@ -20,6 +21,21 @@ AGREEING = {
     "context_length": "context length",
 }
 TWICE = "with recipe and seed of a run of another study"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a table of somebody else's came to be read. columns: {field: column}; derived: a field and what it was made
+    from; six_nd: smallest, median and largest 6 N D / C, where the table has all three; n_rows: of the file;
+    several_rows: whether a run has more than one; loss_unit: nats a token, or whatever it says; notes: remarks."""
+
+    columns: Mapping[str, str]
+    derived: Mapping[str, str]
+    six_nd: tuple[float, float, float] | None
+    n_rows: int
+    several_rows: bool
+    loss_unit: str
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -38,7 +54,9 @@ class RunTable:
     evals: one row an evaluated checkpoint. The same columns, `loss` over the held-out text, and `phase` "merged" for
     merged weights.
     name: of the study or of the file. settings: those that it is fitted with, where nobody asks for others.
-    dropped: runs that are in none of the three, by reason.
+    dropped: by reason, runs that are in none of the three, or rows of somebody else's file.
+    origin: of such a file, how it was read. Its runs have `run`, their name in it, N, `size`, `recipe`, `trunk` and
+    `cell`; its curves their own `flops_<convention>`, `row`, and `unique_tokens` where they are known.
     nuisance: what `analysis.fits.grouping` made of nuisance axes, {"cells", "means": {row: run ids}}; None as measured.
     """
 
@@ -47,8 +65,18 @@ class RunTable:
     evals: pd.DataFrame
     name: str = ""
     settings: FitSettings = field(default_factory=FitSettings)
-    dropped: dict[str, int] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    origin: Origin | None = None
     nuisance: dict[str, Any] | None = None
+
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+        return f"study {self.name}" if self.origin is None else self.name
+
+    @property
+    def loss_unit(self) -> str:
+        return loss_unit(self.runs["tokenizer"]) if self.origin is None else self.origin.loss_unit
 
     @property
     def averaged(self) -> set[str]:
@@ -63,6 +91,10 @@ class RunTable:
         frames = (self.runs, self.curves, self.evals)
         runs, curves, evals = (one[~one["run_id"].isin(list(run_ids))].reset_index(drop=True) for one in frames)
         return replace(self, runs=runs, curves=curves, evals=evals)
+
+    def own_runs(self) -> RunTable:
+        """The table without the runs that --set changed, of which no fit is."""
+        return self.without(set(self.runs.loc[self.runs["variant"] != "", "run_id"]))
 
     def under(self, convention: str | None, **settings: Any) -> RunTable:
         """The table with C under another convention (None: its own) and other settings; a stated range stays where it

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analysis.forecast.stage import told
 from analysis.source.choose import source_of
-from analysis.table_files import read_table, table_bytes
+from analysis.table_files import read_table
 from arch.errors import InputError
 from data.files import new_directory, read_manifest, read_object, reading, write_bytes, write_json
 
@@ -61,10 +61,12 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
     stored, damaged = _stored(results)
     if not force and stored is not None and stored.get("inputs_hash") == _inputs_hash(study, source):
         return Fitted(stored, False, None)
-    fits, tables = fits_of(study, runs, source)
+    from analysis.source.parquet import result_files
+
+    fits, table = fits_of(study, runs, source)
     results.mkdir(parents=True, exist_ok=True)
-    for name, file in TABLES.items():
-        write_bytes(results / f"{file}.parquet", table_bytes(getattr(tables, name)), kind="results")
+    for name, content in result_files(table).items():
+        write_bytes(results / f"{name}.parquet", content, kind="results")
     write_json(results / "fits.json", fits, kind="results")
     return Fitted(fits, True, damaged)
 

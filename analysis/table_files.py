@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def table_bytes(frame: pd.DataFrame) -> bytes:
-    """The Parquet file of `frame`, without its index."""
+def table_bytes(frame: pd.DataFrame, metadata: Mapping[bytes, bytes] | None = None) -> bytes:
+    """The Parquet file of `frame`, without its index; metadata: more of the file's."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     buffer = io.BytesIO()
-    pq.write_table(sealed(pa.Table.from_pandas(frame, preserve_index=False)), buffer)
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    pq.write_table(sealed(table.replace_schema_metadata({**table.schema.metadata, **(metadata or {})})), buffer)
     return buffer.getvalue()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from os import SEEK_END
 from pathlib import Path
+from typing import BinaryIO
 
 from .files import regular
 
@@ -14,20 +16,25 @@ MOST_TEXT = 1 << 27  # bytes of a column of text, were each row's its longest
 def check_parquet(path: Path) -> None:
     """Raise ValueError for a file whose table is much larger than what its bytes can hold, and what pyarrow raises for
     one that is damaged."""
+    with open(regular(path), "rb") as handle:  # pyarrow itself opens paths of UTF-8 alone
+        check_parquet_bytes(handle)
+
+
+def check_parquet_bytes(handle: BinaryIO) -> None:
+    """The same of an open file, or of one in memory."""
     from pyarrow import compute, parquet
 
-    size = regular(path).stat().st_size
-    with open(path, "rb") as handle:  # pyarrow itself opens paths of UTF-8 alone
-        told = parquet.read_metadata(handle)
-        # of the schema: on a damaged file a row group's own columns end the process by SIGABRT (pyarrow 26)
-        columns = [told.schema.column(i) for i in range(told.num_columns)]
-        if told.num_rows * told.num_columns > FEW_CELLS + CELLS_A_BYTE * size:
-            raise ValueError(f"{size:,} bytes say that they are {told.num_rows:,} rows")
-        groups = [told.row_group(i) for i in range(told.num_row_groups)]
-        if sum(one.total_byte_size for one in groups) > 8 * (FEW_CELLS + CELLS_A_BYTE * size):
-            raise ValueError(f"{size:,} bytes say that they are much more")
-        if texts := [one.path for one in columns if one.physical_type == "BYTE_ARRAY"]:
-            for column in parquet.read_table(handle, columns=texts, read_dictionary=texts).columns:
-                longest = [compute.max(compute.binary_length(one.dictionary)).as_py() or 0 for one in column.chunks]
-                if max(longest, default=0) * told.num_rows > MOST_TEXT:
-                    raise ValueError("its texts are too long for its rows")
+    size = handle.seek(0, SEEK_END)
+    metadata = parquet.read_metadata(handle)
+    # of the schema: on a damaged file a row group's own columns end the process by SIGABRT (pyarrow 26)
+    columns = [metadata.schema.column(i) for i in range(metadata.num_columns)]
+    if metadata.num_rows * metadata.num_columns > FEW_CELLS + CELLS_A_BYTE * size:
+        raise ValueError(f"{size:,} bytes say that they are {metadata.num_rows:,} rows")
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    if sum(one.total_byte_size for one in groups) > 8 * (FEW_CELLS + CELLS_A_BYTE * size):
+        raise ValueError(f"{size:,} bytes say that they are much more")
+    if texts := [one.path for one in columns if one.physical_type == "BYTE_ARRAY"]:
+        for column in parquet.read_table(handle, columns=texts, read_dictionary=texts).columns:
+            longest = [compute.max(compute.binary_length(one.dictionary)).as_py() or 0 for one in column.chunks]
+            if max(longest, default=0) * metadata.num_rows > MOST_TEXT:
+                raise ValueError("its texts are too long for its rows")

@@ -64,7 +64,7 @@ ALLOWED = {
     "analysis.grid_points": ("scaling.study.axes",),
     "analysis.held_out": ("arch.errors", "data"),
     "analysis.run_evals": ("data.files", "scaling.study"),
-    "analysis.run_table": ("analysis.fits.settings", "arch.amounts", "arch.errors"),
+    "analysis.run_table": ("analysis.fits.settings", "arch.amounts", "arch.errors", "data.units"),
     "analysis.runs": (
         *("analysis.bigram", "analysis.fits.settings", "analysis.grid_points", "analysis.run_evals"),
         "analysis.run_table",
@@ -74,13 +74,6 @@ ALLOWED = {
     "analysis.fits.points": ("arch.errors",),
     "analysis.fits.result": (),
     "analysis.fits.cost": ("analysis.fits.points", "arch.amounts", "arch.errors"),
-    "analysis.fits.tables": (
-        *FITTED,
-        "analysis.table_files",
-        "analysis.fits.recipes",
-        "analysis.fits.replicates",
-        "data.files",
-    ),
     "analysis.fits.parametric": FITTED,
     "analysis.fits.irreducible": (),
     "analysis.fits.noise": (),
@@ -100,7 +93,7 @@ ALLOWED = {
     ),
     "analysis.fits": (
         *(*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits.settings", "analysis.fits.recipes"),
-        *("analysis.fits.tables", "analysis.labels", "analysis.run_table", "analysis.units", "scaling.study.schedule"),
+        *("analysis.table_files", "analysis.labels", "analysis.run_table", "analysis.units", "scaling.study.schedule"),
         *("flops.laws", "flops.quantity", "data"),
     ),
     "analysis.fits.approaches": (*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits"),
@@ -155,8 +148,7 @@ ALLOWED = {
     "analysis.costs": ("scaling.study", "flops", "arch.errors"),
     "analysis.source": (
         *("analysis.bigram", "analysis.contamination", "analysis.run_table", "analysis.runs", "analysis.table_files"),
-        "analysis.fits.settings",
-        *("scaling.study", "arch.errors", "data.files"),
+        *("analysis.fits", "scaling.study", "arch.errors", "data.files", "data.parquet_size"),
     ),
     "analysis.forecast": (
         *("analysis.fits", "analysis.grid_points", "analysis.labels", "analysis.last_steps", "analysis.runs"),

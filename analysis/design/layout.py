@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-CURVE_ROWS, CURVE_FROM = 32, 0.1  # of a curve, as the fits read it (analysis/fits/prepare.py)
+CURVE_ROWS, CURVE_FROM = 32, 0.1  # of a curve, as the fits read it (FitSettings.curve_rows)
 SMOOTHED = 0.1  # of the tokens seen, over which a point of a curve is a mean: wider windows overlap their neighbours'
 
 

@@ -23,6 +23,7 @@ from arch.errors import InputError
 from scaling.study.schedule import DECAYED, DECAYING, MERGED, UNDECAYED
 
 AUTO = "auto"
+NO_ROWS = np.zeros(0, dtype=int)
 NO_CURVE = (
     "decayed losses are one point a run (fit.points), which an envelope of curves cannot be made of: the isoFLOP "
     "profiles and the surface are fitted to them"
@@ -112,6 +113,9 @@ class RunCurves:
         by_run = rows.groupby("run_id", sort=False).indices
         self._rows = {str(run): np.asarray(at, dtype=int) for run, at in by_run.items()}
         self._tokens, self._loss = (rows[name].to_numpy(dtype=float) for name in ("n_tokens", "loss"))
+        named = {"flops": f"flops_{settings.flops}", "unique_tokens": "unique_tokens", "row": "row"}
+        known = {} if table.origin is None else {key: name for key, name in named.items() if name in rows}
+        self._own = {key: rows[name].to_numpy(dtype=float) for key, name in known.items()}
         self._difficulty: np.ndarray | None = None
         if settings.loss != "validation" and settings.control == "bigram":
             if "difficulty" not in rows:
@@ -123,14 +127,28 @@ class RunCurves:
         if members := self._means.get(run_id):
             log_tokens, log_loss = mean_curve([logs(*self.of(one)) for one in members])
             return np.exp(log_tokens), np.exp(log_loss)
-        rows = self._rows.get(run_id, np.zeros(0, dtype=int))
-        rows = rows[np.argsort(self._tokens[rows], kind="stable")]
+        rows = self._in_order(run_id)
         tokens, loss = self._tokens[rows], self._loss[rows]
         if self.settings.loss == "validation":
             return tokens, loss
         if self._difficulty is not None:
             loss = loss - self._difficulty[rows]
         return smooth(tokens, loss, self.settings.smoothing_tokens, self.settings.smoothing_fraction)
+
+    def whole(self, run_id: str) -> dict[str, np.ndarray]:
+        """`n_tokens` and `loss` [n] as `of` has them and, of somebody else's table, its own `flops`, `unique_tokens`
+        and `row` there."""
+        tokens, loss = self.of(run_id)
+        rows = self._in_order(run_id) if self._own else ()
+        same = len(rows) == len(tokens)  # not smoothed
+        return {"n_tokens": tokens, "loss": loss} | {
+            key: values[rows] if same else np.interp(tokens, self._tokens[rows], values[rows])
+            for key, values in self._own.items()
+        }
+
+    def _in_order(self, run_id: str) -> np.ndarray:
+        rows = self._rows.get(run_id, NO_ROWS)
+        return rows if len(rows) < 2 else rows[np.argsort(self._tokens[rows], kind="stable")]
 
 
 def mean_curve(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

@@ -73,10 +73,10 @@ def calibrations(table: RunTable, needed: bool = False) -> dict[str, Calibration
 def merged_rows(
     table: RunTable, known: Mapping[str, Calibration], run: Mapping[str, Any], taken: set[tuple[str, int]]
 ) -> tuple[list[dict[str, Any]], int]:
-    """The merged losses of a trunk (`run`: its row of the table of runs) as rows of a table of runs, each with tokens
-    [1], loss [1] less its offset, and the offset's error [1, p] with its degrees of freedom [p]; and how many lie too
-    far from the pairs. taken: the (trunk, tokens) of decayed losses, where merged ones would count the same training
-    twice."""
+    """The merged losses of a trunk (`run`: its row of the table of runs) as rows of a table of runs, each with `curve`
+    (tokens [1] and loss [1] less its offset), and the offset's error [1, p] with its degrees of freedom [p]; and how
+    many lie too far from the pairs. taken: the (trunk, tokens) of decayed losses, where merged ones would count the
+    same training twice."""
     evals, found, far = table.evals, list[dict[str, Any]](), 0
     one = known.get(str(run["group"]))
     rows = evals[(evals["run_id"] == run["run_id"]) & (evals["phase"] == MERGED)].sort_values("n_tokens")
@@ -95,8 +95,7 @@ def merged_rows(
                 "trunk": str(run["run_id"]),
                 "epochs": run["epochs"] * tokens / run["n_tokens"],
                 "n_tokens": int(tokens),
-                "tokens": at[1],
-                "loss": loss * np.exp(-one.offset(*at)),
+                "curve": {"n_tokens": at[1], "loss": loss * np.exp(-one.offset(*at))},
                 "shift": one.error(*at),
                 "shift_df": tuple(one.df.tolist()),
             }

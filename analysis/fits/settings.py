@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field as PydanticField
+
 from data.files import read_json
 from scaling.study.axes import short
 from scaling.study.grid import Grid
@@ -19,6 +21,9 @@ class FitSettings(Fit, strict=False):
 
     range: dict[str, list[float]] = {}  # noqa: RUF012 (of any architecture, also where its plugin is not loaded)
     nuisance: dict[str, str] = {}  # noqa: RUF012 (of the grid: fields of an axis, joined by +: best or mean)
+    curve_rows: int = PydanticField(
+        default=32, exclude=True
+    )  # of a run that curves keep (NOTES.md of parametric); 0: all
     n_replicates: int = 1000
     level: float = 0.95
     seed: int = 0
@@ -66,6 +71,11 @@ def settings_of(fit: Fit, grid: Grid) -> FitSettings:
     """Of a study: its section `fit`, and how its grid says that nuisance axes are resolved."""
     axes: dict[str, str] = {"+".join(map(short, grid.axes[axis])): by for axis, by in grid.nuisance.items()}
     return FitSettings(**fit.model_dump(), nuisance=axes)
+
+
+def as_it_stands(convention: str) -> FitSettings:
+    """Of somebody else's table, with C by a convention of any name: nothing is smoothed or left out."""
+    return FitSettings().model_copy(update={"flops": convention, "smoothing_tokens": 0, "curve_rows": 0})
 
 
 def stored_settings(study_dir: Path) -> FitSettings:

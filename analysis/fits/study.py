@@ -121,7 +121,7 @@ class WholeCurves:
         settings = resolved(table, settings)
         table = grouped(table, settings)
         read, left_out = curves_by_group(table, settings)
-        rows = {group: [row for row in mine if len(row["tokens"]) > 1] for group, mine in read.items()}
+        rows = {group: [row for row in mine if len(row["curve"]["loss"]) > 1] for group, mine in read.items()}
         unit = loss_unit(table.runs["tokenizer"])
         made = {group: whole_curves(mine, settings, unit) for group, mine in rows.items()}
         points = {group: one for group, one in made.items() if one is not None}

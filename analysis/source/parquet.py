@@ -16,10 +16,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from analysis.fits.settings import FitSettings
+from analysis.run_table import RunTable
 from analysis.source.base import AGAIN
-from analysis.table_files import read_arrow_table
+from analysis.table_files import read_arrow_table, table_bytes
+from arch.errors import InputError
 from data.files import reading
+from data.parquet_size import check_parquet_bytes
 
+FIT, RUNS = b"fit", b"runs"  # in the metadata of results: name and settings of the study, and its table of runs
 LEVEL = 19  # of zstd
 FEW = 8  # rows for each value from which on a column is a dictionary
 NARROWED, ORDER = b"narrowed", b"order"  # in the file's metadata: columns of single precision; all columns in order
@@ -78,6 +83,41 @@ def as_stored(frame: pd.DataFrame) -> pd.DataFrame:
     buffer = io.BytesIO()
     frame.to_parquet(buffer, index=False)
     return pd.read_parquet(buffer)
+
+
+def result_files(table: RunTable) -> dict[str, bytes]:
+    """By name, the files of a study's results. Those of losses carry the table of runs and the settings of their fit,
+    so that each can be fitted by itself as the study is (`study_of_file`)."""
+    runs, fit = table_bytes(table.runs), {"name": table.name, "settings": table.settings.to_dict()}
+    carried = {FIT: json.dumps(fit).encode(), RUNS: runs}
+    losses = {"curves": table.curves, "validation": table.evals}
+    return {name: table_bytes(frame, carried) for name, frame in losses.items()} | {"runs": runs}
+
+
+def study_of_file(path: Path) -> RunTable | None:
+    """The study's runs of a file that `result_files` made of its losses; None of any other file. Raises InputError
+    where it cannot be read, or holds losses of another kind than the study fits."""
+    if path.suffix.lower() != ".parquet" or not path.is_file():
+        return None
+    with reading(path), open(path, "rb") as file:
+        carried = pq.ParquetFile(file).schema_arrow.metadata or {}
+    if FIT not in carried or RUNS not in carried:
+        return None
+    losses = read_arrow_table(path).to_pandas()
+    with reading(path), io.BytesIO(carried[RUNS]) as content:
+        fit = json.loads(carried[FIT])
+        name, settings = str(fit["name"]), FitSettings(**fit["settings"])
+        check_parquet_bytes(content)
+        runs = pd.read_parquet(content)
+    held_out = "perplexity" in losses
+    if held_out != (settings.loss == "validation"):
+        kind, other = ("held-out", "curves") if held_out else ("training", "validation")
+        raise InputError(
+            f"{path}: holds {kind} losses, and study {name} fits the others: give {other}.parquet beside it, or name "
+            f"the columns by --columns, which fits these as they stand"
+        )
+    none = losses.iloc[:0]
+    return RunTable(runs, *((none, losses) if held_out else (losses, none)), name=name, settings=settings)
 
 
 def _flops(curves: pd.DataFrame) -> list[str]:

@@ -1,21 +1,33 @@
-"""Any runs as a table: those of a study in its directory, or in the folder that it was published in."""
+"""Any runs as a table: of a study, in its directory or as it was published, or of anybody's file."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from analysis.fits.settings import FITS, FitSettings
+from analysis.fits.tables import read_table
 from analysis.run_table import RunTable
 from analysis.runs import load_tables
+from analysis.source.parquet import study_of_file
 from analysis.source.published import Published
 from arch.errors import InputError
 from data.files import MANIFEST, read_json
 
 
-def read_runs(source: str | Path) -> RunTable:
-    """Of `<out>/<study>`, where runs in progress are fine, or of a folder that `scaling publish` wrote. Settings are
-    those of the stored fit; where a directory has none yet, the defaults. Raises InputError where it is no study, or is
-    damaged."""
+def read_runs(source: str | Path | pd.DataFrame, **options: Any) -> RunTable:
+    """Of `<out>/<study>`, where runs in progress are fine, of a folder that `scaling publish` wrote, or of a table:
+    CSV, TSV, JSONL, JSON, Parquet, a data frame. options: how the columns of somebody else's table are read
+    (`read_table`); without them a file of a study's results is that study.
+
+    Settings are those of the stored fit; where a directory has none yet, the defaults; a table of somebody else's is
+    taken as it stands. Raises InputError where it is no study and no table, or is damaged.
+    """
+    if isinstance(source, pd.DataFrame) or options or Path(source).is_file():
+        study = None if isinstance(source, pd.DataFrame) or options else study_of_file(Path(source))
+        return study or read_table(source, **options)
     directory = Path(source)
     if not (directory / MANIFEST).is_file():
         return load_tables(directory)

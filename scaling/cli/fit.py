@@ -124,7 +124,7 @@ def fit(
     if not sources:
         raise InputError("fit: give a study, or a table of runs (CSV, JSONL, Parquet)")
 
-    from .fit_sources import of_studies, of_table, table_among
+    from .fit_sources import of_studies, of_table, study_tables, table_among
 
     table = table_among(sources)
     wrong = [name for name in told if name in (OF_STUDIES if table else OF_TABLES)]
@@ -147,14 +147,17 @@ def fit(
     from analysis.fits.published import number_list
     from analysis.fits.study_approaches import CURVE, OBJECTIVE
     from analysis.fits.tables.columns import parse_columns
-    from analysis.fits.tables.points import check_choices
+    from analysis.fits.tables.read import check_choices
+    from analysis.source.parquet import study_of_file
 
-    check_choices(points, convention if table else None, loss_unit)
+    study = None if table is None or any(name in told for name in OF_TABLES) else study_of_file(Path(table))
+    other = table if study is None else None
+    check_choices(points, convention if other else None, loss_unit)
     wanted = named(approach or ALL)
     options = Options(
         at=number_list(at, "--at") if at else (),
         predict=[_pair(one) for one in predict or ()],
-        objective=objective or (OBJECTIVE if table is None else HUBER),
+        objective=objective or (HUBER if other is not None else OBJECTIVE),
         form=form or "plain",
         n_replicates=replicates,
         level=level,
@@ -167,13 +170,13 @@ def fit(
         if points == "ends":
             raise InputError(f"--points ends: the approach {wanted[0]} needs curves; leave it out")
         points = "curves"
-    if table is not None:
+    if other is not None:
         how: dict[str, Any] = {"columns": parse_columns(columns) if columns is not None else {}, "where": where or ()}
-        how |= {"group": group, "drop_highest_loss": drop_highest_loss or 0, "convention": convention}
-        source = of_table(table, how | {"loss_unit": loss_unit}, points)
+        how |= {"group": group, "convention": convention, "loss_unit": loss_unit}
+        source = of_table(other, how, points, drop_highest_loss or 0)
     else:
-        requests = [request_of(one, None, sets, out, as_json, True, plugin) for one in sources]
-        source = of_studies(requests, points, convention)
+        requests = [request_of(one, None, sets, out, as_json, True, plugin) for one in sources] if study is None else []
+        source = of_studies(study_tables(requests) if study is None else [study], points, convention)
     fit_points(source, wanted, options, output)
 
 

@@ -51,37 +51,46 @@ def table_among(sources: Sequence[str]) -> str | None:
     return tables[0]
 
 
-def of_table(path: str, options: Mapping[str, Any], points: str | None) -> Source:
-    """The points of a table, read by `options` of read_points. points: what was asked for, by default ends: under a
-    schedule that decays over the whole run no point before its end is one that a shorter run would have reached."""
-    from analysis.fits.tables import read_points
+def of_table(path: str, options: Mapping[str, Any], points: str | None, drop_highest_loss: int = 0) -> Source:
+    """The points of somebody else's table, read by `options` of read_table. points: what was asked for, by default
+    ends: under a schedule that decays over the whole run no point before its end is one that a shorter run would have
+    reached."""
+    from analysis.fits.prepare import prepare
+    from analysis.fits.tables import read_table
 
-    reading = read_points(path, points=points or "ends", **options)
+    table = read_table(path, **options)
+    reading = prepare(table, points=points or "ends", drop_highest_loss=drop_highest_loss)
     curves = None
     if reading.several_rows:
-        curves = reading if reading.points == "curves" else read_points(path, points="curves", **options)
+        is_whole = reading.points == "curves"
+        curves = reading if is_whole else prepare(table, points="curves", drop_highest_loss=drop_highest_loss)
     return Source(reading, curves, None, points)
 
 
-def of_studies(requests: Sequence[Request], points: str | None, convention: str | None) -> Source:
-    """The points of one study, or of several that agree. points: what was asked for, by default curves: under a
-    constant learning rate each of their points is as good as an end. Curves are read for every approach: the noise
-    between seeds is told by them."""
-    from analysis.fits.prepare import prepare, refuse_ends
+def study_tables(requests: Sequence[Request]) -> list[RunTable]:
+    """The table of each study. Raises InputError where its results are not those of its runs."""
     from analysis.fits.settings import settings_of
-    from analysis.run_table import pool
     from analysis.source.choose import source_of
 
     from ..stages.pipeline import check_results
 
-    studies = []
+    found = []
     for request in requests:
         check_results(request)
         study, settings = request.study, settings_of(request.study.fit, request.study.grid)
         source, held_out = source_of(study, study.runs()), study.evaluation.validation_tokens
-        table = replace(source.table(settings, held_out, variants=False), name=study.name)
-        studies.append(table.under(convention))
-    runs = pool(studies)
+        found.append(replace(source.table(settings, held_out), name=study.name))
+    return found
+
+
+def of_studies(studies: Sequence[RunTable], points: str | None, convention: str | None) -> Source:
+    """The points of one study, or of several that agree. points: what was asked for, by default curves: under a
+    constant learning rate each of their points is as good as an end. Curves are read for every approach: the noise
+    between seeds is told by them."""
+    from analysis.fits.prepare import prepare, refuse_ends
+    from analysis.run_table import pool
+
+    runs = pool([one.own_runs().under(convention) for one in studies])
     if points == "curves":
         refuse_ends(runs)
     reading = prepare(runs, points=points or "curves")

@@ -1,4 +1,4 @@
-"""Rows and their runs: what is there twice counts once, and a curve's last row is its run's end."""
+"""Rows and their runs: what is there twice counts once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from arch.errors import InputError
 TWICE = "exactly as another row"
 AGAIN = "the same run again"
 LEAST_CURVE = 8  # different D of one size; a table of runs seldom has as many
-EARLIER = "earlier rows of their run"
 RELABELLED = "the same numbers under other labels"  # of tables that do not name runs
 
 
@@ -80,14 +79,6 @@ def refuse_unnamed_curves(fields: pd.DataFrame, chosen: Mapping[str, str]) -> No
         f'apart by --columns run="its name" (run="{column}" if a size is one run), or give --columns run= if each '
         "row is a run of its own"
     )
-
-
-def last_points(fields: pd.DataFrame, dropped: dict[str, int]) -> pd.DataFrame:
-    """The row with the most tokens of every run; runs that end in the same numbers are one. What is left out is counted
-    in `dropped`."""
-    last = fields.groupby(["group", "run"], sort=False)["n_tokens"].idxmax()
-    fields = _first(fields, ~np.asarray(fields.index.isin(last)), dropped, EARLIER)
-    return _first(fields, _copies(fields), dropped, COPIED)
 
 
 def own_recipes(fields: pd.DataFrame) -> tuple[pd.DataFrame, int]:

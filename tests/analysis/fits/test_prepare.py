@@ -10,7 +10,7 @@ import pytest
 from analysis.fits import approaches, tables
 from analysis.fits.groups import fit_groups
 from analysis.fits.points import CURVES
-from analysis.fits.prepare import CURVE_ROWS, STOPPED, prepare
+from analysis.fits.prepare import STOPPED, prepare
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_approaches import envelope_results, laws_of_study
 from analysis.run_table import pool
@@ -228,7 +228,7 @@ def test_the_surface_of_whole_curves_of_a_study(study):
         found[group] = result.params["alpha"]
         assert result.intervals["a"][0] < 0.5 < result.intervals["a"][1]
         assert result.params["a"] == pytest.approx(0.5, abs=0.05)
-        assert len(points) == CURVE_ROWS * points.n_runs
+        assert len(points) == SETTINGS.curve_rows * points.n_runs
         ends = {run: points.n_tokens[points.run == run] for run in points.run.tolist()}
         starts = [tokens.min() / tokens.max() for tokens in ends.values()]
         assert 0.1 <= min(starts) < 0.101  # the shortest runs begin later, after their warm-up

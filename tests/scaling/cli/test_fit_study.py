@@ -1,11 +1,16 @@
 """`scaling fit STUDY` with and without --approach: the same numbers."""
 
 import json
+import shutil
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 from analysis.fits.study_approaches import OBJECTIVE
+from analysis.source.parquet import study_of_file
+from analysis.table_files import read_table, table_bytes
+from arch.errors import InputError
 from data.files import read_json, write_json
 from scaling.cli.main import app
 from scaling.study.spec import load_study
@@ -36,16 +41,25 @@ def study(tmp_path_factory):
     return str(folder / "s.yaml")
 
 
-def told(*arguments):
+def printed(*arguments):
     result = CliRunner().invoke(app, ["fit", *arguments, "--json"], catch_exceptions=False)
     assert result.exit_code == 0
     return json.loads(result.stdout)
 
 
-def test_the_command_gives_the_numbers_of_the_fit_stage(study):
+@pytest.fixture(scope="module")
+def stage(study):
+    """What the fit stage stores."""
+    return printed(study)["approaches"]
+
+
+@pytest.fixture(scope="module")
+def command(study):
+    return printed(study, "--approach", "all")
+
+
+def test_the_command_gives_the_numbers_of_the_fit_stage(study, stage, command):
     """And both check the laws against other readings of the runs."""
-    stage = told(study)["approaches"]
-    command = told(study, "--approach", "all")
     assert len(stage["laws"]) == 6
     for one, other in zip(stage["laws"], command["results"], strict=True):
         one["diagnostics"].pop("curve", None)  # the line of a figure: the command makes it for its pictures alone
@@ -53,7 +67,7 @@ def test_the_command_gives_the_numbers_of_the_fit_stage(study):
     assert stage["side_by_side"] == command["side_by_side"] and stage["comparisons"] == command["comparisons"]
     parametric = [law for law in stage["laws"] if law["approach"] == "parametric"]
     # one approach by itself: the seeds of other architectures tell its noise all the same
-    alone = told(study, "--approach", "parametric")["results"]
+    alone = printed(study, "--approach", "parametric")["results"]
     assert [(one["params"], one["intervals"]) for one in alone] == [
         (one["params"], one["intervals"]) for one in parametric
     ]
@@ -69,3 +83,30 @@ def test_the_command_gives_the_numbers_of_the_fit_stage(study):
         *(f"mean over {share}% of the tokens seen" for share in (20, 50)),
     }
     assert all(abs(row["a"]) < 0.05 for row in read.values()) and read["C by paper"]["log_n_opt"] is None
+
+
+def test_a_study_and_its_exported_table_give_the_same_numbers(study, stage, command, tmp_path):
+    """The table carries its runs and the settings of its fit; whoever has it needs nothing else of the study."""
+    stored, table = load_study(study).results / "curves.parquet", tmp_path / "runs.parquet"
+    shutil.copyfile(stored, table)
+    of_table = printed(str(table), "--approach", "all")
+    assert len(of_table["results"]) == len(stage["laws"])
+    for key in ("input", "results", "not_fitted", "side_by_side", "comparisons"):
+        assert of_table[key] == command[key], key  # to the last digit, with intervals, checks and verdicts
+    paper = printed(str(table), "--approach", "isoflop", "--convention", "paper")
+    assert {one["conventions"]["C"] for one in paper["results"]} == {"paper"}
+    # as any table where it is said how: its rows as they stand
+    other = printed(str(table), "--approach", "isoflop", "--group", "arch", "--convention", "exact")
+    assert other["input"]["rows"]["read"] == len(read_table(stored))
+    with pytest.raises(
+        InputError, match=r"holds held-out losses, .* both fits the others: give curves\.parquet"
+    ):
+        study_of_file(stored.with_name("validation.parquet"))
+
+
+def test_a_table_that_carries_nonsense_is_refused(tmp_path):
+    frame = pd.DataFrame({"run_id": ["a"], "n_tokens": [1], "loss": [1.0]})
+    for fit, runs in ((b"{}", b"x"), (b"no", b"x"), (b'{"name": "s", "settings": {"loss": 3}}', b"x")):
+        (tmp_path / "t.parquet").write_bytes(table_bytes(frame, {b"fit": fit, b"runs": runs}))
+        with pytest.raises(InputError, match=r"t\.parquet: cannot be read"):
+            study_of_file(tmp_path / "t.parquet")

@@ -1,4 +1,4 @@
-"""Rows of a table as points of one group or several, with a count of every row that was left out."""
+"""Anybody's table as a table of runs, with a count of every row that was left out."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import numpy as np
 import pandas as pd
 
 from analysis.fits.cost import ROUNDED, SIX_ND
-from analysis.fits.points import CURVES, ENDS, Points, Reading, refuse_impossible
-from analysis.fits.recipes import HIGHER, of_lowest
+from analysis.fits.points import CURVES, ENDS, Reading, refuse_impossible
+from analysis.fits.prepare import prepare
+from analysis.fits.settings import as_it_stands
 from analysis.fits.tables.cells import COUNTS, rows_text, same_text, text_of, without_thousands
-from analysis.fits.tables.columns import AGREEING, FIELDS, LOSS_OF, NUMBERS, OF_CONVENTION, choose, loss_unit_of
+from analysis.fits.tables.columns import AGREEING, FIELDS, LOSS_OF, OF_CONVENTION, choose, loss_unit_of
 from analysis.fits.tables.files import from_frame, read_frame
 from analysis.fits.tables.plausible import refuse_two_kinds, refuse_units, units_told
 from analysis.fits.tables.rows import derived_conditions, filtered, keep_rows, number_fields
-from analysis.fits.tables.runs import last_points, once, own_recipes, refuse_unnamed_curves
+from analysis.fits.tables.runs import once, own_recipes, refuse_unnamed_curves
+from analysis.run_table import Origin, RunTable
 from arch.amounts import counted
 from arch.errors import InputError, choice, nearest
 
@@ -37,31 +39,41 @@ def read_points(
     source: str | Path | pd.DataFrame,
     columns: Mapping[str, str] | None = None,
     *,
+    points: str = ENDS,
+    drop_highest_loss: int = 0,
+    **options: Any,
+) -> Reading:
+    """The points of a table: `prepare` of what `read_table` reads by `columns` and `options`. points: the last row of
+    each run, or whole curves; drop_highest_loss: so many points of the highest loss are left out of every group."""
+    check_choices(points, None, None)
+    return prepare(read_table(source, columns, **options), points=points, drop_highest_loss=drop_highest_loss)
+
+
+def read_table(
+    source: str | Path | pd.DataFrame,
+    columns: Mapping[str, str] | None = None,
+    *,
     where: Sequence[str] = (),
     group: str | None = None,
-    drop_highest_loss: int = 0,
-    points: str = ENDS,
     convention: str | None = None,
     loss_unit: str | None = None,
-) -> Reading:
-    """The points of a table: a file (files.SUFFIXES) or a data frame, one row a run or many.
+) -> RunTable:
+    """The runs of a table: a file (files.SUFFIXES) or a data frame, one row a run or many, as they stand: its settings
+    smooth nothing and leave nothing out.
 
     columns: {field: column}, where the names alone do not say it ("" leaves a field out); where: conditions on the rows
-    that are kept, as "loss<5"; group: the column or field to group by; drop_highest_loss: so many points of the highest
-    loss are left out of every group, after the last row of each run was taken; convention: of C, by name; where C or D
-    is missing it follows from C = 6 N D, which needs "6nd" (the default) or "6nd_total"; loss_unit: nats or bits, a
-    token (by default as the column's name says, else unstated); the loss itself is left as it is.
+    that are kept, as "loss<5"; group: the column or field to group by; convention: of C, by name; where C or D is
+    missing it follows from C = 6 N D, which needs "6nd" (the default) or "6nd_total"; loss_unit: nats or bits, a token
+    (by default as the column's name says, else unstated); the loss itself is left as it is.
 
     Raises InputError, one line with row numbers, for what is missing, ambiguous, not positive or no number, for a run
     that occurs with two losses at one place, for a mixture of corpora, tokenizers, contexts, kinds of loss or
     conventions in one group, for columns that count in another unit (module plausible), and where no row is left.
     """
-    check_choices(points, convention, loss_unit)
-    if drop_highest_loss < 0:
-        raise InputError(f"--drop-highest-loss: {drop_highest_loss} is negative")
+    check_choices(None, convention, loss_unit)
     name, frame = _opened(source)
     try:
-        return _read(name, frame, columns or {}, where, group, drop_highest_loss, points, convention, loss_unit)
+        return _read(name, frame, columns or {}, where, group, convention, loss_unit)
     except InputError as error:
         raise InputError(str(error) if str(error).startswith("--") else f"{name}: {error}") from None
 
@@ -72,17 +84,15 @@ def _read(
     columns: Mapping[str, str],
     where: Sequence[str],
     group: str | None,
-    drop_highest_loss: int,
-    points: str,
     convention: str | None,
     loss_unit: str | None,
-) -> Reading:
+) -> RunTable:
     chosen = choose(list(frame.columns), columns, convention)
     frame = frame.assign(
         **{chosen[field]: without_thousands(frame[chosen[field]]) for field in COUNTS if field in chosen}
     )
     unit = _loss_unit(chosen["loss"], loss_unit)
-    n_read = len(frame)
+    n_rows = len(frame)
     dropped: dict[str, int] = {}
     blank = np.array([all(text_of(cell) == "" for cell in row) for row in frame.itertuples(index=False)], dtype=bool)
     frame = keep_rows(frame, ~blank, dropped, "empty")
@@ -109,30 +119,52 @@ def _read(
     fields, several = once(fields, frame, "run" in chosen, dropped)
     if "run" not in chosen and "run" not in columns:
         refuse_unnamed_curves(fields, chosen)
-    if points == CURVES and not several:
-        raise InputError("no run has several rows, so there are no curves" + _no_run_column(chosen))
-    if points == ENDS and several:
-        fields = last_points(fields, dropped)
-    for _, rows in fields.groupby("group", sort=False):
+    for label, rows in fields.groupby("group", sort=False):
         refuse_two_kinds(rows)
+        _agree(rows, chosen, str(label))
     fields, n_same = own_recipes(fields)
     if n_same:
         notes.append(f"{counted(n_same, 'run')} {SAME_SEEDS}")
-    found = {}
-    for label, rows in fields.groupby("group", sort=False):
-        _agree(rows, chosen, str(label))
-        one = _points(rows, named, unit, str(label), drop_highest_loss)
-        found[str(label)] = one.take(of_lowest(one))
-        if gone := len(one) - len(found[str(label)]):
-            dropped[HIGHER] = dropped.get(HIGHER, 0) + gone
-    if drop_highest_loss:
-        dropped["the highest losses" + (" of their group" if len(found) > 1 else "")] = drop_highest_loss * len(found)
+    runs, curves = _runs_and_curves(fields, named)
     notes += units_told(fields, chosen)
     notes += [] if "run" in chosen else [NO_RUNS]
     notes += [AS_THEY_STAND] if several else []
     if six_nd is not None and max(abs(np.log(six_nd[0])), abs(np.log(six_nd[2]))) > ROUNDED and named in SIX_ND:
         notes.append(f"C was said to be {named}, but 6 N D / C runs from {six_nd[0]:.4g} to {six_nd[2]:.4g}")
-    return Reading(name, found, chosen, points, n_read, dropped, derived, six_nd, several, tuple(notes))
+    origin = Origin(chosen, derived, six_nd, n_rows, several, unit, tuple(notes))
+    return RunTable(runs, curves, curves.iloc[:0], name, as_it_stands(named), dropped, origin)
+
+
+def _runs_and_curves(fields: pd.DataFrame, convention: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The runs and curves of a RunTable. Each row of a table that does not name runs is a run; runs of two groups that
+    have one name share nothing."""
+    if "size" in fields and (empty := fields["size"] == "").any():
+        raise InputError(f"size is empty in {rows_text(fields.index[empty])}")
+    run = fields["run"] if "run" in fields else pd.Series([f"row {row}" for row in fields.index], fields.index)
+    in_group = fields["group"] + ", " + run
+
+    def filled(field: str, otherwise: pd.Series[Any]) -> pd.Series[Any]:
+        return fields[field].where(fields[field] != "", otherwise) if field in fields else otherwise
+
+    kinds = [f"{field} " + fields[field].where(fields[field] != "", "unstated") for field in LOSS_OF if field in fields]
+    runs = pd.DataFrame(
+        {
+            "run_id": in_group,
+            "run": run,
+            "arch": fields["group"],
+            "n_params_non_embedding": fields["n_params"],
+            "size": fields["size"] if "size" in fields else fields["n_params"].map("{:.6g}".format),
+            "recipe": fields.get("recipe", ""),
+            "trunk": filled("trunk", run),
+            "cell": filled("cell", run) if "cell" in fields or "run" not in fields else in_group,
+            "loss_of": [" and ".join(row) for row in zip(*kinds, strict=True)] if kinds else "",
+        }
+    )
+    curves = fields[["n_tokens", "loss", *(["unique_tokens"] if "unique_tokens" in fields else [])]]
+    curves = curves.assign(run_id=runs["run_id"], row=fields.index, **{f"flops_{convention}": fields["flops"]})
+    every: dict[str, Any] = {"state": "done", "point": "", "variant": "", "epochs": np.nan, "warmup_tokens": 0}
+    runs = runs.drop_duplicates("run_id").assign(**every, n_tokens=np.nan)
+    return runs.reset_index(drop=True), curves.reset_index(drop=True)
 
 
 def _opened(source: str | Path | pd.DataFrame) -> tuple[str, pd.DataFrame]:
@@ -169,45 +201,3 @@ def _agree(rows: pd.DataFrame, chosen: Mapping[str, str], group: str) -> None:
                 f"({', '.join(values[:3])}{more}), and losses of one fit must be comparable: choose one by "
                 f'--where "{chosen[field]}={values[0]}", group by it, or leave the column out by --columns {field}='
             )
-
-
-def _points(rows: pd.DataFrame, convention: str, loss_unit: str, group: str, drop: int) -> Points:
-    labels: dict[str, Any] = {}
-    for field in ("run", "trunk", "cell", "recipe", "size"):
-        if field in rows:
-            values = rows[field].to_numpy(dtype=object)
-            if field in ("trunk", "cell"):
-                own = rows["run"] if "run" in rows else [f"row {row}" for row in rows.index]
-                values = np.where(values == "", np.asarray(own, dtype=object), values)
-            labels[field] = values
-    if "size" in labels and (labels["size"] == "").any():
-        raise InputError(f"size is empty in {rows_text(rows.index[labels['size'] == ''])}")
-    if "cell" not in rows and "run" in rows:  # runs of two groups that have one name share nothing
-        labels["cell"] = np.array([f"{group}, {run}" for run in rows["run"]], dtype=object)
-    if "run" not in rows:
-        labels["run"] = np.array([f"row {row}" for row in rows.index], dtype=object)
-    if "unique_tokens" in rows:
-        labels["unique_tokens"] = rows["unique_tokens"].to_numpy()
-    numbers: dict[str, Any] = {field: rows[field].to_numpy() for field in NUMBERS}
-    made = Points(
-        **numbers,
-        **labels,
-        row=rows.index.to_numpy(),
-        convention=convention,
-        loss_unit=loss_unit,
-        loss_of=" and ".join(f"{field} {rows[field].iloc[0] or 'unstated'}" for field in LOSS_OF if field in rows),
-        group=group,
-    )
-    if not drop:
-        return made
-    if drop >= len(made):
-        raise InputError(
-            f"--drop-highest-loss {drop}: {f'group {group!r}' if group else 'the table'} has "
-            f"{counted(len(made), 'point')}"
-        )
-    kept = np.sort(np.argsort(made.loss, kind="stable")[: len(made) - drop])
-    return made.take(kept)
-
-
-def _no_run_column(chosen: Mapping[str, str]) -> str:
-    return "" if "run" in chosen else ": name the column of runs by --columns run=its name"
