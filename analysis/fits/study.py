@@ -129,10 +129,12 @@ class WholeCurves:
 
     def by_convention(self, group: str) -> dict[str, list[SizeCurve]]:
         """By convention, the curve of every size; none under one that has no formula for the architecture."""
+        sizes = self.sizes.get(group, [])
+        known = self.table.runs.set_index("run_id").loc[[str(size.points.run[size.row]) for size in sizes]]
         found: dict[str, list[SizeCurve]] = {}
         for name in CONVENTIONS:
-            points = under(self.points[group], self.table.runs, name) if group in self.points else None
-            found[name] = [] if points is None else curves_of(self.sizes[group], points)
+            per_token = known[f"flops_per_token_{name}"].to_numpy(dtype=float)
+            found[name] = [] if np.isnan(per_token).any() else curves_of(sizes, per_token.tolist())
         return found
 
     def noises(self) -> SeedNoises:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.fits.cost import Cost, cost_of
+from analysis.fits.cost import cost_of
 from analysis.fits.envelope.diagnostics import interval_of_law, predict
 from analysis.fits.envelope.extract import SizeCurve, average_seeds
 from analysis.fits.envelope.intervals import ESTIMAND, METHOD, NO_SEEDS
@@ -54,6 +54,10 @@ class Size:
         return int(self.sets[-1][0][0][0])
 
     @property
+    def n_params(self) -> float:
+        return float(self.points.n_params[self.row])
+
+    @property
     def runs(self) -> list[str]:
         """Those that the size's curve is made of."""
         return self.names(self.sets[-1])
@@ -80,7 +84,7 @@ def sizes_of(points: Points) -> list[Size]:
         if again[found[0]]:
             copied.setdefault(n_params, {})[str(run)] = COPIED
             continue
-        rows = found[np.argsort(points.flops[found], kind="stable")]
+        rows = found[np.argsort(points.n_tokens[found], kind="stable")]
         by_size.setdefault(n_params, {}).setdefault(str(points.trunk[rows[0]]), []).append(rows)
     return [_size(points, trunks, copied.get(n_params, {})) for n_params, trunks in sorted(by_size.items())]
 
@@ -99,19 +103,17 @@ def _size(points: Points, trunks: Mapping[str, list[np.ndarray]], left_out: dict
     return Size(points, sets, left_out)
 
 
-def curves_of(sizes: Sequence[Size], points: Points, cost: Cost | None = None) -> list[SizeCurve]:
-    """One curve a size: the mean log loss of the trunks that stand for it (its seeds), each the mean of its branches.
-    Sizes whose trunks share fewer than two points have none. points: those of the sizes, with C by any convention;
-    cost: of a token over N; by default each size's own."""
+def curves_of(sizes: Sequence[Size], per_token: Sequence[float]) -> list[SizeCurve]:
+    """One curve a size over C, at its FLOP a token: the mean log loss of the trunks that stand for it (its seeds), each
+    the mean of its branches. Sizes whose trunks share fewer than two points have none."""
     found = []
-    for size in sizes:
-        first, seeds = size.row, size.sets[-1]
-        n_params = float(points.n_params[first])
-        per_token = float(points.flops[first] / points.n_tokens[first] if cost is None else cost.per_token(n_params))
-        log_c, log_loss = average_seeds([_curve(points, trunk, points.flops) for trunk in seeds])
-        if len(log_c) > 1:
-            name, warmup = str(points.size[first]), float(points.warmup_tokens[first])
-            found.append(SizeCurve(name, n_params, per_token, warmup, len(seeds), log_c, log_loss))
+    for size, flops in zip(sizes, per_token, strict=True):
+        points, first, seeds = size.points, size.row, size.sets[-1]
+        log_tokens, log_loss = average_seeds([_curve(points, trunk) for trunk in seeds])
+        if len(log_tokens) > 1:
+            named = str(points.size[first]), size.n_params, float(flops)
+            warmup, log_c = float(points.warmup_tokens[first]), log_tokens + np.log(float(flops))
+            found.append(SizeCurve(*named, warmup, len(seeds), log_c, log_loss))
     return found
 
 
@@ -131,9 +133,9 @@ def size_curves(points: Points) -> list[SizeCurve]:
         raise InputError(
             f"the envelope needs at least {MIN_SIZES} sizes, there is one (N = {count(float(points.n_params[0]), 6)})"
         )
-    curves = curves_of(sizes, points, cost)
+    curves = curves_of(sizes, [float(cost.per_token(size.n_params)) for size in sizes])
     for size in sizes:
-        if float(points.n_params[size.row]) not in {curve.n_params for curve in curves}:
+        if size.n_params not in {curve.n_params for curve in curves}:
             name = points.size[size.row]
             raise InputError(f"the runs of size {name} share fewer than two rows of compute: they cannot be averaged")
     return curves
@@ -163,7 +165,7 @@ def seed_noises_of(groups: Sequence[Points], reach: Mapping[str, Sequence[float]
         low, high = np.log((reach or {}).get(points.group, (1e-300, 1e300)))
         for size in sizes_of(points):
             for seeds in size.sets:
-                known = [(_curve(points, trunk, points.n_tokens), trunk) for trunk in seeds]
+                known = [(_curve(points, trunk), trunk) for trunk in seeds]
                 known = [(curve, trunk) for curve, trunk in known if len(curve[0]) > 1]
                 if len(known) < 2:
                     continue
@@ -273,9 +275,9 @@ def _seeds(points: Points, trunks: Sequence[Trunk]) -> list[list[Trunk]]:
     return [[trunks[i] for i in group] for group in groups]
 
 
-def _curve(points: Points, branches: Trunk, along: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The logarithm of `along` [n], C or D, and log loss of one trunk, its branches averaged where they overlap."""
-    return average_seeds([(np.log(along[rows]), np.log(points.loss[rows])) for rows in branches])
+def _curve(points: Points, branches: Trunk) -> tuple[np.ndarray, np.ndarray]:
+    """log D and log loss of one trunk, its branches averaged where they overlap."""
+    return average_seeds([(np.log(points.n_tokens[rows]), np.log(points.loss[rows])) for rows in branches])
 
 
 def _short(law: Mapping[str, Any]) -> dict[str, Any]:

@@ -98,9 +98,7 @@ def test_a_study_and_its_exported_table_give_the_same_numbers(study, stage, comm
     # as any table where it is said how: its rows as they stand
     other = printed(str(table), "--approach", "isoflop", "--group", "arch", "--convention", "exact")
     assert other["input"]["rows"]["read"] == len(read_table(stored))
-    with pytest.raises(
-        InputError, match=r"holds held-out losses, .* both fits the others: give curves\.parquet"
-    ):
+    with pytest.raises(InputError, match=r"holds held-out losses, .* both fits the others: give curves\.parquet"):
         study_of_file(stored.with_name("validation.parquet"))
 
 
