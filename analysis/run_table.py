@@ -89,12 +89,8 @@ class RunTable:
         if not run_ids:
             return self
         frames = (self.runs, self.curves, self.evals)
-        runs, curves, evals = (one[~one["run_id"].isin(list(run_ids))].reset_index(drop=True) for one in frames)
+        runs, curves, evals = (rows[~rows["run_id"].isin(list(run_ids))].reset_index(drop=True) for rows in frames)
         return replace(self, runs=runs, curves=curves, evals=evals)
-
-    def own_runs(self) -> RunTable:
-        """The table without the runs that --set changed, of which no fit is."""
-        return self.without(set(self.runs.loc[self.runs["variant"] != "", "run_id"]))
 
     def under(self, convention: str | None, **settings: Any) -> RunTable:
         """The table with C under another convention (None: its own) and other settings; a stated range stays where it
@@ -111,11 +107,11 @@ def pool(studies: Sequence[RunTable]) -> RunTable:
 
     Raises InputError, with what differs, where they do not share corpus, tokenizer, context length and fit settings.
     """
-    for one in studies:
-        _refuse_different_texts([one])
+    for study in studies:
+        _refuse_different_texts([study])
     if len(studies) == 1:
         return studies[0]
-    names = [one.name for one in studies]
+    names = [study.name for study in studies]
     if twice := [name for name in names if names.count(name) > 1]:
         raise InputError(f"two studies are called {twice[0]}: give each once, or rename one")
     _refuse_different_texts(studies)
@@ -127,7 +123,8 @@ def pool(studies: Sequence[RunTable]) -> RunTable:
             values = ", ".join(f"{keys[key]} ({mine[key]} and {theirs[key]})" for key in differ)
             raise InputError(f"studies {first.name} and {other.name} differ in {values}: give both the same by --set")
     runs, curves, evals = (
-        _joined([_named(getattr(one, frame), one.name) for one in studies]) for frame in ("runs", "curves", "evals")
+        _joined([_named(getattr(study, frame), study.name) for study in studies])
+        for frame in ("runs", "curves", "evals")
     )
     settings, gone = first.settings.model_copy(update={"range": _ranges(studies)}), _in_another(studies)
     whole = RunTable(runs, curves, evals, " + ".join(names), settings).without(gone)
@@ -136,8 +133,10 @@ def pool(studies: Sequence[RunTable]) -> RunTable:
 
 def _named(part: pd.DataFrame, study: str) -> pd.DataFrame:
     """Runs, and the trunks that they were branched from, as `study/run`."""
-    more = {"trunk": [f"{study}/{one}" if one else one for one in part["trunk"].fillna("")]} if "trunk" in part else {}
-    return part.assign(run_id=f"{study}/" + part["run_id"].astype(str), **more)
+    named = part.assign(run_id=f"{study}/" + part["run_id"].astype(str))
+    if "trunk" in part:
+        named["trunk"] = [f"{study}/{trunk}" if trunk else trunk for trunk in part["trunk"].fillna("")]
+    return named
 
 
 def _joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -149,13 +148,13 @@ def _in_another(studies: Sequence[RunTable]) -> set[str]:
     """Runs that are done, as `study/run`, of the recipe, seed and trunk of one of a study that comes first."""
     gone: set[str] = set()
     seen: set[tuple[str, str, str]] = set()
-    for one in studies:
+    for study in studies:
         mine = {}
-        for row in one.runs.itertuples():
+        for row in study.runs.itertuples():
             if row.state == "done":
                 branched = str(getattr(row, "trunk", None) or "")
                 trunk = "" if branched == str(row.run_id) else branched
-                mine[f"{one.name}/{row.run_id}"] = (str(row.recipe), str(row.seed), trunk)
+                mine[f"{study.name}/{row.run_id}"] = (str(row.recipe), str(row.seed), trunk)
         gone |= {name for name, key in mine.items() if key in seen}
         seen |= set(mine.values())
     return gone
@@ -163,21 +162,22 @@ def _in_another(studies: Sequence[RunTable]) -> set[str]:
 
 def _ranges(studies: Sequence[RunTable]) -> dict[str, list[float]]:
     """The stated range of every architecture. Raises InputError where two studies state two."""
-    found: dict[str, list[float]] = {}
-    for one in studies:
-        for arch, ends in one.settings.range.items():
-            if found.setdefault(arch, ends) != ends:
-                both = " and ".join(f"{flop(low, 4)} to {flop(high, 4)}" for low, high in (found[arch], ends))
+    ranges: dict[str, list[float]] = {}
+    for study in studies:
+        for arch, ends in study.settings.range.items():
+            if ranges.setdefault(arch, ends) != ends:
+                both = " and ".join(f"{flop(low, 4)} to {flop(high, 4)}" for low, high in (ranges[arch], ends))
+                names = " and ".join(study.name for study in studies)
                 raise InputError(
-                    f"studies {' and '.join(one.name for one in studies)} differ in fit.range of {arch} ({both} FLOP): "
+                    f"studies {names} differ in fit.range of {arch} ({both} FLOP): "
                     f"give all the same by --set fit.range.{arch}=[LOW,HIGH]"
                 )
-    return found
+    return ranges
 
 
 def _refuse_different_texts(studies: Sequence[RunTable]) -> None:
     """Raise InputError where losses of the studies' runs cannot be compared."""
-    done = pd.concat([_texts_of(one).assign(study=one.name) for one in studies], ignore_index=True)
+    done = pd.concat([_texts_of(study).assign(study=study.name) for study in studies], ignore_index=True)
     for key, word in AGREEING.items():
         # a grid that varies the context has one for each of its points
         points = done["point"] if key == "context_length" else pd.Series("", index=done.index)
@@ -192,5 +192,5 @@ def _refuse_different_texts(studies: Sequence[RunTable]) -> None:
 def _texts_of(study: RunTable) -> pd.DataFrame:
     """What the runs that are done read, a row a run."""
     done = study.runs.loc[(study.runs["state"] == "done") & (study.runs["variant"] == "")]
-    found = done.reindex(columns=[*AGREEING, "point"]).astype(object)
-    return found.assign(target_tokens=found["target_tokens"].fillna("none"))
+    texts = done.reindex(columns=[*AGREEING, "point"]).astype(object)
+    return texts.assign(target_tokens=texts["target_tokens"].fillna("none"))

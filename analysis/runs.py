@@ -42,20 +42,6 @@ Record = dict[str, Any]
 RUN_ID = re.compile(r"([^-]+)-(.+?)-c\d+-s(\d+)")  # a published size has hyphens: llama-llama-7b-c2048-s0
 
 
-def load_runs(study_dir: Path, run_ids: Sequence[str]) -> pd.DataFrame:
-    """One row a run, planned or begun: what it is, what it cost, how far it came and, if it failed, why.
-
-    `epochs`: its tokens over those of the training split; above 1 some were seen before. NaN without a corpus.
-    `recipe`: the same for runs that differ by their seed alone. `trunk`: of a branch, the run that it was decayed from.
-    """
-    return _runs_table(study_dir, _read_runs(study_dir, run_ids))
-
-
-def load_evals(study_dir: Path, run_ids: Sequence[str]) -> pd.DataFrame:
-    """One row an evaluated checkpoint, or merged weights (`phase`): nats a token, perplexity, bits a byte."""
-    return _evals_table(_read_runs(study_dir, run_ids))
-
-
 def load_tables(
     study_dir: str | Path,
     run_ids: Sequence[str] | None = None,
@@ -64,7 +50,8 @@ def load_tables(
 ) -> RunTable:
     """The table of the runs named, or of all on disk, variants made with --set among them, forecast runs not;
     `curves`: one row a logged step, its loss in nats a token, `n_tokens` so far, cumulative training FLOP by
-    convention, both of a branch with its trunk's.
+    convention, both of a branch with its trunk's. `runs`: also those named that have not begun; `epochs`: tokens over
+    those of the training split, NaN without a corpus.
     `phase` of curves and evals: undecayed, decaying, decayed or merged (scaling.study.schedule).
 
     With `control` "bigram" the curves have a column `difficulty`, which fits with that `control` need; None: as the
@@ -130,10 +117,6 @@ def _begun(study_dir: Path, run_ids: Sequence[str]) -> list[tuple[RunDir, Record
     """The directories of these runs with what run.json holds, None before they have begun."""
     dirs = [RunDir(study_dir / "runs" / run_id) for run_id in run_ids]
     return [(rundir, rundir.record() if rundir.run_json.exists() else None) for rundir in dirs]
-
-
-def _read_runs(study_dir: Path, run_ids: Sequence[str]) -> list[_Run]:
-    return [_read_run(rundir, record, None) for rundir, record in _begun(study_dir, run_ids)]
 
 
 def _read_run(rundir: RunDir, record: Record | None, validation_tokens: int | None) -> _Run:

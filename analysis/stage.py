@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from analysis.fits.settings import FitSettings
     from analysis.run_table import RunTable
-    from analysis.source.base import Provenance, Source
+    from analysis.source.base import Provenance
+    from analysis.source.choose import Source
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 

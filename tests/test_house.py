@@ -80,7 +80,6 @@ ALLOWED = {
     "analysis.fits.pooling": ("analysis.fits.noise",),
     "analysis.fits.powerlaw": (),
     "analysis.fits.replicates": (),
-    "analysis.fits.recipes": ("analysis.fits.points", "analysis.fits.replicates"),
     "analysis.fits.smooth": (),
     "analysis.fits.envelope": (*FITTED, *SHARED, "analysis.fits.settings"),
     "analysis.fits.isoflop": (*FITTED, *SHARED),
@@ -92,7 +91,7 @@ ALLOWED = {
         *("analysis.fits.losses", "analysis.last_steps", "analysis.run_table", "analysis.scales", "arch.errors"),
     ),
     "analysis.fits": (
-        *(*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits.settings", "analysis.fits.recipes"),
+        *(*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits.settings"),
         *("analysis.table_files", "analysis.labels", "analysis.run_table", "analysis.units", "scaling.study.schedule"),
         *("flops.laws", "flops.quantity", "data"),
     ),

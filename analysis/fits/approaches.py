@@ -25,12 +25,14 @@ from analysis.fits.parametric.redraw import bias_told_by
 from analysis.fits.parametric.results import parametric_result
 from analysis.fits.points import Points
 from analysis.fits.result import FitResult
+from analysis.fits.settings import FitSettings
 from arch.errors import InputError, choice
 
 ENVELOPE, ISOFLOP, PARAMETRIC = "envelope", "isoflop", "parametric"
 APPROACHES = (ENVELOPE, ISOFLOP, PARAMETRIC)
 ALL = "all"
 NEEDS_CURVES = (ENVELOPE,)
+DEFAULTS = FitSettings()
 BEYOND = (1.0, 10.0)  # times the largest C that all groups reached, where no C is asked for
 
 
@@ -48,9 +50,9 @@ class Options:
     predict: Sequence[tuple[float, float]] = ()
     objective: str = HUBER
     form: str = "plain"
-    n_replicates: int = 1000
-    level: float = 0.95
-    seed: int = 0
+    n_replicates: int = DEFAULTS.n_replicates
+    level: float = DEFAULTS.level
+    seed: int = DEFAULTS.seed
     curve: int = 0
 
     def __post_init__(self) -> None:

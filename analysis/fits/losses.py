@@ -34,15 +34,11 @@ def resolved(table: RunTable, settings: FitSettings) -> FitSettings:
     """The settings with fit.points decided: `auto` takes decayed losses where every architecture has some, else those
     at rates that have not decayed; it stays `auto` where no rate decays. Raises InputError for decayed losses that no
     run has."""
-    found = _rows(table, settings)
-    if (
-        found is None
-        or settings.points == UNDECAYED
-        or (settings.points == AUTO and set(found["phase"]) <= {UNDECAYED})
-    ):
+    rows = _rows(table, settings)
+    if rows is None or settings.points == UNDECAYED or (settings.points == AUTO and set(rows["phase"]) <= {UNDECAYED}):
         return settings
     archs = set(table.runs.loc[table.runs["state"] == "done", "arch"])
-    decayed = set(found.loc[found["phase"] == DECAYED, "arch"])
+    decayed = set(rows.loc[rows["phase"] == DECAYED, "arch"])
     if settings.is_of_ends:
         if not decayed:
             raise InputError(
@@ -56,12 +52,12 @@ def resolved(table: RunTable, settings: FitSettings) -> FitSettings:
 
 def described(table: RunTable, settings: FitSettings) -> dict[str, Any] | None:
     """{"phase", "text", "left_out": {phase: rows}} of resolved settings; None where no rate decays."""
-    found = _rows(table, settings)
-    if settings.points == AUTO or found is None:
+    rows = _rows(table, settings)
+    if settings.points == AUTO or rows is None:
         return None
-    rows = found["phase"].value_counts()
+    counts = rows["phase"].value_counts()
     fitted = {DECAYED, MERGED} if settings.points == MERGED else {settings.points}
-    left = {str(phase): int(number) for phase, number in rows.items() if phase not in fitted}
+    left = {str(phase): int(number) for phase, number in counts.items() if phase not in fitted}
     if not left and settings.points != MERGED:
         return None
     words: dict[str, str] = {
@@ -73,7 +69,7 @@ def described(table: RunTable, settings: FitSettings) -> dict[str, Any] | None:
     which = f"losses {words[settings.phase or UNDECAYED]} of the learning rate"
     if settings.points == MERGED:
         which += (
-            f", and of {int(rows.get(MERGED, 0)):,} rows of merged weights, less their offset, those where no branch "
+            f", and of {int(counts.get(MERGED, 0)):,} rows of merged weights, less their offset, those where no branch "
             f"of their trunk has decayed (architectures are compared on decayed losses alone)"
         )
     text = f"fitted: {which} (fit.points); left out: " + (
@@ -125,7 +121,7 @@ class RunCurves:
     def of(self, run_id: str) -> tuple[np.ndarray, np.ndarray]:
         """Tokens [n], rising, and loss [n] in nats a token; both empty for a run that has none."""
         if members := self._means.get(run_id):
-            log_tokens, log_loss = mean_curve([logs(*self.of(one)) for one in members])
+            log_tokens, log_loss = mean_curve([logs(*self.of(member)) for member in members])
             return np.exp(log_tokens), np.exp(log_loss)
         rows = self._in_order(run_id)
         tokens, loss = self._tokens[rows], self._loss[rows]

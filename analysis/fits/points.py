@@ -19,6 +19,7 @@ POSITIVE = ("n_params", "n_tokens", "flops", "loss")
 FURTHEST = 1e100  # a number above it, or below its inverse, is a mistake, and products of two would overflow
 SHOWN = 5  # row numbers that a message lists
 COPIED = "the same numbers under another run name"
+SAME_SEED = "a run of the same recipe has the same seed"
 ENDS, CURVES = "ends", "curves"  # what is read of a run
 
 
@@ -38,6 +39,7 @@ class Points:
     trunk: np.ndarray = field(default_factory=lambda: np.array([]))  # the run it was branched from; its own run's
     cell: np.ndarray = field(default_factory=lambda: np.array([]))  # runs that saw the same batches share it; its own
     recipe: np.ndarray = field(default_factory=lambda: np.array([]))  # runs that differ by seed alone share it; ""
+    seed: np.ndarray = field(default_factory=lambda: np.array([]))  # of its run, where that is known; ""
     size: np.ndarray = field(default_factory=lambda: np.array([]))  # name of its size; N as text
     unique_tokens: np.ndarray = field(default_factory=lambda: np.array([]))  # of the text; all of n_tokens
     row: np.ndarray = field(default_factory=lambda: np.array([]))  # in the table, for messages; 1, 2, ...
@@ -58,6 +60,7 @@ class Points:
             "run": lambda: np.array([f"row {i + 1}" for i in range(n)], dtype=object),
             "unique_tokens": lambda: self.n_tokens,
             "recipe": lambda: np.full(n, "", dtype=object),
+            "seed": lambda: np.full(n, "", dtype=object),
             "shift": lambda: np.zeros((n, 0)),
             "warmup_tokens": lambda: np.zeros(n),
         }
@@ -108,6 +111,18 @@ class Points:
     def copied(self) -> np.ndarray:
         """[n] bool: points of runs that are another run, to the last bit of every number, under another name."""
         return copies(self.run, *(getattr(self, name) for name in (*POSITIVE, "unique_tokens")))
+
+    @property
+    def trained_again(self) -> np.ndarray:
+        """[n] bool: points of runs whose recipe and seed a run of their size has that comes first. Branches of a trunk
+        share its seed, and are none."""
+        first: dict[tuple[Any, ...], Any] = {}
+        again = np.zeros(len(self), dtype=bool)
+        for run, rows in self.rows_of_runs.items():
+            own = tuple(getattr(self, name)[rows[0]] for name in ("size", "recipe", "seed"))
+            if own[-1] and self.trunk[rows[0]] == run:
+                again[rows] = first.setdefault(own, run) != run
+        return again
 
     def thinned(self, count: int, first_share: float) -> Points:
         """At most `count` points of every run: those nearest to even steps of log D from `first_share` of its tokens

@@ -14,9 +14,9 @@ from analysis.fits.grouping import grouped
 from analysis.fits.losses import AUTO, RunCurves, resolved
 from analysis.fits.merged import calibrations, decayed_at, merged_rows
 from analysis.fits.offset import REACH
-from analysis.fits.parametric.stopped import without_stopped
-from analysis.fits.points import COPIED, CURVES, ENDS, Points, Reading
-from analysis.fits.recipes import HIGHER, of_lowest
+from analysis.fits.parametric.stopped import Stopped, without_stopped
+from analysis.fits.points import COPIED, CURVES, ENDS, SAME_SEED, Points, Reading
+from analysis.fits.replicates import beaten, ends_of
 from analysis.fits.settings import FitSettings
 from analysis.run_table import RunTable
 from arch.amounts import counted
@@ -29,12 +29,12 @@ VARIANT, NUISANCE, UNJUDGED, AVERAGED = (
     "of a value, or of a mean, of a nuisance axis that cannot be judged",
     "averaged with others over a nuisance axis",
 )
-NOT_DONE, SHORT, OTHER_PHASE, SAME_SEED = (
+NOT_DONE, SHORT, OTHER_PHASE = (
     "not done",
     "without enough points after warm-up",
     "without a loss of the phase of the learning rate that is fitted (fit.points)",
-    "a run of the same recipe has the same seed",
 )
+HIGHER = "by another recipe that ends higher at the same N and D"
 EARLIER = "earlier rows of their run"
 STOPPED = "of a size that has stopped learning (fit.stopped)"
 FAR = f"merged losses farther than {REACH:g} times from the sizes and tokens that calibrate them"
@@ -61,15 +61,60 @@ def prepare(
     have one row each.
     """
     settings = resolved(table, settings or table.settings)
-    table, first_share = grouped(table, settings), first_share or settings.first_share
+    table, origin = grouped(table, settings), table.origin
     points = ENDS if settings.is_of_ends else points
-    unit, origin = table.loss_unit, table.origin
     if origin is not None and points == CURVES and not origin.several_rows:
         how = "" if "run" in origin.columns else ": name the column of runs by --columns run=its name"
         raise InputError(f"{table.title}: no run has several rows, so there are no curves{how}")
+    dropped, n_read = dict(table.dropped), origin.n_rows if origin else len(table.runs) + sum(table.dropped.values())
+    rows = _settled(table, settings, points, dropped)
+    if settings.points == MERGED:
+        n_read += _add_merged(table, rows, dropped)
+    if not rows:
+        reasons = ", ".join(f"{count} {why}" for why, count in dropped.items())
+        raise InputError(f"{table.title}: no run can be fitted ({reasons or 'it has none'})")
+    groups = {group: _points(group, mine, settings, table.loss_unit) for group, mine in rows.items()}
+    if origin is not None and points == ENDS:
+        _count(dropped, [EARLIER] * (len(table.curves) - sum(map(len, groups.values()))))
+
+    def keep(those: Callable[[Points], Points], why: str) -> None:
+        """Those points of every group, and the others counted: rows of a file, or runs of a study."""
+        for group, before in groups.items():
+            groups[group] = kept = those(before)
+            _count(dropped, [why] * (len(before) - len(kept) if origin else before.n_runs - kept.n_runs))
+
+    keep(lambda points: points.take(~points.copied), COPIED)
+    keep(lambda points: points.take(~points.trained_again), SAME_SEED)
+    if drop_highest_loss:
+        of_group = " of their group" if len(groups) > 1 else ""
+        keep(lambda points: _without_highest(points, drop_highest_loss), f"the highest losses{of_group}")
+    keep(lambda points: points.take(of_lowest(points)), HIGHER)
+    notes = [f"loss: {settings.loss_name(table.loss_unit)}; N: non-embedding parameters"] if origin is None else []
+    if points == CURVES and settings.curve_rows:
+        share = first_share or settings.first_share
+        groups = {group: curves.thinned(settings.curve_rows, share) for group, curves in groups.items()}
+        notes += [
+            f"of each run: {settings.curve_rows} points of its curve, evenly in log D from {share:.0%} of its tokens"
+        ]
+    if settings.stopped == "leave_out":
+        learning = {group: without_stopped(curves) for group, curves in groups.items()}
+        keep(lambda points: learning[points.group][0], STOPPED)
+        notes += [_stopped_text(group, gone) for group, (_, gone) in learning.items() if gone]
+    if origin is not None:
+        ratio, several, notes = origin.six_nd, origin.several_rows, [*origin.notes, *notes]
+    else:
+        six = np.concatenate([6 * group.n_params * group.n_tokens / group.flops for group in groups.values()])
+        ratio, several = (float(six.min()), float(np.median(six)), float(six.max())), points == CURVES
+    columns, derived, unit = (origin.columns, origin.derived, "rows") if origin else ({}, {}, "runs")
+    read = (points, n_read, dropped, derived, ratio, several)
+    return Reading(table.title, groups, columns, *read, tuple(notes), unit)
+
+
+def _settled(table: RunTable, settings: FitSettings, points: str, dropped: dict[str, int]) -> dict[str, list[Row]]:
+    """By group, the runs with what is fitted of their curves, after their warm-up: the end, or all that is there."""
     read, left_out = curves_by_group(table, settings)
     fewest = 2 if points == CURVES and settings.curve_rows else 1
-    made: dict[str, list[Row]] = {}
+    settled: dict[str, list[Row]] = {}
     for group, rows in read.items():
         for row in rows:
             tokens = row["curve"]["n_tokens"]
@@ -79,60 +124,36 @@ def prepare(
                 continue
             taken = slice(-1 if points == ENDS else first, None)
             curve = {key: values[taken] for key, values in row["curve"].items()}
-            made.setdefault(group, []).append(row | {"curve": curve})
-    dropped = dict(table.dropped)
+            settled.setdefault(group, []).append(row | {"curve": curve})
     _count(dropped, left_out.values())
-    n_read = len(table.runs) + sum(table.dropped.values()) if origin is None else origin.n_rows
-    if settings.points == MERGED:
-        n_read += _add_merged(table, made, dropped)
-    if not made:
-        reasons = ", ".join(f"{count} {why}" for why, count in dropped.items())
-        raise InputError(f"{table.title}: no run can be fitted ({reasons or 'it has none'})")
-    groups = {group: _points(group, rows, settings, unit) for group, rows in made.items()}
-    if origin is not None and points == ENDS:
-        _count(dropped, [EARLIER] * (len(table.curves) - sum(map(len, groups.values()))))
+    return settled
 
-    def keep(kept: Mapping[str, Points], why: str) -> None:
-        """The points of `kept` in the place of the groups, and what these lack counted: rows, or runs of studies."""
-        for group, one in kept.items():
-            gone = (len(groups[group]) - len(one)) if origin else (groups[group].n_runs - one.n_runs)
-            _count(dropped, [why] * gone)
-            groups[group] = one
 
-    keep({group: one.take(~one.copied) for group, one in groups.items()}, COPIED)
-    if drop_highest_loss:
-        label = "the highest losses" + (" of their group" if len(groups) > 1 else "")
-        keep({group: _without_highest(one, drop_highest_loss) for group, one in groups.items()}, label)
-    keep({group: one.take(of_lowest(one)) for group, one in groups.items()}, HIGHER)
-    if origin is not None:
-        notes = list(origin.notes)
-    else:
-        notes = [f"loss: {settings.loss_name(unit)}; N: non-embedding parameters"]
-    if points == CURVES and settings.curve_rows:
-        groups = {group: one.thinned(settings.curve_rows, first_share) for group, one in groups.items()}
-        notes += [
-            f"of each run: {settings.curve_rows} points of its curve, evenly in log D from {first_share:.0%} of its "
-            f"tokens"
-        ]
-    if settings.stopped == "leave_out":
-        found = {group: without_stopped(one) for group, one in groups.items()}
-        keep({group: one for group, (one, _) in found.items()}, STOPPED)
-        for group, (_, gone) in found.items():
-            if gone:
-                sizes = ", ".join(f"{size.size} ({math.expm1(size.above):.1%}, p = {size.p:.1g})" for size in gone)
-                why = "left out, as their losses lie above what the larger sizes' surface says"
-                notes += [f"{group}: {why}: {sizes}"]
-    if origin is not None:
-        found_in = (origin.columns, points, n_read, dropped, origin.derived, origin.six_nd, origin.several_rows)
-        return Reading(table.title, groups, *found_in, tuple(notes))
-    six = np.concatenate([6 * one.n_params * one.n_tokens / one.flops for one in groups.values()])
-    ratio = (float(six.min()), float(np.median(six)), float(six.max()))
-    return Reading(table.title, groups, {}, points, n_read, dropped, {}, ratio, points == CURVES, tuple(notes), "runs")
+def _stopped_text(group: str, gone: Sequence[Stopped]) -> str:
+    sizes = ", ".join(f"{size.size} ({math.expm1(size.above):.1%}, p = {size.p:.1g})" for size in gone)
+    return f"{group}: left out, as their losses lie above what the larger sizes' surface says: {sizes}"
 
 
 def _count(dropped: dict[str, int], reasons: Iterable[str]) -> None:
     for why in reasons:
         dropped[why] = dropped.get(why, 0) + 1
+
+
+def of_lowest(points: Points) -> np.ndarray:
+    """[n] bool: points of runs that no other recipe beats. Of runs of one N that end at the same D (within SAME_D), the
+    recipe of the lowest mean loss at their ends stays: two recipes at one place are no noise, and their mean no law.
+    Runs to other D stay, as each is a place of its own."""
+    if len(set(points.recipe.tolist())) < 2:
+        return np.ones(len(points), dtype=bool)
+    by_size: dict[float, list[int]] = {}
+    for i in ends_of(points.run, points.n_tokens):
+        by_size.setdefault(float(points.n_params[i]), []).append(i)
+    gone: set[str] = set()
+    for mine in by_size.values():
+        recipes = [str(points.recipe[i]) for i in mine]
+        lost = beaten(recipes, points.n_tokens[mine].tolist(), points.loss[mine].tolist())
+        gone |= {str(points.run[mine[i]]) for i in lost}
+    return np.array([str(name) not in gone for name in points.run])
 
 
 def _without_highest(points: Points, n: int) -> Points:
@@ -154,9 +175,8 @@ def curves_by_group(table: RunTable, settings: FitSettings) -> tuple[dict[str, l
     """The runs of a grouped table that fits may use, by group, each with its whole curve as fits read it; and of the
     others, {run id: why}."""
     curves, averaged = RunCurves(table, settings), table.averaged
-    found: dict[str, list[Row]] = {}
+    usable: dict[str, list[Row]] = {}
     left_out: dict[str, str] = {}
-    seeds: set[tuple[str, ...]] = set()
     for row in _rows_of(table.runs):
         name = str(row["run_id"])
         if row["left_out"]:
@@ -170,14 +190,8 @@ def curves_by_group(table: RunTable, settings: FitSettings) -> tuple[dict[str, l
         if not len(curve["loss"]):
             left_out[name] = SHORT if settings.points == AUTO else OTHER_PHASE
             continue
-        if "seed" in row and str(row.get("trunk") or name) == name:  # branches of one trunk share its seed
-            seed = tuple(str(row[key]) for key in ("group", "size", "recipe", "seed"))
-            if seed in seeds:
-                left_out[name] = SAME_SEED
-                continue
-            seeds.add(seed)
-        found.setdefault(str(row["group"]), []).append(row | {"curve": curve})
-    return found, left_out
+        usable.setdefault(str(row["group"]), []).append(row | {"curve": curve})
+    return usable, left_out
 
 
 def _rows_of(runs: pd.DataFrame) -> Iterator[Row]:
@@ -193,7 +207,7 @@ def whole_curves(rows: Sequence[Row], settings: FitSettings, unit: str) -> Point
     kept = [row for row in rows if len(row["curve"]["loss"]) > 1]
     if not kept or any(np.isnan(row[f"flops_per_token_{settings.flops}"]) for row in kept):
         return None
-    return _made(str(kept[0]["group"]), kept, settings, unit)
+    return _joined(str(kept[0]["group"]), kept, settings, unit)
 
 
 def under(points: Points, runs: pd.DataFrame, convention: str) -> Points | None:
@@ -211,14 +225,14 @@ def no_formula(group: str, convention: str) -> str:
     return f"{group}: the convention {convention} has no formula for it: --convention exact"
 
 
-def _add_merged(table: RunTable, made: dict[str, list[Row]], dropped: dict[str, int]) -> int:
+def _add_merged(table: RunTable, rows_of: dict[str, list[Row]], dropped: dict[str, int]) -> int:
     """Add the merged losses of the trunks, less their offset, to the rows of their groups; how many were considered."""
     n_read = 0
     known, taken = calibrations(table, needed=True), decayed_at(table.runs)
     for row in _rows_of(table.runs):
-        if not row["left_out"] and row["state"] == "done" and str(row["group"]) in made:
+        if not row["left_out"] and row["state"] == "done" and str(row["group"]) in rows_of:
             rows, far = merged_rows(table, known, row, taken)
-            made[str(row["group"])] += rows
+            rows_of[str(row["group"])] += rows
             n_read += len(rows) + far
             _count(dropped, [FAR] * far)
     return n_read
@@ -234,10 +248,10 @@ def _points(group: str, rows: Sequence[Row], settings: FitSettings, unit: str) -
         )
     if any(np.isnan(row[per_token]) for row in rows if (per_token := f"flops_per_token_{settings.flops}") in row):
         raise InputError(no_formula(group, settings.flops))
-    return _made(group, rows, settings, unit)
+    return _joined(group, rows, settings, unit)
 
 
-def _made(group: str, rows: Sequence[Row], settings: FitSettings, unit: str) -> Points:
+def _joined(group: str, rows: Sequence[Row], settings: FitSettings, unit: str) -> Points:
     curves, counts = [row["curve"] for row in rows], [len(row["curve"]["loss"]) for row in rows]
 
     def each(value: Callable[[Row], Any]) -> np.ndarray:
@@ -254,9 +268,9 @@ def _made(group: str, rows: Sequence[Row], settings: FitSettings, unit: str) -> 
     text = each(lambda row: row["n_tokens"] / row["epochs"]).astype(float)  # of the training split; nan: not known
     seen_once = np.where(np.isfinite(text), np.minimum(tokens, text), tokens)
     shifts = [row.get("shift", np.zeros((1, 0))) for row in rows]
-    wide = max(one.shape[1] for one in shifts)
+    wide = max(shift.shape[1] for shift in shifts)
     made = Points(
-        shift=np.concatenate([_widened(one, wide, n) for one, n in zip(shifts, counts, strict=True)]),
+        shift=np.concatenate([_widened(shift, wide, n) for shift, n in zip(shifts, counts, strict=True)]),
         shift_df=max(row.get("shift_df", ()) for row in rows),  # one calibration, of the merged ones
         n_params=each(lambda row: float(row["n_params_non_embedding"])).astype(float),
         n_tokens=tokens,
@@ -266,6 +280,7 @@ def _made(group: str, rows: Sequence[Row], settings: FitSettings, unit: str) -> 
         cell=each(lambda row: row["cell"] if "cell" in row else _cell(row)),
         trunk=each(lambda row: str(row.get("trunk") or _name(row))),
         recipe=each(lambda row: str(row["recipe"])),
+        seed=each(lambda row: str(row.get("seed", ""))),
         size=each(lambda row: str(row["size"])),
         unique_tokens=joined("unique_tokens") if "unique_tokens" in curves[0] else seen_once,
         row=joined("row").astype(int) if of_file else np.array([]),

@@ -1,4 +1,5 @@
-"""Which runs of one size are seeds of each other: what two of them differ by is seed noise, and nothing else is.
+"""Which runs of one size are seeds of each other, and which recipe stands for several. What two seeds differ by is seed
+noise, and nothing else is.
 
 Seeds share a recipe (all that decides a loss but the seed), reach the same tokens, and come from different trunks:
 branches of one trunk share its noise.
@@ -7,6 +8,8 @@ branches of one trunk share its noise.
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+import numpy as np
 
 SAME_D = 0.02  # of D, within which two runs are trained to the same tokens
 
@@ -36,3 +39,29 @@ def alike(
         return (farthest if full else reached, -sum(losses[i] for i in group) / len(group))
 
     return sorted(found, key=rank)
+
+
+def beaten(recipes: Sequence[str], tokens: Sequence[float], losses: Sequence[float]) -> list[int]:
+    """Of runs of one N, by index, those that end at the D of another recipe's, which ends lower (as low: is first)."""
+    groups = sorted(
+        alike(recipes, tokens, losses), key=lambda group: (float(np.mean([losses[i] for i in group])), min(group))
+    )
+    kept: list[list[int]] = []
+    gone: list[int] = []
+    for group in groups:
+        reached = max(tokens[i] for i in group)
+        others = [max(tokens[i] for i in one) for one in kept if recipes[one[0]] != recipes[group[0]]]
+        if any(min(one, reached) >= (1 - SAME_D) * max(one, reached) for one in others):
+            gone += group
+        else:
+            kept.append(group)
+    return gone
+
+
+def ends_of(run: np.ndarray, n_tokens: np.ndarray) -> list[int]:
+    """Of each run, in their order, the index of its point with the most tokens."""
+    last: dict[str, int] = {}
+    for i, name in enumerate(run.astype(str)):
+        if name not in last or n_tokens[i] > n_tokens[last[name]]:
+            last[name] = i
+    return list(last.values())

@@ -23,13 +23,14 @@ from analysis.fits.merged import calibrations, calibrations_to_dict
 from analysis.fits.noise import degrees_text
 from analysis.fits.points import Points
 from analysis.fits.pooling import SeedNoises
-from analysis.fits.prepare import SAME_SEED, Row, curves_by_group, under, whole_curves
+from analysis.fits.prepare import Row, curves_by_group, under, whole_curves
 from analysis.fits.settings import FitSettings
 from analysis.fits.variants import ALIKE
 from analysis.fits.verdict import judge_architectures
 from analysis.labels import arch_of, families, point_of
 from analysis.run_table import CONVENTIONS, RunTable
 from arch.amounts import count
+from arch.errors import InputError
 from data.units import loss_unit
 from flops.laws import FITS_SCHEMA
 from scaling.study.schedule import MERGED, UNDECAYED
@@ -47,6 +48,8 @@ def fit_study(
     Runs that are not done are left out and listed. An architecture that cannot be fitted is in the result with its
     reason. Raises InputError for decayed losses (fit.points) where there are none.
     """
+    if table.origin is not None:
+        raise InputError(f"{table.title}: is no study: fit its points, of `prepare`, by analysis.fits.approaches")
     settings = resolved(table, settings or table.settings)
     table = grouped(table, settings)
     if settings.points == MERGED:
@@ -106,13 +109,12 @@ def fit_study(
 
 @dataclass(frozen=True)
 class WholeCurves:
-    """The whole curves of a grouped table. rows: by group, the runs that have one; left_out: of the others, {run: why};
-    points and sizes: by group, those that the convention `settings.flops` counts."""
+    """The whole curves of a grouped table. rows: by group, the runs that have one; points and sizes: by group, those
+    that the convention `settings.flops` counts."""
 
     table: RunTable
     settings: FitSettings
     rows: dict[str, list[Row]]
-    left_out: dict[str, str]
     points: dict[str, Points]
     sizes: dict[str, list[Size]]
 
@@ -120,12 +122,12 @@ class WholeCurves:
     def of(cls, table: RunTable, settings: FitSettings) -> WholeCurves:
         settings = resolved(table, settings)
         table = grouped(table, settings)
-        read, left_out = curves_by_group(table, settings)
+        read, _ = curves_by_group(table, settings)
         rows = {group: [row for row in mine if len(row["curve"]["loss"]) > 1] for group, mine in read.items()}
         unit = loss_unit(table.runs["tokenizer"])
         made = {group: whole_curves(mine, settings, unit) for group, mine in rows.items()}
         points = {group: one for group, one in made.items() if one is not None}
-        return cls(table, settings, rows, left_out, points, {group: sizes_of(one) for group, one in points.items()})
+        return cls(table, settings, rows, points, {group: sizes_of(one) for group, one in points.items()})
 
     def by_convention(self, group: str) -> dict[str, list[SizeCurve]]:
         """By convention, the curve of every size; none under one that has no formula for the architecture."""
@@ -134,7 +136,8 @@ class WholeCurves:
         found: dict[str, list[SizeCurve]] = {}
         for name in CONVENTIONS:
             per_token = known[f"flops_per_token_{name}"].to_numpy(dtype=float)
-            found[name] = [] if np.isnan(per_token).any() else curves_of(sizes, per_token.tolist())
+            curves = [] if np.isnan(per_token).any() else curves_of(sizes, per_token.tolist())
+            found[name] = [replace(curve, n_params=int(curve.n_params)) for curve in curves]  # as JSON has them
         return found
 
     def noises(self) -> SeedNoises:
@@ -149,19 +152,13 @@ class WholeCurves:
         ]
         ranges = self.settings.range
         reach = {one.group: ranges[arch_of(one.group)] for one in groups if arch_of(one.group) in ranges}
-        return seed_noises_of(groups, reach)
+        return seed_noises_of(groups, reach, "n_tokens")
 
     def not_paired(self) -> list[dict[str, Any]]:
         """Of each size that has several runs, those that are no seeds of the others."""
-        found = []
-        for group, sizes in self.sizes.items():
-            again = [row for row in self.table.runs.itertuples() if self.left_out.get(str(row.run_id)) == SAME_SEED]
-            for size in sizes:
-                name = str(size.points.size[size.row])
-                same = [str(row.run_id) for row in again if (str(row.group), str(row.size)) == (group, name)]
-                if runs := size.unpaired(same):
-                    found.append({"arch": group, "size": name, "runs": runs})
-        return found
+        every = [(group, size) for group, sizes in self.sizes.items() for size in sizes]
+        found = [(group, str(size.points.size[size.row]), size.unpaired()) for group, size in every]
+        return [{"arch": group, "size": name, "runs": runs} for group, name, runs in found if runs]
 
 
 def _text_order(row: Row) -> str:
@@ -258,8 +255,7 @@ def _describe(runs: pd.DataFrame, arch: str, read: WholeCurves, curves: list[Siz
     settings, sizes = read.settings, read.sizes.get(arch, [])
     mine = runs[(runs["group"] == arch) & (runs["left_out"] == "")]
     ids = {run for size in sizes for run in size.runs}
-    known = {run: why for run, why in read.left_out.items() if why == SAME_SEED}
-    known |= {run: why for size in sizes for run, why in size.left_out.items()}
+    known = {run: why for size in sizes for run, why in size.left_out.items()}
     left = []
     for row in mine[~mine["run_id"].isin(ids)].to_dict("records"):
         name = str(row["run_id"])
@@ -269,7 +265,7 @@ def _describe(runs: pd.DataFrame, arch: str, read: WholeCurves, curves: list[Siz
         left.append({"run_id": name, "state": str(row["state"]), "reason": why})
     return {
         "n_runs": len(ids),
-        "sizes": [{"size": c.size, "n_params": int(c.n_params), "n_seeds": c.n_seeds} for c in curves],
+        "sizes": [{"size": c.size, "n_params": c.n_params, "n_seeds": c.n_seeds} for c in curves],
         "left_out": left,
         "range_stated": arch_of(arch) in settings.range,
     }

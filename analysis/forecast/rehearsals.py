@@ -17,7 +17,7 @@ from analysis.run_table import RunTable
 from arch.errors import InputError
 
 if TYPE_CHECKING:
-    from analysis.source.base import Source
+    from analysis.source.choose import Source
     from scaling.study.spec import StudySpec
 
 Rows = Sequence[Mapping[str, Any]]

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from analysis.forecast.stored import SCHEMA, VERSION, name_of_round, read_rounds, write_predictions
-from analysis.source.base import Source
+from analysis.source.choose import Source
 from analysis.source.published import Published
 
 if TYPE_CHECKING:

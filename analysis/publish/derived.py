@@ -22,7 +22,8 @@ from data.files import json_bytes
 
 if TYPE_CHECKING:
     from analysis.run_table import RunTable
-    from analysis.source.base import Provenance, Source
+    from analysis.source.base import Provenance
+    from analysis.source.choose import Source
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 

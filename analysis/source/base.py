@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from analysis.fits.settings import FitSettings
-    from analysis.run_table import RunTable
+from typing import TypedDict
 
 BASELINE = "bigram.json"  # the bigram model's loss on the held-out text
 AGAIN = "take the folder from where it was published"  # what to do about a damaged file of it
@@ -31,40 +25,3 @@ class Provenance(TypedDict):
     corpus_fingerprints: list[str]
     spec_hashes: dict[str, str]
     metrics: dict[str, str]
-
-
-class Source(Protocol):
-    """The table of runs is as a Parquet file gives it back, so that both kinds of source give the same, but for the
-    state of runs that have not begun: of a published study nobody trains them any more."""
-
-    def inputs(self) -> Inputs: ...
-
-    def provenance(self) -> Provenance: ...
-
-    def table(self, settings: FitSettings, validation_tokens: int, variants: bool = True) -> RunTable:
-        """Of the study's runs and, with `variants`, of those that --set made of them, to be fitted with `settings`."""
-        ...
-
-    def forecast(self) -> RunTable | None:
-        """Of the runs of the section `forecast` that have begun, which are in no other table; None without any."""
-        ...
-
-    def scores(self) -> pd.DataFrame | None:
-        """Of all evaluations, a row a number; None where there are none."""
-        ...
-
-    def forecast_scores(self) -> pd.DataFrame | None:
-        """Of all evaluations of forecast runs, as `scores`."""
-        ...
-
-    def corpus(self) -> dict[str, Any] | None:
-        """What the corpus' manifest says."""
-        ...
-
-    def baseline(self) -> dict[str, Any] | None: ...
-
-    def contamination(self) -> dict[str, Any] | None: ...
-
-    def evaluations_page(self) -> str | None:
-        """The address, from the report, of the page of the other evaluations."""
-        ...

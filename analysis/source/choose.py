@@ -1,18 +1,24 @@
-"""The source of a study: the folder that it was published in where it was loaded from one, else its runs'
-directories."""
+"""The source of a study, of which fit and report ask the same: the folder that it was published in where it was loaded
+from one, else its runs' directories.
+
+The table of runs is as a Parquet file gives it back, so that both give the same, but for the state of runs that have
+not begun: of a published study nobody trains them any more.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from analysis.source.base import Source
 from analysis.source.published import Published
 from analysis.source.run_directories import RunDirectories
 
 if TYPE_CHECKING:
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
+
+
+Source = Published | RunDirectories
 
 
 def source_of(study: StudySpec, runs: Sequence[RunSpec]) -> Source:

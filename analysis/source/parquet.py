@@ -39,9 +39,9 @@ def packed(frame: pd.DataFrame, without: list[str] | None = None) -> bytes:
     narrow = [name for name in kept if kept[name].dtype == np.float64 and _is_single(kept[name].to_numpy())]
     for name in narrow:
         table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(pa.float32()))
-    told = {NARROWED: json.dumps(narrow).encode(), ORDER: json.dumps(list(frame)).encode()}
-    table = table.replace_schema_metadata({**(table.schema.metadata or {}), **told})
-    encodings = {name: found for name in kept if (found := _encoding(kept[name])) is not None}
+    written = {NARROWED: json.dumps(narrow).encode(), ORDER: json.dumps(list(frame)).encode()}
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), **written})
+    encodings = {name: encoding for name in kept if (encoding := _encoding(kept[name])) is not None}
     buffer = io.BytesIO()
     pq.write_table(
         table,
@@ -117,7 +117,8 @@ def study_of_file(path: Path) -> RunTable | None:
             f"the columns by --columns, which fits these as they stand"
         )
     none = losses.iloc[:0]
-    return RunTable(runs, *((none, losses) if held_out else (losses, none)), name=name, settings=settings)
+    table = RunTable(runs, *((none, losses) if held_out else (losses, none)), name=name, settings=settings)
+    return table.without(set(runs.loc[runs["variant"] != "", "run_id"]))  # what --set changed is in no fit
 
 
 def _flops(curves: pd.DataFrame) -> list[str]:

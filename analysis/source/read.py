@@ -9,6 +9,7 @@ import pandas as pd
 
 from analysis.fits.settings import FITS, FitSettings
 from analysis.fits.tables import read_table
+from analysis.fits.tables.files import suffix_of
 from analysis.run_table import RunTable
 from analysis.runs import load_tables
 from analysis.source.parquet import study_of_file
@@ -25,10 +26,11 @@ def read_runs(source: str | Path | pd.DataFrame, **options: Any) -> RunTable:
     Settings are those of the stored fit; where a directory has none yet, the defaults; a table of somebody else's is
     taken as it stands. Raises InputError where it is no study and no table, or is damaged.
     """
-    if isinstance(source, pd.DataFrame) or options or Path(source).is_file():
-        study = None if isinstance(source, pd.DataFrame) or options else study_of_file(Path(source))
-        return study or read_table(source, **options)
+    if isinstance(source, pd.DataFrame):
+        return read_table(source, **options)
     directory = Path(source)
+    if options or directory.is_file() or suffix_of(directory) is not None:
+        return (None if options else study_of_file(directory)) or read_table(source, **options)
     if not (directory / MANIFEST).is_file():
         return load_tables(directory)
     published = Published(directory)

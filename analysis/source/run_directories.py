@@ -82,6 +82,7 @@ class RunDirectories:
         }
 
     def table(self, settings: FitSettings, validation_tokens: int, variants: bool = True) -> RunTable:
+        """Of the study's runs and, with `variants`, of those that --set made of them, to be fitted with `settings`."""
         stored = self._stored([*self._ids, *self._variants], settings, validation_tokens)
         return stored if variants else stored.without(self._variants)
 
@@ -95,6 +96,7 @@ class RunDirectories:
         return RunTable(runs, curves, evals, self.study.name, settings)
 
     def forecast(self) -> RunTable | None:
+        """Of the runs of the section `forecast` that have begun, which are in no other table; None without any."""
         return self._forecast
 
     @cached_property
@@ -107,6 +109,7 @@ class RunDirectories:
         return self._stored(ids, settings, self.study.evaluation.validation_tokens) if ids else None
 
     def scores(self) -> pd.DataFrame | None:
+        """Of all evaluations, a row a number; None where there are none."""
         return self._scores(SCORES)
 
     def forecast_scores(self) -> pd.DataFrame | None:
@@ -137,6 +140,7 @@ class RunDirectories:
         return stored(self.study.results / FILE, corpus["fingerprint"]) if corpus else None
 
     def evaluations_page(self) -> str | None:
+        """The address, from the report, of the page of the other evaluations."""
         return "../evals/index.html" if (self.directory / "evals" / "index.html").exists() else None
 
 

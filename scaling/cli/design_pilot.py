@@ -36,14 +36,14 @@ def read_pilot(study: str, archs: list[str]) -> Pilot:
     from analysis.fits.parametric.fit import fit_parametric
     from analysis.fits.parametric.many import LEAST_SQUARES
 
-    from .fit_sources import of_studies, study_tables
+    from .fit_sources import of_runs, of_studies
     from .options import request_of
 
     request = request_of(study, None, None, None, True, published=True)
     if (tokenizer := request.study.corpus.tokenizer) != "bytes":
         raise InputError(f"--pilot {study}: its tokens are of {tokenizer}, and designs are of bytes: leave it out")
     try:
-        source = of_studies(study_tables([request]), None, None)
+        source = of_runs(of_studies([request], None), None)
     except InputError as error:
         raise InputError(f"--pilot {study}: {error}") from None
     assert source.study is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,7 +16,7 @@ OF_TABLES = ("--columns", "--drop-highest-loss", "--where", "--group", "--loss-u
 OF_PARAMETRIC = ("--objective", "--form", "--predict")
 OF_STUDIES = ("--set", "--out", "--force", "--plugin")
 OF_CHECKS = ("--at", "--save")
-REPLICATES, LEVEL, SEED = 1000, 0.95, 0  # of intervals
+REPLICATES, LEVEL, SEED = 1000, 0.95, 0  # of intervals: those of FitSettings, which takes long to import
 
 Text = str | None
 Number = int | None
@@ -124,7 +124,7 @@ def fit(
     if not sources:
         raise InputError("fit: give a study, or a table of runs (CSV, JSONL, Parquet)")
 
-    from .fit_sources import of_studies, of_table, study_tables, table_among
+    from .fit_sources import of_runs, of_studies, table_among
 
     table = table_among(sources)
     wrong = [name for name in told if name in (OF_STUDIES if table else OF_TABLES)]
@@ -147,17 +147,17 @@ def fit(
     from analysis.fits.published import number_list
     from analysis.fits.study_approaches import CURVE, OBJECTIVE
     from analysis.fits.tables.columns import parse_columns
-    from analysis.fits.tables.read import check_choices
+    from analysis.fits.tables.read import check_choices, read_table
     from analysis.source.parquet import study_of_file
 
     study = None if table is None or any(name in told for name in OF_TABLES) else study_of_file(Path(table))
-    other = table if study is None else None
-    check_choices(points, convention if other else None, loss_unit)
+    is_other = table is not None and study is None
+    check_choices(points, convention if is_other else None, loss_unit)
     wanted = named(approach or ALL)
     options = Options(
         at=number_list(at, "--at") if at else (),
         predict=[_pair(one) for one in predict or ()],
-        objective=objective or (HUBER if other is not None else OBJECTIVE),
+        objective=objective or (HUBER if is_other else OBJECTIVE),
         form=form or "plain",
         n_replicates=replicates,
         level=level,
@@ -170,14 +170,14 @@ def fit(
         if points == "ends":
             raise InputError(f"--points ends: the approach {wanted[0]} needs curves; leave it out")
         points = "curves"
-    if other is not None:
-        how: dict[str, Any] = {"columns": parse_columns(columns) if columns is not None else {}, "where": where or ()}
-        how |= {"group": group, "convention": convention, "loss_unit": loss_unit}
-        source = of_table(other, how, points, drop_highest_loss or 0)
+    if study is not None:
+        runs = study.under(convention)
+    elif table is not None:
+        names = parse_columns(columns) if columns is not None else {}
+        runs = read_table(table, names, where=where or (), group=group, convention=convention, loss_unit=loss_unit)
     else:
-        requests = [request_of(one, None, sets, out, as_json, True, plugin) for one in sources] if study is None else []
-        source = of_studies(study_tables(requests) if study is None else [study], points, convention)
-    fit_points(source, wanted, options, output)
+        runs = of_studies([request_of(one, None, sets, out, as_json, True, plugin) for one in sources], convention)
+    fit_points(of_runs(runs, points, drop_highest_loss or 0), wanted, options, output)
 
 
 def _pair(text: str) -> tuple[float, float]:

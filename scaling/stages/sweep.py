@@ -190,9 +190,9 @@ def _evaluate(request: Request) -> None:
 def points_of_sweep(request: Request) -> list[RatePoint]:
     """A point for each run that has ended; loss nan where it diverged. Raises InputError for runs that have not."""
     from analysis.rates.points import RatePoint
-    from analysis.runs import load_evals
+    from analysis.runs import load_tables
 
-    evals = load_evals(request.study.directory, [run.run_id for run in request.runs])
+    evals = load_tables(request.study.directory, [run.run_id for run in request.runs], "none").evals
     losses = {(row["run_id"], int(row["step"])): float(row["loss"]) for row in evals.to_dict("records")}
     found, missing = [], []
     for run in request.runs:

@@ -93,10 +93,10 @@ def seed_noise(trial: Trial) -> tuple[float, float] | None:
 def points(trial: Trial, runs: Sequence[RunSpec], curves: bool) -> Points:
     """Held-out losses of `runs`: their ends, and with `curves` a few checkpoints before. Raises InputError without."""
     from analysis.fits.points import Points
-    from analysis.runs import load_evals
+    from analysis.runs import load_tables
 
     specs = {run.run_id: run for run in runs}
-    rows = load_evals(trial.study.directory, list(specs))
+    rows = load_tables(trial.study.directory, list(specs), "none").evals
     if not curves:
         rows = rows[[n == specs[name].n_tokens for n, name in zip(rows["n_tokens"], rows["run_id"], strict=True)]]
     if rows.empty:
@@ -123,9 +123,9 @@ def have_curves(runs: Sequence[RunSpec]) -> bool:
 
 def spent(trial: Trial, runs: Sequence[RunSpec]) -> dict[str, float | None]:
     """Exact training FLOP of `runs`, and seconds of their processes: training, evaluation of the held-out loss."""
-    from analysis.runs import load_runs
+    from analysis.runs import load_tables
 
-    table = load_runs(trial.study.directory, [run.run_id for run in runs])
+    table = load_tables(trial.study.directory, [run.run_id for run in runs], "none").runs
     seconds = 0.0
     for run in runs:
         for path in (trial.study.run_directory(run) / "evals").glob("[0-9]*/validation.json"):

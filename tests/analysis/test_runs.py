@@ -13,7 +13,7 @@ from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study
 from analysis.held_out import load_held_out
 from analysis.report.nuisance import nuisance_notes
-from analysis.runs import load_evals, load_runs, load_tables
+from analysis.runs import load_tables
 from arch.errors import InputError
 from data.files import read_object
 from scaling.rundir.directory import RunDir
@@ -111,8 +111,12 @@ def test_runs_in_every_state(tmp_path: Path) -> None:
     done = write_run(tmp_path, "tnl", "14k", 10 * BATCH)
     failed = write_run(tmp_path, "tnl", "25k", 10 * BATCH, state="failed", reason="loss is nan at step 11")
     waiting, published = "hgrn2-55k-c256-s3", "mamba2-mamba2-130m-c2048-s0-lr0.001"
-    assert load_runs(tmp_path, [published]).loc[0, ["arch", "size", "seed"]].tolist() == ["mamba2", "mamba2-130m", 0]
-    runs = load_runs(tmp_path, [done, failed, waiting]).set_index("run_id")
+    assert load_tables(tmp_path, [published]).runs.loc[0, ["arch", "size", "seed"]].tolist() == [
+        "mamba2",
+        "mamba2-130m",
+        0,
+    ]
+    runs = load_tables(tmp_path, [done, failed, waiting]).runs.set_index("run_id")
     assert runs["state"].tolist() == ["done", "failed", "waiting"]
     assert runs.loc[failed, "reason"] == "loss is nan at step 11"
     assert runs.loc[waiting, ["arch", "size", "seed"]].tolist() == ["hgrn2", "55k", 3]
@@ -121,7 +125,7 @@ def test_runs_in_every_state(tmp_path: Path) -> None:
     prepared = tmp_path / "runs" / done  # a run.json alone: planned, not begun
     (prepared / "status.json").unlink()
     (prepared / "metrics.jsonl").unlink()
-    assert load_runs(tmp_path, [done])["state"].tolist() == ["waiting"]
+    assert load_tables(tmp_path, [done]).runs["state"].tolist() == ["waiting"]
 
 
 def test_time_adds_up_over_resumes(tmp_path: Path) -> None:
@@ -131,7 +135,7 @@ def test_time_adds_up_over_resumes(tmp_path: Path) -> None:
     for row, time_s in zip(rows, (1.0, 5.0, 2.0, 3.5), strict=True):
         row["time_s"] = time_s
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert load_runs(tmp_path, [run])["time_s"].iloc[0] == 8.5
+    assert load_tables(tmp_path, [run]).runs["time_s"].iloc[0] == 8.5
 
 
 def test_every_record_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,11 +195,11 @@ def test_evaluations(tmp_path: Path) -> None:
     run = write_run(tmp_path, "tnl", "14k", 40 * BATCH)
     write_evals(tmp_path, run, [4, 40], [3.0, 2.0])
     path = tmp_path / "runs" / run / "evals" / "00000040" / "validation.json"
-    evals = load_evals(tmp_path, [run])
+    evals = load_tables(tmp_path, [run]).evals
     assert evals["loss"].tolist() == [3.0, 2.0]
     assert evals["bits_per_byte"].iloc[1] == pytest.approx(2 / np.log(2))
     path.write_text(json.dumps(read_object(path) | {"values": {"loss": None}}))
-    assert load_evals(tmp_path, [run])["loss"].tolist() == [3.0]
+    assert load_tables(tmp_path, [run]).evals["loss"].tolist() == [3.0]
     with pytest.raises(InputError, match=r"00000004: its held-out loss holds no windows \(it is of version None of"):
         load_held_out(tmp_path, run, 4)  # as results were before windows were kept: they open, for all else
 

@@ -17,7 +17,7 @@ from analysis.fits.envelope.laws import ENVELOPE_ESTIMAND, fit_arch
 from analysis.fits.envelope.optimum import ESTIMAND as OF_OPTIMUM
 from analysis.fits.envelope.optimum import FIELLER
 from analysis.fits.noise import Group, SeedNoise
-from analysis.fits.points import COPIED, Points
+from analysis.fits.points import COPIED, SAME_SEED, Points
 from analysis.fits.pooling import SeedNoises
 from analysis.fits.replicates import SAME_D, alike
 from analysis.fits.result import FitResult
@@ -27,7 +27,7 @@ from arch.amounts import count, counted, counted_of
 from arch.errors import InputError
 
 MIN_SIZES = 2  # of an envelope
-NOISE_STEP = 0.05  # log D between the points at which seeds are compared
+NOISE_STEP = 0.05  # log C or D between the points at which seeds are compared
 ENDS_EARLY = "runs of its size train on more tokens"
 OTHER_RECIPE = "runs of its size by another recipe end lower"
 LAWS = {"n_opt": ("a", "N_opt"), "d_opt": ("b", "D_opt"), "loss": ("L_exponent", "L_opt")}
@@ -65,28 +65,27 @@ class Size:
     def names(self, trunks: Sequence[Trunk]) -> list[str]:
         return [str(self.points.run[rows[0]]) for trunk in trunks for rows in trunk]
 
-    def unpaired(self, others: Sequence[str] = ()) -> list[str]:
-        """Of a size with several runs, those that are no seeds of others. others: runs of the size that are in no
-        points."""
+    def unpaired(self) -> list[str]:
+        """Of a size with several runs, those that are no seeds of others."""
         paired = {name for one in self.sets if len(one) > 1 for name in self.names(one)}
-        every = dict.fromkeys([*(name for one in self.sets for name in self.names(one)), *self.left_out, *others])
+        every = dict.fromkeys([*(name for one in self.sets for name in self.names(one)), *self.left_out])
         return [name for name in every if name not in paired] if len(every) > 1 else []
 
 
 def sizes_of(points: Points) -> list[Size]:
-    """The sizes, smallest first, of points of whole curves. A run that is another one under another name is no run; of
-    a trunk, the branches that reach its most tokens count."""
-    again = points.copied
+    """The sizes, smallest first, of points of whole curves. A run that is another one under another name is no run, nor
+    is one of a recipe and seed again; of a trunk, the branches that reach its most tokens count."""
+    copied, again = points.copied, points.trained_again
     by_size: dict[float, dict[str, list[np.ndarray]]] = {}
-    copied: dict[float, dict[str, str]] = {}
+    left_out: dict[float, dict[str, str]] = {}
     for run, found in points.rows_of_runs.items():
         n_params = float(points.n_params[found[0]])
-        if again[found[0]]:
-            copied.setdefault(n_params, {})[str(run)] = COPIED
+        if copied[found[0]] or again[found[0]]:
+            left_out.setdefault(n_params, {})[str(run)] = COPIED if copied[found[0]] else SAME_SEED
             continue
         rows = found[np.argsort(points.n_tokens[found], kind="stable")]
         by_size.setdefault(n_params, {}).setdefault(str(points.trunk[rows[0]]), []).append(rows)
-    return [_size(points, trunks, copied.get(n_params, {})) for n_params, trunks in sorted(by_size.items())]
+    return [_size(points, trunks, left_out.get(n_params, {})) for n_params, trunks in sorted(by_size.items())]
 
 
 def _size(points: Points, trunks: Mapping[str, list[np.ndarray]], left_out: dict[str, str]) -> Size:
@@ -109,7 +108,7 @@ def curves_of(sizes: Sequence[Size], per_token: Sequence[float]) -> list[SizeCur
     found = []
     for size, flops in zip(sizes, per_token, strict=True):
         points, first, seeds = size.points, size.row, size.sets[-1]
-        log_tokens, log_loss = average_seeds([_curve(points, trunk) for trunk in seeds])
+        log_tokens, log_loss = average_seeds([_curve(points, trunk, points.n_tokens) for trunk in seeds])
         if len(log_tokens) > 1:
             named = str(points.size[first]), size.n_params, float(flops)
             warmup, log_c = float(points.warmup_tokens[first]), log_tokens + np.log(float(flops))
@@ -154,33 +153,39 @@ def not_in_curves(points: Points) -> list[str]:
     )
 
 
-def seed_noises_of(groups: Sequence[Points], reach: Mapping[str, Sequence[float]] | None = None) -> SeedNoises:
+def seed_noises_of(
+    groups: Sequence[Points], reach: Mapping[str, Sequence[float]] | None = None, along: str = "flops"
+) -> SeedNoises:
     """Noise between seeds of groups, of which those count as one that are not told apart. reach: by group, the stretch
-    of C [FLOP] in which its seeds are compared; of others it is all that they have in common.
+    of C [FLOP] in which its seeds are compared; of others it is all that they have in common. along: `flops` or
+    `n_tokens`, over which they are read: to rounding the same, but rounding decides whether two sizes that begin
+    together share their first point (`noise.degrees`).
 
     Seeds are trunks of one size that reach the same tokens by one recipe: branches of one trunk share its noise, and
     runs of other lengths have other schedules."""
     found = []
     for points in groups:
+        steps = getattr(points, along)
         low, high = np.log((reach or {}).get(points.group, (1e-300, 1e300)))
         for size in sizes_of(points):
             for seeds in size.sets:
-                known = [(_curve(points, trunk), trunk) for trunk in seeds]
+                known = [(_curve(points, trunk, steps), trunk) for trunk in seeds]
                 known = [(curve, trunk) for curve, trunk in known if len(curve[0]) > 1]
                 if len(known) < 2:
                     continue
                 first = seeds[0][0][0]
-                log_per_token = float(np.log(points.flops[first] / points.n_tokens[first]))
-                warm = math.log(max(float(points.warmup_tokens[first]), 1.0))
-                start = max(low - log_per_token, warm, *(float(curve[0][0]) for curve, _ in known))
-                end = min(high - log_per_token, *(float(curve[0][-1]) for curve, _ in known))
+                tokens = float(points.n_tokens[first])
+                off, more = np.log(steps[first] / tokens), np.log(points.flops[first] / steps[first])
+                warm = math.log(max(float(points.warmup_tokens[first]), 1.0)) + off
+                start = max(low - more, warm, *(curve[0][0] for curve, _ in known))
+                end = min(high - more, *(curve[0][-1] for curve, _ in known))
                 if start < end:
                     at = np.arange(start, end, NOISE_STEP)
                     table = np.stack([read_at(*curve, at) for curve, _ in known])
                     cells = tuple(str(points.cell[trunk[0][0]]) for _, trunk in known)
                     names = tuple(size.names([trunk for _, trunk in known]))
                     name = str(points.size[first])
-                    found.append(Group(points.group, name, table, names, cells, at))
+                    found.append(Group(points.group, name, table, names, cells, at - off))
     return SeedNoises(tuple(found), NOISE_STEP)
 
 
@@ -275,9 +280,9 @@ def _seeds(points: Points, trunks: Sequence[Trunk]) -> list[list[Trunk]]:
     return [[trunks[i] for i in group] for group in groups]
 
 
-def _curve(points: Points, branches: Trunk) -> tuple[np.ndarray, np.ndarray]:
-    """log D and log loss of one trunk, its branches averaged where they overlap."""
-    return average_seeds([(np.log(points.n_tokens[rows]), np.log(points.loss[rows])) for rows in branches])
+def _curve(points: Points, branches: Trunk, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The logarithms of `steps` [n], C or D, and of the loss of one trunk, its branches averaged where they overlap."""
+    return average_seeds([(np.log(steps[rows]), np.log(points.loss[rows])) for rows in branches])
 
 
 def _short(law: Mapping[str, Any]) -> dict[str, Any]:

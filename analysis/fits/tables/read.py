@@ -10,17 +10,26 @@ import numpy as np
 import pandas as pd
 
 from analysis.fits.cost import ROUNDED, SIX_ND
-from analysis.fits.points import CURVES, ENDS, Reading, refuse_impossible
+from analysis.fits.points import COPIED, CURVES, ENDS, Reading, copies, refuse_impossible
 from analysis.fits.prepare import prepare
+from analysis.fits.replicates import alike, ends_of
 from analysis.fits.settings import as_it_stands
-from analysis.fits.tables.cells import COUNTS, rows_text, same_text, text_of, without_thousands
-from analysis.fits.tables.columns import AGREEING, FIELDS, LOSS_OF, OF_CONVENTION, choose, loss_unit_of
+from analysis.fits.tables.cells import COUNTS, condition_of, numbers, rows_text, same_text, text_of, without_thousands
+from analysis.fits.tables.columns import (
+    AGREEING,
+    FIELDS,
+    LABELS,
+    LOSS_OF,
+    NUMBERS,
+    OF_CONVENTION,
+    choose,
+    convention_of,
+    loss_unit_of,
+)
 from analysis.fits.tables.files import from_frame, read_frame
 from analysis.fits.tables.plausible import refuse_two_kinds, refuse_units, units_told
-from analysis.fits.tables.rows import derived_conditions, filtered, keep_rows, number_fields
-from analysis.fits.tables.runs import once, own_recipes, refuse_unnamed_curves
 from analysis.run_table import Origin, RunTable
-from arch.amounts import counted
+from arch.amounts import count, counted
 from arch.errors import InputError, choice, nearest
 
 UNITS = {"nats": "nats/token", "bits": "bits/token"}
@@ -31,6 +40,10 @@ SAME_SEEDS = (
     "noise between seeds, and the lowest stands for them; name the column of what differs by --columns recipe=NAME, or "
     "leave the seeds out by --columns seed="
 )
+TWICE = "exactly as another row"
+AGAIN = "the same run again"
+RELABELLED = "the same numbers under other labels"  # of tables that do not name runs
+LEAST_CURVE = 8  # different D of one size; a table of runs seldom has as many
 ARCH = "arch"  # the field by which a table is grouped unasked
 AS_THEY_STAND = "losses are taken as they stand: those of single steps are noisy, and a smoothed column is better"
 
@@ -95,13 +108,13 @@ def _read(
     n_rows = len(frame)
     dropped: dict[str, int] = {}
     blank = np.array([all(text_of(cell) == "" for cell in row) for row in frame.itertuples(index=False)], dtype=bool)
-    frame = keep_rows(frame, ~blank, dropped, "empty")
-    frame, later = filtered(frame, chosen, where, dropped)
+    frame = _keep_rows(frame, ~blank, dropped, "empty")
+    frame, later = _filtered(frame, chosen, where, dropped)
     if group is not None and group not in frame.columns and group not in chosen:
         known = [*frame.columns, *(field for field in FIELDS if field in chosen and field not in frame.columns)]
         raise InputError(f"--group: there is no column {group!r}{nearest(group, known)}")
-    fields, derived, six_nd, named = number_fields(frame, chosen, convention)
-    fields = derived_conditions(fields, later, dropped)
+    fields, derived, six_nd, named = _number_fields(frame, chosen, convention)
+    fields = _derived_conditions(fields, later, dropped)
     for field in fields.columns:  # before equal rows are told apart: those of 0 parameters are no curves
         refuse_impossible(field, fields[field].to_numpy(), fields.index.to_numpy())
     if six_nd is not None:
@@ -116,13 +129,13 @@ def _read(
     if group is not None:
         column = group if group in frame.columns else chosen[group]
         fields["group"] = [text_of(cell) for cell in frame.loc[fields.index, column]]
-    fields, several = once(fields, frame, "run" in chosen, dropped)
+    fields, several = _once(fields, frame, "run" in chosen, dropped)
     if "run" not in chosen and "run" not in columns:
-        refuse_unnamed_curves(fields, chosen)
+        _refuse_unnamed_curves(fields, chosen)
     for label, rows in fields.groupby("group", sort=False):
         refuse_two_kinds(rows)
         _agree(rows, chosen, str(label))
-    fields, n_same = own_recipes(fields)
+    fields, n_same = _own_recipes(fields)
     if n_same:
         notes.append(f"{counted(n_same, 'run')} {SAME_SEEDS}")
     runs, curves = _runs_and_curves(fields, named)
@@ -201,3 +214,172 @@ def _agree(rows: pd.DataFrame, chosen: Mapping[str, str], group: str) -> None:
                 f"({', '.join(values[:3])}{more}), and losses of one fit must be comparable: choose one by "
                 f'--where "{chosen[field]}={values[0]}", group by it, or leave the column out by --columns {field}='
             )
+
+
+def _keep_rows(frame: pd.DataFrame, keep: np.ndarray, dropped: dict[str, int], why: str) -> pd.DataFrame:
+    """The rows of `keep` [n], the others counted under `why`. Raises InputError where none is left."""
+    gone = int((~keep).sum())
+    if gone:
+        dropped[why] = dropped.get(why, 0) + gone
+    if gone == len(frame):
+        reasons = ", ".join(f"{number} {reason}" for reason, number in dropped.items())
+        raise InputError(f"no row is left ({reasons})")
+    return frame[keep] if gone else frame
+
+
+def _filtered(
+    frame: pd.DataFrame, chosen: Mapping[str, str], where: Sequence[str], dropped: dict[str, int]
+) -> tuple[pd.DataFrame, list[str]]:
+    """The rows that hold all conditions on columns that are there; and the conditions on what is yet to be derived."""
+    later = []
+    for text in where:
+        condition = condition_of(text, [*frame.columns, *chosen, "n_tokens", "flops"])
+        column = condition.column if condition.column in frame.columns else chosen.get(condition.column)
+        if column is None:
+            later.append(text)
+        else:
+            frame = _keep_rows(frame, condition.holds(frame[column]), dropped, f"not {text}")
+    return frame, later
+
+
+def _derived_conditions(fields: pd.DataFrame, later: Sequence[str], dropped: dict[str, int]) -> pd.DataFrame:
+    for text in later:
+        condition = condition_of(text, list(fields.columns))
+        fields = _keep_rows(fields, condition.holds(fields[condition.column]), dropped, f"not {text}")
+    return fields
+
+
+def _number_fields(
+    frame: pd.DataFrame, chosen: Mapping[str, str], convention: str | None
+) -> tuple[pd.DataFrame, dict[str, str], tuple[float, float, float] | None, str]:
+    """The fields that are numbers, what was derived of them, 6 N D / C where all three were given, and C's name."""
+    fields = pd.DataFrame(index=frame.index)
+    for field in (*NUMBERS, "unique_tokens"):
+        if field in chosen:
+            fields[field] = numbers(frame[chosen[field]], field)
+    own = convention_of(chosen["flops"]) if "flops" in chosen else None
+    if "convention" in chosen:
+        stated = same_text(frame[chosen["convention"]])
+        if len(stated) > 1:
+            raise InputError(f"C is counted by several conventions ({', '.join(stated)}): one fit takes one of them")
+        own = stated[0] or own
+    if own is not None and convention is not None and own != convention:
+        raise InputError(f"--convention {convention}: the table's compute is counted by {own}")
+    named = convention or own
+    missing = next((field for field in ("n_tokens", "flops") if field not in chosen), None)
+    six_nd = None
+    with np.errstate(all="ignore"):  # zeros are refused with their rows by Points
+        six = 6.0 * fields["n_params"]
+        if missing is not None:
+            if named not in (None, *SIX_ND):
+                raise InputError(
+                    f"{missing} is missing, and the convention {named} does not say how C follows from N and D: name "
+                    f"the column, or give --convention 6nd"
+                )
+            named = named or "6nd"
+            fields[missing] = fields["flops"] / six if missing == "n_tokens" else six * fields["n_tokens"]
+            how = "C / (6 N)" if missing == "n_tokens" else "6 N D"
+            return fields, {missing: f"{how} ({named})"}, None, named
+        ratio = six * fields["n_tokens"] / fields["flops"]
+        six_nd = (float(ratio.min()), float(ratio.median()), float(ratio.max()))
+        is_six = bool(np.abs(np.log(ratio)).max() < ROUNDED)
+    return fields, {}, six_nd, named or ("6nd" if is_six else chosen["flops"])
+
+
+def _once(
+    fields: pd.DataFrame, frame: pd.DataFrame, has_runs: bool, dropped: dict[str, int]
+) -> tuple[pd.DataFrame, bool]:
+    """`fields` without the rows that stand twice in the table `frame`, or are the same run again; and whether a run has
+    several rows. What is left out is counted in `dropped`.
+
+    A run is named by its column. Without one, each row is a run. Runs of a group whose numbers are all the same, to the
+    last bit, are one run, whatever their names, seeds and other labels say.
+
+    Raises InputError where a run has two losses for the same tokens, or two numbers of parameters.
+    """
+    texts = frame.loc[fields.index].astype(str)
+    fields = _first(fields, texts.duplicated().to_numpy(), dropped, TWICE)
+    if not has_runs:
+        fields = _first(fields, fields.duplicated().to_numpy(), dropped, AGAIN)
+        return _first(fields, _copies(fields), dropped, RELABELLED), False
+    if (empty := fields["run"] == "").any():
+        raise InputError(f"run is empty in {rows_text(fields.index[empty])}")
+    keys = ["group", "run"]
+    again = fields.duplicated([*keys, "n_params", "n_tokens", "flops", "loss"]).to_numpy()
+    fields = _first(fields, again, dropped, AGAIN)
+    of_run = fields.groupby(keys, sort=False)
+    if (many := of_run["n_params"].transform("nunique") > 1).any():
+        rows = fields[many]
+        run = rows["run"].iloc[0]
+        raise InputError(
+            f"run {run!r} has several numbers of parameters in {rows_text(rows.index[rows['run'] == run])}: one run "
+            f"has one; name the column that tells runs apart by --columns run=its name"
+        )
+    if (clash := fields.duplicated([*keys, "n_tokens"], keep=False)).any():
+        rows = fields[clash]
+        first = (rows["run"] == rows["run"].iloc[0]) & (rows["n_tokens"] == rows["n_tokens"].iloc[0])
+        raise InputError(
+            f"run {rows['run'].iloc[0]!r} has several losses after {rows['n_tokens'].iloc[0]:.6g} tokens "
+            f"({rows_text(rows.index[first])}): keep one, or name the column that tells runs apart"
+        )
+    several = bool((of_run["loss"].transform("size") > 1).any())
+    return _first(fields, _copies(fields), dropped, COPIED), several
+
+
+def _refuse_unnamed_curves(fields: pd.DataFrame, chosen: Mapping[str, str]) -> None:
+    """Raise InputError where rows that count as runs of their own, for want of a column of runs, are evidently curves:
+    most rows belong to one size (and seed, recipe, ...) with LEAST_CURVE or more different D. As runs they would make
+    intervals many times too narrow."""
+    labels = [name for name in ("group", "n_params", *LABELS) if name in fields]
+    of_size = fields.groupby(labels, sort=False)
+    along = of_size["n_tokens"].transform("nunique") >= LEAST_CURVE
+    if along.sum() * 2 <= len(fields):
+        return
+    first = fields[along].iloc[0]
+    rows = fields[(fields[labels] == first[labels]).all(axis=1)]
+    column = chosen["n_params"]
+    raise InputError(
+        f"these rows look like curves, not like runs: N = {count(first['n_params'], 6)} has {len(rows)} rows from "
+        f"{count(rows['n_tokens'].min())} to {count(rows['n_tokens'].max())} tokens. Name the column that tells runs "
+        f'apart by --columns run="its name" (run="{column}" if a size is one run), or give --columns run= if each '
+        "row is a run of its own"
+    )
+
+
+def _own_recipes(fields: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """Runs of one group, N, D and recipe, of which two from different trunks have one seed, each as a recipe of its
+    own, and how many they are: what they differ by is not the seed, so none of them is a seed of another."""
+    if "seed" not in fields:
+        return fields, 0
+    plain = fields.reset_index(drop=True)
+    run = (plain["run"] if "run" in plain else plain.index.to_series()).astype(str)
+    trunk = plain["trunk"].where(plain["trunk"] != "", run) if "trunk" in plain else run
+    recipe = (plain["recipe"] if "recipe" in plain else pd.Series("", index=plain.index)).to_numpy(dtype=object)
+    keys = (plain["group"].astype(str) + "\0" + run).to_numpy(dtype=object)
+    tokens, again = plain["n_tokens"].to_numpy(dtype=float), 0
+    ends, rows = pd.Series(ends_of(keys, tokens)), plain.groupby(keys).indices
+    for _, of_size in ends.groupby([plain["group"].to_numpy()[ends], plain["n_params"].to_numpy()[ends]], sort=False):
+        at = of_size.to_numpy()
+        for group in alike([str(recipe[i]) for i in at], tokens[at].tolist(), plain["loss"].to_numpy()[at].tolist()):
+            mine = plain.loc[at[group]].assign(trunk=trunk)
+            trunks = mine[mine["seed"] != ""].groupby("seed")["trunk"].nunique()
+            if (trunks > 1).any():
+                again += len(group)
+                for i in at[group]:
+                    recipe[rows[keys[i]]] = f"{recipe[i]} ({trunk[i]})"
+    return (fields.assign(recipe=recipe), again) if again else (fields, 0)
+
+
+def _copies(fields: pd.DataFrame) -> np.ndarray:
+    """[n] bool: rows of runs that are another run of their group, number for number."""
+    group = pd.factorize(fields["group"])[0]
+    run = fields["run"].to_numpy(dtype=object) if "run" in fields else np.arange(len(fields))
+    named = np.array([f"{code} {name}" for code, name in zip(group, run, strict=True)], dtype=object)
+    numbers = [name for name in (*NUMBERS, "unique_tokens") if name in fields]
+    return copies(named, group, *(fields[name].to_numpy() for name in numbers))
+
+
+def _first(fields: pd.DataFrame, again: np.ndarray, dropped: dict[str, int], why: str) -> pd.DataFrame:
+    if again.any():
+        dropped[why] = dropped.get(why, 0) + int(again.sum())
+    return fields[~again]

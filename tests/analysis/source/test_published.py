@@ -7,8 +7,7 @@ import pytest
 
 from analysis.fits.settings import FitSettings
 from analysis.publish.write import fill_inputs
-from analysis.source.base import Source
-from analysis.source.choose import source_of
+from analysis.source.choose import Source, source_of
 from analysis.source.parquet import TIMES
 from analysis.source.published import Published
 from analysis.table_files import read_table, table_bytes

@@ -7,11 +7,13 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from analysis.fits.approaches import DEFAULTS
 from analysis.fits.study_approaches import OBJECTIVE
 from analysis.source.parquet import study_of_file
 from analysis.table_files import read_table, table_bytes
 from arch.errors import InputError
 from data.files import read_json, write_json
+from scaling.cli.fit import LEVEL, REPLICATES, SEED
 from scaling.cli.main import app
 from scaling.study.spec import load_study
 from tests.analysis.fits.synthetic import SIZES, power_world, write_run
@@ -108,3 +110,7 @@ def test_a_table_that_carries_nonsense_is_refused(tmp_path):
         (tmp_path / "t.parquet").write_bytes(table_bytes(frame, {b"fit": fit, b"runs": runs}))
         with pytest.raises(InputError, match=r"t\.parquet: cannot be read"):
             study_of_file(tmp_path / "t.parquet")
+
+
+def test_the_defaults_of_the_command_are_those_of_the_settings():
+    assert (DEFAULTS.n_replicates, DEFAULTS.level, DEFAULTS.seed) == (REPLICATES, LEVEL, SEED)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from analysis.runs import load_runs
+from analysis.runs import load_tables
 from arch.errors import InputError
 from data.files import new_directory, read_json
 from scaling.bundle.pack import told_of_runs
@@ -125,7 +125,7 @@ def test_status(tmp_path):
         (row, waiting) = status_rows(study, runs)
         assert (row["state"], waiting["state"]) == ("damaged", "waiting") and row["reason"].startswith("status.json: ")
         with pytest.raises(InputError, match=r"status\.json: .*--repair"):
-            load_runs(study.directory, [rundir.path.name])
+            load_tables(study.directory, [rundir.path.name])
     rundir.metrics.unlink()  # nothing was trained
     assert status_rows(study, runs)[0]["state"] == "waiting"
     rundir.checkpoint(5).mkdir(parents=True)  # it was
