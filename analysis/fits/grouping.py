@@ -40,9 +40,9 @@ def grouped(table: RunTable, settings: FitSettings | None = None) -> RunTable:
     settings = resolved(table, settings or table.settings)
     runs = table.runs.copy()
     dropped = {field for axis in settings.nuisance for field in axis.split("+")} | set(LENGTHS)
-    runs["group"] = [
-        group_of(str(arch), without(point, dropped)) for arch, point in zip(runs["arch"], runs["point"], strict=True)
-    ]
+    places = list(zip(runs["arch"].astype(str), runs["point"], strict=True))
+    names = {(arch, point): group_of(arch, without(point, dropped)) for arch, point in set(places)}
+    runs["group"] = [names[place] for place in places]
     runs["left_out"] = [f"changed by --set {variant}" if variant else "" for variant in runs["variant"]]
     waiting = runs["n_params_non_embedding"].isna()  # not begun: where it stands is not known
     for arch, mine in runs[~waiting].groupby("arch", sort=False):

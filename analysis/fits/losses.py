@@ -106,9 +106,11 @@ class RunCurves:
         rows = table.evals if settings.loss == "validation" else table.curves
         if settings.phase is not None and "phase" in rows:
             rows = rows[rows["phase"] == settings.phase]
-        by_run = rows.groupby("run_id", sort=False).indices
-        self._rows = {str(run): np.asarray(at, dtype=int) for run, at in by_run.items()}
         self._tokens, self._loss = (rows[name].to_numpy(dtype=float) for name in ("n_tokens", "loss"))
+        codes, runs = pd.factorize(rows["run_id"])
+        ends = np.cumsum(np.bincount(codes, minlength=len(runs)))[:-1]
+        by_run = np.split(np.lexsort((self._tokens, codes)), ends)
+        self._rows = dict(zip(map(str, runs), by_run, strict=False))
         named = {"flops": f"flops_{settings.flops}", "unique_tokens": "unique_tokens", "row": "row"}
         known = {} if table.origin is None else {key: name for key, name in named.items() if name in rows}
         self._own = {key: rows[name].to_numpy(dtype=float) for key, name in known.items()}
@@ -123,7 +125,7 @@ class RunCurves:
         if members := self._means.get(run_id):
             log_tokens, log_loss = mean_curve([logs(*self.of(member)) for member in members])
             return np.exp(log_tokens), np.exp(log_loss)
-        rows = self._in_order(run_id)
+        rows = self._rows.get(run_id, NO_ROWS)
         tokens, loss = self._tokens[rows], self._loss[rows]
         if self.settings.loss == "validation":
             return tokens, loss
@@ -135,16 +137,12 @@ class RunCurves:
         """`n_tokens` and `loss` [n] as `of` has them and, of somebody else's table, its own `flops`, `unique_tokens`
         and `row` there."""
         tokens, loss = self.of(run_id)
-        rows = self._in_order(run_id) if self._own else ()
+        rows = self._rows.get(run_id, NO_ROWS)
         same = len(rows) == len(tokens)  # not smoothed
         return {"n_tokens": tokens, "loss": loss} | {
             key: values[rows] if same else np.interp(tokens, self._tokens[rows], values[rows])
             for key, values in self._own.items()
         }
-
-    def _in_order(self, run_id: str) -> np.ndarray:
-        rows = self._rows.get(run_id, NO_ROWS)
-        return rows if len(rows) < 2 else rows[np.argsort(self._tokens[rows], kind="stable")]
 
 
 def mean_curve(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

@@ -118,7 +118,7 @@ class Points:
         share its seed, and are none."""
         first: dict[tuple[Any, ...], Any] = {}
         again = np.zeros(len(self), dtype=bool)
-        for run, rows in self.rows_of_runs.items():
+        for run, rows in self.rows_of_runs.items() if any(self.seed) else ():
             own = tuple(getattr(self, name)[rows[0]] for name in ("size", "recipe", "seed"))
             if own[-1] and self.trunk[rows[0]] == run:
                 again[rows] = first.setdefault(own, run) != run

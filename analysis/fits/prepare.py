@@ -123,8 +123,8 @@ def _settled(table: RunTable, settings: FitSettings, points: str, dropped: dict[
                 left_out[str(row["run_id"])] = SHORT
                 continue
             taken = slice(-1 if points == ENDS else first, None)
-            curve = {key: values[taken] for key, values in row["curve"].items()}
-            settled.setdefault(group, []).append(row | {"curve": curve})
+            row["curve"] = {key: values[taken] for key, values in row["curve"].items()}
+            settled.setdefault(group, []).append(row)
     _count(dropped, left_out.values())
     return settled
 
@@ -190,7 +190,8 @@ def curves_by_group(table: RunTable, settings: FitSettings) -> tuple[dict[str, l
         if not len(curve["loss"]):
             left_out[name] = SHORT if settings.points == AUTO else OTHER_PHASE
             continue
-        usable.setdefault(str(row["group"]), []).append(row | {"curve": curve})
+        row["curve"] = curve
+        usable.setdefault(str(row["group"]), []).append(row)
     return usable, left_out
 
 
