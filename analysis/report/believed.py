@@ -10,6 +10,7 @@ from analysis.figures.palette import name_of
 from analysis.fits.diagnose.limits import OUTSIDE
 from analysis.fits.result import BELIEVE, DO_NOT, INSIDE
 from analysis.report.approaches import NAMES, exponent, size_at
+from analysis.report.noise import listed
 from arch.amounts import count
 
 ORDER = ("envelope", "parametric", "isoflop")  # of those that are believed alike
@@ -69,6 +70,27 @@ def _untrained(law: dict[str, Any], c: float, name: str) -> list[str]:
     what = "parameters" if far["what"] == "N" else "tokens"
     off = f"{count(far['value'])} {what} lie a factor of {far['factor']:.2g} outside"
     return [f"That is extrapolated: {off} of what {name} was trained at."]
+
+
+def law_sentences(fits: dict[str, Any]) -> list[str]:
+    """Of which architectures a law of the optimal size is believed, and how far; and why of the others none is."""
+    believed: dict[tuple[str, str], list[str]] = {}
+    without: dict[str, list[str]] = {}
+    for group in dict.fromkeys(law["group"] for law in fits.get("approaches", {}).get("laws", ()) if law["verdict"]):
+        if law := leading_law(fits, group):
+            believed.setdefault((NAMES[law["approach"]], _trust(law)), []).append(name_of(group))
+        else:
+            reasons = {law["approach"]: _brief(law["verdict"]["reasons"][0]) for law in _laws(fits, group)}
+            approach = "parametric" if "parametric" in reasons else next(iter(reasons))
+            without.setdefault(f"{NAMES[approach]}: {reasons[approach]}", []).append(name_of(group))
+    lines = []
+    for (approach, trust), names in believed.items():
+        where = ": carry it no further than the compute that was trained" if trust == INSIDE else ""
+        inside = " inside the range" if trust == INSIDE else ""
+        lines.append(f"The {approach} law of the optimal size is believed{inside} for {listed(names)}{where}.")
+    for reason, names in without.items():
+        lines.append(f"No law of the optimal size is believed for {listed(names)} ({reason}).")
+    return lines
 
 
 def believed_rows(fits: dict[str, Any]) -> list[dict[str, str]]:

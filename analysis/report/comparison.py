@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import plotly.graph_objects as go
@@ -70,6 +70,11 @@ def comparison_figure(
     figure.update_layout(legend={"x": 1.01, "y": 1})
     dress(figure, WIDTH, HEIGHT)
     return figure
+
+
+def pair_rows(comparison: Mapping[str, Any]) -> list[dict[str, str]]:
+    """A row a pair, for a terminal: the compute for the same loss, and who is ahead under every count."""
+    return [{key: row[key] for key in SHORT_COLUMNS} for row in comparison_rows(dict(comparison))]
 
 
 def comparison_rows(comparison: dict[str, Any]) -> list[dict[str, str]]:

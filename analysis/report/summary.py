@@ -14,7 +14,8 @@ from analysis.fits.points import Points
 from analysis.fits.result import FAR, FitResult
 from arch.amounts import count, counted, flop
 
-MOST_REASONS, LONGEST = 3, 300  # of one law in the summary; characters of one reason
+MOST_REASONS, LONGEST = 3, 300  # of one law where all are listed; characters of one reason
+SHORT = 160  # characters of the one reason of a summary
 INSIDE = 1.1  # times beyond the range that are not told: curves end a little before their last token
 SAME = 1e-6  # of C
 NOT_KNOWN = "not known"
@@ -115,6 +116,18 @@ def title(points: Points, group: str, c: float, asked: bool) -> str:
     return f"{group + ': ' if group else ''}optimum at C = {flop(c)} FLOP ({points.convention}), {place}"
 
 
+def first_reasons(results: Sequence[FitResult], failed: Sequence[Mapping[str, str]]) -> list[str]:
+    """A short line a law: its verdict and the first reason for it, or why it could not be fitted."""
+    reasons = {one.approach: f"{one.verdict.believe}: {one.verdict.reasons[0]}" for one in results if one.verdict}
+    reasons |= {one["approach"]: f"not fitted: {one['reason']}" for one in failed}
+    return [f"{approach}: {shortened(reason, SHORT)}" for approach, reason in reasons.items()]
+
+
+def notes(results: Sequence[FitResult]) -> list[str]:
+    """What a law says about its points: text that was read again, losses that are likely mistakes."""
+    return [f"{one.approach}: note: {note}" for one in results for note in one.diagnostics.get("notes") or ()]
+
+
 def reason_lines(results: Sequence[FitResult], failed: Sequence[Mapping[str, str]]) -> list[str]:
     """A line a law: its verdict and the first reasons for it, and its notes; and why the others could not be fitted."""
     lines = []
@@ -124,12 +137,12 @@ def reason_lines(results: Sequence[FitResult], failed: Sequence[Mapping[str, str
             more = len(reasons) - MOST_REASONS
             told = "; ".join(reasons[:MOST_REASONS]) + (f"; {more} more reason{'s'[: more > 1]}" if more > 0 else "")
             lines.append(f"{one.approach}: {one.verdict.believe}: {told}")
-        lines += [f"{one.approach}: note: {note}" for note in one.diagnostics.get("notes") or ()]
+    lines += notes(results)
     return lines + [f"{one['approach']}: not fitted: {shortened(one['reason'])}" for one in failed]
 
 
-def shortened(text: str) -> str:
-    return text if len(text) <= LONGEST else text[:LONGEST].rsplit(" ", 1)[0] + " ..."
+def shortened(text: str, longest: int = LONGEST) -> str:
+    return text if len(text) <= longest else text[:longest].rsplit(" ", 1)[0] + " ..."
 
 
 def disagreement(compared: Mapping[str, Any]) -> str:

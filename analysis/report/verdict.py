@@ -11,7 +11,7 @@ from analysis.fits.verdict import MISSED
 from analysis.labels import arch_of
 from analysis.pages.cells import Number, number, signed
 from analysis.report.approaches import NOT_IDENTIFIED
-from analysis.report.believed import leading_law, optimum_sentences
+from analysis.report.believed import believed_rows, law_sentences, leading_law, optimum_sentences
 from analysis.report.noise import listed, noise_text
 from analysis.report.variants import is_of_variants, variant_lines
 from analysis.units import unit_of
@@ -37,7 +37,38 @@ def verdict_parts(fits: dict[str, Any]) -> list[list[str]]:
     return [_text(fits, told) for told in fits["verdicts"]]
 
 
+def study_lines(fits: dict[str, Any]) -> list[str]:
+    """What the study says in few sentences: of each comparison who is best and who is worse by more than noise, and
+    which laws of the optimal size are believed."""
+    return [line for told in fits["verdicts"] for line in _comparison(fits, told)] + law_sentences(fits)
+
+
+def study_rows(fits: dict[str, Any]) -> list[dict[str, str]]:
+    """A row an architecture, lowest loss first: its loss at the largest compute that all reached, and the size that its
+    leading law says is optimal there."""
+    laws = {row["architecture"]: row for row in believed_rows(fits)}
+    rows = []
+    for row in comparison_table(fits):
+        shown = {key: value for key, value in row.items() if key != "best size, tokens seen"}
+        law = laws.get(row["architecture"], {})
+        for head, value in law.items():
+            if head.startswith("N_opt at"):
+                shown[head] = value
+                break
+        rows.append(shown | ({"law of N_opt": law.get("verdict", "none is believed")} if laws else {}))
+    heads = list(dict.fromkeys(head for row in rows for head in row))
+    return [{head: row.get(head, "") for head in heads} for row in rows]
+
+
 def _text(fits: dict[str, Any], told: dict[str, Any]) -> list[str]:
+    """The sentences of a comparison, and those on the optimal size of the best."""
+    lines, best = _comparison(fits, told), told["best"]
+    if told["c"] is None:
+        return lines
+    return lines + (optimum_sentences(fits, best) or _by_envelope(best, told["archs"][best]["predictions"][0]))
+
+
+def _comparison(fits: dict[str, Any], told: dict[str, Any]) -> list[str]:
     name = family_name(told["at"])
     head = f"{name[0].upper()}{name[1:]}: " if told["at"] else ""
     if told["c"] is None:
@@ -69,7 +100,6 @@ def _text(fits: dict[str, Any], told: dict[str, Any]) -> list[str]:
     lines += [_of_another_size(arch, best, told["archs"]) for arch in others if _is_of_size(told["archs"], arch, best)]
     if others and fits["interval"]["seed_noise"] is None:
         lines.append("No size was trained with more than one seed, so every difference may be chance.")
-    lines += optimum_sentences(fits, best) or _by_envelope(best, told["archs"][best]["predictions"][0])
     return [head + lines[0], *lines[1:]]
 
 

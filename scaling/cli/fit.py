@@ -140,9 +140,9 @@ def fit(
         )
         raise InputError(what)
     if table is None and len(sources) == 1 and approach is None:
-        if more := [name for name in told if name not in OF_STUDIES]:
+        if more := [name for name in told if name not in (*OF_STUDIES, "--details")]:
             raise InputError(f"{more[0]}: goes with --approach; without it a study's fit stage follows the study file")
-        return _fit_stage(sources[0], sets, out, force, plugin, as_json)
+        return _fit_stage(sources[0], sets, out, force, plugin, as_json, details)
     if force:
         raise InputError("--force: is of a study's fit stage; with --approach nothing is kept, so all is fitted anew")
 
@@ -198,7 +198,13 @@ def _pair(text: str) -> tuple[float, float]:
 
 
 def _fit_stage(
-    study: str, sets: list[str] | None, out: Path | None, force: bool, plugin: list[str] | None, as_json: bool
+    study: str,
+    sets: list[str] | None,
+    out: Path | None,
+    force: bool,
+    plugin: list[str] | None,
+    as_json: bool,
+    details: bool,
 ) -> None:
     from ..stages import pipeline as commands
 
@@ -209,6 +215,7 @@ def _fit_stage(
     if as_json:
         print_json(fits)
     else:
-        from ..stages.show import show_laws
+        from ..stages.show import show_laws, show_summary
 
-        print(show_laws(fits))
+        more = ["more: --details (all laws and their checks), --json (everything)"]
+        print(show_laws(fits) if details else show_summary(fits, more))

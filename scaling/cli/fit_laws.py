@@ -56,7 +56,7 @@ def fit_points(source: Source, wanted: Sequence[str], options: Options, output: 
     """Fit, and print, save and draw what was found. Raises InputError where no approach can be fitted."""
     from analysis.fits.study_approaches import laws_of_study
 
-    from .fit_view import failed_lines, reading_text, summary_text
+    from .fit_view import all_text, failed_lines, reading_text, summary_text
 
     read: dict[str, Any] = {"input": source.reading.to_dict(), "approaches": list(wanted)}
     if output.dry_run:
@@ -86,9 +86,12 @@ def fit_points(source: Source, wanted: Sequence[str], options: Options, output: 
         from ..stages.show import comparison_text
         from .fit_details import details_text
 
-        parts = [reading_text(source.reading), *summary_text(source.reading, fits, options.at, not output.details)]
-        parts += details_text(fits) if output.details else []
-        parts += [comparison_text(one, options.level) for one in compared or ()]
+        parts = [reading_text(source.reading)]
+        if output.details:
+            parts += [*all_text(source.reading, fits, options.at), *details_text(fits)]
+            parts += [comparison_text(one, options.level) for one in compared or ()]
+        else:
+            parts += summary_text(source.reading, fits, options.at, compared or ())
         print("\n\n".join(part for part in parts if part))
     write_found(output.save, found)
     if output.plot is not None and page is not None:

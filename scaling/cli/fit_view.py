@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.fits.result import FitResult
+from analysis.fits.result import BELIEVE, DO_NOT, INSIDE, FitResult
+from analysis.report.comparison import pair_rows
 from analysis.report.summary import (
     Cell,
+    cell_text,
     disagreement,
+    first_reasons,
     fitted_on,
     legend,
+    notes,
     reason_lines,
     shortened,
     shown_at,
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
     from analysis.fits.groups import Fits
     from analysis.fits.points import Reading
 
-MOST_GROUPS = 10  # that are listed in one place
+MOST_GROUPS, FEW_GROUPS = 10, 3  # that are listed in one place; of those without a law at the end of a fit
 MORE = "more: --details (parameters, other computes, what was left out), --plot FILE.html, --json (everything)"
 
 
@@ -57,15 +61,60 @@ def _left_out(reading: Reading, unit: str) -> str:
     return f"{reading.n_read:,} {unit} read, {gone + ' left out' if gone else 'none left out'}, {kept}"
 
 
-def summary_text(reading: Reading, fits: Fits, computes: Sequence[float], more: bool) -> list[str]:
-    """Group by group: a table of all approaches at each of `computes` [FLOP] (none: `shown_at`), the
-    losses that were asked for, and the reasons of the verdicts; `more`: and how to see the rest."""
+def summary_text(
+    reading: Reading, fits: Fits, computes: Sequence[float], compared: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """The end of a fit, short: a table of all approaches (of several groups the law of each that is believed most) at
+    each of `computes` [FLOP] (none: `shown_at`), the losses that were asked for, a reason a law, where the rest is."""
+    if len(reading.groups) > 1:
+        fitted = {one.group for one in fits.results}
+        parts = [_groups(reading, fits, c, bool(computes)) for c in shown_at(fits.results, computes)]
+        parts += predictions(fits.results) + [rows_table(pairs) for one in compared if (pairs := pair_rows(one))]
+        lines = [str(one["reason"]) for one in compared if one["reason"]]
+        lines += _without_law([one for one in fits.failed if one["group"] not in fitted], FEW_GROUPS)
+        return [*parts, "\n".join(wrapped([*lines, MORE]))]
+    ((group, points),) = reading.groups.items()
+    parts = [
+        f"{title(points, group, c, bool(computes))}\n{two_lines(_without_backtest(fits, c))}"
+        for c in shown_at(fits.results, computes)
+    ]
+    lines = [*first_reasons(fits.results, fits.failed), *notes(fits.results)]
+    if apart := disagreement(fits.compared.get(group, {"pairs": ()})):
+        lines.append(apart)
+    return [*parts, *predictions(fits.results), "\n".join(wrapped([*lines, MORE]))]
+
+
+def _without_backtest(fits: Fits, c: float) -> list[dict[str, Cell]]:
+    rows = summary_rows(fits.results, fits.failed, c)
+    return [{head: cell for head, cell in row.items() if head != "backtest"} for row in rows]
+
+
+def _groups(reading: Reading, fits: Fits, c: float, asked: bool) -> str:
+    """The law of each group that is believed most, at C."""
+    rows = []
+    for group in reading.groups:
+        if laws := sorted((law for law in fits.results if law.group == group), key=_doubt):
+            (cells,) = summary_rows(laws[:1], (), c)
+            texts = {head: cell_text(head, cell) for head, cell in cells.items() if head not in ("backtest", "D_opt")}
+            rows.append({"group": group} | texts)
+    more = [f"{len(rows) - MOST_GROUPS} more groups (--json has them all)"] if len(rows) > MOST_GROUPS else []
+    points = next(iter(reading.groups.values()))
+    return "\n".join([title(points, "", c, asked), rows_table(rows[:MOST_GROUPS]), *more])
+
+
+def _doubt(law: FitResult) -> int:
+    """0 for a law that is believed, and more the less it is."""
+    return (BELIEVE, INSIDE, DO_NOT).index(law.verdict.believe) if law.verdict else 3
+
+
+def all_text(reading: Reading, fits: Fits, computes: Sequence[float]) -> list[str]:
+    """Group by group: a table of all approaches at each of `computes` [FLOP] (none: `shown_at`), the losses that were
+    asked for, and the reasons of the verdicts."""
     fitted = {one.group for one in fits.results}
     parts = [one for group in reading.groups if group in fitted for one in _group(reading, fits, group, computes)]
     if gone := [one for one in fits.failed if one["group"] not in fitted]:
         parts.append("\n".join(wrapped(_without_law(gone))))
-    told = [legend(fits.results, len(computes) or 1, "under a value"), *([MORE] if more else [])]
-    return [*parts, "\n".join(wrapped(told))]
+    return [*parts, "\n".join(wrapped([legend(fits.results, len(computes) or 1, "under a value")]))]
 
 
 def _group(reading: Reading, fits: Fits, group: str, computes: Sequence[float]) -> list[str]:
@@ -82,14 +131,14 @@ def _group(reading: Reading, fits: Fits, group: str, computes: Sequence[float]) 
     return [*parts, "\n".join(wrapped([*lines, fitted_on(results)]))]
 
 
-def _without_law(failed: Sequence[Mapping[str, str]]) -> list[str]:
+def _without_law(failed: Sequence[Mapping[str, str]], most: int = MOST_GROUPS) -> list[str]:
     """Groups that no approach could fit, a line each, by the reasons of the first approaches."""
     by_group: dict[str, list[str]] = {}
     for one in failed:
         by_group.setdefault(one["group"], []).append(f"{one['approach']}: {one['reason']}")
     lines = [f"{name}: not fitted: {shortened('; '.join(why))}" for name, why in by_group.items()]
-    more = [f"{len(lines) - MOST_GROUPS} more groups are not fitted (--json has them all)"]
-    return lines[:MOST_GROUPS] + (more if len(lines) > MOST_GROUPS else [])
+    more = [f"{len(lines) - most} more groups are not fitted (--json has them all)"]
+    return lines[:most] + (more if len(lines) > most else [])
 
 
 def two_lines(rows: Sequence[Mapping[str, Cell]]) -> str:

@@ -89,9 +89,10 @@ def run(
     if as_json:
         print_json(result)
     elif result["fits"]:
-        from ..stages.show import show_laws
+        from ..stages.show import show_summary
 
-        print(f"\n{show_laws(result['fits'])}\n\nreport: {result['report']}")
+        more = [f"report: {result['report']}", f"all laws and their checks: scaling fit {study} --details"]
+        print(f"\n{show_summary(result['fits'], more)}")
     close(request, result)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from arch.tables import rows_table, wrapped
@@ -11,8 +11,26 @@ if TYPE_CHECKING:
     from analysis.rates.fit import RatesFit
 
 
+VARIANT_COLUMNS = ("family", "variant", "held-out loss", "above the first", "told apart")
+MOST_ROWS = 8  # of the table of a summary
+
+
+def show_summary(fits: dict[str, Any], more: Sequence[str]) -> str:
+    """What the study says in at most 15 lines, where the terminal is wide enough: the comparison and the laws in words,
+    one table, and `more`: where the rest is."""
+    from analysis.report.variants import is_of_variants, variant_rows
+    from analysis.report.verdict import study_lines, study_rows
+
+    rows = variant_rows(fits) if is_of_variants(fits) else study_rows(fits)
+    if is_of_variants(fits):
+        rows = [{key: row[key] for key in VARIANT_COLUMNS} for row in rows]
+    left = [f"{len(rows) - MOST_ROWS} more rows are not shown"] if len(rows) > MOST_ROWS else []
+    table = [rows_table(rows[:MOST_ROWS])] if rows else []
+    return "\n\n".join(["\n".join(wrapped(study_lines(fits))), *table, "\n".join(wrapped([*left, *more]))])
+
+
 def show_laws(fits: dict[str, Any]) -> str:
-    """What the study says, the laws, and what belongs under them, no wider than the terminal where words allow."""
+    """All that the study says, the laws, and what belongs under them, no wider than the terminal where words allow."""
     from analysis.report.approaches import approach_rows
     from analysis.report.first_shares import first_share_notes
     from analysis.report.floors import floor_notes
@@ -36,8 +54,8 @@ def show_laws(fits: dict[str, Any]) -> str:
         parts += ["nuisance axes, resolved before the fits\n" + rows_table(short)]
     parts += ["\n".join(wrapped(nuisance_notes(fits)))]
     if rows := variant_rows(fits):
-        shown = ("family", "variant", "held-out loss", "above the first", "told apart")
-        parts += ["variants after equal tokens\n" + rows_table([{key: row[key] for key in shown} for row in rows])]
+        shown = [{key: row[key] for key in VARIANT_COLUMNS} for row in rows]
+        parts += ["variants after equal tokens\n" + rows_table(shown)]
     parts += ["\n".join(wrapped(variant_notes(fits)))]
     if (told := fits.get("approaches")) and not is_of_variants(fits):  # the laws alone are shown without
         if judged := approach_rows(told):
@@ -50,9 +68,9 @@ def show_laws(fits: dict[str, Any]) -> str:
 
 def comparison_text(comparison: Mapping[str, Any], level: float) -> str:
     """Several architectures (or other groups) against each other."""
-    from analysis.report.comparison import SHORT_COLUMNS, comparison_notes, comparison_rows
+    from analysis.report.comparison import comparison_notes, pair_rows
 
-    rows = [{key: row[key] for key in SHORT_COLUMNS} for row in comparison_rows(dict(comparison))]
+    rows = pair_rows(comparison)
     title = f"{comparison['at']}: " if comparison["at"] else ""
     title += "compute for the same loss, along the optimal frontiers of fitted surfaces\n"
     told = "\n".join(wrapped(comparison_notes(dict(comparison), level)))

@@ -17,7 +17,7 @@ from analysis.report.notes import law_notes
 from analysis.report.tables import estimate, laws_table, short_laws_table
 from analysis.report.verdict import comparison_table, prediction_table, verdict_notes, verdict_text
 from analysis.runs import load_tables
-from scaling.stages.show import show_laws
+from scaling.stages.show import show_laws, show_summary
 
 from .synthetic import SIZES, power_world, write_run
 
@@ -79,6 +79,9 @@ def test_the_best_at_the_largest_common_compute_is_told_apart_from_what_is_worse
     monkeypatch.setattr("arch.tables.print_width", lambda: 100)
     printed = show_laws(fits)
     assert max(map(len, printed.splitlines())) <= 100 and lines.splitlines()[1] in printed
+    short = show_summary(fits, ["report: x.html"])
+    assert len(short.splitlines()) <= 15 and short.split("  ")[0] in printed and short.endswith("x.html")
+    assert "TNL is worse than HGRN2" in short and "+3.0% [" in short and "R^2" not in short
 
 
 def test_a_loss_at_another_size_is_not_told_as_the_architectures(tmp_path: Path) -> None:
