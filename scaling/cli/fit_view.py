@@ -41,8 +41,8 @@ def reading_text(reading: Reading) -> str:
     lines += reading.notes
     if len(reading.groups) > 1:
         named = [
-            f"{name} ({counted(len(one), 'point')} of {counted(one.n_runs, 'run')})"
-            for name, one in reading.groups.items()
+            f"{name} ({counted(len(group), 'point')} of {counted(group.n_runs, 'run')})"
+            for name, group in reading.groups.items()
         ]
         more = f" and {len(named) - MOST_GROUPS} more" if len(named) > MOST_GROUPS else ""
         lines.append(f"groups: {', '.join(named[:MOST_GROUPS])}{more}")
@@ -59,34 +59,34 @@ def _left_out(reading: Reading, unit: str) -> str:
 
 def summary_text(reading: Reading, fits: Fits, computes: Sequence[float], more: bool) -> list[str]:
     """Group by group: a table of all approaches at each of `computes` [FLOP] (none: `shown_at`), the
-    losses that were asked for, and the reasons of the verdicts; `more`: and how to see the rest."""
-    fitted = {one.group for one in fits.results}
-    parts = [one for group in reading.groups if group in fitted for one in _group(reading, fits, group, computes)]
-    if gone := [one for one in fits.failed if one["group"] not in fitted]:
+    losses of --predict, and the reasons of the verdicts; `more`: and how to see the rest."""
+    fitted = {result.group for result in fits.results}
+    parts = [part for group in reading.groups if group in fitted for part in _group(reading, fits, group, computes)]
+    if gone := [failure for failure in fits.failed if failure["group"] not in fitted]:
         parts.append("\n".join(wrapped(_without_law(gone))))
-    told = [legend(fits.results, len(computes) or 1, "under a value"), *([MORE] if more else [])]
-    return [*parts, "\n".join(wrapped(told))]
+    notes = [legend(fits.results, len(computes) or 1, "under a value"), *([MORE] if more else [])]
+    return [*parts, "\n".join(wrapped(notes))]
 
 
 def _group(reading: Reading, fits: Fits, group: str, computes: Sequence[float]) -> list[str]:
-    results = [one for one in fits.results if one.group == group]
-    failed = [one for one in fits.failed if one["group"] == group]
+    results = [result for result in fits.results if result.group == group]
+    failed = [failure for failure in fits.failed if failure["group"] == group]
     points, parts = reading.groups[group], []
     for c in shown_at(results, computes):
         rows = summary_rows(results, failed, c)
         parts.append(f"{title(points, group, c, bool(computes))}\n{two_lines(rows)}")
     parts += predictions(results)
     lines = reason_lines(results, failed)
-    if told := disagreement(fits.compared.get(group, {"pairs": ()})):
-        lines.append(told)
+    if contradiction := disagreement(fits.compared.get(group, {"pairs": ()})):
+        lines.append(contradiction)
     return [*parts, "\n".join(wrapped([*lines, fitted_on(results)]))]
 
 
 def _without_law(failed: Sequence[Mapping[str, str]]) -> list[str]:
     """Groups that no approach could fit, a line each, by the reasons of the first approaches."""
     by_group: dict[str, list[str]] = {}
-    for one in failed:
-        by_group.setdefault(one["group"], []).append(f"{one['approach']}: {one['reason']}")
+    for failure in failed:
+        by_group.setdefault(failure["group"], []).append(f"{failure['approach']}: {failure['reason']}")
     lines = [f"{name}: not fitted: {shortened('; '.join(why))}" for name, why in by_group.items()]
     more = [f"{len(lines) - MOST_GROUPS} more groups are not fitted (--json has them all)"]
     return lines[:MOST_GROUPS] + (more if len(lines) > MOST_GROUPS else [])
@@ -103,20 +103,20 @@ def two_lines(rows: Sequence[Mapping[str, Cell]]) -> str:
 
 
 def predictions(results: Sequence[FitResult]) -> list[str]:
-    """The losses that were asked for, a table a law."""
+    """The losses of --predict, a table a law."""
     parts = []
-    for one in results:
-        if rows := one.diagnostics.get("predictions"):
-            parts.append(f"{one.approach}: predicted loss\n{rows_table([_prediction(row) for row in rows])}")
+    for result in results:
+        if rows := result.diagnostics.get("predictions"):
+            parts.append(f"{result.approach}: predicted loss\n{rows_table([_prediction(row) for row in rows])}")
     return parts
 
 
-def _prediction(one: Mapping[str, Any]) -> dict[str, str]:
+def _prediction(prediction: Mapping[str, Any]) -> dict[str, str]:
     return {
-        "N": count(one["N"]),
-        "D": count(one["D"]),
-        "L": f"{one['L']:.5g}",
-        "interval": interval_cell(one.get("interval"), "{:.5g}".format),
+        "N": count(prediction["N"]),
+        "D": count(prediction["D"]),
+        "L": f"{prediction['L']:.5g}",
+        "interval": interval_cell(prediction.get("interval"), "{:.5g}".format),
     }
 
 
@@ -125,4 +125,7 @@ def interval_cell(ends: Sequence[float] | None, form: Any) -> str:
 
 
 def failed_lines(failed: Sequence[Mapping[str, str]]) -> list[str]:
-    return [f"{one['group'] + ': ' if one['group'] else ''}{one['approach']}: {one['reason']}" for one in failed]
+    return [
+        f"{failure['group'] + ': ' if failure['group'] else ''}{failure['approach']}: {failure['reason']}"
+        for failure in failed
+    ]
