@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from data.files import read_object, reading
-from scaling.study.merging import is_as_asked
+from scaling.study.merging import are_source_steps
 from scaling.study.training import Training
 
 
@@ -33,7 +33,7 @@ def held_out_losses(run: Path, training: Training) -> tuple[list[dict[str, Any]]
             if not right or not all(type(v) in (int, float) and 0 < v < math.inf for v in numbers):
                 raise ValueError
             told = {"validation_tokens": result["settings"]["validation_tokens"]}
-            if "merged_steps" in result and not is_as_asked(result["merged_steps"], step, training):
+            if "merged_steps" in result and not are_source_steps(result["merged_steps"], step, training):
                 others += 1
                 continue
             found.append(result | values | {"settings": told, "merged": path.parts[-3] == "merged-evals"})

@@ -40,7 +40,7 @@ SECTIONS = (
     ("evaluation", schema.Evaluation, ""),
     ("fit", schema.Fit, ""),
     ("jobs", jobs_schema.Jobs, ""),
-    ("jobs.resources", jobs_schema.Asked, "What is left out follows from the resource estimate."),
+    ("jobs.resources", jobs_schema.ResourceRequest, "What is left out follows from the resource estimate."),
     ("jobs.cluster, or a cluster profile", jobs_schema.Cluster, "`scaling submit --example-profile` prints one."),
 )
 UNITS = (  # of a key by its end, the first that fits

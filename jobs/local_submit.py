@@ -15,7 +15,7 @@ from flops.hardware import DEVICES
 from scaling.rundir.directory import RunDir
 from scaling.rundir.held_states import without_trunk
 from scaling.rundir.worklist import reason_of, thread_environment
-from scaling.study.jobs_schema import Asked, Cluster
+from scaling.study.jobs_schema import Cluster, ResourceRequest
 from scaling.study.spec import StudySpec
 
 from .local import Task, run_tasks, visible_gpus
@@ -31,7 +31,7 @@ def this_machine(study: StudySpec) -> tuple[StudySpec, Cluster]:
     """The study with what its runs may have here (jobs.processes each), and this machine as a profile."""
     processes = study.jobs.processes
     gpus = len(visible_gpus())
-    share = Asked(gpus_per_node=processes) if gpus else Asked(tasks_per_node=processes)
+    share = ResourceRequest(gpus_per_node=processes) if gpus else ResourceRequest(tasks_per_node=processes)
     cores = max(os.cpu_count() or 1, gpus, processes)
     profile = Cluster(
         nodes=1,

@@ -139,7 +139,7 @@ def _branch_arrays(
     world, start = trunks.resources.world_size, START_S[device_of(estimator.profile).unit]
 
     def pieces(element: Sequence[RunSpec]) -> list[Piece]:
-        estimates = [estimator.train(run, study.jobs.asked(run.arch, run.size), world) for run in element]
+        estimates = [estimator.train(run, study.jobs.resources_of(run.arch, run.size), world) for run in element]
         return [Piece(run.run_id, estimate, start) for run, estimate in zip(element, estimates, strict=True)]
 
     number = len(branches[trunks.elements[0][0]])  # of every trunk of the array
@@ -175,7 +175,7 @@ def train_arrays(
         world = (world_sizes or {}).get(run.run_id)
         kind = run.kind, run.trained_steps, world
         if kind not in estimates:
-            estimates[kind] = estimator.train(run, study.jobs.asked(run.arch, run.size), world)
+            estimates[kind] = estimator.train(run, study.jobs.resources_of(run.arch, run.size), world)
         estimate = estimates[kind]
         shapes.setdefault(_shape(estimate), []).append(Piece(run.run_id, estimate, start))
     elements: list[list[Piece]] = []

@@ -18,7 +18,7 @@ from flops.hardware import FILLED
 from flops.pace import pace
 from flops.tables import duration, short
 from scaling.study.cost import memory_bytes
-from scaling.study.jobs_schema import Asked, Cluster
+from scaling.study.jobs_schema import Cluster, ResourceRequest
 from scaling.study.run import RunSpec
 
 from .model import Resources
@@ -52,7 +52,7 @@ class ResourceEstimator:
     profile: Cluster
     factors: Mapping[Kind, Measured] = field(default_factory=dict)
 
-    def train(self, run: RunSpec, asked: Asked, world_size: int | None = None) -> ResourceEstimate:
+    def train(self, run: RunSpec, asked: ResourceRequest, world_size: int | None = None) -> ResourceEstimate:
         """world_size: the number of processes that a branch needs. Raises InputError where no node, or no number of
         processes, can do it."""
         profile, speed = self.profile, speed_of(run, self.factors)
@@ -74,7 +74,7 @@ class ResourceEstimator:
         )
 
     def evaluate(
-        self, run: RunSpec, tokens: Mapping[str, float | None], batch_rows: int, asked: Asked
+        self, run: RunSpec, tokens: Mapping[str, float | None], batch_rows: int, asked: ResourceRequest
     ) -> ResourceEstimate:
         """For one checkpoint of the run, on one GPU or the cores of one process: the forward passes of `tokens` by task
         (None: unknown), in batches of `batch_rows` rows."""
@@ -102,7 +102,7 @@ class ResourceEstimator:
         name = f"evaluation of {run.run_id}"
         return self._checked(name, self.limited(ResourceEstimate(resources, seconds, why=why_time), asked.minutes))
 
-    def single(self, kind: str, asked: Asked) -> Resources:
+    def single(self, kind: str, asked: ResourceRequest) -> Resources:
         """Corpus and finish: one process, without a GPU."""
         longest = int(self.profile.max_hours * 60)
         why = {"minutes": "the partition's limit: the corpus is read only once", "nodes": "one process"}
@@ -146,7 +146,7 @@ class ResourceEstimator:
         made = next((pair for pair in split if pair[0] * pair[1] == world_size), None)
         return made and (*made, "its trunk's: a state is continued by as many processes")
 
-    def _world(self, run: RunSpec, asked: Asked, speed: Speed) -> tuple[int, int, str]:
+    def _world(self, run: RunSpec, asked: ResourceRequest, speed: Speed) -> tuple[int, int, str]:
         """(nodes, tasks per node, why)."""
         most, rows = self._most_tasks(run), run.training.batch_tokens // run.context_length
         tasks = asked.gpus_per_node or asked.tasks_per_node
@@ -208,13 +208,13 @@ class ResourceEstimator:
             f"and {limit}: lower training.micro_batch_tokens, set jobs.recompute or zero_stage"
         )
 
-    def _cpus(self, run: RunSpec, tasks: int, asked: Asked) -> int:
+    def _cpus(self, run: RunSpec, tasks: int, asked: ResourceRequest) -> int:
         if asked.cpus_per_task:
             return asked.cpus_per_task
         share = self.profile.cpus_per_node // self.profile.gpus_per_node if self.profile.gpus_per_node else 1
         return max(run.training.threads, share)
 
-    def _why_cpus(self, run: RunSpec, cpus: int, asked: Asked) -> str:
+    def _why_cpus(self, run: RunSpec, cpus: int, asked: ResourceRequest) -> str:
         if asked.cpus_per_task:
             return ASKED
         return "training.threads" if cpus == run.training.threads else "its GPU's share of the node's cores"
@@ -223,7 +223,7 @@ class ResourceEstimator:
         assert self.profile.memory_gb_per_node is not None
         return int(self.profile.memory_gb_per_node * 1e9 / MIB * gpus / self.profile.gpus_per_node)
 
-    def _memory(self, run: RunSpec, nodes: int, tasks: int, asked: Asked) -> tuple[int | None, str]:
+    def _memory(self, run: RunSpec, nodes: int, tasks: int, asked: ResourceRequest) -> tuple[int | None, str]:
         """(MiB of a node, why)."""
         if asked.memory_gb is not None:
             return _asked_mib(asked), ASKED
@@ -292,7 +292,7 @@ def _tasks(known: Mapping[str, float], tokens: Mapping[str, float | None]) -> st
     return ", ".join(named)
 
 
-def _asked_mib(asked: Asked) -> int | None:
+def _asked_mib(asked: ResourceRequest) -> int | None:
     return None if asked.memory_gb is None else int(asked.memory_gb * 1e9 / MIB)
 
 

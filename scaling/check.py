@@ -47,8 +47,8 @@ def random_ids(rows: int, length: int, seed: int = 0) -> Tensor:
     return torch.randint(0, 256, (rows, length), generator=torch.Generator().manual_seed(seed))
 
 
-def close(found: Tensor, expected: Tensor, what: str) -> None:
-    torch.testing.assert_close(found, expected, rtol=RTOL, atol=ATOL, msg=lambda text: f"{what}: {text}")
+def close(actual: Tensor, expected: Tensor, what: str) -> None:
+    torch.testing.assert_close(actual, expected, rtol=RTOL, atol=ATOL, msg=lambda text: f"{what}: {text}")
 
 
 def check_parameters(arch: str) -> None:
@@ -120,7 +120,7 @@ def check_state(arch: str) -> None:
 
 
 def check_state_size(arch: str) -> None:
-    """flops.decode_state is the cache's size in fp32, where the costs tell one."""
+    """flops.decode_state is the cache's size in fp32, where the costs give one."""
     if entry_of(arch).state is None:
         return
     config = preset(arch, SIZE)
@@ -137,8 +137,8 @@ def check_packing(arch: str) -> None:
     with torch.no_grad():
         together = model(input_ids=ids, documents=names).logits
         alone = [model(input_ids=document).logits for document in ids.split(DOCUMENTS, 1)]
-    for index, (found, expected) in enumerate(zip(together.split(DOCUMENTS, 1), alone, strict=True)):
-        close(found, expected, f"document {index}, of {DOCUMENTS[index]} tokens, among others")
+    for index, (actual, expected) in enumerate(zip(together.split(DOCUMENTS, 1), alone, strict=True)):
+        close(actual, expected, f"document {index}, of {DOCUMENTS[index]} tokens, among others")
 
 
 def check_padding(arch: str) -> None:
@@ -159,9 +159,9 @@ def check_padding(arch: str) -> None:
                 close(out.logits[row : row + 1, span], plain[row].logits, f"{lengths[row]} tokens padded on the {side}")
                 if out.cache is None or not ARCHITECTURES[arch].constant_state:
                     continue
-                for layer, (found, expected) in enumerate(zip(out.cache.layers, plain[row].cache.layers, strict=True)):
+                for layer, (actual, expected) in enumerate(zip(out.cache.layers, plain[row].cache.layers, strict=True)):
                     for name, value in expected.items():
-                        close(found[name][row], value[0], f"state {name!r} of layer {layer} after padding")
+                        close(actual[name][row], value[0], f"state {name!r} of layer {layer} after padding")
 
 
 def check_backends(arch: str) -> None:
@@ -225,11 +225,11 @@ def main(arguments: list[str] | None = None) -> int:
         for name, check in CHECKS.items():
             try:
                 check(options.arch)
-                told = "ok"
+                outcome = "ok"
             except AssertionError as error:
                 failed += 1
-                told = f"FAILED: {' '.join(str(error).split())}"
-            print(f"{name:<10}  {told}  ({(check.__doc__ or '').strip()})", flush=True)
+                outcome = f"FAILED: {' '.join(str(error).split())}"
+            print(f"{name:<10}  {outcome}  ({(check.__doc__ or '').strip()})", flush=True)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

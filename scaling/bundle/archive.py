@@ -45,19 +45,19 @@ class _Content(io.RawIOBase):
             given = self._packed.read(1 << 16) if self._xz.needs_input else b""
             if self._xz.needs_input and not given:
                 raise EOFError("it ends before its end")
-            if found := self._xz.decompress(given, len(buffer)):
-                self._left -= len(found)
+            if content := self._xz.decompress(given, len(buffer)):
+                self._left -= len(content)
                 if self._left < 0:
                     raise ValueError(f"it holds more than {RATIO} times its own bytes")
-                buffer[: len(found)] = found
-                return len(found)
+                buffer[: len(content)] = content
+                return len(content)
         if self._xz.unused_data or self._packed.read(1):
             raise lzma.LZMAError("something follows its end")
         return 0
 
 
 def members_of(path: Path, most: Callable[[str], int]) -> Iterator[tuple[str, int, Pieces]]:
-    """(name, bytes, pieces of the content) of every member, whose pieces are looked at before the next is asked for.
+    """(name, bytes, pieces of the content) of every member. Read all pieces of one before you take the next.
     most(name): bytes that it may have. Raises InputError where one is no plain file or larger, or the file cannot be
     read."""
     with _damage_named(path):
@@ -68,8 +68,8 @@ def members_of(path: Path, most: Callable[[str], int]) -> Iterator[tuple[str, in
                 raise InputError(f"{path}: is no bundle of `scaling bundle pack`")
             packed.seek(0)
             content = io.BufferedReader(_Content(packed, path.stat().st_size), PIECE)
-            while (found := _next(content, path)) is not None:
-                name, size = found
+            while (member := _next(content, path)) is not None:
+                name, size = member
                 if size > (allowed := most(name)):
                     raise InputError(
                         f"{path}: is damaged: {name} is larger than it should be ({byte_size(size)}, at most "
@@ -77,7 +77,7 @@ def members_of(path: Path, most: Callable[[str], int]) -> Iterator[tuple[str, in
                     )
                 pieces = _pieces(content, size, path)
                 yield name, size, pieces
-                for _ in pieces:  # those that nobody looked at
+                for _ in pieces:  # the pieces that the caller did not read
                     pass
                 _exactly(content, -size % BLOCK)
             while piece := content.read(PIECE):  # what follows has a checksum too
@@ -102,7 +102,7 @@ def whole(pieces: Pieces) -> bytes:
 
 
 def _pieces(content: BinaryIO, size: int, path: Path) -> Pieces:
-    """Whoever asks for a piece gets its damage: that is outside of `members_of`."""
+    """The pieces of a member. Damage is raised where a piece is read, which is outside of `members_of`."""
     while size:
         with _damage_named(path):
             piece = _exactly(content, min(size, PIECE))
@@ -111,10 +111,10 @@ def _pieces(content: BinaryIO, size: int, path: Path) -> Pieces:
 
 
 def _exactly(content: BinaryIO, size: int) -> bytes:
-    found = content.read(size)
-    if len(found) < size:
+    content_read = content.read(size)
+    if len(content_read) < size:
         raise EOFError("a file ends before its end")
-    return found
+    return content_read
 
 
 def _next(content: BinaryIO, path: Path) -> tuple[str, int] | None:
@@ -136,7 +136,7 @@ def _next(content: BinaryIO, path: Path) -> tuple[str, int] | None:
 
 def _name_in(header: bytes) -> str:
     """Of a pax header that has a long name and no more."""
-    found = re.fullmatch(rb"(\d+) path=([^\n]+)\n", header)
-    if found is None or int(found[1]) != len(header):
+    match = re.fullmatch(rb"(\d+) path=([^\n]+)\n", header)
+    if match is None or int(match[1]) != len(header):
         raise ValueError("a header has more than a name")
-    return found[2].decode()
+    return match[2].decode()

@@ -22,7 +22,7 @@ KIND = "bundle of a study"
 INDEX = "index.json"
 STUDY = "study"  # the folder of the study file and its laws
 ENDING = ".tar.xz"
-Told = Callable[[int, int], None]  # bytes done, bytes in all
+Progress = Callable[[int, int], None]  # bytes done, bytes in all
 _PLAIN = r"(?!\.)[^/]+"  # no hidden file
 _STEP = r"\d{8,20}"
 _RUN = rf"(?:sweep/)?runs/{_PLAIN}"
@@ -70,7 +70,7 @@ class File(BaseModel):
 class Index(BaseModel):
     """study: its name; planned: {run id: spec hash, None before it has a rate} of the whole study without --set;
     corpus_fingerprint: None without a corpus; runs: {folder: spec hash} of those that are here; left_out: {folder: why}
-    of those that are not; files: by name; the rest is told."""
+    of those that are not; files: by name; the other fields describe the runs."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -95,14 +95,14 @@ class Index(BaseModel):
 
     @cached_property
     def n_bytes(self) -> int:
-        return sum(one.bytes for one in self.files.values())
+        return sum(file.bytes for file in self.files.values())
 
     def files_of(self) -> dict[str | None, list[str]]:
         """The names of the files of each run, by its folder; None: of no run."""
-        found: dict[str | None, list[str]] = {}
+        names: dict[str | None, list[str]] = {}
         for name in self.files:
-            found.setdefault(folder_of(name), []).append(name)
-        return found
+            names.setdefault(folder_of(name), []).append(name)
+        return names
 
 
 def read_index(content: bytes, where: str) -> Index:
@@ -142,24 +142,24 @@ def read_index(content: bytes, where: str) -> Index:
 
 
 def _check_values(raw: dict[str, Any], where: str) -> None:
-    """Raise InputError for the first value that no index has. pydantic would tell all of them, at a kilobyte each."""
+    """Raise InputError for the first value that no index has. pydantic would list all of them, at a kilobyte each."""
     for key, value in raw.items():
         inner = list(value.values() if isinstance(value, dict) else value if isinstance(value, list) else ())
-        words = [*(value if isinstance(value, dict) else ()), *(one for one in inner if isinstance(one, str))]
+        words = [*(value if isinstance(value, dict) else ()), *(item for item in inner if isinstance(item, str))]
         wrong = key not in (*Index.model_fields, "schema", "kind") or any(map(_CONTROL.search, words))
-        wrong = wrong or any(type(one) not in _INNER.get(key, ()) for one in inner)
+        wrong = wrong or any(type(item) not in _INNER.get(key, ()) for item in inner)
         if key == "files":
             wrong = wrong or not all(map(_is_file, inner))
         if key == "versions":
-            wrong = wrong or any(type(word) is not str for one in inner for word in one)
+            wrong = wrong or any(type(word) is not str for versions in inner for word in versions)
         if wrong:
             raise InputError(f"{where}: its index is damaged ({key[:100]}); fetch the bundle again")
 
 
-def _is_file(told: dict[str, Any]) -> bool:
-    size, digest = told.get("bytes"), told.get("sha256")
+def _is_file(record: dict[str, Any]) -> bool:
+    size, digest = record.get("bytes"), record.get("sha256")
     return (
-        len(told) == 2 and type(size) is int and size >= 0 and type(digest) is str and bool(_SHA256.fullmatch(digest))
+        len(record) == 2 and type(size) is int and size >= 0 and type(digest) is str and bool(_SHA256.fullmatch(digest))
     )
 
 
@@ -172,5 +172,5 @@ def most_bytes(name: str) -> int | None:
 
 def folder_of(name: str) -> str | None:
     """The run's folder that a file lies in, as runs/RUN or sweep/runs/RUN; None for a file of no run."""
-    found = _RUN_OF.match(name)
-    return found[1] if found else None
+    match = _RUN_OF.match(name)
+    return match[1] if match else None

@@ -16,7 +16,7 @@ from ..rundir.lock import is_locked
 from .index import INDEX, STUDY, Index, folder_of, read_index
 from .verify import Bundle
 
-ONE_ALONE = {"rates": "the law of the study's sweep", "results/predictions": "the study's predictions"}
+UNIQUE_FILES = {"rates": "the law of the study's sweep", "results/predictions": "the study's predictions"}
 BUNDLES = "bundles"  # the folder of what was unpacked into a study: a folder each, of its index and study file
 OTHER = "it belongs to another study: give another --out, or rename the study"
 
@@ -66,7 +66,7 @@ def _check_study(directory: Path, bundles: Sequence[Bundle]) -> None:
                 raise InputError(f"{bundle.path}: is of study {bundle.index.study}, {where} of {other.study}; {OTHER}")
         here = _there(directory, [f"runs/{run_id}" for run_id in bundle.index.planned])
         plans: list[tuple[str, Planned]] = [(where, other.planned) for where, other in known]
-        plans.append((str(directory), {folder.removeprefix("runs/"): one for folder, one in here.items()}))
+        plans.append((str(directory), {folder.removeprefix("runs/"): spec_hash for folder, spec_hash in here.items()}))
         for where, planned in plans:
             if why := _shares_none(bundle.index.planned, planned):
                 raise InputError(f"{bundle.path}: {why} in {where}; {OTHER}")
@@ -86,7 +86,7 @@ def unpacked(directory: Path) -> list[tuple[Path, Index]]:
 def _there(directory: Path, folders: Iterable[str]) -> dict[str, str]:
     """The spec hashes of the runs of `folders` that the directory has."""
     dirs = {folder: RunDir(directory / folder) for folder in folders}
-    return {folder: str(one.record()["spec_hash"]) for folder, one in dirs.items() if one.run_json.exists()}
+    return {folder: str(run.record()["spec_hash"]) for folder, run in dirs.items() if run.run_json.exists()}
 
 
 def _brought(bundle: Bundle, bundles: Sequence[Bundle]) -> list[tuple[str, dict[str, str]]]:
@@ -94,15 +94,15 @@ def _brought(bundle: Bundle, bundles: Sequence[Bundle]) -> list[tuple[str, dict[
     return [(str(other.path), other.index.runs) for other in bundles[: bundles.index(bundle)]]
 
 
-def _shares_none(one: Planned, other: Planned) -> str:
+def _shares_none(planned: Planned, other: Planned) -> str:
     """How two studies of one name differ that share no run; "" where they share one, or either has none."""
-    both = one.keys() & other.keys()
-    if not one or not other or any(one[name] is None or other[name] in (None, one[name]) for name in both):
+    both = planned.keys() & other.keys()
+    if not planned or not other or any(planned[name] is None or other[name] in (None, planned[name]) for name in both):
         return ""
     if not both:
-        return f"plans {min(one)} and not {min(other)}, other than"
+        return f"plans {min(planned)} and not {min(other)}, other than"
     name = min(both)
-    return f"plans {name} with spec_hash {one[name]}, not {other[name]} as"
+    return f"plans {name} with spec_hash {planned[name]}, not {other[name]} as"
 
 
 def _of_other_settings(bundle: Bundle, folders: Sequence[str], where: str) -> str:
@@ -209,8 +209,8 @@ def _is_same_run(merge: Merge, bundle: Bundle, name: str) -> bool:
     return _same_record(other, bundle.records[folder])
 
 
-def _same_record(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return all(one.get(key) == other.get(key) for key in ("run_id", "spec_hash", "corpus_fingerprint"))
+def _same_record(record: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(record.get(key) == other.get(key) for key in ("run_id", "spec_hash", "corpus_fingerprint"))
 
 
 def _decide_file(merge: Merge, bundle: Bundle, name: str) -> None:
@@ -224,7 +224,7 @@ def _decide_file(merge: Merge, bundle: Bundle, name: str) -> None:
     if there is None:
         merge.take[name] = bundle
     elif there != bundle.index.files[name].sha256:
-        if what := ONE_ALONE.get(re.sub(r"(?:-\d+)?\.json$", "", name)):
+        if what := UNIQUE_FILES.get(re.sub(r"(?:-\d+)?\.json$", "", name)):
             raise InputError(
                 f"{bundle.path}: {name.rpartition('/')[2]}, {what}, differs from {where}: move that away to take the "
                 f"bundle's, or give another --out"

@@ -16,7 +16,7 @@ from data.files import MANIFEST, check_guards, fsync_dir, json_bytes, kill_point
 
 from ..rundir.directory import RunDir
 from ..rundir.metrics import complete_rows, record_of_lines
-from .index import INDEX, MOST_INDEX, MOST_VALUES, STUDY, File, Index, Told, most_bytes
+from .index import INDEX, MOST_INDEX, MOST_VALUES, STUDY, File, Index, Progress, most_bytes
 
 PRESET = 1  # of xz: of 160 runs with 18 checkpoints each 3 takes six times as long and saves 3%, 6 as much and 20%
 OF_RUN = ("run.json", "metrics.jsonl", "status.json", "attempts/*.json")
@@ -32,13 +32,13 @@ Members = dict[str, Path | bytes]  # name in the bundle: where its content lies,
 def members_of_run(run: Path, name: str, metrics_every: int = 1) -> Members:
     """What a bundle holds of the run at `run`, as `name`/...: no weights, no training states, no logs; of its metrics
     the first row, the last one, and those of every `metrics_every`-th step."""
-    found = [path for pattern in (*OF_RUN, *OF_EVALS) for path in run.glob(pattern)]
+    paths = [path for pattern in (*OF_RUN, *OF_EVALS) for path in run.glob(pattern)]
     for pattern in OF_STEPS:
         for folder in run.glob(pattern):
             if read_manifest(folder, verify=False, partial=True) is not None:
-                found += [path for one in OF_CHECKPOINT if (path := folder / one).is_file()]
+                paths += [path for file_name in OF_CHECKPOINT if (path := folder / file_name).is_file()]
     members: Members = {
-        f"{name}/{path.relative_to(run).as_posix()}": path for path in found if not path.name.startswith(".")
+        f"{name}/{path.relative_to(run).as_posix()}": path for path in paths if not path.name.startswith(".")
     }
     if metrics_every > 1 and (metrics := RunDir(run).metrics).exists():
         rows = complete_rows(metrics)
@@ -54,30 +54,30 @@ def members_of_study(directory: Path) -> Members:
     """What a bundle holds of the study beside its runs: the corpus' manifest and tokenizer, where its held-out
     documents begin, results that cannot be made again without text or weights, and the law of its sweep."""
     corpus = directory / "corpus"
-    found = [directory / "rates.json"]
+    paths = [directory / "rates.json"]
     if read_manifest(corpus, verify=False, partial=True) is not None:
-        found += [corpus / MANIFEST, *(path for pattern in OF_CORPUS for path in corpus.glob(pattern))]
-    found += [path for pattern in OF_RESULTS for path in (directory / "results").glob(pattern)]
-    return {path.relative_to(directory).as_posix(): path for path in found if path.is_file()}
+        paths += [corpus / MANIFEST, *(path for pattern in OF_CORPUS for path in corpus.glob(pattern))]
+    paths += [path for pattern in OF_RESULTS for path in (directory / "results").glob(pattern)]
+    return {path.relative_to(directory).as_posix(): path for path in paths if path.is_file()}
 
 
 def members_of_file(study_file: Path, laws: Iterable[str]) -> tuple[Members, dict[str, str]]:
     """The study file and the laws that it names; and what the laws are called in the bundle."""
-    found: Members = {f"{STUDY}/{study_file.name}": study_file}
+    members: Members = {f"{STUDY}/{study_file.name}": study_file}
     called = {}
     for law in laws:
         given = Path(law).expanduser()
         inside = not given.is_absolute() and ".." not in given.parts
         name = f"{STUDY}/{given.as_posix() if inside else given.name}"
-        while name in found:  # of two folders
+        while name in members:  # of two folders
             name = f"{name.removesuffix('.json')}-more.json"
         called[law] = name
-        found[name] = study_file.parent / given
-    return found, called
+        members[name] = study_file.parent / given
+    return members, called
 
 
-def told_of_runs(runs: Iterable[Path]) -> dict[str, object]:
-    """What the index tells of the runs' making: versions, git_commits, devices, trained."""
+def provenance(runs: Iterable[Path]) -> dict[str, object]:
+    """The fields of the index on how the runs were made: versions, git_commits, devices, trained."""
     versions: dict[str, set[str]] = {}
     commits, days, devices = set[str](), set[str](), dict[str, int]()
     for path in runs:
@@ -86,12 +86,14 @@ def told_of_runs(runs: Iterable[Path]) -> dict[str, object]:
         for package, version in record.get("versions", {}).items():
             versions.setdefault(str(package), set()).add(str(version))
         commits |= {str(record["git_commit"]).strip()} if record.get("git_commit") else set()
-        for name in {f"{one.get('processes', 1)} x {one['hardware']}" for one in attempts if one.get("hardware")}:
+        for name in {
+            f"{attempt.get('processes', 1)} x {attempt['hardware']}" for attempt in attempts if attempt.get("hardware")
+        }:
             devices[name] = devices.get(name, 0) + 1
-        begun = [one["started"] for one in attempts if isinstance(one.get("started"), int | float)]
+        begun = [attempt["started"] for attempt in attempts if isinstance(attempt.get("started"), int | float)]
         days |= {datetime.fromtimestamp(min(begun), UTC).date().isoformat()} if begun else set()
     return {
-        "versions": {package: sorted(found) for package, found in sorted(versions.items())},
+        "versions": {package: sorted(values) for package, values in sorted(versions.items())},
         "git_commits": sorted(commits),
         "devices": dict(sorted(devices.items())),
         "trained": sorted({min(days), max(days)}) if days else [],
@@ -99,10 +101,12 @@ def told_of_runs(runs: Iterable[Path]) -> dict[str, object]:
 
 
 def sizes_of(members: Mapping[str, Path | bytes]) -> dict[str, int]:
-    return {name: len(one) if isinstance(one, bytes) else one.stat().st_size for name, one in members.items()}
+    return {
+        name: len(member) if isinstance(member, bytes) else member.stat().st_size for name, member in members.items()
+    }
 
 
-def write_bundle(path: Path, index: Index, members: Members, told: Told = lambda done, total: None) -> int:
+def write_bundle(path: Path, index: Index, members: Members, report: Progress = lambda done, total: None) -> int:
     """Write the bundle of `members` to `path`, whole or not at all, and fill in `index.files`; returns its bytes.
 
     Raises InputError for a file that changes meanwhile, or whose name no bundle has.
@@ -120,9 +124,9 @@ def write_bundle(path: Path, index: Index, members: Members, told: Told = lambda
     for name in names:
         content = _read(members[name])
         index.files[name] = File(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
-        told(done := done + len(content), total)
-    told_of_all = index.to_bytes()
-    if len(told_of_all) > MOST_INDEX or told_of_all.count(b",") > MOST_VALUES:
+        report(done := done + len(content), total)
+    index_bytes = index.to_bytes()
+    if len(index_bytes) > MOST_INDEX or index_bytes.count(b",") > MOST_VALUES:
         raise InputError(f"{path}: {len(names):,} files are too many for one bundle: pack some runs only, with --only")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -131,13 +135,13 @@ def write_bundle(path: Path, index: Index, members: Members, told: Told = lambda
                 lzma.open(handle, "wb", preset=PRESET, check=lzma.CHECK_CRC64) as packed,
                 tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
             ):
-                _add(tar, INDEX, told_of_all)
+                _add(tar, INDEX, index_bytes)
                 for name in names:
                     content = _read(members[name])
                     if hashlib.sha256(content).hexdigest() != index.files[name].sha256:
                         raise InputError(f"{name}: changed while it was packed; pack again")
                     _add(tar, name, content)
-                    told(done := done + len(content), total)
+                    report(done := done + len(content), total)
             handle.flush()
             os.fsync(handle.fileno())
         kill_point("bundle")
@@ -150,8 +154,8 @@ def write_bundle(path: Path, index: Index, members: Members, told: Told = lambda
     return path.stat().st_size
 
 
-def _read(one: Path | bytes) -> bytes:
-    return one if isinstance(one, bytes) else one.read_bytes()
+def _read(member: Path | bytes) -> bytes:
+    return member if isinstance(member, bytes) else member.read_bytes()
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:

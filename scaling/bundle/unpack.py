@@ -15,18 +15,18 @@ from data.left_out import RECORD
 from data.left_out import record as left_out_record
 
 from .archive import members_of
-from .index import INDEX, STUDY, Told, folder_of
+from .index import INDEX, STUDY, Progress, folder_of
 from .merge import BUNDLES, Merge
 from .verify import Bundle
 
 SPARE = 1 << 24  # bytes beside the files' own
 
 
-def write_merge(merge: Merge, bundles: Sequence[Bundle], told: Told = lambda done, total: None) -> None:
+def write_merge(merge: Merge, bundles: Sequence[Bundle], report: Progress = lambda done, total: None) -> None:
     """Write what `merge` takes. The caller holds the study's lock.
 
-    Everything is written beside its place first; then each run appears whole. A kill leaves runs that are whole, and
-    the same command adds the others. Raises InputError where a bundle changed since it was verified.
+    Everything is written to a temporary folder first; then each run appears whole. A kill leaves whole runs, and the
+    same command adds the others. Raises InputError where a bundle changed since it was verified.
     """
     staging = merge.directory / f".unpack.{os.getpid()}.tmp"
     shutil.rmtree(staging, ignore_errors=True)
@@ -34,7 +34,7 @@ def write_merge(merge: Merge, bundles: Sequence[Bundle], told: Told = lambda don
     try:
         for bundle in bundles:
             for n_bytes in extract(merge, bundle, staging):
-                told(done := done + n_bytes, total)
+                report(done := done + n_bytes, total)
         _record_left_out(merge, bundles, staging)
         os.sync()
         kill_point("unpack")
@@ -58,7 +58,7 @@ def extract(merge: Merge, bundle: Bundle, staging: Path) -> Iterator[int]:
     """Write what is taken of a bundle below `staging`, unsynced; the bytes of each file that the index lists once it
     is there. Raises InputError where the bundle changed since it was verified."""
     _check_space(bundle, staging)
-    sizes = {INDEX: len(bundle.index_bytes)} | {name: one.bytes for name, one in bundle.index.files.items()}
+    sizes = {INDEX: len(bundle.index_bytes)} | {name: file.bytes for name, file in bundle.index.files.items()}
     for name, size, pieces in members_of(bundle.path, lambda name: sizes.get(name, 0)):
         if name == INDEX:
             place = staging / BUNDLES / bundle.id / INDEX
@@ -69,18 +69,18 @@ def extract(merge: Merge, bundle: Bundle, staging: Path) -> Iterator[int]:
         else:
             continue
         place.parent.mkdir(parents=True, exist_ok=True)
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         with open(place, "wb") as handle:
             for piece in pieces:
-                found.update(piece)
+                digest.update(piece)
                 handle.write(piece)
-        if found.hexdigest() != (bundle.index_sha256 if name == INDEX else bundle.index.files[name].sha256):
+        if digest.hexdigest() != (bundle.index_sha256 if name == INDEX else bundle.index.files[name].sha256):
             raise InputError(f"{bundle.path}: changed while it was unpacked; unpack again")
         yield size if name != INDEX else 0
 
 
 def _record_left_out(merge: Merge, bundles: Sequence[Bundle], staging: Path) -> None:
-    """Beside each manifest which files of it are neither brought nor there."""
+    """Record beside each manifest which of its files neither the bundles nor the directory have."""
     listed = {folder: names for bundle in bundles for folder, names in bundle.listed.items()}
     if f"corpus/{MANIFEST}" in merge.take:
         listed["corpus"] = list(read_json(staging / "corpus" / MANIFEST)["files"])

@@ -11,9 +11,9 @@ from arch.errors import InputError
 from data.files import MANIFEST, is_plain, unsealed
 
 from .archive import AGAIN, members_of, whole
-from .index import INDEX, MOST_INDEX, Index, Told, folder_of, read_index
+from .index import INDEX, MOST_INDEX, Index, Progress, folder_of, read_index
 
-OF_RECORD = ("run_id", "spec_hash", "corpus_fingerprint")  # by which run.json is told from another
+OF_RECORD = ("run_id", "spec_hash", "corpus_fingerprint")  # the fields that identify a run.json
 READ = ("/run.json", f"/{MANIFEST}")
 ROWS, SHORTEST_ROW = "/metrics.jsonl", 40  # bytes of a row
 MOST_LISTED, LONGEST = 100_000, 255  # files that the manifests of a bundle list together; characters of a name
@@ -42,7 +42,7 @@ class Bundle:
         return hashlib.sha256(self.index_bytes).hexdigest()
 
 
-def verified(path: Path, told: Told = lambda done, total: None) -> Bundle:
+def verified(path: Path, report: Progress = lambda done, total: None) -> Bundle:
     """The bundle at `path`. Raises InputError, one line, where it is damaged or truncated, holds a member that its
     index does not list, lists one that it does not hold, or holds links or paths that leave the folder."""
     sizes = {INDEX: MOST_INDEX}
@@ -52,7 +52,7 @@ def verified(path: Path, told: Told = lambda done, total: None) -> Bundle:
         raise InputError(f"{path}: is no bundle of `scaling bundle pack`")
     content = whole(pieces)
     bundle = Bundle(path, read_index(content, str(path)), content)
-    sizes |= {name: one.bytes for name, one in bundle.index.files.items()}
+    sizes |= {name: file.bytes for name, file in bundle.index.files.items()}
     missing, done = dict(bundle.index.files), 0
     for name, size, pieces in members:
         if name not in bundle.index.files:
@@ -73,7 +73,7 @@ def verified(path: Path, told: Told = lambda done, total: None) -> Bundle:
             )
         if kept:
             _note(bundle, name, b"".join(kept))
-        told(done := done + size, bundle.index.n_bytes)
+        report(done := done + size, bundle.index.n_bytes)
     if missing:
         raise InputError(f"{path}: is damaged: {next(iter(missing))} is missing; {AGAIN}")
     for folder, spec_hash in bundle.index.runs.items():
@@ -89,18 +89,18 @@ def _note(bundle: Bundle, name: str, content: bytes) -> None:
     """Keep what deciding about a merge needs. Raises InputError where it cannot be read."""
     folder, _, last = name.rpartition("/")
     try:
-        found = unsealed(content)
+        manifest = unsealed(content)
         if last == MANIFEST:
-            names = [_word(file) for file in found["files"]]
+            names = [_word(file) for file in manifest["files"]]
             bundle.n_listed += len(names)
             if not all(map(is_plain, names)) or bundle.n_listed > MOST_LISTED:
                 raise ValueError
             if folder == "corpus":
-                bundle.fingerprint = _word(found["fingerprint"])
+                bundle.fingerprint = _word(manifest["fingerprint"])
             else:
                 bundle.listed[folder] = names
         elif folder == folder_of(name):
-            bundle.records[folder] = {key: _word(found.get(key)) for key in OF_RECORD}
+            bundle.records[folder] = {key: _word(manifest.get(key)) for key in OF_RECORD}
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError(f"{bundle.path}: is damaged: {name} cannot be read; {AGAIN}") from None
 

@@ -1,6 +1,6 @@
 """A checkpoint as a folder that Hugging Face tools open by themselves: weights, tokenizer, model card and source code.
 
-Whoever has torch and transformers can load it with trust_remote_code=True; this project need not be installed.
+torch and transformers load it with trust_remote_code=True; this project need not be installed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def export_hf(
     """Write `checkpoint`, or a run's newest (`say` gets a line then), to `directory`, whole or not at all.
 
     dtype: "bf16" or "fp32"; None keeps the checkpoint's. What the model keeps in fp32 stays so. A directory that is not
-    empty is never overwritten, not even an earlier export: nothing in it can tell whether someone changed it since.
+    empty is never overwritten, not even an earlier export: its files do not show whether they were changed since.
     Returns {directory, files, n_params, bytes}: the names of all files, parameters (a tied head once), bytes in all.
     Raises InputError for a checkpoint that is damaged, an architecture whose code is not in arch, a
     directory that is there or cannot be written.
@@ -52,9 +52,9 @@ def export_hf(
 
     from ..rundir.checkpoint_writer import DTYPES
 
-    found = find_checkpoint(checkpoint, say)
-    _check_tokenizer(found)
-    source, manifest = found.path, found.manifest
+    saved = find_checkpoint(checkpoint, say)
+    _check_tokenizer(saved)
+    source, manifest = saved.path, saved.manifest
     dtype = dtype or manifest["dtype"]
     if dtype not in DTYPES:
         raise InputError(f"dtype {dtype!r} is none of {', '.join(DTYPES)}")
@@ -72,7 +72,7 @@ def export_hf(
             model.save_pretrained(temporary, DTYPES[dtype])
             _write_json(temporary / "config.json", _config(temporary))
             _write_json(temporary / "generation_config.json", {"eos_token_id": end, "pad_token_id": end})
-            for name in (*TOKENIZER, *({RANKS} & found.manifest["files"].keys())):
+            for name in (*TOKENIZER, *({RANKS} & saved.manifest["files"].keys())):
                 (temporary / name).write_bytes((source / name).read_bytes())
             for name, text in code.items():
                 (temporary / name).write_text(text, encoding="utf-8")
@@ -85,10 +85,12 @@ def export_hf(
     return {"directory": str(directory), "files": list(sizes), "n_params": n_params, "bytes": sum(sizes.values())}
 
 
-def _check_tokenizer(found: Checkpoint) -> None:
+def _check_tokenizer(checkpoint: Checkpoint) -> None:
     for name in TOKENIZER:
-        if name not in found.manifest["files"]:
-            raise InputError(f"{found.path}: has no {name}; train the run again, checkpoints carry their tokenizer now")
+        if name not in checkpoint.manifest["files"]:
+            raise InputError(
+                f"{checkpoint.path}: has no {name}; train the run again, checkpoints carry their tokenizer now"
+            )
 
 
 def _check_code(model: LanguageModel, code: dict[str, str]) -> None:
@@ -178,8 +180,8 @@ lm_eval --model hf --tasks ... \\
 def _requirements() -> str:
     """What the code was written for, as the package that it was copied from says."""
     try:
-        wanted = metadata.requires("linear-scaling") or []
+        requirements = metadata.requires("linear-scaling") or []
     except metadata.PackageNotFoundError:
         return "They need torch and transformers."
-    needed = [name for name in wanted if name.startswith(("torch", "transformers")) and ";" not in name]
+    needed = [name for name in requirements if name.startswith(("torch", "transformers")) and ";" not in name]
     return f"They need {' and '.join(sorted(needed))}."

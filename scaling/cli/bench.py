@@ -64,17 +64,17 @@ def cases(folder: Path) -> dict[str, list[str]]:
 
 
 def measured(words: list[str]) -> tuple[float, float]:
-    """(seconds, processor seconds) of `python WORDS`. Raises InputError with what the command said where it fails."""
+    """(seconds, processor seconds) of `python WORDS`. Raises InputError with the command's stderr where it fails."""
     began = time.monotonic()
     child = subprocess.Popen(
         [sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8", errors="replace"
     )
     assert child.stderr is not None
-    told = child.stderr.read()
+    stderr = child.stderr.read()
     _, status, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
-        raise InputError(f"python {' '.join(words)}: exit code {child.returncode}: {told.strip()}")
+        raise InputError(f"python {' '.join(words)}: exit code {child.returncode}: {stderr.strip()}")
     return time.monotonic() - began, used.ru_utime + used.ru_stime
 
 
@@ -82,24 +82,24 @@ def main(arguments: list[str] | None = None) -> None:
     parser = Parser("python -m scaling.cli.bench", __doc__)
     parser.add_argument("--repeats", type=int, default=5, help="of each command")
     parser.add_argument("--json", action="store_true", help="print the table as JSON")
-    asked = parser.parse_args(arguments)
-    at_least_one(asked, "repeats")
+    options = parser.parse_args(arguments)
+    at_least_one(options, "repeats")
     with tempfile.TemporaryDirectory() as folder:
         commands = cases(Path(folder))
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
-        for number in range(asked.repeats):
-            print(f"repeat {number + 1} of {asked.repeats}", file=sys.stderr, flush=True)
+        for number in range(options.repeats):
+            print(f"repeat {number + 1} of {options.repeats}", file=sys.stderr, flush=True)
             for name, words in commands.items():
                 times[name].append(measured(words))
     rows = [
         {
             "command": name,
-            "seconds": round(statistics.median(wall for wall, _ in found), 2),
-            "processor_seconds": round(statistics.median(used for _, used in found), 2),
+            "seconds": round(statistics.median(wall for wall, _ in samples), 2),
+            "processor_seconds": round(statistics.median(used for _, used in samples), 2),
         }
-        for name, found in times.items()
+        for name, samples in times.items()
     ]
-    print(json.dumps(rows) if asked.json else rows_table(rows))
+    print(json.dumps(rows) if options.json else rows_table(rows))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from .options import (
     print_json,
     request_of,
     tell,
-    write_asked,
+    write_option_file,
 )
 
 SHOWN = 10  # runs that are named of those left out
@@ -51,17 +51,19 @@ def pack(
     from ..stages.bundle import pack_stage
 
     request = request_of(study, only, sets, out, as_json)
-    found = pack_stage(request, to or Path(f"{request.study.name}{ENDING}"), dry_run, metrics_every)
+    packed = pack_stage(request, to or Path(f"{request.study.name}{ENDING}"), dry_run, metrics_every)
     if as_json:
-        return print_json(found)
-    for name, n_bytes in (found["runs"] | found["others"]).items() if dry_run else ():
+        return print_json(packed)
+    for name, n_bytes in (packed["runs"] | packed["others"]).items() if dry_run else ():
         print(f"{name}: {byte_size(n_bytes)}")
-    _say_left_out(found["left_out"])
-    n_runs, content = len(found["runs"]), byte_size(found["content_bytes"])
+    _say_left_out(packed["left_out"])
+    n_runs, content = len(packed["runs"]), byte_size(packed["content_bytes"])
     if dry_run:
         print(f"would pack {counted(n_runs, 'run')}, {content} before compression (dry run: nothing was written)")
     else:
-        print(f"{found['file']}: {counted(n_runs, 'run')}, {byte_size(found['bytes'])} ({content} before compression)")
+        print(
+            f"{packed['file']}: {counted(n_runs, 'run')}, {byte_size(packed['bytes'])} ({content} before compression)"
+        )
 
 
 @app.command()
@@ -73,15 +75,15 @@ def unpack(
     """Verify bundles of a study and merge them into OUT/STUDY. Its runs count as trained and evaluated there."""
     from ..stages.bundle import unpack_stage
 
-    found = unpack_stage(files, out, sys.stderr if as_json else sys.stdout)
+    unpacked = unpack_stage(files, out, sys.stderr if as_json else sys.stdout)
     if as_json:
-        return print_json(found)
-    for line in found["notes"]:
+        return print_json(unpacked)
+    for line in unpacked["notes"]:
         print(f"note: {line}")
-    _say_left_out(found["left_out"])
-    added = f", {counted(found['added'], 'file')} added to them" if found["added"] else ""
+    _say_left_out(unpacked["left_out"])
+    added = f", {counted(unpacked['added'], 'file')} added to them" if unpacked["added"] else ""
     print(
-        f"{found['directory']}: {counted(len(found['new']), 'run')} unpacked, {len(found['equal'])} there "
+        f"{unpacked['directory']}: {counted(len(unpacked['new']), 'run')} unpacked, {len(unpacked['equal'])} there "
         f"already{added}"
     )
 
@@ -108,17 +110,21 @@ def compare(
     page_to_write(plot)
     file_to_write(plot, "--plot")
     load_plugins(plugin or ())
-    found = compare_stage((a, b), only, sys.stderr)
+    comparison = compare_stage((a, b), only, sys.stderr)
     if plot is not None:
         from analysis.repeats.page import comparison_page
 
-        if not found.repeats:
+        if not comparison.repeats:
             raise InputError(f"--plot {plot}: no run was trained twice, so there is nothing to draw")
-        write_asked("--plot", plot, comparison_page(found.repeats, found.study, side_lines(found), found.noise_of))
+        write_option_file(
+            "--plot",
+            plot,
+            comparison_page(comparison.repeats, comparison.study, side_lines(comparison), comparison.noise_of),
+        )
         tell(f"drawn: {plot}")
     if as_json:
-        return print_json(found.told())
-    for line in comparison_lines(found, curves):
+        return print_json(comparison.to_dict())
+    for line in comparison_lines(comparison, curves):
         print(line)
 
 

@@ -15,25 +15,35 @@ if TYPE_CHECKING:
 SHOWN = 10  # runs that are named of those not compared
 
 
-def comparison_lines(found: Comparison, curves: bool) -> list[str]:
-    """Who trained what, the table of runs, their curves where asked for, what is not compared, and the sum of it."""
-    lines = [f"study {found.study}: {counted(len(found.repeats), 'run')} trained in both A and B"]
-    if found.repeats:
-        lines += [*side_lines(found), "", rows_table(run_rows(found.repeats)), ""]
-    for one in found.repeats if curves else ():
-        if not one.is_bit_equal:
-            lines += [f"{short(one.name)}: held-out loss in {unit_of_repeats([one])}", rows_table(curve_rows(one)), ""]
-    if found.copies:
-        lines += [f"copies: {counted(len(found.copies), 'run')} of the same training in both, only counted"]
-    lines += _named("only in A", found.only_a) + _named("only in B", found.only_b)
-    lines += _named("of other settings (spec_hash)", found.other_settings)
-    lines += [line for name, why in found.not_compared.items() for line in wrapped([f"not compared: {name}: {why}"])]
-    return [*lines, *wrapped(sum_lines(found.repeats, found.noise_of))]
+def comparison_lines(comparison: Comparison, curves: bool) -> list[str]:
+    """What trained both sides, the table of runs, with `curves` their curves, what is not compared, and a summary."""
+    lines = [f"study {comparison.study}: {counted(len(comparison.repeats), 'run')} trained in both A and B"]
+    if comparison.repeats:
+        lines += [*side_lines(comparison), "", rows_table(run_rows(comparison.repeats)), ""]
+    for repeat in comparison.repeats if curves else ():
+        if not repeat.is_bit_equal:
+            lines += [
+                f"{short(repeat.name)}: held-out loss in {unit_of_repeats([repeat])}",
+                rows_table(curve_rows(repeat)),
+                "",
+            ]
+    if comparison.copies:
+        lines += [f"copies: {counted(len(comparison.copies), 'run')} of the same training in both, only counted"]
+    lines += _named("only in A", comparison.only_a) + _named("only in B", comparison.only_b)
+    lines += _named("of other settings (spec_hash)", comparison.other_settings)
+    lines += [
+        line for name, why in comparison.not_compared.items() for line in wrapped([f"not compared: {name}: {why}"])
+    ]
+    return [*lines, *wrapped(sum_lines(comparison.repeats, comparison.noise_of))]
 
 
-def side_lines(found: Comparison) -> list[str]:
+def side_lines(comparison: Comparison) -> list[str]:
     """What trained the runs of A and of B, and with which versions."""
-    return [_made("A", found.a), _made("B", found.b), _versions(found.a["versions"], found.b["versions"])]
+    return [
+        _made("A", comparison.a),
+        _made("B", comparison.b),
+        _versions(comparison.a["versions"], comparison.b["versions"]),
+    ]
 
 
 def _made(name: str, side: dict[str, Any]) -> str:
@@ -47,11 +57,11 @@ def _made(name: str, side: dict[str, Any]) -> str:
 
 def _versions(a: dict[str, list[str]], b: dict[str, list[str]]) -> str:
     names = list(dict.fromkeys([*a, *b]))
-    told = {name: tuple(" or ".join(one.get(name, ["none"])) for one in (a, b)) for name in names}
-    differ = {name: pair for name, pair in told.items() if pair[0] != pair[1]}
+    versions = {name: tuple(" or ".join(side.get(name, ["none"])) for side in (a, b)) for name in names}
+    differ = {name: pair for name, pair in versions.items() if pair[0] != pair[1]}
     if not differ:
-        return f"versions: the same ({', '.join(f'{name} {pair[0]}' for name, pair in told.items())})"
-    each = "; ".join(f"{name} {one} in A, {other} in B" for name, (one, other) in differ.items())
+        return f"versions: the same ({', '.join(f'{name} {pair[0]}' for name, pair in versions.items())})"
+    each = "; ".join(f"{name} {version} in A, {other} in B" for name, (version, other) in differ.items())
     return f"versions: {each}; the others are the same"
 
 

@@ -46,8 +46,8 @@ def clean_text(
     memory_gb: Annotated[int, typer.Option(min=1, help="Memory of a task on SLURM, 10^9 bytes.")] = 2,
     as_json: AsJson = False,
 ) -> None:
-    """Drop text that rules or near-duplicates speak against, with datatrove; what stays is written as JSONL. Given
-    again it does only what is missing, and tells what was dropped."""
+    """Drop text that fails a rule or is a near-duplicate, with datatrove, and write the rest as JSONL. The same command
+    does only what is missing when it is run again, and prints what was dropped."""
     if find_spec("datatrove") is None:
         raise InputError("clean-text needs datatrove, which is not installed: pip install 'linear-scaling[corpus]'")
     from data.checks import check_text
@@ -137,7 +137,7 @@ def _submit(filtering: Filtering, slurm: Slurm, as_json: bool) -> None:
     if as_json:
         return print_json(jobs)
     print("submitted: " + ", ".join(f"{name} {job}" for name, job in jobs.items()))
-    print("the same command tells the result once they have ended, and submits again what is missing")
+    print("run the same command once they have ended: it prints the result, or submits again what is missing")
 
 
 def _submitted(path: Path) -> list[str]:
@@ -155,4 +155,4 @@ def _queued(jobs: list[str]) -> list[str]:
     """Those of these jobs that SLURM has not ended."""
     from jobs import slurm
 
-    return sorted({one.job_id for one in slurm.queue(jobs) if one.active}) if slurm.available() else []
+    return sorted({element.job_id for element in slurm.queue(jobs) if element.active}) if slurm.available() else []

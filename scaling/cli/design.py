@@ -1,4 +1,4 @@
-"""`scaling design`: from a question and a budget to a study file, with what its study is expected to tell."""
+"""`scaling design`: from a question and a budget to a study file, and how precise its answer will be."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def design(
         ),
     ] = "exponent",
     target: Annotated[
-        Text, typer.Option(help="C in FLOP that is asked about; default: a tenth of one architecture's runs.")
+        Text, typer.Option(help="C in FLOP that the answer is for; default: a tenth of one architecture's runs.")
     ] = None,
     pilot: Annotated[
         Text, typer.Option(metavar="STUDY", help="A study that ran: its surfaces instead of the laws.")
@@ -86,7 +86,7 @@ def design(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Propose a study that can answer what is asked within a budget, and say how well it will.
+    """Propose a study that answers a question within a budget, and say how precise its answer will be.
 
     Sizes, tokens, seeds and branches are chosen by simulating studies through the project's own fits, beside the ladder
     that one would write without a plan (equal tokens at all sizes). docs/design.md says what the numbers mean.
@@ -104,9 +104,9 @@ def design(
     from ..study.types import Name
 
     started = time.monotonic()
-    for one in arch:
-        if one not in KNOWN:
-            raise InputError(f"--arch: {one!r}{choice(one, list(KNOWN))}")
+    for name_of_arch in arch:
+        if name_of_arch not in KNOWN:
+            raise InputError(f"--arch: {name_of_arch!r}{choice(name_of_arch, list(KNOWN))}")
     if len(set(arch)) < len(arch):
         raise InputError("--arch: gives an architecture twice")
     if ask not in ASKS:
@@ -114,9 +114,9 @@ def design(
     if ask == "compare" and len(arch) < 2:
         raise InputError("--ask compare: compares two architectures or more: give another --arch")
     given = {"--budget": budget, "--gpu-minutes": gpu_minutes, "--wall-minutes": wall_minutes}
-    told = [option for option, value in given.items() if value is not None]
-    if len(told) != 1:
-        raise InputError(f"scaling design: give one of {', '.join(given)}, not {' and '.join(told) or 'none'}")
+    budgets = [option for option, value in given.items() if value is not None]
+    if len(budgets) != 1:
+        raise InputError(f"scaling design: give one of {', '.join(given)}, not {' and '.join(budgets) or 'none'}")
     if write is not None and corpus is None:
         raise InputError("--write: a study file needs its text: give --corpus")
     file_to_write(write, "--write")
@@ -126,7 +126,7 @@ def design(
         raise InputError(f"--name: {error.errors()[0]['ctx']['error']}") from None
     if write is not None and write.exists() and not dry_run:
         raise InputError(f"{write}: is there already: give another --write")
-    amount = quantity(given[told[0]] or "", told[0], 1e30)
+    amount = quantity(given[budgets[0]] or "", budgets[0], 1e30)
     on = device_of("cpu" if wall_minutes is not None else device)
     if gpu_minutes is not None and on.unit != "GPU":
         raise InputError(f"--gpu-minutes: {device} is no GPU: give --wall-minutes, or another --device")
@@ -148,7 +148,7 @@ def design(
         ),
         "bend": (None, known.bend if known else None, BEND),
     }
-    noise = {name: next(one for one in values if one is not None) for name, values in noises.items()}
+    noise = {name: next(value for value in values if value is not None) for name, values in noises.items()}
     question = Question(
         ask,
         amount if budget is not None else 60 * amount,
@@ -172,23 +172,23 @@ def design(
         curves=None if swept.decays is None else not swept.decays,
     )
     with Passing(sys.stderr) as passing, on_cores(cores) as each:
-        found = answer(question, partial(_tell, passing, _Step(started)), each)
-    for name, (stated, told_by, _) in noises.items():
-        measured = known.told if known and told_by is not None else "assumed"
-        found[f"{name}_source"] = "stated" if stated is not None else measured
-    found["design_seconds"] = time.monotonic() - started
-    best = found["proposals"][0] if found["better_than_naive"] else found["naive"]
-    found["written"] = None
-    found["command"] = command_of(context_of)
-    text = head_of(found, best) + best["text"]
+        result = answer(question, partial(_tell, passing, _Step(started)), each)
+    for name, (stated, measured_value, _) in noises.items():
+        measured = known.basis if known and measured_value is not None else "assumed"
+        result[f"{name}_source"] = "stated" if stated is not None else measured
+    result["design_seconds"] = time.monotonic() - started
+    best = result["proposals"][0] if result["better_than_naive"] else result["naive"]
+    result["written"] = None
+    result["command"] = command_of(context_of)
+    text = head_of(result, best) + best["text"]
     if write is not None and not dry_run:
         temporary = write.with_name(f".{write.name}.part")
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(write)
-        found["written"] = str(write)
+        result["written"] = str(write)
     if as_json:
-        return print_json(found)
-    print(show(found))
+        return print_json(result)
+    print(show(result))
     if write is not None:
         print(f"written: {write}; next: scaling plan {write}" if not dry_run else f"\n{text}")
 

@@ -1,4 +1,4 @@
-"""What a pilot tells a design: surfaces, and the noise of its runs."""
+"""What a design takes from a pilot study: loss surfaces, and the noise of its runs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Pilot:
     """Of each architecture the surfaces that its runs allow; standard deviations as analysis.design.worlds.Noise has
-    them, None where its runs do not tell: between seeds, of the text, of how curves bend; where they are from."""
+    them, None where its runs do not show it: between seeds, of the text, of how curves bend; where they are from."""
 
     priors: dict[str, Prior]
     seeds: float | None
     text: float | None
     bend: float | None
-    told: str
+    basis: str
 
 
 def read_pilot(study: str, archs: list[str]) -> Pilot:
-    """Raises InputError where its runs do not tell the surface of an architecture."""
+    """Read a pilot study. Raises InputError where its runs do not determine the surface of an architecture."""
     import numpy as np
 
     from analysis.design.measured import bend, seeds_alone, text_noise
@@ -48,10 +48,10 @@ def read_pilot(study: str, archs: list[str]) -> Pilot:
         raise InputError(f"--pilot {study}: {error}") from None
     assert source.study is not None
     runs = grouped(source.study).runs
-    found, fits = {}, []
+    priors, fits = {}, []
     for arch in archs:
-        of_arch = sorted({str(one) for one in runs.loc[runs["arch"] == arch, "group"]})
-        groups = [one for one in of_arch if one in source.reading.groups]
+        of_arch = sorted({str(name) for name in runs.loc[runs["arch"] == arch, "group"]})
+        groups = [name for name in of_arch if name in source.reading.groups]
         if not groups:
             left = "; ".join(f"{number} {why}" for why, number in source.reading.dropped.items())
             why = f"none of its runs of {arch} can be fitted ({left})" if of_arch else f"has no runs of {arch}"
@@ -73,13 +73,13 @@ def read_pilot(study: str, archs: list[str]) -> Pilot:
         if not good.any():
             raise InputError(f"--pilot {study}: {arch}: its runs identify no surface to draw from")
         text = f"{int(good.sum())} surfaces that the runs of {study} allow"
-        found[arch] = Prior(arch, "", "bytes", text, surfaces.take(good))
+        priors[arch] = Prior(arch, "", "bytes", text, surfaces.take(good))
     pooled = seed_noise_of(list(source.curve_points.values()))
     curves, done = source.study.curves, runs[runs["state"] == "done"]
     steps = {str(run): rows.sort_values("n_tokens") for run, rows in curves.groupby("run_id")}
     batches = dict(zip(done["run_id"].astype(str), done["batch_tokens"].astype(float), strict=True))
     losses = [(steps[run], batch) for run, batch in batches.items() if run in steps]
-    of_text = text_noise([(one["n_tokens"].to_numpy(float), one["loss"].to_numpy(float), b) for one, b in losses])
+    of_text = text_noise([(rows["n_tokens"].to_numpy(float), rows["loss"].to_numpy(float), b) for rows, b in losses])
     seeds = None if pooled is None else pooled.s
     settings = source.study.settings
     if seeds is not None and of_text is not None and settings.loss == "train_smoothed":
@@ -89,5 +89,5 @@ def read_pilot(study: str, archs: list[str]) -> Pilot:
         of_points = of_text * (CONTROLLED if settings.control == "bigram" else 1.0)
         seeds = seeds_alone(seeds, of_points, loss, window)
     return Pilot(
-        found, seeds, of_text, bend(fits, Noise(SEED_NOISE if seeds is None else seeds)), f"measured in {study}"
+        priors, seeds, of_text, bend(fits, Noise(SEED_NOISE if seeds is None else seeds)), f"measured in {study}"
     )

@@ -15,15 +15,15 @@ from data.units import NATS_A_BYTE
 from flops.tables import duration
 
 NO_BETTER = (
-    "warning: none of these answers what is asked better than the naive ladder, which is what --write "
-    "writes: give more budget, a lower --least-size, or ask for what less can tell"
+    "warning: no proposal answers the question better than the naive ladder, and --write writes that ladder: "
+    "give more budget, a lower --least-size, or another --ask"
 )
 
 
-def show(found: Mapping[str, Any]) -> str:
+def show(result: Mapping[str, Any]) -> str:
     """The proposals and the naive ladder, and what the columns mean."""
-    rows = [(str(i), row) for i, row in enumerate(found["proposals"], 1)]
-    rows += [("naive", found["naive"])] if found["naive"] else []
+    rows = [(str(i), row) for i, row in enumerate(result["proposals"], 1)]
+    rows += [("naive", result["naive"])] if result["naive"] else []
     heads = [
         "",
         "runs",
@@ -40,8 +40,8 @@ def show(found: Mapping[str, Any]) -> str:
     ]
     lines = []
     for label, row in rows:
-        told = row["summary"]
-        right = told["right"] if found["ask"] == "exponent" else told["right_l"]
+        summary = row["summary"]
+        right = summary["right"] if result["ask"] == "exponent" else summary["right_l"]
         lines.append(
             [
                 label,
@@ -49,11 +49,11 @@ def show(found: Mapping[str, Any]) -> str:
                 _of_sweep(row),
                 flop(row["flops"]),
                 duration(row["seconds"]),
-                f"{told['identified']:.0%}",
-                _three(told["half_a"], "{:.3f}"),
-                f"{told['held']:.0%}",
-                _three(told["factor_n"], "x {:.2f}"),
-                _three(told["half_l"], "{:.2%}"),
+                f"{summary['identified']:.0%}",
+                _three(summary["half_a"], "{:.3f}"),
+                f"{summary['held']:.0%}",
+                _three(summary["factor_n"], "x {:.2f}"),
+                _three(summary["half_l"], "{:.2%}"),
                 f"{right:.0%}",
                 _saving(row),
             ]
@@ -62,55 +62,55 @@ def show(found: Mapping[str, Any]) -> str:
         "exponent": "a within 0.05 and N_opt within 30% of the truth",
         "loss": "the loss at the target within 0.5% of the truth",
         "compare": "the loss at the target within 0.5% of the truth",
-    }[found["ask"]]
+    }[result["ask"]]
     notes = [
-        *([NO_BETTER] if not found["better_than_naive"] else []),
+        *([NO_BETTER] if not result["better_than_naive"] else []),
         *(f"{label}: {row['words']}" for label, row in rows),
-        f"{found['worlds']} worlds (half of the fitted form, half of four others; seed {found['seed']}); prior: "
-        f"{'; '.join(found['prior'])}",
-        _noises(found),
+        f"{result['worlds']} worlds (half of the fitted form, half of four others; seed {result['seed']}); prior: "
+        f"{'; '.join(result['prior'])}",
+        _noises(result),
         f"identified: N_opt and D_opt have intervals and no reason against believing them; half of a, of L: half of "
-        f"the interval of N_opt's exponent, of the loss at {flop(found['target_flops'])} FLOP, and N_opt known: the "
+        f"the interval of N_opt's exponent, of the loss at {flop(result['target_flops'])} FLOP, and N_opt known: the "
         f"factor to an end of its interval there: median (10% to 90% of worlds); holds: how often the interval of a "
-        f"holds the truth, of 95% asked for; right: {what}",
-        *([f"note: {found['target_note']}"] if found["target_note"] else []),
-        f"sizes of {found['least_size']:.3g} parameters or more (--least-size)",
-        *(f"left out: {line}" for line in found["skipped"]),
+        f"contains the truth (nominal level: 95%); right: {what}",
+        *([f"note: {result['target_note']}"] if result["target_note"] else []),
+        f"sizes of {result['least_size']:.3g} parameters or more (--least-size)",
+        *(f"left out: {line}" for line in result["skipped"]),
         "saving: how many times its budget the naive ladder would need for the interval, in more seeds",
-        f"{_of_rates(found)}; time: on {found['device']}, modelled; designed in {found['design_seconds']:.0f} s",
+        f"{_of_rates(result)}; time: on {result['device']}, modelled; designed in {result['design_seconds']:.0f} s",
     ]
-    if found["ask"] == "compare":
-        apart = found["proposals"][0]["summary"]["tells_apart"]
+    if result["ask"] == "compare":
+        apart = result["proposals"][0]["summary"]["tells_apart"]
         notes.insert(
             -1,
             f"1: the errors of two simulated losses at the target, of independent noise, differ by less than "
-            f"{apart:.2%} in 9 of 10 pairs: a smaller difference of two architectures is not told apart",
+            f"{apart:.2%} in 9 of 10 pairs: a smaller difference of two architectures cannot be detected",
         )
     return "\n".join([text_table(heads, lines), "", *wrapped(notes)])
 
 
-def _noises(found: Mapping[str, Any]) -> str:
+def _noises(result: Mapping[str, Any]) -> str:
     """Of seeds, and of a point of whole curves."""
-    told = (
-        f"noise between seeds: {found['seed_noise']:.2%} of the loss ({found['seed_noise_source']}); sizes fall faster "
-        f"or slower than the surface by {found['bend']:.1%} an e-fold of tokens ({found['bend_source']})"
+    text = (
+        f"noise between seeds: {result['seed_noise']:.2%} of the loss ({result['seed_noise_source']}); sizes fall "
+        f"faster or slower than the surface by {result['bend']:.1%} an e-fold of tokens ({result['bend_source']})"
     )
-    ranges = {(row["point_noise"], row["windows"]) for row in found["proposals"] if row["point_noise"]}
+    ranges = {(row["point_noise"], row["windows"]) for row in result["proposals"] if row["point_noise"]}
     for (least, most), (few, many) in sorted(ranges)[:1]:
-        told += (
+        text += (
             f"; of a point of a curve, whose text is harder or easier: {least:.2g} to {most:.2g} {NATS_A_BYTE}, "
-            f"reckoned from {found['text_noise']:.3g} of one token alone ({found['text_noise_source']}) and means over "
-            f"{few:,.0f} to {many:,.0f} tokens"
+            f"computed from {result['text_noise']:.3g} of one token alone ({result['text_noise_source']}) and means "
+            f"over {few:,.0f} to {many:,.0f} tokens"
         )
-    if found["held_out"] and any(row["curves"] for row in found["proposals"]):
-        told += "; curves are held-out losses at checkpoints, all on the same text"
-    return told
+    if result["held_out"] and any(row["curves"] for row in result["proposals"]):
+        text += "; curves are held-out losses at checkpoints, all on the same text"
+    return text
 
 
-def _of_rates(found: Mapping[str, Any]) -> str:
-    if found["rates"] == "law":
+def _of_rates(result: Mapping[str, Any]) -> str:
+    if result["rates"] == "law":
         return "rates follow the law file; what it does not know of them is in the simulation"
-    if found["rates"] == "sweep":
+    if result["rates"] == "sweep":
         return (
             "sweep: runs that find the learning rates first, within the budget; what their law leaves of wrong rates "
             "is in the simulation, and the naive ladder guesses its rates"
@@ -146,23 +146,23 @@ def command_of(context: typer.Context) -> str:
         if isinstance(value, bool):
             words.append(option.opts[0] if value else option.secondary_opts[0])
             continue
-        for one in value if isinstance(value, (list, tuple)) else [value]:
-            words += [option.opts[0], str(one)]
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            words += [option.opts[0], str(item)]
     return shlex.join(words)
 
 
-def head_of(found: Mapping[str, Any], best: Mapping[str, Any]) -> str:
-    told = best["summary"]
+def head_of(result: Mapping[str, Any], best: Mapping[str, Any]) -> str:
+    summary = best["summary"]
     lines = [
-        f"{found['command']}",
-        f"Written by this, for: {found['ask']} of {', '.join(found['archs'])}, budget {found['budget']:.4g} "
-        f"{found['budget_unit']}.",
+        f"{result['command']}",
+        f"Written by this, for: {result['ask']} of {', '.join(result['archs'])}, budget {result['budget']:.4g} "
+        f"{result['budget_unit']}.",
         f"Proposed: {best['words']}.",
-        f"Of {told['studies']} simulated studies {told['identified']:.0%} identify N_opt and D_opt; half of the "
-        f"interval of a: {told['half_a'][1]:.3f} (median); {flop(best['flops'])} FLOP exact.",
+        f"Of {summary['studies']} simulated studies {summary['identified']:.0%} identify N_opt and D_opt; half of the "
+        f"interval of a: {summary['half_a'][1]:.3f} (median); {flop(best['flops'])} FLOP exact.",
         *(
             []
-            if found["better_than_naive"]
+            if result["better_than_naive"]
             else ["This is the naive ladder: no proposal was expected to answer better."]
         ),
     ]

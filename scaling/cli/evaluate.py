@@ -74,8 +74,10 @@ def study(
     if attempt is not None and not alone:
         raise InputError("--attempt: goes with --worker or --checkpoint alone")
     given = {"--workers": workers is not None, "--dry-run": dry_run, "--json": as_json}
-    if alone and (told := [option for option, there in given.items() if there]):
-        raise InputError(f"{told[0]}: does not go with --worker and --checkpoint, which evaluate in this very process")
+    if alone and (conflicting := [option for option, there in given.items() if there]):
+        raise InputError(
+            f"{conflicting[0]}: does not go with --worker and --checkpoint, which evaluate in this very process"
+        )
     request = request_of(study, only, sets, out, as_json)
     options = EvalOptions(named(tasks, "--tasks"), checkpoints, workers, tuple(checkpoint or ()))
     if alone:
@@ -104,20 +106,20 @@ def list_tasks(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The tasks there are, what they need of the data folder, and the presets that stand for several."""
+    """List the tasks, what they need from the data folder, and the presets that name several of them."""
     from analysis.evals.registry import ENTRIES, PRESETS, layouts
 
-    wanted = named(rows, "--rows")
-    found = layouts(wanted or ENTRIES)
+    task_names = named(rows, "--rows")
+    layout_of = layouts(task_names or ENTRIES)
     if as_json:
         tasks = [
             {"task": name, "about": ENTRIES[name].about, "needs": ENTRIES[name].needs, "layout": layout}
-            for name, layout in found.items()
+            for name, layout in layout_of.items()
         ]
         return print_json({"tasks": tasks, "presets": PRESETS})
-    if wanted:
-        return print("\n\n".join(f"{name}: {layout}" for name, layout in found.items()))
-    print(text_table(("task", "about", "needs"), [(n, one.about, one.needs or "") for n, one in ENTRIES.items()]))
+    if task_names:
+        return print("\n\n".join(f"{name}: {layout}" for name, layout in layout_of.items()))
+    print(text_table(("task", "about", "needs"), [(n, entry.about, entry.needs or "") for n, entry in ENTRIES.items()]))
     notes = [f"preset {name}: {', '.join(members)}" for name, members in PRESETS.items()]
     print("\n".join(["", *wrapped([*notes, "how the data of a task must look: scaling eval list --rows TASK"])]))
 
@@ -143,15 +145,17 @@ def table(
 
     request = request_of(study, only, sets, out, as_json)
     require_checkpoints(request)
-    found = current_results(request)
-    rows = summary(found.results, all_steps)
+    current = current_results(request)
+    rows = summary(current.results, all_steps)
     if as_json:
-        return print_json({"rows": rows} | found.to_dict())
-    for line in found.lines():
+        return print_json({"rows": rows} | current.to_dict())
+    for line in current.lines():
         tell(line)
     if not rows:
         raise InputError(
-            f"{request.study.name}: no downstream results" + (" of today" if found.left_out else " yet") + ": run "
+            f"{request.study.name}: no downstream results"
+            + (" that are up to date" if current.left_out else " yet")
+            + ": run "
             f"`scaling eval {shown_words(request)} --tasks csr,ppl` (`scaling eval list` shows all)"
         )
     heads, cells, notes = show_summary(rows)
@@ -178,19 +182,19 @@ def contamination(
     from ..stages.contamination import contamination_stage, own_sets, sets_of
 
     request = request_of(study, None, sets, out, as_json)
-    mine, (found, others) = (
+    mine, (task_sets, others) = (
         own_sets(file or []),
         ({}, []) if file and tasks is None else sets_of(request, named(tasks, "--tasks")),
     )
-    if twice := set(mine) & set(found):
+    if twice := set(mine) & set(task_sets):
         raise InputError(f"--file: {sorted(twice)[0]} is the name of a task; choose another")
-    if not (wanted := found | mine):
+    if not (chosen_sets := task_sets | mine):
         raise InputError(f"{request.study.name}: none of its tasks has texts of its own: give --tasks or --file")
     with request.writing(rates=False):
-        record = contamination_stage(request, wanted, force)
+        record = contamination_stage(request, chosen_sets, force)
     for name in others:
         tell(f"warning: {name}: a task from another package, which does not say where its texts are")
-    shown = record | {"sets": {name: record["sets"][name] for name in wanted}}
+    shown = record | {"sets": {name: record["sets"][name] for name in chosen_sets}}
     if as_json:
         return print_json(shown)
     rows = contamination_rows(shown)

@@ -55,7 +55,7 @@ def fit(
     group: Annotated[Text, typer.Option(help="Column of a table; each of its values is fitted.")] = None,
     drop_highest_loss: Annotated[Number, typer.Option(help="Leave out so many points of each group.")] = None,
     convention: Annotated[
-        Text, typer.Option(help="Of C: 6nd, exact, ...; what a table lacks of C and D is C = 6 N D.")
+        Text, typer.Option(help="Of C: 6nd, exact, ...; a column C or D that a table lacks follows from C = 6 N D.")
     ] = None,
     loss_unit: Annotated[Text, typer.Option(help="nats or bits, a token; default: as the column's name says.")] = None,
     replicates: Annotated[int, typer.Option(min=1, help="Of the laws' intervals.")] = REPLICATES,
@@ -84,7 +84,7 @@ def fit(
     """Fit scaling laws to runs that are done, and print them.
 
     A study alone: its power laws, kept in results/ (with --set of fit or grid in a folder of their own). With
-    --approach, several studies, or a table: laws with intervals, and optima at the compute asked for; nothing is
+    --approach, several studies, or a table: laws with intervals, and optima at the compute of --at; nothing is
     written but --save and --plot. Several studies are pooled where they agree in corpus, tokenizer, context and
     convention.
     """
@@ -114,13 +114,13 @@ def fit(
         "--plugin": plugin,
         "--dry-run": dry_run or None,
     }
-    told = [name for name, value in given.items() if value is not None]
+    stated = [name for name, value in given.items() if value is not None]
     output = Output(save, plot, details, dry_run, as_json)
     output.check([*(sources or ()), *([check_law] if check_law else ())])
     if check_law is not None:
         from . import fit_check
 
-        if wrong := [*(sources or ()), *(name for name in told if name not in OF_CHECKS)]:
+        if wrong := [*(sources or ()), *(name for name in stated if name not in OF_CHECKS)]:
             raise InputError(f"--check-law: checks a law by itself, without {wrong[0]}")
         return fit_check.check_law(check_law, unit, at, save, as_json)
     if unit is not None:
@@ -131,7 +131,7 @@ def fit(
     from .fit_sources import of_runs, of_studies, table_among
 
     table = table_among(sources)
-    wrong = [name for name in told if name in (OF_STUDIES if table else OF_TABLES)]
+    wrong = [name for name in stated if name in (OF_STUDIES if table else OF_TABLES)]
     if wrong:
         what = (
             f"{table}: is a table, and {wrong[0]} is of studies"
@@ -140,7 +140,7 @@ def fit(
         )
         raise InputError(what)
     if table is None and len(sources) == 1 and approach is None:
-        if more := [name for name in told if name not in (*OF_STUDIES, "--details")]:
+        if more := [name for name in stated if name not in (*OF_STUDIES, "--details")]:
             raise InputError(f"{more[0]}: goes with --approach; without it a study's fit stage follows the study file")
         return _fit_stage(sources[0], sets, out, force, plugin, as_json, details)
     if force:
@@ -154,13 +154,13 @@ def fit(
     from analysis.fits.tables.read import check_choices, read_table
     from analysis.source.parquet import study_of_file
 
-    study = None if table is None or any(name in told for name in OF_TABLES) else study_of_file(Path(table))
+    study = None if table is None or any(name in stated for name in OF_TABLES) else study_of_file(Path(table))
     is_other = table is not None and study is None
     check_choices(points, convention if is_other else None, loss_unit)
-    wanted = named(approach or ALL)
+    approaches = named(approach or ALL)
     options = Options(
         at=number_list(at, "--at") if at else (),
-        predict=[_pair(one) for one in predict or ()],
+        predict=[_pair(pair) for pair in predict or ()],
         objective=objective or (HUBER if is_other else OBJECTIVE),
         form=form or "plain",
         minimum=minimum or "local",
@@ -169,13 +169,13 @@ def fit(
         seed=seed,
         curve=CURVE if plot is not None and not dry_run else 0,
     )
-    if PARAMETRIC not in wanted and (more := [name for name in told if name in OF_PARAMETRIC]):
+    if PARAMETRIC not in approaches and (more := [name for name in stated if name in OF_PARAMETRIC]):
         raise InputError(f"{more[0]}: is of the approach {PARAMETRIC}")
-    if ISOFLOP not in wanted and minimum is not None:
+    if ISOFLOP not in approaches and minimum is not None:
         raise InputError(f"--minimum: is of the approach {ISOFLOP}")
-    if all(name in NEEDS_CURVES for name in wanted):
+    if all(name in NEEDS_CURVES for name in approaches):
         if points == "ends":
-            raise InputError(f"--points ends: the approach {wanted[0]} needs curves; leave it out")
+            raise InputError(f"--points ends: the approach {approaches[0]} needs curves; leave it out")
         points = "curves"
     if study is not None:
         runs = study.under(convention)
@@ -183,18 +183,18 @@ def fit(
         names = parse_columns(columns) if columns is not None else {}
         runs = read_table(table, names, where=where or (), group=group, convention=convention, loss_unit=loss_unit)
     else:
-        runs = of_studies([request_of(one, None, sets, out, as_json, True, plugin) for one in sources], convention)
-    fit_points(of_runs(runs, points, drop_highest_loss or 0), wanted, options, output)
+        runs = of_studies([request_of(name, None, sets, out, as_json, True, plugin) for name in sources], convention)
+    fit_points(of_runs(runs, points, drop_highest_loss or 0), approaches, options, output)
 
 
 def _pair(text: str) -> tuple[float, float]:
     """--predict: N and D."""
     from analysis.fits.published import number_list
 
-    found = number_list(text, "--predict")
-    if len(found) != 2:
+    numbers = number_list(text, "--predict")
+    if len(numbers) != 2:
         raise InputError(f"--predict: {text!r} is not N and D by a comma, as 7e9,2e12")
-    return found[0], found[1]
+    return numbers[0], numbers[1]
 
 
 def _fit_stage(

@@ -9,62 +9,62 @@ from typing import Any
 from arch.amounts import flop
 from arch.tables import rows_table, wrapped
 
-from .fit_laws import write_found
+from .fit_laws import write_results
 from .options import print_json
 
 
-def law_check_text(found: Mapping[str, Any]) -> str:
-    """A check of published laws: exponents, 6 N_opt D_opt / C, and how the unit of C was found."""
+def law_check_text(check: Mapping[str, Any]) -> str:
+    """A check of published laws: exponents, 6 N_opt D_opt / C, and how the unit of C was determined."""
     parts, notes = [], []
-    if found["found"]:
+    if check["found"]:
         rows = [
             {
-                "unit of C": one["unit"],
-                "FLOP": flop(one["flop_per_unit"]),
-                "6 N D / C off by": f"x {one['factor']:.4g}",
+                "unit of C": unit["unit"],
+                "FLOP": flop(unit["flop_per_unit"]),
+                "6 N D / C off by": f"x {unit['factor']:.4g}",
             }
-            for one in found["units"][:4]
+            for unit in check["units"][:4]
         ]
-        parts.append(f"unit of C: {found['unit']} ({flop(found['flop_per_unit'])} FLOP)\n" + rows_table(rows))
-        if not found["unit_fits"]:
+        parts.append(f"unit of C: {check['unit']} ({flop(check['flop_per_unit'])} FLOP)\n" + rows_table(rows))
+        if not check["unit_fits"]:
             notes.append(
                 "no usual unit makes 6 N_opt D_opt near C at the largest budget: the laws, or that budget, are off"
             )
-        elif not found["unit_clear"]:
+        elif not check["unit_clear"]:
             notes.append("another usual unit fits nearly as well: the unit is not certain")
     else:
-        parts.append(f"unit of C: {found['unit']} ({flop(found['flop_per_unit'])} FLOP), as given")
+        parts.append(f"unit of C: {check['unit']} ({flop(check['flop_per_unit'])} FLOP), as given")
     table = []
-    for one in found["laws"]:
-        row = {"law": one["name"], "a": f"{one['a']:g}", "b": f"{one['b']:g}", "a + b": f"{one['a_plus_b']:.4f}"}
-        row["per decade"] = f"x {one['factor_per_decade']:.3f}"
-        row |= {f"at {flop(c)}": f"{ratio:.3f}" for c, ratio in zip(found["at"], one["six_nd_over_c"], strict=True)}
-        row["is 1 at (FLOP)"] = "none" if one["one_at"] is None else flop(one["one_at"])
+    for law in check["laws"]:
+        row = {"law": law["name"], "a": f"{law['a']:g}", "b": f"{law['b']:g}", "a + b": f"{law['a_plus_b']:.4f}"}
+        row["per decade"] = f"x {law['factor_per_decade']:.3f}"
+        row |= {f"at {flop(c)}": f"{ratio:.3f}" for c, ratio in zip(check["at"], law["six_nd_over_c"], strict=True)}
+        row["is 1 at (FLOP)"] = "none" if law["one_at"] is None else flop(law["one_at"])
         table.append(row)
-        notes += _law_notes(one)
+        notes += _law_notes(law)
     parts.append("6 N_opt D_opt / C, at C in FLOP\n" + rows_table(table))
     return "\n\n".join([*parts, "\n".join(wrapped(notes))])
 
 
-def _law_notes(one: Mapping[str, Any]) -> list[str]:
-    if one["holds"]:
-        line = f"{one['name']}: a + b = {one['a_plus_b']:.4f}, so C = 6 N D can hold at every C"
+def _law_notes(law: Mapping[str, Any]) -> list[str]:
+    if law["holds"]:
+        line = f"{law['name']}: a + b = {law['a_plus_b']:.4f}, so C = 6 N D can hold at every C"
     else:
         line = (
-            f"{one['name']}: a + b = {one['a_plus_b']:.4f}, so C = 6 N D cannot hold at every C: N_opt D_opt changes "
-            f"by x {one['factor_per_decade']:.3f} a decade against C"
+            f"{law['name']}: a + b = {law['a_plus_b']:.4f}, so C = 6 N D cannot hold at every C: N_opt D_opt changes "
+            f"by x {law['factor_per_decade']:.3f} a decade against C"
         )
-    if one["identity_error"] is not None:
+    if law["identity_error"] is not None:
         line += (
-            f"; with its own cost of a token (~ N^{one['cost_growth']:.3f}) a p + b - 1 = {one['identity_error']:+.4f}"
+            f"; with its own cost of a token (~ N^{law['cost_growth']:.3f}) a p + b - 1 = {law['identity_error']:+.4f}"
         )
     return [line]
 
 
 def check_law(law: str, unit: str | None, at: str | None, save: Path | None, as_json: bool) -> None:
-    """Print, and save, what is to be said of stated laws. Raises InputError."""
+    """Check stated laws; print the result, and save it. Raises InputError."""
     from analysis.fits.published import AUTO, check_stated, number_list, read_stated
 
-    found = check_stated(read_stated(law), unit or AUTO, number_list(at, "--at") if at else ())
-    write_found(save, found)
-    print_json(found) if as_json else print(law_check_text(found))
+    check = check_stated(read_stated(law), unit or AUTO, number_list(at, "--at") if at else ())
+    write_results(save, check)
+    print_json(check) if as_json else print(law_check_text(check))

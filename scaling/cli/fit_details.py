@@ -1,4 +1,4 @@
-"""What `scaling fit --details` prints of each law: its parameters, optima, how it was found, and what it rests on."""
+"""What `scaling fit --details` prints of each law: its parameters, optima, how it was fitted, and its verdict."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def details_text(fits: Fits) -> list[str]:
 
 
 def result_text(result: FitResult) -> str:
-    """One law: its parameters, the optimum at a few C, how it was found, and whether to believe it."""
+    """One law: its parameters, the optimum at a few C, how it was fitted, and whether to believe it."""
     title = f"{result.group}: {result.approach}" if result.group else result.approach
     span = f", C {flop(result.range[0])} to {flop(result.range[1])} FLOP" if result.range else ""
     named = ", ".join(f"{key}: {value}" for key, value in result.conventions.items())
@@ -67,24 +67,24 @@ def _parameters(result: FitResult) -> list[dict[str, str]]:
 def optimum_rows(result: FitResult) -> list[dict[str, str]]:
     """N_opt, D_opt and L_opt at the C of `diagnostics["optimum"]`, each with its interval."""
     rows = []
-    for one in result.diagnostics.get("optimum") or ():
-        row = {"C (FLOP)": flop(one["C"])}
+    for optimum in result.diagnostics.get("optimum") or ():
+        row = {"C (FLOP)": flop(optimum["C"])}
         for letter, form in (("N", _four), ("D", _four), ("L", "{:.4f}".format)):
-            value = one.get(letter)
+            value = optimum.get(letter)
             row[f"{letter}_opt"] = "not known" if value is None else form(value)
-            row[f"interval of {letter}"] = interval_cell((one.get("intervals") or {}).get(letter), form)
-        if one.get("N") and one.get("D"):
-            row["D / N"] = f"{one['D'] / one['N']:.3g}"
-        times = result.beyond(one["C"])
+            row[f"interval of {letter}"] = interval_cell((optimum.get("intervals") or {}).get(letter), form)
+        if optimum.get("N") and optimum.get("D"):
+            row["D / N"] = f"{optimum['D'] / optimum['N']:.3g}"
+        times = result.beyond(optimum["C"])
         row["beyond the range"] = "inside" if times < 1.01 else f"x {count(times)}{': too far' if times > FAR else ''}"
         rows.append(row)
     return rows
 
 
 def _notes(result: FitResult) -> list[str]:
-    found = result.objective
-    value = f": {found['value']:.6g}" if isinstance(found.get("value"), float) else ""
-    lines = [f"objective: {found.get('name')}{value}" + _starts(found)]
+    objective = result.objective
+    value = f": {objective['value']:.6g}" if isinstance(objective.get("value"), float) else ""
+    lines = [f"objective: {objective.get('name')}{value}" + _starts(objective)]
     interval = result.interval
     if interval.get("level"):
         over = f", {counted(interval['replicates'], 'replicate')}" if interval.get("replicates") else ""
@@ -101,7 +101,7 @@ def _notes(result: FitResult) -> list[str]:
     lines += [f"note: {note}" for note in result.diagnostics.get("notes") or ()]
     if assumes := result.diagnostics.get("assumes"):
         lines.append(f"assumes: {assumes}")
-    lines += _without_one_size(result.diagnostics.get("leave_one_size_out") or {})
+    lines += _leave_one_size_out(result.diagnostics.get("leave_one_size_out") or {})
     if result.diagnostics.get("from_curves"):
         lines.append("losses at each budget are read off whole curves: right under a constant learning rate alone")
     lines += [f"no minimum at {why}" for why in result.diagnostics.get("refused") or ()]
@@ -111,41 +111,41 @@ def _notes(result: FitResult) -> list[str]:
     return lines
 
 
-def _without_one_size(found: Mapping[str, Any]) -> list[str]:
+def _leave_one_size_out(left_out: Mapping[str, Any]) -> list[str]:
     """How far single sizes decide the result."""
-    ranges = found.get("ranges") or {}
+    ranges = left_out.get("ranges") or {}
     forms = {"a": "{:.3f}".format, "N_opt": count}
-    told = ", ".join(f"{name} {interval_cell(ranges[name], form)}" for name, form in forms.items() if name in ranges)
-    lines = [f"without one of {len(found['left_out'])} sizes: {told}"] if told else []
-    impossible = [name for name in found.get("impossible") or {} if name != "all"]
+    text = ", ".join(f"{name} {interval_cell(ranges[name], form)}" for name, form in forms.items() if name in ranges)
+    lines = [f"without one of {len(left_out['left_out'])} sizes: {text}"] if text else []
+    impossible = [name for name in left_out.get("impossible") or {} if name != "all"]
     return lines + ([f"without size {', '.join(impossible)} no fit is possible"] if impossible else [])
 
 
-def _starts(found: Mapping[str, Any]) -> str:
+def _starts(objective: Mapping[str, Any]) -> str:
     """How the other starts ended, where there were several."""
-    if not isinstance(found.get("worst"), float):
+    if not isinstance(objective.get("worst"), float):
         return ""
-    starts = f" of {found['starts']} starts" if isinstance(found.get("starts"), int) else ""
-    stopped = found.get("abnormal")
+    starts = f" of {objective['starts']} starts" if isinstance(objective.get("starts"), int) else ""
+    stopped = objective.get("abnormal")
     ended = f"; {stopped} of the starts stopped before they reached a minimum" if stopped else ""
-    return f" (the worst{starts} ended at {found['worst']:.6g}{ended})"
+    return f" (the worst{starts} ended at {objective['worst']:.6g}{ended})"
 
 
 def side_by_side_text(compared: Mapping[str, Any]) -> str:
     """The approaches of each group side by side, where it has several; "" without such."""
     parts = []
-    for group, one in compared.items():
-        if not one["pairs"]:
+    for group, comparison in compared.items():
+        if not comparison["pairs"]:
             continue
         rows = []
-        for approach, claim in one["claims"].items():
+        for approach, claim in comparison["claims"].items():
             row = {"approach": approach, "a": "not known" if claim["a"] is None else f"{claim['a']:.4f}"}
             row["interval of a"] = interval_cell(claim["interval"], "{:.4f}".format)
             row |= {
                 f"N_opt at {flop(float(c))}": "not known" if n is None else count(n) for c, n in claim["n_opt"].items()
             }
             rows.append(row)
-        told = "they disagree" if one["disagree"] else "they do not contradict each other"
-        title = f"{group}: side by side, {told}" if group else f"side by side, {told}"
+        verdict = "they disagree" if comparison["disagree"] else "they do not contradict each other"
+        title = f"{group}: side by side, {verdict}" if group else f"side by side, {verdict}"
         parts.append(f"{title}\n{rows_table(rows)}")
     return "\n\n".join(parts)

@@ -1,4 +1,4 @@
-"""What `scaling fit` does with points: fits them, tells how long it takes, and prints what was found."""
+"""What `scaling fit` does with points: fits them, shows the time left, and prints the results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from arch.arguments import file_to_write
 from arch.errors import InputError
 
 from ..stages.passing import Passing
-from .options import page_to_write, print_json, tell, write_asked
+from .options import page_to_write, print_json, tell, write_option_file
 
 if TYPE_CHECKING:
     from analysis.fits.approaches import Options
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 WEIGHTS = {"parametric": 1.0, "checks": 2.0}  # of steps, by their time on tables of 240 to 50,000 rows
 LITTLE = 0.1  # of all others
-SURE = 0.02  # share that must be done before it tells the time of the rest
+SURE = 0.02  # share that must be done before the time left is shown
 
 
 @dataclass(frozen=True)
 class Output:
-    """Where what was found goes beside the screen, and how much of it is shown there."""
+    """The files that the results are written to, and how much of them is shown on the screen."""
 
     save: Path | None = None
     plot: Path | None = None
@@ -40,7 +40,7 @@ class Output:
 
     def check(self, sources: Sequence[str] = ()) -> None:
         """Before anything is fitted: raise InputError for a file that cannot be written, or that is read."""
-        taken = {os.path.realpath(one): "is what is fitted" for one in sources if os.path.exists(one)}
+        taken = {os.path.realpath(path): "is what is fitted" for path in sources if os.path.exists(path)}
         for option, path in (("--save", self.save), ("--plot", self.plot)):
             file_to_write(path, option)
             if path is not None:
@@ -52,34 +52,39 @@ class Output:
             raise InputError("--details: is text, and --json has everything: leave one out")
 
 
-def fit_points(source: Source, wanted: Sequence[str], options: Options, output: Output) -> None:
-    """Fit, and print, save and draw what was found. Raises InputError where no approach can be fitted."""
+def fit_points(source: Source, approaches: Sequence[str], options: Options, output: Output) -> None:
+    """Fit, then print, save and draw the results. Raises InputError where no approach can be fitted."""
     from analysis.fits.study_approaches import laws_of_study
 
     from .fit_view import all_text, failed_lines, reading_text, summary_text
 
-    read: dict[str, Any] = {"input": source.reading.to_dict(), "approaches": list(wanted)}
+    read: dict[str, Any] = {"input": source.reading.to_dict(), "approaches": list(approaches)}
     if output.dry_run:
-        what = f"{reading_text(source.reading)}\nwould fit: {', '.join(wanted)}"
+        what = f"{reading_text(source.reading)}\nwould fit: {', '.join(approaches)}"
         return print_json(read) if output.as_json else print(what)
     stage = {} if source.study is None else laws_of_study(source.study, options)
-    fits = _fitted(source, wanted, options, stage)
+    fits = _fitted(source, approaches, options, stage)
     if source.reading.points == "ends" and source.reading.several_rows:
         whole = "; --points curves fits whole curves"
-        fits = replace(fits, failed=tuple({**one, "reason": one["reason"] + whole} for one in fits.failed))
+        fits = replace(fits, failed=tuple({**failure, "reason": failure["reason"] + whole} for failure in fits.failed))
     if not fits.results:
         raise InputError("; ".join(failed_lines(fits.failed)) or "nothing to fit")
-    found = read | {"results": [one.to_dict() for one in fits.results], "not_fitted": [dict(f) for f in fits.failed]}
-    found |= {"side_by_side": {group: one for group, one in fits.compared.items() if one["pairs"]}}
-    compared = _architectures(source, wanted, options, stage)
-    found |= {"comparisons": compared}
+    output_json = read | {
+        "results": [result.to_dict() for result in fits.results],
+        "not_fitted": [dict(f) for f in fits.failed],
+    }
+    output_json |= {
+        "side_by_side": {group: comparison for group, comparison in fits.compared.items() if comparison["pairs"]}
+    }
+    compared = _architectures(source, approaches, options, stage)
+    output_json |= {"comparisons": compared}
     page = None
     if output.plot is not None:
         from analysis.report.fits_page import fits_page
 
         page = fits_page(source.reading, fits, options.at)
     if output.as_json:
-        print_json(found)
+        print_json(output_json)
         for line in failed_lines(fits.failed):
             tell(f"not fitted: {line}")
     else:
@@ -89,28 +94,28 @@ def fit_points(source: Source, wanted: Sequence[str], options: Options, output: 
         parts = [reading_text(source.reading)]
         if output.details:
             parts += [*all_text(source.reading, fits, options.at), *details_text(fits)]
-            parts += [comparison_text(one, options.level) for one in compared or ()]
+            parts += [comparison_text(comparison, options.level) for comparison in compared or ()]
         else:
             parts += summary_text(source.reading, fits, options.at, compared or ())
         print("\n\n".join(part for part in parts if part))
-    write_found(output.save, found)
+    write_results(output.save, output_json)
     if output.plot is not None and page is not None:
-        write_asked("--plot", output.plot, page)
+        write_option_file("--plot", output.plot, page)
         tell(f"drawn: {output.plot}")
 
 
 def _architectures(
-    source: Source, wanted: Sequence[str], options: Options, stage: Mapping[str, Any]
+    source: Source, approaches: Sequence[str], options: Options, stage: Mapping[str, Any]
 ) -> list[dict[str, Any]] | None:
-    """The groups compared by their surfaces; None where there is one, or no surface was asked for."""
+    """The groups compared by their surfaces; None where there is one, or without the approach parametric."""
     from analysis.fits.approaches import PARAMETRIC
     from analysis.fits.study_approaches import architectures_of_study
     from analysis.fits.study_comparison import compare_points
 
-    if PARAMETRIC not in wanted or len(source.reading.groups) < 2:
+    if PARAMETRIC not in approaches or len(source.reading.groups) < 2:
         return None
     if source.study is not None:
-        return architectures_of_study(source.study, options, stage, source.asked or "curves")
+        return architectures_of_study(source.study, options, stage, source.points or "curves")
     return compare_points(list(source.reading.groups.values()), options.seed, options.level)
 
 
@@ -118,7 +123,7 @@ class Progress:
     """What is being done and the time left; a step is a fit, or a group's checks."""
 
     def __init__(self, steps: Sequence[str], passing: Passing) -> None:
-        self.passing, self.whole = passing, sum(WEIGHTS.get(one, LITTLE) for one in steps)
+        self.passing, self.whole = passing, sum(WEIGHTS.get(step, LITTLE) for step in steps)
         self.done, self.begun, self.step = 0.0, 0, ("", "")
         self.n_steps, self.start = len(steps), time.monotonic()
 
@@ -136,23 +141,23 @@ class Progress:
         return f"fit: {what} (step {self.begun} of {self.n_steps}){left}"
 
 
-def _fitted(source: Source, wanted: Sequence[str], options: Options, stage: Mapping[str, Any]) -> Fits:
+def _fitted(source: Source, approaches: Sequence[str], options: Options, stage: Mapping[str, Any]) -> Fits:
     """All approaches on all groups; stage: the laws of a study's fit stage."""
     from analysis.fits.groups import CHECKS, fit_groups
     from analysis.fits.study_approaches import fit_study_groups
 
     groups, curves = source.reading.groups, source.curve_points
-    anew = [name for name in wanted if source.study is None or name != "envelope"]
+    anew = [name for name in approaches if source.study is None or name != "envelope"]
     with Passing(sys.stderr) as passing:
         progress = Progress([*anew, CHECKS] * len(groups), passing)
-        ends_alone = source.asked == "ends"
+        ends_alone = source.points == "ends"
         if source.study is None:
-            return fit_groups(groups, curves, wanted, options, progress, ends_alone=ends_alone)
-        return fit_study_groups(source.study, groups, curves, wanted, options, stage, progress, ends_alone)
+            return fit_groups(groups, curves, approaches, options, progress, ends_alone=ends_alone)
+        return fit_study_groups(source.study, groups, curves, approaches, options, stage, progress, ends_alone)
 
 
-def write_found(path: Path | None, found: Mapping[str, Any]) -> None:
+def write_results(path: Path | None, results: Mapping[str, Any]) -> None:
     """What --json prints, to a file; nothing without one."""
     if path is not None:
-        write_asked("--save", path, json.dumps(dict(found), indent=1, allow_nan=False) + "\n")
+        write_option_file("--save", path, json.dumps(dict(results), indent=1, allow_nan=False) + "\n")
         print(f"saved: {path}", file=sys.stderr)

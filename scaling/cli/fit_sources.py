@@ -22,12 +22,12 @@ STUDY_FILES = (".yaml", ".yml")
 @dataclass(frozen=True)
 class Source:
     """reading: the points that are fitted; curves: whole curves for the approach that needs them, None where there are
-    none; study: where they come from studies; asked: of --points, None where it was not given."""
+    none; study: where they come from studies; points: the value of --points, None where it was not given."""
 
     reading: Reading
     curves: Reading | None
     study: RunTable | None = None
-    asked: str | None = None
+    points: str | None = None
 
     @property
     def curve_points(self) -> Mapping[str, Points]:
@@ -69,8 +69,8 @@ def of_studies(requests: Sequence[Request], convention: str | None) -> RunTable:
 
 
 def of_runs(table: RunTable, points: str | None, drop_highest_loss: int = 0) -> Source:
-    """The points of a table. points: what was asked for. By default curves of a study: under a constant learning rate
-    each of their points is as good as an end; and ends of somebody else's table: under a schedule that decays over the
+    """The points of a table. points: of --points. By default curves of a study: under a constant learning rate
+    each of their points is as good as an end; and ends of another table: under a schedule that decays over the
     whole run no point before its end is one that a shorter run would have reached. Curves are read for every approach:
     the noise between seeds is measured on them."""
     from analysis.fits.prepare import prepare, refuse_ends

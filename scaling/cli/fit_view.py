@@ -45,8 +45,8 @@ def reading_text(reading: Reading) -> str:
     lines += reading.notes
     if len(reading.groups) > 1:
         named = [
-            f"{name} ({counted(len(one), 'point')} of {counted(one.n_runs, 'run')})"
-            for name, one in reading.groups.items()
+            f"{name} ({counted(len(group), 'point')} of {counted(group.n_runs, 'run')})"
+            for name, group in reading.groups.items()
         ]
         more = f" and {len(named) - MOST_GROUPS} more" if len(named) > MOST_GROUPS else ""
         lines.append(f"groups: {', '.join(named[:MOST_GROUPS])}{more}")
@@ -65,13 +65,13 @@ def summary_text(
     reading: Reading, fits: Fits, computes: Sequence[float], compared: Sequence[Mapping[str, Any]]
 ) -> list[str]:
     """The end of a fit, short: a table of all approaches (of several groups the law of each that is believed most) at
-    each of `computes` [FLOP] (none: `shown_at`), the losses that were asked for, a reason a law, where the rest is."""
+    each of `computes` [FLOP] (none: `shown_at`), the losses of --predict, a reason a law, where the rest is."""
     if len(reading.groups) > 1:
-        fitted = {one.group for one in fits.results}
+        fitted = {law.group for law in fits.results}
         parts = [_groups(reading, fits, c, bool(computes)) for c in shown_at(fits.results, computes)]
-        parts += predictions(fits.results) + [rows_table(pairs) for one in compared if (pairs := pair_rows(one))]
-        lines = [str(one["reason"]) for one in compared if one["reason"]]
-        lines += _without_law([one for one in fits.failed if one["group"] not in fitted], FEW_GROUPS)
+        parts += predictions(fits.results) + [rows_table(pairs) for pairs in map(pair_rows, compared) if pairs]
+        lines = [str(comparison["reason"]) for comparison in compared if comparison["reason"]]
+        lines += _without_law([failure for failure in fits.failed if failure["group"] not in fitted], FEW_GROUPS)
         return [*parts, "\n".join(wrapped([*lines, MORE]))]
     ((group, points),) = reading.groups.items()
     parts = [
@@ -110,32 +110,32 @@ def _doubt(law: FitResult) -> int:
 def all_text(reading: Reading, fits: Fits, computes: Sequence[float]) -> list[str]:
     """Group by group: a table of all approaches at each of `computes` [FLOP] (none: `shown_at`), the losses that were
     asked for, and the reasons of the verdicts."""
-    fitted = {one.group for one in fits.results}
-    parts = [one for group in reading.groups if group in fitted for one in _group(reading, fits, group, computes)]
-    if gone := [one for one in fits.failed if one["group"] not in fitted]:
+    fitted = {law.group for law in fits.results}
+    parts = [part for group in reading.groups if group in fitted for part in _group(reading, fits, group, computes)]
+    if gone := [failure for failure in fits.failed if failure["group"] not in fitted]:
         parts.append("\n".join(wrapped(_without_law(gone))))
     return [*parts, "\n".join(wrapped([legend(fits.results, len(computes) or 1, "under a value")]))]
 
 
 def _group(reading: Reading, fits: Fits, group: str, computes: Sequence[float]) -> list[str]:
-    results = [one for one in fits.results if one.group == group]
-    failed = [one for one in fits.failed if one["group"] == group]
+    results = [result for result in fits.results if result.group == group]
+    failed = [failure for failure in fits.failed if failure["group"] == group]
     points, parts = reading.groups[group], []
     for c in shown_at(results, computes):
         rows = summary_rows(results, failed, c)
         parts.append(f"{title(points, group, c, bool(computes))}\n{two_lines(rows)}")
     parts += predictions(results)
     lines = reason_lines(results, failed)
-    if told := disagreement(fits.compared.get(group, {"pairs": ()})):
-        lines.append(told)
+    if contradiction := disagreement(fits.compared.get(group, {"pairs": ()})):
+        lines.append(contradiction)
     return [*parts, "\n".join(wrapped([*lines, fitted_on(results)]))]
 
 
 def _without_law(failed: Sequence[Mapping[str, str]], most: int = MOST_GROUPS) -> list[str]:
     """Groups that no approach could fit, a line each, by the reasons of the first approaches."""
     by_group: dict[str, list[str]] = {}
-    for one in failed:
-        by_group.setdefault(one["group"], []).append(f"{one['approach']}: {one['reason']}")
+    for failure in failed:
+        by_group.setdefault(failure["group"], []).append(f"{failure['approach']}: {failure['reason']}")
     lines = [f"{name}: not fitted: {shortened('; '.join(why))}" for name, why in by_group.items()]
     more = [f"{len(lines) - most} more groups are not fitted (--json has them all)"]
     return lines[:most] + (more if len(lines) > most else [])
@@ -152,20 +152,20 @@ def two_lines(rows: Sequence[Mapping[str, Cell]]) -> str:
 
 
 def predictions(results: Sequence[FitResult]) -> list[str]:
-    """The losses that were asked for, a table a law."""
+    """The losses of --predict, a table a law."""
     parts = []
-    for one in results:
-        if rows := one.diagnostics.get("predictions"):
-            parts.append(f"{one.approach}: predicted loss\n{rows_table([_prediction(row) for row in rows])}")
+    for result in results:
+        if rows := result.diagnostics.get("predictions"):
+            parts.append(f"{result.approach}: predicted loss\n{rows_table([_prediction(row) for row in rows])}")
     return parts
 
 
-def _prediction(one: Mapping[str, Any]) -> dict[str, str]:
+def _prediction(prediction: Mapping[str, Any]) -> dict[str, str]:
     return {
-        "N": count(one["N"]),
-        "D": count(one["D"]),
-        "L": f"{one['L']:.5g}",
-        "interval": interval_cell(one.get("interval"), "{:.5g}".format),
+        "N": count(prediction["N"]),
+        "D": count(prediction["D"]),
+        "L": f"{prediction['L']:.5g}",
+        "interval": interval_cell(prediction.get("interval"), "{:.5g}".format),
     }
 
 
@@ -174,4 +174,7 @@ def interval_cell(ends: Sequence[float] | None, form: Any) -> str:
 
 
 def failed_lines(failed: Sequence[Mapping[str, str]]) -> list[str]:
-    return [f"{one['group'] + ': ' if one['group'] else ''}{one['approach']}: {one['reason']}" for one in failed]
+    return [
+        f"{failure['group'] + ': ' if failure['group'] else ''}{failure['approach']}: {failure['reason']}"
+        for failure in failed
+    ]

@@ -22,7 +22,7 @@ from flops.quantity import MOST_GPUS, PF_DAY, quantity, whole
 from flops.tables import Column, Table, digits, duration, emit, format_of, short, si, warn
 
 from ..study.axes import label_of
-from ..study.cost import memory_bytes, merged_files, pace_of, processes_on, states_kept, told_of_merged
+from ..study.cost import memory_bytes, merged_files, merged_note, pace_of, processes_on, states_kept
 
 if TYPE_CHECKING:
     from ..study.run import RunSpec
@@ -58,9 +58,9 @@ def study(
     from ..study.spec import load_study
 
     spec = load_study(name, sets or [], only=only, own=True)
-    found = cost(spec, spec.runs(only), chosen, share, count, convention)
-    emit(*view(found), form)
-    warn(found["warnings"], form)
+    costs = cost(spec, spec.runs(only), chosen, share, count, convention)
+    emit(*view(costs), form)
+    warn(costs["warnings"], form)
 
 
 def cost(
@@ -139,20 +139,20 @@ def run_cost(run: RunSpec, device: Device, mfu: float | None, units: int, conven
 
 def _uneven(runs: Sequence[RunSpec], device: Device, gpus: int) -> list[str]:
     """A line for each size of batch that does not split over the GPUs, naming the numbers around that it does."""
-    found: list[str] = []
+    lines: list[str] = []
     if device.unit != "GPU":
-        return found
+        return lines
     for rows in sorted({run.training.batch_tokens // run.context_length for run in runs}):
         if rows % gpus:
             whole_shares = [n for n in range(1, rows + 1) if rows % n == 0]
             fewer = [str(n) for n in whole_shares if n < gpus][-1:]
             more = [str(n) for n in whole_shares if n > gpus][:1]
-            found.append(
+            lines.append(
                 f"a batch of {counted(rows, 'sequence')} does not split over {gpus:,} {device.unit}s: "
                 f"{' or '.join(fewer + more)} "
                 f"would do"
             )
-    return found
+    return lines
 
 
 def _idle(rows: Sequence[dict[str, Any]], device: Device) -> list[str]:
@@ -191,9 +191,9 @@ def on_device(spec: StudySpec, runs: Sequence[RunSpec], device: Device) -> dict[
     return {"on_device": {"device": device.name, "seconds": seconds, "text": text}}
 
 
-def view(found: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
-    """The table, and `found` itself for JSON."""
-    unit, totals = found["device_unit"], found["totals"]
+def view(costs: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
+    """The table, and `costs` itself for JSON."""
+    unit, totals = costs["device_unit"], costs["totals"]
     columns = [
         Column("run_id", "run", text=True),
         Column("arch", csv_only=True),
@@ -203,7 +203,7 @@ def view(found: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
         Column("n_params_non_embedding", "N\nnon-emb.", short),
         Column("n_tokens", "tokens", short),
         Column("n_steps", "steps", csv_only=True),
-        Column("flops", f"FLOP\n{found['convention']}", digits),
+        Column("flops", f"FLOP\n{costs['convention']}", digits),
         Column("device_hours", f"{unit}-hours", digits),
         Column("devices", csv_only=True),
         Column("wall_seconds", "wall time", duration),
@@ -216,36 +216,36 @@ def view(found: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
         Column("merged_bytes", csv_only=True),
         Column("merging_bytes", csv_only=True),
     ]
-    number = counted(found["gpus"], unit)
-    at_once = found["runs_at_once"]
-    first = totals["wall_seconds"] - makespan((row["wall_seconds"] for row in found["runs"]), at_once)
+    number = counted(costs["gpus"], unit)
+    at_once = costs["runs_at_once"]
+    first = totals["wall_seconds"] - makespan((row["wall_seconds"] for row in costs["runs"]), at_once)
     further = f", {NEXT_S[unit]:g} s for each further run of the same {'GPU' if unit == 'GPU' else 'process'}"
     own = further if first > 1e-6 else ""  # what the first run of a process takes longer
-    title = f"{found['study']}: {counted(totals['n_runs'], 'run')} on {number} ({found['device']}), " + (
+    title = f"{costs['study']}: {counted(totals['n_runs'], 'run')} on {number} ({costs['device']}), " + (
         f"{at_once} at once" if at_once > 1 else "one after the other"
     )
     notes = [
-        f"{totals['pf_days']:,.4g} PF-days, convention {found['convention']}. Peak: "
-        f"{found['peak_flops_per_s'] / 1e12:,.4g} TFLOP/s in {found['peak_precision']} ({found['peak_source']}). "
+        f"{totals['pf_days']:,.4g} PF-days, convention {costs['convention']}. Peak: "
+        f"{costs['peak_flops_per_s'] / 1e12:,.4g} TFLOP/s in {costs['peak_precision']} ({costs['peak_source']}). "
         f"Tokens in whole batches; checkpoints (weights) and states: bytes on disk; without corpus, evaluation, "
         f"restarts; {START_S[unit]:g} s from the start of a process to its first step{own}.",
-        *[f"Beside these: {told}." for told in [told_of_merged(totals)] if told],
-        *_bases(found),
+        *[f"Beside these: {note}." for note in [merged_note(totals)] if note],
+        *_bases(costs),
     ]
-    rows = [*found["runs"], {"run_id": "total"} | totals]
-    return Table(title, columns, rows, notes, last=1), found
+    rows = [*costs["runs"], {"run_id": "total"} | totals]
+    return Table(title, columns, rows, notes, last=1), costs
 
 
-def _bases(found: dict[str, Any]) -> list[str]:
+def _bases(costs: dict[str, Any]) -> list[str]:
     """How the times are known, with the number of runs: a line for each way."""
-    runs = found["runs"]
-    if found["device_unit"] == "core":
+    runs = costs["runs"]
+    if costs["device_unit"] == "core":
         paces = Counter(row["pace"] for row in runs)
         return [f"Times: {basis}, of {counted(number, 'run')}." for basis, number in paces.items()]
     bound = Counter(row["pace"] for row in runs if row["bound_by"] != "flops")
     lines = [f"Times of {counted(number, 'run')}: {basis}." for basis, number in bound.items()]
     if free := len(runs) - sum(bound.values()):
-        lines.append(f"Times of {counted(free, 'run')}: their FLOP at {found['mfu'] or MFU:.0%} of the peak.")
+        lines.append(f"Times of {counted(free, 'run')}: their FLOP at {costs['mfu'] or MFU:.0%} of the peak.")
     return lines
 
 

@@ -36,8 +36,8 @@ def register(app: typer.Typer) -> None:
     app.command(hidden=True)(finish)
 
 
-def _show_example(wanted: bool) -> None:
-    if wanted:
+def _show_example(show: bool) -> None:
+    if show:
         from jobs.profile import EXAMPLE
 
         print(EXAMPLE, end="")
@@ -95,11 +95,11 @@ def submit(
     unheard = _unheard(patient=not (local or dry_run))
     if unheard and not (local or dry_run):
         raise InputError(f"{unheard}: is this a login node of the cluster? --dry-run shows the scripts all the same")
-    asked = slurm.available() if local and not dry_run else not unheard
+    ask_slurm = slurm.available() if local and not dry_run else not unheard
     with contextlib.nullcontext() if dry_run else study_lock(records.folder(request.study.directory)):
         if slurm.available() and not dry_run:
             settle(records.submissions(request.study.directory))
-        made = draft(request, profile=profile, new=new, retry=retry_failed, slurm_asked=asked)
+        made = draft(request, profile=profile, new=new, retry=retry_failed, ask_slurm=ask_slurm)
         _warn(confounded(request.runs))
         path = records.next_path(request.study.directory).absolute()
         context = script_context(made.study, path, made.profile, only, retry_failed)
@@ -119,8 +119,8 @@ def submit(
     if as_json:
         return print_json(_result(made, submission))
     print("\n".join(f"{name}: job {job_id}" for name, job_id in submission.ids.items()))
-    told = [*(word for change in sets or () for word in ("--set", change)), *(("--out", str(out)) if out else ())]
-    print(f"scripts and logs: {submission.path}; progress: scaling status {shlex.join([study, *told])}")
+    options = [*(word for change in sets or () for word in ("--set", change)), *(("--out", str(out)) if out else ())]
+    print(f"scripts and logs: {submission.path}; progress: scaling status {shlex.join([study, *options])}")
 
 
 def status(
@@ -141,19 +141,19 @@ def status(
     request = request_of(study, only, sets, out, as_json)
     tasks = task_names(request)
     while True:
-        found = seen(request, status_rows(request.study, request.runs, tasks))
-        _warn([found.warning] if found.warning else [])
+        queue = seen(request, status_rows(request.study, request.runs, tasks))
+        _warn([queue.warning] if queue.warning else [])
         if as_json:
-            told = {"study": request.study.name, "directory": str(request.study.directory)}
-            print_json(told | {"runs": found.runs, "jobs": found.jobs})
+            head = {"study": request.study.name, "directory": str(request.study.directory)}
+            print_json(head | {"runs": queue.runs, "jobs": queue.jobs})
         else:
             clear = "\x1b[H\x1b[2J" if watch and sys.stdout.isatty() else ""
-            lines = [f"{clear}{show_status(found.runs)}{show_jobs(found.jobs)}", *waiting_lines(request)]
+            lines = [f"{clear}{show_status(queue.runs)}{show_jobs(queue.jobs)}", *waiting_lines(request)]
             if not (where := request.study.directory).exists():  # as from another folder than the study was run in
                 lines.append(f"nothing of this study is in {where.absolute()} yet (--out says where else)")
             print("\n".join(lines), flush=True)
-        going = any(row["state"] in ("queued", "requeued", "running") for row in found.runs)
-        if not watch or not (going or any({"PENDING", "RUNNING"} & set(row["states"]) for row in found.jobs)):
+        going = any(row["state"] in ("queued", "requeued", "running") for row in queue.runs)
+        if not watch or not (going or any({"PENDING", "RUNNING"} & set(row["states"]) for row in queue.jobs)):
             return
         time.sleep(every)
 
@@ -177,7 +177,7 @@ def cancel(study: Study, only: Only = None, out: Out = None, as_json: AsJson = F
 
 
 def finish(study: Study, sets: Sets = None, out: Out = None, as_json: AsJson = False) -> None:
-    """The last job of a submission: tell what is missing, then laws and report of what is there."""
+    """The last job of a submission: print what is missing, then make laws and report of the runs that are done."""
     from ..rundir.held_states import release_states
     from ..stages import pipeline as commands
     from ..stages.evaluation_results import show_results
@@ -212,10 +212,10 @@ def _run_here(request: Request, made: Draft, submission: Submission, context: Sc
 
     from ..stages.training import train_argv
 
-    processes, asked = request.study.jobs.processes, request.study.jobs.parallel
-    if told := describe_use(asked, processes):
-        request.say(told)
-    parallel = at_once(asked, processes)
+    processes, parallel_runs = request.study.jobs.processes, request.study.jobs.parallel
+    if use := describe_use(parallel_runs, processes):
+        request.say(use)
+    parallel = at_once(parallel_runs, processes)
     threads = max(run.training.threads for run in request.runs)
 
     def train(rundir: RunDir, retry: bool) -> list[str]:
@@ -228,7 +228,7 @@ def _run_here(request: Request, made: Draft, submission: Submission, context: Sc
 
 
 def _unheard(patient: bool) -> str | None:
-    """Why SLURM cannot be asked; None where it can. A controller that restarts is waited for where `patient`."""
+    """Why SLURM does not answer; None where it does. A controller that restarts is waited for where `patient`."""
     from jobs import slurm
 
     if not slurm.available():
@@ -240,7 +240,7 @@ def _unheard(patient: bool) -> str | None:
 def _dry_run(
     made: Draft, context: ScriptContext, explain: bool, as_json: bool, unjudged: str | None, lines: Sequence[str]
 ) -> None:
-    """Every script, the graph and `lines`; SLURM judges each, but where `unjudged` says why it does not."""
+    """Print every script, the graph and `lines`. SLURM validates the scripts, unless `unjudged` says why it cannot."""
     from jobs import records
     from jobs.plan import MAX_ARRAY_SIZE
     from jobs.render import render
@@ -249,8 +249,13 @@ def _dry_run(
     scripts = {job.name: render(context, job) for job in made.plan.jobs}
     if as_json:
         warnings = [] if unjudged else check(made.plan, context)
-        told = {"scripts": scripts, "validated": unjudged is None, "not_validated": unjudged, "warnings": warnings}
-        return print_json(_result(made) | told)
+        validation = {
+            "scripts": scripts,
+            "validated": unjudged is None,
+            "not_validated": unjudged,
+            "warnings": warnings,
+        }
+        return print_json(_result(made) | validation)
     for name, text in scripts.items():
         print(f"# ----- {name}.sbatch -----\n{text}")
     print("\n".join([_describe(made, explain), *lines]), flush=True)
@@ -261,7 +266,7 @@ def _dry_run(
         validated = f"not validated: {unjudged}"
         if made.profile.max_array_size is None and unjudged != LOCAL:
             validated += f"; arrays of at most {MAX_ARRAY_SIZE:,} elements, SLURM's default"
-        if records.job_ids(made.progress.found):
+        if records.job_ids(made.progress.submissions):
             validated += "; jobs that are queued or running count as missing"
     print(f"{validated} (dry run: nothing was written or submitted)")
 
@@ -286,16 +291,16 @@ def _describe(made: Draft, explain: bool) -> str:
     ]
     rows = []
     for job in made.plan.jobs:
-        asked = job.resources
-        size = f"{asked.nodes} x {asked.tasks_per_node}" + (" GPU" if asked.gpus_per_node else "")
-        memory = "-" if asked.memory_mb is None else f"{asked.memory_mb / 1024:,.0f} GiB"
+        resources = job.resources
+        size = f"{resources.nodes} x {resources.tasks_per_node}" + (" GPU" if resources.gpus_per_node else "")
+        memory = "-" if resources.memory_mb is None else f"{resources.memory_mb / 1024:,.0f} GiB"
         waits = ", ".join(f"{kind} {name}" for name, kind in job.after) or "-"
         waits = waits if job.kind != "finish" else "afterany all"
         items = str(sum(map(len, job.elements)) or 1)
-        limit = f"{asked.minutes // 60}:{asked.minutes % 60:02d}"
+        limit = f"{resources.minutes // 60}:{resources.minutes % 60:02d}"
         elements = f"{len(job.elements)}" + (f" (%{job.throttle})" if job.throttle else "")
         expected = duration(job.longest_s) if job.longest_s else "-"
-        rows.append((job.name, elements, items, size, str(asked.cpus_per_task), memory, expected, limit, waits))
+        rows.append((job.name, elements, items, size, str(resources.cpus_per_task), memory, expected, limit, waits))
     if rows:
         heads = (
             "job",
@@ -318,15 +323,15 @@ def _describe(made: Draft, explain: bool) -> str:
 def _expected(made: Draft) -> str:
     """What the elements take together; the column of the table is of the longest element."""
     on_gpus = made.profile.gpus_per_node > 0
-    told = []
+    hours_text = []
     for kind, what in (("train", "training"), ("eval", "evaluations")):
         jobs = [job for job in made.plan.jobs if job.kind == kind]
         per_task = [1 if on_gpus else job.resources.cpus_per_task for job in jobs]
         hours = sum(job.total_s * job.resources.world_size * n / 3600 for job, n in zip(jobs, per_task, strict=True))
         if jobs:
-            told.append(f"{what} {hours:,.3g} {'GPU' if on_gpus else 'core'}-hours")
+            hours_text.append(f"{what} {hours:,.3g} {'GPU' if on_gpus else 'core'}-hours")
     return (
-        f"expected in all: {', '.join(told) or 'minutes'} (the column is the time of an array's longest element; "
+        f"expected in all: {', '.join(hours_text) or 'minutes'} (the column is the time of an array's longest element; "
         f"--explain prints what it follows from)"
     )
 

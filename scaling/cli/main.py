@@ -82,8 +82,8 @@ def run(
     request.say(planning.headline(request))
     if sweep.pending(request):
         request.say(sweep.sweep_line(request))
-        found = sweep.sweep_stage(request)
-        request.say(f"sweep: law {found['law']}, report {found['report']}")
+        sweep_result = sweep.sweep_stage(request)
+        request.say(f"sweep: law {sweep_result['law']}, report {sweep_result['report']}")
         request = request_of(study, only, sets, out, as_json, repair=repair)
     result = commands.run_study(request)
     if as_json:
@@ -173,8 +173,8 @@ def train(
         _check_tasks(request.study, only)  # what they read of the corpus too
         if prepare:
             dirs = commands.prepare_runs(request, corpus)
-            asked = request.study.jobs.processes, request.study.plugins
-            result = {"commands": [shlex.join(commands.train_argv(rundir, *asked)) for rundir in dirs]}
+            launch = request.study.jobs.processes, request.study.plugins
+            result = {"commands": [shlex.join(commands.train_argv(rundir, *launch)) for rundir in dirs]}
             request.say("\n".join(result["commands"]))
         else:
             trained, failed = commands.train_stage(request, corpus)
@@ -239,19 +239,19 @@ def generate(
     """Continue a text with a trained model. Prints the continuation as it is written; uses a GPU where there is one."""
     from ..rundir.find_checkpoint import find_checkpoint
 
-    found = find_checkpoint(checkpoint, tell, plugin)
+    saved = find_checkpoint(checkpoint, tell, plugin)
     from ..checkpoints.generate import SamplingOptions, describe, open_model, read_prompt
     from ..checkpoints.generate import generate as write_on
 
     text = read_prompt(prompt)
-    model, tokenizer = open_model(found.path, dtype), found.tokenizer()
+    model, tokenizer = open_model(saved.path, dtype), saved.tokenizer()
     options = SamplingOptions(tokens, temperature, top_k, top_p, seed)
     try:
         result = write_on(model, tokenizer, text, options, None if as_json else sys.stdout)
-    except BrokenPipeError:  # whoever read has read enough
+    except BrokenPipeError:  # the reader closed the pipe
         raise typer.Exit(128 + signal.SIGPIPE) from None
     if as_json:
-        print_json({"checkpoint": str(found.path)} | result)
+        print_json({"checkpoint": str(saved.path)} | result)
     if stats:
         tell(describe(result["stats"]))
 
@@ -272,12 +272,12 @@ def inspect(
     """Look inside a model: what its forget gates keep, layer by layer, and which tokens its layers mix."""
     from ..rundir.find_checkpoint import find_checkpoint
 
-    found = find_checkpoint(checkpoint, tell, plugin)
+    saved = find_checkpoint(checkpoint, tell, plugin)
     from analysis.inspection.gates import inspect_checkpoint
     from analysis.inspection.page import gates_table, write_inspection
 
-    result = inspect_checkpoint(found.path, found.tokenizer(), text or found.corpus, tokens)
-    pages = write_inspection(result, out or Path(f"inspect-{found.manifest['run_id']}-{found.step}"))
+    result = inspect_checkpoint(saved.path, saved.tokenizer(), text or saved.corpus, tokens)
+    pages = write_inspection(result, out or Path(f"inspect-{saved.manifest['run_id']}-{saved.step}"))
     if as_json:
         return print_json(result.to_dict() | pages)
     print(f"{gates_table(result)}\n\npage: {pages['page']}")
@@ -298,7 +298,7 @@ def export(
 ) -> None:
     """Write a checkpoint for other tools: weights, tokenizer, model card and code, for trust_remote_code=True."""
     if not hf:
-        raise InputError("export: say in which form; --hf is the one there is")
+        raise InputError("export: give the format; --hf is the only one")
     from ..checkpoints.export import export_hf
     from ..rundir.find_checkpoint import find_checkpoint
 
@@ -329,7 +329,7 @@ def _dry_run(request: Request, as_json: bool) -> None:
 
 
 def _check_tasks(study: StudySpec, only: str | None, data_later: bool = False) -> list[str]:
-    """A wrong evaluation is told before anything is trained. A study that names none is right, and imports no more."""
+    """Check the evaluations before anything is trained. A study that names none passes, without more imports."""
     if not (study.evaluation.tasks or study.evaluation.settings or study.evaluation.data):
         return []
     from ..stages.evaluation_tasks import check

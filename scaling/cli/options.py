@@ -48,8 +48,8 @@ def request_of(
     plugins: list[str] | None = None,
     repair: bool = False,
 ) -> Request:
-    """What was asked for, with `published` of a published study's folder too, whose `plugins` the user names; raises
-    InputError for anything wrong in the study file or the options."""
+    """The request of a command. published: a published study's folder is allowed too; plugins: modules that the user
+    names. Raises InputError for anything wrong in the study file or the options."""
     from arch.registry import load_plugins
 
     from ..stages.request import Request
@@ -58,7 +58,7 @@ def request_of(
     load_plugins(plugins or ())
     spec = load_study(study, sets or [], out, only, published, own=True)
     request = Request(spec, only, sys.stderr if as_json else sys.stdout, repair=repair)
-    _ = request.runs  # judges the settings of the chosen ones
+    _ = request.runs  # checks the settings of the chosen runs
     _check_place(request.study.directory)
     return request
 
@@ -79,7 +79,7 @@ def page_to_write(path: Path | None) -> None:
         raise InputError(f"--plot: {path}: is a page: name it .html")
 
 
-def write_asked(option: str, path: Path, text: str) -> None:
+def write_option_file(option: str, path: Path, text: str) -> None:
     """To the file that `path` is, or is a link to. Raises InputError for what came between a check and now."""
     from data.files import write_bytes
 
@@ -98,7 +98,7 @@ def tell(line: str) -> None:
 
 
 def close(request: Request, result: dict[str, Any]) -> None:
-    """Tell what went wrong in training (`failed`) and evaluation (`evaluations`); leave with 1 where something did."""
+    """Print what failed in training (`failed`) and evaluation (`evaluations`); exit with 1 where something did."""
     evaluations = result.get("evaluations", {})
     for line in evaluations.get("warnings", []):
         tell(f"warning: {line}")
@@ -107,9 +107,9 @@ def close(request: Request, result: dict[str, Any]) -> None:
     failed = result.get("failed", {})
     for run_id, reason in failed.items():
         tell(f"failed: {run_id}: {reason}")
-    told = [f"{counted_of(len(failed), len(request.runs), 'run', 'is', 'are')} not done"] if failed else []
+    problems = [f"{counted_of(len(failed), len(request.runs), 'run', 'is', 'are')} not done"] if failed else []
     if n_failed := evaluations.get("n_failed"):
-        told.append(f"{counted_of(n_failed, evaluations['pairs'], 'evaluation', 'is', 'are')} not done")
-    if told:
-        tell(f"error: {', '.join(told)}")
+        problems.append(f"{counted_of(n_failed, evaluations['pairs'], 'evaluation', 'is', 'are')} not done")
+    if problems:
+        tell(f"error: {', '.join(problems)}")
         raise typer.Exit(1)

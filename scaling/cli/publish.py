@@ -32,7 +32,7 @@ def publish(
 
     fit, report and design --pilot read that folder in the place of a study file, without runs, text or weights.
     `scaling publish --check DIR` makes the fits from its tables again, says of each file whether it is the same, and
-    ends with 1 where one is not. With other versions than those that made the folder, rounding is told and is no
+    ends with 1 where one is not. With other versions than those that made the folder, rounding is printed and is no
     difference.
     """
     from ..stages.publishing import check_stage, publish_stage
@@ -45,21 +45,21 @@ def publish(
         manifest = publish_stage(request, directory)
         if as_json:
             return print_json(manifest)
-        n_bytes = sum(one["bytes"] for one in manifest["files"].values())
+        n_bytes = sum(file["bytes"] for file in manifest["files"].values())
         print(f"published: {directory}, {counted(len(manifest['files']) + 1, 'file')}, {n_bytes:,} bytes")
         return
-    found = check_stage(request, directory)
+    checked = check_stage(request, directory)
     if as_json:
-        print_json({"files": found.files, "differ": found.differ, "other_versions": found.versions})
+        print_json({"files": checked.files, "differ": checked.differ, "other_versions": checked.versions})
     else:
-        for name, told in found.files.items():
-            print(f"{name}: {told}")
-    if found.versions and not found.differ and not as_json:
-        print(f"made with other versions: {found.versions}")
-    if found.differ:
-        tell(f"error: {counted_of(len(found.differ), len(found.files), 'file', 'differs', 'differ')}")
-        if found.versions:
-            tell(f"the folder was made with other versions, or by another commit of this program: {found.versions}")
+        for name, outcome in checked.files.items():
+            print(f"{name}: {outcome}")
+    if checked.versions and not checked.differ and not as_json:
+        print(f"made with other versions: {checked.versions}")
+    if checked.differ:
+        tell(f"error: {counted_of(len(checked.differ), len(checked.files), 'file', 'differs', 'differ')}")
+        if checked.versions:
+            tell(f"the folder was made with other versions, or by another commit of this program: {checked.versions}")
         else:
             tell("versions and commit are the same: a file was changed, or code that is not committed")
         tell("who has the study renews the folder by publishing it again")

@@ -30,7 +30,7 @@ def recall(
 ) -> None:
     """Train every architecture on associative recall and draw accuracy against width, as HGRN2's figure 3.
 
-    A re-run does what is missing. What was tried and the rule that chose of it stand above the table and in it.
+    A re-run does what is missing. The lines above the table say what was tried and by which rule one was chosen.
     """
     from analysis.recall.recipe import read_sweep
     from analysis.recall.sweep import outcomes
@@ -39,15 +39,15 @@ def recall(
     directory = out / chosen.name
     if worker:
         return _work(chosen, directory)
-    found = outcomes(chosen, directory)
-    todo = [unit.name for unit, outcome in found.items() if outcome is None]
+    outcome_of = outcomes(chosen, directory)
+    todo = [unit.name for unit, outcome in outcome_of.items() if outcome is None]
     if dry_run:
         if as_json:
             tried = {"rates": chosen.rates, "expand_ratios": chosen.expand_ratios, "summary": chosen.summary()}
-            return print_json({"units": len(found), "todo": todo, **tried, "steps": chosen.steps})
+            return print_json({"units": len(outcome_of), "todo": todo, **tried, "steps": chosen.steps})
         if not todo:
-            return print(f"nothing to do: all {len(found)} units are trained")
-        print(f"would train {len(todo)} of {len(found)} units: {', '.join(todo)}")
+            return print(f"nothing to do: all {len(outcome_of)} units are trained")
+        print(f"would train {len(todo)} of {len(outcome_of)} units: {', '.join(todo)}")
         return print("\n".join(chosen.summary()))
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -56,11 +56,11 @@ def recall(
     stream = sys.stderr if as_json else sys.stdout
     if todo:
         _train(sweep, out, min(workers, len(todo)), chosen, directory, stream)
-        found = outcomes(chosen, directory)
+        outcome_of = outcomes(chosen, directory)
     from analysis.recall.figure import HEADINGS, table, write
     from arch.tables import text_table
 
-    result = write(chosen, found, directory)
+    result = write(chosen, outcome_of, directory)
     if as_json:
         print_json(result)
     else:
@@ -69,7 +69,7 @@ def recall(
         if result["no_pictures"]:
             print(f"no PNG ({result['no_pictures']})")
     if result["missing"]:
-        tell(f"error: {len(result['missing'])} of {len(found)} units are not done; see {directory}/recall.log")
+        tell(f"error: {len(result['missing'])} of {len(outcome_of)} units are not done; see {directory}/recall.log")
         raise typer.Exit(1)
 
 

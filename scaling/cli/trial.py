@@ -51,10 +51,10 @@ def try_(
     from ..study.variant import read_variant
 
     request = request_of(against, None, None, out, as_json, repair=repair)
-    found = read_variant(variant, arch, sets, name)
-    budgets = tuple(flop(one, "--at") for one in at.split(",")) if at else ()
+    changed = read_variant(variant, arch, sets, name)
+    budgets = tuple(flop(amount, "--at") for amount in at.split(",")) if at else ()
     options = stage.Options(budgets, go_on, train_baseline)
-    with opened(replace(request, only=only), found, match, dry_run) as trial:
+    with opened(replace(request, only=only), changed, match, dry_run) as trial:
         if dry_run:
             made = stage.planned(trial, options)
             return print_json(made) if as_json else print(show_plan(made))

@@ -1,7 +1,7 @@
 """Checkpoints: the weights, in the precision the study asks for, and the tokenizer, guarded by a probe loss.
 
 Every checkpoint is read back before it counts, and the loss of the reloaded model on a fixed batch of held-out text
-goes into its manifest: whoever evaluates it later can tell that the file still holds the model that was trained.
+goes into its manifest: a later evaluation checks by it that the file still holds the model that was trained.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def valid_checkpoint(path: Path, spec_hash: str) -> bool:
 
 
 def holds(path: Path, model: LanguageModel) -> bool:
-    """Whether the intact checkpoint at `path` is of these very weights, as far as its precision tells."""
+    """Whether the intact checkpoint at `path` holds these very weights, in its own precision."""
     saved, trained = read_weights(path), dict(model.named_parameters())
     return saved.keys() == trained.keys() and all(
         torch.equal(value, trained[name].detach().to("cpu", value.dtype)) for name, value in saved.items()

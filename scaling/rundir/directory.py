@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from arch.errors import InputError, shown
 from data.files import read_object, remove_unfinished, write_json
 
-from ..study.merging import is_as_asked
+from ..study.merging import are_source_steps
 from ..study.run import RunSpec
 from ..study.schedule import decay_start
 from ..study.training import Training
@@ -64,7 +64,7 @@ class RunDir:
     def has_merged(self, step: int, training: Training) -> bool:
         """Whether the merged weights after `step` are there and of the steps that `training` asks for."""
         manifest = read_saved(self.merged(step), verify=False, partial=True)
-        return manifest is not None and is_as_asked(manifest.get("merged", {}).get("steps"), step, training)
+        return manifest is not None and are_source_steps(manifest.get("merged", {}).get("steps"), step, training)
 
     def state(self, step: int) -> Path:
         return self.path / "state" / f"{step:08d}"
@@ -94,15 +94,15 @@ class RunDir:
             run = RunSpec.model_validate(record["spec"])
             if not isinstance(run.training.n_tokens, int):  # but a study file's multiple of parameters
                 raise InputError("training.n_tokens: is no number")
-            now = run.spec_hash  # judges the model too
+            now = run.spec_hash  # checks the model too
         except InputError as error:
             raise InputError(f"{self.run_json}: spec.{error}; remove the run directory") from None
         except ValidationError as error:
-            found = error.errors(include_url=False)[0]
-            key = ".".join(map(str, found["loc"]))
-            if key == "plugins" and found["type"] == "value_error":
-                raise InputError(f"{self.run_json}: {found['ctx']['error']}") from None
-            raise InputError(f"{self.run_json}: spec.{key}: {found['msg']}; {OTHER_VERSION}") from None
+            first = error.errors(include_url=False)[0]
+            key = ".".join(map(str, first["loc"]))
+            if key == "plugins" and first["type"] == "value_error":
+                raise InputError(f"{self.run_json}: {first['ctx']['error']}") from None
+            raise InputError(f"{self.run_json}: spec.{key}: {first['msg']}; {OTHER_VERSION}") from None
         if record.get("spec_hash") != now:
             raise InputError(
                 f"{self.run_json}: spec_hash {record.get('spec_hash')} is not that of its spec, {now}; {OTHER_VERSION}"
@@ -118,8 +118,8 @@ class RunDir:
         return [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
 
     def checked_rows(self, spec: dict[str, Any] | None = None) -> Rows:
-        """The rows of metrics.jsonl that this run can have written, and what else stands there. spec: of run.json,
-        where it is at hand. Raises InputError where run.json is missing or damaged."""
+        """The rows of metrics.jsonl that this run can have written, and what was left out. spec: of run.json,
+        where the caller has it. Raises InputError where run.json is missing or damaged."""
         spec = self.record()["spec"] if spec is None else spec
         try:
             training = spec["training"]
@@ -174,12 +174,12 @@ class RunDir:
         """How name and metrics.jsonl differ from what the status of the ended run says; "" where they do not."""
         if (name := status.get("run_id")) != self.path.name:
             return f"status.json is that of {shown(name)}"
-        recorded, found = status["metrics"], _record_at(self.metrics, *_signature(self.metrics))
-        if found == recorded:
+        recorded, actual = status["metrics"], _record_at(self.metrics, *_signature(self.metrics))
+        if actual == recorded:
             return ""
         rows = (recorded or {}).get("rows")
-        if isinstance(rows, int) and found["rows"] != rows:
-            return f"metrics.jsonl holds {found['rows']:,} of {rows:,} rows"
+        if isinstance(rows, int) and actual["rows"] != rows:
+            return f"metrics.jsonl holds {actual['rows']:,} of {rows:,} rows"
         return "metrics.jsonl is not as the run's training left it"
 
     @property
@@ -198,16 +198,16 @@ class RunDir:
     def checkpoints(self, verify: bool = True, partial: bool = False) -> list[Checkpoint]:
         """Checkpoints with a valid manifest, by step; `verify=False` compares sizes but computes no checksums;
         `partial`: those too whose weights were left out by a bundle."""
-        return [Checkpoint(*found) for found in _whole(self.path / "checkpoints", verify, partial)]
+        return [Checkpoint(*saved) for saved in _whole(self.path / "checkpoints", verify, partial)]
 
     @property
     def weights_elsewhere(self) -> str:
         """Why the newest checkpoint's weights are not there, where a bundle left them out; else ""."""
-        return next((one.left_out for one in self.checkpoints(verify=False, partial=True)[-1:]), "")
+        return next((checkpoint.left_out for checkpoint in self.checkpoints(verify=False, partial=True)[-1:]), "")
 
     def states(self, verify: bool = True) -> list[Saved]:
         """Training states with a valid manifest, by step."""
-        return [Saved(*found) for found in _whole(self.path / "state", verify)]
+        return [Saved(*saved) for saved in _whole(self.path / "state", verify)]
 
 
 def _is_of_mappings(record: dict[str, Any]) -> bool:
@@ -233,8 +233,8 @@ def _checked_status(status: dict[str, Any]) -> dict[str, Any]:
 def _signature(path: Path) -> tuple[int, ...]:
     """What changes with a file's content."""
     with suppress(FileNotFoundError):
-        found = path.stat()
-        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        stat = path.stat()
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
     return ()
 
 

@@ -16,13 +16,13 @@ from .saved import WEIGHTS, Checkpoint, weights_left_out
 
 WHERE = "give OUT/STUDY/runs/RUN/checkpoints/STEP, or OUT/STUDY/runs/RUN for its newest"
 # What a checkpoint's manifest says of it: names of files, tables and pages are made of these.
-TOLD: dict[str, Callable[[Any], Any]] = {
-    "run_id": lambda one: isinstance(one, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,254}", one),
-    "step": lambda one: type(one) is int and one >= 0,
-    "n_tokens": lambda one: one is None or (type(one) is int and one >= 0),
-    "dtype": lambda one: one is None or isinstance(one, str),
-    "probe_loss": lambda one: one is None or type(one) in (int, float),
-    "tokenizer": lambda one: one is None or (isinstance(one, dict) and {"name", "identity"} <= one.keys()),
+CHECKS: dict[str, Callable[[Any], Any]] = {
+    "run_id": lambda value: isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,254}", value),
+    "step": lambda value: type(value) is int and value >= 0,
+    "n_tokens": lambda value: value is None or (type(value) is int and value >= 0),
+    "dtype": lambda value: value is None or isinstance(value, str),
+    "probe_loss": lambda value: value is None or type(value) in (int, float),
+    "tokenizer": lambda value: value is None or (isinstance(value, dict) and {"name", "identity"} <= value.keys()),
 }
 
 
@@ -39,13 +39,13 @@ def find_checkpoint(path: Path, say: Callable[[str], None], plugins: Iterable[st
     if not (path / MANIFEST).exists():
         if not (path / "run.json").exists():
             raise InputError(f"{path}: is no checkpoint (no {MANIFEST}) and no run (no run.json); {WHERE}")
-        found = RunDir(path).checkpoints(verify=False)
-        if not found:
-            for one in RunDir(path).checkpoints(verify=False, partial=True)[-1:]:
-                raise InputError(f"{path}: {one.left_out}")
+        checkpoints = RunDir(path).checkpoints(verify=False)
+        if not checkpoints:
+            for checkpoint in RunDir(path).checkpoints(verify=False, partial=True)[-1:]:
+                raise InputError(f"{path}: {checkpoint.left_out}")
             raise InputError(f"{path}: this run has no checkpoint yet; train it first, or give another run")
-        begun = max((one.name for one in found[-1].path.parent.iterdir() if one.name.isdigit()), key=int)
-        path = found[-1].path
+        begun = max((folder.name for folder in checkpoints[-1].path.parent.iterdir() if folder.name.isdigit()), key=int)
+        path = checkpoints[-1].path
         state = "was left out by a bundle" if weights_left_out(path.with_name(begun)) else "is damaged"
         say(f"checkpoint: {path}" + (f" (the newer {begun} {state})" if begun != path.name else ""))
     manifest = read_manifest(path)
@@ -58,7 +58,7 @@ def find_checkpoint(path: Path, say: Callable[[str], None], plugins: Iterable[st
         )
     if WEIGHTS not in manifest["files"] or "run_id" not in manifest:
         raise InputError(f"{path}: is no checkpoint ({MANIFEST} lists no {WEIGHTS}); {WHERE}")
-    for key, fits in TOLD.items():
+    for key, fits in CHECKS.items():
         if not fits(value := manifest.get(key)):
             raise InputError(f"{path}: is no checkpoint ({MANIFEST}: {key} is {shown(value)}); {WHERE}")
     return Checkpoint(path, manifest)

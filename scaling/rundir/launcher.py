@@ -19,13 +19,13 @@ OF_LAUNCHERS = re.compile(
     r"(TORCHELASTIC|PET|ACCELERATE|OMPI|PMI2?|PMIX|MV2_COMM_WORLD)_.*|MPI_LOCALN?RANK(S|ID)|"
     r"SLURM_(PROCID|LOCALID|STEP_NUM_TASKS))"
 )
-OF_ONE_PROCESS = ("SLURM_", "PMI", "LOCAL_RANK")  # every step of srun has them, those of one task too
+PER_PROCESS = ("SLURM_", "PMI", "LOCAL_RANK")  # every step of srun has them, those of one task too
 _left = set[str]()
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """Where this process stands among those of its run; `address`: host:port of the first one's store, "" alone."""
+    """The place of this process among those of its run; `address`: host:port of the first one's store, "" alone."""
 
     rank: int = 0
     world: int = 1
@@ -42,7 +42,7 @@ def leave() -> None:
     """Make the environment of this process `alone`."""
     for name in os.environ.keys() - alone(os.environ).keys():
         del os.environ[name]
-        if not name.startswith(OF_ONE_PROCESS):
+        if not name.startswith(PER_PROCESS):
             _left.add(name)
 
 
@@ -51,11 +51,11 @@ def what_was_left() -> str | None:
     names = sorted(_left)
     _left.clear()
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    told = (
+    message = (
         f"the environment's {', '.join(names[:3])}{more}: not used, since this command starts its processes itself "
         f"(jobs.processes of the study says how many a run has)"
     )
-    return told if names else None
+    return message if names else None
 
 
 def ranks_of(env: Mapping[str, str]) -> Ranks:

@@ -65,9 +65,9 @@ def _lock(directory: Path, what: str, patience_s: float, attempt: Attempt | None
                         f"{directory}: process {handle.read(20).strip() or '?'} {what}: wait for it, stop it, or give "
                         f"another --out"
                     )
-                if not _is_there(directory, handle):  # its holder found nothing to keep, and removed it
+                if not _is_there(directory, handle):  # its holder had written nothing, and removed it
                     continue
-                with suppress(OSError):  # on a full disk nobody is named, and the lock holds all the same
+                with suppress(OSError):  # on a full disk the file names no process, and the lock holds all the same
                     os.truncate(handle.fileno(), 0)
                     os.write(handle.fileno(), f"{os.getpid()}\n".encode())
                 try:
@@ -127,6 +127,6 @@ def is_locked(directory: Path) -> bool:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # no such file; or not ours to open, so nobody of us holds it
+    except OSError:  # no such file, or one of another user, so no process of this user holds it
         return False
     return False

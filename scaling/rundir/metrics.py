@@ -67,7 +67,7 @@ def complete_rows(path: Path) -> list[tuple[int, bytes]]:
 
 def record_of(path: Path, until: int | None = None) -> dict[str, Any]:
     """What a record says of the rows of a file, or of those up to step `until`: {"rows": count, "sha256": of their
-    lines}. Whatever else stands in the whole file is part of its digest."""
+    lines}. Other content of the whole file is part of its digest."""
     if until is None:
         return record_of_lines(path.read_bytes() if path.exists() else b"")
     return record_of_lines(_up_to(path, until))
@@ -119,11 +119,11 @@ def checked_rows(path: Path, batch_tokens: int, n_steps: int, begins_after: int 
 
     Left out is what follows the last newline (a run was killed while writing it), what is no row of numbers, whose
     tokens are not those of its step, whose step the run does not have, or does not follow the steps before it. Of two
-    equal rows one counts; where two rows of one step differ nobody knows which is right, and neither does.
+    equal rows one counts; where two rows of one step differ, either may be wrong, and neither counts.
     """
     lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
     left_out = Counter({"cut short": 1} if lines.pop().strip() else {})
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for line in lines:
         row, reason = read_row(line)
         if row is not None and row["n_tokens"] != row["step"] * batch_tokens:
@@ -135,13 +135,13 @@ def checked_rows(path: Path, batch_tokens: int, n_steps: int, begins_after: int 
         if row is None:
             left_out[reason] += 1
         else:
-            found.append(row)
-    if any(later["step"] <= row["step"] for row, later in pairwise(found)):
-        once = _once(found)
-        left_out["of a step given more than once"] += len(found) - len(once)
-        found = _rising(once)
-        left_out["out of order"] += len(once) - len(found)
-    return Rows(found, {reason: count for reason, count in left_out.items() if count})
+            rows.append(row)
+    if any(later["step"] <= row["step"] for row, later in pairwise(rows)):
+        once = _once(rows)
+        left_out["of a step given more than once"] += len(rows) - len(once)
+        rows = _rising(once)
+        left_out["out of order"] += len(once) - len(rows)
+    return Rows(rows, {reason: count for reason, count in left_out.items() if count})
 
 
 def read_row(line: bytes) -> tuple[dict[str, Any] | None, str]:
@@ -169,7 +169,7 @@ def _once(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     by_step: dict[int, list[dict[str, Any]]] = {}
     for row in rows:
         by_step.setdefault(row["step"], []).append(row)
-    return [found[0] for found in by_step.values() if all(row == found[0] for row in found)]
+    return [same_step[0] for same_step in by_step.values() if all(row == same_step[0] for row in same_step)]
 
 
 def _rising(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

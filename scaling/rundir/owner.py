@@ -59,15 +59,15 @@ class Token:
 
 def tokens(run: Path) -> list[Token]:
     """Of every process that set out to train the run at `run`, oldest first."""
-    found = []
+    attempt_tokens = []
     try:
         names = os.listdir(run / "attempts")
     except FileNotFoundError:
         return []
     for name in names:
         if NAMED.fullmatch(name):
-            found.append(Token.parse(name.removesuffix(".json")))
-    return sorted(found)
+            attempt_tokens.append(Token.parse(name.removesuffix(".json")))
+    return sorted(attempt_tokens)
 
 
 def attempts(run: Path) -> list[dict[str, Any]]:
@@ -78,8 +78,8 @@ def attempts(run: Path) -> list[dict[str, Any]]:
 
 def last_attempt(run: Path) -> dict[str, Any] | None:
     """What the newest of them left; None before the first."""
-    found = tokens(run)
-    return _record(run, found[-1]) if found else None
+    attempt_tokens = tokens(run)
+    return _record(run, attempt_tokens[-1]) if attempt_tokens else None
 
 
 def _record(run: Path, token: Token) -> dict[str, Any]:
@@ -132,11 +132,11 @@ class Attempt:
 
     def check(self) -> None:
         """Raise Superseded where this is no longer the owner; before every write."""
-        found = tokens(self.run)
-        if self.token not in found:
+        attempt_tokens = tokens(self.run)
+        if self.token not in attempt_tokens:
             raise Superseded(f"{self.run}: attempt {self.token} is gone from {self.run / 'attempts'}")
-        if found[-1] > self.token:
-            raise Superseded(f"{self.run}: attempt {found[-1]} has taken over from {self.token}")
+        if attempt_tokens[-1] > self.token:
+            raise Superseded(f"{self.run}: attempt {attempt_tokens[-1]} has taken over from {self.token}")
 
     def watch(self) -> None:
         """End this process from a thread beside it as soon as a newer one owns the run: it may be waiting for a peer
@@ -146,18 +146,18 @@ class Attempt:
     def _watch(self) -> None:
         while True:
             time.sleep(WATCH_S)
-            found = tokens(self.run)
-            if found and found[-1] > self.token:
-                with suppress(OSError):  # whoever read that may be gone
-                    print(f"{self.run}: attempt {found[-1]} has taken over from {self.token}", file=sys.stderr)
+            attempt_tokens = tokens(self.run)
+            if attempt_tokens and attempt_tokens[-1] > self.token:
+                with suppress(OSError):  # the reader may be gone
+                    print(f"{self.run}: attempt {attempt_tokens[-1]} has taken over from {self.token}", file=sys.stderr)
                     sys.stderr.flush()
                 os._exit(SUPERSEDED)
 
 
 def attempt_by_hand(run: Path) -> Attempt:
-    """Own the run after whoever did; the caller holds its lock, so nobody does any more."""
-    found = tokens(run)
-    last = found[-1] if found else Token()
+    """Take the run over from its last owner; the caller holds its lock, so no other process trains it."""
+    attempt_tokens = tokens(run)
+    last = attempt_tokens[-1] if attempt_tokens else Token()
     attempt = Attempt(run, replace(last, local=last.local + 1))
     attempt.register()
     return attempt

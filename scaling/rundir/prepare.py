@@ -116,10 +116,15 @@ def _first_difference(spec: dict[str, Any], run: RunSpec) -> tuple[str, str] | N
         stored_spec = there.model_dump(mode="json") | {"model": there.config.to_dict()}
     except (ValidationError, InputError):  # of another version
         return None
-    wanted = run.model_dump(mode="json")
-    keys = [(section, key) for section in ("model", "corpus", "training") for key in wanted[section] if key != "source"]
+    planned_spec = run.model_dump(mode="json")
+    keys = [
+        (section, key)
+        for section in ("model", "corpus", "training")
+        for key in planned_spec[section]
+        if key != "source"
+    ]
     for section, key in sorted(keys, key=lambda pair: pair[1] == "checkpoint_tokens"):
-        stored, asked = stored_spec[section].get(key), wanted[section][key]
-        if stored != asked:
-            return f"{section}.{key}={stored}", str(asked)
+        stored, planned = stored_spec[section].get(key), planned_spec[section][key]
+        if stored != planned:
+            return f"{section}.{key}={stored}", str(planned)
     return None

@@ -31,14 +31,14 @@ class Saved:
 
     @property
     def world_size(self) -> int | None:
-        """The processes that wrote it; None where the manifest does not tell."""
-        told = self.manifest.get("world_size")
-        return told if type(told) is int and told > 0 else None
+        """The processes that wrote it; None where the manifest does not say."""
+        world_size = self.manifest.get("world_size")
+        return world_size if type(world_size) is int and world_size > 0 else None
 
 
 def read_saved(path: Path, verify: bool = True, partial: bool = False) -> dict[str, Any] | None:
     """The manifest of what was saved after the step that `path` is named by (00000120); None where it is not whole, as
-    of data.files.read_manifest, or was saved after another step: somebody copied or renamed it."""
+    of data.files.read_manifest, or was saved after another step: the folder was copied or renamed."""
     manifest = read_manifest(path, verify, partial)
     return manifest if manifest is not None and str(manifest.get("step")).zfill(8) == path.name else None
 

@@ -38,7 +38,7 @@ def check_runs(runs: Iterable[tuple[RunDir, RunSpec]]) -> None:
         except OtherRun as error:
             others.append(error)
     if len(others) > 1:
-        paths = [path for one in others for path in one.paths]
+        paths = [path for error in others for path in error.paths]
         names = ", ".join(path.name for path in paths)
         raise OtherRun(
             f"{others[0].difference}; {counted(len(paths), 'run has', 'runs have')} other settings ({names})", *paths
@@ -117,9 +117,9 @@ def reason_of(exit_code: int, path: Path) -> str | None:
     if exit_code == EXIT_STOPPED and status["reason"]:
         return str(status["reason"])
     lines = _log(rundir)
-    if exit_code == EXIT_INPUT:  # such an end is told in a line
-        told = f"{rundir.log}: could not be written (most likely: {os.strerror(errno.ENOSPC)}): free some space"
-        return lines[-1].removeprefix("error: ") if lines else f"{told} and run it again"
+    if exit_code == EXIT_INPUT:  # the last line of the log is the reason
+        message = f"{rundir.log}: could not be written (most likely: {os.strerror(errno.ENOSPC)}): free some space"
+        return lines[-1].removeprefix("error: ") if lines else f"{message} and run it again"
     how = f"was killed by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
     error = _last_error(lines)
     return f"its process {how}{f' ({error})' if error else ''}; run it again to continue, see {rundir.log}"
@@ -141,5 +141,5 @@ def last_line(rundir: RunDir) -> str:
 
 def _last_error(lines: Sequence[str]) -> str | None:
     """The exception or signal that a log names last; torchrun's exception about its worker is none."""
-    found = [match[1] or match[2] for line in lines if (match := ENDED_BY.match(line)) and TORCHRUNS not in line]
-    return found[-1][:MAX_ERROR] if found else None
+    errors = [match[1] or match[2] for line in lines if (match := ENDED_BY.match(line)) and TORCHRUNS not in line]
+    return errors[-1][:MAX_ERROR] if errors else None

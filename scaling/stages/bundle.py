@@ -17,7 +17,7 @@ from data.files import read_manifest
 
 from ..bundle.index import ENDING, Index, folder_of
 from ..bundle.merge import BUNDLES, unpacked
-from ..bundle.pack import Members, members_of_file, members_of_run, members_of_study, sizes_of, told_of_runs
+from ..bundle.pack import Members, members_of_file, members_of_run, members_of_study, provenance, sizes_of
 from ..bundle.verify import Bundle, verified
 from ..rundir.directory import RunDir
 from ..rundir.lock import is_locked
@@ -112,15 +112,15 @@ def _contents(request: Request, dry_run: bool, metrics_every: int) -> tuple[Inde
         sets=list(study.sets),
         metrics_every=_rows_every(home, runs, metrics_every),
         laws=laws,
-        **told_of_runs(home / folder for folder in runs),  # type: ignore[arg-type]
+        **provenance(home / folder for folder in runs),  # type: ignore[arg-type]
     )
     return index, members
 
 
-def _rows_every(home: Path, runs: dict[str, str], asked: int) -> int:
-    """Steps between the rows of a bundle with every `asked`-th: runs that came in a bundle of fewer have no more."""
+def _rows_every(home: Path, runs: dict[str, str], metrics_every: int) -> int:
+    """Steps between the rows of a bundle with every `metrics_every`-th: runs of a bundle of fewer rows have no more."""
     came = [index.metrics_every for _, index in unpacked(home) if index.runs.keys() & runs.keys()]
-    return max((math.lcm(asked, every) for every in came), default=asked)
+    return max((math.lcm(metrics_every, every) for every in came), default=metrics_every)
 
 
 def _without_sets(request: Request) -> StudySpec:
@@ -130,12 +130,12 @@ def _without_sets(request: Request) -> StudySpec:
 def _planned(request: Request) -> dict[str, str | None]:
     """The whole study's runs without --set, by id: the spec hash of their directory, or that which they will have."""
     study = _without_sets(request)
-    found = dict[str, str | None]()
+    planned = dict[str, str | None]()
     for run in resolve(study.all_runs(), Lock(study)):
         rundir = RunDir(study.run_directory(run))
         there = rundir.run_json.exists()
-        found[run.run_id] = str(rundir.record()["spec_hash"]) if there else None if run.is_pending else run.spec_hash
-    return found
+        planned[run.run_id] = str(rundir.record()["spec_hash"]) if there else None if run.is_pending else run.spec_hash
+    return planned
 
 
 def _finished(request: Request) -> tuple[dict[str, str], dict[str, str]]:
@@ -143,7 +143,7 @@ def _finished(request: Request) -> tuple[dict[str, str], dict[str, str]]:
     --set all that are there: variants and runs of an earlier grid too, which the tables have; the sweep's always."""
     home = request.study.directory
     chosen = {f"runs/{run.run_id}": run for run in request.runs}
-    found, left_out = dict[str, str](), dict[str, str]()
+    finished, left_out = dict[str, str](), dict[str, str]()
     begun = {name: run for name, run in chosen.items() if (home / name / "run.json").exists()}
     left_out |= {name: "not begun here" for name in chosen if name not in begun}
     unevaluated = _unevaluated(request) if begun else {}
@@ -161,8 +161,8 @@ def _finished(request: Request) -> tuple[dict[str, str], dict[str, str]]:
         if why := _unfinished(run, rundir) or unevaluated.get(name, ""):
             left_out[name] = why
         else:
-            found[name] = str(rundir.record()["spec_hash"])
-    return found, left_out
+            finished[name] = str(rundir.record()["spec_hash"])
+    return finished, left_out
 
 
 def _unfinished(run: RunSpec, rundir: RunDir) -> str:
@@ -278,7 +278,7 @@ def _tables(home: Path, bundles: Sequence[Bundle]) -> list[str]:
     from .evaluation_results import show_results
     from .request import Request
 
-    bundle = max(bundles, key=lambda one: len(one.index.planned))
+    bundle = max(bundles, key=lambda bundle: len(bundle.index.planned))
     path = home / BUNDLES / bundle.id / bundle.index.study_file.partition("/")[2]
     try:
         show_results(Request(load_study(path, [], home.parent), stream=io.StringIO()))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from arch.errors import InputError
 
 from ..bundle.merge import decide, unpacked
-from ..bundle.pack import told_of_runs
+from ..bundle.pack import provenance
 from ..bundle.unpack import extract
 from ..rundir.directory import RunDir
 from ..study.grid import Cell
@@ -43,7 +43,7 @@ class Side:
 
     def made(self, folders: Iterable[str]) -> dict[str, Any]:
         """What these runs were trained on and with."""
-        return {"path": str(self.given), **told_of_runs(self.home / folder for folder in folders)}
+        return {"path": str(self.given), **provenance(self.home / folder for folder in folders)}
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,13 @@ class Comparison:
     not_compared: dict[str, str]
     noise_of: str | None
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         from analysis.repeats.compare import summary
 
         return {
             **{"study": self.study, "a": self.a, "b": self.b, "summary": summary(self.repeats)},
-            **{"noise_of": self.noise_of, "runs": [one.told() for one in self.repeats], "copies": self.copies},
+            **{"noise_of": self.noise_of, "runs": [repeat.told() for repeat in self.repeats], "copies": self.copies},
             **{"only_a": self.only_a, "only_b": self.only_b, "other_settings": self.other_settings},
             "not_compared": self.not_compared,
         }
@@ -81,18 +81,18 @@ def compare_stage(given: tuple[Path, Path], only: str | None, stream: TextIO) ->
     neither a bundle nor a study's directory, for two studies, and where they share no run."""
     with tempfile.TemporaryDirectory() as temporary:
         a, b = (_opened(path, Path(temporary) / str(at), stream) for at, path in enumerate(given))
-        study = _one_study(a, b)
+        study = _shared_study(a, b)
         if only is not None:
             kept = _chosen(a.runs | b.runs, only, f"{a.given} and {b.given}")
-            a, b = (Side(one.given, one.home, _of(one.runs, kept), one.unread) for one in (a, b))
+            a, b = (Side(side.given, side.home, _of(side.runs, kept), side.unread) for side in (a, b))
         both = [folder for folder in a.runs if folder in b.runs]
-        same = [one for one in both if a.record(one)["spec_hash"] == b.record(one)["spec_hash"]]
+        same = [folder for folder in both if a.record(folder)["spec_hash"] == b.record(folder)["spec_hash"]]
         if not same:
             why = f" ({len(both)} have its name and other settings, as {both[0]})" if both else ""
             raise InputError(f"{b.given}: has no run in common with {a.given}{why}, so there is nothing to compare")
         repeats, copies, not_compared = _pairs(a, b, same)
         repeats, noise_of = _with_noise(a, b, repeats)
-        folders = [one.name for one in repeats]
+        folders = [repeat.name for repeat in repeats]
         return Comparison(
             study=study,
             a=a.made(folders),
@@ -130,8 +130,8 @@ def _opened(given: Path, place: Path, stream: TextIO) -> Side:
     return Side(given, home, runs, unread)
 
 
-def _one_study(a: Side, b: Side) -> str:
-    name, other = (next(iter(one.runs.values())).study for one in (a, b))
+def _shared_study(a: Side, b: Side) -> str:
+    name, other = (next(iter(side.runs.values())).study for side in (a, b))
     if name != other:
         raise InputError(f"{b.given}: is of study {other}, {a.given} of {name}: give two of one study")
     return name
@@ -141,11 +141,11 @@ def _chosen(runs: dict[str, RunSpec], only: str, where: str) -> set[str]:
     """The folders of the runs that --only keeps."""
     cells = {folder: Cell(run.arch, run.size, run.seed, tuple(run.point.items())) for folder, run in runs.items()}
     kept, branches = chosen(list(cells.values()), only, where)
-    found = {folder: runs[folder] for folder, cell in cells.items() if cell in kept}
+    kept_runs = {folder: runs[folder] for folder, cell in cells.items() if cell in kept}
     if branches is not None:
-        of_these = of_branches(list(found.values()), branches, f"--only {only}")
-        found = {folder: run for folder, run in found.items() if run in of_these}
-    return set(found)
+        of_these = of_branches(list(kept_runs.values()), branches, f"--only {only}")
+        kept_runs = {folder: run for folder, run in kept_runs.items() if run in of_these}
+    return set(kept_runs)
 
 
 def _of(runs: dict[str, RunSpec], kept: set[str]) -> dict[str, RunSpec]:
@@ -158,10 +158,10 @@ def _pairs(a: Side, b: Side, folders: Iterable[str]) -> tuple[list[Repeat], list
 
     repeats, copies, others = list["Repeat"](), list[str](), dict[str, str]()
     for folder in folders:
-        one, other = read_trained(a.home / folder), read_trained(b.home / folder)
-        if why := not_comparable(one, other):
+        first, other = read_trained(a.home / folder), read_trained(b.home / folder)
+        if why := not_comparable(first, other):
             others[folder] = why
-        elif (repeat := compared(folder, one, other)).is_copy:
+        elif (repeat := compared(folder, first, other)).is_copy:
             copies.append(folder)
         else:
             repeats.append(repeat)
@@ -174,13 +174,15 @@ def _with_noise(a: Side, b: Side, repeats: list[Repeat]) -> tuple[list[Repeat], 
 
     from analysis.repeats.noise import noise_of_study
 
-    if all(one.is_bit_equal for one in repeats):
+    if all(repeat.is_bit_equal for repeat in repeats):
         return repeats, None
-    known = [(one, noise_of_study(one.home, _settings(one.home))) for one in (a, b)]
+    known = [(side, noise_of_study(side.home, _settings(side.home))) for side in (a, b)]
     side, noise = max(known, key=lambda pair: pair[1].df)
     if not noise.df:
         return repeats, None
-    return [replace(one, noise=noise.of_ends(one.run.run_id, one.run.arch)) for one in repeats], str(side.given)
+    return [replace(repeat, noise=noise.of_ends(repeat.run.run_id, repeat.run.arch)) for repeat in repeats], str(
+        side.given
+    )
 
 
 def _settings(home: Path) -> FitSettings:

@@ -13,8 +13,8 @@ from .request import Request
 
 
 def sets_of(request: Request, tasks: tuple[str, ...]) -> tuple[dict[str, Path], list[str]]:
-    """{tasks that read it: file or folder} of the study's tasks, or of these; and those that cannot be told the data
-    of. Tasks that read the same file are one set. Raises InputError for data that are not there."""
+    """{tasks that read it: file or folder} of the study's tasks, or of these; and the tasks whose data are not known.
+    Tasks that read the same file are one set. Raises InputError for data that are not there."""
     from .evaluation_tasks import EvalOptions, eval_tasks
 
     places: dict[Path, list[str]] = {}
@@ -30,15 +30,15 @@ def sets_of(request: Request, tasks: tuple[str, ...]) -> tuple[dict[str, Path], 
 
 def own_sets(words: Sequence[str]) -> dict[str, Path]:
     """NAME=PATH of --file. Raises InputError for another form, or a name given twice."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for word in words:
         name, equals, path = word.partition("=")
         if not (name.strip() and equals and path.strip()):
             raise InputError(f"--file: {word!r} is not NAME=PATH")
-        if name in found:
+        if name in paths:
             raise InputError(f"--file: {name} is given twice")
-        found[name] = Path(path).expanduser()
-    return found
+        paths[name] = Path(path).expanduser()
+    return paths
 
 
 def contamination_stage(request: Request, sets: dict[str, Path], force: bool) -> dict[str, Any]:

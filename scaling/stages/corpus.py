@@ -1,4 +1,4 @@
-"""The first stage of a study: its corpus, made where it is missing, and large enough for what is asked for."""
+"""The first stage of a study: its corpus, made where it is missing, and large enough for the chosen runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEW_DOCUMENTS = 5  # held out: fewer say little about other text
 
 
 def data_stage(request: Request, text: bool = True) -> Corpus:
-    """The corpus, made where it is missing, and large enough for every run asked for and its evaluation.
+    """The corpus, made where it is missing, and large enough for every chosen run and its evaluation.
 
     text: whether it is read; where a bundle left it out it is made again then."""
     from data.corpus import prepare
@@ -89,12 +89,12 @@ def _require_enough(request: Request, corpus: Corpus) -> None:
 def _other_law(request: Request, corpus: Corpus) -> list[str]:
     """A line where learning rates follow a law that was swept on other text."""
     swept = {run.rate.get("corpus_fingerprint") for run in request.runs} - {None, corpus.fingerprint}
-    told = ", ".join(sorted(str(one) for one in swept))
-    return [f"learning rates follow a law that was swept on another corpus ({told})"] if swept else []
+    fingerprints = ", ".join(sorted(str(fingerprint) for fingerprint in swept))
+    return [f"learning rates follow a law that was swept on another corpus ({fingerprints})"] if swept else []
 
 
 def reads_text(request: Request) -> bool:
-    """Whether a run that was asked for is still to be trained."""
+    """Whether a chosen run is still to be trained."""
     runs = [(run, request.rundir(run)) for run in request.runs]
     return any(rundir.status()["state"] != "failed" and not is_trained(run, rundir) for run, rundir in runs)
 
@@ -108,10 +108,10 @@ def check_corpus(request: Request, data_later: bool = False) -> list[str]:
     try:
         return _foreseen(request, data_later)
     except InputError as error:
-        told = f"{request.study.origin}: {error}"
+        message = f"{request.study.origin}: {error}"
         if not data_later:
-            raise InputError(told) from None
-        return [f"no run can begin: {told}"]
+            raise InputError(message) from None
+        return [f"no run can begin: {message}"]
 
 
 def _foreseen(request: Request, data_later: bool) -> list[str]:
@@ -141,17 +141,17 @@ def _too_little_text(request: Request, settings: CorpusSettings) -> list[str]:
     from data.checks import sizes_of
     from data.mixture import Part, short_of
 
-    sizes, wanted, lines = sizes_of(settings), request.study.corpus, list[str]()
+    sizes, corpus, lines = sizes_of(settings), request.study.corpus, list[str]()
     most, likely = list[Part](), list[Part]()
     for stream in settings.streams:
-        if (size := sizes[stream.name]) is None:  # nobody knows how little it is
+        if (size := sizes[stream.name]) is None:  # its size is not known
             most.append(Part(stream.name, stream.weight, 0, 1 << 62))
             likely.append(most[-1])
             continue
         held_out = (size.about or 0) * (settings.validation_fraction or 0) + (stream.validation_tokens or 0)
-        if (asked_for := stream.validation_tokens or 0) >= size.most:
+        if (held_out_tokens := stream.validation_tokens or 0) >= size.most:
             raise InputError(
-                f"corpus.validation_tokens: {asked_for:,} tokens"
+                f"corpus.validation_tokens: {held_out_tokens:,} tokens"
                 f"{f' of source {stream.name}' if stream.name else ''} are asked for, and the text holds at most "
                 f"{size.most:,}: ask for fewer, or give more text"
             )
@@ -162,20 +162,20 @@ def _too_little_text(request: Request, settings: CorpusSettings) -> list[str]:
     shown = {stream.name: shown_source(stream.source) for stream in settings.streams}
     for run in request.runs:
         rows = run.training.batch_tokens // run.context_length
-        shape = (run.n_tokens, wanted.epochs, run.context_length, rows, run.text_share)
+        shape = (run.n_tokens, corpus.epochs, run.context_length, rows, run.text_share)
         remedy = "give more text, plan fewer tokens, or raise corpus.epochs"
 
-        def asked(part: Part, needed: int, run: RunSpec = run) -> str:
+        def need(part: Part, needed: int, run: RunSpec = run) -> str:
             n_tokens = needed * run.context_length if part.name else run.n_tokens
             of = f" of source {part.name}" if part.name else ""
-            return f"{run.run_id} plans to train on {n_tokens:,} tokens{of} in at most {wanted.epochs:g} epochs"
+            return f"{run.run_id} plans to train on {n_tokens:,} tokens{of} in at most {corpus.epochs:g} epochs"
 
         for part, _, needed, _ in short_of(most, *shape):
-            told = f"{asked(part, needed)}, but {shown[part.name]} holds at most {part.n_tokens:,}: {remedy}"
-            raise InputError(f"corpus.source: {told}")
+            reason = f"{need(part, needed)}, but {shown[part.name]} holds at most {part.n_tokens:,}: {remedy}"
+            raise InputError(f"corpus.source: {reason}")
         for part, _, needed, _ in short_of(likely, *shape) if not lines else ():
-            told = f"{asked(part, needed)}, but the text probably has about {part.n_tokens:,}: {remedy}"
-            lines.append(f"corpus.source: {told}")
+            reason = f"{need(part, needed)}, but the text probably has about {part.n_tokens:,}: {remedy}"
+            lines.append(f"corpus.source: {reason}")
     return lines
 
 
@@ -184,19 +184,19 @@ def _too_few(request: Request, corpus: Corpus) -> list[str]:
     from data.windows import window_starts
 
     study, parts = request.study, corpus.parts("validation")
-    wanted, there = study.evaluation.validation_tokens, corpus.n_tokens("validation")
+    planned, there = study.evaluation.validation_tokens, corpus.n_tokens("validation")
     if "validation_tokens" not in study.evaluation.model_fields_set:
         return []
     if len(parts) > 1:
         for length in sorted({run.context_length for run in request.runs}):
-            read = len(window_starts(parts, length, wanted)) * length
-            if read + length <= wanted:
-                told = f"in the mixture's proportions {read:,} of the {there:,} held out can be evaluated"
-                return [f"evaluation.validation_tokens asks for {wanted:,}, {told}"]
+            read = len(window_starts(parts, length, planned)) * length
+            if read + length <= planned:
+                limit = f"in the mixture's proportions {read:,} of the {there:,} held out can be evaluated"
+                return [f"evaluation.validation_tokens asks for {planned:,}, {limit}"]
         return []
-    if wanted <= there:
+    if planned <= there:
         return []
-    return [f"evaluation.validation_tokens asks for {wanted:,}, {there:,} tokens are held out: all are evaluated"]
+    return [f"evaluation.validation_tokens asks for {planned:,}, {there:,} tokens are held out: all are evaluated"]
 
 
 def describe_corpus(corpus: Corpus) -> str:

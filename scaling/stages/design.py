@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 CORRECTED, NEAR = 4, 0.01  # times that a proposal is resized, so that its real runs cost the budget within NEAR
 LOWERED = 7  # least sizes that are tried, each 1.5 times below the one before
 NUDGED = 6  # smallest sizes of the naive ladder that are tried, where no shape comes close to one
-MARGIN = 1.02  # beside a limit of the budget, so that what is told is bought
+MARGIN = 1.02  # on a limit of the budget, so that the budget in a message is enough
 MOST_SHOWN = 3  # proposals
-TARGET = 0.1  # of the compute of one architecture: where N_opt and the loss are asked for, if nowhere else
+TARGET = 0.1  # of the compute of one architecture: where N_opt and the loss are predicted without --target
 
 
 @dataclass(frozen=True)
 class Question:
     """budget: of all architectures together, FLOP (`exact`), or seconds of `device` where `timed`; cap: tokens that no
     run goes beyond; target: C in FLOP, 0 for the default; least_size: parameters that no size goes below; units: GPUs
-    or cores that work at once; lower: the least size is nobody's wish, and falls until the budget buys a study; sweep:
+    or cores that work at once; lower: the least size is a default, and falls until the budget buys a study; sweep:
     rates are swept first, within the budget; laws: of rates, one an architecture, where the study follows the file
     law_path, which setting.law names as the study file shall; share: of the main runs' cost, what a sweep may cost;
     curves: whether runs keep their rate, for which a law was swept; None: as is best."""
@@ -72,9 +72,9 @@ class Question:
     curves: bool | None = None
 
 
-def design(question: Question, told: Callable[[str, float], None], each: Each = map) -> dict[str, Any]:
+def design(question: Question, report: Callable[[str, float], None], each: Each = map) -> dict[str, Any]:
     """{"proposals": [row, best first], "naive": row or None, ..}; a row: words, runs, flops, seconds, and of simulated
-    studies their summary (analysis.design.choose.summary). told: what is being done, and its share; each: as `map`.
+    studies their summary (analysis.design.choose.summary). report: gets a step and its share; each: as `map`.
 
     Raises InputError where the budget buys no study of this kind, with what it does buy."""
     import numpy as np
@@ -105,33 +105,35 @@ def design(question: Question, told: Callable[[str, float], None], each: Each = 
 
     worlds = drawn("reported", question.studies)  # none of those that proposals are chosen by: that would flatter them
     if question.target and not question.timed:
-        within_reach(question.target, question.budget, "the whole budget")  # told before anything is simulated
+        within_reach(question.target, question.budget, "the whole budget")  # refused before anything is simulated
     target = question.target or TARGET * _flops_of(question, prices, budget)
-    found = screen(
+    candidates = screen(
         *(price, budget, question.cap, drawn("screened", SETTLED), noise, cost, target, question.ask),
         question.least_size,
         question.share,
-        told=lambda share: told("proposals", share),
+        told=lambda share: report("proposals", share),
         curves=question.curves,
         each=each,
     )
-    if not found:
+    if not candidates:
         given = flop(question.budget)
         raise InputError(f"scaling design: no study of the family costs {given}: give a little less, or more")
     ladder = _naive(question, price, budget)
     real: list[tuple[Judged, dict[str, Any], bool]] = []
     skipped: list[str] = []
     if ladder is not None:
-        found.append(Judged(ladder, answers(ladder, drawn("screened", SETTLED), noise, cost, target, question.ask)))
-    for one in found:
-        if len(real) == MOST_SHOWN and one.proposal != ladder:
+        candidates.append(
+            Judged(ladder, answers(ladder, drawn("screened", SETTLED), noise, cost, target, question.ask))
+        )
+    for candidate in candidates:
+        if len(real) == MOST_SHOWN and candidate.proposal != ladder:
             continue
         try:
-            proposal, costs = fitted_to(one.proposal, question)
+            proposal, costs = fitted_to(candidate.proposal, question)
         except InputError as error:  # no shape comes close to one of its sizes
-            skipped.append(f"{one.proposal.words}: {error}")
+            skipped.append(f"{candidate.proposal.words}: {error}")
             continue
-        real.append((replace(one, proposal=proposal), costs, one.proposal == ladder))
+        real.append((replace(candidate, proposal=proposal), costs, candidate.proposal == ladder))
     if all(is_naive for *_, is_naive in real):
         raise InputError(
             f"scaling design: none of the {len(skipped)} best proposals makes a study file, as in: {skipped[0]}; give "
@@ -145,11 +147,11 @@ def design(question: Question, told: Callable[[str, float], None], each: Each = 
     def step() -> None:
         nonlocal done
         done += 1
-        told("simulated studies", done / total)
+        report("simulated studies", done / total)
 
     own, other = [], None
-    for one, costs, is_naive in real:
-        row = _row(simulated(one, worlds, noise, cost, target, question.seed, step, each), costs, noise)
+    for candidate, costs, is_naive in real:
+        row = _row(simulated(candidate, worlds, noise, cost, target, question.seed, step, each), costs, noise)
         if is_naive:
             other = row
         else:
@@ -189,10 +191,10 @@ def _flops_of(question: Question, prices: Any, budget: float) -> float:
     from analysis.design.proposal import laid, scaled
 
     price, flops = prices.in_seconds(question.device), prices.in_flops()
-    found = scaled(lambda n: laid(n, 6, 16.0, 14.0, 8.0, 1.0, (1, 1), question.cap), price, budget)
-    if found is None:  # it only serves to choose proposals: theirs is the target that is reported
+    ladder = scaled(lambda n: laid(n, 6, 16.0, 14.0, 8.0, 1.0, (1, 1), question.cap), price, budget)
+    if ladder is None:  # it only serves to choose proposals: theirs is the target that is reported
         return 1e15
-    return found.cost(flops) / len(prices.archs)
+    return ladder.cost(flops) / len(prices.archs)
 
 
 def _merit(row: Mapping[str, Any], ask: str) -> tuple[float, float]:
@@ -200,9 +202,9 @@ def _merit(row: Mapping[str, Any], ask: str) -> tuple[float, float]:
     interval is."""
     from analysis.design.choose import SETTLED
 
-    found, right, half = row["summary"], *(("right", "half_a") if ask == "exponent" else ("right_l", "half_l"))
-    studies = found["studies"]
-    return float(studies * found[right] + SETTLED * row["score"]) / (studies + SETTLED), -float(found[half][1])
+    summary, right, half = row["summary"], *(("right", "half_a") if ask == "exponent" else ("right_l", "half_l"))
+    studies = summary["studies"]
+    return float(studies * summary[right] + SETTLED * row["score"]) / (studies + SETTLED), -float(summary[half][1])
 
 
 def fitted_to(proposal: Proposal, question: Question) -> tuple[Proposal, dict[str, Any]]:
@@ -236,9 +238,9 @@ def cost_of_file(proposal: Proposal, question: Question) -> dict[str, Any]:
             swept = sweep_of(study).runs() if proposal.sweep else []
         except InputError as error:
             raise InputError(str(error).removeprefix(f"{path}: ")) from None
-    found = cost_of_runs([*swept, *runs], question.device, question.units)
+    costs = cost_of_runs([*swept, *runs], question.device, question.units)
     of_sweep = cost_of_runs(swept, question.device, question.units) if swept else None
-    return {"text": text_of(proposal, setting), "sweep": of_sweep} | found
+    return {"text": text_of(proposal, setting), "sweep": of_sweep} | costs
 
 
 def cost_of_runs(runs: Sequence[RunSpec], device: Device, units: int) -> dict[str, Any]:
@@ -277,16 +279,16 @@ def _naive(question: Question, price: Any, budget: float) -> Any:
     from analysis.design.study_file import ladder_of
 
     for i in range(NUDGED):
-        found = naive_of(price, budget, question.cap, question.least_size * 1.05**i)
-        if found is None:
+        ladder = naive_of(price, budget, question.cap, question.least_size * 1.05**i)
+        if ladder is None:
             return None
         try:
-            ladder_of(found)
-            fitted_to(found, question)
-            return found
+            ladder_of(ladder)
+            fitted_to(ladder, question)
+            return ladder
         except InputError:
             continue
-    return found
+    return ladder
 
 
 def _that_is_bought(question: Question, price: Any, budget: float) -> Question:
@@ -297,7 +299,7 @@ def _that_is_bought(question: Question, price: Any, budget: float) -> Question:
     for _ in range(LOWERED if question.lower else 1):
         shares = (MOST_SWEEP, LARGE_SWEEP) if question.sweep else (0.0,)
         least, share = min(
-            ((least_cost(price, question.cap, question.least_size, one), one) for one in shares),
+            ((least_cost(price, question.cap, question.least_size, share), share) for share in shares),
             key=lambda pair: (pair[0] > budget, pair[1] if pair[0] <= budget else pair[0]),
         )
         if budget >= least:
@@ -333,7 +335,10 @@ def _two_digits(value: float, up: int) -> str:
     return flop((math.ceil if up > 0 else math.floor)(value / step) * step, 2)
 
 
-FAR, TOO_FAR = 100.0, 1e6  # times the largest run's compute: a target beyond is told, refused
+FAR, TOO_FAR = (
+    100.0,
+    1e6,
+)  # times the largest run's compute: beyond the first a target gets a note, beyond the second it is refused
 
 
 def outside(target: float, proposal: Proposal, cost: Any) -> str:
@@ -350,9 +355,9 @@ def outside(target: float, proposal: Proposal, cost: Any) -> str:
 
 
 def within_reach(target: float, most: float, what: str) -> None:
-    """Raise InputError where the target is so many FLOP that none of `most`, which are `what`, tell of it."""
+    """Raise InputError where the target is more than TOO_FAR times `most`, the FLOP of `what`."""
     if target > TOO_FAR * most:
         raise InputError(
             f"scaling design: a target of {flop(target)} FLOP is {flop(target / most, 1)} times {what} ({flop(most)} "
-            f"FLOP): nothing that this budget trains can tell of it: give at most {flop(TOO_FAR * most, 1)}"
+            f"FLOP): no run of this budget says anything about it: give at most {flop(TOO_FAR * most, 1)}"
         )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def eval_worker(request: Request, options: EvalOptions, attempt: str | None) -> int:
-    """Evaluate in this process what nobody else does; returns how many pairs failed. Takes no lock."""
+    """Evaluate in this process what no other worker does; returns how many pairs failed. Takes no lock."""
     begun = time.perf_counter()
     threads = max(run.training.threads for run in request.runs)
     os.environ.update(thread_environment(threads))
@@ -97,16 +97,16 @@ def eval_stage(request: Request, options: EvalOptions | None = None) -> dict[str
         )
     n_failed = matrix.n_refused + len(missing) - len(done)
     result = {"pairs": n_all, "done": len(done), "n_failed": n_failed, "failed": failed, "warnings": warnings}
-    told = [
-        {key: one[key] for key in ("run_id", "step", "n_tokens", "task")}
-        | {"values": numbers(one)}
+    results = [
+        {key: stored[key] for key in ("run_id", "step", "n_tokens", "task")}
+        | {"values": numbers(stored)}
         | ({"merged": True} if pair.checkpoint.is_merged else {})
         for pair in matrix.pairs
-        if (one := pair.stored()) is not None
+        if (stored := pair.stored()) is not None
     ]
     for line in not_merged(request):
         request.say(line)
-    return result | {"cost": cost, "results": told}
+    return result | {"cost": cost, "results": results}
 
 
 def _run_workers(
@@ -149,7 +149,7 @@ def _run_workers(
     return list(progress.done.values())
 
 
-NAMED = 3  # evaluations that the line tells about
+NAMED = 3  # evaluations that the line names
 
 
 class EvalProgress:
@@ -184,7 +184,7 @@ class EvalProgress:
 
         self.refresh()
         now = [(pair, progress_of(pair.checkpoint.results, pair.task.name)) for pair in self.open]
-        shares = {pair: said["share"] for pair, said in now if said}
+        shares = {pair: progress["share"] for pair, progress in now if progress}
         text = f"eval: {len(self.done)}/{self._total} done"
         text += f", {len(self.failed)} failed" if self.failed else ""
         left = self.left_s(shares)

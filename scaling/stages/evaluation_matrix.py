@@ -63,7 +63,7 @@ def steps_to_evaluate(request: Request) -> dict[str, list[int]]:
 
 
 def require_checkpoints(request: Request) -> None:
-    """Raise InputError where no run that was asked for has a checkpoint."""
+    """Raise InputError where no chosen run has a checkpoint."""
     runs = request.study.directory / "runs"
     if not any(path for run in request.runs for path in (runs / run.run_id / "checkpoints").glob("[0-9]*")):
         raise InputError(

@@ -1,4 +1,4 @@
-"""What `scaling eval --dry-run` tells: what is missing of the matrix checkpoints x tasks, and how long it will take."""
+"""What `scaling eval --dry-run` prints: what is missing of the matrix checkpoints x tasks, and its time."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def missing_evaluations(request: Request, options: EvalOptions) -> dict[str, Any
     device = DEVICES["h100" if kind == "cuda" else "cpu"]
     known = forecast.timed(request.study.directory / "runs", request.runs, device, kind)
     readers = planning.readers(request.corpus_directory, request.study.corpus.tokenizer, request.runs)
-    told = []
+    forecasts = []
     for name, pairs in todo.items():
         runs = {pair.checkpoint.run.run_id: pair.checkpoint.run for pair in pairs}
         plans = {run_id: planning.planned([pairs[0].task], readers[run_id]).get(name) for run_id in runs}
         reads = [(pair.checkpoint.run, plans[pair.checkpoint.run.run_id]) for pair in pairs]
         if reads:
-            told.append(forecast.forecast(name, reads, known, device).to_dict())
+            forecasts.append(forecast.forecast(name, reads, known, device).to_dict())
     return {
         "pairs": len(matrix.pairs) + matrix.n_refused,
         "missing": {name: [pair.checkpoint.name for pair in pairs] for name, pairs in todo.items()},
         "refused": matrix.refused,
         "n_refused": matrix.n_refused,
-        "forecast": told,
+        "forecast": forecasts,
         "workers": options.workers or at_once(request.study.jobs.parallel, 1),
     }
 
@@ -53,28 +53,28 @@ def missing_evaluations(request: Request, options: EvalOptions) -> dict[str, Any
 def show_missing(todo: dict[str, Any]) -> str:
     """missing_evaluations for people."""
     rows, notes = [], list[str]()
-    for one in todo["forecast"]:
-        tokens, seconds, examples = one["forward_tokens"], one["seconds"], one["examples"]
-        each = "-" if examples is None else f"{examples:,} {one['kind']}"
-        about = "about " if one["estimate"] else ""
+    for row in todo["forecast"]:
+        tokens, seconds, examples = row["forward_tokens"], row["seconds"], row["examples"]
+        each = "-" if examples is None else f"{examples:,} {row['kind']}"
+        about = "about " if row["estimate"] else ""
         rows.append(
             (
-                one["task"],
-                f"{one['checkpoints']:,}",
+                row["task"],
+                f"{row['checkpoints']:,}",
                 each,
                 "-" if tokens is None else f"{about}{count(tokens)}",
                 "-" if seconds is None else duration(seconds),
             )
         )
-        notes += [f"{one['task']}: tokens estimated ({one['estimate']})"] if one["estimate"] else []
+        notes += [f"{row['task']}: tokens estimated ({row['estimate']})"] if row["estimate"] else []
     heads = ("task", "checkpoints", "each", "forward tokens in all", "expected time")
     lines = [text_table(heads, rows), *notes] if rows else []
-    for basis in dict.fromkeys(one["basis"] for one in todo["forecast"] if one["basis"]):
-        names = [one["task"] for one in todo["forecast"] if one["basis"] == basis]
+    for basis in dict.fromkeys(row["basis"] for row in todo["forecast"] if row["basis"]):
+        names = [row["task"] for row in todo["forecast"] if row["basis"] == basis]
         lines.append(f"time of {', '.join(names)}: {basis}")
     lines += [f"{name}: cannot be evaluated: {why}" for name, why in todo["refused"].items()]
     n_missing = sum(map(len, todo["missing"].values()))
-    in_all = sum(one["seconds"] or 0.0 for one in todo["forecast"])
+    in_all = sum(row["seconds"] or 0.0 for row in todo["forecast"])
     workers = min(todo["workers"], max(1, n_missing))
     lines.append(
         f"{counted_of(n_missing, todo['pairs'], 'evaluation')} to do"

@@ -21,25 +21,25 @@ def current_results(request: Request, options: EvalOptions | None = None) -> Sta
     context, runs_dir = task_context(request), request.study.directory / "runs"
     words = [*(request.study.evaluation.tasks or ()), *(options.tasks if options else ())]
     names = {path.stem for run in request.runs for path in (runs_dir / run.run_id / "evals").glob("[0-9]*/*.*")}
-    wanted = [name for name in known_tasks(context) if name in names] + [word for word in words if ":" in word]
-    return standing(runs_dir, request.runs, make_tasks(wanted, context))
+    task_names = [name for name in known_tasks(context) if name in names] + [word for word in words if ":" in word]
+    return standing(runs_dir, request.runs, make_tasks(task_names, context))
 
 
 def show_results(request: Request, options: EvalOptions | None = None) -> None:
-    """results/evals.parquet and evals/index.html of all the study's own runs; what is left out of them is told."""
+    """Write results/evals.parquet and evals/index.html of all the study's own runs; print what is left out of them."""
     from analysis.evals.page import write_page
     from analysis.evals.table import write_tables
     from data.units import loss_unit
 
     directory = request.study.directory
-    found = current_results(replace(request, only=None), options)
-    for line in found.lines():
+    current = current_results(replace(request, only=None), options)
+    for line in current.lines():
         request.say(f"eval: {line}")
-    if write_tables(directory / "results", found.results, {run.run_id for run in request.study.forecast_runs()}):
+    if write_tables(directory / "results", current.results, {run.run_id for run in request.study.forecast_runs()}):
         request.say(f"eval: all numbers are in {directory}/results/evals.parquet")
-    if all(result["task"] == "validation" for result in found.results):
+    if all(result["task"] == "validation" for result in current.results):
         return  # the report shows it
     unit = loss_unit([request.study.corpus.tokenizer])
-    page = write_page(directory / "evals", request.study.name, found.results, unit, found.lines())
+    page = write_page(directory / "evals", request.study.name, current.results, unit, current.lines())
     if page.fresh:
         request.say(f"eval: drawn, {page.path}" + (f" (no PNGs: {page.no_pictures})" if page.no_pictures else ""))

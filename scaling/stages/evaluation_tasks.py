@@ -35,17 +35,17 @@ class EvalOptions:
 
 
 def task_context(request: Request) -> TaskContext:
-    """Where the study's tasks are asked for. Raises InputError for settings of the held-out loss in the wrong place."""
+    """What the study's tasks are made with. Raises InputError for settings of the held-out loss in the wrong place."""
     from analysis.evals.task import TaskContext
 
-    wanted = request.study.evaluation
-    if "validation" in wanted.settings:
+    evaluation = request.study.evaluation
+    if "validation" in evaluation.settings:
         raise InputError(
             f"{request.study.origin}: evaluation.settings.validation: write evaluation.validation_tokens and batch_rows"
         )
-    validation = {"validation_tokens": wanted.validation_tokens, "batch_rows": wanted.batch_rows}
-    folder = Path(wanted.data).expanduser() if wanted.data else None
-    return TaskContext(request.corpus_directory, folder, {"validation": validation} | wanted.settings)
+    validation = {"validation_tokens": evaluation.validation_tokens, "batch_rows": evaluation.batch_rows}
+    folder = Path(evaluation.data).expanduser() if evaluation.data else None
+    return TaskContext(request.corpus_directory, folder, {"validation": validation} | evaluation.settings)
 
 
 def eval_tasks(request: Request, options: EvalOptions) -> list[Task]:
@@ -57,7 +57,7 @@ def eval_tasks(request: Request, options: EvalOptions) -> list[Task]:
 
 
 def task_names(request: Request) -> list[str] | None:
-    """Of the tasks that the study asks for; None where they cannot be made, which `check` tells. Imports nothing for a
+    """Of the tasks that the study asks for; None where they cannot be made; `check` says why. Imports nothing for a
     study that names none."""
     if not request.study.evaluation.tasks:
         return ["validation"]
@@ -68,7 +68,7 @@ def task_names(request: Request) -> list[str] | None:
 
 
 def check_settings(request: Request, tasks: Sequence[Task]) -> None:
-    """Raise InputError where a task cannot be asked of one of the runs' models."""
+    """Raise InputError where a task does not suit one of the runs' models."""
     from analysis.evals import planning
 
     models = planning.readers(request.corpus_directory, request.study.corpus.tokenizer, request.runs)
@@ -82,15 +82,15 @@ def check(request: Request, data_later: bool = False) -> list[str]:
     data_later: where data are not there, as a study that is only planned may be, is no error: returned are lines that
     say so. Loads no torch, and nothing for a study that asks for nothing beside its held-out loss.
     """
-    wanted = request.study.evaluation
-    if not (wanted.tasks or wanted.settings or wanted.data):
+    evaluation = request.study.evaluation
+    if not (evaluation.tasks or evaluation.settings or evaluation.data):
         return []
     from analysis.evals.planning import check_data
     from analysis.evals.registry import ENTRIES, make_tasks
     from analysis.evals.task import MissingData
 
     context = task_context(request)
-    make_tasks([name for name in wanted.settings if name in ENTRIES], context)  # checks all settings
+    make_tasks([name for name in evaluation.settings if name in ENTRIES], context)  # checks all settings
     tasks = eval_tasks(request, EvalOptions())
     check_settings(request, tasks)
     try:
@@ -109,7 +109,7 @@ def check(request: Request, data_later: bool = False) -> list[str]:
 
 def planned(request: Request, options: EvalOptions | None = None) -> dict[str, dict[str, Planned]]:
     """{run id: {task: what one evaluation of one of its checkpoints reads}}. Loads no torch; a task from outside that
-    cannot tell is left out. Raises InputError where a task's data are missing."""
+    does not know is left out. Raises InputError where a task's data are missing."""
     from analysis.evals import planning
 
     tasks = eval_tasks(request, options or EvalOptions())
@@ -119,10 +119,10 @@ def planned(request: Request, options: EvalOptions | None = None) -> dict[str, d
 
 def planned_tokens(request: Request, run: RunSpec) -> dict[str, int]:
     """{task: forward tokens of one evaluation of one checkpoint of `run`}, of the tasks that the study asks for; those
-    from outside that cannot tell are left out. Exact or an estimate: `planned` says. Raises InputError as that does."""
+    from outside that do not know are left out. Exact or an estimate: `planned` says. Raises InputError as that does."""
     if not _last or _last[0][0] is not request:
         _last[:] = [(request, planned(request))]
-    return {task: one.tokens for task, one in _last[0][1][run.run_id].items()}
+    return {task: plan.tokens for task, plan in _last[0][1][run.run_id].items()}
 
 
-_last: list[tuple[Request, dict[str, dict[str, Planned]]]] = []  # asked for run after run, of one request
+_last: list[tuple[Request, dict[str, dict[str, Planned]]]] = []  # of the last request

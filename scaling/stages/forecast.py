@@ -54,10 +54,10 @@ def waiting_lines(request: Request) -> list[str]:
     without any."""
     lines = []
     if unrated := without_rate(request):
-        one = min(unrated, key=lambda run: run.rate["swept"])
-        remedy = "" if one.rate["swept"] else f"; `scaling sweep {request.study.path}` first"
-        told = counted(len(unrated), "run has no learning rate and is", "runs have no learning rate and are")
-        lines.append(f"forecast: {told} not trained ({one.run_id}: {one.rate['pending']}){remedy}")
+        run = min(unrated, key=lambda run: run.rate["swept"])
+        remedy = "" if run.rate["swept"] else f"; `scaling sweep {request.study.path}` first"
+        runs_text = counted(len(unrated), "run has no learning rate and is", "runs have no learning rate and are")
+        lines.append(f"forecast: {runs_text} not trained ({run.run_id}: {run.rate['pending']}){remedy}")
     waits, rounds = _waiting(request)
     for place, stored in enumerate(rounds):
         runs = [run for run in waits if run.round == place]
@@ -72,9 +72,9 @@ def waiting_lines(request: Request) -> list[str]:
             continue
         why = {row["run_id"]: row["reason"] for row in stored["runs"]}
         first = runs[0].run_id
-        told = why.get(first) or "it was not among the study's runs"
+        reason = why.get(first) or "it was not among the study's runs"
         without = counted(len(runs), "run has no prediction and is", "runs have no prediction and are")
-        lines.append(f"forecast: {without} not trained ({first}: {told})")
+        lines.append(f"forecast: {without} not trained ({first}: {reason})")
     return lines
 
 
@@ -93,7 +93,7 @@ def next_round(request: Request) -> int | None:
     """The place of the first round that is not predicted; None where all are."""
     from analysis.forecast.stored import read_rounds
 
-    return next((place for place, one in enumerate(read_rounds(request.study)) if one is None), None)
+    return next((place for place, stored in enumerate(read_rounds(request.study)) if stored is None), None)
 
 
 def unmeasured(request: Request, place: int) -> str | None:
@@ -106,8 +106,8 @@ def unmeasured(request: Request, place: int) -> str | None:
         return None
     study = request.study
     runs = {run.run_id: run for run in request.forecast_runs()}
-    for one in told(study, RunDirectories(study, request.whole_grid), place):
-        for row in one["runs"]:
+    for forecast in told(study, RunDirectories(study, request.whole_grid), place):
+        for row in forecast["runs"]:
             if row["loss"] is None or row["state"] == "failed":
                 continue
             if row["measured"] is None:
@@ -132,13 +132,13 @@ def predict_missing(request: Request, fits: dict[str, Any]) -> bool:
         request.say(f"forecast: not predicted, as {begun} has begun, and a prediction is made before")
         return False
     if all(run.is_pending for run in request.forecast_runs(place)):
-        return False  # waiting_lines has told why
+        return False  # waiting_lines says why
     missing = [run for run in request.whole_grid if not is_trained(run, request.rundir(run))]
     if missing:
-        told = (
+        reason = (
             f"{counted(len(missing), 'run of the grid is', 'runs of the grid are')} not trained ({missing[0].run_id})"
         )
-        request.say(f"forecast: not predicted, as {told}")
+        request.say(f"forecast: not predicted, as {reason}")
         return False
     if why := unmeasured(request, place):
         request.say(f"forecast: round {place + 1} is not predicted, as {why}")
@@ -168,8 +168,8 @@ def predict_now(request: Request, fits: dict[str, Any] | None, place: int) -> No
     made = predict(study, request.forecast_runs(place), fits, tables, FIT_VERSION, git_commit(), place)
     for row in made["runs"]:  # of those that are prepared, or wait in a queue
         record_prediction(RunDir(study.directory / "runs" / row["run_id"]), digest(made, row))
-    n_told = sum(row["loss"] is not None for row in made["runs"])
-    request.say(f"predict: {counted_of(n_told, len(made['runs']), 'run')} predicted, {path_of(study, place)}")
+    n_predicted = sum(row["loss"] is not None for row in made["runs"])
+    request.say(f"predict: {counted_of(n_predicted, len(made['runs']), 'run')} predicted, {path_of(study, place)}")
 
 
 def count_of(rounds: int) -> str:

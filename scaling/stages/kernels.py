@@ -34,11 +34,11 @@ def kernels_of(run: RunSpec) -> str:
 
 def compiled_ahead(runs: Sequence[Prepared], at_once: int) -> list[Prepared]:
     """One of `runs`, in the order of training, for each set of kernels that the first `at_once` do not compile."""
-    found: dict[str, Prepared] = {}
+    by_kernels: dict[str, Prepared] = {}
     for item in runs:
-        found.setdefault(kernels_of(item[0]), item)
+        by_kernels.setdefault(kernels_of(item[0]), item)
     first = {kernels_of(run) for run, _ in runs[:at_once]}
-    return [item for name, item in found.items() if name not in first]
+    return [item for name, item in by_kernels.items() if name not in first]
 
 
 def compile_tasks(runs: Sequence[Prepared], at_once: int, log: Path, shares: Sequence[float] = ()) -> list[Task]:
@@ -56,7 +56,7 @@ def compile_tasks(runs: Sequence[Prepared], at_once: int, log: Path, shares: Seq
         return []
     log.unlink(missing_ok=True)  # of an earlier start
     needed = [memory_bytes(run, 1, kernels=True) or float("inf") for run, _ in runs]
-    largest = max(one / share for one, share in zip(needed, shares, strict=True)) * -(-at_once // n_gpus)
+    largest = max(n_bytes / share for n_bytes, share in zip(needed, shares, strict=True)) * -(-at_once // n_gpus)
     command = [sys.executable, "-m", "scaling.trainer.compile_ahead", "--layers", str(LAYERS)]
     command += ["--beside", f"{largest:.4g}", *plugin_words(sorted({name for run, _ in runs for name in run.plugins}))]
     return [

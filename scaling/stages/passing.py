@@ -10,7 +10,7 @@ from typing import TextIO
 from arch.amounts import byte_size
 
 LIVE_EVERY_S, PLAIN_EVERY_S = 0.5, 10.0  # on a terminal, elsewhere
-CLEARED = "\r\x1b[K"  # of a terminal: the line that stands there is gone
+CLEARED = "\r\x1b[K"  # erases the current line of a terminal
 
 
 def write_line(stream: TextIO, text: str, passing: bool) -> None:

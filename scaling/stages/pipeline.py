@@ -29,7 +29,7 @@ def run_study(request: Request) -> dict[str, Any]:
     from .evaluation import eval_stage
     from .evaluation_tasks import check
 
-    check(request)  # a wrong evaluation is told before anything is trained
+    check(request)  # a wrong evaluation is refused before anything is trained
     check_trunks(request)
     with request.writing():
         corpus = data_stage(request, reads_text(request))
@@ -73,7 +73,7 @@ def report_stage(request: Request, force: bool = False) -> Path:
 
 
 def runs_at_stored_rates(request: Request) -> list[RunSpec]:
-    """The study's runs; those whose rate is to come at the one that they were trained at, which is told."""
+    """The study's runs. A run whose rate is still open has the rate that it was trained at; a warning says so."""
     runs = request.whole_grid
     pending = [run for run in runs if run.is_pending and request.rundir(run).run_json.exists()]
     if pending:
@@ -90,7 +90,7 @@ def _beside(request: Request, directory: Path) -> str:
 
 
 def check_results(request: Request) -> None:
-    """Raise InputError where fit and report are not of the runs asked for, or no run of the study has trained."""
+    """Raise InputError for variants made with --set, and where no run of the study has trained."""
     if request.study.is_variant:
         raise InputError(
             f"{request.study.origin}: fit and report use the study's own runs, not variants: leave out --set of "

@@ -1,4 +1,4 @@
-"""What a plan says beside its table: what the fits of these runs can tell, and how long its evaluations take."""
+"""What a plan says beside its table: what the fits of these runs can determine, and how long its evaluations take."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def notes_of(request: Request) -> dict[str, Any]:
-    """{"fits": line, "evaluations": of evaluation_time, where it can be reckoned, "entropy_rate": of text_rate, where
+    """{"fits": line, "evaluations": of evaluation_time, where it can be computed, "entropy_rate": of text_rate, where
     it is known}."""
     time, rate = evaluation_time(request), text_rate(request)
     fitted = [run for run in request.runs if not run.is_forecast]
@@ -40,13 +40,13 @@ def notes_of(request: Request) -> dict[str, Any]:
 
 
 def text_rate(request: Request) -> dict[str, Any] | None:
-    """Of text whose source tells it: {"nats_per_token", "bits_per_byte", "text"}; None of all other text."""
+    """Of text whose source gives it: {"nats_per_token", "bits_per_byte", "text"}; None of all other text."""
     from data.truth.corpus_rate import entropy_rate, rate_lines
 
     settings = request.study.corpus.settings()
     try:
         rate = entropy_rate(settings)
-    except InputError:  # the plan tells what is wrong with the text
+    except InputError:  # the plan says what is wrong with the text
         return None
     return rate and {**rate, "text": rate_lines(rate, settings.tokenizer)[0]}
 
@@ -60,27 +60,26 @@ def fit_notes(runs: Sequence[RunSpec]) -> str:
         sizes.setdefault(run.arch, set()).add(run.size)
         seeds.setdefault(run.kind, set()).add(run.seed)
     pairs: dict[int, list[str]] = {}
-    for arch, found in sizes.items():
-        pairs.setdefault(len(found) - 1, []).append(arch)
-    told = "; ".join(f"{', '.join(archs)}: {number}" for number, archs in pairs.items())
+    for arch, own_sizes in sizes.items():
+        pairs.setdefault(len(own_sizes) - 1, []).append(arch)
+    counts = "; ".join(f"{', '.join(archs)}: {number}" for number, archs in pairs.items())
     few = [arch for number, archs in pairs.items() if number < MIN_CROSSINGS for arch in archs]
-    line = (
-        f"fits: pairs of neighbouring sizes: {told}; the curves of {MIN_CROSSINGS} pairs must cross for a law of N_opt"
-    )
+    line = f"fits: pairs of neighbouring sizes: {counts}; the curves of {MIN_CROSSINGS} pairs must cross "
+    line += "for a law of N_opt"
     line += f", so {', '.join(few)} can have none" if few else ""
-    twice = {kind[:2] for kind, found in seeds.items() if len(found) > 1}
+    twice = {kind[:2] for kind, own_seeds in seeds.items() if len(own_seeds) > 1}
     if not twice:
         return f"{line}; no size has two seeds: no intervals"
     shares: dict[str, list[str]] = {}
-    for arch, found in sizes.items():
-        shares.setdefault(f"{sum(kind[0] == arch for kind in twice)} of {len(found)}", []).append(arch)
-    told = "; ".join(f"{', '.join(archs)}: {share}" for share, archs in shares.items())
-    return f"{line}; sizes with two seeds or more: {next(iter(shares)) if len(shares) == 1 else told}"
+    for arch, own_sizes in sizes.items():
+        shares.setdefault(f"{sum(kind[0] == arch for kind in twice)} of {len(own_sizes)}", []).append(arch)
+    counts = "; ".join(f"{', '.join(archs)}: {share}" for share, archs in shares.items())
+    return f"{line}; sizes with two seeds or more: {next(iter(shares)) if len(shares) == 1 else counts}"
 
 
 def design_notes(runs: Sequence[RunSpec], fit: Fit) -> list[str]:
-    """A line for each architecture whose exponent of N_opt these runs will not tell well enough to believe it, and what
-    would; one line where all are alike, where there are too many runs to look at, or where axes make them several
+    """A line for each architecture whose exponent of N_opt these runs will not determine well enough, and what would;
+    one line where all are alike, where there are too many runs to look at, or where axes make them several
     studies."""
     if len(runs) > MOST_CHECKED or any(run.point for run in runs):
         why = f"more than {MOST_CHECKED} runs" if len(runs) > MOST_CHECKED else "axes"
@@ -91,60 +90,60 @@ def design_notes(runs: Sequence[RunSpec], fit: Fit) -> list[str]:
     from flops import count_params, train_flops_per_token
 
     trunks = {run.trunk for run in runs if run.trunk}
-    found: dict[str, list[Run]] = {}
+    runs_of: dict[str, list[Run]] = {}
     vocabulary: dict[str, int] = {}
     for run in runs:
         if run.run_id in trunks:
             continue
         try:
             per_token = float(train_flops_per_token(run.config, "exact"))
-        except InputError:  # a plugin's costs do not tell
+        except InputError:  # the costs of a plugin are not known
             continue
         n_params = float(count_params(run.config).non_embedding)
         trunk = run.trunk or run.run_id
-        one = Run(run.size, n_params, float(run.n_tokens), per_token, trunk, bool(run.trunk), run.seed)
-        found.setdefault(run.arch, []).append(one)
+        design_run = Run(run.size, n_params, float(run.n_tokens), per_token, trunk, bool(run.trunk), run.seed)
+        runs_of.setdefault(run.arch, []).append(design_run)
         vocabulary[run.arch] = run.config.vocab_size
     reading = Reading(Noise(SEED_NOISE))
     if fit.loss == "train_smoothed":
         noise = replace(reading.noise, text=TEXT * (CONTROLLED if fit.control == "bigram" else 1.0))
         reading = Reading(noise, float(fit.smoothing_tokens), fit.smoothing_fraction)
     lines: dict[str, list[str]] = {}
-    for arch, its in found.items():
+    for arch, its in runs_of.items():
         try:
-            told = expect(arch, its, vocabulary[arch], reading)
+            expected = expect(arch, its, vocabulary[arch], reading)
         except InputError as error:  # shapes of nearly one size, say
             lines.setdefault(f"no law of N_opt: {error}", []).append(arch)
             continue
-        if told.too_wide:
-            width = f"about ±{told.half_a:.2f}" if told.half_a < LINEAR else f"±{LINEAR} or worse"
-            text = f"the exponent of N_opt will be known to {width} (limit {told.limit})"
-            text += f": {told.remedy}" if told.remedy else ""
+        if expected.too_wide:
+            width = f"about ±{expected.half_a:.2f}" if expected.half_a < LINEAR else f"±{LINEAR} or worse"
+            text = f"the exponent of N_opt will be known to {width} (limit {expected.limit})"
+            text += f": {expected.remedy}" if expected.remedy else ""
             lines.setdefault(text, []).append(arch)
     if not lines:
         return []
     return [
         *(f"design: {', '.join(archs)}: {text}" for text, archs in lines.items()),
-        f"design: reckoned to first order, for {_noises(reading, runs)}; scaling design simulates whole studies, whose "
+        f"design: computed to first order, for {_noises(reading, runs)}; scaling design simulates whole studies, whose "
         "intervals may be narrower or wider, and proposes one",
     ]
 
 
 def _noises(reading: Reading, runs: Sequence[RunSpec]) -> str:
-    """What the widths are reckoned for."""
-    told = f"noise between seeds of {reading.noise.seed:.2%} of the loss"
+    """The noise that the widths are computed for."""
+    noise = f"noise between seeds of {reading.noise.seed:.2%} of the loss"
     if reading.tokens is None or any(run.trunk for run in runs):
-        return told
+        return noise
     fewest = max(reading.tokens, reading.share * min(run.n_tokens for run in runs))
     point = reading.noise.text / math.sqrt(fewest)
     unit = loss_unit(run.corpus.tokenizer for run in runs)
     alone = f"{reading.noise.text:.2g} of one token alone, means over {fewest:,.0f} tokens"
-    return told + f", of a point {point:.2g} {unit} ({alone})"
+    return noise + f", of a point {point:.2g} {unit} ({alone})"
 
 
 def evaluation_time(request: Request) -> dict[str, Any] | None:
     """Of every planned evaluation of a checkpoint or merged point, what is done included: {"seconds", "checkpoints",
-    "merged", "unknown": tasks that cannot tell, "basis": {task: measured or assumed}, "text"}; None where the tasks'
+    "merged", "unknown": tasks of unknown length, "basis": {task: measured or assumed}, "text"}; None where the tasks'
     data or the corpus are not there to know."""
     from analysis.evals import forecast
     from analysis.evals.matrix import OF_MERGED
@@ -160,24 +159,24 @@ def evaluation_time(request: Request) -> dict[str, Any] | None:
     known = forecast.timed(request.study.directory / "runs", request.runs, device, kind)
     seconds, basis = 0.0, dict[str, str]()
     for run in request.runs:
-        for task, one in plans[run.run_id].items():
-            found = forecast.forecast(task, [(run, one)], known, device)
+        for task, plan in plans[run.run_id].items():
+            expected = forecast.forecast(task, [(run, plan)], known, device)
             merged = len(run.merged_after) if task in OF_MERGED else 0
-            seconds += (found.seconds or 0.0) * (len(run.checkpoint_steps) + merged)
-            basis[task] = found.basis.partition(":")[0]  # measured or assumed
+            seconds += (expected.seconds or 0.0) * (len(run.checkpoint_steps) + merged)
+            basis[task] = expected.basis.partition(":")[0]  # measured or assumed
     n_checkpoints = sum(len(run.checkpoint_steps) for run in request.runs)
     n_merged = sum(len(run.merged_after) for run in request.runs)
     unknown = [
         word for word in request.study.evaluation.tasks or () if ":" in word and word.partition(":")[2] not in basis
     ]
     workers = at_once(request.study.jobs.parallel, 1)
-    told = [
+    paces = [
         f"{how}: {', '.join(task for task in basis if basis[task] == how)}" for how in dict.fromkeys(basis.values())
     ]
     also = f", {counted(n_merged, 'merged point')}" if n_merged else ""
     text = (
         f"all evaluations are expected to take about {duration(seconds / workers)} here: "
-        f"{counted(n_checkpoints, 'checkpoint')}{also}, {counted(workers, 'worker')} (pace {'; '.join(told)})"
+        f"{counted(n_checkpoints, 'checkpoint')}{also}, {counted(workers, 'worker')} (pace {'; '.join(paces)})"
         + (f"; without {', '.join(unknown)}, of unknown length" if unknown else "")
         + "; opening models and reading data come on top"
     )

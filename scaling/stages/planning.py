@@ -41,14 +41,14 @@ def timed_plan(request: Request) -> dict[str, Any]:
             todo.append((run, rundir))
     runs, jobs = [run for run, _ in todo], request.study.jobs
     gains = gains_of(runs, shares_of(runs, jobs), at_once(jobs.parallel, jobs.processes))
-    found = expected_time(request.study, todo, done, gains)
+    expected = expected_time(request.study, todo, done, gains)
     made = plan(request.study, request.runs)
     made["notes"] += [f"learning rates (lr: law) are those of {path}" for path in request.lock.files]
     try:
         request.check_runs()
     except InputError as error:
         made["warnings"].append(f"training refuses: {error}")
-    return made | {"expected": dataclasses.asdict(found) | {"text": str(found)}}
+    return made | {"expected": dataclasses.asdict(expected) | {"text": str(expected)}}
 
 
 def headline(request: Request) -> str:

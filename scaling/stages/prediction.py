@@ -29,23 +29,23 @@ def predict_stage(request: Request, force: bool = False) -> list[dict[str, Any]]
     if study.published is not None:
         if force:
             raise InputError(f"{study.published}: is published and stays as it is: give the study file to predict anew")
-    elif (place := _wanted(request, force)) is not None:
+    elif (place := _round_to_predict(request, force)) is not None:
         runs = request.forecast_runs(place)
         if all(run.is_pending for run in runs):
             raise InputError(f"{study.path}: none of its forecast runs has a learning rate: {runs[0].rate['pending']}")
         check_results(request)
         with request.writing():  # looked at again: another command may have predicted or trained until here
-            if (place := _wanted(request, force)) is not None:
+            if (place := _round_to_predict(request, force)) is not None:
                 _refuse_begun(request, place)
                 predict_now(request, None if place else fit_stage(request), place)
     source = source_of(study, request.whole_grid)
-    found = told(study, source)
-    if not found:
+    forecasts = told(study, source)
+    if not forecasts:
         raise InputError(f"{study.published}: was published without predictions: give the study file to make them")
-    return [with_rehearsals(study, source, one) for one in found]
+    return [with_rehearsals(study, source, forecast) for forecast in forecasts]
 
 
-def _wanted(request: Request, force: bool) -> int | None:
+def _round_to_predict(request: Request, force: bool) -> int | None:
     """The round that is to be predicted; None where none is, or it has to wait. Raises InputError where one that is
     stored cannot be predicted anew."""
     from analysis.forecast.stored import n_stored, path_of

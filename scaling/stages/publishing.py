@@ -15,7 +15,7 @@ from .request import Request
 
 @dataclass(frozen=True)
 class Checked:
-    """By file what it was found to be; the names of those that differ; versions of packages that are others here."""
+    """The result of the check by file; the names of those that differ; versions of packages that are others here."""
 
     files: dict[str, str]
     differ: list[str]
@@ -34,7 +34,7 @@ def publish_stage(request: Request, folder: Path) -> dict[str, Any]:
 
 
 def check_stage(request: Request, folder: Path | None) -> Checked:
-    """What a published study's files are found to be: the folder that the request is of by itself, or `folder` against
+    """Check the files of a published study: the folder that the request is of by itself, or `folder` against
     the study that the request is of. Writes nothing that stays. Raises InputError for a folder that is damaged."""
     from analysis.publish.check import check_against, check_alone, differ, other_versions
     from analysis.publish.write import fill
@@ -44,7 +44,7 @@ def check_stage(request: Request, folder: Path | None) -> Checked:
     if folder is None:
         if study.published is None:
             raise InputError(f"{study.path}: is a study file: give the folder that it was published in")
-        found, place = check_alone(study, request.runs), study.published
+        verdicts, place = check_alone(study, request.runs), study.published
     else:
         if study.published is not None:
             raise InputError(f"{study.published}: is a published folder: give it alone, or a study file and a folder")
@@ -53,6 +53,6 @@ def check_stage(request: Request, folder: Path | None) -> Checked:
         with tempfile.TemporaryDirectory() as temporary, request.writing(rates=False):
             made = Path(temporary) / "made"
             fill(made, study, runs_at_stored_rates(request))
-            found, place = check_against(folder, made), folder
+            verdicts, place = check_against(folder, made), folder
     of_bits = other_versions(place, but=("commit",))  # a commit rounds nothing
-    return Checked(found, differ(found, of_bits), other_versions(place))
+    return Checked(verdicts, differ(verdicts, of_bits), other_versions(place))

@@ -1,4 +1,4 @@
-"""What a command was asked for: the study and which of its runs. Every stage is given one."""
+"""The study that a command works on, and which of its runs. Every stage takes a request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REMEDIES = {
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for on the command line: the study, the runs of it (with or without those of its forecast), where
+    """What the command line chooses: the study, the runs of it (with or without those of its forecast), where
     lines for people go, and whether runs whose files are damaged are trained again."""
 
     study: StudySpec
@@ -46,17 +46,17 @@ class Request:
 
     @cached_property
     def runs(self) -> list[RunSpec]:
-        """The runs that were asked for, at the rates that the lock gives."""
+        """The chosen runs, at the rates that the lock gives."""
         runs = self.study.all_runs(self.only) if self.forecast else self.study.runs(self.only)
         return resolve(runs, self.lock)
 
     @cached_property
     def whole_grid(self) -> list[RunSpec]:
-        """All runs of the study's grid, whatever was asked for."""
+        """All runs of the study's grid, whatever --only says."""
         return resolve(self.study.runs(), self.lock)
 
     def forecast_runs(self, round: int | None = None) -> list[RunSpec]:
-        """All runs of a round of the study's forecast, or of the whole forecast, whatever was asked for."""
+        """All runs of a round of the study's forecast, or of the whole forecast, whatever --only says."""
         return resolve(self.study.forecast_runs(round), self.lock)
 
     @property
@@ -100,11 +100,11 @@ class Request:
         pending = [run for run in self.runs if run.is_pending and not run.is_forecast]
         if pending:
             first = min(pending, key=lambda run: run.rate["swept"])
-            told = (
+            message = (
                 f"{counted(len(pending), 'run has', 'runs have')} no learning rate yet (training.lr: law): "
                 f"{first.rate['pending']}"
             )
-            raise InputError(told if first.rate["swept"] else f"{told}: `scaling sweep {self.study.path}` first")
+            raise InputError(message if first.rate["swept"] else f"{message}: `scaling sweep {self.study.path}` first")
 
     def check_runs(self, weights: bool = True) -> None:
         """Raise OtherRun, which names all of them, where directories of runs were written for other specs, and

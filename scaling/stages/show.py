@@ -57,12 +57,12 @@ def show_laws(fits: dict[str, Any]) -> str:
         shown = [{key: row[key] for key in VARIANT_COLUMNS} for row in rows]
         parts += ["variants after equal tokens\n" + rows_table(shown)]
     parts += ["\n".join(wrapped(variant_notes(fits)))]
-    if (told := fits.get("approaches")) and not is_of_variants(fits):  # the laws alone are shown without
-        if judged := approach_rows(told):
+    if (approaches := fits.get("approaches")) and not is_of_variants(fits):  # the laws alone are shown without
+        if judged := approach_rows(approaches):
             parts += ["N_opt by three approaches, and whether to believe it\n" + rows_table(judged)]
-        parts += ["\n".join(wrapped(first_share_notes(told["first_shares"])))]
+        parts += ["\n".join(wrapped(first_share_notes(approaches["first_shares"])))]
         parts += ["\n".join(wrapped(floor_notes(fits)))]
-        parts += [comparison_text(one, fits["settings"]["level"]) for one in told["comparisons"]]
+        parts += [comparison_text(comparison, fits["settings"]["level"]) for comparison in approaches["comparisons"]]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -73,18 +73,18 @@ def comparison_text(comparison: Mapping[str, Any], level: float) -> str:
     rows = pair_rows(comparison)
     title = f"{comparison['at']}: " if comparison["at"] else ""
     title += "compute for the same loss, along the optimal frontiers of fitted surfaces\n"
-    told = "\n".join(wrapped(comparison_notes(dict(comparison), level)))
-    return f"{title}{rows_table(rows)}\n\n{told}" if rows else told
+    notes = "\n".join(wrapped(comparison_notes(dict(comparison), level)))
+    return f"{title}{rows_table(rows)}\n\n{notes}" if rows else notes
 
 
-def show_forecast(told: dict[str, Any]) -> str:
+def show_forecast(forecast: dict[str, Any]) -> str:
     """Predictions beside what was measured, and their rehearsals."""
     from analysis.report.forecast import forecast_lead, forecast_notes, forecast_rows, title_of
     from analysis.report.rehearsals import rehearsal_lines
 
-    lines = wrapped([forecast_lead(told), *rehearsal_lines(told), *forecast_notes(told)])
-    title = f"{title_of(told)}\n" if told["round"] > 1 else ""
-    return f"{title}{rows_table(forecast_rows(told))}\n\n" + "\n".join(lines)
+    lines = wrapped([forecast_lead(forecast), *rehearsal_lines(forecast), *forecast_notes(forecast)])
+    title = f"{title_of(forecast)}\n" if forecast["round"] > 1 else ""
+    return f"{title}{rows_table(forecast_rows(forecast))}\n\n" + "\n".join(lines)
 
 
 def show_sweep(fit: RatesFit) -> str:

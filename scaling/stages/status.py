@@ -31,11 +31,11 @@ def status_rows(
     study: StudySpec, runs: Sequence[RunSpec], tasks: Sequence[str] | None = (VALIDATION,)
 ) -> list[dict[str, Any]]:
     """One row a run: how far it came and why it stopped. tasks: that the study asks for; None where that cannot be
-    told: `to_evaluate`, the pairs of a planned checkpoint or merged point and a task, is None then, and `evaluated`
+    known: `to_evaluate`, the pairs of a planned checkpoint or merged point and a task, is None then, and `evaluated`
     counts what there is of any task.
 
     A run that says it is running while no process trains it was interrupted; it resumes when it is run again. A
-    directory that was written with other settings than the study's is told as such, whatever state it is in.
+    directory that was written with other settings than the study's has the state OTHER_SETTINGS in any case.
     `weights`: of the newest checkpoint, "here", or "elsewhere" where a bundle left them out; None before the first.
     `rows_left_out`: what metrics.jsonl holds that the run cannot have written, in words; None where that was not
     looked at, because the study is large.
@@ -84,7 +84,7 @@ def status_rows(
 
 
 def _shared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """`seconds_left` is reckoned from the speed that a run has alone: more where runs here share the GPUs."""
+    """`seconds_left` is computed from the speed that a run has alone: more where runs here share the GPUs."""
     from jobs.local import visible_gpus
 
     here = [row for row in rows if row["state"] == "running" and row["node"] == this_host()]
@@ -105,20 +105,20 @@ def _other_settings(rundir: RunDir, run: RunSpec) -> str | None:
 
 
 def _to_evaluate(run: RunSpec, tasks: Sequence[str]) -> int:
-    """Of merged points the held-out loss alone is asked."""
+    """Merged points are evaluated on the held-out loss alone."""
     return len(run.checkpoint_steps) * len(tasks) + len(run.merged_after) * (VALIDATION in tasks)
 
 
 def _evaluated(rundir: RunDir, run: RunSpec, names: set[str] | None) -> int:
-    """Results of the files `names` (None: of all tasks), whatever they are worth today: `scaling eval` judges them."""
+    """Results of the files `names` (None: of all tasks), valid or not: `scaling eval` checks them."""
     count = sum(
         (rundir.path / "merged-evals" / f"{step:08d}" / f"{VALIDATION}.json").is_file() for step in run.merged_after
     )
     with contextlib.suppress(FileNotFoundError):
         for folder in os.scandir(rundir.path / "evals"):
             if folder.name[:1].isdigit():
-                found = {name for name in os.listdir(folder) if name.endswith(".json")}
-                count += len(found if names is None else found & names)
+                files = {name for name in os.listdir(folder) if name.endswith(".json")}
+                count += len(files if names is None else files & names)
     return count
 
 
@@ -157,12 +157,12 @@ def show_status(rows: Sequence[dict[str, Any]]) -> str:
         ]
         line += [row["job"] or "-", row["node"] or "-"] if queue else []
         lines.append([*line, row["reason"] or ""])
-    told = [f"{row['run_id']}: rows left out: {row['rows_left_out']}" for row in rows if row["rows_left_out"]]
+    notes = [f"{row['run_id']}: rows left out: {row['rows_left_out']}" for row in rows if row["rows_left_out"]]
     if unread := sum(row["rows_left_out"] is None for row in rows):
-        told.append(
+        notes.append(
             f"the rows of {counted(unread, 'run')} were not checked, since there are many: `scaling fit` checks them"
         )
-    return "\n".join([text_table([*heads, "reason"], lines), *wrapped(told)])
+    return "\n".join([text_table([*heads, "reason"], lines), *wrapped(notes)])
 
 
 def show_jobs(rows: Sequence[dict[str, Any]]) -> str:

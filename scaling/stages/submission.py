@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class StudyProgress:
-    """A study as it stands: what was submitted, what is in the queue, what is missing, and the count of the rest."""
+    """The state of a study: what was submitted, what is in the queue, what is missing, and the count of the rest."""
 
-    found: list[records.Submission]
+    submissions: list[records.Submission]
     elements: list[Element]
     needs: list[Need] = field(default_factory=list)
     unprepared: bool = False  # a run without its directory: the corpus job makes them
@@ -50,11 +50,13 @@ class StudyProgress:
         self.skipped[why] = self.skipped.get(why, 0) + 1
 
     def queued(self) -> bool:
-        return any(entry.element.active for entry in records.queue_entries(self.found, self.elements))
+        return any(entry.element.active for entry in records.queue_entries(self.submissions, self.elements))
 
     def waits(self) -> dict[str, list[str]]:
         """Jobs of earlier submissions that write the whole study, one at a time."""
-        whole = [job for kind in ("corpus", "finish") for job in status.active_jobs(self.found, self.elements, kind)]
+        whole = [
+            job for kind in ("corpus", "finish") for job in status.active_jobs(self.submissions, self.elements, kind)
+        ]
         return {"corpus": whole, "finish": whole} if whole else {}
 
 
@@ -68,7 +70,7 @@ class Draft:
     progress: StudyProgress
 
 
-def draft(request: Request, *, profile: Cluster | None, new: bool, retry: bool, slurm_asked: bool = True) -> Draft:
+def draft(request: Request, *, profile: Cluster | None, new: bool, retry: bool, ask_slurm: bool = True) -> Draft:
     """The jobs of what is missing, neither done nor in the queue; without a profile this machine's. Raises InputError,
     and has written nothing, where the profile, the study or the cluster do not go together."""
     local, study = profile is None, request.study
@@ -76,14 +78,14 @@ def draft(request: Request, *, profile: Cluster | None, new: bool, retry: bool, 
         study, profile = this_machine(study)
     request.check_runs()
     check_trunks(request)
-    found = records.submissions(study.directory)
-    elements = slurm.queue(records.job_ids(found)) if slurm_asked and records.job_ids(found) else []
-    active = {entry.submission.number for entry in records.queue_entries(found, elements) if entry.element.active}
-    records.refuse_changed(found, spec_hashes(request), settings_hash(study), active, new)
-    progress = look(request, found, elements, retry)
+    submissions = records.submissions(study.directory)
+    elements = slurm.queue(records.job_ids(submissions)) if ask_slurm and records.job_ids(submissions) else []
+    active = {entry.submission.number for entry in records.queue_entries(submissions, elements) if entry.element.active}
+    records.refuse_changed(submissions, spec_hashes(request), settings_hash(study), active, new)
+    progress = look(request, submissions, elements, retry)
     factors = measured(((run, request.rundir(run)) for run in progress.done), profile)
     most = profile.max_array_size
-    if most is None and not local and slurm_asked:
+    if most is None and not local and ask_slurm:
         most = slurm.max_array_size()
     reported = (study.directory / "report" / "index.html").is_file() or progress.queued()
     finish = not study.is_variant and (bool(progress.needs) or not reported)
@@ -99,11 +101,13 @@ def draft(request: Request, *, profile: Cluster | None, new: bool, retry: bool, 
     return Draft(plan, study, profile, progress)
 
 
-def look(request: Request, found: list[records.Submission], elements: list[Element], retry: bool) -> StudyProgress:
+def look(
+    request: Request, submissions: list[records.Submission], elements: list[Element], retry: bool
+) -> StudyProgress:
     """What is missing of the request's runs."""
-    progress = StudyProgress(found, elements)
-    training = status.active_items(found, elements, "train")
-    evaluating = status.active_items(found, elements, "eval")
+    progress = StudyProgress(submissions, elements)
+    training = status.active_items(submissions, elements, "train")
+    evaluating = status.active_items(submissions, elements, "eval")
     missing, failed = _steps_to_evaluate(request), set[str]()
     unpredicted = {run.run_id for run in waiting(request)}
     unrated = {run.run_id for run in without_rate(request)}
@@ -150,8 +154,8 @@ def incomplete(request: Request) -> dict[str, str]:
     for run in trainable(request):
         rundir = request.rundir(run)
         if not is_trained(run, rundir):
-            told, attempt = rundir.status(), last_attempt(rundir.path) or {}
-            missing[run.run_id] = f"not trained: {attempt.get('reason') or told['reason'] or told['state']}"
+            status, attempt = rundir.status(), last_attempt(rundir.path) or {}
+            missing[run.run_id] = f"not trained: {attempt.get('reason') or status['reason'] or status['state']}"
         elif steps := pending.get(run.run_id):
             missing[run.run_id] = f"not evaluated: {counted(len(steps), 'checkpoint')}"
     return missing
@@ -170,9 +174,9 @@ def settings_hash(study: StudySpec) -> str:
 def cancel(request: Request) -> list[str]:
     """End the jobs of the study that wait or run, or those elements that hold chosen runs alone; returns what was
     cancelled, as "17" or "17_3". Raises InputError where an element also holds other runs."""
-    found = records.submissions(request.study.directory)
-    elements = slurm.queue(records.job_ids(found))
-    here = [entry for entry in records.queue_entries(found, elements) if entry.element.active]
+    submissions = records.submissions(request.study.directory)
+    elements = slurm.queue(records.job_ids(submissions))
+    here = [entry for entry in records.queue_entries(submissions, elements) if entry.element.active]
     chosen = {run.run_id for run in request.runs}
     targets: list[str] = []
     for entry in here:
@@ -206,18 +210,18 @@ class Seen:
 
 def seen(request: Request, rows: Sequence[dict[str, Any]]) -> Seen:
     """The rows of scaling.stages.status with what SLURM says, where it is installed and something was submitted."""
-    found = [one for one in records.submissions(request.study.directory) if one.ids]
-    if not found or not slurm.available():
+    submissions = [submission for submission in records.submissions(request.study.directory) if submission.ids]
+    if not submissions or not slurm.available():
         return Seen(status.merge(rows, [], []), [])
     try:
-        elements = status.look(found)
+        elements = status.look(submissions)
     except InputError as error:
         return Seen(status.merge(rows, [], []), [], f"{error}; the table shows what the run directories say")
-    return Seen(status.merge(rows, found, elements), status.job_rows(found, elements))
+    return Seen(status.merge(rows, submissions, elements), status.job_rows(submissions, elements))
 
 
 def _tokens(request: Request, run: RunSpec) -> dict[str, float | None]:
-    """Of one checkpoint's evaluation, by task; None for one from outside that cannot tell."""
+    """Of one checkpoint's evaluation, by task; None for one from outside that does not know."""
     known = planned_tokens(request, run)
     return {task.name: known.get(task.name) for task in eval_tasks(request, EvalOptions())}
 

@@ -52,7 +52,7 @@ def plan_sweep(request: Request) -> dict[str, Any]:
 
 
 def _twice(spec: SweepSpec) -> str | None:
-    """Why cells cannot be told apart: their runs make the same steps."""
+    """An error message where two cells are the same, since their runs make the same steps; None otherwise."""
     known: dict[tuple[Any, ...], str] = {}
     for run in spec.runs():
         cell = (run.arch, run.size, run.n_tokens, run.training.batch_tokens, run.seed, run.training.lr)
@@ -96,7 +96,7 @@ def _trained_at_other_rates(request: Request, spec: SweepSpec) -> str | None:
 
 
 def pending(request: Request) -> bool:
-    """Whether runs that were asked for wait for the study's sweep, and it has not told that they have no rate."""
+    """Whether chosen runs wait for the study's sweep, which has not been made or has not left them without a rate."""
     return any(run.is_pending and not run.rate["swept"] for run in request.runs)
 
 
@@ -144,12 +144,12 @@ def sweep_stage(request: Request) -> dict[str, Any]:
             f"trained again"
         )
     while True:
-        one = Request(spec, None, request.stream, repair=request.repair)
-        with one.writing():
-            now, failed = train_stage(one, corpus)
+        sweep_request = Request(spec, None, request.stream, repair=request.repair)
+        with sweep_request.writing():
+            now, failed = train_stage(sweep_request, corpus)
             trained += now
-            _evaluate(one)
-        points = points_of_sweep(one)
+            _evaluate(sweep_request)
+        points = points_of_sweep(sweep_request)
         fit = fit_rates(points, without=_without(spec))
         more = _more(spec, first, fit)
         if not more:
@@ -193,14 +193,14 @@ def points_of_sweep(request: Request) -> list[RatePoint]:
 
     evals = load_tables(request.study.directory, [run.run_id for run in request.runs], "none").evals
     losses = {(row["run_id"], int(row["step"])): float(row["loss"]) for row in evals.to_dict("records")}
-    found, missing = [], []
+    points, missing = [], []
     for run in request.runs:
         loss = losses.get((run.run_id, run.n_steps), math.nan)
         state = request.rundir(run).status()["state"]
         if state not in ("failed", "done"):
             missing.append(run.run_id)
             continue
-        found.append(
+        points.append(
             RatePoint(
                 arch=run.arch,
                 size=run.size,
@@ -218,22 +218,22 @@ def points_of_sweep(request: Request) -> list[RatePoint]:
             f"{request.study.directory}: {len(missing)} of {counted(len(request.runs), 'run')} of the sweep {have} "
             f"not ended ({missing[0]}, ...): run the sweep again"
         )
-    return found
+    return points
 
 
 def _more(spec: SweepSpec, first: dict[Where, tuple[float, ...]], fit: RatesFit) -> dict[Where, float]:
     """One more rate for each cell whose best rate is its first or last, on that side, or beside one that diverged,
     between the two; MAX_EXTRA at most on a side."""
     cells = {(cell.arch, cell.size, cell.n_tokens, cell.batch_tokens): cell for cell in fit.cells}
-    found = {}
+    more = {}
     for where, rates in spec.tried.items():
         run = next(spec.runs_of(where))
         cell = cells[(run.arch, run.size, run.n_tokens, run.training.batch_tokens)]
         side, gap, n_more = cell.extend, cell.gap, len(rates) - len(first[where])
         if side == "lower" and sum(rate < first[where][0] for rate in rates) < MAX_EXTRA:
-            found[where] = float(f"{rates[0] ** 2 / rates[1]:.6g}")
+            more[where] = float(f"{rates[0] ** 2 / rates[1]:.6g}")
         elif side == "higher" and sum(rate > first[where][-1] for rate in rates) < MAX_EXTRA:
-            found[where] = float(f"{rates[-1] ** 2 / rates[-2]:.6g}")
+            more[where] = float(f"{rates[-1] ** 2 / rates[-2]:.6g}")
         elif side == "between" and gap and gap[1] >= NARROW * gap[0] and n_more < 2 * MAX_EXTRA:
-            found[where] = float(f"{math.sqrt(gap[0] * gap[1]):.6g}")
-    return found
+            more[where] = float(f"{math.sqrt(gap[0] * gap[1]):.6g}")
+    return more

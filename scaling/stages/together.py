@@ -16,8 +16,8 @@ from ..study.run import RunSpec
 # of them are, and four or more, at least): more numbers or runs gained less than a tenth
 MOST = ((1_000_000, 8, 1.6, 2.5), (3_000_000, 4, 1.25, 1.4), (10_000_000, 4, 1.1, 1.1))
 GIB = 2**30
-ROOM, LITTLE_ROOM = 12 * GIB, 3 * GIB  # bytes of all runs of a GPU together: at most, and of a GPU that nobody knows
-SHARE = 1 / 3  # of its memory, at most: allocators keep more than is reckoned, for each run
+ROOM, LITTLE_ROOM = 12 * GIB, 3 * GIB  # bytes of all runs of a GPU together: at most, and of an unknown GPU
+SHARE = 1 / 3  # of its memory, at most: allocators keep more than is computed, for each run
 
 
 def shares_of(runs: Sequence[RunSpec], jobs: Jobs) -> list[float]:
@@ -32,13 +32,13 @@ def shares_of(runs: Sequence[RunSpec], jobs: Jobs) -> list[float]:
     return [1 / runs_together(run, jobs.runs_per_gpu, room) for run in runs]
 
 
-def runs_together(run: RunSpec, asked: int | None, room: float) -> int:
-    """How many runs like this one train on a GPU at the same time; asked: jobs.runs_per_gpu; room: bytes of all."""
+def runs_together(run: RunSpec, runs_per_gpu: int | None, room: float) -> int:
+    """How many runs like this one train on a GPU at the same time; runs_per_gpu: of the study; room: bytes of all."""
     if not run.cuda_graphs or run.training.zero_stage:  # the host, which they share, is busy with one
         return 1
     most = next((n for limit, n, *_ in MOST if _numbers(run) <= limit), 1)
-    if asked is not None and most > 1:
-        most = asked
+    if runs_per_gpu is not None and most > 1:
+        most = runs_per_gpu
     memory = memory_bytes(run, 1, kernels=True)
     return max(1, min(most, int(room // memory))) if memory else 1
 
@@ -48,13 +48,13 @@ def gains_of(runs: Sequence[RunSpec], shares: Sequence[float], slots: int) -> di
     a GPU, where `slots` GPUs or groups of them train at once; only those that gain."""
     small = [(run, share) for run, share in zip(runs, shares, strict=True) if share < 1]
     there = -(-len(small) // slots)  # on each
-    found = dict[str, float]()
+    gains = dict[str, float]()
     for run, share in small:
         together = min(round(1 / share), there)
         if together > 1:
             two, four = next(gains for limit, _, *gains in MOST if _numbers(run) <= limit)
-            found[run.run_id] = four if together >= 4 else two
-    return found
+            gains[run.run_id] = four if together >= 4 else two
+    return gains
 
 
 def _numbers(run: RunSpec) -> int:

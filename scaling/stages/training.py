@@ -59,7 +59,7 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
 
     A run that fails does not stop the others, but for the branches of a trunk. One that failed before (its loss became
     infinite or NaN) is not tried again: the same spec fails in the same way. Raises InputError where a branch has no
-    trunk, and at the end where a run's process found its input bad.
+    trunk, and at the end where a run's process refused its input.
     """
     from jobs.local import at_once, beside, describe_use, run_tasks
 
@@ -93,10 +93,10 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
     shares = shares_of([item.run for item in todo], jobs)
     tasks = [train_task(item.run, item.rundir, jobs.processes, share) for item, share in zip(todo, shares, strict=True)]
     if tasks:
-        if told := describe_use(jobs.parallel, jobs.processes):
+        if use := describe_use(jobs.parallel, jobs.processes):
             small, most = sum(share < 1 for share in shares), round(1 / min(shares))
-            told += f", but of {counted(small, 'small run')} up to {most} on each GPU" if small > 1 else ""
-            request.say(f"train: {told}")
+            use += f", but of {counted(small, 'small run')} up to {most} on each GPU" if small > 1 else ""
+            request.say(f"train: {use}")
         parallel = at_once(jobs.parallel, jobs.processes)
         compilers: list[Task] = []
         if jobs.processes == 1:
@@ -135,13 +135,13 @@ def _refuse_queued(request: Request) -> None:
     from jobs import records, slurm
     from jobs.status import active_items, active_jobs
 
-    found = [one for one in records.submissions(request.study.directory) if one.ids]
-    if not found or not slurm.available() or slurm.silent(patient=False):
-        return  # nobody to ask: who trains a run at last takes it over
-    elements = slurm.queue(records.job_ids(found))
-    queued = active_items(found, elements, "train") & {run.run_id for run in request.runs}
+    submissions = [submission for submission in records.submissions(request.study.directory) if submission.ids]
+    if not submissions or not slurm.available() or slurm.silent(patient=False):
+        return  # SLURM does not answer: the process that trains a run last takes it over
+    elements = slurm.queue(records.job_ids(submissions))
+    queued = active_items(submissions, elements, "train") & {run.run_id for run in request.runs}
     if queued:
-        jobs = ", ".join(active_jobs(found, elements, "train"))
+        jobs = ", ".join(active_jobs(submissions, elements, "train"))
         raise InputError(
             f"{request.study.directory}: {len(queued)} of these runs are queued or training on the cluster (jobs "
             f"{jobs}): `scaling cancel` them first, or choose others with --only"
@@ -300,7 +300,7 @@ class Progress:
     def _figures(self, item: Watched) -> str:
         if item.row is None:
             return "starting"
-        at_work = sum(one.state == "running" for one in self.watched.values())
+        at_work = sum(item.state == "running" for item in self.watched.values())
         left = item.left_s(max(1.0, at_work / self._slots)) if item.state == "running" else None
         loss, speed = item.row.get("loss"), item.row.get("tokens_per_s")
         text = f"step {item.row['step']:,}/{item.run.n_steps:,}"

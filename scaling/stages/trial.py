@@ -73,18 +73,18 @@ def planned(trial: Trial, options: Options) -> dict[str, Any]:
             continue
         requests = trial.requests(chosen)
         pairs = trial.pairs(requests, chosen)
-        rows, told = described(pairs)
-        warnings += told + too_little_text(trial, pairs)
-        todo = [run_id for one in requests for run_id in outstanding(one)]
-        made = [timed_plan(one) for one in requests]
+        rows, notes = described(pairs)
+        warnings += notes + too_little_text(trial, pairs)
+        todo = [run_id for request in requests for run_id in outstanding(request)]
+        made = [timed_plan(request) for request in requests]
         stages.append(
             {
                 "sizes": chosen,
                 "pairs": rows,
                 "todo": todo,
                 "missing": [run.run_id for run in missing(trial, chosen)],
-                "flops_exact": sum(exact(run) * run.trained_tokens for one in requests for run in one.runs),
-                "expected": [one["expected"]["text"] for one in made],
+                "flops_exact": sum(exact(run) * run.trained_tokens for request in requests for run in request.runs),
+                "expected": [plan["expected"]["text"] for plan in made],
             }
         )
     at = budgets(trial, options)
@@ -119,7 +119,7 @@ def try_variant(trial: Trial, options: Options) -> dict[str, Any]:
     _write(trial, {"verdict": None})
     diverged = _train(trial, first, options)
     if diverged:
-        return _closed(trial, pairs, at, Verdict(NOT_WORTH, _told_diverged(diverged)), more)
+        return _closed(trial, pairs, at, Verdict(NOT_WORTH, _divergence(diverged)), more)
     differences, seeds = _differences(trial, first, pairs)
     unit = loss_unit([trial.study.corpus.tokenizer])
     verdict = first_stage(differences, unit)
@@ -135,7 +135,7 @@ def try_variant(trial: Trial, options: Options) -> dict[str, Any]:
     pairs = [*pairs, *more_pairs]
     diverged = _train(trial, more, options)
     if diverged:
-        return _closed(trial, pairs, at, Verdict(NOT_WORTH, _told_diverged(diverged)), [], differences, seeds)
+        return _closed(trial, pairs, at, Verdict(NOT_WORTH, _divergence(diverged)), [], differences, seeds)
     differences, seeds = _differences(trial, every, pairs)
     projected = _projected(trial, pairs, differences, seeds, at)
     final = last_stage(differences, projected["gains"], projected["ratios"], unit)
@@ -168,10 +168,10 @@ def _train(trial: Trial, sizes: Sequence[str], options: Options) -> dict[str, st
         if failed:
             break
         with request.writing():
-            found = train_stage(request, corpus)[1]
-            diverged |= {name: why for name, why in found.items() if _diverged(request, name)}
-            failed |= {name: why for name, why in found.items() if name not in diverged}
-            if not found:
+            failures = train_stage(request, corpus)[1]
+            diverged |= {name: why for name, why in failures.items() if _diverged(request, name)}
+            failed |= {name: why for name, why in failures.items() if name not in diverged}
+            if not failures:
                 failed |= _evaluated(request)
     if failed:
         raise RunsFailed(failed)
@@ -183,15 +183,15 @@ def _diverged(request: Request, run_id: str) -> bool:
     return bool(request.rundir(run).status()["state"] == "failed")
 
 
-def _told_diverged(diverged: Mapping[str, str]) -> str:
+def _divergence(diverged: Mapping[str, str]) -> str:
     name, why = next(iter(diverged.items()))
     return f"the variant's {name} diverged: {why}"
 
 
 def _evaluated(request: Request) -> dict[str, str]:
     """Evaluate the held-out loss where it is missing; returns what failed."""
-    found = eval_stage(request, EvalOptions(tasks=("validation",)))
-    return {name: reason for reason, names in found["failed"].items() for name in names}
+    evaluated = eval_stage(request, EvalOptions(tasks=("validation",)))
+    return {name: reason for reason, names in evaluated["failed"].items() for name in names}
 
 
 def _differences(
@@ -201,7 +201,7 @@ def _differences(
 
     tables = [pairs_of_size(trial, size, pairs) for size in sizes]
     seeds = seed_variance(tables, seed_noise(trial))
-    return [difference(one, seeds) for one in tables], seeds
+    return [difference(table, seeds) for table in tables], seeds
 
 
 def _projected(
@@ -215,11 +215,13 @@ def _projected(
     from analysis.trial.gain import project_gain
     from analysis.trial.trend import project_ratio
 
-    variants = [run for one in trial.requests([d.size for d in differences]) for run in one.runs if not run.branches]
+    variants = [
+        run for request in trial.requests([d.size for d in differences]) for run in request.runs if not run.branches
+    ]
     own = [run for run in trial.ends(()) if is_trained(run, trial.request.rundir(run))]
     curves = have_curves([*own, *variants])
     noise = seed_noise(trial)
-    text = max((one.se_text or 0.0) / one.baseline for one in differences)
+    text = max((difference.se_text or 0.0) / difference.baseline for difference in differences)
     gains: Any
     try:
         tables = points(trial, own, curves), points(trial, variants, curves)
@@ -227,8 +229,8 @@ def _projected(
     except InputError as error:
         gains = str(error)
     flops = []
-    for one in differences:
-        run = max((pair.baseline for pair in pairs if pair.size == one.size), key=lambda run: run.n_tokens)
+    for difference in differences:
+        run = max((pair.baseline for pair in pairs if pair.size == difference.size), key=lambda run: run.n_tokens)
         flops.append(exact(run) * run.n_tokens)
     ratios = project_ratio(differences, flops, seeds, at)
     reason = gains if isinstance(gains, str) else None
@@ -251,19 +253,19 @@ def _closed(
 
     rows, warnings = described(pairs)
     sizes = list(dict.fromkeys(pair.size for pair in pairs))
-    runs = [run for one in trial.requests(sizes) for run in one.runs]
-    saved = [run for one in (trial.requests(left) if left else []) for run in one.runs]
-    found = projected or {}
+    runs = [run for request in trial.requests(sizes) for run in request.runs]
+    saved = [run for request in (trial.requests(left) if left else []) for run in request.runs]
+    projections = projected or {}
     result = {
         "study": trial.study.name,
         "level": LEVEL,
         "at": list(at),
         "pairs": rows,
-        "differences": [dataclasses.asdict(one) | {"verdict": one.verdict} for one in differences],
+        "differences": [dataclasses.asdict(difference) | {"verdict": difference.verdict} for difference in differences],
         "seed_noise": dataclasses.asdict(seeds) if seeds else None,
-        "gains": [_plain(one) for one in found["gains"]] if found.get("gains") else None,
-        "gains_reason": found.get("gains_reason"),
-        "ratios": [dataclasses.asdict(one) for one in found["ratios"]] if found.get("ratios") else None,
+        "gains": [_plain(gain) for gain in projections["gains"]] if projections.get("gains") else None,
+        "gains_reason": projections.get("gains_reason"),
+        "ratios": [dataclasses.asdict(ratio) for ratio in projections["ratios"]] if projections.get("ratios") else None,
         "verdict": {"word": verdict.word, "reason": verdict.reason},
         "cost": spent(trial, runs),
         "not_trained": {"sizes": list(left), "flops_exact": sum(exact(run) * run.trained_tokens for run in saved)},
@@ -287,8 +289,8 @@ def path_of(trial: Trial) -> Path:
 
 
 def _identity(trial: Trial) -> dict[str, Any]:
-    told = {"variant": trial.variant.record, "match": trial.match, "only": trial.request.only}
-    return dict(json.loads(json.dumps(told)))  # as it is read again
+    identity = {"variant": trial.variant.record, "match": trial.match, "only": trial.request.only}
+    return dict(json.loads(json.dumps(identity)))  # as it is read again
 
 
 def _check_name(trial: Trial) -> None:
@@ -333,11 +335,11 @@ def pairs_of_size(trial: Trial, size: str, pairs: Sequence[Pair]) -> Pairs:
     documents = None
     for pair in mine:
         runs = [pair.baseline, pair.variant]
-        found = [load_held_out(trial.study.directory, run.run_id, run.n_steps) for run in runs]
-        documents = documents_of(trial.study.directory, found[0])
-        paired_difference(found[1], found[0], documents)  # raises where the windows are others
-        for kept, one in zip(nats, found, strict=True):
-            kept.append(one.nats / one.window_tokens)
+        held_out = [load_held_out(trial.study.directory, run.run_id, run.n_steps) for run in runs]
+        documents = documents_of(trial.study.directory, held_out[0])
+        paired_difference(held_out[1], held_out[0], documents)  # raises where the windows are others
+        for kept, scores in zip(nats, held_out, strict=True):
+            kept.append(scores.nats / scores.window_tokens)
     return Pairs(size, tuple(pair.baseline.seed for pair in mine), np.stack(nats[0]), np.stack(nats[1]), documents)
 
 
@@ -358,7 +360,7 @@ def too_little_text(trial: Trial, pairs: Sequence[Pair]) -> list[str]:
         if n_effective < LEAST:
             lines.append(
                 f"{size}: the held-out text amounts to {n_effective:.1f} independent documents, and an interval needs "
-                f"{LEAST:g}: nothing will be told apart; raise evaluation.validation_tokens or hold out more documents"
+                f"{LEAST:g}: no difference will be detected; raise evaluation.validation_tokens or hold out more text"
             )
     return lines
 
@@ -371,18 +373,18 @@ def seed_noise(trial: Trial) -> tuple[float, float] | None:
     kinds: dict[tuple[str, ...], list[tuple[RunSpec, float]]] = {}
     for run in trial.request.whole_grid:
         if not run.branches:
-            with suppress(InputError):  # not trained or not evaluated yet: it tells nothing
-                found = load_held_out(trial.study.directory, run.run_id, run.n_steps)
-                kinds.setdefault(run.kind, []).append((run, found.loss))
+            with suppress(InputError):  # not trained or not evaluated yet
+                held_out = load_held_out(trial.study.directory, run.run_id, run.n_steps)
+                kinds.setdefault(run.kind, []).append((run, held_out.loss))
     groups = [
         Group(
             kind[0],
             kind[1],
-            np.log([[loss] for _, loss in found]),
-            tuple(run.run_id for run, _ in found),
-            tuple(str(run.seed) for run, _ in found),
+            np.log([[loss] for _, loss in seeds]),
+            tuple(run.run_id for run, _ in seeds),
+            tuple(str(run.seed) for run, _ in seeds),
         )
-        for kind, found in kinds.items()
+        for kind, seeds in kinds.items()
     ]
     pooled = pool_seed_noise(groups)
     return None if pooled is None else (pooled.s, pooled.df)
@@ -400,7 +402,7 @@ def points(trial: Trial, runs: Sequence[RunSpec], curves: bool) -> Points:
     if rows.empty:
         raise InputError("no held-out losses to fit")
     ids = rows["run_id"].tolist()
-    found = Points(
+    ends = Points(
         rows["n_params_non_embedding"].to_numpy(float),
         rows["n_tokens"].to_numpy(float),
         rows["flops_exact"].to_numpy(float),
@@ -411,11 +413,11 @@ def points(trial: Trial, runs: Sequence[RunSpec], curves: bool) -> Points:
         size=rows["size"].to_numpy(object),
         convention="exact",
     )
-    return found.thinned(POINTS_A_RUN, FIRST_SHARE) if curves else found
+    return ends.thinned(POINTS_A_RUN, FIRST_SHARE) if curves else ends
 
 
 def have_curves(runs: Sequence[RunSpec]) -> bool:
-    """Whether checkpoints before a run's end can stand beside its end: the learning rate never falls."""
+    """Whether checkpoints before a run's end can be fitted beside its end: the learning rate never falls."""
     return all(run.training.schedule == "constant" and run.trunk is None for run in runs)
 
 
@@ -437,6 +439,6 @@ def spent(trial: Trial, runs: Sequence[RunSpec]) -> dict[str, float | None]:
 
 def _seconds(path: Path) -> float:
     with suppress(OSError, ValueError, KeyError, TypeError):
-        found = read_json(path)
-        return float(found["seconds"]) + float(found.get("setup_seconds") or 0.0)
+        result = read_json(path)
+        return float(result["seconds"]) + float(result.get("setup_seconds") or 0.0)
     return 0.0

@@ -24,7 +24,7 @@ from .request import Request
 
 DATA, COMPUTE = "data", "compute"
 MATCHES = (DATA, COMPUTE)
-UNLIKE = 0.01  # of the parameters without embeddings, from which on a line tells that they differ
+UNLIKE = 0.01  # of the parameters without embeddings, from which on a line says that they differ
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Trial:
-    """What was asked for. `study`: the baseline's; `path`: the file that the variant's runs are of."""
+    """What `scaling try` works on. `study`: the baseline's; `path`: the file that the variant's runs are of."""
 
     request: Request
     variant: Variant
@@ -70,9 +70,9 @@ class Trial:
         """The baseline's runs. Raises InputError for another architecture than the study's, and for several points."""
         base = self.variant.baseline
         if base not in self.study.grid.archs:
-            told = "" if self.variant.is_new_arch else "; of: names the study's architecture that a new one varies"
+            hint = "" if self.variant.is_new_arch else "; of: names the study's architecture that a new one varies"
             raise InputError(
-                f"{self.study.path}: has no runs of {base}{nearest(base, list(self.study.grid.archs))}{told}"
+                f"{self.study.path}: has no runs of {base}{nearest(base, list(self.study.grid.archs))}{hint}"
             )
         request = self.baseline(())
         try:
@@ -126,7 +126,9 @@ class Trial:
 
     def pairs(self, requests: Sequence[Request], sizes: Sequence[str]) -> list[Pair]:
         """Every end of the baseline with the variant's. Raises InputError where two do not belong together."""
-        there = {(run.size, run.seed, run.branch): run for one in requests for run in one.runs if not run.branches}
+        there = {
+            (run.size, run.seed, run.branch): run for request in requests for run in request.runs if not run.branches
+        }
         pairs = []
         for run in self.ends(sizes):
             other = there.get((run.size, run.seed, run.branch))
@@ -161,21 +163,21 @@ def exact(run: RunSpec) -> float:
 
 def check_pair(name: str, pair: Pair) -> None:
     """Raise InputError where the two runs are one, or do not read the same batches."""
-    one, other = pair.baseline, pair.variant
-    if one.spec_hash == other.spec_hash:
+    run, other = pair.baseline, pair.variant
+    if run.spec_hash == other.spec_hash:
         raise InputError(
-            f"variant {name}: changes nothing of {one.run_id}: the study says the same already; change another value"
+            f"variant {name}: changes nothing of {run.run_id}: the study says the same already; change another value"
         )
     for what, first, second in (
-        ("batch_tokens", one.training.batch_tokens, other.training.batch_tokens),
-        ("context_length", one.context_length, other.context_length),
-        ("tokenizer", one.corpus.tokenizer, other.corpus.tokenizer),
-        ("corpus", one.corpus.model_dump(exclude={"source"}), other.corpus.model_dump(exclude={"source"})),
-        ("seed", one.seed, other.seed),
+        ("batch_tokens", run.training.batch_tokens, other.training.batch_tokens),
+        ("context_length", run.context_length, other.context_length),
+        ("tokenizer", run.corpus.tokenizer, other.corpus.tokenizer),
+        ("corpus", run.corpus.model_dump(exclude={"source"}), other.corpus.model_dump(exclude={"source"})),
+        ("seed", run.seed, other.seed),
     ):
         if first != second:
             raise InputError(
-                f"variant {name}: {what} of {other.run_id} is {second}, the study's {one.run_id} has {first}: they "
+                f"variant {name}: {what} of {other.run_id} is {second}, the study's {run.run_id} has {first}: they "
                 f"read other batches, and cannot be paired"
             )
 

@@ -17,10 +17,10 @@ def show_trial(result: Mapping[str, Any], unit: str) -> str:
     word = f"{result['verdict']['word']}: {result['verdict']['reason']}"
     parts = ["\n".join(wrapped([title, word]))]
     if rows := _differences(result):
-        told = f"held-out loss at the last checkpoint, {unit}; {level:.0%} intervals of the difference\n"
+        title_line = f"held-out loss at the last checkpoint, {unit}; {level:.0%} intervals of the difference\n"
         noise = result["seed_noise"]
         basis = f"noise between seeds: {noise['basis']}" if noise else "noise between seeds: not known, not counted"
-        parts.append(told + rows_table(rows) + "\n" + "\n".join(wrapped([basis])))
+        parts.append(title_line + rows_table(rows) + "\n" + "\n".join(wrapped([basis])))
     if rows := _projections(result):
         parts.append(f"projected; {level:.0%} intervals\n{rows_table(rows)}")
     if result["gains_reason"]:
@@ -31,21 +31,21 @@ def show_trial(result: Mapping[str, Any], unit: str) -> str:
 
 def _differences(result: Mapping[str, Any]) -> list[dict[str, object]]:
     rows = []
-    for one in result["differences"]:
-        pair = next(row for row in result["pairs"] if row["size"] == one["size"])
-        ends = f"[{one['low']:+.4f}, {one['high']:+.4f}]" if one["low"] is not None else "-"
+    for difference in result["differences"]:
+        pair = next(row for row in result["pairs"] if row["size"] == difference["size"])
+        ends = f"[{difference['low']:+.4f}, {difference['high']:+.4f}]" if difference["low"] is not None else "-"
         base, other = pair["baseline"], pair["variant"]
         rows.append(
             {
-                "size": one["size"],
-                "seeds": len(one["seeds"]),
+                "size": difference["size"],
+                "seeds": len(difference["seeds"]),
                 "N": f"{count(base['n_params_non_embedding'])} / {count(other['n_params_non_embedding'])}",
                 "FLOP/token": f"{flop(base['flops_per_token_exact'])} / {flop(other['flops_per_token_exact'])}",
-                "baseline": f"{one['baseline']:.4f}",
-                "variant": f"{one['variant']:.4f}",
-                "difference": f"{one['value']:+.4f}",
+                "baseline": f"{difference['baseline']:.4f}",
+                "variant": f"{difference['variant']:.4f}",
+                "difference": f"{difference['value']:+.4f}",
                 "interval": ends,
-                "": one["verdict"],
+                "": difference["verdict"],
             }
         )
     return rows
@@ -56,11 +56,13 @@ def _projections(result: Mapping[str, Any]) -> list[dict[str, object]]:
     for i, c in enumerate(result["at"]):
         row: dict[str, object] = {"C exact": flop(c)}
         if gains := result["gains"]:
-            one = gains[i]
-            row |= {"baseline needs": f"{one['gain']:.2f} times the compute [{_end(one['low'])}, {_end(one['high'])}]"}
+            gain = gains[i]
+            row |= {
+                "baseline needs": f"{gain['gain']:.2f} times the compute [{_end(gain['low'])}, {_end(gain['high'])}]"
+            }
         if ratios := result["ratios"]:
-            one = ratios[i]
-            row |= {"loss ratio by a line": f"{one['ratio']:.4f} [{one['low']:.4f}, {one['high']:.4f}]"}
+            ratio = ratios[i]
+            row |= {"loss ratio by a line": f"{ratio['ratio']:.4f} [{ratio['low']:.4f}, {ratio['high']:.4f}]"}
         if len(row) > 1:
             rows.append(row)
     return rows

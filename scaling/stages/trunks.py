@@ -30,7 +30,7 @@ def check_trunks(request: Request) -> None:
             continue
         if run.trunk not in chosen and not whole:
             runs = resolve(request.study.runs(without_branch(request.only)), request.lock)
-            whole = {one.run_id: one for one in runs}
+            whole = {run.run_id: run for run in runs}
         trunk = chosen.get(run.trunk) or whole[run.trunk]
         at = request.rundir(trunk)
         if not is_trained(trunk, at):
@@ -57,36 +57,36 @@ def short_trunks(request: Request) -> list[str]:
     costs: a longer trunk is another run, which `scaling train` refuses while the old one is there. No line where there
     is none."""
     named = {run.trunk for run in request.runs}
-    told, tokens, cost = [], 0.0, 0.0
-    for run in (one for one in request.runs if one.run_id in named):
+    short, tokens, cost = [], 0.0, 0.0
+    for run in (run for run in request.runs if run.run_id in named):
         rundir, there = request.rundir(run), run.n_tokens
-        with suppress(InputError):  # a damaged record: `scaling train` tells
+        with suppress(InputError):  # a damaged record: `scaling train` says so
             there = rundir.spec().n_tokens if rundir.run_json.exists() else there
         if there < run.n_tokens:
-            told.append(f"{run.run_id} ({count(there)} of {count(run.n_tokens)} tokens)")
+            short.append(f"{run.run_id} ({count(there)} of {count(run.n_tokens)} tokens)")
             tokens += run.n_tokens
             cost += run.n_tokens * float(train_flops_per_token(run.config, "exact"))
-    if not told:
+    if not short:
         return []
-    more = f" and {len(told) - 1} more" if len(told) > 1 else ""
+    more = f" and {len(short) - 1} more" if len(short) > 1 else ""
     return [
-        f"branches: the longest begins after the end of its trunk as it is on disk: {told[0]}{more}; a longer trunk is "
-        f"another run, trained anew from its first step ({count(tokens)} tokens, {flop(cost)} FLOP exact), once the "
+        f"branches: the longest begins after the end of its trunk as it is on disk: {short[0]}{more}; a longer trunk "
+        f"is another run, trained anew from its first step ({count(tokens)} tokens, {flop(cost)} FLOP exact), once the "
         f"old directory is removed: `scaling train` refuses it until then"
     ]
 
 
 def not_merged(request: Request) -> list[str]:
     """A line for each trained run that lacks merged points which the study asks for."""
-    told = []
+    lines = []
     for run in request.runs:
         rundir = request.rundir(run)
         if rundir.status()["state"] == "done":
             missing = [step for step in run.merged_after if not rundir.has_merged(step, run.training)]
             if missing:
-                told.append(
+                lines.append(
                     f"eval: {run.run_id} has no merged weights after steps {', '.join(map(str, missing))}: it was "
                     f"trained without training.merge_last or with another, or they were lost; remove its directory to "
                     f"train it again"
                 )
-    return told
+    return lines

@@ -43,11 +43,11 @@ NEVER = {  # fields that are no axis, and why
 }
 SECTIONS = ("training", "model")
 HOW = "write training.FIELD: [..] or model.FIELD: [..], or a name with fields that vary together"
-POINT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+]*")  # it stands in the names of runs
+POINT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+]*")  # it is part of the names of runs
 
 
 class Named(str):
-    """The name of a point, with the values that it stands for by field."""
+    """The name of a point, and its values by field."""
 
     fields: dict[str, Any]
 
@@ -97,11 +97,11 @@ def points_of(axes: Mapping[str, Mapping[str, list[Any]]], arch: str, fixed: Map
 def unread(axes: Mapping[str, Mapping[str, list[Any]]], archs: Iterable[str]) -> dict[str, list[str]]:
     """{field of the axes: the architectures to which it means nothing}, where there are any."""
     fields = {field: axis for axis in axes.values() for field in axis if field.startswith("model.")}
-    found = {
+    archs_without = {
         field: [arch for arch in archs if not reads(arch, short(field)) or _changes_nothing(axis, arch)]
         for field, axis in fields.items()
     }
-    return {field: without for field, without in found.items() if without}
+    return {field: without for field, without in archs_without.items() if without}
 
 
 def _changes_nothing(axis: Iterable[str], arch: str) -> bool:
@@ -111,7 +111,7 @@ def _changes_nothing(axis: Iterable[str], arch: str) -> bool:
 
 
 def section_of(point: Mapping[str, Any], section: str) -> dict[str, Any]:
-    """The values of a point that belong to a section, by field, those that a name stands for among them."""
+    """The values of a point that belong to a section, by field, those of a named point among them."""
     whole = dict(point)
     for value in point.values():
         whole |= value.fields if isinstance(value, Named) else {}
@@ -120,50 +120,50 @@ def section_of(point: Mapping[str, Any], section: str) -> dict[str, Any]:
 
 def fields_of(axes: Mapping[str, Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
     """{field: its values} of all axes, those of named points among them."""
-    found: dict[str, list[Any]] = {}
+    values_of: dict[str, list[Any]] = {}
     for axis in axes.values():
         for field, values in axis.items():
-            named = [one for one in values if isinstance(one, Named)]
+            named = [value for value in values if isinstance(value, Named)]
             for key, value in [(field, value) for value in values] if not named else []:
-                found.setdefault(key, []).append(value)
-            for key, value in (item for one in named for item in one.fields.items()):
-                found.setdefault(key, []).append(value)
-    return found
+                values_of.setdefault(key, []).append(value)
+            for key, value in (item for point in named for item in point.fields.items()):
+                values_of.setdefault(key, []).append(value)
+    return values_of
 
 
 def _axes(raw: Any) -> dict[str, dict[str, list[Any]]]:
     """{name of the axis: {field: values}}; a field of its own is an axis by its own name."""
     if not isinstance(raw, dict):
         raise ValueError(f"must be keys and values, not {shown(raw)}: {HOW}")
-    found: dict[str, dict[str, list[Any]]] = {}
+    axes: dict[str, dict[str, list[Any]]] = {}
     owner: dict[str, str] = {}
     for name, given in raw.items():
         if "." in name:
             fields = {name: given}
-        elif isinstance(given, dict) and given and all(isinstance(one, dict) for one in given.values()):
-            found[name] = {name: _named(name, given, owner)}
+        elif isinstance(given, dict) and given and all(isinstance(point, dict) for point in given.values()):
+            axes[name] = {name: _named(name, given, owner)}
             continue
         elif isinstance(given, dict) and given:
             fields = given
         else:
-            _told(f"{shown(name)} is no field of a section, and holds no fields: {HOW}", name)
+            _refuse(f"{shown(name)} is no field of a section, and holds no fields: {HOW}", name)
         axis = {}
         for field, values in fields.items():
             place = (field,) if "." in name else (name, field)
             if field in owner:
-                _told(f"is an axis twice, here and in {owner[field]}: leave one of them out", *place)
+                _refuse(f"is an axis twice, here and in {owner[field]}: leave one of them out", *place)
             owner[field] = "grid.axes" if "." in name else f"grid.axes.{name}"
             axis[field] = _values(field, values, place)
         lengths = {field: len(values) for field, values in axis.items()}
         if len(set(lengths.values())) > 1:
-            told = ", ".join(f"{field} has {length}" for field, length in lengths.items())
-            _told(f"its fields vary together and must have as many values each ({told})", name)
+            counts = ", ".join(f"{field} has {length}" for field, length in lengths.items())
+            _refuse(f"its fields vary together and must have as many values each ({counts})", name)
         together = list(zip(*axis.values(), strict=True))
-        if len({repr(one) for one in together}) < len(together):
-            twice = next(one for i, one in enumerate(together) if one in together[:i])
-            _told(f"names {shown(twice[0] if len(twice) == 1 else list(twice))} twice", *place[:1])
-        found[name] = axis
-    return found
+        if len({repr(point) for point in together}) < len(together):
+            twice = next(point for i, point in enumerate(together) if point in together[:i])
+            _refuse(f"names {shown(twice[0] if len(twice) == 1 else list(twice))} twice", *place[:1])
+        axes[name] = axis
+    return axes
 
 
 def _named(axis: str, given: dict[str, dict[str, Any]], owner: dict[str, str]) -> list[Named]:
@@ -171,16 +171,16 @@ def _named(axis: str, given: dict[str, dict[str, Any]], owner: dict[str, str]) -
     points: list[Named] = []
     for name, fields in given.items():
         if not POINT_NAME.fullmatch(name):
-            _told(f"{shown(name)} is no name of a point: letters, digits, _, . and +", axis)
+            _refuse(f"{shown(name)} is no name of a point: letters, digits, _, . and +", axis)
         for field in fields:
             if owner.setdefault(field, f"grid.axes.{axis}") != f"grid.axes.{axis}":
-                _told(f"is an axis twice, here and in {owner[field]}: leave one of them out", axis, name, field)
+                _refuse(f"is an axis twice, here and in {owner[field]}: leave one of them out", axis, name, field)
         points.append(
             Named(name, {field: _values(field, [value], (axis, name, field))[0] for field, value in fields.items()})
         )
-        same = next((one for one in points[:-1] if one.fields == points[-1].fields), None)
+        same = next((point for point in points[:-1] if point.fields == points[-1].fields), None)
         if same is not None:
-            _told(f"{name} and {same} are the same point", axis)
+            _refuse(f"{name} and {same} are the same point", axis)
     return points
 
 
@@ -188,32 +188,32 @@ def _values(field: str, values: Any, place: tuple[str, ...]) -> list[Any]:
     """The values of an axis as its field's own type reads them."""
     section, _, name = field.partition(".")
     if section == "corpus":
-        _told(
+        _refuse(
             "a study has one corpus: write a study file for each, and fit them together by scaling fit ONE TWO", *place
         )
     if section not in SECTIONS or not name:
-        _told(f"{shown(field)} is no field of {' or '.join(SECTIONS)}: {HOW}", *place)
+        _refuse(f"{shown(field)} is no field of {' or '.join(SECTIONS)}: {HOW}", *place)
     if field in NEVER:
-        _told(f"is no axis: {NEVER[field]}", *place)
+        _refuse(f"is no axis: {NEVER[field]}", *place)
     schema = Training if section == "training" else model_changes()
     if name not in schema.model_fields:
-        _told(f"unknown field {shown(name)} of {section}{nearest(name, list(schema.model_fields))}", *place)
+        _refuse(f"unknown field {shown(name)} of {section}{nearest(name, list(schema.model_fields))}", *place)
     if not isinstance(values, list) or not values:
-        _told(f"must be a list of at least one value, not {shown(values)}", *place)
+        _refuse(f"must be a list of at least one value, not {shown(values)}", *place)
     read = []
     for value in values:
         try:
             read.append(getattr(schema.model_validate({name: value}), name))
         except ValidationError as error:
-            lines: Any = [one | {"loc": (*place, *one["loc"][1:])} for one in error.errors(include_url=False)]
+            lines: Any = [line | {"loc": (*place, *line["loc"][1:])} for line in error.errors(include_url=False)]
             raise ValidationError.from_exception_data(error.title, lines) from None
         if value is None:
-            _told("null leaves the field out: give values", *place)
+            _refuse("null leaves the field out: give values", *place)
     return read
 
 
-def _told(message: str, *place: str) -> Any:
-    """Raises what is wrong at a place below grid.axes."""
+def _refuse(message: str, *place: str) -> Any:
+    """Raise ValidationError with a message at a place below grid.axes."""
     line: Any = {"type": "value_error", "loc": place, "input": None, "ctx": {"error": ValueError(message)}}
     raise ValidationError.from_exception_data("axes", [line])
 
@@ -223,19 +223,19 @@ def check_nuisance(axes: Mapping[str, Mapping[str, list[Any]]], nuisance: Mappin
     for name, by in nuisance.items():
         if name not in axes:
             inside = next((axis for axis, fields in axes.items() if name in fields), None)
-            told = (
+            reason = (
                 f"varies with others as {inside!r}: name that"
                 if inside
                 else f"is no axis of this grid{nearest(name, list(axes))}"
             )
-            _told(told, "nuisance", name)
+            _refuse(reason, "nuisance", name)
         for field in fields_of({name: axes[name]}):
             if field in LENGTHS:
-                _told("the length of a run is the D of the laws, no nuisance", "nuisance", name)
+                _refuse("the length of a run is the D of the laws, no nuisance", "nuisance", name)
             if field == "training.reset_at_documents":
-                _told("losses with and without it have other text before a token: no nuisance", "nuisance", name)
+                _refuse("losses with and without it have other text before a token: no nuisance", "nuisance", name)
             if by == "mean" and field.startswith("model."):
-                _told(f"models that differ in {short(field)} have no mean: take best", "nuisance", name)
+                _refuse(f"models that differ in {short(field)} have no mean: take best", "nuisance", name)
 
 
 Axes = Annotated[dict[str, dict[str, list[Any]]], PlainValidator(_axes)]

@@ -22,9 +22,9 @@ def or_default(given: dict[str, Any], key: str) -> Any:
 
 def lengths_of(given: dict[str, Any], n_params: Callable[[], int]) -> list[int]:
     """The tokens of the run, or of each branch; [] where none are given."""
-    asked = given.get("branches") or [given.get("n_tokens")]
+    lengths = given.get("branches") or [given.get("n_tokens")]
     most = given.get("max_tokens") or math.inf
-    return [int(min(tokens_of(one, n_params()), most)) for one in asked if one is not None]
+    return [int(min(tokens_of(length, n_params()), most)) for length in lengths if length is not None]
 
 
 def with_batch(
@@ -45,7 +45,7 @@ def with_batch(
 
 
 def too_few_steps(given: dict[str, Any], batch_tokens: int, n_params: Callable[[], int]) -> list[str]:
-    """A line where the shortest run has fewer than `min_steps` with the batch that was found for it."""
+    """A line where the shortest run has fewer than `min_steps` with the batch that the rule gives it."""
     fewest, lengths = given.get("min_steps"), lengths_of(given, n_params)
     if fewest is None or not lengths or (steps := -(-min(lengths) // batch_tokens)) >= fewest:
         return []

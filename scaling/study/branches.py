@@ -18,7 +18,7 @@ Resolve = Callable[[dict[str, Any]], Training]  # given keys -> the whole sectio
 
 
 class Branched(NamedTuple):
-    """The trunk's training, that of each branch by the ending of its run's id, and what a reader must be told."""
+    """The trunk's training, that of each branch by the ending of its run's id, and notes for the reader of the plan."""
 
     trunk: Training
     branches: dict[str, Training]
@@ -36,8 +36,7 @@ def branched(given: dict[str, Any], resolve: Resolve, n_params: Callable[[], int
     for key in ("n_tokens", "max_steps"):
         if given.get(key) is not None:
             raise InputError(
-                f"training.{key} of {where} stands beside training.branches, which say how long its runs are: leave "
-                f"one of them out"
+                f"training.{key} of {where} and training.branches both say how long its runs are: leave one of them out"
             )
     own = {key: value for key, value in given.items() if key not in ("branches", "max_tokens")}
     points, notes = _points(given["branches"], given.get("max_tokens"), n_params, where)
@@ -55,18 +54,18 @@ def branched(given: dict[str, Any], resolve: Resolve, n_params: Callable[[], int
 
 
 def _points(
-    asked: list[int | str], most: int | None, n_params: Callable[[], int], where: str
+    lengths: list[int | str], most: int | None, n_params: Callable[[], int], where: str
 ) -> tuple[dict[str, int], list[str]]:
-    """{label: tokens}, shortest first; of several of one length the first counts, and the others are told."""
+    """{label: tokens}, shortest first; of several of one length the first is kept, and notes name the others."""
     points: dict[str, int] = {}
     same: dict[str, list[str]] = {}
-    for item in asked:
+    for item in lengths:
         tokens = item if isinstance(item, int) else tokens_of(item, n_params())
         label = label_of(tokens) if isinstance(item, int) else f"d{item.lower()}"
         if most is not None and tokens > most:
-            told, tokens, label = label, most, label_of(most)
-            same.setdefault(label, []).append(told)
-        if (there := next((one for one, n in points.items() if n == tokens), None)) is not None:
+            original, tokens, label = label, most, label_of(most)
+            same.setdefault(label, []).append(original)
+        if (there := next((name for name, n in points.items() if n == tokens), None)) is not None:
             if label != there:
                 same.setdefault(there, []).append(label)
         else:

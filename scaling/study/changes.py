@@ -67,7 +67,7 @@ def unread(sections: Mapping[str, Mapping[str, Any]]) -> tuple[str, str] | None:
     for place, given in sections.items():
         for key, (is_there, what) in NEEDED.items():
             if given.get(key) is not None and not any(map(is_there, sections.values())):
-                return f"{place}.{key}", f"is read with {what} alone, which stands nowhere: add that, or leave it out"
+                return f"{place}.{key}", f"is read with {what} alone, which is not given: add that, or leave it out"
         if given.get("n_checkpoints") is not None and given.get("checkpoint_tokens") is not None:
             return f"{place}.n_checkpoints", "means nothing beside checkpoint_tokens: leave one of them out"
     return None
@@ -84,9 +84,11 @@ def check_logged(runs: Sequence[RunSpec], origin: str) -> None:
             )
 
 
-def differing(changes: dict[str, Any], one: Any, other: Any) -> dict[str, Any]:
+def differing(changes: dict[str, Any], section: Any, other: Any) -> dict[str, Any]:
     """The changes to fields that two sections or configurations do not agree on; all where there is no other."""
     if other is None:
         return changes
-    first, second = (each.to_dict() if isinstance(each, ModelConfig) else each.model_dump() for each in (one, other))
+    first, second = (
+        each.to_dict() if isinstance(each, ModelConfig) else each.model_dump() for each in (section, other)
+    )
     return {field: value for field, value in changes.items() if first[field] != second[field]}

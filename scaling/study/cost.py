@@ -36,7 +36,7 @@ def expected_work(run: RunSpec) -> float:
 
 def memory_bytes(run: RunSpec, processes: int, kernels: bool) -> float | None:
     """Bytes of each process while the run trains; kernels: with the Triton kernels, as GPUs train. None where the costs
-    of a plugin's architecture do not tell."""
+    of a plugin's architecture are not known."""
     training, split = run.training, run.batch_split(processes)
     try:
         lines = training_memory(
@@ -65,7 +65,7 @@ def merged_files(run: RunSpec) -> dict[str, Any]:
     }
 
 
-def told_of_merged(totals: Mapping[str, Any]) -> str:
+def merged_note(totals: Mapping[str, Any]) -> str:
     """`merged_files` of all runs together, in words; "" without any."""
     if not totals["n_merged"]:
         return ""

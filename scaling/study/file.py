@@ -61,20 +61,24 @@ def read_study(file: Path, sets: list[str], out: str | Path | None, own: bool = 
         allow(modules_of(checked.evaluation.tasks or ()))
     # what --set takes out of the grid may still be named by the file
     known = {key: list(dict.fromkeys([*getattr(checked.grid, key), *names])) for key, names in in_file.items()}
-    one_range = isinstance(raw.get("fit", {}).get("range"), list)  # for all architectures
-    for keys in unknown_names(checked, known["archs"], known["sizes"], one_range):
-        raise InputError(f"{_origin('.'.join(keys), str(file), sets)}: {_told(keys, known)}")
+    shared_range = isinstance(raw.get("fit", {}).get("range"), list)  # for all architectures
+    for keys in unknown_names(checked, known["archs"], known["sizes"], shared_range):
+        raise InputError(f"{_origin('.'.join(keys), str(file), sets)}: {_unknown_name(keys, known)}")
     for size, seeds in checked.grid.extra_seeds.items():
         if (again := set(seeds) & set(checked.grid.seeds)) and not {"seeds", f"extra_seeds.{size}"} & set(results):
             raise InputError(
                 f"{file}: grid.extra_seeds.{size}: {min(again)} is one of grid.seeds too: leave one of them out"
             )
-    sections = {f"overrides.{by}.{key}": given_in(one) for by, table in checked.overrides for key, one in table.items()}
+    sections = {
+        f"overrides.{by}.{key}": given_in(override)
+        for by, table in checked.overrides
+        for key, override in table.items()
+    }
     sections |= {"training": given_in(checked.training), "--set training": changes["training"]}
     for field, values in fields_of(checked.grid.axes).items():
-        sections |= {f"grid.axes {i}": {short(field): one} for i, one in enumerate(values, len(sections))}
-    if found := unread(sections):
-        raise InputError(f"{_origin(found[0], str(file), sets)}: {found[0]} {found[1]}")
+        sections |= {f"grid.axes {i}": {short(field): value} for i, value in enumerate(values, len(sections))}
+    if fault := unread(sections):
+        raise InputError(f"{_origin(fault[0], str(file), sets)}: {fault[0]} {fault[1]}")
     varied = {field for axis in checked.grid.axes.values() for field in axis}
     for section, given in changes.items():  # they leave fewer points to fit
         results |= {field: value for field, value in given.items() if f"{section}.{field}" in varied}
@@ -119,15 +123,15 @@ def validate(schema: Any, raw: Any, where: str, sets: list[str], prefix: str = "
     except ValidationError as error:
         # a plugin first, whose architectures and options are unknown without it, then a misspelt key: it is why another
         # is missing
-        found = sorted(error.errors(include_url=False), key=_first_told)
-        told = len(found) > 1 and found[0]["loc"][:1] != ("plugins",)  # beside a plugin, what only it can know
-        more = f" (and {len(found) - 1} more)" if told else ""
-        key = ".".join(str(part) for part in _location(found[0]["loc"]))
-        raise InputError(f"{_origin(prefix + key, where, sets)}: {_tell(schema, found[0], prefix)}{more}") from None
+        errors = sorted(error.errors(include_url=False), key=_report_order)
+        shows_count = len(errors) > 1 and errors[0]["loc"][:1] != ("plugins",)  # a plugin's error may cause others
+        more = f" (and {len(errors) - 1} more)" if shows_count else ""
+        key = ".".join(str(part) for part in _location(errors[0]["loc"]))
+        raise InputError(f"{_origin(prefix + key, where, sets)}: {_tell(schema, errors[0], prefix)}{more}") from None
 
 
-def _first_told(one: Any) -> tuple[bool, bool]:
-    return one["loc"][:1] != ("plugins",), one["type"] != "extra_forbidden"
+def _report_order(error: Any) -> tuple[bool, bool]:
+    return error["loc"][:1] != ("plugins",), error["type"] != "extra_forbidden"
 
 
 def _origin(key: str, where: str, sets: list[str]) -> str:
@@ -149,16 +153,16 @@ def _grid(raw: dict[str, Any]) -> dict[str, Any]:
     return grid if isinstance(grid, dict) else {}
 
 
-def unknown_names(study: StudyFile, archs: list[str], sizes: list[str], one_range: bool) -> Iterator[list[str]]:
+def unknown_names(study: StudyFile, archs: list[str], sizes: list[str], shared_range: bool) -> Iterator[list[str]]:
     """The keys, from the section's on, that name an architecture or a size of which the study has no run."""
-    yield from (["grid", "sizes", *found] for found in study.grid.sizes.unknown_names(archs))
+    yield from (["grid", "sizes", *keys] for keys in study.grid.sizes.unknown_names(archs))
     rounds = study.forecast.rounds if study.forecast else []
-    for at, one in enumerate(rounds):
-        yield from (["forecast", *["then"] * at, "sizes", *found] for found in one.sizes.unknown_names(archs))
-    larger = [size for one in rounds for size in one.sizes]
+    for at, round in enumerate(rounds):
+        yield from (["forecast", *["then"] * at, "sizes", *keys] for keys in round.sizes.unknown_names(archs))
+    larger = [size for round in rounds for size in round.sizes]
     named = [(("overrides", by), table) for by, table in study.overrides]
     named += [(("grid", "extra_seeds"), study.grid.extra_seeds), (("jobs", "resources"), study.jobs.resources)]
-    named += [] if one_range else [(("fit", "range"), study.fit.range)]
+    named += [] if shared_range else [(("fit", "range"), study.fit.range)]
     for place, table in named:
         by_run = place != ("grid", "extra_seeds")
         for key in table:
@@ -169,7 +173,7 @@ def unknown_names(study: StudyFile, archs: list[str], sizes: list[str], one_rang
                 yield [*place, key]
 
 
-def _told(keys: list[str], known: dict[str, list[str]]) -> str:
+def _unknown_name(keys: list[str], known: dict[str, list[str]]) -> str:
     key, alike = keys[-1], known["archs"] if keys[-1] in KNOWN else known["sizes"]
     if keys[-2] == "resources" and key not in KNOWN:
         alike = [*known["archs"], *known["sizes"], *KINDS]
@@ -202,7 +206,7 @@ def _tell(schema: Any, error: Any, prefix: str) -> str:
     value = error["input"]
     if error["type"] == "string_pattern_mismatch":
         allowed = error["ctx"]["pattern"].removeprefix("^").removesuffix("$")
-        return f"{key}: {shown(value)} holds a character that cannot stand there: allowed are {allowed}"
+        return f"{key}: {shown(value)} holds a character that is not allowed: allowed are {allowed}"
     if value is None:
         return f"{key}: {message}, but nothing is given"
     remedy = ""
@@ -235,8 +239,8 @@ def _model_in(schema: Any) -> Any:
     while typing.get_origin(schema) is typing.Annotated:
         schema = typing.get_args(schema)[0]
     if typing.get_origin(schema) in (typing.Union, types.UnionType):
-        found = [_model_in(one) for one in typing.get_args(schema)]
-        return next((one for one in found if isinstance(one, type) and issubclass(one, BaseModel)), schema)
+        parts = [_model_in(part) for part in typing.get_args(schema)]
+        return next((part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)), schema)
     return schema
 
 

@@ -30,12 +30,12 @@ def find_study(name: str | Path) -> Path:
             f"this needs a study file, and runs"
         )
     if path.is_dir():
-        below = ", ".join(sorted(str(one.parent) for one in path.glob(f"*/{STUDY_FILE}"))[:5])
+        below = ", ".join(sorted(str(file.parent) for file in path.glob(f"*/{STUDY_FILE}"))[:5])
         more = f"; published studies in it: {below}" if below else ""
         raise InputError(f"{path}: is a directory, not a study file{more}")
     if path.parent.is_dir() and str(path) != path.name and (beside := _studies_in(path.parent)):
         raise InputError(f"{path}: no such study file or folder{nearest(path.name, beside)}")
-    known = {Path(one).stem: one for one in [*packaged, *(_studies_in(Path()) if str(path) == path.name else ())]}
+    known = {Path(name).stem: name for name in [*packaged, *(_studies_in(Path()) if str(path) == path.name else ())]}
     if meant := get_close_matches(path.stem, known, n=1):  # by stems: that both end with .yaml is no likeness
         raise InputError(f"{path}: no such study file (did you mean {known[meant[0]]!r}?)")
     raise InputError(f"{path}: no such study file (studies of the package, by bare name: {', '.join(packaged)})")
@@ -48,4 +48,4 @@ def came_with_others(file: Path) -> bool:
 
 def _studies_in(folder: Path) -> list[str]:
     """The names of study files and published studies."""
-    return sorted(one.name for one in folder.iterdir() if one.suffix == ".yaml" or (one / STUDY_FILE).is_file())
+    return sorted(path.name for path in folder.iterdir() if path.suffix == ".yaml" or (path / STUDY_FILE).is_file())

@@ -38,10 +38,10 @@ class Forecast(Section):
 
     def cells(self, grid: Grid, fixed: Mapping[str, Any]) -> Iterator[Cell]:
         """What every run of every round is of: the architectures and points of the grid, in its order."""
-        for at, one in enumerate(self.rounds):
+        for at, round in enumerate(self.rounds):
             for arch in grid.archs:
-                for size in one.sizes:
-                    for seed in one.seeds:
+                for size in round.sizes:
+                    for seed in round.seeds:
                         for point in points_of(grid.axes, arch, fixed):
                             yield Cell(arch, size, seed, point, FORECAST, at)
 
@@ -56,15 +56,15 @@ class Forecast(Section):
         if lengths := [field for field in fields if field in {f"training.{name}" for name in OF_LENGTH}]:
             raise ValueError(f"forecast: n_tokens takes the place of the axis {lengths[0]}: leave out one of the two")
         known, runs = {name: ("grid.sizes", shape) for name, shape in grid.sizes.shapes.items()}, dict[Any, str]()
-        for at, one in enumerate(self.rounds):
+        for at, round in enumerate(self.rounds):
             place = "forecast" + ".then" * at
-            for name, shape in one.sizes.shapes.items():
+            for name, shape in round.sizes.shapes.items():
                 where, other = known.setdefault(name, (f"{place}.sizes", shape))
                 if other != shape:
                     raise ValueError(
                         f"{place}.sizes: {name} is another size in {where}: give it by its name there, or another name"
                     )
-            for run in ((name, seed) for name in one.sizes for seed in one.seeds):
+            for run in ((name, seed) for name in round.sizes for seed in round.seeds):
                 if (first := runs.setdefault(run, place)) != place:
                     raise ValueError(f"{place}: {run[0]} with seed {run[1]} is a run of {first}: give another seed")
 
@@ -75,9 +75,9 @@ class Forecast(Section):
 
 def of_rounds(raw: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
     """{"forecast": as a study file has it, with the sizes of each round changed}; nothing where it has none."""
-    found: dict[str, Any] = {}
+    changed: dict[str, Any] = {}
     for key in ("forecast", "then"):
-        if isinstance(one := raw.get(key), dict):
-            sizes = {"sizes": change(one["sizes"])} if "sizes" in one else {}
-            found[key] = one | sizes | of_rounds({"then": one.get("then")}, change)
-    return found
+        if isinstance(section := raw.get(key), dict):
+            sizes = {"sizes": change(section["sizes"])} if "sizes" in section else {}
+            changed[key] = section | sizes | of_rounds({"then": section.get("then")}, change)
+    return changed

@@ -30,7 +30,7 @@ class Cell(NamedTuple):
 
 
 def role_text(role: str, round: int | None) -> str:
-    """What stands behind the name of a run in tables; round: of a forecast run, from 1 on."""
+    """What follows the name of a run in tables; round: of a forecast run, from 1 on."""
     later = f", round {round}" if round and round > 1 else ""
     return f" (forecast{later})" if role == FORECAST else ""
 
@@ -50,7 +50,7 @@ class Grid(Section):
 
     axes: Axes = {}
     """Fields of `training` and `model` with several values each, such as `training.lr: [1e-3, 2e-3]`: every run is
-    trained at all of them, crossed. Fields that vary together stand below a name of their own:
+    trained at all of them, crossed. Fields that vary together are given below a name of their own:
     `depth: {model.n_layers: [12, 24], model.d_model: [1024, 768]}`, or as points with names:
     `ablation: {hgrn: {}, no_gate: {model.output_gate: false}}`. Values win over `overrides`."""
     nuisance: dict[str, By] = {}

@@ -34,7 +34,7 @@ Kind = Annotated[str, one_of("kind of job", KINDS)]
 
 
 def _by_kind(value: object) -> object:
-    """One name stands for every kind of job."""
+    """One name is for every kind of job."""
     return dict.fromkeys(KINDS, value) if isinstance(value, str) else value
 
 
@@ -93,7 +93,7 @@ class Cluster(Section):
     max_restarts: Index = 5
     """How often in a row an element may start again without a newer training state before it is given up."""
     signal_s: Annotated[Count, Field(ge=30)] = 180
-    """How long before the time limit a job is told to save its state."""
+    """How long before the time limit a job gets the signal to save its state."""
     templates: FilePath | None = None
     """A folder of your own batch templates, which are taken first; docs/clusters.md lists their names."""
 
@@ -105,7 +105,7 @@ NamedCluster = Annotated[
 ]
 
 
-class Asked(Section):
+class ResourceRequest(Section):
     """What a study asks for some runs: what is left out is estimated."""
 
     nodes: Count | None = None
@@ -137,14 +137,16 @@ class Jobs(Section):
     """Replay a training step on GPUs, at ZeRO stage 0, instead of launching each kernel of it: the same numbers."""
     cluster: NamedCluster | None = None
     """The cluster profile of `scaling submit`: a name, a file, or the profile itself."""
-    resources: dict[ResourceKey, Asked] = {}
+    resources: dict[ResourceKey, ResourceRequest] = {}
     """What some jobs ask of a cluster, by size, architecture, `arch/size`, or `corpus`, `eval`, `finish`."""
 
-    def asked(self, arch: str, size: str) -> Asked:
+    def resources_of(self, arch: str, size: str) -> ResourceRequest:
         """What `resources` says of one run's training."""
-        told = [self.resources[key] for key in (size, arch, f"{arch}/{size}") if key in self.resources]
-        return Asked(**{key: value for one in told for key, value in one.model_dump(exclude_unset=True).items()})
+        entries = [self.resources[key] for key in (size, arch, f"{arch}/{size}") if key in self.resources]
+        return ResourceRequest(
+            **{key: value for entry in entries for key, value in entry.model_dump(exclude_unset=True).items()}
+        )
 
-    def of_kind(self, kind: str) -> Asked:
+    def of_kind(self, kind: str) -> ResourceRequest:
         """What `resources` says of corpus, eval or finish jobs."""
-        return self.resources.get(kind, Asked())
+        return self.resources.get(kind, ResourceRequest())

@@ -80,7 +80,7 @@ def horizon_of(given: dict[str, Any], n_params: Callable[[], int]) -> float | No
     return math.sqrt(min(tokens) * max(tokens)) if tokens else None
 
 
-def asked_of(given: dict[str, Any], horizon: float) -> dict[str, Any]:
+def rate_request(given: dict[str, Any], horizon: float) -> dict[str, Any]:
     """What a run of the keys `given` of a section `training` asks of a law, as its RunSpec.rate has it until it has a
     rate: the law's file (null: the study's own sweep), the tokens that the rate is chosen for, how far outside of the
     swept ones it may lie, and the schedule, which a trunk has of its branches."""

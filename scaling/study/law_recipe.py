@@ -29,8 +29,8 @@ class SweptAs:
 
 
 def swept_as(law: RateLaw, archs: Sequence[str]) -> SweptAs:
-    """Of the architectures, which the law has. A field of the model that they had otherwise is left out: a plan tells
-    of it."""
+    """Of the architectures, which the law has. A field of the model that they had otherwise is left out: a plan
+    names it."""
     recipe = law.recipe
     defaults = Training().model_dump()
     training = {key: value for key, value in recipe.optimizer.items() if defaults[key] != value}
@@ -50,7 +50,7 @@ def swept_as(law: RateLaw, archs: Sequence[str]) -> SweptAs:
 def _model(swept: dict[str, dict[str, Any]], archs: Sequence[str]) -> dict[str, Any]:
     """The fields that all had alike, and the ladders' models have not."""
     allowed = model_changes().model_fields
-    found: dict[str, Any] = {}
+    shared: dict[str, Any] = {}
     for i, arch in enumerate(archs):
         usual = rung(arch, LADDER, LADDER.end, {}).cfg.to_dict()
         other = {
@@ -58,5 +58,5 @@ def _model(swept: dict[str, dict[str, Any]], archs: Sequence[str]) -> dict[str, 
             for key, value in swept.get(arch, {}).items()
             if key in usual and key in allowed and usual[key] != value
         }
-        found = other if i == 0 else {key: value for key, value in found.items() if other.get(key) == value}
-    return found
+        shared = other if i == 0 else {key: value for key, value in shared.items() if other.get(key) == value}
+    return shared

@@ -24,11 +24,11 @@ def source_steps(step: int, training: Training) -> list[int]:
     than that many steps after the warm-up."""
     assert training.merge_last is not None
     gap = round(training.merge_fraction * step / training.merge_last)
-    found = [step - i * gap for i in reversed(range(training.merge_last))]
-    return found if gap and found[0] > warmup_steps(training) else []
+    steps = [step - i * gap for i in reversed(range(training.merge_last))]
+    return steps if gap and steps[0] > warmup_steps(training) else []
 
 
-def is_as_asked(steps: Any, point: int, training: Training) -> bool:
+def are_source_steps(steps: Any, point: int, training: Training) -> bool:
     """Whether weights that were averaged over `steps` are what `training` asks for at `point`: merge_last and
     merge_fraction are in no hash, and may have been others."""
     return training.merge_last is not None and steps == source_steps(point, training)
@@ -47,8 +47,8 @@ def most_sources(points: Iterable[int], training: Training) -> int:
     sources = {point: source_steps(point, training) for point in points}
     return max(
         (
-            len({one for point, steps in sources.items() if point >= step for one in steps if one <= step})
-            for step in {one for steps in sources.values() for one in steps}
+            len({source for point, steps in sources.items() if point >= step for source in steps if source <= step})
+            for step in {source for steps in sources.values() for source in steps}
         ),
         default=0,
     )
@@ -58,8 +58,8 @@ def check_merging(training: Training, where: str) -> None:
     """Raises InputError where the rate of a run whose weights are to be averaged falls towards its end."""
     if training.merge_last is not None and decay_start(training) < planned_steps(training):
         raise InputError(
-            f"training.merge_last of {where} needs a rate that does not fall: weights from inside a decay stand for "
-            f"none; give training.branches, whose trunk is merged, or schedule constant, or leave it out"
+            f"training.merge_last of {where} needs a rate that does not fall: the mean of weights from inside a decay "
+            f"replaces no decay; give training.branches, whose trunk is merged, or schedule constant, or leave it out"
         )
 
 

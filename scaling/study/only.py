@@ -19,9 +19,9 @@ ONLY = (*CELL, "branch")  # what --only chooses by, beside axes
 
 def chosen(cells: Sequence[Cell], only: str, where: str) -> tuple[list[Cell], list[str] | None]:
     """The cells that `only` keeps, and the branches that it names. Raises InputError where there is no such cell."""
-    wanted = parse_only(only, cells)
-    branches = wanted.pop("branch", None)
-    kept = [cell for cell in cells if all(_of(cell, key) in names for key, names in wanted.items())]
+    names_of = parse_only(only, cells)
+    branches = names_of.pop("branch", None)
+    kept = [cell for cell in cells if all(_of(cell, key) in names for key, names in names_of.items())]
     if not kept:
         raise InputError(f"--only {only}: no run of {where} has all of these")
     return kept, branches
@@ -31,7 +31,7 @@ def parse_only(text: str, cells: Sequence[Cell]) -> dict[str, list[str]]:
     """{"arch": ["hgrn2", "tnl"], ...} of "arch=hgrn2|tnl,...". Raises InputError naming what exists."""
     fields = list(dict.fromkeys(field for cell in cells for field, _ in cell.point))
     axes = {short(field): field for field in fields} | {field: field for field in fields}
-    wanted: dict[str, list[str]] = {}
+    names_of: dict[str, list[str]] = {}
     for part in _parts(text):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
@@ -39,22 +39,22 @@ def parse_only(text: str, cells: Sequence[Cell]) -> dict[str, list[str]]:
         if key not in (*ONLY, *axes):
             valid = [*ONLY, *(short(field) for field in fields)]
             raise InputError(f"--only {text}: unknown key {key!r}{nearest(key, valid)}")
-        told, key = key, axes.get(key, key)
-        if key in wanted:
-            raise InputError(f"--only {text}: names {told} twice; write {told}=one|another")
+        written, key = key, axes.get(key, key)
+        if key in names_of:
+            raise InputError(f"--only {text}: names {written} twice; write {written}=one|another")
         names = [name.strip() for name in value.split("|")]
-        wanted[key] = names if key in ONLY else [_text(name) for name in names]
-        if key == "branch":  # judged by the runs that it is asked of
+        names_of[key] = names if key in ONLY else [_text(name) for name in names]
+        if key == "branch":  # checked against the runs themselves, later
             continue
-        existing = [one for one in dict.fromkeys(_of(cell, key) for cell in cells) if one is not None]
-        for name, given in zip(wanted[key], names, strict=True):
+        existing = [name for name in dict.fromkeys(_of(cell, key) for cell in cells) if name is not None]
+        for name, given in zip(names_of[key], names, strict=True):
             if name not in existing:
-                raise InputError(f"--only {text}: no run with {told}={given} (this study has {', '.join(existing)})")
-    return wanted
+                raise InputError(f"--only {text}: no run with {written}={given} (this study has {', '.join(existing)})")
+    return names_of
 
 
 def _parts(text: str) -> list[str]:
-    """What stands between commas; those of a list, as betas=[0.9,0.95], are its own."""
+    """The parts between commas, except the commas of a list, as betas=[0.9,0.95]."""
     return re.split(r",(?![^\[\]]*\])", text)
 
 
@@ -81,6 +81,6 @@ def of_branches(runs: list[RunSpec], names: list[str], where: str) -> list[RunSp
 
 
 def without_branch(only: str | None) -> str | None:
-    """What --only says beside `branch`."""
+    """The parts of --only other than `branch`."""
     kept = [part for part in _parts(only or "") if part.partition("=")[0].strip() != "branch"]
     return ",".join(kept) or None

@@ -8,7 +8,7 @@ from typing import Any
 from arch.amounts import byte_size, count, counted, flop
 from arch.tables import text_table, wrapped
 
-from .cost import told_of_merged
+from .cost import merged_note
 from .grid import FORECAST, role_text
 
 MOST_LINES = 40
@@ -32,14 +32,14 @@ def _grouped(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
         _without_seed,
         lambda row: _without_seed(row | {"run_id": row["trunk"] or row["run_id"]}),
     )
-    found: dict[str, list[Row]] = {}
+    groups: dict[str, list[Row]] = {}
     for naming in namings:
-        found = {}
+        groups = {}
         for row in rows:
-            found.setdefault(naming(row), []).append(row)
-        if len(found) <= MOST_LINES:
+            groups.setdefault(naming(row), []).append(row)
+        if len(groups) <= MOST_LINES:
             break
-    return list(found.items())
+    return list(groups.items())
 
 
 def _without_seed(row: Row) -> str:
@@ -83,30 +83,31 @@ def _span(rows: Sequence[Row], key: str, form: Callable[[Any], str]) -> str:
 
 def _together(notes: Sequence[str]) -> list[str]:
     """Notes of `arch/size: text`, one for all architectures of a size that have the same."""
-    found: dict[tuple[str, str], list[str]] = {}
+    archs_of: dict[tuple[str, str], list[str]] = {}
     for note in notes:
         where, colon, text = note.partition(": ")
         arch, slash, size = where.partition("/")
         key = (size, text) if slash and colon else ("", note)
-        found.setdefault(key, []).append(arch)
+        archs_of.setdefault(key, []).append(arch)
     return [
-        f"{size} ({', '.join(dict.fromkeys(archs))}): {text}" if size else text for (size, text), archs in found.items()
+        f"{size} ({', '.join(dict.fromkeys(archs))}): {text}" if size else text
+        for (size, text), archs in archs_of.items()
     ]
 
 
 def _closing(table: dict[str, Any], n_lines: int) -> str:
-    """What stands below the table."""
+    """The lines below the table."""
     totals, rows = table["totals"], table["runs"]
     n_branches = sum(bool(row["trunk"]) for row in rows)
     lines = [TOGETHER] if n_lines < len(rows) else []
     n_forecast = sum(row["role"] == FORECAST for row in rows)
     parts = [f"{n_branches:,} of them branches"] * bool(n_branches) + [f"{n_forecast:,} forecast"] * bool(n_forecast)
-    told = f"{counted(totals['n_runs'], 'run')}" + (f" ({', '.join(parts)})" if parts else "")
+    summary = f"{counted(totals['n_runs'], 'run')}" + (f" ({', '.join(parts)})" if parts else "")
     lines.append(
-        f"{told}, {count(totals['n_tokens'])} tokens, {counted(totals['n_checkpoints'], 'checkpoint')} "
+        f"{summary}, {count(totals['n_tokens'])} tokens, {counted(totals['n_checkpoints'], 'checkpoint')} "
         f"({byte_size(totals['checkpoint_bytes'])})"
     )
-    lines += [f"and {told}" for told in [told_of_merged(totals)] if told]
+    lines += [f"and {note}" for note in [merged_note(totals)] if note]
     lines.append(
         f"{'spent' if n_branches else 'C'} = {flop(totals['flops_exact'], 4)} FLOP exact "
         f"({flop(totals['pf_days_exact'])} PF-days), "

@@ -72,7 +72,7 @@ class ArchLaw(Section):
     """What the law of the other sizes says of the cells of each size."""
 
     @model_validator(mode="after")
-    def _of_one_shape(self) -> ArchLaw:
+    def _same_shape(self) -> ArchLaw:
         size = 1 + len(self.terms)
         right = len(self.coefficients) == size == len(self.covariance)
         if not right or any(len(row) != size for row in self.covariance):
@@ -107,10 +107,10 @@ class ArchLaw(Section):
         if abs(x) > math.log(REACH) + 1e-9:
             raise ValueError(f"a factor of {factor:g} is beyond the {REACH:g} that parabolas are fitted to")
         times = (n_params / bent.n_params) ** bent.exponent
-        found = bent.at * times * x**2 + bent.cubic * x**3
+        loss_term = bent.at * times * x**2 + bent.cubic * x**3
         of_cubic = bent.cubic_se * (bent.per_cubic * times * x**2 + x**3)
         half = self.quantile * math.hypot(bent.se * times * x**2, of_cubic)
-        excess, low, high = (math.expm1(max(value, 0.0)) for value in (found, found - half, found + half))
+        excess, low, high = (math.expm1(max(value, 0.0)) for value in (loss_term, loss_term - half, loss_term + half))
         return excess, low, high
 
 
@@ -132,7 +132,7 @@ class Recipe(Section):
     """[fewest, most] tokens of warm-up."""
     corpus_fingerprint: str | None
     loss: str
-    """The loss that the rates were judged by."""
+    """The loss that the rates were compared by."""
 
 
 class RateLaw(Section):

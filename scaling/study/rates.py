@@ -50,7 +50,7 @@ class Lock:
     @property
     def files(self) -> list[Path]:
         """The law files that were read."""
-        return list(dict.fromkeys(one.path for one in self._laws.values() if isinstance(one, LawFile)))
+        return list(dict.fromkeys(law.path for law in self._laws.values() if isinstance(law, LawFile)))
 
     def law(self, run: RunSpec) -> LawFile:
         """The law file that a run follows. Raises InputError where there is none, or, of the study's own sweep, none of
@@ -62,10 +62,10 @@ class Lock:
                 self._laws[key] = self._of_sweep(run.arch) if named is None else self._named(named)
             except InputError as error:
                 self._laws[key] = error
-        found = self._laws[key]
-        if isinstance(found, InputError):
-            raise found
-        return found
+        law = self._laws[key]
+        if isinstance(law, InputError):
+            raise law
+        return law
 
     def _named(self, name: str) -> LawFile:
         return read_law(Path(self.study.path).parent / Path(name).expanduser())
@@ -74,10 +74,10 @@ class Lock:
         if not self.path.exists():
             raise InputError(f"{self.path} is not there yet")
         file = read_law(self.path)
-        swept, asked = dict(file.law.sweep or {}), self.study.sweep.asked if self.study.sweep else {}
+        swept, expected = dict(file.law.sweep or {}), self.study.sweep.decisive if self.study.sweep else {}
         runs = swept.pop(RUNS, None)
-        if swept != asked:
-            other = ", ".join(key for key in asked if swept.get(key) != asked[key])
+        if swept != expected:
+            other = ", ".join(key for key in expected if swept.get(key) != expected[key])
             raise InputError(f"{self.path} is of another section sweep than the study file has now ({other})")
         if not isinstance(runs, dict):
             raise InputError(f"{self.path} does not say of which runs it is")
@@ -169,9 +169,9 @@ def _betas_of(recipe: Recipe, batch: int) -> list[float]:
     return [first, second]
 
 
-def _refuse_far(found: Rate, terms: list[Term], most: float, origin: str) -> None:
+def _refuse_far(rate: Rate, terms: list[Term], most: float, origin: str) -> None:
     for term in TERMS:
-        times = found.outside.get(term, 1.0)
+        times = rate.outside.get(term, 1.0)
         if times > 1 and term not in terms:
             raise InputError(
                 f"{origin}: it has no term in {WORDS[term]}, and the run lies {times:.3g} times outside of what was "
@@ -184,9 +184,9 @@ def _refuse_far(found: Rate, terms: list[Term], most: float, origin: str) -> Non
             )
 
 
-def _beyond(found: Rate) -> str:
-    return ", ".join(f"{WORDS[term]} lies {times:.3g} times further" for term, times in found.outside.items())
+def _beyond(rate: Rate) -> str:
+    return ", ".join(f"{WORDS[term]} lies {times:.3g} times further" for term, times in rate.outside.items())
 
 
 def _words(value: Any) -> str:
-    return ", ".join(f"{key} {one}" for key, one in value.items()) if isinstance(value, dict) else str(value)
+    return ", ".join(f"{key} {item}" for key, item in value.items()) if isinstance(value, dict) else str(value)

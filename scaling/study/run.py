@@ -226,23 +226,23 @@ def with_branches(trunk: RunSpec, branches: dict[str, Training], notes: list[str
 
 def each_once(families: Sequence[Sequence[RunSpec]]) -> list[RunSpec]:
     """The runs of `families` (each a run, or a trunk and its branches) without those that are another one to the bit:
-    a whole family, and branches of one trunk that end at the same step. Notes say which stands for them."""
+    a whole family, and branches of one trunk that end at the same step. Notes say which run takes their place."""
     kept: dict[tuple[str, ...], list[RunSpec]] = {}
     for family in families:
         own: dict[tuple[bool, int], RunSpec] = {}
-        told = []
+        notes = []
         for run in family:
             if (first := own.setdefault((run.trunk is None, run.n_steps), run)) is not run:
-                told.append(f"{run.run_id} is {first.run_id} to the bit: one run")
+                notes.append(f"{run.run_id} is {first.run_id} to the bit: one run")
         hashes = tuple(run.spec_hash for run in own.values())
         if (there := kept.get(hashes)) is None:
             kept[hashes] = there = list(own.values())
         else:
-            told = [f"{family[0].run_id} is {there[0].run_id} to the bit: one run"]
-        if told:
+            notes = [f"{family[0].run_id} is {there[0].run_id} to the bit: one run"]
+        if notes:
             names = {run.run_id for run in there}
             branches = {name: step for name, step in there[0].branches.items() if name in names}
-            there[0] = there[0].model_copy(update={"notes": [*there[0].notes, *told], "branches": branches})
+            there[0] = there[0].model_copy(update={"notes": [*there[0].notes, *notes], "branches": branches})
     return [run for family in kept.values() for run in family]
 
 
@@ -269,8 +269,8 @@ def resolved_training(
     sizes do not go together."""
     if training.n_tokens is None:
         raise InputError(f"training.n_tokens is missing for {where}: give it in training or in the overrides")
-    asked = training.n_tokens
-    n_tokens = asked if isinstance(asked, int) else tokens_of(asked, n_params())
+    length = training.n_tokens
+    n_tokens = length if isinstance(length, int) else tokens_of(length, n_params())
     n_tokens = min(n_tokens, training.max_tokens or n_tokens)
     training = training.model_copy(update={"n_tokens": n_tokens, "max_tokens": None})
     if training.batch_tokens % context_length:
@@ -307,8 +307,8 @@ def resolved_training(
     tokens = training.checkpoint_tokens
     if tokens is None:
         count, end = training.n_checkpoints, n_tokens
-        wanted = [end * 10 ** (-CHECKPOINT_DECADES * (1 - i / (count - 1))) for i in range(count - 1)]
-        tokens = sorted({math.ceil(at / training.batch_tokens) * training.batch_tokens for at in [*wanted, end]})
+        spaced = [end * 10 ** (-CHECKPOINT_DECADES * (1 - i / (count - 1))) for i in range(count - 1)]
+        tokens = sorted({math.ceil(at / training.batch_tokens) * training.batch_tokens for at in [*spaced, end]})
     elif tokens[-1] > n_tokens:
         raise InputError(
             f"training.checkpoint_tokens of {where} ends at {tokens[-1]}, after the run's "

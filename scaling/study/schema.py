@@ -83,8 +83,8 @@ class Corpus(Section):
 
     def settings(self) -> CorpusSettings:
         """What the corpus is made by, as the data package takes it. Raises InputError where that cannot be."""
-        found = tuple(one if isinstance(one, str) else one.settings() for one in self.source)
-        source = found[0] if len(found) == 1 and isinstance(found[0], str) else found
+        sources = tuple(source if isinstance(source, str) else source.settings() for source in self.source)
+        source = sources[0] if len(sources) == 1 and isinstance(sources[0], str) else sources
         return CorpusSettings(source=source, **self.model_dump(exclude={"source", "epochs", "target_tokens"}))
 
 
@@ -122,7 +122,7 @@ class Fit(Section):
     """Leave out points of the envelope that say nothing about the optimal size, as those that the smallest or largest
     size owns; the papers keep them."""
     range: Ranges = {}
-    """The compute [smallest, largest] of the curves that the envelope approach reads, by architecture; one pair stands
+    """The compute [smallest, largest] of the curves that the envelope approach reads, by architecture; one pair is
     for all. The isoFLOP and parametric approaches take all points."""
     range_flops: Literal["paper", "exact", "6nd"] | None = None
     """The convention that `range` is stated in; null means the one of `flops`."""
@@ -132,7 +132,7 @@ class Fit(Section):
     most. Of the parametric and isoFLOP approaches; docs/fits.md."""
     first_share: Annotated[Number, Field(ge=0.1, lt=1)] = 0.1
     """Of each run's tokens, that its curve is left out for before the parametric and isoFLOP approaches read it: the
-    first fall of the loss is on no surface. The report says what other shares would have foretold."""
+    first fall of the loss is on no surface. The report says what other shares would have predicted."""
     grid_points: Annotated[Count, Field(ge=3, le=10_000)] = 40
     """Number of compute values at which the envelope of the curves is read."""
 

@@ -88,11 +88,11 @@ class Rung:
 
     def off_target(self, arch: str, file: Mapping[str, Any], n_params: int) -> list[str]:
         """A line where a model of so many non-embedding parameters is no longer close to the rung's."""
-        wanted = self.target
+        planned = self.target
         if self.ladder.match == "flops":
             cfg = rung(arch, self.ladder, self.target, {key: file[key] for key in file if key not in SHAPE}).cfg
-            wanted = count_params(cfg).non_embedding
-        if abs(off := n_params / wanted - 1) <= limit_at(arch, self.target):
+            planned = count_params(cfg).non_embedding
+        if abs(off := n_params / planned - 1) <= limit_at(arch, self.target):
             return []
         return [
             f"{n_params:,} non-embedding parameters are {off:+.0%} off the ladder's: what changes its shape undoes it"
@@ -120,15 +120,15 @@ class Sizes(Sequence[str]):
     def config(self, arch: str, size: str, file: Mapping[str, Any], changes: Mapping[str, Any]) -> ModelConfig:
         """The model of `arch` at a size of these, with the fields that the study `file` gives it (its sections model
         and overrides) and then `changes`. Raises InputError where these do not go together."""
-        found = self.shapes[size]
-        if found is None:
+        shape = self.shapes[size]
+        if shape is None:
             return preset(arch, size, **{**file, **changes})
-        return found.config(arch, size, file, changes)
+        return shape.config(arch, size, file, changes)
 
     def off_target(self, arch: str, size: str, file: Mapping[str, Any], n_params: Callable[[], int]) -> list[str]:
         """A line where what changes the model of a ladder takes it off its target."""
-        found = self.shapes[size]
-        return found.off_target(arch, file, n_params()) if isinstance(found, Rung) else []
+        shape = self.shapes[size]
+        return shape.off_target(arch, file, n_params()) if isinstance(shape, Rung) else []
 
     def unknown_names(self, archs: Sequence[str]) -> Iterator[list[str]]:
         """(name of the size, architecture) of what shapes say of architectures that are none of `archs`."""
@@ -138,11 +138,11 @@ class Sizes(Sequence[str]):
 
 def names_in(raw: Any) -> list[str]:
     """The names of a file's sizes, as far as they can be read."""
-    found: list[str] = []
+    names: list[str] = []
     for item in raw if isinstance(raw, list) else [raw]:
         with contextlib.suppress(ValueError, TypeError):
-            found += [name for name, _ in _entries(item)]
-    return found
+            names += [name for name, _ in _entries(item)]
+    return names
 
 
 def chosen(value: Any, of_file: Any) -> Any:
@@ -151,9 +151,9 @@ def chosen(value: Any, of_file: Any) -> Any:
         return value
     try:
         own = _read(of_file).shapes
-    except (ValueError, TypeError):  # told where the file is judged
+    except (ValueError, TypeError):  # an error where the file is checked
         return value
-    return [Sizes({one: own[one]}) if isinstance(one, str) and own.get(one) else one for one in value]
+    return [Sizes({name: own[name]}) if isinstance(name, str) and own.get(name) else name for name in value]
 
 
 def _read(value: Any) -> Sizes:
@@ -161,13 +161,13 @@ def _read(value: Any) -> Sizes:
         return value
     if not isinstance(value, (list, dict)):
         raise ValueError(f"must be a list, not {shown(value)}: {FORMS}")
-    found = [entry for item in (value if isinstance(value, list) else [value]) for entry in _entries(item)]
-    distinct([name for name, _ in found])
-    return Sizes(dict(found))
+    entries = [entry for item in (value if isinstance(value, list) else [value]) for entry in _entries(item)]
+    distinct([name for name, _ in entries])
+    return Sizes(dict(entries))
 
 
 def _entries(item: Any) -> list[tuple[str, Size]]:
-    """(name, size) of what one item of a file's list stands for."""
+    """(name, size) of every size of one item of a file's list."""
     if isinstance(item, Sizes):
         return list(item.shapes.items())
     if isinstance(item, str):
@@ -220,11 +220,11 @@ def _shape(name: str, fields: Any) -> Shape:
 
 
 def _within(schema: type[Section], raw: Any, *where: str) -> dict[str, Any]:
-    """What `raw` gives of a section; what is wrong is told of the place `where`."""
+    """The fields of a section that `raw` gives; errors name the place `where`."""
     try:
         return schema.model_validate(raw).model_dump(exclude_unset=True)
     except ValidationError as error:
-        lines: Any = [one | {"loc": (*where, *one["loc"])} for one in error.errors(include_url=False)]
+        lines: Any = [line | {"loc": (*where, *line["loc"])} for line in error.errors(include_url=False)]
         raise ValidationError.from_exception_data(error.title, lines) from None
 
 

@@ -48,12 +48,12 @@ def _weighted(index: int, item: Any) -> WeightedSource:
     try:
         return WeightedSource.model_validate(item)
     except ValidationError as error:
-        lines: Any = [one | {"loc": (index, *one["loc"])} for one in error.errors(include_url=False)]
+        lines: Any = [line | {"loc": (index, *line["loc"])} for line in error.errors(include_url=False)]
         raise ValidationError.from_exception_data(error.title, lines) from None
 
 
 def _plain(sources: list[str] | list[WeightedSource]) -> list[Any]:
-    return [one if isinstance(one, str) else one.model_dump() for one in sources]
+    return [source if isinstance(source, str) else source.model_dump() for source in sources]
 
 
 CorpusSources = Annotated[

@@ -25,7 +25,7 @@ from .file import read_study, suffix_of
 from .find import STUDY_FILE, came_with_others, find_study
 from .forecast_section import OF_LENGTH, Forecast
 from .grid import FORECAST, OF_GRID, Cell, Role
-from .law_file import LAW, OWN_KEYS, asked_of, horizon_of
+from .law_file import LAW, OWN_KEYS, horizon_of, rate_request
 from .merging import merged_after
 from .model_section import ModelChanges, ModelSection
 from .only import chosen, of_branches
@@ -64,9 +64,13 @@ class StudySpec(StudyFile):
     @property
     def law_files(self) -> list[str]:
         """The law files that runs may follow, as the file and --set name them."""
-        sections = [self.training, self.set_training, *(one for _, table in self.overrides for one in table.values())]
+        sections = [
+            self.training,
+            self.set_training,
+            *(override for _, table in self.overrides for override in table.values()),
+        ]
         varied = fields_of(self.grid.axes).get("training.lr_law", [])
-        return list(dict.fromkeys([one.lr_law for one in sections if one.lr_law is not None] + varied))
+        return list(dict.fromkeys([section.lr_law for section in sections if section.lr_law is not None] + varied))
 
     @property
     def origin(self) -> str:
@@ -103,8 +107,8 @@ class StudySpec(StudyFile):
 
     def forecast_runs(self, round: int | None = None) -> list[RunSpec]:
         """Of one round of the section `forecast`, the first being 0, or of all."""
-        found = self.all_runs() if self.forecast is not None else []
-        return [run for run in found if run.is_forecast and round in (None, run.round)]
+        runs = self.all_runs() if self.forecast is not None else []
+        return [run for run in runs if run.is_forecast and round in (None, run.round)]
 
     @property
     def rounds(self) -> list[Forecast]:
@@ -133,18 +137,18 @@ class StudySpec(StudyFile):
         except ValueError as error:
             raise InputError(f"{self.origin}: {error}") from None
         several = bool(self.grid.axes) or any(len(family) > 1 for family in families)
-        found = each_once(families) if several else [run for family in families for run in family]
-        if several and (twice := same_trunk(found)):
+        runs = each_once(families) if several else [run for family in families for run in family]
+        if several and (twice := same_trunk(runs)):
             raise InputError(
                 f"{self.origin}: {twice[0]} and {twice[1]} are one trunk, trained twice: an axis beside branches "
                 f"must be read before the rate falls; give it one value, or training.n_tokens in place of branches"
             )
-        check_logged(found, self.origin)
-        names = [run.run_id for run in found]
+        check_logged(runs, self.origin)
+        names = [run.run_id for run in runs]
         if len(set(names)) < len(names):
             again = next(name for i, name in enumerate(names) if name in names[:i])
             raise InputError(f"{self.origin}: two runs would be called {again}: their values are too alike to be named")
-        return found if branches is None else of_branches(found, branches, f"--only {only}")
+        return runs if branches is None else of_branches(runs, branches, f"--only {only}")
 
     @property
     def _fixed(self) -> dict[str, Any]:
@@ -161,14 +165,14 @@ class StudySpec(StudyFile):
             return dict(point)
         of_file = list(points_of(self.grid.axes, arch, {}))
         alike = (
-            one
-            for one in of_file
-            if all(at == value for at, value in zip(one, point, strict=True) if at[0] not in fixed)
+            candidate
+            for candidate in of_file
+            if all(at == value for at, value in zip(candidate, point, strict=True) if at[0] not in fixed)
         )
         return dict(point if point in of_file else next(alike))
 
     def _model_changes(self, chosen: list[str]) -> Iterator[tuple[str, list[str], Iterable[str]]]:
-        """(where it stands, the architectures that it is for, the fields) of every change of a model; those of --set
+        """(where it is given, the architectures that it is for, the fields) of every change of a model; those of --set
         are for the `chosen` ones."""
         of_file = list(self.file_archs)
         yield "model", of_file, given_in(self.model)
@@ -187,7 +191,7 @@ class StudySpec(StudyFile):
     @property
     def sizes(self) -> Sizes:
         """Of the grid and of the section `forecast`."""
-        more = {name: shape for one in self.rounds for name, shape in one.sizes.shapes.items()}
+        more = {name: shape for round in self.rounds for name, shape in round.sizes.shapes.items()}
         return Sizes({**more, **self.grid.sizes.shapes})
 
     def _runs_of(
@@ -292,7 +296,7 @@ class StudySpec(StudyFile):
                 f"training.lr: law of {where} needs the law's file: add training.lr_law, or a section sweep that makes "
                 f"it"
             )
-        return own, asked_of(given, horizon)
+        return own, rate_request(given, horizon)
 
     def _of_file(self, arch: str, size: str, file: dict[str, Any], axes: dict[str, Any]) -> ModelConfig | None:
         """None where the file alone cannot be, and --set mends it."""

@@ -144,14 +144,14 @@ def swept_sizes(study: StudySpec, sweep: Sweep) -> list[str]:
 
 def _short(section: Training) -> dict[str, Any]:
     """What a section says, but for what decides rates, lengths and checkpoints."""
-    found = section.model_dump(exclude_unset=True, serialize_as_any=True)
-    return {key: value for key, value in found.items() if key not in (*OF_MAIN_RUNS, "n_checkpoints")}
+    section_keys = section.model_dump(exclude_unset=True, serialize_as_any=True)
+    return {key: value for key, value in section_keys.items() if key not in (*OF_MAIN_RUNS, "n_checkpoints")}
 
 
 def sweep_identity(study: StudySpec) -> dict[str, Any]:
     """By what a law file names the study's sweep: the section, and a hash of each architecture's runs."""
     assert study.sweep is not None
-    return study.sweep.asked | {RUNS: {arch: runs_hash(study, arch) for arch in study.grid.archs}}
+    return study.sweep.decisive | {RUNS: {arch: runs_hash(study, arch) for arch in study.grid.archs}}
 
 
 def runs_hash(study: StudySpec, arch: str) -> str:
@@ -162,13 +162,13 @@ def runs_hash(study: StudySpec, arch: str) -> str:
     if any(_section(change) == "grid" for change in study.sets):
         study = kind.model_construct(**read_study(Path(study.path), list(kept), study.out))
     fields = swept_fields(study)
-    one = kind.model_construct(**{key: value for key, value in fields.items() if key != "tried"})
-    found = [json.dumps(study.corpus.model_dump(mode="json", include={"source"}))]
+    first_seed = kind.model_construct(**{key: value for key, value in fields.items() if key != "tried"})
+    parts = [json.dumps(study.corpus.model_dump(mode="json", include={"source"}))]
     for where in fields["tried"]:
         if where.arch == arch:
-            (run,) = one.runs_at(arch, where.size, where.at(1.0), 0)
-            found.append(run.spec_hash)
-    return hashlib.sha256(",".join(found).encode()).hexdigest()[:16]
+            (run,) = first_seed.runs_at(arch, where.size, where.at(1.0), 0)
+            parts.append(run.spec_hash)
+    return hashlib.sha256(",".join(parts).encode()).hexdigest()[:16]
 
 
 def _section(change: str) -> str:
@@ -178,11 +178,11 @@ def _section(change: str) -> str:
 def _alike(runs: list[RunSpec]) -> dict[str, Any]:
     """The fields of the model that all runs of an architecture share: what differs from size to size is shape."""
     models = [run.config.to_dict() for run in runs]
-    told_otherwise = ("arch", "vocab_size", "context_length", *SHAPE)
+    named_elsewhere = ("arch", "vocab_size", "context_length", *SHAPE)
     return {
         field: value
         for field, value in models[0].items()
-        if field not in told_otherwise and all(one.get(field) == value for one in models)
+        if field not in named_elsewhere and all(model.get(field) == value for model in models)
     }
 
 
@@ -201,17 +201,17 @@ def not_swept(study: StudySpec) -> str | None:
             value = str(known.get(name))
             if name in known and value not in swept.setdefault(name, []):
                 swept[name].append(value)
-    told = ", ".join(f"{name}={'|'.join(values)}" for name, values in swept.items())
+    swept_values = ", ".join(f"{name}={'|'.join(values)}" for name, values in swept.items())
     return (
-        f"axes are not swept ({', '.join(left)}): the rates of all points follow a sweep with {told}; a study file for "
-        f"each point gets each a sweep of its own"
+        f"axes are not swept ({', '.join(left)}): the rates of all points follow a sweep with {swept_values}; a study "
+        f"file for each point gets each a sweep of its own"
     )
 
 
 def recipe_of(sweep: SweepSpec, corpus_fingerprint: str | None) -> Recipe:
     """What all runs of the sweep have in common. Raises InputError where they have not."""
     stated, batch = sweep.training.betas, sweep.training.beta2_batch_tokens
-    found: dict[str, Any] = {}
+    shared: dict[str, Any] = {}
     runs = sweep.runs()
     for run in runs:
         training = run.training
@@ -220,18 +220,18 @@ def recipe_of(sweep: SweepSpec, corpus_fingerprint: str | None) -> Recipe:
         second = stated[1] if batch is None else beta2_at(stated[1], batch, training.batch_tokens)
         own["betas"] = training.betas if training.betas != [stated[0], second] else stated
         for key, value in own.items():
-            if found.setdefault(key, value) != value:
+            if shared.setdefault(key, value) != value:
                 raise InputError(
-                    f"{sweep.path}: the sweep's runs differ in {key} ({found[key]} and {value} of {run.run_id}), and a "
-                    f"law file holds for one: leave the overrides out"
+                    f"{sweep.path}: the sweep's runs differ in {key} ({shared[key]} and {value} of {run.run_id}), and "
+                    f"a law file holds for one: leave the overrides out"
                 )
-    if found["betas"] != stated:
+    if shared["betas"] != stated:
         raise InputError(f"{sweep.path}: give betas in training, not in overrides: a law file holds for one pair")
     warmup = [run.training.warmup_tokens for run in runs]
     return Recipe(
         tokenizer=portable(sweep.corpus.tokenizer),
-        **{key: found[key] for key in ("vocab_size", "context_length", "schedule")},
-        optimizer={key: found[key] for key in (*OPTIMIZER, "betas")},
+        **{key: shared[key] for key in ("vocab_size", "context_length", "schedule")},
+        optimizer={key: shared[key] for key in (*OPTIMIZER, "betas")},
         model={arch: _alike([run for run in runs if run.arch == arch]) for arch in sweep.grid.archs},
         beta2_batch_tokens=batch,
         warmup_tokens=[min(warmup), max(warmup)],

@@ -25,14 +25,14 @@ class RateLadder(Section):
     @property
     def rates(self) -> list[float]:
         try:
-            found = [float(f"{self.first * self.factor**step:.6g}") for step in range(self.count)]
+            rates = [float(f"{self.first * self.factor**step:.6g}") for step in range(self.count)]
         except OverflowError:
-            found = [math.inf]
-        if not math.isfinite(found[-1]):
+            rates = [math.inf]
+        if not math.isfinite(rates[-1]):
             raise ValueError(f"first x factor^{self.count - 1} is no finite rate: write smaller numbers")
-        if len(set(found)) < len(found):
+        if len(set(rates)) < len(rates):
             raise ValueError(f"a factor of {self.factor:.9g} makes equal rates, to six digits: write a larger one")
-        return found
+        return rates
 
 
 class RateList(Section):
@@ -42,15 +42,15 @@ class RateList(Section):
 def _rates(raw: Any) -> dict[str, list[float]]:
     """{size, or EVERY: rates, ascending}."""
     if isinstance(raw, list) or (isinstance(raw, dict) and set(raw) & set(RateLadder.model_fields)):
-        return {EVERY: _one(raw)}
+        return {EVERY: _rates_of(raw)}
     if isinstance(raw, dict) and raw and all(isinstance(key, str) for key in raw):
-        return {key: _one(value) for key, value in raw.items()}
+        return {key: _rates_of(value) for key, value in raw.items()}
     raise ValueError(
         f"must be a list of rates, {{first: 1e-3, factor: 2, count: 5}}, or these by size, not {shown(raw)}"
     )
 
 
-def _one(raw: Any) -> list[float]:
+def _rates_of(raw: Any) -> list[float]:
     try:
         if isinstance(raw, list):
             rates = sorted(RateList.model_validate({"rates": raw}).rates)
@@ -61,9 +61,9 @@ def _one(raw: Any) -> list[float]:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        told = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+        message = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
         raise ValueError(
-            f"{place}: {told}: write a list of at least {LEAST} rates, or {{first: 1e-3, factor: 2, count: 5}}"
+            f"{place}: {message}: write a list of at least {LEAST} rates, or {{first: 1e-3, factor: 2, count: 5}}"
         ) from None
     return ladder.rates
 
@@ -97,6 +97,6 @@ class Sweep(Section):
     """The most FLOP that the sweep's first rates may cost, as a share of the study's runs; null sets no limit."""
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def decisive(self) -> dict[str, Any]:
         """What decides the sweep's runs, for its law file."""
         return self.model_dump(mode="json", exclude={"share", "doubts"})

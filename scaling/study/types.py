@@ -20,7 +20,7 @@ from .yaml_text import NUMBERS
 
 LONGEST_NAME = 100  # of a study
 LONGEST_NUMBER = 300  # digits that a float holds, and no more than Python reads
-LONGEST_SIZE = 40  # of a size's name, which stands in names of runs
+LONGEST_SIZE = 40  # of a size's name, which is part of the names of runs
 MOST = 10**18  # of anything that is counted: tables hold counts as int64
 SIZE = re.compile(r"[a-z0-9][a-z0-9.-]*")
 
@@ -32,7 +32,7 @@ class Section(BaseModel):
 
 
 def _number(value: Any) -> Any:
-    """A number; also one that stands in quotes or on the command line."""
+    """A number; also one in quotes or of the command line."""
     if isinstance(value, str) and len(value) < LONGEST_NUMBER:
         for kind, pattern in NUMBERS.items():
             if pattern.fullmatch(value):
@@ -69,7 +69,7 @@ def as_tokens(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class OneOf:
-    """Refuses every name but those that are in `valid` when a value is judged; tells the nearest one."""
+    """Refuses every name but those that are in `valid` when a value is checked; names the nearest one."""
 
     kind: str
     valid: Collection[str]
@@ -143,10 +143,10 @@ def _rate(value: Any) -> float | str:
 def tokens_of(value: int | str, n_params: int) -> int:
     """The tokens of a count, or of a multiple of `n_params` parameters without embeddings, rounded up. Raises
     InputError for more than tables hold."""
-    found = value if isinstance(value, int) else math.ceil(round(float(value[:-1]) * n_params, 3))
-    if found > MOST:
+    n_tokens = value if isinstance(value, int) else math.ceil(round(float(value[:-1]) * n_params, 3))
+    if n_tokens > MOST:
         raise InputError(f"{value} of a model of {n_params:,} parameters are more than {MOST:.0e} tokens: plan fewer")
-    return found
+    return n_tokens
 
 
 def word_of_size(name: str) -> str:
@@ -173,7 +173,7 @@ def _resource_key(key: str) -> str:
     return _run_key(key) if "/" in key else key if key in KNOWN else word_of_size(key)
 
 
-def _one_line(text: str) -> str:
+def _single_line(text: str) -> str:
     if not text.isprintable():
         raise ValueError("must be one line of printable text")
     return text
@@ -222,18 +222,18 @@ def _words(value: Any) -> Any:
 
 
 def _ranges(value: Any) -> Any:
-    """One pair stands for every architecture."""
+    """One pair is for every architecture."""
     if not isinstance(value, list):
         return value
-    numbers = [_number(one) for one in value]
-    if all(isinstance(one, int | float) for one in numbers):
-        _pair(numbers)  # told once, not for each
+    numbers = [_number(number) for number in value]
+    if all(isinstance(number, int | float) for number in numbers):
+        _pair(numbers)  # one error, not one for each architecture
     return dict.fromkeys(KNOWN, value)
 
 
 Arch = Annotated[str, one_of("architecture", KNOWN)]
 Tokenizer = Annotated[str, AfterValidator(tokenizer_name)]
-# A word; file.py judges whether the study has a size of that name.
+# A word; file.py checks whether the study has a size of that name.
 Size = Annotated[str, AfterValidator(word_of_size)]
 Count = Annotated[int, BeforeValidator(as_integer), Field(gt=0, le=MOST)]
 Amount = Annotated[int, BeforeValidator(as_tokens), Field(gt=0, le=MOST)]  # of text: tokens, or bytes
@@ -262,7 +262,7 @@ Betas = Annotated[list[Beta], AfterValidator(_betas)]
 TokenCounts = Annotated[list[Amount], AfterValidator(_ascending)]
 RunKey = Annotated[str, AfterValidator(_run_key)]
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.,:@+*&|()\[\]/=!~%-]+$")]  # of an #SBATCH line: nothing to quote
-Line = Annotated[str, AfterValidator(_one_line)]
+Line = Annotated[str, AfterValidator(_single_line)]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 ResourceKey = Annotated[str, AfterValidator(_resource_key)]
 Range = Annotated[list[Positive], AfterValidator(_pair)]

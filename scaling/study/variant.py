@@ -83,24 +83,24 @@ def read_variant(
                 raise InputError(f"--set {change}: a variant changes model and training alone")
             raw.setdefault(keys[0], {})[keys[1]] = value
     import_plugins(raw, where)
-    found: Variant = validate(Variant, raw, where, sets or [])
-    for field in found.changes:
+    variant: Variant = validate(Variant, raw, where, sets or [])
+    for field in variant.changes:
         section, _, key = field.partition(".")
         if key in OF_THE_MATCH[section]:
             raise InputError(
                 f"{where}: {field}: a variant reads the study's own batches and windows, and its tokens follow from "
                 f"--match: leave it out"
             )
-        if section == "model" and not reads(found.arch, key):
+        if section == "model" and not reads(variant.arch, key):
             raise InputError(
-                f"{where}: {field} means nothing to {found.arch}, only to {', '.join(archs_with(key))}: leave it out"
+                f"{where}: {field} means nothing to {variant.arch}, only to {', '.join(archs_with(key))}: leave it out"
             )
-    idle = [field for field in found.changes if field.startswith("model.") and not means(found.arch, short(field))]
-    if idle and len(idle) == len(found.changes) and not found.is_new_arch:
-        raise InputError(f"{where}: {', '.join(idle)} changes nothing of {found.arch}: give another field of it")
-    if not found.changes and not found.is_new_arch:
-        raise InputError(f"{where}: changes nothing of {found.arch}: give model, training, or another arch with of")
-    return found
+    idle = [field for field in variant.changes if field.startswith("model.") and not means(variant.arch, short(field))]
+    if idle and len(idle) == len(variant.changes) and not variant.is_new_arch:
+        raise InputError(f"{where}: {', '.join(idle)} changes nothing of {variant.arch}: give another field of it")
+    if not variant.changes and not variant.is_new_arch:
+        raise InputError(f"{where}: changes nothing of {variant.arch}: give model, training, or another arch with of")
+    return variant
 
 
 def study_of_arch(path: Path, variant: Variant) -> dict[str, Any]:
@@ -113,25 +113,25 @@ def study_of_arch(path: Path, variant: Variant) -> dict[str, Any]:
         """Keys that name an architecture, alone or as arch/size."""
         if not isinstance(table, dict):
             return table
-        found = {}
+        renamed_table = {}
         for key, value in table.items():
             arch, slash, size = str(key).partition("/")
             if arch == old:
-                found[f"{new}{slash}{size}"] = value
+                renamed_table[f"{new}{slash}{size}"] = value
             elif arch not in KNOWN:
-                found[key] = value
-        return found
+                renamed_table[key] = value
+        return renamed_table
 
     def of_run(section: Any) -> Any:
         """Training or an override, with a model's fields that the new architecture reads, and its law where it lies."""
         if not isinstance(section, dict):
             return section
-        found = dict(section)
-        if isinstance(found.get("model"), dict):
-            found["model"] = {key: value for key, value in found["model"].items() if reads(new, key)}
-        if isinstance(found.get("lr_law"), str):
-            found["lr_law"] = str((path.parent / Path(found["lr_law"]).expanduser()).resolve())
-        return found
+        kept = dict(section)
+        if isinstance(kept.get("model"), dict):
+            kept["model"] = {key: value for key, value in kept["model"].items() if reads(new, key)}
+        if isinstance(kept.get("lr_law"), str):
+            kept["lr_law"] = str((path.parent / Path(kept["lr_law"]).expanduser()).resolve())
+        return kept
 
     named = raw.get("plugins") or []
     plugins = list(dict.fromkeys([*([named] if isinstance(named, str) else named), *variant.plugins]))
@@ -140,14 +140,15 @@ def study_of_arch(path: Path, variant: Variant) -> dict[str, Any]:
 
     def of_sizes(sizes: Any) -> Any:
         if isinstance(sizes, list):
-            return [{k: renamed(v) for k, v in one.items()} if isinstance(one, dict) else one for one in sizes]
+            return [{k: renamed(v) for k, v in size.items()} if isinstance(size, dict) else size for size in sizes]
         return {name: renamed(shape) for name, shape in sizes.items()} if isinstance(sizes, dict) else sizes
 
     raw["grid"] = raw["grid"] | {"archs": [new], "sizes": of_sizes(raw["grid"].get("sizes"))}
     raw |= of_rounds(raw, of_sizes)
     if isinstance(raw.get("overrides"), dict):
         raw["overrides"] = {
-            by: {key: of_run(one) for key, one in renamed(table).items()} for by, table in raw["overrides"].items()
+            by: {key: of_run(section) for key, section in renamed(table).items()}
+            for by, table in raw["overrides"].items()
         }
     raw["fit"] = {key: value for key, value in (raw.get("fit") or {}).items() if not key.startswith("range")}
     jobs = raw.get("jobs") or {}

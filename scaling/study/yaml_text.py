@@ -1,7 +1,7 @@
 """YAML as study files, cluster profiles, variants and --set hold it.
 
 Words and numbers are those of YAML 1.2: 1e-3 is a number, `off` and 2026-01-01 are text, a key is always text. What
-YAML 1.1 and 1.2 read as different numbers (0500000, 1:30, 0b11) is refused. Underscores may stand between digits.
+YAML 1.1 and 1.2 read as different numbers (0500000, 1:30, 0b11) is refused. Underscores between digits are allowed.
 """
 
 from __future__ import annotations

@@ -43,18 +43,18 @@ RATE, WARM_UP = 1e-3, 4  # steps before the timed ones: the first is checked, an
 
 
 def parser() -> Parser:
-    found = Parser("python -m scaling.trainer.bench", __doc__)
-    found.add_argument("--model", required=True, help="architectures, comma-separated")
-    found.add_argument("--size", default="410m", help="presets or LAYERSxWIDTH, comma-separated")
-    found.add_argument("--vocab-size", type=int, help="default: the preset's own")
-    found.add_argument("--batch", type=int, default=4, help="rows of a step, of all processes together")
-    found.add_argument("--micro-batch", type=int, help="rows of a pass of each process; default: all of its rows")
-    found.add_argument("--context-length", type=int, default=8192)
-    found.add_argument("--zero-stage", type=int, default=0, choices=(0, 1, 2))
-    found.add_argument("--at-once", default="1", help="runs in one process, comma-separated numbers")
-    found.add_argument("--steps", type=int, default=50, help="timed ones")
-    found.add_argument("--json", help="also write all rows to this file")
-    return found
+    options = Parser("python -m scaling.trainer.bench", __doc__)
+    options.add_argument("--model", required=True, help="architectures, comma-separated")
+    options.add_argument("--size", default="410m", help="presets or LAYERSxWIDTH, comma-separated")
+    options.add_argument("--vocab-size", type=int, help="default: the preset's own")
+    options.add_argument("--batch", type=int, default=4, help="rows of a step, of all processes together")
+    options.add_argument("--micro-batch", type=int, help="rows of a pass of each process; default: all of its rows")
+    options.add_argument("--context-length", type=int, default=8192)
+    options.add_argument("--zero-stage", type=int, default=0, choices=(0, 1, 2))
+    options.add_argument("--at-once", default="1", help="runs in one process, comma-separated numbers")
+    options.add_argument("--steps", type=int, default=50, help="timed ones")
+    options.add_argument("--json", help="also write all rows to this file")
+    return options
 
 
 def measure(config: ModelConfig, options: argparse.Namespace, ranks: Ranks, device: torch.device) -> dict[str, Any]:
@@ -62,15 +62,15 @@ def measure(config: ModelConfig, options: argparse.Namespace, ranks: Ranks, devi
     micro = None if options.micro_batch is None else options.micro_batch * config.context_length
     batch = {"batch_tokens": options.batch * config.context_length, "micro_batch_tokens": micro}
     settings = Training(lr=RATE, precision="bf16", zero_stage=options.zero_stage, **batch)
-    said: list[str] = []
+    notes: list[str] = []
     eager = milliseconds(config, settings, options, ranks, device, None)
     row = {"n_params": count_params(config).total, "eager_ms": round(eager, 3)}
     for n in options.at_once:
-        run = milliseconds(config, settings, options, ranks, device, said.append, n)
+        run = milliseconds(config, settings, options, ranks, device, notes.append, n)
         row |= {"run_ms" if n == 1 else f"run_ms_{n}": round(run, 3)}
     tokens = options.batch * config.context_length
     row["tokens_per_s"] = round(1e3 * tokens / run)
-    return row | {"processes": ranks.world, "notes": "; ".join(dict.fromkeys(said))}
+    return row | {"processes": ranks.world, "notes": "; ".join(dict.fromkeys(notes))}
 
 
 def milliseconds(

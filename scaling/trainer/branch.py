@@ -1,4 +1,4 @@
-"""Where a branch begins: its trunk's training state, loaded in place once all is found to be the branch's own past."""
+"""Where a branch begins: its trunk's training state, loaded in place once it is checked to be the branch's own past."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def hand_over(rundir: RunDir, run: RunSpec, corpus: Corpus) -> Origin:
     trunk = RunDir(rundir.path.parent / run.trunk)
     if not trunk.run_json.exists():
         raise InputError(f"{run.run_id} is a branch: train its trunk {run.trunk} first, which is not in {trunk.path}")
-    found, planned, step = trunk.spec(), trunk.record()["corpus_fingerprint"], run.begins_after
-    if not found.begins_like(run):
+    trunk_run, planned, step = trunk.spec(), trunk.record()["corpus_fingerprint"], run.begins_after
+    if not trunk_run.begins_like(run):
         raise InputError(
             f"{trunk.path} was trained with other settings than its branch {run.run_id}: remove it and train it again"
         )
@@ -60,13 +60,15 @@ def hand_over(rundir: RunDir, run: RunSpec, corpus: Corpus) -> Origin:
     manifest = read_saved(path)
     if manifest is None and (why := trunk.weights_elsewhere):
         raise InputError(f"{run.run_id} begins from its trunk's state after step {step}, and {why}")
-    if manifest is None or manifest.get("spec_hash") != found.spec_hash:
+    if manifest is None or manifest.get("spec_hash") != trunk_run.spec_hash:
         there = trunk.status()["step"]
         remedy = f"train {run.trunk} first" if there < step else f"remove {trunk.path} and train it again"
         raise InputError(
             f"{run.run_id} begins from its trunk's state after step {step}, and {path} is missing or damaged: {remedy}"
         )
     files = json.dumps(manifest["files"], sort_keys=True)
-    origin = Origin(run.trunk, step, found.spec_hash, hashlib.sha256(files.encode()).hexdigest(), trunk.path / "state")
+    origin = Origin(
+        run.trunk, step, trunk_run.spec_hash, hashlib.sha256(files.encode()).hexdigest(), trunk.path / "state"
+    )
     write_json(rundir.run_json, rundir.record() | {"origin": origin.recorded()}, kind="origin")
     return origin

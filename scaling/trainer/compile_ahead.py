@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             run = RunDir(path).spec()
             compile_kernels(run, torch.device("cuda"), options.layers)
-        except Exception:  # memory, most of all; what is wrong with a run, the run itself tells
+        except Exception:  # memory, most of all; the run itself reports what is wrong with it
             traceback.print_exc()
         else:
             print(f"{run.run_id}: {time.perf_counter() - begin:.1f} s", flush=True)

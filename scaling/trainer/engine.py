@@ -58,13 +58,13 @@ def start_distributed(device_type: str, stop: StopRequest | None = None) -> Rank
             raise InputError(f"environment: LOCAL_RANK={ranks.local}, but this process sees {counted(there, 'GPU')}")
         torch.cuda.set_device(ranks.local)
         options["device_id"] = torch.device("cuda", ranks.local)
-    if ranks.world > 1 and _on_one_host(ranks.world) and "lo" in dict(socket.if_nameindex()).values():
+    if ranks.world > 1 and _on_same_host(ranks.world) and "lo" in dict(socket.if_nameindex()).values():
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # host names need not resolve
     dist.init_process_group(backend, rank=ranks.rank, world_size=ranks.world, timeout=TIMEOUT, **options)
     return ranks
 
 
-def _on_one_host(world: int) -> bool:
+def _on_same_host(world: int) -> bool:
     return os.environ.get("LOCAL_WORLD_SIZE") == str(world)
 
 
@@ -234,7 +234,7 @@ class Engine:
             return reason
         reasons: list[str | None] = [None] * self.ranks.world
         dist.all_gather_object(reasons, reason)
-        return next((one for one in reasons if one), None)
+        return next((first for first in reasons if first), None)
 
     def mean(self, values: torch.Tensor) -> torch.Tensor:
         """The mean over ranks of a small vector, on the device, not yet waited for."""
@@ -269,8 +269,10 @@ class Engine:
         except Exception as error:
             if isinstance(error, torch.OutOfMemoryError) or (self.ranks.world > 1 and isinstance(error, RuntimeError)):
                 raise  # of the device, or of another process
-            told = " ".join(str(error).split())[:200]
-            raise InputError(f"{directory}: is no training state ({type(error).__name__}: {told}); {remedy}") from None
+            message = " ".join(str(error).split())[:200]
+            raise InputError(
+                f"{directory}: is no training state ({type(error).__name__}: {message}); {remedy}"
+            ) from None
         if path is None:
             raise InputError(f"{directory}: DeepSpeed finds no state there; {remedy}")
         self._groups = self.deepspeed_engine.optimizer.param_groups

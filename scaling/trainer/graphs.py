@@ -43,7 +43,7 @@ class StepGraphs:
         device = self._parameters[0].device
         self._total = torch.zeros((), device=device)
         self._rate = torch.zeros((), device=device)
-        self._told = torch.zeros(2, device=device)
+        self._results = torch.zeros(2, device=device)
         self._passes: list[Work] = []
         self._gradients: list[Tensor | None] = []
         self._update: Work | None = None
@@ -74,11 +74,11 @@ class StepGraphs:
         assert self._update is not None, "record_update comes first"
         self._rate.fill_(lr)
         self._update()
-        loss, norm = self._told.clone()  # the next step overwrites what is told
+        loss, norm = self._results.clone()  # the next step overwrites the results
         return loss, norm
 
     def restore_gradients(self) -> None:
-        """Let the parameters' `grad` be the graphs' tensors again, after somebody took them away."""
+        """Let the parameters' `grad` be the graphs' tensors again, after other code took them away."""
         for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
             parameter.grad = gradient
 
@@ -108,7 +108,7 @@ class StepGraphs:
         norm = self._clip()
         with self._on_the_device():
             self._optimizer.step()
-        torch.stack([self._total / self._accumulate, norm.to(self._total)], out=self._told)
+        torch.stack([self._total / self._accumulate, norm.to(self._total)], out=self._results)
 
     @contextmanager
     def _on_the_device(self) -> Iterator[None]:
@@ -139,8 +139,8 @@ def _hashed(x: Tensor) -> Tensor:
     return total
 
 
-def spread(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
-    """|one - other| / |one| over all numbers of both."""
-    apart = torch.stack([(a - b).double().square().sum() for a, b in zip(one, other, strict=True)]).sum()
-    whole = torch.stack([a.double().square().sum() for a in one]).sum()
+def spread(reference: Sequence[Tensor], other: Sequence[Tensor]) -> float:
+    """|reference - other| / |reference| over all numbers of both."""
+    apart = torch.stack([(a - b).double().square().sum() for a, b in zip(reference, other, strict=True)]).sum()
+    whole = torch.stack([a.double().square().sum() for a in reference]).sum()
     return float((apart / whole).sqrt())

@@ -88,7 +88,7 @@ class Trainer:
         shape = (config.context_length, batch_rows, run.seed, run.corpus.epochs)
         self.loader = Loader(corpus.train, *shape, corpus.parts("train"), run.text_share)
         self.probe = checkpoint_writer.probe_rows(corpus.validation, config.context_length)
-        self.tokenizer = corpus.tokenizer  # a missing rank file is told here, not at the first checkpoint
+        self.tokenizer = corpus.tokenizer  # a missing rank file is an error here, not at the first checkpoint
         refuse_another(self.tokenizer, str(rundir.record().get("tokenizer_identity")), f"{rundir.path}: the run")
         self.identity = {"schema": 1, "run_id": run.run_id, "spec_hash": run.spec_hash}
         ranks = start_distributed(device.type, self.stop)
@@ -105,7 +105,7 @@ class Trainer:
             self.merger = Merger(rundir, run, self.identity, self.probe, self.device, self.tokenizer, self._say)
 
     def train(self) -> int:
-        """Make all `steps`, with nobody else."""
+        """Make all `steps`, without turns of other runs."""
         return finish(self.steps())
 
     def steps(self) -> Steps:
@@ -142,7 +142,7 @@ class Trainer:
             logged = writes or step % training.log_every == 0
             if logged:
                 readings.put(step, lr, loss, norm, self.stop.name is not None)
-            # what is written holds no step whose numbers nobody has seen; one process alone need not wait to stop
+            # no step is written whose numbers were not read; one process alone need not wait to stop
             now = writes or step == first + 1 or (self.stop.name is not None and self.engine.ranks.world == 1)
             for until in (step if now else step - readings.lag, step):
                 for reading in readings.take(until):
@@ -257,8 +257,8 @@ class Trainer:
     def _look_at_checkpoints(self, step: int) -> list[str]:
         """Find the last good checkpoint up to `step`; a warning for each earlier one that is lost."""
         warnings = []
-        found = self.rundir.checkpoints(verify=is_small(self.run))
-        intact = {c.step for c in found if c.manifest.get("spec_hash") == self.run.spec_hash}
+        checkpoints = self.rundir.checkpoints(verify=is_small(self.run))
+        intact = {c.step for c in checkpoints if c.manifest.get("spec_hash") == self.run.spec_hash}
         for due in sorted(self.due):
             path = self.rundir.checkpoint(due)
             if due in intact and due <= step:

@@ -129,7 +129,7 @@ def drop_sources(rundir: RunDir) -> list[str]:
     """Remove them, of a run that makes no mean; a warning that says what went."""
     kept = sources_kept(rundir)
     shutil.rmtree(rundir.path / "merge", ignore_errors=True)
-    return [f"warning: removed {kept} that are asked for no more"] if kept else []
+    return [f"warning: removed {kept}, which no merged point needs any more"] if kept else []
 
 
 def mean_into(model: LanguageModel, folders: list[Path]) -> None:

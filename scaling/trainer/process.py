@@ -40,7 +40,7 @@ def main(
     stop: StopRequest | None = None,
     started: float | None = None,
 ) -> int:
-    """Make all steps of `steps`, with nobody else; returns the exit code."""
+    """Make all steps of `steps`, without turns of other runs; returns the exit code."""
     return finish(steps(arguments, attempt, stop, started))
 
 
@@ -79,8 +79,8 @@ def steps(
         if error.errno not in FULL:
             raise
         with suppress(OSError):  # the log may lie on the same disk
-            told = f"error: {options.run_dir}: {error.strerror}; free some space and run again to continue"
-            print(told, file=sys.stderr, flush=True)
+            message = f"error: {options.run_dir}: {error.strerror}; free some space and run again to continue"
+            print(message, file=sys.stderr, flush=True)
         return BAD_INPUT
 
 
@@ -111,7 +111,7 @@ def _train(
         keep_from_the_compiler()
     from .loop import Trainer
 
-    yield 0.0  # whoever gives the turns may choose a stream from here on
+    yield 0.0  # the caller that gives the turns may choose a stream from here on
     stop.listen()
     begun = STARTED if started is None else started
     try:
@@ -167,7 +167,7 @@ def end_with(main: Callable[[], int]) -> NoReturn:
     except Exception:
         traceback.print_exc()
         code = 1
-    with suppress(OSError):  # whoever reads both may be gone
+    with suppress(OSError):  # the readers of both may be gone
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)

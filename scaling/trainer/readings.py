@@ -1,4 +1,4 @@
-"""What logged steps tell, read when the device has long made them, so that nobody waits for it.
+"""The numbers of logged steps, read some steps later, so that the host does not wait for the device.
 
 On a GPU a step's numbers are copied to pinned memory behind it, and read a fixed number of steps later: on every rank
 after the same step, since what is read decides whether all go on. On a CPU, where a step is made when it returns,

@@ -1,10 +1,10 @@
-"""A process that trains runs, in turns where it is told of several: `python -m scaling.trainer.server`, as jobs.workers
+"""A process that trains runs, in turns where it gets several: `python -m scaling.trainer.server`, as jobs.workers
 starts it.
 
 It reads a line of JSON for each run, {"task": number, "argv": those of scaling.trainer.process, "log": file}, sends all
 output to that file in the run's turns, and answers as jobs.workers says. Imports, the GPU's context and its kernels are
 made once; models, graphs and their memory are freed after each run. It ends where its input does, with the runs that a
-signal has stopped, and with an error that nobody expected, which may have left the GPU unusable.
+signal has stopped, and with an unexpected error, which may have left the GPU unusable.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Inbox:
 class Run:
     """A run at work, in a lane of its own."""
 
-    def __init__(self, told: dict[str, Any], lane: Lane, stop: StopRequest, started: float) -> None:
-        self.task, self.lane = told["task"], lane
+    def __init__(self, task: dict[str, Any], lane: Lane, stop: StopRequest, started: float) -> None:
+        self.task, self.lane = task["task"], lane
         self.code: int | None = None  # once it has ended
-        self._log = os.open(told["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        self._steps, self._begun = process.steps(told["argv"], stop=stop, started=started), False
+        self._log = os.open(task["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._steps, self._begun = process.steps(task["argv"], stop=stop, started=started), False
 
     def take_turn(self, waiting: float | None) -> float:
         """Its next step; waiting, and what is returned: as of turns.Steps."""
@@ -64,7 +64,7 @@ class Run:
             os.close(self._log)
         self._begun = True
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError):  # a full disk, which the run itself has told
+            with suppress(OSError):  # a full disk, which the run itself has reported
                 stream.flush()
         return waited
 
@@ -76,9 +76,9 @@ def main() -> int:
     started: float | None = process.STARTED  # the first run waits for the imports
     while stop.name is None or active:
         for line in inbox.lines(wait=not active) if stop.name is None else ():
-            told = json.loads(line)
-            os.write(answers, b"%d begun\n" % told["task"])
-            active.append(Run(told, lanes.pop() if lanes else Lane(), stop, started or time.perf_counter()))
+            task = json.loads(line)
+            os.write(answers, b"%d begun\n" % task["task"])
+            active.append(Run(task, lanes.pop() if lanes else Lane(), stop, started or time.perf_counter()))
             started = None
         if not active:
             break

@@ -70,8 +70,8 @@ def newest_state(directory: Path, spec_hash: str) -> tuple[int, list[str]]:
         path = state_path(directory, step)
         manifest = read_saved(path)
         if manifest is None or Saved(path, manifest).world_size is None or type(manifest.get("zero_stage")) is not int:
-            told = "no manifest, a wrong checksum, or saved after another step"
-            warnings.append(f"warning: {path} is damaged ({told}) and is not used")
+            cause = "no manifest, a wrong checksum, or saved after another step"
+            warnings.append(f"warning: {path} is damaged ({cause}) and is not used")
         elif manifest.get("spec_hash") != spec_hash:
             raise InputError(
                 f"{path} was written by spec {manifest.get('spec_hash')}, this run's is {spec_hash}: "

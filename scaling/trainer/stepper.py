@@ -25,7 +25,7 @@ APART = 2  # times the widest spread of eager passes, which is that of a few
 
 
 def obstacle(device: torch.device, stage: int) -> str | None:
-    """Why steps at this ZeRO stage on this device cannot be replayed, or None. Never asked on a CPU."""
+    """Why steps at this ZeRO stage on this device cannot be replayed, or None. Not called on a CPU."""
     if stage:
         return f"training.zero_stage {stage}: DeepSpeed asks the host for the gradients' norm"
     if torch.version.hip:

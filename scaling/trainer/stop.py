@@ -1,4 +1,4 @@
-"""The wish to end, told by a signal: SIGTERM of a preemption, SIGUSR1 ahead of a time limit, Ctrl-C."""
+"""A request to end, sent as a signal: SIGTERM of a preemption, SIGUSR1 ahead of a time limit, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.name: str | None = None
-        self._asked = math.inf
+        self._since = math.inf
 
     def listen(self) -> None:
         for number in SIGNALS:
@@ -31,8 +31,8 @@ class StopRequest:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if signal.Signals(number).name == self.name and now > self._asked + 1.0:
+        if signal.Signals(number).name == self.name and now > self._since + 1.0:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         if self.name is None:
-            self.name, self._asked = signal.Signals(number).name, now
+            self.name, self._since = signal.Signals(number).name, now

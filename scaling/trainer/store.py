@@ -73,7 +73,7 @@ class _Wait:
 
 
 def _answers(host: str, port: int) -> bool:
-    """Whether somebody listens there. PyTorch's own attempts fill the log."""
+    """Whether a server listens there. PyTorch's own attempts fill the log."""
     try:
         with socket.create_connection((host, port), timeout=CONNECT_S):
             return True

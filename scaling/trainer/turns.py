@@ -13,13 +13,13 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-# At the end of a turn it tells how many seconds it waited for the GPU, and gets its part of all runs' waiting in the
+# At the end of a turn it reports how many seconds it waited for the GPU, and gets its part of all runs' waiting in the
 # round before, None where it is alone. It returns the exit code.
 Steps = Generator[float, float | None, int]
 
 
 def finish(steps: Steps) -> int:
-    """Make all steps, with nobody else; returns the exit code."""
+    """Make all steps, without turns of other runs; returns the exit code."""
     while True:
         try:
             next(steps)
@@ -80,7 +80,7 @@ class Clock:
 
 class Bursts:
     """Every so often a run that takes turns makes some steps without the others, and these are timed: speeds of models
-    stay comparable, whoever trained beside them."""
+    stay comparable, whatever else trained beside them."""
 
     EVERY, STEPS = 128, 8
 

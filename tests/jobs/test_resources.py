@@ -13,12 +13,12 @@ from jobs.model import Resources
 from jobs.resources import LIMITS, START_S, ResourceEstimate, ResourceEstimator, worlds
 from jobs.speed import ASSUMED, Measured, expected, measured, speed_of
 from scaling.rundir.directory import RunDir
-from scaling.study.jobs_schema import Asked, Cluster
+from scaling.study.jobs_schema import Cluster, ResourceRequest
 from scaling.study.spec import load_study
 
 from .studies import GPUS, cluster, study
 
-NOTHING = Asked()
+NOTHING = ResourceRequest()
 
 
 def gpus(**keys):
@@ -107,7 +107,8 @@ def test_what_a_study_asks_for_is_what_it_gets(tmp_path):
     }
     spec = study(tmp_path, ["6k", "98k"], jobs={"resources": resources})
     found = {
-        run.run_id: ResourceEstimator(cluster()).train(run, spec.jobs.asked(run.arch, run.size)) for run in spec.runs()
+        run.run_id: ResourceEstimator(cluster()).train(run, spec.jobs.resources_of(run.arch, run.size))
+        for run in spec.runs()
     }
     own = found["hgrn2-98k-c64-s0"].resources
     assert (own.nodes, own.tasks_per_node, own.cpus_per_task, own.minutes) == (2, 2, 5, 9)
@@ -142,7 +143,7 @@ def test_what_a_study_asks_for_is_what_it_gets(tmp_path):
 def test_what_no_node_can_give_is_refused(tmp_path, profile, asked, message):
     run = study(tmp_path, ["6k"]).runs()[0]
     with pytest.raises(InputError, match=message):
-        ResourceEstimator(cluster(**profile)).train(run, Asked(**asked))
+        ResourceEstimator(cluster(**profile)).train(run, ResourceRequest(**asked))
 
 
 def test_processes_split_the_batch_as_the_trainer_wants_it(tmp_path):
@@ -195,7 +196,7 @@ def test_finished_runs_correct_what_is_expected(tmp_path):
     assert speed_of(runs["llama", "10k", 0], factors).source == "measured on llama/6k"
     for far in (runs["llama", "393k", 0], runs["hgrn2", "6k", 0]):
         assert (speed_of(far, factors).factor, speed_of(far, factors).source) == (1.0, ASSUMED)
-    asked = ResourceEstimator(profile, factors).train(own, Asked(tasks_per_node=2))
+    asked = ResourceEstimator(profile, factors).train(own, ResourceRequest(tasks_per_node=2))
     assert math.isclose(asked.seconds, own.n_tokens / 2e4), "as long as it took"
     assert "measured on 3 finished runs" in asked.resources.reasons["minutes"] or asked.fixed
 
@@ -230,8 +231,8 @@ def test_reasons_say_what_is_so(tmp_path):
         assert found.resources.reasons["cpus_per_task"] == "training.threads"
     for kind in ("corpus", "finish"):
         assert "asked" not in estimator.single(kind, NOTHING).reasons["minutes"]
-        assert estimator.single(kind, Asked(minutes=7)).reasons["minutes"] == "set in jobs.resources"
-        assert estimator.single(kind, Asked(memory_gb=7)).reasons["memory_mb"] == "set in jobs.resources"
+        assert estimator.single(kind, ResourceRequest(minutes=7)).reasons["minutes"] == "set in jobs.resources"
+        assert estimator.single(kind, ResourceRequest(memory_gb=7)).reasons["memory_mb"] == "set in jobs.resources"
     both = estimator.evaluate(run, tokens, 16, NOTHING)
     shown = both.resources.reasons["minutes"]
     assert "2.000M tokens of niah, 65.54k tokens of validation, mine, of unknown length" in shown

@@ -68,7 +68,7 @@ def test_rows_that_lost_their_labels_are_not_averaged(evaluated: Path, capsys: p
         (left,) = told["left_out"]
         assert told["rows"] == [] and left["task"] == "piqa" and len(left["checkpoints"]) == 2
         assert "column 'label' is missing" in left["why"]
-        with pytest.raises(InputError, match="small: no downstream results of today: run `scaling eval"):
+        with pytest.raises(InputError, match="small: no downstream results that are up to date: run `scaling eval"):
             table(evaluated)
         assert capsys.readouterr().err.startswith("left out: piqa of 2 checkpoints, it cannot be evaluated (")
         path.write_text(whole.replace("bread", "brown"))

@@ -68,7 +68,7 @@ def test_a_bad_variant_stops_after_the_smallest_sizes(folder, monkeypatch):
     with monkeypatch.context() as patch:  # as if the held-out text were a few documents
         patch.setattr(held_out, "LEAST", 1e9)
         warned = scaling(folder, *words, "--dry-run").output
-    assert "warning: 6k: the held-out text amounts to " in warned and "nothing will be told apart" in warned
+    assert "warning: 6k: the held-out text amounts to " in warned and "no difference will be detected" in warned
     (folder / "bad.yaml").write_text(BAD.replace("1e-5", "1e-6"))
     taken = scaling(folder, *words)
     assert "the name bad is taken by another variant" in str(taken.exception)

@@ -11,7 +11,7 @@ import pytest
 from analysis.runs import load_tables
 from arch.errors import InputError
 from data.files import json_bytes, new_directory, read_json, write_json
-from scaling.bundle.pack import told_of_runs
+from scaling.bundle.pack import provenance
 from scaling.rundir.directory import RunDir, clean_unfinished
 from scaling.rundir.lock import is_locked, run_lock, study_lock
 from scaling.rundir.owner import attempt_by_hand
@@ -156,7 +156,7 @@ def test_values_of_another_kind_in_what_a_run_left_do_no_harm(tmp_path):
         for wrong in WRONG:
             write_json(file, record | {key: wrong})
             (row,) = status_rows(study, [run])
-            assert show_status([row | {"job": "7"}]) and told_of_runs([rundir.path])
+            assert show_status([row | {"job": "7"}]) and provenance([rundir.path])
             assert [one["token"] for one in rundir.attempts()] == [str(attempt.token)]
     for content in ("", "{}", "[]", "7", "\0"):
         file.write_text(content)

@@ -11,7 +11,7 @@ import pytest
 from arch.errors import InputError
 from data.files import json_bytes, read_json, write_json
 from jobs.speed import measured
-from scaling.bundle.pack import told_of_runs
+from scaling.bundle.pack import provenance
 from scaling.rundir.directory import RunDir
 from scaling.rundir.held_states import release_states
 from scaling.rundir.prepare import check_run, prepare_run
@@ -67,7 +67,7 @@ def test_values_of_another_kind_end_in_one_line(trained: RunDir, name: str) -> N
         lambda: is_trained(run, trained),
         lambda: reason_of(1, trained.path),
         lambda: measured([(run, trained)], Cluster(nodes=1, cpus_per_node=1)),
-        lambda: told_of_runs([trained.path]),
+        lambda: provenance([trained.path]),
         lambda: release_states(trained.path.parent, [run]),
         lambda: newest_state(trained.path / "state", run.spec_hash),
         trained.checked_rows,

@@ -318,7 +318,7 @@ def test_one_range_stands_for_all(load):
     assert load(changed(fit={"range": {"tnl": ["1e9", 1e12]}})).fit.range == {"tnl": [1e9, 1e12]}
 
 
-READ_NOWHERE = "which stands nowhere: add that, or leave it out"
+READ_NOWHERE = "which is not given: add that, or leave it out"
 HUGE = "1" + 320 * "0"
 BAD = [
     (changed(training={"lr_law": "r.json", "lr": 1e-3}), f"training.lr_law is read with lr: law alone, {READ_NOWHERE}"),

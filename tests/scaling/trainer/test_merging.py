@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from data.tokenizer import get_tokenizer
 from scaling.stages.request import Request
 from scaling.stages.trunks import not_merged
-from scaling.study.merging import is_as_asked
+from scaling.study.merging import are_source_steps
 from scaling.study.spec import load_study
 from scaling.trainer.loop import Trainer
 from scaling.trainer.merging import Merger
@@ -109,7 +109,7 @@ def test_weights_merged_otherwise_are_not_taken_for_those_asked_for(merged, tmp_
     run = trunk.spec()
     assert run.merged_after == [10, 14] and merged.has_merged(10, merged.spec().training)
     assert not trunk.has_merged(10, run.training)
-    assert not is_as_asked([8, 10], 10, run.training.model_copy(update={"merge_last": None}))
+    assert not are_source_steps([8, 10], 10, run.training.model_copy(update={"merge_last": None}))
     identity = {"run_id": run.run_id, "spec_hash": run.spec_hash}
     merger = Merger(trunk, run, identity, np.zeros((1, 2)), torch.device("cpu"), get_tokenizer("bytes"), print)
     (line,) = merger.resume(12)
