@@ -135,7 +135,7 @@ def _next(content: BinaryIO, path: Path) -> tuple[str, int] | None:
 
 
 def _name_in(header: bytes) -> str:
-    """Of a pax header that has a long name and no more."""
+    """The name in a pax header that has a long name and no more."""
     match = re.fullmatch(rb"(\d+) path=([^\n]+)\n", header)
     if match is None or int(match[1]) != len(header):
         raise ValueError("a header has more than a name")

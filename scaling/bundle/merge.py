@@ -191,7 +191,7 @@ def _add_files(merge: Merge, bundle: Bundle, names: Sequence[str]) -> None:
 
 
 def _checksum_here(merge: Merge, name: str) -> tuple[str | None, str]:
-    """Of a file that is there, or that another bundle brings, and where that is."""
+    """The checksum of a file that is there, or that another bundle brings, and where it is."""
     if name in merge.take:
         return merge.checksum(name), str(merge.take[name].path)
     path = merge.directory / name

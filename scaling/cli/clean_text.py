@@ -152,7 +152,7 @@ def _submitted(path: Path) -> list[str]:
 
 
 def _queued(jobs: list[str]) -> list[str]:
-    """Those of these jobs that SLURM has not ended."""
+    """The jobs of `jobs` that SLURM has not ended."""
     from jobs import slurm
 
     return sorted({element.job_id for element in slurm.queue(jobs) if element.active}) if slurm.available() else []

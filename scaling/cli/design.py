@@ -227,7 +227,7 @@ def _cap(corpus: str | None, tokens: str | None) -> float:
 
 
 def _bytes_of(corpus: str) -> int | None:
-    """Of its text, where that is known without reading it: not of compressed files, of records, and of what is
+    """Bytes of the text, where they are known without reading it: not of compressed files, of records, and of what is
     elsewhere."""
     from data.sources.schemes import find
 
@@ -243,7 +243,7 @@ def _bytes_of(corpus: str) -> int | None:
 
 
 def _laws(path: str | None, archs: list[str]) -> tuple[tuple[ArchLaw, ...], SweptAs]:
-    """Of the architectures, in a law file, and what its runs had."""
+    """The laws of the architectures in a law file, and what its runs were trained with."""
     from ..study.law_file import read_law
     from ..study.law_recipe import SweptAs, swept_as
 
@@ -269,5 +269,5 @@ def _share(text: str) -> float:
     """0.005 of 0.5% or 0.005."""
     value = quantity(text.removesuffix("%"), "--seed-noise", 100) / (100 if text.endswith("%") else 1)
     if not value < 0.2:
-        raise InputError(f"--seed-noise: {text} is no standard deviation of a loss: give below 20%, as 0.5%")
+        raise InputError(f"--seed-noise: {text} is no standard deviation of a loss: give a share below 20%, as 0.5%")
     return value

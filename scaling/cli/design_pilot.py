@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pilot:
-    """Of each architecture the surfaces that its runs allow; standard deviations as analysis.design.worlds.Noise has
+    """The surfaces that the runs of each architecture allow; standard deviations as analysis.design.worlds.Noise has
     them, None where its runs do not show it: between seeds, of the text, of how curves bend; where they are from."""
 
     priors: dict[str, Prior]

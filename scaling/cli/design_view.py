@@ -90,7 +90,7 @@ def show(result: Mapping[str, Any]) -> str:
 
 
 def _noises(result: Mapping[str, Any]) -> str:
-    """Of seeds, and of a point of whole curves."""
+    """The noise between seeds, and that of a point of whole curves."""
     text = (
         f"noise between seeds: {result['seed_noise']:.2%} of the loss ({result['seed_noise_source']}); sizes fall "
         f"faster or slower than the surface by {result['bend']:.1%} an e-fold of tokens ({result['bend_source']})"

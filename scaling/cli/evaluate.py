@@ -76,7 +76,7 @@ def study(
     given = {"--workers": workers is not None, "--dry-run": dry_run, "--json": as_json}
     if alone and (conflicting := [option for option, there in given.items() if there]):
         raise InputError(
-            f"{conflicting[0]}: does not go with --worker and --checkpoint, which evaluate in this very process"
+            f"{conflicting[0]}: does not go with --worker and --checkpoint, which evaluate in this process"
         )
     request = request_of(study, only, sets, out, as_json)
     options = EvalOptions(named(tasks, "--tasks"), checkpoints, workers, tuple(checkpoint or ()))

@@ -134,9 +134,9 @@ def fit(
     wrong = [name for name in stated if name in (OF_STUDIES if table else OF_TABLES)]
     if wrong:
         what = (
-            f"{table}: is a table, and {wrong[0]} is of studies"
+            f"{table}: is a table, and {wrong[0]} is for studies"
             if table
-            else f"{wrong[0]}: is of tables, not of studies"
+            else f"{wrong[0]}: is for tables, not for studies"
         )
         raise InputError(what)
     if table is None and len(sources) == 1 and approach is None:
@@ -144,7 +144,7 @@ def fit(
             raise InputError(f"{more[0]}: goes with --approach; without it a study's fit stage follows the study file")
         return _fit_stage(sources[0], sets, out, force, plugin, as_json, details)
     if force:
-        raise InputError("--force: is of a study's fit stage; with --approach nothing is kept, so all is fitted anew")
+        raise InputError("--force: is for a study's fit stage; with --approach nothing is stored, so every fit is new")
 
     from analysis.fits.approaches import ALL, ISOFLOP, NEEDS_CURVES, PARAMETRIC, Options, named
     from analysis.fits.published import number_list
@@ -170,9 +170,9 @@ def fit(
         curve=CURVE if plot is not None and not dry_run else 0,
     )
     if PARAMETRIC not in approaches and (more := [name for name in stated if name in OF_PARAMETRIC]):
-        raise InputError(f"{more[0]}: is of the approach {PARAMETRIC}")
+        raise InputError(f"{more[0]}: belongs to the approach {PARAMETRIC}")
     if ISOFLOP not in approaches and minimum is not None:
-        raise InputError(f"--minimum: is of the approach {ISOFLOP}")
+        raise InputError(f"--minimum: belongs to the approach {ISOFLOP}")
     if all(name in NEEDS_CURVES for name in approaches):
         if points == "ends":
             raise InputError(f"--points ends: the approach {approaches[0]} needs curves; leave it out")

@@ -80,7 +80,7 @@ def page_to_write(path: Path | None) -> None:
 
 
 def write_option_file(option: str, path: Path, text: str) -> None:
-    """To the file that `path` is, or is a link to. Raises InputError for what came between a check and now."""
+    """Write to the file that `path` is, or is a link to. Raises InputError where it cannot be written."""
     from data.files import write_bytes
 
     try:

@@ -62,5 +62,5 @@ def publish(
             tell(f"the folder was made with other versions, or by another commit of this program: {checked.versions}")
         else:
             tell("versions and commit are the same: a file was changed, or code that is not committed")
-        tell("who has the study renews the folder by publishing it again")
+        tell("to renew the folder, publish the study again")
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""From a path on the command line to a checkpoint: its directory, or a run's, whose newest it then is."""
+"""Find a checkpoint by a path of the command line: its own directory, or a run's, whose newest it then is."""
 
 from __future__ import annotations
 

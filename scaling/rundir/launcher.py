@@ -59,7 +59,7 @@ def what_was_left() -> str | None:
 
 
 def ranks_of(env: Mapping[str, str]) -> Ranks:
-    """From the variables that torchrun and jobs.task set, or one process alone.
+    """Read the ranks from the variables that torchrun and jobs.task set; without these, one process alone.
 
     Raises InputError where they are incomplete or do not go together, and in an srun step of several tasks that has
     none of them.
@@ -79,7 +79,9 @@ def ranks_of(env: Mapping[str, str]) -> Ranks:
         return Ranks(rank, world, local, f"{env['MASTER_ADDR']}:{number(env, 'MASTER_PORT', 1, 65_535)}")
     # A batch script outside srun has SLURM_PROCID too, but no step.
     if "SLURM_PROCID" in env and number(env, "SLURM_STEP_NUM_TASKS", 1, default=1) > 1:
-        raise InputError("environment: a task of several of one srun step; start it as jobs.task, which joins them")
+        raise InputError(
+            "environment: this is one of several tasks of an srun step; start it with jobs.task, which joins them"
+        )
     return Ranks()
 
 

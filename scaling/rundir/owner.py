@@ -1,4 +1,4 @@
-"""Whose turn it is to write a run: of several processes that set out to train it, the last one's alone.
+"""The owner of a run: of several processes that set out to train it, the last one alone may write.
 
 A scheduler that loses sight of a node starts its jobs again elsewhere, while the old process may live on and write. So
 each process that sets out first leaves a file <run>/attempts/SUBMISSION.JOB.RESTART.LOCAL.json, whose name is its
@@ -58,7 +58,7 @@ class Token:
 
 
 def tokens(run: Path) -> list[Token]:
-    """Of every process that set out to train the run at `run`, oldest first."""
+    """The token of every process that set out to train the run at `run`, oldest first."""
     attempt_tokens = []
     try:
         names = os.listdir(run / "attempts")

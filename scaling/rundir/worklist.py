@@ -96,7 +96,7 @@ def is_trained(run: RunSpec, rundir: RunDir) -> bool:
 
 
 def thread_environment(threads: int) -> dict[str, str]:
-    """Of a process that computes on so many threads, before it imports torch. Where a site's OMP_DYNAMIC or
+    """The environment of a process of so many threads, before it imports torch. Where a site's OMP_DYNAMIC or
     OMP_THREAD_LIMIT gives it fewer than it counts on, oneDNN's bf16 products leave a part of their result as it lay in
     memory."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")

@@ -169,7 +169,7 @@ def _pairs(a: Side, b: Side, folders: Iterable[str]) -> tuple[list[Repeat], list
 
 
 def _with_noise(a: Side, b: Side, repeats: list[Repeat]) -> tuple[list[Repeat], str | None]:
-    """With the noise between seeds, of the side that measures it with more degrees of freedom; and whose that is."""
+    """Add the noise between seeds, of the side that measures it with more degrees of freedom; and name that side."""
     from dataclasses import replace
 
     from analysis.repeats.noise import noise_of_study

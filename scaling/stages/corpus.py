@@ -58,7 +58,7 @@ def data_stage(request: Request, text: bool = True) -> Corpus:
 
 
 def _reads(request: Request, corpus: Corpus) -> list[str]:
-    """Of a mixture a line for each source: its tokens, and how often the longest runs read them."""
+    """A line for each source of a mixture: its tokens, and how often the longest runs read them."""
     from data.mixture import epochs_of
 
     parts, held_out = corpus.parts("train"), corpus.parts("validation")

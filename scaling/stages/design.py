@@ -329,7 +329,7 @@ def _that_is_bought(question: Question, price: Any, budget: float) -> Question:
 
 
 def _two_digits(value: float, up: int) -> str:
-    """Of a limit, on its safe side by MARGIN or more."""
+    """A limit in two digits, on its safe side by MARGIN or more."""
     value *= MARGIN**up
     step = 10.0 ** (math.floor(math.log10(value)) - 1)
     return flop((math.ceil if up > 0 else math.floor)(value / step) * step, 2)

@@ -29,7 +29,7 @@ class EvalOptions:
     share: tuple[str, ...] = ()
 
     def arguments(self) -> list[str]:
-        """As options of a worker's command."""
+        """The options of a worker's command."""
         tasks = ["--tasks", ",".join(self.tasks)] if self.tasks else []
         return ["--checkpoints", self.checkpoints, *tasks]
 
@@ -57,7 +57,7 @@ def eval_tasks(request: Request, options: EvalOptions) -> list[Task]:
 
 
 def task_names(request: Request) -> list[str] | None:
-    """Of the tasks that the study asks for; None where they cannot be made; `check` says why. Imports nothing for a
+    """The names of the study's tasks; None where they cannot be made; `check` says why. Imports nothing for a
     study that names none."""
     if not request.study.evaluation.tasks:
         return ["validation"]

@@ -129,7 +129,7 @@ def predict_missing(request: Request, fits: dict[str, Any]) -> bool:
         request.say("forecast: not predicted, as --set changed the fits: predictions are made from the study's own")
         return False
     if begun := first_begun(request, place):
-        request.say(f"forecast: not predicted, as {begun} has begun, and a prediction is made before")
+        request.say(f"forecast: not predicted, as {begun} has begun, and a prediction comes before its runs")
         return False
     if all(run.is_pending for run in request.forecast_runs(place)):
         return False  # waiting_lines says why

@@ -40,7 +40,7 @@ def notes_of(request: Request) -> dict[str, Any]:
 
 
 def text_rate(request: Request) -> dict[str, Any] | None:
-    """Of text whose source gives it: {"nats_per_token", "bits_per_byte", "text"}; None of all other text."""
+    """{"nats_per_token", "bits_per_byte", "text"} of text whose source gives them; None of all other text."""
     from data.truth.corpus_rate import entropy_rate, rate_lines
 
     settings = request.study.corpus.settings()
@@ -142,7 +142,7 @@ def _noises(reading: Reading, runs: Sequence[RunSpec]) -> str:
 
 
 def evaluation_time(request: Request) -> dict[str, Any] | None:
-    """Of every planned evaluation of a checkpoint or merged point, what is done included: {"seconds", "checkpoints",
+    """The time of all planned evaluations of checkpoints and merged points, with those done: {"seconds", "checkpoints",
     "merged", "unknown": tasks of unknown length, "basis": {task: measured or assumed}, "text"}; None where the tasks'
     data or the corpus are not there to know."""
     from analysis.evals import forecast

@@ -71,4 +71,4 @@ def _refuse_begun(request: Request, place: int) -> None:
     if begun := first_begun(request, place):
         path = path_of(request.study, place)
         remedy = "the stored one stays" if path.exists() else "remove its directory, or take it out of forecast"
-        raise InputError(f"{path}: {begun} has begun, and a prediction is made before: {remedy}")
+        raise InputError(f"{path}: {begun} has begun, and a prediction comes before its runs: {remedy}")

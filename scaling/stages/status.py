@@ -130,7 +130,7 @@ def _left_out(rundir: RunDir) -> str:
 
 
 def _seconds_left(run: RunSpec, last: dict[str, Any]) -> float | None:
-    """Of the run's training at its speed so far; None before there is one."""
+    """Seconds left of the run's training at its speed so far; None before it has one."""
     speed = last.get("tokens_per_s")
     return (run.n_tokens - last["n_tokens"]) / speed if speed else None
 

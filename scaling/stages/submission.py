@@ -221,11 +221,11 @@ def seen(request: Request, rows: Sequence[dict[str, Any]]) -> Seen:
 
 
 def _tokens(request: Request, run: RunSpec) -> dict[str, float | None]:
-    """Of one checkpoint's evaluation, by task; None for one from outside that does not know."""
+    """Tokens of one checkpoint's evaluation, by task; None for one from outside that does not know."""
     known = planned_tokens(request, run)
     return {task.name: known.get(task.name) for task in eval_tasks(request, EvalOptions())}
 
 
 def _steps_to_evaluate(request: Request) -> dict[str, list[int]]:
-    """As evaluation's; nothing where there is no corpus yet, and so nothing trained."""
+    """The steps to evaluate by run; nothing where there is no corpus yet, and so nothing trained."""
     return steps_to_evaluate(request) if (request.corpus_directory / "manifest.json").is_file() else {}

@@ -21,7 +21,7 @@ SHARE = 1 / 3  # of its memory, at most: allocators keep more than is computed, 
 
 
 def shares_of(runs: Sequence[RunSpec], jobs: Jobs) -> list[float]:
-    """Of a GPU, for one process that trains each of `runs` on one of this machine's; 1 where it is to be alone."""
+    """The share of a GPU that each of `runs` gets on this machine's GPUs; 1 where a run has one alone."""
     from jobs.local import gpu_memory_bytes, visible_gpus
 
     n_gpus = len(visible_gpus())
@@ -58,5 +58,5 @@ def gains_of(runs: Sequence[RunSpec], shares: Sequence[float], slots: int) -> di
 
 
 def _numbers(run: RunSpec) -> int:
-    """In an activation of a pass."""
+    """Numbers in an activation of a pass."""
     return run.batch_split(1).micro_rows * run.context_length * run.config.d_model

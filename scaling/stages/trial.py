@@ -275,7 +275,7 @@ def _closed(
 
 
 def _plain(gain: Gain) -> dict[str, float | None]:
-    """None for an end without a bound, which JSON has no number for."""
+    """The fields of a gain for JSON, with None for an infinite end, which JSON has no number for."""
     return {key: value if math.isfinite(value) else None for key, value in dataclasses.asdict(gain).items()}
 
 

@@ -60,7 +60,7 @@ class Grid(Section):
     @model_validator(mode="after")
     def _every_size_has_seeds(self) -> Grid:
         if not self.seeds and (bare := [size for size in self.sizes if not self.extra_seeds.get(size)]):
-            raise ValueError(f"seeds: must name at least one, or extra_seeds those of {', '.join(bare)} too")
+            raise ValueError(f"seeds: must name at least one, or extra_seeds must name seeds of {', '.join(bare)} too")
         return self
 
     @model_validator(mode="after")

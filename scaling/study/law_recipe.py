@@ -29,8 +29,8 @@ class SweptAs:
 
 
 def swept_as(law: RateLaw, archs: Sequence[str]) -> SweptAs:
-    """Of the architectures, which the law has. A field of the model that they had otherwise is left out: a plan
-    names it."""
+    """The recipe for the architectures, which the law has. A field of the model that they do not share is left out: a
+    plan names it."""
     recipe = law.recipe
     defaults = Training().model_dump()
     training = {key: value for key, value in recipe.optimizer.items() if defaults[key] != value}

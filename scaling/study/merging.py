@@ -35,7 +35,7 @@ def are_source_steps(steps: Any, point: int, training: Training) -> bool:
 
 
 def merged_after(steps: Iterable[int], training: Training) -> list[int]:
-    """Of these steps those at which there is a merged point, ascending; none where training does not merge."""
+    """The steps of these at which there is a merged point, ascending; none where training does not merge."""
     if training.merge_last is None:
         return []
     return [step for step in sorted(set(steps)) if source_steps(step, training)]

@@ -80,7 +80,7 @@ class Lock:
             other = ", ".join(key for key in expected if swept.get(key) != expected[key])
             raise InputError(f"{self.path} is of another section sweep than the study file has now ({other})")
         if not isinstance(runs, dict):
-            raise InputError(f"{self.path} does not say of which runs it is")
+            raise InputError(f"{self.path} does not say which runs it was fitted to")
         if arch not in runs:
             raise InputError(f"{self.path}: its sweep had no {arch}")
         if runs[arch] != runs_hash(self.study, arch):

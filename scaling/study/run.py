@@ -41,8 +41,8 @@ CHECKPOINT_DECADES = 1.5  # n_checkpoints lie evenly in log tokens over this man
 
 @lru_cache(maxsize=8192)
 def _config(known: Architecture | None, kinds: tuple[type, ...], *fields: tuple[str, Any]) -> ModelConfig:
-    """Of a model's fields and their types (True is no 1): the runs of a study share few, and each asks often. `known`
-    is its architecture now: a plugin may register another."""
+    """The configuration of a model's fields and their types (True is no 1), kept because the runs of a study share few.
+    `known` is its architecture now: a plugin may register another."""
     return ModelConfig.from_dict(dict(fields))
 
 
@@ -175,7 +175,7 @@ class RunSpec(Section):
 
     @property
     def branch_steps(self) -> set[int]:
-        """Of a trunk: the steps after which a branch begins."""
+        """The steps of a trunk after which a branch begins."""
         return set(self.branches.values())
 
     def begins_like(self, other: RunSpec) -> bool:

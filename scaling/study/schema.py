@@ -178,7 +178,9 @@ class StudyFile(Section):
     @model_validator(mode="after")
     def _range_has_its_flops(self) -> StudyFile:
         if self.fit.range_flops is not None and not self.fit.range:
-            raise ValueError("fit.range_flops: is that of fit.range, which is not given: add it, or leave this out")
+            raise ValueError(
+                "fit.range_flops: is the convention of fit.range, which is not given: add it, or leave this out"
+            )
         return self
 
     @model_validator(mode="after")

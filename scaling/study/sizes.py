@@ -57,8 +57,8 @@ class Shape:
     own: Mapping[str, Mapping[str, Any]]
 
     def config(self, arch: str, name: str, file: Mapping[str, Any], changes: Mapping[str, Any]) -> ModelConfig:
-        """As a preset: the common fields, as the architecture's own rule changes them; then its changes; then
-        those of the `file` and `changes`. Raises InputError where they do not go together."""
+        """The model of a shape, made as a preset: the common fields, as the architecture's own rule changes them; then
+        its changes; then those of the `file` and `changes`. Raises InputError where they do not go together."""
         return of_shape(arch, name, self.common, self.own.get(arch, {}), {**file, **changes})
 
 
@@ -191,7 +191,7 @@ def _name(name: str) -> str:
     """The name of a shape, which is nothing else's."""
     for kind, taken in (("a preset", ALL_SIZES), ("an architecture", KNOWN), ("a kind of job", KINDS)):
         if name in taken:
-            raise ValueError(f"{name!r} is the name of {kind}: give the shape another")
+            raise ValueError(f"{name!r} is the name of {kind}: give the shape another name")
     return word_of_size(name)
 
 

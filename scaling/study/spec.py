@@ -106,7 +106,7 @@ class StudySpec(StudyFile):
         return self._expanded(cells, only)
 
     def forecast_runs(self, round: int | None = None) -> list[RunSpec]:
-        """Of one round of the section `forecast`, the first being 0, or of all."""
+        """The runs of one round of the section `forecast`, the first being 0, or of all rounds."""
         runs = self.all_runs() if self.forecast is not None else []
         return [run for run in runs if run.is_forecast and round in (None, run.round)]
 
@@ -190,7 +190,7 @@ class StudySpec(StudyFile):
 
     @property
     def sizes(self) -> Sizes:
-        """Of the grid and of the section `forecast`."""
+        """The sizes of the grid and of the section `forecast`."""
         more = {name: shape for round in self.rounds for name, shape in round.sizes.shapes.items()}
         return Sizes({**more, **self.grid.sizes.shapes})
 
@@ -287,7 +287,7 @@ class StudySpec(StudyFile):
         given = with_betas(with_batch(given, config.context_length, self.jobs.processes, n_params))
         own = {key: value for key, value in given.items() if key not in (*OWN_KEYS, *BATCH_KEYS)}
         if given.get("lr_law") is not None and "lr" not in given:
-            raise InputError(f"training.lr_law of {where} is read by lr: law alone: add that, or leave it out")
+            raise InputError(f"training.lr_law of {where} is used with lr: law alone: add that, or leave it out")
         horizon = horizon_of(given, n_params)
         if given.get("lr") != LAW or horizon is None:
             return own, {}
@@ -299,7 +299,7 @@ class StudySpec(StudyFile):
         return own, rate_request(given, horizon)
 
     def _of_file(self, arch: str, size: str, file: dict[str, Any], axes: dict[str, Any]) -> ModelConfig | None:
-        """None where the file alone cannot be, and --set mends it."""
+        """The model of the file without --set; None where the file alone is wrong, and --set mends it."""
         try:
             return self.sizes.config(arch, size, file, axes)
         except InputError:

@@ -65,7 +65,7 @@ class SweepSpec(StudySpec):
                 yield from self.runs_at(where.arch, where.size, where.at(lr), seed)
 
     def with_rates(self, more: Mapping[Where, float]) -> SweepSpec:
-        """With one more rate in some of the cells."""
+        """The sweep with one more rate in some of its cells."""
         tried = {
             where: sorted([*rates, *([more[where]] if where in more else [])]) for where, rates in self.tried.items()
         }
@@ -149,7 +149,7 @@ def _short(section: Training) -> dict[str, Any]:
 
 
 def sweep_identity(study: StudySpec) -> dict[str, Any]:
-    """By what a law file names the study's sweep: the section, and a hash of each architecture's runs."""
+    """The identity of the study's sweep in a law file: the section, and a hash of each architecture's runs."""
     assert study.sweep is not None
     return study.sweep.decisive | {RUNS: {arch: runs_hash(study, arch) for arch in study.grid.archs}}
 

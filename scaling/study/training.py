@@ -128,7 +128,9 @@ class Override(Training):
     @field_validator("reset_at_documents")
     @classmethod
     def _is_of_all_runs(cls, _: bool) -> bool:
-        raise ValueError("is one for all runs, whose losses are fitted together: give it in training, or as an axis")
+        raise ValueError(
+            "must be the same for all runs, whose losses are fitted together: give it in training, or as an axis"
+        )
 
 
 class Overrides(Section):

@@ -211,7 +211,7 @@ def _imported(names: list[str]) -> list[str]:
 def _name(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", text) or len(text) > LONGEST_NAME:
         raise ValueError(
-            f"{shown(text)} is to name a directory: write letters, digits, '.', '_' and '-', "
+            f"{shown(text)} becomes the name of a directory: write letters, digits, '.', '_' and '-', "
             f"the first a letter or digit, at most {LONGEST_NAME}"
         )
     return text

@@ -71,7 +71,7 @@ def read_variant(
     given = [option for option, value in (("--arch", arch), ("--set", sets), ("--name", name)) if value]
     if path is not None:
         if given:
-            raise InputError(f"{given[0]}: a variant's file says it: write it there, or leave out {path}")
+            raise InputError(f"{given[0]}: goes without a variant's file: write it in the file, or leave out {path}")
         raw, where = read_mapping(path, "variant", "name, arch, model, training"), str(path)
     else:
         if not (arch and sets and name):

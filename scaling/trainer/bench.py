@@ -77,8 +77,8 @@ def milliseconds(
     config: ModelConfig, settings: Training, options: argparse.Namespace, ranks: Ranks, device: torch.device,
     say: Callable[[str], None] | None, n_runs: int = 1,
 ) -> float:  # fmt: skip
-    """Of a step on random tokens, whose numbers are read after it, or, with `say`, as late as a run reads them; of
-    `n_runs` that take turns, divided by their number."""
+    """Milliseconds of a step on random tokens. Its numbers are read after it, or, with `say`, as late as a run reads
+    them; of `n_runs` that take turns, divided by their number."""
     gc.collect()  # an engine before this one, which refers to itself, would keep its memory
     if device.type == "cuda":
         torch.cuda.empty_cache()

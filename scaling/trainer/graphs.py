@@ -96,7 +96,7 @@ class StepGraphs:
         self._total.add_(self._forward_and_backward())
 
     def _forward_and_backward(self) -> Tensor:
-        """As DeepSpeed's engine does it, to the bit."""
+        """One pass, as DeepSpeed's engine makes it, to the bit."""
         ids, device = self._ids, self._ids.device.type
         # entered here: casts of weights are of this pass
         with torch.autocast(device, dtype=self._dtype, enabled=self._dtype is not None):

@@ -299,7 +299,7 @@ class Trainer:
             return False
         if checkpoint_writer.holds(path, self.engine.model):
             return True
-        self._say(f"step {step}: the checkpoint there has other weights than this process comes to: written again")
+        self._say(f"step {step}: the checkpoint there has other weights than this process computes: written again")
         return False
 
     def _save_state(self, step: int) -> None:

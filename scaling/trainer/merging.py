@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 class Merger:
-    """Of the first process of `run` at `rundir`; `identity`, `probe`, `tokenizer` as the run's checkpoints have them;
-    `say` gets a line for each merged point."""
+    """Makes the merged points in the first process of `run` at `rundir`; `identity`, `probe`, `tokenizer` are those of
+    the run's checkpoints; `say` gets a line for each merged point."""
 
     def __init__(
         self,

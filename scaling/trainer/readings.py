@@ -23,7 +23,7 @@ LAG = 4  # steps on a GPU
 
 @dataclass(frozen=True)
 class Reading:
-    """Of one step: mean over ranks of loss (nats per token) and gradient norm, the step's rate, whether to stop."""
+    """The numbers of a step: mean over ranks of loss (nats per token) and gradient norm, its rate, whether to stop."""
 
     step: int
     lr: float

@@ -33,7 +33,7 @@ class Inbox:
         self.closed = False
 
     def lines(self, wait: bool) -> Iterator[bytes]:
-        """Those that are here; wait: for one at least, or the end."""
+        """The lines that have arrived; wait: for at least one line, or the end."""
         while not self.closed and select.select([self._pipe], [], [], None if wait else 0)[0]:
             came = os.read(self._pipe, 1 << 16)
             self.closed = not came
@@ -53,7 +53,7 @@ class Run:
         self._steps, self._begun = process.steps(task["argv"], stop=stop, started=started), False
 
     def take_turn(self, waiting: float | None) -> float:
-        """Its next step; waiting, and what is returned: as of turns.Steps."""
+        """Make the run's next step; `waiting` and the result are those of turns.Steps."""
         os.dup2(self._log, 1)
         os.dup2(self._log, 2)
         waited = 0.0

@@ -49,7 +49,7 @@ class Stepper:
             self._say(f"no CUDA graphs: {reason}")
 
     def step(self, tokens: Tensor, lr: float) -> tuple[Tensor, Tensor]:
-        """As Engine.step."""
+        """Make a step, as Engine.step does."""
         if self.replays and self._graphs is not None and not self._graphs.fits(tokens):
             self._give_up(f"a batch has the shape {list(tokens.shape)}")
         if not self.replays:

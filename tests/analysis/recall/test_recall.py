@@ -92,7 +92,7 @@ def test_a_narrower_sweep_says_so():
         ({"model": {"tnl": {"n_heads": 2}}}, "model.tnl: tnl is not among archs"),
         ({"model": {"hgrn2": {"ssm_state": 4}}}, "model.ssm_state means nothing to hgrn2"),
         ({"widths": [96]}, "widths: 96 does not split into llama's heads of 64"),
-        ({"name": "a/b"}, "name: 'a/b' is to name a directory"),
+        ({"name": "a/b"}, "name: 'a/b' becomes the name of a directory"),
         ({"warm_up_steps": 4}, "warm_up_steps: 4 of 4 steps leave none to train on: give fewer, or more steps"),
     ],
 )

@@ -63,7 +63,7 @@ def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
             "times the largest run's",
             marks=pytest.mark.slow,
         ),
-        (["--arch", "llama", "--budget", "1e16", "--name", "a/b"], "--name: 'a/b' is to name a directory"),
+        (["--arch", "llama", "--budget", "1e16", "--name", "a/b"], "--name: 'a/b' becomes the name of a directory"),
         (["--arch", "llama", "--budget", "1e16", "--corpus", "x", "--write", "no/x.yaml"], "there is no directory no"),
         (
             [

@@ -187,7 +187,7 @@ def test_overrides_without_a_model_are_what_they_were(load):
         ({"by_arch": {"tnl": {"model": {"d_ffn": -1}}}}, "overrides.by_arch.tnl.model.d_ffn: must be greater than 0"),
         (
             {"by_arch": {"tnl": {"reset_at_documents": True}}},
-            "overrides.by_arch.tnl.reset_at_documents: is one for all runs, whose losses are fitted together",
+            "overrides.by_arch.tnl.reset_at_documents: must be the same for all runs, whose losses are fitted together",
         ),
     ],
 )
@@ -335,7 +335,10 @@ BAD = [
         changed(training={"n_checkpoints": 3, "checkpoint_tokens": [5000]}),
         "training.n_checkpoints means nothing beside checkpoint_tokens: leave one of them out",
     ),
-    (changed(fit={"range_flops": "paper"}), "fit.range_flops: is that of fit.range, which is not given: add it"),
+    (
+        changed(fit={"range_flops": "paper"}),
+        "fit.range_flops: is the convention of fit.range, which is not given: add it",
+    ),
     (
         changed(training={"log_every": 1e18}),
         "training.log_every=1000000000000000000 of llama-14k-c64-s0 is more than its",
@@ -370,7 +373,7 @@ BAD = [
     (changed(grid={"sizes": ["410"]}), "unknown size '410' (did you mean '410m'?)"),
     (changed(grid={"sizes": ["14k", "14k"]}), "grid.sizes: names '14k' twice"),
     (changed(grid={"archs": []}), "grid.archs: must name at least one"),
-    (changed(grid={"seeds": []}), "grid: seeds: must name at least one, or extra_seeds those of"),
+    (changed(grid={"seeds": []}), "grid: seeds: must name at least one, or extra_seeds must name seeds of"),
     (changed(training={"n_tokens": 0}), "training.n_tokens: must be greater than 0, not 0"),
     (changed(training={"n_tokens": -5}), "training.n_tokens: must be greater than 0, not -5"),
     (changed(training={"n_tokens": 1.5}), "training.n_tokens: must be a whole number"),
@@ -417,7 +420,7 @@ BAD = [
     (changed(jobs={"parallel": 0}), "jobs.parallel: must be greater than 0"),
     (
         {**MINIMAL, "name": "a/b"},
-        "name: 'a/b' is to name a directory: write letters, digits,",
+        "name: 'a/b' becomes the name of a directory: write letters, digits,",
     ),
     ({**MINIMAL, "name": None}, "name: must be a valid string, but nothing is given"),
     ({**MINIMAL, "name": 2026}, "name: must be a valid string, not 2026: write it in quotes"),
