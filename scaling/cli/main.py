@@ -91,7 +91,8 @@ def run(
     elif result["fits"]:
         from ..stages.show import show_summary
 
-        more = [f"report: {result['report']}", f"all laws and their checks: scaling fit {study} --details"]
+        folder = "" if out is None else f" --out {out}"
+        more = [f"all laws and their checks: scaling fit {study}{folder} --details", f"report: {result['report']}"]
         print(f"\n{show_summary(result['fits'], more)}")
     close(request, result)
 
