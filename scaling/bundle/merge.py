@@ -59,22 +59,26 @@ def decide(directory: Path, bundles: Sequence[Bundle]) -> Merge:
 def _check_study(directory: Path, bundles: Sequence[Bundle]) -> None:
     """Refuse another study of the name, and runs of other settings than those that are there: all of them in one line.
     A study file that was edited between two bundles is still the same study where they share a run."""
-    known = [(str(path), index) for path, index in unpacked(directory)]
+    others = [(str(path), index) for path, index in unpacked(directory)]
     for bundle in bundles:
-        for where, other in known:
+        for where, other in others:
             if other.study != bundle.index.study:
                 raise InputError(f"{bundle.path}: is of study {bundle.index.study}, {where} of {other.study}; {OTHER}")
-        here = _there(directory, [f"runs/{run_id}" for run_id in bundle.index.planned])
-        plans: list[tuple[str, Planned]] = [(where, other.planned) for where, other in known]
-        plans.append((str(directory), {folder.removeprefix("runs/"): spec_hash for folder, spec_hash in here.items()}))
+        stored_hashes = _there(directory, [f"runs/{run_id}" for run_id in bundle.index.planned])
+        plans: list[tuple[str, Planned]] = [(where, other.planned) for where, other in others]
+        plans.append(
+            (str(directory), {folder.removeprefix("runs/"): spec_hash for folder, spec_hash in stored_hashes.items()})
+        )
         for where, planned in plans:
             if why := _shares_none(bundle.index.planned, planned):
                 raise InputError(f"{bundle.path}: {why} in {where}; {OTHER}")
-        mine = bundle.index.runs
-        for where, runs in [*_brought(bundle, bundles), (str(directory), _there(directory, mine))]:
-            if differ := [folder for folder, spec_hash in runs.items() if mine.get(folder, spec_hash) != spec_hash]:
+        bundle_runs = bundle.index.runs
+        for where, runs in [*_brought(bundle, bundles), (str(directory), _there(directory, bundle_runs))]:
+            if differ := [
+                folder for folder, spec_hash in runs.items() if bundle_runs.get(folder, spec_hash) != spec_hash
+            ]:
                 raise InputError(_of_other_settings(bundle, differ, where))
-        known.append((str(bundle.path), bundle.index))
+        others.append((str(bundle.path), bundle.index))
 
 
 def unpacked(directory: Path) -> list[tuple[Path, Index]]:
@@ -96,12 +100,16 @@ def _brought(bundle: Bundle, bundles: Sequence[Bundle]) -> list[tuple[str, dict[
 
 def _shares_none(planned: Planned, other: Planned) -> str:
     """How two studies of one name differ that share no run; "" where they share one, or either has none."""
-    both = planned.keys() & other.keys()
-    if not planned or not other or any(planned[name] is None or other[name] in (None, planned[name]) for name in both):
+    shared = planned.keys() & other.keys()
+    if (
+        not planned
+        or not other
+        or any(planned[name] is None or other[name] in (None, planned[name]) for name in shared)
+    ):
         return ""
-    if not both:
+    if not shared:
         return f"plans {min(planned)} and not {min(other)}, other than"
-    name = min(both)
+    name = min(shared)
     return f"plans {name} with spec_hash {planned[name]}, not {other[name]} as"
 
 
@@ -114,23 +122,24 @@ def _of_other_settings(bundle: Bundle, folders: Sequence[str], where: str) -> st
 
 
 def _check_corpus(directory: Path, bundles: Sequence[Bundle]) -> None:
-    known: list[tuple[str, str]] = []
+    fingerprints: list[tuple[str, str]] = []
     if (path := directory / "corpus" / MANIFEST).exists():
         try:
-            known.append((str(path.parent), str(read_json(path)["fingerprint"])))
+            fingerprints.append((str(path.parent), str(read_json(path)["fingerprint"])))
         except (OSError, ValueError, KeyError, TypeError):
             raise InputError(f"{path}: cannot be read; remove {path.parent} and unpack again") from None
     elif path.parent.exists() and (not path.parent.is_dir() or any(path.parent.iterdir())):
         raise InputError(f"{path.parent}: is where the corpus goes and holds none; move it away and unpack again")
     for bundle in bundles:
-        if (mine := bundle.fingerprint) is None:
+        if (bundle_fingerprint := bundle.fingerprint) is None:
             continue
-        for where, fingerprint in known:
-            if fingerprint != mine:
+        for where, fingerprint in fingerprints:
+            if fingerprint != bundle_fingerprint:
                 raise InputError(
-                    f"{bundle.path}: its corpus has fingerprint {mine[:16]}, {where} has {fingerprint[:16]}; {OTHER}"
+                    f"{bundle.path}: its corpus has fingerprint {bundle_fingerprint[:16]}, {where} has "
+                    f"{fingerprint[:16]}; {OTHER}"
                 )
-        known.append((str(bundle.path), mine))
+        fingerprints.append((str(bundle.path), bundle_fingerprint))
 
 
 def _decide_run(merge: Merge, bundle: Bundle, folder: str, names: Sequence[str]) -> None:
@@ -173,10 +182,10 @@ def _check_ended(bundle: Bundle, path: Path) -> None:
 def _add_files(merge: Merge, bundle: Bundle, names: Sequence[str]) -> None:
     """Take what is not there of a run that is. Raises InputError where a file differs."""
     for name in names:
-        there, where = _checksum_here(merge, name)
-        if there is None:
+        checksum, where = _checksum_here(merge, name)
+        if checksum is None:
             merge.take[name] = bundle
-        elif there != bundle.index.files[name].sha256 and not _is_same_run(merge, bundle, name):
+        elif checksum != bundle.index.files[name].sha256 and not _is_same_run(merge, bundle, name):
             folder = folder_of(name) or ""
             file = name.removeprefix(f"{folder}/")
             why = (
@@ -220,10 +229,10 @@ def _decide_file(merge: Merge, bundle: Bundle, name: str) -> None:
         if not (merge.directory / "corpus" / MANIFEST).exists():  # of one fingerprint: the first one's files
             merge.take.setdefault(name, bundle)
         return
-    there, where = _checksum_here(merge, name)
-    if there is None:
+    checksum, where = _checksum_here(merge, name)
+    if checksum is None:
         merge.take[name] = bundle
-    elif there != bundle.index.files[name].sha256:
+    elif checksum != bundle.index.files[name].sha256:
         if what := UNIQUE_FILES.get(re.sub(r"(?:-\d+)?\.json$", "", name)):
             raise InputError(
                 f"{bundle.path}: {name.rpartition('/')[2]}, {what}, differs from {where}: move that away to take the "

@@ -90,8 +90,8 @@ def provenance(runs: Iterable[Path]) -> dict[str, object]:
             f"{attempt.get('processes', 1)} x {attempt['hardware']}" for attempt in attempts if attempt.get("hardware")
         }:
             devices[name] = devices.get(name, 0) + 1
-        begun = [attempt["started"] for attempt in attempts if isinstance(attempt.get("started"), int | float)]
-        days |= {datetime.fromtimestamp(min(begun), UTC).date().isoformat()} if begun else set()
+        starts = [attempt["started"] for attempt in attempts if isinstance(attempt.get("started"), int | float)]
+        days |= {datetime.fromtimestamp(min(starts), UTC).date().isoformat()} if starts else set()
     return {
         "versions": {package: sorted(values) for package, values in sorted(versions.items())},
         "git_commits": sorted(commits),

@@ -45,12 +45,12 @@ def write_merge(merge: Merge, bundles: Sequence[Bundle], report: Progress = lamb
 
 def _check_space(bundle: Bundle, place: Path) -> None:
     """Raise InputError where the disk of `place` has no room for a bundle."""
-    there = next(path for path in (place, *place.absolute().parents) if path.exists())
-    free, needed = shutil.disk_usage(there).free, bundle.index.n_bytes + SPARE
+    existing = next(path for path in (place, *place.absolute().parents) if path.exists())
+    free, needed = shutil.disk_usage(existing).free, bundle.index.n_bytes + SPARE
     if free < needed:
         raise InputError(
-            f"{bundle.path}: needs {byte_size(needed)} in {there}, where {byte_size(free)} are free: free some space, "
-            f"or give another place"
+            f"{bundle.path}: needs {byte_size(needed)} in {existing}, where {byte_size(free)} are free: free some "
+            f"space, or give another place"
         )
 
 

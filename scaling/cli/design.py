@@ -138,15 +138,19 @@ def design(
         folder = write.parent if write is not None else Path()
         setting = replace(setting, law=os.path.relpath(lr_law, folder), model=swept.model, training=swept.training)
         setting = replace(setting, batch=swept.batch, warmup=swept.warmup)
-    known = read_pilot(pilot, arch) if pilot else None
+    pilot_study = read_pilot(pilot, arch) if pilot else None
     noises: dict[str, tuple[float | None, float | None, float]] = {
-        "seed_noise": (_share(seed_noise) if seed_noise else None, known.seeds if known else None, SEED_NOISE),
+        "seed_noise": (
+            _share(seed_noise) if seed_noise else None,
+            pilot_study.seeds if pilot_study else None,
+            SEED_NOISE,
+        ),
         "text_noise": (
             quantity(text_noise, "--text-noise", 100) if text_noise else None,
-            known.text if known and not setting.held_out else None,
+            pilot_study.text if pilot_study and not setting.held_out else None,
             0.0 if setting.held_out else TEXT,  # of curves: held-out losses are all of one text
         ),
-        "bend": (None, known.bend if known else None, BEND),
+        "bend": (None, pilot_study.bend if pilot_study else None, BEND),
     }
     noise = {name: next(value for value in values if value is not None) for name, values in noises.items()}
     question = Question(
@@ -165,7 +169,7 @@ def design(
         budget is None and least_size is None,
         studies,
         seed,
-        known.priors if known else {},
+        pilot_study.priors if pilot_study else {},
         sweep and lr_law is None,
         laws,
         str(Path(lr_law).resolve()) if lr_law is not None else "",
@@ -174,7 +178,7 @@ def design(
     with Passing(sys.stderr) as passing, on_cores(cores) as each:
         result = answer(question, partial(_tell, passing, _Step(started)), each)
     for name, (stated, measured_value, _) in noises.items():
-        measured = known.basis if known and measured_value is not None else "assumed"
+        measured = pilot_study.basis if pilot_study and measured_value is not None else "assumed"
         result[f"{name}_source"] = "stated" if stated is not None else measured
     result["design_seconds"] = time.monotonic() - started
     best = result["proposals"][0] if result["better_than_naive"] else result["naive"]

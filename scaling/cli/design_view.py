@@ -80,11 +80,11 @@ def show(result: Mapping[str, Any]) -> str:
         f"{_of_rates(result)}; time: on {result['device']}, modelled; designed in {result['design_seconds']:.0f} s",
     ]
     if result["ask"] == "compare":
-        apart = result["proposals"][0]["summary"]["tells_apart"]
+        detectable = result["proposals"][0]["summary"]["tells_apart"]
         notes.insert(
             -1,
             f"1: the errors of two simulated losses at the target, of independent noise, differ by less than "
-            f"{apart:.2%} in 9 of 10 pairs: a smaller difference of two architectures cannot be detected",
+            f"{detectable:.2%} in 9 of 10 pairs: a smaller difference of two architectures cannot be detected",
         )
     return "\n".join([text_table(heads, lines), "", *wrapped(notes)])
 

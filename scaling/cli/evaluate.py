@@ -74,7 +74,7 @@ def study(
     if attempt is not None and not alone:
         raise InputError("--attempt: goes with --worker or --checkpoint alone")
     given = {"--workers": workers is not None, "--dry-run": dry_run, "--json": as_json}
-    if alone and (conflicting := [option for option, there in given.items() if there]):
+    if alone and (conflicting := [option for option, is_given in given.items() if is_given]):
         raise InputError(
             f"{conflicting[0]}: does not go with --worker and --checkpoint, which evaluate in this process"
         )
@@ -182,13 +182,13 @@ def contamination(
     from ..stages.contamination import contamination_stage, own_sets, sets_of
 
     request = request_of(study, None, sets, out, as_json)
-    mine, (task_sets, others) = (
+    file_sets, (task_sets, others) = (
         own_sets(file or []),
         ({}, []) if file and tasks is None else sets_of(request, named(tasks, "--tasks")),
     )
-    if twice := set(mine) & set(task_sets):
+    if twice := set(file_sets) & set(task_sets):
         raise InputError(f"--file: {sorted(twice)[0]} is the name of a task; choose another")
-    if not (chosen_sets := task_sets | mine):
+    if not (chosen_sets := task_sets | file_sets):
         raise InputError(f"{request.study.name}: none of its tasks has texts of its own: give --tasks or --file")
     with request.writing(rates=False):
         record = contamination_stage(request, chosen_sets, force)

@@ -40,13 +40,13 @@ class Output:
 
     def check(self, sources: Sequence[str] = ()) -> None:
         """Before anything is fitted: raise InputError for a file that cannot be written, or that is read."""
-        taken = {os.path.realpath(path): "is what is fitted" for path in sources if os.path.exists(path)}
+        reasons = {os.path.realpath(path): "is what is fitted" for path in sources if os.path.exists(path)}
         for option, path in (("--save", self.save), ("--plot", self.plot)):
             file_to_write(path, option)
             if path is not None:
-                if why := taken.get(os.path.realpath(path)):
+                if why := reasons.get(os.path.realpath(path)):
                     raise InputError(f"{option} {path}: {why}, and would be replaced; name another file")
-                taken[os.path.realpath(path)] = f"is the file of {option}"
+                reasons[os.path.realpath(path)] = f"is the file of {option}"
         page_to_write(self.plot)
         if self.details and self.as_json:
             raise InputError("--details: is text, and --json has everything: leave one out")

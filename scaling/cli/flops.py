@@ -82,8 +82,8 @@ def cost(
     rows = [run_cost(run, device, mfu, units[run.run_id], convention) for run in runs]
     totals: dict[str, Any] = {"n_runs": len(rows)} | {key: sum(row[key] for row in rows) for key in COUNTED}
     totals |= {key: math.fsum(row[key] for row in rows) for key in SUMMED}
-    own = [start_of(device, processes_on(run, device, units[run.run_id])) for run in runs]
-    first = START_S[device.unit] - min(own) if own else 0.0
+    start_times = [start_of(device, processes_on(run, device, units[run.run_id])) for run in runs]
+    first = START_S[device.unit] - min(start_times) if start_times else 0.0
     totals["wall_seconds"] = first + makespan((row["wall_seconds"] for row in rows), at_once)
     totals["pf_days"] = totals["flops"] / PF_DAY
     return {
@@ -220,7 +220,7 @@ def view(costs: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
     at_once = costs["runs_at_once"]
     first = totals["wall_seconds"] - makespan((row["wall_seconds"] for row in costs["runs"]), at_once)
     further = f", {NEXT_S[unit]:g} s for each further run of the same {'GPU' if unit == 'GPU' else 'process'}"
-    own = further if first > 1e-6 else ""  # what the first run of a process takes longer
+    start_text = further if first > 1e-6 else ""  # what the first run of a process takes longer
     title = f"{costs['study']}: {counted(totals['n_runs'], 'run')} on {number} ({costs['device']}), " + (
         f"{at_once} at once" if at_once > 1 else "one after the other"
     )
@@ -228,7 +228,7 @@ def view(costs: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
         f"{totals['pf_days']:,.4g} PF-days, convention {costs['convention']}. Peak: "
         f"{costs['peak_flops_per_s'] / 1e12:,.4g} TFLOP/s in {costs['peak_precision']} ({costs['peak_source']}). "
         f"Tokens in whole batches; checkpoints (weights) and states: bytes on disk; without corpus, evaluation, "
-        f"restarts; {START_S[unit]:g} s from the start of a process to its first step{own}.",
+        f"restarts; {START_S[unit]:g} s from the start of a process to its first step{start_text}.",
         *[f"Beside these: {note}." for note in [merged_note(totals)] if note],
         *_bases(costs),
     ]

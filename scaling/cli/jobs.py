@@ -99,25 +99,27 @@ def submit(
     with contextlib.nullcontext() if dry_run else study_lock(records.folder(request.study.directory)):
         if slurm.available() and not dry_run:
             settle(records.submissions(request.study.directory))
-        made = draft(request, profile=profile, new=new, retry=retry_failed, ask_slurm=ask_slurm)
+        submission_draft = draft(request, profile=profile, new=new, retry=retry_failed, ask_slurm=ask_slurm)
         _warn(confounded(request.runs))
         path = records.next_path(request.study.directory).absolute()
-        context = script_context(made.study, path, made.profile, only, retry_failed)
+        context = script_context(submission_draft.study, path, submission_draft.profile, only, retry_failed)
         if dry_run:
-            return _dry_run(made, context, explain, as_json, LOCAL if local else unheard, waiting_lines(request))
-        request.say("\n".join([_describe(made, explain), *waiting_lines(request)]))
-        if not made.plan.jobs:
-            return print_json(_result(made)) if as_json else None
+            return _dry_run(
+                submission_draft, context, explain, as_json, LOCAL if local else unheard, waiting_lines(request)
+            )
+        request.say("\n".join([_describe(submission_draft, explain), *waiting_lines(request)]))
+        if not submission_draft.plan.jobs:
+            return print_json(_result(submission_draft)) if as_json else None
         backend = "local" if local else "slurm"
-        hashes, settings = spec_hashes(request), settings_hash(made.study)
+        hashes, settings = spec_hashes(request), settings_hash(submission_draft.study)
         if not local:
-            _warn(check(made.plan, context))
-        submission = prepare(made.study, made.plan, context, hashes, settings, backend)
+            _warn(check(submission_draft.plan, context))
+        submission = prepare(submission_draft.study, submission_draft.plan, context, hashes, settings, backend)
         if local:
-            return _run_here(request, made, submission, context, as_json)
-        send(submission, made.plan, context, made.progress.waits())
+            return _run_here(request, submission_draft, submission, context, as_json)
+        send(submission, submission_draft.plan, context, submission_draft.progress.waits())
     if as_json:
-        return print_json(_result(made, submission))
+        return print_json(_result(submission_draft, submission))
     print("\n".join(f"{name}: job {job_id}" for name, job_id in submission.ids.items()))
     options = [*(word for change in sets or () for word in ("--set", change)), *(("--out", str(out)) if out else ())]
     print(f"scripts and logs: {submission.path}; progress: scaling status {shlex.join([study, *options])}")
@@ -205,7 +207,9 @@ def finish(study: Study, sets: Sets = None, out: Out = None, as_json: AsJson = F
         raise typer.Exit(1)
 
 
-def _run_here(request: Request, made: Draft, submission: Submission, context: ScriptContext, as_json: bool) -> None:
+def _run_here(
+    request: Request, submission_draft: Draft, submission: Submission, context: ScriptContext, as_json: bool
+) -> None:
     """The local backend, while this process holds the study's submissions."""
     from jobs import local_submit
     from jobs.local import at_once, describe_use
@@ -221,9 +225,9 @@ def _run_here(request: Request, made: Draft, submission: Submission, context: Sc
     def train(rundir: RunDir, retry: bool) -> list[str]:
         return train_argv(rundir, processes, request.study.plugins) + (["--retry"] if retry else [])
 
-    failed = local_submit.run(submission, made.plan, context, parallel, train, threads, request.say)
+    failed = local_submit.run(submission, submission_draft.plan, context, parallel, train, threads, request.say)
     if as_json:
-        print_json(_result(made, submission) | {"failed": failed})
+        print_json(_result(submission_draft, submission) | {"failed": failed})
     close(request, {"failed": failed})
 
 
@@ -238,7 +242,12 @@ def _unheard(patient: bool) -> str | None:
 
 
 def _dry_run(
-    made: Draft, context: ScriptContext, explain: bool, as_json: bool, unjudged: str | None, lines: Sequence[str]
+    submission_draft: Draft,
+    context: ScriptContext,
+    explain: bool,
+    as_json: bool,
+    unjudged: str | None,
+    lines: Sequence[str],
 ) -> None:
     """Print every script, the graph and `lines`. SLURM validates the scripts, unless `unjudged` says why it cannot."""
     from jobs import records
@@ -246,27 +255,27 @@ def _dry_run(
     from jobs.render import render
     from jobs.submit import check
 
-    scripts = {job.name: render(context, job) for job in made.plan.jobs}
+    scripts = {job.name: render(context, job) for job in submission_draft.plan.jobs}
     if as_json:
-        warnings = [] if unjudged else check(made.plan, context)
+        warnings = [] if unjudged else check(submission_draft.plan, context)
         validation = {
             "scripts": scripts,
             "validated": unjudged is None,
             "not_validated": unjudged,
             "warnings": warnings,
         }
-        return print_json(_result(made) | validation)
+        return print_json(_result(submission_draft) | validation)
     for name, text in scripts.items():
         print(f"# ----- {name}.sbatch -----\n{text}")
-    print("\n".join([_describe(made, explain), *lines]), flush=True)
+    print("\n".join([_describe(submission_draft, explain), *lines]), flush=True)
     if unjudged is None:
-        _warn(check(made.plan, context))
+        _warn(check(submission_draft.plan, context))
         validated = "SLURM accepts every script"
     else:
         validated = f"not validated: {unjudged}"
-        if made.profile.max_array_size is None and unjudged != LOCAL:
+        if submission_draft.profile.max_array_size is None and unjudged != LOCAL:
             validated += f"; arrays of at most {MAX_ARRAY_SIZE:,} elements, SLURM's default"
-        if records.job_ids(made.progress.submissions):
+        if records.job_ids(submission_draft.progress.submissions):
             validated += "; jobs that are queued or running count as missing"
     print(f"{validated} (dry run: nothing was written or submitted)")
 
@@ -276,21 +285,21 @@ def _warn(lines: Sequence[str]) -> None:
         print(f"warning: {line}", file=sys.stderr)
 
 
-def _describe(made: Draft, explain: bool) -> str:
+def _describe(submission_draft: Draft, explain: bool) -> str:
     """The plan for reading: what is left out, the graph of jobs, and their reasons."""
     from arch.tables import text_table
     from flops.tables import duration
     from jobs.plan import explain as reasons
 
-    left_out = [f"{number} {why}" for why, number in made.progress.skipped.items()]
-    training = sum(need.train for need in made.progress.needs)
-    checkpoints = sum(len(need.steps) for need in made.progress.needs)
+    left_out = [f"{number} {why}" for why, number in submission_draft.progress.skipped.items()]
+    training = sum(need.train for need in submission_draft.progress.needs)
+    checkpoints = sum(len(need.steps) for need in submission_draft.progress.needs)
     lines = [
-        f"{made.study.name}: {counted(training, 'run')} to train, {counted(checkpoints, 'checkpoint')} of trained "
-        f"runs to evaluate" + (f"; left out: {', '.join(left_out)}" if left_out else "")
+        f"{submission_draft.study.name}: {counted(training, 'run')} to train, {counted(checkpoints, 'checkpoint')} of "
+        f"trained runs to evaluate" + (f"; left out: {', '.join(left_out)}" if left_out else "")
     ]
     rows = []
-    for job in made.plan.jobs:
+    for job in submission_draft.plan.jobs:
         resources = job.resources
         size = f"{resources.nodes} x {resources.tasks_per_node}" + (" GPU" if resources.gpus_per_node else "")
         memory = "-" if resources.memory_mb is None else f"{resources.memory_mb / 1024:,.0f} GiB"
@@ -314,18 +323,18 @@ def _describe(made: Draft, explain: bool) -> str:
             "after",
         )
         lines.append(text_table(heads, rows))
-        lines.append(_expected(made))
+        lines.append(_expected(submission_draft))
     else:
         lines.append("nothing to submit")
-    return "\n".join([*lines, *(reasons(made.plan) if explain else [])])
+    return "\n".join([*lines, *(reasons(submission_draft.plan) if explain else [])])
 
 
-def _expected(made: Draft) -> str:
+def _expected(submission_draft: Draft) -> str:
     """What the elements take together; the column of the table is of the longest element."""
-    on_gpus = made.profile.gpus_per_node > 0
+    on_gpus = submission_draft.profile.gpus_per_node > 0
     hours_text = []
     for kind, what in (("train", "training"), ("eval", "evaluations")):
-        jobs = [job for job in made.plan.jobs if job.kind == kind]
+        jobs = [job for job in submission_draft.plan.jobs if job.kind == kind]
         per_task = [1 if on_gpus else job.resources.cpus_per_task for job in jobs]
         hours = sum(job.total_s * job.resources.world_size * n / 3600 for job, n in zip(jobs, per_task, strict=True))
         if jobs:
@@ -336,11 +345,11 @@ def _expected(made: Draft) -> str:
     )
 
 
-def _result(made: Draft, submission: Submission | None = None) -> dict[str, Any]:
+def _result(submission_draft: Draft, submission: Submission | None = None) -> dict[str, Any]:
     return {
-        "study": made.study.name,
+        "study": submission_draft.study.name,
         "submission": None if submission is None else str(submission.path),
         "jobs": {} if submission is None else submission.ids,
-        "plan": made.plan.to_dict(),
-        "skipped": made.progress.skipped,
+        "plan": submission_draft.plan.to_dict(),
+        "skipped": submission_draft.progress.skipped,
     }

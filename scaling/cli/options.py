@@ -66,11 +66,11 @@ def request_of(
 def _check_place(directory: Path) -> None:
     """Raise InputError where no directory can be at that path: what is above it is none, or cannot be looked into."""
     try:
-        there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+        existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     except OSError as error:
         raise InputError(f"{directory}: cannot be written ({error.strerror}): give another --out") from None
-    if not there.is_dir():
-        raise InputError(f"{directory}: cannot be written ({there} is no directory): give another --out")
+    if not existing.is_dir():
+        raise InputError(f"{directory}: cannot be written ({existing} is no directory): give another --out")
 
 
 def page_to_write(path: Path | None) -> None:

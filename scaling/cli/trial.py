@@ -56,8 +56,8 @@ def try_(
     options = stage.Options(budgets, go_on, train_baseline)
     with opened(replace(request, only=only), changed, match, dry_run) as trial:
         if dry_run:
-            made = stage.planned(trial, options)
-            return print_json(made) if as_json else print(show_plan(made))
+            trial_plan = stage.planned(trial, options)
+            return print_json(trial_plan) if as_json else print(show_plan(trial_plan))
         try:
             result = stage.try_variant(trial, options)
         except stage.RunsFailed as error:

@@ -146,16 +146,16 @@ class RunDir:
         """status.json, or the state "waiting" where the run has not begun. The state is DAMAGED, with its reason, where
         status.json cannot be read, or the record of an ended run is another run's or of other rows than metrics.jsonl
         holds."""
-        known: dict[str, Any] = {"state": "waiting", "step": 0, "n_tokens": 0, "reason": None, "last_checkpoint": None}
+        status: dict[str, Any] = {"state": "waiting", "step": 0, "n_tokens": 0, "reason": None, "last_checkpoint": None}
         try:
-            known |= _checked_status(read_object(self.status_json))
+            status |= _checked_status(read_object(self.status_json))
         except FileNotFoundError:
             why = "status.json is missing" if self._left_something else ""
         except (OSError, ValueError) as error:
             why = f"status.json: {error}" if self._left_something else ""
         else:
-            why = self._differs(known) if known["state"] in ENDED else ""
-        return known | {"state": DAMAGED, "reason": why} if why else known
+            why = self._differs(status) if status["state"] in ENDED else ""
+        return status | {"state": DAMAGED, "reason": why} if why else status
 
     @property
     def _left_something(self) -> bool:

@@ -44,10 +44,12 @@ def find_checkpoint(path: Path, say: Callable[[str], None], plugins: Iterable[st
             for checkpoint in RunDir(path).checkpoints(verify=False, partial=True)[-1:]:
                 raise InputError(f"{path}: {checkpoint.left_out}")
             raise InputError(f"{path}: this run has no checkpoint yet; train it first, or give another run")
-        begun = max((folder.name for folder in checkpoints[-1].path.parent.iterdir() if folder.name.isdigit()), key=int)
+        newest = max(
+            (folder.name for folder in checkpoints[-1].path.parent.iterdir() if folder.name.isdigit()), key=int
+        )
         path = checkpoints[-1].path
-        state = "was left out by a bundle" if weights_left_out(path.with_name(begun)) else "is damaged"
-        say(f"checkpoint: {path}" + (f" (the newer {begun} {state})" if begun != path.name else ""))
+        state = "was left out by a bundle" if weights_left_out(path.with_name(newest)) else "is damaged"
+        say(f"checkpoint: {path}" + (f" (the newer {newest} {state})" if newest != path.name else ""))
     manifest = read_manifest(path)
     if manifest is None and (why := weights_left_out(path)):
         raise InputError(f"{path}: {why}")

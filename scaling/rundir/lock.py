@@ -49,7 +49,7 @@ def run_lock(directory: Path, attempt: Attempt | None = None) -> Iterator[None]:
 
 @contextmanager
 def _lock(directory: Path, what: str, patience_s: float, attempt: Attempt | None) -> Iterator[None]:
-    made = [path for path in (directory, *directory.parents) if not path.exists()]
+    created = [path for path in (directory, *directory.parents) if not path.exists()]
     deadline = time.monotonic() + patience_s
     try:
         while True:
@@ -78,7 +78,7 @@ def _lock(directory: Path, what: str, patience_s: float, attempt: Attempt | None
                             (directory / LOCK).unlink()
                 return
     finally:
-        for path in made:  # those that nothing was written to
+        for path in created:  # those that nothing was written to
             with suppress(OSError):
                 path.rmdir()
 

@@ -20,10 +20,10 @@ class OtherRun(InputError):
     """Directories of runs were written for another spec or corpus; `difference`: the message without its remedy."""
 
     def __init__(self, difference: str, *paths: Path) -> None:
-        which = "this directory" if len(paths) == 1 else f"these {len(paths)}"
+        directories = "this directory" if len(paths) == 1 else f"these {len(paths)}"
         super().__init__(
             f"{difference}: rename the study, make the change with --set (its runs have directories of their own), or "
-            f"move {which} out of {paths[0].parent}"
+            f"move {directories} out of {paths[0].parent}"
         )
         self.difference, self.paths = difference, paths
 
@@ -94,26 +94,26 @@ def check_run(rundir: RunDir, run: RunSpec, corpus_fingerprint: str | None = Non
         return False
     record, run = rundir.record(), at_stored_rate(rundir, run)
     if (stored := record.get("spec_hash")) != run.spec_hash:
-        there, here = f"spec_hash {stored}", run.spec_hash
+        stored_setting, own_setting = f"spec_hash {stored}", run.spec_hash
         if difference := _first_difference(record["spec"], run):
-            there, here = f"{difference[0]} ({there})", f"{difference[1]} ({here})"
-        raise _other(rundir, there, here)
+            stored_setting, own_setting = f"{difference[0]} ({stored_setting})", f"{difference[1]} ({own_setting})"
+        raise _other(rundir, stored_setting, own_setting)
     stored = record.get("corpus_fingerprint")
     if corpus_fingerprint is not None and stored != corpus_fingerprint:
         raise _other(rundir, f"corpus_fingerprint {stored}", corpus_fingerprint)
     return True
 
 
-def _other(rundir: RunDir, there: str, here: str) -> OtherRun:
-    return OtherRun(f"{rundir.path}: was written with {there}, this study asks for {here}", rundir.path)
+def _other(rundir: RunDir, stored_setting: str, own_setting: str) -> OtherRun:
+    return OtherRun(f"{rundir.path}: was written with {stored_setting}, this study asks for {own_setting}", rundir.path)
 
 
 def _first_difference(spec: dict[str, Any], run: RunSpec) -> tuple[str, str] | None:
     """("training.lr=0.003", "0.01"): where a stored spec is not `run`; checkpoint_tokens last, as they follow from
     others."""
     try:
-        there = RunSpec.model_validate(spec)
-        stored_spec = there.model_dump(mode="json") | {"model": there.config.to_dict()}
+        stored_run = RunSpec.model_validate(spec)
+        stored_spec = stored_run.model_dump(mode="json") | {"model": stored_run.config.to_dict()}
     except (ValidationError, InputError):  # of another version
         return None
     planned_spec = run.model_dump(mode="json")

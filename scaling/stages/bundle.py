@@ -81,11 +81,11 @@ def _check_target(request: Request, to: Path) -> None:
         raise InputError(f"--to {to}: {to.parent} is no folder; make it first")
     if to.exists():
         try:
-            there = read_index(whole(next(members_of(to, lambda name: MOST_INDEX))[2]), str(to)).study
+            study_name = read_index(whole(next(members_of(to, lambda name: MOST_INDEX))[2]), str(to)).study
         except (InputError, StopIteration):
             raise InputError(f"--to {to}: is there and is no bundle; give another name, or remove it") from None
-        if there != request.study.name:
-            raise InputError(f"--to {to}: is a bundle of study {there}; give another name, or remove it")
+        if study_name != request.study.name:
+            raise InputError(f"--to {to}: is a bundle of study {study_name}; give another name, or remove it")
 
 
 def _contents(request: Request, dry_run: bool, metrics_every: int) -> tuple[Index, Members]:
@@ -133,8 +133,10 @@ def _planned(request: Request) -> dict[str, str | None]:
     planned = dict[str, str | None]()
     for run in resolve(study.all_runs(), Lock(study)):
         rundir = RunDir(study.run_directory(run))
-        there = rundir.run_json.exists()
-        planned[run.run_id] = str(rundir.record()["spec_hash"]) if there else None if run.is_pending else run.spec_hash
+        is_stored = rundir.run_json.exists()
+        planned[run.run_id] = (
+            str(rundir.record()["spec_hash"]) if is_stored else None if run.is_pending else run.spec_hash
+        )
     return planned
 
 
@@ -144,17 +146,17 @@ def _finished(request: Request) -> tuple[dict[str, str], dict[str, str]]:
     home = request.study.directory
     chosen = {f"runs/{run.run_id}": run for run in request.runs}
     finished, left_out = dict[str, str](), dict[str, str]()
-    begun = {name: run for name, run in chosen.items() if (home / name / "run.json").exists()}
-    left_out |= {name: "not begun here" for name in chosen if name not in begun}
-    unevaluated = _unevaluated(request) if begun else {}
+    begun_runs = {name: run for name, run in chosen.items() if (home / name / "run.json").exists()}
+    left_out |= {name: "not begun here" for name in chosen if name not in begun_runs}
+    unevaluated = _unevaluated(request) if begun_runs else {}
     others = [path.parent for path in sorted((home / "sweep" / "runs").glob("*/run.json"))]
     if request.only is None and not request.study.sets:
         others += [path.parent for path in sorted((home / "runs").glob("*/run.json"))]
-    folders = [*begun, *(name for path in others if (name := path.relative_to(home).as_posix()) not in begun)]
+    folders = [*begun_runs, *(name for path in others if (name := path.relative_to(home).as_posix()) not in begun_runs)]
     for name in folders:
         rundir = RunDir(home / name)
         try:
-            run = at_stored_rate(rundir, begun[name]) if name in begun else rundir.spec()
+            run = at_stored_rate(rundir, begun_runs[name]) if name in begun_runs else rundir.spec()
         except InputError as error:  # of another version
             left_out[name] = str(error)
             continue

@@ -85,10 +85,10 @@ def compare_stage(given: tuple[Path, Path], only: str | None, stream: TextIO) ->
         if only is not None:
             kept = _chosen(a.runs | b.runs, only, f"{a.given} and {b.given}")
             a, b = (Side(side.given, side.home, _of(side.runs, kept), side.unread) for side in (a, b))
-        both = [folder for folder in a.runs if folder in b.runs]
-        same = [folder for folder in both if a.record(folder)["spec_hash"] == b.record(folder)["spec_hash"]]
+        shared = [folder for folder in a.runs if folder in b.runs]
+        same = [folder for folder in shared if a.record(folder)["spec_hash"] == b.record(folder)["spec_hash"]]
         if not same:
-            why = f" ({len(both)} have its name and other settings, as {both[0]})" if both else ""
+            why = f" ({len(shared)} have its name and other settings, as {shared[0]})" if shared else ""
             raise InputError(f"{b.given}: has no run in common with {a.given}{why}, so there is nothing to compare")
         repeats, copies, not_compared = _pairs(a, b, same)
         repeats, noise_of = _with_noise(a, b, repeats)
@@ -101,7 +101,7 @@ def compare_stage(given: tuple[Path, Path], only: str | None, stream: TextIO) ->
             copies=copies,
             only_a=[folder for folder in a.runs if folder not in b.runs],
             only_b=[folder for folder in b.runs if folder not in a.runs],
-            other_settings=[folder for folder in both if folder not in same],
+            other_settings=[folder for folder in shared if folder not in same],
             not_compared=a.unread | b.unread | not_compared,
             noise_of=noise_of,
         )
@@ -176,8 +176,8 @@ def _with_noise(a: Side, b: Side, repeats: list[Repeat]) -> tuple[list[Repeat], 
 
     if all(repeat.is_bit_equal for repeat in repeats):
         return repeats, None
-    known = [(side, noise_of_study(side.home, _settings(side.home))) for side in (a, b)]
-    side, noise = max(known, key=lambda pair: pair[1].df)
+    noises = [(side, noise_of_study(side.home, _settings(side.home))) for side in (a, b)]
+    side, noise = max(noises, key=lambda pair: pair[1].df)
     if not noise.df:
         return repeats, None
     return [replace(repeat, noise=noise.of_ends(repeat.run.run_id, repeat.run.arch)) for repeat in repeats], str(

@@ -184,19 +184,19 @@ def _too_few(request: Request, corpus: Corpus) -> list[str]:
     from data.windows import window_starts
 
     study, parts = request.study, corpus.parts("validation")
-    planned, there = study.evaluation.validation_tokens, corpus.n_tokens("validation")
+    planned, n_held_out = study.evaluation.validation_tokens, corpus.n_tokens("validation")
     if "validation_tokens" not in study.evaluation.model_fields_set:
         return []
     if len(parts) > 1:
         for length in sorted({run.context_length for run in request.runs}):
             read = len(window_starts(parts, length, planned)) * length
             if read + length <= planned:
-                limit = f"in the mixture's proportions {read:,} of the {there:,} held out can be evaluated"
+                limit = f"in the mixture's proportions {read:,} of the {n_held_out:,} held out can be evaluated"
                 return [f"evaluation.validation_tokens asks for {planned:,}, {limit}"]
         return []
-    if planned <= there:
+    if planned <= n_held_out:
         return []
-    return [f"evaluation.validation_tokens asks for {planned:,}, {there:,} tokens are held out: all are evaluated"]
+    return [f"evaluation.validation_tokens asks for {planned:,}, {n_held_out:,} tokens are held out: all are evaluated"]
 
 
 def describe_corpus(corpus: Corpus) -> str:

@@ -149,17 +149,17 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
         done += 1
         report("simulated studies", done / total)
 
-    own, other = [], None
+    rows, other = [], None
     for candidate, costs, is_naive in real:
         row = _row(simulated(candidate, worlds, noise, cost, target, question.seed, step, each), costs, noise)
         if is_naive:
             other = row
         else:
-            own.append(row)
-    own.sort(key=lambda row: _merit(row, question.ask), reverse=True)
-    for row in own:
+            rows.append(row)
+    rows.sort(key=lambda row: _merit(row, question.ask), reverse=True)
+    for row in rows:
         row["saving"] = None if other is None else saving(row["summary"], other["summary"], question.ask)
-    better = other is None or _merit(own[0], question.ask) > _merit(other, question.ask)
+    better = other is None or _merit(rows[0], question.ask) > _merit(other, question.ask)
     return {
         "ask": question.ask,
         "archs": list(archs),
@@ -176,7 +176,7 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
         "seed": question.seed,
         "worlds": len(worlds),
         "prior": sorted({prior.source for prior in priors}),
-        "proposals": own,
+        "proposals": rows,
         "naive": other,
         "better_than_naive": better,
         "rates": "law" if question.laws else "sweep" if question.sweep else "guessed",
@@ -306,7 +306,7 @@ def _that_is_bought(question: Question, price: Any, budget: float) -> Question:
             break
         if question.lower:
             question = replace(question, least_size=question.least_size / 1.5)
-    unit, own = "s" if question.timed else "FLOP", question.budget / budget
+    unit, stated_per_unit = "s" if question.timed else "FLOP", question.budget / budget
     text = f" within {count(question.cap)} tokens of text" if math.isfinite(question.cap) else ""
     or_none = " or --no-sweep" if question.sweep else ""
     swept = ", and a sweep of learning rates" if question.sweep else ""
@@ -316,14 +316,15 @@ def _that_is_bought(question: Question, price: Any, budget: float) -> Question:
         raise InputError(f"scaling design: no budget buys {what}: give more text, or a lower --least-size")
     if budget < least:
         raise InputError(
-            f"scaling design: {flop(question.budget)} {unit} is too small for {what}: {_two_digits(least * own, 1)} "
-            f"{unit} would do: give more, fewer architectures, a lower --least-size{or_none}"
+            f"scaling design: {flop(question.budget)} {unit} is too small for {what}: "
+            f"{_two_digits(least * stated_per_unit, 1)} {unit} would do: give more, fewer architectures, "
+            f"a lower --least-size{or_none}"
         )
     most = most_cost(price, question.cap, question.least_size, share)
     if budget > most:
         raise InputError(
             f"scaling design: {flop(question.budget)} {unit} is more than {what} can use: "
-            f"{_two_digits(most * own, -1)} {unit} can: give less{', or more text' if text else ''}"
+            f"{_two_digits(most * stated_per_unit, -1)} {unit} can: give less{', or more text' if text else ''}"
         )
     return replace(question, share=share)
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def eval_worker(request: Request, options: EvalOptions, attempt: str | None) -> int:
     """Evaluate in this process what no other worker does; returns how many pairs failed. Takes no lock."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     threads = max(run.training.threads for run in request.runs)
     os.environ.update(thread_environment(threads))
     import torch
@@ -50,7 +50,7 @@ def eval_worker(request: Request, options: EvalOptions, attempt: str | None) -> 
         keep_from_the_compiler()
     else:
         keep_freed_memory()
-    worker = Worker(request.corpus_directory, device, attempt or uuid.uuid4().hex, request.say, begun)
+    worker = Worker(request.corpus_directory, device, attempt or uuid.uuid4().hex, request.say, start)
     worker.work(matrix)
     for name, reason in matrix.refused.items():
         request.say(f"{name}: failed: {reason}")

@@ -26,12 +26,12 @@ def eval_matrix(request: Request, options: EvalOptions) -> Matrix:
     `expand` do; for a share of no run."""
     from analysis.evals.matrix import expand
 
-    known = [run.run_id for run in request.runs]
+    run_ids = [run.run_id for run in request.runs]
     share: dict[str, set[int]] = {}  # steps by run; none of them: all
     for item in options.share:
         name, slash, step = item.partition("/")
-        if name not in known or (slash and not step.isdigit()):
-            raise InputError(f"--checkpoint {item}: is no RUN or RUN/STEP of this study{nearest(name, known)}")
+        if name not in run_ids or (slash and not step.isdigit()):
+            raise InputError(f"--checkpoint {item}: is no RUN or RUN/STEP of this study{nearest(name, run_ids)}")
         share.setdefault(name, set()).update([int(step)] if slash else [])
     share |= {name: set() for name in options.share if name in share}
     runs = alike_together([run for run in request.runs if not share or run.run_id in share])

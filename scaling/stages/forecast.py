@@ -28,14 +28,16 @@ def waiting(request: Request) -> list[RunSpec]:
 
 def _waiting(request: Request) -> tuple[list[RunSpec], list[dict[str, Any] | None]]:
     """`waiting`, and the stored predictions of each round."""
-    mine = [run for run in request.runs if run.is_forecast and not run.is_pending]
-    if not mine:
+    rated_runs = [run for run in request.runs if run.is_forecast and not run.is_pending]
+    if not rated_runs:
         return [], []
     from analysis.forecast.stored import predicted_ids, read_rounds
 
     rounds = read_rounds(request.study)
-    known = predicted_ids(rounds)
-    return [run for run in mine if run.run_id not in known and not is_trained(run, request.rundir(run))], rounds
+    predicted = predicted_ids(rounds)
+    return [
+        run for run in rated_runs if run.run_id not in predicted and not is_trained(run, request.rundir(run))
+    ], rounds
 
 
 def without_rate(request: Request) -> list[RunSpec]:
@@ -128,8 +130,8 @@ def predict_missing(request: Request, fits: dict[str, Any]) -> bool:
     if request.study.set_results:
         request.say("forecast: not predicted, as --set changed the fits: predictions are made from the study's own")
         return False
-    if begun := first_begun(request, place):
-        request.say(f"forecast: not predicted, as {begun} has begun, and a prediction comes before its runs")
+    if begun_run := first_begun(request, place):
+        request.say(f"forecast: not predicted, as {begun_run} has begun, and a prediction comes before its runs")
         return False
     if all(run.is_pending for run in request.forecast_runs(place)):
         return False  # waiting_lines says why
@@ -144,8 +146,8 @@ def predict_missing(request: Request, fits: dict[str, Any]) -> bool:
         request.say(f"forecast: round {place + 1} is not predicted, as {why}")
         return False
     predict_now(request, fits, place)
-    mine = {run.run_id for run in request.forecast_runs(place)}
-    return any(run.run_id in mine for run in trainable(request))
+    round_ids = {run.run_id for run in request.forecast_runs(place)}
+    return any(run.run_id in round_ids for run in trainable(request))
 
 
 def predict_now(request: Request, fits: dict[str, Any] | None, place: int) -> None:
@@ -158,18 +160,20 @@ def predict_now(request: Request, fits: dict[str, Any] | None, place: int) -> No
 
     study = request.study
     if place:
-        known = [*request.whole_grid, *(run for run in request.forecast_runs() if run.round < place)]
-        runs = [at_stored_rate(request.rundir(run), run) for run in known]
+        earlier_runs = [*request.whole_grid, *(run for run in request.forecast_runs() if run.round < place)]
+        runs = [at_stored_rate(request.rundir(run), run) for run in earlier_runs]
         request.say(f"predict: fits of the grid and of {count_of(place)} before")
         fits, tables = fits_of(study, runs, RunDirectories(study, runs))
     else:
         tables = read_tables(study.results)
     assert fits is not None
-    made = predict(study, request.forecast_runs(place), fits, tables, FIT_VERSION, git_commit(), place)
-    for row in made["runs"]:  # of those that are prepared, or wait in a queue
-        record_prediction(RunDir(study.directory / "runs" / row["run_id"]), digest(made, row))
-    n_predicted = sum(row["loss"] is not None for row in made["runs"])
-    request.say(f"predict: {counted_of(n_predicted, len(made['runs']), 'run')} predicted, {path_of(study, place)}")
+    predictions = predict(study, request.forecast_runs(place), fits, tables, FIT_VERSION, git_commit(), place)
+    for row in predictions["runs"]:  # of those that are prepared, or wait in a queue
+        record_prediction(RunDir(study.directory / "runs" / row["run_id"]), digest(predictions, row))
+    n_predicted = sum(row["loss"] is not None for row in predictions["runs"])
+    request.say(
+        f"predict: {counted_of(n_predicted, len(predictions['runs']), 'run')} predicted, {path_of(study, place)}"
+    )
 
 
 def count_of(rounds: int) -> str:

@@ -77,8 +77,8 @@ def runs_at_stored_rates(request: Request) -> list[RunSpec]:
     runs = request.whole_grid
     pending = [run for run in runs if run.is_pending and request.rundir(run).run_json.exists()]
     if pending:
-        taken = counted(len(pending), "run is taken at the rate of its", "runs are taken at the rates of their")
-        request.say(f"warning: {taken} training; the study file asks for another law: {pending[0].rate['pending']}")
+        runs_text = counted(len(pending), "run is taken at the rate of its", "runs are taken at the rates of their")
+        request.say(f"warning: {runs_text} training; the study file asks for another law: {pending[0].rate['pending']}")
     return [at_stored_rate(request.rundir(run), run) for run in runs]
 
 

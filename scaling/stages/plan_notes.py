@@ -109,9 +109,9 @@ def design_notes(runs: Sequence[RunSpec], fit: Fit) -> list[str]:
         noise = replace(reading.noise, text=TEXT * (CONTROLLED if fit.control == "bigram" else 1.0))
         reading = Reading(noise, float(fit.smoothing_tokens), fit.smoothing_fraction)
     lines: dict[str, list[str]] = {}
-    for arch, its in runs_of.items():
+    for arch, arch_runs in runs_of.items():
         try:
-            expected = expect(arch, its, vocabulary[arch], reading)
+            expected = expect(arch, arch_runs, vocabulary[arch], reading)
         except InputError as error:  # shapes of nearly one size, say
             lines.setdefault(f"no law of N_opt: {error}", []).append(arch)
             continue
@@ -156,11 +156,11 @@ def evaluation_time(request: Request) -> dict[str, Any] | None:
         return None
     kind = "cuda" if visible_gpus() else "cpu"
     device = DEVICES["h100" if kind == "cuda" else "cpu"]
-    known = forecast.timed(request.study.directory / "runs", request.runs, device, kind)
+    paces_by_task = forecast.timed(request.study.directory / "runs", request.runs, device, kind)
     seconds, basis = 0.0, dict[str, str]()
     for run in request.runs:
         for task, plan in plans[run.run_id].items():
-            expected = forecast.forecast(task, [(run, plan)], known, device)
+            expected = forecast.forecast(task, [(run, plan)], paces_by_task, device)
             merged = len(run.merged_after) if task in OF_MERGED else 0
             seconds += (expected.seconds or 0.0) * (len(run.checkpoint_steps) + merged)
             basis[task] = expected.basis.partition(":")[0]  # measured or assumed

@@ -42,21 +42,21 @@ def timed_plan(request: Request) -> dict[str, Any]:
     runs, jobs = [run for run, _ in todo], request.study.jobs
     gains = gains_of(runs, shares_of(runs, jobs), at_once(jobs.parallel, jobs.processes))
     expected = expected_time(request.study, todo, done, gains)
-    made = plan(request.study, request.runs)
-    made["notes"] += [f"learning rates (lr: law) are those of {path}" for path in request.lock.files]
+    timed = plan(request.study, request.runs)
+    timed["notes"] += [f"learning rates (lr: law) are those of {path}" for path in request.lock.files]
     try:
         request.check_runs()
     except InputError as error:
-        made["warnings"].append(f"training refuses: {error}")
-    return made | {"expected": dataclasses.asdict(expected) | {"text": str(expected)}}
+        timed["warnings"].append(f"training refuses: {error}")
+    return timed | {"expected": dataclasses.asdict(expected) | {"text": str(expected)}}
 
 
 def headline(request: Request) -> str:
     """What is to be done and how long that takes, and a line for each warning of the plan."""
-    made = timed_plan(request)
-    table = made["totals"]
-    return "".join(f"warning: {line}\n" for line in made["warnings"]) + (
+    timed = timed_plan(request)
+    table = timed["totals"]
+    return "".join(f"warning: {line}\n" for line in timed["warnings"]) + (
         f"{request.study.name}: {counted(table['n_runs'], 'run')}, {count(table['n_tokens'])} tokens, "
         f"C = {flop(table['flops_exact'])} FLOP exact; everything goes to {request.study.directory}/\n"
-        f"{made['expected']['text']}"
+        f"{timed['expected']['text']}"
     )

@@ -68,7 +68,7 @@ def _round_to_predict(request: Request, force: bool) -> int | None:
 def _refuse_begun(request: Request, place: int) -> None:
     from analysis.forecast.stored import path_of
 
-    if begun := first_begun(request, place):
+    if begun_run := first_begun(request, place):
         path = path_of(request.study, place)
         remedy = "the stored one stays" if path.exists() else "remove its directory, or take it out of forecast"
-        raise InputError(f"{path}: {begun} has begun, and a prediction comes before its runs: {remedy}")
+        raise InputError(f"{path}: {begun_run} has begun, and a prediction comes before its runs: {remedy}")

@@ -51,8 +51,8 @@ def check_stage(request: Request, folder: Path | None) -> Checked:
         read_published(folder)  # refused before anything is made
         check_results(request)
         with tempfile.TemporaryDirectory() as temporary, request.writing(rates=False):
-            made = Path(temporary) / "made"
-            fill(made, study, runs_at_stored_rates(request))
-            verdicts, place = check_against(folder, made), folder
+            new_folder = Path(temporary) / "made"
+            fill(new_folder, study, runs_at_stored_rates(request))
+            verdicts, place = check_against(folder, new_folder), folder
     of_bits = other_versions(place, but=("commit",))  # a commit rounds nothing
     return Checked(verdicts, differ(verdicts, of_bits), other_versions(place))

@@ -48,9 +48,9 @@ def status_rows(
         if other := _other_settings(rundir, run):
             status = status | {"state": OTHER_SETTINGS, "reason": other}
         elif run.is_pending:
-            there = f"holds a run at {rundir.spec().training.lr:g}; " if rundir.run_json.exists() else ""
-            state = OTHER_SETTINGS if there else "waiting"
-            status = status | {"state": state, "reason": f"{there}no learning rate yet: {run.rate['pending']}"}
+            stored_rate = f"holds a run at {rundir.spec().training.lr:g}; " if rundir.run_json.exists() else ""
+            state = OTHER_SETTINGS if stored_rate else "waiting"
+            status = status | {"state": state, "reason": f"{stored_rate}no learning rate yet: {run.rate['pending']}"}
         saved, attempt = rundir.checkpoints(verify=False, partial=True), last_attempt(rundir.path) or {}
         elsewhere = saved[-1].left_out if saved else ""
         to_check -= rundir.metrics.stat().st_size if rundir.metrics.exists() else 0
@@ -87,9 +87,9 @@ def _shared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """`seconds_left` is computed from the speed that a run has alone: more where runs here share the GPUs."""
     from jobs.local import visible_gpus
 
-    here = [row for row in rows if row["state"] == "running" and row["node"] == this_host()]
-    company = len(here) / (len(visible_gpus()) or len(here) or 1)
-    for row in here:
+    running_rows = [row for row in rows if row["state"] == "running" and row["node"] == this_host()]
+    company = len(running_rows) / (len(visible_gpus()) or len(running_rows) or 1)
+    for row in running_rows:
         if row["seconds_left"] is not None:
             row["seconds_left"] *= max(1.0, company)
     return rows

@@ -176,10 +176,10 @@ def cancel(request: Request) -> list[str]:
     cancelled, as "17" or "17_3". Raises InputError where an element also holds other runs."""
     submissions = records.submissions(request.study.directory)
     elements = slurm.queue(records.job_ids(submissions))
-    here = [entry for entry in records.queue_entries(submissions, elements) if entry.element.active]
+    active_entries = [entry for entry in records.queue_entries(submissions, elements) if entry.element.active]
     chosen = {run.run_id for run in request.runs}
     targets: list[str] = []
-    for entry in here:
+    for entry in active_entries:
         element = entry.element
         if request.only is None:
             targets.append(element.job_id)
@@ -222,8 +222,8 @@ def seen(request: Request, rows: Sequence[dict[str, Any]]) -> Seen:
 
 def _tokens(request: Request, run: RunSpec) -> dict[str, float | None]:
     """Tokens of one checkpoint's evaluation, by task; None for one from outside that does not know."""
-    known = planned_tokens(request, run)
-    return {task.name: known.get(task.name) for task in eval_tasks(request, EvalOptions())}
+    tokens_of = planned_tokens(request, run)
+    return {task.name: tokens_of.get(task.name) for task in eval_tasks(request, EvalOptions())}
 
 
 def _steps_to_evaluate(request: Request) -> dict[str, list[int]]:

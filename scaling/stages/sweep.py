@@ -53,10 +53,10 @@ def plan_sweep(request: Request) -> dict[str, Any]:
 
 def _twice(spec: SweepSpec) -> str | None:
     """An error message where two cells are the same, since their runs make the same steps; None otherwise."""
-    known: dict[tuple[Any, ...], str] = {}
+    run_of_cell: dict[tuple[Any, ...], str] = {}
     for run in spec.runs():
         cell = (run.arch, run.size, run.n_tokens, run.training.batch_tokens, run.seed, run.training.lr)
-        if (first := known.setdefault(cell, run.run_id)) != run.run_id:
+        if (first := run_of_cell.setdefault(cell, run.run_id)) != run.run_id:
             return (
                 f"{spec.path}: sweep.tokens: {first} and {run.run_id} have the same {run.n_steps:,} steps: take "
                 f"lengths that are further apart, or a smaller batch"

@@ -47,10 +47,10 @@ def gains_of(runs: Sequence[RunSpec], shares: Sequence[float], slots: int) -> di
     """{run id: how many times as fast it and those beside it train as one after another}, of runs with these shares of
     a GPU, where `slots` GPUs or groups of them train at once; only those that gain."""
     small = [(run, share) for run, share in zip(runs, shares, strict=True) if share < 1]
-    there = -(-len(small) // slots)  # on each
+    runs_per_slot = -(-len(small) // slots)  # on each
     gains = dict[str, float]()
     for run, share in small:
-        together = min(round(1 / share), there)
+        together = min(round(1 / share), runs_per_slot)
         if together > 1:
             two, four = next(gains for limit, _, *gains in MOST if _numbers(run) <= limit)
             gains[run.run_id] = four if together >= 4 else two

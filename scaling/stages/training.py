@@ -184,8 +184,8 @@ class Watched:
 
     def refresh(self) -> None:
         self.row = self.rundir.last_row()
-        made = self.row["step"] - self.run.begins_after if self.row else 0
-        self.done = min(1.0, made / self.run.trained_steps)
+        n_steps = self.row["step"] - self.run.begins_after if self.row else 0
+        self.done = min(1.0, n_steps / self.run.trained_steps)
 
     def left_s(self, company: float) -> float | None:
         """At its speed so far, which is that of a run that has its device to itself; company: runs on each."""

@@ -76,7 +76,7 @@ def planned(trial: Trial, options: Options) -> dict[str, Any]:
         rows, notes = described(pairs)
         warnings += notes + too_little_text(trial, pairs)
         todo = [run_id for request in requests for run_id in outstanding(request)]
-        made = [timed_plan(request) for request in requests]
+        plans = [timed_plan(request) for request in requests]
         stages.append(
             {
                 "sizes": chosen,
@@ -84,7 +84,7 @@ def planned(trial: Trial, options: Options) -> dict[str, Any]:
                 "todo": todo,
                 "missing": [run.run_id for run in missing(trial, chosen)],
                 "flops_exact": sum(exact(run) * run.trained_tokens for request in requests for run in request.runs),
-                "expected": [plan["expected"]["text"] for plan in made],
+                "expected": [plan["expected"]["text"] for plan in plans],
             }
         )
     at = budgets(trial, options)
@@ -156,14 +156,14 @@ def _require_baseline(trial: Trial, sizes: Sequence[str], options: Options) -> N
 def _train(trial: Trial, sizes: Sequence[str], options: Options) -> dict[str, str]:
     """Train and evaluate what is missing at `sizes`; returns the variant's runs that diverged, with the reason."""
     requests = trial.requests(sizes)
-    own = trial.baseline(sizes)
+    baseline = trial.baseline(sizes)
     failed, diverged = dict[str, str](), dict[str, str]()
-    with own.writing():
-        corpus = data_stage(own, any(map(reads_text, [own, *requests])))
+    with baseline.writing():
+        corpus = data_stage(baseline, any(map(reads_text, [baseline, *requests])))
         if options.train_baseline and missing(trial, sizes):
             trial.request.say("try: the study's own runs first")
-            failed |= train_stage(own, corpus)[1]
-        failed |= _evaluated(own)
+            failed |= train_stage(baseline, corpus)[1]
+        failed |= _evaluated(baseline)
     for request in requests:
         if failed:
             break
@@ -218,13 +218,13 @@ def _projected(
     variants = [
         run for request in trial.requests([d.size for d in differences]) for run in request.runs if not run.branches
     ]
-    own = [run for run in trial.ends(()) if is_trained(run, trial.request.rundir(run))]
-    curves = have_curves([*own, *variants])
+    baseline_runs = [run for run in trial.ends(()) if is_trained(run, trial.request.rundir(run))]
+    curves = have_curves([*baseline_runs, *variants])
     noise = seed_noise(trial)
     text = max((difference.se_text or 0.0) / difference.baseline for difference in differences)
     gains: Any
     try:
-        tables = points(trial, own, curves), points(trial, variants, curves)
+        tables = points(trial, baseline_runs, curves), points(trial, variants, curves)
         gains = project_gain(*tables, at, noise[0] if noise else 0.0, text)
     except InputError as error:
         gains = str(error)
@@ -299,12 +299,16 @@ def _check_name(trial: Trial) -> None:
     if not path.exists():
         return
     try:
-        there = read_json(path)
-        known = {key: there[key] for key in _identity(trial)}
+        stored = read_json(path)
+        stored_identity = {key: stored[key] for key in _identity(trial)}
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(f"{path}: is damaged: remove it and give the command again") from None
-    if known != _identity(trial):
-        what = "another variant" if known["variant"] != trial.variant.record else "this variant matched otherwise"
+    if stored_identity != _identity(trial):
+        what = (
+            "another variant"
+            if stored_identity["variant"] != trial.variant.record
+            else "this variant matched otherwise"
+        )
         raise InputError(f"{path.parent}: the name {trial.variant.name} is taken by {what}: give another name")
 
 
@@ -328,19 +332,21 @@ def pairs_of_size(trial: Trial, size: str, pairs: Sequence[Pair]) -> Pairs:
     from analysis.held_out import documents_of, load_held_out, paired_difference
     from analysis.trial.difference import Pairs
 
-    mine = [pair for pair in pairs if pair.size == size]
-    longest = max(pair.baseline.n_tokens for pair in mine)
-    mine = [pair for pair in mine if pair.baseline.n_tokens == longest]
+    size_pairs = [pair for pair in pairs if pair.size == size]
+    longest = max(pair.baseline.n_tokens for pair in size_pairs)
+    size_pairs = [pair for pair in size_pairs if pair.baseline.n_tokens == longest]
     nats: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     documents = None
-    for pair in mine:
+    for pair in size_pairs:
         runs = [pair.baseline, pair.variant]
         held_out = [load_held_out(trial.study.directory, run.run_id, run.n_steps) for run in runs]
         documents = documents_of(trial.study.directory, held_out[0])
         paired_difference(held_out[1], held_out[0], documents)  # raises where the windows are others
         for kept, scores in zip(nats, held_out, strict=True):
             kept.append(scores.nats / scores.window_tokens)
-    return Pairs(size, tuple(pair.baseline.seed for pair in mine), np.stack(nats[0]), np.stack(nats[1]), documents)
+    return Pairs(
+        size, tuple(pair.baseline.seed for pair in size_pairs), np.stack(nats[0]), np.stack(nats[1]), documents
+    )
 
 
 def too_little_text(trial: Trial, pairs: Sequence[Pair]) -> list[str]:

@@ -89,8 +89,8 @@ class Trial:
 
     def only(self, sizes: Sequence[str] = (), arch: str | None = None) -> str:
         of_sizes = [f"size={'|'.join(sizes)}"] if sizes else []
-        mine = [self.request.only] if self.request.only else []
-        return ",".join([f"arch={arch or self.variant.baseline}", *of_sizes, *mine])
+        only_words = [self.request.only] if self.request.only else []
+        return ",".join([f"arch={arch or self.variant.baseline}", *of_sizes, *only_words])
 
     def baseline(self, sizes: Sequence[str]) -> Request:
         """The study's own runs at `sizes`, as a request of their own."""
@@ -126,12 +126,12 @@ class Trial:
 
     def pairs(self, requests: Sequence[Request], sizes: Sequence[str]) -> list[Pair]:
         """Every end of the baseline with the variant's. Raises InputError where two do not belong together."""
-        there = {
+        variant_runs = {
             (run.size, run.seed, run.branch): run for request in requests for run in request.runs if not run.branches
         }
         pairs = []
         for run in self.ends(sizes):
-            other = there.get((run.size, run.seed, run.branch))
+            other = variant_runs.get((run.size, run.seed, run.branch))
             if other is None:
                 raise InputError(f"variant {self.variant.name}: has no run that belongs to {run.run_id}")
             check_pair(self.variant.name, Pair(run, other))

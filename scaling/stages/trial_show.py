@@ -84,10 +84,10 @@ def _costs(result: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def show_plan(made: Mapping[str, Any]) -> str:
+def show_plan(trial_plan: Mapping[str, Any]) -> str:
     """What --dry-run prints."""
     lines = []
-    for number, stage in enumerate(made["stages"], 1):
+    for number, stage in enumerate(trial_plan["stages"], 1):
         when = "" if number == 1 else " (only if the variant is better at both sizes before)"
         lines.append(
             f"stage {number}{when}: {' and '.join(stage['sizes'])}, {flop(stage['flops_exact'])} FLOP exact; "
@@ -96,6 +96,6 @@ def show_plan(made: Mapping[str, Any]) -> str:
         lines += stage["expected"]
         if stage["missing"]:
             lines.append(f"the study's own runs that are missing: {', '.join(stage['missing'])}")
-    lines.append(f"projected at {' and '.join(flop(c) for c in made['at'])} FLOP exact")
-    lines += [f"warning: {line}" for line in made["warnings"]]
+    lines.append(f"projected at {' and '.join(flop(c) for c in trial_plan['at'])} FLOP exact")
+    lines += [f"warning: {line}" for line in trial_plan["warnings"]]
     return "\n".join(wrapped([*lines, "(dry run: nothing was written)"]))

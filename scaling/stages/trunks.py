@@ -41,10 +41,10 @@ def check_trunks(request: Request) -> None:
                 )
             continue
         kept = [state.step for state in at.states(verify=False)]
-        begun = [state for state in rundir.states(verify=False) if state.step > run.begins_after]
-        if not begun and run.begins_after not in kept and (why := at.weights_elsewhere):
+        own_states = [state for state in rundir.states(verify=False) if state.step > run.begins_after]
+        if not own_states and run.begins_after not in kept and (why := at.weights_elsewhere):
             raise InputError(f"{run.run_id} begins after step {run.begins_after} of its trunk, and {why}")
-        if not begun and run.begins_after not in kept:
+        if not own_states and run.begins_after not in kept:
             raise InputError(
                 f"{run.run_id} begins after step {run.begins_after} of its trunk, and the trunk kept no state there: "
                 f"{at.path} has {', '.join(map(str, kept)) or 'none'}; remove that directory to train the trunk again, "
@@ -59,11 +59,11 @@ def short_trunks(request: Request) -> list[str]:
     named = {run.trunk for run in request.runs}
     short, tokens, cost = [], 0.0, 0.0
     for run in (run for run in request.runs if run.run_id in named):
-        rundir, there = request.rundir(run), run.n_tokens
+        rundir, n_trained = request.rundir(run), run.n_tokens
         with suppress(InputError):  # a damaged record: `scaling train` says so
-            there = rundir.spec().n_tokens if rundir.run_json.exists() else there
-        if there < run.n_tokens:
-            short.append(f"{run.run_id} ({count(there)} of {count(run.n_tokens)} tokens)")
+            n_trained = rundir.spec().n_tokens if rundir.run_json.exists() else n_trained
+        if n_trained < run.n_tokens:
+            short.append(f"{run.run_id} ({count(n_trained)} of {count(run.n_tokens)} tokens)")
             tokens += run.n_tokens
             cost += run.n_tokens * float(train_flops_per_token(run.config, "exact"))
     if not short:

@@ -52,9 +52,9 @@ class Named(str):
     fields: dict[str, Any]
 
     def __new__(cls, name: str, fields: Mapping[str, Any] | None = None) -> Named:
-        made = super().__new__(cls, name)
-        made.fields = dict(fields or {})
-        return made
+        point_value = super().__new__(cls, name)
+        point_value.fields = dict(fields or {})
+        return point_value
 
 
 def short(field: str) -> str:

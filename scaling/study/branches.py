@@ -38,9 +38,9 @@ def branched(given: dict[str, Any], resolve: Resolve, n_params: Callable[[], int
             raise InputError(
                 f"training.{key} of {where} and training.branches both say how long its runs are: leave one of them out"
             )
-    own = {key: value for key, value in given.items() if key not in ("branches", "max_tokens")}
+    trunk_keys = {key: value for key, value in given.items() if key not in ("branches", "max_tokens")}
     points, notes = _points(given["branches"], given.get("max_tokens"), n_params, where)
-    branches = {label: resolve(_ending_at(without_merging(own), tokens)) for label, tokens in points.items()}
+    branches = {label: resolve(_ending_at(without_merging(trunk_keys), tokens)) for label, tokens in points.items()}
     starts = {label: decay_start(training) for label, training in branches.items()}
     if (first := min(starts, key=lambda label: starts[label])) and not starts[first]:
         raise InputError(
@@ -49,7 +49,7 @@ def branched(given: dict[str, Any], resolve: Resolve, n_params: Callable[[], int
         )
     longest = max(starts.values())
     batch = next(iter(branches.values())).batch_tokens
-    kept = {key: value for key, value in own.items() if key not in FIELDS}
+    kept = {key: value for key, value in trunk_keys.items() if key not in FIELDS}
     return Branched(resolve(_ending_at(kept, longest * batch)), branches, notes)
 
 
@@ -65,9 +65,9 @@ def _points(
         if most is not None and tokens > most:
             original, tokens, label = label, most, label_of(most)
             same.setdefault(label, []).append(original)
-        if (there := next((name for name, n in points.items() if n == tokens), None)) is not None:
-            if label != there:
-                same.setdefault(there, []).append(label)
+        if (existing := next((name for name, n in points.items() if n == tokens), None)) is not None:
+            if label != existing:
+                same.setdefault(existing, []).append(label)
         else:
             points[label] = tokens
     points = dict(sorted(points.items(), key=lambda point: point[1]))

@@ -60,10 +60,10 @@ def read_study(file: Path, sets: list[str], out: str | Path | None, own: bool = 
     if own:
         allow(modules_of(checked.evaluation.tasks or ()))
     # what --set takes out of the grid may still be named by the file
-    known = {key: list(dict.fromkeys([*getattr(checked.grid, key), *names])) for key, names in in_file.items()}
+    names_of = {key: list(dict.fromkeys([*getattr(checked.grid, key), *names])) for key, names in in_file.items()}
     shared_range = isinstance(raw.get("fit", {}).get("range"), list)  # for all architectures
-    for keys in unknown_names(checked, known["archs"], known["sizes"], shared_range):
-        raise InputError(f"{_origin('.'.join(keys), str(file), sets)}: {_unknown_name(keys, known)}")
+    for keys in unknown_names(checked, names_of["archs"], names_of["sizes"], shared_range):
+        raise InputError(f"{_origin('.'.join(keys), str(file), sets)}: {_unknown_name(keys, names_of)}")
     for size, seeds in checked.grid.extra_seeds.items():
         if (again := set(seeds) & set(checked.grid.seeds)) and not {"seeds", f"extra_seeds.{size}"} & set(results):
             raise InputError(
@@ -84,7 +84,7 @@ def read_study(file: Path, sets: list[str], out: str | Path | None, own: bool = 
         results |= {field: value for field, value in given.items() if f"{section}.{field}" in varied}
     return {name: getattr(checked, name) for name in StudyFile.model_fields} | {
         "path": str(file),
-        "file_archs": tuple(known["archs"]),
+        "file_archs": tuple(names_of["archs"]),
         "sets": tuple(sets),
         "set_results": results,
         "set_model": validate(model_changes(), changes["model"], "--set", sets, "model."),
@@ -167,18 +167,18 @@ def unknown_names(study: StudyFile, archs: list[str], sizes: list[str], shared_r
         by_run = place != ("grid", "extra_seeds")
         for key in table:
             arch, slash, size = key.partition("/")
-            own = [*sizes, *(larger if by_run else ())]
-            there = arch in archs and size in own if slash else key in (*archs, *own, *KINDS)
-            if not there:
+            all_sizes = [*sizes, *(larger if by_run else ())]
+            is_run = arch in archs and size in all_sizes if slash else key in (*archs, *all_sizes, *KINDS)
+            if not is_run:
                 yield [*place, key]
 
 
-def _unknown_name(keys: list[str], known: dict[str, list[str]]) -> str:
-    key, alike = keys[-1], known["archs"] if keys[-1] in KNOWN else known["sizes"]
+def _unknown_name(keys: list[str], names_of: dict[str, list[str]]) -> str:
+    key, alike = keys[-1], names_of["archs"] if keys[-1] in KNOWN else names_of["sizes"]
     if keys[-2] == "resources" and key not in KNOWN:
-        alike = [*known["archs"], *known["sizes"], *KINDS]
+        alike = [*names_of["archs"], *names_of["sizes"], *KINDS]
     if "/" in key:
-        alike = [f"{arch}/{size}" for arch in known["archs"] for size in known["sizes"]]
+        alike = [f"{arch}/{size}" for arch in names_of["archs"] for size in names_of["sizes"]]
     return f"{'.'.join(keys)}: this study has no run of {key}{nearest(key, alike)}: correct the key, or leave it out"
 
 

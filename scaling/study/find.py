@@ -35,9 +35,11 @@ def find_study(name: str | Path) -> Path:
         raise InputError(f"{path}: is a directory, not a study file{more}")
     if path.parent.is_dir() and str(path) != path.name and (beside := _studies_in(path.parent)):
         raise InputError(f"{path}: no such study file or folder{nearest(path.name, beside)}")
-    known = {Path(name).stem: name for name in [*packaged, *(_studies_in(Path()) if str(path) == path.name else ())]}
-    if meant := get_close_matches(path.stem, known, n=1):  # by stems: that both end with .yaml is no likeness
-        raise InputError(f"{path}: no such study file (did you mean {known[meant[0]]!r}?)")
+    name_of_stem = {
+        Path(name).stem: name for name in [*packaged, *(_studies_in(Path()) if str(path) == path.name else ())]
+    }
+    if meant := get_close_matches(path.stem, name_of_stem, n=1):  # by stems: that both end with .yaml is no likeness
+        raise InputError(f"{path}: no such study file (did you mean {name_of_stem[meant[0]]!r}?)")
     raise InputError(f"{path}: no such study file (studies of the package, by bare name: {', '.join(packaged)})")
 
 

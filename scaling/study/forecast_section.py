@@ -55,11 +55,11 @@ class Forecast(Section):
         fields = [field for axis in grid.axes.values() for field in axis]
         if lengths := [field for field in fields if field in {f"training.{name}" for name in OF_LENGTH}]:
             raise ValueError(f"forecast: n_tokens takes the place of the axis {lengths[0]}: leave out one of the two")
-        known, runs = {name: ("grid.sizes", shape) for name, shape in grid.sizes.shapes.items()}, dict[Any, str]()
+        shape_of, runs = {name: ("grid.sizes", shape) for name, shape in grid.sizes.shapes.items()}, dict[Any, str]()
         for at, round in enumerate(self.rounds):
             place = "forecast" + ".then" * at
             for name, shape in round.sizes.shapes.items():
-                where, other = known.setdefault(name, (f"{place}.sizes", shape))
+                where, other = shape_of.setdefault(name, (f"{place}.sizes", shape))
                 if other != shape:
                     raise ValueError(
                         f"{place}.sizes: {name} is another size in {where}: give it by its name there, or another name"

@@ -72,8 +72,12 @@ def _not_beyond(rows: Sequence[dict[str, Any]]) -> list[str]:
         }
         inside = [row for row in rows if row["round"] == number and row["flops_exact"] <= before[row["arch"]]]
         if inside:
-            own = "of their architecture"
-            largest = f"the grid's largest {own}" if number == 1 else f"the largest {own} in the grid and rounds before"
+            of_arch = "of their architecture"
+            largest = (
+                f"the grid's largest {of_arch}"
+                if number == 1
+                else f"the largest {of_arch} in the grid and rounds before"
+            )
             lines.append(
                 f"forecast: {counted(len(inside), 'run takes', 'runs take')} no more compute than {largest} "
                 f"({inside[0]['run_id']}): a forecast is of a run beyond the fits"

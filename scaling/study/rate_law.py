@@ -103,13 +103,13 @@ class ArchLaw(Section):
         """(excess, low, high): what a rate that is too high by a factor (below 1: too low) adds to the loss, as a share
         of it; the interval is of curvature's and cubic term's errors. Raises ValueError for a factor beyond those that
         were fitted."""
-        x, bent = math.log(factor), self.curvature
+        x, curvature = math.log(factor), self.curvature
         if abs(x) > math.log(REACH) + 1e-9:
             raise ValueError(f"a factor of {factor:g} is beyond the {REACH:g} that parabolas are fitted to")
-        times = (n_params / bent.n_params) ** bent.exponent
-        loss_term = bent.at * times * x**2 + bent.cubic * x**3
-        of_cubic = bent.cubic_se * (bent.per_cubic * times * x**2 + x**3)
-        half = self.quantile * math.hypot(bent.se * times * x**2, of_cubic)
+        times = (n_params / curvature.n_params) ** curvature.exponent
+        loss_term = curvature.at * times * x**2 + curvature.cubic * x**3
+        of_cubic = curvature.cubic_se * (curvature.per_cubic * times * x**2 + x**3)
+        half = self.quantile * math.hypot(curvature.se * times * x**2, of_cubic)
         excess, low, high = (math.expm1(max(value, 0.0)) for value in (loss_term, loss_term - half, loss_term + half))
         return excess, low, high
 

@@ -121,9 +121,9 @@ def follow(file: LawFile, run: RunSpec) -> Followed:
     origin = f"training.lr_law of {run.where}: {file.path}"
     if arch not in law.laws:
         why = law.without_law.get(arch)
-        known = f"has laws of {', '.join(law.laws)}" if why is None else why
+        reason = f"has laws of {', '.join(law.laws)}" if why is None else why
         raise InputError(
-            f"{origin}: no law of {arch} ({known}): sweep it, or give overrides.by_arch.{arch}.lr a number"
+            f"{origin}: no law of {arch} ({reason}): sweep it, or give overrides.by_arch.{arch}.lr a number"
         )
     of_run = {"tokenizer": portable(run.corpus.tokenizer), "vocab_size": config.vocab_size}
     of_run |= {"schedule": run.rate["schedule"]} | {key: getattr(training, key) for key in OPTIMIZER}

@@ -40,7 +40,7 @@ CHECKPOINT_DECADES = 1.5  # n_checkpoints lie evenly in log tokens over this man
 
 
 @lru_cache(maxsize=8192)
-def _config(known: Architecture | None, kinds: tuple[type, ...], *fields: tuple[str, Any]) -> ModelConfig:
+def _config(architecture: Architecture | None, kinds: tuple[type, ...], *fields: tuple[str, Any]) -> ModelConfig:
     """The configuration of a model's fields and their types (True is no 1), kept because the runs of a study share few.
     `known` is its architecture now: a plugin may register another."""
     return ModelConfig.from_dict(dict(fields))
@@ -229,20 +229,22 @@ def each_once(families: Sequence[Sequence[RunSpec]]) -> list[RunSpec]:
     a whole family, and branches of one trunk that end at the same step. Notes say which run takes their place."""
     kept: dict[tuple[str, ...], list[RunSpec]] = {}
     for family in families:
-        own: dict[tuple[bool, int], RunSpec] = {}
+        run_of_end: dict[tuple[bool, int], RunSpec] = {}
         notes = []
         for run in family:
-            if (first := own.setdefault((run.trunk is None, run.n_steps), run)) is not run:
+            if (first := run_of_end.setdefault((run.trunk is None, run.n_steps), run)) is not run:
                 notes.append(f"{run.run_id} is {first.run_id} to the bit: one run")
-        hashes = tuple(run.spec_hash for run in own.values())
-        if (there := kept.get(hashes)) is None:
-            kept[hashes] = there = list(own.values())
+        hashes = tuple(run.spec_hash for run in run_of_end.values())
+        if (kept_family := kept.get(hashes)) is None:
+            kept[hashes] = kept_family = list(run_of_end.values())
         else:
-            notes = [f"{family[0].run_id} is {there[0].run_id} to the bit: one run"]
+            notes = [f"{family[0].run_id} is {kept_family[0].run_id} to the bit: one run"]
         if notes:
-            names = {run.run_id for run in there}
-            branches = {name: step for name, step in there[0].branches.items() if name in names}
-            there[0] = there[0].model_copy(update={"notes": [*there[0].notes, *notes], "branches": branches})
+            names = {run.run_id for run in kept_family}
+            branches = {name: step for name, step in kept_family[0].branches.items() if name in names}
+            kept_family[0] = kept_family[0].model_copy(
+                update={"notes": [*kept_family[0].notes, *notes], "branches": branches}
+            )
     return [run for family in kept.values() for run in family]
 
 

@@ -150,10 +150,10 @@ def chosen(value: Any, of_file: Any) -> Any:
     if not isinstance(value, list):
         return value
     try:
-        own = _read(of_file).shapes
+        shapes = _read(of_file).shapes
     except (ValueError, TypeError):  # an error where the file is checked
         return value
-    return [Sizes({name: own[name]}) if isinstance(name, str) and own.get(name) else name for name in value]
+    return [Sizes({name: shapes[name]}) if isinstance(name, str) and shapes.get(name) else name for name in value]
 
 
 def _read(value: Any) -> Sizes:
@@ -189,8 +189,8 @@ def _entries(item: Any) -> list[tuple[str, Size]]:
 
 def _name(name: str) -> str:
     """The name of a shape, which is nothing else's."""
-    for kind, taken in (("a preset", ALL_SIZES), ("an architecture", KNOWN), ("a kind of job", KINDS)):
-        if name in taken:
+    for kind, names in (("a preset", ALL_SIZES), ("an architecture", KNOWN), ("a kind of job", KINDS)):
+        if name in names:
             raise ValueError(f"{name!r} is the name of {kind}: give the shape another name")
     return word_of_size(name)
 
@@ -208,15 +208,15 @@ def _shape(name: str, fields: Any) -> Shape:
             )
         raise ValueError(f"unknown key {f'{name}.{key}'!r}{nearest(str(key), [*SHAPE, *KNOWN])}")
     common = _within(Common, {key: value for key, value in fields.items() if key in SHAPE}, name)
-    own = {}
+    changes_of = {}
     for arch in [key for key in fields if key in KNOWN]:
         section, changes = model_changes(), fields[arch]
         for key in changes if isinstance(changes, dict) else ():
             if key not in section.model_fields:
                 fitting = [field for field in section.model_fields if reads(arch, field)]
                 raise ValueError(f"{name}.{arch}.{key} is unknown{nearest(str(key), fitting)}")
-        own[arch] = _within(section, changes, name, arch)
-    return Shape(common, own)
+        changes_of[arch] = _within(section, changes, name, arch)
+    return Shape(common, changes_of)
 
 
 def _within(schema: type[Section], raw: Any, *where: str) -> dict[str, Any]:

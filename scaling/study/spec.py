@@ -235,9 +235,9 @@ class StudySpec(StudyFile):
 
         try:
             check_read(training, section_of(at, "training") | set_training, where)
-            own, rate = self._with_rules(training, config, n_params, where)
-            split = branched(own, resolve, n_params, where) if training.get("branches") else None
-            resolved = split.trunk if split else resolve(own)
+            training_keys, rate = self._with_rules(training, config, n_params, where)
+            split = branched(training_keys, resolve, n_params, where) if training.get("branches") else None
+            resolved = split.trunk if split else resolve(training_keys)
             check_target(self.corpus.target_tokens, resolved, bool(split), where)
         except InputError as error:
             raise InputError(f"{self.origin}: {error}") from None
@@ -285,18 +285,18 @@ class StudySpec(StudyFile):
         """`given` with the batch and the betas that follow from its rules, and what the run asks of the law that it
         follows (RunSpec.rate), {} where its rate is a number."""
         given = with_betas(with_batch(given, config.context_length, self.jobs.processes, n_params))
-        own = {key: value for key, value in given.items() if key not in (*OWN_KEYS, *BATCH_KEYS)}
+        training_keys = {key: value for key, value in given.items() if key not in (*OWN_KEYS, *BATCH_KEYS)}
         if given.get("lr_law") is not None and "lr" not in given:
             raise InputError(f"training.lr_law of {where} is used with lr: law alone: add that, or leave it out")
         horizon = horizon_of(given, n_params)
         if given.get("lr") != LAW or horizon is None:
-            return own, {}
+            return training_keys, {}
         if given.get("lr_law") is None and self.sweep is None:
             raise InputError(
                 f"training.lr: law of {where} needs the law's file: add training.lr_law, or a section sweep that makes "
                 f"it"
             )
-        return own, rate_request(given, horizon)
+        return training_keys, rate_request(given, horizon)
 
     def _of_file(self, arch: str, size: str, file: dict[str, Any], axes: dict[str, Any]) -> ModelConfig | None:
         """The model of the file without --set; None where the file alone is wrong, and --set mends it."""
@@ -314,11 +314,11 @@ def _check_forecast(runs: Sequence[RunSpec], alike: bool = False) -> None:
         raise ValueError(f"forecast: {twice} is a run of the grid: give another size or seed")
     if alike or not any(run.is_forecast for run in runs):
         return
-    known: dict[str, RunSpec] = {}
+    first_of: dict[str, RunSpec] = {}
     for run in runs:
         # chunks are a way to compute the same model
         shape = {key: value for key, value in run.model.items() if key != "chunk_size" and means(run.arch, key)}
-        first = known.setdefault(repr((run.arch, run.seed, run.point, shape)), run)
+        first = first_of.setdefault(repr((run.arch, run.seed, run.point, shape)), run)
         if run.is_forecast and first.size != run.size:
             raise ValueError(
                 f"forecast: {run.run_id} has the shape and the seed of {first.run_id}: give another size or seed"

@@ -129,16 +129,16 @@ def _check_batches(study: StudySpec, sweep: Sweep) -> None:
 
 def swept_sizes(study: StudySpec, sweep: Sweep) -> list[str]:
     """The sizes of the sweep, the smallest first: those of the first architecture decide."""
-    known = list(study.grid.sizes)
+    size_names = list(study.grid.sizes)
     for size in sweep.sizes or []:
-        if size not in known:
-            raise InputError(f"{study.path}: sweep.sizes: this study has no size {size}{nearest(size, known)}")
+        if size not in size_names:
+            raise InputError(f"{study.path}: sweep.sizes: this study has no size {size}{nearest(size, size_names)}")
     arch = study.grid.archs[0]
 
     def n_params(size: str) -> int:
         return count_params(study.grid.sizes.config(arch, size, {}, {})).non_embedding
 
-    ordered = sorted(sweep.sizes or known, key=n_params)
+    ordered = sorted(sweep.sizes or size_names, key=n_params)
     return ordered if sweep.sizes else ordered[:N_SIZES]
 
 
@@ -197,9 +197,9 @@ def not_swept(study: StudySpec) -> str | None:
     for run in sweep_of(study).runs():
         for field in left:
             section, _, name = field.partition(".")
-            known = run.config.to_dict() if section == "model" else run.training.model_dump()
-            value = str(known.get(name))
-            if name in known and value not in swept.setdefault(name, []):
+            fields_of_run = run.config.to_dict() if section == "model" else run.training.model_dump()
+            value = str(fields_of_run.get(name))
+            if name in fields_of_run and value not in swept.setdefault(name, []):
                 swept[name].append(value)
     swept_values = ", ".join(f"{name}={'|'.join(values)}" for name, values in swept.items())
     return (
@@ -215,11 +215,11 @@ def recipe_of(sweep: SweepSpec, corpus_fingerprint: str | None) -> Recipe:
     runs = sweep.runs()
     for run in runs:
         training = run.training
-        own: dict[str, Any] = {"vocab_size": run.config.vocab_size, "context_length": run.context_length}
-        own |= {"schedule": schedule_of(training.model_dump())} | {key: getattr(training, key) for key in OPTIMIZER}
+        recipe: dict[str, Any] = {"vocab_size": run.config.vocab_size, "context_length": run.context_length}
+        recipe |= {"schedule": schedule_of(training.model_dump())} | {key: getattr(training, key) for key in OPTIMIZER}
         second = stated[1] if batch is None else beta2_at(stated[1], batch, training.batch_tokens)
-        own["betas"] = training.betas if training.betas != [stated[0], second] else stated
-        for key, value in own.items():
+        recipe["betas"] = training.betas if training.betas != [stated[0], second] else stated
+        for key, value in recipe.items():
             if shared.setdefault(key, value) != value:
                 raise InputError(
                     f"{sweep.path}: the sweep's runs differ in {key} ({shared[key]} and {value} of {run.run_id}), and "

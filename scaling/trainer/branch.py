@@ -61,8 +61,8 @@ def hand_over(rundir: RunDir, run: RunSpec, corpus: Corpus) -> Origin:
     if manifest is None and (why := trunk.weights_elsewhere):
         raise InputError(f"{run.run_id} begins from its trunk's state after step {step}, and {why}")
     if manifest is None or manifest.get("spec_hash") != trunk_run.spec_hash:
-        there = trunk.status()["step"]
-        remedy = f"train {run.trunk} first" if there < step else f"remove {trunk.path} and train it again"
+        trunk_step = trunk.status()["step"]
+        remedy = f"train {run.trunk} first" if trunk_step < step else f"remove {trunk.path} and train it again"
         raise InputError(
             f"{run.run_id} begins from its trunk's state after step {step}, and {path} is missing or damaged: {remedy}"
         )

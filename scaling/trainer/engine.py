@@ -54,8 +54,8 @@ def start_distributed(device_type: str, stop: StopRequest | None = None) -> Rank
         "store": shared_store(ranks, stop or StopRequest()) if ranks.world > 1 else dist.HashStore()
     }
     if device_type == "cuda":
-        if ranks.local >= (there := torch.cuda.device_count()):
-            raise InputError(f"environment: LOCAL_RANK={ranks.local}, but this process sees {counted(there, 'GPU')}")
+        if ranks.local >= (n_gpus := torch.cuda.device_count()):
+            raise InputError(f"environment: LOCAL_RANK={ranks.local}, but this process sees {counted(n_gpus, 'GPU')}")
         torch.cuda.set_device(ranks.local)
         options["device_id"] = torch.device("cuda", ranks.local)
     if ranks.world > 1 and _on_same_host(ranks.world) and "lo" in dict(socket.if_nameindex()).values():

@@ -141,6 +141,6 @@ def _hashed(x: Tensor) -> Tensor:
 
 def spread(reference: Sequence[Tensor], other: Sequence[Tensor]) -> float:
     """|reference - other| / |reference| over all numbers of both."""
-    apart = torch.stack([(a - b).double().square().sum() for a, b in zip(reference, other, strict=True)]).sum()
+    difference = torch.stack([(a - b).double().square().sum() for a, b in zip(reference, other, strict=True)]).sum()
     whole = torch.stack([a.double().square().sum() for a in reference]).sum()
-    return float((apart / whole).sqrt())
+    return float((difference / whole).sqrt())

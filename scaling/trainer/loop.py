@@ -166,14 +166,14 @@ class Trainer:
                 if self.device.type == "cuda":
                     torch.cuda.synchronize(self.device)
                 self.warm_step, self.warm = step, self.clock.now()
-                passed = time.perf_counter() - self.started
-                self._say(f"first step {passed:.1f} s after the start of the process")
+                elapsed = time.perf_counter() - self.started
+                self._say(f"first step {elapsed:.1f} s after the start of the process")
             if not (self.clock.in_company and self.bursts.goes_on(disturbed=writes)):
                 yield from self.clock.hand_over()
         self._status("done", n_steps)
-        passed, own = time.perf_counter() - began, self.clock.now() - self.began
-        others = f", of which {own:.1f} s were its own: runs took turns" if passed - own >= 0.1 else ""
-        self._say(f"done: {self.run.n_tokens} tokens, {passed:.1f} s{others}")
+        elapsed, own_time = time.perf_counter() - began, self.clock.now() - self.began
+        others = f", of which {own_time:.1f} s were its own: runs took turns" if elapsed - own_time >= 0.1 else ""
+        self._say(f"done: {self.run.n_tokens} tokens, {elapsed:.1f} s{others}")
         return DONE
 
     def _wait_for_gpu(self) -> None:

@@ -113,9 +113,9 @@ def _train(
 
     yield 0.0  # the caller that gives the turns may choose a stream from here on
     stop.listen()
-    begun = STARTED if started is None else started
+    start = STARTED if started is None else started
     try:
-        return (yield from Trainer(rundir, torch.device(device), begun, stop, attempt).steps())
+        return (yield from Trainer(rundir, torch.device(device), start, stop, attempt).steps())
     finally:
         if started is None:
             leave_group()

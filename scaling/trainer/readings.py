@@ -51,11 +51,11 @@ class Readings:
         values = self._engine.mean(torch.stack([loss, norm.to(loss), torch.full_like(loss, float(stop))]))
         arrived = None
         if self._on_gpu:
-            there = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-            there.copy_(values, non_blocking=True)
+            host_values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            host_values.copy_(values, non_blocking=True)
             arrived = torch.cuda.Event()
             arrived.record()
-            values = there
+            values = host_values
         self._pending.append((step, lr, values, arrived))
 
     def take(self, step: int) -> Iterator[Reading]:

@@ -108,23 +108,26 @@ class Stepper:
         """Why graphs whose pass was not the eager one (their digests) are wrong, or None where they are not."""
         engine, eagers, replays = self.engine, {tuple(eager)}, {tuple(replayed)}
         first: list[Tensor] = []
-        own = apart = 0.0
+        eager_spread = replay_spread = 0.0
         for _ in range(PASSES):
             engine.drop_gradients()
             now = [engine.passes(tokens, average=False), *engine.gradients()]
-            own = max(own, spread(first, now)) if first else 0.0
+            eager_spread = max(eager_spread, spread(first, now)) if first else 0.0
             first = first or now
             eagers.add(tuple(digest(now)))
             del now
             graphs.restore_gradients()
             now = [graphs.passes(tokens), *engine.gradients()]
-            apart = max(apart, spread(first, now))
+            replay_spread = max(replay_spread, spread(first, now))
             replays.add(tuple(digest(now)))
-        if (len(eagers) == len(replays) == 1) or not apart <= max(ROUNDING, APART * own):
-            return f"they differ from eager steps by {apart:.1e} of the gradient, those among themselves by {own:.1e}"
+        if (len(eagers) == len(replays) == 1) or not replay_spread <= max(ROUNDING, APART * eager_spread):
+            return (
+                f"they differ from eager steps by {replay_spread:.1e} of the gradient, those among themselves by "
+                f"{eager_spread:.1e}"
+            )
         self._say(
-            f"this model's passes do not repeat to the bit: eager ones differ by {own:.1e} of the gradient, graphs' by "
-            f"{apart:.1e}"
+            f"this model's passes do not repeat to the bit: eager ones differ by {eager_spread:.1e} of the gradient, "
+            f"graphs' by {replay_spread:.1e}"
         )
         return None
 

@@ -26,7 +26,7 @@ def test_ranks_come_from_the_environment() -> None:
     assert ranks_of(TORCHRUN) == Ranks(3, 4, 1, "a:29500") and ranks_of({}) == Ranks()
     assert ranks_of({"RANK": "0", "WORLD_SIZE": "1"}) == Ranks(), "one process alone needs no address"
     assert ranks_of(STEP) == Ranks()
-    with pytest.raises(InputError, match="start it as jobs"):
+    with pytest.raises(InputError, match="start it with jobs"):
         ranks_of(STEP | {"SLURM_STEP_NUM_TASKS": "2"})
 
 

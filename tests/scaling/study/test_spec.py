@@ -409,7 +409,7 @@ BAD = [
     (changed(corpus={"source": ["a", {"source": "b", "weight": 1}]}), "'a' has no weight and other sources have one"),
     (changed(corpus={"source": [{"source": "b", "weight": 1, "name": "a b"}]}), "corpus.source: name 'a b' of b"),
     ({**MINIMAL, "out": "a\0b"}, "out: 'a\\x00b' holds a control character"),
-    ({**MINIMAL, "name": "x" * 101}, "to name a directory"),
+    ({**MINIMAL, "name": "x" * 101}, "becomes the name of a directory"),
     (changed(training={"precision": 3}), "training.precision: must be 'fp32' or 'bf16', not 3"),
     (changed(training={"lr": "x" * 5000}), "training.lr: must be a valid number, or the word law, not 'xxxxxxxxxx"),
     (changed(training={"n_checkpoints": 1e18}), "training.n_checkpoints: must be less than or equal to 100000"),
