@@ -104,9 +104,9 @@ def design(
     from ..study.types import Name
 
     started = time.monotonic()
-    for name_of_arch in arch:
-        if name_of_arch not in KNOWN:
-            raise InputError(f"--arch: {name_of_arch!r}{choice(name_of_arch, list(KNOWN))}")
+    for arch_name in arch:
+        if arch_name not in KNOWN:
+            raise InputError(f"--arch: {arch_name!r}{choice(arch_name, list(KNOWN))}")
     if len(set(arch)) < len(arch):
         raise InputError("--arch: gives an architecture twice")
     if ask not in ASKS:

@@ -89,7 +89,7 @@ def _without_backtest(fits: Fits, c: float) -> list[dict[str, Cell]]:
     return [{head: cell for head, cell in row.items() if head != "backtest"} for row in rows]
 
 
-def _groups(reading: Reading, fits: Fits, c: float, asked: bool) -> str:
+def _groups(reading: Reading, fits: Fits, c: float, is_given: bool) -> str:
     """The law of each group that is believed most, at C."""
     rows = []
     for group in reading.groups:
@@ -99,7 +99,7 @@ def _groups(reading: Reading, fits: Fits, c: float, asked: bool) -> str:
             rows.append({"group": group} | texts)
     more = [f"{len(rows) - MOST_GROUPS} more groups (--json has them all)"] if len(rows) > MOST_GROUPS else []
     points = next(iter(reading.groups.values()))
-    return "\n".join([title(points, "", c, asked), rows_table(rows[:MOST_GROUPS]), *more])
+    return "\n".join([title(points, "", c, is_given), rows_table(rows[:MOST_GROUPS]), *more])
 
 
 def _doubt(law: FitResult) -> int:
@@ -108,8 +108,8 @@ def _doubt(law: FitResult) -> int:
 
 
 def all_text(reading: Reading, fits: Fits, computes: Sequence[float]) -> list[str]:
-    """Group by group: a table of all approaches at each of `computes` [FLOP] (none: `shown_at`), the losses that were
-    asked for, and the reasons of the verdicts."""
+    """Group by group: a table of all approaches at each of `computes` [FLOP] (none: `shown_at`), the losses of
+    --predict, and the reasons of the verdicts."""
     fitted = {law.group for law in fits.results}
     parts = [part for group in reading.groups if group in fitted for part in _group(reading, fits, group, computes)]
     if gone := [failure for failure in fits.failed if failure["group"] not in fitted]:

@@ -42,7 +42,7 @@ CHECKPOINT_DECADES = 1.5  # n_checkpoints lie evenly in log tokens over this man
 @lru_cache(maxsize=8192)
 def _config(architecture: Architecture | None, kinds: tuple[type, ...], *fields: tuple[str, Any]) -> ModelConfig:
     """The configuration of a model's fields and their types (True is no 1), kept because the runs of a study share few.
-    `known` is its architecture now: a plugin may register another."""
+    `architecture` is the one registered now: a plugin may register another."""
     return ModelConfig.from_dict(dict(fields))
 
 
