@@ -6,14 +6,20 @@ Imports no torch.
 """
 
 from ..registry import ARCHITECTURES
-from . import cosformer2, hgrn1, hgrn2, llama, mamba1, mamba2, tnl
 from .cosformer2 import CosFormer2Options
+from .cosformer2 import register_this as register_cosformer2
 from .hgrn1 import HGRN1Options
+from .hgrn1 import register_this as register_hgrn1
 from .hgrn2 import HGRN2Options
+from .hgrn2 import register_this as register_hgrn2
 from .llama import LlamaOptions
+from .llama import register_this as register_llama
 from .mamba1 import Mamba1Options
+from .mamba1 import register_this as register_mamba1
 from .mamba2 import Mamba2Options
+from .mamba2 import register_this as register_mamba2
 from .tnl import TNLOptions
+from .tnl import register_this as register_tnl
 
 __all__ = [
     "CosFormer2Options",
@@ -26,11 +32,19 @@ __all__ = [
     "register_all",
 ]
 
-ORDER = (llama, tnl, hgrn2, cosformer2, hgrn1, mamba2, mamba1)  # of every list
+ORDER = (  # of every list
+    register_llama,
+    register_tnl,
+    register_hgrn2,
+    register_cosformer2,
+    register_hgrn1,
+    register_mamba2,
+    register_mamba1,
+)
 
 
 def register_all() -> tuple[str, ...]:
     """Register the architectures of this package, as a plugin's module registers its own; their names, in order."""
-    for module in ORDER:
-        module.register_this()
+    for register in ORDER:
+        register()
     return tuple(name for name, found in ARCHITECTURES.items() if found.plugin is None)

@@ -97,6 +97,6 @@ def _binds(root: Path, package: str, name: str) -> bool:
     return any(
         (alias.asname or alias.name) == name
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
+        if isinstance(node, ast.ImportFrom) and node.module
         for alias in node.names
     )

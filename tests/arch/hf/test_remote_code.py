@@ -132,3 +132,9 @@ def test_imports_without_a_flat_form(source, problem, tmp_path):
     files = {"hf.py": source, "low/__init__.py": "x = 1", "low/deep.py": "x = 1", "low_deep.py": "x = 2"}
     with pytest.raises(ValueError, match=problem):
         remote_code(package(tmp_path, files), "hf")
+
+
+def test_a_package_that_imports_its_own_module_has_no_flat_form(tmp_path):
+    files = {"hf.py": "from .low import x", "low/__init__.py": "from . import deep\nx = 1", "low/deep.py": "x = 1"}
+    with pytest.raises(ValueError, match="import names from the module deep"):
+        remote_code(package(tmp_path, files), "hf")
