@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.fits.settings import stored_settings
+from analysis.fits.settings import FitSettings, stored_settings
 from analysis.grid_points import SAME, named, point_of_run, with_axes
 from analysis.run_evals import held_out_losses
 from analysis.run_table import CONVENTIONS, RunTable
@@ -53,18 +53,18 @@ def load_tables(
     those of the training split, NaN without a corpus.
     `phase` of curves and evals: undecayed, decaying, decayed or merged (scaling.study.schedule).
 
-    With `control` "bigram" the curves have a column `difficulty`, which fits with that `control` need; None: as the
-    study's stored fit has it. With `validation_tokens` held-out losses over another number of tokens are left out and
+    With `control` "bigram" the curves have a column `difficulty`, which fits with that `control` need; None: that of
+    the stored fit. With `validation_tokens` held-out losses over another number of tokens are left out and
     counted, as they cannot be compared. Raises InputError where the directory holds no study, or one of its runs is
     damaged.
     """
     study_dir = Path(study_dir)
     begun = _all_begun(study_dir) if run_ids is None else _begun(study_dir, run_ids)
     runs = [_read_run(rundir, record, validation_tokens) for rundir, record in begun]
-    settings = stored_settings(study_dir)
+    settings = stored_settings(study_dir) if control is None else FitSettings.model_validate({"control": control})
     frames = _runs_table(study_dir, runs), _curves_table(runs), _evals_table(runs)
     table = RunTable(*frames, name=study_dir.name, settings=settings)
-    if (control or settings.control) != "bigram" or table.curves.empty:
+    if settings.control != "bigram" or table.curves.empty:
         return table
     from analysis.bigram import DIFFICULTY, add_difficulty
     from data.corpus import open_corpus

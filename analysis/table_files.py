@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from data.parquet_size import check_parquet
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+
+ARROW = b"ARROW:schema"  # pyarrow's own entry in a file's metadata
 
 
 def table_bytes(frame: pd.DataFrame, metadata: Mapping[bytes, bytes] | None = None) -> bytes:
@@ -45,15 +48,20 @@ def read_table(path: Path, advice: str = "", columns: Iterable[str] = ()) -> pd.
 
 def read_arrow_table(path: Path, advice: str = "") -> pa.Table:
     """As `read_table`, with the file's metadata."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     with reading(path, advice):
         check_parquet(path)
         with open(path, "rb") as handle:  # pyarrow itself opens paths of UTF-8 alone
-            table = pq.ParquetFile(handle, page_checksum_verification=True).read()
+            file = pq.ParquetFile(handle, page_checksum_verification=True)
+            table, copies = file.read(), file.metadata.metadata or {}
         written = (table.schema.metadata or {}).get(SEAL.encode())
-        found = None if written is None else _digest(table).encode()
-    if found != written:
+        digest = None if written is None else _digest(table).encode()
+        if written is not None and ARROW in copies:  # which holds the metadata once more, and is read for types alone
+            schema = pa.ipc.read_schema(pa.py_buffer(b64decode(copies[ARROW])))
+            digest = digest if schema.metadata == table.schema.metadata else None
+    if digest != written:
         told = f"{path}: was changed or damaged: its content does not match its {SEAL}"
         raise InputError(f"{told}; {advice}" if advice else told)
     return table

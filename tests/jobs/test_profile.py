@@ -67,7 +67,10 @@ def test_one_partition_or_one_for_each_kind(tmp_path):
         ("{nodes: many, cpus_per_node: 1}", "nodes: must be a valid integer, not 'many'"),
         ("{nodes: 1, cpus_per_node: 1, mfu: 40}", "mfu"),
         ("{nodes: 1, cpus_per_node: 1, gpu: h10}", "unknown device 'h10'.*did you mean 'h100'"),
-        ("{nodes: 1, cpus_per_node: 1, partition: 'a b'}", "partition.corpus: 'a b' holds a character that cannot"),
+        (
+            "{nodes: 1, cpus_per_node: 1, partition: 'a b'}",
+            "partition.corpus: 'a b' holds a character that is not allowed",
+        ),
         ("{nodes: 1, cpus_per_node: 1, partition: {trein: a}}", "unknown kind of job 'trein'.*did you mean 'train'"),
         ('{nodes: 1, cpus_per_node: 1, account: "a\'; rm"}', "account"),
         ("{nodes: 1, cpus_per_node: 1, environment: {'A B': c}}", "environment"),

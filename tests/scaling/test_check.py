@@ -115,5 +115,5 @@ def test_an_architecture_without_costs_is_told_so():
     ENTRIES.pop("broken", None)
     with pytest.raises(InputError, match=r"architecture .broken. has no costs: call flops\.register"):
         CHECKS["parameters"]("broken")
-    with pytest.raises(InputError, match=r"the costs of 'tnl' are those of flops\.architectures\.tnl"):
+    with pytest.raises(InputError, match=r"the costs of 'tnl' are those of flops\.architectures: "):
         register("tnl", ENTRIES["gla"])
