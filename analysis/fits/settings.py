@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field as PydanticField
 
-from data.files import read_json
+from data.files import read_json, reading
 from scaling.study.axes import short
 from scaling.study.grid import Grid
 from scaling.study.schema import Fit
@@ -81,4 +81,10 @@ def as_it_stands(convention: str) -> FitSettings:
 def stored_settings(study_dir: Path) -> FitSettings:
     """The settings of the study's stored fit, the defaults where it has none."""
     path = study_dir / "results" / FITS
-    return FitSettings(**read_json(path)["settings"]) if path.exists() else FitSettings()
+    return read_settings(path, "`scaling fit` makes it again") if path.exists() else FitSettings()
+
+
+def read_settings(path: Path, advice: str) -> FitSettings:
+    """The settings that fits.json holds. Raises InputError, with `advice` on what to do, where it is damaged."""
+    with reading(path, advice):
+        return FitSettings(**read_json(path)["settings"])

@@ -7,15 +7,15 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.fits.settings import FITS, FitSettings
+from analysis.fits.settings import FITS, read_settings
 from analysis.fits.tables import read_table
 from analysis.fits.tables.files import suffix_of
 from analysis.run_table import RunTable
 from analysis.runs import load_tables
+from analysis.source.base import AGAIN
 from analysis.source.parquet import study_of_file
 from analysis.source.published import Published
-from arch.errors import InputError
-from data.files import MANIFEST, read_json
+from data.files import MANIFEST
 
 
 def read_runs(source: str | Path | pd.DataFrame, **options: Any) -> RunTable:
@@ -34,10 +34,4 @@ def read_runs(source: str | Path | pd.DataFrame, **options: Any) -> RunTable:
     if not (directory / MANIFEST).is_file():
         return load_tables(directory)
     published = Published(directory)
-    try:
-        settings = FitSettings(**read_json(directory / FITS)["settings"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{directory / FITS}: cannot be read ({error}); take the folder from where it was published"
-        ) from None
-    return published.table(settings, published.validation_tokens)
+    return published.table(read_settings(directory / FITS, AGAIN), published.validation_tokens)

@@ -65,3 +65,11 @@ def test_what_is_neither_is_refused(tmp_path):
         read_runs(tmp_path / "none")
     frame = pd.DataFrame({"params": [1e6], "tokens": [1e8], "loss": [3.0]})
     assert read_runs(frame, group="params").runs["arch"].tolist() == ["1000000.0"]
+
+
+def test_a_damaged_fit_is_one_line(tmp_path):
+    write_run(tmp_path, "tnl", "14k", 40_960)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "fits.json").write_text('{"settings": {}}')
+    with pytest.raises(InputError, match=r"results/fits\.json: cannot be read .*; `scaling fit` makes it again"):
+        read_runs(tmp_path)
