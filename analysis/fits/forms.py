@@ -168,13 +168,13 @@ class Form:
         stars: list[np.ndarray] = []
         if data.unique is not None:
             seen = data.weights > 0
-            told = [np.broadcast_to((seen & (data.y > data.unique + 1e-9)).any(-1), len(full))]
+            decided = [np.broadcast_to((seen & (data.y > data.unique + 1e-9)).any(-1), len(full))]
             if self.excess:
-                told.append(np.asarray((seen & (data.x > self._optimal(full, data))).any(-1)))
-            for i, is_told in enumerate(told):
+                decided.append(np.asarray((seen & (data.x > self._optimal(full, data))).any(-1)))
+            for i, is_decided in enumerate(decided):
                 log_r = full[:, R_D + i]
-                stars.append(np.where(is_told, np.exp(log_r), np.inf))
-                at_bound[:, 2 + i] = (log_r <= self.low[-1] + 1e-9) | (log_r >= self.high[-1] - 1e-9) | ~is_told
+                stars.append(np.where(is_decided, np.exp(log_r), np.inf))
+                at_bound[:, 2 + i] = (log_r <= self.low[-1] + 1e-9) | (log_r >= self.high[-1] - 1e-9) | ~is_decided
         return Surface(full[:, E] * data.unit, a * data.unit, b * data.unit, alpha, beta, *stars), at_bound
 
     def theta(self, surface: Surface, data: Data) -> np.ndarray:

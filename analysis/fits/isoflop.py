@@ -170,8 +170,8 @@ class IsoFlop:
         if isinstance(self.lowest.law, Line) and not low <= c <= high * (1 + 1e-9):
             return None, None
         drawn = self.lowest.at(log_c)
-        told = low * math.exp(-TOLERANCE) <= c <= high * LOSS_REACH * math.exp(TOLERANCE)
-        return float(np.exp(drawn[0])), _exp(_percentiles(drawn[1:], self.level)) if told else None
+        in_reach = low * math.exp(-TOLERANCE) <= c <= high * LOSS_REACH * math.exp(TOLERANCE)
+        return float(np.exp(drawn[0])), _exp(_percentiles(drawn[1:], self.level)) if in_reach else None
 
 
 @dataclass(frozen=True)
@@ -226,19 +226,13 @@ def fit_isoflop(
     cost: Cost,
     variant: str = LOCAL,
     *,
-    budgets: Sequence[float] | None = None,
-    tolerance: float = TOLERANCE,
-    curves: bool | None = None,
-    noise: SeedNoise | None = None,
-    n_replicates: int = 1000,
-    level: float = 0.95,
-    seed: int = 0,
     at: Sequence[float] = (),
+    n_replicates: int = 1000,
+    **options: Any,
 ) -> FitResult:
     """Laws of N_opt, D_opt and L_opt as plain data: `isoflop` with its options. at: C [FLOP] of
     `diagnostics["optimum"]`. Raises what `isoflop` raises."""
-    options = {"budgets": budgets, "tolerance": tolerance, "curves": curves, "noise": noise}
-    fit = isoflop(points, cost, variant, **options, n_replicates=n_replicates, level=level, seed=seed)  # type: ignore[arg-type]
+    fit = isoflop(points, cost, variant, n_replicates=n_replicates, **options)
     return isoflop_result(fit, points, n_replicates, at)
 
 
@@ -316,15 +310,15 @@ def _minima(readings: Readings, cost: Cost, variant: str, seeds: SeedNoise | Non
     kept: list[tuple[float, float, float, np.ndarray, np.ndarray]] = []
     place = -1
     for j, (one, why) in enumerate(zip(sets, reasons, strict=True)):
-        told = Minimum(float(np.exp(readings.log_c[j])), len(one.rows), len(one.sizes), reason=why)
+        minimum = Minimum(float(np.exp(readings.log_c[j])), len(one.rows), len(one.sizes), reason=why)
         if why is None:
             place += 1
             if variant == AKIMA:
-                told, more = _interpolated(told, one, variance, p, cost)
+                minimum, more = _interpolated(minimum, one, variance, p, cost)
             else:
-                told, more = _local(told, one, asymmetry[place], of_asymmetry[place], variance, p, cost)
-            kept += [more] if told.reason is None and more is not None else []
-        minima.append(told)
+                minimum, more = _local(minimum, one, asymmetry[place], of_asymmetry[place], variance, p, cost)
+            kept += [more] if minimum.reason is None and more is not None else []
+        minima.append(minimum)
     log_n, log_loss, direct = (np.array([row[i] for row in kept]) for i in range(3))
     of_n, of_loss = (np.stack([row[i] for row in kept]) if kept else np.zeros((0, p)) for i in (3, 4))
     if variant == LOCAL and len(kept) >= MIN_BUDGETS:
@@ -507,29 +501,29 @@ def _vertex(b: np.ndarray) -> float:
 
 
 def _local(
-    told: Minimum, one: _Budget, ratio: float, of_ratio: np.ndarray, variance: float, p: int, cost: Cost
+    minimum: Minimum, one: _Budget, ratio: float, of_ratio: np.ndarray, variance: float, p: int, cost: Cost
 ) -> tuple[Minimum, tuple[float, float, float, np.ndarray, np.ndarray] | None]:
     """The minimum of level + bend (u^2 + ratio u^3) over a budget's window, u = log N less its place."""
     assert one.window is not None
     inside = one.inside(one.window)
     x, y = one.x[inside], one.y[inside]
     n_sizes = one.window[1] - one.window[0] + 1
-    told = replace(told, window=n_sizes, tested=n_sizes >= LEAST_TESTED and len(x) > 4)
+    minimum = replace(minimum, window=n_sizes, tested=n_sizes >= LEAST_TESTED and len(x) > 4)
     centre = float(one.sizes[one.lowest])
     for _ in range(50):
         u = x - centre
         inverse = np.linalg.pinv(np.stack([np.ones_like(u), u, u**2 + ratio * u**3], 1))
         level, slope, bend = inverse @ y
         if not bend > 0:
-            return replace(told, reason="its losses do not bend upward: no size is best"), None
+            return replace(minimum, reason="its losses do not bend upward: no size is best"), None
         step = float(np.clip(-slope / (2 * bend), -0.5, 0.5))
         centre += step
         if abs(step) < 1e-12:
             break
     if bend < LEAST_BEND * math.sqrt(variance * float(inverse[2] @ inverse[2])):
-        return replace(told, reason="its losses bend by no more than their noise may make them"), None
+        return replace(minimum, reason="its losses bend by no more than their noise may make them"), None
     if not x[0] < centre < x[-1]:
-        return replace(told, reason=_outside(centre, x)), None
+        return replace(minimum, reason=_outside(centre, x)), None
     of_n, of_loss = np.zeros(p), np.zeros(p)
     of_n[one.rows[inside]] = -inverse[1] / (2 * bend)
     of_loss[one.rows[inside]] = inverse[0]
@@ -537,10 +531,10 @@ def _local(
     of_n = of_n + float(inverse[1] @ u**3) / 2 * of_ratio
     half = math.sqrt(math.log1p(FLAT) / bend)
     n_params = math.exp(centre)
-    told = replace(
-        told,
+    minimum = replace(
+        minimum,
         n_params=n_params,
-        n_tokens=told.c / float(cost.per_token(n_params)),
+        n_tokens=minimum.c / float(cost.per_token(n_params)),
         loss=math.exp(level),
         error=math.sqrt(direct) if variance else None,
         flat=(math.exp(max(centre - half, x[0])), math.exp(min(centre + half, x[-1]))),
@@ -548,11 +542,11 @@ def _local(
         bend=float(bend),
         asymmetry=float(ratio),
     )
-    return told, (centre, float(level), direct, of_n, of_loss)
+    return minimum, (centre, float(level), direct, of_n, of_loss)
 
 
 def _interpolated(
-    told: Minimum, one: _Budget, variance: float, p: int, cost: Cost
+    minimum: Minimum, one: _Budget, variance: float, p: int, cost: Cost
 ) -> tuple[Minimum, tuple[float, float, float, np.ndarray, np.ndarray] | None]:
     """The lowest point of Akima's interpolation of the loss, losses of one size averaged (Akima 1970; Porian et al.
     2024)."""
@@ -563,7 +557,7 @@ def _interpolated(
     table = Akima1DInterpolator(one.sizes, moved)(fine)  # [FINE, 1 + 2 m]
     best = table.argmin(0)
     if best[0] in (0, FINE - 1):
-        return replace(told, window=m, reason=_outside(float(fine[best[0]]), one.sizes)), None
+        return replace(minimum, window=m, reason=_outside(float(fine[best[0]]), one.sizes)), None
     inner, each = np.clip(best, 1, FINE - 2), np.arange(table.shape[1])
     before, here, after = (table[inner + k, each] for k in (-1, 0, 1))
     bend = before - 2 * here + after
@@ -578,17 +572,17 @@ def _interpolated(
     near = table[:, 0] <= np.exp(log_loss[0]) * (1 + FLAT)
     flat = (float(np.exp(fine[near.argmax()])), float(np.exp(fine[FINE - 1 - near[::-1].argmax()])))
     n_params = float(np.exp(log_n[0]))
-    told = replace(
-        told,
+    minimum = replace(
+        minimum,
         n_params=n_params,
-        n_tokens=told.c / float(cost.per_token(n_params)),
+        n_tokens=minimum.c / float(cost.per_token(n_params)),
         loss=float(np.exp(log_loss[0])),
         error=math.sqrt(direct) if variance else None,
         flat=flat,
         window=m,
         reach=(math.exp(one.sizes[0]), math.exp(one.sizes[-1])),
     )
-    return told, (float(log_n[0]), float(log_loss[0]), direct, of_n, of_loss)
+    return minimum, (float(log_n[0]), float(log_loss[0]), direct, of_n, of_loss)
 
 
 def _outside(at: float, log_n: np.ndarray) -> str:
@@ -672,10 +666,10 @@ def _too_few(minima: Sequence[Minimum], readings: Readings, variant: str) -> str
     why = "; ".join(
         f"{where[len(at) == 1].format(flop(min(at)), len(at), flop(max(at)))} {reason}" for reason, at in alike.items()
     )
-    told = "; ".join(part for part in (why, "; ".join(readings.left_out)) if part)
+    details = "; ".join(part for part in (why, "; ".join(readings.left_out)) if part)
     return (
         f"isoFLOP ({variant}): {counted_of(kept, len(minima), 'budget', 'has', 'have')} a minimum inside "
-        f"{'its' if kept == 1 else 'their'} sizes, {MIN_BUDGETS} are needed" + (f" ({told})" if told else "")
+        f"{'its' if kept == 1 else 'their'} sizes, {MIN_BUDGETS} are needed" + (f" ({details})" if details else "")
     )
 
 

@@ -93,8 +93,8 @@ def _groups(reading: Reading, fits: Fits, c: float, is_given: bool) -> str:
     """The law of each group that is believed most, at C."""
     rows = []
     for group in reading.groups:
-        if laws := sorted((law for law in fits.results if law.group == group), key=_doubt):
-            (cells,) = summary_rows(laws[:1], (), c)
+        if laws := [law for law in fits.results if law.group == group]:
+            (cells,) = summary_rows([min(laws, key=_doubt)], (), c)
             texts = {head: cell_text(head, cell) for head, cell in cells.items() if head not in ("backtest", "D_opt")}
             rows.append({"group": group} | texts)
     more = [f"{len(rows) - MOST_GROUPS} more groups (--json has them all)"] if len(rows) > MOST_GROUPS else []

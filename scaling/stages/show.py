@@ -18,12 +18,10 @@ MOST_ROWS = 8  # of the table of a summary
 def show_summary(fits: dict[str, Any], more: Sequence[str]) -> str:
     """What the study says in at most 15 lines, where the terminal is wide enough: the comparison and the laws in words,
     one table, and `more`: where the rest is."""
-    from analysis.report.variants import is_of_variants, variant_rows
+    from analysis.report.variants import is_of_variants
     from analysis.report.verdict import study_lines, study_rows
 
-    rows = variant_rows(fits) if is_of_variants(fits) else study_rows(fits)
-    if is_of_variants(fits):
-        rows = [{key: row[key] for key in VARIANT_COLUMNS} for row in rows]
+    rows = _variants(fits) if is_of_variants(fits) else study_rows(fits)
     left = [f"{len(rows) - MOST_ROWS} more rows are not shown"] if len(rows) > MOST_ROWS else []
     table = [rows_table(rows[:MOST_ROWS])] if rows else []
     return "\n\n".join(["\n".join(wrapped(study_lines(fits))), *table, "\n".join(wrapped([*left, *more]))])
@@ -38,7 +36,7 @@ def show_laws(fits: dict[str, Any]) -> str:
     from analysis.report.notes import law_notes
     from analysis.report.nuisance import nuisance_notes, nuisance_rows
     from analysis.report.tables import short_laws_table
-    from analysis.report.variants import is_of_variants, variant_notes, variant_rows
+    from analysis.report.variants import is_of_variants, variant_notes
     from analysis.report.verdict import comparison_table, known_predictions, verdict_notes, verdict_text
 
     parts = ["\n".join(wrapped(verdict_text(fits)))]
@@ -53,9 +51,8 @@ def show_laws(fits: dict[str, Any]) -> str:
         short = [{key: row[key] for key in ("architecture", "size", "taken", "next best")} for row in rows]
         parts += ["nuisance axes, resolved before the fits\n" + rows_table(short)]
     parts += ["\n".join(wrapped(nuisance_notes(fits)))]
-    if rows := variant_rows(fits):
-        shown = [{key: row[key] for key in VARIANT_COLUMNS} for row in rows]
-        parts += ["variants after equal tokens\n" + rows_table(shown)]
+    if rows := _variants(fits):
+        parts += ["variants after equal tokens\n" + rows_table(rows)]
     parts += ["\n".join(wrapped(variant_notes(fits)))]
     if (approaches := fits.get("approaches")) and not is_of_variants(fits):  # the laws alone are shown without
         if judged := approach_rows(approaches):
@@ -64,6 +61,12 @@ def show_laws(fits: dict[str, Any]) -> str:
         parts += ["\n".join(wrapped(floor_notes(fits)))]
         parts += [comparison_text(comparison, fits["settings"]["level"]) for comparison in approaches["comparisons"]]
     return "\n\n".join(part for part in parts if part)
+
+
+def _variants(fits: dict[str, Any]) -> list[dict[str, str]]:
+    from analysis.report.variants import variant_rows
+
+    return [{key: row[key] for key in VARIANT_COLUMNS} for row in variant_rows(fits)]
 
 
 def comparison_text(comparison: Mapping[str, Any], level: float) -> str:
