@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from data.corpus import Corpus
     from jobs.local import Task
 
+SHOWN = 6  # runs at work that the progress names, those of the most work left
+
 
 def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
     """The directory with its run.json of every run that may be trained."""
@@ -249,7 +251,13 @@ class Progress:
         if self._live:
             self._live.update(self._picture(), refresh=True)
         else:
-            self._say("; ".join([self._overall(), *(f"{item.run.run_id} {self._figures(item)}" for item in active)]))
+            shown = [f"{item.run.run_id} {self._figures(item)}" for item in self._shown(active)]
+            more = [f"{counted(len(active) - SHOWN, 'more run')} at work"] if len(active) > SHOWN else []
+            self._say("; ".join([self._overall(), *shown, *more]))
+
+    def _shown(self, active: Sequence[Watched]) -> Sequence[Watched]:
+        """Of the runs at work, at most SHOWN: those of the most work left."""
+        return sorted(active, key=lambda item: item.weight * (item.done - 1))[:SHOWN]
 
     def _say_now(self, text: str) -> None:
         if self._live:
@@ -287,10 +295,10 @@ class Progress:
 
         total = sum(item.weight for item in self.watched.values())
         table = Table.grid(padding=(0, 2))
-        for item in self.watched.values():
-            if item.state == "running":
-                bar = ProgressBar(total=1.0, completed=item.done, width=20)
-                table.add_row(Text(item.run.run_id), bar, Text(self._figures(item)))
+        active = [item for item in self.watched.values() if item.state == "running"]
+        for item in self._shown(active):
+            bar = ProgressBar(total=1.0, completed=item.done, width=20)
+            table.add_row(Text(item.run.run_id), bar, Text(self._figures(item)))
         elapsed = duration(round(time.monotonic() - self._begun))
         whole = ProgressBar(total=total or 1.0, completed=self._work(), width=40)
         head = Table.grid(padding=(0, 2))
