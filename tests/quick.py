@@ -24,6 +24,7 @@ CONTRACTS = {
     "flops: counts agree with each other and the paper": [
         "tests/flops/test_conventions.py",
         "tests/flops/test_paper.py",
+        "tests/flops/test_cli_table7.py",
     ],
     "scaling.study: a study file and its mistakes": ["tests/scaling/study/test_spec.py"],
     "scaling.study: packaged studies plan": ["tests/scaling/study/test_packaged.py"],

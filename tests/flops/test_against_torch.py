@@ -155,11 +155,10 @@ every_ablation = pytest.mark.parametrize("arch, changes", ABLATED, ids=name_of)
 
 @every_ablation
 def test_ablations(arch, changes):
-    """Parameters, and products of both passes: with a shorter last chunk behind several and behind one, and in less
-    than a chunk."""
+    """Parameters, and products of both passes: with a shorter last chunk behind several, and in less than a chunk."""
     cfg = preset(arch, "55k", **({"d_model": 60} if changes.get("expand_ratio") == 5 else {}) | changes)
     assert count_params(cfg).total == instantiated(cfg)
-    for sequences, context in ((2, 77), (1, 45), (1, 20)):
+    for sequences, context in ((2, 77), (1, 20)):
         assert counted(cfg, sequences, context) == executed(cfg, sequences, context)
 
 
@@ -202,9 +201,7 @@ def test_embedding_and_the_rest_by_name(arch, untied_layer_norm):
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize(
-    ("sequences", "context"), [(1, 256), (3, 256), (2, 77), (2, 64), (2, 45), (3, 32), (1, 20), (1, 33), (2, 1)]
-)
+@pytest.mark.parametrize(("sequences", "context"), [(3, 256), (2, 77), (3, 32), (1, 20), (1, 33), (2, 1)])
 def test_executed_equals_torchs_counter_in_both_passes(arch, sequences, context):
     """Whole chunks, a shorter last one, one chunk, less than one, a single token; and with activations recomputed."""
     cfg = preset(arch, "55k")

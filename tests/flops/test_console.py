@@ -10,24 +10,22 @@ import typer
 
 from arch.errors import nearest, shown
 from flops.console import run_app
-
-
-def scaling(*arguments, **environment):
-    command = [sys.executable, "-m", "scaling", *arguments]
-    return subprocess.run(command, env=os.environ | environment, capture_output=True, check=False)
+from scaling.cli.main import main
+from tests.commands import in_this_process
 
 
 def test_letters_that_the_terminal_lacks_are_shown_escaped():
-    result = scaling("plan", "quickstart", "--out", "/tmp/\u00e9", PYTHONIOENCODING="ascii")
+    command = [sys.executable, "-m", "scaling", "plan", "quickstart", "--out", "/tmp/\u00e9"]
+    result = subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=False)
     assert result.returncode == 0 and result.stdout.endswith(b"everything goes to /tmp/\\xe9/quickstart/\n")
 
 
-def test_a_path_that_cannot_be_and_a_word_without_end_are_one_line(tmp_path):
-    result = scaling("submit", "quickstart", "--dry-run", "--cluster", "x" * 5000)
-    assert result.returncode == 2 and result.stderr.count(b"\n") == 1 and len(result.stderr) < 1000
-    assert b"File name too long; give another path" in result.stderr
-    result = scaling("plan", "quickstart", "--only", "arch=\x1b[2J\x07")
-    assert result.returncode == 2 and b"\\x1b[2J\\x07" in result.stderr and b"\x1b" not in result.stderr
+def test_a_path_that_is_too_long_and_a_word_of_control_characters_are_one_line():
+    result = in_this_process(main, "submit", "quickstart", "--dry-run", "--cluster", "x" * 5000)
+    assert result.returncode == 2 and result.stderr.count("\n") == 1 and len(result.stderr) < 1000
+    assert "File name too long; give another path" in result.stderr
+    result = in_this_process(main, "plan", "quickstart", "--only", "arch=\x1b[2J\x07")
+    assert result.returncode == 2 and "\\x1b[2J\\x07" in result.stderr and "\x1b" not in result.stderr
 
 
 def test_what_is_large_is_shown_by_its_ends():

@@ -134,6 +134,7 @@ def test_bad_names_and_lengths_are_one_line():
         ),
         (lambda: by_module(cfg, "exact", 0), "context length must be a positive integer, not 0"),
         (lambda: by_module(cfg, "exact", math.inf), "context length must be a positive integer"),
+        (lambda: by_module(cfg, "exact", True), "context length must be a positive integer"),
         (lambda: by_module(cfg, "exact", 10**400), "context length is too large to count: at most 1e+15"),
         (lambda: by_module(preset("tnl", "55k", d_ffn=10**90), "exact"), "is absurdly large"),
         (lambda: by_module(cfg, "exact", sequences=-1), "number of sequences must be a positive integer, not -1"),
