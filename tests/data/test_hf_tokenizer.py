@@ -99,9 +99,9 @@ def same(ours: Tokenizer, exported: Any, text: str) -> None:
     assert ours.n_bytes[expected].sum() == len(text.encode())
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_ids_are_ours(ours: Tokenizer, exported: Any, text: str) -> None:
-    same(ours, exported, text)
+def test_ids_are_ours(ours: Tokenizer, exported: Any) -> None:
+    for text in TEXTS:
+        same(ours, exported, text)
 
 
 def test_ids_are_ours_for_any_text(ours: Tokenizer, exported: Any) -> None:
@@ -150,7 +150,7 @@ def test_a_batch_is_padded_with_end_of_text_behind_a_mask(ours: Tokenizer, expor
     assert [sum(mask) for mask in batch["attention_mask"]] == [len(long), 1]
 
 
-@pytest.mark.parametrize("name", ["cl100k_base", "bpe:3000"])
+@pytest.mark.parametrize("name", [pytest.param("cl100k_base", marks=pytest.mark.slow), "bpe:3000"])
 def test_merges_cannot_come_in_another_order(name: str, request: pytest.FixtureRequest) -> None:
     """tiktoken merges the leftmost of equally good neighbours, `tokenizers` the pair listed first.
 

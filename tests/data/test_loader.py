@@ -9,7 +9,7 @@ from data.mixture import Part
 from data.shards import ShardedTokens
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 15, 16, 17, 63, 64, 65, 1000, 4097, 65_537, 300_000])
+@pytest.mark.parametrize("n", [1, 65_537, 300_000])
 def test_permutation_is_a_bijection(n: int) -> None:
     order = permute(np.arange(n), n, seed=n, epoch=0)
     assert np.array_equal(np.sort(order), np.arange(n))

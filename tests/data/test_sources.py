@@ -118,18 +118,6 @@ def test_empty_file_and_empty_folder(tmp_path: Path) -> None:
         check_source(str(tmp_path / "folder"))
 
 
-def test_damaged_archive_names_the_file(tmp_path: Path) -> None:
-    whole = lzma.compress(b'{"text": "abc"}\n' * 10_000)
-    (tmp_path / "cut.jsonl.xz").write_bytes(whole[: len(whole) // 2])
-    (tmp_path / "not.jsonl.gz").write_bytes(b"no gzip at all")
-    for name, shown in (
-        ("cut.jsonl.xz", ": cannot be read"),
-        ("not.jsonl.gz", " is not compressed, or damaged; repair it"),
-    ):
-        with pytest.raises(InputError, match=f"corpus.source: .*{name}{shown}"):
-            list(read_documents(str(tmp_path / name)))
-
-
 def test_wrong_text_key_names_the_nearest(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", ["x"], "content")
     with pytest.raises(InputError, match=r"corpus.text_key: a.jsonl line 1 .*did you mean 'content'"):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from arch.errors import InputError
 from data.tokenizer import ByteTokenizer, Tokenizer, get_tokenizer, refuse_another
 from data.tokenizer.ranks import PATTERN, RankTokenizer, rank_files
+from data.tokenizer.training import train_tokenizer
 from data.vocabulary import ENCODINGS, padded, vocabulary
 
 from ...conftest import rank_folder
@@ -96,22 +97,21 @@ def test_the_encodings_are_tiktokens_own(ranks: Path) -> None:
     assert padded(8) == 8
 
 
-def test_an_identity_is_of_what_decides_the_ids(ranks: Path) -> None:
-    cl100k = get_tokenizer("cl100k_base")
-    assert isinstance(cl100k, RankTokenizer)
-    same = RankTokenizer("another name", cl100k.ranks, cl100k.pattern, cl100k.special)
-    assert same.identity == cl100k.identity and len(same.identity) == 64
-    a, b = list(cl100k.ranks)[-2:]
-    changed = cl100k.ranks | {a: cl100k.ranks[b], b: cl100k.ranks[a]}
+def test_an_identity_is_of_what_decides_the_ids() -> None:
+    trained = train_tokenizer("bpe:290", [TEXT * 20])
+    same = RankTokenizer("another name", trained.ranks, trained.pattern, trained.special)
+    assert same.identity == trained.identity and len(same.identity) == 64
+    a, b = list(trained.ranks)[-2:]
+    changed = trained.ranks | {a: trained.ranks[b], b: trained.ranks[a]}
     others = [
-        RankTokenizer("cl100k_base", changed, cl100k.pattern, cl100k.special),
-        RankTokenizer("cl100k_base", cl100k.ranks, cl100k.pattern + "|x", cl100k.special),
-        RankTokenizer("cl100k_base", cl100k.ranks, cl100k.pattern, {"<|endoftext|>": 100_257}),
+        RankTokenizer("bpe:290", changed, trained.pattern, trained.special),
+        RankTokenizer("bpe:290", trained.ranks, trained.pattern + "|x", trained.special),
+        RankTokenizer("bpe:290", trained.ranks, trained.pattern, {"<|endoftext|>": 400}),
     ]
-    assert len({cl100k.identity, ByteTokenizer().identity, *(other.identity for other in others)}) == 5
-    refuse_another(cl100k, same.identity, "it")
-    with pytest.raises(InputError, match=r"^the run was made with another tokenizer than the cl100k_base that is here"):
-        refuse_another(cl100k, others[0].identity, "the run")
+    assert len({trained.identity, ByteTokenizer().identity, *(other.identity for other in others)}) == 5
+    refuse_another(trained, same.identity, "it")
+    with pytest.raises(InputError, match=r"^the run was made with another tokenizer than the bpe:290 that is here"):
+        refuse_another(trained, others[0].identity, "the run")
 
 
 def test_missing_rank_file_without_network_is_one_line(tmp_path: Path) -> None:
