@@ -1,6 +1,7 @@
 """Training jobs on a real SLURM: launch over nodes, and every way in which a cluster takes its nodes back.
 
-Each run is disturbed while it trains and must end with the very rows of one that was not.
+Each run is disturbed while it trains and must end with the very rows of one that was not. Preemption and a killed task:
+test_campaign.py.
 """
 
 from __future__ import annotations
@@ -77,13 +78,10 @@ def test_two_nodes_saved_by_usr1_and_queued_again(slurm: Cluster, tmp_path: Path
     assert len(hosts) == 2 and set(hosts) <= set(slurm.nodes)
 
 
-@SLOW  # a node is lost in test_campaign.py too
-@pytest.mark.parametrize("srun", ["killed", "wakes"])
-def test_a_lost_node_whose_task_wakes_up_again(slurm: Cluster, tmp_path: Path, undisturbed: RunDir, srun: str) -> None:
-    """The node hangs, slurmd, job and all; its task goes on once another node trains the run.
-
-    Where the old srun wakes up too, it cancels the step of its number, which is the new start's: one attempt more.
-    """
+@SLOW  # a node whose srun stays dead is lost in test_campaign.py
+def test_a_lost_node_whose_task_and_srun_wake_up_again(slurm: Cluster, tmp_path: Path, undisturbed: RunDir) -> None:
+    """The node hangs, slurmd, job and all; its task goes on once another node trains the run, and the old srun cancels
+    the step of its number, which is the new start's: one attempt more."""
     job = started(slurm, tmp_path)
     node = job.info()["nodes"]
     (old,) = job.tasks()
@@ -94,12 +92,11 @@ def test_a_lost_node_whose_task_wakes_up_again(slurm: Cluster, tmp_path: Path, u
         os.kill(old, signal.SIGCONT)
         job.until(lambda: exit_code(old) is not None, "the old task ends")
         ended, rows = exit_code(old), len(job.rundir.rows())
-        if srun == "wakes":
-            waking = [pid for pid in hung if name(pid) == "srun"]
-            for number in (signal.SIGHUP, signal.SIGCONT):
-                for pid in waking:
-                    os.kill(pid, number)
-            job.until(lambda: len(attempts(job.rundir.path)) == 3, "a third attempt")
+        waking = [pid for pid in hung if name(pid) == "srun"]
+        for number in (signal.SIGHUP, signal.SIGCONT):
+            for pid in waking:
+                os.kill(pid, number)
+        job.until(lambda: len(attempts(job.rundir.path)) == 3, "a third attempt")
     finally:
         (tmp_path / "go").touch()
         slurm.kill_hung(hung)
@@ -108,7 +105,7 @@ def test_a_lost_node_whose_task_wakes_up_again(slurm: Cluster, tmp_path: Path, u
         slurm.wait_for_jobs(lambda _: slurm.idle_nodes() == len(slurm.nodes), 600, "the node is back")
     assert rows < STEPS and job.info()["nodes"] != node
     assert ended == 76, "it saw that it is no longer the owner"
-    assert job.exit_codes() == ([None, 0] if srun == "killed" else [None, 137, 0]), job.logs()
+    assert job.exit_codes() == [None, 137, 0], job.logs()
     same(job, undisturbed)
 
 
@@ -116,30 +113,6 @@ def exit_code(pid: int) -> int | None:
     """Of a process that ended and was not collected; None while it lives."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     return int(fields[-1]) >> 8 if fields[0] == "Z" else None
-
-
-@SLOW
-def test_preempted_by_another_partition(slurm: Cluster, tmp_path: Path, undisturbed: RunDir) -> None:
-    job = started(slurm, tmp_path)
-    node = job.info()["nodes"]
-    slurm.run("sbatch", "-p", "high", "-w", node, "--exclusive", "-o", "/dev/null", "--wrap", "sleep 3")
-    job.until(lambda: job.info()["restart_cnt"] == 1, "preempted")
-    assert 120 <= job.stopped("SIGTERM") < STEPS
-    job.finished()
-    assert job.exit_codes() == [75, 0]
-    same(job, undisturbed)
-
-
-@SLOW
-def test_a_killed_task_of_two(slurm: Cluster, tmp_path: Path) -> None:
-    job = started(slurm, tmp_path, nodes=2)
-    last = next(pid for pid, env in job.tasks().items() if env["SLURM_PROCID"] == "1")
-    os.kill(last, signal.SIGKILL)
-    job.until(lambda: len(attempts(job.rundir.path)) == 2, "the second attempt")
-    (tmp_path / "go").touch()
-    job.finished()
-    assert len(job.exit_codes()) == 2 and job.exit_codes()[0] not in (0, 75)
-    assert [row["step"] for row in job.rundir.rows()] == list(range(1, STEPS + 1))
 
 
 @SLOW
