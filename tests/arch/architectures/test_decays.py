@@ -6,18 +6,15 @@ from itertools import pairwise
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from arch.architectures.tnl import decays
 from arch.architectures.tnl.decays import drift, fastest_half_life, fixed_slopes, log_decays, paper_slopes
-from arch.config import ModelConfig, field_choices
-from arch.errors import InputError
+from arch.config import field_choices
 from arch.model.lm import build_model, load_model
 from arch.model.mixer import Stream
 from arch.presets import PAPER, SIZES, TINY, preset
 from arch.registry import warnings_of
 from flops import count_params, train_flops_per_token
-from flops.cli import app
 from flops.shapes import free_shape
 
 CHOICES = field_choices()
@@ -84,18 +81,6 @@ def test_free_shapes_follow_the_same_rule():
     assert free_shape("cosformer2", 128, 4).arch == "cosformer2"  # whose rule says nothing of slopes
 
 
-def test_the_field_means_nothing_elsewhere_and_the_papers_are_no_part_of_an_identity():
-    with pytest.raises(InputError, match="decay_slopes means nothing to hgrn2, only to tnl: leave it out"):
-        preset("hgrn2", "14k", decay_slopes="fixed")
-    with pytest.raises(InputError, match=r"model\.decay_slopes must be one of paper, fixed, not 'alibi'"):
-        preset("tnl", "14k", decay_slopes="alibi")
-    stored = preset("tnl", "70m").to_dict()
-    del stored["decay_slopes"]  # of a version that had no such field
-    assert ModelConfig.from_dict(stored) == preset("tnl", "70m")
-    assert "decay_slopes" not in preset("tnl", "70m").identity()
-    assert preset("tnl", "14k").identity()["decay_slopes"] == "fixed"
-
-
 @pytest.mark.parametrize("slopes", CHOICES["decay_slopes"])
 def test_a_model_has_the_decays_its_configuration_names(slopes, tmp_path):
     config = preset("tnl", "25k", decay_slopes=slopes, n_heads=4)
@@ -112,16 +97,16 @@ def test_a_model_has_the_decays_its_configuration_names(slopes, tmp_path):
     torch.testing.assert_close(model(input_ids=ids).logits, naive, rtol=1e-5, atol=1e-5)
 
 
+def test_the_papers_slopes_are_no_part_of_an_identity():
+    assert "decay_slopes" not in preset("tnl", "70m").identity()
+    assert preset("tnl", "14k").identity()["decay_slopes"] == "fixed"
+
+
 def test_slopes_cost_nothing():
     paper, fixed = (preset("tnl", "410m", decay_slopes=slopes) for slopes in CHOICES["decay_slopes"])
     assert count_params(paper) == count_params(fixed)
     for convention in ("paper", "exact"):
         assert train_flops_per_token(paper, convention) == train_flops_per_token(fixed, convention)
-
-
-def test_flops_count_takes_the_field():
-    told = CliRunner().invoke(app, ["count", "--arch", "tnl", "--size", "70m", "--set", "decay_slopes=fixed"])
-    assert told.exit_code == 0 and "tnl-70m (changed)" in told.output
 
 
 def test_drift_is_told_in_one_sentence():

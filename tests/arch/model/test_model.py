@@ -7,7 +7,7 @@ import torch
 
 from arch.architectures.common.forget_gates import lower_bounds
 from arch.architectures.common.mamba_options import inner_width
-from arch.config import ARCHS, ModelConfig
+from arch.config import ARCHS
 from arch.errors import InputError
 from arch.model.cache import DecodeCache
 from arch.model.lm import LanguageModel, build_model, load_model
@@ -209,29 +209,18 @@ def test_load_names_the_first_mismatch(tmp_path):
             load_model(tmp_path)
 
 
-def test_every_preset_can_be_built():
-    """On the meta device, so that 7B fits."""
-    for arch in ARCHS:
-        for size in SIZES:
-            with torch.device("meta"):
-                model = LanguageModel(preset(arch, size))
-            if size in PAPER:
-                config = model.model_config
-                mamba = arch.startswith("mamba")
-                assert inner_width(config) // config.n_heads == 64 if mamba else config.head_dim == 128
+def test_heads_of_the_papers_sizes():
+    for size in PAPER:
+        for arch in ARCHS:
+            config = preset(arch, size)
+            mamba = arch.startswith("mamba")
+            assert inner_width(config) // config.n_heads == 64 if mamba else config.head_dim == 128
 
 
 def test_what_follows_from_the_width_follows_a_changed_width():
     config = preset("mamba1", "25k")
     assert (config.options.dt_rank, config.replace(d_model=64).options.dt_rank) == (2, 4)
     assert config.replace(dt_rank=3).replace(d_model=64).options.dt_rank == 3
-
-
-def test_a_field_of_one_architecture_is_no_data_of_another():
-    """So that the runs of an architecture keep their hash when another one gets a field."""
-    assert "ssm_state" not in preset("tnl", "14k").to_dict()
-    config = preset("mamba2", "14k", ssm_state=5, conv_width=3)
-    assert ModelConfig.from_dict(config.to_dict()) == config and config.to_dict()["ssm_state"] == 5
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -243,27 +232,6 @@ def test_sizes_are_roughly_what_their_names_say(size):
             decoder = LanguageModel(preset(arch, size)).decoder
         counts[arch] = sum(p.numel() for p in decoder.layers.parameters())
     assert all(abs(count / counts["llama"] - 1) < 0.35 for count in counts.values()), counts
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"d_model": 97}, "not divisible by model.n_heads"),
-        ({"n_layers": 0}, "n_layers must be a positive integer"),
-        ({"d_ffn": -4}, "d_ffn must be a positive integer"),
-        ({"norm": "rmss"}, "did you mean 'rms'"),
-        ({"arch": "hgrn3"}, "did you mean 'hgrn2'"),
-        ({"chunk_size": 48}, "power of two"),
-        ({"d_mdel": 96}, "did you mean 'd_model'"),
-        ({"arch": "tnl", "gate_rank": 0}, "gate_rank must be a positive integer"),
-        ({"arch": "mamba2", "ssm_state": 0}, "ssm_state must be a positive integer"),
-        ({"arch": "mamba1", "dt_rank": -1}, "dt_rank must be a positive integer"),
-        ({"arch": "mamba1", "conv_width": 0}, "conv_width must be a positive integer"),
-    ],
-)
-def test_bad_configurations(changes, message):
-    with pytest.raises(InputError, match=message):
-        ModelConfig.from_dict(preset("hgrn2", "221k").to_dict() | changes)
 
 
 def test_decays_of_tnl_are_no_weights():

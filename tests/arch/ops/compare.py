@@ -53,7 +53,10 @@ class Case:
         outputs = []
         for t in range(sequences[0].shape[1]):
             now = None if document_starts is None else document_starts[:, t]
-            out, state = self.call(step, [x[:, t] for x in sequences], constants, state=state, document_starts=now)
+            before = state
+            out, state = self.call(step, [x[:, t] for x in sequences], constants, state=before, document_starts=now)
+            if before is not None:  # a step leaves the state that it was given
+                assert state.shape == before.shape and state.data_ptr() != before.data_ptr()
             outputs.append(out)
         return torch.stack(outputs, 1), state
 

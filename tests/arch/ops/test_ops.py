@@ -1,4 +1,5 @@
-"""Each operation's chunk backend against its naive recurrence: outputs, final states and all gradients."""
+"""Each operation's chunk backend against its naive recurrence: outputs, final states and all gradients. Decays of every
+kind, long sequences and what all operations have in common: test_stress.py."""
 
 import math
 
@@ -14,7 +15,7 @@ from .compare import LENGTHS, TOLERANCE, assert_close, case, compare, randn, sil
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("decay", ["none", "head", "step", "zero", "near_one"])
+@pytest.mark.parametrize("decay", ["none", "head", "step", "zero"])
 def test_decay_attention(length, decay, dtype):
     q, k = (randn(2, length, 2, 6, dtype=dtype, seed=seed) for seed in (0, 1))
     v = randn(2, length, 2, 10, dtype=dtype, seed=2)
@@ -24,7 +25,6 @@ def test_decay_attention(length, decay, dtype):
         "head": [torch.tensor([-0.3, -4.0], dtype=dtype)],
         "step": [-randn(2, length, 2, dtype=dtype, seed=4).abs()],
         "zero": [torch.tensor([-math.inf, -1e-9], dtype=dtype)],
-        "near_one": [-1e-6 * randn(2, length, 2, dtype=dtype, seed=4).abs()],
     }[decay]
 
     def run(backend, q, k, v, state, *log_decay):
@@ -61,7 +61,7 @@ def test_decay_attention_shares_query_heads():
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("gate", ["random", "strong", "near_one", "shut", "logits"])
+@pytest.mark.parametrize("gate", ["random", "strong", "logits"])
 def test_gated_attention(length, gate, dtype):
     q, k = (randn(2, length, 2, 6, dtype=dtype, seed=seed) for seed in (0, 1))
     v = randn(2, length, 2, 10, dtype=dtype, seed=2)
@@ -75,12 +75,7 @@ def test_gated_attention(length, gate, dtype):
             return gated_attention(q, None, v, (logits, bound), initial_state=state, chunk_size=16, backend=backend)
 
         return compare(run, [q, v, state, 4 * noise, bound], dtype)
-    log_f = {
-        "random": -noise.abs(),
-        "strong": -50 * noise.abs(),
-        "near_one": -1e-6 * noise.abs(),
-        "shut": torch.where(noise > 0, -0.1, -math.inf).to(dtype),
-    }[gate]
+    log_f = {"random": -noise.abs(), "strong": -50 * noise.abs()}[gate]
 
     def run(backend, q, k, v, state, log_f):
         return gated_attention(q, k, v, log_f, initial_state=state, chunk_size=16, backend=backend)
@@ -138,42 +133,3 @@ def test_causal_filter(length, dtype):
         return causal_filter(x, mix, log_decay, initial_state=state, chunk_size=16, backend=backend)
 
     compare(run, [x, mix, log_decay, state], dtype)
-
-
-def test_state_carries_a_sequence_across_calls():
-    q, _, v, logits = (randn(2, 70, 2, 4, dtype=torch.float64, seed=seed) for seed in range(4))
-    gates = (logits, torch.tensor(0.3))
-    whole, last = gated_attention(q, None, v, gates, chunk_size=16)
-    first, middle = gated_attention(q[:, :41], None, v[:, :41], (logits[:, :41], gates[1]), chunk_size=16)
-    second, end = gated_attention(
-        q[:, 41:], None, v[:, 41:], (logits[:, 41:], gates[1]), initial_state=middle, chunk_size=16
-    )
-    torch.testing.assert_close(torch.cat([first, second], 1), whole, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(end, last, rtol=1e-12, atol=1e-12)
-
-
-def test_long_sequences_do_not_overflow():
-    """16,384 tokens with gates near 0 and near 1, bf16 inputs."""
-    shape = (1, 16_384, 1, 4)
-    q, k, v = (randn(*shape, dtype=torch.bfloat16, seed=seed) for seed in range(3))
-    logits = torch.where(randn(*shape, dtype=torch.float32, seed=4) > 0, 30.0, -30.0)
-    out, state = gated_attention(q, None, v, (logits, torch.tensor(0.0)))
-    assert torch.isfinite(out).all() and torch.isfinite(state).all() and state.dtype == torch.float32
-    out, state = decay_attention(q, k, v, torch.tensor([-1e-7]))
-    assert torch.isfinite(out).all() and torch.isfinite(state).all() and out.dtype == torch.bfloat16
-
-
-@pytest.mark.parametrize("name", ["decay", "gated", "filter"])
-def test_autocast_changes_no_bit(name):
-    q, k, v, g = (randn(1, 40, 2, 8, dtype=torch.bfloat16, seed=seed) for seed in range(4))
-    run = {
-        "decay": lambda: decay_attention(q, k, v, torch.tensor([-0.1, -0.5]), chunk_size=16),
-        "gated": lambda: gated_attention(q, None, v, (g, torch.tensor(0.5)), chunk_size=16),
-        "filter": lambda: causal_filter(
-            q[:, :, 0], randn(8, 3, dtype=torch.float32, seed=5), torch.tensor([-0.1, -1.0, -2.0]), chunk_size=16
-        ),
-    }[name]
-    outside = run()
-    with torch.autocast("cpu", torch.bfloat16):
-        inside = run()
-    assert all(torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(outside, inside, strict=True))

@@ -14,7 +14,7 @@ from .compare import DECAYS, LENGTHS, TOLERANCE, compare, picked, randn
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("angle", ["real", "constant", "per_step"])
-@pytest.mark.parametrize("decay", ["random", "strong", "extremes", *DECAYS])
+@pytest.mark.parametrize("decay", ["random", "strong", "extremes"])
 def test_backends_agree(length, decay, angle, dtype):
     parts = () if angle == "real" else (2,)
     b = randn(2, length, 6, *parts, dtype=dtype, seed=0)
@@ -25,22 +25,13 @@ def test_backends_agree(length, decay, angle, dtype):
     elif decay == "strong":
         log_a = -50 * noise.abs()
     else:
-        values = DECAYS if decay == "extremes" else [decay]
-        log_a = picked(2, length, 6, values=values, dtype=torch.float64, seed=3).log().to(dtype)
+        log_a = picked(2, length, 6, values=DECAYS, dtype=torch.float64, seed=3).log().to(dtype)
     theta = {"real": [], "constant": [3 * randn(6, dtype=dtype, seed=4)], "per_step": [3 * noise]}[angle]
 
     def run(backend, log_a, b, state, *theta):
         return scan(log_a, b, *theta, initial_state=state, chunk_size=16, backend=backend)
 
     compare(run, [log_a, b, state, *theta], dtype)
-
-
-@pytest.mark.parametrize("dtype", TOLERANCE)
-def test_backends_agree_on_many_chunks(dtype):
-    log_a = -randn(1, 1000, 4, dtype=dtype, seed=0).abs()
-    log_a[:, ::11], log_a[:, 5::13] = -1e4, -math.inf
-    b, theta = randn(1, 1000, 4, 2, dtype=dtype, seed=1), randn(1, 1000, 4, dtype=dtype, seed=2)
-    compare(lambda backend, *inputs: scan(*inputs, backend=backend), [log_a, b, theta], dtype)
 
 
 @pytest.mark.parametrize("backend", ["naive", "chunk"])
@@ -135,22 +126,6 @@ def test_gradients_of_small_decays_do_not_cancel(decay):
         assert (fast - exact).abs().max() <= 1e-5 * exact.abs().max()
 
 
-@pytest.mark.parametrize("angle", ["real", "constant"])
-def test_long_sequences_against_float64(angle):
-    """16,384 tokens with every kind of decay."""
-    shape = (1, 16_384, 5)
-    log_a = torch.tensor(DECAYS, dtype=torch.float64).log().float().expand(shape).clone()
-    log_a[:, ::7] = -0.3
-    parts = () if angle == "real" else (2,)
-    b = randn(*shape, *parts, dtype=torch.float32, seed=0)
-    theta = None if angle == "real" else randn(5, dtype=torch.float32, seed=1)
-    wide = None if theta is None else theta.double()
-    exact, exact_last = scan(log_a.double(), b.double(), wide, backend="naive")
-    h, last = scan(log_a, b, theta)
-    assert ((h - exact).norm() / exact.norm()) < 1e-6
-    assert ((last - exact_last).norm() / exact_last.norm()) < 1e-6
-
-
 def test_angle_holds_at_a_million_steps():
     steps = 1_000_000
     theta = torch.tensor([1.0, 0.1, 3.0])
@@ -168,34 +143,6 @@ def test_low_precision_inputs_keep_a_float32_state():
     wide, wide_last = scan(log_a.float(), b.float(), theta)
     assert h.dtype == torch.bfloat16 and last.dtype == torch.float32
     assert torch.equal(h, wide.bfloat16()) and torch.equal(last, wide_last)
-
-
-@pytest.mark.parametrize("angle", ["real", "per_step"])
-def test_autocast_changes_no_bit(angle):
-    log_a = -randn(1, 40, 8, dtype=torch.bfloat16, seed=0).abs()
-    parts = () if angle == "real" else (2,)
-    b = randn(1, 40, 8, *parts, dtype=torch.bfloat16, seed=1)
-    theta = [] if angle == "real" else [randn(1, 40, 8, dtype=torch.bfloat16, seed=2)]
-    outside = scan(log_a, b, *theta, chunk_size=16)
-    with torch.autocast("cpu", torch.bfloat16):
-        inside = scan(log_a, b, *theta, chunk_size=16)
-    assert all(torch.equal(x, y) and x.dtype == y.dtype for x, y in zip(outside, inside, strict=True))
-
-
-def test_state_carries_a_sequence_across_calls():
-    log_a, theta = -randn(2, 70, 4, dtype=torch.float64, seed=0).abs(), randn(4, dtype=torch.float64, seed=1)
-    b = randn(2, 70, 4, 2, dtype=torch.float64, seed=2)
-    whole, last = scan(log_a, b, theta, chunk_size=16)
-    first, middle = scan(log_a[:, :41], b[:, :41], theta, chunk_size=16)
-    second, end = scan(log_a[:, 41:], b[:, 41:], theta, initial_state=middle, chunk_size=16)
-    torch.testing.assert_close(torch.cat([first, second], 1), whole, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(end, last, rtol=1e-12, atol=1e-12)
-
-
-def test_no_tokens_leave_the_state():
-    state = randn(1, 3, dtype=torch.float32, seed=0)
-    h, last = scan(torch.zeros(1, 0, 3), torch.zeros(1, 0, 3), initial_state=state)
-    assert h.shape == (1, 0, 3) and torch.equal(last, state)
 
 
 def test_wrong_shapes_and_backends_are_named():

@@ -21,9 +21,11 @@ def example(batch, length, width, states, dtype, step_size=None):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("decay", ["random", "extremes", *DECAYS])
-def test_backends_agree(length, decay, dtype):
+@pytest.mark.parametrize(
+    ("decay", "length"),
+    [*((decay, length) for decay in ("random", "extremes") for length in LENGTHS), *((decay, 129) for decay in DECAYS)],
+)
+def test_backends_agree(decay, length, dtype):
     step_size = None
     if decay != "random":
         # a decay below exp(-800) is 0 in float64 too
@@ -36,11 +38,6 @@ def test_backends_agree(length, decay, dtype):
     # near 1 a decay rounds to 3e-8, which the float32 reference repeats at every step and the chunk backend does not
     tolerance = 1e-5 if decay == 1 - 1e-6 and dtype == torch.float32 else None
     compare(run, example(2, length, 6, 5, dtype, step_size), dtype, tolerance=tolerance)
-
-
-@pytest.mark.parametrize("dtype", TOLERANCE)
-def test_backends_agree_on_many_chunks(dtype):
-    compare(lambda backend, *inputs: selective_scan(*inputs, backend=backend), example(1, 1000, 4, 3, dtype), dtype)
 
 
 def test_recurrence_by_hand():
@@ -87,19 +84,6 @@ def test_chunk_backend_never_holds_all_states():
     assert sum(kept) <= sum(inputs) + of_all_chunk_starts
 
 
-def test_long_sequences_against_float64():
-    """16,384 tokens with step sizes from 0 to beyond forgetting, bf16 inputs."""
-    values = [0.0, 1e-6, 1e-3, 0.7, 14.0, 1e4]
-    dt = picked(1, 16_384, 4, values=values, dtype=torch.float32, seed=0)
-    _, A, B, C, x, _ = example(1, 16_384, 4, 16, torch.bfloat16)
-    A = A.float()
-    exact, exact_last = selective_scan(dt.double(), A.double(), B, C, x, backend="naive")
-    out, last = selective_scan(dt, A, B, C, x)
-    assert out.dtype == torch.bfloat16 and last.dtype == torch.float32
-    assert ((out - exact).norm() / exact.norm()) < 4e-3  # bf16's rounding
-    assert ((last - exact_last).norm() / exact_last.norm()) < 1e-6
-
-
 def test_step_size_of_zero_keeps_the_state():
     dt, A, B, C, x, state = example(2, 40, 6, 5, torch.float32)
     _, before = selective_scan(dt, A, B, C, x, state)
@@ -107,26 +91,3 @@ def test_step_size_of_zero_keeps_the_state():
     B, C = (torch.cat([t, torch.ones(2, 9, 5)], 1) for t in (B, C))
     _, after = selective_scan(dt, A, B, C, x, state)
     torch.testing.assert_close(after, before, rtol=1e-6, atol=1e-7)
-
-
-def test_autocast_changes_no_bit():
-    inputs = example(1, 40, 8, 4, torch.bfloat16)
-    outside = selective_scan(*inputs)
-    with torch.autocast("cpu", torch.bfloat16):
-        inside = selective_scan(*inputs)
-    assert all(torch.equal(x, y) and x.dtype == y.dtype for x, y in zip(outside, inside, strict=True))
-
-
-def test_state_carries_a_sequence_across_calls():
-    dt, A, B, C, x, state = example(2, 70, 6, 5, torch.float64)
-    whole, last = selective_scan(dt, A, B, C, x, state)
-    first, middle = selective_scan(dt[:, :41], A, B[:, :41], C[:, :41], x[:, :41], state)
-    second, end = selective_scan(dt[:, 41:], A, B[:, 41:], C[:, 41:], x[:, 41:], middle)
-    torch.testing.assert_close(torch.cat([first, second], 1), whole, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(end, last, rtol=1e-12, atol=1e-12)
-
-
-def test_no_tokens_leave_the_state():
-    dt, A, B, C, x, state = example(1, 0, 3, 2, torch.float32)
-    out, last = selective_scan(dt, A, B, C, x, state)
-    assert out.shape == (1, 0, 3) and torch.equal(last, state)

@@ -15,6 +15,23 @@ SUMS = {torch.float64: 1e-10, torch.float32: 1e-5}  # a thousand steps
 
 
 @pytest.mark.parametrize("name", CASES)
+def test_a_state_carries_a_sequence_across_calls(name):
+    """Two pieces after each other, and then no token at all, which leaves the state as it is."""
+    whole = case(name, 2, 70, torch.float64)
+
+    def piece(start, stop, state):
+        return whole.run([*(x[:, start:stop] for x in whole.sequences), *whole.constants, state])
+
+    expected, last = whole.run(whole.inputs())
+    first, state = piece(0, 41, whole.state)
+    second, state = piece(41, 70, state)
+    torch.testing.assert_close(torch.cat([first, second], 1), expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(state, last, rtol=1e-12, atol=1e-12)
+    out, same = piece(70, 70, state)
+    assert out.shape[1] == 0 and torch.equal(same, state)
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_every_length_up_to_1000(name):
     """A sequence's outputs are the first outputs of a longer one, so the recurrence at 1000 steps serves all lengths;
     every 13th length, and all within one chunk of 64 rows and around its multiples."""
@@ -56,7 +73,8 @@ def test_decays_of_every_kind(name, decay, dtype):
 def test_constant_decays_of_every_kind(name, decay, dtype):
     example = case(name, 2, 150, dtype)
     example.constants[-1].fill_(decay)
-    compare(lambda backend, *x: example.run(x, backend), example.inputs(), dtype, tolerance=SUMS[dtype])
+    for backend in ("chunk", "step"):
+        compare(lambda backend, *x: example.run(x, backend), example.inputs(), dtype, ("naive", backend), SUMS[dtype])
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
