@@ -16,6 +16,7 @@ import pytest
 
 from scaling.cli.numerics import fix_bits
 from tests import surroundings
+from tests.registries import as_registered
 
 surroundings.enter()
 fix_bits()
@@ -172,16 +173,5 @@ def same_draws() -> None:
 @pytest.fixture(scope="module", autouse=True)
 def architectures() -> Iterator[None]:
     """A plugin's architecture is known to the module that loaded it, and to no test after that."""
-    from arch.registry import ARCHITECTURES
-    from flops.registry import _OWNERS, ENTRIES
-
-    tables = (ARCHITECTURES, ENTRIES, _OWNERS)
-    before = [dict(table) for table in tables]
-    modules = set(sys.modules)
-    yield
-    added = [one for name, one in ARCHITECTURES.items() if name not in before[0]]
-    for table, contents in zip(tables, before, strict=True):
-        table.clear()
-        table.update(contents)
-    for name in {name for one in added for name in (one.module, one.plugin) if name} - modules:
-        sys.modules.pop(name, None)
+    with as_registered():
+        yield

@@ -120,7 +120,6 @@ def test_what_laws_are_made_of_is_noticed_where_it_is_damaged(finished: Path, tm
         name: check(finished, tmp_path / str(i), name, kind, right)
         for i, (name, kind) in enumerate(
             [
-                (f"{run}/metrics.jsonl", "half of it"),
                 (f"{run}/metrics.jsonl", "a digit"),
                 (f"{run}/status.json", "a digit"),
                 (f"{run}/run.json", "a digit"),

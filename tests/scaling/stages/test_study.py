@@ -39,7 +39,7 @@ def scaling(command, folder, *arguments):
 
 
 def quickly(command, folder, *arguments):
-    """The same in this process: what has little to do, or is refused."""
+    """The same in this process, which has imported everything already."""
     return in_this_process(main, command, folder / "tiny.yaml", "--out", folder / "out", *arguments)
 
 
@@ -122,7 +122,7 @@ def test_a_variant_lies_beside_its_original(studied):
     folder, _ = studied
     before = content(folder)
     only = ("--only", "arch=tnl,size=14k", "--json")
-    result = scaling("run", folder, *only, "--set", "training.lr=1e-3", "--set", "training.max_steps=4")
+    result = quickly("run", folder, *only, "--set", "training.lr=1e-3", "--set", "training.max_steps=4")
     assert result.returncode == 0, result.stderr
     made = json.loads(result.stdout)
     assert made["trained"] == ["tnl-14k-c64-s0-lr0.001-max_steps4"] and made["fits"] is None
@@ -244,7 +244,7 @@ def test_a_failed_run_does_not_stop_the_study(tmp_path):
     though one process trains both."""
     text = STUDY.replace("sizes: [14k, 25k]", "sizes: [14k]").replace("parallel: 2", "parallel: 1")
     (tmp_path / "tiny.yaml").write_text(text + "overrides: {by_run: {tnl/14k: {lr: 1e30, warmup_tokens: 0}}}\n")
-    result = scaling("run", tmp_path)
+    result = quickly("run", tmp_path)
     assert result.returncode == 1, result.stdout + result.stderr
     # the library that draws pictures may speak on stderr too
     told = [line for line in result.stderr.splitlines() if line.startswith(("failed: ", "error: "))]

@@ -145,11 +145,6 @@ def test_set_wins_over_axes(load):
     assert {run.training.lr for run in both.runs()} == {1e-2, 2e-2}
 
 
-def test_runs_without_axes_are_what_they_were(tmp_path):
-    run = load_study(write(tmp_path, MINIMAL)).runs()[0]
-    assert run.point == {} and run.run_id == "llama-14k-c64-s0" and json.loads(run.model_dump_json())["point"] == {}
-
-
 @pytest.mark.parametrize(
     ("axes", "message"),
     [
@@ -212,13 +207,6 @@ def test_a_nuisance_is_an_axis_that_can_be_resolved(load, nuisance, message):
     axes |= {"training.reset_at_documents": [False, True]}
     with pytest.raises(InputError, match=message):
         load(axes, nuisance=nuisance)
-
-
-def test_a_thousand_cells_are_planned_at_once(load):
-    axes = {"training.lr": [1e-4 * i for i in range(1, 51)], "training.weight_decay": [0.1, 0.2, 0.3, 0.4, 0.5]}
-    study = load(axes)
-    runs = study.runs()
-    assert len(runs) == 1000 and len(plan(study, runs)["runs"]) == 1000
 
 
 SAME = """

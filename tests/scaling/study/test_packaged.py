@@ -1,12 +1,30 @@
-"""The studies that people copy: each can be planned, and each of its keys stands in its file with a reason."""
+"""The studies that people copy: each can be planned, its runs keep their hashes, and each of its keys stands in its
+file with a reason."""
+
+import hashlib
 
 import pytest
 from typer.testing import CliRunner
 
 from scaling.cli.main import app
 from scaling.study.find import PACKAGED
+from scaling.study.spec import load_study
 
 STUDIES = sorted(path.stem for path in PACKAGED.glob("*.yaml"))
+HASHES = {  # of (run id, spec hash) of every run of the grid
+    "quickstart": "8bdfd4dc87c7f09974e84ea75466059ea44a55add48b637dd29c81094c97aaa1",
+    "h200-hour": "8ef9f6ac3f75185dd9f6908fa9a1f1bfbabb7f2ecab0a1f8e1f4e9e8e8d36709",
+    "paper": "5efa02d7ecfce0472e4a952d3d44b2ee78d7c805311cff6aac673f8a32cfea14",
+    "paper-decay-tiny": "eec3130755b2894e61860a00b7cf2f091747cacb192286710a4fd403a1cdeb6b",
+    "hgrn-ablations-tiny": "95d1303f34332263da2ace1d5aa2905079b8e43b2e1a467a1dda367c78dabd74",
+}
+
+
+@pytest.mark.parametrize("name", HASHES)
+def test_hashes_stay_what_they_are(name, tmp_path):
+    """A study must find its runs again after an update: a change here is a change for everyone who has trained."""
+    lines = "\n".join(f"{run.run_id} {run.spec_hash}" for run in load_study(name, out=tmp_path).runs())
+    assert hashlib.sha256(lines.encode()).hexdigest() == HASHES[name]
 
 
 @pytest.mark.parametrize("name", STUDIES)

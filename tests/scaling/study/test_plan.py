@@ -1,20 +1,19 @@
 """The plan of a study: its figures are those of flops, its totals are sums, and it is quick."""
 
-import subprocess
-import sys
-
 import pytest
 
 from arch.presets import preset
 from flops import count_params, train_flops_per_token
 from flops.hardware import DEVICES
 from scaling.cli.flops import on_device
+from scaling.cli.main import main
 from scaling.stages.plan_notes import design_notes, evaluation_time, fit_notes
 from scaling.stages.planning import headline
 from scaling.stages.request import Request
 from scaling.study.plan import PF_DAY, plan
 from scaling.study.plan_view import show_plan
 from scaling.study.spec import load_study
+from tests.commands import in_this_process
 
 
 def test_paper_plan():
@@ -88,23 +87,8 @@ def test_drifting_decays_are_told():
 def test_the_commands_tell_it_once(command, tmp_path, ranks):
     no_tasks = ["--set", "evaluation.tasks=null", "--set", "evaluation.data=null"]  # their data are not here
     no_tasks += ["--set", "corpus.source=synthetic:0:100000000000000"]  # nor is its text
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "scaling",
-            command[0],
-            "paper",
-            *command[1:],
-            *no_tasks,
-            "--out",
-            str(tmp_path),
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert (done.stdout + done.stderr).splitlines().count(DRIFT) == 1
+    done = in_this_process(main, command[0], "paper", *command[1:], *no_tasks, "--out", tmp_path)
+    assert done.returncode == 0 and (done.stdout + done.stderr).splitlines().count(DRIFT) == 1
 
 
 PLANNED = """
@@ -137,8 +121,7 @@ def test_the_time_of_the_evaluations_is_told_where_it_can_be_reckoned(tmp_path):
     assert told["checkpoints"] == sum(len(run.checkpoint_steps) for run in load_study(tmp_path / "s.yaml").runs())
     missing = ["evaluation.tasks=[piqa]", f"evaluation.data={tmp_path}"]
     assert evaluation_time(Request(load_study(tmp_path / "s.yaml", missing))) is None
-    done = [sys.executable, "-m", "scaling", "plan", str(tmp_path / "s.yaml")]
-    shown = subprocess.run(done, capture_output=True, text=True, check=True).stdout
+    shown = in_this_process(main, "plan", tmp_path / "s.yaml").stdout
     assert "all evaluations are expected to take about " in shown and "\nfits: pairs of " in shown
 
 

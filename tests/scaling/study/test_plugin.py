@@ -11,9 +11,13 @@ import pytest
 
 from arch.config import ARCHS
 from data.files import read_json
+from scaling.cli.flops import main as flops_main
+from scaling.cli.main import main
 from scaling.rundir.directory import RunDir
 from scaling.study.cost import expected_work
 from scaling.study.spec import load_study
+from tests.commands import in_this_process
+from tests.registries import as_registered
 
 from ..eighth import ROOT, page_commands, page_files
 
@@ -25,7 +29,7 @@ SIZES = ("6k", "14k", "38k")
 
 
 class Page:
-    """The page's folder, and its commands as processes that run there."""
+    """The page's folder, and its commands there: in this process, or in one of their own."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.home = folder, folder / "out" / "gla"
@@ -35,14 +39,24 @@ class Page:
                 text = text.replace(old, new)
             (folder / name).write_text(text)
 
-    def run(self, line: str, plugin_path: bool = True) -> subprocess.CompletedProcess[str]:
+    def process(self, line: str, plugin_path: bool = True) -> subprocess.CompletedProcess[str]:
         """A line of the page: `scaling`, `flops` or `python`, this checkout's."""
         first, *rest = shlex.split(line)
         command = {"python": [], "scaling": ["-m", "scaling"], "flops": ["-m", "flops.cli"]}[first]
         path = os.pathsep.join([str(self.folder)] * plugin_path + [str(ROOT)])
         environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
-        line = [sys.executable, *command, *rest]
-        return subprocess.run(line, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=600)
+        words = [sys.executable, *command, *rest]
+        return subprocess.run(words, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=600)
+
+    def run(self, line: str) -> subprocess.CompletedProcess[str]:
+        """The same of `scaling` and `flops` in this process, which imports the plugin anew for each line."""
+        first, *rest = shlex.split(line)
+        if first == "python":
+            return self.process(line)
+        with pytest.MonkeyPatch.context() as patch, as_registered():
+            patch.syspath_prepend(self.folder)
+            patch.setenv("PYTHONPATH", os.pathsep.join([str(self.folder), str(ROOT)]))
+            return in_this_process({"scaling": main, "flops": flops_main}[first], *rest, cwd=self.folder)
 
     def must(self, line: str) -> str:
         result = self.run(line)
@@ -75,7 +89,8 @@ def test_the_page_holds_the_files_it_speaks_of():
 def test_check_and_flops_as_the_page_calls_them(page):
     _, check, count, _ = page_commands()
     assert "FAILED" not in page.must(check)
-    assert "410m: parameters" in page.must(count)
+    counted = page.process(count)
+    assert counted.returncode == 0 and "410m: parameters" in counted.stdout, counted.stderr
 
 
 def test_the_plan_counts_it(studied, page):
@@ -156,7 +171,7 @@ def test_without_the_plugin_every_command_says_so_in_one_line(studied, page):
         ("flops count --arch gla --size 14k --plugin gla", ""),
         ("python -m scaling.check gla --plugin gla", ""),
     ):
-        result = page.run(line, plugin_path=False)
+        result = page.process(line, plugin_path=False)
         assert result.returncode == 2 and result.stdout == "", line
         assert where + missing in result.stderr and result.stderr.count("\n") == 1, line
     result = page.run("flops count --arch gla --size 14k")

@@ -1,0 +1,28 @@
+"""Architectures from outside, which a plugin registers in this process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def as_registered() -> Iterator[None]:
+    """Afterwards the same architectures are registered as before, and the plugins of others are not imported."""
+    from arch.registry import ARCHITECTURES
+    from flops.registry import _OWNERS, ENTRIES
+
+    tables = (ARCHITECTURES, ENTRIES, _OWNERS)
+    before, modules = [dict(table) for table in tables], set(sys.modules)
+    try:
+        yield
+    finally:
+        added = [architecture for name, architecture in ARCHITECTURES.items() if name not in before[0]]
+        for table, contents in zip(tables, before, strict=True):
+            table.clear()
+            table.update(contents)
+        for name in {
+            name for architecture in added for name in (architecture.module, architecture.plugin) if name
+        } - modules:
+            sys.modules.pop(name, None)
