@@ -231,11 +231,11 @@ def test_a_law_file_of_any_form_is_one_line(tmp_path, law):
     file = next(one for one in tmp_path.glob("*.json"))
     content = file.read_bytes()
     refused = 0
-    for changed in [*changes(json.loads(content), 200), content.replace(b"[", b"[1e300, ", 1), content[:-9], b"\xff"]:
+    for changed in [*changes(json.loads(content), 100), content.replace(b"[", b"[1e300, ", 1), content[:-9], b"\xff"]:
         file.write_bytes(changed)
         try:
             assert all(0 < run.training.peak_lr < math.inf for run in rated(load_study(path)))
         except InputError as error:
             assert "\n" not in str(error) and str(path) in str(error)
             refused += 1
-    assert refused > 30
+    assert refused > 15

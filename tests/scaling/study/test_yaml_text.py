@@ -54,7 +54,7 @@ def test_a_number_that_is_too_large_is_refused(text):
     [
         *("!!timestamp x", "!!bool x", "!!int x", "!!float x", "!!binary é", "!!omap 1", "!!set [1]"),
         *("!!python/name:os", "!doubtful x", "!!null x: [", "{a: 1, a: 2}", "{1: 1, '1': 2}", "{? [1] : 2}"),
-        *("&a [*b]", "\ud800", "\x00", "[" * 5000, "a: 1\n---\nb: 2", "%YAML 9.9\n---\na: 1"),
+        *("&a [*b]", "\ud800", "\x00", "a: 1\n---\nb: 2", "%YAML 9.9\n---\na: 1"),
     ],
 )  # fmt: skip
 def test_whatever_is_wrong_is_one_line(text):

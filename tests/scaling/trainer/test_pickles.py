@@ -51,7 +51,7 @@ def planted(file: Path, content: object, as_zip: bool) -> None:
         file.write_bytes(pickle.dumps(content))
 
 
-@pytest.mark.parametrize("stage", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stage", [1, *(pytest.param(stage, marks=pytest.mark.slow) for stage in (0, 2))])
 def test_a_state_resumes_to_the_bit_and_a_planted_one_runs_nothing(tmp_path: Path, stage: int) -> None:
     rundir = make_run(tmp_path, zero_stage=stage, keep_states=2, state_every_tokens=6 * BATCH)
     assert train(rundir)[0] == 0
