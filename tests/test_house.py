@@ -33,7 +33,7 @@ LIGHT = (
     "arch.sizes",
 )  # no torch
 FITTED = (
-    *("analysis.fits.points", "analysis.fits.result", "analysis.fits.cost", "arch.amounts", "arch.errors"),
+    *("analysis.fits.points", "analysis.fits.fit", "analysis.fits.cost", "arch.amounts", "arch.errors"),
     *("analysis.fits.surface", "analysis.fits.forms", "analysis.fits.solver"),
 )
 SHARED = tuple(
@@ -62,7 +62,6 @@ ALLOWED = {
     "analysis.scales": ("arch.errors",),
     "analysis.labels": (),
     "analysis.last_steps": (),
-    "analysis.units": ("data.units",),
     "analysis.grid_points": ("scaling.study.axes",),
     "analysis.held_out": ("arch.errors", "data"),
     "analysis.run_evals": ("data.files", "scaling.study"),
@@ -74,7 +73,7 @@ ALLOWED = {
         *("arch.errors", "data"),
     ),
     "analysis.fits.points": ("arch.errors",),
-    "analysis.fits.result": (),
+    "analysis.fits.fit": (),
     "analysis.fits.cost": ("analysis.fits.points", "arch.amounts", "arch.errors"),
     "analysis.fits.surface": ("analysis.fits.cost", "arch.amounts", "arch.errors"),
     "analysis.fits.forms": ("analysis.fits.surface",),
@@ -83,6 +82,9 @@ ALLOWED = {
     "analysis.fits.parametric": FITTED,
     "analysis.fits.irreducible": (),
     "analysis.fits.noise": (),
+    "analysis.fits.study_fits": (
+        *("analysis.fits.fit", "analysis.fits.noise", "analysis.fits.settings", "data.files", "flops.laws"),
+    ),
     "analysis.fits.pooling": ("analysis.fits.noise",),
     "analysis.fits.powerlaw": (),
     "analysis.fits.replicates": (),
@@ -94,11 +96,12 @@ ALLOWED = {
     "analysis.fits.downstream": (*FITTED, "analysis.scales"),
     "analysis.fits.tasks": (
         *("analysis.fits.downstream", "analysis.fits.grouping", "analysis.fits.settings"),
-        *("analysis.fits.losses", "analysis.last_steps", "analysis.run_table", "analysis.scales", "arch.errors"),
+        *("analysis.fits.losses", "analysis.fits.fit", "analysis.fits.study_fits"),
+        *("analysis.last_steps", "analysis.run_table", "analysis.scales", "arch.errors"),
     ),
     "analysis.fits": (
         *(*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits.settings"),
-        *("analysis.table_files", "analysis.labels", "analysis.run_table", "analysis.units", "scaling.study.schedule"),
+        *("analysis.table_files", "analysis.labels", "analysis.run_table", "scaling.study.schedule"),
         *("flops.laws", "flops.quantity", "data"),
     ),
     "analysis.fits.approaches": (*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits"),
@@ -111,20 +114,11 @@ ALLOWED = {
         "analysis.fits.budgets",
         "analysis.fits",
     ),
-    "analysis.fits.study_approaches": (
-        *FITTED,
-        *SHARED,
-        *ROOMS,
-        "analysis.fits.approaches",
-        "analysis.fits.groups",
-        "analysis.fits",
-        "analysis.run_table",
-    ),
     "analysis.figures": (*LIGHT, "analysis.labels"),
     "analysis.pages": ("analysis.table_files",),
     "analysis.report": (
         *("analysis.fits", "analysis.figures", "analysis.labels", "analysis.pages", "analysis.run_table"),
-        *("analysis.costs", "analysis.units", "arch.amounts"),
+        *("analysis.costs", "arch.amounts"),
         *("data.clean.summary", "data.settings", "data.units"),
     ),
     "analysis.evals": (

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from analysis.fits.cost import cost_of, six_nd
+from analysis.fits.fit import Fit
 from analysis.fits.points import Points
-from analysis.fits.result import FitResult
 from arch.errors import InputError
 
 
@@ -115,5 +115,5 @@ def test_beyond_the_sizes_the_cost_goes_on_as_over_a_factor_of_three():
 
 
 def test_a_result_as_json():
-    told = FitResult("parametric", 3, {"E": 1.7}, {"E": (1.6, float("inf"))}, {"name": "huber"}, {}, "0" * 64).to_dict()
+    told = Fit("parametric", 3, {"E": 1.7}, {"E": (1.6, float("inf"))}, {"name": "huber"}, {}, "0" * 64).to_dict()
     assert told["intervals"] == {"E": [1.6, None]} and told["version"] == 1 and told["verdict"] is None

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from analysis.fits.study_approaches import envelope_results, laws_of_study
 
 from analysis.fits import approaches, tables
 from analysis.fits.groups import fit_groups
 from analysis.fits.points import CURVES
 from analysis.fits.prepare import STOPPED, prepare
 from analysis.fits.settings import FitSettings
-from analysis.fits.study_approaches import envelope_results, laws_of_study
 from analysis.run_table import pool
 from analysis.runs import load_tables
 from arch.errors import InputError
@@ -191,7 +191,7 @@ def test_the_envelope_of_a_table_is_that_of_the_study(study):
         for name in ("a", "b", "L_exponent"):
             assert other.params[name] == pytest.approx(one.params[name], abs=2e-3)
             assert other.intervals[name] == pytest.approx(one.intervals[name], abs=5e-3)
-        found, expected = other.diagnostics["optimum"][0], one.diagnostics["optimum"][0]
+        found, expected = other.optima[0], one.optima[0]
         assert found["C"] == 1e11
         assert [found[key] for key in "NDL"] == pytest.approx([expected[key] for key in "NDL"], rel=5e-3)
         json.dumps(one.to_dict(), allow_nan=False)
@@ -202,8 +202,8 @@ def test_the_envelope_finds_what_is_known(study):
     own = runs_of(study)
     options = approaches.Options(n_replicates=200)
     for one in envelope_of(own, prepare(own, points="curves").groups, options).results:
-        assert one.intervals["a"][0] < 0.5 < one.intervals["a"][1]
-        assert one.intervals["L_exponent"][0] < -0.15 < one.intervals["L_exponent"][1]
+        assert one.parameters["a"].interval[0] < 0.5 < one.parameters["a"].interval[1]
+        assert one.parameters["L_exponent"].interval[0] < -0.15 < one.parameters["L_exponent"].interval[1]
 
 
 def test_what_the_envelope_cannot_fit_is_told(study):
@@ -225,9 +225,9 @@ def test_the_surface_of_whole_curves_of_a_study(study):
     found, shares = {}, []
     for group, points in curves.items():
         result = approaches.fit(points, "parametric", n_replicates=100, progress=shares.append)
-        found[group] = result.params["alpha"]
-        assert result.intervals["a"][0] < 0.5 < result.intervals["a"][1]
-        assert result.params["a"] == pytest.approx(0.5, abs=0.05)
+        found[group] = result.parameters["alpha"].value
+        assert result.parameters["a"].interval[0] < 0.5 < result.parameters["a"].interval[1]
+        assert result.parameters["a"].value == pytest.approx(0.5, abs=0.05)
         assert len(points) == SETTINGS.curve_rows * points.n_runs
         ends = {run: points.n_tokens[points.run == run] for run in points.run.tolist()}
         starts = [tokens.min() / tokens.max() for tokens in ends.values()]

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from analysis.fits.study_approaches import OBJECTIVE
 from pydantic import ValidationError
 
 from analysis.fits.diagnose import predictors
@@ -11,7 +12,6 @@ from analysis.fits.parametric.curves import FIRST_SHARE, Prepared
 from analysis.fits.parametric.curves import prepare as weighted
 from analysis.fits.points import CURVES, Points
 from analysis.fits.prepare import prepare
-from analysis.fits.study_approaches import OBJECTIVE
 from analysis.fits.study_shares import FIRST_SHARES, _errors, better_share, first_shares
 from analysis.report.first_shares import first_share_notes, first_share_rows
 from analysis.run_table import RunTable

@@ -5,10 +5,10 @@ import shutil
 
 import pandas as pd
 import pytest
+from analysis.fits.study_approaches import OBJECTIVE
 from typer.testing import CliRunner
 
 from analysis.fits.approaches import DEFAULTS
-from analysis.fits.study_approaches import OBJECTIVE
 from analysis.source.parquet import study_of_file
 from analysis.table_files import read_table, table_bytes
 from arch.errors import InputError

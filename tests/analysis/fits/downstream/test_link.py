@@ -10,7 +10,7 @@ from analysis.fits.downstream.forms import Form
 from analysis.fits.downstream.link import Link, fit_link
 from analysis.fits.downstream.result import to_result
 from analysis.fits.downstream.scores import Scores
-from analysis.fits.result import BELIEVE, DO_NOT, INSIDE
+from analysis.fits.fit import BELIEVE, DO_NOT, INSIDE
 from analysis.scales import Scale
 from arch.errors import InputError
 
@@ -168,7 +168,7 @@ def test_the_verdict() -> None:
     random = np.random.default_rng(8)
     good = to_result(fit_link(drawn(random, 24, questions=20_000, run_noise=0.02)[0]))
     assert good.verdict and good.verdict.believe in (BELIEVE, INSIDE)
-    assert good.params.keys() == {"floor", "ceiling", "k", "L0"} and good.intervals["k"] and good.range
+    assert good.params.keys() == {"floor", "ceiling", "k", "L0"} and good.parameters["k"].interval and good.range
     assert good.to_dict()["diagnostics"]["other_form"]["form"] == "exponential"
     bent = exact(0.25 + 0.3 * expit(6 * (2.6 - LOSS)) + 0.005 * random.normal(size=len(LOSS)), FOUR)
     verdict = to_result(fit_link(bent)).verdict
