@@ -1,0 +1,360 @@
+"""Rehearsals: laws fitted below a cut inside the data predict what lies above it, at many cuts.
+
+What they miss there tells how far a law may be off beyond the data. At a reach of r times the largest compute that was
+fitted, the interval of the loss of a new run has the half-width, in log loss,
+
+    t * s * log(r)^(1/2),    s^2 = mean over cuts of the mean of error^2 / log(reach).
+
+The mean weighs a cut by the square of the number of runs below it, since laws of few runs miss more; t is Student's
+with as many degrees of freedom as there are disjoint cuts. Cuts are not exchangeable: the interval is named rehearsed,
+its level is nominal, and beyond the largest reach that two disjoint cuts rehearsed there is none. Sizes beyond the
+largest are rehearsed by leaving the largest sizes out, and by nothing else.
+
+The surface that predicts weighs a run by its nearness to the frontier, the lowest loss at its compute: runs far above
+it bend the surface where no larger run will be. docs/research/extrapolation.md says how the constants were chosen and
+how often the intervals hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from analysis.fits.cost import Cost, cost_of
+from analysis.fits.forms import PLAIN, REPEATED
+from analysis.fits.parametric.curves import check_design
+from analysis.fits.points import Points
+from analysis.fits.solver import HUBER, fit_surfaces
+from analysis.fits.surface import Surface
+from arch.amounts import count
+from arch.errors import InputError
+
+LEVEL = 0.9
+NEAREST = 1.5  # a reach of less counts as this
+APART = 1.5  # factor in compute from which on two cuts are disjoint
+LEAST_CUTS = 2  # disjoint ones that rehearse a reach
+LEAST_POINTS = 8  # below a cut
+MOST_CUTS, MOST_SIZE_CUTS = 20, 10
+MOST_POINTS = 2000  # that are read: evenly many of more, in the order of compute
+SAME = 0.02  # of log C, log N: nearer ones are one
+ALSO_AT = 1.05  # times a run's compute, up to which other runs are its rivals for the lowest loss
+LARGER = 1.05  # times the largest fitted size, from which on a size is beyond it
+OUTSIDE = 0.05  # of log D / N, by which a run may lie outside of those that were fitted
+AT = 8  # computes above a cut at which an optimum is compared
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The constants of the docstring above. near: log loss above the frontier at which a run has half its weight (inf:
+    all weigh the same); growth: of errors, as log(reach)^growth; by_runs: power of the number of runs below a cut."""
+
+    near: float = 0.05
+    growth: float = 0.5
+    by_runs: float = 2.0
+
+
+RULE = Rule()
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What laws fitted below k cuts missed of m values above them, `what` by name.
+
+    cut, n_runs [k]: the largest compute fitted [FLOP], and how many runs; at [m]: the index of each value's cut; reach
+    [m]: its compute over the cut; error [m]: log of observed over predicted; weight [m]: of the value among its cut's.
+    """
+
+    what: str
+    cut: np.ndarray
+    n_runs: np.ndarray
+    at: np.ndarray
+    reach: np.ndarray
+    error: np.ndarray
+    weight: np.ndarray
+    rule: Rule = RULE
+
+    def take(self, kept: np.ndarray) -> Rehearsal:
+        """The values of a mask [m]."""
+        return replace(self, **{name: getattr(self, name)[kept] for name in ("at", "reach", "error", "weight")})
+
+    @property
+    def n_cuts(self) -> int:
+        """Disjoint cuts above which something was predicted."""
+        return disjoint(self.cut[np.unique(self.at)])
+
+    @property
+    def limit(self) -> float:
+        """The largest reach that LEAST_CUTS disjoint cuts rehearsed; 1 where there is none."""
+        farthest = np.zeros(len(self.cut))
+        np.maximum.at(farthest, self.at, self.reach)
+        reached = [far for far in farthest if far and disjoint(self.cut[farthest >= far]) >= LEAST_CUTS]
+        return float(max(reached, default=1.0))
+
+    def scale(self, without: int | None = None) -> float:
+        """s of the docstring above; `without` one of the cuts."""
+        square = self.weight * self.error**2 / np.log(self.reach) ** (2 * self.rule.growth)
+        total, weight = (np.bincount(self.at, values, len(self.cut)) for values in (square, self.weight))
+        by = np.where(weight > 0, self.n_runs**self.rule.by_runs, 0.0)
+        if without is not None:
+            by[without] = 0.0
+        return math.sqrt((by * total / np.maximum(weight, 1e-300)).sum() / by.sum())
+
+    def half_width(self, reach: Any, level: float = LEVEL) -> np.ndarray:
+        """Half of the interval of the logarithm at `reach` [..]; nan beyond `limit`."""
+        reach = np.asarray(reach, dtype=float)
+        if self.limit <= 1:
+            return np.full(reach.shape, math.nan)
+        wide = _times(self.n_cuts, level) * self.scale() * self._grown(reach)
+        return np.asarray(np.where(reach <= self.limit * (1 + 1e-9), wide, math.nan))
+
+    def held(self, level: float = LEVEL) -> float | None:
+        """The mean over cuts of the share of values inside intervals that the other cuts give; None where fewer than
+        LEAST_CUTS other disjoint cuts are left."""
+        if self.n_cuts <= LEAST_CUTS:
+            return None
+        shares = []
+        for one in np.unique(self.at):
+            mine = self.at == one
+            wide = _times(self.n_cuts - 1, level) * self.scale(without=one) * self._grown(self.reach[mine])
+            shares.append(float(np.average(np.abs(self.error[mine]) <= wide, weights=self.weight[mine])))
+        return float(np.mean(shares))
+
+    def reason(self, reach: float) -> str | None:
+        """Why there is no interval at a reach; None where there is one."""
+        if reach <= self.limit * (1 + 1e-9) and self.limit > 1:
+            return None
+        most = f"the farthest that two disjoint cuts rehearse is {self.limit:.3g}" if self.limit > 1 else "no two cuts"
+        return f"nothing rehearses a reach of {reach:.3g} ({most})"
+
+    def sentence(self, reach: float, level: float = LEVEL) -> str:
+        """What the interval at a reach rests on, or why there is none."""
+        if why := self.reason(reach):
+            return why
+        share = self.held(level)
+        inside = "" if share is None else f", where {share:.0%} of the runs lay within such intervals"
+        at = f"{reach:.3g} times the largest compute fitted" if reach > 1 else "inside the compute fitted"
+        return f"{at}; rehearsed up to {self.limit:.3g} times at {self.n_cuts} disjoint cuts{inside}"
+
+    def _grown(self, reach: np.ndarray) -> np.ndarray:
+        return np.asarray(np.log(np.maximum(reach, NEAREST)) ** self.rule.growth)
+
+
+def _times(n_cuts: int, level: float) -> float:
+    return float(stats.t.ppf((1 + level) / 2, n_cuts))
+
+
+def disjoint(cuts: np.ndarray) -> int:
+    """How many of these cuts [FLOP] follow each other by the factor APART."""
+    number, last = 0, 0.0
+    for cut in np.sort(cuts):
+        if cut >= last * APART * (1 - 1e-9):
+            number, last = number + 1, float(cut)
+    return number
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The loss of a run that is to come. low, high: the rehearsed interval, None where `reason` says why there is none;
+    reach: its compute over the largest that was fitted; sentence: what the interval rests on."""
+
+    n_params: float
+    n_tokens: float
+    loss: float
+    low: float | None
+    high: float | None
+    reach: float
+    reason: str | None
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The surface that predicts runs beyond `points`, and what was rehearsed: `within` at sizes up to the largest below
+    a cut, `beyond` at larger ones."""
+
+    surface: Surface
+    points: Points
+    cost: Cost
+    within: Rehearsal
+    beyond: Rehearsal
+
+    def predict(
+        self, n_params: float, n_tokens: float, unique_tokens: float | None = None, level: float = LEVEL
+    ) -> Prediction:
+        loss = float(self.surface.loss(n_params, n_tokens, unique_tokens))
+        reach = float(self.cost.per_token(n_params)) * n_tokens / float(self.points.flops.max())
+        rehearsal = self.beyond if n_params > LARGER * float(self.points.n_params.max()) else self.within
+        why = self._outside(n_params, n_tokens) or rehearsal.reason(reach)
+        if why and rehearsal is self.beyond and why.startswith("nothing"):
+            why = f"{why} at sizes beyond the largest below a cut"
+        low = high = None
+        if why is None:
+            half = float(rehearsal.half_width(reach, level))
+            low, high = loss * math.exp(-half), loss * math.exp(half)
+        return Prediction(n_params, n_tokens, loss, low, high, reach, why, why or rehearsal.sentence(reach, level))
+
+    def _outside(self, n_params: float, n_tokens: float) -> str | None:
+        every = np.ones((1, len(self.points)), dtype=bool)
+        if covered(self.points, every, np.array([n_params]), np.array([n_tokens]))[0, 0]:
+            return None
+        ratio = self.points.n_tokens / self.points.n_params
+        return (
+            f"nothing rehearses {count(n_tokens / n_params, 3)} tokens a parameter "
+            f"(fitted: {count(ratio.min(), 3)} to {count(ratio.max(), 3)})"
+        )
+
+
+def cuts_of(points: Points) -> np.ndarray:
+    """[k, n]: what lies below each cut in compute, then below each cut in size."""
+    found: list[np.ndarray] = []
+    for values, most in ((points.flops, MOST_CUTS), (points.n_params, MOST_SIZE_CUTS)):
+        logs = np.sort(np.log(values))
+        ends = np.append(logs[:-1][np.diff(logs) > SAME], logs[-1])[:-1]
+        if len(ends) > most:
+            wanted = np.linspace(ends[0], ends[-1], most)
+            ends = ends[np.unique([np.abs(ends - at).argmin() for at in wanted])]
+        found += [np.log(values) <= end + 1e-9 for end in ends]
+    return np.array(found, dtype=bool).reshape(len(found), len(points))
+
+
+def above_frontier(points: Points, below: np.ndarray) -> np.ndarray:
+    """[k, n]: log loss above the lowest one at no more compute, among what lies below each cut; inf above the cut."""
+    order = np.argsort(points.flops, kind="stable")
+    upto = np.searchsorted(points.flops[order], points.flops * ALSO_AT, side="right") - 1
+    lowest = np.minimum.accumulate(np.where(below, points.loss, np.inf)[:, order], axis=1)[:, upto]
+    return np.where(below, np.log(points.loss / np.where(below, lowest, 1.0)), np.inf)
+
+
+def by_nearness(excess: np.ndarray, near: float) -> np.ndarray:
+    """Weights of runs `excess` above the frontier."""
+    if math.isinf(near):
+        return np.where(np.isfinite(excess), 1.0, 0.0)
+    return np.asarray(1 / (1 + (excess / near) ** 2))
+
+
+def covered(points: Points, below: np.ndarray, n_params: np.ndarray, n_tokens: np.ndarray) -> np.ndarray:
+    """[k, m]: whether D / N of m runs lies within that of the points below each cut [k, n]."""
+    ratio, asked = np.log(points.n_tokens / points.n_params), np.log(n_tokens / n_params)
+    low, high = np.where(below, ratio, np.inf).min(1), np.where(below, ratio, -np.inf).max(1)
+    return np.asarray((asked >= low[:, None] - OUTSIDE) & (asked <= high[:, None] + OUTSIDE))
+
+
+def identifies(points: Points) -> bool:
+    """Whether points are enough for a rehearsal's surface."""
+    if len(points) < LEAST_POINTS:
+        return False
+    try:
+        check_design(np.log(points.n_params), np.log(points.n_tokens))
+    except InputError:
+        return False
+    return True
+
+
+def some_of(points: Points, weights: np.ndarray | None) -> tuple[Points, np.ndarray]:
+    """At most MOST_POINTS of the points, with their weights."""
+    weights = np.ones(len(points)) if weights is None else weights
+    if len(points) <= MOST_POINTS:
+        return points, weights
+    order = np.lexsort((points.n_params, points.flops))
+    kept = order[np.linspace(0, len(order) - 1, MOST_POINTS).round().astype(int)]
+    return points.take(kept), weights[kept]
+
+
+def _fitted_below(
+    points: Points, weights: np.ndarray, objective: str, form: str, near: float
+) -> tuple[np.ndarray, Surface]:
+    """Cuts [k, n], and the surfaces [k + 1] below each of them and of everything."""
+    if not identifies(points):
+        raise InputError(
+            f"a rehearsal needs {LEAST_POINTS} or more points that identify a surface; {len(points)} given"
+        )
+    below = cuts_of(points)
+    below = below[np.array([identifies(points.take(one)) for one in below], dtype=bool)]
+    excess = above_frontier(points, np.concatenate([below, np.ones((1, len(points)), dtype=bool)]))
+    solution = fit_surfaces(
+        np.log(points.n_params),
+        np.log(points.n_tokens),
+        points.loss,
+        by_nearness(excess, near) * weights,
+        objective=objective,
+        form=form,
+        log_unique=np.log(points.unique_tokens) if form in REPEATED else None,
+    )
+    return below, solution.surface
+
+
+def forecast(
+    points: Points,
+    weights: np.ndarray | None = None,
+    *,
+    cost: Cost | None = None,
+    objective: str = HUBER,
+    form: str = PLAIN,
+    rule: Rule = RULE,
+) -> Forecast:
+    """Surfaces below cuts of these points and of all of them, and what they missed of the runs above the cuts.
+
+    weights [n]: of rows, as 1 over the rows of a run (None: alike). Raises InputError for points that identify no
+    surface.
+    """
+    cost = cost or cost_of(points)
+    points, weights = some_of(points, weights)
+    below, surfaces = _fitted_below(points, weights, objective, form, rule.near)
+    fitted = surfaces.column().loss(points.n_params, points.n_tokens, points.unique_tokens)[:-1]
+    cut = np.where(below, points.flops, 0.0).max(1)
+    reach = points.flops / cut[:, None]
+    at, row = np.nonzero(~below & (reach >= NEAREST) & covered(points, below, points.n_params, points.n_tokens))
+    error = np.log(points.loss[row] / fitted[at, row])
+    n_runs = (below * weights).sum(1)
+    whole = Rehearsal("the loss of a run", cut, n_runs, at, reach[at, row], error, weights[row], rule)
+    larger = points.n_params[row] > LARGER * np.where(below, points.n_params, 0.0).max(1)[at]
+    return Forecast(surfaces.one(len(below)), points, cost, whole.take(~larger), whole.take(larger))
+
+
+def rehearse_optimum(
+    points: Points,
+    weights: np.ndarray | None = None,
+    *,
+    cost: Cost | None = None,
+    objective: str = HUBER,
+    form: str = PLAIN,
+) -> dict[str, Rehearsal]:
+    """What surfaces below cuts in compute missed of the optima, `n_opt` and `l_opt`, of the surface of all points, all
+    inside its range."""
+    points, weights = some_of(points, weights)
+    law = cost or cost_of(points)
+    below, surfaces = _fitted_below(points, weights, objective, form, math.inf)
+    cut, highest = np.where(below, points.flops, 0.0).max(1), float(points.flops.max())
+    reached = np.flatnonzero(highest >= cut * NEAREST)
+    at = np.repeat(reached, AT)
+    c = np.concatenate([np.geomspace(cut[i] * NEAREST, highest, AT) for i in reached] or [np.zeros(0)])
+    found = {}
+    for name in ("n_opt", "l_opt"):
+        with np.errstate(all="ignore"):
+            ours = np.array([float(getattr(surfaces.one(int(i)), name)(x, law)) for i, x in zip(at, c, strict=True)])
+            error = np.log(np.asarray(getattr(surfaces.one(len(below)), name)(c, law)) / ours)
+        known = np.isfinite(error)
+        rows = Rehearsal(name, cut, (below * weights).sum(1), at, c / cut[at], error, np.ones(len(at)))
+        found[name] = rows.take(known)
+    return found
+
+
+def rehearse_line(what: str, c: Sequence[float], values: Sequence[float], weights: Any = None) -> Rehearsal:
+    """What power laws through the values [k] at less compute missed of those at more: minima of budgets, crossings."""
+    order = np.argsort(c)
+    x, y = np.log(np.asarray(c, dtype=float))[order], np.log(np.asarray(values, dtype=float))[order]
+    w = np.ones(len(x)) if weights is None else np.asarray(weights, dtype=float)[order]
+    rows = []
+    ends = [i for i in range(2, len(x)) if x[i] - x[i - 1] > SAME and len(np.unique(np.round(x[:i], 2))) > 1]
+    for k, i in enumerate(ends):
+        line = np.polynomial.Polynomial.fit(x[:i], y[:i], 1, w=np.sqrt(w[:i]))
+        rows += [(k, math.exp(x[j] - x[i - 1]), y[j] - line(x[j])) for j in range(i, len(x))]
+    rows = [row for row in rows if row[1] >= NEAREST]
+    at, reach, error = (np.array([row[i] for row in rows]) for i in range(3))
+    cut = np.exp(x[[i - 1 for i in ends]])
+    return Rehearsal(what, cut, np.array(ends, dtype=float), at.astype(int), reach, error, np.ones(len(rows)))

@@ -1,0 +1,409 @@
+"""Predictions of larger runs from smaller ones, beside other people's: fit below a cut in compute, predict above it.
+
+python -m benchmarks.extrapolation ../shared/data --python PYTHON --json table.json
+
+DATA is the folder of the public tables (tables/*.csv, chinchilla/svg_extracted_data.csv); tables of your own follow by
+--table, read as `scaling fit` reads them, with --columns and --group. PYTHON is one that has the packages
+(`chinchilla`, `simple-scaling-laws`); a package that it lacks is shown as absent. A unit is a table, a group, a cut and
+a reach (3, 10 or 30 times the largest compute below the cut); its error is the root mean square over the runs there.
+"lowest" are runs with the lowest loss at their compute, which every method predicts; "runs" are all whose tokens a
+parameter were fitted. With --constants the constants of the rule are chosen anew, each table's without that table.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis.fits import rehearsal
+from analysis.fits.cost import cost_of
+from analysis.fits.envelope.of_points import fit_envelope
+from analysis.fits.forms import OVER_TRAINING, PLAIN
+from analysis.fits.isoflop import isoflop
+from analysis.fits.parametric.fit import fit_parametric
+from analysis.fits.points import CURVES, Points
+from analysis.fits.rehearsal import LEVEL, Rule
+from analysis.fits.solver import HUBER, LEAST_SQUARES
+from analysis.fits.surface import PARAMS, Surface
+from analysis.fits.tables import read_points
+from analysis.fits.tables.columns import parse_columns
+from arch.arguments import Parser, at_least_one, run
+from arch.errors import InputError
+from benchmarks.fits import HIGHEST, peers
+
+EACH = {"columns": {"run": ""}}  # a row is a run
+PUBLIC: dict[str, dict[str, Any]] = {
+    "tables/porian_owt2.csv": EACH | {"group": "variant"},
+    "tables/llama3_isoflop.csv": EACH,
+    "tables/marin_dclm.csv": EACH,
+    "tables/gemstones_cooldown.csv": EACH,
+    "tables/gadre104.csv": {
+        "columns": {"run": "", "n_params": "params", "n_tokens": "tokens", "loss": "loss_c4_val"},
+        "group": "train_set",
+    },
+    "chinchilla/svg_extracted_data.csv": EACH | {"drop_highest_loss": HIGHEST},
+}
+REACHES = {3: (rehearsal.NEAREST, 5.5), 10: (5.5, 17.0), 30: (17.0, 60.0)}
+LOWEST, RUNS = "lowest", "runs"
+REPLICATES = 199  # of the raw surface's interval
+EXPONENTS = np.geomspace(0.01, 1.0, 300)  # of E + A C^-g
+NEAR = (0.03, 0.05, 0.1, math.inf)
+INTERVALS = [(growth, by) for growth in (0.5, 0.75) for by in (1.0, 2.0, 3.0)]
+OURS = "ours: forecast"
+Predicted = tuple[np.ndarray, np.ndarray]  # losses [m] (nan: not told), half-widths of their intervals in logarithms
+Method = Callable[[Points, Points], Predicted]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What a method missed of the runs at a reach above a cut: root mean square and mean of the log errors; of those
+    with an interval: their number, error, half-width, error over half-width (root mean squares), share held, and score
+    (Gneiting and Raftery 2007)."""
+
+    method: str
+    table: str
+    group: str
+    cut: float
+    reach: int
+    target: str
+    n: int
+    error: float
+    bias: float
+    n_intervals: int = 0
+    error_of_known: float = math.nan
+    half_width: float = math.nan
+    in_half_widths: float = math.nan
+    held: float = math.nan
+    score: float = math.nan
+
+
+def lowest_so_far(points: Points) -> np.ndarray:
+    """[n]: whether no run of at most 5% more compute has a lower loss."""
+    rivals = points.flops <= points.flops[:, None] * rehearsal.ALSO_AT
+    return np.asarray(points.loss <= np.where(rivals, points.loss, np.inf).min(1))
+
+
+def _none(loss: np.ndarray) -> Predicted:
+    return loss, np.full(len(loss), math.nan)
+
+
+def forecast(below: Points, above: Points, rule: Rule = rehearsal.RULE) -> Predicted:
+    """The near-frontier surface with its rehearsed interval."""
+    return _told(rehearsal.forecast(below, rule=rule), above)
+
+
+def _told(found: rehearsal.Forecast, above: Points) -> Predicted:
+    told = [found.predict(n, d) for n, d in zip(above.n_params, above.n_tokens, strict=True)]
+    half = [math.nan if one.high is None else math.log(one.high / one.loss) for one in told]
+    return np.array([one.loss for one in told]), np.array(half)
+
+
+def surface(objective: str, form: str, n_replicates: int = 0) -> Method:
+    """The parametric approach's surface, with its own interval where there are replicates."""
+
+    def predict(below: Points, above: Points) -> Predicted:
+        fit = fit_parametric(below, objective=objective, form=form, n_replicates=n_replicates)
+        loss = np.asarray(fit.surface.loss(above.n_params, above.n_tokens))
+        if fit.draws is None:
+            return _none(loss)
+        low, high = fit.loss_interval(above.n_params, above.n_tokens, level=LEVEL)
+        return loss, np.log(high / low) / 2
+
+    return predict
+
+
+def isoflop_optimum(below: Points, above: Points) -> Predicted:
+    fit = isoflop(below, cost_of(below), n_replicates=2)
+    return _none(np.array([fit.optimum("L_opt", c)[0] or math.nan for c in above.flops]))
+
+
+def isoflop_irreducible(below: Points, above: Points) -> Predicted:
+    """E + A C^-g through the minima of budgets."""
+    minima = [one for one in isoflop(below, cost_of(below), n_replicates=2).minima if one.reason is None]
+    c, loss = (np.array([getattr(one, name) for one in minima], dtype=float) for name in ("c", "loss"))
+    return _none(_irreducible(c, loss, above.flops))
+
+
+def frontier_irreducible(below: Points, above: Points) -> Predicted:
+    """E + A C^-g through the lowest losses."""
+    best = below.take(lowest_so_far(below))
+    return _none(_irreducible(best.flops, best.loss, above.flops))
+
+
+def _irreducible(c: np.ndarray, loss: np.ndarray, at: np.ndarray) -> np.ndarray:
+    if len(c) < 4:
+        raise InputError("E + A C^-g needs four minima")
+    middle = math.exp(np.log(c).mean())
+    best, found = math.inf, np.full(len(at), math.nan)
+    for g in EXPONENTS:
+        x = (c / middle) ** -g
+        a = max(float(((x - x.mean()) * loss).sum() / ((x - x.mean()) ** 2).sum()), 0.0)
+        e = max(float(loss.mean() - a * x.mean()), 0.0)
+        a = a if e else float((x * loss).sum() / (x * x).sum())
+        square = float((np.log(loss / (e + a * x)) ** 2).sum())
+        if square < best:
+            best, found = square, e + a * (at / middle) ** -g
+    return found
+
+
+def envelope(below: Points, above: Points) -> Predicted:
+    """The lowest loss by the envelope of curves."""
+    optimum = fit_envelope(below, at=above.flops.tolist(), n_replicates=REPLICATES).diagnostics["optimum"]
+    return _none(np.array([one["L"] or math.nan for one in optimum], dtype=float))
+
+
+def power_law(below: Points, above: Points) -> Predicted:
+    """L = A C^-g through the lowest losses."""
+    best = below.take(lowest_so_far(below))
+    if len(np.unique(best.flops)) < 2:
+        raise InputError("a power law needs two computes")
+    line = np.polynomial.Polynomial.fit(np.log(best.flops), np.log(best.loss), 1)
+    return _none(np.exp(line(np.log(above.flops))))
+
+
+def no_change(below: Points, above: Points) -> Predicted:
+    """The loss of the largest run: of the lowest one at the most compute."""
+    return _none(np.full(len(above), below.loss.min()))
+
+
+METHODS: dict[str, tuple[Method, bool]] = {  # and whether it predicts a run of any N and D
+    OURS: (forecast, True),
+    "ours: surface, Huber": (surface(HUBER, PLAIN, REPLICATES), True),
+    "ours: surface, least squares": (surface(LEAST_SQUARES, PLAIN), True),
+    "ours: over-training form": (surface(HUBER, OVER_TRAINING), True),
+    "ours: isoFLOP": (isoflop_optimum, False),
+    "ours: envelope": (envelope, False),
+    "isoFLOP minima, E + A C^-g": (isoflop_irreducible, False),
+    "lowest losses, E + A C^-g": (frontier_irreducible, False),
+    "pure power law": (power_law, False),
+    "no change": (no_change, False),
+}
+PACKAGES = ("chinchilla", "simple_scaling_laws", "vpnls")
+
+
+def tables(data: Path, own: Sequence[str], columns: str, group: str | None) -> dict[tuple[str, str], Points]:
+    """Points by table and group. Raises InputError for what cannot be read."""
+    wanted = {str(data / name): options for name, options in PUBLIC.items()}
+    mine = {"columns": parse_columns(columns)} if columns else {}
+    wanted |= {path: mine | ({"group": group} if group else {}) for path in own}
+    found: dict[tuple[str, str], Points] = {}
+    for path, options in wanted.items():
+        reading = read_points(path, options.get("columns"), **{k: v for k, v in options.items() if k != "columns"})
+        if reading.several_rows:
+            reading = read_points(
+                path, options.get("columns"), points=CURVES, **{k: v for k, v in options.items() if k != "columns"}
+            )
+        found |= {(Path(path).stem, name): points for name, points in reading.groups.items()}
+    return found
+
+
+def splits(points: Points, most: int) -> list[tuple[Points, Points]]:
+    """What lies below each of `most` cuts in compute, and the covered runs above it."""
+    found = []
+    for below in rehearsal.cuts_of(points):
+        low, high = points.take(below), points.take(~below)
+        if not (rehearsal.identifies(low) and high.flops.min() >= low.flops.max()):
+            continue
+        reach = high.flops / low.flops.max()
+        fitted = rehearsal.covered(low, np.ones((1, len(low)), dtype=bool), high.n_params, high.n_tokens)[0]
+        kept = fitted & (reach >= rehearsal.NEAREST)
+        if kept.any():
+            found.append((low, high.take(kept)))
+    if len(found) > most:
+        found = [found[i] for i in np.linspace(0, len(found) - 1, most).round().astype(int)]
+    return found
+
+
+def units(
+    method: str, where: tuple[str, str], low: Points, high: Points, told: Predicted, targets: dict[str, np.ndarray]
+) -> list[Unit]:
+    loss, half = told
+    with np.errstate(invalid="ignore", divide="ignore"):
+        error = np.log(high.loss / loss)
+    reach = high.flops / low.flops.max()
+    found = []
+    for name, target in targets.items():
+        for middle, (least, most) in REACHES.items():
+            mine = target & (reach >= least) & (reach < most) & np.isfinite(error)
+            if not mine.any():
+                continue
+            e = error[mine]
+            one = Unit(method, *where, float(low.flops.max()), middle, name, len(e), _rms(e), float(e.mean()))
+            if (known := np.isfinite(half[mine])).any():
+                e, w = e[known], half[mine][known]
+                missed = np.maximum(np.abs(e) - w, 0)
+                one = replace(
+                    one,
+                    n_intervals=len(e),
+                    error_of_known=_rms(e),
+                    half_width=_rms(w),
+                    in_half_widths=_rms(e / w),
+                    held=float((missed == 0).mean()),
+                    score=float((2 * w + 2 / (1 - LEVEL) * missed).mean()),
+                )
+            found.append(one)
+    return found
+
+
+def _rms(values: np.ndarray) -> float:
+    return float(np.sqrt((values**2).mean()))
+
+
+def measured(found: dict[tuple[str, str], Points], most: int, python: str | None) -> tuple[list[Unit], dict[str, str]]:
+    """The units of every method, and why a method has none."""
+    cases = [(where, *split) for where, points in found.items() for split in splits(points, most)]
+    rows: list[Unit] = []
+    absent: dict[str, str] = {}
+    for method, (predict, of_runs) in METHODS.items():
+        before = len(rows)
+        for where, low, high in cases:
+            try:
+                told = predict(low, high)
+            except InputError as error:
+                absent[method] = str(error)
+                continue
+            rows += units(method, where, low, high, told, _targets(low, high, found[where], of_runs))
+        if len(rows) > before:
+            absent.pop(method, None)
+    answers = peers(python, [low for _, low, _ in cases]) if python else {}
+    for package in PACKAGES:
+        answer = answers.get(package, "absent" if python else "absent: no --python given")
+        if isinstance(answer, str):
+            absent[package] = answer
+            continue
+        for (where, low, high), one in zip(cases, answer, strict=True):
+            if "failed" not in one and all(math.isfinite(one["params"][name]) for name in PARAMS):
+                loss = np.asarray(
+                    Surface(**{name: one["params"][name] for name in PARAMS}).loss(high.n_params, high.n_tokens)
+                )
+                rows += units(package, where, low, high, _none(loss), _targets(low, high, found[where], True))
+    return rows, absent
+
+
+def _targets(low: Points, high: Points, every: Points, of_runs: bool) -> dict[str, np.ndarray]:
+    best = set(every.row[lowest_so_far(every)].tolist())
+    lowest = np.array([row in best for row in high.row.tolist()], dtype=bool)
+    return {LOWEST: lowest} | ({RUNS: np.ones(len(high), dtype=bool)} if of_runs else {})
+
+
+def median_errors(rows: Sequence[Unit], target: str, method: str) -> dict[str, float]:
+    """By table, the median error of a method's units."""
+    mine = [one for one in rows if one.target == target and one.method == method]
+    return {t: float(np.median([one.error for one in mine if one.table == t])) for t in sorted({o.table for o in mine})}
+
+
+def geometric(values: Sequence[float]) -> float:
+    return math.exp(float(np.mean(np.log(values)))) if values else math.nan
+
+
+def summary(rows: Sequence[Unit], absent: dict[str, str]) -> list[str]:
+    """A line a method: geometric means over tables of median errors, and how intervals held."""
+    n_tables = len({one.table for one in rows})
+    lines = [
+        f"{'':30} {'lowest':>7} {'bias':>7} {'runs':>7} {'bias':>7} {'tables':>6}  intervals of runs ({LEVEL:.0%})"
+    ]
+    for method in [*METHODS, *PACKAGES]:
+        if method in absent:
+            lines.append(f"{method:30} {absent[method][:80]}")
+            continue
+        cells, counts = [], 0
+        for target in (LOWEST, RUNS):
+            errors = median_errors(rows, target, method)
+            counts = max(counts, len(errors))
+            bias = [one.bias for one in rows if one.method == method and one.target == target]
+            cells += [
+                f"{geometric(list(errors.values())):7.2%} {np.median(bias):+7.2%}" if errors else f"{'-':>7} {'-':>7}"
+            ]
+        known = [one for one in rows if one.method == method and one.target == RUNS and one.n_intervals]
+        held = f"  {intervals(known)}" if known else ""
+        lines.append(f"{method:30} {cells[0]} {cells[1]} {counts:3}/{n_tables}{held}")
+    return lines
+
+
+def intervals(known: Sequence[Unit]) -> str:
+    """How intervals held, in units: a unit holds where its errors are, root mean square, within their half-widths."""
+    z = np.array([one.in_half_widths for one in known])
+    width, error = (float(np.median([getattr(o, name) for o in known])) for name in ("half_width", "error_of_known"))
+    return (
+        f"hold {(z <= 1).mean():.0%} of {len(z)}, {(z > 2).sum()} missed by twice, +-{width:.1%} "
+        f"({width / error:.1f} errors), score {np.mean([o.score for o in known]):.3f}"
+    )
+
+
+def constants(found: dict[tuple[str, str], Points], most: int) -> list[str]:
+    """Each table by the rule that the other tables choose: of `near` the least error, then of the others the least
+    score of the intervals."""
+    cases = [(where, *split) for where, points in found.items() for split in splits(points, most)]
+    names = sorted({where[0] for where in found})
+    fitted = {near: [rehearsal.forecast(low, rule=Rule(near)) for _, low, _ in cases] for near in NEAR}
+
+    def of(rule: Rule) -> list[Unit]:
+        rows: list[Unit] = []
+        for (where, low, high), one in zip(cases, fitted[rule.near], strict=True):
+            told = _told(_with(one, rule), high)
+            rows += units(OURS, where, low, high, told, _targets(low, high, found[where], True))
+        return rows
+
+    errors = {near: [median_errors(of(Rule(near)), target, OURS) for target in (LOWEST, RUNS)] for near in NEAR}
+    rows = {Rule(near, *interval): of(Rule(near, *interval)) for near in NEAR for interval in INTERVALS}
+    scores = {rule: [_scores(some)] for rule, some in rows.items()}
+    chosen, lines = [], []
+    for left_out in names:
+        others = [name for name in names if name != left_out]
+        near = min(NEAR, key=lambda near: _over(others, errors[near]))
+        rule = min((rule for rule in rows if rule.near == near), key=lambda rule: _over(others, scores[rule]))
+        chosen += [one for one in rows[rule] if one.table == left_out]
+        lines.append(f"without {left_out:20} near {rule.near:g}, growth {rule.growth:g}, by_runs {rule.by_runs:g}")
+    lowest, runs = (geometric(list(median_errors(chosen, target, OURS).values())) for target in (LOWEST, RUNS))
+    known = [one for one in chosen if one.target == RUNS and one.n_intervals]
+    lines.append(f"each table by the others' rule: lowest {lowest:.2%}, runs {runs:.2%}; {intervals(known)}")
+    return lines
+
+
+def _with(found: rehearsal.Forecast, rule: Rule) -> rehearsal.Forecast:
+    within, beyond = (replace(one, rule=rule) for one in (found.within, found.beyond))
+    return replace(found, within=within, beyond=beyond)
+
+
+def _over(names: Sequence[str], values: Sequence[dict[str, float]]) -> float:
+    return geometric([one[name] for one in values for name in names if name in one])
+
+
+def _scores(rows: Sequence[Unit]) -> dict[str, float]:
+    """By table, the mean score of intervals."""
+    known = [one for one in rows if one.n_intervals and one.target == RUNS]
+    return {t: float(np.mean([one.score for one in known if one.table == t])) for t in {one.table for one in known}}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = Parser("python -m benchmarks.extrapolation", __doc__)
+    parser.add_argument("data", type=Path, help="the folder of the public tables")
+    parser.add_argument("--table", action="append", default=[], help="a table of your own; repeatable")
+    parser.add_argument("--columns", default="", help="of your tables, as scaling fit takes them")
+    parser.add_argument("--group", help="the column that your tables are grouped by")
+    parser.add_argument("--cuts", type=int, default=rehearsal.MOST_CUTS, help="of each group, at most (20)")
+    parser.add_argument("--python", help="a Python that has the packages of others")
+    parser.add_argument("--json", type=Path, help="every unit, as JSON")
+    parser.add_argument(
+        "--constants", action="store_true", help="choose the rule's constants, each table left out once"
+    )
+    options = parser.parse_args(arguments)
+    at_least_one(options, "cuts")
+    found = tables(options.data, options.table, options.columns, options.group)
+    if options.constants:
+        print("\n".join(constants(found, options.cuts)))
+        return
+    rows, absent = measured(found, options.cuts, options.python)
+    if options.json is not None:
+        options.json.write_text(json.dumps({"units": [asdict(one) for one in rows], "absent": absent}))
+    print("\n".join(summary(rows, absent)))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,129 @@
+"""Rehearsals inside the data: what they miss, the intervals that come from it, and where there are none."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from analysis.fits import rehearsal
+from analysis.fits.points import Points
+from analysis.fits.rehearsal import Rule, forecast, rehearse_line, rehearse_optimum
+from analysis.fits.surface import Surface
+from arch.errors import InputError
+
+TRUTH = Surface(1.69, 406.4, 410.7, 0.34, 0.28)
+
+
+def isoflops(noise: float = 0.0, seed: int = 0, budgets: int = 9) -> Points:
+    """Nine budgets from 1e18 to 2.6e20 FLOP, nine sizes about the optimum of each."""
+    c = np.repeat(1e18 * 2.0 ** np.arange(budgets), 9)
+    n = TRUTH.n_opt(c) * np.tile(np.geomspace(0.25, 4, 9), budgets)
+    d = c / 6 / n
+    drawn = np.random.default_rng(seed).standard_normal(len(c))
+    return Points(n, d, c, TRUTH.loss(n, d) * np.exp(noise * drawn))
+
+
+def test_without_noise_the_surface_is_found_and_nothing_is_missed():
+    found = forecast(isoflops())
+    assert np.abs(found.within.error).max() < 1e-4
+    told = found.predict(TRUTH.n_opt(1e21), TRUTH.d_opt(1e21))
+    assert told.loss == pytest.approx(float(TRUTH.l_opt(1e21)), rel=1e-5)
+    assert told.reach == pytest.approx(1e21 / 2.56e20, rel=1e-6)
+
+
+def test_the_interval_is_the_formula_of_the_docstring():
+    one = forecast(isoflops(0.01)).within
+    by_cut = [np.mean(one.error[one.at == i] ** 2 / np.log(one.reach[one.at == i])) for i in np.unique(one.at)]
+    weights = one.n_runs[np.unique(one.at)] ** 2
+    s = math.sqrt(np.average(by_cut, weights=weights))
+    wanted = stats.t.ppf(0.95, one.n_cuts) * s * math.sqrt(math.log(4.0))
+    assert float(one.half_width(4.0)) == pytest.approx(wanted)
+    assert float(one.half_width(8.0)) == pytest.approx(wanted * math.sqrt(math.log(8) / math.log(4)))
+    assert float(one.half_width(1.0)) == pytest.approx(wanted * math.sqrt(math.log(1.5) / math.log(4)))
+
+
+def test_new_runs_lie_inside():
+    held = []
+    for seed in range(15):
+        found = forecast(isoflops(0.01, seed))
+        rng = np.random.default_rng(1000 + seed)
+        for reach in (2.0, 4.0):
+            c = 2.56e20 * reach
+            n, d = float(TRUTH.n_opt(c)), float(TRUTH.d_opt(c))
+            told = found.predict(n, d)
+            loss = float(TRUTH.loss(n, d)) * math.exp(0.01 * rng.standard_normal())
+            assert told.low is not None and told.high is not None
+            held.append(told.low <= loss <= told.high)
+    assert 0.85 <= np.mean(held) <= 1.0
+
+
+def test_a_reach_that_nothing_rehearses_has_no_interval():
+    found = forecast(isoflops(0.01))
+    n, d = float(TRUTH.n_opt(2.56e22)), float(TRUTH.d_opt(2.56e22))
+    told = found.predict(n, d)
+    assert told.low is None and told.high is None
+    assert told.reason is not None and told.reason.startswith("nothing rehearses a reach of 100")
+    assert math.isnan(float(found.within.half_width(100.0)))
+
+
+def test_tokens_a_parameter_that_nothing_rehearses_have_no_interval():
+    told = forecast(isoflops(0.01)).predict(1e8, 1e13)
+    assert told.reason is not None and told.reason.startswith("nothing rehearses 100k tokens a parameter")
+
+
+def test_sizes_beyond_the_largest_are_rehearsed_by_leaving_the_largest_out():
+    """Laws below cuts in compute have all sizes; only cuts in size show what a larger one may do."""
+    n, d = (one.ravel() for one in np.meshgrid(np.geomspace(1e7, 1e9, 9), np.geomspace(1e8, 1e11, 9)))
+    found = forecast(Points(n, d, 6 * n * d, TRUTH.loss(n, d) * (1 + 0.05 * (n > 2e8))))
+    inside, larger = found.predict(9e8, 2e11), found.predict(2e9, 2e11)
+    assert inside.high is not None
+    assert np.all(found.points.n_params.max() >= 1e9)
+    assert found.beyond.scale() > found.within.scale()
+    assert larger.high is None or larger.high / larger.loss > inside.high / inside.loss
+
+
+def test_runs_far_above_the_frontier_weigh_little():
+    """Runs mistuned by 30% far from the optimum bend a surface that weighs all alike, and not the forecast's."""
+    points = isoflops()
+    ratio = np.log(points.n_params / TRUTH.n_opt(points.flops))
+    bent = points.loss * np.exp(0.15 * np.where(ratio > 0.6, ratio - 0.6, 0) ** 2)
+    points = Points(points.n_params, points.n_tokens, points.flops, bent)
+    c = 2.56e21
+    truth = float(TRUTH.l_opt(c))
+    near, alike = (
+        abs(math.log(forecast(points, rule=Rule(near)).predict(TRUTH.n_opt(c), TRUTH.d_opt(c)).loss / truth))
+        for near in (0.05, math.inf)
+    )
+    assert near < alike / 2
+
+
+def test_the_share_that_held_is_of_cuts_left_out():
+    one = forecast(isoflops(0.01)).within
+    share = one.held()
+    assert share is not None and 0.8 <= share <= 1
+    assert "rehearsed up to" in one.sentence(4.0) and f"{share:.0%} of the runs" in one.sentence(4.0)
+
+
+def test_optima_are_rehearsed():
+    exact, noisy = (rehearse_optimum(isoflops(noise))["n_opt"] for noise in (0.0, 0.01))
+    assert np.abs(exact.error).max() < 1e-3 < np.abs(noisy.error).max()
+
+
+def test_lines_are_rehearsed():
+    c = 1e18 * 2.0 ** np.arange(8)
+    assert np.abs(rehearse_line("n_opt", c, 3 * c**0.5).error).max() < 1e-9
+    bent = rehearse_line("n_opt", c, 3 * c**0.5 * np.exp(0.02 * np.log(c / c[0]) ** 2))
+    assert float(bent.half_width(8.0)) > 0.1
+
+
+def test_many_points_are_read_evenly(monkeypatch):
+    monkeypatch.setattr(rehearsal, "MOST_POINTS", 60)
+    found = forecast(isoflops(0.01, budgets=12))
+    assert len(found.points) == 60
+    assert found.points.flops.max() == pytest.approx(1e18 * 2**11)
+
+
+def test_points_that_identify_no_surface_are_refused():
+    with pytest.raises(InputError, match="8 or more points"):
+        forecast(isoflops().take(np.arange(6)))
