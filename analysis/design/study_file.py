@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from analysis.design.batches import batch_of, decisive
 from analysis.design.layout import SMOOTHED
-from analysis.design.proposal import DECAY, SWEPT_RATES, Price, Proposal
+from analysis.design.proposal import DECAY, SWEPT_RATES, Price, Proposal, batch_of, decisive
 from analysis.design.sweep import FACTOR
 from arch import amounts
 from arch.errors import InputError
@@ -30,7 +29,7 @@ LEAST_SMOOTHED = 0.01  # of its tokens: where the mean over SMOOTHED of the toke
 
 @dataclass(frozen=True)
 class Setting:
-    """What a study file says beside its proposal."""
+    """What a study file says beside the proposal."""
 
     name: str
     archs: Sequence[str]
@@ -48,8 +47,8 @@ class Setting:
 
 
 def ladder_of(proposal: Proposal) -> Ladder:
-    """Its sizes, with ends of three digits as the file writes them. Raises InputError."""
-    low, high = (quantity(amounts.count(one), "size", 1e13) for one in (proposal.sizes[0], proposal.sizes[-1]))
+    """The ladder of the proposal's sizes, with ends of three digits as the file writes them. Raises InputError."""
+    low, high = (quantity(amounts.count(size), "size", 1e13) for size in (proposal.sizes[0], proposal.sizes[-1]))
     return Ladder(low, high, len(proposal.sizes))
 
 
@@ -59,16 +58,16 @@ def first_rate(n_params: float, batch: int) -> float:
     return float(f"{value:.2g}")
 
 
-def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> str:
-    """The study file. head: lines of its first comment. Raises InputError where the ladder has no such sizes."""
+def text_of(proposal: Proposal, setting: Setting) -> str:
+    """The study file. Raises InputError where the ladder has no such sizes."""
     ladder = ladder_of(proposal)
     numbers = dict(zip(ladder.names, map(list, proposal.seed_numbers), strict=True))
     if proposal.same_text:
-        first, numbers = [0], {name: found[1:] for name, found in numbers.items() if len(found) > 1}
+        first, numbers = [0], {name: seeds[1:] for name, seeds in numbers.items() if len(seeds) > 1}
     else:
         first = []  # each size its own
-    lines, sizes = [f"# {line}" for line in head], proposal.sizes
-    lines += [
+    sizes = proposal.sizes
+    lines = [
         f"name: {setting.name}",
         "out: out",
         f"corpus: {{source: {_quoted(setting.source)}, tokenizer: bytes, validation_fraction: 0.03, epochs: 1.0}}",
@@ -78,10 +77,10 @@ def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> s
         f"  seeds: {first}",
     ]
     if numbers:
-        told = "" if proposal.same_text else "  # no size reads the text of another: what is hard there differs"
-        lines.append(f"  extra_seeds: {{{', '.join(f'{name}: {seeds}' for name, seeds in numbers.items())}}}{told}")
-    own = [f"  {key}: {json.dumps(value)}" for key, value in setting.model.items()]
-    lines += ["model:", f"  context_length: {setting.context}", *own, "training:"]
+        comment = "" if proposal.same_text else "  # no size reads the text of another: what is hard there differs"
+        lines.append(f"  extra_seeds: {{{', '.join(f'{name}: {seeds}' for name, seeds in numbers.items())}}}{comment}")
+    fields = [f"  {key}: {json.dumps(value)}" for key, value in setting.model.items()]
+    lines += ["model:", f"  context_length: {setting.context}", *fields, "training:"]
     lines += [f"  {key}: {json.dumps(value)}" for key, value in setting.training.items()]
     if not proposal.curves:
         lines += ["  schedule: wsd  # one trunk a seed; each branch is decayed from it", f"  decay_fraction: {DECAY:g}"]
@@ -103,11 +102,11 @@ def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> s
     for name, n, tokens, batch in zip(ladder.names, ladder.targets, proposal.tokens, batches, strict=True):
         few, many = setting.warmup or (0, math.inf)
         steps = max(1, round(min(max(warm * tokens[0], few), many) / batch))
-        rounded = list(dict.fromkeys(batch * max(1, round(one / batch)) for one in tokens))
+        rounded = list(dict.fromkeys(batch * max(1, round(token / batch)) for token in tokens))
         length = f"n_tokens: {rounded[0]}" if proposal.curves else f"branches: {rounded}"
         rate = "" if proposal.sweep or setting.law else f"lr: {first_rate(n, batch):g}, "
         lines.append(f"    {name}: {{{rate}batch_tokens: {batch}, warmup_tokens: {steps * batch}, {length}}}")
-    smoothing = max(1, round(LEAST_SMOOTHED * min(one[0] for one in proposal.tokens)))
+    smoothing = max(1, round(LEAST_SMOOTHED * min(token[0] for token in proposal.tokens)))
     curves = f"loss: train_smoothed, smoothing_tokens: {smoothing}, smoothing_fraction: {SMOOTHED:g}, control: bigram"
     if setting.held_out:
         curves = "loss: validation"
@@ -122,14 +121,16 @@ def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> s
 
 
 def batches_of(proposal: Proposal, context: int, of_law: int | None = None) -> list[int]:
-    """Tokens of a step of each size; of_law: those that a law of learning rates holds at."""
+    """The tokens of a step of each size. of_law: those at which a law of learning rates holds."""
     if of_law is not None:
         return [of_law] * len(proposal.sizes)
-    return [batch_of(one, context) for one in decisive([row[0] for row in proposal.tokens], bool(proposal.sweep))]
+    shortest = decisive([row[0] for row in proposal.tokens], bool(proposal.sweep))
+    return [batch_of(tokens, context) for tokens in shortest]
 
 
 def _checkpoints(proposal: Proposal, setting: Setting) -> list[str]:
-    """Lines of `training`: those whose held-out losses make a curve, without a state beside each."""
+    """The lines of `training` on checkpoints: where held-out losses make the curves, many without a state beside
+    each."""
     if not (proposal.curves and setting.held_out):
         return ["  n_checkpoints: 1"]
     last = max(row[-1] for row in proposal.tokens)
@@ -140,7 +141,7 @@ def _checkpoints(proposal: Proposal, setting: Setting) -> list[str]:
 
 
 def _rates(proposal: Proposal, ladder: Ladder, setting: Setting, batches: Sequence[int]) -> list[str]:
-    """Lines of `training` and the section `sweep`."""
+    """The lines of `training` on rates, and the section `sweep`."""
     if setting.law:
         return ["  lr: law", f"  lr_law: {_quoted(setting.law)}"]
     if not proposal.sweep:
@@ -149,9 +150,9 @@ def _rates(proposal: Proposal, ladder: Ladder, setting: Setting, batches: Sequen
     sizes = [ladder.targets[i] for i in proposal.sweep]
     lengths = [proposal.swept(i) for i in proposal.sweep]
     if proposal.tilt == 1.0:
-        tokens = [f"{float(f'{one / sizes[0]:.3g}'):g}N" for one in lengths[0]]
+        tokens = [f"{float(f'{length / sizes[0]:.3g}'):g}N" for length in lengths[0]]
     else:
-        tokens = [f"{batches[0] * max(1, round(one / batches[0]))}" for one in lengths[0]]
+        tokens = [f"{batches[0] * max(1, round(length / batches[0]))}" for length in lengths[0]]
     far = max(proposal.sizes[-1] / sizes[-1], _furthest(proposal, lengths))
     rates = []
     for name, n, batch in zip(names, sizes, batches, strict=False):
@@ -174,7 +175,7 @@ def _share(proposal: Proposal) -> float:
 
 
 def _furthest(proposal: Proposal, lengths: Sequence[tuple[float, ...]]) -> float:
-    """Times that the tokens of a size's rate lie outside of the sweep's."""
+    """The factor by which the tokens of a size's rate lie outside of the sweep's."""
     least, most = min(map(min, lengths)), max(map(max, lengths))
     horizons = [math.sqrt(row[0] * row[-1]) for row in proposal.tokens]
     return max(max(horizons) / most, least / min(horizons))
@@ -187,7 +188,8 @@ def _quoted(source: str) -> str:
 
 
 def resized(proposal: Proposal, factor: float, cap: float) -> Proposal:
-    """Sizes and tokens times sqrt(factor), so that it costs about `factor` times as much; no run beyond `cap`."""
+    """The proposal with sizes and tokens times sqrt(factor), so that it costs about `factor` times as much; no run
+    beyond `cap`."""
     times = math.sqrt(factor)
     tokens = tuple(tuple(dict.fromkeys(min(d * times, cap) for d in row)) for row in proposal.tokens)
     sizes = tuple(n * times for n in proposal.sizes)

@@ -26,11 +26,10 @@ from data.tokenizer import Tokenizer
 from data.windows import batches, window_starts
 from scaling.study.types import Count, Distinct
 
-from .perplexity import spans
+from .model import LoadedModel, token_nats
+from .perplexity import read_text, spans
 from .planning import Planned, Reader, by_tokenizer
-from .task import LoadedModel, Say, Settings, TaskContext
-from .texts import read_text
-from .token_losses import token_nats
+from .task import Say, Settings, TaskContext
 from .validation import exp_or_none
 
 SHORTEST, FACTOR = 512, 16
@@ -49,7 +48,7 @@ class ExtrapolateSettings(Settings):
 
 
 def default_lengths(context_length: int) -> list[int]:
-    """Ascending; the training length is one of them."""
+    """The lengths without settings, ascending; the training length is one of them."""
     longest = FACTOR * context_length
     doublings = {context_length * 2**k for k in range(5)}
     below = {SHORTEST * 2**k for k in range(40) if SHORTEST * 2**k < context_length}
@@ -57,10 +56,8 @@ def default_lengths(context_length: int) -> list[int]:
 
 
 class Extrapolate:
-    name = "extrapolate"
-
-    def __init__(self, context: TaskContext) -> None:
-        self._place, self._settings = context, context.settings_of(self.name, ExtrapolateSettings)
+    def __init__(self, name: str, context: TaskContext) -> None:
+        self.name, self._place, self._settings = name, context, context.settings_of(name, ExtrapolateSettings)
         # of a file 1: line ends of other systems were read as newlines
         self.version = 2 if self._settings.file else 1
         if any(longer % length for length, longer in combinations(sorted(self._settings.lengths or []), 2)):
@@ -87,8 +84,8 @@ class Extrapolate:
     def _grid(
         self, context_length: int, parts: Sequence[Part]
     ) -> tuple[list[int], list[int], Sequence[int] | np.ndarray]:
-        """(lengths asked for, those that every part of the text has, where windows of the longest begin: of a mixture
-        in its proportions). Raises InputError where it has none."""
+        """(the lengths asked for, those that every part of the text has, where windows of the longest begin: of a
+        mixture in its proportions). Raises InputError where the text is too short for all."""
         n_text = min(part.n_tokens for part in parts)
         wanted = sorted(set(self._settings.lengths or default_lengths(context_length)))
         lengths = [n for n in wanted if n < n_text]
@@ -131,7 +128,8 @@ class Extrapolate:
         return np.concatenate([[tokenizer.eot_id], ids]), whole(1 + len(ids))
 
     def evaluate(self, model: LoadedModel, prepared: tuple[Any, list[Part]], say: Say) -> dict[str, Any]:
-        """perplexity@N for each length N, by_length and by_position (a length beyond the text is left out, counted)."""
+        """The result's values: perplexity@N for each length N, by_length and by_position. Lengths beyond the text are
+        left out and counted."""
         tokens, parts = prepared
         wanted, lengths, starts = self._grid(model.context_length, parts)
         longest, n_windows = lengths[-1], len(starts)
@@ -176,8 +174,8 @@ class Extrapolate:
 
 
 def by_position(nats: np.ndarray, context_length: int) -> list[dict[str, Any]]:
-    """Mean loss of nats [windows, T] over ranges of positions, four an octave: first..last, 1-based, the tokens read
-    when that one is predicted."""
+    """Mean loss of nats [windows, T] over ranges of positions, four for each octave. A position, from 1 on, is the
+    number of tokens read when a token is predicted."""
     length = nats.shape[1]
     edges = {1, length + 1} | {round(2 ** (k / BINS_PER_OCTAVE)) for k in range(int(4 * math.log2(length)))}
     ordered = sorted(edge for edge in edges if edge <= length + 1)
@@ -196,6 +194,4 @@ def by_position(nats: np.ndarray, context_length: int) -> list[dict[str, Any]]:
     return rows
 
 
-def make(name: str, context: TaskContext) -> Extrapolate:
-    """The task "extrapolate"."""
-    return Extrapolate(context)
+make = Extrapolate

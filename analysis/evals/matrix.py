@@ -1,28 +1,25 @@
-"""The matrix checkpoints x tasks: which results are there, which are stale or missing, and how one is stored.
+"""The matrix checkpoints x tasks: which results are there, which are stale or missing, and how a result is stored.
 
-<run>/evals/<step>/<task>.json is one atomic file. Whatever decides its numbers is hashed into its `key`: the weights,
-the task, its version and settings, the data, the precision. A result is valid as long as its key is what would be
-computed today; there is no other record of what is done, so that any worker can go on at any point.
+A result is one atomic file (results.py). It is valid as long as its key is the one that would be computed now; there is
+no other record of what is done, so that any worker can go on at any point.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from arch.errors import InputError
-from data.files import read_json, read_object, write_json
+from data.files import read_object, write_json
 from scaling.rundir.directory import RunDir
 from scaling.rundir.saved import LEFT_OUT, WEIGHTS, Checkpoint, read_saved
 from scaling.study.run import RunSpec
 
+from .results import Failure, Result, read_failure, read_result, result_key
 from .task import Task
 
-SCHEMA = 2
 CHECKPOINTS, MERGED = "checkpoints", "merged"
 RESULTS = {CHECKPOINTS: "evals", MERGED: "merged-evals"}  # of a run: where its weights lie, and results of them
 OF_MERGED = ("validation",)  # tasks that are asked of merged weights: they stand in for a loss
@@ -34,17 +31,18 @@ DAMAGED = (
 
 @dataclass(frozen=True, eq=False)
 class RunCheckpoint(Checkpoint):
-    """A checkpoint to evaluate, of `run`; its files are not yet verified. autocast: the run trains in bf16."""
+    """A checkpoint of `run` to evaluate; its files are not yet verified. autocast: the run trains in bf16."""
 
     run: RunSpec
 
     @property
     def autocast(self) -> bool:
-        return is_bf16(self.run)
+        return self.run.training.precision == "bf16"
 
     @property
     def is_merged(self) -> bool:
-        """Whether it is the mean of the run's last weights (scaling.trainer.merging), and no checkpoint of the run."""
+        """Whether these weights are the mean of the run's last weights (scaling.trainer.merging) and no checkpoint of
+        the run."""
         return self.path.parent.name == MERGED
 
     @property
@@ -53,13 +51,13 @@ class RunCheckpoint(Checkpoint):
 
     @property
     def results(self) -> Path:
-        """The directory of its results, claims and failures."""
+        """The directory of the checkpoint's results, claims and failures."""
         return self.path.parent.parent / RESULTS[self.path.parent.name] / self.path.name
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """One cell of the matrix."""
+    """One cell of the matrix: a checkpoint and a task."""
 
     checkpoint: RunCheckpoint
     task: Task
@@ -78,13 +76,13 @@ class Pair:
     def failure(self) -> Path:
         return self.path.with_suffix(".failed")
 
-    def stored(self) -> dict[str, Any] | None:
+    def stored(self) -> Result | None:
         """The valid result, None where there is none."""
         try:
-            result = read_object(self.path)
+            result = read_result(self.path)
         except (OSError, ValueError):
             return None
-        return result if result.get("key") == self.key else None
+        return result if result.key == self.key else None
 
     @property
     def damage(self) -> str:
@@ -98,39 +96,35 @@ class Pair:
         return ""
 
     def failed(self, attempt: str) -> str | None:
-        """Why it failed in this attempt, None where it was not tried or did not fail."""
-        try:
-            record = read_json(self.failure)
-            tried = record["attempt"] == attempt and record["key"] == self.key
-            return str(record["reason"]) if tried else None
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        """Why the pair failed in this attempt, None where it was not tried or did not fail."""
+        failure = read_failure(self.failure)
+        return failure.reason if failure and (failure.attempt, failure.key) == (attempt, self.key) else None
 
-    def store(self, values: dict[str, Any], **more: Any) -> dict[str, Any]:
-        """Write the result; `more`: device, seconds, setup_seconds, forward_seconds, forward_tokens."""
-        manifest = self.checkpoint.manifest
-        result = {
-            "schema": SCHEMA,
-            "task": self.task.name,
-            "version": self.task.version,
-            "key": self.key,
-            "run_id": self.checkpoint.run.run_id,
-            "step": manifest["step"],
-            "n_tokens": manifest["n_tokens"],
-            "values": values,
-            "settings": self.task.settings(),
-            "weights_sha256": self.checkpoint.weights_sha256,
-            "data_hash": self.data_hash,
-            **({"merged_steps": manifest["merged"]["steps"]} if self.checkpoint.is_merged else {}),
-            **more,
-        }
-        self._write(self.path, result)
+    def store(self, values: dict[str, Any], **cost: Any) -> Result:
+        """Write the result; `cost`: device, seconds, setup_seconds, forward_seconds, forward_tokens."""
+        manifest, merged = self.checkpoint.manifest, self.checkpoint.is_merged
+        result = Result(
+            run_id=self.checkpoint.run.run_id,
+            step=manifest["step"],
+            n_tokens=manifest["n_tokens"],
+            task=self.task.name,
+            values=values,
+            merged=merged,
+            version=self.task.version,
+            key=self.key,
+            settings=self.task.settings(),
+            weights_sha256=self.checkpoint.weights_sha256,
+            data_hash=self.data_hash,
+            merged_steps=manifest["merged"]["steps"] if merged else None,
+            **cost,
+        )
+        self._write(self.path, result.to_dict())
         self.failure.unlink(missing_ok=True)
         return result
 
     def fail(self, attempt: str, reason: str) -> None:
-        """Record that it cannot be evaluated, so that the other workers of this attempt do not try."""
-        self._write(self.failure, {"attempt": attempt, "key": self.key, "reason": reason})
+        """Record that the pair cannot be evaluated, so that the other workers of this attempt do not try it."""
+        self._write(self.failure, asdict(Failure(attempt, self.key, reason)))
 
     def _write(self, path: Path, content: dict[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -142,9 +136,9 @@ class Pair:
 
 @dataclass
 class Matrix:
-    """pairs: all that were asked for and can be tried, or are there; refused: why a task, a checkpoint as RUN/STEP or a
-    pair without its weights cannot be evaluated at all; n_refused: their pairs, which are not among `pairs`; tasks:
-    names of all that were asked for."""
+    """The pairs to evaluate. pairs: all that were asked for and can be tried, or have results; refused: by task,
+    checkpoint (RUN/STEP) or pair, why it cannot be evaluated at all; n_refused: the number of pairs refused; tasks: the
+    names of all tasks that were asked for."""
 
     pairs: list[Pair] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
@@ -153,10 +147,10 @@ class Matrix:
 
     def checkpoints(self) -> Iterator[tuple[RunCheckpoint, list[Pair]]]:
         """Each checkpoint with its pairs, in order."""
-        found: dict[Path, list[Pair]] = {}
+        by_path: dict[Path, list[Pair]] = {}
         for pair in self.pairs:
-            found.setdefault(pair.checkpoint.path, []).append(pair)
-        for pairs in found.values():
+            by_path.setdefault(pair.checkpoint.path, []).append(pair)
+        for pairs in by_path.values():
             yield pairs[0].checkpoint, pairs
 
 
@@ -167,29 +161,28 @@ def expand(
     which: str = "all",
     share: Mapping[str, set[int]] | None = None,
 ) -> Matrix:
-    """The matrix of the runs' checkpoints and `tasks`. which: "all" (merged
-    weights included), "last" (of each run) or "STEP,STEP"; share: by
-    run_id, these steps of them alone (without any: all).
+    """The matrix of the runs' checkpoints and `tasks`. which: "all" (merged weights included), "last" (of each run) or
+    "STEP,STEP"; share: by run_id, only these steps (none: all).
 
     Reads manifests and data, loads no model. Raises InputError where `which` means nothing, or `which` or `share` names
-    a step that there is not.
+    a step without a checkpoint.
     """
     matrix, checkpoints, n_damaged = Matrix(), [], 0
-    found = [
+    saved = [
         (run, path)
         for run in runs
         for path in _pick(runs_dir / run.run_id, which)
         if path.parent.name != MERGED or RunDir(runs_dir / run.run_id).has_merged(int(path.name), run.training)
     ]
     if which not in ("all", "last"):
-        for step in sorted(_steps(which) - {int(path.name) for _, path in found}):
+        for step in sorted(_steps(which) - {int(path.name) for _, path in saved}):
             raise InputError(
                 f"--checkpoints {which}: no run has a checkpoint of step {step}; `all` and `last` are the other choices"
             )
     for name, wanted in (share or {}).items():
         for step in sorted(wanted - {int(path.name) for path in _pick(runs_dir / name, "all")}):
             raise InputError(f"--checkpoint {name}/{step}: this run has no checkpoint of that step")
-    for run, path in found:
+    for run, path in saved:
         steps = (share or {}).get(run.run_id)
         if steps and int(path.name) not in steps:
             continue
@@ -223,27 +216,8 @@ def expand(
     return matrix
 
 
-def result_key(weights: str, task: Task, data_hash: str, autocast: bool) -> str:
-    """16 hex digits over everything that decides a result. weights: their SHA-256; autocast: see RunCheckpoint."""
-    parts = {
-        "schema": SCHEMA,
-        "weights": weights,
-        "task": task.name,
-        "version": task.version,
-        "settings": task.settings(),
-        "data": data_hash,
-        "autocast": autocast,
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def is_bf16(run: RunSpec) -> bool:
-    """Whether a run's checkpoints are read under bf16 autocast."""
-    return run.training.precision == "bf16"
-
-
 def _pick(run: Path, which: str) -> list[Path]:
-    """Its checkpoints, then its merged weights, which are none of the run's last."""
+    """The run's checkpoints, then its merged weights, which never count as its last checkpoint."""
     paths = [path for folder in RESULTS for path in sorted((run / folder).glob("[0-9]*"))]
     if which == "all":
         return paths

@@ -21,15 +21,50 @@ import numpy as np
 from pydantic import Field, StringConstraints, model_validator
 
 from arch.errors import InputError
-from data.files import sha256
+from data.files import reading, regular, sha256
+from data.json_lines import are_json_rows, json_rows
+from data.sources.content import BOM
 from data.tokenizer import Tokenizer
 from scaling.study.types import Count
 
+from .model import LoadedModel, token_nats
 from .planning import Planned, Reader, by_tokenizer
-from .task import LoadedModel, Say, Settings, TaskContext
-from .texts import read_text
-from .token_losses import token_nats
+from .task import Say, Settings, TaskContext
 from .validation import exp_or_none, losses
+
+
+def read_text(path: Path, task: str, text_key: str | None = None) -> str:
+    """The text at `path`. Of JSON lines, where there is a `text_key`, it is the texts of the rows with nothing between
+    them. Raises InputError for a missing file, one that is not UTF-8 or has no text, a row that is no record or has no
+    such text, and for JSON lines without a `text_key`."""
+    with reading(f"{task}: {path}", "give a text file"):
+        content = regular(path).read_bytes()
+    if path.suffix == ".jsonl" or are_json_rows(content):
+        if text_key is None:
+            raise InputError(f"{task}: {path} holds JSON lines, which this task does not read; give plain text")
+        text = "".join(_rows(content, path, task, text_key))
+    else:
+        try:
+            text = content.removeprefix(BOM).decode("utf-8")  # as a corpus is read: line ends stay, and count as bytes
+        except UnicodeDecodeError as error:
+            raise InputError(f"{task}: {path} is not UTF-8 text ({error.reason}); give another file") from None
+    if not text.strip():
+        raise InputError(f"{task}: {path} holds no text; give another file")
+    return text
+
+
+def _rows(content: bytes, path: Path, task: str, key: str) -> list[str]:
+    texts = []
+    for number, row in json_rows(content.split(b"\n"), f"{task}: {path}"):
+        if not isinstance(row, dict) or not isinstance(row.get(key), str):
+            has = f"; it has {', '.join(row)}" if isinstance(row, dict) and row else ""
+            raise InputError(
+                f"{task}: {path}: line {number} has no text {key!r}{has}: name the column in "
+                f"evaluation.settings.{task}.text_key"
+            )
+        texts.append(row[key])
+    return texts
+
 
 NAME = "perplexity"
 WIKITEXT = "wikitext/test.jsonl"  # as `scaling eval fetch` writes it
@@ -39,9 +74,9 @@ TextName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
 
 
 class PerplexitySettings(Settings):
-    """file: plain text or .jsonl, below the data folder unless absolute; texts: several of them by name instead, each a
-    task perplexity-NAME of its own; text_key: of a .jsonl file's rows; window, stride: tokens, null for the training
-    length and for the window."""
+    """file: plain text or .jsonl, below the data folder unless absolute; texts: several files by name instead, each a
+    task perplexity-NAME; text_key: the column of a .jsonl file; window, stride: in tokens, null for the training length
+    and for the window."""
 
     file: str = WIKITEXT
     texts: Annotated[dict[TextName, str], Field(min_length=1)] | None = None
@@ -67,14 +102,14 @@ def too_far(stride: int, window: int) -> str:
 
 
 def text_tasks(context: TaskContext) -> list[str]:
-    """The tasks that "perplexity" stands for: itself, or one for each of the texts that the settings name."""
+    """The tasks that "perplexity" stands for: itself, or a task for each of the texts that the settings name."""
     texts = context.settings_of(NAME, PerplexitySettings).texts
     return [f"{NAME}-{name}" for name in texts] if texts else [NAME]
 
 
 @dataclass(frozen=True)
 class Text:
-    """ids: end-of-text, then the text's tokens; n_bytes, n_words of the text."""
+    """A tokenised text. ids: end-of-text, then the text's tokens; n_bytes, n_words: of the text."""
 
     ids: np.ndarray
     n_bytes: int
@@ -83,7 +118,7 @@ class Text:
 
 def spans(n_targets: int, window: int, stride: int) -> Iterator[tuple[int, int]]:
     """(start, n_scored) of each window over ids[0 .. n_targets]: it predicts ids[start + 1 .. start + window], of which
-    the last `n_scored` count. Every one of the n_targets is scored once."""
+    the last `n_scored` count. Each of the n_targets is scored once."""
     window = min(window, n_targets)
     done = 0
     while done < n_targets:
@@ -132,7 +167,7 @@ class Perplexity:
         return read_text(self._path, self.name, self._settings.text_key)
 
     def _stride(self, window: int) -> int:
-        """Raises InputError where it is larger than the window."""
+        """The stride. Raises InputError where it is larger than the window."""
         stride = self._settings.stride or window
         if stride > window:
             raise InputError(f"evaluation.settings.{NAME}: {too_far(stride, window)}")
@@ -147,8 +182,8 @@ class Perplexity:
         nats, step = 0.0, self._settings.batch_rows
         for first in range(0, len(todo), step):
             batch = todo[first : first + step]
-            found = token_nats(model, np.stack([prepared.ids[s : s + window + 1] for s, _ in batch]))
-            nats += sum(float(row[-n:].sum(dtype=float)) for row, (_, n) in zip(found, batch, strict=True))
+            rows = token_nats(model, np.stack([prepared.ids[s : s + window + 1] for s, _ in batch]))
+            nats += sum(float(row[-n:].sum(dtype=float)) for row, (_, n) in zip(rows, batch, strict=True))
             say((first + len(batch)) / len(todo), f"{first + len(batch)} of {len(todo)} windows")
         result = losses(nats, n_tokens, prepared.n_bytes)
         finite = math.isfinite(nats)
@@ -165,6 +200,4 @@ class Perplexity:
         }
 
 
-def make(name: str, context: TaskContext) -> Perplexity:
-    """The task "perplexity", or of one of its texts."""
-    return Perplexity(name, context)
+make = Perplexity

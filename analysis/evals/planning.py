@@ -1,28 +1,37 @@
-"""What an evaluation will read, known before there is a model: examples, forward tokens, impossible settings.
+"""What evaluations read and how long they take, known before there is a model: examples, forward tokens, impossible
+settings. Imports no torch. A task that can say so has `planned` and `check`; a task from another package may lack them.
 
-Imports no torch. A task that can say so has `planned` and `check`; one from another package need not.
+A task's seconds are proportional to the forward tokens that it reads and to what a token costs its model (a third of a
+training step's), so one checkpoint's result forecasts all others. Without any result, flops.pace says what is expected
+of the device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from statistics import median
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from arch.amounts import counted
 from arch.errors import InputError
 from data.files import MANIFEST, read_manifest
 from data.manifest import parts_of
+from flops.hardware import Device
+from flops.pace import pace
+from scaling.study.run import RunSpec
 
+from .results import read_result
 from .task import MissingData
 
 if TYPE_CHECKING:
     from arch.config import ModelConfig
     from data.mixture import Part
-    from scaling.study.run import RunSpec
 
     from .task import Task, TaskContext
+
 
 BYTES_PER_TOKEN = {"bytes": 1.0}  # others: as the study's corpus has it
 ASSUMED_BYTES_PER_TOKEN = 4.0  # before there is a corpus
@@ -30,10 +39,10 @@ ASSUMED_BYTES_PER_TOKEN = 4.0  # before there is a corpus
 
 @dataclass(frozen=True)
 class Reader:
-    """What is known of a run's model before training. context_length: tokens, of the training; bytes_per_token: UTF-8
-    bytes of text a token; exact: whether that is the same for every text; held_out: the corpus' validation split
-    by its parts, None before there is a corpus; autocast: read under bf16 autocast on a GPU;
-    tokenizer: by name; corpus: the study's directory of it, None before that is made."""
+    """What is known of a run's model before training. context_length: of the training, in tokens; bytes_per_token:
+    UTF-8 bytes of text; exact: whether that is the same for every text; held_out: the parts of the corpus' validation
+    split, None before there is a corpus; autocast: read under bf16 autocast on a GPU; tokenizer: its name; corpus: the
+    study's corpus directory, None before it is made."""
 
     config: ModelConfig
     context_length: int
@@ -45,14 +54,14 @@ class Reader:
     corpus: Path | None = None
 
     def tokens_of(self, n_bytes: float) -> int:
-        """Of a text of so many bytes; an estimate unless `exact`."""
+        """The number of tokens of a text of `n_bytes`; an estimate unless `exact`."""
         return round(n_bytes / self.bytes_per_token)
 
 
 @dataclass(frozen=True)
 class Planned:
-    """One evaluation of one checkpoint. tokens: that pass through the model; items: windows, cells or documents, as
-    `unit` says; estimate: in what way `tokens` is no exact count, "" where it is one."""
+    """What one evaluation of one checkpoint reads. tokens: that pass through the model; items: windows, cells or
+    documents, as `unit` says; estimate: why `tokens` is an estimate, "" where it is exact."""
 
     tokens: int
     items: int
@@ -68,19 +77,20 @@ class Plannable(Protocol):
         """What one evaluation of such a model reads. Raises InputError where data are missing."""
 
     def check(self, reader: Reader) -> None:
-        """Raise InputError where settings and sizes of data cannot go with such a model, MissingData where it takes
-        data that are not there to know. Loads no torch."""
+        """Raise InputError where settings and sizes of data do not suit such a model, MissingData where data are
+        missing that decide it. Loads no torch."""
 
 
 def readers(corpus: Path, tokenizer: str, runs: Iterable[RunSpec]) -> dict[str, Reader]:
-    """By run_id. corpus: the study's directory of it, which need not be there; tokenizer: by name."""
+    """The readers by run_id. corpus: the study's corpus directory, which may be missing; tokenizer: its name."""
     manifest = read_manifest(corpus, verify=False, partial=True) or {}
     splits: Mapping[str, Mapping[str, int]] = manifest.get("splits", {})
     held_out = tuple(parts_of(manifest, "validation")) if splits else None
     exact = tokenizer in BYTES_PER_TOKEN
     per_token = BYTES_PER_TOKEN.get(tokenizer, ASSUMED_BYTES_PER_TOKEN)
     if splits and not exact:
-        per_token = sum(one["bytes"] for one in splits.values()) / max(1, sum(one["tokens"] for one in splits.values()))
+        n_tokens = sum(split["tokens"] for split in splits.values())
+        per_token = sum(split["bytes"] for split in splits.values()) / max(1, n_tokens)
     return {
         run.run_id: Reader(
             *(run.config, run.context_length, per_token, exact, held_out, run.training.precision == "bf16"),
@@ -96,13 +106,13 @@ def planned(tasks: Iterable[Task], reader: Reader) -> dict[str, Planned]:
 
 
 def by_tokenizer(reader: Reader) -> str:
-    """Planned.estimate of a count that is exact but for the tokenizer."""
+    """`Planned.estimate` of a count that is exact but for the tokenizer."""
     return "" if reader.exact else f"at {reader.bytes_per_token:.2f} bytes a token"
 
 
 def check_settings(tasks: Iterable[Task], models: Iterable[Reader]) -> None:
-    """Raise InputError where a task cannot evaluate one of the models, as far as that is known without its data."""
-    different = list({(one.config, one.context_length, one.held_out): one for one in models}.values())
+    """Raise InputError where a task cannot evaluate some model, as far as that is known without its data."""
+    different = list({(reader.config, reader.context_length, reader.held_out): reader for reader in models}.values())
     for task in tasks:
         if isinstance(task, Plannable):
             for reader in different:
@@ -111,8 +121,8 @@ def check_settings(tasks: Iterable[Task], models: Iterable[Reader]) -> None:
 
 
 def check_data(tasks: Iterable[Task], context: TaskContext) -> None:
-    """Raise InputError where a task's data are not of the form that it reads, MissingData where they are not there.
-    A corpus that has not been made yet is not checked."""
+    """Raise InputError where a task's data do not have the form that it reads, MissingData where they are missing. A
+    corpus that is not made yet is not checked."""
     for task in tasks:
         try:
             task.data_hash()
@@ -121,3 +131,90 @@ def check_data(tasks: Iterable[Task], context: TaskContext) -> None:
                 raise
         except OSError as error:
             raise InputError(f"{task.name}: {error.filename}: cannot be read ({error.strerror})") from None
+
+
+ROWS = 16  # of a forward pass, where nothing was measured
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """How long one task takes on the checkpoints that lack it. examples: of each checkpoint, as `kind` says;
+    forward_tokens: of all checkpoints together, None where the task does not know; estimate: why they are an estimate,
+    "" where they are exact; seconds: of one worker, None where nothing is known; basis: what the seconds follow
+    from."""
+
+    task: str
+    checkpoints: int
+    examples: int | None
+    kind: str
+    forward_tokens: int | None
+    estimate: str
+    seconds: float | None
+    basis: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class MeasuredPace:
+    """What a stored result took. factor: its seconds for each forward token over the expected ones; setup_seconds:
+    before it, for model and data."""
+
+    task: str
+    factor: float
+    setup_seconds: float
+
+
+def measured_paces(runs_dir: Path, runs: Sequence[RunSpec], on: Device, device: str) -> list[MeasuredPace]:
+    """The paces of all stored results that were read on `device` ("cpu" or "cuda"), also of those for other data or
+    settings."""
+    paces = []
+    for run in runs:
+        for path in sorted((runs_dir / run.run_id / "evals").glob("[0-9]*/*.json")):
+            try:
+                result = read_result(path)
+            except (OSError, ValueError):
+                continue
+            if result.forward_tokens and result.seconds and result.device.startswith(device):
+                factor = result.seconds / result.forward_tokens / token_seconds(run, on)
+                paces.append(MeasuredPace(result.task, factor, result.setup_seconds))
+    return paces
+
+
+def token_seconds(run: RunSpec, device: Device) -> float:
+    """The expected seconds of a token's forward pass, in batches of ROWS rows: a third of a training step's."""
+    batch = ROWS * run.context_length
+    units = run.training.threads if device.unit == "core" else 1
+    return pace(run.config, batch, device, units).step_seconds / 3 / batch
+
+
+def forecast_task(
+    task: str, missing: Iterable[tuple[RunSpec, Planned | None]], known: Sequence[MeasuredPace], device: Device
+) -> Forecast:
+    """How long `task` takes. missing: the run of each checkpoint that lacks the task, and what the task reads there
+    (None: it does not know)."""
+    pairs = list(missing)
+    plans = [plan for _, plan in pairs if plan is not None]
+    factors = [pace.factor for pace in known if pace.task == task]
+    others = [pace.factor for pace in known]
+    if factors:
+        factor, basis = median(factors), f"measured: {counted(len(factors), 'result')} of this task"
+    elif others:
+        factor, basis = median(others), f"measured: {counted(len(others), 'result')} of other tasks"
+    else:
+        factor, basis = 1.0, f"assumed: {device.name}, a third of a training step for each token and no other time"
+    if len(plans) < len(pairs):
+        return Forecast(task, len(pairs), None, "", None, "the task cannot tell", None, "")
+    seconds = sum(factor * token_seconds(run, device) * plan.tokens for run, plan in pairs if plan is not None)
+    seconds += len(pairs) * (median(pace.setup_seconds for pace in known) if known else 0.0)
+    return Forecast(
+        task,
+        len(pairs),
+        max((plan.items for plan in plans), default=0),
+        plans[0].unit if plans else "",
+        sum(plan.tokens for plan in plans),
+        plans[0].estimate if plans else "",
+        seconds,
+        basis,
+    )

@@ -1,4 +1,5 @@
-"""The tasks there are, by name, and the presets that stand for several. Imports no task until one is made.
+"""All tasks by name, the presets that stand for several, and the scales of their scores. Imports no task until it is
+made.
 
 A task from outside of this package is named "module:task": the module has `make(task, context)` like those here.
 """
@@ -10,6 +11,8 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
+from analysis.scales import ACCURACY, TREND, Scale
+from analysis.scales import PERPLEXITY as PERPLEXITY_SCALE
 from arch.errors import InputError, nearest
 from arch.outside import import_allowed
 
@@ -21,9 +24,9 @@ from .task import Task, TaskContext
 
 @dataclass(frozen=True)
 class Entry:
-    """module: below analysis.evals, with `make(name, context) -> Task`; about: one line for people; needs:
-    what it reads below the data folder; plots: module with its pictures and table (page.py), "" for the plain table;
-    layout: of what it reads, where that is no data set of lm-eval."""
+    """module: below analysis.evals, with `make(name, context) -> Task`; about: one line of description; needs: what it
+    reads below the data folder; plots: the module with its pictures and table (page.py), "" for the plain table;
+    layout: the form of what it reads, where that is no data set of lm-eval."""
 
     module: str
     about: str
@@ -51,13 +54,13 @@ ENTRIES: dict[str, Entry] = {
     **{
         name: Entry(
             "niah.task",
-            one.about,
-            one.data,
+            variant.about,
+            variant.data,
             "niah.plots",
-            f"{one.data}/ below the data folder, or evaluation.settings.{name}.haystack: a folder of .txt files of "
+            f"{variant.data}/ below the data folder, or evaluation.settings.{name}.haystack: a folder of .txt files of "
             f"UTF-8, read in the order of their names, together as long as the longest prompt",
         )
-        for name, one in VARIANTS.items()
+        for name, variant in VARIANTS.items()
     },
     **{
         name: Entry("lmeval.task", f"lm-eval: {task.about}", lmeval.DATA[task.data].file)
@@ -68,8 +71,8 @@ PRESETS: dict[str, tuple[str, ...]] = {"niah": ("niah-easy", "niah-standard"), *
 
 
 def expand(words: Iterable[str], texts: Sequence[str] = (PERPLEXITY,)) -> list[str]:
-    """Task names in the registry's order, presets resolved, each once; those from outside last. texts: the tasks that
-    "perplexity" stands for. Raises InputError with the nearest name."""
+    """Task names in the registry's order, presets resolved, each once; tasks from outside come last. texts: the tasks
+    that "perplexity" stands for. Raises InputError with the nearest name."""
     order = [name for entry in ENTRIES for name in (texts if entry == PERPLEXITY else (entry,))]
     wanted: dict[str, None] = {}
     for word in words:
@@ -84,14 +87,14 @@ def expand(words: Iterable[str], texts: Sequence[str] = (PERPLEXITY,)) -> list[s
 
 
 def texts_of(words: Iterable[str], settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The tasks among these words that read texts beside the corpus' own held-out text; none from outside of here."""
+    """The tasks among these words that read other texts than the corpus' held-out text, without those from outside."""
     named = [f"{PERPLEXITY}-{name}" for name in settings.get(PERPLEXITY, {}).get("texts") or {}] or [PERPLEXITY]
-    own = {"validation"} | ({"extrapolate"} if not settings.get("extrapolate", {}).get("file") else set())
-    return [name for name in expand(words, named) if name not in own and ":" not in name]
+    of_corpus = {"validation"} | ({"extrapolate"} if not settings.get("extrapolate", {}).get("file") else set())
+    return [name for name in expand(words, named) if name not in of_corpus and ":" not in name]
 
 
 def entry_of(task: str) -> Entry | None:
-    """Of a task by the name that its results carry; None for one from outside."""
+    """The entry of a task by the name that its results carry; None for a task from outside."""
     return ENTRIES.get(PERPLEXITY if task.startswith(f"{PERPLEXITY}-") else task)
 
 
@@ -126,34 +129,63 @@ def _texts(context: TaskContext) -> list[str]:
 
 
 def _make(name: str, context: TaskContext) -> Task:
-    module, colon, own = name.partition(":")
+    module, colon, task_name = name.partition(":")
     if not colon:
         entry = entry_of(name)
         assert entry is not None
         task: Task = import_module(f"analysis.evals.{entry.module}").make(name, context)
         return task
     try:
-        found = import_allowed(module)
+        imported = import_allowed(module)
     except InputError as error:
         raise InputError(f"evaluation task {name!r}: {error}; write module:task") from None
     try:
-        mine = replace(context, settings={own: context.settings.get(name, {})})
-        task = found.make(own, mine)
+        own_context = replace(context, settings={task_name: context.settings.get(name, {})})
+        task = imported.make(task_name, own_context)
     except (InputError, KeyboardInterrupt):
         raise
     except BaseException as error:  # somebody else's code, which may fail in any way
-        told = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         raise InputError(
-            f"evaluation task {name!r}: cannot be made ({type(error).__name__}: {told}); write module:task"
+            f"evaluation task {name!r}: cannot be made ({type(error).__name__}: {reason}); write module:task"
         ) from None
     if entry_of(task.name) is not None:
         raise InputError(f"evaluation task {name!r}: another task has the name {task.name!r}: choose a different one")
     return task
 
 
+def scales_of(task: str) -> dict[str, Scale]:
+    """{metric: its scale} of a task's main metrics, for fits of scores against loss. Empty for the held-out loss
+    itself, and for tasks from outside, of whose scores nothing is known."""
+    if task in lmeval.TASKS:
+        return _of_lm_eval(task)
+    if entry_of(task) is None or task == "validation":
+        return {}
+    if task == PERPLEXITY or task.startswith(f"{PERPLEXITY}-"):
+        return {"word_perplexity": Scale(PERPLEXITY_SCALE, higher_is_better=False)}
+    if task == "extrapolate":  # beyond the training length the loss decides nothing
+        return {"perplexity_avg": Scale(TREND, higher_is_better=False)}
+    return {"weighted_avg_acc": Scale(TREND, full=100.0)}
+
+
+def _of_lm_eval(task: str) -> dict[str, Scale]:
+    lm_task = lmeval.TASKS[task]
+    if lm_task.scrolls:
+        return {lm_task.metrics[0]: Scale(TREND, full=100.0)}
+    accuracy = Scale(ACCURACY, chance=1 / lmeval.CHOICES[task] if task in lmeval.CHOICES else 0.0)
+    return {
+        metric: Scale(PERPLEXITY_SCALE, higher_is_better=False)
+        if metric.endswith("perplexity")
+        else accuracy
+        if metric.startswith("acc")
+        else Scale(TREND)
+        for metric in (lm_task.metrics if task == "lambada" else lm_task.metrics[:1])
+    }
+
+
 def layouts(words: Iterable[str]) -> dict[str, str]:
-    """{task: what it reads and of what form, for people}; of lm-eval's tasks the columns of a row. Raises InputError
-    with the nearest name."""
+    """{task: in words what it reads and in what form}; of lm-eval's tasks the columns of a row. Raises InputError with
+    the nearest name."""
     names = expand(words)
     for name in names:
         if name not in ENTRIES:
@@ -171,7 +203,7 @@ def _layout(name: str) -> str:
 
 
 def layouts_page() -> str:
-    """ROWS.md beside this module, which a test holds against it."""
+    """The text of ROWS.md beside this module; a test compares the two."""
     written = "Written by `analysis.evals.registry.layouts_page`; `scaling eval list --rows TASK` prints the same."
     parts = ["# What the tasks read", f"{written} Every row is checked before anything runs."]
     for name, layout in layouts(ENTRIES).items():

@@ -16,29 +16,29 @@ from torch import Tensor
 from arch.model.layout import check_ids, ids_checked
 from arch.recorder import CudaRecorder, Recorder, reason_of
 
-from .token_losses import nats_of
+from .model import nats_of
 
 if TYPE_CHECKING:
     from arch.model.lm import LanguageModel
 
-    from .task import LoadedModel
+    from .model import LoadedModel
 
 MAX_FLOPS = 10**13  # of a batch, 2 a parameter and token: beyond, kernels take longer than the host does to launch them
 
 
 class Batches:
-    """`nats_of` for many batches of many models, as graphs where that helps: on NVIDIA's GPUs, for small models.
+    """`nats_of` for many batches of many models, as graphs where that is faster: on NVIDIA's GPUs, for small models.
 
-    `say` gets one line where a graph cannot be made. record: instead of CUDA's recorder, for tests.
+    say: gets one line where a graph cannot be made. record: replaces CUDA's recorder in tests.
     """
 
     def __init__(self, say: Callable[[str], None], record: Recorder | None = None) -> None:
         self._say, self._record = say, record
-        # weak: a model that is done with must leave memory, and its graph with it; None: has none
+        # weak: a model that is no longer used must leave memory, and its graph with it; None: it has no graph
         self._graphs: WeakKeyDictionary[LanguageModel, BatchGraph | None] = WeakKeyDictionary()
 
     def nats(self, model: LoadedModel, ids: Tensor) -> Tensor:
-        """As `nats_of`; the next call may overwrite what is returned."""
+        """As `nats_of`; the next call may overwrite the returned tensor."""
         if model.model not in self._graphs and self._is_worth_it(model, ids):
             with model.meter.paused():
                 self._graphs[model.model] = self._recorded(model, ids)
@@ -46,8 +46,8 @@ class Batches:
         return graph(model, ids) if graph is not None and graph.fits(model, ids) else nats_of(model, ids)
 
     def few(self, model: LoadedModel, ids: Tensor) -> Tensor:
-        """As `nats_of`, of a few rows [B, T + 1]: by the graph of batches that are as long, where there is one, whose
-        other rows they fill again. Raises InputError for ids that are not of the model's vocabulary."""
+        """As `nats_of`, of a few rows [B, T + 1]: by the graph of longer batches of such rows, where there is one; the
+        rows are repeated to fill it. Raises InputError for ids outside of the model's vocabulary."""
         with model.reading():
             check_ids(ids, model.config.vocab_size)
         graph = self._graphs.get(model.model)
@@ -64,7 +64,7 @@ class Batches:
         return 2 * n_params * ids.numel() <= MAX_FLOPS
 
     def _recorded(self, model: LoadedModel, ids: Tensor) -> BatchGraph | None:
-        """The graph of such batches, None where it cannot be."""
+        """The graph of such batches, None where it cannot be made."""
         eager = nats_of(model, ids)  # kernels are compiled and tuned here, not while they are recorded
         try:
             graph = BatchGraph(model, ids, self._record or CudaRecorder(ids.device))
@@ -80,7 +80,8 @@ class Batches:
 
 
 class BatchGraph:
-    """Passes of one model over batches of one shape. Raises RuntimeError where they cannot be recorded."""
+    """A CUDA graph of one model's passes over batches of one shape. Raises RuntimeError where they cannot be
+    recorded."""
 
     def __init__(self, model: LoadedModel, ids: Tensor, record: Recorder) -> None:
         self._ids, self._autocast = ids.clone(), model.autocast
@@ -95,7 +96,7 @@ class BatchGraph:
         return self.room_for(model, ids) == len(ids)
 
     def room_for(self, model: LoadedModel, ids: Tensor) -> int:
-        """How many rows it reads, where these are as long and not more; else 0."""
+        """How many rows the graph reads, where `ids` are rows of that length and not more of them; else 0."""
         fits = ids.shape[1] == self._ids.shape[1] and model.autocast == self._autocast
         return len(self._ids) if fits and len(ids) <= len(self._ids) else 0
 
@@ -108,5 +109,5 @@ class BatchGraph:
         return self._nats
 
 
-def _same_bits(one: Tensor, other: Tensor) -> bool:
-    return torch.equal(one.view(torch.int32), other.view(torch.int32))
+def _same_bits(first: Tensor, other: Tensor) -> bool:
+    return torch.equal(first.view(torch.int32), other.view(torch.int32))

@@ -1,4 +1,4 @@
-"""What an evaluation is: the protocol of a task, the model that it gets, and the study that asks for it.
+"""What an evaluation is: the protocol of a task, and what a study gives it.
 
 A task is one named evaluation with its settings. It never loads a model, writes a file or decides what is missing. The
 runner does that (matrix.py, worker.py): a model is loaded once for all its tasks, and a task's requests are tokenised
@@ -7,8 +7,7 @@ once for all models. A new task is a module here with `make(name, context)` and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -16,74 +15,22 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from arch.errors import InputError
-from arch.registry import ARCHITECTURES
 from scaling.study.file import validate
 
-from .meter import Meter
-
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from arch.config import ModelConfig
-    from arch.model.lm import LanguageModel
     from data.tokenizer import Tokenizer
+
+    from .model import LoadedModel
 
 Say = Callable[[float, str], None]  # (share done 0..1, a few words)
 
 
-class Passes(Protocol):
-    """Reads batches of ids, as `replayed.Batches` does on a GPU."""
-
-    def nats(self, model: LoadedModel, ids: Tensor) -> Tensor: ...
-
-    def few(self, model: LoadedModel, ids: Tensor) -> Tensor: ...
-
-
-@dataclass
-class LoadedModel:
-    """A checkpoint's model in evaluation mode on `device`; its probe loss was reproduced.
-
-    autocast: forward passes run under bf16 autocast, as in training (never on a CPU). context_length: training length
-    in tokens.
-    tokenizer: the one whose files the checkpoint carries. meter: counts what the model reads. passes: of a GPU, reads
-    batches that are alike for many checkpoints.
-    """
-
-    model: LanguageModel
-    config: ModelConfig
-    tokenizer: Tokenizer
-    device: str
-    autocast: bool
-    context_length: int
-    checkpoint: Path
-    meter: Meter = field(default_factory=Meter)
-    passes: Passes | None = None
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Forward passes go in here: no gradients, the run's precision."""
-        import torch
-
-        with torch.inference_mode(), torch.autocast(self.device.split(":")[0], torch.bfloat16, enabled=self.autocast):
-            yield
-
-    def warnings_at(self, length: int) -> list[str]:
-        """Warnings for texts of up to `length` tokens; a task puts them into its values as `warnings`."""
-        found = ARCHITECTURES[self.config.arch]
-        if found.constant_state or length <= self.context_length:
-            return []
-        return [
-            f"{found.label} was trained at {self.context_length:,} tokens and is evaluated at up to {length:,}: rotary "
-            f"positions beyond the training length were never trained"
-        ]
-
-
 class MissingData(InputError):
-    """The data of a task are not where the study says they are."""
+    """A task's data are not where the study says they are."""
 
 
 class Settings(BaseModel):
-    """Base of a task's settings: what a study file may say below evaluation.settings.TASK."""
+    """The base of a task's settings: the keys below evaluation.settings.TASK of a study file."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -102,13 +49,13 @@ class TaskContext:
 
     def settings_of(self, task: str, kind: type[S]) -> S:
         """The task's settings with their defaults. Raises InputError for an unknown key or an invalid value."""
-        found: S = validate(kind, dict(self.settings.get(task, {})), f"evaluation.settings.{task}", [])
-        return found
+        settings: S = validate(kind, dict(self.settings.get(task, {})), f"evaluation.settings.{task}", [])
+        return settings
 
     def data_file(self, task: str, name: str, fetch: str | None = None) -> Path:
-        """A file or folder below the data folder, or an absolute path; fetch: what `scaling eval fetch` calls it
-        (default: the task; "": it does not have it). Raises MissingData where it is not there, or no folder is named or
-        there."""
+        """The path of a file or folder below the data folder, or an absolute path. fetch: its name for `scaling eval
+        fetch` (default: the task; "": that command does not have it). Raises MissingData where the path, or the data
+        folder, is missing."""
         path = Path(name).expanduser()
         if not path.is_absolute():
             if self.data is None:
@@ -129,23 +76,25 @@ class TaskContext:
 
 class Task(Protocol):
     """One named evaluation. Reading its attributes loads neither torch nor data. It may have a method `data_path`: the
-    file or folder of its texts, None for the corpus' own held-out text; others cannot be held against training text."""
+    file or folder of its texts, None for the corpus' held-out text; without it they cannot be compared with the
+    training text (contamination)."""
 
     name: str
     version: int  # of the method: a change makes every stored result stale
 
     def settings(self) -> dict[str, Any]:
-        """Everything that decides the result but data and model: plain JSON, part of the result's key."""
+        """Everything that decides the result beside data and model: plain JSON, part of the result's key."""
 
     def data_hash(self) -> str:
-        """Of the data read; quick, since every start asks for it. Raises InputError where they are not of the form that
-        the task reads, MissingData, which names `scaling eval fetch`, where they are not there."""
+        """A hash of the data read; quick, since every start asks for it. Raises InputError where they do not have the
+        form that the task reads, MissingData, which names `scaling eval fetch`, where they are missing."""
 
     def prepare(self, tokenizer: Tokenizer) -> Any:
-        """The tokenised requests: made once for each tokenizer, shared by all checkpoints, not to be changed."""
+        """The tokenised requests: made once for each tokenizer and shared by all checkpoints, so they must not be
+        changed."""
 
     def evaluate(self, model: LoadedModel, prepared: Any, say: Say) -> dict[str, Any]:
-        """The result's values: numbers (null for a missing one), or lists and dictionaries of them.
+        """The result's values: numbers (null where a number is missing), or lists and dictionaries of numbers.
 
         Numbers at the top level become rows of results/evals.parquet; `warnings`, a list of lines, is shown once.
         Values of contexts beyond the training length stand beside `extrapolated: true`. Raises InputError where this

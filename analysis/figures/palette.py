@@ -9,7 +9,11 @@ from collections.abc import Sequence
 from analysis.labels import arch_of, group_of, point_of
 from arch.registry import ARCHITECTURES
 
-APPROACH_COLORS = {"envelope": "#009e73", "isoflop": "#d55e00", "parametric": "#0072b2"}  # told apart by all eyes
+APPROACH_COLORS = {
+    "envelope": "#009e73",
+    "isoflop": "#d55e00",
+    "parametric": "#0072b2",
+}  # also for the colour-blind
 SPARE_COLORS = ("#000000", "#a6761d", "#5e4fa2", "#666666")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SHADES = (0.0, -0.45, 0.5, -0.7, 0.75)  # of a colour: how far on its way to black (below 0) or white
@@ -17,18 +21,18 @@ DARK = 120  # the sum of a dark colour's parts, whose shades are all lighter
 
 
 def name_of(group: str) -> str:
-    """The architecture's label, and the point of a group; the name where nothing is known of it."""
+    """The architecture's label, with the point of a group; `group` itself where the architecture is not registered."""
     arch = arch_of(group)
     return group_of(ARCHITECTURES[arch].label, point_of(group)) if arch in ARCHITECTURES else group
 
 
 def arch_colors(groups: Sequence[str]) -> dict[str, str]:
-    """A colour for each, of an architecture: the same for its first points, other shades of it where dashes repeat.
-    Architectures without one of their own get spare ones in turn."""
+    """A colour for each group: that of its architecture for its first points, other shades of it where dashes repeat.
+    Architectures without a registered colour get spare colours in turn."""
     archs = list(dict.fromkeys(map(arch_of, groups)))
     spare = iter(SPARE_COLORS * len(archs))
-    own = {arch: ARCHITECTURES[arch].color for arch in archs if arch in ARCHITECTURES}
-    colors = {arch: own.get(arch) or next(spare) for arch in archs}
+    registered = {arch: ARCHITECTURES[arch].color for arch in archs if arch in ARCHITECTURES}
+    colors = {arch: registered.get(arch) or next(spare) for arch in archs}
     points = list(dict.fromkeys(map(point_of, groups)))
     rounds = {group: points.index(point_of(group)) // len(DASHES) for group in groups}
     return {group: _shade(colors[arch_of(group)], SHADES[rounds[group] % len(SHADES)]) for group in groups}
@@ -43,6 +47,6 @@ def _shade(color: str, by: float) -> str:
 
 
 def dashes(groups: Sequence[str]) -> dict[str, str]:
-    """A dash for each, the same for all architectures at a point; solid without axes."""
+    """A dash for each group, the same for all architectures at a point; solid without axes."""
     points = list(dict.fromkeys(map(point_of, groups)))
     return {group: DASHES[points.index(point_of(group)) % len(DASHES)] for group in groups}

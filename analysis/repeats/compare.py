@@ -1,4 +1,5 @@
-"""A run that was trained twice, on two machines or one: its held-out and training losses side by side."""
+"""A run that was trained twice, on two machines or one: its held-out and training losses side by side, as numbers and
+as rows and lines for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from typing import Any, NamedTuple
 
 from analysis.fits.noise import SeedNoise
 from analysis.run_evals import held_out_losses
+from arch.amounts import count, counted
+from data.units import loss_unit
 from scaling.rundir.directory import RunDir
 from scaling.study.run import RunSpec
 
@@ -30,7 +33,7 @@ class Trained:
 
     @property
     def last(self) -> int:
-        """The step of the last evaluated checkpoint; 0 without one."""
+        """The step of the last evaluated checkpoint; 0 where there is none."""
         return max(self.held_out, default=0)
 
 
@@ -56,14 +59,14 @@ class Pair(NamedTuple):
         """B less A, in nats a token."""
         return self.b - self.a
 
-    def told(self, at: str) -> dict[str, Any]:
+    def to_dict(self, at: str) -> dict[str, Any]:
         return {at: self.at, "a": self.a, "b": self.b, "difference": self.difference}
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """A run of A and of B. held_out: at every checkpoint that both evaluated; training: at every step that both have a
-    row of; noise: between seeds of its architecture, of log loss at the end, None where it is not known."""
+    """A run in A and in B. held_out: at every checkpoint that both evaluated; training: at every step for which both
+    have a row; noise: between seeds of its architecture, of log loss at the end, None where it is not known."""
 
     name: str
     run: RunSpec
@@ -71,13 +74,13 @@ class Repeat:
     training: Sequence[Pair]
     n_params: int  # without embeddings
     same_weights: bool
-    same_training: bool  # the same processes trained both: one is a copy of the other
+    same_training: bool  # the same processes trained both: B is a copy of A
     noise: SeedNoise | None = None
 
     @cached_property
     def is_bit_equal(self) -> bool:
-        """Every loss that both have, and the weights of every checkpoint that both evaluated."""
-        return self.same_weights and all(one.a == one.b for one in (*self.held_out, *self.training))
+        """Whether every loss that both have is equal, and the weights of every checkpoint that both evaluated."""
+        return self.same_weights and all(pair.a == pair.b for pair in (*self.held_out, *self.training))
 
     @property
     def is_copy(self) -> bool:
@@ -93,55 +96,56 @@ class Repeat:
 
     @property
     def seed_sds(self) -> float | None:
-        """The final losses' difference in standard deviations between seeds, both of log loss; None: not known."""
+        """The difference of the final losses in standard deviations between seeds, both of log loss; None: not
+        known."""
         if self.final.a == self.final.b:
             return 0.0
         return math.log(self.final.b / self.final.a) / self.noise.s if self.noise and self.noise.s else None
 
     @property
     def equal_until(self) -> int:
-        """The last step before which, and at which, all rows of metrics that both have are equal; 0: none is."""
+        """The last step up to which all rows of metrics that both have are equal; 0: none is."""
         last = 0
-        for one in self.training:
-            if one.a != one.b:
+        for pair in self.training:
+            if pair.a != pair.b:
                 break
-            last = one.at
+            last = pair.at
         return last
 
-    def told(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison as plain data."""
         held_out, training = largest(self.held_out), largest(self.training)
         return {
             **{"run": self.name, "arch": self.run.arch, "size": self.run.size, "seed": self.run.seed},
             "bit_equal": self.is_bit_equal,
-            "final": self.final.told("n_tokens") | {"percent": self.percent, "seed_sds": self.seed_sds},
+            "final": self.final.to_dict("n_tokens") | {"percent": self.percent, "seed_sds": self.seed_sds},
             "seed_noise": {"s": self.noise.s, "df": self.noise.df} if self.noise else None,
-            "largest_held_out": held_out and held_out.told("n_tokens"),
-            "largest_training": training and training.told("step"),
+            "largest_held_out": held_out and held_out.to_dict("n_tokens"),
+            "largest_training": training and training.to_dict("step"),
             "training_rows": len(self.training),
             "training_equal_until_step": self.equal_until,
-            "held_out": [one.told("n_tokens") for one in self.held_out],
+            "held_out": [pair.to_dict("n_tokens") for pair in self.held_out],
         }
 
 
 def largest(pairs: Sequence[Pair]) -> Pair | None:
-    """The pair that lies furthest apart; None without any."""
-    return max(pairs, key=lambda one: abs(one.difference), default=None)
+    """The pair with the largest difference; None without pairs."""
+    return max(pairs, key=lambda pair: abs(pair.difference), default=None)
 
 
 def read_trained(path: Path) -> Trained:
-    """The run in a directory. Raises InputError where it is damaged, or another version's."""
+    """The run in a directory. Raises InputError where it is damaged, or was written by another version."""
     rundir = RunDir(path)
     run = rundir.spec()
     held_out = {
-        int(one["step"]): HeldOut(
-            float(one["loss"]),
-            int(one["n_tokens"]),
-            str(one.get("weights_sha256") or ""),
-            one["settings"]["validation_tokens"],
+        int(row["step"]): HeldOut(
+            float(row["loss"]),
+            int(row["n_tokens"]),
+            str(row.get("weights_sha256") or ""),
+            row["settings"]["validation_tokens"],
         )
-        for one in held_out_losses(path, run.training)[0]
-        if not one["merged"]
+        for row in held_out_losses(path, run.training)[0]
+        if not row["merged"]
     }
     losses = {int(row["step"]): float(row["loss"]) for row in rundir.checked_rows().rows}
     return Trained(run, rundir.record(), rundir.attempts(), losses, held_out)
@@ -156,8 +160,8 @@ def not_comparable(a: Trained, b: Trained) -> str:
         return f"no held-out loss in {both}"
     if a.last != b.last:
         return f"its last evaluated checkpoint is step {a.last} in A, {b.last} in B"
-    one, other = a.held_out[a.last].over, b.held_out[b.last].over
-    return f"its held-out losses are over {one:,} tokens in A, {other:,} in B" if one != other else ""
+    over_a, other = a.held_out[a.last].over, b.held_out[b.last].over
+    return f"its held-out losses are over {over_a:,} tokens in A, {other:,} in B" if over_a != other else ""
 
 
 def compared(name: str, a: Trained, b: Trained, noise: SeedNoise | None = None) -> Repeat:
@@ -167,22 +171,85 @@ def compared(name: str, a: Trained, b: Trained, noise: SeedNoise | None = None) 
     return Repeat(
         name,
         a.run,
-        held_out=[Pair(one.n_tokens, one.loss, other.loss) for one, other in both if one.over == other.over],
+        held_out=[Pair(of_a.n_tokens, of_a.loss, other.loss) for of_a, other in both if of_a.over == other.over],
         training=[Pair(step, a.losses[step], b.losses[step]) for step in sorted(a.losses.keys() & b.losses.keys())],
         n_params=int(a.record["cost"]["n_params_non_embedding"]),
-        same_weights=all(one.weights == other.weights for one, other in both),
+        same_weights=all(of_a.weights == other.weights for of_a, other in both),
         same_training=bool(a.attempts) and a.attempts == b.attempts,
         noise=noise,
     )
 
 
 def summary(repeats: Sequence[Repeat]) -> dict[str, int]:
-    """Of runs trained twice: `runs`, `bit_equal`, `judged` (those whose difference is known in standard deviations
-    between seeds) and `within`, those of them whose final losses lie within WITHIN of these."""
-    judged = [one.seed_sds for one in repeats if one.seed_sds is not None]
+    """Counts of runs trained twice: `runs`, `bit_equal`, `judged` (those whose difference is known in standard
+    deviations between seeds) and `within` (those of the latter whose final losses differ by at most WITHIN standard
+    deviations)."""
+    judged = [repeat.seed_sds for repeat in repeats if repeat.seed_sds is not None]
     return {
         "runs": len(repeats),
-        "bit_equal": sum(one.is_bit_equal for one in repeats),
+        "bit_equal": sum(repeat.is_bit_equal for repeat in repeats),
         "judged": len(judged),
         "within": sum(abs(sds) <= WITHIN for sds in judged),
     }
+
+
+BIT_EQUAL, UNKNOWN = "bit-equal", "not known"
+
+
+def run_rows(repeats: Sequence[Repeat]) -> list[dict[str, str]]:
+    """A row for each run: its final held-out losses, their difference, and the largest difference along both curves."""
+    return [_row(repeat) for repeat in repeats]
+
+
+def unit_of_repeats(repeats: Sequence[Repeat]) -> str:
+    """The unit of the runs' losses (data.units)."""
+    return loss_unit(repeat.run.corpus.tokenizer for repeat in repeats)
+
+
+def curve_rows(repeat: Repeat) -> list[dict[str, str]]:
+    """A row for each checkpoint that both evaluated, with losses in the repeat's unit."""
+    return [{"tokens": count(pair.at, 4), **_losses(pair), "B - A": _difference(pair)} for pair in repeat.held_out]
+
+
+def short(folder: str) -> str:
+    """runs/RUN as RUN; a run of the sweep keeps its folder."""
+    return folder.removeprefix("runs/")
+
+
+def sum_lines(repeats: Sequence[Repeat], noise_of: str | None) -> list[str]:
+    """How many runs are bit-equal, and how many final losses lie within the noise between seeds; noise_of: where that
+    was measured."""
+    if not repeats:
+        return ["no run was trained twice"]
+    counts = summary(repeats)
+    lines = [f"{counts['bit_equal']} of {counted(counts['runs'], 'run')} bit-equal"]
+    noises = {repeat.run.arch: repeat.noise.s for repeat in repeats if repeat.noise and not repeat.is_bit_equal}
+    of = ", ".join(f"{arch} {s:.2%}" for arch, s in noises.items())
+    if counts["judged"]:
+        within = f"{counts['within']} of {counts['judged']} final losses within two seed standard deviations"
+        lines.append(f"{within}{f' (of the final loss: {of}; seeds of {noise_of})' if of else ''}")
+    if unknown := counts["runs"] - counts["judged"]:
+        lines.append(
+            f"the noise between seeds of {counted(unknown, 'run')} is not known: neither has two seeds of one size"
+        )
+    return lines
+
+
+def _row(repeat: Repeat) -> dict[str, str]:
+    row = {"run": short(repeat.name), "tokens": count(repeat.final.at, 4), **_losses(repeat.final)}
+    if repeat.is_bit_equal:
+        return row | {"B - A": BIT_EQUAL}
+    sds, held_out, training = repeat.seed_sds, largest(repeat.held_out), largest(repeat.training)
+    row |= {"B - A": _difference(repeat.final), "%": f"{repeat.percent:+.3f}"}
+    row |= {"seed sds": UNKNOWN if sds is None else f"{sds:+.2f}"}
+    row |= {"largest held-out": f"{_difference(held_out)} at {count(held_out.at, 4)}" if held_out else "-"}
+    row |= {"largest in training": f"{_difference(training)} at step {training.at}" if training else "-"}
+    return row | {"equal until step": str(repeat.equal_until)}
+
+
+def _losses(pair: Pair) -> dict[str, str]:
+    return {"A": f"{pair.a:.5f}", "B": f"{pair.b:.5f}"}
+
+
+def _difference(pair: Pair) -> str:
+    return f"{pair.difference:+.5f}"

@@ -10,15 +10,15 @@ WAITING, NOT_TRAINED = "waiting", "not trained"  # states of a run that has not 
 
 
 class Inputs(TypedDict):
-    """What a fit was made from: of every file that it read, by its path in the study, a hash of its content (null: not
-    there); runs on disk that are none of the study's."""
+    """What a fit was made from. files: by path in the study, a hash of every file that it read (null: missing); others:
+    runs on disk that are none of the study's."""
 
     files: dict[str, str | None]
     others: list[str]
 
 
 class Provenance(TypedDict):
-    """How the runs came about: what all said of each, sorted; a hash of each run's spec and of its metrics.jsonl."""
+    """How the runs came about: each fact as all runs record it, sorted; a hash of each run's spec and metrics.jsonl."""
 
     versions: dict[str, list[str]]
     git_commits: list[str]

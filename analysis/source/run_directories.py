@@ -34,13 +34,13 @@ class RunDirectories:
         self._variants, self._others = self._besides()
 
     def _besides(self) -> tuple[list[str], list[str]]:
-        """Runs on disk that are none of the study's: those that --set made of them, in the tables and in no fit, and
-        others, as of an earlier grid, which are counted alone. Forecast runs are neither."""
-        own = {run.run_id for run in self.runs}
+        """Runs on disk that are none of the study's: variants, which --set made of its runs and which stand in tables
+        but in no fit, and others, as of an earlier grid, which are only counted. Forecast runs are neither."""
+        own_ids = {run.run_id for run in self.runs}
         variants: list[str] = []
         others: list[str] = []
         for path in sorted((self.directory / "runs").glob("*/run.json")):
-            if path.parent.name not in own:
+            if path.parent.name not in own_ids:
                 spec = _read(path).get("spec") or {}
                 if spec.get("role") != FORECAST:
                     (variants if spec.get("sets") else others).append(path.parent.name)
@@ -74,7 +74,7 @@ class RunDirectories:
             for package, version in record.get("versions", {}).items():
                 versions.setdefault(package, set()).add(str(version))
         return {
-            "versions": {package: sorted(found) for package, found in versions.items()},
+            "versions": {package: sorted(numbers) for package, numbers in versions.items()},
             "git_commits": _each((record.get("git_commit") or "").strip() for record in records),
             "corpus_fingerprints": _each(record.get("corpus_fingerprint") for record in records),
             "spec_hashes": {run.run_id: run.spec_hash for run in self.runs},
@@ -82,7 +82,7 @@ class RunDirectories:
         }
 
     def table(self, settings: FitSettings, validation_tokens: int, variants: bool = True) -> RunTable:
-        """Of the study's runs and, with `variants`, of those that --set made of them, to be fitted with `settings`."""
+        """The study's runs and, with `variants`, those that --set made of them, to be fitted with `settings`."""
         stored = self._stored([*self._ids, *self._variants], settings, validation_tokens)
         return stored if variants else stored.without(self._variants)
 
@@ -91,12 +91,13 @@ class RunDirectories:
         from analysis.runs import load_tables
         from analysis.source.parquet import as_stored
 
-        found = load_tables(self.directory, ids, settings.control, validation_tokens)
-        runs, curves, evals = map(as_stored, (found.runs, found.curves, found.evals))
+        table = load_tables(self.directory, ids, settings.control, validation_tokens)
+        runs, curves, evals = map(as_stored, (table.runs, table.curves, table.evals))
         return RunTable(runs, curves, evals, self.study.name, settings)
 
     def forecast(self) -> RunTable | None:
-        """Of the runs of the section `forecast` that have begun, which are in no other table; None without any."""
+        """The runs of the section `forecast` that have begun, which are in no other table; None where there are
+        none."""
         return self._forecast
 
     @cached_property
@@ -109,7 +110,7 @@ class RunDirectories:
         return self._stored(ids, settings, self.study.evaluation.validation_tokens) if ids else None
 
     def scores(self) -> pd.DataFrame | None:
-        """Of all evaluations, a row a number; None where there are none."""
+        """The scores of all evaluations, a row for each number; None where there are none."""
         return self._scores(SCORES)
 
     def forecast_scores(self) -> pd.DataFrame | None:
@@ -124,7 +125,7 @@ class RunDirectories:
         return read_manifest(self.directory / "corpus", verify=False, partial=True)
 
     def baseline(self) -> dict[str, Any] | None:
-        """Computed where it is not stored."""
+        """The bigram model's loss, computed where it is not stored."""
         if self.corpus() is None:
             return None
         from analysis.bigram import ensure_baseline

@@ -18,7 +18,7 @@ from data.tokenizer import Tokenizer
 
 
 def hf_model(model: LanguageModel) -> LinearScalingForCausalLM:
-    """The same modules under transformers' class: no weight is copied."""
+    """The same modules in transformers' class; no weight is copied."""
     with torch.device("meta"):
         wrapped = LinearScalingForCausalLM(LinearScalingConfig(**model.model_config.to_dict()))
     wrapped.decoder, wrapped.lm_head = model.decoder, model.lm_head
@@ -26,7 +26,7 @@ def hf_model(model: LanguageModel) -> LinearScalingForCausalLM:
 
 
 def hf_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    """A tokenizer as transformers' class: from the files that every checkpoint carries."""
+    """The tokenizer in transformers' class, read from the files that every checkpoint carries."""
     with tempfile.TemporaryDirectory() as directory:
         write_tokenizer(tokenizer, Path(directory))
         opened: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(directory)
@@ -34,7 +34,7 @@ def hf_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
 
 
 class CountingLM(HFLM):
-    """HFLM that tells its progress and counts what it cut.
+    """HFLM that reports its progress and counts what it cut.
 
     max_length: tokens of a window, prompt and continuation together. encoded: text -> ids, shared by the checkpoints
     of one tokenizer, so that every text is tokenised once. n_truncated: requests that lost tokens on their left;
@@ -66,7 +66,7 @@ class CountingLM(HFLM):
         return ids[-left_truncate_len:] if left_truncate_len else list(ids)
 
     def _loglikelihood_tokens(self, requests: Any, disable_tqdm: bool = False, override_bs: int | None = None) -> Any:
-        self._begin(len(requests), sum(len(one[1]) + len(one[2]) > self.max_length + 1 for one in requests))
+        self._begin(len(requests), sum(len(request[1]) + len(request[2]) > self.max_length + 1 for request in requests))
         return super()._loglikelihood_tokens(requests, True, override_bs)
 
     def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> Any:
@@ -77,7 +77,7 @@ class CountingLM(HFLM):
 
     def generate_until(self, requests: Any, disable_tqdm: bool = False) -> Any:
         room = self.max_length - self._gen_toks
-        self._begin(len(requests), sum(len(self.tok_encode(one.args[0])) > room for one in requests))
+        self._begin(len(requests), sum(len(self.tok_encode(request.args[0])) > room for request in requests))
         return super().generate_until(requests, True)
 
     def _model_call(self, inps: torch.Tensor, **kwargs: Any) -> torch.Tensor:

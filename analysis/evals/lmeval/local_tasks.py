@@ -6,20 +6,80 @@ Nothing is downloaded, no script of a data set runs, and `datasets` writes no ca
 from __future__ import annotations
 
 import os
+import re
+import string
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from arch.errors import InputError
 
-from . import multirc
-from .scores import rouge, word_f1
 from .sets import DATA, TASKS
+
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+@lru_cache(maxsize=1)
+def _scorer() -> Any:
+    from rouge_score.rouge_scorer import RougeScorer
+
+    return RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=False)
+
+
+def rouge(prediction: str, references: Sequence[str]) -> dict[str, float]:
+    """F-measures of ROUGE-1, -2 and -L, 0 to 100, each by its best reference; no stemming, as SCROLLS."""
+    scores = [_scorer().score(reference, prediction) for reference in references]
+    return {kind: 100 * max(score[kind].fmeasure for score in scores) for kind in ("rouge1", "rouge2", "rougeL")}
+
+
+def normalized_words(text: str) -> list[str]:
+    """SQuAD's normalisation: lower case, no punctuation, no articles, words by white space."""
+    return ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split()
+
+
+def word_f1(prediction: str, references: Sequence[str]) -> float:
+    """Harmonic mean of precision and recall over words, 0 to 100, by the best reference. 0 where no word is shared."""
+    return 100 * max(_f1(normalized_words(prediction), normalized_words(reference)) for reference in references)
+
+
+def _f1(words: list[str], wanted: list[str]) -> float:
+    shared = sum((Counter(words) & Counter(wanted)).values())
+    return 2 * shared / (len(words) + len(wanted)) if shared else 0.0
+
+
+MULTIRC_CHOICES = "['''{{answer}}\\nIs the answer correct? no''', '''{{answer}}\\nIs the answer correct? yes''']"
+
+
+def exact_match(judged: Sequence[tuple[tuple[int, int], bool]]) -> float:
+    """The share of questions whose answers were all judged rightly. judged: for each answer its (paragraph, question),
+    and whether it was judged rightly."""
+    whole: dict[tuple[int, int], bool] = {}
+    for question, right in judged:
+        whole[question] = whole.get(question, True) and right
+    return sum(whole.values()) / len(whole)
+
+
+class ByQuestion:
+    """Before lm-eval's task in the order of bases: adds the metric `em`."""
+
+    def process_results(self, doc: Any, results: Any) -> dict[str, Any]:
+        scores: dict[str, Any] = super().process_results(doc, results)  # type: ignore[misc]
+        question = (doc["idx"]["paragraph"], doc["idx"]["question"])
+        return scores | {"em": (question, scores["acc"] == 1.0)}
+
+    def aggregation(self) -> dict[str, Any]:
+        return {**super().aggregation(), "em": exact_match}  # type: ignore[misc]
+
+    def higher_is_better(self) -> dict[str, bool]:
+        return {**super().higher_is_better(), "em": True}  # type: ignore[misc]
 
 
 class BuiltOnce:
-    """In front of lm-eval's task: documents and requests are made for the first model and serve the next ones too."""
+    """Before lm-eval's task in the order of bases: documents and requests are made for the first model and used for
+    all."""
 
     _instances: list[Any] | None = None
     _documents: list[tuple[int, dict[str, Any]]] | None = None
@@ -38,10 +98,8 @@ class BuiltOnce:
 
 
 def local_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
-    """lm-eval's task `name` (ours, of TASKS) over `rows`, as its evaluator takes it, always with the same arguments.
-
-    Raises InputError where the rows are not of the data set's form.
-    """
+    """lm-eval's task for `name`, a key of TASKS, over `rows`, for lm-eval's evaluator. Raises InputError where the rows
+    do not have the data set's form."""
     _waste_less()
     try:
         return _scrolls_task(name, rows) if TASKS[name].scrolls else _yaml_task(name, rows)
@@ -54,8 +112,8 @@ def local_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
 
 
 def _waste_less() -> None:
-    """What lm-eval does again and again without another result: it compiles a template for every document that it fills
-    in, and starts a process for each core to draw the one thousand samples of a standard error, which one draws."""
+    """Spare lm-eval work that changes no result: it compiles a template for every document, and starts a process for
+    each core to draw the thousand samples of a standard error."""
     from lm_eval.utils import env
 
     if not hasattr(env.compile, "cache_info"):
@@ -79,8 +137,8 @@ def _yaml_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
         config.pop(key, None)
     bases: tuple[type, ...] = (BuiltOnce, ConfigurableTask)
     if name == "multirc":
-        config["doc_to_choice"] = multirc.CHOICES
-        bases = (BuiltOnce, multirc.ByQuestion, ConfigurableTask)
+        config["doc_to_choice"] = MULTIRC_CHOICES
+        bases = (BuiltOnce, ByQuestion, ConfigurableTask)
 
     class LocalTask(*bases):  # type: ignore[misc]
         def download(self, *args: Any, **kwargs: Any) -> None:
@@ -90,7 +148,7 @@ def _yaml_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
 
 
 def _scrolls_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
-    """A class of SCROLLS, which would download data and a metric's script when it is made."""
+    """The class of a SCROLLS task, without the download of data and of a metric's script that its constructor makes."""
     from datasets import Dataset
     from lm_eval.api.task import ConfigurableTask
     from lm_eval.tasks.scrolls import task as scrolls
@@ -114,7 +172,8 @@ def _scrolls_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
 
 
 def merge_references(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One record a question, its answers in `outputs`: the hub has one record an answer, under the same `id`."""
+    """One record for each question, with its answers in `outputs`: the hub has one record for each answer, under the
+    same `id`."""
     merged: dict[Any, dict[str, Any]] = {}
     for row in rows:
         record = {key: value for key, value in row.items() if key != "output"}

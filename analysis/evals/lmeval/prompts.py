@@ -19,11 +19,11 @@ LETTERED = r"\(A\)[\s\S]*?\(D\)[\s\S]*?\n\n"  # QuALITY's choices, in front of t
 
 @dataclass(frozen=True)
 class Prompt:
-    """asked: the template; answers: literal continuations; columns: those that hold continuations; many: the one that
-    holds a list of them, maybe after a dot; without: marks that lm-eval takes out, as a pattern; lettered: these are
-    the choices; generated: the model writes on; judged: but for rows whose `output` is yes or no, which it judges;
-    rolling: the text is read in whole windows; scores: what of a row is scored, where it is less or more than the
-    continuations behind a blank."""
+    """asked: the template; answers: literal continuations; columns: those that hold continuations; many: the column
+    that holds a list of continuations, where it is nested with dots; without: a pattern of marks that lm-eval removes;
+    lettered: these marks are the choices; generated: the model continues the prompt; judged: but rows whose `output` is
+    yes or no are scored by likelihood; rolling: the text is read in whole windows; scores: what of a row is scored,
+    where that is not the continuations behind a blank."""
 
     asked: str
     answers: tuple[str, ...] = ()
@@ -39,8 +39,8 @@ class Prompt:
     def continuations(self, row: Mapping[str, Any]) -> Sequence[str]:
         """The texts whose likelihood is asked for."""
         if self.lettered:
-            found = re.search(LETTERED, row["input"])
-            return re.split(r" *\([A-D]\) *", found[0])[1:] if found else []
+            choices = re.search(LETTERED, row["input"])
+            return re.split(r" *\([A-D]\) *", choices[0])[1:] if choices else []
         if self.many:
             texts: Any = row
             for key in self.many.split("."):
@@ -49,8 +49,8 @@ class Prompt:
         return [*self.answers, *(str(row[name]) for name in self.columns)]
 
     def scored(self, row: Mapping[str, Any]) -> Sequence[str]:
-        """The texts that lm-eval scores whole, each in one window; where it takes something out of a text, that text
-        may be longer here. None where all is generated or rolling."""
+        """The texts that lm-eval scores whole, each in a single window. Where it removes marks from a text, that text
+        may be longer here. Empty where all is generated or rolling."""
         if self.rolling or (self.generated and not self.is_judged(row)):
             return []
         if self.scores is not None:
@@ -97,7 +97,7 @@ PROMPTS: dict[str, Prompt] = {
     "copa": Prompt(
         "{premise} because",
         columns=("choice1", "choice2"),
-        scores=lambda row: [f"  {row[one]}" for one in ("choice1", "choice2")],
+        scores=lambda row: [f"  {row[choice]}" for choice in ("choice1", "choice2")],
     ),
     "multirc": Prompt(
         "{paragraph}\nQuestion: {question}\nAnswer:{answer}\nIs the answer correct?",
@@ -129,7 +129,7 @@ PROMPTS: dict[str, Prompt] = {
 
 
 def lengths(prompt: Prompt, row: Mapping[str, Any], reader: Reader, max_length: int, new_tokens: int) -> list[int]:
-    """Tokens that each forward pass of this row reads, padding left out."""
+    """The number of tokens that each forward pass of this row reads, without padding."""
     text = prompt.asked.format_map(row)
     asked = len((re.sub(prompt.without, "", text) if prompt.without else text).encode())
     if prompt.rolling:
@@ -144,7 +144,8 @@ def lengths(prompt: Prompt, row: Mapping[str, Any], reader: Reader, max_length: 
 
 
 def longest(name: str, rows: Sequence[Mapping[str, Any]], count: Callable[[str], int]) -> int:
-    """Tokens, by `count`, of the longest text that is scored whole: no window may be shorter. 0 where there is none."""
+    """The length, in tokens by `count`, of the longest text that is scored whole: no window may be shorter. 0 where
+    there is none."""
     return max((count(text) for row in rows for text in set(PROMPTS[name].scored(row))), default=0)
 
 
@@ -152,8 +153,8 @@ def planned(
     name: str, rows: Sequence[Mapping[str, Any]], share: float, reader: Reader, window: tuple[int, int],
     limit: int | None,
 ) -> Planned:  # fmt: skip
-    """One evaluation of the data set `name`, of whose rows, of the layout of rows.py, a share is given. window: tokens
-    of one, and of a generated answer."""
+    """One evaluation of the data set `name`. rows: those in the first `share` of its file, of the layout of rows.py;
+    window: tokens of a window, and of a generated answer."""
     prompt = PROMPTS[name]
     if limit is not None and len(rows) >= limit:
         rows, share = rows[:limit], 1.0

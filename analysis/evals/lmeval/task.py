@@ -18,8 +18,9 @@ from data.files import sha256
 from data.tokenizer import get_tokenizer, is_at_hand
 from scaling.study.types import Count
 
+from ..model import LoadedModel
 from ..planning import Planned, Reader
-from ..task import LoadedModel, Say, Settings, TaskContext
+from ..task import Say, Settings, TaskContext
 from .prompts import longest, planned
 from .rows import read_rows
 from .sets import DATA, TASKS, LmTask
@@ -68,7 +69,8 @@ class LmEvalTask:
         return self._chosen.model_dump(exclude={"batch_size"}) | {"lm_eval": version("lm-eval"), "num_fewshot": 0}
 
     def data_hash(self) -> str:
-        """Also holds the rows against their layout, the first of them where there are many; `prepare` does all."""
+        """The file's SHA-256. Also checks rows against their layout: the first rows of a large file; `prepare` checks
+        all."""
         if find_spec("lm_eval") is None:
             raise InputError(f"{self.name}: lm-eval is not installed: pip install 'linear-scaling[eval]'")
         path = self._file()
@@ -82,7 +84,7 @@ class LmEvalTask:
         return self._place.data_file(self.name, DATA[self.spec.data].file)
 
     def planned(self, reader: Reader) -> Planned:
-        """An estimate: lm-eval's prompts, from the lengths of their parts."""
+        """An estimate from the lengths of the parts of lm-eval's prompts."""
         window = self._window(reader.context_length)
         key = (*window, reader.bytes_per_token)
         if key not in self._planned:
@@ -93,7 +95,8 @@ class LmEvalTask:
         return self._planned[key]
 
     def check(self, reader: Reader) -> None:
-        """Also whether every answer fits into the window, where rows and tokenizer are there to know."""
+        """Raise InputError for a window that is too short for a prompt or, where rows and tokenizer are available, for
+        an answer."""
         max_length, _ = self._window(reader.context_length)
         self._file()
         if not is_at_hand(reader.tokenizer, reader.corpus):  # its file, or the corpus that it is trained on
@@ -102,8 +105,8 @@ class LmEvalTask:
             raise self._too_short(max_length, needed)
 
     def _longest_answer(self, tokenizer: Tokenizer) -> int:
-        """In tokens, of the rows that are checked at every start. Raises MissingData. Rows of no layout have no answers
-        here: `data_hash` tells of them."""
+        """The longest answer in tokens, among the rows that are checked at every start. 0 where rows do not have their
+        layout, which `data_hash` reports. Raises MissingData."""
         file = self._file()
         status = file.stat()
         key = (file, self.name, self.spec.data, tokenizer, self._chosen.limit, status.st_size, status.st_mtime_ns)
@@ -116,7 +119,8 @@ class LmEvalTask:
         )
 
     def _window(self, context_length: int) -> tuple[int, int]:
-        """(tokens of a window, of a generated answer at most). Raises InputError where no prompt fits beside it."""
+        """The tokens of a window, and of a generated answer at most. Raises InputError where no prompt fits beside the
+        answer."""
         max_length = self._chosen.max_length or context_length
         new_tokens = self._chosen.max_new_tokens or min(DEFAULT_NEW_TOKENS, max_length // 2)
         if new_tokens >= max_length:
@@ -150,7 +154,7 @@ class LmEvalTask:
         # bars of its own, which know nothing of the whole; an exception still comes through
         with model.reading(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             try:
-                found = evaluate(
+                output = evaluate(
                     lm=lm,
                     task_dict={self.name: prepared.task},
                     limit=self._chosen.limit,
@@ -159,25 +163,24 @@ class LmEvalTask:
                 )
             except AssertionError:  # of lm-eval, which scores no answer longer than the window
                 raise self._too_short(max_length, self._longest_answer(model.tokenizer)) from None
-        assert found is not None
+        assert output is not None
         return {
-            **_values(found["results"][self.name], self.spec.metrics),
-            "n_documents": found["n-samples"][self.name]["effective"],
+            **_values(output["results"][self.name], self.spec.metrics),
+            "n_documents": output["n-samples"][self.name]["effective"],
             "n_requests": lm.n_requests,
             "n_truncated": lm.n_truncated,
             "max_length": max_length,
         } | ({"max_new_tokens": new_tokens} if self.spec.scrolls else {})
 
 
-def make(name: str, context: TaskContext) -> LmEvalTask:
-    return LmEvalTask(name, context)
+make = LmEvalTask
 
 
 @lru_cache(maxsize=64)
 def _longest_of(
     path: Path, task: str, data: str, tokenizer: Tokenizer, limit: int | None, size: int, mtime_ns: int
 ) -> int:
-    """Computed again where the file has changed."""
+    """The longest answer of the file's rows in tokens; computed again where the file has changed."""
     try:
         rows, _ = read_rows(path, task, data, CHECKED_BYTES)
     except InputError:
@@ -187,7 +190,7 @@ def _longest_of(
 
 @lru_cache(maxsize=64)
 def _hash_of(path: Path, task: str, data: str, size: int, mtime_ns: int) -> str:
-    """Computed, and its rows judged, again where the file has changed."""
+    """The file's SHA-256, once its rows have been checked; computed again where the file has changed."""
     read_rows(path, task, data, CHECKED_BYTES)
     return sha256(path)
 
@@ -202,7 +205,7 @@ def _values(results: dict[str, Any], metrics: tuple[str, ...]) -> dict[str, floa
 
 
 def _quiet() -> None:
-    """lm-eval warns of each task's defaults and `datasets` draws bars; what matters is counted in the result."""
+    """Silence lm-eval's warnings of each task's defaults and the bars of `datasets`; the result counts what matters."""
     import datasets
 
     logging.getLogger("lm_eval").setLevel(logging.ERROR)

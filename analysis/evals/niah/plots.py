@@ -1,7 +1,7 @@
 """Tables and heatmaps of needle-in-a-haystack results, as the paper's: length to the right, depth downwards.
 
-Orange is a score of 1, blue 10 (the paper's red and green are not told apart by all eyes); lengths beyond the training
-context are hatched.
+Orange is a score of 1, blue 10 (colour-blind readers cannot distinguish the paper's red and green); lengths beyond the
+training context are hatched.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from analysis.evals.table import newest_of_each_run
+from analysis.evals.results import Result, newest_of_each_run
 from analysis.figures.palette import name_of
 from analysis.figures.style import dress
 from arch.amounts import count
 
-from .metrics import COLUMNS, CUTS
+from .scores import COLUMNS, CUTS
 
 NOTE = (
     "In per cent, for each run's newest checkpoint. @: at that length; <=: up to that length (as in tables 12 to 14 of "
@@ -30,17 +30,17 @@ HEADINGS = {
     **{"acc_avg": "avg", "weighted_avg_acc": "weighted", "niah_score": "NIAH score"},
     **{"acc_trained": "trained", "acc_extrapolated": "beyond", "acc_shuffled": "shuffled"},
 }
-COLORS = ((0.0, "#c2410c"), (0.5, "#f3ead3"), (1.0, "#0072b2"))  # orange, pale, blue: told apart by all eyes
+COLORS = ((0.0, "#c2410c"), (0.5, "#f3ead3"), (1.0, "#0072b2"))  # orange, pale, blue
 WIDTH, HEIGHT = 760, 420
 MAX_TICKS = 12
 HATCH = "rgba(34,34,34,0.55)"
 
 
-def table(results: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
-    """A row for each run's newest checkpoint, the paper's columns and ours; "-" where the grid does not go."""
+def table(results: Sequence[Result]) -> list[dict[str, str]]:
+    """A row for each run's newest checkpoint, with the paper's columns and ours; "-" where the grid does not reach."""
     rows = []
     for result in newest_of_each_run(results):
-        values, row = result["values"], {"run": result["run_id"], "tokens": count(result["n_tokens"], 4)}
+        values, row = result.values, {"run": result.run_id, "tokens": count(result.n_tokens, 4)}
         for name, heading in HEADINGS.items():
             if name in values:
                 row[heading] = "-" if values[name] is None else f"{values[name]:.1f}"
@@ -48,10 +48,10 @@ def table(results: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
     return rows
 
 
-def figures(results: Sequence[dict[str, Any]], unit: str) -> dict[str, go.Figure]:
+def figures(results: Sequence[Result], unit: str) -> dict[str, go.Figure]:
     """By file name: a heatmap of each run's newest checkpoint."""
     newest = newest_of_each_run(results)
-    return {f"{one['task']}-{one['run_id']}": heatmap(one["values"], _title(one)) for one in newest}
+    return {f"{result.task}-{result.run_id}": heatmap(result.values, _title(result)) for result in newest}
 
 
 def heatmap(result: Mapping[str, Any], title: str) -> go.Figure:
@@ -92,7 +92,7 @@ def heatmap(result: Mapping[str, Any], title: str) -> go.Figure:
 
 
 def summary(result: Mapping[str, Any]) -> str:
-    """Under the title: the three averages, and what is hatched."""
+    """The line below the title: the three averages, and what is hatched."""
     parts = [f"accuracy {result['acc_avg']:.1f}%", f"weighted {result['weighted_avg_acc']:.1f}%"]
     hatched = ""
     parts.append(f"NIAH score {result['niah_score']:.1f}%")
@@ -101,13 +101,13 @@ def summary(result: Mapping[str, Any]) -> str:
     return " · ".join(parts) + hatched
 
 
-def _title(result: Mapping[str, Any]) -> str:
-    arch, _, rest = result["run_id"].partition("-")
-    return f"{result['task']}: {name_of(arch)} {rest} after {count(result['n_tokens'], 4)} tokens"
+def _title(result: Result) -> str:
+    arch, _, rest = result.run_id.partition("-")
+    return f"{result.task}: {name_of(arch)} {rest} after {count(result.n_tokens, 4)} tokens"
 
 
 def _hatching(columns: list[int], n_depths: int) -> go.Bar:
-    """Transparent bars with stripes over these columns, the whole height."""
+    """Transparent striped bars over these columns, as high as the grid."""
     pattern = {"shape": "/", "size": 7, "solidity": 0.12, "fgcolor": HATCH, "bgcolor": "rgba(0,0,0,0)"}
     return go.Bar(
         x=columns,
@@ -120,7 +120,7 @@ def _hatching(columns: list[int], n_depths: int) -> go.Bar:
 
 
 def _ticks(labels: list[str]) -> dict[str, Any]:
-    """As many of them as fit, the last one among them."""
+    """As many of the labels as fit, among them the last."""
     every = -(-len(labels) // MAX_TICKS)
     shown = sorted(range(len(labels) - 1, -1, -every))
     return {"tickvals": shown, "ticktext": [labels[i] for i in shown]}

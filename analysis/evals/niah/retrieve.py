@@ -1,4 +1,4 @@
-"""Answers of a model to all prompts of one length: the haystack is read once, and rows in step with one another.
+"""Answers of a model to all prompts of one length: the haystack is read once for all, in one batch of rows.
 
 A clean row walks along the haystack. Where a needle goes, a copy of its state reads the needle and joins the rows that
 read theirs before; then all of them read the haystack up to the next needle's place, each from its own state. So a
@@ -24,7 +24,7 @@ from flops.state import decode_state
 from .settings import CPU_STATE_BYTES
 
 if TYPE_CHECKING:
-    from analysis.evals.task import LoadedModel
+    from analysis.evals.model import LoadedModel
 
     from .prompts import Cell, Prompts
 
@@ -33,7 +33,7 @@ STATE_SHARE = 0.2  # of a GPU's free memory
 
 
 def generate_answers(model: LoadedModel, prompts: Prompts, cells: Sequence[Cell], max_new_tokens: int) -> list[str]:
-    """Greedy continuations of these cells' prompts, all of one length in tokens, cut behind their first line."""
+    """Greedy continuations of these cells' prompts, which have equal lengths in tokens, cut after their first line."""
     answers: dict[int, str] = {}
     for batch in batches(cells, rows_at_once(model, _length(cells[0]) + max_new_tokens)):
         with model.reading():
@@ -44,7 +44,8 @@ def generate_answers(model: LoadedModel, prompts: Prompts, cells: Sequence[Cell]
 
 
 def batches(cells: Sequence[Cell], n_rows: int) -> Iterator[list[int]]:
-    """Indices of cells that go together: needles and questions of as many tokens, shallow to deep, at most n_rows."""
+    """Indices of cells that make a batch: needles and questions of equal length in tokens, shallow to deep, at most
+    n_rows."""
     groups: dict[tuple[int, int], list[int]] = {}
     for i, cell in enumerate(cells):
         groups.setdefault((len(cell.needle_ids), len(cell.question_ids)), []).append(i)
@@ -55,17 +56,18 @@ def batches(cells: Sequence[Cell], n_rows: int) -> Iterator[list[int]]:
 
 
 def rows_at_once(model: LoadedModel, n_tokens: int) -> int:
-    """How many rows' states fit, each after n_tokens."""
-    one = decode_state(model.config, n_tokens, 2 if model.autocast else 4)["bytes"]
+    """The number of rows whose states fit into memory, each after n_tokens."""
+    state_bytes = decode_state(model.config, n_tokens, 2 if model.autocast else 4)["bytes"]
     budget: float = CPU_STATE_BYTES
     if model.device.startswith("cuda"):
         kept = torch.cuda.memory_reserved(model.device) - torch.cuda.memory_allocated(model.device)  # free for us alone
         budget = STATE_SHARE * (torch.cuda.mem_get_info(model.device)[0] + kept)
-    return max(1, int(budget // one))
+    return max(1, int(budget // state_bytes))
 
 
 def read_up_to_question(model: LoadedModel, prompts: Prompts, cells: Sequence[Cell]) -> DecodeCache:
-    """The cache [len(cells)] after haystack and needle; cells by place, all of one needle's and haystack's length."""
+    """The cache [len(cells)] after haystack and needle. cells: in the order of their needles' places, with needles and
+    haystacks of equal length."""
     haystack = _tensor(prompts.haystack, model)
     clean = read(model, _tensor(np.array([prompts.start]), model)[None], None)
     rows: DecodeCache | None = None
@@ -85,7 +87,7 @@ def read_up_to_question(model: LoadedModel, prompts: Prompts, cells: Sequence[Ce
 
 
 def read(model: LoadedModel, ids: Tensor, cache: DecodeCache | None) -> DecodeCache:
-    """The cache after ids [B, T] as well, read in pieces."""
+    """The cache after reading ids [B, T] too, in pieces."""
     for piece in ids.split(max(1, PIECE_TOKENS // len(ids)), dim=1):
         cache = model.model(piece, cache=cache, use_cache=True, logits_to_keep=1).cache
     assert cache is not None
@@ -93,7 +95,7 @@ def read(model: LoadedModel, ids: Tensor, cache: DecodeCache | None) -> DecodeCa
 
 
 def _complete(model: LoadedModel, questions: Tensor, cache: DecodeCache, max_new_tokens: int) -> list[str]:
-    """First lines of the continuations, white space around them left out; stops when every row has its own."""
+    """The first line of each row's continuation, stripped; stops when every row has a whole line."""
     tokenizer = model.tokenizer
     spelled = functools.cache(lambda token: tokenizer.decode_bytes([token]))
     answers = [b""] * len(questions)

@@ -8,38 +8,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.evals.model import LoadedModel
 from analysis.evals.planning import Planned, Reader
-from analysis.evals.task import LoadedModel, MissingData, Say, TaskContext
+from analysis.evals.task import MissingData, Say, TaskContext
 from arch.errors import InputError
 from flops import decode_state
 
-from .haystack import folder_hash, read_haystack, text_files, too_little
-from .metrics import measures, shares
-from .prompts import Prompts, make_prompts, text_bytes, too_short
-from .scorer import score
-from .settings import CPU_STATE_BYTES, VARIANTS, NiahSettings, Variant
+from .prompts import Prompts, folder_hash, make_prompts, read_haystack, text_bytes, text_files, too_little, too_short
+from .scores import measures, score, shares
+from .settings import CPU_STATE_BYTES, VARIANTS, NiahSettings
 
 if TYPE_CHECKING:
     from data.tokenizer import Tokenizer
 
 
-def make(name: str, context: TaskContext) -> Niah:
-    return Niah(VARIANTS[name], context.settings_of(name, NiahSettings), context)
-
-
 class Niah:
     version = 1
 
-    def __init__(self, variant: Variant, settings: NiahSettings, context: TaskContext) -> None:
-        self.name = variant.name
-        self.variant, self.chosen, self.context = variant, settings, context
+    def __init__(self, name: str, context: TaskContext) -> None:
+        self.name, self.context = name, context
         self._hash: str | None = None
+        self.variant, self.chosen = VARIANTS[name], context.settings_of(name, NiahSettings)
 
     def settings(self) -> dict[str, Any]:
         return self.chosen.model_dump(mode="json", exclude={"haystack"})  # the data hash knows what lies there
 
     def folder(self) -> Path:
-        """Of the haystack. Raises MissingData where it is not there."""
+        """The haystack's folder. Raises MissingData where it is missing."""
         named = self.chosen.haystack
         if self.context.data is None and not (named and Path(named).expanduser().is_absolute()):
             return self.context.data_file(self.name, named or self.variant.data)
@@ -60,14 +55,15 @@ class Niah:
         return self._hash
 
     def planned(self, reader: Reader) -> Planned:
-        """The haystack once for each length and batch, what follows the needle for each cell, and whole answers."""
+        """The tokens of the haystack, once for each length and batch, of what follows the needle of each cell, and of
+        whole answers."""
         tokens = 0
         lengths, depths = self.chosen.grid_lengths(), self.chosen.grid_depths()
         needle, question = (reader.tokens_of(n) for n in text_bytes(self.chosen, self.variant))
         for length in lengths:
             n_haystack = max(0, length - self.chosen.max_new_tokens - 1 - needle - question)
-            one = decode_state(reader.config, length, 2 if reader.autocast else 4)["bytes"]
-            n_batches = math.ceil(len(depths) / max(1, CPU_STATE_BYTES // one))
+            state_bytes = decode_state(reader.config, length, 2 if reader.autocast else 4)["bytes"]
+            n_batches = math.ceil(len(depths) / max(1, CPU_STATE_BYTES // state_bytes))
             behind = sum(n_haystack - n_haystack * min(depth, 100) // 100 for depth in depths)
             tokens += n_batches + n_haystack * (n_batches + 1) // 2 + behind  # a batch ends at its deepest needle
             tokens += len(depths) * (needle + question + self.chosen.max_new_tokens - 1)
@@ -76,8 +72,8 @@ class Niah:
         )
 
     def check(self, reader: Reader) -> None:
-        """Where tokens are bytes: whether the shortest prompt holds needle, question and answer, and the haystack fills
-        the longest."""
+        """Where tokens are bytes: raise InputError where the shortest prompt has no room for needle, question and
+        answer, or the haystack does not fill the longest prompt."""
         needle, question = text_bytes(self.chosen, self.variant)
         lengths, answer = self.chosen.grid_lengths(), self.chosen.max_new_tokens
         if not reader.exact:
@@ -95,7 +91,7 @@ class Niah:
             raise InputError(f"{self.name}: {error}") from None
 
     def evaluate(self, model: LoadedModel, prepared: Prompts, say: Say) -> dict[str, Any]:
-        """The tables' columns in per cent (metrics.py), the mean over lengths inside and beyond the training context,
+        """The tables' columns in per cent (scores.py), the mean over lengths inside and beyond the training context,
         and the grid: `scores` 1..10 and `answers`, [n_lengths][n_depths].
 
         acc_shuffled: the same answers scored against the next cell's expected one, for facts: what guessing gives.
@@ -138,3 +134,6 @@ def _scores(answers: list[list[str]], needles: list[list[Any]]) -> np.ndarray:
 
 def _mean(scores: np.ndarray, lengths: np.ndarray) -> float | None:
     return 100 * float(shares(scores)[lengths].mean()) if lengths.any() else None
+
+
+make = Niah

@@ -10,17 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
-from analysis.design.choose import WITHIN_A, summary
+from analysis.design.choose import summary
+from analysis.design.layout import TEXT
 from analysis.design.precision import precision
 from analysis.design.prices import Prices
-from analysis.design.priors import literature
 from analysis.design.proposal import Proposal
 from analysis.design.simulate import Outcome, simulate
 from analysis.design.study_file import Setting
-from analysis.design.text_noise import TEXT
-from analysis.design.worlds import BEND, KINDS, Noise, World
+from analysis.design.worlds import BEND, KINDS, Noise, Scenario, World, literature
 from flops.hardware import device_of
 from scaling.stages.design import Question, design
 
@@ -31,8 +29,8 @@ CAP = 250e6
 
 @dataclass
 class Goal:
-    """`ratio`: found over promised half-widths of a, one a world; `known`: the same where the promise is the linearised
-    width of the world's own surface, as a good pilot would tell it."""
+    """`ratio`: simulated over promised half-widths of a, for each world; `known`: the same where the promise is the
+    linearised width of the world's own surface, as a good pilot would give it."""
 
     seconds: float
     words: str
@@ -40,7 +38,6 @@ class Goal:
     outcomes: list[Outcome]
     ratio: np.ndarray
     known: np.ndarray
-    bound: np.ndarray
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -65,14 +62,14 @@ def goal(
     """{"design", "naive"} for one architecture and `budget` FLOP."""
     began = time.process_time()
     setting = Setting("goal", ["llama"], "books.txt", 2048, True)
-    told = seeds, text, bend, setting
-    question = Question("exponent", budget, False, device_of("h200"), CAP, 0.0, *told, least_size=3e5, studies=studies)
+    asked = seeds, text, bend, setting
+    question = Question("exponent", budget, False, device_of("h200"), CAP, 0.0, *asked, least_size=3e5, studies=studies)
     noise = Noise(seeds, text=text, bend=bend)
-    found = design(question, lambda what, share: None)
+    designed = design(question, lambda what, share: None)
     seconds = time.process_time() - began
     cost = Prices(["llama"], {"vocab_size": 257, "context_length": 2048}).flops()
     judged = {}
-    for name, row in (("design", found["proposals"][0]), ("naive", found["naive"])):
+    for name, row in (("design", designed["proposals"][0]), ("naive", designed["naive"])):
         tokens = tuple(map(tuple, row["tokens"]))
         proposal = Proposal(
             tuple(row["sizes"]),
@@ -83,36 +80,33 @@ def goal(
             sweep=tuple(row["swept_sizes"]),
             same_text=row["same_text"],
         )
-        own = worlds or fresh()
-        outcomes = simulate(proposal, own, noise, cost, found["target_flops"], SEED)
+        true_worlds = worlds or fresh()
+        outcomes = simulate(proposal, Scenario(true_worlds, noise, cost, designed["target_flops"]), SEED)
         promised = row["summary"]["half_a"][1]
-        half = np.array([one.half_a for one in outcomes])
-        linear = precision(proposal.layout(), own, noise, cost, found["target_flops"], bound=True)
-        judged[name] = Goal(
-            seconds, row["words"], promised, outcomes, half / promised, half / (1.96 * linear.a), 1.96 * linear.bound_a
-        )
+        half = np.array([outcome.half_a for outcome in outcomes])
+        linear = precision(proposal.layout(), true_worlds, noise, cost, designed["target_flops"])
+        judged[name] = Goal(seconds, row["words"], promised, outcomes, half / promised, half / (1.96 * linear.a))
     return judged
 
 
 def show(budget: float, seeds: float = 0.005, text: float = TEXT, bend: float = BEND) -> None:
     kinds = np.repeat(list(FRESH), list(FRESH.values()))
     assert set(kinds) == set(KINDS)
-    for name, one in goal(budget, seeds, text, bend).items():
-        told = one.summary
-        right = np.array([abs(o.off_a) < 0.05 and abs(o.off_n) < np.log(1.3) for o in one.outcomes])
-        print(f"{name}: {one.words}")
+    for name, result in goal(budget, seeds, text, bend).items():
+        summary = result.summary
+        right = np.array([abs(o.off_a) < 0.05 and abs(o.off_n) < np.log(1.3) for o in result.outcomes])
+        print(f"{name}: {result.words}")
         print(
-            f"  right {told['right']:.0%} (a {told['right_a']:.0%}, N_opt {told['right_n']:.0%}), identified "
-            f"{told['identified']:.0%}, held {told['held']:.0%}; by kind "
+            f"  right {summary['right']:.0%} (a {summary['right_a']:.0%}, N_opt {summary['right_n']:.0%}), identified "
+            f"{summary['identified']:.0%}, held {summary['held']:.0%}; by kind "
             + ", ".join(f"{kind} {right[kinds == kind].sum()}/{(kinds == kind).sum()}" for kind in KINDS)
         )
-        told_ratio = [f"{np.nanquantile(x, (0.1, 0.5, 0.9)).round(2)}" for x in (one.ratio, one.known)]
-        ceiling = float(np.mean(2 * stats.norm.cdf(1.96 * WITHIN_A / one.bound) - 1))
-        print(f"  a within 0.05 at the most (a fit that knows the noise, no form missed, linearised): {ceiling:.0%}")
+        ratios = [f"{np.nanquantile(x, (0.1, 0.5, 0.9)).round(2)}" for x in (result.ratio, result.known)]
         print(
-            f"  half of a: promised {one.promised:.3f}, found {np.median([o.half_a for o in one.outcomes]):.3f}, found "
-            f"over promised {told_ratio[0]}, over the world's own {told_ratio[1]}; bound {np.median(one.bound):.3f}; "
-            f"design took {one.seconds:.0f} s of processor time"
+            f"  half of a: promised {result.promised:.3f}, simulated "
+            f"{np.median([outcome.half_a for outcome in result.outcomes]):.3f}, simulated over promised {ratios[0]}, "
+            f"over the world's own {ratios[1]}; "
+            f"design took {result.seconds:.0f} s of processor time"
         )
 
 

@@ -3,15 +3,32 @@
 import numpy as np
 import pytest
 
-from analysis.design.precision import along_sizes, covariance, precision, spread
+from analysis.design.layout import SHARED, Layout, drawn, weighed
+from analysis.design.precision import MEMORY, along_sizes, precision, spread
 from analysis.design.proposal import laid, naive
 from analysis.design.simulate import draw
-from analysis.design.text_noise import SHARED, drawn, shared, weighed
 from analysis.design.worlds import Noise, World
 from analysis.fits.cost import six_nd
 
 WORLD = World("fitted", 0.8, 0.36, 0.34, 0.2, 0.2, 0.0)
 NOISE = Noise(0.004, text=5.0, bend=0.01)
+
+
+def text_covariance(layout: Layout) -> np.ndarray:
+    """[n, n]: of the text's noise, where a token's noise is 1 nat."""
+    start = np.maximum(layout.n_tokens - layout.window / 2, 0.0)
+    end = start + layout.window
+    common = np.minimum(end[:, None], end[None]) - np.maximum(start[:, None], start[None])
+    text, run = ((labels[:, None] == labels[None]).astype(float) for labels in (layout.text, layout.run))
+    return np.maximum(common, 0.0) / np.outer(layout.window, layout.window) * (SHARED * text + (1 - SHARED) * run)
+
+
+def covariance(layout: Layout, noise: Noise, loss: np.ndarray) -> np.ndarray:
+    """[n, n]: of the log losses of whole curves."""
+    at, along = np.log(layout.n_tokens), along_sizes(layout)
+    of_seeds = (layout.trunk[:, None] == layout.trunk[None]) * np.exp(-np.abs(at[:, None] - at[None]) / MEMORY)
+    of_text = text_covariance(layout) / np.outer(loss, loss)
+    return noise.seed**2 * of_seeds + noise.bend**2 * along @ along.T + noise.text**2 * of_text
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +37,7 @@ def layout():
 
 
 def test_means_have_in_common_what_their_windows_have(layout):
-    known = shared(layout)
+    known = text_covariance(layout)
     assert np.diag(known) == pytest.approx(1 / layout.window)
     rng = np.random.default_rng(0)
     draws = np.stack([drawn(layout, rng) for _ in range(4000)])
@@ -29,11 +46,11 @@ def test_means_have_in_common_what_their_windows_have(layout):
     assert weighed(layout, weight) == pytest.approx(np.einsum("wkn,nm,wkm->wk", weight, known, weight))
     assert (draws @ weight[0, 0]).var() == pytest.approx(weighed(layout, weight)[0, 0], rel=0.1)
     ladder = naive(2e7).layout()  # all sizes read the text of seed 0, in the same order
-    one, other = (np.flatnonzero(ladder.size == k)[-1] for k in (0, 5))
-    both = shared(ladder)
-    assert both[one, other] == pytest.approx(SHARED * both[one, one])
-    one, other = (np.flatnonzero(layout.size == k)[-1] for k in (0, 5))
-    assert known[one, other] == 0  # each size its own
+    first, other = (np.flatnonzero(ladder.size == k)[-1] for k in (0, 5))
+    both = text_covariance(ladder)
+    assert both[first, other] == pytest.approx(SHARED * both[first, first])
+    first, other = (np.flatnonzero(layout.size == k)[-1] for k in (0, 5))
+    assert known[first, other] == 0  # each size its own
 
 
 def test_the_covariance_is_what_studies_are_drawn_with(layout):
@@ -48,5 +65,5 @@ def test_the_covariance_is_what_studies_are_drawn_with(layout):
     off = np.log(drawn_losses / clean)
     assert (off @ weight[0].T).var(0) == pytest.approx(exact, rel=0.12)
     assert np.abs(along_sizes(layout).sum(0)).max() < 1e-9
-    told = [precision(layout, [WORLD], noise, six_nd(), 5e15).a[0] for noise in (Noise(0.004), NOISE)]
-    assert told[1] > told[0]
+    linear = [precision(layout, [WORLD], noise, six_nd(), 5e15).a[0] for noise in (Noise(0.004), NOISE)]
+    assert linear[1] > linear[0]

@@ -2,15 +2,15 @@
 
 import pytest
 
-from analysis.evals.lmeval.averages import TABLE4
 from analysis.evals.lmeval.sets import SCROLLS, SUPERGLUE, TASKS
-from analysis.evals.lmeval.summary import show_summary, summary
+from analysis.evals.lmeval.summary import TABLE4, show_summary, summary
+
+from .small_study import stored_result
 
 
-def result(run_id, step, task, settings=None, **values):
-    version = TASKS[task].version if task in TASKS else 1
-    place = {"run_id": run_id, "step": step, "n_tokens": step * 10}
-    return {**place, "task": task, "version": version, "settings": settings or {}, "values": values}
+def result(run_id, step, task, settings=None, version=None, **values):
+    version = version or (TASKS[task].version if task in TASKS else 1)
+    return stored_result(run_id, step, task, values, version=version, settings=settings or {}, n_tokens=step * 10)
 
 
 def test_lines_and_notes():
@@ -40,7 +40,7 @@ def test_table_4s_columns_in_its_order():
     values |= {task: {TASKS[task].metrics[0]: 0.5} for task in (*TABLE4, "siqa")}
     values |= {task: dict.fromkeys(TASKS[task].metrics, 8.0) for task in SCROLLS}
     values["niah-easy"] = {"weighted_avg_acc": 12.3, "acc_avg": 99.0}
-    rows = summary([result("a", 10, task, **found) for task, found in values.items()])
+    rows = summary([result("a", 10, task, **metrics) for task, metrics in values.items()])
     heads, cells, notes = show_summary(rows)
     csr = ("boolq", "piqa", "hellaswag", "winogrande", "arc-easy", "arc-challenge", "openbookqa", "csr_avg")
     paper = (*csr, "wikitext_ppl", "lambada_ppl", "niah_easy", "scrolls_plain")
@@ -48,7 +48,7 @@ def test_table_4s_columns_in_its_order():
     assert cells[0][2:14] == (*["50.00"] * 8, "20.00", "9.00", "12.30", "8.00") and notes == []
 
 
-def test_what_is_not_there_of_table_4_is_told():
+def test_a_note_names_the_columns_of_table_4_without_values():
     given = [result("a", 10, "piqa", acc=0.5), result("a", 10, "boolq", acc=0.5)]
     assert show_summary(summary(given))[2][-1] == (
         "of table 4 not here: hellaswag, winogrande, arc-easy, arc-challenge, openbookqa, wikitext_ppl, lambada_ppl, "
@@ -59,7 +59,7 @@ def test_what_is_not_there_of_table_4_is_told():
     assert note.endswith("(scaling eval STUDY --tasks csr,wikitext,lambada,scrolls)")
 
 
-def test_tasks_asked_on_less_than_all_are_told():
+def test_a_note_names_tasks_evaluated_on_less_than_all():
     small = {"n_lengths": 3, "last_length": 2000}
     given = [
         result("a", 10, "niah-easy", small, weighted_avg_acc=50.0),
@@ -77,7 +77,7 @@ def test_tasks_asked_on_less_than_all_are_told():
 def test_superglue_has_two_averages_and_no_result_of_another_version():
     """MultiRC's first version had right and wrong exchanged."""
     given = [result("a", 10, task, **{TASKS[task].metrics[0]: 0.5}) for task in SUPERGLUE if task != "multirc"]
-    old = result("a", 10, "multirc", acc=0.1) | {"version": 1}
+    old = result("a", 10, "multirc", version=1, acc=0.1)
     for row in summary([*given, old]):
         assert row["superglue_avg"] == row["superglue_hgrn"] == 50.0
         assert row["missing"]["superglue_avg"] == row["missing"]["superglue_hgrn"] == ["multirc"]

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-import analysis.evals.reading_ahead as module
-from analysis.evals.loaded import ModelCache, load_guarded
-from analysis.evals.reading_ahead import Files, ReadAhead, pinned
+import analysis.evals.loaded as module
+from analysis.evals.loaded import Files, ModelCache, ReadAhead, load_guarded, pinned
 from arch.config import ARCHS
 from arch.errors import InputError
 from arch.model.lm import load_model
@@ -29,15 +28,15 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudySpec:
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, str]]:
     """(path, thread) of whatever is read."""
-    found: list[tuple[Path, str]] = []
+    entries: list[tuple[Path, str]] = []
     read: Callable[[ReadAhead, Path], Files] = ReadAhead._read
 
     def counted(self: ReadAhead, path: Path) -> Files:
-        found.append((path, threading.current_thread().name))
+        entries.append((path, threading.current_thread().name))
         return read(self, path)
 
     monkeypatch.setattr(ReadAhead, "_read", counted)
-    return found
+    return entries
 
 
 def paths(study: StudySpec) -> list[Path]:
@@ -55,12 +54,12 @@ def test_another_checkpoint_than_was_read_ahead_is_read(study: StudySpec, reads:
     first, second, third = paths(study)[:3]
     ahead = ReadAhead()
     ahead.start(second)
-    assert ahead.files(third).found.path == third and ahead.files(second).found.path == second
+    assert ahead.files(third).checkpoint.path == third and ahead.files(second).checkpoint.path == second
     ahead.start(first)
-    assert ahead.files(first).found.path == first and [path for path, _ in reads].count(first) == 1
+    assert ahead.files(first).checkpoint.path == first and [path for path, _ in reads].count(first) == 1
 
 
-def test_what_is_damaged_is_told_when_it_is_its_turn(study: StudySpec, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_reported_when_it_is_opened(study: StudySpec, tmp_path: Path) -> None:
     ahead = ReadAhead()
     ahead.start(tmp_path / "none")
     with pytest.raises(InputError, match="none: does not exist"):
@@ -76,11 +75,11 @@ def test_all_that_follow_in_one_architectures_modules_have_the_bits_of_a_model_l
     monkeypatch.setattr(module, "MAX_BYTES", limit)
     cache = ModelCache()
     for path in paths(study):
-        found = load_guarded(path, study.directory / "corpus", "cpu", False, cache).model
+        opened = load_guarded(path, study.directory / "corpus", "cpu", False, cache).model
         alone = load_model(path)
-        for (name, ours), (other, theirs) in zip(found.named_parameters(), alone.named_parameters(), strict=True):
+        for (name, ours), (other, theirs) in zip(opened.named_parameters(), alone.named_parameters(), strict=True):
             assert name == other and ours.dtype == theirs.dtype and torch.equal(ours, theirs)
-        for (name, ours), (other, theirs) in zip(found.named_buffers(), alone.named_buffers(), strict=True):
+        for (name, ours), (other, theirs) in zip(opened.named_buffers(), alone.named_buffers(), strict=True):
             assert name == other and torch.equal(ours, theirs)
     assert len(paths(study)) == 3 * len(ARCHS)
 
@@ -88,5 +87,5 @@ def test_all_that_follow_in_one_architectures_modules_have_the_bits_of_a_model_l
 @pytest.mark.gpu
 def test_weights_of_every_dtype_are_pinned() -> None:
     weights = {"a": torch.randn(3, 4), "b": torch.randn(5).bfloat16(), "c": torch.randn(2, 2)}
-    found = pinned(weights)
-    assert all(tensor.is_pinned() and torch.equal(tensor, weights[name]) for name, tensor in found.items())
+    copies = pinned(weights)
+    assert all(tensor.is_pinned() and torch.equal(tensor, weights[name]) for name, tensor in copies.items())

@@ -1,4 +1,5 @@
-"""Tiny tasks from outside of the package, named HERE:anything: they read one row, fail or take time as told."""
+"""Tiny tasks from outside of the package, named HERE:anything: they read one row, fail or take time as their settings
+say."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ import os
 import time
 from typing import Any
 
-from analysis.evals.task import LoadedModel, Say, Settings, TaskContext
+from analysis.evals.model import LoadedModel
+from analysis.evals.task import Say, Settings, TaskContext
 from arch.errors import InputError
 from arch.outside import allow
 from data.tokenizer import Tokenizer

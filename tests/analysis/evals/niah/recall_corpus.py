@@ -13,8 +13,7 @@ import random
 import string
 from pathlib import Path
 
-from analysis.evals.niah.needles import fact
-from analysis.evals.niah.prompts import needle_text, question_text
+from analysis.evals.niah.prompts import fact, needle_text, question_text
 from analysis.evals.niah.settings import VARIANTS
 
 NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. "
@@ -50,12 +49,12 @@ def needles(draw: random.Random, held_out: set[str]) -> str:
     """The pieces in random order of places, but an answer behind its needle, and the last of them at the end."""
     pieces: list[tuple[float, str]] = []
     for _ in range(draw.choice((1, 2))):
-        one = fact("en", DIGITS, f"training {draw.random()}")
-        while one.answer in held_out:
-            one = fact("en", DIGITS, f"training {draw.random()}")
+        needle = fact("en", DIGITS, f"training {draw.random()}")
+        while needle.answer in held_out:
+            needle = fact("en", DIGITS, f"training {draw.random()}")
         early, late = sorted((draw.random(), draw.random()))
-        pieces.append((early, needle_text(one, draw.choice((EASY, STANDARD)))))
-        pieces.append((late, f"{question_text(one, 'en')} {one.statement}\n"))
+        pieces.append((early, needle_text(needle, draw.choice((EASY, STANDARD)))))
+        pieces.append((late, f"{question_text(needle, 'en')} {needle.statement}\n"))
     pieces.sort()
     n_noise = BYTES - sum(len(piece) for _, piece in pieces)
     cuts = sorted(draw.randrange(n_noise + 1) for _ in pieces)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from analysis.evals.niah.needles import CLASSIC, FACTS, KEYS, fact
-from analysis.evals.niah.scorer import score, words
+from analysis.evals.niah.prompts import CLASSIC, FACTS, KEYS, fact
+from analysis.evals.niah.scores import score, words
 
 EN, ZH = CLASSIC["en"], CLASSIC["zh"]
 
@@ -43,7 +43,7 @@ def test_levels_in_chinese(answer, expected):
     assert score(answer, ZH.answer, ZH.question) == expected
 
 
-def test_a_number_is_found_whole_or_not_at_all():
+def test_a_number_counts_whole_or_not_at_all():
     needle = fact("en", 7, "x")
     assert score(f"It is {needle.answer}.", needle.answer, needle.question) == 10
     assert score(needle.answer + "1", needle.answer, needle.question) == 1
@@ -64,13 +64,13 @@ def test_an_answer_within_its_question_is_no_answer():
 def test_facts_come_from_their_seed(language):
     facts = [fact(language, 7, str(seed)) for seed in range(300)]
     assert facts == [fact(language, 7, str(seed)) for seed in range(300)]
-    assert len({one.answer for one in facts}) == 300 and all(len(one.answer) == 7 for one in facts)
-    assert len({one.question for one in facts}) == len(KEYS[language])
+    assert len({needle.answer for needle in facts}) == 300 and all(len(needle.answer) == 7 for needle in facts)
+    assert len({needle.question for needle in facts}) == len(KEYS[language])
     statement, question = FACTS[language]
-    for one in facts:
-        assert one.answer in one.statement and one.answer not in one.question
-        key = next(k for k in KEYS[language] if one.question == question.format(key=k))
-        assert one.statement == statement.format(key=key, value=one.answer)
+    for needle in facts:
+        assert needle.answer in needle.statement and needle.answer not in needle.question
+        key = next(k for k in KEYS[language] if needle.question == question.format(key=k))
+        assert needle.statement == statement.format(key=key, value=needle.answer)
 
 
 def test_english_keys_are_all_of_one_length():

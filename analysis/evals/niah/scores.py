@@ -6,10 +6,44 @@ the paper's tables 12 to 14. What the paper leaves open, and our reading of it, 
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+LEVELS = ((0.75, 7), (0.5, 5), (0.25, 3))
+EXACT, MISSED = 10, 1
+WORD = re.compile(r"[㐀-䶿一-鿿]|[^\W_㐀-䶿一-鿿]+")
+FUNCTION_WORDS = frozenset(
+    WORD.findall(
+        "a an and are as at be by for from in is it its of on or that the this to was were will with "
+        "的了在是和与一个就去到也着有"
+    )
+)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in lower case, of letters and digits; each Chinese character is a word."""
+    return WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+
+
+def score(answer: str, expected: str, question: str) -> int:
+    """The score of an answer: 10, 7, 5, 3 or 1. Raises ValueError where `expected` has no key word."""
+    given, wanted = words(answer), words(expected)
+    if contains(given, wanted):
+        return EXACT
+    keys = set(wanted) - FUNCTION_WORDS - set(words(question))
+    if not keys:
+        raise ValueError(f"the expected answer {expected!r} has no word that the question has not")
+    recall = len(keys & set(given)) / len(keys)
+    return next((level for least, level in LEVELS if recall >= least), MISSED)
+
+
+def contains(given: list[str], wanted: list[str]) -> bool:
+    return any(given[i : i + len(wanted)] == wanted for i in range(len(given) - len(wanted) + 1))
+
 
 LOWEST, HIGHEST = 1, 10
 COLUMNS = {"2k": 2000, "4k": 4000, "8k": 8000, "16k": 16000}  # the lengths that the tables name, in tokens
@@ -17,13 +51,13 @@ CUTS = {"4k": 4096, "8k": 8192}
 
 
 def shares(scores: np.ndarray) -> np.ndarray:
-    """(q - 1) / 9, in [0, 1]: the only reading under which all of the tables' cells come out."""
+    """(q - 1) / 9, in [0, 1]: with any other reading the paper's tables do not come out."""
     return (np.asarray(scores, dtype=np.float64) - LOWEST) / (HIGHEST - LOWEST)
 
 
 def accuracy_at(scores: np.ndarray, lengths: Sequence[int], target: int) -> float | None:
-    """Mean over the depths at the length nearest to `target` tokens; None where the grid does not go there: its nearest
-    length is further away than a tenth of the target."""
+    """The mean over the depths at the length nearest to `target` tokens; None where that length is further away than a
+    tenth of the target."""
     nearest = int(np.abs(np.asarray(lengths) - target).argmin())
     if abs(lengths[nearest] - target) > target / 10:
         return None
@@ -31,7 +65,8 @@ def accuracy_at(scores: np.ndarray, lengths: Sequence[int], target: int) -> floa
 
 
 def accuracy_up_to(scores: np.ndarray, lengths: Sequence[int], limit: int) -> float | None:
-    """Mean over all cells of at most `limit` tokens; None where the grid does not go there, as above."""
+    """The mean over all cells of at most `limit` tokens; None where the longest of them is shorter than nine tenths of
+    the limit."""
     chosen = np.asarray(lengths) <= limit
     if not chosen.any() or np.asarray(lengths)[chosen].max() < 0.9 * limit:
         return None
@@ -39,7 +74,8 @@ def accuracy_up_to(scores: np.ndarray, lengths: Sequence[int], limit: int) -> fl
 
 
 def weights(n_lengths: int, n_depths: int, alpha_c: float, alpha_d: float) -> np.ndarray:
-    """[n_lengths, n_depths]: outer product of two geometric progressions from 1 on, larger for longer and deeper."""
+    """[n_lengths, n_depths]: the outer product of two geometric progressions that begin at 1: longer and deeper cells
+    weigh more."""
     return np.outer(alpha_c ** np.arange(n_lengths), alpha_d ** np.arange(n_depths))
 
 
@@ -58,7 +94,7 @@ def measures(
 ) -> dict[str, Any]:
     """Every measure in per cent: the tables' nine columns, None for those that the grid does not reach.
 
-    threshold: the lowest score that counts as found, in the NIAH score's penalty only.
+    threshold: the lowest score that counts as a success, in the NIAH score's penalty only.
     """
     weight = weights(scores.shape[0], scores.shape[1], alpha_c, alpha_d)
     share = shares(scores)
