@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit
 
-from analysis.evals.matrix import is_bf16, result_key
+from analysis.evals.results import result_key
 from analysis.evals.task import Task
 from data.corpus import Corpus
 from data.files import new_directory, write_json
@@ -107,7 +107,7 @@ def _write_checkpoint(path: Path, run: RunSpec, step: int, corpus: Corpus, task:
         "schema": 2,
         "task": task.name,
         "version": task.version,
-        "key": result_key(weights, task, task.data_hash(), is_bf16(run)),
+        "key": result_key(weights, task, task.data_hash(), run.training.precision == "bf16"),
         "run_id": run.run_id,
         "step": step,
         "n_tokens": n_tokens,
