@@ -75,3 +75,16 @@ def test_a_copy_is_no_seed():
     assert not_in_curves(copied) == ["6 runs with the same numbers under another run name"]
     for one, other in zip(size_curves(copied), size_curves(points), strict=True):
         assert one.n_seeds == 1 and one.log_loss.tolist() == other.log_loss.tolist()
+
+
+def test_sizes_of_nearly_one_n_keep_their_own_compute():
+    """Shapes of about as many parameters differ in FLOP a token: no curve is moved to the mean of its neighbours."""
+    points = study(1, 1)
+    near = replace(points, n_params=points.n_params * 1.03, flops=points.flops * 1.4, run=points.run + "-deep")
+    both = Points(
+        *(np.concatenate([getattr(points, name), getattr(near, name)]) for name in ("n_params", "n_tokens")),
+        *(np.concatenate([getattr(points, name), getattr(near, name)]) for name in ("flops", "loss", "run")),
+        convention="exact",
+    )
+    ends = [float(np.exp(curve.log_c[-1])) / curve.n_params for curve in size_curves(both)]
+    assert ends == pytest.approx([6e10, 1.4 / 1.03 * 6e10] * 6)
