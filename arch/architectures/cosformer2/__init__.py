@@ -50,7 +50,7 @@ def mixer_class() -> type[Mixer]:
 
 
 def register_this() -> None:
-    """Make it known by its name."""
+    """Register this architecture."""
     register(
         "cosformer2",
         mixer=mixer_class,

@@ -84,5 +84,5 @@ def mixer_class() -> type[Mixer]:
 
 
 def register_this() -> None:
-    """Make it known by its name."""
+    """Register this architecture."""
     register("hgrn1", mixer=mixer_class, options=HGRN1Options, preset=preset, label="HGRN1", color="#8c564b")

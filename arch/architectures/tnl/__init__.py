@@ -47,7 +47,7 @@ def mixer_class() -> type[Mixer]:
 
 
 def register_this() -> None:
-    """Make it known by its name."""
+    """Register this architecture."""
     register(
         "tnl",
         mixer=mixer_class,
