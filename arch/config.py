@@ -86,15 +86,15 @@ class ModelConfig:
     norm: str | None = None
     """srms (without weights), rms (with a weight vector) or layer (with weight and bias); null: the architecture's."""
     norm_eps: float = 1e-6
-    """What a norm adds to the mean square."""
+    """The term that a norm adds to the mean square."""
     init_std: float = 0.02
     """Standard deviation of matrices at initialisation."""
     chunk_size: int = 64
     """Rows of a chunk in the linear mixers; LLaMA and Mamba1 ignore it."""
     residual_dtype: str = "auto"
-    """Of the residual stream under autocast: its compute dtype (auto) or fp32."""
+    """Precision of the residual stream under autocast: the compute dtype (auto) or fp32."""
     options: Any = None
-    """Those of the architecture, an instance of its subclass of Options."""
+    """The architecture's options, an instance of its subclass of Options."""
 
     def __post_init__(self) -> None:
         own = architecture(self.arch)

@@ -35,12 +35,12 @@ SECTIONS = (
     ("grid", grid.Grid, ""),
     ("training", training.Training, ""),
     ("overrides", training.Overrides, "Each entry holds keys of `training`, and `model` with fields of the model."),
-    ("sweep", sweep_section.Sweep, "docs/rates.md says what comes of it."),
-    ("forecast", forecast_section.Forecast, "docs/forecasts.md says what comes of it."),
+    ("sweep", sweep_section.Sweep, "docs/rates.md describes it."),
+    ("forecast", forecast_section.Forecast, "docs/forecasts.md describes it."),
     ("evaluation", schema.Evaluation, ""),
     ("fit", schema.Fit, ""),
     ("jobs", jobs_schema.Jobs, ""),
-    ("jobs.resources", jobs_schema.ResourceRequest, "What is left out follows from the resource estimate."),
+    ("jobs.resources", jobs_schema.ResourceRequest, "Missing keys follow from the resource estimate."),
     ("jobs.cluster, or a cluster profile", jobs_schema.Cluster, "`scaling submit --example-profile` prints one."),
 )
 UNITS = (  # of a key by its end, the first that fits
