@@ -1,5 +1,4 @@
-"""Sizes, tokens and FLOP as people read them: 12.3M parameters, 3.4B tokens, 1.2e19 FLOP. One way for all commands,
-messages and pages. Imports nothing."""
+"""Formats sizes, tokens and FLOP for all commands, messages and pages: 12.3M parameters, 3.4B tokens, 1.2e19 FLOP."""
 
 from __future__ import annotations
 
@@ -9,7 +8,8 @@ COUNTS = "kMBT"  # thousand, million, billion (1e9), trillion
 
 
 def count(value: float, digits: int = 3, suffixes: str = COUNTS, zeros: bool = False) -> str:
-    """Of parameters or tokens, to `digits` significant digits: 5968 -> 5.97k, 1.23e7 -> 12.3M; 3.4e16 -> 3.4e16.
+    """A number of parameters or tokens, to `digits` significant digits: 5968 -> 5.97k, 1.23e7 -> 12.3M; 3.4e16 ->
+    3.4e16.
 
     zeros: 45.60B in place of 45.6B.
     """
@@ -27,7 +27,7 @@ def count(value: float, digits: int = 3, suffixes: str = COUNTS, zeros: bool = F
 
 
 def flop(value: float, digits: int = 3) -> str:
-    """Of compute, and of whatever spans many orders: 2.94e+20 -> 2.94e20; 0.25 and 512 as they are."""
+    """An amount of compute, or another quantity over many orders: 2.94e+20 -> 2.94e20; 0.25 and 512 as they are."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     if 1e-3 <= abs(value) < 1e4:
@@ -39,13 +39,13 @@ def flop(value: float, digits: int = 3) -> str:
 
 
 def byte_size(value: float) -> str:
-    """Of files and memory, by powers of 1000: 2.5 MB."""
+    """A size of files or memory, by powers of 1000: 2.5 MB."""
     number = count(value, 3, "kMGTPE")
     return f"{number[:-1]} {number[-1]}B" if number[-1].isalpha() else f"{number} B"
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """1 run, 2 runs, 1,024 points; `plural` where that is not the noun and an s, as of "run is": "runs are"."""
+    """1 run, 2 runs, 1,024 points. plural: where it is not the noun and an s, as "runs are" of "run is"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 

@@ -1,5 +1,4 @@
-"""Command lines of modules that are started by `python -m`: every mistake is one line, printed before
-anything is measured."""
+"""Command lines of modules that are started by `python -m`: a wrong option is one line, before anything is measured."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from .errors import InputError
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, with the description as it is written and no usage before an error."""
+    """argparse's parser, without reformatting of the description and without the usage before an error."""
 
     def __init__(self, prog: str, description: str | None) -> None:
         super().__init__(prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -63,9 +62,8 @@ def whole_numbers(text: str, option: str, separator: str = ",") -> list[int]:
 
 
 def file_to_write(path: str | Path | None, option: str) -> None:
-    """Raises InputError where `path`, or what a link there leads to, is no regular file, or lies where none can be
-    made: a new file beside it is tried, as a user's rights do not tell of a full or a read-only disk. None asks for no
-    file."""
+    """Raises InputError where `path`, or the target of a link there, is not a regular file or cannot be written. A new
+    file beside it is tried, because access rights do not show a full or read-only disk. None: no file."""
     if path is None:
         return
     target = Path(os.path.realpath(path))

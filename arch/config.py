@@ -19,53 +19,53 @@ LARGEST_FLOAT = {"norm_eps": 1.0, "init_std": 100.0}
 
 
 def reads(arch: str, field: str) -> bool:
-    """Whether a field of ModelConfig means something to an architecture: a common one, or an option that it has."""
+    """Whether an architecture has this field of ModelConfig: a common field, or one of its options."""
     return field in COMMON or has_option(arch, field)
 
 
 def means(arch: str, field: str) -> bool:
-    """Whether models of an architecture that differ in a field alone are different models: not for what it does not
-    read, nor for the common fields that its options name as ignored."""
+    """Whether models of an architecture that differ only in this field are different models: False for fields that it
+    does not have, and for common fields that it ignores."""
     return reads(arch, field) and field not in architecture(arch).options.ignored
 
 
 def field_names() -> tuple[str, ...]:
-    """The common fields, then the options of all architectures there are, each once."""
+    """The common fields, then the options of all architectures, each once."""
     options = [name for arch in ARCHITECTURES.values() for name in arch.options.names()]
     return (*COMMON, *dict.fromkeys(options))
 
 
 def field_types() -> dict[str, str]:
-    """{name: type as written} of `field_names`: int, int | None, float, bool, str, str | None. Of options that several
-    architectures have, the type that admits null where one does."""
-    found = {one.name: kind_of(one) for one in dataclasses.fields(ModelConfig) if one.name in COMMON}
-    for one in _all_options():
-        found[one.name] = max(found.get(one.name, ""), kind_of(one), key=len)
-    return found
+    """{name: type as written} of `field_names`: int, int | None, float, bool, str, str | None. An option that several
+    architectures have admits null if it does in one of them."""
+    types = {field.name: kind_of(field) for field in dataclasses.fields(ModelConfig) if field.name in COMMON}
+    for field in _all_options():
+        types[field.name] = max(types.get(field.name, ""), kind_of(field), key=len)
+    return types
 
 
 def field_choices() -> dict[str, tuple[str, ...]]:
-    """{name: what it may be} of the fields that are one of a few words, in any architecture that has it."""
-    found = {"norm": NORMS, "residual_dtype": RESIDUAL_DTYPES}
-    for one in _all_options():
-        if one.metadata["choices"]:
-            found[one.name] = tuple(dict.fromkeys((*found.get(one.name, ()), *one.metadata["choices"])))
-    return found
+    """{name: valid words} of the fields that are one of a few words, of all architectures together."""
+    choices = {"norm": NORMS, "residual_dtype": RESIDUAL_DTYPES}
+    for field in _all_options():
+        if field.metadata["choices"]:
+            choices[field.name] = tuple(dict.fromkeys((*choices.get(field.name, ()), *field.metadata["choices"])))
+    return choices
 
 
 def _all_options() -> list[dataclasses.Field[Any]]:
-    return [one for arch in ARCHITECTURES.values() for one in dataclasses.fields(arch.options)]
+    return [field for arch in ARCHITECTURES.values() for field in dataclasses.fields(arch.options)]
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Everything that determines a model's parameters and its function: the fields that all architectures share, and in
-    `options` those of its architecture (arch/architectures/<name>), which files hold flat beside the others (`to_dict`,
-    `from_dict`).
+    """Everything that determines a model's parameters and its function: the fields that all architectures share, and
+    `options`, those of its architecture (arch/architectures/<name>). Files have all of them in one flat mapping
+    (`to_dict`, `from_dict`).
 
-    `norm` and `options` may be left None; the architecture's are then filled in at construction, and in them the
-    options that follow from other fields, so that a ModelConfig never holds an unresolved field. Mamba has no gated
-    MLP and ignores `d_ffn`. Raises InputError for sizes that cannot work, and for fields that contradict each other.
+    `norm` and `options` may be None: construction fills in the architecture's, and options that follow from other
+    fields, so that no field stays unresolved. Mamba has no gated MLP and ignores `d_ffn`. Raises InputError for sizes
+    that cannot work, and for fields that contradict each other.
     """
 
     arch: str
@@ -86,18 +86,18 @@ class ModelConfig:
     norm: str | None = None
     """srms (without weights), rms (with a weight vector) or layer (with weight and bias); null: the architecture's."""
     norm_eps: float = 1e-6
-    """What a norm adds to the mean square."""
+    """The term that a norm adds to the mean square."""
     init_std: float = 0.02
     """Standard deviation of matrices at initialisation."""
     chunk_size: int = 64
     """Rows of a chunk in the linear mixers; LLaMA and Mamba1 ignore it."""
     residual_dtype: str = "auto"
-    """Of the residual stream under autocast: its compute dtype (auto) or fp32."""
+    """Precision of the residual stream under autocast: the compute dtype (auto) or fp32."""
     options: Any = None
-    """Those of the architecture, an instance of its subclass of Options."""
+    """The architecture's options, an instance of its subclass of Options."""
 
     def __post_init__(self) -> None:
-        found = architecture(self.arch)
+        own = architecture(self.arch)
         if not isinstance(self.tie_embeddings, bool):
             raise InputError(f"model.tie_embeddings must be true or false, not {self.tie_embeddings!r}")
         for name in ("d_model", "n_layers", "n_heads", "d_ffn", "vocab_size", "context_length", "chunk_size"):
@@ -114,17 +114,17 @@ class ModelConfig:
             check_float(name, getattr(self, name), largest)
         fill = object.__setattr__  # frozen: only here
         if self.norm is None:
-            fill(self, "norm", found.norm)
+            fill(self, "norm", own.norm)
         check_choice("norm", self.norm, NORMS)
-        options = found.options() if self.options is None else self.options
-        if type(options) is not found.options:
-            raise InputError(f"model.options of {self.arch} must be {found.options.__name__}, not {options!r}")
+        options = own.options() if self.options is None else self.options
+        if type(options) is not own.options:
+            raise InputError(f"model.options of {self.arch} must be {own.options.__name__}, not {options!r}")
         options.check(self)
         missing = {name: value for name, value in options.derived(self).items() if getattr(options, name) is None}
         fill(self, "options", dataclasses.replace(options, **missing))
         for name, value in dataclasses.asdict(self.options).items():
             if value is None:
-                raise InputError(f"model.{name}: {found.options.__name__}.derived must give its value")
+                raise InputError(f"model.{name}: {own.options.__name__}.derived must give its value")
 
     @property
     def head_dim(self) -> int:
@@ -136,37 +136,36 @@ class ModelConfig:
         return {name: getattr(self, name) for name in COMMON} | dataclasses.asdict(self.options)
 
     def identity(self) -> dict[str, Any]:
-        """What a run's hash is made of: the fields and options that differ from their defaults, so that a new one
-        changes no run's hash."""
+        """The fields and options that differ from their defaults, which a run's hash is made of: a new option changes
+        no hash."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         defaults |= {"norm": architecture(self.arch).norm} | self.options.defaults() | self.options.derived(self)
         return {name: value for name, value in self.to_dict().items() if value != defaults[name]}
 
     def replace(self, **changes: Any) -> ModelConfig:
-        """A copy with `changes`, of common fields and options alike; options that followed from other fields follow
-        from them again unless given."""
+        """A copy with `changes` of common fields and options. Options that follow from other fields are derived again
+        unless they are given."""
         check_fields(changes.get("arch", self.arch), changes)
         derived = self.options.derived(self)
         fields = self.to_dict()
-        unsaid = {name: None for name, value in derived.items() if fields[name] == value}
-        return ModelConfig.from_dict(fields | unsaid | changes)
+        underived = {name: None for name, value in derived.items() if fields[name] == value}
+        return ModelConfig.from_dict(fields | underived | changes)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> ModelConfig:
         """From plain data. Raises InputError for a missing key, and as `check_fields` does."""
-        missing = [one.name for one in dataclasses.fields(cls) if one.default is dataclasses.MISSING]
+        missing = [field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING]
         if missing := [name for name in missing if name not in fields]:
             raise InputError(f"model: missing {', '.join(missing)}")
-        found = architecture(fields["arch"])
-        own = found.options.names()
-        check_fields(found.name, fields)
-        options = found.options(**{name: fields[name] for name in own if name in fields})
+        own = architecture(fields["arch"])
+        check_fields(own.name, fields)
+        options = own.options(**{name: fields[name] for name in own.options.names() if name in fields})
         return cls(**{name: fields[name] for name in COMMON if name in fields}, options=options)
 
 
 def check_fields(arch: str, fields: Mapping[str, Any]) -> None:
-    """Raise InputError for a field that does not exist, with the nearest valid one, and for an option of other
-    architectures that has another value than its default there."""
+    """Raise InputError for a field that does not exist, with the nearest valid name, and for an option of other
+    architectures whose value is not its default there."""
     for name in [name for name in fields if not reads(arch, name)]:
         others = archs_with(name)
         if name == "options":
@@ -178,9 +177,9 @@ def check_fields(arch: str, fields: Mapping[str, Any]) -> None:
 
 
 def model_fields_in(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Those keys of a file that are fields of ModelConfig, with their values."""
+    """The keys of a file that are fields of ModelConfig, with their values."""
     names = field_names()
     return {name: value for name, value in content.items() if name in names}
 
 
-assert tuple(one.name for one in dataclasses.fields(ModelConfig)[:-1]) == COMMON
+assert tuple(field.name for field in dataclasses.fields(ModelConfig)[:-1]) == COMMON

@@ -1,11 +1,11 @@
-"""The one error a user causes."""
+"""InputError, the error of a bad input, and hints at valid names."""
 
 import errno
 import reprlib
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # of an OSError: a disk, or a share of it
 
-ELSEWHERE = {  # what other tools call it: what it is called here
+ELSEWHERE = {  # name in other tools: name here
     **dict.fromkeys(("learning_rate", "max_lr", "peak_lr"), "lr"),
     **dict.fromkeys(("batch_size", "global_batch_size", "total_batch_size"), "batch_tokens"),
     **dict.fromkeys(("micro_batch_size", "per_device_train_batch_size"), "micro_batch_tokens"),
@@ -29,14 +29,14 @@ ELSEWHERE = {  # what other tools call it: what it is called here
 
 
 class InputError(ValueError):
-    """A bad input, told in one line: what is wrong, where, and what to do.
+    """A bad input. The message is one line: what is wrong, where, and what to do.
 
     Command lines print the message on stderr and exit with code 2; nothing is half-written.
     """
 
 
 def shown(value: object) -> str:
-    """`value` as a message shows it: its beginning and end where it is long, however deep or often it holds others."""
+    """`value` for a message, shortened where it is long or deeply nested."""
     short = reprlib.Repr()
     short.maxstring = short.maxother = short.maxlong = 120
     short.maxlist = short.maxtuple = short.maxdict = short.maxset = short.maxlevel = 4
@@ -47,7 +47,7 @@ def nearest(name: str, valid: list[str]) -> str:
     """`" (did you mean 'x'?)"` for the valid name closest to `name`, or the list of valid names."""
     import difflib
 
-    if len(name) > 200:  # nobody's slip of the pen
+    if len(name) > 200:  # no typing error
         return f" (valid: {', '.join(valid)})"
     meant = ELSEWHERE.get(name.lower().replace("-", "_"))
     match = [meant] if meant in valid else difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
@@ -55,6 +55,6 @@ def nearest(name: str, valid: list[str]) -> str:
 
 
 def choice(name: str, valid: list[str]) -> str:
-    """`" (valid: x, y; did you mean 'x'?)"`: all of a few choices, and the one that may be meant."""
+    """`" (valid: x, y; did you mean 'x'?)"`: all choices, and the nearest."""
     meant = nearest(name, valid)
     return f" (valid: {', '.join(valid)}{'; ' + meant[2:-1] if meant.startswith(' (did') else ''})"

@@ -1,4 +1,4 @@
-"""A process that compiles nothing can do without torch's compiler, whose import takes seconds."""
+"""Keeps a process that compiles nothing from importing torch's compiler, which takes seconds."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 
 
 def keep_from_the_compiler() -> None:
-    """Custom operators that are defined from now on, as those of the kernels are, import torch's compiler when they are
-    first called, for 3 to 6 s, to keep it from compiling them. Not for a process that compiles."""
+    """Custom operators import torch's compiler at their first call, for 3 to 6 s, only to exclude themselves from it.
+    After this call new operators do not. Not for a process that compiles."""
 
     def as_it_is(function: Any = None, recursive: bool = True) -> Any:
         return as_it_is if function is None else function

@@ -1,4 +1,4 @@
-"""Options: what one architecture has beside the fields that all share. Imports no torch.
+"""Options: the fields of a model that only its architecture has. Imports no torch.
 
 An architecture declares its options as a frozen dataclass of this base, each field made by `option`; study files and
 config.json hold them flat beside the common fields of ModelConfig (config.py).
@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .errors import InputError, nearest
@@ -22,32 +22,32 @@ COMMON = (
     *("arch", "d_model", "n_layers", "n_heads", "d_ffn", "vocab_size", "context_length", "tie_embeddings"),
     *("norm", "norm_eps", "init_std", "chunk_size", "residual_dtype"),
 )
-LARGEST = 10**10  # of any size: what is larger is a slip of the pen
+LARGEST = 10**10  # of any size: a larger number is a typing error
 TYPES = ("int", "int | None", "float", "bool", "str")  # that an option may have, as written in the class
 
 
 def option(default: Any, *, choices: tuple[str, ...] = (), ablation: bool = False, largest: float = 1e12) -> Any:
     """A field of an Options class.
 
-    default: None for an integer that follows from the rest of the configuration (Options.derived); choices: what a
-    string may be, the default first; ablation: whether another value than the default is a change to the model of the
-    paper, whose costs the paper's formulas then need not give; largest: of a float.
+    default: None for an integer that follows from the rest of the configuration (Options.derived); choices: the values
+    of a string, the default first; ablation: whether a value other than the default changes the paper's model, so that
+    the paper's cost formulas need not hold; largest: the largest float.
     """
-    return field(default=default, metadata={"choices": choices, "ablation": ablation, "largest": largest})
+    return dataclasses.field(default=default, metadata={"choices": choices, "ablation": ablation, "largest": largest})
 
 
 @dataclass(frozen=True)
 class Options:
     """The options of one architecture; this base has none.
 
-    Types are those of TYPES. Raises InputError for values that cannot be, in a line that begins with `model.<name>`.
+    The types are those of TYPES. Raises InputError for impossible values, in a line that begins with `model.<name>`.
     """
 
-    ignored = tuple[str, ...]()  # of COMMON: what has a value but changes nothing of the model
+    ignored = tuple[str, ...]()  # the fields of COMMON that change nothing of the model
 
     def __post_init__(self) -> None:
-        for one in dataclasses.fields(self):
-            check_value(one, getattr(self, one.name))
+        for field in dataclasses.fields(self):
+            check_value(field, getattr(self, field.name))
 
     def derived(self, config: ModelConfig) -> dict[str, int]:
         """The values of the fields that may be left None, from the other fields of `config`."""
@@ -59,36 +59,36 @@ class Options:
     @classmethod
     def names(cls) -> tuple[str, ...]:
         """The names of the options, in the order of their declaration."""
-        return tuple(one.name for one in dataclasses.fields(cls))
+        return tuple(field.name for field in dataclasses.fields(cls))
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
         """{name: default} of the options, None for those that follow from other fields."""
-        return {one.name: one.default for one in dataclasses.fields(cls)}
+        return {field.name: field.default for field in dataclasses.fields(cls)}
 
     @classmethod
     def ablations(cls) -> dict[str, Any]:
         """{name: default} of the options that are ablations."""
-        return {one.name: one.default for one in dataclasses.fields(cls) if one.metadata["ablation"]}
+        return {field.name: field.default for field in dataclasses.fields(cls) if field.metadata["ablation"]}
 
 
-def kind_of(one: dataclasses.Field[Any]) -> str:
-    """A field's type as one writes it, whether the module has its annotations as text or not: "int | None"."""
-    return one.type.__name__ if isinstance(one.type, type) else str(one.type)
+def kind_of(field: dataclasses.Field[Any]) -> str:
+    """A field's type as it is written, "int | None", whether or not the module's annotations are text."""
+    return field.type.__name__ if isinstance(field.type, type) else str(field.type)
 
 
-def check_value(one: dataclasses.Field[Any], value: Any) -> None:
-    """Raise InputError unless `value` can be that field's."""
-    kind = kind_of(one)
+def check_value(field: dataclasses.Field[Any], value: Any) -> None:
+    """Raise InputError unless the field can have this value."""
+    kind = kind_of(field)
     if kind == "bool":
         if not isinstance(value, bool):
-            raise InputError(f"model.{one.name} must be true or false, not {value!r}")
+            raise InputError(f"model.{field.name} must be true or false, not {value!r}")
     elif kind == "str":
-        check_choice(one.name, value, one.metadata["choices"])
+        check_choice(field.name, value, field.metadata["choices"])
     elif kind == "float":
-        check_float(one.name, value, one.metadata["largest"])
+        check_float(field.name, value, field.metadata["largest"])
     elif value is not None or kind == "int":
-        check_size(one.name, value)
+        check_size(field.name, value)
 
 
 def check_size(name: str, value: Any) -> None:

@@ -1,8 +1,5 @@
-"""Code from outside: modules that are imported because the user named them, never because a file does.
-
-The user names one in a study file of their own or by --plugin. A run's record, a bundle, a published folder or a
-checkpoint only refers to modules by name: such a name imports nothing.
-"""
+"""Modules from outside: they are imported because the user named them, in a study file or by --plugin. A name in a
+run's record, a bundle, a published folder or a checkpoint imports nothing."""
 
 from __future__ import annotations
 
@@ -22,8 +19,8 @@ def allow(modules: Iterable[str]) -> None:
 
 
 def import_allowed(module: str) -> ModuleType:
-    """The module, imported where `allow` was called for it. Raises InputError where it was not, where Python finds no
-    such module, and for whatever the module raises but KeyboardInterrupt: SystemExit too."""
+    """Import a module for which `allow` was called. Raises InputError where it was not, where Python finds no such
+    module, and for whatever the module raises, SystemExit included and KeyboardInterrupt excepted."""
     if module not in _allowed:
         raise InputError(f"{module!r} is code that no study file of your own names, and is not imported")
     try:
@@ -35,12 +32,12 @@ def import_allowed(module: str) -> ModuleType:
 
 
 def modules_of(tasks: Iterable[str]) -> list[str]:
-    """The modules of evaluation tasks from outside, which are named module:task."""
+    """The modules of the evaluation tasks that are named module:task."""
     return [module for module, colon, _ in (task.partition(":") for task in tasks) if colon]
 
 
 def _reason(module: str, error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
         return "is no module that Python finds: install it, or name its folder in PYTHONPATH"
-    told = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
-    return f"cannot be imported: {' '.join(told.split())}"
+    reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+    return f"cannot be imported: {' '.join(reason.split())}"

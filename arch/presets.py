@@ -10,8 +10,8 @@ from .errors import InputError, nearest
 from .registry import architecture
 from .sizes import PAPER, SIZES, TINY
 
-# Models that others published, of one architecture each; the family stands in the name, as the paper's sizes have the
-# plain ones. LLaMA (Touvron et al. 2023), table 2: layers, d_model, heads, d_ffn; untied head, 32,000 tokens.
+# Published models; their names have the family, the paper's sizes have plain names. LLaMA (Touvron et al. 2023), table
+# 2: layers, d_model, heads, d_ffn; untied head, 32,000 tokens.
 LLAMA = {
     "llama-7b": (32, 4096, 32, 11008),
     "llama-13b": (40, 5120, 40, 13824),
@@ -42,7 +42,7 @@ def _llama_as_published(layers: int, d_model: int, heads: int, d_ffn: int) -> di
 
 
 def _mamba_as_published(vocab_size: int, layers: int, d_model: int) -> dict[str, Any]:
-    """Mamba2's heads are 64 of the inner stream's 2 d channels; d_ffn means nothing."""
+    """Mamba2's heads are 64 of the inner stream's 2 d channels; Mamba ignores d_ffn."""
     shape = {"n_layers": layers, "d_model": d_model, "n_heads": d_model // 32, "d_ffn": 2 * d_model}
     return shape | {"vocab_size": vocab_size, "context_length": 2048, "norm": "rms", "norm_eps": 1e-5}
 
@@ -65,8 +65,7 @@ def preset(arch: str, size: str, **changes: object) -> ModelConfig:
 
     Raises InputError for an unknown architecture or size, and for changes that do not go together.
     """
-    found = architecture(arch)
-    if size in PUBLISHED.get(found.name, {}):
+    if size in PUBLISHED.get(architecture(arch).name, {}):
         check_fields(arch, changes)
         return ModelConfig.from_dict(PUBLISHED[arch][size] | changes | {"arch": arch})
     shape: dict[str, Any]
@@ -84,10 +83,10 @@ def preset(arch: str, size: str, **changes: object) -> ModelConfig:
 
 
 def shaped(arch: str, size: str, shape: Mapping[str, Any], **changes: object) -> ModelConfig:
-    """The configuration of `arch` at a size that all architectures have: `shape`, the fields that they share there (at
-    least n_layers, d_model, n_heads and d_ffn), as the architecture's own rule changes them, then `changes`.
+    """The configuration of `arch` at a shared size. shape: the fields that all architectures share there (at least
+    n_layers, d_model, n_heads and d_ffn); the architecture's rule changes them, then `changes` do.
 
-    Raises InputError as `preset`.
+    Raises InputError as `preset` does.
     """
     rule = architecture(arch).preset
     check_fields(arch, changes)

@@ -1,4 +1,4 @@
-"""CUDA graphs: what the host launches is recorded once, and then replayed."""
+"""CUDA graphs: the host's launches are recorded once and then replayed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from typing import Any
 import torch
 
 Work = Callable[[], None]
-Recorder = Callable[[Work], Work]  # records what its argument does on the device, and returns what does it again
+Recorder = Callable[[Work], Work]  # records its argument's work on the device, and returns a function that repeats it
 
 
 class CudaRecorder:
-    """Records CUDA graphs of the current device. They share one pool of memory: replay them in the order of their
-    recording.
+    """Records CUDA graphs of the current device. They share one pool of memory: replay them in the order of recording.
 
-    A stream of the caller's own is recorded on itself: cuBLAS has a workspace for each stream, and graphs that share
-    one must not run at the same time. Raises RuntimeError where something cannot be recorded, or memory is short.
+    The caller's own stream, if any, is recorded on: cuBLAS has a workspace for each stream, and graphs that share a
+    workspace must not run at the same time. Raises RuntimeError where something cannot be recorded, or memory is short.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -42,6 +41,6 @@ class CudaRecorder:
 
 
 def reason_of(error: Exception) -> str:
-    """One line of what the device's software had to say."""
-    told: Any = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {told[0][:160]}" if told else type(error).__name__
+    """The error's type and the first line of its message."""
+    lines: Any = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:160]}" if lines else type(error).__name__

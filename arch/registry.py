@@ -1,8 +1,7 @@
 """The architectures by name: those of this package (architectures/) and those that plugins register, in one table.
 
-What stands here is read without torch: how an architecture is named and drawn, its options, its shapes at the named
-sizes. Its mixer is imported when a model is built; its costs are registered with flops.register. ADDING.md is the
-guide.
+This module imports no torch: it has an architecture's name, label and colour, its options, and its shapes at the named
+sizes. The mixer is imported when a model is built; costs are registered with flops.register. ADDING.md is the guide.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
     from .model.mixer import Mixer
 
 NORMS = ("srms", "rms", "layer")
-# A name stands in the names of runs, in --only and in arch/size, between characters that it cannot hold.
+# Names of runs, --only and arch/size put other characters around a name.
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 COLOR = re.compile(r"#[0-9a-f]{6}")
-# What an option cannot be called: what the class itself has, and keys of config.json beside a model's fields.
+# Names that an option cannot have: attributes of the class, and keys of config.json beside a model's fields.
 RESERVED = {
     *dir(Options),
     *("plugin", "model_type", "architectures", "dtype", "auto_map", "tie_word_embeddings", "transformers_version"),
@@ -43,8 +42,8 @@ Rule = Callable[[str, dict[str, Any], dict[str, Any]], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Architecture:
-    """One architecture, as `register` was told; module: the one that called it; plugin: what to import to get it, None
-    for an architecture of this package."""
+    """The arguments of `register`; module: the caller; plugin: the module to import for this architecture, None for one
+    of this package."""
 
     name: str
     mixer: Callable[[], type[Mixer]]
@@ -81,20 +80,20 @@ def register(
     hugging_face: Callable[[], Family] | None = None,
     ladder: Mapping[str, Any] | None = None,
 ) -> None:
-    """Make `name` an architecture: studies, tools and plots then know it by that name.
+    """Add the architecture `name`, for studies, tools and plots.
 
     mixer: a function without arguments that imports and returns the token mixer, a subclass of arch.model.mixer.Mixer,
-    so that planning loads no torch. norm: the one that it has unless a configuration says otherwise. options: what it
-    has beside the common fields of ModelConfig. preset(size, shape, changes): its own fields at a named size, where
-    they differ from `shape`, the fields that the architectures share there; `changes` are those that were asked for.
-    label, color (#rrggbb): in tables and plots. aliases: other names that a command line may say. constant_state:
-    whether its decode state has the same size after any number of tokens. warn(models): a sentence on what confounds a
-    study of these (name of the size, configuration), all of this architecture, or None. hugging_face: a function that
-    imports and returns the Family of transformers whose weights it can read and write. ladder: options of its own that
-    all sizes of a ladder have alike (flops/ladder.py), where `preset` would give them by size.
+    so that planning loads no torch. norm: the default norm. options: the class of its options. preset(size, shape,
+    changes): its own fields at a named size, where they differ from `shape`, the fields that the architectures share
+    there; `changes` are the fields that the user set. label, color (#rrggbb): for tables and plots. aliases: other
+    names on a command line. constant_state: whether its decode state has the same size after any number of tokens.
+    warn(models): a sentence on what confounds a study of these (name of the size, configuration), all of this
+    architecture, or None. hugging_face: a function that imports and returns the Family of transformers whose weights it
+    can read and write. ladder: values of its options that all sizes of a ladder share (flops/ladder.py), where `preset`
+    would give them by size.
 
-    The same module may register a name again (a reload), another may not. Raises InputError for that and for arguments
-    that cannot be; nothing is registered then.
+    Only the same module may register a name again (a reload). Raises InputError for another module and for invalid
+    arguments; nothing is registered then.
     """
     module = str(sys._getframe(1).f_globals["__name__"])
     of_this_package = module.startswith(f"{__package__}.")
@@ -145,29 +144,31 @@ def register(
 
 
 def _check_options(name: str, options: type[Options]) -> None:
-    """Raise InputError unless `options` is a class of options whose names and types can stand beside the others'."""
+    """Raise InputError unless `options` is a class of options whose names and types agree with other architectures'."""
     if not (isinstance(options, type) and issubclass(options, Options)):
         raise InputError(f"architecture {name!r}: options must be a subclass of arch.options.Options, not {options!r}")
-    declared = {one.name for one in dataclasses.fields(options)}
+    declared = {field.name for field in dataclasses.fields(options)}
     if set(vars(options).get("__annotations__", {})) - declared:
         raise InputError(f"architecture {name!r}: {options.__name__} must be a @dataclass(frozen=True)")
-    for one in dataclasses.fields(options):
-        if one.name in RESERVED or one.name.startswith("_"):
-            raise InputError(f"architecture {name!r}: option {one.name!r} has a name that is taken: rename it")
-        if one.name in COMMON:
-            raise InputError(f"architecture {name!r}: option {one.name!r} is a common field of every model: rename it")
-        kind = kind_of(one)
-        if kind not in TYPES or not one.metadata or (kind == "str" and not one.metadata["choices"]):
+    for field in dataclasses.fields(options):
+        if field.name in RESERVED or field.name.startswith("_"):
+            raise InputError(f"architecture {name!r}: option {field.name!r} has a name that is taken: rename it")
+        if field.name in COMMON:
             raise InputError(
-                f"architecture {name!r}: option {one.name!r} must be made by arch.options.option, of type "
+                f"architecture {name!r}: option {field.name!r} is a common field of every model: rename it"
+            )
+        kind = kind_of(field)
+        if kind not in TYPES or not field.metadata or (kind == "str" and not field.metadata["choices"]):
+            raise InputError(
+                f"architecture {name!r}: option {field.name!r} must be made by arch.options.option, of type "
                 f"{', '.join(TYPES)}, a str with its choices"
             )
         for other in ARCHITECTURES.values():
-            theirs = {field.name: kind_of(field) for field in dataclasses.fields(other.options)}.get(one.name, kind)
+            theirs = {item.name: kind_of(item) for item in dataclasses.fields(other.options)}.get(field.name, kind)
             if other.name != name and theirs.split(" ")[0] != kind.split(" ")[0]:
                 raise InputError(
-                    f"architecture {name!r}: option {one.name!r} is {kind}, but {theirs} in {other.name}, and a study "
-                    f"file has one type for a name: rename it"
+                    f"architecture {name!r}: option {field.name!r} is {kind}, but {theirs} in {other.name}, and a "
+                    f"study file has one type for a name: rename it"
                 )
 
 
@@ -180,7 +181,7 @@ def architecture(name: str) -> Architecture:
 
 def plugins() -> tuple[str, ...]:
     """The names of the architectures that plugins registered."""
-    return tuple(found.name for found in ARCHITECTURES.values() if found.plugin is not None)
+    return tuple(arch.name for arch in ARCHITECTURES.values() if arch.plugin is not None)
 
 
 def has_option(arch: str, name: str) -> bool:
@@ -194,19 +195,19 @@ def archs_with(name: str) -> tuple[str, ...]:
 
 
 def warnings_of(models: Iterable[tuple[str, ModelConfig]]) -> list[str]:
-    """What confounds a study of these (name of the size, configuration), a sentence an architecture (`warn`)."""
+    """A sentence for each architecture on what confounds a study of these (name of the size, configuration)."""
     by_arch: dict[str, list[tuple[str, ModelConfig]]] = {}
     for size, config in models:
         by_arch.setdefault(config.arch, []).append((size, config))
-    told = ((ARCHITECTURES[arch].warn, found) for arch, found in by_arch.items())
-    return [line for warn, found in told if warn is not None and (line := warn(found)) is not None]
+    rules = ((ARCHITECTURES[arch].warn, sized) for arch, sized in by_arch.items())
+    return [line for warn, sized in rules if warn is not None and (line := warn(sized)) is not None]
 
 
 def load_plugins(names: Iterable[str]) -> None:
-    """Import the modules that register architectures; one imported before is left as it is. To be called for names
-    that the user gave alone (arch.outside): a file that only refers to one is held to `check_plugins`.
+    """Import the modules that register architectures; a module that is already imported is left as it is. Call this
+    only for names that the user gave (arch.outside); use `check_plugins` for a file that refers to a plugin.
 
-    Raises InputError for one that is not there, fails, takes a name that is given away, or registers nothing.
+    Raises InputError for a module that does not exist, fails, takes a name in use, or registers nothing.
     """
     for name in names:
         before = set(ARCHITECTURES)
@@ -224,7 +225,7 @@ def load_plugins(names: Iterable[str]) -> None:
 
 
 def check_plugins(names: Iterable[str]) -> None:
-    """Raise InputError for a plugin that is not imported yet. Nothing is imported: a file must not decide what code
+    """Raise InputError for a plugin that is not imported yet. This imports nothing: a file must not decide what code
     runs."""
     for name in names:
         if not _has_registered(name):
@@ -232,8 +233,8 @@ def check_plugins(names: Iterable[str]) -> None:
 
 
 def _has_registered(name: str) -> bool:
-    of_plugins = [found for found in ARCHITECTURES.values() if found.plugin]
-    return any(f"{part}.".startswith(f"{name}.") for found in of_plugins for part in (found.plugin, found.module))
+    of_plugins = [arch for arch in ARCHITECTURES.values() if arch.plugin]
+    return any(f"{part}.".startswith(f"{name}.") for arch in of_plugins for part in (arch.plugin, arch.module))
 
 
 def plugin_of(arch: str) -> str | None:
@@ -242,9 +243,8 @@ def plugin_of(arch: str) -> str | None:
 
 
 def require(arch: str, plugin: str | None, where: str) -> None:
-    """Raise InputError where a model's architecture is not known, naming the plugin that it was saved with.
-
-    Nothing is imported: a file must not decide what code runs.
+    """Raise InputError where a model's architecture is not known, naming the plugin that it was saved with. This
+    imports nothing: a file must not decide what code runs.
     """
     if arch in KNOWN:
         return

@@ -36,5 +36,5 @@ def matrices(n_layers: int, d_model: int, d_ffn: int) -> int:
 
 
 def layers_at_paper_size(size: str) -> dict[str, int]:
-    """The models with an output gate of low rank: 25 layers at 410m, where the others have 26 (table 7)."""
+    """The layers of models with a low-rank output gate: 25 at 410m, where the others have 26 (table 7)."""
     return {"n_layers": 25} if size == "410m" else {}

@@ -1,8 +1,7 @@
 """The tables that commands print. Columns of numbers are aligned on the right, all others on the left.
 
-Where standard output is a terminal no line is wider than it: columns of numbers that do not fit
-follow in further parts, which repeat the first columns, and long texts are folded (by rich, which is imported only for
-that). In a pipe or a file a row is one line, however wide. Imports nothing heavy.
+On a terminal no line is wider than it: columns of numbers that do not fit follow in further parts, which repeat the
+first columns, and long texts are folded (by rich, imported only for that). In a pipe or a file a row is one line.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ WITHOUT_NUMBER = (
 
 
 def print_width() -> int | None:
-    """The columns that standard output has; None where it is no terminal: a line may have any length there."""
+    """The width of standard output in characters; None where it is no terminal."""
     if not sys.stdout.isatty():
         return None
     import shutil
@@ -31,7 +30,7 @@ def print_width() -> int | None:
 
 
 def wrapped(lines: Sequence[str]) -> list[str]:
-    """`lines` broken between words, continued with an indent, where standard output is a terminal."""
+    """`lines`, on a terminal broken between words and continued with an indent."""
     width = print_width()
     if width is None:
         return list(lines)

@@ -35,12 +35,12 @@ SECTIONS = (
     ("grid", grid.Grid, ""),
     ("training", training.Training, ""),
     ("overrides", training.Overrides, "Each entry holds keys of `training`, and `model` with fields of the model."),
-    ("sweep", sweep_section.Sweep, "docs/rates.md says what comes of it."),
-    ("forecast", forecast_section.Forecast, "docs/forecasts.md says what comes of it."),
+    ("sweep", sweep_section.Sweep, "docs/rates.md describes it."),
+    ("forecast", forecast_section.Forecast, "docs/forecasts.md describes it."),
     ("evaluation", schema.Evaluation, ""),
     ("fit", schema.Fit, ""),
     ("jobs", jobs_schema.Jobs, ""),
-    ("jobs.resources", jobs_schema.ResourceRequest, "What is left out follows from the resource estimate."),
+    ("jobs.resources", jobs_schema.ResourceRequest, "Missing keys follow from the resource estimate."),
     ("jobs.cluster, or a cluster profile", jobs_schema.Cluster, "`scaling submit --example-profile` prints one."),
 )
 UNITS = (  # of a key by its end, the first that fits
@@ -75,12 +75,12 @@ NAMED = (
 
 
 def meanings(cls: type) -> dict[str, str]:
-    """{field: the text below it, or else the comment at the end of its line}, of a class and what it inherits."""
-    found: dict[str, str] = {}
-    for one in reversed(cls.__mro__):
-        if one is object or not one.__module__.startswith(("scaling", "arch")):
+    """{field: the text below it, or the comment at the end of its line} of a class and its bases."""
+    texts: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if base is object or not base.__module__.startswith(("scaling", "arch")):
             continue
-        source = textwrap.dedent(inspect.getsource(one))
+        source = textwrap.dedent(inspect.getsource(base))
         lines, body = source.splitlines(), ast.parse(source).body[0]
         assert isinstance(body, ast.ClassDef)
         for node, after in zip(body.body, [*body.body[1:], None], strict=True):
@@ -88,10 +88,10 @@ def meanings(cls: type) -> dict[str, str]:
                 continue
             assert isinstance(node.target, ast.Name) and node.end_lineno
             if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-                found[node.target.id] = " ".join(str(after.value.value).split())
+                texts[node.target.id] = " ".join(str(after.value.value).split())
             else:
-                found[node.target.id] = lines[node.end_lineno - 1].partition("  # ")[2]
-    return found
+                texts[node.target.id] = lines[node.end_lineno - 1].partition("  # ")[2]
+    return texts
 
 
 def type_words(hint: Any) -> str:
@@ -122,22 +122,22 @@ def _plural(words: str) -> str:
 
 
 def _bounded(hint: Any, about: tuple[Any, ...]) -> str:
-    """A type with its limits; of two lower or upper limits the one that was stated last, which is the closer."""
-    told: dict[str, str] = {}
-    for one in about:
-        for limit in one.metadata if isinstance(one, FieldInfo) else (one,):
+    """A type with its limits. Of two lower or upper limits the last, which is narrower, counts."""
+    limits: dict[str, str] = {}
+    for part in about:
+        for limit in part.metadata if isinstance(part, FieldInfo) else (part,):
             if isinstance(limit, AfterValidator) and isinstance(limit.func, values.OneOf):
                 names = sorted(limit.func.valid)
                 return limit.func.kind if len(names) > 6 else " or ".join(f"`{name}`" for name in names)
             if isinstance(limit, annotated_types.Gt):
-                told["low"] = "at least 1" if hint is int and limit.gt == 0 else f"above {limit.gt:g}"
+                limits["low"] = "at least 1" if hint is int and limit.gt == 0 else f"above {limit.gt:g}"
             elif isinstance(limit, annotated_types.Ge):
-                told["low"] = f"at least {limit.ge:g}"
+                limits["low"] = f"at least {limit.ge:g}"
             elif isinstance(limit, annotated_types.Lt) and limit.lt != 2**63:  # that, and 10^18, no study comes near
-                told["high"] = f"below {limit.lt:g}"
+                limits["high"] = f"below {limit.lt:g}"
             elif isinstance(limit, annotated_types.Le) and limit.le not in (10**18, 1e9):
-                told["high"] = f"at most {limit.le:,}"
-    return ", ".join([type_words(hint), *told.values()])
+                limits["high"] = f"at most {limit.le:,}"
+    return ", ".join([type_words(hint), *limits.values()])
 
 
 def default_words(value: Any) -> str:
@@ -159,12 +159,12 @@ def keys() -> str:
     """A heading and a table for every section of a study file but the model."""
     parts = []
     for heading, section, before in SECTIONS:
-        hints, told = typing.get_type_hints(section, include_extras=True), meanings(section)
+        hints, texts = typing.get_type_hints(section, include_extras=True), meanings(section)
         rows = []
         for name, field in section.model_fields.items():
-            assert told.get(name), f"{section.__name__}.{name}: write a docstring below the field"
+            assert texts.get(name), f"{section.__name__}.{name}: write a docstring below the field"
             default = default_words(field.get_default(call_default_factory=True))
-            rows.append([f"`{name}`", type_words(hints[name]), default, unit_of(name), told[name]])
+            rows.append([f"`{name}`", type_words(hints[name]), default, unit_of(name), texts[name]])
         parts.append("\n\n".join([f"### {heading}", *([before] if before else []), table(HEADS, rows)]))
     return "\n\n".join(parts)
 
@@ -172,19 +172,19 @@ def keys() -> str:
 def model_keys() -> str:
     """The fields of a model, and the architectures that each means something to."""
     rows, choices = [], field_choices()
-    told, fields = meanings(ModelConfig), {field.name: field for field in dataclasses.fields(ModelConfig)}
-    for arch in reversed(ARCHS):  # what two have is told as the first has it
+    texts, fields = meanings(ModelConfig), {field.name: field for field in dataclasses.fields(ModelConfig)}
+    for arch in reversed(ARCHS):  # a field that two architectures have is described as in the first
         options = ARCHITECTURES[arch].options
-        told |= meanings(options)
+        texts |= meanings(options)
         fields |= {field.name: field for field in dataclasses.fields(options)}
     for name in field_names():
         if name == "arch":
             continue
         field, own = fields[name], [arch for arch in ARCHS if reads(arch, name)]
-        kind = " or ".join(f"`{one}`" for one in choices[name]) if name in choices else _python_type(kind_of(field))
+        kind = " or ".join(f"`{word}`" for word in choices[name]) if name in choices else _python_type(kind_of(field))
         default = "the preset's" if field.default is dataclasses.MISSING else default_words(field.default)
         whose = "all" if len(own) == len(ARCHS) else ", ".join(own)
-        rows.append([f"`{name}`", kind, default, unit_of(name), whose, told[name]])
+        rows.append([f"`{name}`", kind, default, unit_of(name), whose, texts[name]])
     return table([*HEADS[:4], "architectures", "meaning"], rows)
 
 

@@ -84,7 +84,7 @@ class Published:
         gone = set(self._dropped)
         if not variants:
             gone |= set(self._runs.loc[self._runs["variant"] != "", "run_id"])
-        return RunTable(self._runs, curves, evals, self.folder.name, settings).without(gone)
+        return RunTable(self._runs, curves, evals, self.manifest["study"], settings).without(gone)
 
     def forecast(self) -> RunTable | None:
         return self._forecast
@@ -98,7 +98,7 @@ class Published:
             return None
         curves, runs, evals = (self.folder / name for name in FORECAST)
         table = _runs_of(runs)
-        return RunTable(table, unpacked_curves(curves, table), unpacked(evals)[0], self.folder.name)
+        return RunTable(table, unpacked_curves(curves, table), unpacked(evals)[0], self.manifest["study"])
 
     def scores(self) -> pd.DataFrame | None:
         from analysis.source.parquet import unpacked
@@ -169,6 +169,8 @@ def read_published(folder: Path) -> dict[str, Any]:
             f"the program that wrote it ({manifest.get('made_with', {}).get('linear-scaling', 'unknown')})"
         )
     try:
+        if not isinstance(manifest["study"], str):
+            raise TypeError("study")
         for name in manifest["inputs"]:
             if is_plain(name) and not (folder / name).exists():
                 raise InputError(f"{folder}: {name} is missing; {AGAIN}")

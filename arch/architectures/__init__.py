@@ -1,8 +1,7 @@
 """The architectures of this package, a folder each.
 
-A folder holds what the architecture has and no other: its name, options and shapes here below (`__init__.py`, without
-torch), its mixer, and its Hugging Face conversion where there is one. Its costs are flops/architectures/<name>.py.
-Imports no torch.
+A folder has the architecture's name, options and shapes (`__init__.py`, without torch), its mixer, and its Hugging Face
+conversion, if any. Its costs are flops/architectures/<name>.py. Imports no torch.
 """
 
 from ..registry import ARCHITECTURES
@@ -44,7 +43,7 @@ ORDER = (  # of every list
 
 
 def register_all() -> tuple[str, ...]:
-    """Register the architectures of this package, as a plugin's module registers its own; their names, in order."""
+    """Register the architectures of this package, as a plugin registers its own, and return their names in order."""
     for register in ORDER:
         register()
-    return tuple(name for name, found in ARCHITECTURES.items() if found.plugin is None)
+    return tuple(name for name, arch in ARCHITECTURES.items() if arch.plugin is None)

@@ -1,5 +1,6 @@
 """Sequence operations side by side on one GPU: our kernels, the chunk backend and softmax attention.
 
+    python -m arch.bench --check              first on a new machine, two minutes: see check.py
     python -m arch.bench                      all cases at B4 T8192 H8 D128, errors against float64 first
     python -m arch.bench --only tnl --shape 8,2048,16,128 --json out.json
     python -m arch.bench --model llama,tnl    whole training steps instead: see whole_model.py
@@ -33,6 +34,10 @@ Shape = tuple[int, ...]  # rows, tokens, heads, width of a head
 
 def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
+    if "--check" in words:
+        from .check import main as check_machine
+
+        return check_machine(arguments)
     if any(word.startswith("--model") for word in words):
         from .whole_model import main as whole_steps
 
@@ -44,6 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--model",
         help="whole training steps of these architectures instead, with --size and more: --model llama --help",
     )
+    reader.add_argument("--check", action="store_true", help="what is to be run first on a new machine: --check --help")
     options = reader.parse_args(arguments)
     check(options, CASES, BACKENDS)
     show(measure_all(options, CASES, shapes_of(options.shape)), options.json)

@@ -20,6 +20,7 @@ of it in a replay.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -104,6 +105,27 @@ def share_waiting(whole_ms: float, busy_ms: float) -> float:
     return round(max(0.0, 1 - busy_ms / whole_ms), 3)
 
 
+def measure_one(
+    model: str,
+    config: ModelConfig,
+    options: argparse.Namespace,
+    make: Callable[[str, ModelConfig, argparse.Namespace], Training],
+    graph: bool = True,
+) -> dict[str, Any]:
+    """`measure` of a model that `make` makes, whose memory is given back; or why it failed, as `error`."""
+    training: Training | None = None
+    try:
+        training = make(model, config, options)
+        row = measure(training, options, graph)
+    except Exception as error:
+        row = failed(f"{model} step", error)
+    del training
+    gc.collect()  # a model in a cycle of references would keep its memory from the next
+    torch.compiler.reset()
+    torch.cuda.empty_cache()
+    return row
+
+
 def parser(prog: str = "python -m arch.bench", description: str | None = __doc__) -> Parser:
     reader = Parser(prog, description)
     reader.add_argument("--model", required=True, help="architectures, comma-separated: " + ", ".join(ARCHS))
@@ -156,18 +178,11 @@ def measure_all(
         row: dict[str, Any] = {"model": model, "size": size, "vocab_size": config.vocab_size, "batch": options.batch}
         row |= {"context_length": options.context_length, "backend": options.backend or "", "compile": options.compile}
         rows.append(row)
-        training: Training | None = None
-        try:
-            training = make(model, config, options)
-            row |= measure(training, options, graph=model not in without_graphs)
+        row |= measure_one(model, config, options, make, graph=model not in without_graphs)
+        if "kernels" in row:
             print({name: value for name, value in row.items() if name != "kernels"}, flush=True)
             if options.profile:
                 show(row["kernels"], options.profile)
-        except Exception as error:
-            row |= failed(f"{model} step", error)
-        del training
-        torch.compiler.reset()
-        torch.cuda.empty_cache()
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(rows, file, indent=1)

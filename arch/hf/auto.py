@@ -24,7 +24,7 @@ from ..model.lm import MODEL_TYPE, last_tokens, mask_targets, next_token_loss
 from ..model.stored import WEIGHTS, check_layers, read_config, stored_shapes
 from ..registry import plugin_of, require
 
-# What the library may pass and these models cannot do; anything else it passes changes nothing.
+# Arguments of the library that these models cannot honour; its other arguments change nothing.
 REFUSED = (
     *("inputs_embeds", "past_key_values", "output_hidden_states", "output_attentions"),
     *("position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "seq_idx"),  # of packing; `documents` is ours
@@ -64,7 +64,7 @@ class LinearScalingConfig(PretrainedConfig):
 
 @dataclass
 class CausalLMOutputWithState(CausalLMOutput):
-    """`state` is what `generate` hands to the next step."""
+    """`state` is the cache that `generate` passes to the next step."""
 
     state: DecodeCache | None = None
 
@@ -72,8 +72,8 @@ class CausalLMOutputWithState(CausalLMOutput):
 class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
     """The parameters of `arch.model.lm.LanguageModel`, under the same names.
 
-    transformers' Trainer decays all matrices and what has no "bias" or "norm" in its name, so time scales too:
-    `decoder.no_weight_decay()` names those that an optimiser given to it should leave alone.
+    transformers' Trainer applies weight decay to all parameters without "bias" or "norm" in their names, time scales
+    too. Give it an optimiser that excludes `decoder.no_weight_decay()`.
     """
 
     config_class = LinearScalingConfig
@@ -96,7 +96,8 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
 
     @classmethod
     def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
-        """As the library's, but weights that do not fit the configuration are an InputError naming the first."""
+        """As the library's method; weights that do not fit the configuration raise an InputError that names the
+        first."""
         folder = Path(args[0]) if args and isinstance(args[0], (str, Path)) else None
         if folder is not None and (folder / WEIGHTS).is_file() and (folder / "config.json").is_file():
             # the library makes the layers that config.json asks for before it reads the weights
@@ -105,9 +106,9 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
         options = {"output_loading_info": True, "ignore_mismatched_sizes": True} | kwargs
         model, info = super().from_pretrained(*args, **options)
         where = args[0] if args else "weights"
-        for name, found, needed in sorted(info["mismatched_keys"]):
+        for name, stored, needed in sorted(info["mismatched_keys"]):
             raise InputError(
-                f"{where}: tensor {name!r} has shape {list(found)}, the configuration needs {list(needed)}"
+                f"{where}: tensor {name!r} has shape {list(stored)}, the configuration needs {list(needed)}"
             )
         for problem in ("missing", "unexpected"):
             for name in sorted(info[f"{problem}_keys"]):
@@ -128,8 +129,8 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
 
     @torch.no_grad()
     def initialize_weights(self) -> None:
-        """Every parameter by the configuration's rule, from PyTorch's seed; none once weights were loaded, as
-        `from_pretrained` refuses what they lack. The library's goes module by module and passes over those that, like
+        """Initialise every parameter by the configuration's rule, from PyTorch's seed. Does nothing once weights were
+        loaded, because `from_pretrained` refuses incomplete weights. The library's own method skips modules that, like
         the decoder, have no parameters beside their children's."""
         if any(getattr(parameter, "_is_hf_initialized", False) for parameter in self.decoder.parameters()):
             return
@@ -139,7 +140,7 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
             self._init_weights(self.lm_head)
 
     def _init_weights(self, module: nn.Embedding | nn.Linear) -> None:
-        """An embedding or a head; the library makes new ones where the vocabulary is resized."""
+        """Initialise an embedding or a head, which the library makes anew where the vocabulary is resized."""
         nn.init.normal_(module.weight, 0.0, self.config.init_std)
 
     def forward(
@@ -181,7 +182,7 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
         logits_to_keep: int | None = None,
         **unused: Any,
     ) -> dict[str, Any]:
-        """Only the tokens that `state` has not read."""
+        """The arguments of the next step: only the tokens that `state` has not read."""
         return {
             "input_ids": input_ids if state is None else input_ids[:, state.n_read :],
             "attention_mask": attention_mask,
@@ -194,6 +195,6 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
         return state.select(rows)
 
 
-if not __name__.startswith("transformers_modules."):  # a copy beside exported weights is found by their auto_map
+if not __name__.startswith("transformers_modules."):  # auto_map names the copy beside exported weights
     AutoConfig.register(MODEL_TYPE, LinearScalingConfig)
     AutoModelForCausalLM.register(LinearScalingConfig, LinearScalingForCausalLM)

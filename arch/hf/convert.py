@@ -1,7 +1,7 @@
 """Weights of Hugging Face's LLaMA, Mamba2 and Mamba1 as our models, and back (names and fields: families.py).
 
-transformers is imported only to build one of its models; a directory is read without it. Two models of the same
-weights give the same logits to rounding: 1e-5 in fp32.
+transformers is imported only to build its models; a directory is read without it. Two models of the same weights give
+the same logits to rounding: 1e-5 in fp32.
 """
 
 from __future__ import annotations
@@ -51,32 +51,32 @@ def from_hf(source: Any) -> LanguageModel:
 
 
 def _made(config: ModelConfig, weights: Mapping[str, Tensor], where: str) -> LanguageModel:
-    """The model, its weights not filled in. Raises InputError for a configuration that asks for much more than the
-    weights hold, before it is made."""
-    told = f"{where}: its configuration asks for a larger model than its weights are"
+    """The model without its weights. Raises InputError, before it is made, for a configuration of a much larger model
+    than the weights hold."""
+    problem = f"{where}: its configuration asks for a larger model than its weights are"
     stored = sum(weights.numel(name) if isinstance(weights, _Folder) else weights[name].numel() for name in weights)
     if config.n_layers > len(weights) or config.vocab_size * config.d_model > stored:
-        raise InputError(f"{told}: take another copy of both")
+        raise InputError(f"{problem}: take another copy of both")
     with torch.device("meta"):
         n_params = sum(parameter.numel() for parameter in LanguageModel(config).parameters())
     if n_params > MOST_GROWTH * stored:
-        raise InputError(f"{told} ({n_params:,} parameters, {stored:,} stored): take another copy of both")
+        raise InputError(f"{problem} ({n_params:,} parameters, {stored:,} stored): take another copy of both")
     return LanguageModel(config)
 
 
 def to_hf(model: LanguageModel) -> Any:
     """The model as LlamaForCausalLM, Mamba2ForCausalLM or MambaForCausalLM, in fp32 on the CPU, in evaluation mode.
 
-    The ids of special tokens are left unset: they are a tokenizer's. Raises InputError for what these classes cannot
+    The ids of special tokens, which a tokenizer has, are left unset. Raises InputError for what these classes cannot
     express: other architectures, other norms than RMSNorm.
     """
     import transformers
 
     config = model.model_config
-    found = architecture(config.arch).hugging_face
-    if found is None:
+    hugging_face = architecture(config.arch).hugging_face
+    if hugging_face is None:
         raise InputError(f"transformers has no class for {config.arch}: export it with its own code instead")
-    family = found()
+    family = hugging_face()
     if config.norm != "rms":
         raise InputError(f"transformers' {family.classes[1]} has RMSNorm only, not norm={config.norm!r}")
     theirs = getattr(transformers, family.classes[1])(
@@ -91,7 +91,7 @@ def to_hf(model: LanguageModel) -> Any:
 
 
 class _Fields:
-    """A configuration of the library, read with its defaults; what our model cannot express is refused."""
+    """A configuration of the library, read with its defaults. Raises InputError for what our model cannot express."""
 
     def __init__(self, family: Family, config: dict[str, Any], where: str) -> None:
         self.family, self.config, self.where = family, config, where
@@ -152,7 +152,7 @@ def _their_config(config: ModelConfig, family: Family) -> dict[str, Any]:
 def _fill(
     model: LanguageModel, weights: Mapping[str, Tensor], family: Family, kv_heads: int | None, where: str
 ) -> None:
-    """Copy every parameter; a name that is left over on either side, or another shape, is an InputError."""
+    """Copy every parameter. Raises InputError for a missing or additional name, and for another shape."""
     parameters = {family.their_name(name): (name, parameter) for name, parameter in model.named_parameters()}
     embedding, head = (family.their_name(name) for name in ("decoder.embedding.weight", "lm_head.weight"))
     # rotary frequencies are a function of the configuration, a tied head is the embedding again
@@ -202,7 +202,7 @@ def _read_config(directory: Path) -> dict[str, Any]:
 
 
 class _Folder(Mapping[str, Tensor]):
-    """The tensors of a directory's safetensors files, each read when it is asked for."""
+    """The tensors of a directory's safetensors files, each read at its first use."""
 
     def __init__(self, directory: Path) -> None:
         from safetensors import SafetensorError, safe_open
@@ -219,7 +219,7 @@ class _Folder(Mapping[str, Tensor]):
         return self.files[name].get_tensor(name)
 
     def numel(self, name: str) -> int:
-        """Elements of a tensor, which is not read."""
+        """The number of elements of a tensor, from the header alone."""
         return math.prod(self.files[name].get_slice(name).get_shape())
 
     def __iter__(self) -> Iterator[str]:

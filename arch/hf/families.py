@@ -1,4 +1,4 @@
-"""What a conversion must know of one of transformers' model types: its fields and its parameters' names."""
+"""The fields and parameter names of transformers' model types, for conversions."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ TOKENS = ("use_cache", "pad_token_id", "bos_token_id", "eos_token_id")  # fields
 
 
 class Fields(Protocol):
-    """A configuration of the library, read with its defaults. kv_heads: heads of keys and values, where they are fewer
-    than those of queries; config: the fields as they were given."""
+    """A configuration of the library, read with its defaults. kv_heads: heads of keys and values, where there are fewer
+    than of queries; config: the fields as given."""
 
     kv_heads: int | None
     config: dict[str, Any]
@@ -28,13 +28,14 @@ class Fields(Protocol):
 
 @dataclass(frozen=True)
 class Family:
-    """One of the library's model types.
+    """A model type of the library.
 
-    arch: our architecture; classes: the library's, of its configuration and its model; defaults: fields that are read,
-    with the library's values for those a config.json leaves out; only: the values that our model can express; ignored:
-    fields that do not change the function (initialisation, kernels, ids of tokens); names, in_layer: parameters outside
-    and inside of layers, ours -> theirs, a layer's behind `layers`; ours(fields): ModelConfig's fields beside those
-    that all families share; theirs(config): the library's, likewise.
+    arch: our architecture; classes: the library's classes of configuration and model; defaults: fields that are read,
+    with the library's values for those that a config.json leaves out; only: the values that our model can express;
+    ignored: fields that do not change the function (initialisation, kernels, ids of tokens); names, in_layer: names of
+    parameters outside and inside of layers, ours -> theirs; layers: the library's name of the list of layers;
+    ours(fields): ModelConfig's fields beside those that all families share; theirs(config): the library's fields,
+    likewise.
     """
 
     arch: str
@@ -58,6 +59,6 @@ class Family:
 
 
 def families() -> dict[str, Family]:
-    """The families of all architectures that have one, by the library's name of the model type."""
-    found = [arch.hugging_face() for arch in ARCHITECTURES.values() if arch.hugging_face is not None]
-    return {family.model_type: family for family in found}
+    """The families of all architectures, by the library's name of the model type."""
+    every = [arch.hugging_face() for arch in ARCHITECTURES.values() if arch.hugging_face is not None]
+    return {family.model_type: family for family in every}

@@ -1,4 +1,4 @@
-"""What a model keeps from one token to the next: constant in size, except for LLaMA's keys and values."""
+"""The cache of decoding: constant in size, except for LLaMA's keys and values."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ..errors import InputError
 if TYPE_CHECKING:
     from ..config import ModelConfig
 
-LayerCache = dict[str, Tensor]  # of one module, by name; axis 0 of every tensor is the batch
+LayerCache = dict[str, Tensor]  # a module's tensors by name; axis 0 is the batch
 
 
 @dataclass(frozen=True)
 class DecodeCache:
     """The decode cache of a batch: the recurrent states of its layers, or LLaMA's keys and values.
 
-    config: of the model that read the tokens; seen: int64 [B], tokens of the current document read in each row; layers:
-    each mixer's cache; first: the cache of what precedes the layers (cosFormer2's Tpe); n_read: S, all tokens and
-    padding read so far; masked_keys: bool [B, S], LLaMA: True for those of them that are padding or of earlier
-    documents, None without such.
+    config: the configuration of the model that read the tokens; seen: int64 [B], tokens of the current document read in
+    each row; layers: each mixer's cache; first: the cache of the position encoding before the layers (cosFormer2's
+    Tpe); n_read: S, all tokens and padding read so far; masked_keys: bool [B, S], LLaMA: True for keys that are padding
+    or of earlier documents, None without such keys.
     """
 
     config: ModelConfig
@@ -45,7 +45,7 @@ class DecodeCache:
         return sum(x.numel() * x.element_size() for x in (*self.tensors(), *extra))
 
     def check(self, config: ModelConfig, batch: int) -> None:
-        """Raise InputError where this is not the cache of `batch` rows of such a model."""
+        """Raise InputError where this is not a cache of `batch` rows of a model with this configuration."""
         if self.config is not config and self.config != config:
             ours, theirs = (x.to_dict() for x in (config, self.config))
             name = next(name for name in ours if ours[name] != theirs.get(name))

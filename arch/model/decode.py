@@ -1,6 +1,6 @@
 """Decoding token by token: the prompt is read once; after that every token costs the same, except for LLaMA.
 
-`arch.hf.auto` has transformers' `generate` with all its sampling methods; this one needs no transformers.
+`arch.hf.auto` has transformers' `generate` with all its sampling methods; this module needs no transformers.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def generate_tokens(
 ) -> Decoding:
     """Up to `n_new` tokens after input_ids [B, T], as an iterator over the steps' new ids, int64 [B] on the CPU.
 
-    temperature: 0 takes the likeliest token; else the logits are divided by it and a token is drawn; top_k: draw among
-    the k likeliest alone (0: all); top_p: then among the likeliest that together reach this probability; seed: of the
-    draws, which differ between kinds of device; eos_id: a row that has produced it repeats it, and the iteration ends
-    when all rows have;
-    attention_mask: [B, T], 0 for padding on the left; cache: of the tokens read before input_ids. Raises
-    InputError for values that mean nothing, and, at the first step, for prompts that the model cannot read.
+    temperature: 0 takes the likeliest token, otherwise the logits are divided by it and a token is drawn; top_k: draw
+    only among the k likeliest (0: all); top_p: then only among the likeliest that together reach this probability;
+    seed: of the draws, which differ between kinds of device; eos_id: a row that has produced it repeats it, and the
+    iteration ends when all rows have produced it; attention_mask: [B, T], 0 for padding on the left; cache: of the
+    tokens read before input_ids. Raises InputError for invalid values, and, at the first step, for prompts that the
+    model cannot read.
     """
     for name, value, least in (("n_new", n_new, 1), ("top_k", top_k, 0), ("seed", seed, 0)):
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 63:
@@ -52,8 +52,8 @@ def generate_tokens(
 
 
 class Decoding(Iterator[Tensor]):
-    """The steps of `generate_tokens`. `cache` is the model's after all tokens that it has read: the last token that was
-    returned is not among them, and before the first step it is the cache that was given, if any."""
+    """The steps of `generate_tokens`. `cache` is the model's cache after all tokens that it has read, which exclude the
+    last token returned; before the first step it is the given cache."""
 
     def __init__(
         self,
@@ -100,14 +100,14 @@ class Decoding(Iterator[Tensor]):
 def choose(logits: Tensor, temperature: float, top_k: int, top_p: float, generator: torch.Generator) -> Tensor:
     """The next ids [B], on the CPU, from logits [B, V]; arguments as `generate_tokens`'.
 
-    top_p keeps the token that crosses the threshold, so that one is always left. Raises InputError where a logit is not
-    finite.
+    top_p keeps the token that crosses the threshold, so that at least one is left. Raises InputError where a logit is
+    not finite.
     """
     finite = logits.isfinite().all()
     if temperature == 0:
-        found = torch.cat([logits.argmax(-1), finite[None]]).cpu()  # both together: a GPU is waited for once
-        _check(bool(found[-1]))
-        return found[:-1]
+        ids = torch.cat([logits.argmax(-1), finite[None]]).cpu()  # both together: a GPU is waited for once
+        _check(bool(ids[-1]))
+        return ids[:-1]
     _check(bool(finite))
     wide = logits.double()
     if not top_k and top_p == 1:

@@ -32,7 +32,7 @@ class Decoder(nn.Module):
         self.document_start_id: int | None = None  # see forward
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.mixer_class = mixer = mixer_of(config.arch)
-        self.tpe = mixer.position_encoding(config)  # the name that stored weights have
+        self.tpe = mixer.position_encoding(config)  # stored weights have this name
         self.has_kv_cache = not architecture(config.arch).constant_state
         shape = mixer.gamma_shape(config)
         self.gamma = None if shape is None else nn.Parameter(torch.empty(shape))
@@ -49,10 +49,10 @@ class Decoder(nn.Module):
         use_cache: bool = False,
         backend: str | None = None,
     ) -> tuple[Tensor, DecodeCache | None]:
-        """Hidden states [B, T, d] and, with `use_cache`, what the next tokens need. Arguments as LanguageModel's.
+        """Hidden states [B, T, d] and, with `use_cache`, the cache for the next tokens. Arguments as LanguageModel's.
 
-        Where `document_start_id` is set, each token of that id begins a document, which is read as if alone, in passes
-        that are given neither documents nor a mask nor a cache.
+        Where `document_start_id` is set, each token of that id begins a document, which is read as if alone, unless
+        documents, a mask or a cache are given.
         """
         if cache is not None:
             cache.check(self.config, len(input_ids))
@@ -117,17 +117,17 @@ class Decoder(nn.Module):
         return self.norm.add(x, branch)[1]
 
     def _bounds(self, gamma: Tensor) -> tuple[Tensor, ...]:
-        """Of each layer: cut apart at once, so that their gradients are put together at once."""
-        found = self.mixer_class.bounds(self.config, gamma)
+        """The bounds [channels] of each layer, split in one operation so that their gradients are joined in one."""
+        bounds = self.mixer_class.bounds(self.config, gamma)
         # a softmax over one layer leaves nothing to bound; clamp guards the sum's last rounding
-        return found.clamp(min=0.0, max=1 - torch.finfo(torch.float32).eps).unbind(0)
+        return bounds.clamp(min=0.0, max=1 - torch.finfo(torch.float32).eps).unbind(0)
 
     def reset_parameters(self, generator: torch.Generator) -> None:
         """Initialise every parameter from `generator`, one of the CPU so that devices agree.
 
         Matrices are normal(0, init_std); those that write to the residual stream are divided by the square root of
         their number (2 L, or L without MLPs). Norms start at weight 1 and bias 0; gamma, Tpe and a mixer's special
-        parameters as their modules say. The rule is ours: the papers state none.
+        parameters as their modules say. The papers state no rule.
         """
         std, mixer = self.config.init_std, self.mixer_class
         writers = self.config.n_layers * (2 if mixer.has_mlp else 1)
@@ -157,5 +157,5 @@ class Decoder(nn.Module):
         return names | ({"gamma"} if self.gamma is not None else set())
 
     def keep_fp32(self) -> set[str]:
-        """Parameters that a checkpoint must not round to bf16: the same ones, since they set time scales."""
+        """Parameters that a checkpoint must not round to bf16: those of `no_weight_decay`, which set time scales."""
         return self.no_weight_decay()

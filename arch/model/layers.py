@@ -30,9 +30,9 @@ class GatedMLP(nn.Module):
 class Layer(nn.Module):
     """x += TokenMixer(Norm(x)); x += GatedMLP(Norm(x)), the latter where the token mixer has `has_mlp`.
 
-    The output of the last branch is returned beside x and not yet added to it: the next norm, of the next layer or of
-    the model, adds and normalises in one kernel. Where kernels do so inside the branches' last products (`layer_end`),
-    x is returned with both branches, beside its next norm.
+    The layer returns x and the output of its last branch separately: the next norm, of the next layer or of the model,
+    adds and normalises in one kernel. Where kernels do this inside the branches' last products (`layer_end`), the layer
+    returns x with both branches added, and its next norm.
     """
 
     def __init__(self, config: ModelConfig, index: int) -> None:
@@ -53,9 +53,8 @@ class Layer(nn.Module):
         layer_cache: LayerCache,
         next_norm: Norm | None = None,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, LayerCache]:
-        """x, the branch that is to be added to it (None: nothing to add), and its norm where it is there already,
-        [B, T, d] each; these three behind the layer, and the new cache. next_norm: of what comes out; None: it is not
-        known."""
+        """x, a branch to add to it (None: nothing to add), and the norm of x if it is known, [B, T, d] each -> the same
+        three after the layer, and the new cache. next_norm: the norm that reads the output; None: unknown."""
         if normed is None:
             x, normed = (x, self.mixer_norm(x)) if branch is None else self.mixer_norm.add(x, branch)
         if (scales := self._scales(x, next_norm)) is not None:
@@ -72,8 +71,8 @@ class Layer(nn.Module):
         return self.mixer.out, self.channel.up, self.channel.gate, self.channel.down
 
     def _scales(self, x: Tensor, next_norm: Norm | None) -> tuple[Scale, Scale] | None:
-        """Of the two norms that `layer_end` takes, where it runs. A mixer that is not in two parts is called whole, and
-        so are modules with hooks, and those that somebody put in the place of these."""
+        """The scales of the two norms that `layer_end` takes; None where it does not run: for a mixer with a `forward`
+        of its own, and for modules that have hooks or were replaced."""
         if next_norm is None or not self.mixer.has_mlp or type(self.mixer).forward is not Mixer.forward:
             return None
         if type(self.channel) is not GatedMLP or type(self.channel_norm) is not Norm or type(next_norm) is not Norm:
@@ -83,12 +82,12 @@ class Layer(nn.Module):
         scale, next_scale = self.channel_norm.scale(), next_norm.scale()
         if scale is None or next_scale is None:
             return None
-        found = scale, next_scale
-        return found if takes_layer_end(x, self._matrices(), self.channel.activation, found) else None
+        scales = scale, next_scale
+        return scales if takes_layer_end(x, self._matrices(), self.channel.activation, scales) else None
 
 
 def called_as_written(module: nn.Module) -> bool:
-    """Whether nothing but its class's `forward` runs where the module is called: no hook, none of all modules, and no
-    other `forward` of its own."""
+    """Whether a call of the module runs its class's `forward` alone: it has no hooks, global ones included, and no
+    `forward` of its own."""
     hooks = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
     return not (any(getattr(module, name) for name in hooks) or "forward" in vars(module) or _has_any_global_hook())

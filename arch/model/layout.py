@@ -1,4 +1,4 @@
-"""Where each token of a batch stands: its position, padding, where documents begin, and what attention may look at."""
+"""The layout of a batch of tokens: positions, padding, beginnings of documents, and the mask of attention."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Layout:
 
     positions: index of each token in its document, int64 [T], or [B, T] where rows differ; seen: int64 [B], tokens of
     the current document so far; padding_mask: bool [B, T], True for padding; document_starts: bool [B, T], True where a
-    document begins after another; attention_mask: bool [B or 1, 1, T, S], True where token t may attend to key s, only
-    where it is asked for and not simply causal; masked_keys: bool [B, S], True for keys that no later token may attend
-    to. None stands for "nothing special".
+    document begins after another; attention_mask: bool [B or 1, 1, T, S], True where token t may attend to key s;
+    masked_keys: bool [B, S], True for keys that no later token may attend to. None: no padding, one document, causal
+    attention, no masked keys.
     """
 
     positions: Tensor
@@ -44,9 +44,8 @@ def lay_out(
 
     attention_mask: [B, T] or, with a `cache`, [B, all tokens so far], 0 for padding at either end of a row, but not
     between the cache's tokens and these; documents: int [B, T], ids of packed documents; kv_cache: whether the model
-    keeps keys and values, and so needs the layout's attention_mask and masked_keys; use_cache: whether decoding goes on
-    after these tokens.
-    Raises InputError for masks and documents that do not fit together.
+    keeps keys and values, and so needs the layout's attention_mask and masked_keys; use_cache: whether decoding
+    continues after these tokens. Raises InputError for masks and documents that do not fit together.
     """
     if input_ids.dim() != 2 or not input_ids.shape[1]:
         raise InputError(f"input_ids has shape {list(input_ids.shape)}: give at least one token, as [batch, tokens]")
@@ -112,7 +111,7 @@ def boundaries(documents: Tensor) -> Tensor:
 
 
 def causal(length: int, total: int, device: torch.device, back: int = 0) -> Tensor:
-    """bool [length, total]: the last `length` of `total` tokens see themselves and what is before (`back` less)."""
+    """bool [length, total]: the last `length` of `total` tokens see themselves and all before, less the last `back`."""
     return torch.ones(length, total, dtype=torch.bool, device=device).tril(total - length - back)
 
 
@@ -121,7 +120,8 @@ _known = False
 
 @contextmanager
 def ids_checked() -> Iterator[None]:
-    """Whatever models read in here was checked by `check_ids` before: no pass waits for a GPU to check it again."""
+    """Inside the block ids are not checked: they passed `check_ids` before, and no pass waits for a GPU to repeat
+    it."""
     global _known
     before, _known = _known, True
     try:
@@ -133,7 +133,7 @@ def ids_checked() -> Iterator[None]:
 def check_ids(input_ids: Tensor, vocab_size: int) -> None:
     """Raise InputError for ids that are not integers or lie outside the vocabulary.
 
-    The vocabulary is not checked under compile, nor where the check would stall a GPU: in training (the data are
+    The vocabulary is not checked under torch.compile, nor where the check would stall a GPU: in training (the data are
     checked when they are tokenised), in a CUDA graph and inside `ids_checked`.
     """
     if input_ids.dtype not in (torch.int64, torch.int32):

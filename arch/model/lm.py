@@ -1,4 +1,4 @@
-"""The language model itself: decoder, tied head, loss; built from a seed, saved and loaded as safetensors.
+"""The language model: decoder, tied head, loss; built from a seed, saved and loaded as safetensors.
 
 Imports no transformers, which takes seconds: the trainer and the evaluations start many processes. arch/hf/auto.py
 wraps the same parameters, names and files for the Hugging Face world.
@@ -49,7 +49,7 @@ def mask_targets(targets: Tensor, documents: Tensor | None, attention_mask: Tens
 
 
 def check_targets(targets: Tensor, like: Tensor) -> None:
-    """Raises InputError where targets [B, T] are not as many as the tokens of `like` [B, T, ..]."""
+    """Raises InputError where targets do not have the shape [B, T] of `like` [B, T, ..]."""
     if targets.shape != like.shape[:2]:
         raise InputError(
             f"targets have shape {list(targets.shape)}, the logits are of {list(like.shape[:2])} tokens: give one "
@@ -67,7 +67,7 @@ def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def last_tokens(hidden: Tensor, count: int) -> Tensor:
-    """hidden [B, T, d] of the last `count` tokens, of all for 0. Raises InputError for anything else."""
+    """hidden [B, T, d] of the last `count` tokens (0: all). Raises InputError for a negative count or no integer."""
     if not isinstance(count, int) or count < 0:
         raise InputError(f"logits_to_keep must be a number of tokens, or 0 for all, not {count!r}")
     return hidden[:, -count:] if count else hidden
@@ -99,13 +99,13 @@ class LanguageModel(nn.Module):
     ) -> Output:
         """Logits of input_ids [B, T], the loss where `targets` are given, the cache with `use_cache`.
 
-        targets: [B, T], already shifted, -100 for positions without one. attention_mask: [B, T], 0 for padding at
-        either end of a row: the other tokens give the results they give without it, and no padding counts in the loss.
-        documents: int [B, T], ids of packed documents, each read as if alone; a document's last token has no target.
-        cache: of the tokens before these, as `use_cache` returned it. logits_to_keep: only those of the last tokens
-        (0: all). loss_only: the loss alone; the logits of the output are empty (on a GPU they are never all in
-        memory). backend: of the sequence operations (None: the fast one). Raises InputError for shapes that do not
-        fit, ids outside the vocabulary and a cache of another model.
+        targets: [B, T], already shifted, -100 for positions without a target. attention_mask: [B, T], 0 for padding at
+        either end of a row, which changes nothing for the other tokens and does not count in the loss. documents: int
+        [B, T], ids of packed documents, each read as if alone; a document's last token has no target. cache: of the
+        tokens before these, as `use_cache` returned it. logits_to_keep: number of last tokens to give logits for (0:
+        all). loss_only: the output has no logits (on a GPU they are never all in memory). backend: of the sequence
+        operations (None: the fastest). Raises InputError for shapes that do not fit, ids outside the vocabulary and a
+        cache of another model.
         """
         hidden, after = self.decoder(input_ids, attention_mask, documents, cache, use_cache, backend)
         targets = None if targets is None else mask_targets(targets, documents, attention_mask)
@@ -135,7 +135,8 @@ class LanguageModel(nn.Module):
         return {f"decoder.{name}" for name in self.decoder.keep_fp32()}
 
     def save_pretrained(self, directory: Path | str, dtype: torch.dtype = torch.float32) -> None:
-        """Write config.json and model.safetensors, weights in `dtype` but for `keep_fp32`. A tied head is left out."""
+        """Write config.json and model.safetensors. Weights are in `dtype`, those of `keep_fp32` in fp32; a tied head is
+        left out."""
         from safetensors.torch import save_file
 
         directory = Path(directory)
@@ -162,8 +163,8 @@ class LanguageModel(nn.Module):
 
 
 class NoInit(TorchFunctionMode):
-    """Modules made inside do not initialise their parameters, which are overwritten right after (initialising 386 M of
-    them takes 2 to 5 s on one CPU core)."""
+    """Modules made inside do not initialise their parameters, because they are overwritten right after (initialising
+    386 M parameters takes 2 to 5 s on one CPU core)."""
 
     def __torch_function__(
         self, function: Any, types: Any, arguments: tuple[Any, ...] = (), named: dict[str, Any] | None = None
@@ -185,7 +186,7 @@ def build_model(config: ModelConfig, seed: int = 0) -> LanguageModel:
 def load_model(directory: Path | str, dtype: torch.dtype = torch.float32) -> LanguageModel:
     """The model saved in `directory`, on the CPU, its weights in `dtype` (those of `keep_fp32` in fp32 at least).
 
-    Raises InputError where no model is, a file is damaged, or weights and configuration do not belong together.
+    Raises InputError where there is no model, a file is damaged, or weights and configuration do not fit.
     """
     model = empty_model(directory, dtype)
     load_weights(model, directory)
@@ -195,7 +196,7 @@ def load_model(directory: Path | str, dtype: torch.dtype = torch.float32) -> Lan
 def empty_model(
     directory: Path | str, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
 ) -> LanguageModel:
-    """As `load_model`, on `device`, but its parameters hold nothing yet: `load_weights` fills them."""
+    """As `load_model`, on `device`, with parameters that are not filled yet: `load_weights` does."""
     directory = Path(directory)
     config, start = read_config(directory)
     check_fits(config, directory / WEIGHTS)
@@ -210,7 +211,7 @@ def empty_model(
 
 def check_fits(config: ModelConfig, path: Path) -> None:
     """Raise InputError where the safetensors file at `path` does not hold the model of `config`. Only its header is
-    read, and no more is made than it holds: a configuration may ask for any size."""
+    read, and nothing larger than the file is allocated: a configuration may ask for any size."""
     shapes = stored_shapes(path)
     check_layers(config, shapes, path)
     embedding = {EMBEDDING: [config.vocab_size, config.d_model]}
@@ -220,7 +221,7 @@ def check_fits(config: ModelConfig, path: Path) -> None:
             model = LanguageModel(config)
     except RuntimeError as error:
         raise InputError(f"{path}: no model of its config.json can be made ({error})") from None
-    compare_shapes(path, {name: list(one.shape) for name, one in model.named_parameters()}, shapes)
+    compare_shapes(path, {name: list(parameter.shape) for name, parameter in model.named_parameters()}, shapes)
 
 
 def read_weights(directory: Path | str) -> dict[str, Tensor]:
@@ -237,15 +238,15 @@ def read_weights(directory: Path | str) -> dict[str, Tensor]:
 
 
 def load_weights(model: LanguageModel, directory: Path | str, weights: dict[str, Tensor] | None = None) -> None:
-    """Fill every parameter of `model`, wherever it lies and in its own precision, with what is saved in `directory`.
+    """Fill every parameter of `model`, on its device and in its precision, with the weights saved in `directory`.
 
-    weights: what `read_weights` gave for it. Those in pinned memory are copied to a GPU while the host goes on.
+    weights: the result of `read_weights`, if it is known. Weights in pinned memory are copied to a GPU asynchronously.
     Raises InputError where the file is damaged, or its weights are not those of the model.
     """
     path = Path(directory) / WEIGHTS
     weights = read_weights(directory) if weights is None else weights
     expected = dict(model.named_parameters())
-    shapes = ({name: one.shape for name, one in tensors.items()} for tensors in (expected, weights))
+    shapes = ({name: tensor.shape for name, tensor in tensors.items()} for tensors in (expected, weights))
     compare_shapes(path, *shapes)
     for name, parameter in expected.items():
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The base class of token mixers, and what every mixer is given beside its input."""
+"""The base class of token mixers, and the stream of positions and masks that every mixer gets beside its input."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stream:
-    """What all layers of one forward pass are given beside the residual stream."""
+    """The arguments that all layers of one forward pass share beside the residual stream."""
 
     positions: Tensor  # index of each token in its document, int64 [T] or [B, T]
     padding_mask: Tensor | None = None  # bool [B, T], True for padding; None: there is none
@@ -44,7 +44,7 @@ class Stream:
 
 
 class PositionEncoding(nn.Module):
-    """A module between the embedding and the first layer, called as a mixer is and with a state of its own."""
+    """A module between the embedding and the first layer, called like a mixer, with a state of its own."""
 
     def reset_own_parameters(self, generator: torch.Generator) -> None:
         """Initialise what the model's general rule does not fit, after it has run."""
@@ -56,13 +56,13 @@ class PositionEncoding(nn.Module):
 class Mixer(nn.Module):
     """Projections of x, an output projection, and heads of config.head_dim channels.
 
-    names: of the projections from d to d, or {name: width} for other widths; inner: channels that the output
-    projection reads (default: d). The class attributes tell the rest of the model what it must know about a mixer.
+    names: the projections from d to d, or {name: width} for other widths; inner: channels that the output projection
+    reads (default: d). The class attributes describe the mixer to the rest of the model.
     """
 
     has_mlp: ClassVar[bool] = True  # a layer puts an MLP behind this token mixer
     mlp_activation: ClassVar[str] = ""  # of that MLP's gate: "silu", or none
-    keys_a_channel: ClassVar[int] = 1  # that the sequence operation makes of a head's channel
+    keys_a_channel: ClassVar[int] = 1  # key channels of the sequence operation for each channel of a head
     time_scales: ClassVar[tuple[str, ...]] = ()  # parameters, vectors aside, that weight decay must leave alone
 
     def __init__(
@@ -81,12 +81,12 @@ class Mixer(nn.Module):
 
     @staticmethod
     def position_encoding(config: ModelConfig) -> PositionEncoding | None:
-        """What stands between the embedding and the first layer."""
+        """The module between the embedding and the first layer; None: there is none."""
         return None
 
     @classmethod
     def gamma_shape(cls, config: ModelConfig) -> tuple[int, int] | None:
-        """Of gamma, a parameter [layers, channels] that all layers' bounds are made of; None: there is none."""
+        """The shape [layers, channels] of gamma, the parameter of all layers' bounds; None: there is none."""
         return None
 
     @classmethod
@@ -102,9 +102,9 @@ class Mixer(nn.Module):
         """Initialise what the model's general rule (Decoder.reset_parameters) does not fit, after it has run."""
 
     def together(self, *modules: nn.Module) -> tuple[Any, ...]:
-        """The modules as `fused_linear` takes them, for outputs that a sequence operation reads as they are: as one
-        product where there are kernels for heads this wide, which read rows at any distance. Where something else
-        reads one of them, the others would only keep it in memory."""
+        """The modules as `fused_linear` takes them: as one product where the sequence operation has kernels for heads
+        this wide and reads all outputs as they are. Otherwise as single products, because one output would keep the
+        others in memory."""
         kernels = self.config.head_dim * self.keys_a_channel <= WIDEST_HEAD
         return (modules,) if kernels and self.reads_projections() else modules
 
@@ -117,11 +117,11 @@ class Mixer(nn.Module):
         return x.unflatten(-1, (self.config.n_heads, self.config.head_dim))
 
     def mix(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
-        """x [B, T, d], already normalised -> what the output projection reads [B, T, inner], and the cache after these
-        tokens; `cache` is the one before them, {} at the beginning.
+        """x [B, T, d], normalised -> the input of the output projection [B, T, inner], and the cache after these
+        tokens. cache: the cache before them, {} at the beginning.
 
-        A padded token (Stream.padding_mask) must leave the state as it is: decay 1, no input. Where
-        Stream.document_starts is True nothing from before may be seen.
+        A padded token (Stream.padding_mask) must leave the state as it is: decay 1, no input. A token with
+        Stream.document_starts True must not see earlier tokens.
         """
         raise TypeError(f"{type(self).__name__} must define mix, or forward")
 
@@ -131,8 +131,8 @@ class Mixer(nn.Module):
         return fused_linear(mixed, self.out)[0], cache
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor | None:
-        """The factor in [0, 1] by which each token fades the state, for forward's x: [B, T, channels or heads]. None:
-        the mixer has no such gate."""
+        """The factor in [0, 1] by which each token decays the state, [B, T, channels or heads], for the x of `forward`.
+        None: the mixer has no such gate."""
         return None
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor | None:
@@ -141,19 +141,19 @@ class Mixer(nn.Module):
         return None
 
     def unit_values(self, x: Tensor) -> Tensor:
-        """Values [B, T, H, T] that tell the tokens apart: token s has a 1 in channel s alone. A mixer's output for them
-        is its `token_mixing`, with H behind T."""
+        """Values [B, T, H, T] that are unit vectors: token s has a 1 in channel s alone. A mixer's output for them is
+        its `token_mixing`, with H after T."""
         batch, length = x.shape[:2]
         unit = torch.eye(length, dtype=x.dtype, device=x.device)
         return unit[None, :, None].expand(batch, length, self.config.n_heads, length)
 
 
 def mixer_of(arch: str) -> type[Mixer]:
-    """The token mixer of a known architecture, imported now. Raises InputError where it is none."""
+    """Import the token mixer of a known architecture. Raises InputError where it is no subclass of Mixer."""
     try:
-        found = architecture(arch).mixer()
+        mixer = architecture(arch).mixer()
     except (ImportError, AttributeError) as error:
         raise InputError(f"architecture {arch!r}: its mixer cannot be imported: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, Mixer)):
-        raise InputError(f"architecture {arch!r}: its mixer {found!r} is no subclass of arch.model.mixer.Mixer")
-    return found
+    if not (isinstance(mixer, type) and issubclass(mixer, Mixer)):
+        raise InputError(f"architecture {arch!r}: its mixer {mixer!r} is no subclass of arch.model.mixer.Mixer")
+    return mixer

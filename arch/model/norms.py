@@ -21,7 +21,7 @@ class Norm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(width)) if kind == "layer" else None
 
     def scale(self) -> Scale | None:
-        """What it is to `layer_end`, which does not take `layer`."""
+        """The norm as `layer_end` takes it; None for `layer`, which it does not take."""
         return None if self.kind == "layer" else Scale(self.weight, self.eps)
 
     def forward(self, x: Tensor, gate: Tensor | None = None) -> Tensor:

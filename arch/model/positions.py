@@ -1,4 +1,4 @@
-"""Angles t * theta that stay exact for long contexts: formed in float64, used in fp32."""
+"""Rotary angles t * theta, computed in float64 so that they stay exact for long contexts, and used in fp32."""
 
 from __future__ import annotations
 

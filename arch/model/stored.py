@@ -1,4 +1,4 @@
-"""What a saved model's files say of it before anything is made of them: its configuration, and the weights' header."""
+"""Checks of a saved model's files before the model is made: its configuration, and the weights' header."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LAYER = re.compile(r"decoder\.layers\.(\d+)\.")
 def read_config(directory: Path) -> tuple[ModelConfig, int | None]:
     """The configuration of the model saved in `directory`, and the id of the token that begins a document there.
 
-    Raises InputError where no model is, and for a config.json that is none.
+    Raises InputError where there is no model, and for an invalid config.json.
     """
     path = directory / "config.json"
     if not path.is_file() or not (directory / WEIGHTS).is_file():
@@ -41,8 +41,8 @@ def read_config(directory: Path) -> tuple[ModelConfig, int | None]:
 
 
 def check_layers(config: ModelConfig, tensors: Iterable[str], where: object) -> None:
-    """Raise InputError where tensors of these names are of another number of layers than the configuration asks for."""
-    layers = {found[1] for name in tensors if (found := _LAYER.match(name))}
+    """Raise InputError where the tensors have another number of layers than the configuration."""
+    layers = {match[1] for name in tensors if (match := _LAYER.match(name))}
     if len(layers) != config.n_layers:
         raise InputError(
             f"{where}: holds {len(layers):,} layers, and config.json asks for n_layers={config.n_layers:,}: take "
@@ -61,12 +61,12 @@ def stored_shapes(path: Path) -> dict[str, list[int]]:
         raise InputError(f"{path}: is damaged ({error}); take another copy") from None
 
 
-def compare_shapes(path: Path, expected: Mapping[str, Sequence[int]], found: Mapping[str, Sequence[int]]) -> None:
+def compare_shapes(path: Path, expected: Mapping[str, Sequence[int]], stored: Mapping[str, Sequence[int]]) -> None:
     """Raise InputError for the first tensor that is missing, not expected, or of another shape."""
-    for name in sorted(expected.keys() ^ found.keys()):
+    for name in sorted(expected.keys() ^ stored.keys()):
         raise InputError(f"{path}: tensor {name!r} is {'missing' if name in expected else 'unexpected'}")
     for name, shape in expected.items():
-        if list(shape) != list(found[name]):
+        if list(shape) != list(stored[name]):
             raise InputError(
-                f"{path}: tensor {name!r} has shape {list(found[name])}, the configuration needs {list(shape)}"
+                f"{path}: tensor {name!r} has shape {list(stored[name])}, the configuration needs {list(shape)}"
             )

@@ -102,12 +102,13 @@ def choose_backend(
     obstacle = obstacle or kernel_obstacle(x, widths, dtype)
     if obstacle is None:
         return "triton"
-    _warn_once(f"no Triton kernel: {obstacle}; the chunk backend runs instead")
+    warn_once(f"no Triton kernel: {obstacle}; the chunk backend runs instead")
     return "chunk"
 
 
 @constant
-def _warn_once(message: str) -> None:
+def warn_once(message: str) -> None:
+    """A warning, the first time that this process has it."""
     if message not in _WARNED:
         _WARNED.add(message)
         warnings.warn(message, stacklevel=4)

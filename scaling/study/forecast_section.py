@@ -22,14 +22,14 @@ class Forecast(Section):
     """The sizes, as `grid.sizes`; names may be those of the grid, and `{from: 55M, to: 55M, count: 1}` is one size of a
     ladder."""
     n_tokens: Tokens
-    """Tokens that each trains on, as `training.n_tokens`; in the place of every other length in the file."""
+    """Tokens that each run trains on, as `training.n_tokens`; replaces every other length in the file."""
     seeds: Annotated[list[Seed], Distinct]
-    """Seeds of every size, none that the grid has of that size."""
+    """Seeds of every size, other than those of the grid at that size."""
     level: Annotated[Number, Field(gt=0, lt=1)] = 0.9
     """How often the predictive intervals are to hold a new run's loss."""
     then: Forecast | None = None
-    """The next round, of runs that are larger still: predicted once those of this round are trained, from fits of the
-    grid and of all rounds before. It has the same fields."""
+    """The next round, of still larger runs, predicted from fits of the grid and of all rounds before once these are
+    trained. It has the same fields."""
 
     @property
     def rounds(self) -> list[Forecast]:

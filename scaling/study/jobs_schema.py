@@ -42,7 +42,7 @@ class Cluster(Section):
     """A cluster profile: its file, or `jobs.cluster` of a study. `scaling submit --example-profile` explains it."""
 
     nodes: Count
-    """The largest number of nodes that one job may have."""
+    """The largest number of nodes of a job."""
     cpus_per_node: Count
     """CPU cores of a node."""
     gpus_per_node: Index = 0
@@ -126,7 +126,7 @@ class Jobs(Section):
     parallel: Parallel | None = None
     """Runs at once on this machine; null takes as many as its GPUs hold, or 1 without GPUs."""
     processes: Parallel = 1
-    """Processes of each run, started by torchrun: one for each GPU that a run is to use."""
+    """Processes of each run, started by torchrun: one for each GPU of a run."""
     runs_per_gpu: Together | None = None
     """Small runs that train on a GPU at the same time, at most 8; 1: one after another. null takes 4 or 8 where a pass
     is too small to fill a GPU. The numbers are the same."""
@@ -138,7 +138,7 @@ class Jobs(Section):
     cluster: NamedCluster | None = None
     """The cluster profile of `scaling submit`: a name, a file, or the profile itself."""
     resources: dict[ResourceKey, ResourceRequest] = {}
-    """What some jobs ask of a cluster, by size, architecture, `arch/size`, or `corpus`, `eval`, `finish`."""
+    """Resources of some jobs on a cluster, by size, architecture, `arch/size`, or `corpus`, `eval`, `finish`."""
 
     def resources_of(self, arch: str, size: str) -> ResourceRequest:
         """What `resources` says of one run's training."""

@@ -63,7 +63,7 @@ class Corpus(Section):
     refused."""
     target_tokens: Amount | None = None
     """The tokens of the run that the laws are for: each run of D tokens reads only the first D / `target_tokens` of
-    every source, in its seed's order, so that all runs repeat text as often as that one will."""
+    every source, in its seed's order, so that all runs repeat text as often as that run will."""
 
     @model_validator(mode="before")
     @classmethod
@@ -107,32 +107,32 @@ class Fit(Section):
     points: Literal["auto", "decayed", "undecayed", "merged"] = "auto"
     """Losses at the end of a decay of the learning rate, or before any; `auto` takes held-out losses of decayed runs
     where every architecture has some. Training losses are undecayed: the last batch of a decay is one draw. `merged`:
-    decayed losses, and those of merged weights less what branches show these to lie above them (docs/schedules.md)."""
+    decayed losses, and those of merged weights, corrected by the offset that branches show (docs/schedules.md)."""
     smoothing_tokens: Amount = 50_000
     """Width of the centred mean that smooths the training loss."""
     smoothing_fraction: Annotated[Number, Field(ge=0, lt=1)] = 0.0
     """Width of that mean as a share of the tokens seen, where this is wider than `smoothing_tokens`."""
     control: Literal["none", "bigram"] = "none"
-    """`bigram` subtracts from each batch's loss how much harder than average the batch is for a bigram model."""
+    """`bigram` subtracts from each batch's loss its difficulty for a bigram model, less the average."""
     flops: Literal["paper", "exact", "6nd"] = "exact"
     """The convention that compute C is counted in: docs/reading-results.md."""
     optimum: Literal["crossings", "envelope"] = "crossings"
     """What N_opt and D_opt are fitted to: crossings of neighbouring sizes, or points of the envelope."""
     censor: Flag = True
-    """Leave out points of the envelope that say nothing about the optimal size, as those that the smallest or largest
-    size owns; the papers keep them."""
+    """Leave out points of the envelope that say nothing about the optimal size, such as those of the smallest or
+    largest size; the papers keep them."""
     range: Ranges = {}
-    """The compute [smallest, largest] of the curves that the envelope approach reads, by architecture; one pair is
+    """The compute [smallest, largest] of the curves that the envelope approach reads, by architecture or as one pair
     for all. The isoFLOP and parametric approaches take all points."""
     range_flops: Literal["paper", "exact", "6nd"] | None = None
-    """The convention that `range` is stated in; null means the one of `flops`."""
+    """The convention that `range` is stated in; null: that of `flops`."""
     stopped: Literal["keep", "leave_out"] = "keep"
-    """Small sizes that have stopped learning: `leave_out` takes the smallest size out of the points where its losses
-    lie above what the surface of the larger ones says, by more than chance (1%, one-sided), then the next, two at the
-    most. Of the parametric and isoFLOP approaches; docs/fits.md."""
+    """Small sizes that have stopped learning: `leave_out` leaves the smallest size out of the parametric and isoFLOP
+    approaches where its losses lie above the surface of the larger sizes by more than chance (1%, one-sided), then
+    the next, two at the most: docs/fits.md."""
     first_share: Annotated[Number, Field(ge=0.1, lt=1)] = 0.1
-    """Of each run's tokens, that its curve is left out for before the parametric and isoFLOP approaches read it: the
-    first fall of the loss is on no surface. The report says what other shares would have predicted."""
+    """The share of each run's tokens whose losses the parametric and isoFLOP approaches leave out, because no
+    surface describes the first fall of the loss. The report shows what other shares would have predicted."""
     grid_points: Annotated[Count, Field(ge=3, le=10_000)] = 40
     """Number of compute values at which the envelope of the curves is read."""
 
@@ -159,15 +159,15 @@ class StudyFile(Section):
     grid: Grid
     """The runs: architectures x sizes x seeds."""
     model: ModelChanges = ModelSection()
-    """Changes of the presets, for every architecture of the grid that a field means something to."""
+    """Changes of the presets, for every architecture of the grid that has the field."""
     training: Training = Training()
     """How runs are trained."""
     overrides: Overrides = Overrides()
-    """What some of the runs have otherwise."""
+    """Changes of training and model for some of the runs."""
     sweep: Sweep | None = None
-    """Short runs over learning rates, to which a law is fitted that the study's runs may follow."""
+    """Short runs over learning rates; a law of the best rate is fitted to them, which the study's runs may follow."""
     forecast: Forecast | None = None
-    """Larger runs, whose losses are predicted before they are trained, and that no fit sees: docs/forecasts.md."""
+    """Larger runs, whose losses are predicted before they are trained; no fit contains them: docs/forecasts.md."""
     evaluation: Evaluation = Evaluation()
     """What is measured on every checkpoint."""
     fit: Fit = Fit()

@@ -21,11 +21,11 @@ class WeightedSource(Section):
     source: Sources
     """The text: as `corpus.source` without weights."""
     weight: Positive
-    """The share of this source in the tokens that are trained on, beside the weights of the others."""
+    """The share of this source in the training tokens, relative to the weights of the others."""
     text_key: str | None = None
     """The key of its records; null takes the corpus' `text_key`."""
     name: str = ""
-    """A short name for tables and files, of letters, digits and `-`; left out, one is made of the path."""
+    """A short name for tables and files, of letters, digits and `-`; by default it is made of the path."""
 
     def settings(self) -> Weighted:
         source = self.source[0] if len(self.source) == 1 else tuple(self.source)

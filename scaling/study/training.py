@@ -46,12 +46,12 @@ class Training(Section):
     micro_batch_tokens: Count | None = None
     """Tokens of one forward pass of one process; null takes the process's whole share of the batch."""
     lr: Rate = 3e-4
-    """Learning rate at the end of a linear warm-up; `schedule` says what follows. `law`: as the file of `lr_law` has it
+    """Learning rate at the end of a linear warm-up; `schedule` says what follows. `law`: the rate of the law file
     for the run's architecture, size, tokens and batch."""
     lr_law: FilePath | None = None
     """With `lr: law`: the law file of a sweep (docs/rates.md); a relative path counts from the study file's folder."""
     lr_law_beyond: Annotated[Number, Field(ge=1)] = 10.0
-    """With `lr: law`: how many times the size, tokens or batch of a run may lie outside of what was swept."""
+    """With `lr: law`: the largest factor by which the size, tokens or batch of a run may lie outside of the sweep."""
     warmup_tokens: AmountOrNone = 0
     """Tokens over which the learning rate rises from zero."""
     schedule: Literal["constant", "cosine", "wsd", "inverse_sqrt"] = "constant"
@@ -68,8 +68,8 @@ class Training(Section):
     betas: Betas = [0.9, 0.95]
     """The two decay rates of AdamW's averages."""
     min_steps: Count | None = None
-    """Halve `batch_tokens` until the run has so many steps, as far as every process keeps whole sequences: small models
-    want small batches (1M parameters on 20 tokens each make 305 steps of 65,536)."""
+    """Halve `batch_tokens` until the run has this many steps, as long as every process keeps whole sequences: small
+    models want small batches (1M parameters on 20 tokens each make 305 steps of 65,536)."""
     beta2_batch_tokens: Count | None = None
     """The batch that the second of `betas` is stated for; a run of another batch takes
     clip(beta2^(batch / this), 0.9, 0.9999), which averages over the same number of tokens."""
@@ -86,20 +86,21 @@ class Training(Section):
     max_steps: Count | None = None
     """Stop after this many steps, for trials."""
     log_every: Count = 1
-    """Write a row of `metrics.jsonl` every this many steps, at most the number of the run."""
+    """Write a row of `metrics.jsonl` after this many steps each time; at most the run's number of steps."""
     reset_at_documents: Flag = False
     """Read each document of a packed sequence as if alone, in every architecture: the end-of-text token before it is
     its first, and nothing from before that is seen by attention, state, convolution or positions. Every token stays a
     target. Held-out losses are read the same way; runs of both kinds are fitted apart (an axis). FLOP and times are
     those of whole contexts."""
     branches: BranchPoints | None = None
-    """Instead of `n_tokens`, with schedule `wsd`: lengths of runs that share a trunk at the constant rate, from which
-    each trains its decay alone: docs/schedules.md."""
+    """Instead of `n_tokens`, with schedule `wsd`: lengths of runs that share a trunk at the constant rate; each
+    trains only its own decay: docs/schedules.md."""
     merge_last: Annotated[Count, Field(ge=2, le=100)] | None = None
-    """Also evaluate the mean of a trunk's last so many weights, as a cheap stand-in for a decay, at its checkpoints and
-    where it has the tokens of a branch: docs/schedules.md. No trained weight and no run's identity depends on it."""
+    """Also evaluate the mean of this many last weights of a trunk, as a cheap stand-in for a decay, at its
+    checkpoints and where it has the tokens of a branch: docs/schedules.md. It changes no trained weight and no run's
+    identity."""
     merge_fraction: Annotated[Number, Field(gt=0, lt=1)] = 0.1
-    """With `merge_last`: the share of the tokens so far over which these weights lie, evenly."""
+    """With `merge_last`: the share of the tokens so far over which these weights are spread evenly."""
     n_checkpoints: Annotated[Count, Field(le=100_000)] = 6
     """Number of checkpoints, at token counts evenly spaced in the logarithm over the last 1.5 decades."""
     checkpoint_tokens: TokenCounts | None = None
@@ -135,11 +136,11 @@ class Override(Training):
 
 class Overrides(Section):
     by_size: dict[Size, Override] = {}
-    """What the runs of a size have otherwise."""
+    """Changes for the runs of a size."""
     by_arch: dict[Arch, Override] = {}
-    """What the runs of an architecture have otherwise; wins over `by_size`."""
+    """Changes for the runs of an architecture; wins over `by_size`."""
     by_run: dict[RunKey, Override] = {}
-    """What the runs of one `arch/size` have otherwise; wins over both."""
+    """Changes for the runs of one `arch/size`; wins over both."""
 
     def of(self, arch: str, size: str) -> Iterator[Override]:
         """What applies to one run; a later one wins."""

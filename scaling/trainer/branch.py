@@ -1,4 +1,4 @@
-"""Where a branch begins: its trunk's training state, loaded in place once it is checked to be the branch's own past."""
+"""The beginning of a branch: its trunk's training state, after a check that the branch would have had the same past."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Origin:
-    """The state after `step` of the run `trunk`, with the hash of its spec and of the state's files; `states`: the
-    folder of its states."""
+    """The state after `step` of the run `trunk`, with the hashes of its spec and of the state's files; states: the
+    folder of the trunk's states."""
 
     trunk: str
     step: int
@@ -40,8 +40,8 @@ class Origin:
 
 
 def hand_over(rundir: RunDir, run: RunSpec, corpus: Corpus) -> Origin:
-    """The intact state from which `run` begins, written down in its run.json as `origin`. Raises InputError where the
-    trunk is another run's past, or has no such state."""
+    """Record the intact state from which `run` begins in its run.json as `origin`, and return it. Raises InputError
+    where the trunk has other settings or text, or no such state."""
     assert run.trunk is not None
     trunk = RunDir(rundir.path.parent / run.trunk)
     if not trunk.run_json.exists():

@@ -1,9 +1,8 @@
 """A process that compiles the kernels of runs to come: `python -m scaling.trainer.compile_ahead RUN_DIR..`.
 
-Kernels are compiled for a model's widths when they are first called, one after another: 5 to 25 s of a run where none
-is on disk. This process calls them before the run does: one forward and backward pass, the loss of a checkpoint, and
-the passes of an evaluation, on a few rows. It trains nothing and writes nothing else. What fails here is in its log;
-the run then compiles by itself.
+Kernels are compiled for a model's widths at their first call, which takes 5 to 25 s of a run. This process calls them
+before the run does, on a few rows: one forward and backward pass, the loss of a checkpoint, and the passes of an
+evaluation. It trains nothing and writes nothing else. A failure is in its log; the run then compiles by itself.
 """
 
 from __future__ import annotations
@@ -28,14 +27,15 @@ if TYPE_CHECKING:
 
     from ..study.run import RunSpec
 
-ALIGNED = 16  # Triton compiles numbers that this divides apart from others, and one apart from both
+ALIGNED = 16  # Triton compiles separately for multiples of this number, for 1, and for other numbers
 NICE = 10
-SHARE = 1 / 20  # of the GPU's memory, for one such process; a model that needs more compiles for itself
-ROOM = 1 / 3  # of it, at most, for the runs that train meanwhile: else nothing is compiled beside them
+SHARE = 1 / 20  # of the GPU's memory, for this process; a model that needs more compiles in its run
+ROOM = 1 / 3  # of the GPU's memory: where the runs in training need more, nothing is compiled beside them
 
 
 def rows_like(micro_rows: int, context_length: int, d_model: int) -> int:
-    """The fewest rows whose kernels are those of `micro_rows`: those of products with a norm too, of many tokens."""
+    """The fewest rows that use the same kernels as `micro_rows`, including products with a norm, which need many
+    tokens."""
     aligned = micro_rows % ALIGNED == 0
     least = ALIGNED if aligned else min(micro_rows, 2)
     if sum_norm_stages(d_model) is None or micro_rows * context_length < SUM_NORM_ROWS:
@@ -83,8 +83,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def compile_kernels(run: RunSpec, device: torch.device, layers: int) -> None:
-    """Call each kernel that training `run` on one `device` calls, and reading its checkpoints, of a model of at most so
-    many layers."""
+    """Call each kernel that training `run` and reading its checkpoints calls on `device`, with a model of at most
+    `layers` layers."""
     import torch
 
     from arch.model.lm import build_model

@@ -42,7 +42,7 @@ TAG = "deepspeed"  # the one folder of a saved state
 def start_distributed(device_type: str, stop: StopRequest | None = None) -> Ranks:
     """Join the run's process group: NCCL on CUDA, gloo elsewhere. One process alone needs no address and no port.
 
-    Raises InputError where the environment does not say who is in it, or the others do not come, and Stopped where
+    Raises InputError where the environment does not name the processes, or the others do not arrive, and Stopped where
     `stop` ends the wait for them.
     """
     if dist.is_initialized():
@@ -69,7 +69,7 @@ def _on_same_host(world: int) -> bool:
 
 
 def load_deepspeed(device_type: str) -> Any:
-    """Import DeepSpeed for this device: no compilation of its CPU communication, no chatter below warnings."""
+    """Import DeepSpeed for this device, without compiling its CPU communication and with warnings only."""
     os.environ.setdefault("DS_ACCELERATOR", device_type)
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     # PyTorch's advice to DeepSpeed, not to the user
@@ -81,7 +81,7 @@ def load_deepspeed(device_type: str) -> Any:
     if AdamW not in ZERO_SUPPORTED_OPTIMIZERS:
         ZERO_SUPPORTED_OPTIMIZERS.append(AdamW)
     deepspeed.utils.logger.setLevel(logging.WARNING)
-    # what it would register is for its own compiler, with which torch's is imported, for 4 to 6 s
+    # DeepSpeed's compiler is not used, and would import torch's for 4 to 6 s
     deepspeed.runtime.engine.is_deepcompile_supported = lambda: False
     if device_type == "cpu":
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # else a 30 s build at the first initialize
@@ -89,7 +89,7 @@ def load_deepspeed(device_type: str) -> Any:
 
 
 def parameter_groups(model: LanguageModel, weight_decay: float) -> list[dict[str, Any]]:
-    """Two AdamW groups: decayed, and those of model.no_weight_decay()."""
+    """Two AdamW groups: with weight decay, and without it for model.no_weight_decay()."""
     exempt = model.no_weight_decay()
     named = list(model.named_parameters())
     groups = [
@@ -203,7 +203,7 @@ class Engine:
         return self.deepspeed_engine.get_global_grad_norm() if norm is None else norm
 
     def clip(self) -> torch.Tensor:
-        """The norm of all gradients, which are clipped after it was taken. Not under ZeRO."""
+        """Clip all gradients. Returns their norm before. Not under ZeRO."""
         norm = torch.nn.utils.get_total_norm(self.gradients())
         if self.grad_clip:
             torch.nn.utils.clip_grads_with_norm_(self._parameters, self.grad_clip, norm)
@@ -217,19 +217,19 @@ class Engine:
             parameter.grad = None
 
     def average_gradients(self) -> None:
-        """Over ranks, in place, as DeepSpeed does after a backward pass. Not under ZeRO."""
+        """Average the gradients over ranks in place, as DeepSpeed does after a backward pass. Not under ZeRO."""
         if self._reduces:
             self.deepspeed_engine.buffered_allreduce_fallback()
 
     def count_step(self) -> None:
-        """Let DeepSpeed, which saves its counters, know of a step that was made without it."""
+        """Add a step that was made without DeepSpeed to its counters, which it saves."""
         engine = self.deepspeed_engine
         engine.micro_steps += self.accumulate
         engine.global_steps += 1
         engine.global_samples += engine.train_batch_size()
 
     def first_reason(self, reason: str | None) -> str | None:
-        """The reason of the first rank that has one, on every rank."""
+        """The first rank's reason that is not None, on every rank."""
         if self.ranks.world == 1:
             return reason
         reasons: list[str | None] = [None] * self.ranks.world
@@ -260,8 +260,8 @@ class Engine:
         self.deepspeed_engine.save_checkpoint(str(directory), tag=TAG, save_latest=False)
 
     def load(self, directory: Path) -> None:
-        """Continue from what `save` wrote at the same stage and world size. Raises InputError where nothing loads, and
-        for files that hold more than a state."""
+        """Load the state that `save` wrote at the same stage and world size. Raises InputError where there is no valid
+        state."""
         remedy = "remove this directory and start again, from an earlier state where there is one"
         try:
             with as_weights():
@@ -279,7 +279,7 @@ class Engine:
 
 
 class AdamW(torch.optim.AdamW):
-    """torch.optim.AdamW, its own methods below what torch.compile needs around them."""
+    """torch.optim.AdamW without the wrappers that torch.compile needs."""
 
     add_param_group: Any = unwrap(torch.optim.AdamW.add_param_group)
     state_dict: Any = unwrap(torch.optim.AdamW.state_dict)
@@ -292,8 +292,8 @@ ALWAYS, NEVER = "TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LO
 
 @contextmanager
 def as_weights() -> Iterator[None]:
-    """Every torch.load inside, of any library and whatever it asks for, reads tensors, plain values and the three
-    classes that DeepSpeed's states hold; a file with anything else raises pickle.UnpicklingError and runs nothing."""
+    """Restrict every torch.load inside, whatever its arguments, to tensors, plain values and the three classes of
+    DeepSpeed's states. A file with anything else raises pickle.UnpicklingError and runs nothing."""
     from deepspeed.runtime.fp16.loss_scaler import LossScaler
     from deepspeed.runtime.zero.config import ZeroStageEnum
     from deepspeed.utils.tensor_fragment import fragment_address

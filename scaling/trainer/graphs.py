@@ -1,9 +1,9 @@
-"""A training step as CUDA graphs: what the host launches in a step is recorded once, and then replayed.
+"""A training step as CUDA graphs, which are recorded once and then replayed.
 
-One graph runs forward and backward of the first micro-batch, one does so for each further one and adds to its
-gradients, one measures and clips the gradients and updates the weights. They lie apart, so that gradients can be
-averaged over processes between them. Everything a graph reads or writes stays where it lay when it was recorded:
-tokens, rate, sums and gradients are tensors of this class, weights and moments those of model and optimizer.
+The first graph runs forward and backward of the first micro-batch; the second does so for each further micro-batch and
+adds to the gradients; the third measures and clips the gradients and updates the weights. Between them gradients can be
+averaged over processes. A graph reads and writes fixed tensors: tokens, rate, sums and gradients belong to this class,
+weights and moments to model and optimizer.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class StepGraphs:
     """The graphs of a step of `model` on micro-batches of ids int64 [micro_rows, context + 1].
 
-    `accumulate` micro-batches make a step; `dtype` is autocast's, None without it. `clip` takes the norm of all
-    gradients, clips them and returns it; `optimizer` must update by kernels that take rate and step from the device.
+    accumulate: micro-batches of a step; dtype: autocast's, None without it; clip: clips all gradients and returns their
+    norm before; optimizer: must update by kernels that read rate and step from the device.
     """
 
     def __init__(
@@ -49,7 +49,8 @@ class StepGraphs:
         self._update: Work | None = None
 
     def record_passes(self, micro: Tensor) -> None:
-        """Record forward and backward on ids like `micro`. The kernels must have run before, and states be loaded."""
+        """Record forward and backward on ids like `micro`. The kernels must have run before, and a state must be loaded
+        before."""
         self._ids = torch.empty_like(micro, device=self._total.device)
         self._ids.copy_(micro)
         works = [self._first_pass] if self._accumulate == 1 else [self._first_pass, self._next_pass]
@@ -57,7 +58,7 @@ class StepGraphs:
         self._gradients = [parameter.grad for parameter in self._parameters]
 
     def record_update(self) -> None:
-        """Record norm, clipping and update. The optimizer must have made its moments in an update before."""
+        """Record norm, clipping and update, after a first update, in which the optimizer makes its moments."""
         self.restore_gradients()
         self._update = self._record(self._clip_and_update)
 
@@ -70,7 +71,8 @@ class StepGraphs:
         return self._total
 
     def update(self, lr: float) -> tuple[Tensor, Tensor]:
-        """Update the weights with what `passes` left; (mean loss, gradient norm before clipping), scalars."""
+        """Update the weights by the gradients of `passes`. Returns mean loss and gradient norm before clipping,
+        scalars."""
         assert self._update is not None, "record_update comes first"
         self._rate.fill_(lr)
         self._update()
@@ -78,7 +80,7 @@ class StepGraphs:
         return loss, norm
 
     def restore_gradients(self) -> None:
-        """Let the parameters' `grad` be the graphs' tensors again, after other code took them away."""
+        """Make the graphs' tensors the parameters' `grad` again, after other code replaced them."""
         for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
             parameter.grad = gradient
 
@@ -112,7 +114,7 @@ class StepGraphs:
 
     @contextmanager
     def _on_the_device(self) -> Iterator[None]:
-        """The optimizer takes its rate from the device in here; outside, and in saved states, it stays a number."""
+        """Inside, the optimizer reads its rate from the device; outside, and in saved states, the rate is a number."""
         groups = self._optimizer.param_groups
         before = [(group["lr"], group["capturable"]) for group in groups]
         for group in groups:
@@ -125,7 +127,7 @@ class StepGraphs:
 
 
 def digest(tensors: Sequence[Tensor]) -> list[int]:
-    """A number for every tensor (of 32-bit numbers) that any changed bit, and any exchange of two places, changes."""
+    """A hash of every tensor of 32-bit numbers, which changes with any bit and with any exchange of two elements."""
     return [int(x) for x in torch.stack([_hashed(x) for x in tensors]).tolist()]
 
 

@@ -1,7 +1,7 @@
-"""One run, from its run.json to its last checkpoint: resume, train, record, checkpoint.
+"""Trains one run from its run.json to its last checkpoint: resume, train, record, checkpoint.
 
-Whatever the process does is a function of the run's spec and the step: batches and learning rate are pure functions of
-the step, and a state holds the rest. So a run that was killed anywhere continues to the same numbers.
+Batches and learning rate are pure functions of the run's spec and the step, and a state holds everything else. So a run
+that was killed at any moment continues to the same numbers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ DONE, FAILED, STOPPED = 0, 3, 75  # exit codes; 75: checkpointed but unfinished,
 
 
 def _hardware(device: torch.device) -> str:
-    """What the run trains on, by its maker's name."""
+    """The model name of the GPU or CPU."""
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     try:
@@ -59,8 +59,8 @@ def _hardware(device: torch.device) -> str:
 class Trainer:
     """The run at `rundir` on `device`; `started` is time.perf_counter() at the start of the process.
 
-    `attempt` is what a scheduler's process registered; without one it is registered here, once the run's lock is held.
-    Raises InputError where corpus, spec, processes or saved state do not go together.
+    attempt: the attempt that a scheduler's process registered; otherwise it is registered here, once the run's lock is
+    held. Raises InputError where corpus, spec, processes or saved state do not fit together.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Trainer:
             self.merger = Merger(rundir, run, self.identity, self.probe, self.device, self.tokenizer, self._say)
 
     def train(self) -> int:
-        """Make all `steps`, without turns of other runs."""
+        """Make all steps, without turns of other runs; returns the exit code."""
         return finish(self.steps())
 
     def steps(self) -> Steps:
@@ -129,7 +129,7 @@ class Trainer:
 
     def _train(self, first: int, rows: MetricsWriter | None) -> Steps:
         training, n_steps = self.training, self.run.n_steps
-        gc.freeze()  # what the imports made need not be walked again
+        gc.freeze()  # the collector need not look at the imports' objects again
         began = time.perf_counter()
         self.began = self.clock.now()
         self.warm_step, self.warm = first, self.began
@@ -142,7 +142,7 @@ class Trainer:
             logged = writes or step % training.log_every == 0
             if logged:
                 readings.put(step, lr, loss, norm, self.stop.name is not None)
-            # no step is written whose numbers were not read; one process alone need not wait to stop
+            # a step is written only after its numbers were read; a single process need not wait to stop
             now = writes or step == first + 1 or (self.stop.name is not None and self.engine.ranks.world == 1)
             for until in (step if now else step - readings.lag, step):
                 for reading in readings.take(until):
@@ -156,7 +156,7 @@ class Trainer:
                 rows.flush()
             if step in self.due and not self._write_checkpoint(step):
                 return self._fail(step, "the probe loss of the checkpoint is not finite")
-            if self.merger is not None:  # before the state: what it comes after is there
+            if self.merger is not None:  # before the state: what precedes a state must be on disk
                 self.merger.after(step, self.engine.model)
             if save_state or ends:
                 self._save_state(step)
@@ -186,7 +186,7 @@ class Trainer:
         return tokens.pin_memory() if self.device.type == "cuda" else tokens
 
     def _record(self, reading: Reading, rows: MetricsWriter | None) -> str | None:
-        """Append the row of a step; what is wrong where one of its numbers is none."""
+        """Append the row of a step. Returns the reason where its loss or gradient norm is not finite."""
         for name, value in (("loss", reading.loss), ("grad_norm", reading.grad_norm)):
             if not math.isfinite(value):
                 if rows is not None:
@@ -202,8 +202,8 @@ class Trainer:
         return None
 
     def _resume(self) -> int:
-        """Continue from the newest intact state, a branch without one from its trunk's; returns its step, 0 where there
-        is none."""
+        """Continue from the newest intact state, or, for a branch without a state, from its trunk's. Returns its step,
+        0 without a state."""
         self.due, self.save_after = set(self.run.checkpoint_steps), set(self.run.state_steps)
         folder, step, warnings = self.rundir.path / "state", 0, list[str]()
         origin: Origin | None = None
@@ -255,7 +255,7 @@ class Trainer:
         return bool(saved_with == metrics.record_of(self.rundir.metrics, step))
 
     def _look_at_checkpoints(self, step: int) -> list[str]:
-        """Find the last good checkpoint up to `step`; a warning for each earlier one that is lost."""
+        """Find the last good checkpoint up to `step`. Returns a warning for each earlier checkpoint that is lost."""
         warnings = []
         checkpoints = self.rundir.checkpoints(verify=is_small(self.run))
         intact = {c.step for c in checkpoints if c.manifest.get("spec_hash") == self.run.spec_hash}
@@ -292,8 +292,8 @@ class Trainer:
         return good
 
     def _is_written(self, step: int) -> bool:
-        """Whether a process before this one wrote the checkpoint after `step`. Where steps do not repeat to the bit (on
-        another machine, or by kernels that add in any order), its weights are of a path that this run did not take."""
+        """Whether an earlier process wrote the checkpoint after `step` with the weights of this one. They differ where
+        steps do not repeat to the bit: on another machine, or by kernels that add in any order."""
         path = self.rundir.checkpoint(step)
         if not checkpoint_writer.valid_checkpoint(path, self.run.spec_hash):
             return False

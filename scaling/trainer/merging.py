@@ -1,8 +1,8 @@
 """Merged points of a run: the mean of its last weights, written as a checkpoint beside those of the run.
 
-The weights that a later mean needs are kept in fp32 below merge/ until it is written, so a run that was killed ends
-with the same bits. The mean is computed in float64 and rounded once to fp32; its file has the precision of the other
-checkpoints, so that both are evaluated alike. It is no state to resume from, and no checkpoint of the run.
+Weights for a later mean are kept in fp32 in merge/ until it is written, so that a run that was killed ends with the
+same bits. The mean is computed in float64 and rounded once to fp32; its file has the precision of the other
+checkpoints. It is neither a state to resume from nor a checkpoint of the run.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Merger:
         self._sources = {step: source_steps(step, run.training) for step in run.merged_after}
 
     def resume(self, step: int) -> list[str]:
-        """Make what is on disk that of a run which continues after `step`; a warning for each merged point before it
-        that is lost."""
+        """Remove from disk what a run that continues after `step` has not made yet. Returns a warning for each earlier
+        merged point that is lost."""
         remove_unfinished(self._rundir.path / "merge", self._rundir.path / "merged")
         for folder in (self._rundir.path / "merge").glob("[0-9]*"):
             if int(folder.name) > step or not self._needed_after(int(folder.name), step):
@@ -117,7 +117,7 @@ class Merger:
 
 
 def sources_kept(rundir: RunDir) -> str:
-    """What lies on disk for means that are still to be made: folder, number and bytes; "" of nothing."""
+    """A line on the weights kept for means that are still to be made: folder, number and bytes; "" without any."""
     folder = rundir.path / "merge"
     n_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return f"{folder}: {len(list(folder.glob('[0-9]*')))} weights for merged points, {byte_size(n_bytes)}" * (
@@ -126,7 +126,7 @@ def sources_kept(rundir: RunDir) -> str:
 
 
 def drop_sources(rundir: RunDir) -> list[str]:
-    """Remove them, of a run that makes no mean; a warning that says what went."""
+    """Remove the kept weights of a run that makes no mean. Returns a warning that names them."""
     kept = sources_kept(rundir)
     shutil.rmtree(rundir.path / "merge", ignore_errors=True)
     return [f"warning: removed {kept}, which no merged point needs any more"] if kept else []

@@ -52,9 +52,8 @@ def steps(
 ) -> Steps:
     """Train the run of the command line, a step a turn; returns the exit code.
 
-    `attempt` and `stop` are given by a process that has registered its attempt and listens to signals already;
-    `started` by one that goes on to train other runs: time.perf_counter() at the start of this one. The first turn does
-    the imports alone.
+    attempt, stop: of a process that has registered its attempt and listens to signals already; started: of a process
+    that trains several runs, time.perf_counter() at the start of this run. The first turn only imports.
     """
     parser = Parser("python -m scaling.trainer.process", "Train one prepared run.")
     parser.add_argument("run_dir", type=Path, help="a directory with run.json; the corpus lies two levels above it")
@@ -129,18 +128,19 @@ def leave_group() -> None:
 
 
 def _die_with_torchrun() -> None:
-    """torchrun gives its workers sessions of their own: a kill -9 of its process group would leave them training."""
+    """End this process with torchrun, whose workers have sessions of their own and would survive a kill -9 of its
+    process group."""
     if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def set_threads(threads: int) -> None:
-    """Before torch is imported: the run's own number of threads, since it changes bits."""
+    """Set the run's own number of threads, which changes bits. Call it before torch is imported."""
     os.environ.update(thread_environment(threads))
 
 
 def _set_numerics(device: str, threads: int) -> None:
-    """The same bits from the same spec on the same machine, where that costs nothing."""
+    """Choose numerics that repeat to the bit on the same machine, where that costs nothing."""
     import torch
 
     from arch.products import multiply_in_fp32
@@ -157,8 +157,8 @@ def _set_numerics(device: str, threads: int) -> None:
 def end_with(main: Callable[[], int]) -> NoReturn:
     """Run `main` and end this process with the code it returns; with 1 and a traceback where it raises.
 
-    It ends past exit handlers and threads: those of gloo, NCCL and libraries can wait for a peer that is gone, or crash
-    an interpreter that shuts down, and all of the run is on disk.
+    Exit handlers and threads are skipped: those of gloo, NCCL and libraries can wait for a peer that is gone, or crash
+    the interpreter while it shuts down. All of the run is on disk.
     """
     try:
         code = main()

@@ -1,8 +1,7 @@
 """The numbers of logged steps, read some steps later, so that the host does not wait for the device.
 
-On a GPU a step's numbers are copied to pinned memory behind it, and read a fixed number of steps later: on every rank
-after the same step, since what is read decides whether all go on. On a CPU, where a step is made when it returns,
-nothing lies between.
+On a GPU a step's numbers are copied to pinned memory and read a fixed number of steps later, on every rank after the
+same step, since they decide whether all ranks continue. On a CPU they are read at once.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Reading:
 
 
 class Readings:
-    """Numbers on their way from `engine`'s device; `lag` steps lie between a step and its reading. wait: does what
+    """Numbers on their way from `engine`'s device, read `lag` steps after their step. wait: calls its argument, which
     waits for the device."""
 
     def __init__(
@@ -59,7 +58,7 @@ class Readings:
         self._pending.append((step, lr, values, arrived))
 
     def take(self, step: int) -> Iterator[Reading]:
-        """The readings of steps up to `step`, in their order; waits for the device where they are not here."""
+        """The readings of steps up to `step`, in order; waits for the device where necessary."""
         while self._pending and self._pending[0][0] <= step:
             at, lr, values, arrived = self._pending.popleft()
             if arrived is not None:

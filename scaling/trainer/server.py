@@ -1,10 +1,10 @@
-"""A process that trains runs, in turns where it gets several: `python -m scaling.trainer.server`, as jobs.workers
-starts it.
+"""A process that trains runs, in turns where it gets several: `python -m scaling.trainer.server`, which jobs.workers
+starts.
 
-It reads a line of JSON for each run, {"task": number, "argv": those of scaling.trainer.process, "log": file}, sends all
-output to that file in the run's turns, and answers as jobs.workers says. Imports, the GPU's context and its kernels are
-made once; models, graphs and their memory are freed after each run. It ends where its input does, with the runs that a
-signal has stopped, and with an unexpected error, which may have left the GPU unusable.
+It reads a line of JSON for each run, {"task": number, "argv": those of scaling.trainer.process, "log": file}, sends the
+output of the run's turns to that file, and answers as jobs.workers describes. Imports, the GPU's context and its
+kernels are made once; models, graphs and their memory are freed after each run. It ends at the end of its input, after
+a signal once its runs have stopped, and at an unexpected error, which may have left the GPU unusable.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .turns import Lane
 
 
 class Inbox:
-    """The lines of a pipe, as they come."""
+    """The lines of a pipe, as they arrive."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe, self._unread = pipe, b""
@@ -44,7 +44,7 @@ class Inbox:
 
 
 class Run:
-    """A run at work, in a lane of its own."""
+    """A run in training, in a lane of its own."""
 
     def __init__(self, task: dict[str, Any], lane: Lane, stop: StopRequest, started: float) -> None:
         self.task, self.lane = task["task"], lane
@@ -104,7 +104,7 @@ def main() -> int:
 
 
 def _free_memory() -> None:
-    gc.unfreeze()  # the trainer froze what there was
+    gc.unfreeze()  # the trainer froze all objects
     gc.collect()
     torch = sys.modules.get("torch")  # a run that has nothing to train imports none
     if torch is not None and torch.cuda.is_initialized():

@@ -1,7 +1,7 @@
-"""DeepSpeed's full state under <run>/state/<step>/: saved whole or not at all, and found again.
+"""DeepSpeed's full state in <run>/state/<step>/, which is saved whole or not at all.
 
-The engine writes into a temporary directory, every rank its part; after a barrier rank 0 adds checksums and the
-manifest and renames. DeepSpeed's own `latest` file is not used: it can be left empty by a kill.
+Every rank writes its part into a temporary directory; after a barrier rank 0 adds checksums and the manifest and
+renames it. DeepSpeed's own `latest` file is not used, because a kill can leave it empty.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def steps_on_disk(directory: Path) -> list[int]:
 def save_state(
     engine: Engine, directory: Path, step: int, manifest: dict[str, Any], keep: int, held: Container[int] = ()
 ) -> None:
-    """Save the state after `step`, then remove all but the newest `keep` and those after the steps `held`. Every rank
-    must call it."""
+    """Save the state after `step`, then remove all states except the newest `keep` and those after the steps `held`.
+    Every rank must call it."""
     path = state_path(directory, step)
-    # The same name on every rank, and no other job's: an older one's ranks may still be writing theirs.
+    # The same name on every rank, and not that of an older job, whose ranks may still be writing.
     temporary = path.with_name(f".{path.name}.{engine.from_first_rank(uuid.uuid4().hex)}.tmp")
     first = engine.ranks.rank == 0
     try:
@@ -60,8 +60,7 @@ def save_state(
 
 
 def newest_state(directory: Path, spec_hash: str) -> tuple[int, list[str]]:
-    """The step of the newest intact state of the spec of this hash (0: none), and a warning for each damaged one passed
-    over.
+    """The step of the newest intact state of this spec (0: none), and a warning for each newer, damaged state.
 
     Raises InputError for an intact state of another spec.
     """
@@ -97,7 +96,7 @@ def load_state(engine: Engine, directory: Path, step: int) -> None:
 
 
 def remove_after(directory: Path, step: int) -> None:
-    """Remove what lies after `step` (damaged states) and unfinished writes."""
+    """Remove the (damaged) states after `step`, and unfinished writes."""
     remove_unfinished(directory)
     for later in steps_on_disk(directory):
         if later > step:

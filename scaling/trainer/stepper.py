@@ -1,10 +1,9 @@
-"""A run's steps: replayed as CUDA graphs on a GPU, which is checked at every start and given up with one line where
-something is in the way, else made by the engine.
+"""A run's steps: replayed as CUDA graphs on a GPU where possible, otherwise made by the engine.
 
-The first step runs both ways on the same weights: forward and backward by DeepSpeed's engine, then as graphs, and
-losses and gradients must be the same to the last bit before anything is updated. Some kernels add in any order
-(cuDNN's attention), so that passes of one kind differ: then graphs must lie nearer to them than one rounding to bf16,
-or about as near as they lie to each other, and a line says how well this run repeats.
+The first step after every start runs both ways on the same weights, by DeepSpeed's engine and as graphs: losses and
+gradients must be equal to the last bit before anything is updated. Some kernels add in any order (cuDNN's attention),
+so that eager passes differ among themselves: then the graphs' difference must be below one rounding to bf16, or about
+as small as theirs, and a line says how well this run repeats. Where graphs are not possible, a line gives the reason.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from arch.recorder import CudaRecorder, Recorder, reason_of
 from .engine import Engine
 from .graphs import StepGraphs, digest, spread
 
-PASSES = 4  # more of either kind, where the first two differ
-ROUNDING = 1e-3  # of the gradient; what one number loses in bf16 is up to 4e-3 of it
-APART = 2  # times the widest spread of eager passes, which is that of a few
+PASSES = 4  # further passes of either kind, where the first two differ
+ROUNDING = 1e-3  # of the gradient; rounding to bf16 changes a number by up to 4e-3 of it
+APART = 2  # times the widest spread of these few eager passes
 
 
 def obstacle(device: torch.device, stage: int) -> str | None:
@@ -35,7 +34,7 @@ def obstacle(device: torch.device, stage: int) -> str | None:
 
 class Stepper:
     """The steps of `engine`. With `say` they are replayed as graphs, on a GPU or with a recorder; `say` gets one line
-    where they cannot be, or not to the bit. `replays`: whether they are, as far as is known."""
+    where that is not possible, or not to the bit. `replays`: whether they are replayed, as far as is known."""
 
     def __init__(
         self, engine: Engine, say: Callable[[str], None] | None = None, record: Recorder | None = None
@@ -63,12 +62,13 @@ class Stepper:
         return loss_and_norm
 
     def forget(self) -> None:
-        """Record anew at the next step: a state was loaded, and the moments are other tensors now."""
+        """Record anew at the next step, because a loaded state has other tensors as moments."""
         self._graphs = None
         self.engine.drop_gradients()
 
     def _first_step(self, tokens: Tensor, lr: float) -> tuple[Tensor, Tensor]:
-        """Both ways, then the engine's own update: it makes what the update's graph needs."""
+        """Make the passes both ways, then the engine's update, which makes the moments that the update's graph
+        needs."""
         engine = self.engine
         if reason := engine.first_reason(self._check(tokens)):
             self._give_up(reason)
@@ -89,7 +89,8 @@ class Stepper:
         return loss, norm
 
     def _check(self, tokens: Tensor) -> str | None:
-        """Record forward and backward; why they cannot be, or are not the engine's; None where all is well."""
+        """Record forward and backward and compare them with the engine's. Returns the reason where they cannot be
+        used."""
         engine = self.engine
         try:
             eager = digest([engine.passes(tokens, average=False), *engine.gradients()])
@@ -105,7 +106,8 @@ class Stepper:
             return reason_of(error)
 
     def _compare(self, graphs: StepGraphs, tokens: Tensor, eager: list[int], replayed: list[int]) -> str | None:
-        """Why graphs whose pass was not the eager one (their digests) are wrong, or None where they are not."""
+        """Compare graphs with eager passes of other digests. Returns the reason where they differ by more than
+        rounding."""
         engine, eagers, replays = self.engine, {tuple(eager)}, {tuple(replayed)}
         first: list[Tensor] = []
         eager_spread = replay_spread = 0.0
@@ -138,6 +140,6 @@ class Stepper:
         self._say(f"no CUDA graphs: {reason}")
 
     def _return_memory(self) -> None:
-        """What eager passes and lost graphs leave in the allocator's cache, which graphs do not draw from."""
+        """Free the memory of eager passes and lost graphs in the allocator's cache, which graphs do not use."""
         if self.engine.device.type == "cuda":
             torch.cuda.empty_cache()

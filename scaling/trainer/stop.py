@@ -17,7 +17,7 @@ class Stopped(Exception):
 class StopRequest:
     """Whether a signal asked the run to end, after the next logged step.
 
-    The same signal again, later than a second after it, ends the process at once. Any other is the same request: a
+    The same signal again, more than a second later, ends the process at once. Another signal repeats the request: a
     parent passes Ctrl-C on as SIGTERM, a job is preempted ahead of its time limit.
     """
 

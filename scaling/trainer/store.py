@@ -1,5 +1,4 @@
-"""The store over which the processes of a run find each other. Waits are short steps, so that a signal is heard, and
-end."""
+"""The store over which the processes of a run find each other. Waits end after ten minutes, or at a signal."""
 
 from __future__ import annotations
 
@@ -17,16 +16,16 @@ from ..rundir.launcher import Ranks
 from .stop import Stopped, StopRequest
 
 PATIENCE_S = 600.0  # for the others to import PyTorch from a cold file system
-SILENT_S = 5.0  # then a line says what is waited for
+SILENT_S = 5.0  # then a line says what the process waits for
 POLL_S = 0.1
 CONNECT_S = 2.0
 
 
 def shared_store(ranks: Ranks, stop: StopRequest) -> Store:
-    """The store at `ranks.address`, once all processes of the run have come to it. The first process opens it, where
-    torchrun or jobs.task has not.
+    """The store at `ranks.address`, once all processes of the run have reached it. The first process opens it, unless
+    torchrun or jobs.task has.
 
-    Raises InputError where some have not come within ten minutes, and Stopped where a signal ends the wait.
+    Raises InputError where some do not arrive within ten minutes, and Stopped where a signal ends the wait.
     """
     host, _, port = ranks.address.rpartition(":")
     wait = _Wait(ranks, stop)
@@ -53,14 +52,14 @@ ADVICE = "start all processes with torchrun, or unset RANK and WORLD_SIZE to tra
 
 
 class _Wait:
-    """One wait, with a line about it after some seconds."""
+    """A wait that prints a line after some seconds."""
 
     def __init__(self, ranks: Ranks, stop: StopRequest) -> None:
         self.who = f"rank {ranks.rank} of {ranks.world}"
         self._stop, self._begun, self._is_printed = stop, time.monotonic(), False
 
     def longer(self, what: str) -> None:
-        """Sleep a little for `what` to come."""
+        """Sleep for a moment. Raises InputError where `what` has not arrived in time, and Stopped at a signal."""
         if self._stop.name is not None:
             raise Stopped(f"by {self._stop.name}: {self.who} was waiting for {what}")
         waited = time.monotonic() - self._begun
@@ -73,7 +72,7 @@ class _Wait:
 
 
 def _answers(host: str, port: int) -> bool:
-    """Whether a server listens there. PyTorch's own attempts fill the log."""
+    """Whether a server listens there. (PyTorch's own attempts would fill the log.)"""
     try:
         with socket.create_connection((host, port), timeout=CONNECT_S):
             return True

@@ -1,7 +1,7 @@
-"""Runs that take turns: each is a generator that hands over between its steps, so that one process trains several.
+"""Runs that take turns in one process: each is a generator that yields between its steps.
 
-On a GPU each has a stream of its own. A small run's kernels do not fill the GPU, and those of several streams run at
-the same time; results are those of the run alone, to the bit.
+On a GPU each run has a stream of its own. A small run's kernels do not fill the GPU, so kernels of several streams run
+at the same time. The results are those of the run alone, to the bit.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-# At the end of a turn it reports how many seconds it waited for the GPU, and gets its part of all runs' waiting in the
-# round before, None where it is alone. It returns the exit code.
+# At the end of a turn a run yields the seconds that it waited for the GPU, and receives its share of all runs' waiting
+# in the round before, None where it is alone. It returns the exit code.
 Steps = Generator[float, float | None, int]
 
 
@@ -28,14 +28,14 @@ def finish(steps: Steps) -> int:
 
 
 class Lane:
-    """The place of a run among others: its stream, and its context variables, such as the guard of its files."""
+    """A run's stream, and its context variables, such as the guard of its files."""
 
     def __init__(self) -> None:
         self._context = contextvars.copy_context()
         self._stream: AbstractContextManager[Any] | None = None
 
     def entered(self) -> AbstractContextManager[Any]:
-        """What is launched inside goes to the lane's stream, where a GPU is in use."""
+        """A context whose kernels are launched on the lane's stream, where a GPU is in use."""
         torch = sys.modules.get("torch")  # a run that has nothing to train imports none
         if torch is None:
             return nullcontext()
@@ -45,14 +45,14 @@ class Lane:
         return self._stream
 
     def send(self, steps: Steps, waiting: float | None) -> float:
-        """One turn of `steps` in this lane, as their `send`."""
+        """One turn of `steps` in this lane: `steps.send(waiting)`."""
         with self.entered():
             return self._context.run(steps.send, waiting)
 
 
 class Clock:
-    """A run's own seconds. Of a GPU that runs share, all their seconds together are the time that passes: each has its
-    own turns, but for the waiting in them, of which all have the same part: the first in a round waits for all."""
+    """A run's own seconds. The seconds of runs that share a GPU add up to the time that passes: each counts its own
+    turns, without the waiting in them, which is shared equally, because the first run of a round waits for all."""
 
     def __init__(self) -> None:
         self._away = self._waited = 0.0
@@ -62,7 +62,7 @@ class Clock:
         return time.perf_counter() - self._away
 
     def wait(self, work: Callable[[], object]) -> None:
-        """Do what waits for the GPU."""
+        """Do `work`, which waits for the GPU."""
         begin = time.perf_counter()
         work()
         if self.in_company:
@@ -71,7 +71,7 @@ class Clock:
             self._away += seconds
 
     def hand_over(self) -> Generator[float, float | None, None]:
-        """The turn of the others."""
+        """Let the other runs have their turns."""
         begin, waited, self._waited = time.perf_counter(), self._waited, 0.0
         part = yield waited
         self.in_company = part is not None
@@ -79,19 +79,19 @@ class Clock:
 
 
 class Bursts:
-    """Every so often a run that takes turns makes some steps without the others, and these are timed: speeds of models
-    stay comparable, whatever else trained beside them."""
+    """Times a run that takes turns: from time to time it makes some steps without the others, so that speeds of models
+    stay comparable."""
 
     EVERY, STEPS = 128, 8
 
     def __init__(self, wait: Callable[[], object]) -> None:
-        """wait: for all that the GPU has to do."""
+        """wait: waits until the GPU has done all its work."""
         self._wait, self._left = wait, 1
         self._begun: float | None = None
         self._n_steps, self._seconds = 0, 0.0
 
     def goes_on(self, disturbed: bool) -> bool:
-        """After a step: whether the next belongs to the same burst. disturbed: the step did something else, too."""
+        """Whether the next step belongs to the same burst. disturbed: the last step also did other work."""
         if self._begun is not None and disturbed:
             self._begun, self._left = None, self.STEPS  # the others have their turns first
         self._left -= 1

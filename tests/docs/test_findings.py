@@ -19,10 +19,10 @@ def test_every_number_of_the_prose_stands_in_a_table(path):
     text = path.read_text(encoding="utf-8")
     how_trained = ROOT / "docs" / "research" / "study-h200-hour.md"
     beside = [path.parent / "RESULTS.md", path.parent / "study.yaml", how_trained]
-    known = "\n".join([*(found[0] for found in GENERATED.finditer(text)), *(one.read_text() for one in beside)])
-    told = NUMBER.findall(GENERATED.sub("", text))
-    assert len(told) > 5
-    missing = [number for number in told if not re.search(rf"(?<![\d.]){re.escape(number)}(?!\d)", known)]
+    known = "\n".join([*(part[0] for part in GENERATED.finditer(text)), *(file.read_text() for file in beside)])
+    numbers = NUMBER.findall(GENERATED.sub("", text))
+    assert len(numbers) > 5
+    missing = [number for number in numbers if not re.search(rf"(?<![\d.]){re.escape(number)}(?!\d)", known)]
     assert not missing
 
 

@@ -25,10 +25,10 @@ MOST_WORDS = 900  # of README.md
 def names():
     """What git tracks, or would: a checkout's ignored folders hold pages of runs and notes of their own."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    found = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True) if shutil.which("git") else None
-    if found is None or found.returncode:  # no checkout: an archive has nothing else
+    result = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True) if shutil.which("git") else None
+    if result is None or result.returncode:  # no checkout: an archive has nothing else
         return sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*"))
-    return sorted(found.stdout.split("\0"))
+    return sorted(result.stdout.split("\0"))
 
 
 NAMES = names()
@@ -55,24 +55,24 @@ def anchors(path):
 
 
 @pytest.mark.parametrize("path", generated_pages(), ids=lambda path: path.name)
-def test_generated_parts_are_those_of_today(path):
-    committed, today = path.read_text(encoding="utf-8").splitlines(), page(path).splitlines()
-    changed = [line for line in today if line not in committed] + [line for line in committed if line not in today]
-    assert committed == today, (
+def test_generated_parts_are_up_to_date(path):
+    committed, now = path.read_text(encoding="utf-8").splitlines(), page(path).splitlines()
+    changed = [line for line in now if line not in committed] + [line for line in committed if line not in now]
+    assert committed == now, (
         f"{path.relative_to(ROOT)} is out of date; `{REFRESH}` writes it anew. Changed: {changed[:4]}"
     )
 
 
 def broken_links(path):
-    for found in LINK.finditer(prose(path)):
-        name, _, anchor = found["target"].partition("#")
+    for link in LINK.finditer(prose(path)):
+        name, _, anchor = link["target"].partition("#")
         if "://" in name or name.startswith("mailto:"):
             continue
         target = path if not name else (path.parent / name).resolve()
         if not target.exists() or not target.is_relative_to(path.parent if not name else ROOT):
-            yield f"{found['target']}: no such file"
+            yield f"{link['target']}: no such file"
         elif anchor and anchor not in anchors(target):
-            yield f"{found['target']}: no such heading"
+            yield f"{link['target']}: no such heading"
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -88,21 +88,21 @@ def test_a_broken_link_is_seen(tmp_path):
 
 def test_pages_that_are_named_exist():
     """Also where code, studies and pages name a file in plain words."""
-    skipped = {"CHANGELOG.md"}  # tells of the past
-    found = [
+    skipped = {"CHANGELOG.md"}  # it names files of the past
+    missing = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in files(".md", ".yaml", ".toml")
         if path.name not in skipped
         for name in NAMED.findall(path.read_text(encoding="utf-8"))
         if not (ROOT / name).exists()
     ]
-    found += [
+    missing += [
         f"{path.relative_to(ROOT)}: {name}"
         for path in files(".py")
         for name in re.findall(r"\b(?:docs|arch|flops|jobs|analysis)/[A-Za-z/-]+\.md\b", path.read_text("utf-8"))
         if not (ROOT / name).exists()
     ]
-    assert not found
+    assert not missing
 
 
 @pytest.mark.parametrize("folder", [ROOT / "docs", ROOT / "docs" / "research"], ids=lambda folder: folder.name)
@@ -119,18 +119,19 @@ def test_readme_is_short():
 
 def test_every_dependency_has_its_reason():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = project["dependencies"] + [one for extra in project["optional-dependencies"].values() for one in extra]
-    names = {re.split(r"[<>=\[;]", one)[0].strip() for one in wanted} - {"linear-scaling"}
-    told = set(re.findall(r"[\w-]+", (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")))
-    assert names <= told
+    extras = project["optional-dependencies"].values()
+    wanted = project["dependencies"] + [requirement for extra in extras for requirement in extra]
+    names = {re.split(r"[<>=\[;]", requirement)[0].strip() for requirement in wanted} - {"linear-scaling"}
+    words = set(re.findall(r"[\w-]+", (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")))
+    assert names <= words
 
 
 def commands_of(path):
     """The command lines of `scaling` and `flops` in a page's blocks of code, as words."""
     for line in path.read_text(encoding="utf-8").splitlines():
-        found = re.match(r"(?:    |\$ )?(?:\.venv/bin/)?((?:scaling|flops) .*)", line)
-        if found and (line.startswith(("    ", "$ ")) or path.name == "ADDING.md"):
-            yield shlex.split(found[1].partition("  #")[0].partition(" > ")[0].partition(" | ")[0])
+        match = re.match(r"(?:    |\$ )?(?:\.venv/bin/)?((?:scaling|flops) .*)", line)
+        if match and (line.startswith(("    ", "$ ")) or path.name == "ADDING.md"):
+            yield shlex.split(match[1].partition("  #")[0].partition(" > ")[0].partition(" | ")[0])
 
 
 def wrong_commands(path):

@@ -1,4 +1,4 @@
-r"""The gates that HGRN1 and HGRN2 share, and what each of their ablations makes of them (HGRN, tables 8 to 10).
+r"""The gates that HGRN1 and HGRN2 share, and their ablations (HGRN, tables 8 to 10).
 
     f_t = b + (1 - b) sigmoid(x_t W_f)        b in [0, 1)^d: the layer's lower bound, gamma in R^{L x d} learned
     P = softmax(gamma) over the layers l = 0 .. L-1
@@ -9,9 +9,9 @@ r"""The gates that HGRN1 and HGRN2 share, and what each of their ablations makes
     random      b_l = sigmoid(gamma_l), each layer on its own; starts uniform within 1/2L .. 1 - 1/2L per layer and
                 channel: as wide as increasing's l / L, in no order (half a step higher, as a sigmoid is never 0)
     decreasing  the same sum from the top layer down: b_l = sum over m >= l of P_m, less P_{L-1}, 0 in the last layer
-    only        f = cumsum(P)_l - P_l / 2, the same at every token; no W_f. Starts at (l + 1/2) / L. Our choice is the
-                middle of each step: with b_l as above the first layer would have f = 0, no memory and no gradient to
-                its time scale, and without the subtraction the last layer f = 1, whose tied input 1 - f is 0
+    only        f = cumsum(P)_l - P_l / 2, the same at every token; no W_f. Starts at (l + 1/2) / L. This project takes
+                the middle of each step: with b_l as above the first layer would have f = 0, no memory and no gradient
+                to its time scale, and without the subtraction the last layer f = 1, whose tied input 1 - f is 0
 `input_gate` (table 9):
     tied        1 - f
     own         sigmoid(x W_ig), a projection of its own: HGRN, eq. 1
@@ -55,7 +55,7 @@ def lower_bounds(gamma: Tensor, kind: str = "increasing") -> Tensor:
 
 
 def reset_gamma(gamma: Tensor, kind: str, generator: torch.Generator) -> None:
-    """In place: 0, but for `random` the logit of a uniform draw within 1/2L .. 1 - 1/2L."""
+    """Initialise gamma in place: 0; for `random` the logit of a uniform draw within 1/2L .. 1 - 1/2L."""
     margin = 0.5 / len(gamma)
     with torch.no_grad():
         if kind == "random":
@@ -66,7 +66,7 @@ def reset_gamma(gamma: Tensor, kind: str, generator: torch.Generator) -> None:
 
 @full_precision
 def opened(gate: Tensor, bound: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """log f and 1 - f, fp32 (fp64 for fp64), of log f alone or of logits and bound."""
+    """log f and 1 - f, fp32 (fp64 for fp64), from log f, or from logits and bound."""
     dtype = accumulator(gate, bound)
     gate = gate.to(dtype)
     return (gate, -gate.expm1()) if bound is None else forget_gate(gate, bound.to(dtype))
@@ -75,12 +75,12 @@ def opened(gate: Tensor, bound: Tensor | None = None) -> tuple[Tensor, Tensor]:
 class HGRNMixer(Mixer):
     @classmethod
     def bound_width(cls, config: ModelConfig) -> int:
-        """Lower bounds of a layer's forget gates."""
+        """Number of lower bounds of a layer's forget gates."""
         return config.d_model
 
     @classmethod
     def states_a_bound(cls, config: ModelConfig) -> int:
-        """Forget gates that have the same lower bound; a layer has bound_width times so many."""
+        """Number of forget gates with the same lower bound; a layer has bound_width times as many gates."""
         return 1
 
     @classmethod
@@ -111,7 +111,8 @@ class HGRNMixer(Mixer):
         return stream.mask(logits, math.inf), bound
 
     def input_gate(self, x: Tensor, stream: Stream, logits: Tensor | None = None) -> Tensor | None:
-        """[B, T, D], 0 at padded tokens; None where it is tied: 1 - f. logits: x W_ig, where it is there already."""
+        """The input gate [B, T, D], 0 at padded tokens; None where it is tied: 1 - f. logits: x W_ig, if it is
+        known."""
         if self.config.options.input_gate == "tied":
             return None
         if self.config.options.input_gate == "none":
@@ -122,6 +123,6 @@ class HGRNMixer(Mixer):
         return stream.mask(torch.sigmoid(logits))
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:
-        """f [B, T, D], within 0 .. 1, fp32 (fp64 for fp64), 1 at padded tokens; of complex states the modulus."""
+        """f [B, T, D], within 0 .. 1, fp32 (fp64 for fp64), 1 at padded tokens; for complex states the modulus."""
         gate = self.forget(x, stream)
         return opened(*(gate if isinstance(gate, tuple) else (gate,)))[0].exp()

@@ -19,7 +19,8 @@ class HGRNOptions(Options):
     lower_bound: str = option(
         "increasing", choices=("increasing", "off", "random", "decreasing", "only"), ablation=True
     )
-    """Of the forget gates: increasing with depth, none, random, decreasing with depth, or nothing but the bound."""
+    """Lower bound of the forget gates: increasing with depth, none, random, decreasing with depth, or a bound alone
+    as the gate."""
     input_gate: str = option("tied", choices=("tied", "own", "none"), ablation=True)
     """`tied`: 1 - f; `own`: a projection and a sigmoid of its own; `none`: 1."""
     output_gate: bool = option(True, ablation=True)

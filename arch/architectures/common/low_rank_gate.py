@@ -1,4 +1,4 @@
-"""What TNL and cosFormer2 share: linear attention behind whose norm lies a sigmoid gate of low rank."""
+"""The mixer that TNL and cosFormer2 share: linear attention, a norm, and a sigmoid gate of low rank."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LowRankGate(nn.Module):
-    """x W_down W_up, rank t, no activation between: the logits of eq. 9's G, whose sigmoid the norm takes."""
+    """x W_down W_up of rank t, without an activation between: the logits of eq. 9's G. The norm applies the sigmoid."""
 
     def __init__(self, width: int, rank: int) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class LowRankGate(nn.Module):
 class LowRankGatedMixer(Mixer):
     """y = (Norm(concat o) * sigmoid(x W_down W_up)) W_o, o of the linear attention that a subclass computes in `_mix`.
 
-    more: {name: width} of projections of x that `_mix` is given beside those to query, key and value.
+    more: {name: width} of additional projections of x for `_mix`, beside query, key and value.
     Options: gate_rank, and value_activation, which puts silu on the values.
     """
 
@@ -45,8 +45,8 @@ class LowRankGatedMixer(Mixer):
         return not self.config.options.value_activation
 
     def reads_silu(self, stream: Stream) -> bool:
-        """Whether kernels read x W_q and x W_k as they are, and behind silu, in a pass like this one. They read other
-        tensors where there is padding, and where heads are filled up to a width that kernels take."""
+        """Whether the kernels read x W_q and x W_k unchanged and also their silu, which the product then writes too.
+        False with padding, and where heads are padded to a width that kernels take."""
         kernels = stream.backend in (None, "triton") and self.config.head_dim in (16, 32, 64, 128, 256)
         return kernels and stream.padding_mask is None and self.reads_projections()
 

@@ -1,4 +1,4 @@
-"""What transformers' Mamba and Mamba2 share: fields and names. Imports no torch."""
+"""Fields and names that transformers' Mamba and Mamba2 share. Imports no torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...hf.families import Fields
 if TYPE_CHECKING:
     from ...config import ModelConfig
 
-CONTEXT = 2048  # tokens; what the published Mambas were trained on, which their configurations do not say
+CONTEXT = 2048  # tokens that the published Mambas were trained on; their configurations do not have it
 STEPS = ("time_step_min", "time_step_max", "time_step_floor", "rescale_prenorm_residual")  # at initialisation
 MAMBA_DEFAULTS = {
     "conv_kernel": 4,
@@ -39,7 +39,7 @@ MAMBA_LAYER = {
 
 
 def shared_ours(fields: Fields) -> dict[str, Any]:
-    """A context length that is not said is that of the published models."""
+    """ModelConfig's fields; a missing context length is that of the published models."""
     return {
         "n_heads": 1,
         "d_ffn": fields["expand"] * fields["hidden_size"],  # there is no MLP

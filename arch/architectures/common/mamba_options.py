@@ -23,15 +23,15 @@ class MambaOptions(Options):
 
 
 def inner_width(config: ModelConfig) -> int:
-    """Width of what the recurrence mixes; Mamba2's heads are inner_width / n_heads wide."""
+    """Channels of the recurrence; Mamba2's heads are inner_width / n_heads wide."""
     return int(config.options.expand) * config.d_model
 
 
 def mamba_preset(size: str, shape: dict[str, Any], state: int, share: int) -> dict[str, Any]:
-    """No MLP, so more layers: 3 where others have 2 (tiny), twice as many elsewhere.
+    """Mamba's own fields at a size. Without an MLP it has more layers: 3 in place of 2 (tiny), otherwise twice as many.
 
-    Heads are d (tiny) or 64 of the inner stream's 2 d channels; 32, or one head, where that does not divide it. `state`
-    is the width that was published; a tiny model's is d / `share`, that of another model at most that.
+    Heads are d (tiny) or 64 of the inner stream's 2 d channels; 32, or one head, where 64 does not divide them. state:
+    the published width; a tiny model has d / `share`, other models at most that.
     """
     d_model = shape["d_model"]
     if size in TINY:

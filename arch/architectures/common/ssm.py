@@ -1,4 +1,4 @@
-"""What Mamba1 and Mamba2 share: the short convolution, and the parameters that set the time scales."""
+"""The short convolution and the initial step sizes that Mamba1 and Mamba2 share."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ DT_RANGE, DT_FLOOR = (1e-3, 1e-1), 1e-4  # step sizes dt at initialisation
 
 
 class CausalConv(nn.Module):
-    """silu(b + sum_i w_i x_{t-i}) on each channel alone, i = 0 .. width - 1; x is 0 before a document."""
+    """silu(b + sum_i w_i x_{t-i}) for each channel, i = 0 .. width - 1; x is 0 before a document."""
 
     def __init__(self, channels: int, width: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(channels, width))  # its last column meets x_t, as in nn.Conv1d
+        self.weight = nn.Parameter(torch.empty(channels, width))  # its last column multiplies x_t, as in nn.Conv1d
         self.bias = nn.Parameter(torch.empty(channels))
 
     def reset_parameters(self, generator: torch.Generator) -> None:
-        """nn.Conv1d's rule, which Mamba's code leaves as it is: uniform within 1 / sqrt(width)."""
+        """Initialise by nn.Conv1d's rule, as in Mamba's code: uniform within 1 / sqrt(width)."""
         limit = self.weight.shape[1] ** -0.5
         with torch.no_grad():
             for parameter in (self.weight, self.bias):
                 parameter.uniform_(-limit, limit, generator=generator)
 
     def forward(self, x: Tensor, stream: Stream, cache: Tensor | None) -> tuple[Tensor, Tensor]:
-        """[B, T, C] -> [B, T, C], and the last width - 1 inputs [B, width - 1, C], those of the last document alone;
-        `cache` are those before x."""
+        """[B, T, C] -> [B, T, C], and the last width - 1 inputs of the last document [B, width - 1, C]. cache: the
+        inputs before x."""
         x = stream.mask(x)
         count = self.weight.shape[1] - 1
         asked = stream.backend in (None, "triton") and uses_kernels(x)
@@ -67,7 +67,7 @@ def causal_conv(x: Tensor, weight: Tensor, bias: Tensor, stream: Stream) -> Tens
 
 
 def reset_dt_bias(bias: Tensor, generator: torch.Generator) -> None:
-    """In place: softplus^-1(dt), dt log-uniform within DT_RANGE and at least DT_FLOOR."""
+    """Set the bias to softplus^-1(dt), dt log-uniform within DT_RANGE and at least DT_FLOOR."""
     low, high = (math.log(end) for end in DT_RANGE)
     with torch.no_grad():
         dt = torch.empty_like(bias).uniform_(low, high, generator=generator).exp_().clamp_(min=DT_FLOOR)

@@ -21,9 +21,9 @@ class CosFormer2Options(Options):
     gate_rank: int | None = option(None)
     """Width of the low-rank output gate; null: the head dimension."""
     value_activation: bool = option(False, ablation=True)
-    """silu on v, as the authors' later code has it and no paper."""
+    """silu on v, as in the authors' later code and in no paper."""
     theta_learned: bool = option(True, ablation=True)
-    """The angles of LRPE are parameters; false: they stay where they start."""
+    """The angles of LRPE are parameters; false: they are constant."""
     lrpe: str = option("full", choices=("full", "half"), ablation=True)
     """`full`: all channels rotate; `half`: the first half of a head rotates, by the same angles in each head."""
     tpe_dim: int | None = option(None)
@@ -31,7 +31,7 @@ class CosFormer2Options(Options):
     tpe_context: int | None = option(None)
     """Longest time constant of TPE; null: the context length."""
     tpe_residual: bool = option(True)
-    """x + TPE(x) instead of TPE(x), which the paper writes."""
+    """x + TPE(x) instead of the paper's TPE(x)."""
     tpe_learned_decay: bool = option(False, ablation=True)
     """The poles of TPE are learned: tpe_dim more parameters."""
 
@@ -50,7 +50,7 @@ def mixer_class() -> type[Mixer]:
 
 
 def register_this() -> None:
-    """Make it known by its name."""
+    """Register this architecture."""
     register(
         "cosformer2",
         mixer=mixer_class,

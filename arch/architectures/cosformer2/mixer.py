@@ -34,7 +34,7 @@ TPE_GAIN = 0.5  # of the filter over its input, at initialisation
 
 
 def initial_angles(config: ModelConfig) -> Tensor:
-    """theta where it starts, fp32: 10000^(-2c/d) over all d channels [H, p] (lrpe="full"), or 10000^(-2c/p), c < p / 2,
+    """The initial theta, fp32: 10000^(-2c/d) over all d channels [H, p] (lrpe="full"), or 10000^(-2c/p), c < p / 2,
     [p / 2] for every head (lrpe="half", the authors' later code)."""
     width = config.d_model if config.options.lrpe == "full" else config.head_dim
     channels = torch.arange(width if config.options.lrpe == "full" else width // 2, dtype=torch.float64, device="cpu")
@@ -90,11 +90,11 @@ class CosFormer2Mixer(LowRankGatedMixer):
         )
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:
-        """1 everywhere, [B, T, H]: nothing fades."""
+        """1 everywhere, [B, T, H]: nothing decays."""
         return torch.ones(*x.shape[:2], self.config.n_heads, device=x.device)
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
-        """q'_t . k'_s, [B, H, T, T]; the model's Tpe lies before the layers and is not in it."""
+        """q'_t . k'_s, [B, H, T, T], without the Tpe before the layers."""
         query, key, _ = fused_linear(x, *self.project.values())
         return self._mix(query, key, self.unit_values(x), stream, {})[0].transpose(1, 2)
 
@@ -118,8 +118,9 @@ class Tpe(PositionEncoding):
         return -(self.slowest**-share)
 
     def reset_own_parameters(self, generator: torch.Generator) -> None:
-        """Normal, each pole scaled by its own gain: on white input a state s_j has sqrt(1 / (1 - lam_j^2)) times its
-        B's standard deviation, so the filter starts at half the embedding's size whatever e and the context are."""
+        """Initialise as normal, each pole scaled by its own gain: on white input a state s_j has sqrt(1 / (1 -
+        lam_j^2)) times its B's standard deviation, so the filter starts at half the embedding's size for any e and
+        context."""
         if self.log_rate is not None:
             with torch.no_grad():
                 share = torch.linspace(0, 1, len(self.log_rate))
@@ -129,7 +130,7 @@ class Tpe(PositionEncoding):
             self.mix.normal_(generator=generator).mul_(scale)
 
     def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
-        """[B, T, d] -> [B, T, d] and the filter's state, as a mixer."""
+        """[B, T, d] -> [B, T, d] and the filter's state, like a mixer."""
         filtered, state = causal_filter(
             stream.mask(x),
             self.mix,

@@ -25,10 +25,10 @@ class HGRN1Options(HGRNOptions):
     ignored = ("n_heads",)
 
     hgrn1_state: str = option("complex", choices=("complex", "real", "real_2d", "narrow"))
-    """The form of the state, with its widths and gates: complex numbers, pairs of real ones, single ones, or d of
-    them."""
+    """The form of the state, with its widths and gates: complex numbers, pairs of real numbers, 2 d single real
+    numbers, or d of them."""
     data_dependent_theta: bool = option(False, ablation=True)
-    """theta = x W instead of one angle a channel."""
+    """theta depends on the token, by a projection of x, instead of one angle a channel."""
     expansion: str = option("none", choices=("none", "naive", "lr", "glt", "glti", "krp", "kp"), ablation=True)
     """Of narrow states: how gates and input grow to expand_ratio x d_model (HGRN2, table 2)."""
     expand_ratio: int = option(1, ablation=True)
@@ -84,5 +84,5 @@ def mixer_class() -> type[Mixer]:
 
 
 def register_this() -> None:
-    """Make it known by its name."""
+    """Register this architecture."""
     register("hgrn1", mixer=mixer_class, options=HGRN1Options, preset=preset, label="HGRN1", color="#8c564b")

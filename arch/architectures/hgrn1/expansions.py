@@ -1,14 +1,14 @@
-r"""Projections from d to n d that cost less than the dense one's n d^2 (HGRN2, table 2); `expansion` of HGRN1.
+r"""Projections from d to n d that cost less than a dense projection's n d^2 (HGRN2, table 2); `expansion` of HGRN1.
 
     naive  d, d nd -> nd                                  n d^2           (nn.Linear)
     lr     d, d r, r nd -> nd                             d r (n + 1)     r = d / (n + 1), rounded: about d^2
     glt    d = (n e) -> n e;  n e, n e d -> (n d)         d^2             group linear transformation
     glti   d = (m e) -> m e;  m e, m e d, m n -> (n d)    d^2 + n^2       with interaction of the groups, m = n
     krp    d, n d -> (n d)                                n d             Khatri-Rao product: no channel meets another
-    kp     d, d d, n -> (n d)                             d^2 + n         Kronecker product: n multiples of one
+    kp     d, d d, n -> (n d)                             d^2 + n         Kronecker product: n multiples of a matrix
 
-Channel c of copy j is number j d + c. Source: HGRN2, section 3.1; of r it says d r (n + 1), about d^2. The start is
-ours: each output has the variance of a dense projection whose entries have `init_std`, so that all begin alike.
+Channel c of copy j is number j d + c. Source: HGRN2, section 3.1, which gives d r (n + 1), about d^2, for lr. Initially
+each output has the variance of a dense projection whose entries have `init_std` (this project's choice).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Expansion(nn.Module):
     """[.., d] -> [.., n d]."""
 
     def reset_parameters(self, std: float, generator: torch.Generator) -> None:
-        """`std`: of the entries of the dense projection that it stands for."""
+        """std: standard deviation of the entries of the dense projection in its place."""
         raise TypeError(f"{type(self).__name__} must define reset_parameters")
 
 
@@ -84,7 +84,7 @@ class Kronecker(Expansion):
     def __init__(self, width: int, copies: int) -> None:
         super().__init__()
         self.shared = nn.Linear(width, width, bias=False)
-        self.multiples = nn.Parameter(torch.empty(copies, 1))  # a factor of a matrix, and treated as one
+        self.multiples = nn.Parameter(torch.empty(copies, 1))  # a factor of a matrix, with two dimensions like a matrix
 
     def reset_parameters(self, std: float, generator: torch.Generator) -> None:
         nn.init.normal_(self.shared.weight, 0.0, std, generator=generator)

@@ -83,8 +83,8 @@ class HGRN1Mixer(HGRNMixer):
                 projection.reset_parameters(self.config.init_std, generator)
 
     def angles(self, x: Tensor, stream: Stream, projected: Tensor | None = None) -> Tensor | None:
-        """theta, [D] or [B, T, D]; 0 at padded tokens, which must not rotate the state either. projected: x W_theta,
-        where it is there already."""
+        """theta, [D] or [B, T, D]; 0 at padded tokens, which must not rotate the state. projected: x W_theta, if it is
+        known."""
         if self.theta is None:
             return None
         theta: Tensor = self.theta
@@ -129,8 +129,8 @@ class HGRN1Mixer(HGRNMixer):
         return self.norm(mixed), {"state": state}
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
-        """[B, 1, T, T]: the real part of eq. 5's A, h = A c, averaged over channels, fp32 (fp64 for fp64). It is what
-        the scan makes of the input gates one token at a time. Numbers of a pair have the same weights."""
+        """[B, 1, T, T]: the real part of eq. 5's A, h = A c, averaged over channels, fp32 (fp64 for fp64): the scan of
+        each token's input gate alone. Numbers of a pair have the same weights."""
         log_decay, gate, theta = self.operands(x, stream)
         batch, length, width = gate.shape
         gate = gate.to(log_decay.dtype)
@@ -138,7 +138,7 @@ class HGRN1Mixer(HGRNMixer):
         document_starts = (
             None if stream.document_starts is None else stream.document_starts.repeat_interleave(length, 0)
         )
-        total = gate.new_zeros(batch * length, length)  # of a row, its token's weight at each later one
+        total = gate.new_zeros(batch * length, length)  # a row has one token's weight at each later token
         for start in range(0, width, MIXING_CHANNELS):
             part = slice(start, start + MIXING_CHANNELS)
             inputs = (gate[:, None, :, part] * alone).flatten(0, 1)

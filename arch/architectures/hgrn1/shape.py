@@ -27,12 +27,12 @@ class Sized(Protocol):
 
 
 def lower_bounds(cfg: Sized) -> int:
-    """Lower bounds of a layer's forget gates."""
+    """Number of lower bounds of a layer's forget gates."""
     return cfg.d_model * (2 if cfg.options.hgrn1_state == "real_2d" else 1)
 
 
 def forget_gates(cfg: Sized) -> int:
-    """Forget gates of a layer; the n states that an expansion makes of a channel have one bound."""
+    """Number of forget gates of a layer; the n states that an expansion makes of a channel have one bound."""
     return lower_bounds(cfg) * cfg.options.expand_ratio
 
 
@@ -52,7 +52,7 @@ def inner_width(cfg: Sized) -> int:
 
 
 def projections(cfg: Sized) -> dict[str, int]:
-    """Output widths of the projections of x [.., d] that there are, by the names that the mixer gives them."""
+    """Output widths of the projections of x [.., d], by the mixer's names."""
     widths = {
         "input": state_size(cfg),
         "forget": 0 if cfg.options.lower_bound == "only" else forget_gates(cfg),
@@ -71,7 +71,7 @@ def matrix_size(cfg: Sized, width: int) -> int:
 
 
 def factors(cfg: Sized) -> int:
-    """What a projection of an expansion has beside matrices of 2 FLOP an entry: GLTI's n^2, KRP's n d, KP's n."""
+    """Parameters of an expansion's projection outside of `matrix_size`: GLTI's n^2, KRP's n d, KP's n."""
     d, n = cfg.d_model, cfg.options.expand_ratio
     return {"glti": n * n, "krp": n * d, "kp": n}.get(cfg.options.expansion, 0)
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class HGRN2Options(HGRNOptions):
-    """The options of HGRN2: those that both HGRN models have."""
+    """The options of HGRN2, all shared with HGRN1."""
 
 
 def mixer_class() -> type[Mixer]:
@@ -22,5 +22,5 @@ def mixer_class() -> type[Mixer]:
 
 
 def register_this() -> None:
-    """Make it known by its name."""
+    """Register this architecture."""
     register("hgrn2", mixer=mixer_class, options=HGRN2Options, label="HGRN2", color="#009e73")

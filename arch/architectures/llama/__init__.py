@@ -42,7 +42,7 @@ def family() -> Family:
 
 
 def register_this() -> None:
-    """Make it known by its name."""
+    """Register this architecture."""
     register(
         "llama",
         mixer=mixer_class,

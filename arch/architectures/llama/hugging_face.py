@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def ours(fields: Fields) -> dict[str, Any]:
-    """Grouped keys and values are noted in `kv_heads`; rotary angles of one base over whole heads alone are ours."""
+    """ModelConfig's fields; sets `kv_heads`. Our model has rotary angles of one base over whole heads alone."""
     width, heads = fields["hidden_size"], fields["num_attention_heads"]
     if width % heads:
         fields.refuse("num_attention_heads", f"only a divisor of hidden_size={width}")

@@ -3,8 +3,8 @@ r"""LLaMA: softmax attention with rotary positions, the quadratic baseline.
     Q, K, V = x W_q, x W_k, x W_v;   O_i = softmax(rope(Q_i) rope(K_i)^T / sqrt(d/h)) V_i;   y = concat(O) W_o
 
 Source: Scaling Laws for Linear Complexity LMs, eq. 5; x is the normalised input. Attention runs through PyTorch's SDPA.
-Not stated there and taken from common LLaMA practice: rotary base 10,000, and RMSNorm with a weight (the paper's
-parameter counts hold two weight-and-bias norms a layer, which norm="layer" gives).
+The paper does not state the rotary base, 10,000, nor the RMSNorm with a weight, which are common LLaMA practice (its
+parameter counts have two weight-and-bias norms a layer, which norm="layer" gives).
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ class LlamaMixer(Mixer):
         return rotation(config.options.rope_base ** (-pairs / config.head_dim), positions)
 
     def _projected(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys, rotated, and values, [B, T, H, p]. The values are a tensor of their own: attention keeps
-        them, and would keep what queries and keys were before."""
+        """Queries and keys, rotated, and values, [B, T, H, p]. The values are a separate product: attention keeps them
+        for the backward pass, and would keep the unrotated queries and keys with them."""
         projections = fused_linear(x, (self.project["query"], self.project["key"]), self.project["value"])
         query, key, value = (self.heads(y) for y in projections)
         rotary = stream.rotary or self.rotary(self.config, stream.positions, query)
         return *rotate_pairs(query, key, *rotary), value
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, stream: Stream) -> Tensor:
-        """[B, T, H, any width] for values of that width."""
+        """Attention over values [B, T, H, any width], of the same shape."""
         query, key, value = (x.transpose(1, 2) for x in (query, key, value))
         if query.shape[2] < key.shape[2]:
             with sdpa_kernel(DECODING):

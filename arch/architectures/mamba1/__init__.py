@@ -50,7 +50,7 @@ def family() -> Family:
 
 
 def register_this() -> None:
-    """Make it known by its name."""
+    """Register this architecture."""
     register(
         "mamba1",
         mixer=mixer_class,

@@ -6,7 +6,7 @@ r"""Mamba1: a state space model on single channels whose step size, input and ou
 
 x: [B, T, d]; u, z, v, dt: [B, T, 2d] (expand d); r: [B, T, R] with R = `dt_rank`, d / 16 rounded up as published;
 B, C: [B, T, N]; A_log: [2d, N]; b_dt, D: [2d]. conv is causal, `conv_width` steps, each channel alone. N is `ssm_state`
-(16 as published). The block has no MLP. The state is 2dN real numbers, in fp32. n_heads means nothing here.
+(16 as published). The block has no MLP. The state is 2dN real numbers, in fp32. n_heads is ignored.
 
 Source: Mamba (Gu and Dao 2023), section 3 and algorithm 2, and its code. A_log = log(1 .. N), D = 1, b_dt, W_dt and the
 convolution start as in that code.
@@ -92,8 +92,8 @@ class Mamba1Mixer(Mixer):
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
         """[B, 1, T, T], the mean over channels: sum_n C_tn B_sn dt_s times the decay from s to t, and D where t = s.
 
-        What a token's value itself takes from the three before it, in the convolution, is not in it. Every channel
-        decays in its own way, so that the tokens are told apart one by one, in T passes.
+        It leaves out the convolution, by which a token's value has a part of the three before it. Every channel has its
+        own decay, so this takes T passes, one for each token.
         """
         _, value, key, query, dt, _ = self._operands(x, stream, {})
         columns = []

@@ -48,7 +48,7 @@ def family() -> Family:
 
 
 def register_this() -> None:
-    """Make it known by its name."""
+    """Register this architecture."""
     register(
         "mamba2",
         mixer=mixer_class,

@@ -95,8 +95,8 @@ class Mamba2Mixer(Mixer):
         return self._log_decays(self._operands(x, stream, {})[4]).exp()
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
-        """C_t . B_s dt_s times the decay from s to t, and D where t = s: [B, H, T, T]. What a token's value itself
-        takes from the three before it, in the convolution, is not in it."""
+        """C_t . B_s dt_s times the decay from s to t, and D where t = s: [B, H, T, T]. It leaves out the convolution,
+        by which a token's value has a part of the three before it."""
         _, _, key, query, dt, _ = self._operands(x, stream, {})
         value = self.unit_values(x)
         out, _ = self._mix(scaled(value, dt)[0], key, query, dt, stream, {})

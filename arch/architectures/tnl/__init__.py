@@ -22,13 +22,12 @@ class TNLOptions(Options):
     gate_rank: int | None = option(None)
     """Width of the low-rank output gate; null: the head dimension."""
     value_activation: bool = option(False, ablation=True)
-    """silu on v, as the authors' later code has it and no paper."""
+    """silu on v, as in the authors' later code and in no paper."""
     decay_slopes: str = option("paper", choices=("paper", "fixed"), ablation=True)
-    """`paper`: the decays follow from the number of heads; `fixed`: the fastest is the same for every number of
-    heads."""
+    """`paper`: the decays depend on the number of heads; `fixed`: the fastest is the same for every number of heads."""
     decay: str = option("independent", choices=("independent", "dependent", "none"), ablation=True)
-    """`independent` of the data: a constant for each head; `dependent`: one for each token and head, which starts at
-    that constant; `none`: nothing fades."""
+    """`independent` of the data: a constant for each head; `dependent`: a decay for each token and head, which
+    starts at that constant; `none`: no decay."""
 
     def derived(self, config: ModelConfig) -> dict[str, int]:
         return {"gate_rank": config.head_dim}
@@ -47,7 +46,7 @@ def mixer_class() -> type[Mixer]:
 
 
 def register_this() -> None:
-    """Make it known by its name."""
+    """Register this architecture."""
     register(
         "tnl",
         mixer=mixer_class,

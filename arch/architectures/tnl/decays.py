@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from ...config import ModelConfig
 
 
-# `fixed` slopes are 2^-e, with e in even steps over the heads from the first of these towards the second, which itself
-# none has: at equal ends two heads had one that forgets at once and one that never does, and lost 0.02 nats to this.
+# `fixed` slopes are 2^-e, with e in even steps over the heads from the first number up to, not including, the second.
+# If both ends were used, of two heads one would forget at once and one never, which cost 0.02 nats.
 FASTEST_EXPONENT, SLOWEST_EXPONENT = 0.5, 8.0
 
 
 def paper_slopes(n_heads: int) -> list[float]:
     """ALiBi's slopes: 2^(-8 (i+1) / h) for h a power of two; otherwise those of the next lower power of two,
-    followed by every second one of twice that power. The fastest follows from the number of heads."""
+    followed by every second slope of twice that power. The fastest depends on the number of heads."""
     power = 2 ** int(math.log2(n_heads))
     slopes = [2.0 ** (-8 * (i + 1) / power) for i in range(power)]
     if power < n_heads:
@@ -48,8 +48,8 @@ def fastest_half_life(config: ModelConfig) -> float:
 
 
 def drift(models: Sequence[tuple[str, ModelConfig]]) -> str | None:
-    """One sentence where TNL's fastest decay differs between sizes because `paper` slopes follow from the number of
-    heads, for then its law is not one of size alone; None where it does not.
+    """A warning where TNL's fastest decay differs between sizes, because `paper` slopes depend on the number of heads:
+    its law is then not a law of size alone. None where it does not differ.
 
     models: (name of the size, configuration) of all models of a study of this architecture.
     """

@@ -9,15 +9,15 @@ is over all d channels, not per head, so any constant scale of q cancels (up to 
 paper writes; later code of the authors puts silu on it (`value_activation`). The paper has one decay for each head;
 here its slope in layer l of L has the factor 1 - l / (L - 1) + 1e-5, as in the authors' released models
 (OpenNLPLab's TransNormerLLM and lightning-attention), so that deeper layers remember longer. The paper names no
-slopes: `decay_slopes` is `paper` for those of its authors' code, ALiBi's, of which the fastest follows from the number
-of heads, or `fixed` for ones of which the fastest is the same at every size (decays.py).
+slopes: `decay_slopes` is `paper` for ALiBi's, as in its authors' code, of which the fastest depends on the number of
+heads, or `fixed` for slopes of which the fastest is the same at every size (decays.py).
 
 Decay types (`decay`; the paper's section 5.3 compares them across architectures, here all else is equal):
-`independent`, above; `none`, lam = 1; `dependent`, ours after Mamba2's step sizes, one for each token and head:
+`independent`, above; `none`, lam = 1; `dependent`, this project's after Mamba2's step sizes, for each token and head:
 
     lam_t = exp(-softplus(x_t W_a + b)),   softplus(b) = -log lam,   W_a in R^{d x H}
 
-b is no parameter: a token with x W_a = 0 has the decay of `independent`, about which a model starts.
+b is a constant: a token with x W_a = 0 has the decay of `independent`, where training starts.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ class TNLMixer(LowRankGatedMixer):
     def __init__(self, config: ModelConfig, layer: int) -> None:
         self.kind = config.options.decay
         super().__init__(config, layer, {"decay": config.n_heads} if self.kind == "dependent" else None)
-        # no buffer, whose numbers a model in bf16 would round, nor torch.tensor, as DeepSpeed's zero.Init rounds those
+        # not a buffer, which a model in bf16 would round, nor torch.tensor, which DeepSpeed's zero.Init would round
         decays = log_decays(layer, config.n_layers, config.n_heads, config.options.decay_slopes)
         if self.kind == "dependent":
             decays = [math.log(math.expm1(-decay)) for decay in decays]
         self.decays = torch.as_tensor(decays, dtype=torch.float32, device="cpu")  # log lam, or b
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """As for all modules; the decays go along to the weights' device, so that no pass copies them there."""
+        """As the base class; also moves the decays to the weights' device, so that no pass copies them there."""
         super()._apply(fn, recurse)
         if not self.out.weight.is_meta:
             self.decays = self.decays.to(self.out.weight.device)
         return self
 
     def reads_silu(self, stream: Stream) -> bool:
-        """Kernels put silu on q and k themselves only where decays are constant, at the widths of Hopper's own."""
+        """Kernels read the product's silu only where decays are constant and Hopper's kernels run."""
         constant = self.kind == "independent" and stream.document_starts is None
         shape = self.config.head_dim, self.config.head_dim, False
         return constant and super().reads_silu(stream) and decay_by_hopper(decay_config(*shape), *shape, hopper=True)
@@ -83,18 +83,18 @@ class TNLMixer(LowRankGatedMixer):
         )
 
     def _log_decays(self, x: Tensor, stream: Stream, step: Tensor | None = None) -> Tensor | None:
-        """[H], or [B, T, H] where there is padding or `step`, x W_a [B, T, H]; None: nothing fades."""
+        """[H], or [B, T, H] where there is padding or `step`, x W_a [B, T, H]; None: nothing decays."""
         if self.kind == "none":
             return None
-        # a copy only where weights came to their device by another way than _apply; from unlocked memory it is staged
-        # at once: neither host nor device waits for the other
+        # copies only where weights reached their device without _apply; a copy from pageable memory is staged at once:
+        # neither host nor device waits for the other
         decays = self.decays.to(x.device, non_blocking=True)
         if step is not None:
             return stream.mask(-softplus(step, decays))
         return decays if stream.padding_mask is None else stream.mask(decays.expand(*x.shape[:2], -1))
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:
-        """lam of each head [B, T, H], the same for all tokens but where it depends on them."""
+        """lam of each head [B, T, H], the same for all tokens unless it depends on them."""
         log_decay = self._log_decays(x, stream, *(self.project[name](x) for name in self.project if name == "decay"))
         shape = *x.shape[:2], self.config.n_heads
         return torch.ones(shape, device=x.device) if log_decay is None else log_decay.exp().expand(shape)

@@ -54,6 +54,7 @@ def same(first_source: Source, other: Source, variants: bool = True) -> None:
     runs = first.runs.assign(state=first.runs["state"].replace("waiting", "not trained"))
     pd.testing.assert_frame_equal(runs, second.runs, check_exact=True)
     pd.testing.assert_frame_equal(first.evals, second.evals, check_exact=True)
+    assert first.title == second.title == "study demo"  # in messages, which fits.json holds too
 
 
 def test_its_tables_and_hashes_are_those_of_the_directories(study: StudySpec) -> None:
