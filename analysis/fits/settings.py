@@ -81,7 +81,7 @@ def as_it_stands(convention: str) -> FitSettings:
 def stored_settings(study_dir: Path) -> FitSettings:
     """The settings of the study's stored fit, the defaults where it has none."""
     path = study_dir / "results" / FITS
-    return read_settings(path, "`scaling fit` makes it again") if path.exists() else FitSettings()
+    return read_settings(path, "`scaling fit study` makes it again") if path.exists() else FitSettings()
 
 
 def read_settings(path: Path, advice: str) -> FitSettings:

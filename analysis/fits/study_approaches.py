@@ -1,5 +1,5 @@
 """What a study's runs say by every approach: laws with their checks and verdicts, what the runs wasted, and the
-architectures compared. The fit stage and the command `scaling fit STUDY --approach` give the same numbers: both come
+architectures compared. The fit stage and the command `scaling fit runs` give the same numbers: both come
 from here.
 
 Curves enter as points: under a constant learning rate each is as good as a run that ends there. The surface is fitted

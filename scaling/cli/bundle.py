@@ -10,21 +10,9 @@ import typer
 
 from arch.amounts import counted
 from arch.errors import InputError
+from flops.commands import with_options
 
-from .options import (
-    AsJson,
-    DryRun,
-    Only,
-    Out,
-    Plugin,
-    Sets,
-    Study,
-    page_to_write,
-    print_json,
-    request_of,
-    tell,
-    write_option_file,
-)
+from .options import AsJson, DryRun, Only, Plugin, RunsOptions, page_to_write, print_json, tell, write_option_file
 
 SHOWN = 10  # runs that are named of those left out
 
@@ -32,17 +20,14 @@ app = typer.Typer(help="Carry finished runs between machines: pack them without 
 
 
 @app.command()
+@with_options
 def pack(
-    study: Study,
-    only: Only = None,
-    sets: Sets = None,
-    out: Out = None,
+    study: RunsOptions,
     to: Annotated[Path | None, typer.Option(help="The file to write; default: STUDY.tar.xz here.")] = None,
     metrics_every: Annotated[
         int, typer.Option(min=1, help="Keep the rows of metrics of every so many steps: most of a bundle are these.")
     ] = 1,
     dry_run: DryRun = False,
-    as_json: AsJson = False,
 ) -> None:
     """Write one file with all that is finished: metrics, evaluations and manifests, without weights and text."""
     from arch.amounts import byte_size
@@ -50,9 +35,9 @@ def pack(
     from ..bundle.index import ENDING
     from ..stages.bundle import pack_stage
 
-    request = request_of(study, only, sets, out, as_json)
+    request = study.request()
     packed = pack_stage(request, to or Path(f"{request.study.name}{ENDING}"), dry_run, metrics_every)
-    if as_json:
+    if study.as_json:
         return print_json(packed)
     for name, n_bytes in (packed["runs"] | packed["others"]).items() if dry_run else ():
         print(f"{name}: {byte_size(n_bytes)}")
@@ -64,9 +49,11 @@ def pack(
         print(
             f"{packed['file']}: {counted(n_runs, 'run')}, {byte_size(packed['bytes'])} ({content} before compression)"
         )
+        print("next, where the runs come together: scaling bundle unpack " + str(packed["file"]))
 
 
 @app.command()
+@with_options
 def unpack(
     files: Annotated[list[Path], typer.Argument(metavar="FILE..", help="Bundles of one study.")],
     out: Annotated[Path, typer.Option(help="Directory of all studies' output.")] = Path("out"),
@@ -89,6 +76,7 @@ def unpack(
 
 
 @app.command()
+@with_options
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A bundle, or the directory of a study, OUT/STUDY.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="Another of the same study.")],

@@ -10,11 +10,11 @@ import typer
 from arch.amounts import counted, counted_of
 from arch.errors import InputError
 
-from .options import AsJson, Fitted, Out, Plugin, print_json, request_of, tell
+from .options import FittedOptions, print_json, tell
 
 
 def publish(
-    study: Fitted,
+    study: FittedOptions,
     directory: Annotated[
         Path | None, typer.Argument(metavar="DIR", help="The folder; of an earlier publication it is replaced.")
     ] = None,
@@ -24,9 +24,6 @@ def publish(
             "--check", help="Make again what follows from the folder's tables (with STUDY: all of it), and compare."
         ),
     ] = False,
-    out: Out = None,
-    plugin: Plugin = None,
-    as_json: AsJson = False,
 ) -> None:
     """Write a study as a small folder for a repository: its tables, study file, laws, fits and where they came from.
 
@@ -39,22 +36,22 @@ def publish(
 
     if directory is None and not check:
         raise InputError("publish: give the folder to write after the study, or --check and a published folder")
-    request = request_of(study, None, None, out, as_json, True, plugin)
+    request = study.request()
     if not check:
         assert directory is not None
         manifest = publish_stage(request, directory)
-        if as_json:
+        if study.as_json:
             return print_json(manifest)
         n_bytes = sum(file["bytes"] for file in manifest["files"].values())
         print(f"published: {directory}, {counted(len(manifest['files']) + 1, 'file')}, {n_bytes:,} bytes")
-        return
+        return print(f"next: scaling publish --check {directory}")
     checked = check_stage(request, directory)
-    if as_json:
+    if study.as_json:
         print_json({"files": checked.files, "differ": checked.differ, "other_versions": checked.versions})
     else:
         for name, outcome in checked.files.items():
             print(f"{name}: {outcome}")
-    if checked.versions and not checked.differ and not as_json:
+    if checked.versions and not checked.differ and not study.as_json:
         print(f"made with other versions: {checked.versions}")
     if checked.differ:
         tell(f"error: {counted_of(len(checked.differ), len(checked.files), 'file', 'differs', 'differ')}")

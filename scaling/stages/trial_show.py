@@ -80,7 +80,7 @@ def _costs(result: Mapping[str, Any]) -> list[str]:
         f"summed over processes"
     ]
     if left["sizes"]:
-        lines.append(f"not trained: {' and '.join(left['sizes'])}, {flop(left['flops_exact'])} FLOP exact")
+        lines.append(f"not trained: {' and '.join(left['sizes'])}, {flop(left['flops_exact'])} FLOP exact (--go-on)")
     return lines
 
 

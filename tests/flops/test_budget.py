@@ -307,7 +307,7 @@ def changed(*path, value) -> dict:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (changed("schema", value=4), "has schema 4, and this version reads 5: run `scaling fit` again"),
+        (changed("schema", value=4), "has schema 4, and this version reads 5: run `scaling fit study` again"),
         (changed("schema", value=6), "has schema 6"),
         (changed("schema", value=None), "has schema None"),
         ([1, 2], "has schema None"),

@@ -29,14 +29,14 @@ class Reading(NamedTuple):
 
 
 def results(answer: Json) -> Iterator[Reading]:
-    """Of `scaling fit TABLE` and `scaling fit STUDY --approach ..`."""
+    """Of `scaling fit table` and `scaling fit runs`."""
     yield from _laws(answer["results"])
     yield from _refused(answer["not_fitted"])
     yield from _comparisons(answer["comparisons"] or [])
 
 
 def stage(fits: Json) -> Iterator[Reading]:
-    """Of `scaling fit STUDY`: fits.json."""
+    """Of `scaling fit study`: fits.json."""
     for arch, of_arch in fits["archs"].items():
         yield from _envelope(arch, of_arch)
     for convention, archs in fits["by_convention"].items():
@@ -139,7 +139,7 @@ def design(answer: Json) -> Iterator[Reading]:
 
 
 def checked_law(answer: Json) -> Iterator[Reading]:
-    """Of `scaling fit --check-law`."""
+    """Of `scaling fit check`."""
     for law in answer["laws"]:
         for key in ("a", "b", "a_plus_b", "factor_per_decade", "max_over_min", "one_at"):
             yield Reading("check", law["name"], key, law[key])

@@ -45,7 +45,7 @@ def test_from_checkpoints_to_heatmaps(tmp_path, browser):
     tasks = {name: GRID for name in ("niah-easy", "niah-standard-facts")}
     more = f"evaluation: {{data: {tmp_path}/data, settings: {json.dumps(tasks)}}}"
     study = write_study(tmp_path, steps=1, more=more)
-    command = [sys.executable, "-m", "scaling", "eval", str(tmp_path / "small.yaml"), "--json"]
+    command = [sys.executable, "-m", "scaling", "eval", "study", str(tmp_path / "small.yaml"), "--json"]
     command += ["--tasks", "niah-easy,niah-standard-facts", "--checkpoints", "last"]
     subprocess.run(command, capture_output=True, text=True, check=True)
     results = current_results(Request(study)).results

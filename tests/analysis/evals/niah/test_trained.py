@@ -62,7 +62,7 @@ def scaling(*words: str) -> None:
 def test_trained_models_find_needles(tmp_path):
     study = prepare(tmp_path)
     scaling("scaling", "train", study.path)
-    scaling("scaling", "eval", study.path, "--tasks", ",".join(TASKS), "--checkpoints", "last")
+    scaling("scaling", "eval", "study", study.path, "--tasks", ",".join(TASKS), "--checkpoints", "last")
     results = current_results(Request(study)).results
     found = {(one["run_id"].partition("-")[0], one["task"]): one["values"] for one in results}
     for (arch, task), values in found.items():
