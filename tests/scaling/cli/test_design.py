@@ -99,7 +99,7 @@ def test_a_study_that_follows_a_law_is_trained_as_the_laws_runs_were(tmp_path):
     assert result.exit_code == 0, result.exception
     assert "no floor of the loss was seen" in result.stdout, "the prior of tiny models"
     assert file.read_text().splitlines()[0] == (
-        f"# scaling design --arch hgrn2 --corpus stdlib: --corpus-tokens 20e6 --wall-minutes 2 --least-size 5k "
+        f"# scaling design --arch hgrn2 --wall-minutes 2 --corpus stdlib: --corpus-tokens 20e6 --least-size 5k "
         f"--lr-law {law} --studies 8"
     )
     study = load_study(file)
