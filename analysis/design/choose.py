@@ -57,29 +57,29 @@ def _within(off: np.ndarray, sd: np.ndarray, limit: float) -> np.ndarray:
     return np.asarray(stats.norm.cdf((limit - off) / sd) - stats.norm.cdf((-limit - off) / sd))
 
 
+def family_of(
+    price: Price, budget: float, cap: float, least_size: float = 0.0, sweep: float = 0.0, curves: bool | None = None
+) -> list[Proposal]:
+    """The proposals that the budget buys. curves: whole curves alone, or none of them; None: both."""
+    return [
+        proposal
+        for proposal in candidates(price, budget, cap, sweep)
+        if proposal.sizes[0] >= least_size and curves in (None, proposal.curves)
+    ]
+
+
 def screen(
-    price: Price,
-    budget: float,
-    cap: float,
+    family: Sequence[Proposal],
     worlds: Sequence[World],
     noise: Noise,
     cost: Cost,
     target: float,
     ask: str,
-    least_size: float = 0.0,
-    sweep: float = 0.0,
-    told: Callable[[float], None] = lambda share: None,
-    curves: bool | None = None,
+    report: Callable[[float], None] = lambda share: None,
     each: Each = map,
 ) -> list[Judged]:
     """The best few of the family, best first, no two with the same sizes: of those as good as the best within AS_GOOD
-    the ones with fewer runs come first. Empty where the budget buys none. curves: whole curves alone, or none of them;
-    None: both."""
-    family = [
-        proposal
-        for proposal in candidates(price, budget, cap, sweep)
-        if proposal.sizes[0] >= least_size and curves in (None, proposal.curves)
-    ]
+    the ones with fewer runs come first. Empty where the family is. report: gets the share that is done."""
     asked: dict[str, Any] = {"noise": noise, "cost": cost, "target": target, "ask": ask}
     few = worlds[: SCREENED // 3]
     rough = list(zip(each(partial(_expected, worlds=few, **asked), family), family, strict=True))
@@ -96,14 +96,14 @@ def screen(
     scores = each(partial(answers, worlds=worlds[:SCREENED], **asked), kept)
     for i, (proposal, score) in enumerate(zip(kept, scores, strict=True)):
         judged.append(Judged(proposal, score))
-        told((i + 1) / (len(kept) + SETTLED / SCREENED * BEST))
+        report((i + 1) / (len(kept) + SETTLED / SCREENED * BEST))
     if not judged:
         return []
     judged.sort(key=lambda one: -one.score)
     best = [one.proposal for one in judged[:BEST]]
     scores = each(partial(answers, worlds=worlds, **asked), best)
     judged = [Judged(proposal, score) for proposal, score in zip(best, scores, strict=True)]
-    told(1.0)
+    report(1.0)
     most = max(one.score for one in judged)
     judged.sort(
         key=lambda one: (
