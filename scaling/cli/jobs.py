@@ -172,7 +172,9 @@ def cancel(study: RunsOptions) -> None:
         cancelled = cancel_jobs(request)
     if study.as_json:
         return print_json({"cancelled": cancelled})
-    print(f"cancelled: {', '.join(cancelled)}" if cancelled else "no job is queued or running")
+    if not cancelled:
+        return print("no job is queued or running")
+    print(f"cancelled: {', '.join(cancelled)}")
     study.say_next("submit")
 
 
