@@ -74,7 +74,7 @@ def load_held_out(study_dir: Path | str, run_id: str, step: int | None = None) -
     if step is not None:
         found = [path for path in found if int(path.parent.name) == step]
     what = f"{run_id}/{found[-1].parent.name}" if found else run_id if step is None else f"{run_id}/{step:08d}"
-    again = "`scaling eval STUDY --tasks validation` evaluates it"
+    again = "`scaling eval study STUDY --tasks validation` evaluates it"
     if not found:
         raise InputError(f"{what}: no held-out loss is stored in {folder}; {again}")
     try:

@@ -183,7 +183,7 @@ def read_tables(results: Path) -> RunTable:
     from analysis.run_table import RunTable
 
     found: dict[str, Any] = {
-        name: read_table(path, "`scaling fit` makes it again", ("run_id", OWN_COLUMN[name]))
+        name: read_table(path, "`scaling fit study` makes it again", ("run_id", OWN_COLUMN[name]))
         for name, path in zip(TABLES, _tables(results), strict=True)
     }
     return RunTable(**found)

@@ -302,10 +302,10 @@ def _adopted(settings: CorpusSettings, directory: Path, manifest: dict[str, Any]
     reading = read_again(settings, directory.parent)
     texts = reading.files.found()
     if reading.text_hash != manifest["text_sha256"]:
-        told = f" ({found})" if (found := differing(directory, texts)) else ""
-        what = f"it was made of {shown_source(theirs)}, and {shown_source(ours)} holds another{told}"
+        difference = f" ({words})" if (words := differing(directory, texts)) else ""
+        what = f"it was made of {shown_source(theirs)}, and {shown_source(ours)} holds another{difference}"
         if ours == theirs:
-            what = f"{shown_source(ours)} has changed since{told}"
+            what = f"{shown_source(ours)} has changed since{difference}"
         raise InputError(
             f"{directory} holds a corpus of other text: {what}; rename the study, or delete that directory"
         )

@@ -36,14 +36,12 @@ def _commands(command: Any, words: str) -> Iterator[str]:
         if hasattr(one, "commands"):
             yield from _commands(one, f"{words} {name}")
             continue
-        # `scaling eval STUDY` is the command `study` of its group
-        own = words if name == "study" and words == "scaling eval" else f"{words} {name}"
         arguments = [p for p in one.params if p.param_type_name == "argument"]
         options = [p for p in one.params if p.param_type_name == "option"]
-        usage = " ".join([own, *(_name(p) for p in arguments), *(["[OPTIONS]"] if options else [])])
+        usage = " ".join([words, name, *(_name(p) for p in arguments), *(["[OPTIONS]"] if options else [])])
         rows = [[f"`{_name(p)}`", "required", p.help or ""] for p in arguments]
         rows += [[f"`{_spelt(p)}{_value(p)}`", _default(p), p.help or ""] for p in options]
-        yield f"### {own}\n\n    {usage}\n\n{_joined(one.help or '')}\n\n{table(HEADS, rows)}"
+        yield f"### {words} {name}\n\n    {usage}\n\n{_joined(one.help or '')}\n\n{table(HEADS, rows)}"
 
 
 def _joined(text: str) -> str:

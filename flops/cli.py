@@ -5,6 +5,7 @@ scaling/cli/flops.py adds `flops study` and is the console script; `python -m fl
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -19,7 +20,8 @@ from . import views
 from .budget import budget as buy
 from .budget import refuse_far, warnings
 from .budget_view import budgets
-from .console import HELP_BY, add_version, run_app
+from .commands import application, with_options
+from .console import run_app
 from .conventions import CONVENTIONS, RECOMPUTE
 from .ladder_view import ladder_of, ladder_table, models_of, rungs_of
 from .laws import load_laws
@@ -29,36 +31,94 @@ from .sizing import Measure, aspect_of, best, flops_under, matches, missed, para
 from .study_sizes import study_yaml
 from .tables import FORMATS, emit, format_of, warn
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings=HELP_BY,
-    help="Parameters, FLOPs and costs of models, counted from their configurations. Every FLOP number names its "
-    "convention. Numbers may be written as 1.3B, 410M, 70_000 or 1e22.",
+app = application(
+    "Parameters, FLOPs and costs of models, counted from their configurations. Every FLOP number names its convention. "
+    "Numbers may be written as 1.3B, 410M, 70_000 or 1e22."
 )
-add_version(app)
-Form = Annotated[str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
 Plugins = Annotated[
     list[str] | None, typer.Option("--plugin", help="A module that registers architectures; repeatable.")
 ]
 Text = str | None
-Arch = Annotated[str, typer.Option(help=f"Architecture: {', '.join(every_arch())}, or one of a plugin.")]
 Archs = Annotated[list[str] | None, typer.Option("--arch", help="Architecture; repeatable; default: all.")]
 Context = Annotated[Text, typer.Option(help="Tokens in a sequence.")]
 Convention = Annotated[str, typer.Option(help=f"One of {', '.join(CONVENTIONS)}.")]
+Unit = Annotated[Text, typer.Option(help="Unit of the compute: flop or pfday.")]
 Vocab = Annotated[Text, typer.Option(help="Vocabulary.")]
-Size = Annotated[Text, typer.Option(help="A preset, e.g. 410m, which the shape's options change; or give the shape.")]
-Layers = Annotated[Text, typer.Option(help="Layers.")]
-Dim = Annotated[Text, typer.Option(help="Width d.")]
-Heads = Annotated[Text, typer.Option(help="Heads; default: the preset's, else d / 128.")]
-Ffn = Annotated[Text, typer.Option(help="Width g of the GLU; default: the preset's, else 8d/3, to a multiple of 256.")]
-Sets = Annotated[list[str] | None, typer.Option("--set", help="Any field of the model, as norm=layer; repeatable.")]
+AsYaml = Annotated[
+    bool, typer.Option("--yaml", help="Print it as a study file takes it: each architecture's closest shape.")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """How a table is printed."""
+
+    form: Annotated[str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}.")] = "table"
+    as_json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False
+
+    @property
+    def name(self) -> str:
+        """Raises InputError for an unknown format, and for --json beside another."""
+        return format_of(self.form, self.as_json)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """One model: a preset, which the other options change, or a shape."""
+
+    arch: Annotated[str, typer.Option(help=f"Architecture: {', '.join(every_arch())}, or one of a plugin.")]
+    size: Annotated[Text, typer.Option(help="A preset, e.g. 410m, which the shape's options change; or a shape.")] = (
+        None
+    )
+    layers: Annotated[Text, typer.Option(help="Layers.")] = None
+    dim: Annotated[Text, typer.Option(help="Width d.")] = None
+    heads: Annotated[Text, typer.Option(help="Heads; default: the preset's, else d / 128.")] = None
+    ffn: Annotated[
+        Text, typer.Option(help="Width g of the GLU; default: the preset's, else 8d/3, to a multiple of 256.")
+    ] = None
+    vocab: Vocab = None
+    context: Context = None
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", help="Any field of the model, as norm=layer; repeatable.")
+    ] = None
+    plugins: Plugins = None
+
+    def configuration(self) -> tuple[str, ModelConfig]:
+        """(its name, the configuration). Raises InputError."""
+        load_plugins(self.plugins or [])
+        shape = self.layers, self.dim, self.heads, self.ffn
+        return configuration(self.arch, self.size, *shape, self.vocab, self.context, self.sets or [])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapesOptions:
+    """The architectures that are sized, their context and vocabulary, and the convention of what is shown."""
+
+    archs: Archs = None
+    convention: Convention = "exact"
+    context: Context = None
+    vocab: Vocab = None
+    plugins: Plugins = None
+
+    def named(self) -> list[str]:
+        """The architectures that were named. Raises InputError for an unknown one."""
+        load_plugins(self.plugins or [])
+        return [arch_of(name) for name in self.archs or []]
+
+    def changes(self) -> dict[str, Any]:
+        """Fields of the configuration that the options state."""
+        changes = dict[str, Any]()
+        if self.context is not None:
+            changes["context_length"] = context_length(self.context)
+        if self.vocab is not None:
+            changes["vocab_size"] = whole(self.vocab, "--vocab", MOST_VOCAB)
+        return changes
 
 
 @app.command()
+@with_options
 def table(
+    output: Format,
     as_printed: Annotated[
         bool, typer.Option("--as-printed", help="The printed cells beside our counts, with notes.")
     ] = False,
@@ -73,15 +133,13 @@ def table(
         list[str] | None, typer.Option(help="Add PFLOP under this convention; repeatable; all: every one.")
     ] = None,
     plugins: Plugins = None,
-    form: Form = "table",
-    as_json: AsJson = False,
 ) -> None:
     """The paper's table 7: parameters without embeddings in millions, PFLOP of a step of 480 x 8192 tokens.
 
     Architectures of plugins follow at the same sizes.
     """
     load_plugins(plugins or [])
-    form = format_of(form, as_json)
+    form = output.name
     if as_printed and convention:
         raise InputError(
             "--as-printed compares with the printed table, which has one convention: leave --convention out"
@@ -91,15 +149,10 @@ def table(
 
 
 @app.command()
+@with_options
 def count(
-    arch: Arch,
-    size: Size = None,
-    layers: Layers = None,
-    dim: Dim = None,
-    heads: Heads = None,
-    ffn: Ffn = None,
-    vocab: Vocab = None,
-    context: Context = None,
+    model: ModelOptions,
+    output: Format,
     batch_tokens: Annotated[
         Text, typer.Option(help="Also print the FLOP of an optimizer step of so many tokens.")
     ] = None,
@@ -113,35 +166,25 @@ def count(
             help="none, or layers: also the FLOP that the hardware computes where activations are recomputed."
         ),
     ] = "none",
-    sets: Sets = None,
-    plugins: Plugins = None,
-    form: Form = "table",
-    as_json: AsJson = False,
 ) -> None:
     """Parameters, and training FLOP per token by convention, of a preset or of any shape."""
-    load_plugins(plugins or [])
-    form = format_of(form, as_json)
+    form = output.name
     if by not in (None, "module"):
         raise InputError(f"--by: unknown {by!r}: the only choice is module")
     if recompute not in RECOMPUTE:
         raise InputError(f"--recompute: unknown {recompute!r}{choice(recompute, list(RECOMPUTE))}")
-    name, cfg = configuration(arch, size, layers, dim, heads, ffn, vocab, context, sets or [])
+    name, cfg = model.configuration()
     batch = None if batch_tokens is None else whole(batch_tokens, "--batch-tokens", MOST_TOKENS)
     names = () if convention is None or "all" in convention else conventions_named(convention)
-    request = views.Counted(name, cfg, size, names, batch, recompute)
+    request = views.Counted(name, cfg, model.size, names, batch, recompute)
     emit(*(views.modules(request) if by else views.totals(request)), form)
 
 
 @app.command()
+@with_options
 def memory(
-    arch: Arch,
-    size: Size = None,
-    layers: Layers = None,
-    dim: Dim = None,
-    heads: Heads = None,
-    ffn: Ffn = None,
-    vocab: Vocab = None,
-    context: Context = None,
+    model: ModelOptions,
+    output: Format,
     micro_batch_tokens: Annotated[
         Text, typer.Option(help="Tokens in a forward pass of one GPU; default: one sequence.")
     ] = None,
@@ -152,15 +195,10 @@ def memory(
     plain: Annotated[
         bool, typer.Option("--plain", help="Without Triton kernels: portable operations, as on a CPU.")
     ] = False,
-    sets: Sets = None,
-    plugins: Plugins = None,
-    form: Form = "table",
-    as_json: AsJson = False,
 ) -> None:
     """Bytes of training on a GPU line by line, of checkpoints on disk, and of the decode state."""
-    load_plugins(plugins or [])
-    form = format_of(form, as_json)
-    name, cfg = configuration(arch, size, layers, dim, heads, ffn, vocab, context, sets or [])
+    form = output.name
+    name, cfg = model.configuration()
     tokens = cfg.context_length
     if micro_batch_tokens is not None:
         tokens = whole(micro_batch_tokens, "--micro-batch-tokens", MOST_TOKENS)
@@ -172,29 +210,60 @@ def memory(
     emit(*views.memory(name, cfg, how), form)
 
 
+Aspect = Annotated[
+    Text,
+    typer.Option(help="Range of width over layers; default: 32:160, from 4 on at small widths (Mamba: half)."),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetOptions:
+    """What a shape shall come closest to."""
+
+    params: Annotated[Text, typer.Option(help="Target: parameters.")] = None
+    total: Annotated[bool, typer.Option("--total", help="Count embedding and head in --params too.")] = False
+    flops_per_token: Annotated[Text, typer.Option(help="Target: training FLOP per token.")] = None
+    budget: Annotated[Text, typer.Option(help="Target, with --tokens: this compute over them.")] = None
+    tokens: Annotated[Text, typer.Option(help="Training tokens for --budget.")] = None
+    unit: Unit = None
+
+    def check(self) -> None:
+        """Raise InputError for no target, for several, and for what belongs to another one."""
+        options = ("--params", self.params), ("--flops-per-token", self.flops_per_token), ("--budget", self.budget)
+        given = [name for name, text in options if text is not None]
+        if len(given) != 1:
+            what = f"not {' and '.join(given)} at once" if given else "give one"
+            raise InputError(f"a target: --params, --flops-per-token, or --budget with --tokens: {what}")
+        if (self.budget is None) != (self.tokens is None):
+            raise InputError("--budget and --tokens belong together: FLOP per token is one over the other")
+        for option, text, owner in (("--unit", self.unit, "--budget"), ("--total", self.total or None, "--params")):
+            if text is not None and given != [owner]:
+                raise InputError(f"{option} belongs to {owner}")
+
+    def resolved(self, convention: str) -> tuple[Measure, float, str, str]:
+        """(what is measured of a shape, the target, in words, its key in JSON)."""
+        if self.params is not None:
+            goal, kind = quantity(self.params, "--params", MOST_PARAMS), "total" if self.total else "non-embedding"
+            key = "n_params" if self.total else "n_params_non_embedding"
+            return total_parameters if self.total else parameters, goal, f"{goal:,.0f} {kind} parameters", key
+        origin = ""
+        if self.flops_per_token is not None:
+            goal = flop(self.flops_per_token, "--flops-per-token")
+        else:
+            c = compute(str(self.budget), self.unit, "--budget")
+            d = quantity(str(self.tokens), "--tokens", MOST_TOKENS)
+            goal, origin = c / d, f" = {c:.4g} FLOP over {d:.4g} tokens"
+        what = f"{goal:.4g} training FLOP per token ({convention}){origin}"
+        return flops_under(convention), goal, what, f"flops_per_token_train_{convention}"
+
+
 @app.command()
+@with_options
 def size(
-    archs: Archs = None,
-    params: Annotated[Text, typer.Option(help="Target: parameters.")] = None,
-    flops_per_token: Annotated[Text, typer.Option(help="Target: training FLOP per token.")] = None,
-    budget: Annotated[Text, typer.Option(help="Target, with --tokens: this compute over them.")] = None,
-    tokens: Annotated[Text, typer.Option(help="Training tokens for --budget.")] = None,
-    match: Annotated[Text, typer.Option(help="Target: a preset, as llama-410m.")] = None,
-    ladder: Annotated[Text, typer.Option(help="Targets: from, to and how many parameters, as 1M:60M:6.")] = None,
-    by: Annotated[Text, typer.Option(help="What --ladder matches: params or flops; default: params.")] = None,
-    head_dim: Annotated[Text, typer.Option(help="Channels of a head on --ladder; default: by its rule.")] = None,
-    unit: Annotated[Text, typer.Option(help="Unit of --budget: flop or pfday.")] = None,
-    total: Annotated[bool, typer.Option("--total", help="Count embedding and head in --params too.")] = False,
-    convention: Convention = "exact",
-    context: Context = None,
-    vocab: Vocab = None,
-    aspect: Annotated[
-        Text,
-        typer.Option(
-            help="Range of width over layers; default: 32:160, from 4 on at small widths (Mamba: half). --ladder: one "
-            "number."
-        ),
-    ] = None,
+    target: TargetOptions,
+    shapes: ShapesOptions,
+    output: Format,
+    aspect: Aspect = None,
     top: Annotated[
         int | None,
         typer.Option(
@@ -203,82 +272,77 @@ def size(
             max=100,
         ),
     ] = None,
-    as_yaml: Annotated[
-        bool, typer.Option("--yaml", help="Print it as a study file takes it: each architecture's closest shape.")
-    ] = False,
-    plugins: Plugins = None,
-    form: Form = "table",
-    as_json: AsJson = False,
+    as_yaml: AsYaml = False,
 ) -> None:
     """The shapes on a hardware-friendly grid that are closest to a target, and by how much they miss it.
 
     The grid: d in multiples of 128 (below 1,024 of 64, below 256 of 16, below 64 of 4), heads of 128 or 64 channels
-    (below 256: two), g as in the presets. --match prints, for every architecture, the shape that is closest in
-    parameters and the one that is closest in FLOP per token. --ladder prints sizes at which the architectures share
-    depth, width and heads, as grid.sizes of a study file has them (docs/study-file.md).
+    (below 256: two), g as in the presets.
     """
-    load_plugins(plugins or [])
-    if as_yaml and (as_json or form != "table"):
-        raise InputError("--yaml prints no other format: leave it or --format out")
-    form = format_of(form, as_json)
-    convention = convention_named(convention)
-    given = [name for name, text in (("--params", params), ("--flops-per-token", flops_per_token)) if text is not None]
-    others = (("--budget", budget), ("--match", match), ("--ladder", ladder))
-    given += [name for name, text in others if text is not None]
-    if len(given) != 1:
-        what = f"not {' and '.join(given)} at once" if given else "give one"
-        raise InputError(f"a target: --params, --flops-per-token, --budget with --tokens, --match or --ladder: {what}")
-    if (budget is None) != (tokens is None):
-        raise InputError("--budget and --tokens belong together: FLOP per token is one over the other")
-    for option, text, owner in (
-        ("--unit", unit, "--budget"),
-        ("--total", total or None, "--params"),
-        ("--by", by, "--ladder"),
-        ("--head-dim", head_dim, "--ladder"),
-    ):
-        if text is not None and given != [owner]:
-            raise InputError(f"{option} belongs to {owner}")
-    names, changes = [arch_of(name) for name in archs or []], dict[str, Any]()
-    if context is not None:
-        changes["context_length"] = context_length(context)
-    if vocab is not None:
-        changes["vocab_size"] = whole(vocab, "--vocab", MOST_VOCAB)
-    if ladder is not None:
-        if top is not None:
-            raise InputError("--top and --ladder: a ladder has one shape for each size: leave --top out")
-        request = ladder_of(ladder, by, aspect, head_dim)
-        rungs = rungs_of(request, names or every_arch(), changes)
-        view = ladder_table(request, rungs, convention)
-        return show(as_yaml, view, form, models_of(rungs), changes)
-    span = None if aspect is None else aspect_of(aspect)
-    if match is not None:
-        target = preset(*model_of(match), **changes)
-        pairs = matches(target, convention, span, names)
-        far = missed([sized for _, sized in pairs], match)
-        kinds = {kind: [sized.cfg for by, sized in pairs if by == kind] for kind in ("params", "flops")}
-        view = views.matched(match, pairs, convention, target, far)
-        named = {f"{match.partition('-')[2].lower()}-{kind}": models for kind, models in kinds.items()}
-        return show(as_yaml, view, form, named, changes)
-    measure: Measure
-    if params is not None:
-        goal, kind = quantity(params, "--params", MOST_PARAMS), "total" if total else "non-embedding"
-        measure, what = total_parameters if total else parameters, f"{goal:,.0f} {kind} parameters"
-        target_data: dict[str, Any] = {"n_params" if total else "n_params_non_embedding": goal}
-    else:
-        if flops_per_token is not None:
-            goal, origin = flop(flops_per_token, "--flops-per-token"), ""
-        else:
-            c, d = compute(str(budget), unit, "--budget"), quantity(str(tokens), "--tokens", MOST_TOKENS)
-            goal, origin = c / d, f" = {c:.4g} FLOP over {d:.4g} tokens"
-        measure, what = flops_under(convention), f"{goal:.4g} training FLOP per token ({convention}){origin}"
-        target_data = {f"flops_per_token_train_{convention}": goal}
+    names, form = shapes.named(), _form(output, as_yaml)
+    convention = convention_named(shapes.convention)
+    target.check()
+    changes, span = shapes.changes(), None if aspect is None else aspect_of(aspect)
+    measure, goal, what, key = target.resolved(convention)
     many = top or (5 if names else 1)
     by_arch = [best(name, measure, goal, span, many, **changes) for name in names or every_arch()]
-    far = missed([shapes[0] for shapes in by_arch], what)
-    every = [sized for shapes in by_arch for sized in shapes]
-    view = views.sizes(f"Closest to {what}", every, convention, target_data, far)
-    name = f"{'f' if params is None else 'n'}{count_of(goal).lower()}"
-    show(as_yaml, view, form, {name: [shapes[0].cfg for shapes in by_arch]}, changes)
+    far = missed([sized[0] for sized in by_arch], what)
+    view = views.sizes(f"Closest to {what}", [s for sized in by_arch for s in sized], convention, {key: goal}, far)
+    name = f"{'f' if target.params is None else 'n'}{count_of(goal).lower()}"
+    show(as_yaml, view, form, {name: [sized[0].cfg for sized in by_arch]}, changes)
+
+
+@app.command()
+@with_options
+def match(
+    model: Annotated[str, typer.Argument(metavar="PRESET", help="An architecture and a size, as llama-410m.")],
+    shapes: ShapesOptions,
+    output: Format,
+    aspect: Aspect = None,
+    as_yaml: AsYaml = False,
+) -> None:
+    """For every architecture the shape that is closest to a preset in parameters, and the one in FLOP per token."""
+    names, form = shapes.named(), _form(output, as_yaml)
+    convention = convention_named(shapes.convention)
+    changes, span = shapes.changes(), None if aspect is None else aspect_of(aspect)
+    target = preset(*model_of(model), **changes)
+    pairs = matches(target, convention, span, names)
+    far = missed([sized for _, sized in pairs], model)
+    view = views.matched(model, pairs, convention, target, far)
+    size = model.partition("-")[2].lower()
+    closest = {f"{size}-{by}": [sized.cfg for kind, sized in pairs if kind == by] for by in ("params", "flops")}
+    show(as_yaml, view, form, closest, changes)
+
+
+@app.command()
+@with_options
+def ladder(
+    targets: Annotated[
+        str, typer.Argument(metavar="FROM:TO:COUNT", help="The parameters from, to, and how many sizes, as 1M:60M:6.")
+    ],
+    shapes: ShapesOptions,
+    output: Format,
+    by: Annotated[str, typer.Option(help="What the architectures match at a size: params or flops.")] = "params",
+    head_dim: Annotated[Text, typer.Option(help="Channels of a head; default: by the ladder's rule.")] = None,
+    aspect: Annotated[Text, typer.Option(help="Width over layers; default: by the ladder's rule.")] = None,
+    as_yaml: AsYaml = False,
+) -> None:
+    """Sizes at which the architectures share depth, width and heads, as grid.sizes of a study file has them.
+
+    docs/study-file.md says how a ladder is made.
+    """
+    names, form = shapes.named(), _form(output, as_yaml)
+    convention = convention_named(shapes.convention)
+    request, changes = ladder_of(targets, by, aspect, head_dim), shapes.changes()
+    rungs = rungs_of(request, names or every_arch(), changes)
+    show(as_yaml, ladder_table(request, rungs, convention), form, models_of(rungs), changes)
+
+
+def _form(output: Format, as_yaml: bool) -> str:
+    """The format of a table that --yaml may replace. Raises InputError for both."""
+    if as_yaml and output.name != "table":
+        raise InputError("--yaml prints no other format: leave it or --format out")
+    return output.name
 
 
 def show(
@@ -293,9 +357,11 @@ def show(
 
 
 @app.command()
+@with_options
 def budget(
     c: Annotated[str, typer.Option("--compute", help="Training compute, as 1e22, 5 ZFLOP or 179pfday.")],
-    unit: Annotated[Text, typer.Option(help="Unit of --compute: flop or pfday.")] = None,
+    output: Format,
+    unit: Unit = None,
     law: Annotated[str, typer.Option(help="paper (table 3), a study's fits.json, or a study's directory.")] = "paper",
     archs: Archs = None,
     batch_tokens: Annotated[
@@ -304,14 +370,12 @@ def budget(
     extrapolate: Annotated[
         bool, typer.Option("--extrapolate", help="Allow more than 100 times outside of the fitted range.")
     ] = False,
-    form: Form = "table",
-    as_json: AsJson = False,
 ) -> None:
     """What a compute budget buys by a scaling law: N_opt, D_opt, loss and steps of each architecture.
 
     Values outside of the fitted range are marked.
     """
-    form = format_of(form, as_json)
+    form = output.name
     flops = compute(c, unit, "--compute")
     batch = None if batch_tokens is None else whole(batch_tokens, "--batch-tokens", MOST_TOKENS)
     laws = load_laws(law)

@@ -7,7 +7,6 @@ import io
 import os
 import signal
 import sys
-from typing import Annotated
 
 import typer
 
@@ -17,31 +16,6 @@ from arch.errors import FULL, InputError
 OF_PATHS = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EROFS)
 INTERRUPTED = 128 + signal.SIGINT
 LONGEST_WORD = 1000  # of a message; paths are shorter
-HELP_BY = {"help_option_names": ["-h", "--help"]}  # context settings of an app; its commands inherit them
-
-
-def _show_version(is_asked: bool) -> None:
-    if is_asked:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            print(f"linear-scaling {version('linear-scaling')}")
-        except PackageNotFoundError:
-            print("linear-scaling (not installed: a copy of the sources)")
-        raise typer.Exit
-
-
-def add_version(app: typer.Typer) -> None:
-    """Give `app` the option --version."""
-
-    def options(
-        version: Annotated[
-            bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version.")
-        ] = False,
-    ) -> None:
-        pass
-
-    app.callback()(options)
 
 
 def _one_line(message: str) -> str:

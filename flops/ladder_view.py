@@ -1,4 +1,4 @@
-"""`flops size --ladder`: the sizes of a ladder by architecture, as a table or as a study file takes them."""
+"""`flops ladder`: the sizes of a ladder by architecture, as a table or as a study file takes them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .views import View, size_columns, sized_row
 Rungs = dict[str, list[SizedModel]]  # by the size's name, a model for each architecture
 
 
-def ladder_of(text: str, by: str | None, aspect: str | None, head_dim: str | None) -> Ladder:
+def ladder_of(text: str, by: str = "params", aspect: str | None = None, head_dim: str | None = None) -> Ladder:
     """The ladder of "1M:60M:6" and the options beside it. Raises InputError."""
     parts = text.split(":")
     if len(parts) != 3:
-        raise InputError(f"--ladder: {text!r} is no ladder: write from, to and how many sizes, as 1M:60M:6")
-    start, end = (quantity(part, "--ladder", MOST) for part in parts[:2])
-    count = whole(parts[2], "--ladder", MOST_SIZES)
+        raise InputError(f"{text!r} is no ladder: write from, to and how many sizes, as 1M:60M:6")
+    start, end = (quantity(part, "FROM:TO:COUNT", MOST) for part in parts[:2])
+    count = whole(parts[2], "FROM:TO:COUNT", MOST_SIZES)
     if aspect is not None and ":" in aspect:
         raise InputError(f"--aspect: {aspect!r}: a ladder takes one width over layers, as 64")
     try:
@@ -31,14 +31,14 @@ def ladder_of(text: str, by: str | None, aspect: str | None, head_dim: str | Non
             start,
             end,
             count,
-            by or "params",
+            by,
             None if aspect is None else quantity(aspect, "--aspect", 1e5),
             None if head_dim is None else whole(head_dim, "--head-dim", 1e5),
         )
     except InputError as error:
         names = {"match": "--by", "aspect": "--aspect", "head_dim": "--head-dim"}
         option, _, reason = str(error).partition(": ")
-        raise InputError(f"{names.get(option, f'--ladder: {option}')}: {reason}") from None
+        raise InputError(f"{names.get(option, f'FROM:TO:COUNT: {option}')}: {reason}") from None
 
 
 def rungs_of(ladder: Ladder, archs: Sequence[str], changes: dict[str, Any]) -> Rungs:

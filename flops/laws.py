@@ -158,16 +158,16 @@ def load_laws(name: str) -> Laws:
         fits = read_json(path)
     except FileNotFoundError:
         raise InputError(
-            f"--law {path}: does not exist; give a study's fits.json (scaling fit STUDY), or paper"
+            f"--law {path}: does not exist; give a study's fits.json (scaling fit study STUDY), or paper"
         ) from None
     except OSError as error:
         raise InputError(f"--law {path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise InputError(f"--law {path}: is damaged, or no JSON ({error}): run `scaling fit` again") from None
+        raise InputError(f"--law {path}: is damaged, or no JSON ({error}): run `scaling fit study` again") from None
     schema = fits.get("schema") if isinstance(fits, dict) else None
     if schema != FITS_SCHEMA or isinstance(schema, bool):
         raise InputError(
-            f"--law {path}: has schema {schema!r}, and this version reads {FITS_SCHEMA}: run `scaling fit` again"
+            f"--law {path}: has schema {schema!r}, and this version reads {FITS_SCHEMA}: run `scaling fit study` again"
         )
     try:
         conventions = {key: str(fits["conventions"][key]) for key in ("C", "unit_C", "N", "L")}
@@ -178,10 +178,10 @@ def load_laws(name: str) -> Laws:
         reasons = [f"{group['name']}: {group['reason']}" for group in fits["groups"] if group["reason"]]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise InputError(
-            f"--law {path}: is damaged ({type(error).__name__} {error}): run `scaling fit` again"
+            f"--law {path}: is damaged ({type(error).__name__} {error}): run `scaling fit study` again"
         ) from None
     if conventions.pop("unit_C") != "FLOP":
-        raise InputError(f"--law {path}: C is not in FLOP, as in schema {FITS_SCHEMA}: run `scaling fit` again")
+        raise InputError(f"--law {path}: C is not in FLOP, as in schema {FITS_SCHEMA}: run `scaling fit study` again")
     if not archs:
         raise InputError(f"--law {path}: has no law ({'; '.join(reasons) or 'no architecture'})")
     return Laws(f"study {fits.get('study', path)}", conventions, archs, level=level, loss_unit=unit)

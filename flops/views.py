@@ -230,7 +230,7 @@ def sizes(
 def matched(
     name: str, shapes: Sequence[tuple[str, SizedModel]], convention: str, target: ModelConfig, hints: Sequence[str] = ()
 ) -> View:
-    """`flops size --match`."""
+    """`flops match`."""
     rows = []
     for kind, sized in shapes:
         row = sized_row(sized, convention)

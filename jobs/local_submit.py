@@ -118,7 +118,7 @@ def _tasks(
         return [
             Task(
                 f"{job.name}_{i}",
-                [*command, "eval", *context.study_arguments, *words],
+                [*command, "eval", "study", *context.study_arguments, *words],
                 log / f"{job.name}_{i}.log",
                 environment,
             )

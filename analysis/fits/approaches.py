@@ -1,4 +1,4 @@
-"""The approaches by name: points in, laws out. What the command `scaling fit --approach` and notebooks call.
+"""The approaches by name: points in, laws out. What `scaling fit runs`, `fit table` and notebooks call.
 
 from analysis.fits import approaches, tables
 points = tables.read_points("runs.csv").groups[""]

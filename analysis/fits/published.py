@@ -180,15 +180,14 @@ def _inline(text: str) -> Stated:
     for term in _TERM.finditer(text):
         letter = term[1].upper()
         if letter not in SHORT or SHORT[letter] in parts:
-            raise InputError(f"--check-law: {term[0]!r}: give N, D and perhaps L, each once")
+            raise InputError(f"LAW: {term[0]!r}: give N, D and perhaps L, each once")
         parts[SHORT[letter]] = (float(term[2]), float(term[3]))
         left = left.replace(term[0], "", 1)
     if left.strip(" ,;") or not {"n_opt", "d_opt"} <= set(parts):
         raise InputError(
-            f'--check-law: cannot read {text!r}: write it as "N=1.82e8 C^0.7118,D=2.56e10 C^0.5102", or give a CSV of '
-            f"laws"
+            f'LAW: cannot read {text!r}: write it as "N=1.82e8 C^0.7118,D=2.56e10 C^0.5102", or give a CSV of laws'
         )
-    return _checked(Stated("law", parts), "--check-law")
+    return _checked(Stated("law", parts), "LAW")
 
 
 def _checked(law: Stated, where: str) -> Stated:

@@ -1,4 +1,4 @@
-"""The page of `scaling fit --plot`: figure, table and reasons of every group; no file beside it, no network."""
+"""The page that --plot draws of fits: figure, table and reasons of every group; no file beside it, no network."""
 
 from __future__ import annotations
 

@@ -3,46 +3,36 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from arch.amounts import counted
 from arch.errors import InputError
+from arch.tables import rows_table, wrapped
+from flops.commands import with_options
 
-from .options import (
-    AsJson,
-    DryRun,
-    Only,
-    Out,
-    Plugin,
-    Sets,
-    Study,
-    page_to_write,
-    print_json,
-    request_of,
-    tell,
-    write_option_file,
-)
+from .options import AsJson, DryRun, Only, Plugin, RunsOptions, page_to_write, print_json, tell, write_option_file
 
-SHOWN = 10  # runs that are named of those left out
+if TYPE_CHECKING:
+    from ..stages.bundle_compare import Comparison
+
+SHOWN = 10  # runs that are named of those left out, or not compared
 
 app = typer.Typer(help="Carry finished runs between machines: pack them without their weights, unpack and merge them.")
 
 
 @app.command()
+@with_options
 def pack(
-    study: Study,
-    only: Only = None,
-    sets: Sets = None,
-    out: Out = None,
+    study: RunsOptions,
     to: Annotated[Path | None, typer.Option(help="The file to write; default: STUDY.tar.xz here.")] = None,
     metrics_every: Annotated[
         int, typer.Option(min=1, help="Keep the rows of metrics of every so many steps: most of a bundle are these.")
     ] = 1,
     dry_run: DryRun = False,
-    as_json: AsJson = False,
 ) -> None:
     """Write one file with all that is finished: metrics, evaluations and manifests, without weights and text."""
     from arch.amounts import byte_size
@@ -50,9 +40,9 @@ def pack(
     from ..bundle.index import ENDING
     from ..stages.bundle import pack_stage
 
-    request = request_of(study, only, sets, out, as_json)
+    request = study.request()
     packed = pack_stage(request, to or Path(f"{request.study.name}{ENDING}"), dry_run, metrics_every)
-    if as_json:
+    if study.as_json:
         return print_json(packed)
     for name, n_bytes in (packed["runs"] | packed["others"]).items() if dry_run else ():
         print(f"{name}: {byte_size(n_bytes)}")
@@ -64,9 +54,11 @@ def pack(
         print(
             f"{packed['file']}: {counted(n_runs, 'run')}, {byte_size(packed['bytes'])} ({content} before compression)"
         )
+        print("next, where the runs come together: scaling bundle unpack " + str(packed["file"]))
 
 
 @app.command()
+@with_options
 def unpack(
     files: Annotated[list[Path], typer.Argument(metavar="FILE..", help="Bundles of one study.")],
     out: Annotated[Path, typer.Option(help="Directory of all studies' output.")] = Path("out"),
@@ -89,6 +81,7 @@ def unpack(
 
 
 @app.command()
+@with_options
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A bundle, or the directory of a study, OUT/STUDY.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="Another of the same study.")],
@@ -105,7 +98,6 @@ def compare(
     from arch.registry import load_plugins
 
     from ..stages.bundle_compare import compare_stage
-    from .bundle_view import comparison_lines, side_lines
 
     page_to_write(plot)
     file_to_write(plot, "--plot")
@@ -135,3 +127,65 @@ def _say_left_out(left_out: dict[str, Any]) -> None:
         print(f"  {name}: {why}")
     if len(left_out) > SHOWN:
         print(f"  and {len(left_out) - SHOWN} more (--json names all)")
+
+
+def comparison_lines(comparison: Comparison, curves: bool) -> list[str]:
+    """What trained both sides, the table of runs, with `curves` their curves, what is not compared, and a summary."""
+    from analysis.repeats.compare import curve_rows, run_rows, short, sum_lines, unit_of_repeats
+
+    lines = [f"study {comparison.study}: {counted(len(comparison.repeats), 'run')} trained in both A and B"]
+    if comparison.repeats:
+        lines += [*side_lines(comparison), "", rows_table(run_rows(comparison.repeats)), ""]
+    for repeat in comparison.repeats if curves else ():
+        if not repeat.is_bit_equal:
+            lines += [
+                f"{short(repeat.name)}: held-out loss in {unit_of_repeats([repeat])}",
+                rows_table(curve_rows(repeat)),
+                "",
+            ]
+    if comparison.copies:
+        lines += [f"copies: {counted(len(comparison.copies), 'run')} of the same training in both, only counted"]
+    lines += _named("only in A", comparison.only_a) + _named("only in B", comparison.only_b)
+    lines += _named("of other settings (spec_hash)", comparison.other_settings)
+    lines += [
+        line for name, why in comparison.not_compared.items() for line in wrapped([f"not compared: {name}: {why}"])
+    ]
+    return [*lines, *wrapped(sum_lines(comparison.repeats, comparison.noise_of))]
+
+
+def side_lines(comparison: Comparison) -> list[str]:
+    """What trained the runs of A and of B, and with which versions."""
+    return [
+        _made("A", comparison.a),
+        _made("B", comparison.b),
+        _versions(comparison.a["versions"], comparison.b["versions"]),
+    ]
+
+
+def _made(name: str, side: dict[str, Any]) -> str:
+    devices = (
+        ", ".join(f"{device} ({counted(n, 'run')})" for device, n in side["devices"].items()) or "devices not recorded"
+    )
+    days = " to ".join(side["trained"]) or "day not recorded"
+    commits = ", ".join(commit.strip()[:12] for commit in side["git_commits"]) or "not recorded"
+    return f"{name}: {side['path']}: {devices}, {days}, commit {commits}"
+
+
+def _versions(a: dict[str, list[str]], b: dict[str, list[str]]) -> str:
+    names = list(dict.fromkeys([*a, *b]))
+    versions = {name: tuple(" or ".join(side.get(name, ["none"])) for side in (a, b)) for name in names}
+    differ = {name: pair for name, pair in versions.items() if pair[0] != pair[1]}
+    if not differ:
+        return f"versions: the same ({', '.join(f'{name} {pair[0]}' for name, pair in versions.items())})"
+    each = "; ".join(f"{name} {version} in A, {other} in B" for name, (version, other) in differ.items())
+    return f"versions: {each}; the others are the same"
+
+
+def _named(what: str, names: Collection[str]) -> list[str]:
+    from analysis.repeats.compare import short
+
+    if not names:
+        return []
+    shown = ", ".join(short(name) for name in list(names)[:SHOWN])
+    more = f" and {len(names) - SHOWN} more (--json names all)" if len(names) > SHOWN else ""
+    return wrapped([f"{what}: {counted(len(names), 'run')}: {shown}{more}"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,29 +23,36 @@ if TYPE_CHECKING:
 JOBS = "jobs.json"
 
 
-def clean_text(
-    source: Annotated[list[str], typer.Argument(metavar="SOURCE..", help="Text, as corpus.source of a study file.")],
-    to: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the result; DIR/text is then a source.")],
-    text_key: Annotated[str, typer.Option(help="The key of a record that holds its text.")] = "text",
+@dataclass(frozen=True, kw_only=True)
+class CleanOptions:
+    """Where the cleaned text goes, by which rules, and on what machines."""
+
+    to: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the result; DIR/text is then a source.")]
+    text_key: Annotated[str, typer.Option(help="The key of a record that holds its text.")] = "text"
     rule: Annotated[
         list[str] | None, typer.Option(help="language, repetition or quality; repeatable. Default: the last two.")
-    ] = None,
+    ] = None
     language: Annotated[
         list[str] | None, typer.Option(help="Of the rule language: keep this one, as the model calls it; repeatable.")
-    ] = None,
-    language_model: Annotated[
-        Path | None, typer.Option(help="Of the rule language: the file of a fastText model.")
-    ] = None,
+    ] = None
+    language_model: Annotated[Path | None, typer.Option(help="Of the rule language: the file of a fastText model.")] = (
+        None
+    )
     keep_near_duplicates: Annotated[
         bool, typer.Option("--keep-near-duplicates", help="Drop by rules alone, not by MinHash.")
-    ] = False,
-    tasks: Annotated[int, typer.Option(min=1, help="Parts of the work.")] = 1,
-    workers: Annotated[int, typer.Option(min=1, help="Parts at a time on this machine.")] = 1,
+    ] = False
+    tasks: Annotated[int, typer.Option(min=1, help="Parts of the work.")] = 1
+    workers: Annotated[int, typer.Option(min=1, help="Parts at a time on this machine.")] = 1
     cluster: Annotated[
         str | None, typer.Option(metavar="NAME_OR_FILE", help="Submit to SLURM by this cluster profile instead.")
-    ] = None,
-    memory_gb: Annotated[int, typer.Option(min=1, help="Memory of a task on SLURM, 10^9 bytes.")] = 2,
-    as_json: AsJson = False,
+    ] = None
+    memory_gb: Annotated[int, typer.Option(min=1, help="Memory of a task on SLURM, 10^9 bytes.")] = 2
+    as_json: AsJson = False
+
+
+def clean_text(
+    source: Annotated[list[str], typer.Argument(metavar="SOURCE..", help="Text, as corpus.source of a study file.")],
+    options: CleanOptions,
 ) -> None:
     """Drop text that fails a rule or is a near-duplicate, with datatrove, and write the rest as JSONL. The same command
     does only what is missing when it is run again, and prints what was dropped."""
@@ -55,30 +63,30 @@ def clean_text(
     from data.settings import CorpusSettings
 
     try:
-        check_text(CorpusSettings(source=tuple(source), text_key=text_key))
+        check_text(CorpusSettings(source=tuple(source), text_key=options.text_key))
     except InputError as error:
         raise InputError(str(error).replace("corpus.source:", "SOURCE:", 1)) from None
     filtering = Filtering(
         sources=tuple(source),
-        directory=to,
-        text_key=text_key,
-        rules=("repetition", "quality") if rule is None else tuple(dict.fromkeys(rule)),
-        languages=tuple(language or ()),
-        model=language_model,
-        near=not keep_near_duplicates,
-        tasks=tasks,
+        directory=options.to,
+        text_key=options.text_key,
+        rules=("repetition", "quality") if options.rule is None else tuple(dict.fromkeys(options.rule)),
+        languages=tuple(options.language or ()),
+        model=options.language_model,
+        near=not options.keep_near_duplicates,
+        tasks=options.tasks,
     )
-    slurm = None if cluster is None else _slurm(cluster, memory_gb)
+    slurm = None if options.cluster is None else _slurm(options.cluster, options.memory_gb)
     record = claim(filtering)
     if record is None and slurm is not None:
-        return _submit(filtering, slurm, as_json)
+        return _submit(filtering, slurm, options.as_json)
     if record is None:
         from data.clean.datatrove_stages import run_here
 
-        run_here(filtering, workers, lambda line: print(line, file=sys.stderr))
+        run_here(filtering, options.workers, lambda line: print(line, file=sys.stderr))
         record = claim(filtering)
         assert record is not None
-    if as_json:
+    if options.as_json:
         return print_json(record)
     _show(record)
     print(f"corpus.source: {filtering.text}")

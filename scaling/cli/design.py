@@ -20,11 +20,13 @@ from flops.quantity import quantity
 from flops.tables import duration
 
 from ..stages.passing import Passing
-from .design_pilot import read_pilot
+from .design_pilot import Pilot, read_pilot
 from .design_view import command_of, head_of, show
 from .options import AsJson, DryRun, print_json
 
 if TYPE_CHECKING:
+    from flops.hardware import Device
+
     from ..study.law_recipe import SweptAs
     from ..study.rate_law import ArchLaw
 
@@ -33,168 +35,223 @@ RECORDS = (".jsonl", ".json")  # more bytes than text
 Text = str | None
 
 
-def design(
-    context_of: typer.Context,
-    arch: Annotated[list[str], typer.Option(help="An architecture; repeatable.")],
-    corpus: Annotated[Text, typer.Option(help="Its text, as corpus.source of the study file; read as bytes.")] = None,
+@dataclass(frozen=True, kw_only=True)
+class QuestionOptions:
+    """What is asked, of which architectures, and within which budget."""
+
+    arch: Annotated[list[str], typer.Option(help="An architecture; repeatable.")]
+    ask: Annotated[
+        str,
+        typer.Option(
+            help="exponent (of N_opt), loss (at --target) or compare (which architecture has the lower loss there)."
+        ),
+    ] = "exponent"
+    target: Annotated[
+        Text, typer.Option(help="C in FLOP that the answer is for; default: a tenth of one architecture's runs.")
+    ] = None
+    budget: Annotated[Text, typer.Option(help="FLOP of all runs (exact), as 2e17.")] = None
+    gpu_minutes: Annotated[Text, typer.Option(help="Or minutes of one GPU of --device.")] = None
+    wall_minutes: Annotated[Text, typer.Option(help="Or minutes on the cores of this machine.")] = None
+    device: Annotated[str, typer.Option(help=f"For times: one of {', '.join(DEVICES)} (one core).")] = "h200"
+
+    def check(self) -> None:
+        """Raise InputError for options that no question is made of."""
+        from arch.registry import KNOWN
+
+        for name in self.arch:
+            if name not in KNOWN:
+                raise InputError(f"--arch: {name!r}{choice(name, list(KNOWN))}")
+        if len(set(self.arch)) < len(self.arch):
+            raise InputError("--arch: gives an architecture twice")
+        if self.ask not in ASKS:
+            raise InputError(f"--ask: {self.ask!r}{choice(self.ask, list(ASKS))}")
+        if self.ask == "compare" and len(self.arch) < 2:
+            raise InputError("--ask compare: compares two architectures or more: give another --arch")
+
+    @property
+    def is_timed(self) -> bool:
+        return self.budget is None
+
+    def amount(self) -> float:
+        """The budget in FLOP, or in seconds where it is timed."""
+        options = {"--budget": self.budget, "--gpu-minutes": self.gpu_minutes, "--wall-minutes": self.wall_minutes}
+        given = {option: text for option, text in options.items() if text is not None}
+        if len(given) != 1:
+            raise InputError(f"scaling design: give one of {', '.join(options)}, not {' and '.join(given) or 'none'}")
+        ((option, text),) = given.items()
+        return quantity(text, option, 1e30) * (60 if self.is_timed else 1)
+
+    def machine(self) -> Device:
+        """What times are of."""
+        device = device_of("cpu" if self.wall_minutes is not None else self.device)
+        if self.gpu_minutes is not None and device.unit != "GPU":
+            raise InputError(f"--gpu-minutes: {self.device} is no GPU: give --wall-minutes, or another --device")
+        return device
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What the runs of the study are trained on, and from which rates and sizes."""
+
+    corpus: Annotated[Text, typer.Option(help="Its text, as corpus.source of the study file; read as bytes.")] = None
     corpus_tokens: Annotated[
         Text,
         typer.Option(
             help="Tokens of it, which no run goes beyond; default: by its size, where that is known without reading it."
         ),
-    ] = None,
-    budget: Annotated[Text, typer.Option(help="FLOP of all runs (exact), as 2e17.")] = None,
-    gpu_minutes: Annotated[Text, typer.Option(help="Or minutes of one GPU of --device.")] = None,
-    wall_minutes: Annotated[Text, typer.Option(help="Or minutes on the cores of this machine.")] = None,
-    device: Annotated[str, typer.Option(help=f"For times: one of {', '.join(DEVICES)} (one core).")] = "h200",
-    ask: Annotated[
-        str,
-        typer.Option(
-            help="exponent (of N_opt), loss (at --target) or compare (which architecture has the lower one there)."
-        ),
-    ] = "exponent",
-    target: Annotated[
-        Text, typer.Option(help="C in FLOP that the answer is for; default: a tenth of one architecture's runs.")
-    ] = None,
+    ] = None
+    context: Annotated[
+        int | None, typer.Option(min=16, help="Tokens of a sequence; default: 2048 on GPUs, 256 on cores.")
+    ] = None
+    least_size: Annotated[
+        Text, typer.Option(help="Parameters of the smallest size, or more; default: 300k on GPUs, 20k on cores.")
+    ] = None
+    sweep: Annotated[
+        bool, typer.Option("--sweep/--no-sweep", help="Reserve some of the budget for a sweep of learning rates.")
+    ] = True
+    lr_law: Annotated[
+        Text, typer.Option(metavar="FILE", help="A law file of learning rates that runs follow; no sweep then.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldOptions:
+    """What the simulated studies are drawn from."""
+
     pilot: Annotated[
         Text, typer.Option(metavar="STUDY", help="A study that ran: its surfaces instead of the laws.")
-    ] = None,
-    seed_noise: Annotated[Text, typer.Option(help="Standard deviation of the loss between seeds, as 0.5%.")] = None,
+    ] = None
+    seed_noise: Annotated[Text, typer.Option(help="Standard deviation of the loss between seeds, as 0.5%.")] = None
     text_noise: Annotated[
         Text,
         typer.Option(
             metavar="NATS",
             help="Standard deviation of the mean training loss of n tokens, times the root of n; default: 5.4.",
         ),
-    ] = None,
-    context: Annotated[
-        int | None, typer.Option(min=16, help="Tokens of a sequence; default: 2048 on GPUs, 256 on cores.")
-    ] = None,
-    least_size: Annotated[
-        Text, typer.Option(help="Parameters of the smallest size, or more; default: 300k on GPUs, 20k on cores.")
-    ] = None,
-    sweep: Annotated[
-        bool, typer.Option("--sweep/--no-sweep", help="Reserve some of the budget for a sweep of learning rates.")
-    ] = True,
-    lr_law: Annotated[
-        Text, typer.Option(metavar="FILE", help="A law file of learning rates that runs follow; no sweep then.")
-    ] = None,
-    studies: Annotated[int, typer.Option(min=8, help="Simulated studies a proposal.")] = 40,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draws.")] = 0,
-    name: Annotated[str, typer.Option(help="Of the study that is written.")] = "designed",
-    write: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the best proposal's study file.")] = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
+    ] = None
+    studies: Annotated[int, typer.Option(min=8, help="Simulated studies a proposal.")] = 40
+    seed: Annotated[int, typer.Option(min=0, help="Of the draws.")] = 0
+
+    def noises(self, pilot: Pilot | None, held_out: bool) -> dict[str, tuple[float, str]]:
+        """{noise: (its size, where that is from)}: what was stated, else what the pilot shows, else what is assumed.
+        Losses that are all of one held-out text have no noise of the text."""
+        from analysis.design.text_noise import TEXT
+        from analysis.design.worlds import BEND, SEED_NOISE
+
+        stated = {
+            "seed_noise": _share(self.seed_noise) if self.seed_noise else None,
+            "text_noise": quantity(self.text_noise, "--text-noise", 100) if self.text_noise else None,
+        }
+        measured = {} if pilot is None else {"seed_noise": pilot.seeds, "bend": pilot.bend}
+        if pilot is not None and not held_out:
+            measured["text_noise"] = pilot.text
+        noises = dict[str, tuple[float, str]]()
+        for name, assumed in {"seed_noise": SEED_NOISE, "text_noise": 0.0 if held_out else TEXT, "bend": BEND}.items():
+            noises[name] = assumed, "assumed"
+            if pilot is not None and (value := measured.get(name)) is not None:
+                noises[name] = value, pilot.basis
+            if (value := stated.get(name)) is not None:
+                noises[name] = value, "stated"
+        return noises
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultOptions:
+    """What becomes of the best proposal."""
+
+    name: Annotated[str, typer.Option(help="Of the study that is written.")] = "designed"
+    write: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the best proposal's study file.")] = None
+    dry_run: DryRun = False
+    as_json: AsJson = False
+
+    def check(self, corpus: str | None) -> None:
+        """Raise InputError where the study could not be written."""
+        from pydantic import TypeAdapter, ValidationError
+
+        from ..study.types import Name
+
+        if self.write is not None and corpus is None:
+            raise InputError("--write: a study file needs its text: give --corpus")
+        file_to_write(self.write, "--write")
+        try:
+            TypeAdapter(Name).validate_python(self.name)
+        except ValidationError as error:
+            raise InputError(f"--name: {error.errors()[0]['ctx']['error']}") from None
+        if self.write is not None and self.write.exists() and not self.dry_run:
+            raise InputError(f"{self.write}: is there already: give another --write")
+
+
+def design(
+    context_of: typer.Context, asked: QuestionOptions, runs: RunOptions, worlds: WorldOptions, output: ResultOptions
 ) -> None:
     """Propose a study that answers a question within a budget, and say how precise its answer will be.
 
     Sizes, tokens, seeds and branches are chosen by simulating studies through the project's own fits, beside the ladder
     that one would write without a plan (equal tokens at all sizes). docs/design.md says what the numbers mean.
     """
-    from pydantic import TypeAdapter, ValidationError
-
     from analysis.design.cores import on_cores
     from analysis.design.layout import TEXT
     from analysis.design.study_file import Setting
     from analysis.design.worlds import BEND, SEED_NOISE
-    from arch.registry import KNOWN
 
     from ..stages.design import Question
     from ..stages.design import design as answer
-    from ..study.types import Name
 
     started = time.monotonic()
-    for arch_name in arch:
-        if arch_name not in KNOWN:
-            raise InputError(f"--arch: {arch_name!r}{choice(arch_name, list(KNOWN))}")
-    if len(set(arch)) < len(arch):
-        raise InputError("--arch: gives an architecture twice")
-    if ask not in ASKS:
-        raise InputError(f"--ask: {ask!r}{choice(ask, list(ASKS))}")
-    if ask == "compare" and len(arch) < 2:
-        raise InputError("--ask compare: compares two architectures or more: give another --arch")
-    given = {"--budget": budget, "--gpu-minutes": gpu_minutes, "--wall-minutes": wall_minutes}
-    budgets = [option for option, value in given.items() if value is not None]
-    if len(budgets) != 1:
-        raise InputError(f"scaling design: give one of {', '.join(given)}, not {' and '.join(budgets) or 'none'}")
-    if write is not None and corpus is None:
-        raise InputError("--write: a study file needs its text: give --corpus")
-    file_to_write(write, "--write")
-    try:
-        TypeAdapter(Name).validate_python(name)
-    except ValidationError as error:
-        raise InputError(f"--name: {error.errors()[0]['ctx']['error']}") from None
-    if write is not None and write.exists() and not dry_run:
-        raise InputError(f"{write}: is there already: give another --write")
-    amount = quantity(given[budgets[0]] or "", budgets[0], 1e30)
-    on = device_of("cpu" if wall_minutes is not None else device)
-    if gpu_minutes is not None and on.unit != "GPU":
-        raise InputError(f"--gpu-minutes: {device} is no GPU: give --wall-minutes, or another --device")
-    gpu, cores = on.unit == "GPU", len(os.sched_getaffinity(0))
-    laws, swept = _laws(lr_law, arch)
-    setting = Setting(name, arch, corpus or "stdlib:", context or (2048 if gpu else 256), gpu, 1 if gpu else cores)
-    setting = replace(setting, held_out=gpu)
-    if lr_law is not None:
-        folder = write.parent if write is not None else Path()
-        setting = replace(setting, law=os.path.relpath(lr_law, folder), model=swept.model, training=swept.training)
+    asked.check()
+    amount = asked.amount()
+    output.check(runs.corpus)
+    device = asked.machine()
+    gpu, cores = device.unit == "GPU", len(os.sched_getaffinity(0))
+    laws, swept = _laws(runs.lr_law, asked.arch)
+    context, used = runs.context or (2048 if gpu else 256), 1 if gpu else cores
+    setting = Setting(output.name, asked.arch, runs.corpus or "stdlib:", context, gpu, used, held_out=gpu)
+    if runs.lr_law is not None:
+        folder = output.write.parent if output.write is not None else Path()
+        setting = replace(setting, law=os.path.relpath(runs.lr_law, folder), model=swept.model, training=swept.training)
         setting = replace(setting, batch=swept.batch, warmup=swept.warmup)
-    pilot_study = read_pilot(pilot, arch) if pilot else None
-    noises: dict[str, tuple[float | None, float | None, float]] = {
-        "seed_noise": (
-            _share(seed_noise) if seed_noise else None,
-            pilot_study.seeds if pilot_study else None,
-            SEED_NOISE,
-        ),
-        "text_noise": (
-            quantity(text_noise, "--text-noise", 100) if text_noise else None,
-            pilot_study.text if pilot_study and not setting.held_out else None,
-            0.0 if setting.held_out else TEXT,  # of curves: held-out losses are all of one text
-        ),
-        "bend": (None, pilot_study.bend if pilot_study else None, BEND),
-    }
-    noise = {name: next(value for value in values if value is not None) for name, values in noises.items()}
+    pilot = read_pilot(worlds.pilot, asked.arch) if worlds.pilot else None
+    noises = worlds.noises(pilot, setting.held_out)
     question = Question(
-        ask,
-        amount if budget is not None else 60 * amount,
-        budget is None,
-        on,
-        min(_cap(corpus, corpus_tokens), _farthest(laws)),
-        quantity(target, "--target", 1e30) if target else 0.0,
-        noise["seed_noise"],
-        noise["text_noise"],
-        noise["bend"],
-        setting,
-        quantity(least_size, "--least-size", 1e12) if least_size else 3e5 if gpu else 2e4,
-        1 if gpu else cores,
-        budget is None and least_size is None,
-        studies,
-        seed,
-        pilot_study.priors if pilot_study else {},
-        sweep and lr_law is None,
-        laws,
-        str(Path(lr_law).resolve()) if lr_law is not None else "",
+        ask=asked.ask,
+        budget=amount,
+        timed=asked.is_timed,
+        device=device,
+        cap=min(_cap(runs.corpus, runs.corpus_tokens), _farthest(laws)),
+        target=quantity(asked.target, "--target", 1e30) if asked.target else 0.0,
+        **{name: value for name, (value, _) in noises.items()},
+        setting=setting,
+        least_size=quantity(runs.least_size, "--least-size", 1e12) if runs.least_size else 3e5 if gpu else 2e4,
+        units=used,
+        lower=asked.is_timed and runs.least_size is None,
+        studies=worlds.studies,
+        seed=worlds.seed,
+        priors=pilot.priors if pilot else {},
+        sweep=runs.sweep and runs.lr_law is None,
+        laws=laws,
+        law_path=str(Path(runs.lr_law).resolve()) if runs.lr_law is not None else "",
         curves=None if swept.decays is None else not swept.decays,
     )
     with Passing(sys.stderr) as passing, on_cores(cores) as each:
         result = answer(question, partial(_tell, passing, _Step(started)), each)
-    for name, (stated, measured_value, _) in noises.items():
-        measured = pilot_study.basis if pilot_study and measured_value is not None else "assumed"
-        result[f"{name}_source"] = "stated" if stated is not None else measured
+    result |= {f"{name}_source": source for name, (_, source) in noises.items()}
     result["design_seconds"] = time.monotonic() - started
     best = result["proposals"][0] if result["better_than_naive"] else result["naive"]
     result["written"] = None
     result["command"] = command_of(context_of)
     text = head_of(result, best) + best["text"]
-    if write is not None and not dry_run:
-        temporary = write.with_name(f".{write.name}.part")
+    if output.write is not None and not output.dry_run:
+        temporary = output.write.with_name(f".{output.write.name}.part")
         temporary.write_text(text, encoding="utf-8")
-        temporary.replace(write)
-        result["written"] = str(write)
-    if as_json:
+        temporary.replace(output.write)
+        result["written"] = str(output.write)
+    if output.as_json:
         return print_json(result)
     print(show(result))
-    if write is not None:
-        print(f"written: {write}; next: scaling plan {write}" if not dry_run else f"\n{text}")
+    if output.write is None:
+        print("next: the same command with --write FILE writes the study file of the best proposal")
+    else:
+        print(f"written: {output.write}; next: scaling plan {output.write}" if not output.dry_run else f"\n{text}")
 
 
 @dataclass

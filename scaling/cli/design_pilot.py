@@ -36,9 +36,9 @@ def read_pilot(study: str, archs: list[str]) -> Pilot:
     from analysis.fits.solver import LEAST_SQUARES
 
     from .fit_sources import of_runs, of_studies
-    from .options import request_of
+    from .options import FittedOptions
 
-    request = request_of(study, None, None, None, True, published=True)
+    request = FittedOptions(study=study, as_json=True).request()
     if (tokenizer := request.study.corpus.tokenizer) != "bytes":
         raise InputError(f"--pilot {study}: its tokens are of {tokenizer}, and designs are of bytes: leave it out")
     try:

@@ -21,7 +21,7 @@ NO_BETTER = (
 
 
 def show(result: Mapping[str, Any]) -> str:
-    """The proposals and the naive ladder, and what the columns mean."""
+    """What the columns mean, the proposals and the naive ladder, and what the best of them is expected to answer."""
     rows = [(str(i), row) for i, row in enumerate(result["proposals"], 1)]
     rows += [("naive", result["naive"])] if result["naive"] else []
     heads = [
@@ -64,8 +64,6 @@ def show(result: Mapping[str, Any]) -> str:
         "compare": "the loss at the target within 0.5% of the truth",
     }[result["ask"]]
     notes = [
-        *([NO_BETTER] if not result["better_than_naive"] else []),
-        *(f"{label}: {row['words']}" for label, row in rows),
         f"{result['worlds']} worlds (half of the fitted form, half of four others; seed {result['seed']}); prior: "
         f"{'; '.join(result['prior'])}",
         _noises(result),
@@ -86,7 +84,23 @@ def show(result: Mapping[str, Any]) -> str:
             f"1: the errors of two simulated losses at the target, of independent noise, differ by less than "
             f"{detectable:.2%} in 9 of 10 pairs: a smaller difference of two architectures cannot be detected",
         )
-    return "\n".join([text_table(heads, lines), "", *wrapped(notes)])
+    answers = [f"{label}: {row['words']}" for label, row in rows] + [_answer(result)]
+    return "\n".join([*wrapped(notes), "", text_table(heads, lines), "", *wrapped(answers)])
+
+
+def _answer(result: Mapping[str, Any]) -> str:
+    """A sentence on the best proposal."""
+    if not result["better_than_naive"]:
+        return NO_BETTER
+    summary = result["proposals"][0]["summary"]
+    if result["ask"] == "exponent":
+        what, half, right = "the exponent of N_opt", _three(summary["half_a"], "{:.3f}"), summary["right"]
+    else:
+        what = f"the loss at {flop(result['target_flops'])} FLOP"
+        half, right = _three(summary["half_l"], "{:.2%}"), summary["right_l"]
+    known = "will most likely not know" if half.startswith("none") else "is expected to know"
+    within = "" if half.startswith("none") else f" to ±{half.partition(' ')[0]} (median)"
+    return f"proposal 1 {known} {what}{within}; it is right in {right:.0%} of its simulated studies"
 
 
 def _noises(result: Mapping[str, Any]) -> str:

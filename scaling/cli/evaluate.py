@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,19 +12,9 @@ from arch.amounts import counted_of
 from arch.errors import InputError
 from arch.outside import allow, modules_of
 from arch.tables import text_table, wrapped
+from flops.commands import with_options
 
-from .options import AsJson, DryRun, Force, Only, Out, Sets, Study, close, print_json, request_of, tell
-
-DEFAULT = "study"
-
-
-class StudyFirst(typer.core.TyperGroup):
-    """`scaling eval STUDY ...` and `scaling eval list`: a first word that is no command is a study."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands:
-            args = [DEFAULT, *args]
-        return super().parse_args(ctx, args)
+from .options import AsJson, ChangedStudyOptions, DryRun, Force, RunsOptions, close, print_json, tell
 
 
 def named(words: str | None, option: str) -> tuple[str, ...]:
@@ -35,61 +26,63 @@ def named(words: str | None, option: str) -> tuple[str, ...]:
     return names
 
 
-app = typer.Typer(cls=StudyFirst, help="Evaluate checkpoints; `scaling eval --help` says how, `eval list` what.")
+app = typer.Typer(help="Evaluate checkpoints: `eval study` a study's, by the tasks of `eval list`.")
 
 
-@app.command(DEFAULT)
-def study(
-    study: Study,
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """Which tasks run on which checkpoints, and how."""
+
     tasks: Annotated[
         str | None,
         typer.Option(
             help="Tasks and presets, as niah-easy,csr (`scaling eval list`); default: validation, the study's."
         ),
-    ] = None,
-    checkpoints: Annotated[str, typer.Option(help="all, last (of each run), or steps as 1000,2000.")] = "all",
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: the study's jobs.parallel.")] = None,
-    only: Only = None,
-    sets: Sets = None,
-    out: Out = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
+    ] = None
+    checkpoints: Annotated[str, typer.Option(help="all, last (of each run), or steps as 1000,2000.")] = "all"
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: the study's jobs.parallel.")] = None
+    dry_run: DryRun = False
     worker: Annotated[
         bool, typer.Option("--worker", help="Evaluate in this process beside other workers: for a scheduler's jobs.")
-    ] = False,
+    ] = False
     checkpoint: Annotated[
         list[str] | None, typer.Option(help="As --worker, these alone: RUN or RUN/STEP; repeatable.")
-    ] = None,
+    ] = None
     attempt: Annotated[
         str | None, typer.Option(help="With --worker: a name for this start; what failed in it is not tried again.")
-    ] = None,
-) -> None:
+    ] = None
+
+
+@app.command()
+@with_options
+def study(study: RunsOptions, options: EvaluateOptions) -> None:
     """Evaluate the checkpoints that have no result yet. `scaling eval list` shows the tasks."""
     from ..stages.evaluation import eval_stage, eval_worker
     from ..stages.evaluation_matrix import require_checkpoints
     from ..stages.evaluation_plan import missing_evaluations, show_missing
     from ..stages.evaluation_tasks import EvalOptions
 
-    alone = worker or bool(checkpoint)
-    if attempt is not None and not alone:
+    alone = options.worker or bool(options.checkpoint)
+    if options.attempt is not None and not alone:
         raise InputError("--attempt: goes with --worker or --checkpoint alone")
-    given = {"--workers": workers is not None, "--dry-run": dry_run, "--json": as_json}
+    given = {"--workers": options.workers is not None, "--dry-run": options.dry_run, "--json": study.as_json}
     if alone and (conflicting := [option for option, is_given in given.items() if is_given]):
         raise InputError(
             f"{conflicting[0]}: does not go with --worker and --checkpoint, which evaluate in this process"
         )
-    request = request_of(study, only, sets, out, as_json)
-    options = EvalOptions(named(tasks, "--tasks"), checkpoints, workers, tuple(checkpoint or ()))
+    request = study.request()
+    checkpoints = options.checkpoints, options.workers, tuple(options.checkpoint or ())
+    chosen = EvalOptions(named(options.tasks, "--tasks"), *checkpoints)
     if alone:
-        raise typer.Exit(1 if eval_worker(request, options, attempt) else 0)
+        raise typer.Exit(1 if eval_worker(request, chosen, options.attempt) else 0)
     require_checkpoints(request)
-    if dry_run:
-        todo = missing_evaluations(request, options)
-        print_json(todo) if as_json else request.say(show_missing(todo))
+    if options.dry_run:
+        todo = missing_evaluations(request, chosen)
+        print_json(todo) if study.as_json else request.say(show_missing(todo))
         raise typer.Exit(1 if todo["refused"] else 0)
     with request.writing():
-        result = eval_stage(request, options)
-    if as_json:
+        result = eval_stage(request, chosen)
+    if study.as_json:
         print_json(result)
     else:
         from analysis.evals.results import Scores, score_tables
@@ -97,6 +90,7 @@ def study(
         for title, heads, rows in score_tables([Scores(**row) for row in result["results"]]):
             print(f"\n{title}\n{text_table(heads, rows)}")
     close(request, {"evaluations": result})
+    study.say_next("fit study")
 
 
 @app.command("list")
@@ -125,15 +119,12 @@ def list_tasks(
 
 
 @app.command()
+@with_options
 def table(
-    study: Study,
-    only: Only = None,
-    sets: Sets = None,
-    out: Out = None,
+    study: RunsOptions,
     all_steps: Annotated[
         bool, typer.Option("--all-steps", help="Every checkpoint instead of each run's last.")
     ] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Downstream results by run, the columns of the paper's table 4 first and in its order: accuracies, the needle's
     weighted accuracy and SCROLLS in percent, perplexities, averages. Notes name what is missing and what is left out,
@@ -143,11 +134,11 @@ def table(
     from ..stages.evaluation_matrix import require_checkpoints, shown_words
     from ..stages.evaluation_results import current_results
 
-    request = request_of(study, only, sets, out, as_json)
+    request = study.request()
     require_checkpoints(request)
     current = current_results(request)
     rows = summary(current.results, all_steps)
-    if as_json:
+    if study.as_json:
         return print_json({"rows": rows} | current.to_dict())
     for line in current.lines():
         tell(line)
@@ -156,24 +147,23 @@ def table(
             f"{request.study.name}: no downstream results"
             + (" that are up to date" if current.left_out else " yet")
             + ": run "
-            f"`scaling eval {shown_words(request)} --tasks csr,ppl` (`scaling eval list` shows all)"
+            f"`scaling eval study {shown_words(request)} --tasks csr,ppl` (`scaling eval list` shows all)"
         )
     heads, cells, notes = show_summary(rows)
     print("\n".join([text_table(heads, cells), *wrapped(notes)]))
+    study.say_next("report")
 
 
 @app.command()
+@with_options
 def contamination(
-    study: Study,
+    study: ChangedStudyOptions,
     tasks: Annotated[str | None, typer.Option(help="Tasks and presets, by commas; default: the study's.")] = None,
     file: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=PATH", help="A set of your own: JSONL, text or folder; repeatable."),
     ] = None,
-    sets: Sets = None,
-    out: Out = None,
     force: Force = False,
-    as_json: AsJson = False,
 ) -> None:
     """What the training text holds of the evaluation sets, by n-grams of 13 words; the report shows it. Once for a
     corpus: only what is missing is done."""
@@ -181,7 +171,7 @@ def contamination(
 
     from ..stages.contamination import contamination_stage, own_sets, sets_of
 
-    request = request_of(study, None, sets, out, as_json)
+    request = study.request()
     file_sets, (task_sets, others) = (
         own_sets(file or []),
         ({}, []) if file and tasks is None else sets_of(request, named(tasks, "--tasks")),
@@ -195,11 +185,12 @@ def contamination(
     for name in others:
         tell(f"warning: {name}: a task from another package, which does not say where its texts are")
     shown = record | {"sets": {name: record["sets"][name] for name in chosen_sets}}
-    if as_json:
+    if study.as_json:
         return print_json(shown)
     rows = contamination_rows(shown)
     print(text_table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
     print("\n".join(wrapped(contamination_notes(shown, [], request.study.name))))
+    study.say_next("report")
 
 
 @app.command()
@@ -220,6 +211,8 @@ def fetch(
     failed = [result for result in results if result.state == "failed"]
     if as_json:
         print_json([vars(result) for result in results])
+    elif not failed:
+        print(f"next: write `data: {folder}` below `evaluation:` of a study file; `scaling eval study STUDY` reads it")
     if failed:
         names = [result.name for result in failed]
         tell(

@@ -1,189 +1,198 @@
-"""`scaling fit`: the laws of a study, of several, or of a table of anybody's runs; and a check of published laws."""
+"""`scaling fit`: the laws of a study, of the runs of several, and of a table of anybody's runs."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from arch.errors import InputError
+from flops.commands import with_options
 
+from .fit_check import check
 from .fit_laws import Output, fit_points
-from .options import AsJson, DryRun, Force, Out, Plugin, Sets, print_json, request_of
+from .options import ChangedFittedOptions, Force, Out, Plugin, Sets, print_json
 
-OF_TABLES = ("--columns", "--drop-highest-loss", "--where", "--group", "--loss-unit")
-OF_PARAMETRIC = ("--objective", "--form", "--predict")
-OF_STUDIES = ("--set", "--out", "--force", "--plugin")
-OF_CHECKS = ("--at", "--save")
+if TYPE_CHECKING:
+    from analysis.fits.approaches import Options
+
 REPLICATES, LEVEL, SEED = 1000, 0.95, 0  # of intervals: those of FitSettings, which takes long to import
 
 Text = str | None
-Number = int | None
+
+app = typer.Typer(help="Fit scaling laws: `fit study` to a study, `fit table` to anybody's runs.")
 
 
-def fit(
-    sources: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="STUDY...|TABLE",
-            help="Studies, published folders, or one table: CSV, TSV, JSONL, JSON array, Parquet.",
-        ),
-    ] = None,
-    approach: Annotated[
-        Text, typer.Option(help="envelope, isoflop, parametric or all; a study without it: its fit stage.")
-    ] = None,
+@dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """By which approaches runs are fitted, how their intervals are made, and what is predicted."""
+
+    approach: Annotated[str, typer.Option(help="envelope, isoflop, parametric or all.")] = "all"
     objective: Annotated[
         Text, typer.Option(help="Of parametric; default: huber of tables, least_squares of studies.")
-    ] = None,
+    ] = None
     form: Annotated[
         Text,
         typer.Option(
             help="Of parametric: plain, over-training, data-constrained or data-constrained-both; default: plain."
         ),
-    ] = None,
+    ] = None
     minimum: Annotated[
         Text, typer.Option(help="Of isoflop, the lowest loss of a budget: local (about it) or akima; default: local.")
-    ] = None,
+    ] = None
     points: Annotated[
         Text, typer.Option(help="ends (last of each run) or curves; default: ends of tables, curves of studies.")
-    ] = None,
-    columns: Annotated[
-        Text, typer.Option(help='Columns of a table, as n_params="Model Size",flops=C; default: by their names.')
-    ] = None,
-    where: Annotated[list[str] | None, typer.Option(help='Rows to keep, as "loss<5"; repeatable.')] = None,
-    group: Annotated[Text, typer.Option(help="Column of a table; each of its values is fitted.")] = None,
-    drop_highest_loss: Annotated[Number, typer.Option(help="Leave out so many points of each group.")] = None,
+    ] = None
     convention: Annotated[
         Text, typer.Option(help="Of C: 6nd, exact, ...; a column C or D that a table lacks follows from C = 6 N D.")
-    ] = None,
-    loss_unit: Annotated[Text, typer.Option(help="nats or bits, a token; default: as the column's name says.")] = None,
-    replicates: Annotated[int, typer.Option(min=1, help="Of the laws' intervals.")] = REPLICATES,
-    level: Annotated[float, typer.Option(help="Nominal level of the intervals.")] = LEVEL,
-    seed: Annotated[int, typer.Option(min=0, help="Of the replicates.")] = SEED,
-    at: Annotated[Text, typer.Option(help="C in FLOP for N_opt, D_opt and L_opt, as 1e22,1e23.")] = None,
+    ] = None
+    replicates: Annotated[int, typer.Option(min=1, help="Of the laws' intervals.")] = REPLICATES
+    level: Annotated[float, typer.Option(help="Nominal level of the intervals.")] = LEVEL
+    seed: Annotated[int, typer.Option(min=0, help="Of the replicates.")] = SEED
+    at: Annotated[Text, typer.Option(help="C in FLOP for N_opt, D_opt and L_opt, as 1e22,1e23.")] = None
     predict: Annotated[
         list[str] | None, typer.Option(metavar="N,D", help="Loss of N parameters on D tokens, as 7e9,2e12; repeatable.")
-    ] = None,
-    check_law: Annotated[
-        Text, typer.Option(help='Check a published law instead: "N=1.8e8 C^0.71,D=2.6e10 C^0.51", or a CSV of laws.')
-    ] = None,
-    unit: Annotated[Text, typer.Option(help="Of C in --check-law: auto, flop or pf-days; default: auto.")] = None,
-    save: Annotated[Path | None, typer.Option(help="Write what --json prints to this file too.")] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Draw N_opt and D_opt over C, with tables, on a page.")
-    ] = None,
-    details: Annotated[bool, typer.Option("--details", help="Print all parameters, C and what was left out.")] = False,
+    ] = None
+
+    def resolved(self, objective: str, draws_curves: bool) -> tuple[tuple[str, ...], str | None, Options]:
+        """The approaches, the points, and the settings of the fits; objective: where none is given. Raises InputError
+        for unknown names, and for what none of the approaches reads."""
+        from analysis.fits.approaches import CURVE, ISOFLOP, NEEDS_CURVES, PARAMETRIC, Options, named
+        from analysis.fits.published import number_list
+        
+        approaches, points = named(self.approach), self.points
+        settings = Options(
+            at=number_list(self.at, "--at") if self.at else (),
+            predict=[_pair(pair) for pair in self.predict or ()],
+            objective=self.objective or objective,
+            form=self.form or "plain",
+            minimum=self.minimum or "local",
+            n_replicates=self.replicates,
+            level=self.level,
+            seed=self.seed,
+            curve=CURVE if draws_curves else 0,
+        )
+        of_parametric = {"--objective": self.objective, "--form": self.form, "--predict": self.predict}
+        for owner, given in ((PARAMETRIC, of_parametric), (ISOFLOP, {"--minimum": self.minimum})):
+            if owner not in approaches and (names := [name for name, value in given.items() if value is not None]):
+                raise InputError(f"{names[0]}: belongs to the approach {owner}")
+        if all(name in NEEDS_CURVES for name in approaches):
+            if points == "ends":
+                raise InputError(f"--points ends: the approach {approaches[0]} needs curves; leave it out")
+            points = "curves"
+        return approaches, points, settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowOptions:
+    """Which rows of a table are fitted, and what its columns mean."""
+
+    columns: Annotated[
+        Text, typer.Option(help='Columns, as n_params="Model Size",flops=C; default: by their names.')
+    ] = None
+    where: Annotated[list[str] | None, typer.Option(help='Rows to keep, as "loss<5"; repeatable.')] = None
+    group: Annotated[Text, typer.Option(help="A column; each of its values is fitted.")] = None
+    drop_highest_loss: Annotated[int | None, typer.Option(help="Leave out so many points of each group.")] = None
+    loss_unit: Annotated[Text, typer.Option(help="nats or bits, a token; default: as the column's name says.")] = None
+
+
+@app.command()
+@with_options
+def study(
+    study: ChangedFittedOptions,
+    force: Force = False,
+    details: Annotated[bool, typer.Option("--details", help="Print all laws and their checks.")] = False,
+) -> None:
+    """Fit the laws of a study as its file says, and keep them in results/ (with --set of fit or grid in a folder of
+    their own). The report is drawn from them."""
+    from ..stages import pipeline as commands
+
+    Output(details=details, as_json=study.as_json).check()
+    request = study.request()
+    commands.check_results(request)
+    with request.writing(rates=False):
+        fits = commands.fit_stage(request, force)
+    if study.as_json:
+        print_json(fits.to_dict())
+    else:
+        from ..stages.show import show_laws, show_summary
+
+        more = ["more: --details (all laws and their checks), --json (everything)"]
+        more += [f"next: {study.command('report')}"]
+        print(show_laws(fits) if details else show_summary(fits, more))
+
+
+@app.command()
+@with_options
+def runs(
+    studies: Annotated[
+        list[str], typer.Argument(metavar="STUDY..", help="Study files, names of the package's, or published folders.")
+    ],
+    options: FitOptions,
+    output: Output,
     sets: Sets = None,
     out: Out = None,
-    force: Force = False,
     plugin: Plugin = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
 ) -> None:
-    """Fit scaling laws to runs that are done, and print them.
+    """Fit the runs of one study, or of several as one, by any approach: laws with intervals, and optima at the compute
+    of --at. Nothing is kept but --save and --plot. Several studies are pooled where they agree in corpus, tokenizer,
+    context and convention."""
+    from analysis.fits.approaches import STUDY_OBJECTIVE
+    from analysis.fits.tables.read import check_choices
 
-    A study alone: its power laws, kept in results/ (with --set of fit or grid in a folder of their own). With
-    --approach, several studies, or a table: laws with intervals, and optima at the compute of --at; nothing is
-    written but --save and --plot. Several studies are pooled where they agree in corpus, tokenizer, context and
-    convention.
-    """
-    given = {
-        "--approach": approach,
-        "--objective": objective,
-        "--form": form,
-        "--minimum": minimum,
-        "--points": points,
-        "--columns": columns,
-        "--where": where,
-        "--group": group,
-        "--drop-highest-loss": drop_highest_loss,
-        "--convention": convention,
-        "--loss-unit": loss_unit,
-        "--replicates": replicates if replicates != REPLICATES else None,
-        "--level": level if level != LEVEL else None,
-        "--seed": seed if seed != SEED else None,
-        "--at": at,
-        "--predict": predict,
-        "--save": save,
-        "--plot": plot,
-        "--details": details or None,
-        "--set": sets,
-        "--out": out,
-        "--force": force or None,
-        "--plugin": plugin,
-        "--dry-run": dry_run or None,
-    }
-    stated = [name for name, value in given.items() if value is not None]
-    output = Output(save, plot, details, dry_run, as_json)
-    output.check([*(sources or ()), *([check_law] if check_law else ())])
-    if check_law is not None:
-        from . import fit_check
+    from .fit_sources import check_studies, of_runs, of_studies
 
-        if wrong := [*(sources or ()), *(name for name in stated if name not in OF_CHECKS)]:
-            raise InputError(f"--check-law: checks a law by itself, without {wrong[0]}")
-        return fit_check.check_law(check_law, unit, at, save, as_json)
-    if unit is not None:
-        raise InputError("--unit: goes with --check-law alone")
-    if not sources:
-        raise InputError("fit: give a study, or a table of runs (CSV, JSONL, Parquet)")
+    output.check(studies)
+    check_studies(studies)
+    check_choices(options.points, None, None)
+    approaches, points, settings = options.resolved(STUDY_OBJECTIVE, output.draws_curves)
+    chosen = (
+        ChangedFittedOptions(study=name, sets=sets, out=out, plugin=plugin, as_json=output.as_json) for name in studies
+    )
+    pooled = of_studies([study.request() for study in chosen], options.convention)
+    fit_points(of_runs(pooled, points), approaches, settings, output)
 
-    from .fit_sources import of_runs, of_studies, table_among
 
-    table = table_among(sources)
-    wrong = [name for name in stated if name in (OF_STUDIES if table else OF_TABLES)]
-    if wrong:
-        what = (
-            f"{table}: is a table, and {wrong[0]} is for studies"
-            if table
-            else f"{wrong[0]}: is for tables, not for studies"
-        )
-        raise InputError(what)
-    if table is None and len(sources) == 1 and approach is None:
-        if more := [name for name in stated if name not in (*OF_STUDIES, "--details")]:
-            raise InputError(f"{more[0]}: goes with --approach; without it a study's fit stage follows the study file")
-        return _fit_stage(sources[0], sets, out, force, plugin, as_json, details)
-    if force:
-        raise InputError("--force: is for a study's fit stage; with --approach nothing is stored, so every fit is new")
-
-    from analysis.fits.approaches import ALL, CURVE, ISOFLOP, NEEDS_CURVES, PARAMETRIC, STUDY_OBJECTIVE, Options, named
-    from analysis.fits.published import number_list
+@app.command()
+@with_options
+def table(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="CSV, TSV, JSONL, JSON array or Parquet.")],
+    rows: RowOptions,
+    options: FitOptions,
+    output: Output,
+) -> None:
+    """Fit a table of anybody's runs, by any approach: laws with intervals, and optima at the compute of --at. Nothing
+    is kept but --save and --plot. A study's results/curves.parquet gives the numbers of `fit runs STUDY`."""
     from analysis.fits.solver import HUBER
+    from analysis.fits.approaches import STUDY_OBJECTIVE
     from analysis.fits.tables.columns import parse_columns
     from analysis.fits.tables.read import check_choices, read_table
     from analysis.source.parquet import study_of_file
 
-    study = None if table is None or any(name in stated for name in OF_TABLES) else study_of_file(Path(table))
-    is_other = table is not None and study is None
-    check_choices(points, convention if is_other else None, loss_unit)
-    approaches = named(approach or ALL)
-    options = Options(
-        at=number_list(at, "--at") if at else (),
-        predict=[_pair(pair) for pair in predict or ()],
-        objective=objective or (HUBER if is_other else STUDY_OBJECTIVE),
-        form=form or "plain",
-        minimum=minimum or "local",
-        n_replicates=replicates,
-        level=level,
-        seed=seed,
-        curve=CURVE if plot is not None and not dry_run else 0,
-    )
-    if PARAMETRIC not in approaches and (more := [name for name in stated if name in OF_PARAMETRIC]):
-        raise InputError(f"{more[0]}: belongs to the approach {PARAMETRIC}")
-    if ISOFLOP not in approaches and minimum is not None:
-        raise InputError(f"--minimum: belongs to the approach {ISOFLOP}")
-    if all(name in NEEDS_CURVES for name in approaches):
-        if points == "ends":
-            raise InputError(f"--points ends: the approach {approaches[0]} needs curves; leave it out")
-        points = "curves"
+    from .fit_sources import check_table, of_runs
+
+    output.check([table])
+    check_table(table)
+    study = study_of_file(Path(table)) if rows == RowOptions() else None
+    check_choices(options.points, options.convention if study is None else None, rows.loss_unit)
+    approaches, points, settings = options.resolved(HUBER if study is None else STUDY_OBJECTIVE, output.draws_curves)
     if study is not None:
-        runs = study.under(convention)
-    elif table is not None:
-        names = parse_columns(columns) if columns is not None else {}
-        runs = read_table(table, names, where=where or (), group=group, convention=convention, loss_unit=loss_unit)
+        of_table = study.under(options.convention)
     else:
-        runs = of_studies([request_of(name, None, sets, out, as_json, True, plugin) for name in sources], convention)
-    fit_points(of_runs(runs, points, drop_highest_loss or 0), approaches, options, output)
+        of_table = read_table(
+            table,
+            parse_columns(rows.columns) if rows.columns is not None else {},
+            where=rows.where or (),
+            group=rows.group,
+            convention=options.convention,
+            loss_unit=rows.loss_unit,
+        )
+    fit_points(of_runs(of_table, points, rows.drop_highest_loss or 0), approaches, settings, output)
+
+
+app.command("check")(with_options(check))
 
 
 def _pair(text: str) -> tuple[float, float]:
@@ -194,27 +203,3 @@ def _pair(text: str) -> tuple[float, float]:
     if len(numbers) != 2:
         raise InputError(f"--predict: {text!r} is not N and D by a comma, as 7e9,2e12")
     return numbers[0], numbers[1]
-
-
-def _fit_stage(
-    study: str,
-    sets: list[str] | None,
-    out: Path | None,
-    force: bool,
-    plugin: list[str] | None,
-    as_json: bool,
-    details: bool,
-) -> None:
-    from ..stages import pipeline as commands
-
-    request = request_of(study, None, sets, out, as_json, True, plugin)
-    commands.check_results(request)
-    with request.writing(rates=False):
-        fits = commands.fit_stage(request, force)
-    if as_json:
-        print_json(fits.to_dict())
-    else:
-        from ..stages.show import show_laws, show_summary
-
-        more = ["more: --details (all laws and their checks), --json (everything)"]
-        print(show_laws(fits) if details else show_summary(fits, more))

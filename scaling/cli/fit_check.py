@@ -1,16 +1,17 @@
-"""`scaling fit --check-law`: published laws under test."""
+"""`scaling fit check`: published laws under test."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from arch.amounts import flop
 from arch.tables import rows_table, wrapped
 
-from .fit_laws import write_results
-from .options import print_json
+from .fit_laws import Output, Save, write_results
+from .options import AsJson, print_json
 
 
 def law_check_text(check: Mapping[str, Any]) -> str:
@@ -61,10 +62,17 @@ def _law_notes(law: Mapping[str, Any]) -> list[str]:
     return [line]
 
 
-def check_law(law: str, unit: str | None, at: str | None, save: Path | None, as_json: bool) -> None:
-    """Check stated laws; print the result, and save it. Raises InputError."""
-    from analysis.fits.published import AUTO, check_stated, number_list, read_stated
+def check(
+    law: Annotated[str, typer.Argument(metavar="LAW", help='"N=1.8e8 C^0.71,D=2.6e10 C^0.51", or a CSV of laws.')],
+    unit: Annotated[str, typer.Option(help="Of C: auto, flop or pf-days.")] = "auto",
+    at: Annotated[str | None, typer.Option(help="C in FLOP at which 6 N_opt D_opt / C is shown, as 1e22,1e23.")] = None,
+    save: Save = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check published laws: do their exponents add up, and does 6 N_opt D_opt stay near C?"""
+    from analysis.fits.published import check_stated, number_list, read_stated
 
-    check = check_stated(read_stated(law), unit or AUTO, number_list(at, "--at") if at else ())
-    write_results(save, check)
-    print_json(check) if as_json else print(law_check_text(check))
+    Output(save=save).check([law])
+    result = check_stated(read_stated(law), unit, number_list(at, "--at") if at else ())
+    write_results(save, result)
+    print_json(result) if as_json else print(law_check_text(result))

@@ -9,13 +9,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from arch.arguments import file_to_write
 from arch.errors import InputError
 
 from ..stages.passing import Passing
-from .options import page_to_write, print_json, tell, write_option_file
+from .options import AsJson, DryRun, page_to_write, print_json, tell, write_option_file
 
 if TYPE_CHECKING:
     from analysis.fits.approaches import Options
@@ -28,15 +30,24 @@ LITTLE = 0.1  # of all others
 SURE = 0.02  # share that must be done before the time left is shown
 
 
-@dataclass(frozen=True)
+Save = Annotated[Path | None, typer.Option(help="Write what --json prints to this file too.")]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Output:
     """The files that the results are written to, and how much of them is shown on the screen."""
 
-    save: Path | None = None
-    plot: Path | None = None
-    details: bool = False
-    dry_run: bool = False
-    as_json: bool = False
+    save: Save = None
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Draw N_opt and D_opt over C, with tables, on a page.")
+    ] = None
+    details: Annotated[bool, typer.Option("--details", help="Print all parameters, C and what was left out.")] = False
+    dry_run: DryRun = False
+    as_json: AsJson = False
+
+    @property
+    def draws_curves(self) -> bool:
+        return self.plot is not None and not self.dry_run
 
     def check(self, sources: Sequence[str] = ()) -> None:
         """Before anything is fitted: raise InputError for a file that cannot be written, or that is read."""

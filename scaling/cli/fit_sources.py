@@ -34,21 +34,24 @@ class Source:
         return self.curves.groups if self.curves is not None else {}
 
 
-def table_among(sources: Sequence[str]) -> str | None:
-    """The table that was given; None for studies. Raises InputError for several tables, tables among studies, and a
-    file that is neither."""
+def check_table(path: str) -> None:
+    """Raise InputError for what is no table."""
     from analysis.fits.tables.files import SUFFIXES, suffix_of
 
-    tables = [source for source in sources if suffix_of(source) is not None]
+    if suffix_of(path) is None:
+        raise InputError(f"{path}: is no table ({', '.join(SUFFIXES)}); a study is fitted by `scaling fit study`")
+
+
+def check_studies(sources: Sequence[str]) -> None:
+    """Raise InputError for a table or another file among studies."""
+    from analysis.fits.tables.files import suffix_of
+
     for source in sources:
         path = Path(source)
-        if source not in tables and path.suffix.lower() not in STUDY_FILES and path.is_file():
-            raise InputError(f"{source}: is no table ({', '.join(SUFFIXES)}) and no study file ({STUDY_FILES[0]})")
-    if not tables:
-        return None
-    if len(sources) > 1:
-        raise InputError(f"{tables[0]}: is a table, and one table is fitted by itself; only studies can be pooled")
-    return tables[0]
+        if suffix_of(source) is not None:
+            raise InputError(f"{source}: is a table, and no study: `scaling fit table {source}` fits it")
+        if path.suffix.lower() not in STUDY_FILES and path.is_file():
+            raise InputError(f"{source}: is no study file ({', '.join(STUDY_FILES)}), and no published folder")
 
 
 def of_studies(requests: Sequence[Request], convention: str | None) -> RunTable:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +14,7 @@ import typer
 from arch.amounts import counted, counted_of
 from arch.errors import InputError
 
-from .options import AsJson, DryRun, Only, Out, Sets, Study, close, print_json, request_of
+from .options import ChangedStudyOptions, DryRun, RunsOptions, close, print_json
 
 if TYPE_CHECKING:
     from jobs.records import Submission
@@ -28,14 +28,6 @@ if TYPE_CHECKING:
 LOCAL = "these jobs run on this machine"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to those of `scaling`."""
-    app.command()(status)
-    app.command()(submit)
-    app.command()(cancel)
-    app.command(hidden=True)(finish)
-
-
 def _show_example(show: bool) -> None:
     if show:
         from jobs.profile import EXAMPLE
@@ -44,31 +36,31 @@ def _show_example(show: bool) -> None:
         raise typer.Exit
 
 
-def submit(
-    study: Study,
-    only: Only = None,
-    sets: Sets = None,
-    out: Out = None,
+@dataclass(frozen=True, kw_only=True)
+class SubmitOptions:
+    """Where jobs run, and which runs are submitted although an earlier submission had them."""
+
     cluster: Annotated[
         str | None, typer.Option(metavar="NAME_OR_FILE", help="Cluster profile; default: the study's jobs.cluster.")
-    ] = None,
-    local: Annotated[bool, typer.Option("--local", help="Run the jobs on this machine.")] = False,
-    new: Annotated[
-        bool, typer.Option("--new", help="Submit although the study changed since the last submission.")
-    ] = False,
+    ] = None
+    local: Annotated[bool, typer.Option("--local", help="Run the jobs on this machine.")] = False
+    new: Annotated[bool, typer.Option("--new", help="Submit although the study changed since the last submission.")] = (
+        False
+    )
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Also submit runs that failed: their loss became infinite or NaN.")
-    ] = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Print the reason for everything that a job requests.")
-    ] = False,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
+    ] = False
+    explain: Annotated[bool, typer.Option("--explain", help="Print the reason for everything that a job requests.")] = (
+        False
+    )
+    dry_run: DryRun = False
     example_profile: Annotated[
         bool,
         typer.Option("--example-profile", is_eager=True, callback=_show_example, help="Print a cluster profile."),
-    ] = False,
-) -> None:
+    ] = False
+
+
+def submit(study: RunsOptions, options: SubmitOptions) -> None:
     """Submit everything that a study still lacks to SLURM: corpus, training, evaluations, fits and report."""
     from jobs import records, slurm
     from jobs.profile import load_profile
@@ -81,9 +73,10 @@ def submit(
     from ..stages.submission import draft, settings_hash, spec_hashes
     from ..study.plan import confounded
 
-    if local and cluster is not None:
+    local, dry_run = options.local, options.dry_run
+    if local and options.cluster is not None:
         raise InputError("--local and --cluster: give one of them")
-    request = request_of(study, only, sets, out, as_json)
+    request = study.request()
     check_evaluations(request)
     request.check_rates()
     _warn(check_corpus(request))
@@ -91,7 +84,7 @@ def submit(
         slurm.require()
     _warn([] if local else slurm.unused_options())
     of_study = request.study.jobs.cluster, request.study.path
-    profile = None if local else load_profile(cluster, *of_study)  # before SLURM is waited for
+    profile = None if local else load_profile(options.cluster, *of_study)  # before SLURM is waited for
     unheard = _unheard(patient=not (local or dry_run))
     if unheard and not (local or dry_run):
         raise InputError(f"{unheard}: is this a login node of the cluster? --dry-run shows the scripts all the same")
@@ -99,40 +92,39 @@ def submit(
     with contextlib.nullcontext() if dry_run else study_lock(records.folder(request.study.directory)):
         if slurm.available() and not dry_run:
             settle(records.submissions(request.study.directory))
-        submission_draft = draft(request, profile=profile, new=new, retry=retry_failed, ask_slurm=ask_slurm)
+        submission_draft = draft(
+            request, profile=profile, new=options.new, retry=options.retry_failed, ask_slurm=ask_slurm
+        )
         _warn(confounded(request.runs))
         path = records.next_path(request.study.directory).absolute()
-        context = script_context(submission_draft.study, path, submission_draft.profile, only, retry_failed)
+        of_draft = submission_draft.study, path, submission_draft.profile
+        context = script_context(*of_draft, request.only, options.retry_failed)
         if dry_run:
-            return _dry_run(
-                submission_draft, context, explain, as_json, LOCAL if local else unheard, waiting_lines(request)
-            )
-        request.say("\n".join([_describe(submission_draft, explain), *waiting_lines(request)]))
+            not_validated = LOCAL if local else unheard
+            waiting = waiting_lines(request)
+            return _dry_run(submission_draft, context, options.explain, study.as_json, not_validated, waiting)
+        request.say("\n".join([_describe(submission_draft, options.explain), *waiting_lines(request)]))
         if not submission_draft.plan.jobs:
-            return print_json(_result(submission_draft)) if as_json else None
+            return print_json(_result(submission_draft)) if study.as_json else None
         backend = "local" if local else "slurm"
         hashes, settings = spec_hashes(request), settings_hash(submission_draft.study)
         if not local:
             _warn(check(submission_draft.plan, context))
         submission = prepare(submission_draft.study, submission_draft.plan, context, hashes, settings, backend)
         if local:
-            return _run_here(request, submission_draft, submission, context, as_json)
+            return _run_here(request, submission_draft, submission, context, study.as_json)
         send(submission, submission_draft.plan, context, submission_draft.progress.waits())
-    if as_json:
+    if study.as_json:
         return print_json(_result(submission_draft, submission))
     print("\n".join(f"{name}: job {job_id}" for name, job_id in submission.ids.items()))
-    options = [*(word for change in sets or () for word in ("--set", change)), *(("--out", str(out)) if out else ())]
-    print(f"scripts and logs: {submission.path}; progress: scaling status {shlex.join([study, *options])}")
+    print(f"scripts and logs: {submission.path}")
+    study.say_next("status")
 
 
 def status(
-    study: Study,
-    only: Only = None,
-    sets: Sets = None,
-    out: Out = None,
+    study: RunsOptions,
     watch: Annotated[bool, typer.Option("--watch", help="Repeat until no job is queued or running.")] = False,
     every: Annotated[float, typer.Option(min=1, max=86_400, help="Seconds between two updates of --watch.")] = 10.0,
-    as_json: AsJson = False,
 ) -> None:
     """How far each run is, here or on a cluster: state, steps, tokens, loss, speed, and why it stopped."""
     from ..stages.evaluation_tasks import task_names
@@ -140,12 +132,12 @@ def status(
     from ..stages.status import show_jobs, show_status, status_rows
     from ..stages.submission import seen
 
-    request = request_of(study, only, sets, out, as_json)
+    request = study.request()
     tasks = task_names(request)
     while True:
         queue = seen(request, status_rows(request.study, request.runs, tasks))
         _warn([queue.warning] if queue.warning else [])
-        if as_json:
+        if study.as_json:
             head = {"study": request.study.name, "directory": str(request.study.directory)}
             print_json(head | {"runs": queue.runs, "jobs": queue.jobs})
         else:
@@ -155,12 +147,17 @@ def status(
                 lines.append(f"nothing of this study is in {where.absolute()} yet (--out says where else)")
             print("\n".join(lines), flush=True)
         going = any(row["state"] in ("queued", "requeued", "running") for row in queue.runs)
-        if not watch or not (going or any({"PENDING", "RUNNING"} & set(row["states"]) for row in queue.jobs)):
+        at_work = going or any({"PENDING", "RUNNING"} & set(row["states"]) for row in queue.jobs)
+        if not watch:
+            is_done = all(row["state"] == "done" for row in queue.runs)
+            again = "submit" if queue.jobs else "run"
+            return study.say_next(*(("status", "--watch") if at_work else ("fit study",) if is_done else (again,)))
+        if not at_work:
             return
         time.sleep(every)
 
 
-def cancel(study: Study, only: Only = None, out: Out = None, as_json: AsJson = False) -> None:
+def cancel(study: RunsOptions) -> None:
     """Cancel a study's jobs on the cluster, queued or running. Saved states stay: submit again to continue."""
     from jobs import records, slurm
     from jobs.submit import settle
@@ -169,16 +166,19 @@ def cancel(study: Study, only: Only = None, out: Out = None, as_json: AsJson = F
     from ..stages.submission import cancel as cancel_jobs
 
     slurm.require()
-    request = request_of(study, only, None, out, as_json)
+    request = study.request()
     with study_lock(records.folder(request.study.directory)):
         settle(records.submissions(request.study.directory))
         cancelled = cancel_jobs(request)
-    if as_json:
+    if study.as_json:
         return print_json({"cancelled": cancelled})
-    print(f"cancelled: {', '.join(cancelled)}" if cancelled else "no job is queued or running")
+    if not cancelled:
+        return print("no job is queued or running")
+    print(f"cancelled: {', '.join(cancelled)}")
+    study.say_next("submit")
 
 
-def finish(study: Study, sets: Sets = None, out: Out = None, as_json: AsJson = False) -> None:
+def finish(study: ChangedStudyOptions) -> None:
     """The last job of a submission: print what is missing, then make laws and report of the runs that are done."""
     from ..rundir.held_states import release_states
     from ..stages import pipeline as commands
@@ -186,7 +186,7 @@ def finish(study: Study, sets: Sets = None, out: Out = None, as_json: AsJson = F
     from ..stages.forecast import waiting_lines
     from ..stages.submission import incomplete
 
-    request = request_of(study, None, sets, out, as_json)
+    request = study.request()
     missing = incomplete(request)
     for line in waiting_lines(request):
         print(line, file=sys.stderr)
@@ -197,7 +197,7 @@ def finish(study: Study, sets: Sets = None, out: Out = None, as_json: AsJson = F
         show_results(request)
         commands.fit_stage(request)
         report = commands.report_stage(request)
-    if as_json:
+    if study.as_json:
         print_json({"report": str(report), "missing": missing})
     if missing:
         print(

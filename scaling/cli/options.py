@@ -1,12 +1,14 @@
-"""What the commands share: their common arguments and options, and how one ends."""
+"""The arguments and options that several commands share, and how a command ends."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -30,37 +32,80 @@ Repair = Annotated[
     bool, typer.Option("--repair", help="Train runs again whose files are damaged, from their newest intact state.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Do it again, even where it is up to date.")]
-CheckpointPath = Annotated[
-    Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint's directory, or a run's for its newest.")
-]
 Plugin = Annotated[
     list[str] | None, typer.Option("--plugin", help="Module that registers an architecture; repeatable.")
 ]
 
 
-def request_of(
-    study: str,
-    only: str | None,
-    sets: list[str] | None,
-    out: Path | None,
-    as_json: bool,
-    published: bool = False,
-    plugins: list[str] | None = None,
-    repair: bool = False,
-) -> Request:
-    """The request of a command. published: a published study's folder is allowed too; plugins: modules that the user
-    names. Raises InputError for anything wrong in the study file or the options."""
-    from arch.registry import load_plugins
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions:
+    """The study of a command and where its output is. Fields with init=False are options of the subclasses that
+    declare them so."""
 
-    from ..stages.request import Request
-    from ..study.spec import load_study
+    study: Study
+    only: str | None = field(default=None, init=False)
+    sets: list[str] | None = field(default=None, init=False)
+    out: Out = None
+    plugin: list[str] | None = field(default=None, init=False)
+    as_json: AsJson = False
 
-    load_plugins(plugins or ())
-    spec = load_study(study, sets or [], out, only, published, own=True)
-    request = Request(spec, only, sys.stderr if as_json else sys.stdout, repair=repair)
-    _ = request.runs  # checks the settings of the chosen runs
-    _check_place(request.study.directory)
-    return request
+    may_be_published: ClassVar[bool] = False
+
+    def request(self, repair: bool = False) -> Request:
+        """Raises InputError for anything wrong in the study file or the options."""
+        from arch.registry import load_plugins
+
+        from ..stages.request import Request
+        from ..study.spec import load_study
+
+        load_plugins(self.plugin or ())
+        spec = load_study(self.study, self.sets or [], self.out, self.only, self.may_be_published, own=True)
+        request = Request(spec, self.only, sys.stderr if self.as_json else sys.stdout, repair=repair)
+        _ = request.runs  # checks the settings of the chosen runs
+        _check_place(request.study.directory)
+        return request
+
+    def command(self, name: str, *more: str) -> str:
+        """The command `scaling NAME` for the same study in the same place, as it is typed."""
+        words = [word for change in self.sets or () for word in ("--set", change)]
+        words += [] if self.out is None else ["--out", str(self.out)]
+        return shlex.join(["scaling", *name.split(), self.study, *words, *more])
+
+    def say_next(self, name: str, *more: str) -> None:
+        """The last line of a command: which one to give next for the same study."""
+        if not self.as_json:
+            print(f"next: {self.command(name, *more)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedStudyOptions(StudyOptions):
+    """A study of which values can be changed."""
+
+    sets: Sets = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsOptions(ChangedStudyOptions):
+    """A study of which values can be changed, and some of its runs."""
+
+    only: Only = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedOptions(StudyOptions):
+    """A study that may be a published folder, with the architectures that it needs."""
+
+    study: Fitted
+    plugin: Plugin = None
+
+    may_be_published = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedFittedOptions(FittedOptions):
+    """The same, of which values can be changed."""
+
+    sets: Sets = None
 
 
 def _check_place(directory: Path) -> None:

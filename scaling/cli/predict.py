@@ -6,17 +6,14 @@ from typing import Annotated
 
 import typer
 
-from .options import AsJson, Fitted, Out, Plugin, print_json, request_of
+from .options import FittedOptions, print_json
 
 
 def predict(
-    study: Fitted,
-    out: Out = None,
+    study: FittedOptions,
     force: Annotated[
         bool, typer.Option("--force", help="Predict anew, which is refused once one of the runs has begun to train.")
     ] = False,
-    plugin: Plugin = None,
-    as_json: AsJson = False,
 ) -> None:
     """Predict the losses of the study's forecast runs from its fits, and store that once; later calls show the
     predictions beside what was measured, and predict the next round of the forecast once the one before is trained.
@@ -27,5 +24,6 @@ def predict(
     from ..stages.prediction import predict_stage
     from ..stages.show import show_forecast
 
-    first, *later = predict_stage(request_of(study, None, None, out, as_json, True, plugin), force)
-    print_json({**first, "later": later}) if as_json else print("\n\n".join(map(show_forecast, [first, *later])))
+    first, *later = rounds = predict_stage(study.request(), force)
+    print_json({**first, "later": later}) if study.as_json else print("\n\n".join(map(show_forecast, rounds)))
+    study.say_next("train" if any(run.get("measured") is None for run in rounds[-1]["runs"]) else "report")

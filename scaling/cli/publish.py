@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from arch.amounts import counted, counted_of
 from arch.errors import InputError
 
-from .options import AsJson, Fitted, Out, Plugin, print_json, request_of, tell
+from .options import FittedOptions, print_json, tell
+
+if TYPE_CHECKING:
+    from ..stages.request import Request
 
 
 def publish(
-    study: Fitted,
+    study: FittedOptions,
     directory: Annotated[
         Path | None, typer.Argument(metavar="DIR", help="The folder; of an earlier publication it is replaced.")
     ] = None,
@@ -24,9 +29,6 @@ def publish(
             "--check", help="Make again what follows from the folder's tables (with STUDY: all of it), and compare."
         ),
     ] = False,
-    out: Out = None,
-    plugin: Plugin = None,
-    as_json: AsJson = False,
 ) -> None:
     """Write a study as a small folder for a repository: its tables, study file, laws, fits and where they came from.
 
@@ -35,26 +37,24 @@ def publish(
     ends with 1 where one is not. With other versions than those that made the folder, rounding is printed and is no
     difference.
     """
-    from ..stages.publishing import check_stage, publish_stage
-
     if directory is None and not check:
         raise InputError("publish: give the folder to write after the study, or --check and a published folder")
-    request = request_of(study, None, None, out, as_json, True, plugin)
+    request = study.request()
     if not check:
         assert directory is not None
         manifest = publish_stage(request, directory)
-        if as_json:
+        if study.as_json:
             return print_json(manifest)
         n_bytes = sum(file["bytes"] for file in manifest["files"].values())
         print(f"published: {directory}, {counted(len(manifest['files']) + 1, 'file')}, {n_bytes:,} bytes")
-        return
+        return print(f"next: scaling publish --check {directory}")
     checked = check_stage(request, directory)
-    if as_json:
+    if study.as_json:
         print_json({"files": checked.files, "differ": checked.differ, "other_versions": checked.versions})
     else:
         for name, outcome in checked.files.items():
             print(f"{name}: {outcome}")
-    if checked.versions and not checked.differ and not as_json:
+    if checked.versions and not checked.differ and not study.as_json:
         print(f"made with other versions: {checked.versions}")
     if checked.differ:
         tell(f"error: {counted_of(len(checked.differ), len(checked.files), 'file', 'differs', 'differ')}")
@@ -64,3 +64,52 @@ def publish(
             tell("versions and commit are the same: a file was changed, or code that is not committed")
         tell("to renew the folder, publish the study again")
         raise typer.Exit(1)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The result of the check by file; the names of those that differ; versions of packages that are others here."""
+
+    files: dict[str, str]
+    differ: list[str]
+    versions: str
+
+
+def publish_stage(request: Request, folder: Path) -> dict[str, Any]:
+    """Write the folder; returns its manifest. Raises InputError as fit_stage does, and for what cannot be published."""
+    from analysis.publish.write import publish
+
+    from ..stages.pipeline import check_results, runs_at_stored_rates
+
+    if request.study.published is not None:
+        raise InputError(f"{request.study.published}: is published already: give the study file to publish it again")
+    check_results(request)
+    with request.writing(rates=False):
+        return publish(request.study, runs_at_stored_rates(request), folder)
+
+
+def check_stage(request: Request, folder: Path | None) -> Checked:
+    """Check the files of a published study: the folder that the request is of by itself, or `folder` against
+    the study that the request is of. Writes nothing that stays. Raises InputError for a folder that is damaged."""
+    from analysis.publish.check import check_against, check_alone, differ, other_versions
+    from analysis.publish.write import fill
+    from analysis.source.published import read_published
+
+    from ..stages.pipeline import check_results, runs_at_stored_rates
+
+    study = request.study
+    if folder is None:
+        if study.published is None:
+            raise InputError(f"{study.path}: is a study file: give the folder that it was published in")
+        verdicts, place = check_alone(study, request.runs), study.published
+    else:
+        if study.published is not None:
+            raise InputError(f"{study.published}: is a published folder: give it alone, or a study file and a folder")
+        read_published(folder)  # refused before anything is made
+        check_results(request)
+        with tempfile.TemporaryDirectory() as temporary, request.writing(rates=False):
+            new_folder = Path(temporary) / "made"
+            fill(new_folder, study, runs_at_stored_rates(request))
+            verdicts, place = check_against(folder, new_folder), folder
+    of_bits = other_versions(place, but=("commit",))  # a commit rounds nothing
+    return Checked(verdicts, differ(verdicts, of_bits), other_versions(place))

@@ -13,8 +13,6 @@ import typer
 from arch.errors import InputError
 from flops.tables import duration
 
-from ..rundir.worklist import thread_environment
-from ..stages.passing import Passing
 from .options import AsJson, DryRun, print_json, tell
 
 
@@ -89,6 +87,9 @@ def _train(sweep: str, out: Path, workers: int, chosen: Any, directory: Path, st
     """Start the workers and show what is done, and about how long the rest takes."""
     from analysis.recall.sweep import outcomes
     from jobs.local import Task, run_tasks
+
+    from ..rundir.worklist import thread_environment
+    from ..stages.passing import Passing
 
     command = [sys.executable, "-m", "scaling", "recall", sweep, "--out", str(out), "--worker"]
     tasks = [

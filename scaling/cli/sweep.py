@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from arch.amounts import counted
 
-from .options import AsJson, DryRun, Out, Repair, Sets, Study, close, print_json, request_of
+from .options import ChangedStudyOptions, DryRun, Repair, close, print_json
 
 
-def sweep(
-    study: Study,
-    sets: Sets = None,
-    out: Out = None,
-    repair: Repair = False,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
+def sweep(study: ChangedStudyOptions, repair: Repair = False, dry_run: DryRun = False) -> None:
     """Find learning rates: the short runs of the study's section `sweep`, and a law that its runs follow."""
     from ..stages.show import show_sweep
     from ..stages.sweep import plan_sweep, sweep_stage
     from ..study.plan_view import show_plan
 
-    request = request_of(study, None, sets, out, as_json, repair=repair)
+    request = study.request(repair)
     if dry_run:
         table = plan_sweep(request)
-        if as_json:
+        if study.as_json:
             return print_json(table)
         print(show_plan(table))
         print(f"{counted(table['cells'], 'cell')}, {table['share']:.1%} of the FLOP of the study's runs")
@@ -31,8 +24,9 @@ def sweep(
         return
     result = sweep_stage(request)
     fit = result.pop("fit")
-    if as_json:
+    if study.as_json:
         print_json(result | {"without_law": fit.without_law})
     else:
         print(f"\n{show_sweep(fit)}\n\nlaw: {result['law']}\nreport: {result['report']}")
     close(request, {})
+    study.say_next("run")

@@ -160,7 +160,7 @@ def show_status(rows: Sequence[dict[str, Any]]) -> str:
     notes = [f"{row['run_id']}: rows left out: {row['rows_left_out']}" for row in rows if row["rows_left_out"]]
     if unread := sum(row["rows_left_out"] is None for row in rows):
         notes.append(
-            f"the rows of {counted(unread, 'run')} were not checked, since there are many: `scaling fit` checks them"
+            f"the rows of {counted(unread, 'run')} are many and were not checked: `scaling fit study` checks them"
         )
     return "\n".join([text_table([*heads, "reason"], lines), *wrapped(notes)])
 

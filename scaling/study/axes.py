@@ -189,7 +189,8 @@ def _values(field: str, values: Any, place: tuple[str, ...]) -> list[Any]:
     section, _, name = field.partition(".")
     if section == "corpus":
         _refuse(
-            "a study has one corpus: write a study file for each, and fit them together by scaling fit ONE TWO", *place
+            "a study has one corpus: write a study file for each, and fit them together: `scaling fit runs ONE TWO`",
+            *place,
         )
     if section not in SECTIONS or not name:
         _refuse(f"{shown(field)} is no field of {' or '.join(SECTIONS)}: {HOW}", *place)

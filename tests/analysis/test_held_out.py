@@ -123,7 +123,9 @@ def test_stored_windows(study: StudySpec) -> None:
     documents = documents_of(study.directory, a)
     assert found.n_documents == len({d for low, high in documents for d in range(low, high + 1)}) <= len(starts) - 1
 
-    with pytest.raises(InputError, match=r"00000007: no held-out loss is stored in .*; `scaling eval STUDY --tasks"):
+    with pytest.raises(
+        InputError, match=r"00000007: no held-out loss is stored in .*; `scaling eval study STUDY --tasks"
+    ):
         load_held_out(study.directory, first, 7)
     old = read_json(path)
     del old["values"]["window_nats"]

@@ -140,7 +140,7 @@ def test_fit_is_made_anew_when_its_runs_change(small: StudySpec) -> None:
     (results / "runs.parquet").unlink()
     assert stage.fit(small, runs).fresh
     (results / "runs.parquet").write_bytes(b"x")
-    with pytest.raises(InputError, match=r"runs\.parquet: cannot be read .*; `scaling fit` makes it again"):
+    with pytest.raises(InputError, match=r"runs\.parquet: cannot be read .*; `scaling fit study` makes it again"):
         stage.read_tables(results)
     assert "runs.parquet: cannot be read" in str(stage.fit(small, runs).damaged)
 
@@ -165,7 +165,7 @@ def test_scores_of_tasks_enter_fits_and_report(small: StudySpec) -> None:
     tables = [small.directory / "results" / f"{name}.parquet" for name in ("evals", "runs", "curves")]
     tables[2].write_bytes(tables[1].read_bytes())
     assert stage.fit(small, runs).damaged == f"{tables[2]}: is another table: it has no column 'grad_norm'; " + (
-        "`scaling fit` makes it again"
+        "`scaling fit study` makes it again"
     )
     tables[0].write_bytes(tables[1].read_bytes())
     with pytest.raises(InputError, match=r"evals\.parquet: is another table: it has no column 'task'; `scaling eval`"):

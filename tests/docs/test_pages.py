@@ -139,11 +139,11 @@ def wrong_commands(path):
     for words in commands_of(path):
         command, rest = apps[words[0]], words[1:]
         while hasattr(command, "commands") and not rest[0].startswith("-"):
-            known = command.commands.get(rest[0]) or command.commands.get("study")  # `scaling eval STUDY`
+            known = command.commands.get(rest[0])
             if known is None:
                 yield f"{' '.join(words)}: no such command"
                 break
-            command, rest = known, rest[1:] if rest[0] in command.commands else rest
+            command, rest = known, rest[1:]
         options = {option for parameter in command.params for option in parameter.opts} | {"--help", "-h"}
         yield from (f"{' '.join(words)}: {word}" for word in rest if word.startswith("--") and word not in options)
 
@@ -159,11 +159,13 @@ def test_a_wrong_command_is_seen(tmp_path):
         "scaling plan a.yaml --only x  # as --b",
         "scaling rum a",
         "flops count --archs a",
-        "scaling eval a --tsks b",
+        "scaling eval study a --tsks b",
+        "scaling eval a",
     ]
     page.write_text("".join(f"    {line}\n" for line in lines))
     assert list(wrong_commands(page)) == [
         "scaling rum a: no such command",
         "flops count --archs a: --archs",
-        "scaling eval a --tsks b: --tsks",
+        "scaling eval study a --tsks b: --tsks",
+        "scaling eval a: no such command",
     ]

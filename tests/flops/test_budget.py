@@ -314,7 +314,7 @@ def changed(*path, value) -> dict:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (changed("schema", value=4), "has schema 4, and this version reads 6: run `scaling fit` again"),
+        (changed("schema", value=4), "has schema 4, and this version reads 6: run `scaling fit study` again"),
         (changed("schema", value=7), "has schema 7"),
         (changed("schema", value=None), "has schema None"),
         ([1, 2], "has schema None"),

@@ -45,7 +45,7 @@ def rows_of(*args: str) -> list[dict[str, str]]:
 def test_help_and_counts_import_nothing_heavy(module, words):
     code = (
         f"import sys, runpy; sys.argv = ['flops', *{words}]\n"
-        f"try: runpy.run_module({module!r}, run_name='__main__')\n"
+        f"try: runpy.run_module({module!r}, run_name='__main__', alter_sys=True)\n"
         "except SystemExit as end: assert not end.code\n"
         "bad = {'torch', 'numpy', 'transformers', 'pandas', 'rich'} & sys.modules.keys(); assert not bad, bad"
     )
@@ -131,7 +131,7 @@ COMMANDS = [
     ["count", "--arch", "cosformer2", "--size", "7b", "--batch-tokens", "4M", "--recompute", "layers"],
     ["count", "--arch", "cosformer2", "--size", "7b", "--by", "module"],
     ["size", "--arch", "tnl", "--params", "1.3B"],
-    ["size", "--match", "llama-7b"],
+    ["match", "llama-7b"],
     ["budget", "--compute", "1e30", "--extrapolate"],
     ["study", "paper", "--gpus", "64"],
     ["memory", "--arch", "llama", "--size", "7b"],
@@ -191,14 +191,17 @@ def test_a_wide_table_is_cut_into_parts_with_its_names_in_each():
         (["table", "--norms", "papr"], "did you mean 'paper'?"),
         (["table", "--as-printed", "--convention", "exact"], "leave --convention out"),
         (["size", "--arch", "tnl"], "give one"),
-        (["size", "--arch", "tnl", "--params", "1B", "--match", "tnl-7b"], "not --params and --match at once"),
+        (
+            ["size", "--arch", "tnl", "--params", "1B", "--budget", "1e20", "--tokens", "1B"],
+            "not --params and --budget at once",
+        ),
         (["size", "--arch", "tnl", "--params", "1,3B"], "write 1.3B"),
         (["size", "--arch", "tnl", "--params", "1k"], "the smallest that tnl has on the grid: give a larger target"),
         (["size", "--arch", "tnl", "--budget", "1e22"], "belong together"),
         (["size", "--arch", "tnl", "--budget", "50", "--tokens", "1B"], "FLOP or PF-days? Give --unit"),
         (["size", "--arch", "tnl", "--params", "1B", "--aspect", "32"], "write it as 32:160"),
-        (["size", "--match", "llama410m"], "write it as llama-410m"),
-        (["size", "--match", "llama-411m"], "did you mean '410m'?"),
+        (["match", "llama410m"], "write it as llama-410m"),
+        (["match", "llama-411m"], "did you mean '410m'?"),
         (["budget", "--compute", "179"], "FLOP or PF-days? Give --unit flop or --unit pfday"),
         (["budget", "--compute", "1e60"], "is too large"),
         (["budget", "--compute", "1e22", "--law", "nowhere.json"], "nowhere.json: does not exist"),

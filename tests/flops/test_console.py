@@ -17,7 +17,7 @@ from tests.commands import in_this_process
 def test_letters_that_the_terminal_lacks_are_shown_escaped():
     command = [sys.executable, "-m", "scaling", "plan", "quickstart", "--out", "/tmp/\u00e9"]
     result = subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=False)
-    assert result.returncode == 0 and result.stdout.endswith(b"everything goes to /tmp/\\xe9/quickstart/\n")
+    assert result.returncode == 0 and b"everything goes to /tmp/\\xe9/quickstart/\n" in result.stdout
 
 
 def test_a_path_that_is_too_long_and_a_word_of_control_characters_are_one_line():

@@ -119,7 +119,7 @@ def test_the_command():
     wide = flops("size", "--arch", "tnl", "--params", "3M", "--aspect", "500:600")
     assert "tnl: the closest shape of the grid is +18.0% off 3,000,000 non-embedding parameters" in wide.stderr
     assert "+17.96%" in wide.stdout
-    matched = json.loads(must("size", "--match", "LLaMA-410m", "--arch", "cos2", "--context", "2048", "--json"))
+    matched = json.loads(must("match", "LLaMA-410m", "--arch", "cos2", "--context", "2048", "--json"))
     target = preset("llama", "410m", context_length=2048)
     assert matched["target"]["flops_per_token_train_exact"] == train_flops_per_token(target, "exact")
     assert [(row["arch"], row["by"]) for row in matched["rows"]] == [("cosformer2", "params"), ("cosformer2", "flops")]

@@ -30,14 +30,14 @@ class Reading(NamedTuple):
 
 
 def results(answer: Json) -> Iterator[Reading]:
-    """Of `scaling fit TABLE` and `scaling fit STUDY --approach ..`."""
+    """Of `scaling fit table` and `scaling fit runs`."""
     yield from _laws(answer["results"])
     yield from _refused(answer["not_fitted"])
     yield from _comparisons(answer["comparisons"] or [])
 
 
 def stage(fits: Json) -> Iterator[Reading]:
-    """Of `scaling fit STUDY`: fits.json."""
+    """Of `scaling fit study`: fits.json."""
     own = fits["conventions"]["C"]
     envelopes = [fit for fit in fits["fits"] if fit["approach"] == "envelope"]
     known = {fit["group"]: fit for fit in envelopes if fit["conventions"]["C"] == own}
@@ -144,7 +144,7 @@ def design(answer: Json) -> Iterator[Reading]:
 
 
 def checked_law(answer: Json) -> Iterator[Reading]:
-    """Of `scaling fit --check-law`."""
+    """Of `scaling fit check`."""
     for law in answer["laws"]:
         for key in ("a", "b", "a_plus_b", "factor_per_decade", "max_over_min", "one_at"):
             yield Reading("check", law["name"], key, law[key])

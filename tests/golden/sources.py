@@ -170,8 +170,8 @@ def _fit(
     replicates: int = 200,
     seed: int = 0,
 ) -> Command:
-    """`scaling fit TABLE` with every default spelled out. columns: blanks written as ~."""
-    words = f"fit {table} --columns {columns} --approach {approach} --points {points} --convention 6nd"
+    """`scaling fit table` with every default spelled out. columns: blanks written as ~."""
+    words = f"fit table {table} --columns {columns} --approach {approach} --points {points} --convention 6nd"
     words += f" --drop-highest-loss 0 --replicates {replicates} --level {LEVEL} --seed {seed} --at {at}"
     words += f" --objective {objective} --form {form}" if objective else ""
     return Command(" ".join([words, *more]), adapter.results, objective, points, form=form)
@@ -244,13 +244,13 @@ SOURCES = (
     ),
     Source(
         "check-law",
-        (Command("fit --check-law N=1.8e8~C^0.71,D=2.6e10~C^0.51 --unit pf-days", adapter.checked_law),),
+        (Command("fit check N=1.8e8~C^0.71,D=2.6e10~C^0.51 --unit pf-days", adapter.checked_law),),
     ),
     Source(
         "golden study",
         (
             Command(
-                "fit {here}/golden.yaml --force --out {out}",
+                "fit study {here}/golden.yaml --force --out {out}",
                 adapter.stage,
                 "least_squares",
                 "curves",
@@ -264,7 +264,7 @@ SOURCES = (
         "golden study, training loss",
         (
             Command(
-                "fit {here}/golden.yaml --force --out {out} --set fit.loss=train_smoothed",
+                "fit study {here}/golden.yaml --force --out {out} --set fit.loss=train_smoothed",
                 *(adapter.stage, "least_squares", "curves", Place.draw_grid),
             ),
         ),
@@ -275,17 +275,17 @@ SOURCES = (
         "golden study, by approach",
         (
             Command(
-                f"fit {_GOLDEN} --approach all --points curves --objective least_squares --form plain {_OF_STUDY}"
+                f"fit runs {_GOLDEN} --approach all --points curves --objective least_squares --form plain {_OF_STUDY}"
                 f" --at 1e12,1e13 --predict 1e5,1e7",
                 *(adapter.results, "least_squares", "curves", Place.draw_grid),
             ),
             Command(
-                f"fit {_GOLDEN} --approach parametric --points curves --objective huber --form plain {_OF_STUDY}"
+                f"fit runs {_GOLDEN} --approach parametric --points curves --objective huber --form plain {_OF_STUDY}"
                 " --at 1e12",
                 *(adapter.results, "huber", "curves"),
             ),
             Command(
-                f"fit {_GOLDEN} --approach parametric --points ends --objective huber --form plain {_OF_STUDY}"
+                f"fit runs {_GOLDEN} --approach parametric --points ends --objective huber --form plain {_OF_STUDY}"
                 " --at 1e12",
                 *(adapter.results, "huber", "ends", None, True),
             ),
@@ -295,7 +295,7 @@ SOURCES = (
     Source(
         "golden forecast",
         (
-            Command(f"fit {_GOLDEN} --force", adapter.nothing, before=Place.draw_grid),
+            Command(f"fit study {_GOLDEN} --force", adapter.nothing, before=Place.draw_grid),
             Command(f"predict {_GOLDEN}", adapter.nothing),
             Command(f"predict {_GOLDEN}", adapter.nothing, before=Place.draw_forecast),
             Command(f"predict {_GOLDEN}", adapter.predictions, before=Place.draw_forecast),
@@ -319,7 +319,7 @@ SOURCES = (
         "golden variants",
         (
             Command(
-                "fit {here}/variants.yaml --force --out {out}",
+                "fit study {here}/variants.yaml --force --out {out}",
                 *(adapter.stage, "least_squares", "curves", lambda place: place.draw_grid("variants")),
             ),
         ),
@@ -340,7 +340,7 @@ SOURCES = (
     Source(
         "published study",
         (
-            Command("fit {published} --force --out {out}", adapter.stage, "least_squares", "curves"),
+            Command("fit study {published} --force --out {out}", adapter.stage, "least_squares", "curves"),
             Command("predict {published} --out {out}", adapter.predictions),
             Command("report {published} --out {out}", adapter.report),
         ),
@@ -351,20 +351,20 @@ SOURCES = (
         "published study, by approach",
         (
             Command(
-                "fit {published} --out {out} --approach envelope --points curves --at 1e16,1e17 " + _OF_STUDY,
+                "fit runs {published} --out {out} --approach envelope --points curves --at 1e16,1e17 " + _OF_STUDY,
                 *(adapter.results, "", "curves"),
             ),
             Command(
-                "fit {published} --out {out} --approach isoflop --points curves --at 1e16,1e17 " + _OF_STUDY,
+                "fit runs {published} --out {out} --approach isoflop --points curves --at 1e16,1e17 " + _OF_STUDY,
                 *(adapter.results, "", "curves", None, True),
             ),
             Command(
-                "fit {published} --out {out} --approach parametric --points curves --objective least_squares"
+                "fit runs {published} --out {out} --approach parametric --points curves --objective least_squares"
                 " --form plain --at 1e16,1e17 --predict 9.8e7,1.2e8 " + _OF_STUDY,
                 *(adapter.results, "least_squares", "curves"),
             ),
             Command(
-                "fit {published} --out {out} --approach parametric --points curves --objective huber"
+                "fit runs {published} --out {out} --approach parametric --points curves --objective huber"
                 " --form plain --at 1e16,1e17 " + _OF_STUDY,
                 *(adapter.results, "huber", "curves"),
             ),

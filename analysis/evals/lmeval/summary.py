@@ -201,7 +201,7 @@ def show_summary(rows: list[dict[str, Any]]) -> tuple[tuple[str, ...], list[tupl
     if absent:
         words = ["csr"] if set(TABLE4) <= set(absent) else [name for name in absent if name in TABLE4]
         words += [PAPER[name] for name in absent if name not in TABLE4 and PAPER[name]]
-        notes.append(f"of table 4 not here: {', '.join(absent)} (scaling eval STUDY --tasks {','.join(words)})")
+        notes.append(f"of table 4 not here: {', '.join(absent)} (scaling eval study STUDY --tasks {','.join(words)})")
     return heads, cells, notes
 
 

@@ -121,7 +121,7 @@ def choose(there: Sequence[str], given: Mapping[str, str], convention: str | Non
     if needed:
         first = needed[0].partition(" ")[0]
         if "n_opt_exponent" in there:
-            raise InputError("holds laws, not runs: check them by --check-law and this file's name")
+            raise InputError("holds laws, not runs: `scaling fit check` checks them")
         raise InputError(
             f"no column for {', '.join(needed)}: the table has {_listed(there)}; say which by "
             f'--columns {first}="its name"'

@@ -65,7 +65,7 @@ def test_a_law_that_no_unit_makes_right_is_told():
 @pytest.mark.parametrize(
     ("law", "unit", "at", "message"),
     [
-        ("N=1 C^0.5", "auto", (), "--check-law: cannot read 'N=1 C\\^0.5'"),
+        ("N=1 C^0.5", "auto", (), "LAW: cannot read 'N=1 C\\^0.5'"),
         ("N=1 C^0.5,D=2 C^0.5,rest", "auto", (), "cannot read"),
         ("N=1 C^0.5,N=2 C^0.5", "auto", (), "give N, D and perhaps L, each once"),
         ("N=-1 C^0.5,D=2 C^0.5", "flop", (), "n_opt = -1 C\\^0.5 is no power law"),

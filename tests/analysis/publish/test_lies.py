@@ -160,7 +160,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Measured]:
         places.append(place)
     outs = [folder / "read" / place.name for place in places]
     groups = [
-        [["fit", place, "--out", out], ["publish", place, "--check", "--out", out]]
+        [["fit", "study", place, "--out", out], ["publish", place, "--check", "--out", out]]
         for place, out in zip(places, outs, strict=True)
     ]
     cases = measured(folder, groups)

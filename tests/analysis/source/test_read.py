@@ -71,5 +71,5 @@ def test_a_damaged_fit_is_one_line(tmp_path):
     write_run(tmp_path, "tnl", "14k", 40_960)
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "fits.json").write_text('{"settings": {}}')
-    with pytest.raises(InputError, match=r"results/fits\.json: cannot be read .*; `scaling fit` makes it again"):
+    with pytest.raises(InputError, match=r"results/fits\.json: cannot be read .*; `scaling fit study` makes it again"):
         read_runs(tmp_path)

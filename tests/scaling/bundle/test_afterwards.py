@@ -55,7 +55,7 @@ def test_what_needs_weights_says_where_they_are(made: Made, there: Path, tmp_pat
         assert told in line_of(scaling(*words))
     assert told in line_of(scaling("generate", run / "checkpoints/00000030", "x"))
     before = files_of(there)
-    result = scaling("eval", made.study, "--out", there, "--set", "evaluation.validation_tokens=512")
+    result = scaling("eval", "study", made.study, "--out", there, "--set", "evaluation.validation_tokens=512")
     assert result.exit_code == 1 and "6 of 6 evaluations are not done" in result.stderr
     assert f"failed: {RUNS[1]}/00000001 validation and 5 more: its weights were left out by a bundle" in result.stderr
     shutil.rmtree(there)

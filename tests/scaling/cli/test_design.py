@@ -33,7 +33,7 @@ def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
     for row in (*found["proposals"], naive):
         assert 0 <= row["summary"]["identified"] <= 1 and row["seconds"] > 0
         assert row["summary"]["half_a"] == sorted(row["summary"]["half_a"])
-    assert file.read_text().startswith("# scaling design --arch llama --arch hgrn2 --corpus books.txt ")
+    assert file.read_text().startswith("# scaling design --arch llama --arch hgrn2 --budget 2e16 --corpus books.txt ")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_study_that_follows_a_law_is_trained_as_the_laws_runs_were(tmp_path):
     assert result.exit_code == 0, result.exception
     assert "no floor of the loss was seen" in result.stdout, "the prior of tiny models"
     assert file.read_text().splitlines()[0] == (
-        f"# scaling design --arch hgrn2 --corpus stdlib: --corpus-tokens 20e6 --wall-minutes 2 --least-size 5k "
+        f"# scaling design --arch hgrn2 --wall-minutes 2 --corpus stdlib: --corpus-tokens 20e6 --least-size 5k "
         f"--lr-law {law} --studies 8"
     )
     study = load_study(file)

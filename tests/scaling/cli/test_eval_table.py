@@ -84,10 +84,9 @@ def test_other_settings_are_asked_for_with_set(evaluated: Path, capsys: pytest.C
     assert told["left_out"][0]["why"] == "its settings changed (limit, max_length)"
 
 
-@pytest.mark.parametrize("command", [["eval"], ["eval", "--dry-run"], ["eval", "--json"], ["eval", "table"]])
+@pytest.mark.parametrize("command", [["study"], ["study", "--dry-run"], ["study", "--json"], ["table"]])
 def test_an_untrained_study_has_nothing_to_evaluate(command: list[str], evaluated: Path, tmp_path: Path) -> None:
-    line = ["eval", *(["table"] if "table" in command else []), str(evaluated / "small.yaml")]
-    line += [word for word in command[1:] if word.startswith("--")]
+    line = ["eval", command[0], str(evaluated / "small.yaml"), *command[1:]]
     with pytest.raises(InputError, match=r"small: no checkpoints yet in .*: train first, `scaling train "):
         app([*line, "--out", str(tmp_path / "out")], standalone_mode=False)
     assert not (tmp_path / "out").exists()
@@ -110,12 +109,12 @@ def test_an_untrained_study_has_nothing_to_evaluate(command: list[str], evaluate
 )
 def test_options_that_cannot_be_meant(words: list[str], told: str, evaluated: Path) -> None:
     with pytest.raises(InputError) as error:
-        app(["eval", str(evaluated / "small.yaml"), *words], standalone_mode=False)
+        app(["eval", "study", str(evaluated / "small.yaml"), *words], standalone_mode=False)
     assert told in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_dry_run_fails_where_the_run_would(evaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = ["eval", str(evaluated / "small.yaml"), "--dry-run", "--tasks", "piqa,boolq"]
+    line = ["eval", "study", str(evaluated / "small.yaml"), "--dry-run", "--tasks", "piqa,boolq"]
     assert app(line, standalone_mode=False) == 1
     told = capsys.readouterr().out.splitlines()
     assert told[0].startswith("boolq: cannot be evaluated: ")

@@ -49,6 +49,7 @@ def command(folder: Path, *arguments: str, out: str = "out") -> list[str]:
         "-m",
         "scaling",
         "eval",
+        "study",
         str(folder / "small.yaml"),
         "--out",
         f"{folder / out}",
@@ -139,12 +140,12 @@ def test_a_second_start_has_nothing_to_do(folder: Path) -> None:
     before, table = results(folder), folder / "out/small/results/evals.parquet"
     stamp = table.stat().st_mtime_ns
     study = (folder / "small.yaml", "--out", folder / "out")
-    again = quickly("eval", *study, "--json")
+    again = quickly("eval", "study", *study, "--json")
     assert again.returncode == 0
     told = json.loads(again.stdout)
     assert (told["pairs"], told["done"], told["n_failed"], told["failed"]) == (N_PAIRS, 0, 0, {})
     assert results(folder) == before and table.stat().st_mtime_ns == stamp
-    dry = json.loads(quickly("eval", *study, "--dry-run", "--json").stdout)
+    dry = json.loads(quickly("eval", "study", *study, "--dry-run", "--json").stdout)
     assert dry["pairs"] == N_PAIRS and all(not names for names in dry["missing"].values())
 
 
@@ -167,7 +168,7 @@ def test_choices_of_tasks_checkpoints_and_runs(folder: Path) -> None:
     }
     whole = scaling_eval(folder, *tasks, "--checkpoint", "tnl-25k-c32-s0", "--checkpoint", "tnl-25k-c32-s0/3")
     assert whole.returncode == 0 and whole.stdout.count(" four: done") == 10
-    words = ("eval", folder / "small.yaml", "--out", folder / "out", *tasks, "--checkpoint", "tnl-14k")
+    words = ("eval", "study", folder / "small.yaml", "--out", folder / "out", *tasks, "--checkpoint", "tnl-14k")
     wrong = quickly(*words)
     assert wrong.returncode == 2 and "did you mean 'tnl-14k-c32-s0'?" in wrong.stderr
 
@@ -189,6 +190,7 @@ def test_failures_are_told_counted_and_do_not_stop_the_others(folder: Path) -> N
         "-m",
         "scaling",
         "eval",
+        "study",
         str(folder / "bad.yaml"),
         "--out",
         str(folder / "bad"),
@@ -224,7 +226,7 @@ def test_failures_are_told_counted_and_do_not_stop_the_others(folder: Path) -> N
     ],
 )
 def test_mistakes_are_one_line(folder: Path, arguments: list[str], told: str) -> None:
-    result = quickly("eval", folder / "small.yaml", "--out", folder / "out", *arguments, "--dry-run")
+    result = quickly("eval", "study", folder / "small.yaml", "--out", folder / "out", *arguments, "--dry-run")
     assert result.returncode == 2 and told in result.stderr and result.stderr.count("\n") == 1, result.stderr
 
 

@@ -1,4 +1,4 @@
-"""`scaling fit` on tables and studies, and --check-law: what is printed, and mistakes in one line."""
+"""`scaling fit table`, and the other fits: what is printed, and mistakes in one line."""
 
 import json
 import os
@@ -25,17 +25,19 @@ ROOT = Path(__file__).resolve().parents[3]
 COLUMNS = 'n_params="Model Size",flops="Training FLOP",loss=loss'
 
 
-def fit(*arguments):
-    """stdout of a fit that works; raises what a command raises."""
-    result = CliRunner().invoke(app, ["fit", *map(str, arguments)])
+def fit(*arguments, of="table"):
+    """stdout of `scaling fit table`, or of another fit, that works; raises what a command raises."""
+    result = CliRunner().invoke(app, ["fit", of, *map(str, arguments)])
+    if result.exit_code == 2:
+        raise InputError(result.stderr.splitlines()[-1])  # run_app prints this line alone
     if result.exception is not None:
         raise result.exception
     return result.stdout
 
 
-def refused(message, *arguments):
+def refused(message, *arguments, of="table"):
     with pytest.raises(InputError, match=message) as found:
-        fit(*arguments)
+        fit(*arguments, of=of)
     assert "\n" not in str(found.value)
 
 
@@ -190,24 +192,26 @@ def test_points_ends_are_what_every_approach_takes(curves):
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
-    [("--replicates", "50"), ("--level", "0.9"), ("--seed", "1"), ("--points", "ends"), ("--form", "plain")],
+    ("of", "option"),
+    [
+        *(("check", option) for option in ("--replicates", "--level", "--points", "--form", "--group", "--details")),
+        *(("study", option) for option in ("--replicates", "--level", "--at", "--approach", "--unit", "--columns")),
+        *(("runs", option) for option in ("--force", "--columns", "--group", "--unit")),
+        *(("table", option) for option in ("--set", "--out", "--force", "--plugin", "--unit")),
+    ],
 )
-def test_an_option_that_means_nothing_is_refused(option, value):
-    refused(
-        f"--check-law: checks a law by itself, without {option}", *("--check-law", "N=1C^.5,D=1C^.5", option, value)
-    )
-    refused(f"{option}: goes with --approach", "quickstart", option, value)
+def test_an_option_that_means_nothing_is_none(of, option):
+    refused(f"No such option: {option}", "x", option, of=of)
 
 
 def test_points_of_a_study_are_one_of_two():
-    refused("--points: 'end' .*did you mean 'ends'", "quickstart", "--approach", "parametric", "--points", "end")
+    refused("--points: 'end' .*did you mean 'ends'", "quickstart", "--points", "end", of="runs")
 
 
 def test_a_name_outside_of_utf_8_is_read_drawn_and_refused(tmp_path):
     name = os.fsencode(profiles(tmp_path / "profiles.csv")).replace(b"profiles.csv", b"\xff\xfe.csv")
     os.rename(tmp_path / "profiles.csv", name)
-    command = [sys.executable, "-m", "scaling", "fit", name, "--approach", "isoflop", "--replicates", "40"]
+    command = [sys.executable, "-m", "scaling", "fit", "table", name, "--approach", "isoflop", "--replicates", "40"]
     result = subprocess.run([*command, "--plot", tmp_path / "a.html"], capture_output=True, check=False)
     assert result.returncode == 0 and b"\\udcff\\udcfe.csv" in result.stdout and (tmp_path / "a.html").exists()
     result = subprocess.run([*command, "--where", "损失<0"], capture_output=True, check=False)
@@ -468,19 +472,19 @@ def test_what_cannot_be_fitted_is_told_and_stops_nothing_else(curves, capsys):
     short = curves.with_name("short.csv")
     short.write_text("\n".join([*lines, "gla-1,gla,1000000,1000000,5.0"]) + "\n", encoding="utf-8")
     arguments = ["--approach", "envelope", "--columns", "run=name,arch=架构", "--group", "arch", "--replicates", "40"]
-    result = CliRunner().invoke(app, ["fit", str(short), *arguments, "--json"])
+    result = CliRunner().invoke(app, ["fit", "table", str(short), *arguments, "--json"])
     found = json.loads(result.stdout)
     assert len(found["results"]) == 2 and found["not_fitted"][0]["group"] == "gla"
     assert "not fitted: gla: envelope: " in result.stderr
 
 
 def test_check_law_from_the_command_line():
-    found = json.loads(fit("--check-law", ROOT / "flops/data/table3.csv", "--unit", "auto", "--json"))
+    found = json.loads(fit(ROOT / "flops/data/table3.csv", "--unit", "auto", "--json", of="check"))
     assert found["unit"] == "PF-days"
     assert [round(law["a_plus_b"], 4) for law in found["laws"]] == [1.2220, 1.1154, 1.0927, 1.1045]
-    text = fit("--check-law", ROOT / "flops/data/table3.csv")
+    text = fit(ROOT / "flops/data/table3.csv", of="check")
     assert "unit of C: PF-days (8.64e19 FLOP)" in text and "C = 6 N D cannot hold at every C" in text
-    assert "C = 6 N D can hold at every C" in fit("--check-law", "N=0.1 C^0.5,D=1.7 C^0.5", "--unit", "flop")
+    assert "C = 6 N D can hold at every C" in fit("N=0.1 C^0.5,D=1.7 C^0.5", "--unit", "flop", of="check")
 
 
 def test_mistakes_are_told_in_one_line(curves, tmp_path):
@@ -489,13 +493,7 @@ def test_mistakes_are_told_in_one_line(curves, tmp_path):
     nats = tmp_path / "nats.csv"
     nats.write_text("N,D,loss [nats]\n1,2,3\n")
     for message, *arguments in (
-        ("fit: give a study, or a table of runs",),
-        ("a.txt: is no table .* and no study file", other),
-        ("is a table, and one table is fitted by itself", curves, "quickstart"),
-        ("curves.csv: is a table, and --set is for studies", curves, "--set", "fit.flops=6nd"),
-        ("--columns: is for tables, not for studies", "quickstart", "--approach", "all", "--columns", "N=n"),
-        ("--at: goes with --approach", "quickstart", "--at", "1e22"),
-        ("--force: is for a study's fit stage", "quickstart", "--approach", "all", "--force"),
+        ("a.txt: is no table .*; a study is fitted by `scaling fit study`", other),
         ("--approach: 'envelop' .*did you mean 'envelope'", curves, "--approach", "envelop"),
         ("--at: 'x' is no list of positive numbers", curves, "--at", "x"),
         ("--at: '-1' is no list", curves, "--at=-1"),
@@ -505,21 +503,26 @@ def test_mistakes_are_told_in_one_line(curves, tmp_path):
         ("--predict: '1e9' is not N and D", curves, "--predict", "1e9"),
         ("--replicates: 30 are too few for intervals of level 0.95: give 40", curves, "--replicates", "30"),
         ("--level: 95 is no level", curves, "--level", "95"),
-        ("--unit: goes with --check-law alone", curves, "--unit", "flop"),
-        ("--check-law: checks a law by itself, without --group", "--check-law", "N=1C^.5,D=1C^.5", "--group", "a"),
         ("--save .*: is a directory", curves, "--save", tmp_path),
         ("--plot: .*: is a page: name it .html", curves, "--plot", tmp_path / "a.png"),
         ("--plot .*none/a.html: there is no directory", curves, "--plot", tmp_path / "none" / "a.html"),
         ("--details: is text, and --json has everything", curves, "--details", "--json"),
-        ("--level: goes with --approach", "quickstart", "--level", "0.5"),
         ("--loss-unit bits: the column 'loss .nats.' says nats", nats, "--loss-unit", "bits"),
         ("--save .*none/a.json: there is no directory", curves, "--save", tmp_path / "none" / "a.json"),
         ("--group: there is no column 'archs'", curves, "--group", "archs"),
         ("look like curves, not like runs: N = 1M has 60 rows", curves, "--approach", "envelope"),
         ("no row is left", curves, "--where", "loss<0"),
-        ("holds laws, not runs: check them by --check-law", ROOT / "flops/data/table3.csv"),
+        ("holds laws, not runs: `scaling fit check` checks them", ROOT / "flops/data/table3.csv"),
     ):
         refused(message, *arguments)
+    for message, of, *arguments in (
+        ("a.txt: is no study file", "runs", "quickstart", other),
+        ("curves.csv: is a table, and no study: `scaling fit table", "runs", "quickstart", curves),
+        ("--details: is text, and --json has everything", "study", "quickstart", "--details", "--json"),
+        ("Missing argument 'TABLE'", "table"),
+        ("Missing argument 'STUDY..'", "runs"),
+    ):
+        refused(message, *arguments, of=of)
 
 
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_fitted(curves, tmp_path, monkeypatch):
@@ -549,7 +552,7 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_fitted(curves,
     ):
         refused(message, curves, *arguments)
     refused("bare.csv: is what is fitted, and would be replaced", bare, "--save", tmp_path / "." / "bare.csv")
-    refused("--save /proc/x: cannot be written", "--check-law", "N=1C^.5,D=1C^.5", "--save", "/proc/x")
+    refused("--save /proc/x: cannot be written", "N=1C^.5,D=1C^.5", "--save", "/proc/x", of="check")
     assert sorted(tmp_path.iterdir()) == before and pipe.is_fifo()
 
 
@@ -558,7 +561,7 @@ def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path):
     folder.mkdir()
     link.symlink_to(folder / "found.json")
     for _ in range(2):
-        found = json.loads(fit("--check-law", "N=0.1 C^0.5,D=1.7 C^0.5", "--unit", "flop", "--save", link, "--json"))
+        found = json.loads(fit("N=0.1 C^0.5,D=1.7 C^0.5", "--unit", "flop", "--save", link, "--json", of="check"))
         assert link.is_symlink() and json.loads((folder / "found.json").read_text()) == found
     assert [one.name for one in folder.iterdir()] == ["found.json"]
 
@@ -570,12 +573,24 @@ def test_a_disk_that_fails_after_the_fit_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr("data.files.os.replace", full)
     refused(
         f"--save {tmp_path}/a: cannot be written .No space left on device.; name",
-        *("--check-law", "N=1C^.5,D=1C^.5", "--unit", "flop", "--save", tmp_path / "a"),
+        *("N=1C^.5,D=1C^.5", "--unit", "flop", "--save", tmp_path / "a"),
+        of="check",
     )
 
 
 def test_a_mistake_is_exit_code_2_and_writes_nothing(curves, tmp_path):
-    command = [sys.executable, "-m", "scaling", "fit", str(curves), "--where", "loss<0", "--save", str(tmp_path / "f")]
+    command = [
+        sys.executable,
+        "-m",
+        "scaling",
+        "fit",
+        "table",
+        str(curves),
+        "--where",
+        "loss<0",
+        "--save",
+        str(tmp_path / "f"),
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 2 and result.stdout == "" and result.stderr.count("\n") == 1

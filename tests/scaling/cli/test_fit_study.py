@@ -1,4 +1,4 @@
-"""`scaling fit STUDY` with and without --approach: the same numbers."""
+"""`scaling fit study`, `fit runs` and `fit table` of one study: the same numbers."""
 
 import json
 import shutil
@@ -52,12 +52,12 @@ def printed(*arguments):
 @pytest.fixture(scope="module")
 def stage(study):
     """What the fit stage stores."""
-    return printed(study)["approaches"]
+    return printed("study", study)["approaches"]
 
 
 @pytest.fixture(scope="module")
 def command(study):
-    return printed(study, "--approach", "all")
+    return printed("runs", study, "--approach", "all")
 
 
 def test_the_command_gives_the_numbers_of_the_fit_stage(study, stage, command):
@@ -69,7 +69,7 @@ def test_the_command_gives_the_numbers_of_the_fit_stage(study, stage, command):
     assert stage["side_by_side"] == command["side_by_side"] and stage["comparisons"] == command["comparisons"]
     parametric = [law for law in stage["laws"] if law["approach"] == "parametric"]
     # one approach by itself: the seeds of other architectures tell its noise all the same
-    alone = printed(study, "--approach", "parametric")["results"]
+    alone = printed("runs", study, "--approach", "parametric")["results"]
     assert [(one["params"], one["intervals"]) for one in alone] == [
         (one["params"], one["intervals"]) for one in parametric
     ]
@@ -91,14 +91,14 @@ def test_a_study_and_its_exported_table_give_the_same_numbers(study, stage, comm
     """The table carries its runs and the settings of its fit; whoever has it needs nothing else of the study."""
     stored, table = load_study(study).results / "curves.parquet", tmp_path / "runs.parquet"
     shutil.copyfile(stored, table)
-    of_table = printed(str(table), "--approach", "all")
+    of_table = printed("table", str(table), "--approach", "all")
     assert len(of_table["results"]) == len(stage["laws"])
     for key in ("input", "results", "not_fitted", "side_by_side", "comparisons"):
         assert of_table[key] == command[key], key  # to the last digit, with intervals, checks and verdicts
-    paper = printed(str(table), "--approach", "isoflop", "--convention", "paper")
+    paper = printed("table", str(table), "--approach", "isoflop", "--convention", "paper")
     assert {one["conventions"]["C"] for one in paper["results"]} == {"paper"}
     # as any table where it is said how: its rows as they stand
-    other = printed(str(table), "--approach", "isoflop", "--group", "arch", "--convention", "exact")
+    other = printed("table", str(table), "--approach", "isoflop", "--group", "arch", "--convention", "exact")
     assert other["input"]["rows"]["read"] == len(read_table(stored))
     with pytest.raises(InputError, match=r"holds held-out losses, .* both fits the others: give curves\.parquet"):
         study_of_file(stored.with_name("validation.parquet"))

@@ -13,8 +13,8 @@ from flops.ladder import Ladder, rung
 from flops.pace import pace
 from flops.shapes import free_shape
 from flops.tables import duration
-from scaling.cli.flops import SUMMED, cost
 from scaling.study.cost import MERGED_KEYS, states_kept
+from scaling.study.machine_cost import SUMMED, cost
 from scaling.study.plan import plan
 from scaling.study.spec import load_study
 from tests.flops.test_cli import flops, must, rows_of

@@ -1,4 +1,4 @@
-"""`flops size`: ladders, and the YAML that a study file takes."""
+"""`flops size`, `match` and `ladder`, and the YAML that a study file takes."""
 
 import json
 
@@ -20,20 +20,20 @@ REST = ("vocab_size", "context_length", "chunk_size", "tpe_context")
 
 
 def flops(*words):
-    result = CliRunner().invoke(app, ["size", *words])
+    result = CliRunner().invoke(app, list(words))
     return result.exit_code, result.stdout if result.exit_code == 0 else result.stderr + str(result.exception)
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ["--ladder", "1M:1B:4"],
-        ["--ladder", "3M:300M:3", "--by", "flops", "--head-dim", "64", "--aspect", "50", "--context", "1024"],
-        ["--params", "12M", "--arch", "tnl", "--arch", "mamba2"],
-        ["--params", "100k"],
-        ["--flops-per-token", "1e9", "--context", "2048"],
-        ["--match", "hgrn2-410m"],
-        ["--match", "mamba1-25k"],
+        ["ladder", "1M:1B:4"],
+        ["ladder", "3M:300M:3", "--by", "flops", "--head-dim", "64", "--aspect", "50", "--context", "1024"],
+        ["size", "--params", "12M", "--arch", "tnl", "--arch", "mamba2"],
+        ["size", "--params", "100k"],
+        ["size", "--flops-per-token", "1e9", "--context", "2048"],
+        ["match", "hgrn2-410m"],
+        ["match", "mamba1-25k"],
     ],
 )
 def test_what_it_prints_loads_as_the_models_that_it_told(words, tmp_path):
@@ -42,9 +42,9 @@ def test_what_it_prints_loads_as_the_models_that_it_told(words, tmp_path):
     path = tmp_path / "study.yaml"
     path.write_text(yaml.safe_dump(STUDY) + text)
     runs = {(run.size, run.arch): run.model for run in load_study(path).runs()}
-    top = [] if {"--ladder", "--match"} & set(words) else ["--top", "1"]
+    top = ["--top", "1"] if words[0] == "size" else []
     rows = json.loads(flops(*words, *top, "--json")[1])["rows"]
-    assert len(rows) == len(runs) == (14 if "--match" in words else len(rows))
+    assert len(rows) == len(runs) == (14 if "match" in words else len(rows))
     for (size, arch), model in runs.items():
         row = next(r for r in rows if r["arch"] == arch and r.get("size", size) == size and r.get("by", size) in size)
         assert [model[key] for key in ("n_layers", "d_model", "n_heads")] == [
@@ -56,7 +56,7 @@ def test_what_it_prints_loads_as_the_models_that_it_told(words, tmp_path):
 def test_a_printed_ladder_is_the_ladder_field_by_field(tmp_path):
     ladder = Ladder(1e6, 1e9, 4)
     path = tmp_path / "study.yaml"
-    path.write_text(yaml.safe_dump(STUDY) + flops("--ladder", "1M:1B:4", "--context", "2048", "--yaml")[1])
+    path.write_text(yaml.safe_dump(STUDY) + flops("ladder", "1M:1B:4", "--context", "2048", "--yaml")[1])
     runs = {(run.size, run.arch): run.model for run in load_study(path).runs()}
     assert set(runs) == {(name, arch) for name in ladder.names for arch in ARCHS}
     for name, target in zip(ladder.names, ladder.targets, strict=True):
@@ -67,30 +67,30 @@ def test_a_printed_ladder_is_the_ladder_field_by_field(tmp_path):
 
 
 def test_the_table_and_its_json():
-    found = json.loads(flops("--ladder", "1M:60M:3", "--json", "--vocab", "257")[1])
+    found = json.loads(flops("ladder", "1M:60M:3", "--json", "--vocab", "257")[1])
     assert found["target"]["head_dim"] == 32 and list(found["target"]["n_params_non_embedding"]) == [
         "n1m",
         "n7.75m",
         "n60m",
     ]
     assert len(found["rows"]) == 3 * len(ARCHS) and all(abs(row["deviation"]) < 0.03 for row in found["rows"])
-    code, text = flops("--ladder", "1M:60M:3", "--arch", "hgrn2")
+    code, text = flops("ladder", "1M:60M:3", "--arch", "hgrn2")
     assert code == 0 and "n7.75m  hgrn2" in text and "heads of 32 channels" in text
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("--ladder 1M:60M", "--ladder: '1M:60M' is no ladder: write from, to and how many sizes, as 1M:60M:6"),
-        ("--ladder 60M:1M:3", "--ladder: from: 60M is not below to: 1M"),
-        ("--ladder 1M:60M:2 --top 3", "--top and --ladder"),
-        ("--ladder 1M:60M:2 --by loss", "--by: must be params or flops, not 'loss'"),
-        ("--ladder 1M:60M:2 --aspect 32:64", "--aspect: '32:64': a ladder takes one width over layers, as 64"),
-        ("--ladder 1M:60M:2 --head-dim 20", "--head-dim: 20 is no multiple of 16"),
-        ("--ladder 1k:1M:3", "llama/n1k: no size within 3% of 1,000 parameters on the ladder: the nearest has 2,512"),
-        ("--params 1M --by flops", "--by belongs to --ladder"),
-        ("--params 1M --ladder 1M:2M:2", "not --params and --ladder at once"),
-        ("--params 1M --yaml --json", "--yaml prints no other format"),
+        ("ladder 1M:60M", "'1M:60M' is no ladder: write from, to and how many sizes, as 1M:60M:6"),
+        ("ladder 60M:1M:3", "FROM:TO:COUNT: from: 60M is not below to: 1M"),
+        ("ladder 1M:60M:2 --top 3", "No such option: --top"),
+        ("ladder 1M:60M:2 --by loss", "--by: must be params or flops, not 'loss'"),
+        ("ladder 1M:60M:2 --aspect 32:64", "--aspect: '32:64': a ladder takes one width over layers, as 64"),
+        ("ladder 1M:60M:2 --head-dim 20", "--head-dim: 20 is no multiple of 16"),
+        ("ladder 1k:1M:3", "llama/n1k: no size within 3% of 1,000 parameters on the ladder: the nearest has 2,512"),
+        ("size --params 1M --by flops", "No such option: --by"),
+        ("match llama-410m --top 2", "No such option: --top"),
+        ("size --params 1M --yaml --json", "--yaml prints no other format"),
     ],
 )
 def test_what_cannot_be_is_one_line(words, told):

@@ -101,7 +101,7 @@ def test_status_says_where_it_looked_when_nothing_is_there(study, tmp_path):
     result = scaling("status", study, "--out", tmp_path / "elsewhere")
     assert result.returncode == 0
     told = f"nothing of this study is in {tmp_path}/elsewhere/tiny yet (--out says where else)"
-    assert result.stdout.splitlines()[-1] == told
+    assert result.stdout.splitlines()[-2] == told
     (tmp_path / "elsewhere" / "tiny").mkdir(parents=True)
     assert "nothing of this study" not in scaling("status", study, "--out", tmp_path / "elsewhere").stdout
 
@@ -113,10 +113,10 @@ def test_plan_json(study):
     assert table["study"] == "tiny" and table["sets"] == ["training.lr=1e-3"] and table["totals"]["n_runs"] == 1
 
 
-@pytest.mark.parametrize("command", ["run", "plan", "data", "train", "eval", "fit", "report", "status"])
+@pytest.mark.parametrize("command", ["run", "plan", "data", "train", "eval study", "fit study", "report", "status"])
 def test_every_command_tells_a_mistake_in_one_line(command, study, tmp_path):
     study.write_text(STUDY.replace("archs: [llama, tnl]", "archs: [lama, tnl]"))
-    result = scaling(command, study, "--out", tmp_path / "out")
+    result = scaling(*command.split(), study, "--out", tmp_path / "out")
     assert result.returncode == 2 and result.stdout == ""
     assert result.stderr.count("\n") == 1 and result.stderr.startswith("error: ")
     assert "tiny.yaml" in result.stderr and "did you mean 'llama'?" in result.stderr
@@ -138,7 +138,7 @@ def test_every_command_tells_a_mistake_in_one_line(command, study, tmp_path):
         (["plan", "quickstart", "--set", "evaluation.tasks=[perplexityy]"], "did you mean 'perplexity'?"),
         (["train", "quickstart", "--set", "evaluation.tasks=[perplexityy]"], "did you mean 'perplexity'?"),
         (["train", "quickstart", "--dry-run", "--set", "evaluation.tasks=[piqaa]"], "did you mean 'piqa'?"),
-        (["eval", "quickstart", "--tasks", " , "], "--tasks: names no task"),
+        (["eval", "study", "quickstart", "--tasks", " , "], "--tasks: names no task"),
         (["eval", "fetch", __file__], f"{__file__}: is a file; give a folder"),
         (["recall", "small", "--out", __file__], f"{__file__}/recall-small: cannot be written (Not a directory)"),
         (["plan", "quickstart", "--set", "model.n_heads=5"], "not divisible"),
@@ -184,16 +184,16 @@ def test_a_validation_split_too_short_to_evaluate_is_told_before_anything_is_tra
     assert result.stderr.count("\n") == 1 and not (tmp_path / "out/tiny/runs").exists()
 
 
-@pytest.mark.parametrize("command", ["fit", "report"])
+@pytest.mark.parametrize("command", ["fit study", "report"])
 def test_fit_and_report_leave_variants_alone(study, tmp_path, command):
-    result = scaling(command, study, "--out", tmp_path / "out", "--set", "training.lr=1e-2")
+    result = scaling(*command.split(), study, "--out", tmp_path / "out", "--set", "training.lr=1e-2")
     assert result.returncode == 2 and "not variants" in result.stderr and result.stderr.count("\n") == 1
     assert not (tmp_path / "out/tiny/results").exists()
 
 
-@pytest.mark.parametrize("command", ["fit", "report"])
+@pytest.mark.parametrize("command", ["fit study", "report"])
 def test_a_study_of_which_nothing_has_trained_is_refused_and_left_alone(study, tmp_path, command):
-    result = scaling(command, study, "--out", tmp_path / "out")
+    result = scaling(*command.split(), study, "--out", tmp_path / "out")
     assert result.returncode == 2 and result.stdout == "" and result.stderr.count("\n") == 1
     assert (
         f"no run has trained, so there is nothing to fit or to report: `scaling train {study}` first" in result.stderr

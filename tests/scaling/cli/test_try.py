@@ -9,7 +9,7 @@ from analysis import held_out
 from arch.errors import InputError
 from data.files import read_json
 from scaling.cli.main import app
-from scaling.cli.options import request_of
+from scaling.cli.options import StudyOptions
 from scaling.stages.trial import Options, planned
 from scaling.stages.trial_runs import opened
 from scaling.study.variant import read_variant
@@ -95,7 +95,7 @@ def plan_of(folder, text=None, match="data", only=None, study=STUDY, **words):
     (folder / "tiny.yaml").write_text(study)
     if text is not None:
         (folder / "variant.yaml").write_text(text)
-    request = request_of(str(folder / "tiny.yaml"), None, None, folder / "out", True)
+    request = StudyOptions(study=str(folder / "tiny.yaml"), out=folder / "out", as_json=True).request()
     variant = read_variant(None if text is None else folder / "variant.yaml", **words)
     with opened(request, variant, match, dry_run=True) as trial:
         return planned(trial, Options())
@@ -172,7 +172,7 @@ def test_an_architecture_of_a_plugin_is_tried_as_a_variant(folder, monkeypatch):
     )
     made = plan_of(folder, "name: gated\nplugins: gla\narch: gla\nof: tnl\n", study=study)
     assert sorted(made["stages"][0]["todo"]) == ["gla-10k-c64-s0", "gla-6k-c64-s0"]
-    request = request_of(str(folder / "tiny.yaml"), None, None, folder / "out", True)
+    request = StudyOptions(study=str(folder / "tiny.yaml"), out=folder / "out", as_json=True).request()
     with opened(request, read_variant(folder / "variant.yaml"), "data", dry_run=True) as trial:
         runs = {run.size: run for one in trial.requests(["6k", "10k"]) for run in one.runs}
     assert (runs["6k"].training.lr, runs["10k"].training.lr) == (7e-3, 3e-3)

@@ -88,7 +88,7 @@ def test_other_commands_know_the_axes(studied):
     rows = json.loads(scaling("status", folder, "--only", "lr=1e-3,context_length=64", "--json").stdout)["runs"]
     sizes = ("s", "m", "l", "n19.1k", "n41k")
     assert [row["run_id"] for row in rows] == [f"llama-{size}-c64-s0-lr0.001" for size in sizes]
-    fit = scaling("fit", folder, "--approach", "envelope")
+    fit = scaling("fit", "runs", folder, "--approach", "envelope")
     assert fit.returncode == 0 and "at another value of a nuisance axis than the best" in fit.stdout, fit.stderr
     asked = ["budget", "--compute", "1e9", "--unit", "flop", "--law", str(home), "--arch", "llama", "--json"]
     line = [sys.executable, "-m", "scaling.cli.flops", *asked]

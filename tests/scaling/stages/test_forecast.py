@@ -67,8 +67,8 @@ def made(tmp_path_factory):
     told["train"] = command("train", study, *out)
     told["submit"] = command("submit", study, *out, "--local", "--dry-run")
     told["runs"] = sorted(path.name for path in (folder / "out/tiny/runs").iterdir())
-    told["eval"] = command("eval", study, *out)
-    told["fit"] = command("fit", study, *out)
+    told["eval"] = command("eval", "study", study, *out)
+    told["fit"] = command("fit", "study", study, *out)
     files["fits"] = (folder / FITS).read_bytes()
     told["report before"] = command("report", study, *out)
     told["predict"] = command("predict", study, *out)
@@ -77,9 +77,9 @@ def made(tmp_path_factory):
     told["page before"] = page(command("report", study, *out), folder)
     told["again"] = command("predict", study, *out)
     command("train", study, *out, "--only", "size=38k")
-    command("eval", study, *out)
+    command("eval", "study", study, *out)
     told["measured"] = json.loads(invoke("predict", study, *out, "--json").stdout)
-    command("fit", study, *out)
+    command("fit", "study", study, *out)
     command("report", study, *out)
     return folder, told, files
 
@@ -143,7 +143,7 @@ def test_no_fit_sees_a_forecast_run(made):
     study, home = folder / "tiny.yaml", folder / "out/tiny"
     assert all((home / "runs" / run / "evals").is_dir() for run in IDS)
     assert (folder / FITS).read_bytes() == files["fits"]
-    told = command("fit", study, "--out", folder / "out", "--force")
+    told = command("fit", "study", study, "--out", folder / "out", "--force")
     assert "fit: done" in told and (folder / FITS).read_bytes() == files["fits"]
     tables = source_of(loaded := load_study(study, out=folder / "out"), loaded.runs()).table(FitSettings(), 2048)
     assert not any(set(IDS) & set(one["run_id"]) for one in (tables.curves, tables.runs, tables.evals))
@@ -239,7 +239,7 @@ def test_evaluations_of_some_runs_leave_forecasts_out_of_what_fits_read(made):
     folder, _, _ = made
     home = folder / "out/tiny/results"
     before = [(home / f"{name}.parquet").read_bytes() for name in ("evals", "forecast-evals")]
-    command("eval", folder / "tiny.yaml", "--out", folder / "out", "--only", "size=6k")
+    command("eval", "study", folder / "tiny.yaml", "--out", folder / "out", "--only", "size=6k")
     assert [(home / f"{name}.parquet").read_bytes() for name in ("evals", "forecast-evals")] == before
 
 
@@ -312,7 +312,7 @@ def test_a_bundle_carries_forecast_runs_and_their_predictions(made, tmp_path):
     there = ("--out", tmp_path / "out")
     command("bundle", "unpack", bundle, *there)
     assert (tmp_path / PREDICTIONS).read_bytes() == files["predictions"]
-    command("fit", study, *there)
+    command("fit", "study", study, *there)
     assert (tmp_path / FITS).read_bytes() == files["fits"]
     assert json.loads(invoke("predict", study, *there, "--json").stdout) == told["measured"]
     (tmp_path / PREDICTIONS).write_bytes(files["predictions"] + b" ")

@@ -107,7 +107,7 @@ def test_a_bundle_counts_as_the_study_where_neither_weights_nor_text_are(studied
     command("bundle", "pack", study, "--out", here, "--to", tmp_path / "tiny.tar.xz")
     command("bundle", "unpack", tmp_path / "tiny.tar.xz", "--out", there)
     assert not [path for path in there.rglob("*") if path.suffix in (".safetensors", ".bin", ".pt")]
-    command("fit", study, "--out", there)
+    command("fit", "study", study, "--out", there)
     command("report", study, "--out", there)
     fits = "tiny/results/fits.json"
     assert (there / fits).read_bytes() == (here / fits).read_bytes()
@@ -165,10 +165,10 @@ def test_a_published_study_gives_its_fits_and_report_again_without_its_directory
         assert (made / "results" / "fits.json").read_bytes() == before["fits.json"]
         assert page(made / "report" / "index.html") == drawn
         assert not (out / "tiny").exists() and len(list(published.iterdir())) == len(before) + 1
-        told = json.loads(invoke("fit", published, "--out", tmp_path / "out", "--json").stdout)
+        told = json.loads(invoke("fit", "study", published, "--out", tmp_path / "out", "--json").stdout)
         assert told == unsealed(before["fits.json"])
         smaller = ("--set", "grid.sizes=[14k]", "--json")
-        told = json.loads(invoke("fit", published, "--out", tmp_path / "out", *smaller).stdout)
+        told = json.loads(invoke("fit", "study", published, "--out", tmp_path / "out", *smaller).stdout)
         assert {one["run_id"] for one in told["left_out"] if "grid" in one["why"]} == set(RUNS[1::2])
     finally:
         (tmp_path / "away").rename(out / "tiny")
@@ -179,7 +179,7 @@ def test_a_published_study_gives_its_fits_and_report_again_without_its_directory
     write_json(published / "manifest.json", manifest)
     (published / "costs.csv").unlink()  # it follows from the tables, and nothing reads it
     assert invoke("publish", study, published, "--check", "--out", out).stdout.count("differs") == 0
-    assert json.loads(invoke("fit", published, "--out", tmp_path / "out", "--json").stdout)["study"] == "tiny"
+    assert json.loads(invoke("fit", "study", published, "--out", tmp_path / "out", "--json").stdout)["study"] == "tiny"
     result = invoke("publish", "--check", published)
     assert result.exit_code == 1 and "costs.csv: is missing\n" in result.stdout
     assert "commit another (here " in result.stderr

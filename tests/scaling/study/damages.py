@@ -36,15 +36,15 @@ COMMANDS: list[tuple[str, list[str], str]] = [  # app, words, what the files tha
     ("scaling", ["run", "tiny.yaml", "--dry-run"], "out/tiny"),
     ("scaling", ["submit", "tiny.yaml", "--dry-run", "--local"], "out/tiny"),
     ("scaling", ["eval", "table", "tiny.yaml"], "out/tiny/runs"),
-    ("scaling", ["eval", "tiny.yaml", "--dry-run"], "out/tiny"),
+    ("scaling", ["eval", "study", "tiny.yaml", "--dry-run"], "out/tiny"),
     ("scaling", ["generate", RUN, "x", "--tokens", "1"], RUN),
     ("scaling", ["bundle", "pack", "tiny.yaml", "--dry-run"], "out/tiny"),
     ("scaling", ["bundle", "unpack", "tiny.tar.xz", "--out", "there", "--dry-run"], "tiny.tar.xz"),
     ("scaling", ["publish", "--check", "published"], "published"),
-    ("scaling", ["fit", "runs.csv", "--approach", "parametric"], "runs.csv"),
-    ("scaling", ["fit", "runs.csv.gz", "--approach", "isoflop"], "runs.csv.gz"),
-    ("scaling", ["fit", "runs.jsonl", "--approach", "envelope"], "runs.jsonl"),
-    ("scaling", ["fit", "runs.parquet", "--approach", "parametric"], "runs.parquet"),
+    ("scaling", ["fit", "table", "runs.csv", "--approach", "parametric"], "runs.csv"),
+    ("scaling", ["fit", "table", "runs.csv.gz", "--approach", "isoflop"], "runs.csv.gz"),
+    ("scaling", ["fit", "table", "runs.jsonl", "--approach", "envelope"], "runs.jsonl"),
+    ("scaling", ["fit", "table", "runs.parquet", "--approach", "parametric"], "runs.parquet"),
     ("flops", ["budget", "--compute", "1e15", "--law", "out/tiny/results/fits.json"], "out/tiny/results/fits.json"),
 ]
 FOREIGN = (KeyError("k"), MemoryError(), RuntimeError("a\nb"), zlib.error("-3"), IndexError(), AttributeError("x"))
@@ -68,7 +68,7 @@ def finished() -> dict[str, bytes]:
         (folder / "tiny.yaml").write_text(STUDY, encoding="utf-8")
         finished_study(Path("tiny.yaml"), Path("out"))
         for words in (
-            ["fit", "tiny.yaml"],
+            ["fit", "study", "tiny.yaml"],
             ["bundle", "pack", "tiny.yaml", "--to", "tiny.tar.xz"],
             ["publish", "tiny.yaml", "published"],
         ):

@@ -6,10 +6,11 @@ import yaml
 from arch.errors import InputError
 from flops import checkpoint_bytes, count_params
 from flops.hardware import device_of
-from scaling.cli.flops import cost, view
+from scaling.cli.flops import view
 from scaling.stages.plan_notes import evaluation_time
 from scaling.stages.request import Request
 from scaling.stages.status import status_rows
+from scaling.study.machine_cost import cost
 from scaling.study.merging import most_sources, source_steps
 from scaling.study.plan import plan
 from scaling.study.plan_view import show_plan

@@ -5,11 +5,11 @@ import pytest
 from arch.presets import preset
 from flops import count_params, train_flops_per_token
 from flops.hardware import DEVICES
-from scaling.cli.flops import on_device
 from scaling.cli.main import main
 from scaling.stages.plan_notes import design_notes, evaluation_time, fit_notes
 from scaling.stages.planning import headline
 from scaling.stages.request import Request
+from scaling.study.machine_cost import on_device
 from scaling.study.plan import PF_DAY, plan
 from scaling.study.plan_view import show_plan
 from scaling.study.spec import load_study

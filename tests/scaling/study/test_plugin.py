@@ -75,8 +75,8 @@ def studied(page):
     told = {"plan": page.must("scaling plan gla.yaml --json")}
     page.must(f"scaling train gla.yaml --only arch=gla,size={SIZES[0]} --set jobs.processes=2")
     page.must(f"scaling train gla.yaml --only arch=gla,size={'|'.join(SIZES[1:])}")
-    told["eval"] = page.must(f"scaling eval gla.yaml --only arch=gla,size={'|'.join(SIZES)}")
-    told["fit"] = page.must("scaling fit gla.yaml --json")
+    told["eval"] = page.must(f"scaling eval study gla.yaml --only arch=gla,size={'|'.join(SIZES)}")
+    told["fit"] = page.must("scaling fit study gla.yaml --json")
     told["report"] = page.must("scaling report gla.yaml")
     return told
 
@@ -187,7 +187,7 @@ def test_a_record_a_published_folder_and_a_bundle_import_nothing(studied, page):
     (copy,) = (page.folder / "elsewhere/gla/bundles").glob("*/gla.yaml")
     for line, where in (
         (f"python -m scaling.trainer.process {run}", f"{run}/run.json: "),
-        ("scaling fit published --approach parametric --out again", "published/study.yaml: plugins: "),
+        ("scaling fit runs published --approach parametric --out again", "published/study.yaml: plugins: "),
         (f"scaling plan {copy}", "gla.yaml: plugins: "),
         ("scaling bundle compare gla.tar.xz elsewhere/gla", "run.json: "),
     ):

@@ -45,7 +45,7 @@ def test_from_checkpoints_to_heatmaps(tmp_path, browser):
     tasks = {name: GRID for name in ("niah-easy", "niah-standard-facts")}
     more = f"evaluation: {{data: {tmp_path}/data, settings: {json.dumps(tasks)}}}"
     study = write_study(tmp_path, steps=1, more=more)
-    command = ["eval", str(tmp_path / "small.yaml"), "--tasks", ",".join(tasks), "--checkpoints", "last"]
+    command = ["eval", "study", str(tmp_path / "small.yaml"), "--tasks", ",".join(tasks), "--checkpoints", "last"]
     assert CliRunner().invoke(app, command).exit_code == 0  # the workers are processes
     results = current_results(Request(study)).results
     assert len(results) == 4

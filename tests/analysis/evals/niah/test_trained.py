@@ -62,7 +62,7 @@ def scaling(*words: str) -> None:
 def test_trained_models_find_needles(tmp_path):
     study = prepare(tmp_path)
     scaling("scaling", "train", study.path)
-    scaling("scaling", "eval", study.path, "--tasks", ",".join(TASKS), "--checkpoints", "last")
+    scaling("scaling", "eval", "study", study.path, "--tasks", ",".join(TASKS), "--checkpoints", "last")
     results = current_results(Request(study)).results
     by_task = {(result.run_id.partition("-")[0], result.task): result.values for result in results}
     for (arch, task), values in by_task.items():

@@ -1,0 +1,114 @@
+"""`scaling generate`, `inspect` and `export`: what is done with one checkpoint."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from arch.amounts import counted
+from arch.errors import InputError
+
+from .options import AsJson, Plugin, print_json, tell
+
+CheckpointPath = Annotated[
+    Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint's directory, or a run's for its newest.")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateOptions:
+    """How a continuation is drawn and printed."""
+
+    tokens: Annotated[int, typer.Option(min=1, help="At most so many new tokens; end-of-text ends it earlier.")] = 100
+    temperature: Annotated[float, typer.Option(min=0, help="0 always takes the likeliest token.")] = 0.8
+    top_k: Annotated[int, typer.Option(min=0, help="Draw from the k likeliest tokens; 0: from all.")] = 0
+    top_p: Annotated[float, typer.Option(help="Draw from the likeliest tokens that reach this probability.")] = 1.0
+    seed: Annotated[int, typer.Option(min=0, help="Of the draws.")] = 0
+    dtype: Annotated[str, typer.Option(help="Precision of the weights: fp32 or bf16.")] = "fp32"
+    stats: Annotated[bool, typer.Option("--stats", help="Speed, state bytes and parameters, on stderr.")] = False
+    plugin: Plugin = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print one object at the end: text, ids, statistics.")] = False
+
+
+def generate(
+    checkpoint: CheckpointPath,
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help='Text to continue; "-" reads standard input.')],
+    options: GenerateOptions,
+) -> None:
+    """Continue a text with a trained model. Prints the continuation as it is written; uses a GPU where there is one."""
+    from ..rundir.find_checkpoint import find_checkpoint
+
+    saved = find_checkpoint(checkpoint, tell, options.plugin)
+    from ..checkpoints.generate import SamplingOptions, describe, open_model, read_prompt
+    from ..checkpoints.generate import generate as write_on
+
+    text = read_prompt(prompt)
+    model, tokenizer = open_model(saved.path, options.dtype), saved.tokenizer()
+    sampling = SamplingOptions(options.tokens, options.temperature, options.top_k, options.top_p, options.seed)
+    try:
+        result = write_on(model, tokenizer, text, sampling, None if options.as_json else sys.stdout)
+    except BrokenPipeError:  # the reader closed the pipe
+        raise typer.Exit(128 + signal.SIGPIPE) from None
+    if options.as_json:
+        print_json({"checkpoint": str(saved.path)} | result)
+    if options.stats:
+        tell(describe(result["stats"]))
+
+
+def inspect(
+    checkpoint: CheckpointPath,
+    text: Annotated[
+        Path | None, typer.Option(help="Read this text; default: held-out text of the study's corpus.")
+    ] = None,
+    tokens: Annotated[int, typer.Option(min=2, help="Read about so many tokens.")] = 16_384,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for gates.json, index.html and pictures; default: inspect-RUN-STEP.")
+    ] = None,
+    plugin: Plugin = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look inside a model: what its forget gates keep, layer by layer, and which tokens its layers mix."""
+    from ..rundir.find_checkpoint import find_checkpoint
+
+    saved = find_checkpoint(checkpoint, tell, plugin)
+    from analysis.inspection.gates import inspect_checkpoint
+    from analysis.inspection.page import gates_table, write_inspection
+
+    result = inspect_checkpoint(saved.path, saved.tokenizer(), text or saved.corpus, tokens)
+    pages = write_inspection(result, out or Path(f"inspect-{saved.manifest['run_id']}-{saved.step}"))
+    if as_json:
+        return print_json(result.to_dict() | pages)
+    print(f"{gates_table(result)}\n\npage: {pages['page']}")
+    if pages["no_pictures"]:
+        print(f"no PNGs ({pages['no_pictures']})")
+
+
+def export(
+    checkpoint: CheckpointPath,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write; must not exist, or be empty.")],
+    hf: Annotated[bool, typer.Option("--hf", help="As a folder that transformers opens by itself.")] = False,
+    dtype: Annotated[
+        str | None, typer.Option(help="Precision of the weights: fp32 or bf16; default: the checkpoint's.")
+    ] = None,
+    plugin: Plugin = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a checkpoint for other tools: weights, tokenizer, model card and code, for trust_remote_code=True."""
+    if not hf:
+        raise InputError("export: give the format; --hf is the only one")
+    from ..checkpoints.export import export_hf
+    from ..rundir.find_checkpoint import find_checkpoint
+
+    result = export_hf(find_checkpoint(checkpoint, tell, plugin).path, directory, dtype)
+    if as_json:
+        return print_json(result)
+    print(
+        f"{directory}: {result['n_params']:,} parameters, {result['bytes']:,} bytes, "
+        f"{counted(len(result['files']), 'file')}; "
+        f"AutoModelForCausalLM.from_pretrained opens it with trust_remote_code=True"
+    )
