@@ -16,8 +16,8 @@ def floor_notes(fits: StudyFits) -> list[str]:
     level = fits.settings.level
     floors = [(law, law.law(L_OPT).floor) for law in fits.laws]
     return [
-        f"{name_of(law.group)}, {NAMES[law.approach]}: E = {floor.value:.4f} {fits.unit}, where the text's entropy rate "
-        f"is {rate:.4f} by its source; {_place(rate, floor, level)}."
+        f"{name_of(law.group)}, {NAMES[law.approach]}: E = {floor.value:.4f} {fits.unit}, where the text's entropy "
+        f"rate is {rate:.4f} by its source; {_place(rate, floor, level)}."
         for law, floor in floors
         if floor.value is not None
     ]
