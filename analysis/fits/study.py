@@ -94,9 +94,12 @@ def fit_study(
     if approaches:
         runs_of = Runs(curves, curves, False, own, settings, other_readings(table))
         found = fit_groups(runs_of, approaches, options_of(settings, curve=CURVE))
+    every = whole.points | dict(curves)
     envelopes = {one.group: one for one in found.results if one.approach == ENVELOPE}
     alone = [
-        whole.envelope(arch, one) for arch, one in own.items() if arch not in envelopes and isinstance(one, Curves)
+        whole.envelope(every[arch], one)
+        for arch, one in own.items()
+        if arch not in envelopes and isinstance(one, Curves)
     ]
     envelopes |= {one.group: one for one in alone}
     surfaces = {arch: fit for arch, fit in found.surfaces.items() if fit.identified}
@@ -116,7 +119,7 @@ def fit_study(
         },
         settings=settings,
         groups=tuple(_group(runs, arch, whole, own[arch]) for arch in own),
-        fits=(*found.results, *alone, *_by_convention(whole, own)),
+        fits=(*found.results, *alone, *_by_convention(whole, own, every)),
         # why there is no envelope stands beside its architecture
         not_fitted=tuple(one for one in found.failed if one.approach != ENVELOPE),
         intervals=_intervals(noises, settings),
@@ -240,9 +243,8 @@ class WholeCurves:
             found[group] = reason
         return found
 
-    def envelope(self, group: str, curves: Curves, convention: str | None = None) -> Fit:
-        """The envelope of a group, not judged."""
-        points = self.points[group]
+    def envelope(self, points: Points, curves: Curves, convention: str | None = None) -> Fit:
+        """The envelope of a group's points under a convention (None: that of the settings), not judged."""
         if convention is not None:
             points = under(points, self.table.runs, convention) or points
         return fit_envelope(points, curves, settings=self.settings)
@@ -268,10 +270,10 @@ class WholeCurves:
         return [NotPaired(group, name, tuple(runs)) for group, name, runs in found if runs]
 
 
-def _by_convention(whole: WholeCurves, own: Mapping[str, Curves | str]) -> list[Fit]:
+def _by_convention(whole: WholeCurves, own: Mapping[str, Curves | str], points: Mapping[str, Points]) -> list[Fit]:
     """The envelopes under the conventions that are not the study's."""
     return [
-        whole.envelope(arch, curves, name)
+        whole.envelope(points[arch], curves, name)
         for name in CONVENTIONS
         if name != whole.settings.flops
         for arch, curves in whole.envelopes(name).items()

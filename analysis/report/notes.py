@@ -51,9 +51,9 @@ def law_notes(fits: StudyFits) -> list[str]:
         misfit = n_opt.misfit
         if misfit and misfit.scale > 1:
             lines.append(
-                f"{name_of(group.name)}: the crossings scatter more than seed noise explains (p = "
-                f"{misfit.chance:.3f}); the intervals of a and b are computed with {misfit.scale:.2f} "
-                f"times the seed noise"
+                f"{name_of(group.name)}: the crossings scatter more than seed noise explains "
+                f"(p = {misfit.chance:.3f}); the intervals of a and b are computed with {misfit.scale:.2f} times the "
+                f"seed noise"
             )
     if steep:
         keys = listed([f"fit.range.{arch}" for arch in dict.fromkeys(group.arch for group in steep)])

@@ -236,7 +236,7 @@ def test_the_other_axes_make_groups_that_are_compared_at_equal_points(tmp_path):
     study = replace(load_tables(tmp_path), name="s", settings=settings)
     assert pool([study]) is study
     (tmp_path / "results").mkdir()
-    write_json((tmp_path / "results" / "fits.json"), fits)
+    write_json((tmp_path / "results" / "fits.json"), fits.to_dict())
     laws = load_laws(str(tmp_path))
     assert sorted(laws.archs) == groups
 

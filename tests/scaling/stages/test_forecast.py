@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 import scaling.stages.request
 from analysis.fits.settings import FitSettings
+from analysis.fits.study_fits import fits_of
 from analysis.forecast.predict import NO_RATE
 from analysis.forecast.stage import predict
 from analysis.forecast.stored import digests, read_predictions
@@ -109,20 +110,20 @@ def test_forecasts_are_planned_and_wait_for_their_prediction(made):
 def test_predictions_are_stored_once(made):
     folder, told, files = made
     stored = unsealed(files["predictions"])
-    fits = json.loads(files["fits"])
+    fits = fits_of(json.loads(files["fits"]))
     assert [row["run_id"] for row in stored["runs"]] == IDS and stored["level"] == 0.8
     study = load_study(folder / "tiny.yaml", out=folder / "out")
     assert [row["spec_hash"] for row in stored["runs"]] == [run.spec_hash for run in study.forecast_runs()]
-    assert stored["inputs_hash"] == fits["inputs_hash"] and stored["settings"]["loss"] == "validation"
+    assert stored["inputs_hash"] == fits.inputs_hash and stored["settings"]["loss"] == "validation"
     grid = {run.run_id: run.spec_hash for run in study.runs()}
     assert stored["fitted"] == {"n_runs": 6, "of": 6, "spec_hashes": grid}
     for row in stored["runs"]:
         assert row["interval"][0] < row["loss"] < row["interval"][1] and row["reason"] is None
-        law = fits["archs"]["llama"]["laws"]["loss"]
-        assert row["power_law"] == pytest.approx(law["coef"] * row["c"] ** law["exponent"])
-    (law,) = [one for one in fits["approaches"]["laws"] if one["approach"] == "parametric"]
+        law = fits.envelope("llama").law("L_opt")
+        assert row["power_law"] == pytest.approx(law.coefficient.value * row["c"] ** law.exponent.value)
+    surface = fits.fit("llama", "parametric").parameters
     assert stored["groups"]["llama"]["surface"] == {
-        name: law["params"][name] for name in ("E", "A", "B", "alpha", "beta")
+        name: surface[name].value for name in ("E", "A", "B", "alpha", "beta")
     }
     (mean,) = stored["means"]
     assert mean["run_ids"] == IDS and stored["runs"][0]["interval_of_fit"][0] < mean["interval_of_fit"][0]
