@@ -135,7 +135,7 @@ class WorldOptions:
     def noises(self, pilot: Pilot | None, held_out: bool) -> dict[str, tuple[float, str]]:
         """{noise: (its size, where that is from)}: what was stated, else what the pilot shows, else what is assumed.
         Losses that are all of one held-out text have no noise of the text."""
-        from analysis.design.text_noise import TEXT
+        from analysis.design.layout import TEXT
         from analysis.design.worlds import BEND, SEED_NOISE
 
         stated = {
@@ -190,9 +190,7 @@ def design(
     that one would write without a plan (equal tokens at all sizes). docs/design.md says what the numbers mean.
     """
     from analysis.design.cores import on_cores
-    from analysis.design.layout import TEXT
     from analysis.design.study_file import Setting
-    from analysis.design.worlds import BEND, SEED_NOISE
 
     from ..stages.design import Question
     from ..stages.design import design as answer

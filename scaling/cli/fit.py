@@ -61,7 +61,7 @@ class FitOptions:
         for unknown names, and for what none of the approaches reads."""
         from analysis.fits.approaches import CURVE, ISOFLOP, NEEDS_CURVES, PARAMETRIC, Options, named
         from analysis.fits.published import number_list
-        
+
         approaches, points = named(self.approach), self.points
         settings = Options(
             at=number_list(self.at, "--at") if self.at else (),
@@ -165,8 +165,8 @@ def table(
 ) -> None:
     """Fit a table of anybody's runs, by any approach: laws with intervals, and optima at the compute of --at. Nothing
     is kept but --save and --plot. A study's results/curves.parquet gives the numbers of `fit runs STUDY`."""
-    from analysis.fits.solver import HUBER
     from analysis.fits.approaches import STUDY_OBJECTIVE
+    from analysis.fits.solver import HUBER
     from analysis.fits.tables.columns import parse_columns
     from analysis.fits.tables.read import check_choices, read_table
     from analysis.source.parquet import study_of_file
