@@ -1,4 +1,4 @@
-"""What to run first on a new machine: `python -m arch.bench --check`, about two minutes on one GPU.
+"""What to run first on a new machine: `python -m arch.bench --check`, a few minutes on one GPU.
 
     --json out.json    also write all rows to this file
 

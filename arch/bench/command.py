@@ -1,6 +1,6 @@
 """Sequence operations side by side on one GPU: our kernels, the chunk backend and softmax attention.
 
-    python -m arch.bench --check              first on a new machine, two minutes: see check.py
+    python -m arch.bench --check              first on a new machine: see check.py
     python -m arch.bench                      all cases at B4 T8192 H8 D128, errors against float64 first
     python -m arch.bench --only tnl --shape 8,2048,16,128 --json out.json
     python -m arch.bench --model llama,tnl    whole training steps instead: see whole_model.py
