@@ -178,13 +178,13 @@ class Form:
         return Surface(full[:, E] * data.unit, a * data.unit, b * data.unit, alpha, beta, *stars), at_bound
 
     def theta(self, surface: Surface, data: Data) -> np.ndarray:
-        """[1, k]: the unknowns of one surface."""
+        """[r, k]: the unknowns of one surface, for each of r data sets."""
         with np.errstate(divide="ignore"):
-            log_a, log_b = np.maximum(np.log(np.array([surface.A, surface.B]) / data.unit), -1e3)
+            log_a, log_b = (np.maximum(np.log(value / data.unit), -1e3) for value in (surface.A, surface.B))
         values = [surface.E / data.unit, log_a - surface.alpha * data.centre_n, log_b - surface.beta * data.centre_d]
         values += [surface.alpha, *([] if self.tied else [surface.beta])]
         stars = [surface.r_d, surface.r_n][: self.repeated + self.excess]
-        return np.array([[float(np.squeeze(v)) for v in values] + [np.log(np.clip(s, *R_STAR)) for s in stars]])
+        return np.stack(np.broadcast_arrays(*values, *(np.log(np.clip(star, *R_STAR)) for star in stars)), -1)
 
     def is_free(self, surface: Surface, at_bound: np.ndarray) -> np.ndarray:
         """[k] bool: the unknowns of one surface that its points decide. E = 0, a term that is not there, and what
