@@ -97,13 +97,19 @@ class Form:
         x, y = self._amounts(theta, data)
         p, q = self._terms(theta, x, y)
         loss = theta[:, :1] + p + q
+        slopes = np.empty((len(theta), 5, loss.shape[1]))
         with np.errstate(invalid="ignore", divide="ignore"):
-            p, q, one = p / loss, q / loss, 1 / loss
+            for place, value in enumerate((1.0, p, q)):
+                np.divide(value, loss, out=slopes[:, place])
+        p, q = slopes[:, A], slopes[:, B]
+        np.multiply(p, -x, out=slopes[:, ALPHA])
+        np.multiply(q, -y, out=slopes[:, BETA])
         if self.tied:
-            return loss, np.stack([one, p, q, -p * x - q * y], 1)
-        found = [one, p, q, -p * x, -q * y]
+            slopes[:, ALPHA] += slopes[:, BETA]
+            return loss, slopes[:, :BETA]
         if not self.repeated:
-            return loss, np.stack(found, 1)
+            return loss, slopes
+        found = list(np.moveaxis(slopes, 1, 0))
         pull_n, pull_d = -theta[:, ALPHA, None] * p, -theta[:, BETA, None] * q  # d log L over log N' and log D'
         found.append(pull_d * self._tokens(theta[:, R_D, None], data)[1])
         if self.excess:
@@ -234,10 +240,11 @@ class Form:
         found = np.zeros((len(theta), self.k, self.k))
         exponents = (ALPHA, ALPHA) if self.tied else (ALPHA, BETA)
         for i, j, z in ((A, exponents[0], data.x), (B, exponents[1], data.y)):
-            force = slopes[:, i] * w
-            found[:, i, i] = force.sum(-1)
-            found[:, i, j] = found[:, j, i] = -(force * z).sum(-1)
-            found[:, j, j] += (force * z * z).sum(-1)
+            powers = np.stack([np.ones_like(z), -z, z * z], 1)
+            level, slope, square = (powers @ (slopes[:, i] * w)[..., None])[..., 0].T
+            found[:, i, i] = level
+            found[:, i, j] = found[:, j, i] = slope
+            found[:, j, j] += square
         return found
 
 

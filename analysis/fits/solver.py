@@ -60,7 +60,7 @@ class Objective:
         if self.is_of_squares:
             return data.loss - loss
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(np.where(loss > 0, np.log(data.loss) - np.log(loss), UNSOLVED))
+            return np.asarray(np.where(loss > 0, np.log(data.loss / loss), UNSOLVED))
 
 
 SQUARES = Objective(None)
@@ -110,9 +110,9 @@ def evaluate(form: Form | Joint, data: Data, objective: Objective, theta: np.nda
         delta, size = objective.delta, np.abs(e)
         clipped = np.clip(e, -delta, delta)
         pull = w * clipped
-        value = (w * huber(e, delta)).sum(-1)
+        value = (pull * (e - 0.5 * clipped)).sum(-1)  # as `huber` has it
         hessian = (slopes * (w * ((size <= delta) + clipped))[:, None]) @ turned
-        inside = w * np.minimum(1.0, delta / np.maximum(size, delta))
+        inside = w * (delta / np.maximum(size, delta))
         scale = ((slopes * slopes) @ np.broadcast_to(inside, e.shape)[..., None])[..., 0]
         most = np.full((len(theta), 1), delta)
     gradient = -(slopes @ np.broadcast_to(pull, e.shape)[..., None])[..., 0]
@@ -129,7 +129,13 @@ def evaluate(form: Form | Joint, data: Data, objective: Objective, theta: np.nda
 
 
 def descend(
-    form: Form | Joint, data: Data, objective: Objective, starts: np.ndarray, steps: int = STEPS, small: float = SMALL
+    form: Form | Joint,
+    data: Data,
+    objective: Objective,
+    starts: np.ndarray,
+    steps: int = STEPS,
+    small: float = SMALL,
+    first_damping: float = FIRST_DAMPING,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """From `starts` [r, k], each down to where nothing goes down any more: the unknowns [r, k], the objective [r], and
     whether each ended well [r]."""
@@ -137,12 +143,12 @@ def descend(
     if len(starts) > block:
         rows = np.arange(len(starts))
         parts = [rows[first : first + block] for first in range(0, len(rows), block)]
-        ends = [descend(form, data.take(part), objective, starts[part], steps, small) for part in parts]
+        ends = [descend(form, data.take(part), objective, starts[part], steps, small, first_damping) for part in parts]
         theta, value, well = map(np.concatenate, zip(*ends, strict=True))
         return theta, value, well
     theta = _inside(form, data, starts)
     value, well = np.empty(len(theta)), np.zeros(len(theta), dtype=bool)
-    active, damping, part = np.arange(len(theta)), np.full(len(theta), FIRST_DAMPING), data
+    active, damping, part = np.arange(len(theta)), np.full(len(theta), first_damping), data
     state = evaluate(form, part, objective, theta)
     for _ in range(steps):
         here = theta[active]
@@ -333,7 +339,7 @@ def _solved(
         theta, value, well = _searched(form, data, goal, begin, every, near)
     else:
         starts = _inside(form, data, form.theta(near, data))
-        theta, value, well = descend(form, data, goal, starts)
+        theta, value, well = descend(form, data, goal, starts, first_damping=LEAST_RAISED)
         moved = np.abs(theta[:, ALPHA:] / starts[:, ALPHA:] - 1).max(1)
         lost = ~well | form.surface(theta, data)[1].any(1) | (moved > SAME_BASIN)
         lost |= lost.mean() > FEW_LOST
