@@ -99,8 +99,9 @@ class Form:
         loss = theta[:, :1] + p + q
         slopes = np.empty((len(theta), 5, loss.shape[1]))
         with np.errstate(invalid="ignore", divide="ignore"):
-            for place, value in enumerate((1.0, p, q)):
-                np.divide(value, loss, out=slopes[:, place])
+            np.divide(1.0, loss, out=slopes[:, E])
+            np.divide(p, loss, out=slopes[:, A])
+            np.divide(q, loss, out=slopes[:, B])
         p, q = slopes[:, A], slopes[:, B]
         np.multiply(p, -x, out=slopes[:, ALPHA])
         np.multiply(q, -y, out=slopes[:, BETA])

@@ -48,11 +48,11 @@ def prepare(points: Points, warmup_tokens: float = 0.0, first_share: float = FIR
     names = points.run.astype(str)
     unnamed = np.char.startswith(names, "row ")  # as Points and tables call runs without a name
     numbers = ("n_params", "n_tokens", "flops", "loss", "unique_tokens")
-    rows = pd.DataFrame({"run": np.where(unnamed, "", names), **{name: getattr(points, name) for name in numbers}})
-    keep = ~rows.duplicated().to_numpy()
-    named = rows[keep & ~unnamed]
-    if (again := named.duplicated(["run", "n_tokens"])).any():
-        second = int(named.index[again][0])
+    table = pd.DataFrame({"run": np.where(unnamed, "", names), **{name: getattr(points, name) for name in numbers}})
+    keep = ~table.duplicated().to_numpy()
+    named = table[keep & ~unnamed]
+    if (twice := named.duplicated(["run", "n_tokens"])).any():
+        second = int(named.index[twice][0])
         first = int(np.flatnonzero((names == names[second]) & (points.n_tokens == points.n_tokens[second]))[0])
         raise InputError(
             f"rows {points.row[first]} and {points.row[second]}: run {names[second]} has two rows with "
