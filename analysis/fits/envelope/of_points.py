@@ -132,7 +132,10 @@ def size_curves(points: Points) -> list[SizeCurve]:
         raise InputError(
             f"the envelope needs at least {MIN_SIZES} sizes, there is one (N = {count(float(points.n_params[0]), 6)})"
         )
-    curves = curves_of(sizes, [float(cost.per_token(size.n_params)) for size in sizes])
+    log_cost = np.log(points.flops / points.n_tokens)
+    own = [math.exp(log_cost[points.n_params == size.n_params].mean()) for size in sizes]
+    # a curve lies at its own compute; a token of the optimal size, which may be any, costs what the law of all says
+    curves = [replace(curve, flops_per_token=float(cost.per_token(curve.n_params))) for curve in curves_of(sizes, own)]
     for size in sizes:
         if size.n_params not in {curve.n_params for curve in curves}:
             name = points.size[size.row]
