@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import pandas as pd
@@ -61,9 +61,10 @@ def units_told(fields: pd.DataFrame, chosen: Mapping[str, str]) -> list[str]:
     return told
 
 
-def refuse_two_kinds(fields: pd.DataFrame) -> None:
+def refuse_two_kinds(fields: pd.DataFrame, frame: pd.DataFrame, numbers: Collection[str]) -> None:
     """Raise InputError with rows of one group where losses at equal N and D (and recipe, and text) lie in two clusters
-    that are farther apart than seeds make them and go together, as of nats a token beside bits a byte."""
+    that are farther apart than seeds make them and go together, as of nats a token beside bits a byte; and with the
+    column of the table `frame`, none of `numbers`, that tells the clusters apart."""
     run = fields["run"] if "run" in fields else fields.index.to_series()
     ends = fields.iloc[ends_of(run.to_numpy(dtype=object), fields["n_tokens"].to_numpy())]
     labels = [name for name in ("recipe", "unique_tokens") if name in ends]
@@ -85,10 +86,19 @@ def refuse_two_kinds(fields: pd.DataFrame) -> None:
     follows = len(pairs) >= FEW and min(low.std(), high.std()) > 0 and np.corrcoef(low, high)[0, 1] > FOLLOWS
     if not follows and (high - low).std() > ALIKE * ratio:
         return
+    cells = frame.drop(columns=list(numbers)).astype(str)
+    values = {name: [set(cells.loc[side, name]) for side in rows.T] for name in cells}
+    # of few values: names of runs are all different
+    telling = [name for name, (one, other) in values.items() if not one & other and len(one | other) <= len(rows)]
+    advice = (
+        f"the column {telling[0]!r} tells them apart: --group {telling[0]!r}, or keep one by --where"
+        if telling
+        else "keep one by --where, or name the column of what differs by --columns recipe=NAME"
+    )
     raise InputError(
         f"losses at one N and D differ by a factor of {np.exp(ratio):.3g}, at {len(pairs)} of {places} "
         f"such places ({'; '.join(rows_text(one) for one in rows[:3])}): two kinds of loss, as of a token and of a "
-        "byte, or runs that failed; keep one by --where, or name the column of what differs by --columns recipe=NAME"
+        f"byte, or runs that failed; {advice}"
     )
 
 

@@ -135,7 +135,7 @@ def _read(
     if "run" not in chosen and "run" not in columns:
         _refuse_unnamed_curves(fields, chosen)
     for label, rows in fields.groupby("group", sort=False):
-        refuse_two_kinds(rows)
+        refuse_two_kinds(rows, frame.loc[rows.index], {chosen[name] for name in NUMBERS if name in chosen})
         _agree(rows, chosen, str(label))
     fields, n_same = _own_recipes(fields)
     if n_same:
