@@ -80,8 +80,7 @@ def fit_groups(
             try:
                 points = fitted[name]
                 if points is None:
-                    why = "--points ends leaves one" if ends_alone else "this table has one"
-                    raise InputError(f"needs curves, several rows a run; {why} row a run")
+                    raise InputError(needs_curves(ends_alone))
                 found[name], behind = fit_with_surface(points, name, noises[name], progress, options)
                 surfaces |= {} if behind is None else {group: behind}
             except InputError as error:
@@ -92,6 +91,13 @@ def fit_groups(
         one, compared[group] = _judged(found, fitted, noises, options, others, checked)
         results += one
     return Fits(tuple(results), tuple(failed), compared, surfaces)
+
+
+def needs_curves(ends_alone: bool) -> str:
+    """Why an approach of curves fits nothing to ends."""
+    return (
+        f"needs curves, several rows a run; {'--points ends leaves' if ends_alone else 'this table has'} one row a run"
+    )
 
 
 def _judged(
