@@ -97,13 +97,20 @@ class Form:
         x, y = self._amounts(theta, data)
         p, q = self._terms(theta, x, y)
         loss = theta[:, :1] + p + q
+        slopes = np.empty((len(theta), 5, loss.shape[1]))
         with np.errstate(invalid="ignore", divide="ignore"):
-            p, q, one = p / loss, q / loss, 1 / loss
+            np.divide(1.0, loss, out=slopes[:, E])
+            np.divide(p, loss, out=slopes[:, A])
+            np.divide(q, loss, out=slopes[:, B])
+        p, q = slopes[:, A], slopes[:, B]
+        np.multiply(p, -x, out=slopes[:, ALPHA])
+        np.multiply(q, -y, out=slopes[:, BETA])
         if self.tied:
-            return loss, np.stack([one, p, q, -p * x - q * y], 1)
-        found = [one, p, q, -p * x, -q * y]
+            slopes[:, ALPHA] += slopes[:, BETA]
+            return loss, slopes[:, :BETA]
         if not self.repeated:
-            return loss, np.stack(found, 1)
+            return loss, slopes
+        found = list(np.moveaxis(slopes, 1, 0))
         pull_n, pull_d = -theta[:, ALPHA, None] * p, -theta[:, BETA, None] * q  # d log L over log N' and log D'
         found.append(pull_d * self._tokens(theta[:, R_D, None], data)[1])
         if self.excess:
@@ -178,13 +185,13 @@ class Form:
         return Surface(full[:, E] * data.unit, a * data.unit, b * data.unit, alpha, beta, *stars), at_bound
 
     def theta(self, surface: Surface, data: Data) -> np.ndarray:
-        """[1, k]: the unknowns of one surface."""
+        """[r, k]: the unknowns of one surface, for each of r data sets."""
         with np.errstate(divide="ignore"):
-            log_a, log_b = np.maximum(np.log(np.array([surface.A, surface.B]) / data.unit), -1e3)
+            log_a, log_b = (np.maximum(np.log(value / data.unit), -1e3) for value in (surface.A, surface.B))
         values = [surface.E / data.unit, log_a - surface.alpha * data.centre_n, log_b - surface.beta * data.centre_d]
         values += [surface.alpha, *([] if self.tied else [surface.beta])]
         stars = [surface.r_d, surface.r_n][: self.repeated + self.excess]
-        return np.array([[float(np.squeeze(v)) for v in values] + [np.log(np.clip(s, *R_STAR)) for s in stars]])
+        return np.stack(np.broadcast_arrays(*values, *(np.log(np.clip(star, *R_STAR)) for star in stars)), -1)
 
     def is_free(self, surface: Surface, at_bound: np.ndarray) -> np.ndarray:
         """[k] bool: the unknowns of one surface that its points decide. E = 0, a term that is not there, and what
@@ -234,10 +241,11 @@ class Form:
         found = np.zeros((len(theta), self.k, self.k))
         exponents = (ALPHA, ALPHA) if self.tied else (ALPHA, BETA)
         for i, j, z in ((A, exponents[0], data.x), (B, exponents[1], data.y)):
-            force = slopes[:, i] * w
-            found[:, i, i] = force.sum(-1)
-            found[:, i, j] = found[:, j, i] = -(force * z).sum(-1)
-            found[:, j, j] += (force * z * z).sum(-1)
+            powers = np.stack([np.ones_like(z), -z, z * z], 1)
+            level, slope, square = (powers @ (slopes[:, i] * w)[..., None])[..., 0].T
+            found[:, i, i] = level
+            found[:, i, j] = found[:, j, i] = slope
+            found[:, j, j] += square
         return found
 
 

@@ -87,8 +87,7 @@ def fit_groups(
             try:
                 mine = points[name]
                 if mine is None:
-                    why = "--points ends leaves one" if runs.ends_alone else "this table has one"
-                    raise InputError(f"needs curves, several rows a run; {why} row a run")
+                    raise InputError(needs_curves(runs.ends_alone))
                 noise = noises[name] if own is None else None
                 found[name], behind = fit_with_surface(mine, name, noise, step, options, own, runs.settings)
                 surfaces |= {} if behind is None else {group: behind}
@@ -100,6 +99,13 @@ def fit_groups(
         judged, compared[group] = _judged(found, fitted, noises, options, runs.others, partial(progress, group, CHECKS))
         results += judged
     return Fits(tuple(results), tuple(failed), compared, surfaces)
+
+
+def needs_curves(ends_alone: bool) -> str:
+    """Why an approach of curves fits nothing to ends."""
+    return (
+        f"needs curves, several rows a run; {'--points ends leaves' if ends_alone else 'this table has'} one row a run"
+    )
 
 
 def _judged(

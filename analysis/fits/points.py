@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from arch.errors import InputError
 
@@ -139,17 +140,20 @@ class Points:
     @property
     def run_share(self) -> np.ndarray:
         """[n]: tokens over those at the last point of the same run."""
-        last = {run: float(self.n_tokens[rows].max()) for run, rows in self.rows_of_runs.items()}
-        return np.asarray(self.n_tokens / np.array([last[run] for run in self.run.tolist()]))
+        codes, _ = pd.factorize(self.run)
+        last = np.zeros(len(self))
+        np.maximum.at(last, codes, self.n_tokens)
+        return np.asarray(self.n_tokens / last[codes])
 
     @cached_property
     def rows_of_runs(self) -> dict[Any, np.ndarray]:
         """Of each run, in the order of their first points, the indices of its points, ascending. A comparison of all
         points with each name would take minutes for a million points of hundreds of runs."""
-        found: dict[Any, list[int]] = {}
-        for i, run in enumerate(self.run.tolist()):
-            found.setdefault(run, []).append(i)
-        return {run: np.array(rows) for run, rows in found.items()}
+        codes, runs = pd.factorize(self.run)
+        ends = np.cumsum(np.bincount(codes, minlength=len(runs)))[:-1]
+        return (
+            dict(zip(runs.tolist(), np.split(np.argsort(codes, kind="stable"), ends), strict=True)) if len(runs) else {}
+        )
 
     @property
     def n_runs(self) -> int:
@@ -158,10 +162,8 @@ class Points:
     @property
     def input_hash(self) -> str:
         """Of the numbers, labels and convention, whatever the order of the points."""
-        rows = sorted(
-            (*(float(getattr(self, name)[i]).hex() for name in (*POSITIVE, "unique_tokens")), str(self.run[i]))
-            for i in range(len(self))
-        )
+        columns = (map(float.hex, getattr(self, name).tolist()) for name in (*POSITIVE, "unique_tokens"))
+        rows = sorted(zip(*columns, map(str, self.run.tolist()), strict=True))
         return hashlib.sha256(repr((self.convention, self.loss_unit, rows)).encode()).hexdigest()
 
 
@@ -230,10 +232,9 @@ def copies(run: np.ndarray, *numbers: np.ndarray) -> np.ndarray:
     if not len(run):
         return np.zeros(0, dtype=bool)
     table = np.column_stack([np.asarray(column, dtype=np.float64) for column in numbers])
-    codes: dict[str, int] = {}
-    which = np.array([codes.setdefault(str(name), len(codes)) for name in np.asarray(run).tolist()])
-    again = np.zeros(len(codes), dtype=bool)
-    alike = _share_their_ends(table, which, len(codes))[which]  # others need not be put in order
+    which, runs = pd.factorize(np.asarray(run).astype(str).astype(object))
+    again = np.zeros(len(runs), dtype=bool)
+    alike = _share_their_ends(table, which, len(runs))[which]  # others need not be put in order
     order = np.flatnonzero(alike)
     order = order[np.lexsort((*table[order].T, which[order]))]
     firsts = np.flatnonzero(np.diff(which[order], prepend=-1))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 
 SAME_D = 0.02  # of D, within which two runs are trained to the same tokens
 
@@ -23,9 +24,11 @@ def alike(
     mean of `losses` (at the end).
     """
     found: list[list[int]] = []
-    for recipe in dict.fromkeys(recipes):
+    by_recipe: dict[str, list[int]] = {}
+    for i, recipe in enumerate(recipes):
+        by_recipe.setdefault(recipe, []).append(i)
+    for mine in by_recipe.values():
         most = 0.0
-        mine = [i for i, one in enumerate(recipes) if one == recipe]
         for i in sorted(mine, key=lambda i: -tokens[i]):  # stable: seeds stay in their order
             if tokens[i] < (1 - same) * most or not most:
                 found.append([])
@@ -60,8 +63,5 @@ def beaten(recipes: Sequence[str], tokens: Sequence[float], losses: Sequence[flo
 
 def ends_of(run: np.ndarray, n_tokens: np.ndarray) -> list[int]:
     """Of each run, in their order, the index of its point with the most tokens."""
-    last: dict[str, int] = {}
-    for i, name in enumerate(run.astype(str)):
-        if name not in last or n_tokens[i] > n_tokens[last[name]]:
-            last[name] = i
-    return list(last.values())
+    names = pd.Series(run.astype(str))
+    return pd.Series(n_tokens).groupby(names.to_numpy(), sort=False).idxmax().tolist()

@@ -36,6 +36,10 @@ SMALL, ROUGH_SMALL = 1e-10, 1e-4  # of a step, below which a search has ended
 FIRST_DAMPING, LEAST_RAISED, STIFF = 1e-3, 1e-9, 1e10  # damping: first, of a rejected step, at which a search is stuck
 FLAT = {HUBER: 1e-5, LEAST_SQUARES: 1e-7}  # of the gradient over its largest possible value: nothing goes down any more
 UNSOLVED = 1e6  # residual where the fitted loss is not positive: a step there is always rejected
+# Searches that start at a fit of such data end where others do while an exponent moves by less, as a share of itself;
+# where more of them than a tenth move farther, the data hardly tell it, and there may be several such ends
+# (docs/research/parametric-fits.md).
+SAME_BASIN, FEW_LOST = 0.2, 0.1
 BLOCK = 150_000  # points of all data sets that are worked on together, for the cache's sake
 
 
@@ -56,7 +60,7 @@ class Objective:
         if self.is_of_squares:
             return data.loss - loss
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(np.where(loss > 0, np.log(data.loss) - np.log(loss), UNSOLVED))
+            return np.asarray(np.where(loss > 0, np.log(data.loss / loss), UNSOLVED))
 
 
 SQUARES = Objective(None)
@@ -106,9 +110,9 @@ def evaluate(form: Form | Joint, data: Data, objective: Objective, theta: np.nda
         delta, size = objective.delta, np.abs(e)
         clipped = np.clip(e, -delta, delta)
         pull = w * clipped
-        value = (w * huber(e, delta)).sum(-1)
+        value = (pull * (e - 0.5 * clipped)).sum(-1)  # as `huber` has it
         hessian = (slopes * (w * ((size <= delta) + clipped))[:, None]) @ turned
-        inside = w * np.minimum(1.0, delta / np.maximum(size, delta))
+        inside = w * (delta / np.maximum(size, delta))
         scale = ((slopes * slopes) @ np.broadcast_to(inside, e.shape)[..., None])[..., 0]
         most = np.full((len(theta), 1), delta)
     gradient = -(slopes @ np.broadcast_to(pull, e.shape)[..., None])[..., 0]
@@ -125,13 +129,26 @@ def evaluate(form: Form | Joint, data: Data, objective: Objective, theta: np.nda
 
 
 def descend(
-    form: Form | Joint, data: Data, objective: Objective, starts: np.ndarray, steps: int = STEPS, small: float = SMALL
+    form: Form | Joint,
+    data: Data,
+    objective: Objective,
+    starts: np.ndarray,
+    steps: int = STEPS,
+    small: float = SMALL,
+    first_damping: float = FIRST_DAMPING,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """From `starts` [r, k], each down to where nothing goes down any more: the unknowns [r, k], the objective [r], and
     whether each ended well [r]."""
+    block = max(1, BLOCK // data.loss.shape[-1])
+    if len(starts) > block:
+        rows = np.arange(len(starts))
+        parts = [rows[first : first + block] for first in range(0, len(rows), block)]
+        ends = [descend(form, data.take(part), objective, starts[part], steps, small, first_damping) for part in parts]
+        theta, value, well = map(np.concatenate, zip(*ends, strict=True))
+        return theta, value, well
     theta = _inside(form, data, starts)
     value, well = np.empty(len(theta)), np.zeros(len(theta), dtype=bool)
-    active, damping, part = np.arange(len(theta)), np.full(len(theta), FIRST_DAMPING), data
+    active, damping, part = np.arange(len(theta)), np.full(len(theta), first_damping), data
     state = evaluate(form, part, objective, theta)
     for _ in range(steps):
         here = theta[active]
@@ -284,6 +301,11 @@ def fit_surfaces(
         parts.append(_solved(model, data, goal, some[6], every_start, near))
         if progress is not None:
             progress(rows.stop / r)
+    return joined(parts)
+
+
+def joined(parts: Sequence[Solution]) -> Solution:
+    """The fits of several solutions as one."""
     surfaces = [[getattr(one.surface, field.name) for one in parts] for field in fields(Surface)]
     return Solution(
         Surface(*(None if each[0] is None else np.concatenate(each) for each in surfaces)),
@@ -313,6 +335,31 @@ def _solved(
     form: Form, data: Data, goal: Objective, begin: np.ndarray | None, every: bool, near: Surface | None
 ) -> Solution:
     r = len(data.loss)
+    if near is None or form.repeated:
+        theta, value, well = _searched(form, data, goal, begin, every, near)
+    else:
+        starts = _inside(form, data, form.theta(near, data))
+        theta, value, well = descend(form, data, goal, starts, first_damping=LEAST_RAISED)
+        moved = np.abs(theta[:, ALPHA:] / starts[:, ALPHA:] - 1).max(1)
+        lost = ~well | form.surface(theta, data)[1].any(1) | (moved > SAME_BASIN)
+        lost |= lost.mean() > FEW_LOST
+        if lost.any():
+            theta[lost], value[lost], well[lost] = _searched(form, data.take(lost), goal, None, False, None)
+    value = value.reshape(-1, r)
+    lower = value < value[:1] * (1 - 1e-9)  # of equal ends the first start's, whatever the others are
+    best = np.where(lower.any(0), np.where(lower, value, np.inf).argmin(0), 0)
+    chosen = best * r + np.arange(r)
+    surface, at_bound = form.surface(theta[chosen], data)
+    sums = value * (data.total if goal.delta is not None else 2 * data.total * data.unit**2)
+    ends = well.reshape(-1, r)
+    return Solution(surface, sums[best, np.arange(r)], ends[best, np.arange(r)], at_bound, sums, ends)
+
+
+def _searched(
+    form: Form, data: Data, goal: Objective, begin: np.ndarray | None, every: bool, near: Surface | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`minimise` from the starts of r data sets: [s r, k], [s r] and [s r], the best by least squares first."""
+    r = len(data.loss)
     if begin is not None:
         theta = _with_exponents(form, data, np.broadcast_to(begin, (r, 2)))
     else:
@@ -326,15 +373,7 @@ def _solved(
             more = data.take(np.tile(np.arange(r), len(nodes) // r))
             theta = np.concatenate([theta, _with_exponents(form, more, nodes)])
     again = data.take(np.tile(np.arange(r), len(theta) // r))
-    theta, value, well = minimise(form, again, goal, present(theta) if goal.delta is not None else theta)
-    value = value.reshape(-1, r)
-    lower = value < value[:1] * (1 - 1e-9)  # of equal ends the first start's, whatever the others are
-    best = np.where(lower.any(0), np.where(lower, value, np.inf).argmin(0), 0)
-    chosen = best * r + np.arange(r)
-    surface, at_bound = form.surface(theta[chosen], data)
-    sums = value * (data.total if goal.delta is not None else 2 * data.total * data.unit**2)
-    ends = well.reshape(-1, r)
-    return Solution(surface, sums[best, np.arange(r)], ends[best, np.arange(r)], at_bound, sums, ends)
+    return minimise(form, again, goal, present(theta) if goal.delta is not None else theta)
 
 
 def _least_squares(form: Form, data: Data) -> tuple[np.ndarray, np.ndarray]:

@@ -65,12 +65,18 @@ class Output:
 
 def fit_points(source: Source, approaches: Sequence[str], options: Options, output: Output) -> None:
     """Fit, then print, save and draw the results. Raises InputError where no approach can be fitted."""
+    from analysis.fits.approaches import NEEDS_CURVES
+    from analysis.fits.groups import needs_curves
+
     from .fit_view import all_text, failed_lines, reading_text, summary_text
 
     read: dict[str, Any] = {"input": source.reading.to_dict(), "approaches": list(approaches)}
     if output.dry_run:
-        what = f"{reading_text(source.reading)}\nwould fit: {', '.join(approaches)}"
-        return print_json(read) if output.as_json else print(what)
+        has_curves = source.points != "ends" and bool(source.curve_points)
+        fitted = [name for name in approaches if has_curves or name not in NEEDS_CURVES]
+        lines = [reading_text(source.reading), f"would fit: {', '.join(fitted)}"]
+        lines += [f"not {name}: {needs_curves(source.points == 'ends')}" for name in approaches if name not in fitted]
+        return print_json(read | {"approaches": fitted}) if output.as_json else print("\n".join(lines))
     fits = _fitted(source, approaches, options)
     if source.reading.points == "ends" and source.reading.several_rows:
         whole = "; --points curves fits whole curves"

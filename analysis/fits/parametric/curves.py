@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from analysis.fits.points import COPIED, Points
 from arch.amounts import count
@@ -44,32 +45,26 @@ def prepare(points: Points, warmup_tokens: float = 0.0, first_share: float = FIR
     left.
     """
     n = len(points)
-    unnamed = [str(run).startswith("row ") for run in points.run]  # as Points and tables call runs without a name
-    numbers = np.column_stack([points.n_params, points.n_tokens, points.flops, points.loss, points.unique_tokens])
-    seen: dict[tuple[str, ...], int] = {}
-    at: dict[tuple[str, float], int] = {}
-    keep = np.ones(n, dtype=bool)
-    for i in range(n):
-        run = "" if unnamed[i] else str(points.run[i])
-        key = (run, *(float(value).hex() for value in numbers[i]))
-        if seen.setdefault(key, i) != i:
-            keep[i] = False
-        elif not unnamed[i] and at.setdefault((run, float(points.n_tokens[i])), i) != i:
-            first = at[run, float(points.n_tokens[i])]
-            raise InputError(
-                f"rows {points.row[first]} and {points.row[i]}: run {run} has two rows with {points.n_tokens[i]:.6g} "
-                "tokens; give every run its own name"
-            )
+    names = points.run.astype(str)
+    unnamed = np.char.startswith(names, "row ")  # as Points and tables call runs without a name
+    numbers = ("n_params", "n_tokens", "flops", "loss", "unique_tokens")
+    table = pd.DataFrame({"run": np.where(unnamed, "", names), **{name: getattr(points, name) for name in numbers}})
+    keep = ~table.duplicated().to_numpy()
+    named = table[keep & ~unnamed]
+    if (twice := named.duplicated(["run", "n_tokens"])).any():
+        second = int(named.index[twice][0])
+        first = int(np.flatnonzero((names == names[second]) & (points.n_tokens == points.n_tokens[second]))[0])
+        raise InputError(
+            f"rows {points.row[first]} and {points.row[second]}: run {names[second]} has two rows with "
+            f"{points.n_tokens[second]:.6g} tokens; give every run its own name"
+        )
     left_out = {"rows given twice": int((~keep).sum())}
     again = np.zeros(n, dtype=bool)
     again[keep] = points.take(keep).copied
     keep &= ~again
     left_out[f"rows with {COPIED}"] = int(again.sum())
     warm = keep & (points.n_tokens <= warmup_tokens)
-    last = {str(run): 0.0 for run in points.run}
-    for run, tokens in zip(points.run, points.n_tokens, strict=True):
-        last[str(run)] = max(last[str(run)], float(tokens))
-    early = keep & ~warm & (points.n_tokens < first_share * np.array([last[str(run)] for run in points.run]))
+    early = keep & ~warm & (points.run_share < first_share)
     left_out |= {"rows of warm-up": int(warm.sum()), f"rows before {first_share:g} of their run": int(early.sum())}
     kept = points.take(keep & ~warm & ~early)
     if not len(kept):

@@ -14,6 +14,7 @@ Huber losses need not.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from analysis.fits.solver import LEAST_SQUARES
 from analysis.fits.surface import Surface
 
 LEAST_TRUNKS = 20  # for a bootstrap
+CHUNK = 4_000_000  # weights of a bootstrap that are held at once, for the memory's sake
 OVER_TRUNKS = "bootstrap over {n} {what}, percentile interval"
 WIDENED = "bootstrap over {n} {what}, percentile interval with quantiles of Student's t"
 SIMULATED = "{r} fits to the fitted surface with noise of whole {what} as its residuals show it, percentile interval"
@@ -81,11 +83,13 @@ def _floor(at: np.ndarray) -> np.ndarray:
     return np.asarray(np.floor(at).astype(int))
 
 
-def resampled(trunk: np.ndarray, weights: np.ndarray, rng: np.random.Generator, r: int) -> np.ndarray:
-    """[r, n]: weights of bootstraps over trunks, whose rows stay together."""
+def resampled(trunk: np.ndarray, weights: np.ndarray, rng: np.random.Generator, r: int) -> Iterator[np.ndarray]:
+    """Weights of r bootstraps over trunks, whose rows stay together: [k, n] in turn, of at most CHUNK numbers."""
     _, which = np.unique(trunk.astype(str), return_inverse=True)
     n = int(which.max()) + 1
-    return np.asarray(rng.multinomial(n, np.full(n, 1 / n), r)[:, which] * weights)
+    chunk = max(1, CHUNK // len(which))
+    for first in range(0, r, chunk):
+        yield rng.multinomial(n, np.full(n, 1 / n), min(chunk, r - first))[:, which] * weights
 
 
 def widening(n_trunks: int, objective: str, n_free: int) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,11 @@ from analysis.fits.parametric.draws import LEAST_TRUNKS, Draws
 from analysis.fits.parametric.noise import Effects, kinds_of, measure, replicates
 from analysis.fits.parametric.tied import LEAST_REPLICATES, p_of_tie
 from analysis.fits.points import Points
-from analysis.fits.solver import HUBER, LEAST_SQUARES, Solution, data_of, fit_surfaces
+from analysis.fits.solver import HUBER, LEAST_SQUARES, Solution, data_of, fit_surfaces, joined
 from analysis.fits.surface import Surface
 from arch.errors import InputError
 
+MANY = 1000  # points, from which on replicates start at the fit itself: noise moves it by less than its basin
 MORE = {DATA_CONSTRAINED: 1, BOTH: 2}  # unknowns beside those of the plain form
 
 
@@ -119,11 +121,10 @@ def fit_parametric(
     rng = np.random.default_rng(seed)
     n_trunks = len(set(kept.trunk.tolist()))
     what = "runs" if n_trunks == kept.n_runs else "trunks"
-    losses, drawn_weights, method, df, moved = kept.loss, weights, "", None, None
+    losses, method, df, moved = kept.loss, "", None, None
     if n_replicates <= 0:
         pass
     elif n_trunks >= LEAST_TRUNKS and form not in REPEATED:
-        drawn_weights = drawn.resampled(kept.trunk, weights, rng, n_replicates)
         df = drawn.widening(n_trunks, objective, n_free)
         method = (drawn.OVER_TRUNKS if df is None else drawn.WIDENED).format(n=n_trunks, what=what)
         losses = kept.loss * np.exp(kept.common(n_replicates, seed))
@@ -137,7 +138,10 @@ def fit_parametric(
     fit = ParametricFit(prepared, objective, form, law, surface, solution, None, why, effects, same, n_free)
     if not method:
         return fit
-    again = refit(fit, losses, drawn_weights, progress)
+    if moved is None:
+        again = _resampled(fit, losses, rng, n_replicates, progress)
+    else:
+        again = refit(fit, losses, weights, progress)
     shares = again.at_bound.mean(0).tolist()
     fit = replace(fit, draws=Draws(again.surface, method, f"{n_trunks} {what}", tuple(shares), df, moved))
     if form != OVER_TRAINING:
@@ -159,8 +163,29 @@ def refit(
     fit: ParametricFit, losses: np.ndarray, weights: np.ndarray, progress: Callable[[float], None] | None = None
 ) -> Solution:
     """The same form and objective on other losses or weights [r, n] of the same points."""
-    near = fit.surface if fit.form in REPEATED else None
+    near = fit.surface if fit.form in REPEATED or len(fit.points) >= MANY else None
     return fit_form(fit.points, losses, weights, fit.objective, fit.form, near=near, progress=progress)
+
+
+def _resampled(
+    fit: ParametricFit,
+    losses: np.ndarray,
+    rng: np.random.Generator,
+    r: int,
+    progress: Callable[[float], None] | None,
+) -> Solution:
+    """Refits to r bootstraps over trunks, with `losses` [n] or [r, n]."""
+    parts, done = [], 0
+    for weights in drawn.resampled(fit.points.trunk, fit.prepared.weights, rng, r):
+        some = losses if losses.ndim == 1 else losses[done : done + len(weights)]
+        share = None if progress is None else partial(_part, progress, done / r, len(weights) / r)
+        parts.append(refit(fit, some, weights, share))
+        done += len(weights)
+    return joined(parts)
+
+
+def _part(progress: Callable[[float], None], done: float, of_all: float, share: float) -> None:
+    progress(done + of_all * share)
 
 
 def fit_form(

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize, sparse, stats
 
 from analysis.fits.fit import SameRuns
 
 LEAST_DF = 1.0  # degrees of freedom below which residuals tell no noise
-ROUNDING = 1e-9  # of an effect's variance, below which a fit has absorbed all of it
+ROUNDING = 1e-6  # of an effect's variance, below which a fit has absorbed all of it
 LEAST_ROWS = 3  # of a run that is a curve
 PROBABLE = 0.95  # residuals above this quantile of their ratio to seed noise are more than seed noise
 QUIETER = 0.01  # below this one they are of quieter runs than those that told the seed noise
@@ -33,16 +34,15 @@ class Kind:
     member: np.ndarray
     share: np.ndarray
 
-    def matrix(self) -> np.ndarray:
+    def matrix(self) -> sparse.csr_array:
         """[n, effects]."""
-        return (self.member[:, None] == np.arange(self.member.max() + 1)) * self.share[:, None]
+        rows = np.arange(len(self.member))
+        return sparse.csr_array((self.share, (rows, self.member)), (len(rows), int(self.member.max()) + 1))
 
-    def average(self, values: np.ndarray) -> np.ndarray:
+    def average(self, values: Any) -> Any:
         """[effects, ...]: the least-squares effect of each in values [n, ...]."""
-        matrix = self.matrix()
-        return np.asarray(
-            matrix.T @ values / np.maximum((matrix**2).sum(0), 1e-300)[(...,) + (None,) * (values.ndim - 1)]
-        )
+        square = np.maximum(np.bincount(self.member, self.share**2), 1e-300)
+        return sparse.diags_array(1 / square) @ (self.matrix().T @ values)
 
 
 @dataclass(frozen=True)
@@ -97,14 +97,10 @@ def measure(
     """
     root = np.sqrt(weights)
     solve = np.linalg.pinv(jacobian * root[:, None]) * root
-    left = []
-    for kind in kinds:
-        matrix = kind.matrix()
-        left.append(matrix - jacobian @ (solve @ matrix))
-    means = [[kind.average(one) for one in left] for kind in kinds]
-    expected = np.array([[(one**2).sum() for one in row] for row in means])
+    left = [[_Left.of(kind, other, jacobian, solve) for other in kinds] for kind in kinds]
+    expected = np.array([[one.square for one in row] for row in left])
     seen = np.array([(kind.average(residual) ** 2).sum() for kind in kinds])
-    df = np.array([_degrees(row[k]) for k, row in enumerate(means)])
+    df = np.array([row[k].degrees for k, row in enumerate(left)])
     told = df >= LEAST_DF
     variance = np.zeros(len(kinds))
     if told.any():
@@ -122,11 +118,39 @@ def measure(
     return Effects(kinds, np.sqrt(variance), np.maximum(df, LEAST_DF))
 
 
-def _degrees(left: np.ndarray) -> float:
-    """Satterthwaite's: of the sum of squares of left @ u with u standard normal."""
-    gram = left.T @ left
-    total = float(np.trace(gram))
-    return total**2 / float((gram**2).sum()) if total > ROUNDING * left.shape[1] else 0.0
+@dataclass(frozen=True)
+class _Left:
+    """What a linearised fit leaves of one kind's effects [m] in the averages over another's [k]: direct - lift @ fit,
+    of direct [k, m], lift [k, p] and fit [p, m], which is never written out: k and m are as many as there are runs."""
+
+    direct: sparse.csr_array
+    lift: np.ndarray
+    fit: np.ndarray
+
+    @classmethod
+    def of(cls, averaged: Kind, effects: Kind, jacobian: np.ndarray, solve: np.ndarray) -> _Left:
+        matrix = effects.matrix()
+        return cls(averaged.average(matrix), averaged.average(jacobian), solve @ matrix)
+
+    @property
+    def square(self) -> float:
+        """Its sum of squares."""
+        both = ((self.direct.T @ self.lift) * self.fit.T).sum()
+        of_fit = ((self.lift.T @ self.lift) * (self.fit @ self.fit.T)).sum()
+        return float((self.direct.data**2).sum() - 2 * both + of_fit)
+
+    @property
+    def degrees(self) -> float:
+        """Satterthwaite's: of the sum of squares of it @ u with u standard normal. Its Gram matrix is that of `direct`
+        plus side @ core @ side.T."""
+        total, p = self.square, len(self.fit)
+        if total <= ROUNDING * self.direct.shape[1]:
+            return 0.0
+        gram = self.direct.T @ self.direct
+        side = np.hstack([self.direct.T @ self.lift, self.fit.T])
+        core = np.block([[np.zeros((p, p)), -np.eye(p)], [-np.eye(p), self.lift.T @ self.lift]])
+        cross, own = core @ (side.T @ (gram @ side)), core @ (side.T @ side)
+        return total**2 / float((gram.data**2).sum() + 2 * np.trace(cross) + np.trace(own @ own))
 
 
 def replicates(
@@ -139,14 +163,14 @@ def replicates(
 ) -> SameRuns | None:
     """What trunks with the same N and D (and recipe, where it is known) tell; None where there are none. `effects` are
     those of the residuals alone."""
-    names = trunk.astype(str)
-    recipes = np.full(len(names), "") if recipe is None else recipe.astype(str)
-    groups: dict[tuple[str, bytes, bytes], list[float]] = {}
-    for name in np.unique(names):
-        rows = np.flatnonzero(names == name)
-        rows = rows[np.lexsort((log_d[rows], log_n[rows]))]
-        key = (str(recipes[rows[0]]), np.round(log_n[rows], 6).tobytes(), np.round(log_d[rows], 6).tobytes())
-        groups.setdefault(key, []).append(float(residual[rows].mean()))
+    _, first, member = np.unique(trunk.astype(str), return_index=True, return_inverse=True)
+    recipes = np.full(len(trunk), "") if recipe is None else recipe.astype(str)
+    means = np.bincount(member, residual) / np.bincount(member)
+    order = np.lexsort((log_d, log_n, member))
+    places = np.split(np.round(np.column_stack([log_n, log_d])[order], 6), np.cumsum(np.bincount(member))[:-1])
+    groups: dict[tuple[str, bytes], list[float]] = {}
+    for trunk_recipe, place, mean in zip(recipes[first].tolist(), places, means.tolist(), strict=True):
+        groups.setdefault((trunk_recipe, place.tobytes()), []).append(mean)
     several = [np.array(means) for means in groups.values() if len(means) > 1]
     if not several:
         return None

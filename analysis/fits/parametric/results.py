@@ -284,8 +284,11 @@ def without_sizes(fit: ParametricFit, middle: float) -> WithoutSizes:
     """The range of parameters, and of N_opt at C = `middle`, over fits that leave one size out."""
     points, weights = fit.points, fit.prepared.weights
     sizes = points.size.astype(str)
+    names = list(dict.fromkeys(sizes.tolist()))
     done, rows, impossible = [], [], {}
-    for name in dict.fromkeys(sizes.tolist()):
+    if len(names) > LEAST_TRUNKS:  # a bootstrap's business
+        impossible, names = {"all": f"{len(names)} sizes: not done beyond {LEAST_TRUNKS}"}, []
+    for name in names:
         keep = sizes != name
         try:
             check_design(np.log(points.n_params[keep]), np.log(points.n_tokens[keep]))
@@ -295,15 +298,12 @@ def without_sizes(fit: ParametricFit, middle: float) -> WithoutSizes:
         done.append(name)
         rows.append(weights * keep)
     ranges: dict[str, tuple[float, float]] = {}
-    if rows and len(rows) < LEAST_TRUNKS:  # more sizes than that are a bootstrap's business
+    if rows:
         surfaces = refit(fit, points.loss, np.stack(rows)).surface
         values: dict[str, Any] = {name: getattr(surfaces, name) for name in PARAMS}
         if fit.form != OVER_TRAINING:  # which assumes a
             values |= fit.exponents(surfaces)
         values["N_opt"] = surfaces.n_opt(middle, fit.cost)
-        told = {name: one[~np.isnan(one)] for name, one in values.items()}
-        ranges = {name: (float(one.min()), float(one.max())) for name, one in told.items() if len(one)}
-    elif rows:
-        impossible = {"all": f"{len(rows)} sizes: not done from {LEAST_TRUNKS} on"}
-        done = []
+        known = {name: value[~np.isnan(value)] for name, value in values.items()}
+        ranges = {name: (float(value.min()), float(value.max())) for name, value in known.items() if len(value)}
     return WithoutSizes(ranges, tuple(done), impossible)

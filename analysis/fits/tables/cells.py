@@ -34,6 +34,8 @@ ORDER: dict[str, Callable[[Any, float], Any]] = {
 
 def text_of(cell: Any) -> str:
     """As it stands, without blanks around it and in Unicode's usual form; "" for an empty one."""
+    if isinstance(cell, str) and cell.isascii():
+        return cell.strip()
     if cell is None or cell is pd.NA or (isinstance(cell, (float, np.floating)) and math.isnan(cell)):
         return ""
     return unicodedata.normalize("NFKC", str(cell)).strip()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import pandas as pd
@@ -61,42 +61,52 @@ def units_told(fields: pd.DataFrame, chosen: Mapping[str, str]) -> list[str]:
     return told
 
 
-def refuse_two_kinds(fields: pd.DataFrame) -> None:
+def refuse_two_kinds(fields: pd.DataFrame, frame: pd.DataFrame, numbers: Collection[str]) -> None:
     """Raise InputError with rows of one group where losses at equal N and D (and recipe, and text) lie in two clusters
-    that are farther apart than seeds make them and go together, as of nats a token beside bits a byte."""
+    that are farther apart than seeds make them and go together, as of nats a token beside bits a byte; and with the
+    column of the table `frame`, none of `numbers`, that tells the clusters apart."""
     run = fields["run"] if "run" in fields else fields.index.to_series()
     ends = fields.iloc[ends_of(run.to_numpy(dtype=object), fields["n_tokens"].to_numpy())]
     labels = [name for name in ("recipe", "unique_tokens") if name in ends]
-    ends = ends.assign(size=_steps(ends["n_params"], SAME_N))
-    places, pairs, rows = 0, [], []
-    for _, size in ends.groupby([*labels, "size"], sort=False):
-        for _, place in size.groupby(_steps(size["n_tokens"], SAME_D), sort=False):
-            if len(place) < 2:
-                continue
-            places += 1
-            ordered = np.log(place["loss"].sort_values())
-            at = int(np.diff(ordered).argmax())
-            if ordered.iloc[at + 1] - ordered.iloc[at] > np.log(APART):
-                pairs.append(ordered.iloc[[at, at + 1]].to_numpy())
-                rows.append(ordered.index[[at, at + 1]].tolist())
-    if not pairs or 3 * len(pairs) < min(places, ENOUGH):
+    size = ends.groupby([*labels, _steps(ends["n_params"], SAME_N)], sort=False).ngroup().to_numpy()
+    place = _steps(ends["n_tokens"], SAME_D, size)
+    losses = pd.DataFrame(
+        {"place": place, "size": size, "row": ends.index, "log_loss": np.log(ends["loss"].to_numpy())}
+    )
+    losses["first"] = losses.groupby("place")["row"].transform("min")
+    losses = losses.sort_values(["size", "first", "log_loss"], ignore_index=True)
+    gaps = losses.groupby("place", sort=False)["log_loss"].diff().dropna()
+    widest = gaps.groupby(losses["place"], sort=False).idxmax().to_numpy()
+    places, high = len(widest), widest[gaps[widest] > np.log(APART)]
+    pairs, rows = (np.column_stack([losses[name][high - 1], losses[name][high]]) for name in ("log_loss", "row"))
+    if not len(pairs) or 3 * len(pairs) < min(places, ENOUGH):
         return
-    low, high = np.array(pairs).T
+    low, high = pairs.T
     ratio = float(np.median(high - low))
     follows = len(pairs) >= FEW and min(low.std(), high.std()) > 0 and np.corrcoef(low, high)[0, 1] > FOLLOWS
     if not follows and (high - low).std() > ALIKE * ratio:
         return
+    cells = frame.drop(columns=list(numbers)).astype(str)
+    values = {name: [set(cells.loc[side, name]) for side in rows.T] for name in cells}
+    # of few values: names of runs are all different
+    telling = [name for name, (one, other) in values.items() if not one & other and len(one | other) <= len(rows)]
+    advice = (
+        f"the column {telling[0]!r} tells them apart: --group {telling[0]!r}, or keep one by --where"
+        if telling
+        else "keep one by --where, or name the column of what differs by --columns recipe=NAME"
+    )
     raise InputError(
         f"losses at one N and D differ by a factor of {np.exp(ratio):.3g}, at {len(pairs)} of {places} "
         f"such places ({'; '.join(rows_text(one) for one in rows[:3])}): two kinds of loss, as of a token and of a "
-        "byte, or runs that failed; keep one by --where, or name the column of what differs by --columns recipe=NAME"
+        f"byte, or runs that failed; {advice}"
     )
 
 
-def _steps(values: pd.Series, within: float) -> np.ndarray:
-    """[n]: which cluster each value is of, one cluster ending where log value rises by more than `within`."""
-    logs = np.log(values.to_numpy())
-    order = np.argsort(logs, kind="stable")
-    found = np.empty(len(logs), dtype=int)
-    found[order] = np.cumsum(np.diff(logs[order], prepend=logs[order[:1]]) > within)
+def _steps(values: pd.Series, within: float, group: np.ndarray | int = 0) -> np.ndarray:
+    """[n]: which cluster each value is of, one cluster ending where log value rises by more than `within`, or with its
+    group."""
+    logs, groups = np.log(values.to_numpy()), np.broadcast_to(group, len(values))
+    order = np.lexsort((logs, groups))
+    found = np.zeros(len(logs), dtype=int)
+    found[order[1:]] = np.cumsum((np.diff(logs[order]) > within) | (np.diff(groups[order]) != 0))
     return found

@@ -107,8 +107,10 @@ def _read(
     unit = _loss_unit(chosen["loss"], loss_unit)
     n_rows = len(frame)
     dropped: dict[str, int] = {}
-    blank = np.array([all(text_of(cell) == "" for cell in row) for row in frame.itertuples(index=False)], dtype=bool)
-    frame = _keep_rows(frame, ~blank, dropped, "empty")
+    blank = np.arange(n_rows)
+    for _, cells in frame.items():
+        blank = blank[[text_of(cell) == "" for cell in cells.iloc[blank]]]
+    frame = _keep_rows(frame, ~np.isin(np.arange(n_rows), blank), dropped, "empty")
     frame, later = _filtered(frame, chosen, where, dropped)
     if group is not None and group not in frame.columns and group not in chosen:
         known = [*frame.columns, *(field for field in FIELDS if field in chosen and field not in frame.columns)]
@@ -133,7 +135,7 @@ def _read(
     if "run" not in chosen and "run" not in columns:
         _refuse_unnamed_curves(fields, chosen)
     for label, rows in fields.groupby("group", sort=False):
-        refuse_two_kinds(rows)
+        refuse_two_kinds(rows, frame.loc[rows.index], {chosen[name] for name in NUMBERS if name in chosen})
         _agree(rows, chosen, str(label))
     fields, n_same = _own_recipes(fields)
     if n_same:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from analysis.fits.forms import OVER_TRAINING
+from analysis.fits import solver
+from analysis.fits.forms import OVER_TRAINING, PLAIN
 from analysis.fits.solver import HUBER, LEAST_SQUARES, OBJECTIVES, fit_surfaces
 
 from .parametric.cases import SURFACES, chinchilla, grid, params
@@ -157,3 +158,47 @@ def test_no_irreducible_loss_is_zero_not_negative():
         found = fit_surfaces(np.log(n), np.log(d), losses, objective=objective)
         assert (found.surface.E >= 0).all() and 0.2 < (found.surface.E == 0).mean() < 0.8
         assert found.ended_well.mean() > 0.95
+
+
+def resampled_points(s, misfit=0.0, n=1000, seed=0):
+    """`n` points with noise `s` beside a surface that bends by `misfit`, and 60 bootstraps of them."""
+    rng = np.random.default_rng(seed)
+    log_n, log_d = rng.uniform(np.log(1e7), np.log(1e10), n), rng.uniform(np.log(2e8), np.log(2e11), n)
+    bend = misfit * np.sin(2 * log_n) + s * rng.standard_normal(n)
+    loss = SURFACES[0].loss(np.exp(log_n), np.exp(log_d)) * np.exp(bend)
+    return (log_n, log_d, loss), rng.multinomial(n, np.full(n, 1 / n), 60)
+
+
+@pytest.mark.parametrize("form", [PLAIN, OVER_TRAINING])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("s, misfit", [(0.001, 0.0), (0.01, 0.0), (0.05, 0.0), (0.01, 0.01)])
+def test_searches_from_a_fit_of_such_data_end_where_those_from_the_grid_do(form, objective, s, misfit):
+    points, weights = resampled_points(s, misfit)
+    kind = {"form": form, "objective": objective}
+    whole = fit_surfaces(*points, **kind, every_start=True).surface.one()
+    far, near = fit_surfaces(*points, weights, **kind), fit_surfaces(*points, weights, **kind, near=whole)
+    assert params(near.surface) == pytest.approx(params(far.surface), rel=1e-6)
+    assert near.objective == pytest.approx(far.objective, rel=1e-9) and near.ended_well.all()
+
+
+def test_searches_that_leave_the_fit_they_start_at_start_as_without_it():
+    """A replicate of other data, and replicates that end at the end of a range."""
+    points, weights = resampled_points(0.01)
+    elsewhere = SURFACES[1]
+    far, near = fit_surfaces(*points, weights), fit_surfaces(*points, weights, near=elsewhere)
+    assert (params(near.surface) == params(far.surface)).all()
+    log_n, log_d, _ = points
+    flat = (log_n, log_d, 2.0 + 400 * np.exp(-0.3 * log_n))  # no term of D
+    whole = fit_surfaces(*flat, every_start=True).surface.one()
+    near = fit_surfaces(*flat, weights, near=whole)
+    assert (params(near.surface) == params(fit_surfaces(*flat, weights).surface)).all()
+
+
+def test_blocks_of_searches_are_the_searches(monkeypatch):
+    """As little as one search at a time, for the memory's sake."""
+    points, weights = resampled_points(0.01, n=200)
+    whole = fit_surfaces(*points, weights[:5], every_start=True)
+    monkeypatch.setattr(solver, "BLOCK", 150)
+    parts = fit_surfaces(*points, weights[:5], every_start=True)
+    assert params(parts.surface) == pytest.approx(params(whole.surface), rel=1e-9)
+    assert parts.starts == pytest.approx(whole.starts, rel=1e-9)

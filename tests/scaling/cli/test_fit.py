@@ -457,7 +457,8 @@ def test_too_little_is_never_a_confident_number(tmp_path):
 def test_a_dry_run_tells_what_would_be_fitted(curves):
     text = fit(curves, "--columns", "run=name", "--points", "ends", "--where", "tokens>1e8", "--dry-run")
     told = "960 rows read, 288 not tokens>1e8, 656 earlier rows of their run left out, 16 kept (last row of each run)"
-    assert "would fit: " in text and told in text
+    assert "would fit: isoflop, parametric\n" in text and told in text
+    assert "not envelope: needs curves, several rows a run; --points ends leaves one row a run" in text
     assert (
         json.loads(fit(curves, "--columns", "run=name", "--points", "ends", "--dry-run", "--json"))["input"]["columns"][
             "n_params"

@@ -77,14 +77,16 @@ def test_a_copy_is_no_seed():
         assert one.n_seeds == 1 and one.log_loss.tolist() == other.log_loss.tolist()
 
 
-def test_sizes_of_nearly_one_n_keep_their_own_compute():
-    """Shapes of about as many parameters differ in FLOP a token: no curve is moved to the mean of its neighbours."""
+def test_compute_of_a_curve_is_that_of_its_size():
+    """Not that of a law of cost over N, in which shapes of nearly one size are one: theirs differ by half."""
     points = study(1, 1)
-    near = replace(points, n_params=points.n_params * 1.03, flops=points.flops * 1.4, run=points.run + "-deep")
+    shape = points.n_params == SIZES[2]
+    near = replace(points.take(shape), n_params=points.n_params[shape] * 1.01, flops=2.0 * points.flops[shape])
+    names = ("n_params", "n_tokens", "flops", "loss")
     both = Points(
-        *(np.concatenate([getattr(points, name), getattr(near, name)]) for name in ("n_params", "n_tokens")),
-        *(np.concatenate([getattr(points, name), getattr(near, name)]) for name in ("flops", "loss", "run")),
-        convention="exact",
+        *(np.concatenate([getattr(points, name), getattr(near, name)]) for name in names),
+        np.concatenate([points.run, np.array([f"{run}, deeper" for run in near.run], dtype=object)]),
     )
-    ends = [float(np.exp(curve.log_c[-1])) / curve.n_params for curve in size_curves(both)]
-    assert ends == pytest.approx([6e10, 1.4 / 1.03 * 6e10] * 6)
+    ends = {round(curve.n_params): float(np.exp(curve.log_c[-1])) for curve in size_curves(both)}
+    assert ends[round(SIZES[2])] == pytest.approx(6 * SIZES[2] * 1e10)
+    assert ends[round(SIZES[2] * 1.01)] == pytest.approx(12 * SIZES[2] * 1e10)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import optimize
 
 from analysis.fits.parametric.noise import kinds_of, measure, replicates
 
@@ -100,3 +101,24 @@ def test_runs_of_one_cell_tell_the_noise_and_whether_the_surface_fits():
         )
         assert (found.p_fits > 0.05) == fits
     assert replicates(residual[::2], n[::2], np.zeros(8), run[::2], None) is None
+
+
+def test_what_a_fit_leaves_of_effects_is_as_the_matrices_say():
+    """With the matrices of all runs written out, which measure() does without: they would be n by n."""
+    rng = np.random.default_rng(0)
+    trunk, run = labels(5, 3, 4)
+    log_d = np.tile(np.linspace(0, 2, 4), 15) + 0.1 * rng.standard_normal(60)
+    kinds = kinds_of(trunk, run, log_d)
+    jacobian, weights, residual = rng.standard_normal((60, 4)), rng.uniform(0.2, 1, 60), rng.standard_normal(60)
+    solve = np.linalg.pinv(jacobian * np.sqrt(weights)[:, None]) * np.sqrt(weights)
+    matrices = [kind.matrix().toarray() for kind in kinds]
+    averages = [one.T / (one**2).sum(0)[:, None] for one in matrices]
+    left = [[mean @ (one - jacobian @ solve @ one) for one in matrices] for mean in averages]
+    expected = np.array([[(one**2).sum() for one in row] for row in left])
+    grams = [row[k].T @ row[k] for k, row in enumerate(left)]
+    df = [np.trace(gram) ** 2 / (gram**2).sum() for gram in grams]
+    seen = np.array([((mean @ residual) ** 2).sum() for mean in averages])
+    found = measure(residual, jacobian, weights, kinds)
+    assert found.df == pytest.approx(df)
+    scale = np.diag(expected)
+    assert found.s**2 == pytest.approx(optimize.nnls(expected / scale[:, None], seen / scale)[0])

@@ -145,6 +145,9 @@ def test_two_kinds_of_loss_at_one_place_are_refused():
     some = pd.concat([grid(), grid().iloc[:3].assign(loss=lambda t: 2.8 * t.loss)], ignore_index=True)
     refused("at 3 of 3 such places .rows 1, 17; rows 2, 18; rows 3, 19.", some)
     named = both.assign(kind=["a"] * 16 + ["b"] * 16)
+    refused("the column 'kind' tells them apart: --group 'kind', or keep one by --where", named)
+    alone = both.assign(run=[f"r{i}" for i in range(32)])
+    refused("keep one by --where, or name the column of what differs by --columns recipe=NAME", alone)
     assert len(tables.read_points(named, where=["kind=a"]).groups[""]) == 16
     assert len(tables.read_points(named, group="kind").groups) == 2
     assert len(tables.read_points(named, {"recipe": "kind"}).groups[""]) == 16
