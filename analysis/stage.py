@@ -112,7 +112,7 @@ def _inputs_hash(study: StudySpec, source: Source) -> str:
 
 def _downstream(fits: dict[str, Any], tables: RunTable, scores: pd.DataFrame | None) -> dict[str, Any] | None:
     """The links of the other evaluations' scores to loss; None where there are none."""
-    from analysis.evals.scales import scales_of
+    from analysis.evals.registry import scales_of
     from analysis.fits.tasks import fit_tasks
 
     if scores is None:

@@ -162,7 +162,7 @@ ALLOWED = {
         *("scaling.study", "arch.errors", "data.files", "data.units", "flops"),
     ),
     "analysis.stage": (
-        *("analysis.bigram", "analysis.costs", "analysis.evals.registry", "analysis.evals.scales", "analysis.fits"),
+        *("analysis.bigram", "analysis.costs", "analysis.evals.registry", "analysis.fits"),
         *("analysis.figures", "analysis.forecast", "analysis.report", "analysis.run_table", "analysis.source"),
         *("analysis.table_files", "scaling.study", "arch.errors", "arch.registry", "data.files"),
     ),
@@ -258,7 +258,7 @@ def test_packages_import_only_the_ones_below():
         ("data.corpus", "def f():\n    from arch.presets import preset"),
         ("flops.params", "from arch.hf.auto import build_model"),
         ("jobs.local", "from scaling import trainer"),
-        ("analysis.fits.envelope.laws", "from analysis.evals.table import tidy"),
+        ("analysis.fits.envelope.laws", "from analysis.evals.results import tidy"),
         ("analysis.evals.page", "from analysis.report.tables import laws_table"),
         ("analysis.runs", "class A:\n    def f(self):\n        import scaling.cli.main"),
         ("scaling.trainer.loop", "from ..cli.main import main"),

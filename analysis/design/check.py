@@ -13,8 +13,7 @@ import numpy as np
 
 from analysis.design.layout import Layout, along
 from analysis.design.precision import precision
-from analysis.design.priors import literature
-from analysis.design.worlds import Noise, World
+from analysis.design.worlds import Noise, World, literature
 from analysis.fits.cost import Cost
 from analysis.fits.result import WIDE_A
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.design.layout import Layout
-from analysis.design.text_noise import shared, weighed
+from analysis.design.layout import Layout, shared, weighed
 from analysis.design.worlds import Noise, World
 from analysis.fits.cost import Cost
 from analysis.fits.surface import Surface

@@ -9,11 +9,10 @@ from functools import partial
 import numpy as np
 
 from analysis.design.cores import Each
-from analysis.design.layout import Layout
+from analysis.design.layout import Layout, drawn
 from analysis.design.precision import MEMORY, along_sizes
 from analysis.design.proposal import Proposal
 from analysis.design.sweep import lost
-from analysis.design.text_noise import drawn
 from analysis.design.worlds import Noise, World, paths
 from analysis.fits.cost import Cost
 from analysis.fits.diagnose.against import reasons_against

@@ -26,11 +26,10 @@ from data.tokenizer import Tokenizer
 from data.windows import batches, window_starts
 from scaling.study.types import Count, Distinct
 
-from .perplexity import spans
+from .model import LoadedModel, token_nats
+from .perplexity import read_text, spans
 from .planning import Planned, Reader, by_tokenizer
-from .task import LoadedModel, Say, Settings, TaskContext
-from .texts import read_text
-from .token_losses import token_nats
+from .task import Say, Settings, TaskContext
 from .validation import exp_or_none
 
 SHORTEST, FACTOR = 512, 16

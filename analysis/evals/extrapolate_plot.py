@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -17,7 +17,7 @@ from analysis.runs import RUN_ID
 from scaling.study.model_section import model_changes
 from scaling.study.training import Training
 
-from .table import newest_of_each_run
+from .results import Result, newest_of_each_run
 
 NOTE = "Perplexity by context length; every length is evaluated on the same tokens. *: longer than the training length."
 COLUMNS, PANEL, MAX_TICKS = 4, 310, 6
@@ -26,23 +26,23 @@ LENGTH = re.compile(r"d\d[^-]*|n_tokens[^-]*")  # endings of runs that differ in
 HATCH = {"shape": "/", "fgcolor": "rgba(120,120,120,0.28)", "bgcolor": "rgba(0,0,0,0)", "size": 9, "solidity": 0.12}
 
 
-def table(results: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+def table(results: Sequence[Result]) -> list[dict[str, str]]:
     """Rows as HGRN's table 14: a context length each, then the mean over lengths and the tokens that every length
     scored; a column for each run's newest checkpoint, perplexity. A star marks contexts beyond the run's training
     length."""
     newest = newest_of_each_run(results)
     cells: dict[int, dict[str, str]] = {}
     for result in newest:
-        for row in result["values"]["by_length"]:
+        for row in result.values["by_length"]:
             mark = "*" if row["extrapolated"] else ""
-            cells.setdefault(row["length"], {})[result["run_id"]] = _number(row["perplexity"]) + mark
-    runs = [result["run_id"] for result in newest]
+            cells.setdefault(row["length"], {})[result.run_id] = _number(row["perplexity"]) + mark
+    runs = [result.run_id for result in newest]
     rows = [
         {"context length": f"{length:,}", **{run: cells[length].get(run, "-") for run in runs}}
         for length in sorted(cells)
     ]
-    means = {result["run_id"]: _number(result["values"]["perplexity_avg"]) for result in newest}
-    counts = {result["run_id"]: f"{result['values']['by_length'][0]['n_tokens_scored']:,}" for result in newest}
+    means = {result.run_id: _number(result.values["perplexity_avg"]) for result in newest}
+    counts = {result.run_id: f"{result.values['by_length'][0]['n_tokens_scored']:,}" for result in newest}
     return [*rows, {"context length": "avg", **means}, {"context length": "tokens scored", **counts}]
 
 
@@ -52,7 +52,7 @@ def _number(value: float | None) -> str:
     return f"{value:.2f}" if value < 1e5 else f"{value:.2e}"
 
 
-def figures(results: Sequence[dict[str, Any]], unit: str) -> dict[str, go.Figure]:
+def figures(results: Sequence[Result], unit: str) -> dict[str, go.Figure]:
     """By file name, losses in `unit`; a panel for each architecture at each point of the grid's axes, a line for each
     run's newest checkpoint, coloured by size."""
     newest = newest_of_each_run(results)
@@ -73,31 +73,31 @@ def figures(results: Sequence[dict[str, Any]], unit: str) -> dict[str, go.Figure
             log_y=False,
         ),
     }
-    lengths = sorted({row["length"] for result in newest for row in result["values"]["by_length"]})
+    lengths = sorted({row["length"] for result in newest for row in result.values["by_length"]})
     shown = lengths[:: -(-len(lengths) // MAX_TICKS)]
     figures["extrapolate"].update_xaxes(tickvals=shown, ticktext=[kibi(length) for length in shown])
     return figures
 
 
 def _figure(
-    newest: Sequence[dict[str, Any]],
-    points: Callable[[dict[str, Any]], list[tuple[float, float]]],
+    newest: Sequence[Result],
+    points: Callable[[Mapping[str, Any]], list[tuple[float, float]]],
     x_title: str,
     y_title: str,
     log_y: bool = True,
 ) -> go.Figure:
-    named = [(RUN_ID.match(result["run_id"]), result) for result in newest]
-    trained_on = {(_arch(match, result), result["values"]["context_length"]) for match, result in named}
+    named = [(RUN_ID.match(result.run_id), result) for result in newest]
+    trained_on = {(_arch(match, result), result.values["context_length"]) for match, result in named}
     several = len(trained_on) > len({arch for arch, _ in trained_on})  # a study that varies it: a panel for each
 
-    def panel(match: Any, result: dict[str, Any]) -> str:
-        point = [f"context_length={result['values']['context_length']}"] if several else []
+    def panel(match: Any, result: Result) -> str:
+        point = [f"context_length={result.values['context_length']}"] if several else []
         return group_of(_arch(match, result), SEPARATOR.join([*point, *_endings(match, result)[0]]))
 
     archs = list(dict.fromkeys(panel(match, result) for match, result in named))
     styles = _styles(newest)
     figure, rows, columns = arch_panels(archs, COLUMNS, 90 / PANEL)
-    lines = [(match, result, points(result["values"])) for match, result in named]
+    lines = [(match, result, points(result.values)) for match, result in named]
     xs = [x for _, _, line in lines for x, _ in line] or [1, 2]
     ys = [y for _, _, line in lines for _, y in line] or [1, 2]
     low, high = min(ys) / 1.05, max(ys) * 1.05
@@ -107,7 +107,7 @@ def _figure(
     for match, result, line in lines:
         index = archs.index(panel(match, result))
         place = {"row": 1 + index // columns, "col": 1 + index % columns}
-        trained = result["values"]["context_length"]
+        trained = result.values["context_length"]
         if result is next(r for m, r in named if panel(m, r) == archs[index]):
             figure.add_trace(_hatched(trained, max(xs) * 1.2, low, high), **place)
             figure.add_vline(trained, line={"dash": "dash", "width": 1.2, "color": "#666666"}, **place)
@@ -115,10 +115,10 @@ def _figure(
             x=[x for x, _ in line],
             y=[y for _, y in line],
             mode="lines+markers",
-            name=result["run_id"],
-            **styles[result["run_id"]],
+            name=result.run_id,
+            **styles[result.run_id],
             marker={"size": 5},
-            hovertemplate=f"{result['run_id']}, step {result['step']}<br>%{{x:.0f}} tokens: %{{y:.4g}}<extra></extra>",
+            hovertemplate=f"{result.run_id}, step {result.step}<br>%{{x:.0f}} tokens: %{{y:.4g}}<extra></extra>",
         )
         figure.add_trace(trace, **place)
     dress(figure, max(560, 330 * columns + 240), PANEL * rows + 90, r=210)
@@ -143,13 +143,13 @@ def _hatched(start: float, end: float, low: float, high: float) -> go.Scatter:
     )
 
 
-def _arch(match: Any, result: dict[str, Any]) -> str:
-    return str(match[1]) if match else str(result["run_id"])
+def _arch(match: Any, result: Result) -> str:
+    return str(match[1]) if match else str(result.run_id)
 
 
-def _endings(match: Any, result: dict[str, Any]) -> tuple[list[str], list[str]]:
+def _endings(match: Any, result: Result) -> tuple[list[str], list[str]]:
     """What a run's name says of its point after its seed, -lr0.001-normrms, as lr=0.001, and of its length."""
-    name = result["run_id"][match.end() :] if match else ""
+    name = result.run_id[match.end() :] if match else ""
     endings = [one for one in name.split("-") if one]
     length = [one for one in endings if LENGTH.fullmatch(one)]
     return [_written_out(one) for one in endings if one not in length], length
@@ -161,13 +161,13 @@ def _written_out(ending: str) -> str:
     return f"{field}={ending.removeprefix(field)}" if field else ending
 
 
-def _styles(newest: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _styles(newest: Sequence[Result]) -> dict[str, dict[str, Any]]:
     """Of runs: one colour a size in all panels, in the study's order; a dash a length; seeds but the first fainter."""
     known = {}
     for result in newest:
-        match = RUN_ID.match(result["run_id"])
+        match = RUN_ID.match(result.run_id)
         length = "-".join(_endings(match, result)[1])
-        known[result["run_id"]] = (match[2], int(match[3]), length) if match else ("", 0, "")
+        known[result.run_id] = (match[2], int(match[3]), length) if match else ("", 0, "")
     colors = size_scale(list(dict.fromkeys(size for size, _, _ in known.values())))
     lengths = list(dict.fromkeys(length for _, _, length in known.values()))
     first = min((seed for _, seed, _ in known.values()), default=0)

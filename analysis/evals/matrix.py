@@ -1,28 +1,25 @@
-"""The matrix checkpoints x tasks: which results are there, which are stale or missing, and how one is stored.
+"""The matrix checkpoints x tasks: which results are there, which are stale or missing, and how a result is stored.
 
-<run>/evals/<step>/<task>.json is one atomic file. Whatever decides its numbers is hashed into its `key`: the weights,
-the task, its version and settings, the data, the precision. A result is valid as long as its key is what would be
-computed today; there is no other record of what is done, so that any worker can go on at any point.
+A result is one atomic file (results.py). It is valid as long as its key is the one that would be computed now; there is
+no other record of what is done, so that any worker can go on at any point.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from arch.errors import InputError
-from data.files import read_json, read_object, write_json
+from data.files import read_object, write_json
 from scaling.rundir.directory import RunDir
 from scaling.rundir.saved import LEFT_OUT, WEIGHTS, Checkpoint, read_saved
 from scaling.study.run import RunSpec
 
+from .results import Failure, Result, read_failure, read_result, result_key
 from .task import Task
 
-SCHEMA = 2
 CHECKPOINTS, MERGED = "checkpoints", "merged"
 RESULTS = {CHECKPOINTS: "evals", MERGED: "merged-evals"}  # of a run: where its weights lie, and results of them
 OF_MERGED = ("validation",)  # tasks that are asked of merged weights: they stand in for a loss
@@ -40,7 +37,7 @@ class RunCheckpoint(Checkpoint):
 
     @property
     def autocast(self) -> bool:
-        return is_bf16(self.run)
+        return self.run.training.precision == "bf16"
 
     @property
     def is_merged(self) -> bool:
@@ -78,13 +75,13 @@ class Pair:
     def failure(self) -> Path:
         return self.path.with_suffix(".failed")
 
-    def stored(self) -> dict[str, Any] | None:
+    def stored(self) -> Result | None:
         """The valid result, None where there is none."""
         try:
-            result = read_object(self.path)
+            result = read_result(self.path)
         except (OSError, ValueError):
             return None
-        return result if result.get("key") == self.key else None
+        return result if result.key == self.key else None
 
     @property
     def damage(self) -> str:
@@ -99,38 +96,34 @@ class Pair:
 
     def failed(self, attempt: str) -> str | None:
         """Why it failed in this attempt, None where it was not tried or did not fail."""
-        try:
-            record = read_json(self.failure)
-            tried = record["attempt"] == attempt and record["key"] == self.key
-            return str(record["reason"]) if tried else None
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        failure = read_failure(self.failure)
+        return failure.reason if failure and (failure.attempt, failure.key) == (attempt, self.key) else None
 
-    def store(self, values: dict[str, Any], **more: Any) -> dict[str, Any]:
-        """Write the result; `more`: device, seconds, setup_seconds, forward_seconds, forward_tokens."""
-        manifest = self.checkpoint.manifest
-        result = {
-            "schema": SCHEMA,
-            "task": self.task.name,
-            "version": self.task.version,
-            "key": self.key,
-            "run_id": self.checkpoint.run.run_id,
-            "step": manifest["step"],
-            "n_tokens": manifest["n_tokens"],
-            "values": values,
-            "settings": self.task.settings(),
-            "weights_sha256": self.checkpoint.weights_sha256,
-            "data_hash": self.data_hash,
-            **({"merged_steps": manifest["merged"]["steps"]} if self.checkpoint.is_merged else {}),
-            **more,
-        }
-        self._write(self.path, result)
+    def store(self, values: dict[str, Any], **cost: Any) -> Result:
+        """Write the result; `cost`: device, seconds, setup_seconds, forward_seconds, forward_tokens."""
+        manifest, merged = self.checkpoint.manifest, self.checkpoint.is_merged
+        result = Result(
+            run_id=self.checkpoint.run.run_id,
+            step=manifest["step"],
+            n_tokens=manifest["n_tokens"],
+            task=self.task.name,
+            values=values,
+            merged=merged,
+            version=self.task.version,
+            key=self.key,
+            settings=self.task.settings(),
+            weights_sha256=self.checkpoint.weights_sha256,
+            data_hash=self.data_hash,
+            merged_steps=manifest["merged"]["steps"] if merged else None,
+            **cost,
+        )
+        self._write(self.path, result.to_dict())
         self.failure.unlink(missing_ok=True)
         return result
 
     def fail(self, attempt: str, reason: str) -> None:
         """Record that it cannot be evaluated, so that the other workers of this attempt do not try."""
-        self._write(self.failure, {"attempt": attempt, "key": self.key, "reason": reason})
+        self._write(self.failure, asdict(Failure(attempt, self.key, reason)))
 
     def _write(self, path: Path, content: dict[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -221,25 +214,6 @@ def expand(
             else:
                 matrix.pairs.append(pair)
     return matrix
-
-
-def result_key(weights: str, task: Task, data_hash: str, autocast: bool) -> str:
-    """16 hex digits over everything that decides a result. weights: their SHA-256; autocast: see RunCheckpoint."""
-    parts = {
-        "schema": SCHEMA,
-        "weights": weights,
-        "task": task.name,
-        "version": task.version,
-        "settings": task.settings(),
-        "data": data_hash,
-        "autocast": autocast,
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def is_bf16(run: RunSpec) -> bool:
-    """Whether a run's checkpoints are read under bf16 autocast."""
-    return run.training.precision == "bf16"
 
 
 def _pick(run: Path, which: str) -> list[Path]:

@@ -13,7 +13,7 @@ from analysis.pages.html import render
 from data.files import new_directory, read_manifest
 
 from .registry import ENTRIES, entry_of
-from .table import newest_of_each_run
+from .results import Result, newest_of_each_run
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -30,21 +30,21 @@ class Drawn(NamedTuple):
     no_pictures: str | None
 
 
-def write_page(
-    directory: Path, study: str, results: Sequence[dict[str, Any]], unit: str, notes: Sequence[str] = ()
-) -> Drawn:
-    """Draw `results` (analysis.evals.standing), losses in `unit` (data.units), into `directory`, unless that is
+def write_page(directory: Path, study: str, results: Sequence[Result], unit: str, notes: Sequence[str] = ()) -> Drawn:
+    """Draw `results` (current ones), losses in `unit` (data.units), into `directory`, unless that is
     done already; `notes` stand on top."""
-    wanted = hashlib.sha256(json.dumps([VERSION, results, unit, list(notes)], sort_keys=True).encode()).hexdigest()
+    wanted = hashlib.sha256(
+        json.dumps([VERSION, [result.to_dict() for result in results], unit, list(notes)], sort_keys=True).encode()
+    ).hexdigest()
     manifest = read_manifest(directory, verify=False)
     if manifest is not None and manifest.get("inputs_hash") == wanted:
         return Drawn(directory / "index.html", False, manifest["no_pictures"])
 
     from analysis.figures.png import write_pictures
 
-    by_task: dict[str, list[dict[str, Any]]] = {}
+    by_task: dict[str, list[Result]] = {}
     for result in results:
-        by_task.setdefault(result["task"], []).append(result)
+        by_task.setdefault(result.task, []).append(result)
     figures = {task: _plots(task).figures(found, unit) for task, found in by_task.items() if _plots(task)}
     content: dict[str, Any] = {"kind": "evals", "study": study, "inputs_hash": wanted}
     with new_directory(directory, content, kind="evals") as temporary:
@@ -63,7 +63,7 @@ def _plots(task: str) -> Any:
 
 def _html(
     study: str,
-    by_task: dict[str, list[dict[str, Any]]],
+    by_task: dict[str, list[Result]],
     figures: dict[str, dict[str, go.Figure]],
     notes: Sequence[str],
 ) -> str:
@@ -75,8 +75,8 @@ def _html(
             {
                 "name": task,
                 "about": entry.about if entry else "",
-                "n_checkpoints": len({(result["run_id"], result["step"]) for result in found}),
-                "rows": plots.table(found) if plots else numbers(found),
+                "n_checkpoints": len({(result.run_id, result.step) for result in found}),
+                "rows": plots.table(found) if plots else number_rows(found),
                 "note": plots.NOTE if plots else "",
                 "figures": list(figures.get(task, {}).values()),
             }
@@ -84,13 +84,13 @@ def _html(
     return render(TEMPLATE, figures=any(figures.values()), study=study, notes=list(notes), tasks=tasks)
 
 
-def numbers(results: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+def number_rows(results: Sequence[Result]) -> list[dict[str, str]]:
     """A row for each run's newest checkpoint: the numbers at the top level of its values."""
     rows = []
     for result in newest_of_each_run(results):
-        row = {"run": result["run_id"], "step": f"{result['step']:,}", "tokens": f"{result['n_tokens']:,}"}
-        for metric, value in result["values"].items():
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
+        row = {"run": result.run_id, "step": f"{result.step:,}", "tokens": f"{result.n_tokens:,}"}
+        for metric, value in result.numbers.items():
+            if value is not None:
                 row[metric] = f"{value:,}" if isinstance(value, int) else f"{value:.5g}"
         rows.append(row)
     return rows

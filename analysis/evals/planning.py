@@ -1,28 +1,37 @@
-"""What an evaluation will read, known before there is a model: examples, forward tokens, impossible settings.
+"""What evaluations read and how long they take, known before there is a model: examples, forward tokens, impossible
+settings. Imports no torch. A task that can say so has `planned` and `check`; a task from another package may lack them.
 
-Imports no torch. A task that can say so has `planned` and `check`; one from another package need not.
+A task's seconds are proportional to the forward tokens that it reads and to what a token costs its model (a third of a
+training step's), so one checkpoint's result forecasts all others. Without any result, flops.pace says what is expected
+of the device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from statistics import median
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from arch.amounts import counted
 from arch.errors import InputError
 from data.files import MANIFEST, read_manifest
 from data.manifest import parts_of
+from flops.hardware import Device
+from flops.pace import pace
+from scaling.study.run import RunSpec
 
+from .results import read_result
 from .task import MissingData
 
 if TYPE_CHECKING:
     from arch.config import ModelConfig
     from data.mixture import Part
-    from scaling.study.run import RunSpec
 
     from .task import Task, TaskContext
+
 
 BYTES_PER_TOKEN = {"bytes": 1.0}  # others: as the study's corpus has it
 ASSUMED_BYTES_PER_TOKEN = 4.0  # before there is a corpus
@@ -121,3 +130,86 @@ def check_data(tasks: Iterable[Task], context: TaskContext) -> None:
                 raise
         except OSError as error:
             raise InputError(f"{task.name}: {error.filename}: cannot be read ({error.strerror})") from None
+
+
+ROWS = 16  # of a forward pass, where nothing was measured
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Of one task and the checkpoints that lack it. examples: of each checkpoint's evaluation, of a kind;
+    forward_tokens: of all together, None where the task cannot tell; estimate: in what way they are no exact count, ""
+    where they are one; seconds: of one worker, None where nothing is known; basis: what they follow from."""
+
+    task: str
+    checkpoints: int
+    examples: int | None
+    kind: str
+    forward_tokens: int | None
+    estimate: str
+    seconds: float | None
+    basis: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class MeasuredPace:
+    """What a stored result took: seconds of the task for each forward token, over those expected; and before it."""
+
+    task: str
+    factor: float
+    setup_seconds: float
+
+
+def measured_paces(runs_dir: Path, runs: Sequence[RunSpec], on: Device, device: str) -> list[MeasuredPace]:
+    """Of all that is stored, also for other data or settings, and was read on `device` ("cpu" or "cuda")."""
+    paces = []
+    for run in runs:
+        for path in sorted((runs_dir / run.run_id / "evals").glob("[0-9]*/*.json")):
+            try:
+                result = read_result(path)
+            except (OSError, ValueError):
+                continue
+            if result.forward_tokens and result.seconds and result.device.startswith(device):
+                factor = result.seconds / result.forward_tokens / token_seconds(run, on)
+                paces.append(MeasuredPace(result.task, factor, result.setup_seconds))
+    return paces
+
+
+def token_seconds(run: RunSpec, device: Device) -> float:
+    """Expected for one token's forward pass, in batches of ROWS rows: a third of a training step's."""
+    batch = ROWS * run.context_length
+    units = run.training.threads if device.unit == "core" else 1
+    return pace(run.config, batch, device, units).step_seconds / 3 / batch
+
+
+def forecast_task(
+    task: str, missing: Iterable[tuple[RunSpec, Planned | None]], known: Sequence[MeasuredPace], device: Device
+) -> Forecast:
+    """missing: the run of each checkpoint that lacks the task, and what the task reads of it (None: it cannot tell)."""
+    pairs = list(missing)
+    plans = [one for _, one in pairs if one is not None]
+    own = [one.factor for one in known if one.task == task]
+    others = [one.factor for one in known]
+    if own:
+        factor, basis = median(own), f"measured: {counted(len(own), 'result')} of this task"
+    elif others:
+        factor, basis = median(others), f"measured: {counted(len(others), 'result')} of other tasks"
+    else:
+        factor, basis = 1.0, f"assumed: {device.name}, a third of a training step for each token and no other time"
+    if len(plans) < len(pairs):
+        return Forecast(task, len(pairs), None, "", None, "the task cannot tell", None, "")
+    seconds = sum(factor * token_seconds(run, device) * one.tokens for run, one in pairs if one is not None)
+    seconds += len(pairs) * (median(one.setup_seconds for one in known) if known else 0.0)
+    return Forecast(
+        task,
+        len(pairs),
+        max((one.items for one in plans), default=0),
+        plans[0].unit if plans else "",
+        sum(one.tokens for one in plans),
+        plans[0].estimate if plans else "",
+        seconds,
+        basis,
+    )

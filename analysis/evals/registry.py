@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
+from analysis.scales import ACCURACY, TREND, Scale
+from analysis.scales import PERPLEXITY as PERPLEXITY_SCALE
 from arch.errors import InputError, nearest
 from arch.outside import import_allowed
 
@@ -149,6 +151,35 @@ def _make(name: str, context: TaskContext) -> Task:
     if entry_of(task.name) is not None:
         raise InputError(f"evaluation task {name!r}: another task has the name {task.name!r}: choose a different one")
     return task
+
+
+def scales_of(task: str) -> dict[str, Scale]:
+    """{metric: its scale} of the metrics by which a task counts; none for the held-out loss, which is what scores are
+    fitted against, and for tasks from outside, of whose scores nothing is known."""
+    if task in lmeval.TASKS:
+        return _of_lm_eval(task)
+    if entry_of(task) is None or task == "validation":
+        return {}
+    if task == PERPLEXITY or task.startswith(f"{PERPLEXITY}-"):
+        return {"word_perplexity": Scale(PERPLEXITY_SCALE, higher_is_better=False)}
+    if task == "extrapolate":  # beyond the training length the loss decides nothing
+        return {"perplexity_avg": Scale(TREND, higher_is_better=False)}
+    return {"weighted_avg_acc": Scale(TREND, full=100.0)}
+
+
+def _of_lm_eval(task: str) -> dict[str, Scale]:
+    one = lmeval.TASKS[task]
+    if one.scrolls:
+        return {one.metrics[0]: Scale(TREND, full=100.0)}
+    accuracy = Scale(ACCURACY, chance=1 / lmeval.CHOICES[task] if task in lmeval.CHOICES else 0.0)
+    return {
+        metric: Scale(PERPLEXITY_SCALE, higher_is_better=False)
+        if metric.endswith("perplexity")
+        else accuracy
+        if metric.startswith("acc")
+        else Scale(TREND)
+        for metric in (one.metrics if task == "lambada" else one.metrics[:1])
+    }
 
 
 def layouts(words: Iterable[str]) -> dict[str, str]:

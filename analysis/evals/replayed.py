@@ -16,12 +16,12 @@ from torch import Tensor
 from arch.model.layout import check_ids, ids_checked
 from arch.recorder import CudaRecorder, Recorder, reason_of
 
-from .token_losses import nats_of
+from .model import nats_of
 
 if TYPE_CHECKING:
     from arch.model.lm import LanguageModel
 
-    from .task import LoadedModel
+    from .model import LoadedModel
 
 MAX_FLOPS = 10**13  # of a batch, 2 a parameter and token: beyond, kernels take longer than the host does to launch them
 

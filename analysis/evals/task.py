@@ -7,8 +7,7 @@ once for all models. A new task is a module here with `make(name, context)` and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -16,66 +15,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from arch.errors import InputError
-from arch.registry import ARCHITECTURES
 from scaling.study.file import validate
 
-from .meter import Meter
-
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from arch.config import ModelConfig
-    from arch.model.lm import LanguageModel
     from data.tokenizer import Tokenizer
 
+    from .model import LoadedModel
+
 Say = Callable[[float, str], None]  # (share done 0..1, a few words)
-
-
-class Passes(Protocol):
-    """Reads batches of ids, as `replayed.Batches` does on a GPU."""
-
-    def nats(self, model: LoadedModel, ids: Tensor) -> Tensor: ...
-
-    def few(self, model: LoadedModel, ids: Tensor) -> Tensor: ...
-
-
-@dataclass
-class LoadedModel:
-    """A checkpoint's model in evaluation mode on `device`; its probe loss was reproduced.
-
-    autocast: forward passes run under bf16 autocast, as in training (never on a CPU). context_length: training length
-    in tokens.
-    tokenizer: the one whose files the checkpoint carries. meter: counts what the model reads. passes: of a GPU, reads
-    batches that are alike for many checkpoints.
-    """
-
-    model: LanguageModel
-    config: ModelConfig
-    tokenizer: Tokenizer
-    device: str
-    autocast: bool
-    context_length: int
-    checkpoint: Path
-    meter: Meter = field(default_factory=Meter)
-    passes: Passes | None = None
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Forward passes go in here: no gradients, the run's precision."""
-        import torch
-
-        with torch.inference_mode(), torch.autocast(self.device.split(":")[0], torch.bfloat16, enabled=self.autocast):
-            yield
-
-    def warnings_at(self, length: int) -> list[str]:
-        """Warnings for texts of up to `length` tokens; a task puts them into its values as `warnings`."""
-        found = ARCHITECTURES[self.config.arch]
-        if found.constant_state or length <= self.context_length:
-            return []
-        return [
-            f"{found.label} was trained at {self.context_length:,} tokens and is evaluated at up to {length:,}: rotary "
-            f"positions beyond the training length were never trained"
-        ]
 
 
 class MissingData(InputError):

@@ -17,7 +17,7 @@ from analysis.claims import Claim, progress_of, take
 from arch.errors import InputError
 
 from .matrix import Matrix, Pair, RunCheckpoint
-from .task import LoadedModel
+from .model import LoadedModel
 
 if TYPE_CHECKING:
     from .loaded import ModelCache

@@ -30,8 +30,8 @@ def by_source(
     source, by its own surface), `measured` (mean of the forecast runs that are done), `n_runs`, `error` (measured over
     predicted, less 1). One size of forecast runs is read, the largest of each group.
 
-    scores, forecast_scores: of all evaluations (analysis.evals.table.tidy). Raises InputError where a group's losses of
-    a source cannot identify a surface.
+    scores, forecast_scores: of all evaluations (analysis.evals.results.tidy). Raises InputError where a group's losses
+    of a source cannot identify a surface.
     """
     rows = []
     for source in dict.fromkeys(name for name in scores["metric"] if name.startswith(OF_SOURCE)):

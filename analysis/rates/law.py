@@ -15,8 +15,7 @@ from arch.amounts import counted
 from arch.errors import InputError
 from scaling.study.rate_law import TERMS, WORDS, ArchLaw, Curvature, Term
 
-from .cell import Cell, Cubic
-from .excess import excess_of
+from .cell import Cell, Cubic, excess_of
 
 LEVEL = 0.95
 MIN_SIZES = 3

@@ -1,16 +1,170 @@
-"""The page of a sweep: loss against rate, the laws, and every cell."""
+"""The page of a sweep: loss against rate with a panel for each architecture and length, the laws and every cell."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from analysis.figures.axes import log_axis
+from analysis.figures.palette import arch_colors, name_of
+from analysis.figures.style import GREY, dress, legend_line, size_scale
 from analysis.pages.html import render
+from arch.amounts import count
 from data.files import write_bytes
 
-from .figure import laws, valleys
+from .cell import Cell, Fitted
 from .fit import RatesFit
 from .law import LEVEL
 from .rows import cell_rows, law_rows, verdict
+
+WIDTH, HEIGHT = 1040, 300  # pixels, of a row
+
+
+def valleys(fit: RatesFit) -> go.Figure:
+    """ln loss above each cell's lowest point, in percent, against the rate. A circle is a rate that the parabola is
+    fitted to, a cross one that it is not; the star is the best rate."""
+    archs, groups = list(dict.fromkeys(cell.arch for cell in fit.cells)), _groups(fit.cells)
+    rows = max(len(found) for found in groups.values())
+    titles = [
+        f"<b>{name_of(arch)}</b>, {groups[arch][row][0]}" if row < len(groups[arch]) else ""
+        for row in range(rows)
+        for arch in archs
+    ]
+    figure = make_subplots(rows, len(archs), subplot_titles=titles, shared_yaxes=True, vertical_spacing=0.24 / rows)
+    sizes = {cell.size: cell.n_params for cell in fit.cells}
+    colors = size_scale(sorted(sizes, key=lambda size: sizes[size]))
+    for column, arch in enumerate(archs, start=1):
+        for row, (_, cells) in enumerate(groups[arch], start=1):
+            for cell in cells:
+                for trace in _traces(cell, colors[cell.size]):
+                    figure.add_trace(trace, row=row, col=column)
+    rates = [rate for cell in fit.cells for rate in cell.rates]
+    figure.update_xaxes(**log_axis(min(rates) / 1.15, max(rates) * 1.15, ""))
+    for column in range(1, len(archs) + 1):
+        figure.update_xaxes(title_text="learning rate", row=rows, col=column)
+    figure.update_yaxes(range=[-0.5, 10], ticksuffix=" %")
+    figure.update_yaxes(title_text="loss above the lowest", col=1)
+    for size, color in colors.items():
+        figure.add_trace(legend_line(f"{size} ({count(sizes[size])})", color, "legend"))
+    dress(figure, WIDTH, HEIGHT * rows + 80)
+    return figure
+
+
+def _groups(cells: Sequence[Cell]) -> dict[str, list[tuple[str, list[Cell]]]]:
+    """{arch: [(what its cells share, cells)]}: those of one place in the order of their lengths, and batch."""
+    found: dict[str, list[tuple[str, list[Cell]]]] = {}
+    for arch in dict.fromkeys(cell.arch for cell in cells):
+        own = [cell for cell in cells if cell.arch == arch]
+        batches = sorted({cell.batch_tokens for cell in own})
+        groups: dict[tuple[int, int], list[Cell]] = {}
+        for size in dict.fromkeys(cell.size for cell in own):
+            for batch in batches:
+                alike = [cell for cell in own if cell.size == size and cell.batch_tokens == batch]
+                for place, cell in enumerate(sorted(alike, key=lambda one: one.n_tokens)):
+                    groups.setdefault((batch, place), []).append(cell)
+        found[arch] = [(_shared(alike, len(batches) > 1), alike) for _, alike in sorted(groups.items())]
+    return found
+
+
+def _shared(cells: Sequence[Cell], with_batch: bool) -> str:
+    ratios = sorted(cell.n_tokens / cell.n_params for cell in cells)
+    told = f"{ratios[0]:.3g}" if ratios[-1] < 1.05 * ratios[0] else f"{ratios[0]:.3g} to {ratios[-1]:.3g}"
+    return f"{told} tokens a parameter" + (f", batch {cells[0].batch_tokens:,}" if with_batch else "")
+
+
+def _traces(cell: Cell, color: str) -> list[go.Scatter]:
+    tried = [
+        (rate, loss, used) for rate, loss, used in zip(cell.rates, cell.losses, cell.used, strict=True) if loss == loss
+    ]
+    if not tried:
+        return []
+    fitted, bottom = cell.fitted, min(math.log(loss) for _, loss, _ in tried)
+    if fitted is not None:
+        bottom = _level(cell, fitted)
+    name = f"{cell.size}, {count(cell.n_tokens)} tokens"
+    points = go.Scatter(
+        x=[rate for rate, _, _ in tried],
+        y=[100 * math.expm1(math.log(loss) - bottom) for _, loss, _ in tried],
+        mode="markers",
+        marker={"color": color, "size": 7, "symbol": ["circle" if used else "x" for _, _, used in tried]},
+        name=name,
+        showlegend=False,
+    )
+    if fitted is None:
+        return [points]
+    used = [rate for rate, _, taken in tried if taken]
+    x = np.linspace(math.log(min(used)), math.log(max(used)), 60)
+    off = x - fitted.log_rate
+    curve = 100 * np.expm1(fitted.curvature * off**2 + fitted.cubic * off**3)
+    line = {"color": color, "width": 1.6}
+    drawn = go.Scatter(x=np.exp(x), y=curve, mode="lines", line=line, name=name, showlegend=False, hoverinfo="skip")
+    star = go.Scatter(
+        x=[math.exp(fitted.log_rate)],
+        y=[0],
+        mode="markers",
+        marker={"color": color, "size": 12, "symbol": "star", "line": {"color": "white", "width": 1}},
+        name=f"{name}: best",
+        showlegend=False,
+    )
+    return [points, drawn, star]
+
+
+def _level(cell: Cell, fitted: Fitted) -> float:
+    """ln loss at the lowest point of the curve: the mean over the rates that it is fitted to, less the curve."""
+    found = []
+    for rate, loss, used in zip(cell.rates, cell.losses, cell.used, strict=True):
+        if used:
+            off = math.log(rate) - fitted.log_rate
+            found.append(math.log(loss) - fitted.curvature * off**2 - fitted.cubic * off**3)
+    return float(np.mean(found))
+
+
+def laws(fit: RatesFit) -> go.Figure:
+    """Best rates against N at each cell's own tokens and batch, with one standard error; the lines are the laws at the
+    fewest and the most tokens a parameter that were swept."""
+    colors = arch_colors(list(fit.laws))
+    figure = go.Figure()
+    for arch, law in fit.laws.items():
+        cells = [cell for cell in fit.cells if cell.arch == arch and cell.fitted is not None]
+        assert fit.noise is not None
+        best = [cell.fitted for cell in cells if cell.fitted is not None]
+        rates = [math.exp(one.log_rate) for one in best]
+        factor = [math.exp(fit.noise.sd * one.unit_se) for one in best]
+        figure.add_trace(
+            go.Scatter(
+                x=[cell.n_params for cell in cells],
+                y=rates,
+                error_y={
+                    "array": [rate * (times - 1) for rate, times in zip(rates, factor, strict=True)],
+                    "arrayminus": [rate * (1 - 1 / times) for rate, times in zip(rates, factor, strict=True)],
+                    "thickness": 1,
+                },
+                mode="markers",
+                marker={"color": colors[arch], "size": 7},
+                name=name_of(arch),
+                text=[f"{cell.size}, {count(cell.n_tokens)} tokens" for cell in cells],
+            )
+        )
+        ratios = sorted({cell.n_tokens / cell.n_params for cell in cells})
+        batch = law.ranges["batch_tokens"][0]
+        low, high = law.ranges["n_params"]
+        n = np.geomspace(low / 1.3, high * 1.3, 40)
+        for ratio, dash in ((ratios[0], "solid"), (ratios[-1], "dot")):
+            line = {"color": colors[arch], "width": 1.8, "dash": dash}
+            y = [law.at(one, ratio * one, batch).rate for one in n]
+            figure.add_trace(go.Scatter(x=n, y=y, mode="lines", line=line, showlegend=False, hoverinfo="skip"))
+    figure.add_trace(legend_line("fewest tokens a parameter", GREY, "legend", 1.8))
+    figure.add_trace(legend_line("most", GREY, "legend", 1.8).update(line_dash="dot"))
+    dress(figure, 760, 420)
+    figure.update_xaxes(type="log", title_text="parameters without embeddings N")
+    figure.update_yaxes(type="log", title_text="best learning rate")
+    return figure
+
 
 TEMPLATE = Path(__file__).with_name("rates.html.j2")
 

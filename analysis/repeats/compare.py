@@ -1,4 +1,5 @@
-"""A run that was trained twice, on two machines or one: its held-out and training losses side by side."""
+"""A run that was trained twice, on two machines or one: its held-out and training losses side by side, as numbers and
+as rows and lines for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from typing import Any, NamedTuple
 
 from analysis.fits.noise import SeedNoise
 from analysis.run_evals import held_out_losses
+from arch.amounts import count, counted
+from data.units import loss_unit
 from scaling.rundir.directory import RunDir
 from scaling.study.run import RunSpec
 
@@ -186,3 +189,65 @@ def summary(repeats: Sequence[Repeat]) -> dict[str, int]:
         "judged": len(judged),
         "within": sum(abs(sds) <= WITHIN for sds in judged),
     }
+
+
+BIT_EQUAL, UNKNOWN = "bit-equal", "not known"
+
+
+def run_rows(repeats: Sequence[Repeat]) -> list[dict[str, str]]:
+    """A row a run: its final held-out losses, their difference, and the largest along both curves."""
+    return [_row(one) for one in repeats]
+
+
+def unit_of_repeats(repeats: Sequence[Repeat]) -> str:
+    """Of their losses (data.units)."""
+    return loss_unit(one.run.corpus.tokenizer for one in repeats)
+
+
+def curve_rows(repeat: Repeat) -> list[dict[str, str]]:
+    """A row a checkpoint that both evaluated: losses in the repeat's unit."""
+    return [{"tokens": count(pair.at, 4), **_losses(pair), "B - A": _difference(pair)} for pair in repeat.held_out]
+
+
+def short(folder: str) -> str:
+    """runs/RUN as RUN; a run of the sweep keeps its folder."""
+    return folder.removeprefix("runs/")
+
+
+def sum_lines(repeats: Sequence[Repeat], noise_of: str | None) -> list[str]:
+    """How many runs are bit-equal, and how many final losses lie within the noise between seeds; noise_of: where that
+    was measured."""
+    if not repeats:
+        return ["no run was trained twice"]
+    told = summary(repeats)
+    lines = [f"{told['bit_equal']} of {counted(told['runs'], 'run')} bit-equal"]
+    noises = {one.run.arch: one.noise.s for one in repeats if one.noise and not one.is_bit_equal}
+    of = ", ".join(f"{arch} {s:.2%}" for arch, s in noises.items())
+    if told["judged"]:
+        within = f"{told['within']} of {told['judged']} final losses within two seed standard deviations"
+        lines.append(f"{within}{f' (of the final loss: {of}; seeds of {noise_of})' if of else ''}")
+    if unknown := told["runs"] - told["judged"]:
+        lines.append(
+            f"of {counted(unknown, 'run')} the noise between seeds is not known: neither has two seeds of one size"
+        )
+    return lines
+
+
+def _row(one: Repeat) -> dict[str, str]:
+    row = {"run": short(one.name), "tokens": count(one.final.at, 4), **_losses(one.final)}
+    if one.is_bit_equal:
+        return row | {"B - A": BIT_EQUAL}
+    sds, held_out, training = one.seed_sds, largest(one.held_out), largest(one.training)
+    row |= {"B - A": _difference(one.final), "%": f"{one.percent:+.3f}"}
+    row |= {"seed sds": UNKNOWN if sds is None else f"{sds:+.2f}"}
+    row |= {"largest held-out": f"{_difference(held_out)} at {count(held_out.at, 4)}" if held_out else "-"}
+    row |= {"largest in training": f"{_difference(training)} at step {training.at}" if training else "-"}
+    return row | {"equal until step": str(one.equal_until)}
+
+
+def _losses(pair: Pair) -> dict[str, str]:
+    return {"A": f"{pair.a:.5f}", "B": f"{pair.b:.5f}"}
+
+
+def _difference(pair: Pair) -> str:
+    return f"{pair.difference:+.5f}"

@@ -12,8 +12,7 @@ from analysis.figures.axes import log_axis
 from analysis.figures.palette import name_of
 from analysis.figures.style import SHADE, dress, legend_line, size_scale
 from analysis.pages.html import render
-from analysis.repeats.compare import WITHIN, Repeat
-from analysis.repeats.rows import run_rows, short, sum_lines, unit_of_repeats
+from analysis.repeats.compare import WITHIN, Repeat, run_rows, short, sum_lines, unit_of_repeats
 
 TEMPLATE = Path(__file__).with_name("repeats.html.j2")
 WIDTH, HEIGHT = 1040, 300  # pixels, of a row

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from arch.amounts import counted, flop
 
 from .difference import LEVEL, OPEN, WORSE, Difference
-from .gain import Gain
-from .trend import LEAST_SIZES, Ratio
+from .projection import LEAST_SIZES, Gain, Ratio
 
 WORTH, NOT_WORTH, CANNOT_TELL = "worth scaling", "not worth", "cannot tell"
 ALONE = "seeds were not repeated anywhere: these differences hold for the initial weights that were trained, no others"

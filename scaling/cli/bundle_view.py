@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from analysis.repeats.rows import curve_rows, run_rows, short, sum_lines, unit_of_repeats
+from analysis.repeats.compare import curve_rows, run_rows, short, sum_lines, unit_of_repeats
 from arch.amounts import counted
 from arch.tables import rows_table, wrapped
 

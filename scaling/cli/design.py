@@ -94,8 +94,8 @@ def design(
     from pydantic import TypeAdapter, ValidationError
 
     from analysis.design.cores import on_cores
+    from analysis.design.layout import TEXT
     from analysis.design.study_file import Setting
-    from analysis.design.text_noise import TEXT
     from analysis.design.worlds import BEND, SEED_NOISE
     from arch.registry import KNOWN
 

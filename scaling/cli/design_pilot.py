@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from arch.errors import InputError
 
 if TYPE_CHECKING:
-    from analysis.design.priors import Prior
+    from analysis.design.worlds import Prior
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,9 @@ def read_pilot(study: str, archs: list[str]) -> Pilot:
     """Read a pilot study. Raises InputError where its runs do not determine the surface of an architecture."""
     import numpy as np
 
+    from analysis.design.layout import CONTROLLED
     from analysis.design.measured import bend, seeds_alone, text_noise
-    from analysis.design.priors import Prior
-    from analysis.design.text_noise import CONTROLLED
-    from analysis.design.worlds import SEED_NOISE, Noise
+    from analysis.design.worlds import SEED_NOISE, Noise, Prior
     from analysis.fits.envelope.of_points import seed_noise_of
     from analysis.fits.grouping import grouped
     from analysis.fits.parametric.fit import fit_parametric

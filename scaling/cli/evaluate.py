@@ -92,9 +92,9 @@ def study(
     if as_json:
         print_json(result)
     else:
-        from analysis.evals.table import score_tables  # with pandas, which workers need not wait for
+        from analysis.evals.results import Scores, score_tables
 
-        for title, heads, rows in score_tables(result["results"]):
+        for title, heads, rows in score_tables([Scores(**row) for row in result["results"]]):
             print(f"\n{title}\n{text_table(heads, rows)}")
     close(request, {"evaluations": result})
 

@@ -24,10 +24,9 @@ from ..study.sweep import sweep_of
 if TYPE_CHECKING:
     from analysis.design.choose import Judged
     from analysis.design.cores import Each
-    from analysis.design.priors import Prior
     from analysis.design.proposal import Proposal
     from analysis.design.study_file import Setting
-    from analysis.design.worlds import Noise
+    from analysis.design.worlds import Noise, Prior
 
     from ..study.rate_law import ArchLaw
     from ..study.run import RunSpec
@@ -80,10 +79,9 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
     import numpy as np
 
     from analysis.design.choose import SETTLED, Judged, answers, naive_of, saving, screen, simulated
+    from analysis.design.layout import CONTROLLED
     from analysis.design.prices import Prices
-    from analysis.design.priors import literature
-    from analysis.design.text_noise import CONTROLLED
-    from analysis.design.worlds import Noise, World
+    from analysis.design.worlds import Noise, World, literature
 
     archs = question.setting.archs
     vocabulary = vocabulary_of(BYTES)

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from arch.amounts import counted_of
@@ -29,6 +30,7 @@ from .trunks import not_merged
 
 if TYPE_CHECKING:
     from analysis.evals.matrix import Pair
+    from analysis.evals.results import Result
 
 
 def eval_worker(request: Request, options: EvalOptions, attempt: str | None) -> int:
@@ -62,10 +64,9 @@ def eval_stage(request: Request, options: EvalOptions | None = None) -> dict[str
 
     Returns pairs, done (now), failed {reason: [names]}, warnings, cost {seconds, setup_seconds, forward_seconds,
     forward_tokens} of what was done now, in seconds of all workers together, and results: the numbers of all pairs that
-    have them, as {run_id, step, n_tokens, task, values}.
+    have them, as {run_id, step, n_tokens, task, values, merged}.
     """
     from analysis.claims import clear
-    from analysis.evals.table import numbers
 
     options = options or EvalOptions()
     matrix = eval_matrix(request, options)
@@ -82,11 +83,13 @@ def eval_stage(request: Request, options: EvalOptions | None = None) -> dict[str
     for name, reason in matrix.refused.items():
         failed.setdefault(reason, []).append(name)
     done = _run_workers(request, options, missing, failed) if missing else []
-    warnings = list(dict.fromkeys(line for r in done for line in r["values"].get("warnings", [])))
+    warnings = list(dict.fromkeys(line for result in done for line in result.values.get("warnings", [])))
     if not request.study.is_variant:  # variants made with --set lie beside the study's own runs, which is shown
         show_results(request, options)
-    cost = {name: sum(r[name] for r in done) for name in ("seconds", "setup_seconds", "forward_seconds")}
-    cost["forward_tokens"] = sum(r["forward_tokens"] for r in done)
+    cost = {
+        name: sum(getattr(result, name) for result in done) for name in ("seconds", "setup_seconds", "forward_seconds")
+    }
+    cost["forward_tokens"] = sum(result.forward_tokens for result in done)
     if done:
         in_all = cost["seconds"] + cost["setup_seconds"]
         request.say(
@@ -96,22 +99,16 @@ def eval_stage(request: Request, options: EvalOptions | None = None) -> dict[str
             f"passes"
         )
     n_failed = matrix.n_refused + len(missing) - len(done)
-    result = {"pairs": n_all, "done": len(done), "n_failed": n_failed, "failed": failed, "warnings": warnings}
-    results = [
-        {key: stored[key] for key in ("run_id", "step", "n_tokens", "task")}
-        | {"values": numbers(stored)}
-        | ({"merged": True} if pair.checkpoint.is_merged else {})
-        for pair in matrix.pairs
-        if (stored := pair.stored()) is not None
-    ]
+    summary = {"pairs": n_all, "done": len(done), "n_failed": n_failed, "failed": failed, "warnings": warnings}
+    results = [asdict(result.scores) for pair in matrix.pairs if (result := pair.stored()) is not None]
     for line in not_merged(request):
         request.say(line)
-    return result | {"cost": cost, "results": results}
+    return summary | {"cost": cost, "results": results}
 
 
 def _run_workers(
     request: Request, options: EvalOptions, missing: Sequence[Pair], failed: dict[str, list[str]]
-) -> list[dict[str, Any]]:
+) -> list[Result]:
     """Start workers and watch them; returns the new results, adds to `failed` what has none."""
     from jobs.local import Task as Process
     from jobs.local import at_once, run_tasks
@@ -158,7 +155,7 @@ class EvalProgress:
 
     def __init__(self, missing: Sequence[Pair], attempt: str, workers: int) -> None:
         self.open = list(missing)
-        self.done: dict[Pair, dict[str, Any]] = {}
+        self.done: dict[Pair, Result] = {}
         self.failed: dict[Pair, str] = {}
         self._attempt, self._workers = attempt, workers
         self._total = len(self.open)
@@ -199,7 +196,7 @@ class EvalProgress:
             return None
         pace: dict[str, list[float]] = {}
         for pair, result in self.done.items():
-            took = result["seconds"] + result["setup_seconds"]
+            took = result.seconds + result.setup_seconds
             pace.setdefault(pair.task.name, []).append(took / self._work[pair.checkpoint.run.run_id])
         means = {task: sum(paces) / len(paces) for task, paces in pace.items()}
         typical = sum(means.values()) / len(means)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def missing_evaluations(request: Request, options: EvalOptions) -> dict[str, Any]:
     """What eval_stage would do: {"pairs", "missing": {task: [checkpoints]}, "refused": {task or RUN/STEP: why},
     "n_refused", "forecast": [Forecast as a dictionary, of each task that is missing], "workers"}."""
-    from analysis.evals import forecast, planning
+    from analysis.evals import planning
     from flops.hardware import DEVICES
     from jobs.local import at_once, visible_gpus
 
@@ -31,7 +31,7 @@ def missing_evaluations(request: Request, options: EvalOptions) -> dict[str, Any
             todo[pair.task.name].append(pair)
     kind = "cuda" if visible_gpus() else "cpu"
     device = DEVICES["h100" if kind == "cuda" else "cpu"]
-    paces = forecast.timed(request.study.directory / "runs", request.runs, device, kind)
+    paces = planning.measured_paces(request.study.directory / "runs", request.runs, device, kind)
     readers = planning.readers(request.corpus_directory, request.study.corpus.tokenizer, request.runs)
     forecasts = []
     for name, pairs in todo.items():
@@ -39,7 +39,7 @@ def missing_evaluations(request: Request, options: EvalOptions) -> dict[str, Any
         plans = {run_id: planning.planned([pairs[0].task], readers[run_id]).get(name) for run_id in runs}
         reads = [(pair.checkpoint.run, plans[pair.checkpoint.run.run_id]) for pair in pairs]
         if reads:
-            forecasts.append(forecast.forecast(name, reads, paces, device).to_dict())
+            forecasts.append(planning.forecast_task(name, reads, paces, device).to_dict())
     return {
         "pairs": len(matrix.pairs) + matrix.n_refused,
         "missing": {name: [pair.checkpoint.name for pair in pairs] for name, pairs in todo.items()},

@@ -9,26 +9,26 @@ from .evaluation_tasks import EvalOptions, task_context
 from .request import Request
 
 if TYPE_CHECKING:
-    from analysis.evals.standing import Standing
+    from analysis.evals.results import CurrentResults
 
 
-def current_results(request: Request, options: EvalOptions | None = None) -> Standing:
+def current_results(request: Request, options: EvalOptions | None = None) -> CurrentResults:
     """What is stored of the request's runs, as far as it would be computed so today. The tasks of `options` are known
     beside the study's. Raises InputError for settings that cannot be."""
     from analysis.evals.registry import known_tasks, make_tasks
-    from analysis.evals.standing import standing
+    from analysis.evals.results import read_current
 
     context, runs_dir = task_context(request), request.study.directory / "runs"
     words = [*(request.study.evaluation.tasks or ()), *(options.tasks if options else ())]
     names = {path.stem for run in request.runs for path in (runs_dir / run.run_id / "evals").glob("[0-9]*/*.*")}
     task_names = [name for name in known_tasks(context) if name in names] + [word for word in words if ":" in word]
-    return standing(runs_dir, request.runs, make_tasks(task_names, context))
+    return read_current(runs_dir, request.runs, make_tasks(task_names, context))
 
 
 def show_results(request: Request, options: EvalOptions | None = None) -> None:
     """Write results/evals.parquet and evals/index.html of all the study's own runs; print what is left out of them."""
     from analysis.evals.page import write_page
-    from analysis.evals.table import write_tables
+    from analysis.evals.results import write_tables
     from data.units import loss_unit
 
     directory = request.study.directory
@@ -37,7 +37,7 @@ def show_results(request: Request, options: EvalOptions | None = None) -> None:
         request.say(f"eval: {line}")
     if write_tables(directory / "results", current.results, {run.run_id for run in request.study.forecast_runs()}):
         request.say(f"eval: all numbers are in {directory}/results/evals.parquet")
-    if all(result["task"] == "validation" for result in current.results):
+    if all(result.task == "validation" for result in current.results):
         return  # the report shows it
     unit = loss_unit([request.study.corpus.tokenizer])
     page = write_page(directory / "evals", request.study.name, current.results, unit, current.lines())

@@ -85,7 +85,7 @@ def design_notes(runs: Sequence[RunSpec], fit: Fit) -> list[str]:
         why = f"more than {MOST_CHECKED} runs" if len(runs) > MOST_CHECKED else "axes"
         return [f"design: not checked ({why}): docs/design.md"]
     from analysis.design.check import Reading, Run, expect
-    from analysis.design.text_noise import CONTROLLED, TEXT
+    from analysis.design.layout import CONTROLLED, TEXT
     from analysis.design.worlds import SEED_NOISE, Noise
     from flops import count_params, train_flops_per_token
 
@@ -145,8 +145,8 @@ def evaluation_time(request: Request) -> dict[str, Any] | None:
     """The time of all planned evaluations of checkpoints and merged points, with those done: {"seconds", "checkpoints",
     "merged", "unknown": tasks of unknown length, "basis": {task: measured or assumed}, "text"}; None where the tasks'
     data or the corpus are not there to know."""
-    from analysis.evals import forecast
     from analysis.evals.matrix import OF_MERGED
+    from analysis.evals.planning import forecast_task, measured_paces
     from flops.hardware import DEVICES
     from jobs.local import at_once, visible_gpus
 
@@ -156,11 +156,11 @@ def evaluation_time(request: Request) -> dict[str, Any] | None:
         return None
     kind = "cuda" if visible_gpus() else "cpu"
     device = DEVICES["h100" if kind == "cuda" else "cpu"]
-    paces_by_task = forecast.timed(request.study.directory / "runs", request.runs, device, kind)
+    paces_by_task = measured_paces(request.study.directory / "runs", request.runs, device, kind)
     seconds, basis = 0.0, dict[str, str]()
     for run in request.runs:
         for task, plan in plans[run.run_id].items():
-            expected = forecast.forecast(task, [(run, plan)], paces_by_task, device)
+            expected = forecast_task(task, [(run, plan)], paces_by_task, device)
             merged = len(run.merged_after) if task in OF_MERGED else 0
             seconds += (expected.seconds or 0.0) * (len(run.checkpoint_steps) + merged)
             basis[task] = expected.basis.partition(":")[0]  # measured or assumed

@@ -36,7 +36,7 @@ from .trial_runs import Pair, Trial, described, exact
 if TYPE_CHECKING:
     from analysis.fits.points import Points
     from analysis.trial.difference import Difference, Pairs, SeedVariance
-    from analysis.trial.gain import Gain
+    from analysis.trial.projection import Gain
     from analysis.trial.verdict import Verdict
 
 VERSION = 1  # of try.json
@@ -212,8 +212,7 @@ def _projected(
     at: Sequence[float],
 ) -> dict[str, Any]:
     """{"gains": [Gain] or None, "gains_reason", "ratios": [Ratio] or None}."""
-    from analysis.trial.gain import project_gain
-    from analysis.trial.trend import project_ratio
+    from analysis.trial.projection import project_gain, project_ratio
 
     variants = [
         run for request in trial.requests([d.size for d in differences]) for run in request.runs if not run.branches

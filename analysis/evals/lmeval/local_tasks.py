@@ -6,16 +6,74 @@ Nothing is downloaded, no script of a data set runs, and `datasets` writes no ca
 from __future__ import annotations
 
 import os
+import re
+import string
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from arch.errors import InputError
 
-from . import multirc
-from .scores import rouge, word_f1
 from .sets import DATA, TASKS
+
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+@lru_cache(maxsize=1)
+def _scorer() -> Any:
+    from rouge_score.rouge_scorer import RougeScorer
+
+    return RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=False)
+
+
+def rouge(prediction: str, references: Sequence[str]) -> dict[str, float]:
+    """F-measures of ROUGE-1, -2 and -L, 0 to 100, each by its best reference; no stemming, as SCROLLS."""
+    scores = [_scorer().score(reference, prediction) for reference in references]
+    return {kind: 100 * max(score[kind].fmeasure for score in scores) for kind in ("rouge1", "rouge2", "rougeL")}
+
+
+def normalized_words(text: str) -> list[str]:
+    """SQuAD's normalisation: lower case, no punctuation, no articles, words by white space."""
+    return ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split()
+
+
+def word_f1(prediction: str, references: Sequence[str]) -> float:
+    """Harmonic mean of precision and recall over words, 0 to 100, by the best reference. 0 where no word is shared."""
+    return 100 * max(_f1(normalized_words(prediction), normalized_words(reference)) for reference in references)
+
+
+def _f1(found: list[str], wanted: list[str]) -> float:
+    shared = sum((Counter(found) & Counter(wanted)).values())
+    return 2 * shared / (len(found) + len(wanted)) if shared else 0.0
+
+
+MULTIRC_CHOICES = "['''{{answer}}\\nIs the answer correct? no''', '''{{answer}}\\nIs the answer correct? yes''']"
+
+
+def exact_match(judged: Sequence[tuple[tuple[int, int], bool]]) -> float:
+    """Share of the questions whose answers were all judged as they are: ((paragraph, question), whether) an answer."""
+    whole: dict[tuple[int, int], bool] = {}
+    for question, right in judged:
+        whole[question] = whole.get(question, True) and right
+    return sum(whole.values()) / len(whole)
+
+
+class ByQuestion:
+    """In front of lm-eval's task: the metric `em` beside its own."""
+
+    def process_results(self, doc: Any, results: Any) -> dict[str, Any]:
+        found: dict[str, Any] = super().process_results(doc, results)  # type: ignore[misc]
+        question = (doc["idx"]["paragraph"], doc["idx"]["question"])
+        return found | {"em": (question, found["acc"] == 1.0)}
+
+    def aggregation(self) -> dict[str, Any]:
+        return {**super().aggregation(), "em": exact_match}  # type: ignore[misc]
+
+    def higher_is_better(self) -> dict[str, bool]:
+        return {**super().higher_is_better(), "em": True}  # type: ignore[misc]
 
 
 class BuiltOnce:
@@ -79,8 +137,8 @@ def _yaml_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
         config.pop(key, None)
     bases: tuple[type, ...] = (BuiltOnce, ConfigurableTask)
     if name == "multirc":
-        config["doc_to_choice"] = multirc.CHOICES
-        bases = (BuiltOnce, multirc.ByQuestion, ConfigurableTask)
+        config["doc_to_choice"] = MULTIRC_CHOICES
+        bases = (BuiltOnce, ByQuestion, ConfigurableTask)
 
     class LocalTask(*bases):  # type: ignore[misc]
         def download(self, *args: Any, **kwargs: Any) -> None:

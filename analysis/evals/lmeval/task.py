@@ -18,8 +18,9 @@ from data.files import sha256
 from data.tokenizer import get_tokenizer, is_at_hand
 from scaling.study.types import Count
 
+from ..model import LoadedModel
 from ..planning import Planned, Reader
-from ..task import LoadedModel, Say, Settings, TaskContext
+from ..task import Say, Settings, TaskContext
 from .prompts import longest, planned
 from .rows import read_rows
 from .sets import DATA, TASKS, LmTask

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from analysis.evals.table import newest_of_each_run
+from analysis.evals.results import Result, newest_of_each_run
 from analysis.figures.palette import name_of
 from analysis.figures.style import dress
 from arch.amounts import count
 
-from .metrics import COLUMNS, CUTS
+from .scores import COLUMNS, CUTS
 
 NOTE = (
     "In per cent, for each run's newest checkpoint. @: at that length; <=: up to that length (as in tables 12 to 14 of "
@@ -36,11 +36,11 @@ MAX_TICKS = 12
 HATCH = "rgba(34,34,34,0.55)"
 
 
-def table(results: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+def table(results: Sequence[Result]) -> list[dict[str, str]]:
     """A row for each run's newest checkpoint, the paper's columns and ours; "-" where the grid does not go."""
     rows = []
     for result in newest_of_each_run(results):
-        values, row = result["values"], {"run": result["run_id"], "tokens": count(result["n_tokens"], 4)}
+        values, row = result.values, {"run": result.run_id, "tokens": count(result.n_tokens, 4)}
         for name, heading in HEADINGS.items():
             if name in values:
                 row[heading] = "-" if values[name] is None else f"{values[name]:.1f}"
@@ -48,10 +48,10 @@ def table(results: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
     return rows
 
 
-def figures(results: Sequence[dict[str, Any]], unit: str) -> dict[str, go.Figure]:
+def figures(results: Sequence[Result], unit: str) -> dict[str, go.Figure]:
     """By file name: a heatmap of each run's newest checkpoint."""
     newest = newest_of_each_run(results)
-    return {f"{one['task']}-{one['run_id']}": heatmap(one["values"], _title(one)) for one in newest}
+    return {f"{result.task}-{result.run_id}": heatmap(result.values, _title(result)) for result in newest}
 
 
 def heatmap(result: Mapping[str, Any], title: str) -> go.Figure:
@@ -101,9 +101,9 @@ def summary(result: Mapping[str, Any]) -> str:
     return " · ".join(parts) + hatched
 
 
-def _title(result: Mapping[str, Any]) -> str:
-    arch, _, rest = result["run_id"].partition("-")
-    return f"{result['task']}: {name_of(arch)} {rest} after {count(result['n_tokens'], 4)} tokens"
+def _title(result: Result) -> str:
+    arch, _, rest = result.run_id.partition("-")
+    return f"{result.task}: {name_of(arch)} {rest} after {count(result.n_tokens, 4)} tokens"
 
 
 def _hatching(columns: list[int], n_depths: int) -> go.Bar:

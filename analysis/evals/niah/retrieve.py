@@ -24,7 +24,7 @@ from flops.state import decode_state
 from .settings import CPU_STATE_BYTES
 
 if TYPE_CHECKING:
-    from analysis.evals.task import LoadedModel
+    from analysis.evals.model import LoadedModel
 
     from .prompts import Cell, Prompts
 

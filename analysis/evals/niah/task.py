@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.evals.model import LoadedModel
 from analysis.evals.planning import Planned, Reader
-from analysis.evals.task import LoadedModel, MissingData, Say, TaskContext
+from analysis.evals.task import MissingData, Say, TaskContext
 from arch.errors import InputError
 from flops import decode_state
 
-from .haystack import folder_hash, read_haystack, text_files, too_little
-from .metrics import measures, shares
-from .prompts import Prompts, make_prompts, text_bytes, too_short
-from .scorer import score
+from .prompts import Prompts, folder_hash, make_prompts, read_haystack, text_bytes, text_files, too_little, too_short
+from .scores import measures, score, shares
 from .settings import CPU_STATE_BYTES, VARIANTS, NiahSettings, Variant
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ class Niah:
             raise InputError(f"{self.name}: {error}") from None
 
     def evaluate(self, model: LoadedModel, prepared: Prompts, say: Say) -> dict[str, Any]:
-        """The tables' columns in per cent (metrics.py), the mean over lengths inside and beyond the training context,
+        """The tables' columns in per cent (scores.py), the mean over lengths inside and beyond the training context,
         and the grid: `scores` 1..10 and `answers`, [n_lengths][n_depths].
 
         acc_shuffled: the same answers scored against the next cell's expected one, for facts: what guessing gives.

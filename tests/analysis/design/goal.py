@@ -13,14 +13,13 @@ import numpy as np
 from scipy import stats
 
 from analysis.design.choose import WITHIN_A, summary
+from analysis.design.layout import TEXT
 from analysis.design.precision import precision
 from analysis.design.prices import Prices
-from analysis.design.priors import literature
 from analysis.design.proposal import Proposal
 from analysis.design.simulate import Outcome, simulate
 from analysis.design.study_file import Setting
-from analysis.design.text_noise import TEXT
-from analysis.design.worlds import BEND, KINDS, Noise, World
+from analysis.design.worlds import BEND, KINDS, Noise, World, literature
 from flops.hardware import device_of
 from scaling.stages.design import Question, design
 

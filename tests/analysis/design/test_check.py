@@ -6,9 +6,8 @@ import re
 import numpy as np
 
 from analysis.design.check import Reading, Run, expect
-from analysis.design.priors import literature
-from analysis.design.text_noise import TEXT
-from analysis.design.worlds import SEED_NOISE, Noise
+from analysis.design.layout import TEXT
+from analysis.design.worlds import SEED_NOISE, Noise, literature
 
 READ = Reading(Noise(SEED_NOISE, text=TEXT), 3e5, 0.1)
 SIZES = [0.4e6, 0.8e6, 3.1e6, 6.3e6, 14.2e6, 31.5e6]

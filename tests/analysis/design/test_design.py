@@ -11,7 +11,6 @@ from scipy import optimize
 from analysis.design.choose import Judged, answers, naive_of, saving, simulated
 from analysis.design.missed import missed
 from analysis.design.precision import precision
-from analysis.design.priors import kind_of, literature
 from analysis.design.proposal import (
     DECAY,
     GRADED,
@@ -27,7 +26,7 @@ from analysis.design.proposal import (
 )
 from analysis.design.simulate import draw, simulate
 from analysis.design.study_file import Setting, first_rate, resized, text_of
-from analysis.design.worlds import KINDS, Noise, World, paths
+from analysis.design.worlds import KINDS, Noise, World, kind_of, literature, paths
 from analysis.fits.cost import Cost, six_nd
 from analysis.fits.prepare import prepare
 from analysis.fits.settings import settings_of

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from analysis.design.layout import SHARED, drawn, shared, weighed
 from analysis.design.precision import along_sizes, covariance, precision, spread
 from analysis.design.proposal import laid, naive
 from analysis.design.simulate import draw
-from analysis.design.text_noise import SHARED, drawn, shared, weighed
 from analysis.design.worlds import Noise, World
 from analysis.fits.cost import six_nd
 

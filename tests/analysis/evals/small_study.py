@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from analysis.evals.results import Result
 from arch.model.lm import build_model
 from data.corpus import open_corpus, prepare
 from data.settings import CorpusSettings
@@ -38,6 +41,13 @@ def write_study(
             write_checkpoint(study, run.run_id, step)
         RunDir(study.run_directory(run)).write_status("running", steps, steps * 256, None, None)
     return study
+
+
+def stored_result(run_id: str, step: int, task: str, values: Mapping[str, Any], **fields: Any) -> Result:
+    """A result as it is stored of a run with 64 tokens a step."""
+    place = {"run_id": run_id, "step": step, "n_tokens": step * 64, "task": task, "values": values}
+    made = {"version": 1, "key": "", "settings": {}, "weights_sha256": "", "data_hash": ""}
+    return Result(**place | made | fields)
 
 
 def write_checkpoint(study: StudySpec, run_id: str, step: int, seed: int | None = None) -> Path:

@@ -6,6 +6,7 @@ import pytest
 
 from analysis.evals.matrix import expand
 from analysis.evals.registry import make_tasks
+from analysis.evals.results import Result
 from analysis.evals.task import TaskContext
 from analysis.evals.worker import Worker
 from arch.config import ARCHS
@@ -20,7 +21,7 @@ SETTINGS = {
 RELATIVE = 1e-4  # trained models differed by 8e-7 at most on an H200; these are not trained
 
 
-def evaluated(folder: Path, device: str, precision: str) -> dict[tuple[str, str], dict]:
+def evaluated(folder: Path, device: str, precision: str) -> dict[tuple[str, str], Result]:
     """{(arch, task): result} of a new study's checkpoints."""
     folder.mkdir(parents=True)
     (folder / "data/needle").mkdir(parents=True)
@@ -38,8 +39,8 @@ def evaluated(folder: Path, device: str, precision: str) -> dict[tuple[str, str]
     return {name: result for name, result in stored.items() if result is not None}
 
 
-def numbers(result: dict) -> dict[str, float]:
-    return {name: value for name, value in result["values"].items() if isinstance(value, float)}
+def numbers(result: Result) -> dict[str, float]:
+    return {name: value for name, value in result.values.items() if isinstance(value, float)}
 
 
 @pytest.mark.gpu
@@ -49,9 +50,9 @@ def test_a_gpu_gives_the_cpus_numbers(tmp_path: Path, precision: str, relative: 
     found = evaluated(tmp_path / "cuda", "cuda", precision)
     assert found.keys() == expected.keys() and len(found) == len(ARCHS) * len(TASKS)
     for name, result in found.items():
-        assert result["device"] == "cuda" and result["key"] == expected[name]["key"]
-        assert 0 < result["forward_seconds"] <= result["seconds"]
-        assert result["forward_tokens"] == expected[name]["forward_tokens"]
+        assert result.device == "cuda" and result.key == expected[name].key
+        assert 0 < result.forward_seconds <= result.seconds
+        assert result.forward_tokens == expected[name].forward_tokens
         if name[1] == "niah-easy-facts":  # an untrained model's answers are decided by the last bit
             continue
         assert numbers(result) == pytest.approx(numbers(expected[name]), rel=relative), name

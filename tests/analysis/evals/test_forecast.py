@@ -5,15 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from analysis.evals.forecast import forecast, timed, token_seconds
-from analysis.evals.planning import Planned
+from analysis.evals.planning import Planned, forecast_task, measured_paces, token_seconds
 from data.files import write_json
 from flops.hardware import DEVICES
 from scaling.stages.evaluation_plan import missing_evaluations, show_missing
 from scaling.stages.evaluation_tasks import EvalOptions
 from scaling.stages.request import Request
 
-from .small_study import write_study
+from .small_study import stored_result, write_study
 
 CPU = DEVICES["cpu"]
 
@@ -22,7 +21,7 @@ def test_measured_results_tell_of_the_others(tmp_path: Path) -> None:
     study = write_study(tmp_path, steps=2)
     tnl, llama = sorted(study.runs(), key=lambda run: run.arch, reverse=True)
     reads = [(tnl, Planned(1000, 4, "windows")), (llama, Planned(1000, 4, "windows"))]
-    guess = forecast("perplexity", reads, [], CPU)
+    guess = forecast_task("perplexity", reads, [], CPU)
     expected = 1000 * (token_seconds(tnl, CPU) + token_seconds(llama, CPU))
     assert guess.seconds == pytest.approx(expected) and guess.basis.startswith("assumed: one core")
     assert (guess.checkpoints, guess.examples, guess.kind, guess.forward_tokens) == (2, 4, "windows", 2000)
@@ -31,15 +30,15 @@ def test_measured_results_tell_of_the_others(tmp_path: Path) -> None:
     for task, seconds in (("perplexity", 3.0), ("piqa", 5.0)):
         folder = runs_dir / tnl.run_id / "evals/00000001"
         folder.mkdir(parents=True, exist_ok=True)
-        result = {"task": task, "device": "cpu", "seconds": seconds, "forward_tokens": 500, "setup_seconds": 0.5}
-        write_json(folder / f"{task}.json", result)
-    known = timed(runs_dir, study.runs(), CPU, "cpu")
-    assert timed(runs_dir, study.runs(), CPU, "cuda") == []
-    told = forecast("perplexity", reads[:1], known, CPU)
+        cost = {"device": "cpu", "seconds": seconds, "forward_tokens": 500, "setup_seconds": 0.5}
+        write_json(folder / f"{task}.json", stored_result(tnl.run_id, 1, task, {}, **cost).to_dict())
+    known = measured_paces(runs_dir, study.runs(), CPU, "cpu")
+    assert measured_paces(runs_dir, study.runs(), CPU, "cuda") == []
+    told = forecast_task("perplexity", reads[:1], known, CPU)
     assert told.seconds == pytest.approx(6.0 + 0.5) and told.basis == "measured: 1 result of this task"
-    other = forecast("niah", reads[:1], known, CPU)
+    other = forecast_task("niah", reads[:1], known, CPU)
     assert other.seconds == pytest.approx(8.0 + 0.5) and other.basis == "measured: 2 results of other tasks"
-    unknown = forecast("mine", [(tnl, None)], known, CPU)
+    unknown = forecast_task("mine", [(tnl, None)], known, CPU)
     assert unknown.seconds is None and unknown.forward_tokens is None and unknown.estimate == "the task cannot tell"
 
 

@@ -5,16 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.evals.lmeval.averages import (
-    HGRN_SUPERGLUE,
-    TABLE4,
-    accuracy_average,
-    scrolls_official,
-    scrolls_plain,
-)
-from analysis.evals.lmeval.multirc import exact_match
-from analysis.evals.lmeval.scores import rouge, word_f1
+from analysis.evals.lmeval.local_tasks import exact_match, rouge, word_f1
 from analysis.evals.lmeval.sets import SCROLLS, SUPERGLUE
+from analysis.evals.lmeval.summary import HGRN_SUPERGLUE, TABLE4, accuracy_average, scrolls_official, scrolls_plain
 
 REFERENCE = Path(__file__).resolve().parents[4] / "shared/reference/csv"
 COLUMNS = {

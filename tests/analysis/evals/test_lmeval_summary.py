@@ -2,15 +2,15 @@
 
 import pytest
 
-from analysis.evals.lmeval.averages import TABLE4
 from analysis.evals.lmeval.sets import SCROLLS, SUPERGLUE, TASKS
-from analysis.evals.lmeval.summary import show_summary, summary
+from analysis.evals.lmeval.summary import TABLE4, show_summary, summary
+
+from .small_study import stored_result
 
 
-def result(run_id, step, task, settings=None, **values):
-    version = TASKS[task].version if task in TASKS else 1
-    place = {"run_id": run_id, "step": step, "n_tokens": step * 10}
-    return {**place, "task": task, "version": version, "settings": settings or {}, "values": values}
+def result(run_id, step, task, settings=None, version=None, **values):
+    version = version or (TASKS[task].version if task in TASKS else 1)
+    return stored_result(run_id, step, task, values, version=version, settings=settings or {}, n_tokens=step * 10)
 
 
 def test_lines_and_notes():
@@ -77,7 +77,7 @@ def test_tasks_asked_on_less_than_all_are_told():
 def test_superglue_has_two_averages_and_no_result_of_another_version():
     """MultiRC's first version had right and wrong exchanged."""
     given = [result("a", 10, task, **{TASKS[task].metrics[0]: 0.5}) for task in SUPERGLUE if task != "multirc"]
-    old = result("a", 10, "multirc", acc=0.1) | {"version": 1}
+    old = result("a", 10, "multirc", version=1, acc=0.1)
     for row in summary([*given, old]):
         assert row["superglue_avg"] == row["superglue_hgrn"] == 50.0
         assert row["missing"]["superglue_avg"] == row["missing"]["superglue_hgrn"] == ["multirc"]

@@ -15,8 +15,9 @@ from analysis.evals.lmeval.prompts import longest
 from analysis.evals.lmeval.rows import read_rows as read_checked
 from analysis.evals.lmeval.sets import CSR, DATA, PRESETS, SCROLLS, SUPERGLUE, TASKS
 from analysis.evals.lmeval.task import make
+from analysis.evals.model import LoadedModel
 from analysis.evals.planning import Reader
-from analysis.evals.task import LoadedModel, TaskContext
+from analysis.evals.task import TaskContext
 from arch.errors import InputError
 from arch.model.lm import build_model
 from arch.presets import preset

@@ -15,10 +15,10 @@ from analysis.bigram import ensure_baseline
 from analysis.evals.extrapolate import by_position, default_lengths
 from analysis.evals.extrapolate_plot import table
 from analysis.evals.loaded import load_guarded
+from analysis.evals.model import LoadedModel, token_nats
 from analysis.evals.perplexity import spans
 from analysis.evals.registry import make_tasks
-from analysis.evals.task import LoadedModel, TaskContext
-from analysis.evals.token_losses import token_nats
+from analysis.evals.task import TaskContext
 from arch.errors import InputError
 from data.bigram import bigram_loss
 from data.corpus import Corpus, open_corpus, prepare
@@ -84,7 +84,7 @@ def test_nats_of_sliced_logits_are_the_same(
 ) -> None:
     (rows,) = batches(corpus.validation, [0, 40, 80], CONTEXT, 3)
     whole = token_nats(model, rows)
-    monkeypatch.setattr("analysis.evals.token_losses.MAX_LOGITS", 5 * 3 * 257)  # 5 positions at a time
+    monkeypatch.setattr("analysis.evals.model.MAX_LOGITS", 5 * 3 * 257)  # 5 positions at a time
     assert whole.shape == (3, CONTEXT)
     np.testing.assert_allclose(token_nats(model, rows), whole, rtol=1e-6)
 

@@ -5,14 +5,17 @@ from typing import Any
 
 from analysis.evals.extrapolate_plot import figures, table
 from analysis.evals.page import write_page
+from analysis.evals.results import Result
 from analysis.figures.png import NO_BROWSER
 
-
-def result(task: str, run_id: str, step: int, **values: Any) -> dict[str, Any]:
-    return {"task": task, "run_id": run_id, "step": step, "n_tokens": step * 64, "values": values}
+from .small_study import stored_result
 
 
-def extrapolated(run_id: str, step: int, *perplexities: float | None) -> dict[str, Any]:
+def result(task: str, run_id: str, step: int, **values: Any) -> Result:
+    return stored_result(run_id, step, task, values)
+
+
+def extrapolated(run_id: str, step: int, *perplexities: float | None) -> Result:
     lengths = [64 * 2**i for i in range(len(perplexities))]
     by_length = [
         {"length": n, "perplexity": p, "loss": p, "n_tokens_scored": 4096, "extrapolated": n > 128}

@@ -6,9 +6,10 @@ import pytest
 
 from analysis.evals.lmeval.sets import TASKS
 from analysis.evals.loaded import load_guarded
+from analysis.evals.model import LoadedModel
 from analysis.evals.planning import Planned, planned, readers
 from analysis.evals.registry import make_tasks
-from analysis.evals.task import LoadedModel, TaskContext
+from analysis.evals.task import TaskContext
 from scaling.stages.evaluation_tasks import planned_tokens
 from scaling.stages.request import Request
 from scaling.study.spec import StudySpec

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-import analysis.evals.reading_ahead as module
-from analysis.evals.loaded import ModelCache, load_guarded
-from analysis.evals.reading_ahead import Files, ReadAhead, pinned
+import analysis.evals.loaded as module
+from analysis.evals.loaded import Files, ModelCache, ReadAhead, load_guarded, pinned
 from arch.config import ARCHS
 from arch.errors import InputError
 from arch.model.lm import load_model

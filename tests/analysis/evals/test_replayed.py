@@ -14,10 +14,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from analysis.evals.held_out_windows import HeldOut
+from analysis.evals.model import LoadedModel, nats_of, token_nats
 from analysis.evals.replayed import Batches
-from analysis.evals.task import LoadedModel
-from analysis.evals.token_losses import nats_of, token_nats
+from analysis.evals.validation import HeldOut
 from arch.config import ARCHS
 from arch.errors import InputError
 from arch.model.layout import check_ids, ids_checked
@@ -86,7 +85,7 @@ def test_every_checkpoint_of_a_model_is_read_to_the_bit(arch: str, device: str, 
 
 @pytest.mark.parametrize("rows", [ROWS, 2 * ROWS, 100])
 def test_a_text_in_parts_gives_the_same(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analysis.evals.held_out_windows.PART", rows * (LENGTH + 1))
+    monkeypatch.setattr("analysis.evals.validation.PART", rows * (LENGTH + 1))
     model, text = loaded("tnl", Batches(print)), held_out()
     assert [len(part) for part in text.parts(LENGTH, "cpu")] == [min(rows, 10 - i) for i in range(0, 10, rows)]
     assert score(model) == one_by_one(model)

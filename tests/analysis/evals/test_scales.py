@@ -3,8 +3,7 @@
 import pytest
 
 from analysis.evals.lmeval.sets import CHOICES, SCROLLS, TASKS
-from analysis.evals.registry import ENTRIES
-from analysis.evals.scales import scales_of
+from analysis.evals.registry import ENTRIES, scales_of
 from analysis.scales import Scale
 
 

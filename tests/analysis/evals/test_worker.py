@@ -13,8 +13,7 @@ from analysis.claims import take
 from analysis.evals.matrix import Matrix, expand
 from analysis.evals.registry import ENTRIES, make_tasks
 from analysis.evals.registry import expand as expand_names
-from analysis.evals.standing import Standing, standing
-from analysis.evals.table import COLUMNS, tidy, write_table
+from analysis.evals.results import COLUMNS, CurrentResults, read_current, tidy, write_table
 from analysis.evals.task import MissingData, TaskContext
 from analysis.evals.worker import MODEL, Worker
 from arch.errors import InputError
@@ -34,12 +33,12 @@ def matrix_of(study: StudySpec, tasks: Sequence[str] = TWO, which: str = "all", 
     return expand(study.directory / "runs", study.runs(), make_tasks(tasks, context), which)
 
 
-def now(study: StudySpec, tasks: Sequence[str] = TWO, **settings: Any) -> Standing:
+def now(study: StudySpec, tasks: Sequence[str] = TWO, **settings: Any) -> CurrentResults:
     """What is stored and of today."""
     context = TaskContext(
         study.directory / "corpus", None, {f"{HERE}:{name}": value for name, value in settings.items()}
     )
-    return standing(study.directory / "runs", study.runs(), make_tasks(tasks, context))
+    return read_current(study.directory / "runs", study.runs(), make_tasks(tasks, context))
 
 
 def work(study: StudySpec, matrix: Matrix, attempt: str = "a") -> tuple[Worker, list[str]]:
@@ -242,7 +241,7 @@ def test_what_is_not_of_today_is_left_out_and_counted(tmp_path: Path, monkeypatc
         work(study, matrix)  # one fails now, two is evaluated again
         found = now(study, one={"fail": "input"}, two={})
         assert set(found.left_out) == {("one", "it failed (tnl cannot do this)")}
-        assert {result["task"] for result in found.results} == {"two"}
+        assert {result.task for result in found.results} == {"two"}
     with monkeypatch.context() as patch:
         patch.setattr(Tiny, "version", 2)
         (why, _) = now(study, tasks=TWO[:1]).left_out

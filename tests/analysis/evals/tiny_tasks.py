@@ -6,7 +6,8 @@ import os
 import time
 from typing import Any
 
-from analysis.evals.task import LoadedModel, Say, Settings, TaskContext
+from analysis.evals.model import LoadedModel
+from analysis.evals.task import Say, Settings, TaskContext
 from arch.errors import InputError
 from arch.outside import allow
 from data.tokenizer import Tokenizer

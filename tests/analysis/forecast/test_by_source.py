@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis.evals.table import tidy
+from analysis.evals.results import Scores, tidy
 from analysis.fits.settings import FitSettings
 from analysis.forecast.by_source import by_source
 from analysis.source.published import Published
@@ -58,6 +58,6 @@ def test_runs_without_the_sources_loss_are_left_out(study):
 
 def test_the_table_of_evaluations_has_the_losses_of_the_sources():
     values = {"loss": 1.5, "by_source": {"books": {"loss": 1.25, "n_windows": 3}, "docs": {"loss": None}}}
-    frame = tidy([{"run_id": "r", "step": 1, "n_tokens": 2, "task": "validation", "values": values}])
+    frame = tidy([Scores(run_id="r", step=1, n_tokens=2, task="validation", values=values)])
     assert frame["metric"].tolist() == ["loss", "loss:books", "loss:docs"]
     assert frame["value"].tolist()[:2] == [1.5, 1.25] and pd.isna(frame["value"].iloc[2])

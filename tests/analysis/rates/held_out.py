@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from analysis.rates.cell import Cell, Fitted
-from analysis.rates.excess import Excess, excess_of
+from analysis.rates.cell import Cell, Excess, Fitted, excess_of
 from analysis.rates.fit import RatesFit, fit_rates
 from analysis.rates.points import RatePoint, points_of
 from scaling.study.rate_law import Term

@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 from scipy import optimize
 
-from analysis.rates.cell import cubic_of, fit_cell
-from analysis.rates.excess import excess_of
+from analysis.rates.cell import cubic_of, excess_of, fit_cell
 from analysis.rates.fit import fit_rates
 from analysis.rates.points import RatePoint, points_of
 from analysis.rates.rows import cell_rows, law_rows, verdict

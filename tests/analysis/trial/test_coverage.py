@@ -8,8 +8,7 @@ import math
 import pytest
 
 from analysis.trial.difference import difference, seed_variance
-from analysis.trial.gain import project_gain
-from analysis.trial.trend import project_ratio
+from analysis.trial.projection import project_gain, project_ratio
 from analysis.trial.verdict import WORTH, first_stage, last_stage
 from data.units import NATS_A_BYTE
 

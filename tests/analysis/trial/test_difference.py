@@ -9,8 +9,7 @@ from scipy import stats
 
 from analysis.held_out import HeldOut, paired_difference
 from analysis.trial.difference import BETTER, LEVEL, OPEN, WORSE, Difference, Pairs, difference, seed_variance
-from analysis.trial.gain import Gain, project_gain
-from analysis.trial.trend import Ratio, project_ratio
+from analysis.trial.projection import Gain, Ratio, project_gain, project_ratio
 from analysis.trial.verdict import CANNOT_TELL, NOT_WORTH, WORTH, first_stage, last_stage
 from data.units import NATS_A_BYTE
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.evals.table import score_tables
+from analysis.evals.results import score_tables
 from analysis.evals.worker import Worker
 from arch.errors import InputError
 from scaling.cli.main import app

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from analysis.evals.task import LoadedModel
+from analysis.evals.model import LoadedModel
 from arch.model.cache import DecodeCache
 from arch.model.lm import Output, build_model
 from arch.presets import preset

@@ -13,8 +13,7 @@ import random
 import string
 from pathlib import Path
 
-from analysis.evals.niah.needles import fact
-from analysis.evals.niah.prompts import needle_text, question_text
+from analysis.evals.niah.prompts import fact, needle_text, question_text
 from analysis.evals.niah.settings import VARIANTS
 
 NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. "

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.evals.niah.metrics import accuracy_at, accuracy_up_to, measures, penalty, shares, weights
+from analysis.evals.niah.scores import accuracy_at, accuracy_up_to, measures, penalty, shares, weights
 from analysis.evals.niah.settings import NiahSettings
 
 TABLES = Path(__file__).resolve().parents[5] / "shared/reference/csv"

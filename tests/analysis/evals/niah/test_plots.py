@@ -6,16 +6,16 @@ import sys
 
 import numpy as np
 
-from analysis.evals.niah.metrics import measures
 from analysis.evals.niah.plots import heatmap, table
+from analysis.evals.niah.scores import measures
 from scaling.stages.evaluation_results import current_results
 from scaling.stages.request import Request
-from tests.analysis.evals.small_study import write_study
+from tests.analysis.evals.small_study import stored_result, write_study
 
 GRID = {"first_length": 256, "last_length": 512, "n_lengths": 2, "n_depths": 3, "max_new_tokens": 4}
 
 
-def result(context_length=4096):
+def grid_values(context_length=4096):
     scores = np.tile(np.array([[10, 7, 1]]), (5, 1))
     lengths = [1000, 2000, 4000, 5000, 8000]
     values = measures(scores, lengths, 1.01, 1.01, 7)
@@ -29,13 +29,13 @@ def result(context_length=4096):
 
 
 def test_a_heatmap_has_length_to_the_right_depth_downwards_and_hatches_what_is_beyond():
-    figure = heatmap(result(), "title")
+    figure = heatmap(grid_values(), "title")
     cells, stripes = figure.data
     assert np.array(cells.z).shape == (3, 5) and list(np.array(cells.z)[:, 0]) == [10, 7, 1]
     assert tuple(figure.layout.yaxis.range) == (2.5, -0.5)
     assert list(stripes.x) == [3, 4] and "4,096 tokens" in figure.layout.title.text
     assert (cells.zmin, cells.zmax) == (1, 10)
-    assert len(heatmap(result(16_000), "title").data) == 1
+    assert len(heatmap(grid_values(16_000), "title").data) == 1
 
 
 def test_from_checkpoints_to_heatmaps(tmp_path, browser):
@@ -50,21 +50,22 @@ def test_from_checkpoints_to_heatmaps(tmp_path, browser):
     subprocess.run(command, capture_output=True, text=True, check=True)
     results = current_results(Request(study)).results
     assert len(results) == 4
-    for one in results:
-        assert np.array(one["values"]["scores"]).shape == (2, 3)
-        assert one["values"]["extrapolated"] is True and one["values"]["acc_trained"] is None
-        assert one["forward_tokens"] < 2 * (3 * 256 + 3 * 512) * 0.6
+    for result in results:
+        assert np.array(result.values["scores"]).shape == (2, 3)
+        assert result.values["extrapolated"] is True and result.values["acc_trained"] is None
+        assert result.forward_tokens < 2 * (3 * 256 + 3 * 512) * 0.6
     page = (study.directory / "evals/index.html").read_text()
-    assert all(one["run_id"] in page and one["task"] in page for one in results)
+    assert all(result.run_id in page and result.task in page for result in results)
     pictures = study.directory / "evals/figures"
     made = {path.stem for path in pictures.glob("*.png")}
-    assert not pictures.exists() or made == {f"{one['task']}-{one['run_id']}" for one in results}
+    assert not pictures.exists() or made == {f"{result.task}-{result.run_id}" for result in results}
 
 
 def test_the_table_has_the_papers_columns():
-    scored = {"task": "niah-easy", "run_id": "llama-1b-c4096-s0", "step": 7, "n_tokens": 300_000, "values": result()}
-    older = scored | {"step": 3, "values": {}}
-    (row,) = table([older, scored])
-    assert row["run"] == "llama-1b-c4096-s0" and row["tokens"] == "300k"
+    run_id = "llama-1b-c4096-s0"
+    older = stored_result(run_id, 3, "niah-easy", {})
+    newest = stored_result(run_id, 7, "niah-easy", grid_values(), n_tokens=300_000)
+    (row,) = table([older, newest])
+    assert row["run"] == run_id and row["tokens"] == "300k"
     assert row["acc@2k"] == f"{100 * (1 + 6 / 9) / 3:.1f}" and row["acc@16k"] == "-"
     assert "shuffled" not in row

@@ -2,8 +2,8 @@
 
 import pytest
 
-from analysis.evals.niah.needles import CLASSIC, FACTS, KEYS, fact
-from analysis.evals.niah.scorer import score, words
+from analysis.evals.niah.prompts import CLASSIC, FACTS, KEYS, fact
+from analysis.evals.niah.scores import score, words
 
 EN, ZH = CLASSIC["en"], CLASSIC["zh"]
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.evals.niah.haystack import read_haystack
-from analysis.evals.niah.prompts import question_text
+from analysis.evals.niah.prompts import question_text, read_haystack
 from analysis.evals.niah.retrieve import batches, generate_answers, read_up_to_question
 from analysis.evals.niah.settings import VARIANTS
 from analysis.evals.niah.task import make

@@ -64,7 +64,7 @@ def test_trained_models_find_needles(tmp_path):
     scaling("scaling", "train", study.path)
     scaling("scaling", "eval", study.path, "--tasks", ",".join(TASKS), "--checkpoints", "last")
     results = current_results(Request(study)).results
-    found = {(one["run_id"].partition("-")[0], one["task"]): one["values"] for one in results}
+    found = {(result.run_id.partition("-")[0], result.task): result.values for result in results}
     for (arch, task), values in found.items():
         shown = {name: round(values[name], 1) for name in ("acc_trained", "acc_extrapolated", "acc_shuffled")}
         print(f"\n{arch} {task}: {shown}")

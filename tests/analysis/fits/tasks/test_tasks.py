@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy.special import expit
 
-from analysis.evals.scales import scales_of
+from analysis.evals.registry import scales_of
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study
 from analysis.fits.tasks import fit_tasks
