@@ -86,8 +86,8 @@ class Extrapolate:
     def _grid(
         self, context_length: int, parts: Sequence[Part]
     ) -> tuple[list[int], list[int], Sequence[int] | np.ndarray]:
-        """(lengths asked for, those that every part of the text has, where windows of the longest begin: of a mixture
-        in its proportions). Raises InputError where it has none."""
+        """(the lengths asked for, those that every part of the text has, where windows of the longest begin: of a
+        mixture in its proportions). Raises InputError where the text is too short for all."""
         n_text = min(part.n_tokens for part in parts)
         wanted = sorted(set(self._settings.lengths or default_lengths(context_length)))
         lengths = [n for n in wanted if n < n_text]
@@ -175,8 +175,8 @@ class Extrapolate:
 
 
 def by_position(nats: np.ndarray, context_length: int) -> list[dict[str, Any]]:
-    """Mean loss of nats [windows, T] over ranges of positions, four an octave: first..last, 1-based, the tokens read
-    when that one is predicted."""
+    """Mean loss of nats [windows, T] over ranges of positions, four for each octave. A position, from 1 on, is the
+    number of tokens read when a token is predicted."""
     length = nats.shape[1]
     edges = {1, length + 1} | {round(2 ** (k / BINS_PER_OCTAVE)) for k in range(int(4 * math.log2(length)))}
     ordered = sorted(edge for edge in edges if edge <= length + 1)

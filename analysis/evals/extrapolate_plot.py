@@ -122,10 +122,10 @@ def _figure(
         )
         figure.add_trace(trace, **place)
     dress(figure, max(560, 330 * columns + 240), PANEL * rows + 90, r=210)
-    told = "hatched: longer than the training length"
+    legend = "hatched: longer than the training length"
     if any(style["opacity"] < 1 for style in styles.values()):
-        told += "<br>fainter: further seeds"
-    figure.update_layout(legend={"title": {"text": told}, "x": 1.01, "y": 1, "font": {"size": 11}})
+        legend += "<br>fainter: further seeds"
+    figure.update_layout(legend={"title": {"text": legend}, "x": 1.01, "y": 1, "font": {"size": 11}})
     figure.update_annotations(font_size=13)
     return figure
 
@@ -148,11 +148,11 @@ def _arch(match: Any, result: Result) -> str:
 
 
 def _endings(match: Any, result: Result) -> tuple[list[str], list[str]]:
-    """What a run's name says of its point after its seed, -lr0.001-normrms, as lr=0.001, and of its length."""
+    """From the end of a run's name, after its seed: its point of the axes, -lr0.001 as lr=0.001, and its length."""
     name = result.run_id[match.end() :] if match else ""
-    endings = [one for one in name.split("-") if one]
-    length = [one for one in endings if LENGTH.fullmatch(one)]
-    return [_written_out(one) for one in endings if one not in length], length
+    endings = [ending for ending in name.split("-") if ending]
+    length = [ending for ending in endings if LENGTH.fullmatch(ending)]
+    return [_written_out(ending) for ending in endings if ending not in length], length
 
 
 def _written_out(ending: str) -> str:
@@ -162,7 +162,8 @@ def _written_out(ending: str) -> str:
 
 
 def _styles(newest: Sequence[Result]) -> dict[str, dict[str, Any]]:
-    """Of runs: one colour a size in all panels, in the study's order; a dash a length; seeds but the first fainter."""
+    """By run: a colour for each size in all panels, in the study's order; a dash for each length; further seeds
+    fainter."""
     known = {}
     for result in newest:
         match = RUN_ID.match(result.run_id)

@@ -1,8 +1,9 @@
-"""A checkpoint opened for evaluation, and the guard that refuses one which is not the model that was trained.
+"""A checkpoint opened for evaluation, and the guard that refuses a model which is not the one that was trained.
 
 Every checkpoint's manifest has the loss of the reloaded model on a fixed batch of held-out text. The evaluation reads
-that batch again and refuses where the loss differs: a head that was not loaded, a changed configuration or code that
-computes something else would otherwise score at chance level without a word.
+that batch again and refuses the checkpoint where the loss differs: otherwise a head that was not loaded, a changed
+configuration or code that computes something else would score at chance level, and nobody would notice. The files of
+the next checkpoint are read in a thread while a checkpoint is evaluated.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ if TYPE_CHECKING:
     from scaling.rundir.saved import Checkpoint
 
 
-MAX_BYTES = 1 << 30  # of weights that wait in memory; larger ones are verified ahead, and read again when it is time
+MAX_BYTES = 1 << 30  # of weights that wait in memory; larger files are verified ahead, and read again when needed
 
 
 @dataclass(frozen=True)
 class Files:
     """What a checkpoint's directory holds, its checksums verified; weights: None where they are too large to wait."""
 
-    found: Checkpoint
+    checkpoint: Checkpoint
     config: bytes
     weights: dict[str, Tensor] | None
 
 
 class ReadAhead:
-    """Reads checkpoints, once each; `pinned`: weights lie where a GPU copies them from while the host goes on."""
+    """Reads checkpoints, once each. pinned: into memory from which a GPU copies while the host goes on."""
 
     def __init__(self, pinned: bool = False) -> None:
         self._pinned = pinned
@@ -59,29 +60,29 @@ class ReadAhead:
         self._next = path, self._thread.submit(self._read, path)
 
     def files(self, path: Path) -> Files:
-        """Of the checkpoint at `path`. Raises InputError where none is, or it is damaged."""
+        """The files of the checkpoint at `path`. Raises InputError where there is none, or it is damaged."""
         ahead, self._next = self._next, None
         return ahead[1].result() if ahead is not None and ahead[0] == path else self._read(path)
 
     def _read(self, path: Path) -> Files:
-        found = find_checkpoint(path, lambda line: None)
+        checkpoint = find_checkpoint(path, lambda line: None)
         config = (path / "config.json").read_bytes()
-        if found.manifest["files"][WEIGHTS]["bytes"] > MAX_BYTES:
-            return Files(found, config, None)
+        if checkpoint.manifest["files"][WEIGHTS]["bytes"] > MAX_BYTES:
+            return Files(checkpoint, config, None)
         weights = read_weights(path)
-        return Files(found, config, pinned(weights) if self._pinned else weights)
+        return Files(checkpoint, config, pinned(weights) if self._pinned else weights)
 
 
 def pinned(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same in pinned memory, in one piece for each dtype."""
-    found: dict[str, Tensor] = {}
+    """The weights in pinned memory, in one piece for each dtype."""
+    by_name: dict[str, Tensor] = {}
     for dtype in {tensor.dtype for tensor in weights.values()}:
         some = {name: tensor for name, tensor in weights.items() if tensor.dtype == dtype}
         whole = torch.empty(sum(tensor.numel() for tensor in some.values()), dtype=dtype, pin_memory=True)
         pieces = whole.split([tensor.numel() for tensor in some.values()])
         for (name, tensor), piece in zip(some.items(), pieces, strict=True):
-            found[name] = piece.view(tensor.shape).copy_(tensor)
-    return found
+            by_name[name] = piece.view(tensor.shape).copy_(tensor)
+    return by_name
 
 
 # Nats a token. On one CPU the chunked form, the naive one and float64 agree within 1e-7; the rest is left to GPUs,
@@ -94,9 +95,9 @@ ENOUGH = PROBE_TOLERANCE / 4
 
 @dataclass
 class ModelCache:
-    """What checkpoints of one study have in common, opened once: the corpus, its probe batches by context length, the
-    tokenizers that were found right, the last model, whose modules serve the next checkpoint of its configuration, and
-    the files of the next one. passes: of a GPU.
+    """What checkpoints of one study share, opened once: the corpus, its probe batches by context length, the tokenizers
+    that were checked, the last model, whose modules serve the next checkpoint of the same configuration, and the reader
+    of the next checkpoint's files. passes: None on a CPU.
     """
 
     corpus: Corpus | None = None
@@ -109,7 +110,7 @@ class ModelCache:
 
     @classmethod
     def of_device(cls, device: str) -> ModelCache:
-        """On a GPU with batches as graphs, and weights that wait where it copies them from."""
+        """On a GPU with batches as CUDA graphs and weights in pinned memory."""
         on_gpu = device != "cpu"
         return cls(
             ahead=ReadAhead(on_gpu), passes=Batches(partial(print, file=sys.stderr, flush=True)) if on_gpu else None
@@ -121,18 +122,18 @@ def load_guarded(
 ) -> LoadedModel:
     """The model of `checkpoint` in fp32 on `device`; autocast: read it under bf16 autocast where that is a GPU.
 
-    cache: of one worker on one corpus and device; a model opened with it before is no longer what it was.
-    Raises InputError, one line: no intact checkpoint, a tokenizer that is not the corpus' or not the one whose files
-    the checkpoint carries, no probe loss, or one that does not come out again.
+    cache: of one worker on one corpus and device; a model that was opened with it before is overwritten. Raises
+    InputError: no intact checkpoint, a tokenizer that is not the corpus' or differs from the files that the checkpoint
+    carries, no probe loss, or another probe loss than when the checkpoint was written.
     """
     from data.corpus import open_corpus
 
     cache = ModelCache() if cache is None else cache
     last, cache.loaded = cache.loaded, None  # nothing is kept of what is refused
     files = cache.ahead.files(checkpoint)
-    found = files.found
+    saved = files.checkpoint
     corpus = cache.corpus = cache.corpus or open_corpus(corpus_dir)
-    tokenizer = _tokenizer(found, corpus, cache)
+    tokenizer = _tokenizer(saved, corpus, cache)
     if last is not None and files.config == cache.config:
         model, meter = last.model, last.meter
     else:
@@ -144,8 +145,8 @@ def load_guarded(
     rows = cache.probes.get(length)
     if rows is None:
         rows = cache.probes[length] = torch.from_numpy(probe_rows(corpus.validation, length)).to(device)
-    expected = found.manifest.get("probe_loss")
-    if expected is None or found.manifest.get("probe_rows") != list(rows.shape):
+    expected = saved.manifest.get("probe_loss")
+    if expected is None or saved.manifest.get("probe_rows") != list(rows.shape):
         raise InputError(
             f"{checkpoint}: its manifest has no probe loss of this corpus, so nothing shows that this is the model "
             f"that was trained; train it again"
@@ -166,8 +167,8 @@ def load_guarded(
 
 
 def _probe_loss(loaded: LoadedModel, rows: Tensor, expected: float) -> float:
-    """In fp32, as when the checkpoint was written; or as evaluations read it, which takes a GPU a fraction of the time,
-    where that comes close enough."""
+    """In fp32, as when the checkpoint was written. On a GPU first as evaluations read it, which takes a fraction of the
+    time: where that loss is close enough to the expected one, it counts."""
     if loaded.passes is not None:
         parts = probe_parts(rows, loaded.config)
         now = float(sum(loaded.passes.few(loaded, part).double().sum() for part in parts)) / rows[:, 1:].numel()
@@ -176,12 +177,12 @@ def _probe_loss(loaded: LoadedModel, rows: Tensor, expected: float) -> float:
     return probe_loss(loaded.model, rows)
 
 
-def _tokenizer(found: Checkpoint, corpus: Corpus, cache: ModelCache) -> Tokenizer:
-    """The checkpoint's, once checked."""
-    key = str(found.manifest["files"].get("tokenizer.json", {}).get("sha256"))  # its file was verified
+def _tokenizer(checkpoint: Checkpoint, corpus: Corpus, cache: ModelCache) -> Tokenizer:
+    """The checkpoint's tokenizer, checked."""
+    key = str(checkpoint.manifest["files"].get("tokenizer.json", {}).get("sha256"))  # its file was verified
     if key not in cache.tokenizers:
-        tokenizer = found.tokenizer()
-        check_tokenizer(found, corpus)
+        tokenizer = checkpoint.tokenizer()
+        check_tokenizer(checkpoint, corpus)
         cache.tokenizers[key] = tokenizer
     return cache.tokenizers[key]
 
@@ -189,24 +190,24 @@ def _tokenizer(found: Checkpoint, corpus: Corpus, cache: ModelCache) -> Tokenize
 def check_tokenizer(checkpoint: Checkpoint, corpus: Corpus) -> None:
     """Raise InputError where the checkpoint's tokenizer is not the corpus', or its files are not what this version
     writes for it (as where somebody replaced them)."""
-    own, wanted = checkpoint.tokenizer(), corpus.tokenizer
-    if own.identity != wanted.identity:
+    tokenizer, wanted = checkpoint.tokenizer(), corpus.tokenizer
+    if tokenizer.identity != wanted.identity:
         raise InputError(
-            f"{checkpoint.path}: its tokenizer is {own.name} ({own.identity[:12]}), the study's corpus is of "
-            f"{wanted.name} ({wanted.identity[:12]}): the checkpoint belongs to another study"
+            f"{checkpoint.path}: its tokenizer is {tokenizer.name} ({tokenizer.identity[:12]}), that of the study's "
+            f"corpus is {wanted.name} ({wanted.identity[:12]}): the checkpoint belongs to another study"
         )
     if _vocabulary((checkpoint.path / "tokenizer.json").read_bytes()) != _known_vocabulary(wanted):
         raise InputError(
-            f"{checkpoint.path}/tokenizer.json: differs from the tokenizer {own.name} known here: put the file back "
-            f"that training wrote"
+            f"{checkpoint.path}/tokenizer.json: differs from this program's tokenizer {tokenizer.name}: put the file "
+            f"back that training wrote"
         )
 
 
 @cache
 def _vocabulary(content: bytes) -> Any:
     try:
-        found = json.loads(content)
-        return found["model"]["vocab"], found["added_tokens"]
+        vocabulary = json.loads(content)
+        return vocabulary["model"]["vocab"], vocabulary["added_tokens"]
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -56,7 +56,7 @@ class RunCheckpoint(Checkpoint):
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """One cell of the matrix."""
+    """One cell of the matrix: a checkpoint and a task."""
 
     checkpoint: RunCheckpoint
     task: Task
@@ -146,10 +146,10 @@ class Matrix:
 
     def checkpoints(self) -> Iterator[tuple[RunCheckpoint, list[Pair]]]:
         """Each checkpoint with its pairs, in order."""
-        found: dict[Path, list[Pair]] = {}
+        by_path: dict[Path, list[Pair]] = {}
         for pair in self.pairs:
-            found.setdefault(pair.checkpoint.path, []).append(pair)
-        for pairs in found.values():
+            by_path.setdefault(pair.checkpoint.path, []).append(pair)
+        for pairs in by_path.values():
             yield pairs[0].checkpoint, pairs
 
 
@@ -160,29 +160,28 @@ def expand(
     which: str = "all",
     share: Mapping[str, set[int]] | None = None,
 ) -> Matrix:
-    """The matrix of the runs' checkpoints and `tasks`. which: "all" (merged
-    weights included), "last" (of each run) or "STEP,STEP"; share: by
-    run_id, these steps of them alone (without any: all).
+    """The matrix of the runs' checkpoints and `tasks`. which: "all" (merged weights included), "last" (of each run) or
+    "STEP,STEP"; share: by run_id, only these steps (none: all).
 
     Reads manifests and data, loads no model. Raises InputError where `which` means nothing, or `which` or `share` names
-    a step that there is not.
+    a step without a checkpoint.
     """
     matrix, checkpoints, n_damaged = Matrix(), [], 0
-    found = [
+    saved = [
         (run, path)
         for run in runs
         for path in _pick(runs_dir / run.run_id, which)
         if path.parent.name != MERGED or RunDir(runs_dir / run.run_id).has_merged(int(path.name), run.training)
     ]
     if which not in ("all", "last"):
-        for step in sorted(_steps(which) - {int(path.name) for _, path in found}):
+        for step in sorted(_steps(which) - {int(path.name) for _, path in saved}):
             raise InputError(
                 f"--checkpoints {which}: no run has a checkpoint of step {step}; `all` and `last` are the other choices"
             )
     for name, wanted in (share or {}).items():
         for step in sorted(wanted - {int(path.name) for path in _pick(runs_dir / name, "all")}):
             raise InputError(f"--checkpoint {name}/{step}: this run has no checkpoint of that step")
-    for run, path in found:
+    for run, path in saved:
         steps = (share or {}).get(run.run_id)
         if steps and int(path.name) not in steps:
             continue
@@ -217,7 +216,7 @@ def expand(
 
 
 def _pick(run: Path, which: str) -> list[Path]:
-    """Its checkpoints, then its merged weights, which are none of the run's last."""
+    """The run's checkpoints, then its merged weights, which never count as its last checkpoint."""
     paths = [path for folder in RESULTS for path in sorted((run / folder).glob("[0-9]*"))]
     if which == "all":
         return paths

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 
 class Meter:
-    """tokens: rows x tokens that the decoder read, padding included. Attached to a model it sees every forward pass,
-    also where another wrapper holds the same decoder and head. On a GPU events are read at the end, nothing waits."""
+    """Counts the tokens that pass through a model in an evaluation, and the seconds spent in its forward passes.
+
+    tokens: rows x tokens that the decoder read, padding included. Attached to a model it sees every forward pass, also
+    where another wrapper holds the same decoder and head. On a GPU events are read at the end, so nothing waits."""
 
     def __init__(self) -> None:
         self.reset()
@@ -58,7 +60,7 @@ class Meter:
 
     @contextmanager
     def span(self) -> Iterator[None]:
-        """What happens in here belongs to a forward pass, as the loss of logits does."""
+        """Count what happens inside as part of a forward pass, such as the loss of logits."""
         self._enter()
         try:
             yield
@@ -67,7 +69,7 @@ class Meter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """What happens in here is no part of an evaluation's passes, as a check is not."""
+        """Count nothing of what happens inside, such as a check."""
         tokens = self.tokens
         self._depth += 1
         try:
@@ -113,9 +115,8 @@ class LoadedModel:
     """A checkpoint's model in evaluation mode on `device`; its probe loss was reproduced.
 
     autocast: forward passes run under bf16 autocast, as in training (never on a CPU). context_length: training length
-    in tokens.
-    tokenizer: the one whose files the checkpoint carries. meter: counts what the model reads. passes: of a GPU, reads
-    batches that are alike for many checkpoints.
+    in tokens. tokenizer: the checkpoint's. meter: counts what the model reads. passes: on a GPU, reads batches of equal
+    shape as CUDA graphs.
     """
 
     model: LanguageModel
@@ -138,12 +139,12 @@ class LoadedModel:
 
     def warnings_at(self, length: int) -> list[str]:
         """Warnings for texts of up to `length` tokens; a task puts them into its values as `warnings`."""
-        found = ARCHITECTURES[self.config.arch]
-        if found.constant_state or length <= self.context_length:
+        architecture = ARCHITECTURES[self.config.arch]
+        if architecture.constant_state or length <= self.context_length:
             return []
         return [
-            f"{found.label} was trained at {self.context_length:,} tokens and is evaluated at up to {length:,}: rotary "
-            f"positions beyond the training length were never trained"
+            f"{architecture.label} was trained at {self.context_length:,} tokens and is evaluated at up to {length:,}: "
+            f"rotary positions beyond the training length were never trained"
         ]
 
 
@@ -159,12 +160,12 @@ def token_nats(model: LoadedModel, rows: np.ndarray) -> np.ndarray:
     ids = torch.from_numpy(rows)
     check_ids(ids, model.config.vocab_size)  # here, where no GPU is waited for
     with ids_checked():
-        found: np.ndarray = nats_of(model, ids.to(model.device)).cpu().numpy()
-    return found
+        nats: np.ndarray = nats_of(model, ids.to(model.device)).cpu().numpy()
+    return nats
 
 
 def nats_of(model: LoadedModel, ids: Tensor) -> Tensor:
-    """`token_nats` of ids that lie on the model's device, and stay there: float32 [B, T].
+    """`token_nats` of ids on the model's device, left there: float32 [B, T].
 
     The head runs over slices, so that the logits of a long row of a large vocabulary need not lie in memory at once.
     """

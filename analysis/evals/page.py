@@ -45,7 +45,7 @@ def write_page(directory: Path, study: str, results: Sequence[Result], unit: str
     by_task: dict[str, list[Result]] = {}
     for result in results:
         by_task.setdefault(result.task, []).append(result)
-    figures = {task: _plots(task).figures(found, unit) for task, found in by_task.items() if _plots(task)}
+    figures = {task: _plots(task).figures(group, unit) for task, group in by_task.items() if _plots(task)}
     content: dict[str, Any] = {"kind": "evals", "study": study, "inputs_hash": wanted}
     with new_directory(directory, content, kind="evals") as temporary:
         (temporary / "index.html").write_text(_html(study, by_task, figures, notes), encoding="utf-8")
@@ -70,13 +70,13 @@ def _html(
     order = {name: place for place, name in enumerate(ENTRIES)}
     tasks = []
     for task in sorted(by_task, key=lambda name: (order.get(name, len(order)), name)):
-        found, entry, plots = by_task[task], entry_of(task), _plots(task)
+        group, entry, plots = by_task[task], entry_of(task), _plots(task)
         tasks.append(
             {
                 "name": task,
                 "about": entry.about if entry else "",
-                "n_checkpoints": len({(result.run_id, result.step) for result in found}),
-                "rows": plots.table(found) if plots else number_rows(found),
+                "n_checkpoints": len({(result.run_id, result.step) for result in group}),
+                "rows": plots.table(group) if plots else number_rows(group),
                 "note": plots.NOTE if plots else "",
                 "figures": list(figures.get(task, {}).values()),
             }

@@ -36,8 +36,8 @@ from .validation import exp_or_none, losses
 def read_text(path: Path, task: str, text_key: str | None = None) -> str:
     """The text at `path`; of JSON lines, where there is a `text_key`, the texts of the rows, nothing between them.
 
-    Raises InputError, one line: no file, no UTF-8, no text, a row that is no record or has no such text; JSON lines
-    where there is no `text_key`.
+    Raises InputError: no file, no UTF-8, no text, a row that is no record or has no such text; JSON lines where there
+    is no `text_key`.
     """
     with reading(f"{task}: {path}", "give a text file"):
         content = regular(path).read_bytes()
@@ -56,7 +56,7 @@ def read_text(path: Path, task: str, text_key: str | None = None) -> str:
 
 
 def _rows(content: bytes, path: Path, task: str, key: str) -> list[str]:
-    found = []
+    texts = []
     for number, row in json_rows(content.split(b"\n"), f"{task}: {path}"):
         if not isinstance(row, dict) or not isinstance(row.get(key), str):
             has = f"; it has {', '.join(row)}" if isinstance(row, dict) and row else ""
@@ -64,8 +64,8 @@ def _rows(content: bytes, path: Path, task: str, key: str) -> list[str]:
                 f"{task}: {path}: line {number} has no text {key!r}{has}: name the column in "
                 f"evaluation.settings.{task}.text_key"
             )
-        found.append(row[key])
-    return found
+        texts.append(row[key])
+    return texts
 
 
 NAME = "perplexity"
@@ -184,8 +184,8 @@ class Perplexity:
         nats, step = 0.0, self._settings.batch_rows
         for first in range(0, len(todo), step):
             batch = todo[first : first + step]
-            found = token_nats(model, np.stack([prepared.ids[s : s + window + 1] for s, _ in batch]))
-            nats += sum(float(row[-n:].sum(dtype=float)) for row, (_, n) in zip(found, batch, strict=True))
+            rows = token_nats(model, np.stack([prepared.ids[s : s + window + 1] for s, _ in batch]))
+            nats += sum(float(row[-n:].sum(dtype=float)) for row, (_, n) in zip(rows, batch, strict=True))
             say((first + len(batch)) / len(todo), f"{first + len(batch)} of {len(todo)} windows")
         result = losses(nats, n_tokens, prepared.n_bytes)
         finite = math.isfinite(nats)
@@ -203,5 +203,5 @@ class Perplexity:
 
 
 def make(name: str, context: TaskContext) -> Perplexity:
-    """The task "perplexity", or of one of its texts."""
+    """The task "perplexity", or the task of one of its texts."""
     return Perplexity(name, context)

@@ -39,10 +39,10 @@ ASSUMED_BYTES_PER_TOKEN = 4.0  # before there is a corpus
 
 @dataclass(frozen=True)
 class Reader:
-    """What is known of a run's model before training. context_length: tokens, of the training; bytes_per_token: UTF-8
-    bytes of text a token; exact: whether that is the same for every text; held_out: the corpus' validation split
-    by its parts, None before there is a corpus; autocast: read under bf16 autocast on a GPU;
-    tokenizer: by name; corpus: the study's directory of it, None before that is made."""
+    """What is known of a run's model before training. context_length: of the training, in tokens; bytes_per_token:
+    UTF-8 bytes of text; exact: whether that is the same for every text; held_out: the parts of the corpus' validation
+    split, None before there is a corpus; autocast: read under bf16 autocast on a GPU; tokenizer: its name; corpus: the
+    study's corpus directory, None before it is made."""
 
     config: ModelConfig
     context_length: int
@@ -60,8 +60,8 @@ class Reader:
 
 @dataclass(frozen=True)
 class Planned:
-    """One evaluation of one checkpoint. tokens: that pass through the model; items: windows, cells or documents, as
-    `unit` says; estimate: in what way `tokens` is no exact count, "" where it is one."""
+    """What one evaluation of one checkpoint reads. tokens: that pass through the model; items: windows, cells or
+    documents, as `unit` says; estimate: why `tokens` is an estimate, "" where it is exact."""
 
     tokens: int
     items: int
@@ -89,7 +89,8 @@ def readers(corpus: Path, tokenizer: str, runs: Iterable[RunSpec]) -> dict[str, 
     exact = tokenizer in BYTES_PER_TOKEN
     per_token = BYTES_PER_TOKEN.get(tokenizer, ASSUMED_BYTES_PER_TOKEN)
     if splits and not exact:
-        per_token = sum(one["bytes"] for one in splits.values()) / max(1, sum(one["tokens"] for one in splits.values()))
+        n_tokens = sum(split["tokens"] for split in splits.values())
+        per_token = sum(split["bytes"] for split in splits.values()) / max(1, n_tokens)
     return {
         run.run_id: Reader(
             *(run.config, run.context_length, per_token, exact, held_out, run.training.precision == "bf16"),
@@ -110,8 +111,8 @@ def by_tokenizer(reader: Reader) -> str:
 
 
 def check_settings(tasks: Iterable[Task], models: Iterable[Reader]) -> None:
-    """Raise InputError where a task cannot evaluate one of the models, as far as that is known without its data."""
-    different = list({(one.config, one.context_length, one.held_out): one for one in models}.values())
+    """Raise InputError where a task cannot evaluate some model, as far as that is known without its data."""
+    different = list({(reader.config, reader.context_length, reader.held_out): reader for reader in models}.values())
     for task in tasks:
         if isinstance(task, Plannable):
             for reader in different:
@@ -137,9 +138,10 @@ ROWS = 16  # of a forward pass, where nothing was measured
 
 @dataclass(frozen=True)
 class Forecast:
-    """Of one task and the checkpoints that lack it. examples: of each checkpoint's evaluation, of a kind;
-    forward_tokens: of all together, None where the task cannot tell; estimate: in what way they are no exact count, ""
-    where they are one; seconds: of one worker, None where nothing is known; basis: what they follow from."""
+    """How long one task takes on the checkpoints that lack it. examples: of each checkpoint, as `kind` says;
+    forward_tokens: of all checkpoints together, None where the task does not know; estimate: why they are an estimate,
+    "" where they are exact; seconds: of one worker, None where nothing is known; basis: what the seconds follow
+    from."""
 
     task: str
     checkpoints: int
@@ -156,7 +158,8 @@ class Forecast:
 
 @dataclass(frozen=True)
 class MeasuredPace:
-    """What a stored result took: seconds of the task for each forward token, over those expected; and before it."""
+    """What a stored result took. factor: its seconds for each forward token over the expected ones; setup_seconds:
+    before it, for model and data."""
 
     task: str
     factor: float
@@ -188,27 +191,28 @@ def token_seconds(run: RunSpec, device: Device) -> float:
 def forecast_task(
     task: str, missing: Iterable[tuple[RunSpec, Planned | None]], known: Sequence[MeasuredPace], device: Device
 ) -> Forecast:
-    """missing: the run of each checkpoint that lacks the task, and what the task reads of it (None: it cannot tell)."""
+    """missing: the run of each checkpoint that lacks the task, and what the task reads there (None: it does not
+    know)."""
     pairs = list(missing)
-    plans = [one for _, one in pairs if one is not None]
-    own = [one.factor for one in known if one.task == task]
-    others = [one.factor for one in known]
-    if own:
-        factor, basis = median(own), f"measured: {counted(len(own), 'result')} of this task"
+    plans = [plan for _, plan in pairs if plan is not None]
+    factors = [pace.factor for pace in known if pace.task == task]
+    others = [pace.factor for pace in known]
+    if factors:
+        factor, basis = median(factors), f"measured: {counted(len(factors), 'result')} of this task"
     elif others:
         factor, basis = median(others), f"measured: {counted(len(others), 'result')} of other tasks"
     else:
         factor, basis = 1.0, f"assumed: {device.name}, a third of a training step for each token and no other time"
     if len(plans) < len(pairs):
         return Forecast(task, len(pairs), None, "", None, "the task cannot tell", None, "")
-    seconds = sum(factor * token_seconds(run, device) * one.tokens for run, one in pairs if one is not None)
-    seconds += len(pairs) * (median(one.setup_seconds for one in known) if known else 0.0)
+    seconds = sum(factor * token_seconds(run, device) * plan.tokens for run, plan in pairs if plan is not None)
+    seconds += len(pairs) * (median(pace.setup_seconds for pace in known) if known else 0.0)
     return Forecast(
         task,
         len(pairs),
-        max((one.items for one in plans), default=0),
+        max((plan.items for plan in plans), default=0),
         plans[0].unit if plans else "",
-        sum(one.tokens for one in plans),
+        sum(plan.tokens for plan in plans),
         plans[0].estimate if plans else "",
         seconds,
         basis,

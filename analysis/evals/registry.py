@@ -1,4 +1,5 @@
-"""The tasks there are, by name, and the presets that stand for several. Imports no task until one is made.
+"""All tasks by name, the presets that stand for several, and the scales of their scores. Imports no task until it is
+made.
 
 A task from outside of this package is named "module:task": the module has `make(task, context)` like those here.
 """
@@ -23,9 +24,9 @@ from .task import Task, TaskContext
 
 @dataclass(frozen=True)
 class Entry:
-    """module: below analysis.evals, with `make(name, context) -> Task`; about: one line for people; needs:
-    what it reads below the data folder; plots: module with its pictures and table (page.py), "" for the plain table;
-    layout: of what it reads, where that is no data set of lm-eval."""
+    """module: below analysis.evals, with `make(name, context) -> Task`; about: one line of description; needs: what it
+    reads below the data folder; plots: the module with its pictures and table (page.py), "" for the plain table;
+    layout: the form of what it reads, where that is no data set of lm-eval."""
 
     module: str
     about: str
@@ -53,13 +54,13 @@ ENTRIES: dict[str, Entry] = {
     **{
         name: Entry(
             "niah.task",
-            one.about,
-            one.data,
+            variant.about,
+            variant.data,
             "niah.plots",
-            f"{one.data}/ below the data folder, or evaluation.settings.{name}.haystack: a folder of .txt files of "
+            f"{variant.data}/ below the data folder, or evaluation.settings.{name}.haystack: a folder of .txt files of "
             f"UTF-8, read in the order of their names, together as long as the longest prompt",
         )
-        for name, one in VARIANTS.items()
+        for name, variant in VARIANTS.items()
     },
     **{
         name: Entry("lmeval.task", f"lm-eval: {task.about}", lmeval.DATA[task.data].file)
@@ -86,14 +87,14 @@ def expand(words: Iterable[str], texts: Sequence[str] = (PERPLEXITY,)) -> list[s
 
 
 def texts_of(words: Iterable[str], settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The tasks among these words that read texts beside the corpus' own held-out text; none from outside of here."""
+    """The tasks among these words that read other texts than the corpus' held-out text, without those from outside."""
     named = [f"{PERPLEXITY}-{name}" for name in settings.get(PERPLEXITY, {}).get("texts") or {}] or [PERPLEXITY]
-    own = {"validation"} | ({"extrapolate"} if not settings.get("extrapolate", {}).get("file") else set())
-    return [name for name in expand(words, named) if name not in own and ":" not in name]
+    of_corpus = {"validation"} | ({"extrapolate"} if not settings.get("extrapolate", {}).get("file") else set())
+    return [name for name in expand(words, named) if name not in of_corpus and ":" not in name]
 
 
 def entry_of(task: str) -> Entry | None:
-    """Of a task by the name that its results carry; None for one from outside."""
+    """The entry of a task by the name that its results carry; None for a task from outside."""
     return ENTRIES.get(PERPLEXITY if task.startswith(f"{PERPLEXITY}-") else task)
 
 
@@ -128,25 +129,25 @@ def _texts(context: TaskContext) -> list[str]:
 
 
 def _make(name: str, context: TaskContext) -> Task:
-    module, colon, own = name.partition(":")
+    module, colon, task_name = name.partition(":")
     if not colon:
         entry = entry_of(name)
         assert entry is not None
         task: Task = import_module(f"analysis.evals.{entry.module}").make(name, context)
         return task
     try:
-        found = import_allowed(module)
+        imported = import_allowed(module)
     except InputError as error:
         raise InputError(f"evaluation task {name!r}: {error}; write module:task") from None
     try:
-        mine = replace(context, settings={own: context.settings.get(name, {})})
-        task = found.make(own, mine)
+        own_context = replace(context, settings={task_name: context.settings.get(name, {})})
+        task = imported.make(task_name, own_context)
     except (InputError, KeyboardInterrupt):
         raise
     except BaseException as error:  # somebody else's code, which may fail in any way
-        told = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         raise InputError(
-            f"evaluation task {name!r}: cannot be made ({type(error).__name__}: {told}); write module:task"
+            f"evaluation task {name!r}: cannot be made ({type(error).__name__}: {reason}); write module:task"
         ) from None
     if entry_of(task.name) is not None:
         raise InputError(f"evaluation task {name!r}: another task has the name {task.name!r}: choose a different one")
@@ -154,8 +155,8 @@ def _make(name: str, context: TaskContext) -> Task:
 
 
 def scales_of(task: str) -> dict[str, Scale]:
-    """{metric: its scale} of the metrics by which a task counts; none for the held-out loss, which is what scores are
-    fitted against, and for tasks from outside, of whose scores nothing is known."""
+    """{metric: its scale} of a task's main metrics, for fits of scores against loss. Empty for the held-out loss
+    itself, and for tasks from outside, of whose scores nothing is known."""
     if task in lmeval.TASKS:
         return _of_lm_eval(task)
     if entry_of(task) is None or task == "validation":
@@ -168,9 +169,9 @@ def scales_of(task: str) -> dict[str, Scale]:
 
 
 def _of_lm_eval(task: str) -> dict[str, Scale]:
-    one = lmeval.TASKS[task]
-    if one.scrolls:
-        return {one.metrics[0]: Scale(TREND, full=100.0)}
+    lm_task = lmeval.TASKS[task]
+    if lm_task.scrolls:
+        return {lm_task.metrics[0]: Scale(TREND, full=100.0)}
     accuracy = Scale(ACCURACY, chance=1 / lmeval.CHOICES[task] if task in lmeval.CHOICES else 0.0)
     return {
         metric: Scale(PERPLEXITY_SCALE, higher_is_better=False)
@@ -178,13 +179,13 @@ def _of_lm_eval(task: str) -> dict[str, Scale]:
         else accuracy
         if metric.startswith("acc")
         else Scale(TREND)
-        for metric in (one.metrics if task == "lambada" else one.metrics[:1])
+        for metric in (lm_task.metrics if task == "lambada" else lm_task.metrics[:1])
     }
 
 
 def layouts(words: Iterable[str]) -> dict[str, str]:
-    """{task: what it reads and of what form, for people}; of lm-eval's tasks the columns of a row. Raises InputError
-    with the nearest name."""
+    """{task: in words what it reads and in what form}; of lm-eval's tasks the columns of a row. Raises InputError with
+    the nearest name."""
     names = expand(words)
     for name in names:
         if name not in ENTRIES:

@@ -27,14 +27,14 @@ MAX_FLOPS = 10**13  # of a batch, 2 a parameter and token: beyond, kernels take 
 
 
 class Batches:
-    """`nats_of` for many batches of many models, as graphs where that helps: on NVIDIA's GPUs, for small models.
+    """`nats_of` for many batches of many models, as graphs where that is faster: on NVIDIA's GPUs, for small models.
 
-    `say` gets one line where a graph cannot be made. record: instead of CUDA's recorder, for tests.
+    say: gets one line where a graph cannot be made. record: replaces CUDA's recorder in tests.
     """
 
     def __init__(self, say: Callable[[str], None], record: Recorder | None = None) -> None:
         self._say, self._record = say, record
-        # weak: a model that is done with must leave memory, and its graph with it; None: has none
+        # weak: a model that is no longer used must leave memory, and its graph with it; None: it has no graph
         self._graphs: WeakKeyDictionary[LanguageModel, BatchGraph | None] = WeakKeyDictionary()
 
     def nats(self, model: LoadedModel, ids: Tensor) -> Tensor:
@@ -46,8 +46,8 @@ class Batches:
         return graph(model, ids) if graph is not None and graph.fits(model, ids) else nats_of(model, ids)
 
     def few(self, model: LoadedModel, ids: Tensor) -> Tensor:
-        """As `nats_of`, of a few rows [B, T + 1]: by the graph of batches that are as long, where there is one, whose
-        other rows they fill again. Raises InputError for ids that are not of the model's vocabulary."""
+        """As `nats_of`, of a few rows [B, T + 1]: by the graph of longer batches of such rows, where there is one; the
+        rows are repeated to fill it. Raises InputError for ids outside of the model's vocabulary."""
         with model.reading():
             check_ids(ids, model.config.vocab_size)
         graph = self._graphs.get(model.model)
@@ -95,7 +95,7 @@ class BatchGraph:
         return self.room_for(model, ids) == len(ids)
 
     def room_for(self, model: LoadedModel, ids: Tensor) -> int:
-        """How many rows it reads, where these are as long and not more; else 0."""
+        """How many rows the graph reads, where `ids` are rows of that length and not more of them; else 0."""
         fits = ids.shape[1] == self._ids.shape[1] and model.autocast == self._autocast
         return len(self._ids) if fits and len(ids) <= len(self._ids) else 0
 
@@ -108,5 +108,5 @@ class BatchGraph:
         return self._nats
 
 
-def _same_bits(one: Tensor, other: Tensor) -> bool:
-    return torch.equal(one.view(torch.int32), other.view(torch.int32))
+def _same_bits(first: Tensor, other: Tensor) -> bool:
+    return torch.equal(first.view(torch.int32), other.view(torch.int32))

@@ -107,7 +107,7 @@ class Result(Scores):
 
 
 def read_result(path: Path) -> Result:
-    """The result at `path`. Raises OSError, or ValueError for a damaged file and one of another version."""
+    """The result at `path`. Raises OSError, or ValueError for a file that is damaged or of another version."""
     content = read_object(path)
     if content.get("schema") != SCHEMA:
         raise ValueError("it was written by another version of this program")
@@ -128,7 +128,7 @@ class Failure:
 
 
 def read_failure(path: Path) -> Failure | None:
-    """The failure recorded at `path`; None without one, or where it cannot be read."""
+    """The failure recorded at `path`; None where there is none, or it cannot be read."""
     try:
         content = read_object(path)
         return Failure(str(content["attempt"]), str(content["key"]), str(content["reason"]))

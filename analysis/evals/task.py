@@ -1,4 +1,4 @@
-"""What an evaluation is: the protocol of a task, the model that it gets, and the study that asks for it.
+"""What an evaluation is: the protocol of a task, and what a study gives it.
 
 A task is one named evaluation with its settings. It never loads a model, writes a file or decides what is missing. The
 runner does that (matrix.py, worker.py): a model is loaded once for all its tasks, and a task's requests are tokenised
@@ -49,8 +49,8 @@ class TaskContext:
 
     def settings_of(self, task: str, kind: type[S]) -> S:
         """The task's settings with their defaults. Raises InputError for an unknown key or an invalid value."""
-        found: S = validate(kind, dict(self.settings.get(task, {})), f"evaluation.settings.{task}", [])
-        return found
+        settings: S = validate(kind, dict(self.settings.get(task, {})), f"evaluation.settings.{task}", [])
+        return settings
 
     def data_file(self, task: str, name: str, fetch: str | None = None) -> Path:
         """A file or folder below the data folder, or an absolute path; fetch: what `scaling eval fetch` calls it
@@ -76,7 +76,8 @@ class TaskContext:
 
 class Task(Protocol):
     """One named evaluation. Reading its attributes loads neither torch nor data. It may have a method `data_path`: the
-    file or folder of its texts, None for the corpus' own held-out text; others cannot be held against training text."""
+    file or folder of its texts, None for the corpus' held-out text; without it they cannot be compared with the
+    training text (contamination)."""
 
     name: str
     version: int  # of the method: a change makes every stored result stale
@@ -85,14 +86,14 @@ class Task(Protocol):
         """Everything that decides the result but data and model: plain JSON, part of the result's key."""
 
     def data_hash(self) -> str:
-        """Of the data read; quick, since every start asks for it. Raises InputError where they are not of the form that
-        the task reads, MissingData, which names `scaling eval fetch`, where they are not there."""
+        """Of the data read; quick, since every start asks for it. Raises InputError where they do not have the form
+        that the task reads, MissingData, which names `scaling eval fetch`, where they are missing."""
 
     def prepare(self, tokenizer: Tokenizer) -> Any:
         """The tokenised requests: made once for each tokenizer, shared by all checkpoints, not to be changed."""
 
     def evaluate(self, model: LoadedModel, prepared: Any, say: Say) -> dict[str, Any]:
-        """The result's values: numbers (null for a missing one), or lists and dictionaries of them.
+        """The result's values: numbers (null where a number is missing), or lists and dictionaries of numbers.
 
         Numbers at the top level become rows of results/evals.parquet; `warnings`, a list of lines, is shown once.
         Values of contexts beyond the training length stand beside `extrapolated: true`. Raises InputError where this

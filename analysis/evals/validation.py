@@ -1,9 +1,10 @@
 """Held-out loss of a checkpoint: nats a token, perplexity and bits a byte, over fixed windows of the validation split.
 
 The windows do not overlap, are one context long and lie evenly over the split; every model of a study is scored on the
-same ones. Each predicts its own first token from one token before it, like a training sequence. Bits a byte divide by
-the bytes of the very tokens scored (an end-of-text token is scored but has no bytes), so they compare across
-tokenizers. The sum of each window is kept, so that two models can be compared on each (analysis.held_out).
+same windows. In each, the first token is predicted from the token before it, as in a training sequence. Bits a byte
+divide by the bytes of the tokens scored (an end-of-text token is scored but has no bytes), so they compare across
+tokenizers. The sum of each window is kept, so that two models can be compared window by window (analysis.held_out). The
+windows are put on the device once for each worker.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class HeldOut:
         return self._counts[length]
 
     def parts(self, length: int, device: str) -> Iterator[Tensor]:
-        """int64 [windows, length + 1] on `device`, the same each time; kept there where one part is all."""
+        """int64 [windows, length + 1] on `device`, the same each time; kept there where there is a single part."""
         import torch
 
         if length in self._kept:
@@ -78,8 +79,8 @@ class HeldOut:
             yield part
 
     def score(self, model: LoadedModel, part: Tensor, say: Callable[[int], None]) -> list[float]:
-        """Nats of each window of a part. Between the first batch and the last nothing waits for a GPU. say: windows
-        done, as far as the host is. Raises InputError for ids that are not of the model's vocabulary."""
+        """Nats of each window of a part. Between the first batch and the last nothing waits for a GPU. say: gets the
+        windows that the host has passed on. Raises InputError for ids outside of the model's vocabulary."""
         import torch
 
         from arch.model.layout import check_ids, ids_checked
@@ -139,7 +140,7 @@ class Validation:
         return Planned(n_windows * length, n_windows, "windows", estimate)
 
     def check(self, reader: Reader) -> None:
-        """The corpus is judged where it is made (scaling.stages.corpus)."""
+        """The corpus is checked where it is made (scaling.stages.corpus)."""
 
     def prepare(self, tokenizer: Tokenizer) -> HeldOut:
         """The corpus, whose tokens are made already."""
@@ -152,18 +153,18 @@ class Validation:
         """`loss` is the mean over all scored tokens in nats; null, with `reason`, where it is not finite.
 
         `by_source`: of a mixture the same of each source's windows. `window_nats`: the sum over each window, as
-        data.windows.packed writes it; not there where one is not finite.
+        data.windows.packed writes it; missing where a sum is not finite.
         """
         length = model.context_length
         n_windows, n_bytes = prepared.counts(length)
         nats, n_scored = list[float](), n_windows * length
 
-        def told(n_done: int) -> None:
+        def report(n_done: int) -> None:
             n_read = (len(nats) + n_done) * length
             say(n_read / n_scored, f"{n_read:,} tokens")
 
         for part in prepared.parts(length, model.device):
-            nats += prepared.score(model, part, told)
+            nats += prepared.score(model, part, report)
         counts = {"n_tokens_scored": n_scored, "n_bytes_scored": n_bytes, "n_windows": n_windows}
         total = math.fsum(nats) if all(map(math.isfinite, nats)) else math.nan
         windows = {"window_nats": packed(nats)} if math.isfinite(total) else {}
@@ -172,8 +173,8 @@ class Validation:
             for name, (which, size) in prepared.by_source(length).items()
             if nats[which]
         }
-        found = losses(total, n_scored, n_bytes) | counts | {"context_length": length} | windows
-        return found | ({"by_source": sources} if sources else {})
+        values = losses(total, n_scored, n_bytes) | counts | {"context_length": length} | windows
+        return values | ({"by_source": sources} if sources else {})
 
 
 def losses(nats: float, n_tokens: int, n_bytes: int) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""One worker of a matrix: it takes missing results that no other worker has claimed, checkpoint after checkpoint.
+"""One worker of a matrix: it evaluates pairs that no other worker has claimed, checkpoint after checkpoint.
 
-A model is loaded once for all of its tasks, requests are prepared once for each tokenizer. In a first round a worker
-takes checkpoints that no other worker has, in a second round it helps with the others' checkpoints. A pair that fails,
-whatever the reason, is recorded, and the worker goes on with the next.
+A model is loaded once for all of its tasks, and requests are prepared once for each tokenizer. In a first round a
+worker takes checkpoints that no other worker has; in a second round it helps with the others' checkpoints. A pair that
+fails, for whatever reason, is recorded, and the worker goes on with the next pair.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Worker:
             return self._visit(checkpoint, pairs)
 
     def _visit(self, checkpoint: RunCheckpoint, pairs: list[Pair]) -> bool:
-        """Evaluate the pairs that no other worker has claimed; whether these were all."""
+        """Evaluate the pairs that no other worker has claimed. Returns whether these were all."""
         return all([self._attempt_pair(pair) for pair in pairs])
 
     def _take(self, directory: Path, name: str) -> Claim | None:
@@ -90,8 +90,8 @@ class Worker:
                 if reason is not None:
                     pair.fail(self._attempt, reason)
             except OSError as error:
-                told = f"{pair.path}: cannot be written ({error.strerror}); mend that and run again"
-                raise InputError(told) from None
+                message = f"{pair.path}: cannot be written ({error.strerror}); mend that and run again"
+                raise InputError(message) from None
         self.n_done += reason is None
         self.n_failed += reason is not None
         self._tell(f"{pair.name}: {'failed: ' + reason if reason else 'done'}")
@@ -101,7 +101,7 @@ class Worker:
         return pair.stored() is not None or pair.failed(self._attempt) is not None
 
     def _evaluate(self, pair: Pair, claim: Claim) -> str | None:
-        """Evaluate and store one pair; why it failed, None where it did not."""
+        """Evaluate and store one pair. Returns why it failed, None where it did not."""
         try:
             model = self._open(pair.checkpoint)
             key = (pair.task.name, model.tokenizer.identity)
@@ -117,7 +117,7 @@ class Worker:
             traceback.print_exc()
             return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         finally:
-            since, self._since = self._since, time.perf_counter()  # storing is of the next one's setup
+            since, self._since = self._since, time.perf_counter()  # storing counts to the next pair's setup
         try:
             pair.store(
                 values,
@@ -132,11 +132,11 @@ class Worker:
         return None
 
     def _open(self, checkpoint: RunCheckpoint) -> LoadedModel:
-        """The model, kept until another is asked for; a refusal is kept as well."""
+        """The model, kept until another checkpoint is opened; a refusal is kept too."""
         from .loaded import ModelCache, load_guarded
 
         if self._path != checkpoint.path:
-            self._path, self._model = checkpoint.path, None  # the one before goes first: two may not fit
+            self._path, self._model = checkpoint.path, None  # the last model goes first: two may not fit
             self._cache = self._cache or ModelCache.of_device(self._device)
             try:
                 self._model = load_guarded(
@@ -152,8 +152,8 @@ class Worker:
 
     def _after(self, checkpoint: RunCheckpoint) -> RunCheckpoint | None:
         """The checkpoint that will probably be opened next: other workers may be quicker."""
-        paths = [one.path for one, _ in self._order]
-        for one, pairs in self._order[paths.index(checkpoint.path) + 1 :]:
-            if progress_of(one.results, MODEL) is None and not all(self._is_settled(pair) for pair in pairs):
-                return one
+        paths = [candidate.path for candidate, _ in self._order]
+        for later, pairs in self._order[paths.index(checkpoint.path) + 1 :]:
+            if progress_of(later.results, MODEL) is None and not all(self._is_settled(pair) for pair in pairs):
+                return later
         return None

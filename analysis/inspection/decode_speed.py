@@ -1,12 +1,12 @@
-"""Time and state of one decode step against how much was read before: constant, but for LLaMA's cache.
+"""Time and state of one decode step against the tokens read before: constant for all architectures but LLaMA.
 
     python -m analysis.inspection.decode_speed --size 98k --out DIR            all architectures, 1k to 64k tokens
     python -m analysis.inspection.decode_speed --archs llama,hgrn2 --size 410m --device cuda --bf16 --graph --out DIR
 
 Weights are random, which changes no time. The context is read once, in pieces, and at each length the next token is
-read again and again from the same state; the fastest counts, as whatever else runs only adds. A GPU is through with a
-step of one token long before the host has launched its kernels, whatever the model has to read: --graph records the
-launches once and times their replay. Writes decode.json and, with Chrome, decode.png.
+read many times from the same state; the fastest time counts, since other processes only add to it. A GPU finishes a
+step of one token long before the host has launched its kernels, so --graph records the launches once and times their
+replay. Writes decode.json and, with Chrome, decode.png.
 """
 
 from __future__ import annotations
@@ -161,8 +161,8 @@ def main(arguments: list[str] | None = None) -> None:
         raise InputError(f"--out {asked.out}: cannot be made ({error.strerror}); name another directory") from None
     results = measure(archs, asked.size, lengths, asked.device, asked.bf16, asked.batch, asked.graph, print)
     device = torch.cuda.get_device_name() if asked.device.startswith("cuda") else "CPU"
-    told = {"size": asked.size, "batch": asked.batch, "device": device, "bf16": asked.bf16, "graph": asked.graph}
-    write_json(asked.out / "decode.json", told | {"threads": torch.get_num_threads(), "results": results})
+    settings = {"size": asked.size, "batch": asked.batch, "device": device, "bf16": asked.bf16, "graph": asked.graph}
+    write_json(asked.out / "decode.json", settings | {"threads": torch.get_num_threads(), "results": results})
     how = (", bf16" if asked.bf16 else "") + (", CUDA graph" if asked.graph else "")
     title = f"Decoding, {asked.size}, batch {asked.batch}, {device}{how}"
     reason = add_pictures({"decode": figure(results, title)}, asked.out)

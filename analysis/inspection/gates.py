@@ -50,7 +50,7 @@ class GateStatistics:
 @dataclass(frozen=True)
 class Inspection:
     """A model's layers, in order: gate statistics (None: the architecture has no forget gate), and mean magnitudes over
-    heads of the token-mixing weights, fp32 [T, T] (None: its mixer does not tell), on the first tokens of the text."""
+    heads of the token-mixing weights, fp32 [T, T] (None: its mixer gives none), on the first tokens of the text."""
 
     arch: str
     run_id: str
@@ -63,12 +63,12 @@ class Inspection:
     def to_dict(self) -> dict[str, Any]:
         """All but the matrices."""
         head = {key: getattr(self, key) for key in ("arch", "run_id", "step", "source", "n_tokens")}
-        return head | {"layers": [None if one is None else asdict(one) for one in self.gates]}
+        return head | {"layers": [None if gate is None else asdict(gate) for gate in self.gates]}
 
 
 def inspect_checkpoint(checkpoint: Path, tokenizer: Tokenizer, source: Path, n_tokens: int) -> Inspection:
     """Inspect the intact checkpoint at `checkpoint` on about n_tokens of `source`: a text file, or a prepared corpus,
-    whose held-out text is then read, evenly spread. On a GPU where there is one.
+    whose held-out text is then read, evenly spread. On a GPU where the machine has one.
 
     Raises InputError where there is no such text, it is of another tokenizer, or has fewer than two tokens.
     """
@@ -91,7 +91,7 @@ def inspect_checkpoint(checkpoint: Path, tokenizer: Tokenizer, source: Path, n_t
 
 
 def read_rows(source: Path, tokenizer: Tokenizer, context_length: int, n_tokens: int) -> np.ndarray:
-    """int64 [rows, at most context_length]: whole windows of `source`, or one shorter row of a shorter text."""
+    """int64 [rows, at most context_length]: whole windows of `source`, or a single row of a text shorter than that."""
     from data.corpus import open_corpus
     from data.mixture import whole
     from data.windows import window_starts
@@ -144,7 +144,7 @@ class Counter:
         self.low, self.high = min(self.low, float(flat.min())), max(self.high, float(flat.max()))
 
     def quantile(self, share: float) -> float:
-        """Linear within a bin, and never outside what was seen (gates that are one constant have it exactly)."""
+        """Linear within a bin, and never outside of the values counted (exact where all gates are equal)."""
         below = np.concatenate([[0], self.bins.cumsum()])
         value = float(np.interp(share * below[-1], below, np.arange(BINS + 1) / BINS))
         return min(max(value, self.low), self.high)
@@ -181,16 +181,16 @@ def gate_statistics(model: LanguageModel, rows: np.ndarray) -> list[GateStatisti
 
 def mixing_matrices(model: LanguageModel, rows: np.ndarray) -> list[np.ndarray | None]:
     """For every layer the mean magnitude over heads of its token-mixing weights on one row, int64 [1, T]: [T, T]."""
-    found: list[np.ndarray | None] = [None] * len(model.decoder.layers)
+    matrices: list[np.ndarray | None] = [None] * len(model.decoder.layers)
 
     def keep(index: int, mixer: Mixer, x: torch.Tensor, stream: Any) -> None:
         weights = mixer.token_mixing(x, stream)
         if weights is not None:
-            found[index] = weights[0].float().abs().mean(0).cpu().numpy()
+            matrices[index] = weights[0].float().abs().mean(0).cpu().numpy()
 
     with watched(model, keep) as read:
         read(rows)
-    return found
+    return matrices
 
 
 @contextmanager

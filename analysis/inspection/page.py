@@ -40,29 +40,30 @@ HEADINGS = ("layer", "mean", "median", "5%", "95%", f"share > {LONG}")
 def gates_rows(gates: list[GateStatistics | None]) -> list[list[str]]:
     """One row a layer, columns HEADINGS."""
     rows = []
-    for layer, one in enumerate(gates, start=1):
-        if one is not None:
-            shown = [f"{value:.4f}" for value in (one.mean, one.median, one.q05, one.q95)]
-            rows.append([str(layer), *shown, f"{one.above_099:.1%}"])
+    for layer, gate in enumerate(gates, start=1):
+        if gate is not None:
+            shown = [f"{value:.4f}" for value in (gate.mean, gate.median, gate.q05, gate.q95)]
+            rows.append([str(layer), *shown, f"{gate.above_099:.1%}"])
     return rows
 
 
 def no_gate(arch: str) -> str:
-    """Why there is no table."""
+    """In words why an architecture's layers have no forget gate."""
     known = ARCHITECTURES.get(arch)
     return NO_GATE if known is None or known.constant_state else SOFTMAX
 
 
-def gates_table(found: Inspection) -> str:
-    """For the terminal: what was read, and the table, or that there is no gate."""
-    head = f"{name_of(found.arch)}, {found.run_id}, step {found.step}: {found.n_tokens:,} tokens of {found.source}"
-    rows = gates_rows(found.gates)
+def gates_table(inspection: Inspection) -> str:
+    """For the terminal: what was read, and the table, or why there is none."""
+    head = f"{name_of(inspection.arch)}, {inspection.run_id}, step {inspection.step}"
+    head += f": {inspection.n_tokens:,} tokens of {inspection.source}"
+    rows = gates_rows(inspection.gates)
     if not rows:
-        return f"{head}\n{no_gate(found.arch)}"
+        return f"{head}\n{no_gate(inspection.arch)}"
     return f"{head}\nforget gates\n{text_table(HEADINGS, rows, left=())}"
 
 
-def write_inspection(found: Inspection, directory: Path) -> dict[str, Any]:
+def write_inspection(inspection: Inspection, directory: Path) -> dict[str, Any]:
     """gates.json, index.html and, where Chrome is installed, the figures as PNG into `directory`; files of these names
     are replaced, others left alone. Returns {"page", "no_pictures": why there are none, or None}.
 
@@ -70,56 +71,56 @@ def write_inspection(found: Inspection, directory: Path) -> dict[str, Any]:
     """
     from analysis.figures.png import add_pictures
 
-    drawn = figures(found)
+    drawn = figures(inspection)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        write_json(directory / "gates.json", found.to_dict())
+        write_json(directory / "gates.json", inspection.to_dict())
         reason = add_pictures(drawn, directory)
-        write_bytes(directory / "index.html", page(found, drawn).encode())  # last: it stands for the whole
+        write_bytes(directory / "index.html", page(inspection, drawn).encode())  # last: it stands for the whole
     except OSError as error:
         raise InputError(f"{directory}: cannot be written ({error.strerror}); give another --out") from None
     return {"page": str(directory / "index.html"), "no_pictures": reason}
 
 
-def figures(found: Inspection) -> dict[str, go.Figure]:
+def figures(inspection: Inspection) -> dict[str, go.Figure]:
     """The figures by file name: `gates` where there are any, `mixing` where the mixers have token-mixing weights."""
     drawn = {}
-    if any(one is not None for one in found.gates):
-        drawn["gates"] = gates_figure(found)
-    if any(one is not None for one in found.mixing):
-        drawn["mixing"] = mixing_figure(found)
+    if any(gate is not None for gate in inspection.gates):
+        drawn["gates"] = gates_figure(inspection)
+    if any(weights is not None for weights in inspection.mixing):
+        drawn["mixing"] = mixing_figure(inspection)
     return drawn
 
 
-def gates_figure(found: Inspection) -> go.Figure:
+def gates_figure(inspection: Inspection) -> go.Figure:
     """The distribution of each layer's forget gate, the median marked."""
-    color = arch_colors([found.arch])[found.arch]
+    color = arch_colors([inspection.arch])[inspection.arch]
     centers = (np.arange(SHOWN_BINS) + 0.5) / SHOWN_BINS
-    medians = ["" if one is None else f"   median {one.median:.3f}" for one in found.gates]
+    medians = ["" if gate is None else f"   median {gate.median:.3f}" for gate in inspection.gates]
     figure, places = _panels(medians)
-    for one, (row, column) in zip(found.gates, places, strict=True):
-        if one is None:
+    for gate, (row, column) in zip(inspection.gates, places, strict=True):
+        if gate is None:
             continue
         bars = go.Bar(
             x=centers,
-            y=one.histogram,
+            y=gate.histogram,
             width=1 / SHOWN_BINS,
             marker={"color": color, "line": {"width": 0}},
             showlegend=False,
             hovertemplate="f = %{x:.2f}<br>share %{y:.3f}<extra></extra>",
         )
         figure.add_trace(bars, row=row, col=column)
-        figure.add_vline(x=one.median, line={"color": INK, "width": 1.2, "dash": "dot"}, row=row, col=column)
+        figure.add_vline(x=gate.median, line={"color": INK, "width": 1.2, "dash": "dot"}, row=row, col=column)
     figure.update_xaxes(range=[0, 1.01], dtick=0.25)
     figure.update_yaxes(rangemode="tozero", nticks=6)
     _label(figure, places, "forget gate f", "share of values")
     return figure
 
 
-def mixing_figure(found: Inspection) -> go.Figure:
+def mixing_figure(inspection: Inspection) -> go.Figure:
     """Each layer's token-mixing weights, magnitudes over the layer's largest, on a log colour scale."""
-    figure, places = _panels([""] * len(found.mixing))
-    for weights, (row, column) in zip(found.mixing, places, strict=True):
+    figure, places = _panels([""] * len(inspection.mixing))
+    for weights, (row, column) in zip(inspection.mixing, places, strict=True):
         if weights is None or not weights.max() > 0:
             continue
         share = np.where(np.tri(len(weights), dtype=bool), weights / weights.max(), np.nan)
@@ -150,7 +151,7 @@ def mixing_figure(found: Inspection) -> go.Figure:
 
 
 def _panels(notes: list[str]) -> tuple[go.Figure, list[tuple[int, int]]]:
-    """A grid with one square panel a layer, a note behind each layer's name, and each layer's (row, column)."""
+    """A grid with a square panel for each layer, a note behind each layer's name, and each layer's (row, column)."""
     n = len(notes)
     columns = min(n, COLUMNS)
     rows = -(-n // columns)
@@ -177,17 +178,17 @@ def _label(figure: go.Figure, places: list[tuple[int, int]], x: str, y: str) -> 
             figure.update_yaxes(title={"text": y, "standoff": 6}, row=row, col=column)
 
 
-def page(found: Inspection, drawn: dict[str, go.Figure]) -> str:
+def page(inspection: Inspection, drawn: dict[str, go.Figure]) -> str:
     """index.html: the table and the figures."""
     return render(
         TEMPLATE,
         figures=bool(drawn),
-        name=f"{name_of(found.arch)}: {found.run_id}, step {found.step}",
-        n_tokens=f"{found.n_tokens:,}",
-        source=found.source,
-        rows=[dict(zip(HEADINGS, row, strict=True)) for row in gates_rows(found.gates)],
+        name=f"{name_of(inspection.arch)}: {inspection.run_id}, step {inspection.step}",
+        n_tokens=f"{inspection.n_tokens:,}",
+        source=inspection.source,
+        rows=[dict(zip(HEADINGS, row, strict=True)) for row in gates_rows(inspection.gates)],
         long=LONG,
-        no_gate=no_gate(found.arch).capitalize(),
+        no_gate=no_gate(inspection.arch).capitalize(),
         drawn=drawn,
         mixing=MIXING,
     )

@@ -33,7 +33,7 @@ HEADINGS = (
 )
 
 
-def records(sweep: Sweep, found: Mapping[Unit, Outcome | None]) -> list[dict[str, Any]]:
+def records(sweep: Sweep, outcomes: Mapping[Unit, Outcome | None]) -> list[dict[str, Any]]:
     """One record a settled unit."""
     return [
         {
@@ -48,7 +48,7 @@ def records(sweep: Sweep, found: Mapping[Unit, Outcome | None]) -> list[dict[str
             "steps_to_done": outcome.runs[0].steps_to(sweep.done),
             "tried": {str(run.trial): run.accuracy for run in outcome.sweep},
         }
-        for unit, outcome in found.items()
+        for unit, outcome in outcomes.items()
         if outcome is not None
     ]
 
@@ -112,11 +112,11 @@ def figure(sweep: Sweep, rows: Sequence[dict[str, Any]]) -> go.Figure:
     return drawn
 
 
-def write(sweep: Sweep, found: Mapping[Unit, Outcome | None], directory: Path) -> dict[str, Any]:
+def write(sweep: Sweep, outcomes: Mapping[Unit, Outcome | None], directory: Path) -> dict[str, Any]:
     """recall.json, index.html and, where a Chrome is, recall.png; returns their paths and the records."""
-    rows = records(sweep, found)
+    rows = records(sweep, outcomes)
     directory.mkdir(parents=True, exist_ok=True)
-    missing = [unit.name for unit, outcome in found.items() if outcome is None]
+    missing = [unit.name for unit, outcome in outcomes.items() if outcome is None]
     content = {"schema": 1, "sweep": sweep.model_dump(mode="json"), "summary": sweep.summary(), "rows": rows}
     content["missing"] = missing
     write_json(directory / "recall.json", content, kind="results")

@@ -1,9 +1,9 @@
-"""What a recall sweep may say: problems, widths, what is tried, and the one recipe that all architectures share.
+"""The settings of a recall sweep: problems, widths, what is tried, and the recipe that all architectures share.
 
 The data are `data.synthetic.mqar_batch`'s, after Arora et al., "Zoology" (arXiv:2312.04927): keys with values, then the
 keys again; the loss is over the values asked for. HGRN2's figure 3 (Qin et al. 2024) draws accuracy against width for
 lengths 64 to 512, each point the best of a range of learning rates and expand ratios (its section 4.1). Every number
-carries what was tried and the rule that chose one of it.
+stands with what was tried and the rule that chose among it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Sweep(Part):
     rates: tried in that order (`first`: an architecture's own beginning), each with all of the architecture's
     `expand_ratios`; with `stop` the sweep ends at a trial that answers a share `solved` of the queries. A run ends
     early when it answers `done`. `seeds` after the first repeat the chosen trial. head_dim: d_model / n_heads by
-    architecture, where there is one only; model: further fields of its configuration; longer: factor of its steps.
+    architecture, where a single one is tried; model: further fields of its configuration; longer: factor of its steps.
     """
 
     name: Name
@@ -122,21 +122,22 @@ class Sweep(Part):
         if width % head_dim:
             raise InputError(f"widths: {width} does not split into {arch}'s heads of {head_dim}")
         shape = {"n_layers": self.n_layers, "n_heads": width // head_dim, "d_ffn": width, "init_std": self.init_std}
-        own = {"d_model": width, "vocab_size": self.vocab_size, "context_length": problem.length}
-        changes: dict[str, Any] = shape | own | self.model.get(arch, {})
+        data = {"d_model": width, "vocab_size": self.vocab_size, "context_length": problem.length}
+        changes: dict[str, Any] = shape | data | self.model.get(arch, {})
         return preset(arch, "98k", **changes)
 
     def rates_of(self, arch: str) -> list[float]:
         return sorted(self.rates, key=lambda rate: rate != self.first.get(arch))
 
     def trials(self, arch: str, width: int) -> list[Trial]:
-        """In order. No head is wider than the model: of the ratios beyond it the first stands for all."""
-        ratios: list[int | None] = [*dict.fromkeys(min(one, width) for one in self.expand_ratios.get(arch, []))]
+        """In the order in which they are tried. No head is wider than the model, so ratios beyond its width count as
+        its width, once."""
+        ratios: list[int | None] = [*dict.fromkeys(min(ratio, width) for ratio in self.expand_ratios.get(arch, []))]
         return [Trial(rate, ratio) for rate in self.rates_of(arch) for ratio in ratios or [None]]
 
     def summary(self) -> list[str]:
         """What is tried and which result counts; then what HGRN2's figure 3 tried beyond that, if anything."""
-        ratios = [f"{arch}'s {_listed(ones)}" for arch, ones in self.expand_ratios.items()]
+        ratios = [f"{arch}'s {_listed(tried_ratios)}" for arch, tried_ratios in self.expand_ratios.items()]
         first = [f"{arch} from {rate:g} on" for arch, rate in self.first.items()]
         order = f"in this order{f' ({_listed(first)})' if first else ''} until one answers {self.solved:.0%}"
         tried = f"tried: learning rates {_listed(self.rates)}"
@@ -146,9 +147,10 @@ class Sweep(Part):
         less = []
         if missing := [rate for rate in PAPER_RATES if rate not in self.rates]:
             less.append(f"learning rates {_listed(missing)}")
-        own = self.expand_ratios.get("hgrn2", [self.head_dim.get("hgrn2", 64)])
-        if "hgrn2" in self.archs and (missing_ratios := [ratio for ratio in PAPER_RATIOS if ratio not in own]):
-            less.append(f"HGRN2's expand ratio {_listed(missing_ratios)}")
+        ratios_of_hgrn2 = self.expand_ratios.get("hgrn2", [self.head_dim.get("hgrn2", 64)])
+        untried = [ratio for ratio in PAPER_RATIOS if ratio not in ratios_of_hgrn2]
+        if "hgrn2" in self.archs and untried:
+            less.append(f"HGRN2's expand ratio {_listed(untried)}")
         if self.stop:
             less.append("all trials, also after one that answers enough")
         return lines + ([f"HGRN2's figure 3 (section 4.1) tried more: {'; '.join(less)}"] if less else [])
@@ -158,7 +160,7 @@ class Sweep(Part):
 
 
 def _listed(things: Iterable[object]) -> str:
-    return ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in things)
+    return ", ".join(f"{thing:g}" if isinstance(thing, float) else str(thing) for thing in things)
 
 
 @dataclass(frozen=True)
@@ -180,11 +182,11 @@ class Run:
         return self.curve[-1][1]
 
     def steps_to(self, accuracy: float) -> int | None:
-        return next((step for step, found in self.curve if found >= accuracy), None)
+        return next((step for step, share in self.curve if share >= accuracy), None)
 
 
 def read_sweep(name: str) -> Sweep:
-    """The sweep in the file `name`, or of the package by its bare name. Raises InputError, one line."""
+    """The sweep in the file `name`, or a sweep of the package by its bare name. Raises InputError."""
     path = Path(name)
     if not path.is_file() and path.name == name and (PACKAGED / f"{name}.yaml").is_file():
         path = PACKAGED / f"{name}.yaml"

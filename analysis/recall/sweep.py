@@ -1,4 +1,5 @@
-"""A sweep on disk: one file a training, written whole; any number of workers share it, and a re-run does what is left.
+"""A sweep on disk: a file for each training, written whole. Workers share it, and a second start trains what is
+missing.
 
 <out>/<name>/cells/<arch>-<length>x<pairs>-d<width>[-e<expand ratio>]-lr<rate>-s<seed>.json
 <out>/<name>/recall.json, index.html, figures/recall.png    the table and figure 3, of all that is there
@@ -49,7 +50,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished unit: the trials at the first seed, and the runs of the chosen one by seed."""
+    """A finished unit: the trials at the first seed, and the runs of the chosen trial by seed."""
 
     unit: Unit
     sweep: tuple[Run, ...]
@@ -83,33 +84,33 @@ def cell_key(sweep: Sweep, unit: Unit, trial: Trial, seed: int) -> str:
 def stored(sweep: Sweep, directory: Path, unit: Unit, trial: Trial, seed: int) -> Run | None:
     """The training as it was stored for this very recipe."""
     try:
-        found = read_json(cell_path(directory, unit, trial, seed))
-        if found["key"] != cell_key(sweep, unit, trial, seed):
+        cell = read_json(cell_path(directory, unit, trial, seed))
+        if cell["key"] != cell_key(sweep, unit, trial, seed):
             return None
-        curve = tuple((step, accuracy) for step, accuracy in found["curve"])
-        return Run(found["rate"], found["seed"], curve, found["seconds"], trial.ratio)
+        curve = tuple((step, accuracy) for step, accuracy in cell["curve"])
+        return Run(cell["rate"], cell["seed"], curve, cell["seconds"], trial.ratio)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def settle(sweep: Sweep, unit: Unit, run: Callable[[Trial, int], Run | None]) -> Outcome | None:
-    """The rule that chooses a trial, of trainings that `run(trial, seed)` makes or finds; None as soon as it has none.
+    """The rule that chooses a trial. run(trial, seed) trains or reads a training; where it returns None, so does this.
 
     Trials in order at the first seed; with `stop` the first that solves ends them; the best final accuracy counts.
     """
     tried: list[Run] = []
     for trial in sweep.trials(unit.arch, unit.width):
-        found = run(trial, sweep.seeds[0])
-        if found is None:
+        trained = run(trial, sweep.seeds[0])
+        if trained is None:
             return None
-        tried.append(found)
-        if sweep.stop and found.accuracy >= sweep.solved:
+        tried.append(trained)
+        if sweep.stop and trained.accuracy >= sweep.solved:
             break
-    best = max(tried, key=lambda one: one.accuracy)
+    best = max(tried, key=lambda training: training.accuracy)
     others = [run(best.trial, seed) for seed in sweep.seeds[1:]]
     if None in others:
         return None
-    return Outcome(unit, tuple(tried), (best, *(one for one in others if one is not None)))
+    return Outcome(unit, tuple(tried), (best, *(other for other in others if other is not None)))
 
 
 def outcomes(sweep: Sweep, directory: Path) -> dict[Unit, Outcome | None]:
@@ -132,14 +133,14 @@ def work(sweep: Sweep, directory: Path, device: str, tell: Callable[[str], None]
         with claim:
 
             def run(trial: Trial, seed: int, unit: Unit = unit, claim: Any = claim) -> Run:
-                found = stored(sweep, directory, unit, trial, seed)
-                if found is None:
-                    found = train(
+                trained = stored(sweep, directory, unit, trial, seed)
+                if trained is None:
+                    trained = train(
                         sweep, unit.arch, unit.problem, unit.width, trial, seed, device=device, report=claim.say
                     )
-                    _store(sweep, directory, unit, found)
-                    tell(f"{unit.name} rate {trial} seed {seed}: {found.accuracy:.3f}, {found.seconds:.0f} s")
-                return found
+                    _store(sweep, directory, unit, trained)
+                    tell(f"{unit.name} rate {trial} seed {seed}: {trained.accuracy:.3f}, {trained.seconds:.0f} s")
+                return trained
 
             outcome = settle(sweep, unit, run)
         if outcome is not None:

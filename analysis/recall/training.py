@@ -63,9 +63,9 @@ def accuracy(model: LanguageModel, sweep: Sweep, problem: Problem, device: str =
         rows = slice(start, min(start + 256, sweep.held_out_rows))
         inputs, targets = _batch(sweep, problem, HELD_OUT_SEED, 0, sweep.held_out_rows, device, rows)
         with torch.autocast(device.split(":")[0], torch.bfloat16, enabled=device != "cpu"):
-            found = model(input_ids=inputs).logits.argmax(-1)
+            answers = model(input_ids=inputs).logits.argmax(-1)
         scored = targets != NOT_SCORED
-        right += int((found[scored] == targets[scored]).sum())
+        right += int((answers[scored] == targets[scored]).sum())
         asked += int(scored.sum())
     return right / asked
 

@@ -34,7 +34,7 @@ def hf_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
 
 
 class CountingLM(HFLM):
-    """HFLM that tells its progress and counts what it cut.
+    """HFLM that reports its progress and counts what it cut.
 
     max_length: tokens of a window, prompt and continuation together. encoded: text -> ids, shared by the checkpoints
     of one tokenizer, so that every text is tokenised once. n_truncated: requests that lost tokens on their left;
@@ -66,7 +66,7 @@ class CountingLM(HFLM):
         return ids[-left_truncate_len:] if left_truncate_len else list(ids)
 
     def _loglikelihood_tokens(self, requests: Any, disable_tqdm: bool = False, override_bs: int | None = None) -> Any:
-        self._begin(len(requests), sum(len(one[1]) + len(one[2]) > self.max_length + 1 for one in requests))
+        self._begin(len(requests), sum(len(request[1]) + len(request[2]) > self.max_length + 1 for request in requests))
         return super()._loglikelihood_tokens(requests, True, override_bs)
 
     def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> Any:
@@ -77,7 +77,7 @@ class CountingLM(HFLM):
 
     def generate_until(self, requests: Any, disable_tqdm: bool = False) -> Any:
         room = self.max_length - self._gen_toks
-        self._begin(len(requests), sum(len(self.tok_encode(one.args[0])) > room for one in requests))
+        self._begin(len(requests), sum(len(self.tok_encode(request.args[0])) > room for request in requests))
         return super().generate_until(requests, True)
 
     def _model_call(self, inps: torch.Tensor, **kwargs: Any) -> torch.Tensor:

@@ -47,14 +47,14 @@ def data_sets(words: Iterable[str] | None) -> list[str]:
 
 
 def missing(folder: Path, names: Iterable[str]) -> list[str]:
-    """Those of the data sets that are not there, or not intact."""
+    """The data sets that are missing or not intact."""
     return [name for name in names if _stored(folder, DATA[name]) is None]
 
 
 def fetch(folder: Path, names: Iterable[str], say: Callable[[str], None], download: Any = None) -> list[Fetched]:
-    """Fetch the data sets `names` into `folder`; what fails is told, and the others go on.
+    """Fetch the data sets `names` into `folder`; a failure is reported, and the others are fetched all the same.
 
-    download(data_set) -> (rows, revision) is the hub's unless given. Raises InputError where the folder cannot be
+    download(data_set) -> (rows, revision): by default from the hub. Raises InputError where the folder cannot be
     written or its record is damaged.
     """
     names, results = list(names), []
@@ -98,7 +98,7 @@ def rows_of_archive(path: Path, member: str) -> list[dict[str, Any]]:
 
 
 def _stored(folder: Path, data: DataSet) -> int | None:
-    """Rows of an intact file, None where it is missing or is not what was fetched."""
+    """How many rows an intact file has; None where it is missing or differs from what was fetched."""
     entry = _record(folder).get(data.file)
     path = folder / data.file
     return int(entry["rows"]) if entry and path.exists() and sha256(path) == entry["sha256"] else None

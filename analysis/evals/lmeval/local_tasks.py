@@ -45,9 +45,9 @@ def word_f1(prediction: str, references: Sequence[str]) -> float:
     return 100 * max(_f1(normalized_words(prediction), normalized_words(reference)) for reference in references)
 
 
-def _f1(found: list[str], wanted: list[str]) -> float:
-    shared = sum((Counter(found) & Counter(wanted)).values())
-    return 2 * shared / (len(found) + len(wanted)) if shared else 0.0
+def _f1(words: list[str], wanted: list[str]) -> float:
+    shared = sum((Counter(words) & Counter(wanted)).values())
+    return 2 * shared / (len(words) + len(wanted)) if shared else 0.0
 
 
 MULTIRC_CHOICES = "['''{{answer}}\\nIs the answer correct? no''', '''{{answer}}\\nIs the answer correct? yes''']"
@@ -62,12 +62,12 @@ def exact_match(judged: Sequence[tuple[tuple[int, int], bool]]) -> float:
 
 
 class ByQuestion:
-    """In front of lm-eval's task: the metric `em` beside its own."""
+    """Before lm-eval's task in the order of bases: adds the metric `em`."""
 
     def process_results(self, doc: Any, results: Any) -> dict[str, Any]:
-        found: dict[str, Any] = super().process_results(doc, results)  # type: ignore[misc]
+        scores: dict[str, Any] = super().process_results(doc, results)  # type: ignore[misc]
         question = (doc["idx"]["paragraph"], doc["idx"]["question"])
-        return found | {"em": (question, found["acc"] == 1.0)}
+        return scores | {"em": (question, scores["acc"] == 1.0)}
 
     def aggregation(self) -> dict[str, Any]:
         return {**super().aggregation(), "em": exact_match}  # type: ignore[misc]
@@ -77,7 +77,8 @@ class ByQuestion:
 
 
 class BuiltOnce:
-    """In front of lm-eval's task: documents and requests are made for the first model and serve the next ones too."""
+    """Before lm-eval's task in the order of bases: documents and requests are made for the first model and used for
+    all."""
 
     _instances: list[Any] | None = None
     _documents: list[tuple[int, dict[str, Any]]] | None = None
@@ -96,10 +97,8 @@ class BuiltOnce:
 
 
 def local_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
-    """lm-eval's task `name` (ours, of TASKS) over `rows`, as its evaluator takes it, always with the same arguments.
-
-    Raises InputError where the rows are not of the data set's form.
-    """
+    """lm-eval's task for `name`, a key of TASKS, over `rows`, for lm-eval's evaluator. Raises InputError where the rows
+    do not have the data set's form."""
     _waste_less()
     try:
         return _scrolls_task(name, rows) if TASKS[name].scrolls else _yaml_task(name, rows)
@@ -112,8 +111,8 @@ def local_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
 
 
 def _waste_less() -> None:
-    """What lm-eval does again and again without another result: it compiles a template for every document that it fills
-    in, and starts a process for each core to draw the one thousand samples of a standard error, which one draws."""
+    """Spare lm-eval work that changes no result: it compiles a template for every document, and starts a process for
+    each core to draw the thousand samples of a standard error."""
     from lm_eval.utils import env
 
     if not hasattr(env.compile, "cache_info"):
@@ -172,7 +171,8 @@ def _scrolls_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
 
 
 def merge_references(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One record a question, its answers in `outputs`: the hub has one record an answer, under the same `id`."""
+    """One record for each question, with its answers in `outputs`: the hub has one record for each answer, under the
+    same `id`."""
     merged: dict[Any, dict[str, Any]] = {}
     for row in rows:
         record = {key: value for key, value in row.items() if key != "output"}

@@ -19,11 +19,11 @@ LETTERED = r"\(A\)[\s\S]*?\(D\)[\s\S]*?\n\n"  # QuALITY's choices, in front of t
 
 @dataclass(frozen=True)
 class Prompt:
-    """asked: the template; answers: literal continuations; columns: those that hold continuations; many: the one that
-    holds a list of them, maybe after a dot; without: marks that lm-eval takes out, as a pattern; lettered: these are
-    the choices; generated: the model writes on; judged: but for rows whose `output` is yes or no, which it judges;
-    rolling: the text is read in whole windows; scores: what of a row is scored, where it is less or more than the
-    continuations behind a blank."""
+    """asked: the template; answers: literal continuations; columns: those that hold continuations; many: the column
+    that holds a list of continuations, where it is nested with dots; without: a pattern of marks that lm-eval removes;
+    lettered: these marks are the choices; generated: the model continues the prompt; judged: but rows whose `output` is
+    yes or no are scored by likelihood; rolling: the text is read in whole windows; scores: what of a row is scored,
+    where that is not the continuations behind a blank."""
 
     asked: str
     answers: tuple[str, ...] = ()
@@ -39,8 +39,8 @@ class Prompt:
     def continuations(self, row: Mapping[str, Any]) -> Sequence[str]:
         """The texts whose likelihood is asked for."""
         if self.lettered:
-            found = re.search(LETTERED, row["input"])
-            return re.split(r" *\([A-D]\) *", found[0])[1:] if found else []
+            choices = re.search(LETTERED, row["input"])
+            return re.split(r" *\([A-D]\) *", choices[0])[1:] if choices else []
         if self.many:
             texts: Any = row
             for key in self.many.split("."):
@@ -97,7 +97,7 @@ PROMPTS: dict[str, Prompt] = {
     "copa": Prompt(
         "{premise} because",
         columns=("choice1", "choice2"),
-        scores=lambda row: [f"  {row[one]}" for one in ("choice1", "choice2")],
+        scores=lambda row: [f"  {row[choice]}" for choice in ("choice1", "choice2")],
     ),
     "multirc": Prompt(
         "{paragraph}\nQuestion: {question}\nAnswer:{answer}\nIs the answer correct?",
@@ -152,8 +152,8 @@ def planned(
     name: str, rows: Sequence[Mapping[str, Any]], share: float, reader: Reader, window: tuple[int, int],
     limit: int | None,
 ) -> Planned:  # fmt: skip
-    """One evaluation of the data set `name`, of whose rows, of the layout of rows.py, a share is given. window: tokens
-    of one, and of a generated answer."""
+    """One evaluation of the data set `name`. rows: those in the first `share` of its file, of the layout of rows.py;
+    window: tokens of a window, and of a generated answer."""
     prompt = PROMPTS[name]
     if limit is not None and len(rows) >= limit:
         rows, share = rows[:limit], 1.0

@@ -1,7 +1,7 @@
 """The layout of every data set's rows: what is checked before anything runs, and what `eval list --rows` prints.
 
-lm-eval takes a row as it comes: one without its label is scored as wrong, or ends in an error of a template. So each
-row is held against this table first. The layouts are the hub's own.
+lm-eval takes a row as it comes: a row without its label is scored as wrong, or ends in an error of a template. So each
+row is checked against this table first. The layouts are the hub's own.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ SHOWN = 60  # characters of a value that a message repeats
 
 @dataclass(frozen=True)
 class Kind:
-    """told: what a value must be, for people; fits: whether it is; example: one that does."""
+    """expected: in words, what a value must be; fits: whether a value is that; example: a value that fits."""
 
-    told: str
+    expected: str
     fits: Callable[[Any], bool]
     example: Any
 
@@ -40,31 +40,32 @@ class Column:
 
 @dataclass(frozen=True)
 class Layout:
-    """columns: all that are read, others are allowed; together: what contradicts within a row (None: nothing), and
-    `rule`, the same for people."""
+    """columns: all that are read, others are allowed; together: what contradicts within a row, None where nothing does;
+    rule: the same in words."""
 
     columns: tuple[Column, ...]
     rule: str = ""
     together: Callable[[Row], str | None] = lambda row: None
 
     def fault(self, row: Row) -> str | None:
-        """What is wrong with a row and what was expected, None where nothing is."""
+        """What is wrong with a row and what was expected, None where nothing is wrong."""
         for column in self.columns:
             if column.name not in row:
-                near = nearest(column.name, [name for name in row if name not in {one.name for one in self.columns}])
+                known = {item.name for item in self.columns}
+                near = nearest(column.name, [name for name in row if name not in known])
                 near = near if "did you mean" in near else ""
-                return f"column {column.name!r} is missing{near}: it must be {column.kind.told}"
+                return f"column {column.name!r} is missing{near}: it must be {column.kind.expected}"
             if not column.kind.fits(row[column.name]):
-                return f"column {column.name!r} must be {column.kind.told}, not {_shown(row[column.name])}"
+                return f"column {column.name!r} must be {column.kind.expected}, not {_shown(row[column.name])}"
         return self.together(row)
 
 
 def read_rows(path: Path, task: str, data: str, most_bytes: float = math.inf) -> tuple[list[dict[str, Any]], float]:
-    """The records of a JSONL file of the data set `data`, the columns of its layout alone, and which share of the file
-    was read: all of it, or the lines within its first `most_bytes`.
+    """The records of a JSONL file of the data set `data`, with the columns of its layout, and the share of the file
+    that was read: all of it, or the lines within its first `most_bytes`.
 
-    Raises InputError, one line with file, line, what is wrong and what was expected: a line that is no record or not of
-    the layout, a file without any.
+    Raises InputError with file, line, what is wrong and what was expected: a line that is no record or does not fit the
+    layout, a file without rows.
     """
     rows: list[dict[str, Any]] = []
     layout, n_bytes = ROWS[data], 0
@@ -77,8 +78,8 @@ def read_rows(path: Path, task: str, data: str, most_bytes: float = math.inf) ->
             n_bytes = lines.tell()
             if not isinstance(row, dict):
                 raise InputError(f"{path}: line {number} is not a JSON object; {see}")
-            if told := layout.fault(row):
-                raise InputError(f"{path}: line {number}: {told}; {see}")
+            if fault := layout.fault(row):
+                raise InputError(f"{path}: line {number}: {fault}; {see}")
             rows.append({name: row[name] for name in names})
     if not rows:
         raise InputError(f"{path}: has no rows; {see}")
@@ -164,9 +165,9 @@ def _question_first(row: Row) -> str | None:
 
 
 def _lettered(row: Row) -> str | None:
-    told = _question_first(row)
-    if told:
-        return told
+    fault = _question_first(row)
+    if fault:
+        return fault
     text = row["input"].partition("\n\n")[2]
     if not all(f"({letter})" in text for letter in "ABCD"):
         return "input has no choices (A) to (D) behind the question"
@@ -291,11 +292,11 @@ def example(data: str) -> dict[str, Any]:
 
 
 def show_layout(data: str) -> str:
-    """The layout of a data set's rows for people, an example last."""
+    """The layout of a data set's rows as text, an example last."""
     layout = ROWS[data]
     width = max(len(column.name) for column in layout.columns)
     lines = [
-        f"{column.name:{width}}  {column.kind.told}{f' ({column.about})' if column.about else ''}"
+        f"{column.name:{width}}  {column.kind.expected}{f' ({column.about})' if column.about else ''}"
         for column in layout.columns
     ]
     lines += [f"rule: {layout.rule}"] if layout.rule else []

@@ -23,8 +23,8 @@ class DataSet:
 
 @dataclass(frozen=True)
 class LmTask:
-    """data: a key of DATA; yaml: below lm_eval/tasks, or None for a class of SCROLLS; metrics: the task's, the one that
-    stands for it first (for table 4: the paper's choice of acc or acc_norm); version: of how we ask and score it."""
+    """data: a key of DATA; yaml: below lm_eval/tasks, or None for a class of SCROLLS; metrics: the task's, its main
+    metric first (for table 4 the paper's choice of acc or acc_norm); version: of how we ask and score it."""
 
     data: str
     metrics: tuple[str, ...]

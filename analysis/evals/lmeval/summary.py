@@ -28,8 +28,8 @@ SHARES = ("acc", "acc_norm", "f1", "em")  # from 0 to 1 in lm-eval; SCROLLS' f1 
 
 @dataclass(frozen=True)
 class Average:
-    """value: None where there is nothing to average; n: how many scores it is the mean of; missing: tasks that have
-    none."""
+    """value: None where there is nothing to average; n: how many scores it is the mean of; missing: tasks without a
+    score."""
 
     value: float | None
     n: int
@@ -37,7 +37,7 @@ class Average:
 
 
 def headline(task: str, values: Mapping[str, float | None], metric: str | None = None) -> float | None:
-    """A task's `metric`, or the one that stands for it; shares in percent."""
+    """The value of a task's `metric`, or of its main metric; shares in percent."""
     metric = metric or TASKS[task].metrics[0]
     value = values.get(metric)
     share = metric in SHARES and (TASKS[task].scrolls is None or metric.startswith("acc"))
@@ -45,11 +45,11 @@ def headline(task: str, values: Mapping[str, float | None], metric: str | None =
 
 
 def accuracy_average(tasks: Iterable[str], values: Values) -> Average:
-    """Mean in percent over `tasks`, each by the metric that stands for it, or by that which a mapping gives it."""
+    """Mean in percent over `tasks`, each by its main metric, or by the metric that a mapping gives it."""
     metrics = tasks if isinstance(tasks, Mapping) else {}
-    found = {task: headline(task, values.get(task, {}), metrics.get(task)) for task in tasks}
-    scores = [score for score in found.values() if score is not None]
-    return _average(scores, tuple(task for task, score in found.items() if score is None))
+    by_task = {task: headline(task, values.get(task, {}), metrics.get(task)) for task in tasks}
+    scores = [score for score in by_task.values() if score is not None]
+    return _average(scores, tuple(task for task, score in by_task.items() if score is None))
 
 
 def scrolls_plain(values: Values) -> Average:
@@ -74,11 +74,11 @@ def _sub_scores(values: Values) -> tuple[list[list[float]], tuple[str, ...]]:
         metrics = TASKS[task].metrics
         wanted = ROUGE if metrics == ROUGE else metrics[:1]
         parts = [values.get(task, {}).get(metric) for metric in wanted]
-        found = [part for part in parts if part is not None]
-        if len(found) < len(parts):
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts):
             missing.append(task)
         else:
-            whole.append(found)
+            whole.append(known)
     return whole, tuple(missing)
 
 
@@ -101,11 +101,12 @@ MOST_COLUMNS = 110  # characters of a line that has its standard errors in the c
 
 
 def summary(results: Iterable[Result], all_steps: bool = False) -> list[dict[str, Any]]:
-    """One record a checkpoint that has a result of these tasks (the last of each run unless `all_steps`), by run.
+    """One record for each checkpoint that has a result of these tasks (the last of each run unless `all_steps`), by
+    run.
 
     results: current ones; those of another version of a task do not count.
     Accuracies, niah_easy and SCROLLS in percent, perplexities a word; `missing` names the tasks that an average lacks
-    although it has others; `unlike` tells of tasks that were asked on less than all of their data; `errors` has the
+    although it has others; `unlike` names tasks that were evaluated on less than all of their data; `errors` has the
     standard errors of columns, in their units, as far as lm-eval gives them; `rows` the rows evaluated by task.
     """
     checkpoints: dict[tuple[str, int], dict[str, Any]] = {}
@@ -113,22 +114,22 @@ def summary(results: Iterable[Result], all_steps: bool = False) -> list[dict[str
         task = result.task
         if task == NIAH or (task in TASKS and result.version == TASKS[task].version):
             new = {"n_tokens": result.n_tokens, "values": {}, "unlike": {}}
-            found = checkpoints.setdefault((result.run_id, result.step), new)
-            found["values"][task] = result.values
+            checkpoint = checkpoints.setdefault((result.run_id, result.step), new)
+            checkpoint["values"][task] = result.values
             if unlike := _unlike(task, result.settings):
-                found["unlike"][task] = unlike
+                checkpoint["unlike"][task] = unlike
     last = {run_id: step for run_id, step in sorted(checkpoints)}
     return [
         {
             "run_id": run_id,
             "step": step,
-            "n_tokens": found["n_tokens"],
-            **_line(found["values"]),
-            "unlike": found["unlike"],
-            "errors": _errors(found["values"]),
-            "rows": {task: n for task, values in found["values"].items() if (n := values.get("n_documents"))},
+            "n_tokens": checkpoint["n_tokens"],
+            **_line(checkpoint["values"]),
+            "unlike": checkpoint["unlike"],
+            "errors": _errors(checkpoint["values"]),
+            "rows": {task: n for task, values in checkpoint["values"].items() if (n := values.get("n_documents"))},
         }
-        for (run_id, step), found in sorted(checkpoints.items())
+        for (run_id, step), checkpoint in sorted(checkpoints.items())
         if all_steps or step == last[run_id]
     ]
 
@@ -145,27 +146,27 @@ def _line(values: dict[str, dict[str, float | None]]) -> dict[str, Any]:
     missing: dict[str, list[str]] = {
         name: list(average.missing) for name, (average, tasks) in averages.items() if _begun(average, tasks)
     }
-    found = {
+    columns = {
         **{task: headline(task, values[task]) if task in values else None for task in (*TABLE4, "siqa")},
         "wikitext_ppl": values.get("wikitext", {}).get("word_perplexity"),
         "lambada_ppl": values.get("lambada", {}).get("perplexity"),
         "niah_easy": values.get(NIAH, {}).get("weighted_avg_acc"),
         **{name: average.value for name, (average, _) in averages.items()},
     }
-    ours = [name for name in found if name not in PAPER]
-    return {name: found[name] for name in (*PAPER, *ours)} | {"missing": missing}
+    ours = [name for name in columns if name not in PAPER]
+    return {name: columns[name] for name in (*PAPER, *ours)} | {"missing": missing}
 
 
 def _errors(values: Mapping[str, Mapping[str, float | None]]) -> dict[str, float]:
-    """The standard error of each column of one task that has one; averages have none."""
-    found = {
+    """The standard error of each column of a single task, where there is one; averages have none."""
+    errors = {
         task: headline(task, {metric: values.get(task, {}).get(f"{metric}_stderr")}, metric)
         for task in (*TABLE4, "siqa")
         for metric in TASKS[task].metrics[:1]
     }
-    found["wikitext_ppl"] = values.get("wikitext", {}).get("word_perplexity_stderr")
-    found["lambada_ppl"] = values.get("lambada", {}).get("perplexity_stderr")
-    return {name: error for name, error in found.items() if error is not None}
+    errors["wikitext_ppl"] = values.get("wikitext", {}).get("word_perplexity_stderr")
+    errors["lambada_ppl"] = values.get("lambada", {}).get("perplexity_stderr")
+    return {name: error for name, error in errors.items() if error is not None}
 
 
 def _begun(average: Average, tasks: tuple[str, ...]) -> bool:
@@ -173,7 +174,7 @@ def _begun(average: Average, tasks: tuple[str, ...]) -> bool:
 
 
 def _unlike(task: str, settings: Mapping[str, Any]) -> str | None:
-    """What a task was asked on, where that is not what the papers asked it on."""
+    """In words what a task was evaluated on, where that is not what the papers evaluated it on."""
     if task != NIAH:
         return f"its first {counted(settings['limit'], 'document')}" if settings.get("limit") else None
     paper = NiahSettings().model_dump()
@@ -185,15 +186,15 @@ def _unlike(task: str, settings: Mapping[str, Any]) -> str | None:
 
 
 def show_summary(rows: list[dict[str, Any]]) -> tuple[tuple[str, ...], list[tuple[str, ...]], list[str]]:
-    """Heads and cells of the columns that any line has, and notes: what averages lack, tasks asked on less than all,
-    and which of table 4's columns no line has."""
+    """Heads and cells of the columns that have a value, and notes: which tasks averages lack, which were evaluated on
+    less than all of their data, and which of table 4's columns have no value."""
     names = [name for name in (rows[0] if rows else {}) if name not in NO_COLUMNS]
     used = [name for name in names if any(row[name] is not None for row in rows)]
     heads = ("run", "step", *used)
     cells, notes = _cells(rows, used, True), list[str]()
     if rows and sum(max(map(len, column)) + 2 for column in zip(heads, *cells, strict=True)) - 2 > MOST_COLUMNS:
-        cells, notes = _cells(rows, used, False), _told("standard errors", [row["errors"] for row in rows], 2)
-    notes += _told("rows evaluated", [row["rows"] for row in rows], 0)
+        cells, notes = _cells(rows, used, False), _range_notes("standard errors", [row["errors"] for row in rows], 2)
+    notes += _range_notes("rows evaluated", [row["rows"] for row in rows], 0)
     notes += sorted({f"* {name} without {', '.join(tasks)}" for row in rows for name, tasks in row["missing"].items()})
     notes += sorted({f"{task} on {words}" for row in rows for task, words in row["unlike"].items()})
     absent = [name for name in names if name in PAPER and name not in used]
@@ -215,19 +216,19 @@ def _cells(rows: list[dict[str, Any]], used: list[str], errors: bool) -> list[tu
     ]
 
 
-def _told(what: str, found: list[dict[str, float]], digits: int) -> list[str]:
-    """Each name's number over the lines, from the least to the most where they differ, in a line."""
+def _range_notes(what: str, rows: list[dict[str, float]], digits: int) -> list[str]:
+    """At most one line: `what`, then each name's number over the rows, from the least to the most where they differ."""
     parts = []
-    for name in dict.fromkeys(name for one in found for name in one):
-        values = [one[name] for one in found if name in one]
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row[name] for row in rows if name in row]
         ends = [f"{end:,.{digits}f}" for end in (min(values), max(values))]
         parts.append(f"{name} {' to '.join(dict.fromkeys(ends))}")
-    told = f"{what}: {', '.join(parts)}"
-    return [told] if parts else []
+    line = f"{what}: {', '.join(parts)}"
+    return [line] if parts else []
 
 
 def _cell(value: float | None, partial: bool, error: float | None) -> str:
     if value is None:
         return "-"
-    told = (f"{value:.2f}" if value < 1e5 else f"{value:.2e}") + ("*" if partial else "")
-    return told if error is None else f"{told} ± " + (f"{error:.2f}" if error < 1e5 else f"{error:.2e}")
+    text = (f"{value:.2f}" if value < 1e5 else f"{value:.2e}") + ("*" if partial else "")
+    return text if error is None else f"{text} ± " + (f"{error:.2f}" if error < 1e5 else f"{error:.2e}")

@@ -69,7 +69,7 @@ class LmEvalTask:
         return self._chosen.model_dump(exclude={"batch_size"}) | {"lm_eval": version("lm-eval"), "num_fewshot": 0}
 
     def data_hash(self) -> str:
-        """Also holds the rows against their layout, the first of them where there are many; `prepare` does all."""
+        """Also checks the rows against their layout: the first of a large file, all of them in `prepare`."""
         if find_spec("lm_eval") is None:
             raise InputError(f"{self.name}: lm-eval is not installed: pip install 'linear-scaling[eval]'")
         path = self._file()
@@ -94,7 +94,7 @@ class LmEvalTask:
         return self._planned[key]
 
     def check(self, reader: Reader) -> None:
-        """Also whether every answer fits into the window, where rows and tokenizer are there to know."""
+        """Also whether every answer fits into the window, where rows and tokenizer are available."""
         max_length, _ = self._window(reader.context_length)
         self._file()
         if not is_at_hand(reader.tokenizer, reader.corpus):  # its file, or the corpus that it is trained on
@@ -103,8 +103,8 @@ class LmEvalTask:
             raise self._too_short(max_length, needed)
 
     def _longest_answer(self, tokenizer: Tokenizer) -> int:
-        """In tokens, of the rows that are checked at every start. Raises MissingData. Rows of no layout have no answers
-        here: `data_hash` tells of them."""
+        """In tokens, of the rows that are checked at every start. Raises MissingData. 0 where rows do not have their
+        layout, which `data_hash` reports."""
         file = self._file()
         status = file.stat()
         key = (file, self.name, self.spec.data, tokenizer, self._chosen.limit, status.st_size, status.st_mtime_ns)
@@ -151,7 +151,7 @@ class LmEvalTask:
         # bars of its own, which know nothing of the whole; an exception still comes through
         with model.reading(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             try:
-                found = evaluate(
+                output = evaluate(
                     lm=lm,
                     task_dict={self.name: prepared.task},
                     limit=self._chosen.limit,
@@ -160,10 +160,10 @@ class LmEvalTask:
                 )
             except AssertionError:  # of lm-eval, which scores no answer longer than the window
                 raise self._too_short(max_length, self._longest_answer(model.tokenizer)) from None
-        assert found is not None
+        assert output is not None
         return {
-            **_values(found["results"][self.name], self.spec.metrics),
-            "n_documents": found["n-samples"][self.name]["effective"],
+            **_values(output["results"][self.name], self.spec.metrics),
+            "n_documents": output["n-samples"][self.name]["effective"],
             "n_requests": lm.n_requests,
             "n_truncated": lm.n_truncated,
             "max_length": max_length,
@@ -203,7 +203,7 @@ def _values(results: dict[str, Any], metrics: tuple[str, ...]) -> dict[str, floa
 
 
 def _quiet() -> None:
-    """lm-eval warns of each task's defaults and `datasets` draws bars; what matters is counted in the result."""
+    """Silence lm-eval's warnings of each task's defaults and the bars of `datasets`; the result counts what matters."""
     import datasets
 
     logging.getLogger("lm_eval").setLevel(logging.ERROR)

@@ -1,7 +1,7 @@
 """Tables and heatmaps of needle-in-a-haystack results, as the paper's: length to the right, depth downwards.
 
-Orange is a score of 1, blue 10 (the paper's red and green are not told apart by all eyes); lengths beyond the training
-context are hatched.
+Orange is a score of 1, blue 10 (colour-blind readers cannot distinguish the paper's red and green); lengths beyond the
+training context are hatched.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HEADINGS = {
     **{"acc_avg": "avg", "weighted_avg_acc": "weighted", "niah_score": "NIAH score"},
     **{"acc_trained": "trained", "acc_extrapolated": "beyond", "acc_shuffled": "shuffled"},
 }
-COLORS = ((0.0, "#c2410c"), (0.5, "#f3ead3"), (1.0, "#0072b2"))  # orange, pale, blue: told apart by all eyes
+COLORS = ((0.0, "#c2410c"), (0.5, "#f3ead3"), (1.0, "#0072b2"))  # orange, pale, blue
 WIDTH, HEIGHT = 760, 420
 MAX_TICKS = 12
 HATCH = "rgba(34,34,34,0.55)"
@@ -120,7 +120,7 @@ def _hatching(columns: list[int], n_depths: int) -> go.Bar:
 
 
 def _ticks(labels: list[str]) -> dict[str, Any]:
-    """As many of them as fit, the last one among them."""
+    """As many of the labels as fit, among them the last."""
     every = -(-len(labels) // MAX_TICKS)
     shown = sorted(range(len(labels) - 1, -1, -every))
     return {"tickvals": shown, "ticktext": [labels[i] for i in shown]}

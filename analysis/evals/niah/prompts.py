@@ -34,7 +34,7 @@ class Needle:
     answer: str
 
 
-# The English one is that of the public tool (gkamradt/LLMTest_NeedleInAHaystack); the Chinese one says the same.
+# The English needle is that of the public tool (gkamradt/LLMTest_NeedleInAHaystack); the Chinese needle says the same.
 CLASSIC = {
     "en": Needle(
         "The best thing to do in San Francisco is eat a sandwich and sit in Dolores Park on a sunny day.",
@@ -65,8 +65,8 @@ KEYS = {
 def fact(language: str, digits: int, seed: str) -> Needle:
     """A number of so many digits, the first not 0, that belongs to a word; both drawn from `seed` alone.
 
-    A model cannot know it but from the text, and answers of one length do not differ in how hard they are to spell. The
-    # tells where the number begins: a tiny model of bytes copies what followed the same byte before.
+    A model can know it only from the text, and numbers of equal length are equally hard to spell. The # marks where the
+    number begins: a tiny model of bytes copies what followed the same byte before.
     """
     draw = random.Random(f"niah {seed}")
     key, value = draw.choice(KEYS[language]), str(draw.randrange(10 ** (digits - 1), 10**digits))
@@ -110,10 +110,10 @@ def too_little(n_tokens: int, wanted: int) -> str:
 
 def text_files(folder: Path) -> list[Path]:
     """The folder's .txt files, sorted by name, without its licence. Raises InputError where there is none."""
-    found = sorted(p for p in folder.glob("*.txt") if not p.stem.lower().startswith(NO_TEXT))
-    if not found:
+    paths = sorted(p for p in folder.glob("*.txt") if not p.stem.lower().startswith(NO_TEXT))
+    if not paths:
         raise InputError(f"haystack: {folder} holds no .txt file; give a folder with text")
-    return found
+    return paths
 
 
 def folder_hash(folder: Path) -> str:

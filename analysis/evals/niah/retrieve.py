@@ -1,4 +1,4 @@
-"""Answers of a model to all prompts of one length: the haystack is read once, and rows in step with one another.
+"""Answers of a model to all prompts of one length: the haystack is read once for all, in one batch of rows.
 
 A clean row walks along the haystack. Where a needle goes, a copy of its state reads the needle and joins the rows that
 read theirs before; then all of them read the haystack up to the next needle's place, each from its own state. So a
@@ -33,7 +33,7 @@ STATE_SHARE = 0.2  # of a GPU's free memory
 
 
 def generate_answers(model: LoadedModel, prompts: Prompts, cells: Sequence[Cell], max_new_tokens: int) -> list[str]:
-    """Greedy continuations of these cells' prompts, all of one length in tokens, cut behind their first line."""
+    """Greedy continuations of these cells' prompts, which have equal lengths in tokens, cut after their first line."""
     answers: dict[int, str] = {}
     for batch in batches(cells, rows_at_once(model, _length(cells[0]) + max_new_tokens)):
         with model.reading():
@@ -44,7 +44,8 @@ def generate_answers(model: LoadedModel, prompts: Prompts, cells: Sequence[Cell]
 
 
 def batches(cells: Sequence[Cell], n_rows: int) -> Iterator[list[int]]:
-    """Indices of cells that go together: needles and questions of as many tokens, shallow to deep, at most n_rows."""
+    """Indices of cells that make a batch: needles and questions of equal length in tokens, shallow to deep, at most
+    n_rows."""
     groups: dict[tuple[int, int], list[int]] = {}
     for i, cell in enumerate(cells):
         groups.setdefault((len(cell.needle_ids), len(cell.question_ids)), []).append(i)
@@ -56,12 +57,12 @@ def batches(cells: Sequence[Cell], n_rows: int) -> Iterator[list[int]]:
 
 def rows_at_once(model: LoadedModel, n_tokens: int) -> int:
     """How many rows' states fit, each after n_tokens."""
-    one = decode_state(model.config, n_tokens, 2 if model.autocast else 4)["bytes"]
+    state_bytes = decode_state(model.config, n_tokens, 2 if model.autocast else 4)["bytes"]
     budget: float = CPU_STATE_BYTES
     if model.device.startswith("cuda"):
         kept = torch.cuda.memory_reserved(model.device) - torch.cuda.memory_allocated(model.device)  # free for us alone
         budget = STATE_SHARE * (torch.cuda.mem_get_info(model.device)[0] + kept)
-    return max(1, int(budget // one))
+    return max(1, int(budget // state_bytes))
 
 
 def read_up_to_question(model: LoadedModel, prompts: Prompts, cells: Sequence[Cell]) -> DecodeCache:
@@ -93,7 +94,7 @@ def read(model: LoadedModel, ids: Tensor, cache: DecodeCache | None) -> DecodeCa
 
 
 def _complete(model: LoadedModel, questions: Tensor, cache: DecodeCache, max_new_tokens: int) -> list[str]:
-    """First lines of the continuations, white space around them left out; stops when every row has its own."""
+    """The first line of each row's continuation, stripped; stops when every row has a whole line."""
     tokenizer = model.tokenizer
     spelled = functools.cache(lambda token: tokenizer.decode_bytes([token]))
     answers = [b""] * len(questions)

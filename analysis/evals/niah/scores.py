@@ -92,7 +92,7 @@ def measures(
 ) -> dict[str, Any]:
     """Every measure in per cent: the tables' nine columns, None for those that the grid does not reach.
 
-    threshold: the lowest score that counts as found, in the NIAH score's penalty only.
+    threshold: the lowest score that counts as a success, in the NIAH score's penalty only.
     """
     weight = weights(scores.shape[0], scores.shape[1], alpha_c, alpha_d)
     share = shares(scores)

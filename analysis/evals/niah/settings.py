@@ -41,8 +41,11 @@ class Variant:
 MODES: tuple[Literal["easy"], Literal["standard"]] = ("easy", "standard")
 LANGUAGES: tuple[Literal["en"], Literal["zh"]] = ("en", "zh")
 VARIANTS = {
-    one.name: one
-    for one in (Variant(mode, facts, language) for language in LANGUAGES for facts in (False, True) for mode in MODES)
+    variant.name: variant
+    for language in LANGUAGES
+    for facts in (False, True)
+    for mode in MODES
+    for variant in [Variant(mode, facts, language)]
 }
 
 
@@ -64,7 +67,7 @@ class NiahSettings(Settings):
     max_new_tokens: Count = 50
     alpha_c: Positive = 1.01
     alpha_d: Positive = 1.01
-    threshold: Annotated[int, Field(ge=2, le=10)] = 7  # the lowest score that the NIAH score takes for found
+    threshold: Annotated[int, Field(ge=2, le=10)] = 7  # the lowest score that the NIAH score counts as a success
 
     @model_validator(mode="after")
     def _ascending(self) -> NiahSettings:

@@ -65,8 +65,8 @@ class Niah:
         needle, question = (reader.tokens_of(n) for n in text_bytes(self.chosen, self.variant))
         for length in lengths:
             n_haystack = max(0, length - self.chosen.max_new_tokens - 1 - needle - question)
-            one = decode_state(reader.config, length, 2 if reader.autocast else 4)["bytes"]
-            n_batches = math.ceil(len(depths) / max(1, CPU_STATE_BYTES // one))
+            state_bytes = decode_state(reader.config, length, 2 if reader.autocast else 4)["bytes"]
+            n_batches = math.ceil(len(depths) / max(1, CPU_STATE_BYTES // state_bytes))
             behind = sum(n_haystack - n_haystack * min(depth, 100) // 100 for depth in depths)
             tokens += n_batches + n_haystack * (n_batches + 1) // 2 + behind  # a batch ends at its deepest needle
             tokens += len(depths) * (needle + question + self.chosen.max_new_tokens - 1)
