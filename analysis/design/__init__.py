@@ -1,1 +1,1 @@
-"""What a study will be able to tell, before it is trained: proposals, simulated through the project's own fits."""
+"""What a study will identify, before it is trained: proposals, simulated through the project's own fits."""

@@ -1,7 +1,8 @@
-"""What a study that was designed otherwise will identify, linearised, for `scaling plan`.
+"""What a study that was not made by `scaling design` will identify, linearised, for `scaling plan`.
 
-Worlds of the literature (no pilot), of the fitted form. Fits have ends (a lies between 0 and 1, E above 0), so that
-wide intervals are less wide than this says (docs/research/designs.md). Imports no scipy: a plan stays quick.
+The worlds are those of the literature (no pilot) and of the fitted form. Fits are bounded (a lies between 0 and 1, E
+above 0), so wide intervals are narrower than this says (docs/research/designs.md). Imports no scipy: a plan stays
+quick.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from analysis.fits.result import WIDE_A
 
 WORLDS, SEED = 24, 0
 Z = 1.96
-MOST_SEEDS, MOST_TIMES = 16, 16.0  # what is looked for at the most
+MOST_SEEDS, MOST_TIMES = 16, 16.0  # the largest remedies that are searched
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Reading:
-    """How curves are read: the noise of their runs, and each point the mean over `share` of the tokens seen, or over
-    `tokens` where that is more; None of held-out losses."""
+    """How curves are read: the noise of their runs, and over which tokens each point is a mean: over `share` of the
+    tokens seen, or over `tokens` where that is more; tokens is None for held-out losses."""
 
     noise: Noise
     tokens: float | None = None
@@ -47,8 +48,8 @@ class Reading:
 
 @dataclass(frozen=True)
 class Expected:
-    """`half_a`: half of the interval of N_opt's exponent, median over worlds; inf where the points allow no fit.
-    remedy: what would bring it to `limit`, in words; "" where nothing is wrong or nothing tried helps."""
+    """half_a: half of the interval of N_opt's exponent, median over worlds; inf where the points allow no fit. remedy:
+    in words what would bring it to `limit`; "" where nothing is wrong, or nothing that was tried helps."""
 
     half_a: float
     limit: float
@@ -60,7 +61,8 @@ class Expected:
 
 
 def expect(arch: str, runs: list[Run], vocab_size: int, reading: Reading) -> Expected:
-    """Of one architecture's runs. Decayed branches count where there are any, else whole curves."""
+    """What the runs of an architecture will identify. Where there are decayed branches they count, else whole
+    curves."""
     branches = [run for run in runs if run.branch]
     runs = branches or runs
     study = _study(arch, runs, vocab_size, reading)
@@ -80,7 +82,7 @@ def _study(arch: str, runs: list[Run], vocab_size: int, reading: Reading) -> tup
     if len(sizes) < 3:
         return None
     rows: list[tuple[float, float, int, str, str]] = []
-    for i, run in enumerate(sorted(runs, key=lambda one: (one.n_params, one.trunk))):
+    for i, run in enumerate(sorted(runs, key=lambda run: (run.n_params, run.trunk))):
         at = [run.n_tokens] if run.branch else along(run.n_tokens, reading.tokens or 0.0, reading.share).tolist()
         label = run.trunk if run.branch else f"{i}"
         rows += [(run.n_params, d, sizes.index(run.n_params), label, f"{run.seed}") for d in at]
@@ -94,18 +96,18 @@ def _study(arch: str, runs: list[Run], vocab_size: int, reading: Reading) -> tup
     window = None if not curves or reading.tokens is None else np.maximum(reading.tokens, reading.share * d)
     layout = Layout(n, d, size, trunk, run_of, curves, text, None, window)
     per_token = {run.n_params: run.per_token for run in runs}
-    cost = Cost(np.log(sizes), np.log([per_token[one] for one in sizes]), "exact")
+    cost = Cost(np.log(sizes), np.log([per_token[n_params] for n_params in sizes]), "exact")
     rng = np.random.default_rng(SEED)
     prior = literature(arch, vocab_size, float(np.exp(np.log(sizes).mean())))
     return layout, [prior.draw(rng, ("fitted",)) for _ in range(WORLDS)], cost
 
 
 def _remedy(arch: str, runs: list[Run], vocab_size: int, reading: Reading, half: float) -> str:
-    """More tokens for one size, or more seeds for all: the least of each that would do."""
+    """In words: the fewest more tokens for one size, or seeds for all sizes, that bring the interval to its limit."""
     if not np.isfinite(half):
         return "train three sizes or more, and two lengths or whole curves of each"
-    told = []
-    found = None
+    remedies = []
+    best = None
     for name in dict.fromkeys(run.size for run in runs):
 
         def longer(times: float, name: str = name) -> float:
@@ -118,11 +120,11 @@ def _remedy(arch: str, runs: list[Run], vocab_size: int, reading: Reading, half:
             for _ in range(5):
                 middle = (low * high) ** 0.5
                 low, high = (low, middle) if longer(middle) <= WIDE_A else (middle, high)
-            if found is None or high < found[0]:
-                found = high, name
-    if found:
-        told.append(f"{found[1]} needs {found[0]:.1f} times its tokens")
+            if best is None or high < best[0]:
+                best = high, name
+    if best:
+        remedies.append(f"{best[1]} needs {best[0]:.1f} times its tokens")
     seeds = int(np.ceil((half / WIDE_A) ** 2))
     if seeds <= MOST_SEEDS:
-        told.append(f"every size needs {seeds} times its seeds")
-    return ", or ".join(told)
+        remedies.append(f"every size needs {seeds} times its seeds")
+    return ", or ".join(remedies)

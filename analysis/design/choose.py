@@ -1,4 +1,4 @@
-"""Which proposal to take: by what is asked, judged on worlds of many forms, first linearised, then simulated."""
+"""Which proposal to take for a question: judged on worlds of many forms, first linearised, then simulated."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from analysis.design.missed import likely, missed
 from analysis.design.precision import precision
 from analysis.design.proposal import Price, Proposal, candidates, naive, scaled
 from analysis.design.simulate import Outcome, simulate
-from analysis.design.worlds import Noise, World
-from analysis.fits.cost import Cost
+from analysis.design.worlds import Scenario
 
 ASKS = ("exponent", "loss", "compare")
 WITHIN_A, WITHIN_N, WITHIN_L = 0.05, math.log(1.3), 0.005  # of a, log N_opt, log L_opt: what counts as right
@@ -30,7 +29,7 @@ MOST_FOUND = 12  # of which some may have sizes that no shape comes close to
 
 @dataclass(frozen=True)
 class Judged:
-    """A proposal, the share of worlds in which its linearised fit answers, and what simulated studies of it found."""
+    """A proposal, the share of worlds in which its linearised fit answers the question, and its simulated studies."""
 
     proposal: Proposal
     score: float
@@ -38,18 +37,19 @@ class Judged:
     summary: dict[str, Any] = field(default_factory=dict)
 
 
-def answers(proposal: Proposal, worlds: Sequence[World], noise: Noise, cost: Cost, target: float, ask: str) -> float:
-    """Mean probability over worlds that the fit is right about what is asked, noise and the form's miss together."""
-    found = np.zeros(len(worlds))
+def answers(proposal: Proposal, scenario: Scenario, ask: str) -> float:
+    """Mean probability over worlds that the fit answers `ask` (ASKS) rightly, with noise and the error of the form."""
+    worlds, noise, cost, target = scenario.worlds, scenario.noise, scenario.cost, scenario.target
+    right_in = np.zeros(len(worlds))
     for off in likely(missed(proposal.layout(), worlds, noise, cost, target, proposal.leaves_out)):
-        told = precision(off.layout, worlds, noise, cost, target)
+        known = precision(off.layout, worlds, noise, cost, target)
         if ask == "exponent":
-            # errors of both are of the same noise: where one is small the other is
-            right = np.minimum(_within(off.a, told.a, WITHIN_A), _within(off.log_n, told.log_n, WITHIN_N))
+            # both errors come from the same noise: they are small together
+            right = np.minimum(_within(off.a, known.a, WITHIN_A), _within(off.log_n, known.log_n, WITHIN_N))
         else:
-            right = _within(off.log_l, told.log_l, WITHIN_L)
-        found += off.share * np.nan_to_num(right)
-    return float(found.mean())
+            right = _within(off.log_l, known.log_l, WITHIN_L)
+        right_in += off.share * np.nan_to_num(right)
+    return float(right_in.mean())
 
 
 def _within(off: np.ndarray, sd: np.ndarray, limit: float) -> np.ndarray:
@@ -61,29 +61,25 @@ def screen(
     price: Price,
     budget: float,
     cap: float,
-    worlds: Sequence[World],
-    noise: Noise,
-    cost: Cost,
-    target: float,
+    scenario: Scenario,
     ask: str,
     least_size: float = 0.0,
     sweep: float = 0.0,
-    told: Callable[[float], None] = lambda share: None,
+    report: Callable[[float], None] = lambda share: None,
     curves: bool | None = None,
     each: Each = map,
 ) -> list[Judged]:
-    """The best few of the family, best first, no two with the same sizes: of those as good as the best within AS_GOOD
-    the ones with fewer runs come first. Empty where the budget buys none. curves: whole curves alone, or none of them;
-    None: both."""
+    """The best proposals of the family that cost the budget, best first, no two with the same sizes. Of those within
+    AS_GOOD of the best, the ones with fewer runs come first. Empty where the budget buys none. curves: only whole
+    curves, or only branches; None: both."""
     family = [
         proposal
         for proposal in candidates(price, budget, cap, sweep)
         if proposal.sizes[0] >= least_size and curves in (None, proposal.curves)
     ]
-    asked: dict[str, Any] = {"noise": noise, "cost": cost, "target": target, "ask": ask}
-    few = worlds[: SCREENED // 3]
-    rough = list(zip(each(partial(_expected, worlds=few, **asked), family), family, strict=True))
-    rough.sort(key=lambda one: one[0])
+    expected = partial(_expected, scenario=scenario.first(SCREENED // 3), ask=ask)
+    rough = list(zip(each(expected, family), family, strict=True))
+    rough.sort(key=lambda pair: pair[0])
     # by their smallest size too: small sizes are cheap and precise, but may not follow the law of the others
     bins: dict[tuple[int, bool], int] = {}
     kept = []
@@ -93,45 +89,44 @@ def screen(
         if bins[place] <= A_BIN:
             kept.append(proposal)
     judged = []
-    scores = each(partial(answers, worlds=worlds[:SCREENED], **asked), kept)
+    scores = each(partial(answers, scenario=scenario.first(SCREENED), ask=ask), kept)
     for i, (proposal, score) in enumerate(zip(kept, scores, strict=True)):
         judged.append(Judged(proposal, score))
-        told((i + 1) / (len(kept) + SETTLED / SCREENED * BEST))
+        report((i + 1) / (len(kept) + SETTLED / SCREENED * BEST))
     if not judged:
         return []
-    judged.sort(key=lambda one: -one.score)
-    best = [one.proposal for one in judged[:BEST]]
-    scores = each(partial(answers, worlds=worlds, **asked), best)
+    judged.sort(key=lambda judgement: -judgement.score)
+    best = [judgement.proposal for judgement in judged[:BEST]]
+    scores = each(partial(answers, scenario=scenario, ask=ask), best)
     judged = [Judged(proposal, score) for proposal, score in zip(best, scores, strict=True)]
-    told(1.0)
-    most = max(one.score for one in judged)
-    judged.sort(
-        key=lambda one: (
-            one.score < most - AS_GOOD,
-            one.proposal.n_runs if one.score >= most - AS_GOOD else 0,
-            -one.score,
-        )
-    )
-    found: list[Judged] = []
-    for one in judged:
-        if all(one.proposal.sizes != other.proposal.sizes for other in found):
-            found.append(one)
-    return found[:MOST_FOUND]
+    report(1.0)
+    most = max(judgement.score for judgement in judged)
+
+    def order(judgement: Judged) -> tuple[bool, int, float]:
+        is_worse = judgement.score < most - AS_GOOD
+        return is_worse, 0 if is_worse else judgement.proposal.n_runs, -judgement.score
+
+    judged.sort(key=order)
+    chosen: list[Judged] = []
+    for judgement in judged:
+        if all(judgement.proposal.sizes != other.proposal.sizes for other in chosen):
+            chosen.append(judgement)
+    return chosen[:MOST_FOUND]
 
 
-def _expected(proposal: Proposal, worlds: Sequence[World], noise: Noise, cost: Cost, target: float, ask: str) -> float:
-    """The median standard deviation of what is asked, without what the form misses."""
-    sd = precision(proposal.layout(), worlds, noise, cost, target)
+def _expected(proposal: Proposal, scenario: Scenario, ask: str) -> float:
+    """The median standard deviation of the quantity asked for, without the error of the form."""
+    sd = precision(proposal.layout(), scenario.worlds, scenario.noise, scenario.cost, scenario.target)
     return float(np.median(sd.a if ask == "exponent" else sd.log_l))
 
 
 def naive_of(price: Price, budget: float, cap: float, least_size: float = 0.0) -> Proposal | None:
     """The naive ladder of the same cost, its tokens within the corpus; of a shorter range where its smallest size
     would be below `least_size`. None where there is no such ladder."""
-    found = scaled(lambda n: naive(n, smallest=least_size), price, budget)
-    if found is not None and found.tokens[0][0] > cap:
-        found = scaled(lambda n: naive(n, cap, least_size), price, budget)
-    return None if found is None or found.sizes[-1] < 2 * found.sizes[0] else found
+    ladder = scaled(lambda n: naive(n, smallest=least_size), price, budget)
+    if ladder is not None and ladder.tokens[0][0] > cap:
+        ladder = scaled(lambda n: naive(n, cap, least_size), price, budget)
+    return None if ladder is None or ladder.sizes[-1] < 2 * ladder.sizes[0] else ladder
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -143,12 +138,12 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     tells_apart: the difference of log L_opt that nine of ten pairs of studies are closer to the truth than."""
 
     def column(name: str) -> np.ndarray:
-        return np.array([getattr(one, name) for one in outcomes])
+        return np.array([getattr(outcome, name) for outcome in outcomes])
 
     def three(values: np.ndarray) -> list[float]:
         return [
-            float(one)
-            for one in np.quantile(np.where(np.isnan(values), np.inf, values), (0.1, 0.5, 0.9), method="nearest")
+            float(value)
+            for value in np.quantile(np.where(np.isnan(values), np.inf, values), (0.1, 0.5, 0.9), method="nearest")
         ]
 
     off_l = column("off_l")
@@ -171,24 +166,15 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     }
 
 
-def simulated(
-    one: Judged,
-    worlds: Sequence[World],
-    noise: Noise,
-    cost: Cost,
-    target: float,
-    seed: int,
-    told: Callable[[], None],
-    each: Each = map,
-) -> Judged:
-    """With its simulated studies and their summary."""
-    outcomes = tuple(simulate(one.proposal, worlds, noise, cost, target, seed, told, each))
-    return Judged(one.proposal, one.score, outcomes, summary(outcomes))
+def simulated(judged: Judged, scenario: Scenario, seed: int, report: Callable[[], None], each: Each = map) -> Judged:
+    """The same with its simulated studies and their summary."""
+    outcomes = tuple(simulate(judged.proposal, scenario, seed, report, each))
+    return Judged(judged.proposal, judged.score, outcomes, summary(outcomes))
 
 
 def saving(best: dict[str, Any], other: dict[str, Any], of: str) -> float:
-    """How many times its budget `other` would need for the interval of `best`, spent on the same runs with other seeds:
-    widths fall as one over the root of that. inf where it has no interval."""
+    """How many times its budget `other` would need, spent on more seeds, for the interval of `best`: widths fall as
+    budget^(-1/2). inf where it has no interval."""
     width = {"exponent": "half_a"}.get(of, "half_l")
-    mine, its = best[width][1], other[width][1]
-    return float((its / mine) ** 2) if mine > 0 and np.isfinite(mine) else math.nan
+    width_best, width_other = best[width][1], other[width][1]
+    return float((width_other / width_best) ** 2) if width_best > 0 and np.isfinite(width_best) else math.nan

@@ -1,4 +1,4 @@
-"""Pieces of work that do not depend on one another, on several cores of this machine."""
+"""Independent pieces of work on several cores of this machine."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from multiprocessing import parent_process
 from typing import Any
 
 MOST = 16  # processes: more would take longer to start than they save
-LOADED = "analysis.design.choose"  # what they need, read once before they are forked
+LOADED = "analysis.design.choose"  # what the processes need, imported once before they are forked
 
-# As `map`: a function and items, and the results in the items' order. What it is given, and what comes back, may have
-# to reach another process: a function of a module, or a partial of one, and plain data.
+# As `map`: from a function and items to results in the items' order. All may cross to another process: the function
+# is a module's, or a partial of such a function, and items and results are plain data.
 Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 
 
 @contextmanager
 def on_cores(cores: int) -> Iterator[Each]:
-    """A `map` that works on so many cores at once; of one core the plain one. Leaving it gives up what is not done."""
+    """A `map` on so many cores at once; the built-in map for one core. On exit unfinished work is dropped."""
     if cores < 2:
         yield map
         return
@@ -40,7 +40,7 @@ def on_cores(cores: int) -> Iterator[Each]:
 
 
 def _follow_the_parent() -> None:
-    """In a worker: what ends it is the parent's end, of which a pool that waits for work hears nothing by itself."""
+    """In a worker: end when the parent ends. A pool that waits for work does not notice that by itself."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C too, and gives the pool up
     parent = parent_process()
     assert parent is not None

@@ -20,8 +20,9 @@ SMOOTHED = 0.1  # of the tokens seen, over which a point of a curve is a mean: w
 @dataclass(frozen=True)
 class Layout:
     """The n points of a proposal for one architecture: N, D, the index of the size, the trunk and the run of each.
-    swept [2, cells]: N and D of the cells of its sweep of learning rates, None without one. window [n]: tokens that a
-    training loss is the mean of, None for held-out losses; text [n]: runs of one text read the same in the same order.
+    swept [2, cells]: N and D of the cells of its sweep of learning rates, None without a sweep. window [n]: the tokens
+    over which a training loss is a mean, None for held-out losses; text [n]: runs of equal text read the same in the
+    same order.
     """
 
     n_params: np.ndarray
@@ -37,17 +38,17 @@ class Layout:
 
 def along(tokens: float, window: float = 0.0, share: float = SMOOTHED) -> np.ndarray:
     """[CURVE_ROWS]: the tokens of the points of a curve, each the mean over `share` of the tokens seen, or over
-    `window` where that is more: the last one's window ends with the run."""
+    `window` where that is more: the last window ends with the run."""
     last = min(tokens / (1 + share / 2), max(tokens - window / 2, tokens / 2))
     return np.geomspace(min(CURVE_FROM * tokens, last / 2), last, CURVE_ROWS)
 
 
 def take(layout: Layout, rows: np.ndarray) -> Layout:
-    """Some of its points."""
+    """The layout of some of its points."""
     named = ("n_params", "n_tokens", "size", "trunk", "run", "text")
     window = None if layout.window is None else layout.window[rows]
-    found = {name: getattr(layout, name)[rows] for name in named}
-    return Layout(**found, curves=layout.curves, swept=layout.swept, window=window)
+    parts = {name: getattr(layout, name)[rows] for name in named}
+    return Layout(**parts, curves=layout.curves, swept=layout.swept, window=window)
 
 
 # Nats: 5.5 on Python's library read 256 bytes at a time, 5.3 on books read 2,048 at a time, and much the same at all
@@ -61,43 +62,43 @@ def weighed(layout: Layout, weight: np.ndarray) -> np.ndarray:
     """[...]: the variance of weight @ (losses) for weights [..., n], where a token's noise is 1 nat."""
     if layout.window is None:
         return np.zeros(weight.shape[:-1])
-    found = np.zeros(weight.shape[:-1])
+    variance = np.zeros(weight.shape[:-1])
     for labels, share in ((layout.text, SHARED), (layout.run, 1 - SHARED)):
         order, length = _axis(layout, labels)
         density = weight / layout.window
         height = np.cumsum(np.concatenate([density, -density], -1)[..., order], -1)
-        found += share * (height[..., :-1] ** 2 @ length)
-    return found
+        variance += share * (height[..., :-1] ** 2 @ length)
+    return variance
 
 
 def shared(layout: Layout) -> np.ndarray:
-    """[n, n]: the covariance of which `weighed` is that of a sum."""
+    """[n, n]: the covariance of the text's noise; `weighed` gives that of weighted sums."""
     if layout.window is None:
         return np.zeros((len(layout.n_tokens),) * 2)
     start, end = _ends(layout)
     common = np.minimum(end[:, None], end[None]) - np.maximum(start[:, None], start[None])
-    found = np.maximum(common, 0.0) / np.outer(layout.window, layout.window)
+    common_noise = np.maximum(common, 0.0) / np.outer(layout.window, layout.window)
     same = [(labels[:, None] == labels[None]).astype(float) for labels in (layout.text, layout.run)]
-    return np.asarray(found * (SHARED * same[0] + (1 - SHARED) * same[1]))
+    return np.asarray(common_noise * (SHARED * same[0] + (1 - SHARED) * same[1]))
 
 
 def drawn(layout: Layout, rng: np.random.Generator) -> np.ndarray:
-    """[n]: one draw of it in nats, where a token's is 1 nat."""
+    """[n]: a draw of the text's noise in nats, where a token's noise is 1 nat."""
     n = len(layout.n_tokens)
     if layout.window is None:
         return np.zeros(n)
-    found = np.zeros(n)
+    noise = np.zeros(n)
     for labels, share in ((layout.text, SHARED), (layout.run, 1 - SHARED)):
         order, length = _axis(layout, labels)
         walk = np.empty(2 * n)
         walk[order] = np.cumsum(np.r_[0.0, rng.standard_normal(len(length)) * np.sqrt(length)])
-        found += np.sqrt(share) * (walk[n:] - walk[:n]) / layout.window
-    return found
+        noise += np.sqrt(share) * (walk[n:] - walk[:n]) / layout.window
+    return noise
 
 
 def _axis(layout: Layout, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The order [2 n] of the windows' beginnings and ends along the tokens, one label after the other, and the tokens
-    between neighbours [2 n - 1]."""
+    """The order [2 n] of the windows' beginnings and ends along the tokens, label after label, and the tokens between
+    neighbours [2 n - 1]."""
     start, end = _ends(layout)
     _, which = np.unique(labels.astype(str), return_inverse=True)
     place = np.concatenate([start, end]) + np.tile(which, 2) * 2 * float(end.max())

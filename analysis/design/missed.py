@@ -19,8 +19,8 @@ from analysis.fits.solver import LEAST_SQUARES, Solution, fit_surfaces
 
 @dataclass(frozen=True)
 class Missed:
-    """What a fit without noise is off by, one a world: of a, of log N_opt and of log L_opt at C; nan where it does not
-    identify them. layout: of the points that it is of; share: how probable it is that these are fitted."""
+    """The errors of a fit without noise, for each world: of a, of log N_opt and of log L_opt at C; nan where the fit
+    does not identify them. layout: the points that are fitted; share: how probable it is that these are fitted."""
 
     a: np.ndarray
     log_n: np.ndarray
@@ -32,40 +32,41 @@ class Missed:
 def missed(
     layout: Layout, worlds: Sequence[World], noise: Noise, cost: Cost, flops: float, leaves_out: bool = False
 ) -> list[Missed]:
-    """0 in worlds of the fitted form; in others what the form costs. noise: of a sweep's runs, where there is one; each
-    world has one draw of what it leaves. leaves_out: with fits of fewer sizes, where small ones may have stopped
-    learning (analysis.fits.parametric.stopped): of these the noise decides how probable it is that they go."""
+    """0 in worlds of the fitted form; in others what the form costs. noise: also of a sweep's runs, where the layout
+    has a sweep; each world has one draw of the rates' errors. leaves_out: also fits of fewer sizes, where small sizes
+    may have stopped learning (analysis.fits.parametric.stopped); the noise decides how probable it is that they are
+    left out."""
     _, begins = np.unique(layout.size, return_index=True)
-    first = layout.trunk == layout.trunk[begins][layout.size]  # other seeds weigh, and tell nothing more without noise
+    first = layout.trunk == layout.trunk[begins][layout.size]  # other seeds add weight, and without noise nothing else
     seeds = np.bincount(layout.size) / np.bincount(layout.size[first])
-    one = take(layout, np.flatnonzero(first))
-    off = [lost(one, world, noise, np.random.default_rng(world.seed)) for world in worlds]
-    pairs = zip(worlds, off, strict=True)
-    losses = np.stack([world.loss(one.n_params, one.n_tokens) * np.exp(own[one.size]) for world, own in pairs])
-    n, d = np.log(one.n_params), np.log(one.n_tokens)
+    trunks = take(layout, np.flatnonzero(first))
+    off = [lost(trunks, world, noise, np.random.default_rng(world.seed)) for world in worlds]
+    at = trunks.n_params, trunks.n_tokens
+    losses = np.stack([world.loss(*at) * np.exp(lost_[trunks.size]) for world, lost_ in zip(worlds, off, strict=True)])
+    n, d = map(np.log, at)
     most = min(MOST, len(begins) - LEAST_LEFT) if leaves_out else 0
     stays = np.ones(len(worlds))
-    found = []
-    fits = fit_surfaces(n, d, losses, seeds[one.size], objective=LEAST_SQUARES)
-    for k, goes in enumerate([*(_above(one, losses, layout, worlds, noise, k, seeds) for k in range(most)), None]):
+    results = []
+    fits = fit_surfaces(n, d, losses, seeds[trunks.size], objective=LEAST_SQUARES)
+    for k, goes in enumerate([*(_above(trunks, losses, layout, worlds, noise, k, seeds) for k in range(most)), None]):
         kept = layout if k == 0 else take(layout, np.flatnonzero(layout.size >= k))
         share = stays if goes is None else stays * (1 - goes[0])
-        found.append(_off(fits, kept, worlds, cost, flops, share))
+        results.append(_off(fits, kept, worlds, cost, flops, share))
         if goes is not None:
             stays, fits = stays * goes[0], goes[1]
-    return found
+    return results
 
 
 def _above(
-    one: Layout, losses: np.ndarray, layout: Layout, worlds: Sequence[World], noise: Noise, k: int, seeds: np.ndarray
+    trunks: Layout, losses: np.ndarray, layout: Layout, worlds: Sequence[World], noise: Noise, k: int, seeds: np.ndarray
 ) -> tuple[np.ndarray, Solution]:
-    """[w]: how probable it is that the size k goes, where it is the smallest; and the fits without it."""
-    n, d = np.log(one.n_params), np.log(one.n_tokens)
-    weights = np.where(one.size > k, seeds[one.size], 0.0)
+    """[w]: how probable it is that size k, the smallest, is left out; and the fits without it."""
+    n, d = np.log(trunks.n_params), np.log(trunks.n_tokens)
+    weights = np.where(trunks.size > k, seeds[trunks.size], 0.0)
     fits = fit_surfaces(n, d, losses, weights, objective=LEAST_SQUARES)
-    mine = one.size == k
-    expected = fits.surface.column().loss(one.n_params[mine], one.n_tokens[mine])
-    above = np.log(losses[:, mine] / expected).mean(1)
+    smallest = trunks.size == k
+    expected = fits.surface.column().loss(trunks.n_params[smallest], trunks.n_tokens[smallest])
+    above = np.log(losses[:, smallest] / expected).mean(1)
     rows = np.flatnonzero(layout.size >= k)
     part = take(layout, rows)
     loss, jac = linear(part, worlds)
@@ -76,8 +77,8 @@ def _above(
     weight[:, small] = 1 / small.sum()
     weight[:, ~small] = -(slope[:, None] @ np.linalg.pinv(rest))[:, 0] * loss[:, ~small]
     sd = np.sqrt(spread(part, noise, weight[:, None], loss)[:, 0])
-    found = stats.norm.sf(stats.norm.isf(CHANCE) - above / sd)
-    return np.where(fits.unidentified, 0.0, found), fits
+    goes = stats.norm.sf(stats.norm.isf(CHANCE) - above / sd)
+    return np.where(fits.unidentified, 0.0, goes), fits
 
 
 def _off(
@@ -90,13 +91,13 @@ def _off(
         log_n, log_l = np.log(surface.n_opt(at, cost)), np.log(surface.l_opt(at, cost))[:, 2]
     true_n = np.stack([world.log_n_opt(np.log(at), cost) for world in worlds])
     optima = zip(worlds, true_n[:, 2], strict=True)
-    true_l = np.array([float(world.log_l_at(one, np.log(flops), cost)) for world, one in optima])
+    true_l = np.array([float(world.log_l_at(log_n_opt, np.log(flops), cost)) for world, log_n_opt in optima])
     away = log_n - true_n
     none = np.where(fits.unidentified, np.nan, 0.0)
     a = (away[:, 1] - away[:, 0]) / np.log(at[1] / at[0])
     return Missed(a + none, away[:, 2] + none, log_l - true_l + none, layout, share)
 
 
-def likely(found: Sequence[Missed]) -> Iterator[Missed]:
-    """Those that are fitted in some world."""
-    return (one for one in found if float(one.share.max()) > 1e-3)
+def likely(results: Sequence[Missed]) -> Iterator[Missed]:
+    """The results that are fitted in some world."""
+    return (result for result in results if float(result.share.max()) > 1e-3)

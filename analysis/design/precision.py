@@ -1,7 +1,8 @@
-"""How precisely the fits can tell a world from a proposal, without simulating: linearised least squares.
+"""How precisely fits of a proposal's points determine a world, without simulation: by linearised least squares.
 
-The fitted surface moves with noise as its Jacobian says. `estimated`: of least squares, as the fits weigh their points;
-`bound`: of generalised least squares, which knows which points share noise and no unbiased fit can beat (Cramer-Rao).
+The Jacobian says how the fitted surface moves with noise. The errors are those of least squares, as the fits weigh
+their points. `bound_a` is the error of generalised least squares, which knows which points share noise: no unbiased fit
+has a smaller error (Cramer-Rao).
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ MEMORY = 2.0  # of a curve's noise, in log D
 
 @dataclass(frozen=True)
 class Precision:
-    """Standard deviations, one a world: of a, of log N_opt and of log L_opt at C; `bound_a`: the least there can be."""
+    """Standard deviations for each world: of a, of log N_opt and of log L_opt at C; bound_a: the smallest possible one
+    of a."""
 
     a: np.ndarray
     log_n: np.ndarray
@@ -31,19 +33,19 @@ class Precision:
 
 
 def covariance(layout: Layout, noise: Noise, loss: np.ndarray | None = None) -> np.ndarray:
-    """[n, n]: of log losses; with that of the text where the losses [n] are given."""
+    """[n, n]: of log losses; with the noise of the text where the losses [n] are given."""
     same = (layout.trunk[:, None] == layout.trunk[None]).astype(float)
     if layout.curves:
         at = np.log(layout.n_tokens)
-        found = same * noise.seed**2 * np.exp(-np.abs(at[:, None] - at[None]) / MEMORY)
+        total = same * noise.seed**2 * np.exp(-np.abs(at[:, None] - at[None]) / MEMORY)
     else:
-        found = noise.seed**2 * (same + noise.own**2 * np.eye(len(same)))
+        total = noise.seed**2 * (same + noise.own**2 * np.eye(len(same)))
     if noise.bend:
         along = along_sizes(layout)
-        found = found + noise.bend**2 * along @ along.T
+        total = total + noise.bend**2 * along @ along.T
     if loss is not None and noise.text:
-        found = found + noise.text**2 * shared(layout) / np.outer(loss, loss)
-    return np.asarray(found)
+        total = total + noise.text**2 * shared(layout) / np.outer(loss, loss)
+    return np.asarray(total)
 
 
 def along_sizes(layout: Layout) -> np.ndarray:
@@ -94,7 +96,7 @@ def precision(
     flops: float,
     bound: bool = False,
 ) -> Precision:
-    """At C = `flops`; a is between the ends of the layout's compute. bound: that too, which takes longer."""
+    """At C = `flops`; a is between the ends of the layout's compute. bound: compute bound_a too, which takes longer."""
     theta = np.array([list(world.surface.to_dict().values()) for world in worlds])  # [w, 5]
     log_n, log_d = np.log(layout.n_params), np.log(layout.n_tokens)
     loss, jac = linear(layout, worlds)
@@ -105,8 +107,8 @@ def precision(
     sd, least = np.sqrt(variance), np.full(len(theta), np.nan)
     if bound:
         scaled = jac / loss[:, :, None]
-        known = [covariance(layout, noise, one) for one in loss]
-        inside = np.stack([one.T @ np.linalg.solve(of, one) for one, of in zip(scaled, known, strict=True)])
+        known = (covariance(layout, noise, losses) for losses in loss)
+        inside = np.stack([own.T @ np.linalg.solve(of, own) for own, of in zip(scaled, known, strict=True)])
         least = np.sqrt(np.einsum("wp,wpq,wq->w", grad[:, 0], np.linalg.pinv(inside), grad[:, 0]))
     return Precision(sd[:, 0], sd[:, 1], sd[:, 2], least)
 
@@ -116,11 +118,11 @@ def _gradients(theta: np.ndarray, centre: tuple[float, float], layout: Layout, c
     c = cost.per_token(layout.n_params) * layout.n_tokens
     at = np.array([c.min(), c.max(), flops])
     cost = _smooth(layout, cost)
-    found = np.empty((len(theta), 3, 5))
+    gradients = np.empty((len(theta), 3, 5))
     for p in range(5):
         both = []
         for sign in (1.0, -1.0):
-            e, a, b, alpha, beta = (one.copy() for one in theta.T)
+            e, a, b, alpha, beta = (column.copy() for column in theta.T)
             move = sign * STEP
             if p == 0:
                 e = e + move
@@ -136,8 +138,8 @@ def _gradients(theta: np.ndarray, centre: tuple[float, float], layout: Layout, c
             log_n = np.log(surface.n_opt(at, cost))
             slope = (log_n[:, 1] - log_n[:, 0]) / np.log(at[1] / at[0])
             both.append(np.stack([slope, log_n[:, 2], np.log(surface.l_opt(at, cost))[:, 2]], 1))
-        found[:, :, p] = (both[0] - both[1]) / (2 * STEP)
-    return found
+        gradients[:, :, p] = (both[0] - both[1]) / (2 * STEP)
+    return gradients
 
 
 def _smooth(layout: Layout, cost: Cost) -> Cost:

@@ -20,26 +20,26 @@ from flops.pace import START_S, pace, start_of
 
 KNOTS = np.geomspace(4e3, 4e10, 29)
 LEAST_STEP_S = 1e-9  # that its logarithm is finite
-ROWS = 32  # sequences of the larger of two batches that tell what a step costs beside its tokens
+ROWS = 32  # sequences of the larger of two batches, which give the cost of a step beside that of its tokens
 
 
 class Prices:
-    """Of models with `fields` (vocab_size, context_length) of several architectures. Raises InputError where one has no
-    size at all on the ladder."""
+    """Prices of models of several architectures with `fields` (vocab_size, context_length). Raises InputError where an
+    architecture has no size on the ladder."""
 
     def __init__(self, archs: Sequence[str], fields: dict[str, Any]) -> None:
         self.archs, self.context = tuple(archs), int(fields["context_length"])
         self.configs: dict[str, list[ModelConfig | None]] = {}
         for arch in archs:
-            found: list[ModelConfig | None] = []
+            configs: list[ModelConfig | None] = []
             for n in KNOTS.tolist():
                 try:
-                    found.append(rung(arch, Ladder(n, 4 * n, 2), n, fields).cfg)
+                    configs.append(rung(arch, Ladder(n, 4 * n, 2), n, fields).cfg)
                 except InputError:  # no shape comes close to such a small size
-                    found.append(None)
-            if sum(cfg is not None for cfg in found) < 2:
+                    configs.append(None)
+            if sum(cfg is not None for cfg in configs) < 2:
                 raise InputError(f"--arch {arch}: has no sizes on a ladder: scaling design needs them")
-            self.configs[arch] = found
+            self.configs[arch] = configs
 
     def flops(self) -> Cost:
         """FLOP a token, convention `exact`: the geometric mean of the architectures, whose sizes are the same."""
@@ -67,13 +67,13 @@ class Prices:
         start = len(self.archs) * start_of(device)
         return Price(self._sum(token), self._sum(step), start, START_S[device.unit], self.context)
 
-    def _sum(self, told: Callable[[ModelConfig, float], float]) -> Callable[[np.ndarray], np.ndarray]:
-        return _interpolated(np.array([self._of(arch, told) for arch in self.archs]).sum(0))
+    def _sum(self, price_of: Callable[[ModelConfig, float], float]) -> Callable[[np.ndarray], np.ndarray]:
+        return _interpolated(np.array([self._of(arch, price_of) for arch in self.archs]).sum(0))
 
-    def _of(self, arch: str, told: Any) -> np.ndarray:
-        """[knots]: over the sizes that there are, others interpolated in logarithms."""
-        here = [(math.log(n), math.log(told(cfg, n))) for n, cfg in zip(KNOTS, self.configs[arch], strict=True) if cfg]
-        x, y = np.array(here).T
+    def _of(self, arch: str, price_of: Any) -> np.ndarray:
+        """[knots]: of the sizes that exist; others are interpolated in logarithms."""
+        sizes = ((n, cfg) for n, cfg in zip(KNOTS, self.configs[arch], strict=True) if cfg)
+        x, y = np.array([(math.log(n), math.log(price_of(cfg, n))) for n, cfg in sizes]).T
         return np.exp(_line(np.log(KNOTS), x, y, np.diff(y) / np.diff(x)))
 
 

@@ -32,7 +32,7 @@ def batch_of(shortest: float, context: int) -> int:
 
 
 def expected(shortest: float, context: int) -> float:
-    """The same without a step from one power of two to the next: for the search of a size that costs a budget."""
+    """The same as a continuous function, without powers of two: for the search of a size that costs a budget."""
     return max(1.0, _rows(shortest, context) / math.sqrt(2)) * context
 
 
@@ -41,8 +41,8 @@ def _rows(shortest: float, context: int) -> float:
 
 
 def decisive(shortest: Sequence[float], swept: bool) -> list[float]:
-    """Of each size the tokens whose steps decide on its batch. With a sweep all sizes have one batch, so that its law
-    needs no term in it; its shortest runs then have an eighth of the steps."""
+    """For each size, the tokens whose steps decide its batch. With a sweep all sizes have the same batch, so that the
+    sweep's law needs no term in it; the sweep's shortest runs then have an eighth of the steps."""
     return [min(shortest) / SWEPT_STEPS] * len(shortest) if swept else list(shortest)
 
 
@@ -92,10 +92,11 @@ class Price:
 
 @dataclass(frozen=True)
 class Proposal:
-    """`sizes` [k]: non-embedding parameters; `tokens`: of each size, ascending, one a branch; `seeds` [k]: how many;
-    `tilt`: how the tokens were laid (TILTS); `curves`: whole ones at a constant rate instead of decayed branches;
-    `sweep`: indices of the sizes at which learning rates are swept first, () for none; `same_text`: all sizes have the
-    same seeds and read the same text, as without a plan, else each its own, so that hard text is not hard for all."""
+    """sizes [k]: non-embedding parameters; tokens: of each size, ascending, for each branch; seeds [k]: how many; tilt:
+    how tokens depend on size (TILTS); curves: whole curves at a constant rate instead of decayed branches; sweep:
+    indices of the sizes at which learning rates are swept first, () for none; same_text: all sizes have the same seeds
+    and read the same text, as without a plan; else each has seeds of its own, so that a hard text is not hard for all
+    sizes."""
 
     sizes: tuple[float, ...]
     tokens: tuple[tuple[float, ...], ...]
@@ -110,11 +111,11 @@ class Proposal:
     def seed_numbers(self) -> tuple[tuple[int, ...], ...]:
         """Of each size."""
         first = 0
-        found = []
+        numbers = []
         for number in self.seeds:
-            found.append(tuple(range(first, first + number)))
+            numbers.append(tuple(range(first, first + number)))
             first += 0 if self.same_text else number
-        return tuple(found)
+        return tuple(numbers)
 
     @property
     def leaves_out(self) -> bool:
@@ -135,7 +136,7 @@ class Proposal:
 
     @property
     def words(self) -> str:
-        """In one line."""
+        """The proposal in one line of text."""
         least, most = min(d[0] for d in self.tokens), max(d[-1] for d in self.tokens)
         ratio = [d / n for n, row in zip(self.sizes, self.tokens, strict=True) for d in row]
         low, high = f"{amounts.count(self.sizes[0])}", f"{amounts.count(self.sizes[-1])}"
@@ -143,12 +144,12 @@ class Proposal:
         if len(several) > 2:
             several = [f"{self.seeds[0]} at the smallest, falling to {self.seeds[-1]}"]
         branches = sorted({len(row) for row in self.tokens})
-        told = f"{branches[0]}" if len(branches) == 1 else f"{branches[0]} to {branches[-1]}"
+        n_branches = f"{branches[0]}" if len(branches) == 1 else f"{branches[0]} to {branches[-1]}"
         laid = {1.0: "tokens a parameter", 0.0: "tokens", -1.0: "compute"}[self.tilt]
         amount = f"{amounts.count(least)} to {amounts.count(most)}" if least < most else amounts.count(most)
         return (
             f"{len(self.sizes)} sizes {low} to {high}, "
-            + (f"whole curves to {amount} tokens" if self.curves else f"{told} branches of {amount} tokens")
+            + (f"whole curves to {amount} tokens" if self.curves else f"{n_branches} branches of {amount} tokens")
             + f" ({min(ratio):.3g} to {max(ratio):.3g} a parameter; equal {laid}), seeds: {', '.join(several) or 'one'}"
         )
 
@@ -161,13 +162,13 @@ class Proposal:
         return self._main_cost(price, self._a_token(price))
 
     def sweep_cost(self, price: Price) -> float:
-        """0 without one."""
+        """Of the sweep; 0 without a sweep."""
         return self._cost_of(self.sweep, price, self._a_token(price)) if self.sweep else 0.0
 
     def costs_with(self, sweeps: Sequence[tuple[int, ...]], price: Price) -> tuple[float, Iterator[float]]:
         """What the main runs cost where there is a sweep, the same whichever it is; and what each of `sweeps` would."""
         each = self._a_token(price, swept=True)
-        return self._main_cost(price, each), (self._cost_of(one, price, each) for one in sweeps)
+        return self._main_cost(price, each), (self._cost_of(sweep, price, each) for sweep in sweeps)
 
     def _main_cost(self, price: Price, each: np.ndarray) -> float:
         runs = math.fsum(
@@ -177,7 +178,7 @@ class Proposal:
 
     def _cost_of(self, sweep: tuple[int, ...], price: Price, each: np.ndarray) -> float:
         lengths = [(self.swept(i), float(each[i])) for i in sweep]
-        return SWEPT_RATES * math.fsum(price.run * len(row) + sum(row) * one for row, one in lengths)
+        return SWEPT_RATES * math.fsum(price.run * len(row) + sum(row) * token_cost for row, token_cost in lengths)
 
     def _a_token(self, price: Price, swept: bool = False) -> np.ndarray:
         """[k], with its share of a step."""
@@ -185,14 +186,14 @@ class Proposal:
         if price.step is _nothing:  # whatever the batch
             return np.asarray(price.token(sizes))
         shortest = decisive([row[0] for row in self.tokens], swept or bool(self.sweep))
-        batches = [price.batch or expected(one, price.context) for one in shortest]
+        batches = [price.batch or expected(tokens, price.context) for tokens in shortest]
         return np.asarray(price.token(sizes) + price.step(sizes) / np.array(batches))
 
     def swept(self, size: int) -> tuple[float, ...]:
         """Tokens of a sweep's runs at a size: SWEPT_SHARES of what its main runs have, where those are in proportion to
         the size; else of the geometric middle of all sizes."""
         middle = self._middle if self.tilt != 1.0 else self._horizon(self.tokens[0]) / self.sizes[0] * self.sizes[size]
-        return tuple(middle * one for one in SWEPT_SHARES)
+        return tuple(middle * share for share in SWEPT_SHARES)
 
     @cached_property
     def _middle(self) -> float:
@@ -241,8 +242,8 @@ def laid(
     cap: float,
     curves: bool = False,
 ) -> Proposal:
-    """One of the family. centre: tokens a parameter, of the geometric middle of sizes and tokens; cap: no run has more
-    tokens. seeds: times, and a key of SEEDS: the second size, all, or the smaller ones."""
+    """A member of the family. centre: tokens a parameter, of the geometric middle of sizes and tokens; cap: no run has
+    more tokens. seeds: how many, and at which sizes (SEEDS)."""
     sizes = [smallest * span_n ** (i / (count - 1)) for i in range(count)]
     middle = math.sqrt(sizes[0] * sizes[-1])
     last = round(math.log2(span_d))
@@ -277,31 +278,32 @@ def naive(largest: float, cap: float = math.inf, smallest: float = 0.0) -> Propo
 
 def with_sweep(proposal: Proposal, price: Price, most: float = MOST_SWEEP) -> Proposal:
     """With a sweep at SWEPT_SIZES sizes: the smallest, the largest whose sweep costs at most `most` of the main
-    runs, and the one between; without one where the three smallest cost more, or the main runs need other batches."""
+    runs, and the middle one of these; without a sweep where the three smallest sizes cost more, or the main runs need
+    different batches."""
     shortest = [row[0] for row in proposal.tokens if row]
     if len(shortest) < len(proposal.tokens) or max(shortest) > MOST_BATCHES * min(shortest):
         return proposal
     sweeps = [(0, largest // 2, largest) for largest in reversed(range(SWEPT_SIZES - 1, len(proposal.sizes)))]
     main, each = proposal.costs_with(sweeps, price)
-    found = next((sweep for sweep, cost in zip(sweeps, each, strict=True) if cost <= most * main), ())
-    return replace(proposal, sweep=found) if found else proposal
+    sizes_swept = next((sweep for sweep, cost in zip(sweeps, each, strict=True) if cost <= most * main), ())
+    return replace(proposal, sweep=sizes_swept) if sizes_swept else proposal
 
 
 def scaled(make: Callable[[float], Proposal], price: Price, budget: float) -> Proposal | None:
-    """`make`, of a size, at the size at which it costs `budget`; None where there is none above LEAST_SIZE."""
+    """`make` at the size at which its proposal costs `budget`; None where there is no such size above LEAST_SIZE."""
     low, high = MOST_LOG
     log_n = math.log(1e6)
     for _ in range(STEPS):  # cost is close to a square of the size, less where tokens are capped
-        found = make(math.exp(log_n))
-        if not all(found.tokens):  # its text is too short
+        proposal = make(math.exp(log_n))
+        if not all(proposal.tokens):  # its text is too short
             high, log_n = log_n, (low + log_n) / 2
             if high - low < CLOSE / 4:
                 return None
             continue
-        cost = found.cost(price)
+        cost = proposal.cost(price)
         if abs(cost / budget - 1) < CLOSE:
-            return found if found.sizes[0] >= LEAST_SIZE else None
-        if (cost > budget and found.sizes[0] < LEAST_SIZE) or high - low < CLOSE / 4:
+            return proposal if proposal.sizes[0] >= LEAST_SIZE else None
+        if (cost > budget and proposal.sizes[0] < LEAST_SIZE) or high - low < CLOSE / 4:
             return None
         low, high = (log_n, high) if cost < budget else (low, log_n)
         step = log_n + math.log(budget / cost) / 2
@@ -310,19 +312,19 @@ def scaled(make: Callable[[float], Proposal], price: Price, budget: float) -> Pr
 
 
 def family(cap: float, seeds: Sequence[tuple[int, int]] = SEEDS) -> Iterator[Callable[[float], Proposal]]:
-    """Each of it as a proposal of its smallest size."""
+    """The members of the family: each makes a proposal of a given smallest size."""
     branched = [(centre, span, False) for centre in CENTRES for span in SPANS]
     whole = [(length, 1.0, True) for length in LENGTHS]
     for count, span_n, (centre, span_d, curves), tilt, times in itertools.product(
         COUNTS, RANGES, [*branched, *whole], TILTS, seeds
     ):
-        own: dict[str, Any] = {"count": count, "span_n": span_n, "centre": centre, "span_d": span_d, "tilt": tilt}
-        yield partial(laid, seeds=times, cap=cap, curves=curves, **own)
+        shape: dict[str, Any] = {"count": count, "span_n": span_n, "centre": centre, "span_d": span_d, "tilt": tilt}
+        yield partial(laid, seeds=times, cap=cap, curves=curves, **shape)
 
 
 def allowed(proposal: Proposal, batch: int = 0) -> bool:
-    """Whether it has the runs that a fit needs, of every size two branches or more, or one curve; sizes that there
-    are; and in steps of `batch` tokens, where these are given, enough of them."""
+    """Whether it has the runs that a fit needs (of every size two branches or more, or a curve), sizes that exist, and
+    enough steps of `batch` tokens, where these are given."""
     if proposal.sizes[-1] > MOST_SIZE or min(map(len, proposal.tokens)) < (1 if proposal.curves else 2):
         return False
     if min(row[0] for row in proposal.tokens) < LEAST_STEPS * batch:
@@ -331,12 +333,12 @@ def allowed(proposal: Proposal, batch: int = 0) -> bool:
 
 
 def candidates(price: Price, budget: float, cap: float, sweep: float = 0.0) -> Iterator[Proposal]:
-    """All of the family that cost the budget and are allowed; sweep: all with a sweep of learning rates that costs at
-    most so much of the main runs, 0 for none."""
+    """The members of the family that cost the budget and are allowed. sweep: with a sweep of learning rates that costs
+    at most this share of the main runs; 0: without a sweep."""
     for make in family(cap):
-        found = scaled(_swept(make, price, sweep) if sweep else make, price, budget)
-        if found is not None and allowed(found, price.batch) and bool(found.sweep) == bool(sweep):
-            yield found
+        proposal = scaled(_swept(make, price, sweep) if sweep else make, price, budget)
+        if proposal is not None and allowed(proposal, price.batch) and bool(proposal.sweep) == bool(sweep):
+            yield proposal
 
 
 def _swept(make: Callable[[float], Proposal], price: Price, most: float) -> Callable[[float], Proposal]:
@@ -344,16 +346,20 @@ def _swept(make: Callable[[float], Proposal], price: Price, most: float) -> Call
 
 
 def least_cost(price: Price, cap: float, least_size: float, sweep: float = 0.0) -> float:
-    """Of all that are allowed and have no size below `least_size`: a proposal costs more the larger its sizes are.
-    inf where there is none, because every text is too short."""
-    small = (make(max(least_size, LEAST_SIZE)) for make in family(cap))
-    told = (with_sweep(one, price, sweep) if sweep else one for one in small if allowed(one, price.batch))
-    return min((one.cost(price) for one in told if bool(one.sweep) == bool(sweep)), default=math.inf)
+    """The least cost of the allowed proposals without a size below `least_size` (a proposal costs more the larger its
+    sizes are); inf where there is none, because the text is too short for all."""
+    least = math.inf
+    for make in family(cap):
+        proposal = make(max(least_size, LEAST_SIZE))
+        if allowed(proposal, price.batch):
+            proposal = with_sweep(proposal, price, sweep) if sweep else proposal
+            least = min(least, proposal.cost(price) if bool(proposal.sweep) == bool(sweep) else math.inf)
+    return least
 
 
 def most_cost(price: Price, cap: float, least_size: float, sweep: float = 0.0) -> float:
-    """Of the same; 0 where there is none."""
-    found = 0.0
+    """The most that an allowed proposal costs; 0 where there is none."""
+    dearest_cost = 0.0
     # of those that are allowed the most seeds cost the most
     dearest = [(5, GRADED), (5, 99), (4, GRADED), (3, 99), (3, -2)]
     for make in family(cap, dearest):
@@ -365,5 +371,5 @@ def most_cost(price: Price, cap: float, least_size: float, sweep: float = 0.0) -
             low, high = (middle, high) if allowed(make(math.exp(middle)), price.batch) else (low, middle)
         most = make(math.exp(low))
         most = with_sweep(most, price, sweep) if sweep else most
-        found = max(found, most.cost(price) if bool(most.sweep) == bool(sweep) else 0.0)
-    return found
+        dearest_cost = max(dearest_cost, most.cost(price) if bool(most.sweep) == bool(sweep) else 0.0)
+    return dearest_cost

@@ -1,8 +1,8 @@
-"""Studies drawn from worlds and fitted as the project fits a study: what a proposal's numbers are made of."""
+"""Studies drawn from worlds and fitted as the project fits a study: a proposal's numbers come from them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +13,7 @@ from analysis.design.layout import Layout, drawn
 from analysis.design.precision import MEMORY, along_sizes
 from analysis.design.proposal import Proposal
 from analysis.design.sweep import lost
-from analysis.design.worlds import Noise, World, paths
+from analysis.design.worlds import Noise, Scenario, World, paths
 from analysis.fits.cost import Cost
 from analysis.fits.diagnose.against import reasons_against
 from analysis.fits.diagnose.evidence import Evidence
@@ -30,9 +30,9 @@ REPLICATES = 99
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one simulated study: whether N_opt and D_opt are identified (finite intervals, and no reason not to believe);
-    half of the interval of a; what a, log N_opt and log L_opt at the target are off by, with half of their intervals in
-    logarithms; the first reason against, "" for none."""
+    """One simulated study. identified: N_opt and D_opt have finite intervals, and nothing speaks against them; half_a:
+    half of the interval of a; off_a, off_n, off_l: the errors of a, log N_opt and log L_opt at the target; half_n,
+    half_l: half of the latter's intervals; reason: the first reason against, "" for none."""
 
     identified: bool
     half_a: float
@@ -50,13 +50,13 @@ def _failed(reason: str) -> Outcome:
 
 
 def draw(layout: Layout, world: World, noise: Noise, cost: Cost, rng: np.random.Generator) -> Points:
-    """A study of the layout in this world."""
+    """The points of a study of this layout in this world."""
     n, d = layout.n_params, layout.n_tokens
     trunks, which = np.unique(layout.trunk.astype(str), return_inverse=True)
     if layout.curves:
         moved = np.empty(len(n))
-        for one in range(len(trunks)):
-            rows = np.flatnonzero(which == one)
+        for i in range(len(trunks)):
+            rows = np.flatnonzero(which == i)
             moved[rows] = noise.seed * paths(rng, np.log(d[rows]), MEMORY)
     else:
         moved = noise.seed * (rng.standard_normal(len(trunks))[which] + noise.own * rng.standard_normal(len(n)))
@@ -80,7 +80,7 @@ def outcome(
     seed: int = 0,
     leave_out_stopped: bool = False,
 ) -> Outcome:
-    """The fit of one study beside its world, with optima at C = `target` FLOP."""
+    """The fit of a study compared with its world, at C = `target` FLOP."""
     if leave_out_stopped:
         points, _ = without_stopped(points)
     ends = np.log([points.flops.min(), points.flops.max(), target])
@@ -117,26 +117,23 @@ def outcome(
 
 def simulate(
     proposal: Proposal,
-    worlds: Sequence[World],
-    noise: Noise,
-    cost: Cost,
-    target: float,
+    scenario: Scenario,
     seed: int,
-    told: Callable[[], None] = lambda: None,
+    report: Callable[[], None] = lambda: None,
     each: Each = map,
 ) -> list[Outcome]:
-    """One study of the proposal in each world; seed: of the noise."""
-    one = partial(_in_a_world, proposal.layout(), proposal.leaves_out, noise, cost, target, seed)
-    found = []
-    for it in each(one, list(enumerate(worlds))):
-        found.append(it)
-        told()
-    return found
+    """A study of the proposal in each world; seed: of the noise."""
+    study_in = partial(_in_a_world, proposal.layout(), proposal.leaves_out, scenario, seed)
+    outcomes = []
+    for it in each(study_in, list(enumerate(scenario.worlds))):
+        outcomes.append(it)
+        report()
+    return outcomes
 
 
 def _in_a_world(
-    layout: Layout, leaves_out: bool, noise: Noise, cost: Cost, target: float, seed: int, numbered: tuple[int, World]
+    layout: Layout, leaves_out: bool, scenario: Scenario, seed: int, numbered: tuple[int, World]
 ) -> Outcome:
     i, world = numbered
-    points = draw(layout, world, noise, cost, np.random.default_rng([seed, i]))
-    return outcome(points, world, cost, target, seed=i, leave_out_stopped=leaves_out)
+    points = draw(layout, world, scenario.noise, scenario.cost, np.random.default_rng([seed, i]))
+    return outcome(points, world, scenario.cost, scenario.target, seed=i, leave_out_stopped=leaves_out)

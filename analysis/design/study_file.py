@@ -48,7 +48,7 @@ class Setting:
 
 def ladder_of(proposal: Proposal) -> Ladder:
     """Its sizes, with ends of three digits as the file writes them. Raises InputError."""
-    low, high = (quantity(amounts.count(one), "size", 1e13) for one in (proposal.sizes[0], proposal.sizes[-1]))
+    low, high = (quantity(amounts.count(size), "size", 1e13) for size in (proposal.sizes[0], proposal.sizes[-1]))
     return Ladder(low, high, len(proposal.sizes))
 
 
@@ -63,7 +63,7 @@ def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> s
     ladder = ladder_of(proposal)
     numbers = dict(zip(ladder.names, map(list, proposal.seed_numbers), strict=True))
     if proposal.same_text:
-        first, numbers = [0], {name: found[1:] for name, found in numbers.items() if len(found) > 1}
+        first, numbers = [0], {name: seeds[1:] for name, seeds in numbers.items() if len(seeds) > 1}
     else:
         first = []  # each size its own
     lines, sizes = [f"# {line}" for line in head], proposal.sizes
@@ -77,10 +77,10 @@ def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> s
         f"  seeds: {first}",
     ]
     if numbers:
-        told = "" if proposal.same_text else "  # no size reads the text of another: what is hard there differs"
-        lines.append(f"  extra_seeds: {{{', '.join(f'{name}: {seeds}' for name, seeds in numbers.items())}}}{told}")
-    own = [f"  {key}: {json.dumps(value)}" for key, value in setting.model.items()]
-    lines += ["model:", f"  context_length: {setting.context}", *own, "training:"]
+        comment = "" if proposal.same_text else "  # no size reads the text of another: what is hard there differs"
+        lines.append(f"  extra_seeds: {{{', '.join(f'{name}: {seeds}' for name, seeds in numbers.items())}}}{comment}")
+    fields = [f"  {key}: {json.dumps(value)}" for key, value in setting.model.items()]
+    lines += ["model:", f"  context_length: {setting.context}", *fields, "training:"]
     lines += [f"  {key}: {json.dumps(value)}" for key, value in setting.training.items()]
     if not proposal.curves:
         lines += ["  schedule: wsd  # one trunk a seed; each branch is decayed from it", f"  decay_fraction: {DECAY:g}"]
@@ -102,11 +102,11 @@ def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> s
     for name, n, tokens, batch in zip(ladder.names, ladder.targets, proposal.tokens, batches, strict=True):
         few, many = setting.warmup or (0, math.inf)
         steps = max(1, round(min(max(warm * tokens[0], few), many) / batch))
-        rounded = list(dict.fromkeys(batch * max(1, round(one / batch)) for one in tokens))
+        rounded = list(dict.fromkeys(batch * max(1, round(token / batch)) for token in tokens))
         length = f"n_tokens: {rounded[0]}" if proposal.curves else f"branches: {rounded}"
         rate = "" if proposal.sweep or setting.law else f"lr: {first_rate(n, batch):g}, "
         lines.append(f"    {name}: {{{rate}batch_tokens: {batch}, warmup_tokens: {steps * batch}, {length}}}")
-    smoothing = max(1, round(LEAST_SMOOTHED * min(one[0] for one in proposal.tokens)))
+    smoothing = max(1, round(LEAST_SMOOTHED * min(token[0] for token in proposal.tokens)))
     curves = f"loss: train_smoothed, smoothing_tokens: {smoothing}, smoothing_fraction: {SMOOTHED:g}, control: bigram"
     if setting.held_out:
         curves = "loss: validation"
@@ -121,10 +121,11 @@ def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> s
 
 
 def batches_of(proposal: Proposal, context: int, of_law: int | None = None) -> list[int]:
-    """Tokens of a step of each size; of_law: those that a law of learning rates holds at."""
+    """Tokens of a step of each size; of_law: those at which a law of learning rates holds."""
     if of_law is not None:
         return [of_law] * len(proposal.sizes)
-    return [batch_of(one, context) for one in decisive([row[0] for row in proposal.tokens], bool(proposal.sweep))]
+    shortest = decisive([row[0] for row in proposal.tokens], bool(proposal.sweep))
+    return [batch_of(tokens, context) for tokens in shortest]
 
 
 def _checkpoints(proposal: Proposal, setting: Setting) -> list[str]:
@@ -148,9 +149,9 @@ def _rates(proposal: Proposal, ladder: Ladder, setting: Setting, batches: Sequen
     sizes = [ladder.targets[i] for i in proposal.sweep]
     lengths = [proposal.swept(i) for i in proposal.sweep]
     if proposal.tilt == 1.0:
-        tokens = [f"{float(f'{one / sizes[0]:.3g}'):g}N" for one in lengths[0]]
+        tokens = [f"{float(f'{length / sizes[0]:.3g}'):g}N" for length in lengths[0]]
     else:
-        tokens = [f"{batches[0] * max(1, round(one / batches[0]))}" for one in lengths[0]]
+        tokens = [f"{batches[0] * max(1, round(length / batches[0]))}" for length in lengths[0]]
     far = max(proposal.sizes[-1] / sizes[-1], _furthest(proposal, lengths))
     rates = []
     for name, n, batch in zip(names, sizes, batches, strict=False):
@@ -173,7 +174,7 @@ def _share(proposal: Proposal) -> float:
 
 
 def _furthest(proposal: Proposal, lengths: Sequence[tuple[float, ...]]) -> float:
-    """Times that the tokens of a size's rate lie outside of the sweep's."""
+    """The factor by which the tokens of a size's rate lie outside of the sweep's."""
     least, most = min(map(min, lengths)), max(map(max, lengths))
     horizons = [math.sqrt(row[0] * row[-1]) for row in proposal.tokens]
     return max(max(horizons) / most, least / min(horizons))

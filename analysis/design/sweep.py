@@ -1,8 +1,8 @@
-"""What a sweep of learning rates leaves of wrong rates, and what their guess costs without one.
+"""The errors of learning rates after a sweep, and their cost in loss; without a sweep the cost of guessed rates.
 
-A sweep tries SWEPT_RATES rates, FACTOR apart, in cells of some sizes and two lengths; the law that is fitted to their
-best rates (analysis/rates) gives every size its rate. What is left of a wrong rate is CURVATURE (ln rate - ln best)^2
-of log loss. The error of ln rate is that of the law, by least squares on the cells: linearised, not simulated.
+A sweep tries SWEPT_RATES rates, FACTOR apart, in cells of some sizes and two lengths; a law fitted to their best rates
+(analysis/rates) gives every size its rate. A wrong rate costs CURVATURE (ln rate - ln best)^2 of log loss. The error of
+ln rate is that of the law, by least squares on the cells: linearised, not simulated.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ SCATTER = 0.08
 
 
 def rate_errors(layout: Layout, noise: Noise) -> np.ndarray:
-    """[k, k]: covariance of the errors of ln rate at the k sizes, of a law fitted to the layout's sweep. The parabola
-    of a cell has its rates around the best one. Raises ValueError where the layout has no sweep."""
+    """[k, k]: covariance of the errors of ln rate at the k sizes, of a law fitted to the layout's sweep. A cell's rates
+    are centred at its best rate. Raises ValueError where the layout has no sweep."""
     if layout.swept is None:
         raise ValueError("this layout has no sweep")
     n, d = np.log(layout.swept)
@@ -51,23 +51,23 @@ def _horizon(layout: Layout, rows: np.ndarray) -> float:
 
 
 def of_laws(laws: Sequence[ArchLaw], layout: Layout) -> np.ndarray:
-    """[k, k]: the same of laws that are known, their mean; a term in the batch is taken at its centre."""
+    """[k, k]: the same for known laws, their mean; a term in the batch is taken at its centre."""
     sizes = [np.flatnonzero(layout.size == i) for i in range(int(layout.size.max()) + 1)]
     at = {
         "n_params": np.array([math.log(layout.n_params[rows[0]]) for rows in sizes]),
         "n_tokens": np.array([_horizon(layout, rows) for rows in sizes]),
     }
-    found = np.zeros((len(sizes), len(sizes)))
+    total = np.zeros((len(sizes), len(sizes)))
     for law in laws:
         columns = [at[term] - math.log(law.centre[term]) if term in at else np.zeros(len(sizes)) for term in law.terms]
         design = np.column_stack([np.ones(len(sizes)), *columns])
-        found += design @ np.array(law.covariance) @ design.T + law.scatter**2 * np.eye(len(sizes))
-    return found / len(laws)
+        total += design @ np.array(law.covariance) @ design.T + law.scatter**2 * np.eye(len(sizes))
+    return total / len(laws)
 
 
 def lost(layout: Layout, world: World, noise: Noise, rng: np.random.Generator) -> np.ndarray:
-    """[k]: log loss that the sizes lose by their rates: with a sweep, or a law, what that is off by, whatever the
-    world; else what the world says."""
+    """[k]: log loss that the sizes lose by their rates: by the errors of a sweep or law, whatever the world; else as
+    the world says."""
     if noise.laws:
         errors, curvature = of_laws(noise.laws, layout), float(np.mean([law.curvature.at for law in noise.laws]))
     elif layout.swept is not None:
@@ -75,5 +75,5 @@ def lost(layout: Layout, world: World, noise: Noise, rng: np.random.Generator) -
     else:
         return world.off(int(layout.size.max()) + 1)
     values, vectors = np.linalg.eigh(errors)  # a known law may have no scatter: singular
-    found = vectors @ (np.sqrt(np.maximum(values, 0.0)) * rng.standard_normal(len(errors)))
-    return np.asarray(curvature * found**2)
+    rate_error = vectors @ (np.sqrt(np.maximum(values, 0.0)) * rng.standard_normal(len(errors)))
+    return np.asarray(curvature * rate_error**2)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class Noise:
 @dataclass(frozen=True)
 class World:
     """L = E + joined terms of N and D. kind: `fitted`; `interaction`, joined as (a^(1/r) + b^(1/r))^r; `exponents`, the
-    exponent of N is another one below MIDDLE_N than above; `mistuned`, every size loses a share of its own by its rate;
+    exponent of N differs below and above MIDDLE_N; `mistuned`, every size loses a share of its own by its rate;
     `saturating`, small sizes stop learning at a loss of their own. a and b: the terms at MIDDLE_N and MIDDLE_D."""
 
     kind: str
@@ -66,7 +66,7 @@ class World:
         return Surface(self.e, self.a * MIDDLE_N**self.alpha, self.b * MIDDLE_D**self.beta, self.alpha, self.beta)
 
     def loss(self, n_params: np.ndarray | float, n_tokens: np.ndarray | float) -> np.ndarray:
-        """As if every size were tuned."""
+        """The loss where every size has its best rate."""
         log_n = np.log(np.asarray(n_params, dtype=float) / MIDDLE_N)
         log_d = np.log(np.asarray(n_tokens, dtype=float) / MIDDLE_D)
         term_n, term_d = self.a * np.exp(-self.alpha * log_n), self.b * np.exp(-self.beta * log_d)
@@ -103,7 +103,7 @@ class World:
         return self.log_l_at(self.log_n_opt(log_c, cost), log_c, cost)
 
     def log_l_at(self, log_n: np.ndarray | float, log_c: np.ndarray | float, cost: Cost | None = None) -> np.ndarray:
-        """log of the loss at log N and C, for who has looked for the optimum already."""
+        """log of the loss at log N and C, where the optimum is known."""
         a_token = (cost or six_nd()).log_per_token(np.asarray(log_n))
         return np.asarray(np.log(self.loss(np.exp(log_n), np.exp(log_c - a_token))))
 
@@ -113,15 +113,29 @@ class World:
         return float(high - low) / 0.7
 
 
+@dataclass(frozen=True)
+class Scenario:
+    """Where proposals are judged: in these worlds, with this noise of their runs, at C = `target` FLOP under `cost`."""
+
+    worlds: Sequence[World]
+    noise: Noise
+    cost: Cost
+    target: float
+
+    def first(self, number: int) -> Scenario:
+        """The same in the first worlds alone."""
+        return replace(self, worlds=self.worlds[:number])
+
+
 def paths(rng: np.random.Generator, x: np.ndarray, memory: float) -> np.ndarray:
     """[len(x)]: noise of standard deviation 1 at rising x, correlated as exp(-distance / memory)."""
     kept = np.exp(-np.diff(x) / memory)
     draws = rng.standard_normal(len(x))
-    found = np.empty(len(x))
-    found[0] = draws[0]
+    path = np.empty(len(x))
+    path[0] = draws[0]
     for i, share in enumerate(kept):
-        found[i + 1] = share * found[i] + math.sqrt(1 - share**2) * draws[i + 1]
-    return found
+        path[i + 1] = share * path[i] + math.sqrt(1 - share**2) * draws[i + 1]
+    return path
 
 
 # Exponents of N_opt. Hoffmann et al. 2022 (approach 3), Besiroglu et al. 2024 (its points again), Porian et al. 2024
@@ -155,20 +169,20 @@ class Prior:
     tiny: bool = False
 
     def draw(self, rng: np.random.Generator, kinds: Sequence[str] | None = None) -> World:
-        """One world; of a kind of `kinds`, where given, else as FORMS has them."""
+        """A world; of a kind among `kinds`, where given, else with the frequencies FORMS."""
         kind = str(rng.choice(kinds) if kinds else rng.choice(KINDS, p=FORMS))
         extra = float(rng.uniform(*EXTRA[kind])) if kind in EXTRA else 0.0
         if self.surfaces is not None:
-            found = self.surfaces.take(int(rng.integers(len(self.surfaces)))).to_dict()
-            e, alpha, beta = found["E"], found["alpha"], found["beta"]
-            a, b = found["A"] * MIDDLE_N**-alpha, found["B"] * MIDDLE_D**-beta
+            surface = self.surfaces.take(int(rng.integers(len(self.surfaces)))).to_dict()
+            e, alpha, beta = surface["E"], surface["alpha"], surface["beta"]
+            a, b = surface["A"] * MIDDLE_N**-alpha, surface["B"] * MIDDLE_D**-beta
         elif self.tiny:
             alpha, beta = (rng.uniform(*ends) for ends in TINY_EXPONENTS)
             e, level, part = 0.0, rng.uniform(*TINY_LEVEL), rng.uniform(*TINY_SHARE)
             a = level * part * (MIDDLE_N / TINY_N) ** -alpha
             b = level * (1 - part) * (MIDDLE_D / TINY_D) ** -beta
         else:
-            sources = [*PUBLISHED, *(one for one in [SECOND_HAND.get(self.kind)] if one is not None)]
+            sources = [*PUBLISHED, *(exponent for exponent in [SECOND_HAND.get(self.kind)] if exponent is not None)]
             share = float(np.clip(rng.choice(sources) + SPREAD * rng.standard_normal(), 0.3, 0.7))
             total = rng.uniform(*SUM)
             alpha, beta = (1 - share) * total, share * total
@@ -187,7 +201,8 @@ def literature(arch: str, vocab_size: int, middle: float = np.inf) -> Prior:
 
 
 def kind_of(arch: str) -> str:
-    """transformer where what decoding keeps grows with the text, else linear; "" where its costs do not tell."""
+    """ "transformer" where the state of decoding grows with the text, else "linear"; "" where its costs have no
+    state."""
     state = entry_of(arch).state
     if state is None:
         return ""

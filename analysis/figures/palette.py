@@ -9,7 +9,11 @@ from collections.abc import Sequence
 from analysis.labels import arch_of, group_of, point_of
 from arch.registry import ARCHITECTURES
 
-APPROACH_COLORS = {"envelope": "#009e73", "isoflop": "#d55e00", "parametric": "#0072b2"}  # told apart by all eyes
+APPROACH_COLORS = {
+    "envelope": "#009e73",
+    "isoflop": "#d55e00",
+    "parametric": "#0072b2",
+}  # also for the colour-blind
 SPARE_COLORS = ("#000000", "#a6761d", "#5e4fa2", "#666666")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SHADES = (0.0, -0.45, 0.5, -0.7, 0.75)  # of a colour: how far on its way to black (below 0) or white
@@ -24,11 +28,11 @@ def name_of(group: str) -> str:
 
 def arch_colors(groups: Sequence[str]) -> dict[str, str]:
     """A colour for each, of an architecture: the same for its first points, other shades of it where dashes repeat.
-    Architectures without one of their own get spare ones in turn."""
+    Architectures without a registered colour get spare colours in turn."""
     archs = list(dict.fromkeys(map(arch_of, groups)))
     spare = iter(SPARE_COLORS * len(archs))
-    own = {arch: ARCHITECTURES[arch].color for arch in archs if arch in ARCHITECTURES}
-    colors = {arch: own.get(arch) or next(spare) for arch in archs}
+    registered = {arch: ARCHITECTURES[arch].color for arch in archs if arch in ARCHITECTURES}
+    colors = {arch: registered.get(arch) or next(spare) for arch in archs}
     points = list(dict.fromkeys(map(point_of, groups)))
     rounds = {group: points.index(point_of(group)) // len(DASHES) for group in groups}
     return {group: _shade(colors[arch_of(group)], SHADES[rounds[group] % len(SHADES)]) for group in groups}

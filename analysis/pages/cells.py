@@ -9,7 +9,7 @@ NONE = math.nan  # the value of a cell that holds a range alone
 
 
 class Number(str):
-    """The text of a cell, and what it was rounded from: its value, the ends of its interval where it has one, and the
+    """The text of a cell, and what it was rounded from: its value, the ends of its interval where there is one, and the
     words beside them."""
 
     value: float
@@ -31,8 +31,8 @@ def shown(value: float | None, form: str, ends: Sequence[float | None] | None = 
     """A number in `form` with its interval [low, high] and a note behind them; "" for None and NaN."""
     if value is None or math.isnan(value):
         return ""
-    found = number("", value, ends).ends
-    interval = f" [{found[0]:{form}}, {found[1]:{form}}]" if found else ""
+    interval_ends = number("", value, ends).ends
+    interval = f" [{interval_ends[0]:{form}}, {interval_ends[1]:{form}}]" if interval_ends else ""
     return number(f"{value:{form}}{interval}{f' ({note})' if note else ''}", value, ends, note)
 
 

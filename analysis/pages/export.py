@@ -38,20 +38,20 @@ def write_tables(directory: Path, tables: Mapping[str, Rows]) -> None:
 
     directory.mkdir(parents=True)
     for name, rows in tables.items():
-        found = columns(rows)
-        (directory / f"{name}.csv").write_text(to_csv(found), encoding="utf-8")
+        by_name = columns(rows)
+        (directory / f"{name}.csv").write_text(to_csv(by_name), encoding="utf-8")
         (directory / f"{name}.tex").write_text(to_latex(rows), encoding="utf-8")
-        (directory / f"{name}.parquet").write_bytes(table_bytes(pd.DataFrame(found)))
+        (directory / f"{name}.parquet").write_bytes(table_bytes(pd.DataFrame(by_name)))
 
 
 def columns(rows: Rows) -> dict[str, list[Value]]:
     """By name: of numbers their values at full precision, `NAME low` and `NAME high` where they have intervals, and
     `NAME note` for words; of other columns their texts. None where a cell is empty."""
     heads, cells = shaped_texts(rows)
-    found: dict[str, list[Value]] = {}
+    by_name: dict[str, list[Value]] = {}
     for head, column in zip(heads, zip(*cells, strict=True), strict=True):
-        found |= _column(POWER.sub(_plain_power, head), column)
-    return found
+        by_name |= _column(POWER.sub(_plain_power, head), column)
+    return by_name
 
 
 def _column(head: str, cells: Sequence[str]) -> dict[str, list[Value]]:
@@ -61,9 +61,9 @@ def _column(head: str, cells: Sequence[str]) -> dict[str, list[Value]]:
         return {head: [_parsed(cell) if as_numbers else str(cell) if cell else None for cell in cells]}
     numbers = [cell if isinstance(cell, Number) else None for cell in cells]
     parts: dict[str, list[Value]] = {
-        head: [None if one is None or math.isnan(one.value) else one.value for one in numbers],
-        f"{head} low": [one.ends[0] if one is not None and one.ends else None for one in numbers],
-        f"{head} high": [one.ends[1] if one is not None and one.ends else None for one in numbers],
+        head: [None if number is None or math.isnan(number.value) else number.value for number in numbers],
+        f"{head} low": [number.ends[0] if number is not None and number.ends else None for number in numbers],
+        f"{head} high": [number.ends[1] if number is not None and number.ends else None for number in numbers],
         f"{head} note": [(cell.note if isinstance(cell, Number) else str(cell).strip("-")) or None for cell in cells],
     }
     return {name: values for name, values in parts.items() if any(value is not None for value in values)}
@@ -76,16 +76,16 @@ def _parsed(text: str) -> Value:
     return int(plain) if re.fullmatch(r"[-+]?\d+", plain) else float(plain)
 
 
-def _plain_power(found: re.Match[str]) -> str:
+def _plain_power(power: re.Match[str]) -> str:
     """8.95·10¹² as 8.95e12."""
-    return f"{found[1] or 1}e{found[2].translate(RAISED)}"
+    return f"{power[1] or 1}e{power[2].translate(RAISED)}"
 
 
-def to_csv(found: Mapping[str, Sequence[Value]]) -> str:
+def to_csv(by_name: Mapping[str, Sequence[Value]]) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(found)
-    writer.writerows(zip(*found.values(), strict=True))
+    writer.writerow(by_name)
+    writer.writerows(zip(*by_name.values(), strict=True))
     return buffer.getvalue()
 
 
@@ -93,8 +93,8 @@ def to_latex(rows: Rows) -> str:
     """A tabular; it needs the package booktabs alone."""
     heads, cells = shaped_texts(rows)
     right = [
-        all(isinstance(cell, Number) or PLAIN.fullmatch(cell) or cell in ("", "-") for cell in one)
-        for one in zip(*cells, strict=True)
+        all(isinstance(cell, Number) or PLAIN.fullmatch(cell) or cell in ("", "-") for cell in column)
+        for column in zip(*cells, strict=True)
     ]
     places = "".join("r" if is_right else "l" for is_right in right)
     lines = [" & ".join(latex(cell) for cell in row) + r" \\" for row in (heads, *cells)]
@@ -116,10 +116,10 @@ def to_latex(rows: Rows) -> str:
 def latex(text: str) -> str:
     """Text with what LaTeX would read as its own escaped, and powers of ten as it writes them."""
     parts, last = [], 0
-    for found in POWER.finditer(text):
-        factor = f"{found[1]} \\cdot " if found[1] else ""
-        parts += [_escaped(text[last : found.start()]), f"${factor}10^{{{found[2].translate(RAISED)}}}$"]
-        last = found.end()
+    for power in POWER.finditer(text):
+        factor = f"{power[1]} \\cdot " if power[1] else ""
+        parts += [_escaped(text[last : power.start()]), f"${factor}10^{{{power[2].translate(RAISED)}}}$"]
+        last = power.end()
     return "".join([*parts, _escaped(text[last:])])
 
 

@@ -76,8 +76,8 @@ def _plot(figure: go.Figure) -> Markup:
     what draws them."""
     from plotly.io.json import to_json_plotly
 
-    told, width, height = figure.to_dict(), figure.layout.width, figure.layout.height or HEIGHT
-    told["layout"].pop("width", None)
-    drawn = to_json_plotly({**told, "narrow": narrow_layout(figure)})  # escapes what could end the script
+    content, width, height = figure.to_dict(), figure.layout.width, figure.layout.height or HEIGHT
+    content["layout"].pop("width", None)
+    drawn = to_json_plotly({**content, "narrow": narrow_layout(figure)})  # escapes what could end the script
     style = f"min-height:{height:g}px" + (f";max-width:{width:g}px" if width else "")
     return Markup(f'<div class="plot" style="{style}"></div><script type="application/json">{drawn}</script>')

@@ -30,67 +30,67 @@ class Panel(NamedTuple):
 
 
 def narrow_layout(figure: go.Figure) -> Values:
-    """Those parts of `figure.layout` that differ in it, each whole, for plotly.js; the figure is left as it is."""
+    """The parts of `figure.layout` that differ for a phone, each whole, for plotly.js; the figure is left as it is."""
     layout = figure.to_dict()["layout"]
-    notes = [dict(one) for one in layout.get("annotations", ())]
+    notes = [dict(note) for note in layout.get("annotations", ())]
     margin = {"t": 50, "b": 60} | layout.get("margin", {})
     whole = float(layout.get("height", HEIGHT)) - margin["t"] - margin["b"]
     bottom = min(margin["b"], BOTTOM)  # without the legend that a wide figure may have there
     panels = _panels(figure, layout, notes)
-    heights = [whole * (one.top - one.bottom) for one in panels]
-    texts = ["" if one.note is None else str(notes[one.note]["text"]) for one in panels]
+    heights = [whole * (box.top - box.bottom) for box in panels]
+    texts = ["" if box.note is None else str(notes[box.note]["text"]) for box in panels]
     gaps = [GAP + LINE * text.count("<br>") for text in texts[1:]] + [0]
     inner = sum(heights) + sum(gaps)
-    found: Values = {}
+    changes: Values = {}
     titles: dict[float, Any] = {}  # by row: of its first axis, which speaks for the others
     place = inner
     for panel, height, gap in zip(panels, heights, gaps, strict=True):
         low, high = max((place - height) / inner, 0.0), min(place / inner, 1.0)
         place -= height + gap
-        own = layout.get(panel.y, {}).get("title") or {}
-        first = titles.setdefault(panel.top, own)
-        title = own if own.get("text") else first
-        found[panel.x] = layout.get(panel.x, {}) | {"domain": [0, 1], "showticklabels": True}
-        found[panel.y] = layout.get(panel.y, {}) | {"domain": [low, high], "showticklabels": True, "title": title}
+        axis_title = layout.get(panel.y, {}).get("title") or {}
+        first = titles.setdefault(panel.top, axis_title)
+        title = axis_title if axis_title.get("text") else first
+        changes[panel.x] = layout.get(panel.x, {}) | {"domain": [0, 1], "showticklabels": True}
+        changes[panel.y] = layout.get(panel.y, {}) | {"domain": [low, high], "showticklabels": True, "title": title}
         if panel.note is not None:
             notes[panel.note] |= {"x": 0.5, "y": high}
     legends, lines = _legends(figure, layout, bottom / inner)
-    found |= legends
-    found["annotations"] = notes
-    found["margin"] = margin | {"l": LEFT, "r": RIGHT, "b": bottom + lines * LINE + BETWEEN * bool(lines)}
-    found["height"] = round(inner + found["margin"]["t"] + found["margin"]["b"])
+    changes |= legends
+    changes["annotations"] = notes
+    changes["margin"] = margin | {"l": LEFT, "r": RIGHT, "b": bottom + lines * LINE + BETWEEN * bool(lines)}
+    changes["height"] = round(inner + changes["margin"]["t"] + changes["margin"]["b"])
     if "title" in layout:
-        found["title"] = layout["title"] | {"font": {"size": 13}}
-    return found
+        changes["title"] = layout["title"] | {"font": {"size": 13}}
+    return changes
 
 
 def _panels(figure: go.Figure, layout: Values, notes: list[Values]) -> list[Panel]:
-    """Those that hold anything, in the order of reading."""
-    found = []
+    """The panels that hold traces, in the order of reading."""
+    panels = []
     for x in dict.fromkeys(f"xaxis{(trace.xaxis or 'x').removeprefix('x')}" for trace in figure.data):
         y = f"yaxis{str(layout.get(x, {}).get('anchor', 'y')).removeprefix('y')}"
         (left, right), (bottom, top) = (layout.get(axis, {}).get("domain", (0, 1)) for axis in (x, y))
         above = [
             i
-            for i, one in enumerate(notes)
-            if one.get("xref") == one.get("yref") == "paper"
-            and abs(one["x"] - (left + right) / 2) < NEAR
-            and abs(one["y"] - top) < NEAR
+            for i, note in enumerate(notes)
+            if note.get("xref") == note.get("yref") == "paper"
+            and abs(note["x"] - (left + right) / 2) < NEAR
+            and abs(note["y"] - top) < NEAR
         ]
-        found.append(Panel(x, y, left, right, bottom, top, above[0] if above else None))
-    return sorted(found, key=lambda one: (-one.top, one.left))
+        panels.append(Panel(x, y, left, right, bottom, top, above[0] if above else None))
+    return sorted(panels, key=lambda panel: (-panel.top, panel.left))
 
 
 def _legends(figure: go.Figure, layout: Values, below: float) -> tuple[Values, int]:
-    """Side by side below the panels, one alone in columns, and how many lines the longest has, its title among them;
-    `below`: how far."""
+    """The legends side by side below the panels (a single legend in columns), and how many lines the longest has, with
+    its title. below: how far."""
     names: dict[str, set[str]] = {}
     for trace in figure.data:
         if trace.showlegend is not False and trace.name:
             names.setdefault(trace.legend or "legend", set()).add(trace.name)
     if layout.get("showlegend") is False or (len(figure.data) < 2 and layout.get("showlegend") is not True):
         names = {}
-    found = {}
+    legends = {}
     alone, lines = len(names) == 1, [0]
     for i, name in enumerate(sorted(names)):
         at = {
@@ -101,8 +101,8 @@ def _legends(figure: go.Figure, layout: Values, below: float) -> tuple[Values, i
             "orientation": "h" if alone else "v",
         }
         title = (layout.get(name, {}).get("title") or {}) | {"side": "top"}
-        found[name] = layout.get(name, {}) | at | SMALL | {"title": title}
-        told = str(title.get("text", ""))
+        legends[name] = layout.get(name, {}) | at | SMALL | {"title": title}
+        heading = str(title.get("text", ""))
         columns = 2 if alone and max(map(len, names[name])) <= SHORT else 1
-        lines.append(-(-len(names[name]) // columns) + bool(told) + told.count("<br>"))
-    return found, max(lines)
+        lines.append(-(-len(names[name]) // columns) + bool(heading) + heading.count("<br>"))
+    return legends, max(lines)

@@ -1,4 +1,4 @@
-"""Whether a published study says what its tables say: what follows from them is made again and held against it."""
+"""Whether a published study says what its tables say: what follows from the tables is made again and compared."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ ROUNDING = 1e-9  # of a number
 
 
 def check_alone(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, str]:
-    """By file what it is found to be, of a study that was loaded from its folder: the tables by their checksums, what
-    follows from them made again. Raises InputError for a folder that is damaged."""
+    """By file its state, for a study that was loaded from its folder: tables are checked by their checksums, what
+    follows from them is made again. Raises InputError for a damaged folder."""
     assert study.published is not None
     source = Published(study.published)
-    found = dict.fromkeys(source.manifest["inputs"], CHECKSUM)
+    states = dict.fromkeys(source.manifest["inputs"], CHECKSUM)
     for name, content in derived(study, runs, source).items():
-        found[name] = compared(study.published / name, content)
-    return found
+        states[name] = compared(study.published / name, content)
+    return states
 
 
 def check_against(folder: Path, made: Path) -> dict[str, str]:
-    """By file how the publication in `folder` differs from the one just made of its study in `made`."""
+    """By file how the publication in `folder` differs from that of its study just made in `made`."""
     wanted, there = read_json(made / MANIFEST)["files"], Published(folder).manifest["files"]
-    found = {name: compared(folder / name, (made / name).read_bytes(), made / name) for name in wanted}
-    return found | {name: "is of no file of the study now" for name in there if name not in wanted}
+    states = {name: compared(folder / name, (made / name).read_bytes(), made / name) for name in wanted}
+    return states | {name: "is of no file of the study now" for name in there if name not in wanted}
 
 
-def differ(found: Mapping[str, str], versions: str = "") -> list[str]:
+def differ(states: Mapping[str, str], versions: str = "") -> list[str]:
     """The files that differ; where `versions` names others than those that made the folder, not by rounding alone."""
     return [
         name
-        for name, told in found.items()
-        if told not in (SAME, CHECKSUM) and not (versions and told.startswith(ROUNDED))
+        for name, state in states.items()
+        if state not in (SAME, CHECKSUM) and not (versions and state.startswith(ROUNDED))
     ]
 
 
@@ -68,39 +68,39 @@ def compared(path: Path, content: bytes, other: Path | None = None) -> str:
         return SAME
     if path.suffix == ".json":
         try:
-            told = _difference(unsealed(stored), unsealed(content))
-            return told if told.startswith(ROUNDED) else f"differs: {told}"
+            difference = _difference(unsealed(stored), unsealed(content))
+            return difference if difference.startswith(ROUNDED) else f"differs: {difference}"
         except ValueError as error:
             return f"differs: {error}"
     if path.suffix == ".parquet" and other is not None:
         return f"differs: {_rows(path, other)}"
-    one, two = stored.split(b"\n"), content.split(b"\n")
+    old, two = stored.split(b"\n"), content.split(b"\n")
     line = next(
-        (i for i, pair in enumerate(zip(one, two, strict=False)) if pair[0] != pair[1]), min(len(one), len(two))
+        (i for i, pair in enumerate(zip(old, two, strict=False)) if pair[0] != pair[1]), min(len(old), len(two))
     )
     return f"differs from line {line + 1} on"
 
 
 def _rows(path: Path, other: Path) -> str:
     try:
-        (one, _), (two, _) = unpacked(path), unpacked(other)
+        (old, _), (two, _) = unpacked(path), unpacked(other)
     except InputError as error:
         return str(error)
-    if list(one) != list(two):
-        return f"columns {', '.join(sorted({*map(str, one)} ^ {*map(str, two)})) or 'in another order'}"
-    if len(one) != len(two):
-        return f"{len(one):,} rows, not {len(two):,}"
-    columns = [str(name) for name in one if not one[name].equals(two[name])]
+    if list(old) != list(two):
+        return f"columns {', '.join(sorted({*map(str, old)} ^ {*map(str, two)})) or 'in another order'}"
+    if len(old) != len(two):
+        return f"{len(old):,} rows, not {len(two):,}"
+    columns = [str(name) for name in old if not old[name].equals(two[name])]
     return f"in {', '.join(columns)}" if columns else "by its encoding alone, its values are the same"
 
 
 def _difference(stored: Any, made: Any) -> str:
-    """In words how many values of one JSON are another in the other, by how much, and the first of them."""
-    one, two = dict(_leaves(stored)), dict(_leaves(made))
-    wrong = [name for name in {**one, **two} if name not in one or name not in two or one[name] != two[name]]
+    """In words how many values differ between two JSON contents, by how much, and the first of them."""
+    old, two = dict(_leaves(stored)), dict(_leaves(made))
+    wrong = [name for name in {**old, **two} if name not in old or name not in two or old[name] != two[name]]
     if not wrong:
         return "in its form alone, its values are the same"
-    pairs = [(one.get(name), two.get(name)) for name in wrong]
+    pairs = [(old.get(name), two.get(name)) for name in wrong]
     ratios = [
         abs(a - b) / max(abs(a), abs(b))
         for a, b in pairs
@@ -108,14 +108,14 @@ def _difference(stored: Any, made: Any) -> str:
     ]
     much = f", numbers by up to {max(ratios):.2g} of themselves" if ratios else ""
     if len(ratios) == len(wrong) and all(ratio < ROUNDING for ratio in ratios):  # none is NaN
-        return f"{ROUNDED}: {len(wrong):,} of {len({**one, **two}):,} values{much}"
-    first = f"{wrong[0]} is {one.get(wrong[0], 'not there')}, made again {two.get(wrong[0], 'not there')}"
-    return f"{len(wrong):,} of {len({**one, **two}):,} values{much}; {first}"
+        return f"{ROUNDED}: {len(wrong):,} of {len({**old, **two}):,} values{much}"
+    first = f"{wrong[0]} is {old.get(wrong[0], 'not there')}, made again {two.get(wrong[0], 'not there')}"
+    return f"{len(wrong):,} of {len({**old, **two}):,} values{much}; {first}"
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict | list) and value:
-        for key, one in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _leaves(one, f"{name}.{key}" if name else str(key))
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _leaves(item, f"{name}.{key}" if name else str(key))
     else:
         yield name, None if value in ([], {}) else value

@@ -36,7 +36,7 @@ def derived(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> dict[s
     fits, tables = fits_of(study, runs, source)
     forecast = source.forecast()
     costs = study_costs(study, runs, tables.runs, None if forecast is None else forecast.runs)
-    rounds = [with_rehearsals(study, source, one) for one in told(study, source)]
+    rounds = [with_rehearsals(study, source, round_) for round_ in told(study, source)]
     text = results_text(fits, tables, costs, source.provenance(), source.corpus(), rounds)
     return {
         FITS: json_bytes(fits),
@@ -77,26 +77,26 @@ def results_text(
             table(rows),
             ABOUT,
         ]
-    if rows := [row for one in approaches["comparisons"] for row in comparison_rows(one)]:
+    if rows := [row for comparison in approaches["comparisons"] for row in comparison_rows(comparison)]:
         parts += ["## Compute for the same loss, along the optimal frontiers of fitted surfaces", table(rows)]
-    for one in forecast:
-        said = round_parts(one, fits["inputs_hash"])
-        parts += [f"## {said['title']}", said["lead"], table(forecast_rows(one)), listed(said["notes"])]
-        if said["lines"]:
-            rehearsed = rehearsal_rows(one)
-            parts += [f"### Rehearsals: the same step, taken inside {said['inside']}"]
-            parts += [table(rehearsed) if rehearsed else "", listed(said["lines"])]
+    for round_ in forecast:
+        shown = round_parts(round_, fits["inputs_hash"])
+        parts += [f"## {shown['title']}", shown["lead"], table(forecast_rows(round_)), listed(shown["notes"])]
+        if shown["lines"]:
+            rehearsed = rehearsal_rows(round_)
+            parts += [f"### Rehearsals: the same step, taken inside {shown['inside']}"]
+            parts += [table(rehearsed) if rehearsed else "", listed(shown["lines"])]
     parts += ["## Costs", listed([*cost_notes(costs), f"By run: {COSTS}."])]
-    told = {
+    facts = {
         "runs": states,
         "trained": " to ".join(dict.fromkeys([days[0], days[-1]])) if days else "not recorded",
         "on": "; ".join(runs["hardware"].dropna().unique()) or "not recorded",
         "commit": ", ".join(came["git_commits"]) or "unknown",
-        "versions": ", ".join(f"{package} {'/'.join(found)}" for package, found in came["versions"].items()),
+        "versions": ", ".join(f"{package} {'/'.join(numbers)}" for package, numbers in came["versions"].items()),
         "corpus": (corpus or {}).get("fingerprint") or ", ".join(came["corpus_fingerprints"]) or "unknown",
         "hash of the fit's inputs": fits["inputs_hash"],
     }
-    parts += ["## Provenance", listed([f"{name}: {value}" for name, value in told.items()])]
+    parts += ["## Provenance", listed([f"{name}: {value}" for name, value in facts.items()])]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

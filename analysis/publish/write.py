@@ -110,16 +110,16 @@ def made_with() -> dict[str, str]:
     """What decides the bits of tables and fits: versions, the kinds of instructions that numpy takes, and the commit of
     this program ("unknown" outside of git)."""
     registers = np.show_config(mode="dicts")["SIMD Extensions"]
-    found = {
+    versions = {
         "python": python_version(),
         "processor": " ".join([machine(), *registers["baseline"], *registers["found"]]),
     }
     for name in MADE_WITH:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found | {"commit": git_commit() or "unknown"}
+    return versions | {"commit": git_commit() or "unknown"}
 
 
 def _inputs(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, bytes]:
@@ -129,41 +129,41 @@ def _inputs(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, bytes]:
     source = RunDirectories(study, runs)
     settings, held_out = settings_of(study.fit, study.grid), study.evaluation.validation_tokens
     tables = source.table(settings, held_out)
-    found = {STUDY_FILE: Path(study.path).read_bytes()} | _law_files(study)
-    found |= {CURVES: packed_curves(tables.curves, tables.runs), RUNS: packed(tables.runs)}
-    found[EVALS] = packed(tables.evals)
-    found |= {name_of_round(i): json_bytes(one) for i, one in enumerate(read_rounds(study)) if one is not None}
+    files = {STUDY_FILE: Path(study.path).read_bytes()} | _law_files(study)
+    files |= {CURVES: packed_curves(tables.curves, tables.runs), RUNS: packed(tables.runs)}
+    files[EVALS] = packed(tables.evals)
+    files |= {name_of_round(i): json_bytes(round_) for i, round_ in enumerate(read_rounds(study)) if round_ is not None}
     if (forecast := source.forecast()) is not None:
         parts = (packed_curves(forecast.curves, forecast.runs), packed(forecast.runs), packed(forecast.evals))
-        found |= dict(zip(FORECAST, parts, strict=True))
+        files |= dict(zip(FORECAST, parts, strict=True))
     if (scores := source.scores()) is not None:
-        found[SCORES] = packed(scores)
+        files[SCORES] = packed(scores)
     if (scores := source.forecast_scores()) is not None:
-        found[FORECAST_SCORES] = packed(scores)
+        files[FORECAST_SCORES] = packed(scores)
     came = {"inputs": source.inputs(), "runs": source.provenance(), "validation_tokens": held_out}
     corpus = source.corpus()
     facts = None if corpus is None else {key: value for key, value in corpus.items() if key != "files"}
-    told = {PROVENANCE: came, CORPUS: facts, BASELINE: source.baseline(), CONTAMINATION: source.contamination()}
-    return found | {name: json_bytes(value) for name, value in told.items() if value is not None}
+    records = {PROVENANCE: came, CORPUS: facts, BASELINE: source.baseline(), CONTAMINATION: source.contamination()}
+    return files | {name: json_bytes(value) for name, value in records.items() if value is not None}
 
 
 def _law_files(study: StudySpec) -> dict[str, bytes]:
     """The laws of learning rates that the study file names, and that of its own sweep."""
     if study.corpus.tokenizer.endswith(".json"):
         raise InputError(f"{study.path}: corpus.tokenizer: is a file, which a published study cannot name")
-    found, home = {}, Path(study.path).parent
+    files, home = {}, Path(study.path).parent
     for name in study.law_files:
         inside = Path(name)
         if inside.is_absolute() or ".." in inside.parts or name.startswith("~"):
             raise InputError(f"{study.path}: training.lr_law: {name} does not lie beside the study file: put it there")
         if (as_posix := inside.as_posix()) in OWN or LATER.fullmatch(as_posix):
             raise InputError(f"{study.path}: training.lr_law: {name} is a name that the folder needs: rename the file")
-        found[as_posix] = (home / inside).read_bytes()
-    if study.sweep is not None and (own := study.directory / LOCK).is_file():
-        if LOCK in found:
+        files[as_posix] = (home / inside).read_bytes()
+    if study.sweep is not None and (lock := study.directory / LOCK).is_file():
+        if LOCK in files:
             raise InputError(f"{study.path}: training.lr_law: {LOCK} is the law of its own sweep: rename the file")
-        found[LOCK] = own.read_bytes()
-    return found
+        files[LOCK] = lock.read_bytes()
+    return files
 
 
 def _write_manifest(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def _write_manifest(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
 def _check_place(folder: Path, study: StudySpec) -> None:
     """Raise InputError where a file that is of no earlier publication would be replaced by another."""
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder}: is no folder: name another one")
+        raise InputError(f"{folder}: is no folder: name another")
     before = _of_publication(folder)
     wanted = {STUDY_FILE: Path(study.path).read_bytes()} | _law_files(study)
     rounds = [name_of_round(place) for place in range(len(study.rounds))]
@@ -199,7 +199,7 @@ def _of_publication(folder: Path) -> list[str]:
 
 def _put(temporary: Path, folder: Path) -> None:
     """Move the files to `folder`, the manifest last; what is there and of no publication stays. A folder in which a
-    kill left files of two publications is one that differs from its checksums, until the study is published again."""
+    kill left files of two publications differs from its checksums until the study is published again."""
     if not folder.exists():
         os.replace(temporary, folder)
         return fsync_dir(folder.parent)

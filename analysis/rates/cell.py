@@ -21,14 +21,14 @@ from scaling.study.rate_law import REACH
 
 from .points import RatePoint
 
-DIVERGED = 1.25  # times the lowest loss of its cell: a run that ends above diverged, or its rate is too low to tell
+DIVERGED = 1.25  # times the lowest loss of its cell: a run that ends higher diverged, or hardly learned
 TUNING = 1.345  # of Huber's loss, in standard deviations: 95 % as efficient as squares for normal errors
 
 
 @dataclass(frozen=True)
 class Cubic:
-    """ln loss gains value (ln rate)^3; unit_se: its standard error for noise of standard deviation 1; 0 and 0 where no
-    cell tells it."""
+    """ln loss gains value (ln rate)^3; unit_se: its standard error for noise of standard deviation 1; both are 0 where
+    no cell determines it."""
 
     value: float = 0.0
     unit_se: float = 0.0
@@ -59,12 +59,12 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a sweep. `fitted` is None where it has no optimum, and `reason` says why in one line.
+    """A cell of a sweep. `fitted` is None where it has no optimum, and `reason` says why in one line.
 
     rates, losses: every rate tried, ascending, and its mean loss over the seeds, nan where a run of it diverged; used:
     whether the parabola is fitted to it. n_too_low: runs below the best rate that had not trained by their end.
     extend: where a rate is missing: "lower", "higher", or "between" the two rates of `gap`.
-    pure_rss, pure_dof: of what seeds differ by at one rate, less their levels.
+    pure_rss, pure_dof: of the differences between seeds at equal rates, less their levels.
     """
 
     arch: str
@@ -91,7 +91,7 @@ class Cell:
     def fitted_points(self) -> list[RatePoint]:
         """The runs that the parabola is fitted to."""
         used = {rate for rate, taken in zip(self.rates, self.used, strict=True) if taken}
-        return [one for one in self.points if one.lr in used]
+        return [point for point in self.points if point.lr in used]
 
     @property
     def name(self) -> str:
@@ -99,27 +99,28 @@ class Cell:
 
 
 def fit_cell(points: Sequence[RatePoint], diverged: float = DIVERGED, huber: bool = False, cubic: float = 0.0) -> Cell:
-    """The cell of runs that differ by rate and seed alone, its cubic term given; `huber`: residuals beyond TUNING
+    """The cell of runs that differ by rate and seed alone, with a given cubic term; huber: residuals beyond TUNING
     standard deviations count by their size, not its square."""
     first = points[0]
-    rates = sorted({one.lr for one in points})
-    ended = [one for one in points if math.isfinite(one.loss)]
-    lowest = min(ended, key=lambda one: one.loss, default=first)
-    far = [one for one in ended if one.loss > diverged * lowest.loss]
+    rates = sorted({point.lr for point in points})
+    ended = [point for point in points if math.isfinite(point.loss)]
+    lowest = min(ended, key=lambda point: point.loss, default=first)
+    far = [point for point in ended if point.loss > diverged * lowest.loss]
     # a rate that one seed did not survive is too high, whatever the others show
-    lost = {one.lr for one in points if not math.isfinite(one.loss)} | {one.lr for one in far if one.lr > lowest.lr}
-    too_low = {one.lr for one in far if one.lr < lowest.lr} - lost
-    kept = [one for one in points if one.lr not in lost | too_low]
+    lost = {point.lr for point in points if not math.isfinite(point.loss)}
+    lost |= {point.lr for point in far if point.lr > lowest.lr}
+    too_low = {point.lr for point in far if point.lr < lowest.lr} - lost
+    kept = [point for point in points if point.lr not in lost | too_low]
     means = _means(kept, rates)
-    shown = means | _means([one for one in points if one.lr in too_low], rates)
+    shown = means | _means([point for point in points if point.lr in too_low], rates)
     common = {
         **{name: getattr(first, name) for name in ("arch", "size", "n_params", "n_tokens", "batch_tokens")},
         "rates": tuple(rates),
         "losses": tuple(math.exp(shown[rate]) if rate in shown else math.nan for rate in rates),
         "n_runs": len(points),
-        "n_seeds": len({one.seed for one in points}),
-        "n_diverged": len(points) - len(ended) + sum(one.lr in lost for one in far),
-        "n_too_low": sum(one.lr in too_low for one in far),
+        "n_seeds": len({point.seed for point in points}),
+        "n_diverged": len(points) - len(ended) + sum(point.lr in lost for point in far),
+        "n_too_low": sum(point.lr in too_low for point in far),
         "points": tuple(points),
     }
     nothing = tuple(False for _ in rates)
@@ -132,7 +133,7 @@ def fit_cell(points: Sequence[RatePoint], diverged: float = DIVERGED, huber: boo
         return Cell(**common, used=nothing, fitted=None, reason=reason, extend=side)
     near = _near(sorted(means), best)
     used = tuple(rate in near for rate in rates)
-    runs = [one for one in kept if one.lr in near]
+    runs = [point for point in kept if point.lr in near]
     gap = _gap(rates, best, lost, too_low)
     if len(near) < 3 and gap:
         reason = f"only {len(near)} of its rates can be fitted: add one between {gap[0]:g} and {gap[1]:g}"
@@ -142,7 +143,7 @@ def fit_cell(points: Sequence[RatePoint], diverged: float = DIVERGED, huber: boo
     if fitted is None or not math.log(min(near)) <= fitted.log_rate <= math.log(max(near)):
         if gap and best in (min(near), max(near)):
             other = gap[1] if gap[0] == best else gap[0]
-            why = "which is too low to tell" if other in too_low else "where a run diverged"
+            why = "which is too low to learn" if other in too_low else "where a run diverged"
             reason = f"its optimum lies between {best:g}, its best rate, and {other:g}, {why}: add a rate between"
             return Cell(**common, used=used, fitted=None, reason=reason, extend="between", gap=gap)
         shape = "its parabola has no lowest point" if fitted is None else "its parabola is lowest outside of its rates"
@@ -152,7 +153,7 @@ def fit_cell(points: Sequence[RatePoint], diverged: float = DIVERGED, huber: boo
 
 
 def _gap(rates: list[float], best: float, lost: set[float], too_low: set[float]) -> tuple[float, float] | None:
-    """The best rate and a neighbour of it that diverged, or is too low to tell: the optimum may lie between them."""
+    """The best rate and a neighbour that diverged, or is too low to learn: the optimum may lie between them."""
     place = rates.index(best)
     if (above := rates[place + 1]) in lost:
         return best, above
@@ -168,13 +169,13 @@ def _near(rates: list[float], best: float) -> set[float]:
 
 
 def _design(points: Sequence[RatePoint]) -> tuple[np.ndarray, np.ndarray, float]:
-    """(columns, ln loss, centre): x and x^2 of ln rate - centre, then one column a seed."""
-    x = np.log([one.lr for one in points])
+    """(columns, ln loss, centre): x and x^2 of ln rate - centre, then a column for each seed."""
+    x = np.log([point.lr for point in points])
     centre = float(x.mean())
-    seeds = sorted({one.seed for one in points})
-    levels = [[float(one.seed == seed) for seed in seeds] for one in points]
+    seeds = sorted({point.seed for point in points})
+    levels = [[float(point.seed == seed) for seed in seeds] for point in points]
     off = x - centre
-    return np.column_stack([off, off**2, np.array(levels)]), np.log([one.loss for one in points]), centre
+    return np.column_stack([off, off**2, np.array(levels)]), np.log([point.loss for point in points]), centre
 
 
 def _parabola(points: Sequence[RatePoint], huber: bool, cubic: float) -> Fitted | None:
@@ -182,14 +183,14 @@ def _parabola(points: Sequence[RatePoint], huber: bool, cubic: float) -> Fitted 
     design, y, centre = _design(points)
     third = design[:, 0] ** 3
     y = y - cubic * third
-    found, _, rank, _ = np.linalg.lstsq(design, y, rcond=None)
+    coefficients, _, rank, _ = np.linalg.lstsq(design, y, rcond=None)
     dof = len(y) - design.shape[1]
     if rank < design.shape[1]:
         return None
     if huber and dof > 0:
-        found = _huber(design, y, found)
-    residual = y - design @ found
-    slope, bend = float(found[0]), float(found[1])
+        coefficients = _huber(design, y, coefficients)
+    residual = y - design @ coefficients
+    slope, bend = float(coefficients[0]), float(coefficients[1])
     root = bend**2 - 3 * cubic * slope
     if bend <= 0 or root <= 0:
         return None
@@ -219,7 +220,7 @@ def cubic_of(cells: Sequence[Cell]) -> Cubic:
     top = bottom = 0.0
     for cell in cells:
         runs = cell.fitted_points
-        if len({one.lr for one in runs}) < 4:
+        if len({run.lr for run in runs}) < 4:
             continue
         design, y, _ = _design(runs)
         third = design[:, 0] ** 3
@@ -237,31 +238,36 @@ def _huber(design: np.ndarray, y: np.ndarray, start: np.ndarray) -> np.ndarray:
     scale = float(np.median(np.abs(residual))) / 0.6745
     if scale < 1e-12:
         return start
-    found = least_squares(lambda c: y - design @ c, start, loss="huber", f_scale=TUNING * scale, x_scale="jac")
-    return np.asarray(found.x)
+    solution = least_squares(lambda c: y - design @ c, start, loss="huber", f_scale=TUNING * scale, x_scale="jac")
+    return np.asarray(solution.x)
 
 
 def _means(points: Sequence[RatePoint], rates: Sequence[float]) -> dict[float, float]:
     """Mean ln loss of each rate, as if every seed had run at it: rates and seeds are additive."""
     if not points:
         return {}
-    tried = [rate for rate in rates if any(one.lr == rate for one in points)]
-    seeds = sorted({one.seed for one in points})
+    tried = [rate for rate in rates if any(point.lr == rate for point in points)]
+    seeds = sorted({point.seed for point in points})
     columns = [
-        [float(one.lr == rate) for rate in tried] + [float(one.seed == seed) - 1 / len(seeds) for seed in seeds]
-        for one in points
+        [float(point.lr == rate) for rate in tried] + [float(point.seed == seed) - 1 / len(seeds) for seed in seeds]
+        for point in points
     ]
-    found = np.linalg.lstsq(np.array(columns), np.log([one.loss for one in points]), rcond=None)[0]
-    return {rate: float(value) for rate, value in zip(tried, found, strict=False)}
+    coefficients = np.linalg.lstsq(np.array(columns), np.log([point.loss for point in points]), rcond=None)[0]
+    return {rate: float(value) for rate, value in zip(tried, coefficients, strict=False)}
 
 
 def _pure(points: Sequence[RatePoint]) -> tuple[float, int]:
     """(sum of squares, degrees of freedom) of ln loss less rate and seed: noise, whatever the shape of the curve."""
-    rates, seeds = sorted({one.lr for one in points}), sorted({one.seed for one in points})
-    columns = np.array([[float(one.lr == r) for r in rates] + [float(one.seed == s) for s in seeds] for one in points])
-    y = np.log([one.loss for one in points])
-    found, _, rank, _ = np.linalg.lstsq(columns, y, rcond=None)
-    residual = y - columns @ found
+    rates, seeds = sorted({point.lr for point in points}), sorted({point.seed for point in points})
+    columns = np.array(
+        [
+            [*(float(point.lr == rate) for rate in rates), *(float(point.seed == seed) for seed in seeds)]
+            for point in points
+        ]
+    )
+    y = np.log([point.loss for point in points])
+    coefficients, _, rank, _ = np.linalg.lstsq(columns, y, rcond=None)
+    residual = y - columns @ coefficients
     return float(residual @ residual), len(y) - int(rank)
 
 
@@ -277,22 +283,23 @@ class Excess(NamedTuple):
 
 
 def excess_of(fitted: Fitted, lr: float, level: float, sd: float | None = None, dof: int | None = None) -> Excess:
-    """Of the rate `lr`. sd, dof: the noise of a run in ln loss where it is known better than by the cell itself, which
-    is what None takes.
+    """Of the rate `lr`. sd, dof: the noise of a run in ln loss, where it is known better than from the cell itself
+    (None).
 
-    With d the distance of ln lr from the best one and h half the interval of the latter, the ends are those of the
-    curve at |d| - h, not below 0, and |d| + h. The curve's own error is not in it, so it is too narrow far from the
-    best rate: at the level 0.95 it held the truth in 0.95 of 400 simulated cells at the best rate, in 0.93 at 1.2
-    times that and in 0.85 at twice (tests/analysis/rates). Raises ValueError for a cell without residuals and no `sd`.
+    With d the distance of ln lr from the best rate's and h half of the latter's interval, the ends are those of the
+    curve at |d| - h, not below 0, and |d| + h. The curve's own error is left out, so the interval is too narrow far
+    from the best rate: at the level 0.95 it held the truth in 0.95 of 400 simulated cells at the best rate, in 0.93 at
+    1.2 times that rate and in 0.85 at twice that rate (tests/analysis/rates). Raises ValueError for a cell without
+    residuals and no `sd`.
     """
     if sd is None or dof is None:
         if fitted.dof < 1:
-            raise ValueError("a cell with as many runs as terms does not tell its noise")
+            raise ValueError("a cell with as many runs as terms has no residuals, so its noise is unknown")
         sd, dof = math.sqrt(fitted.rss / fitted.dof), fitted.dof
     half = float(stats.t.ppf(0.5 + level / 2, dof)) * sd * fitted.unit_se
     off = math.log(lr) - fitted.log_rate
     side = math.copysign(1.0, off)
     ends = (abs(off), max(abs(off) - half, 0.0), abs(off) + half)
-    found = [fitted.curvature * d**2 + fitted.cubic * (side * d) ** 3 for d in ends]
-    share, low, high = (math.expm1(min(max(value, 0.0), MOST)) for value in found)
+    log_excess = [fitted.curvature * d**2 + fitted.cubic * (side * d) ** 3 for d in ends]
+    share, low, high = (math.expm1(min(max(value, 0.0), MOST)) for value in log_excess)
     return Excess(share, low, high)

@@ -1,4 +1,5 @@
-"""A table of runs over learning rates to laws of the best rate: cells, laws, and what could not be had and why."""
+"""From a table of runs over learning rates to laws of the best rate: cells, laws, and why an architecture has no
+law."""
 
 from __future__ import annotations
 
@@ -12,24 +13,24 @@ from arch.errors import InputError
 from scaling.study.rate_law import ArchLaw, RateLaw, Recipe, Term
 
 from .cell import DIVERGED, Cell, cubic_of, fit_cell
-from .law import Astray, Noise, astray, fit_laws, noise_of, terms_of
+from .law import Noise, Outlier, find_outliers, fit_laws, noise_of, terms_of
 from .points import RatePoint, hash_of
 
 
 @dataclass(frozen=True)
 class Doubt:
-    """A cell that the others of its architecture contradict, and the law that they give where it was never run:
-    None where they have none."""
+    """A cell that the other cells of its architecture contradict, and the law of the others alone: None where they have
+    none."""
 
     cell: Cell
-    astray: Astray
+    outlier: Outlier
     law: ArchLaw | None
 
 
 @dataclass(frozen=True)
 class RatesFit:
-    """cells: in the order of the points; laws: by architecture; without_law: architecture to why it has none, one line;
-    noise: None where no cell has an optimum; doubts: by architecture."""
+    """cells: in the order of the points; laws: by architecture; without_law: by architecture, why it has no law; noise:
+    None where no cell has an optimum; doubts: by architecture."""
 
     cells: list[Cell]
     laws: dict[str, ArchLaw]
@@ -41,57 +42,58 @@ class RatesFit:
     @property
     def n_diverged(self) -> int:
         """Runs that were left out as diverged."""
-        return sum(one.n_diverged for one in self.cells)
+        return sum(cell.n_diverged for cell in self.cells)
 
     @property
     def n_too_low(self) -> int:
-        """Runs that were left out because their rates are too low to tell."""
-        return sum(one.n_too_low for one in self.cells)
+        """Runs that were left out because they hardly learned: their rates are too low."""
+        return sum(cell.n_too_low for cell in self.cells)
 
     @property
     def unused(self) -> list[Cell]:
         """Cells without an optimum."""
-        return [one for one in self.cells if one.fitted is None]
+        return [cell for cell in self.cells if cell.fitted is None]
 
 
 def fit_rates(
     points: Sequence[RatePoint], without: Sequence[Term] = (), diverged: float = DIVERGED, huber: bool = False
 ) -> RatesFit:
-    """Cells and laws of a sweep. `without`: terms that the law shall not have (law.terms_of); `diverged`: a run that
-    ends above so many times the lowest loss of its cell diverged, or is of too low a rate to tell; `huber`: cells by
+    """Cells and laws of a sweep. without: terms that the law shall not have (law.terms_of); diverged: a run that ends
+    above so many times the lowest loss of its cell is left out, because it diverged or hardly learned; huber: cells by
     Huber's loss."""
     fit = _fit(points, without, diverged, huber)
     if fit.noise is None or not fit.laws:
         return fit
-    usable = {arch: [one for one in fit.cells if one.arch == arch and one.fitted is not None] for arch in fit.laws}
+    usable = {arch: [cell for cell in fit.cells if cell.arch == arch and cell.fitted is not None] for arch in fit.laws}
     terms = {arch: law.terms for arch, law in fit.laws.items()}
     doubts = {}
-    for arch, found in astray(usable, terms, fit.noise).items():
-        out = usable[arch][found.place]
+    for arch, outlier in find_outliers(usable, terms, fit.noise).items():
+        out = usable[arch][outlier.place]
         # all is fitted anew: a curve of another shape would leave its mark on the cubic term that all cells share
-        again = _fit([one for one in points if one not in out.points], without, diverged, huber)
-        doubts[arch] = Doubt(out, found, again.laws.get(arch))
+        again = _fit([point for point in points if point not in out.points], without, diverged, huber)
+        doubts[arch] = Doubt(out, outlier, again.laws.get(arch))
     return replace(fit, doubts=doubts)
 
 
 def _fit(points: Sequence[RatePoint], without: Sequence[Term], diverged: float, huber: bool) -> RatesFit:
     """fit_rates without its doubts."""
     grouped: dict[tuple[str, str, int, int], list[RatePoint]] = {}
-    for one in points:
-        grouped.setdefault(one.cell, []).append(one)
-    cells = [fit_cell(found, diverged) for found in grouped.values()]
-    cubics = {arch: cubic_of([cell for cell in cells if cell.arch == arch]) for arch in {one.arch for one in points}}
-    cells = [fit_cell(found, diverged, huber, cubics[found[0].arch].value) for found in grouped.values()]
+    for point in points:
+        grouped.setdefault(point.cell, []).append(point)
+    cells = [fit_cell(runs, diverged) for runs in grouped.values()]
+    archs = {point.arch for point in points}
+    cubics = {arch: cubic_of([cell for cell in cells if cell.arch == arch]) for arch in archs}
+    cells = [fit_cell(runs, diverged, huber, cubics[runs[0].arch].value) for runs in grouped.values()]
     of_arch: dict[str, list[Cell]] = {}
     for cell in cells:
         of_arch.setdefault(cell.arch, []).append(cell)
     usable: dict[str, list[Cell]] = {}
     terms: dict[str, list[Term]] = {}
     why: dict[str, str] = {}
-    for arch, own in of_arch.items():
+    for arch, of_this in of_arch.items():
         try:
-            terms[arch] = terms_of(own, without)
-            usable[arch] = [cell for cell in own if cell.fitted is not None]
+            terms[arch] = terms_of(of_this, without)
+            usable[arch] = [cell for cell in of_this if cell.fitted is not None]
         except InputError as error:
             why[arch] = str(error)
     noise, laws = None, {}
@@ -106,11 +108,11 @@ def _fit(points: Sequence[RatePoint], without: Sequence[Term], diverged: float, 
 
 
 def without_doubtful(fit: RatesFit) -> RatesFit:
-    """The fit without the laws of architectures with a doubt: what a cell decides that all others contradict is decided
-    by a person."""
+    """The fit without the laws of architectures with a doubt: a person decides whether a cell that all others
+    contradict counts."""
     why = {
         arch: f"{doubt.cell.size} at {count(doubt.cell.n_tokens)} tokens contradicts its other cells, as `scaling "
-        f"sweep` tells: sweep longer runs, write rates into overrides.by_run, or sweep again with sweep.doubts: follow"
+        f"sweep` shows: sweep longer runs, write rates into overrides.by_run, or sweep again with sweep.doubts: follow"
         for arch, doubt in fit.doubts.items()
     }
     laws = {arch: law for arch, law in fit.laws.items() if arch not in why}
@@ -142,8 +144,8 @@ def cell_row(cell: Cell, noise: Noise | None) -> dict[str, Any]:
 def law_file(fit: RatesFit, recipe: Recipe) -> RateLaw:
     """The fit as a law file. Raises InputError where no architecture has a law."""
     if not fit.laws:
-        told = "; ".join(f"{arch}: {why}" for arch, why in fit.without_law.items())
-        raise InputError(f"no architecture has a law of its learning rate: {told}")
+        reasons = "; ".join(f"{arch}: {why}" for arch, why in fit.without_law.items())
+        raise InputError(f"no architecture has a law of its learning rate: {reasons}")
     assert fit.noise is not None
     return RateLaw(
         recipe=recipe,

@@ -27,9 +27,9 @@ WIDTH, HEIGHT = 1040, 300  # pixels, of a row
 
 def valleys(fit: RatesFit) -> go.Figure:
     """ln loss above each cell's lowest point, in percent, against the rate. A circle is a rate that the parabola is
-    fitted to, a cross one that it is not; the star is the best rate."""
+    fitted to, a cross is a rate left out; the star is the best rate."""
     archs, groups = list(dict.fromkeys(cell.arch for cell in fit.cells)), _groups(fit.cells)
-    rows = max(len(found) for found in groups.values())
+    rows = max(len(panels) for panels in groups.values())
     titles = [
         f"<b>{name_of(arch)}</b>, {groups[arch][row][0]}" if row < len(groups[arch]) else ""
         for row in range(rows)
@@ -56,25 +56,25 @@ def valleys(fit: RatesFit) -> go.Figure:
 
 
 def _groups(cells: Sequence[Cell]) -> dict[str, list[tuple[str, list[Cell]]]]:
-    """{arch: [(what its cells share, cells)]}: those of one place in the order of their lengths, and batch."""
-    found: dict[str, list[tuple[str, list[Cell]]]] = {}
+    """{arch: [(what its cells share, cells)]}: a group for each batch and rank of the length among those of a size."""
+    panels: dict[str, list[tuple[str, list[Cell]]]] = {}
     for arch in dict.fromkeys(cell.arch for cell in cells):
-        own = [cell for cell in cells if cell.arch == arch]
-        batches = sorted({cell.batch_tokens for cell in own})
+        of_arch = [cell for cell in cells if cell.arch == arch]
+        batches = sorted({cell.batch_tokens for cell in of_arch})
         groups: dict[tuple[int, int], list[Cell]] = {}
-        for size in dict.fromkeys(cell.size for cell in own):
+        for size in dict.fromkeys(cell.size for cell in of_arch):
             for batch in batches:
-                alike = [cell for cell in own if cell.size == size and cell.batch_tokens == batch]
-                for place, cell in enumerate(sorted(alike, key=lambda one: one.n_tokens)):
+                alike = [cell for cell in of_arch if cell.size == size and cell.batch_tokens == batch]
+                for place, cell in enumerate(sorted(alike, key=lambda cell: cell.n_tokens)):
                     groups.setdefault((batch, place), []).append(cell)
-        found[arch] = [(_shared(alike, len(batches) > 1), alike) for _, alike in sorted(groups.items())]
-    return found
+        panels[arch] = [(_shared(alike, len(batches) > 1), alike) for _, alike in sorted(groups.items())]
+    return panels
 
 
 def _shared(cells: Sequence[Cell], with_batch: bool) -> str:
     ratios = sorted(cell.n_tokens / cell.n_params for cell in cells)
-    told = f"{ratios[0]:.3g}" if ratios[-1] < 1.05 * ratios[0] else f"{ratios[0]:.3g} to {ratios[-1]:.3g}"
-    return f"{told} tokens a parameter" + (f", batch {cells[0].batch_tokens:,}" if with_batch else "")
+    text = f"{ratios[0]:.3g}" if ratios[-1] < 1.05 * ratios[0] else f"{ratios[0]:.3g} to {ratios[-1]:.3g}"
+    return f"{text} tokens a parameter" + (f", batch {cells[0].batch_tokens:,}" if with_batch else "")
 
 
 def _traces(cell: Cell, color: str) -> list[go.Scatter]:
@@ -116,12 +116,12 @@ def _traces(cell: Cell, color: str) -> list[go.Scatter]:
 
 def _level(cell: Cell, fitted: Fitted) -> float:
     """ln loss at the lowest point of the curve: the mean over the rates that it is fitted to, less the curve."""
-    found = []
+    levels = []
     for rate, loss, used in zip(cell.rates, cell.losses, cell.used, strict=True):
         if used:
             off = math.log(rate) - fitted.log_rate
-            found.append(math.log(loss) - fitted.curvature * off**2 - fitted.cubic * off**3)
-    return float(np.mean(found))
+            levels.append(math.log(loss) - fitted.curvature * off**2 - fitted.cubic * off**3)
+    return float(np.mean(levels))
 
 
 def laws(fit: RatesFit) -> go.Figure:
@@ -133,8 +133,8 @@ def laws(fit: RatesFit) -> go.Figure:
         cells = [cell for cell in fit.cells if cell.arch == arch and cell.fitted is not None]
         assert fit.noise is not None
         best = [cell.fitted for cell in cells if cell.fitted is not None]
-        rates = [math.exp(one.log_rate) for one in best]
-        factor = [math.exp(fit.noise.sd * one.unit_se) for one in best]
+        rates = [math.exp(fitted.log_rate) for fitted in best]
+        factor = [math.exp(fit.noise.sd * fitted.unit_se) for fitted in best]
         figure.add_trace(
             go.Scatter(
                 x=[cell.n_params for cell in cells],
@@ -156,7 +156,7 @@ def laws(fit: RatesFit) -> go.Figure:
         n = np.geomspace(low / 1.3, high * 1.3, 40)
         for ratio, dash in ((ratios[0], "solid"), (ratios[-1], "dot")):
             line = {"color": colors[arch], "width": 1.8, "dash": dash}
-            y = [law.at(one, ratio * one, batch).rate for one in n]
+            y = [law.at(n_params, ratio * n_params, batch).rate for n_params in n]
             figure.add_trace(go.Scatter(x=n, y=y, mode="lines", line=line, showlegend=False, hoverinfo="skip"))
     figure.add_trace(legend_line("fewest tokens a parameter", GREY, "legend", 1.8))
     figure.add_trace(legend_line("most", GREY, "legend", 1.8).update(line_dash="dot"))

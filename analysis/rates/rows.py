@@ -1,4 +1,4 @@
-"""Cells and laws of a sweep as rows for people: column -> text, for the terminal and the page alike."""
+"""Cells and laws of a sweep as rows of text by column, for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from .fit import RatesFit
 
 
 def cell_rows(fit: RatesFit) -> list[dict[str, str]]:
-    """One row a cell; the factor is that of one standard error, the last column why there is no best rate."""
+    """A row for each cell. "times or over" is the factor of one standard error, the last column why there is no best
+    rate."""
     rows = []
     for cell in fit.cells:
         row = {"architecture": name_of(cell.arch), "size": cell.size, "tokens": count(cell.n_tokens)}
@@ -29,20 +30,20 @@ def cell_rows(fit: RatesFit) -> list[dict[str, str]]:
 
 
 def law_rows(fit: RatesFit) -> list[dict[str, str]]:
-    """One row a law: exponents, what a rate twice too high or low costs at the middle of what was swept, and what the
-    law of the other sizes would cost at a size left out."""
+    """A row for each law: exponents, the cost of a rate twice too high or low at the middle of the sizes swept, and the
+    cost of the other sizes' law at a size left out."""
     rows = []
     for arch, law in fit.laws.items():
         n_params = law.curvature.n_params
         row = {"architecture": name_of(arch), "law": formula(law)}
         row |= {f"exponent of {WORDS[term]}": text for term, text in exponents(law)}
         row |= {name: cost(law, factor, n_params) for name, factor in (("twice too high", 2.0), ("half", 0.5))}
-        worst = max(law.left_out_size, key=lambda one: float(one["excess"]), default=None)
+        worst = max(law.left_out_size, key=lambda size: float(size["excess"]), default=None)
         if worst is not None:
-            told = f"{worst['excess']:.2%} [{worst['low']:.2%}, {worst['high']:.2%}]"
-            most = max(float(one["high"]) for one in law.left_out_size)
-            told += f"; another up to {most:.2%}" if most > float(worst["high"]) else ""
-            row["a size left out costs, in the worst cell"] = told
+            text = f"{worst['excess']:.2%} [{worst['low']:.2%}, {worst['high']:.2%}]"
+            most = max(float(size["high"]) for size in law.left_out_size)
+            text += f"; another up to {most:.2%}" if most > float(worst["high"]) else ""
+            row["a size left out costs, in the worst cell"] = text
         row["chance of the misfit"] = f"{law.misfit['p']:.2f}"
         rows.append(row)
     return rows
@@ -68,7 +69,7 @@ def cost(law: ArchLaw, factor: float, n_params: float) -> str:
 
 
 def verdict(fit: RatesFit) -> list[str]:
-    """What the sweep says, a line each: laws, what has none, what was left out."""
+    """What the sweep says, in lines: laws, architectures without a law, what was left out."""
     lines = []
     if fit.laws:
         lines.append(f"laws of the learning rate: {', '.join(name_of(arch) for arch in fit.laws)}")
@@ -80,11 +81,11 @@ def verdict(fit: RatesFit) -> list[str]:
                 f"{law.misfit['p']:.3f}): the intervals hold this scatter"
             )
     for arch, doubt in fit.doubts.items():
-        cell, found, own = doubt.cell, doubt.astray, doubt.law
-        rest = f"{formula(own)} (chance of the misfit {own.misfit['p']:.2f})" if own else "there is no law"
+        cell, outlier, law_ = doubt.cell, doubt.outlier, doubt.law
+        rest = f"{formula(law_)} (chance of the misfit {law_.misfit['p']:.2f})" if law_ else "there is no law"
         lines.append(
-            f"{name_of(arch)}: the best rate of {cell.size} at {count(cell.n_tokens)} tokens is {found.factor:.2g} "
-            f"times what the other cells say, {found.sds:.0f} standard deviations off; without it {rest}. "
+            f"{name_of(arch)}: the best rate of {cell.size} at {count(cell.n_tokens)} tokens is {outlier.factor:.2g} "
+            f"times what the other cells say, {outlier.sds:.0f} standard deviations off; without it {rest}. "
             f"Short runs may not have left their first plateau: look at both, sweep longer runs, or write rates into "
             f"overrides.by_run"
         )
@@ -95,7 +96,7 @@ def verdict(fit: RatesFit) -> list[str]:
         )
     if fit.n_too_low:
         runs = counted(fit.n_too_low, "run is", "runs are")
-        lines.append(f"{runs} left out because of rates that are too low to tell: hardly anything was learned")
+        lines.append(f"{runs} left out because of rates that are too low: hardly anything was learned")
     if fit.unused:
         lines.append(
             f"{counted_of(len(fit.unused), len(fit.cells), 'cell', 'has', 'have')} no best rate: "

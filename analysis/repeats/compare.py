@@ -33,7 +33,7 @@ class Trained:
 
     @property
     def last(self) -> int:
-        """The step of the last evaluated checkpoint; 0 without one."""
+        """The step of the last evaluated checkpoint; 0 where there is none."""
         return max(self.held_out, default=0)
 
 
@@ -59,14 +59,14 @@ class Pair(NamedTuple):
         """B less A, in nats a token."""
         return self.b - self.a
 
-    def told(self, at: str) -> dict[str, Any]:
+    def to_dict(self, at: str) -> dict[str, Any]:
         return {at: self.at, "a": self.a, "b": self.b, "difference": self.difference}
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """A run of A and of B. held_out: at every checkpoint that both evaluated; training: at every step that both have a
-    row of; noise: between seeds of its architecture, of log loss at the end, None where it is not known."""
+    """A run in A and in B. held_out: at every checkpoint that both evaluated; training: at every step for which both
+    have a row; noise: between seeds of its architecture, of log loss at the end, None where it is not known."""
 
     name: str
     run: RunSpec
@@ -74,13 +74,13 @@ class Repeat:
     training: Sequence[Pair]
     n_params: int  # without embeddings
     same_weights: bool
-    same_training: bool  # the same processes trained both: one is a copy of the other
+    same_training: bool  # the same processes trained both: B is a copy of A
     noise: SeedNoise | None = None
 
     @cached_property
     def is_bit_equal(self) -> bool:
         """Every loss that both have, and the weights of every checkpoint that both evaluated."""
-        return self.same_weights and all(one.a == one.b for one in (*self.held_out, *self.training))
+        return self.same_weights and all(pair.a == pair.b for pair in (*self.held_out, *self.training))
 
     @property
     def is_copy(self) -> bool:
@@ -105,31 +105,31 @@ class Repeat:
     def equal_until(self) -> int:
         """The last step before which, and at which, all rows of metrics that both have are equal; 0: none is."""
         last = 0
-        for one in self.training:
-            if one.a != one.b:
+        for pair in self.training:
+            if pair.a != pair.b:
                 break
-            last = one.at
+            last = pair.at
         return last
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         held_out, training = largest(self.held_out), largest(self.training)
         return {
             **{"run": self.name, "arch": self.run.arch, "size": self.run.size, "seed": self.run.seed},
             "bit_equal": self.is_bit_equal,
-            "final": self.final.told("n_tokens") | {"percent": self.percent, "seed_sds": self.seed_sds},
+            "final": self.final.to_dict("n_tokens") | {"percent": self.percent, "seed_sds": self.seed_sds},
             "seed_noise": {"s": self.noise.s, "df": self.noise.df} if self.noise else None,
-            "largest_held_out": held_out and held_out.told("n_tokens"),
-            "largest_training": training and training.told("step"),
+            "largest_held_out": held_out and held_out.to_dict("n_tokens"),
+            "largest_training": training and training.to_dict("step"),
             "training_rows": len(self.training),
             "training_equal_until_step": self.equal_until,
-            "held_out": [one.told("n_tokens") for one in self.held_out],
+            "held_out": [pair.to_dict("n_tokens") for pair in self.held_out],
         }
 
 
 def largest(pairs: Sequence[Pair]) -> Pair | None:
     """The pair that lies furthest apart; None without any."""
-    return max(pairs, key=lambda one: abs(one.difference), default=None)
+    return max(pairs, key=lambda pair: abs(pair.difference), default=None)
 
 
 def read_trained(path: Path) -> Trained:
@@ -137,14 +137,14 @@ def read_trained(path: Path) -> Trained:
     rundir = RunDir(path)
     run = rundir.spec()
     held_out = {
-        int(one["step"]): HeldOut(
-            float(one["loss"]),
-            int(one["n_tokens"]),
-            str(one.get("weights_sha256") or ""),
-            one["settings"]["validation_tokens"],
+        int(row["step"]): HeldOut(
+            float(row["loss"]),
+            int(row["n_tokens"]),
+            str(row.get("weights_sha256") or ""),
+            row["settings"]["validation_tokens"],
         )
-        for one in held_out_losses(path, run.training)[0]
-        if not one["merged"]
+        for row in held_out_losses(path, run.training)[0]
+        if not row["merged"]
     }
     losses = {int(row["step"]): float(row["loss"]) for row in rundir.checked_rows().rows}
     return Trained(run, rundir.record(), rundir.attempts(), losses, held_out)
@@ -159,8 +159,8 @@ def not_comparable(a: Trained, b: Trained) -> str:
         return f"no held-out loss in {both}"
     if a.last != b.last:
         return f"its last evaluated checkpoint is step {a.last} in A, {b.last} in B"
-    one, other = a.held_out[a.last].over, b.held_out[b.last].over
-    return f"its held-out losses are over {one:,} tokens in A, {other:,} in B" if one != other else ""
+    over_a, other = a.held_out[a.last].over, b.held_out[b.last].over
+    return f"its held-out losses are over {over_a:,} tokens in A, {other:,} in B" if over_a != other else ""
 
 
 def compared(name: str, a: Trained, b: Trained, noise: SeedNoise | None = None) -> Repeat:
@@ -170,10 +170,10 @@ def compared(name: str, a: Trained, b: Trained, noise: SeedNoise | None = None) 
     return Repeat(
         name,
         a.run,
-        held_out=[Pair(one.n_tokens, one.loss, other.loss) for one, other in both if one.over == other.over],
+        held_out=[Pair(of_a.n_tokens, of_a.loss, other.loss) for of_a, other in both if of_a.over == other.over],
         training=[Pair(step, a.losses[step], b.losses[step]) for step in sorted(a.losses.keys() & b.losses.keys())],
         n_params=int(a.record["cost"]["n_params_non_embedding"]),
-        same_weights=all(one.weights == other.weights for one, other in both),
+        same_weights=all(of_a.weights == other.weights for of_a, other in both),
         same_training=bool(a.attempts) and a.attempts == b.attempts,
         noise=noise,
     )
@@ -182,10 +182,10 @@ def compared(name: str, a: Trained, b: Trained, noise: SeedNoise | None = None) 
 def summary(repeats: Sequence[Repeat]) -> dict[str, int]:
     """Of runs trained twice: `runs`, `bit_equal`, `judged` (those whose difference is known in standard deviations
     between seeds) and `within`, those of them whose final losses lie within WITHIN of these."""
-    judged = [one.seed_sds for one in repeats if one.seed_sds is not None]
+    judged = [repeat.seed_sds for repeat in repeats if repeat.seed_sds is not None]
     return {
         "runs": len(repeats),
-        "bit_equal": sum(one.is_bit_equal for one in repeats),
+        "bit_equal": sum(repeat.is_bit_equal for repeat in repeats),
         "judged": len(judged),
         "within": sum(abs(sds) <= WITHIN for sds in judged),
     }
@@ -196,12 +196,12 @@ BIT_EQUAL, UNKNOWN = "bit-equal", "not known"
 
 def run_rows(repeats: Sequence[Repeat]) -> list[dict[str, str]]:
     """A row a run: its final held-out losses, their difference, and the largest along both curves."""
-    return [_row(one) for one in repeats]
+    return [_row(repeat) for repeat in repeats]
 
 
 def unit_of_repeats(repeats: Sequence[Repeat]) -> str:
     """Of their losses (data.units)."""
-    return loss_unit(one.run.corpus.tokenizer for one in repeats)
+    return loss_unit(repeat.run.corpus.tokenizer for repeat in repeats)
 
 
 def curve_rows(repeat: Repeat) -> list[dict[str, str]]:
@@ -219,30 +219,30 @@ def sum_lines(repeats: Sequence[Repeat], noise_of: str | None) -> list[str]:
     was measured."""
     if not repeats:
         return ["no run was trained twice"]
-    told = summary(repeats)
-    lines = [f"{told['bit_equal']} of {counted(told['runs'], 'run')} bit-equal"]
-    noises = {one.run.arch: one.noise.s for one in repeats if one.noise and not one.is_bit_equal}
+    counts = summary(repeats)
+    lines = [f"{counts['bit_equal']} of {counted(counts['runs'], 'run')} bit-equal"]
+    noises = {repeat.run.arch: repeat.noise.s for repeat in repeats if repeat.noise and not repeat.is_bit_equal}
     of = ", ".join(f"{arch} {s:.2%}" for arch, s in noises.items())
-    if told["judged"]:
-        within = f"{told['within']} of {told['judged']} final losses within two seed standard deviations"
+    if counts["judged"]:
+        within = f"{counts['within']} of {counts['judged']} final losses within two seed standard deviations"
         lines.append(f"{within}{f' (of the final loss: {of}; seeds of {noise_of})' if of else ''}")
-    if unknown := told["runs"] - told["judged"]:
+    if unknown := counts["runs"] - counts["judged"]:
         lines.append(
-            f"of {counted(unknown, 'run')} the noise between seeds is not known: neither has two seeds of one size"
+            f"the noise between seeds of {counted(unknown, 'run')} is not known: neither has two seeds of one size"
         )
     return lines
 
 
-def _row(one: Repeat) -> dict[str, str]:
-    row = {"run": short(one.name), "tokens": count(one.final.at, 4), **_losses(one.final)}
-    if one.is_bit_equal:
+def _row(repeat: Repeat) -> dict[str, str]:
+    row = {"run": short(repeat.name), "tokens": count(repeat.final.at, 4), **_losses(repeat.final)}
+    if repeat.is_bit_equal:
         return row | {"B - A": BIT_EQUAL}
-    sds, held_out, training = one.seed_sds, largest(one.held_out), largest(one.training)
-    row |= {"B - A": _difference(one.final), "%": f"{one.percent:+.3f}"}
+    sds, held_out, training = repeat.seed_sds, largest(repeat.held_out), largest(repeat.training)
+    row |= {"B - A": _difference(repeat.final), "%": f"{repeat.percent:+.3f}"}
     row |= {"seed sds": UNKNOWN if sds is None else f"{sds:+.2f}"}
     row |= {"largest held-out": f"{_difference(held_out)} at {count(held_out.at, 4)}" if held_out else "-"}
     row |= {"largest in training": f"{_difference(training)} at step {training.at}" if training else "-"}
-    return row | {"equal until step": str(one.equal_until)}
+    return row | {"equal until step": str(repeat.equal_until)}
 
 
 def _losses(pair: Pair) -> dict[str, str]:

@@ -1,7 +1,8 @@
-"""The noise between seeds that the final losses of repeated runs are held against.
+"""The noise between seeds, with which the final losses of repeated runs are compared.
 
-Its seeds, and the architectures over which it is pooled, are those of the study's fits. Theirs is of any point of a
-curve; at the end of runs it is smaller (a half to a third in h200-hour), and final losses are held against that.
+Its seeds, and the architectures over which it is pooled, are those of the study's fits. The fits measure it at any
+point of a curve; at the end of runs it is smaller (a half to a third in h200-hour), and final losses are compared with
+that.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ class NoiseOfStudy:
         return self.noises.every.df if self.noises.every else 0.0
 
     def of_ends(self, run_id: str, arch: str) -> SeedNoise | None:
-        """Between the last losses of seeds, over the groups that count as one with the run's; over all where that has
-        no seeds. None where no size of the study has two."""
+        """Between the last losses of seeds, over the groups that are pooled with the run's group; over all groups where
+        those have no seeds. None where no size of the study has two seeds."""
         group = self.groups.get(run_id, arch)
-        part = next((one for one in self.noises.kinds if group in one), [])
-        seeds = [one for one in self.noises.groups if one.arch in part or not part]
-        return pool_seed_noise([one._replace(log_loss=one.log_loss[:, -1:], at=None) for one in seeds])
+        part = next((kind for kind in self.noises.kinds if group in kind), [])
+        seeds = [seeds_of_size for seeds_of_size in self.noises.groups if seeds_of_size.arch in part or not part]
+        return pool_seed_noise([seed._replace(log_loss=seed.log_loss[:, -1:], at=None) for seed in seeds])
 
 
 def noise_of_study(directory: Path, settings: FitSettings) -> NoiseOfStudy:

@@ -36,20 +36,20 @@ def comparison_page(repeats: Sequence[Repeat], study: str, sides: Sequence[str],
 def curves(repeats: Sequence[Repeat]) -> go.Figure:
     """A row for each architecture: held-out losses of A (solid) and B (dashed), a colour for each size, and how far B's
     lie above A's in percent, with a band of WITHIN standard deviations between seeds at the end where it is known."""
-    archs = list(dict.fromkeys(one.run.arch for one in repeats))
+    archs = list(dict.fromkeys(repeat.run.arch for repeat in repeats))
     titles = [title for arch in archs for title in (f"<b>{name_of(arch)}</b>", "B above A")]
     figure = make_subplots(len(archs), 2, subplot_titles=titles, vertical_spacing=0.24 / len(archs))
-    sizes = {one.run.size: one.n_params for one in repeats}
+    sizes = {repeat.run.size: repeat.n_params for repeat in repeats}
     colors = size_scale(sorted(sizes, key=lambda size: sizes[size]))
     for row, arch in enumerate(archs, start=1):
-        own = [one for one in repeats if one.run.arch == arch]
-        for one in own:
-            for trace, column in _traces(one, colors[one.run.size]):
+        of_arch = [repeat for repeat in repeats if repeat.run.arch == arch]
+        for repeat in of_arch:
+            for trace, column in _traces(repeat, colors[repeat.run.size]):
                 figure.add_trace(trace, row=row, col=column)
-        if spread := max((one.noise.s for one in own if one.noise), default=0.0):
+        if spread := max((repeat.noise.s for repeat in of_arch if repeat.noise), default=0.0):
             high = 100 * WITHIN * spread
             figure.add_hrect(-high, high, row=row, col=DIFFERENCE, fillcolor=SHADE, line_width=0, layer="below")
-    tokens = [pair.at for one in repeats for pair in one.held_out]
+    tokens = [pair.at for repeat in repeats for pair in repeat.held_out]
     figure.update_xaxes(**log_axis(min(tokens) / 1.1, max(tokens) * 1.1, "", "count"))
     for column in (LOSS, DIFFERENCE):
         figure.update_xaxes(title_text="tokens", row=len(archs), col=column)
@@ -61,16 +61,16 @@ def curves(repeats: Sequence[Repeat]) -> go.Figure:
     return figure
 
 
-def _traces(one: Repeat, color: str) -> list[tuple[go.Scatter, int]]:
-    tokens, name = [pair.at for pair in one.held_out], short(one.name)
-    above = [100 * pair.difference / pair.a for pair in one.held_out]
+def _traces(repeat: Repeat, color: str) -> list[tuple[go.Scatter, int]]:
+    tokens, name = [pair.at for pair in repeat.held_out], short(repeat.name)
+    above = [100 * pair.difference / pair.a for pair in repeat.held_out]
     kinds = [
-        ([pair.a for pair in one.held_out], "solid", f"{name}, A", LOSS),
-        ([pair.b for pair in one.held_out], "dash", f"{name}, B", LOSS),
+        ([pair.a for pair in repeat.held_out], "solid", f"{name}, A", LOSS),
+        ([pair.b for pair in repeat.held_out], "dash", f"{name}, B", LOSS),
         (above, "solid", name, DIFFERENCE),
     ]
     drawn = {"mode": "lines+markers", "showlegend": False, "marker": {"size": 5}}
     return [
-        (go.Scatter(x=tokens, y=y, name=told, line={"color": color, "dash": dash, "width": 1.6}, **drawn), at)
-        for y, dash, told, at in kinds
+        (go.Scatter(x=tokens, y=y, name=label, line={"color": color, "dash": dash, "width": 1.6}, **drawn), at)
+        for y, dash, label, at in kinds
     ]

@@ -18,7 +18,7 @@ class Inputs(TypedDict):
 
 
 class Provenance(TypedDict):
-    """How the runs came about: what all said of each, sorted; a hash of each run's spec and of its metrics.jsonl."""
+    """How the runs came about: each fact as all runs record it, sorted; a hash of each run's spec and metrics.jsonl."""
 
     versions: dict[str, list[str]]
     git_commits: list[str]

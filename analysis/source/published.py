@@ -1,4 +1,4 @@
-"""A study in the folder that it was published in: its tables and what is told of it, without runs, text or weights."""
+"""A study in the folder that it was published in: its tables and its facts, without runs, text or weights."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ CORPUS, CONTAMINATION, PROVENANCE = "corpus.json", "contamination.json", "proven
 
 
 class Published:
-    """The folder at `folder`, of whose runs `ids` are taken (None: all). Raises InputError, one line, where it is no
-    published study of this version, or a file that fits are made from is missing or is not as it was published."""
+    """The folder at `folder`, with the runs `ids` (None: all). Raises InputError where it is no published study of this
+    version, or a file that fits are made from is missing or differs from what was published."""
 
     def __init__(self, folder: Path, ids: list[str] | None = None) -> None:
         self.folder = folder
@@ -52,18 +52,18 @@ class Published:
         return int(self._stored["validation_tokens"])
 
     def inputs(self) -> Inputs:
-        found, gone = self._stored["inputs"], tuple(f"runs/{run_id}/" for run_id in self._dropped)
-        files = {name: digest for name, digest in found["files"].items() if not name.startswith(gone)}
-        begun = [run_id for run_id in self._dropped if found["files"].get(f"runs/{run_id}/run.json")]
-        return {"files": files, "others": sorted([*found["others"], *begun])}
+        stored, gone = self._stored["inputs"], tuple(f"runs/{run_id}/" for run_id in self._dropped)
+        files = {name: digest for name, digest in stored["files"].items() if not name.startswith(gone)}
+        begun = [run_id for run_id in self._dropped if stored["files"].get(f"runs/{run_id}/run.json")]
+        return {"files": files, "others": sorted([*stored["others"], *begun])}
 
     def provenance(self) -> Provenance:
-        found = self._stored["runs"]
+        stored = self._stored["runs"]
         kept = {
-            key: {run_id: digest for run_id, digest in found[key].items() if run_id not in self._dropped}
+            key: {run_id: digest for run_id, digest in stored[key].items() if run_id not in self._dropped}
             for key in ("spec_hashes", "metrics")
         }
-        return cast(Provenance, found | kept)
+        return cast(Provenance, stored | kept)
 
     def table(self, settings: FitSettings, validation_tokens: int, variants: bool = True) -> RunTable:
         from analysis.run_table import RunTable
@@ -135,8 +135,8 @@ class Published:
         """The study's own runs that a grid changed with --set no longer has."""
         if self._asked is None or set(self._asked) == set(self._stored["runs"]["spec_hashes"]):
             return []
-        own = self._runs.loc[self._runs["variant"] == "", "run_id"].astype(str)
-        return [run_id for run_id in own if run_id not in set(self._asked)]
+        own_ids = self._runs.loc[self._runs["variant"] == "", "run_id"].astype(str)
+        return [run_id for run_id in own_ids if run_id not in set(self._asked)]
 
     def _json(self, name: str) -> dict[str, Any]:
         try:

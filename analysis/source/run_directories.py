@@ -36,11 +36,11 @@ class RunDirectories:
     def _besides(self) -> tuple[list[str], list[str]]:
         """Runs on disk that are none of the study's: those that --set made of them, in the tables and in no fit, and
         others, as of an earlier grid, which are counted alone. Forecast runs are neither."""
-        own = {run.run_id for run in self.runs}
+        own_ids = {run.run_id for run in self.runs}
         variants: list[str] = []
         others: list[str] = []
         for path in sorted((self.directory / "runs").glob("*/run.json")):
-            if path.parent.name not in own:
+            if path.parent.name not in own_ids:
                 spec = _read(path).get("spec") or {}
                 if spec.get("role") != FORECAST:
                     (variants if spec.get("sets") else others).append(path.parent.name)
@@ -74,7 +74,7 @@ class RunDirectories:
             for package, version in record.get("versions", {}).items():
                 versions.setdefault(package, set()).add(str(version))
         return {
-            "versions": {package: sorted(found) for package, found in versions.items()},
+            "versions": {package: sorted(numbers) for package, numbers in versions.items()},
             "git_commits": _each((record.get("git_commit") or "").strip() for record in records),
             "corpus_fingerprints": _each(record.get("corpus_fingerprint") for record in records),
             "spec_hashes": {run.run_id: run.spec_hash for run in self.runs},
@@ -91,8 +91,8 @@ class RunDirectories:
         from analysis.runs import load_tables
         from analysis.source.parquet import as_stored
 
-        found = load_tables(self.directory, ids, settings.control, validation_tokens)
-        runs, curves, evals = map(as_stored, (found.runs, found.curves, found.evals))
+        table = load_tables(self.directory, ids, settings.control, validation_tokens)
+        runs, curves, evals = map(as_stored, (table.runs, table.curves, table.evals))
         return RunTable(runs, curves, evals, self.study.name, settings)
 
     def forecast(self) -> RunTable | None:

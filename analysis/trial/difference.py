@@ -1,11 +1,12 @@
-"""A variant and its baseline at one size: by how much the variant's held-out loss differs, and how well that is known.
+"""A variant and its baseline at a size: by how much the variant's held-out loss differs, and how precisely that is
+known.
 
 Two errors enter. Text: other held-out documents would give another difference; runs are paired window by window, and
 windows of one document count as one cluster (analysis.held_out). Seeds: other initial weights and another order of the
 text would give another difference; runs of one seed are paired, since they read the same batches.
 
 The difference estimated is the mean over seeds and over text like the held-out documents, at this size and these
-tokens. Where nothing tells the noise between seeds, the interval is that of the text alone, and holds for the initial
+tokens. Where the noise between seeds is unknown, the interval is that of the text alone, and holds only for the initial
 weights that were trained.
 """
 
@@ -21,14 +22,14 @@ from scipy import stats
 from analysis.held_out import LEAST, clustered_sum, standard_error
 
 LEVEL = 0.9  # of intervals: the whole interval on one side of 0 is an error of 5%
-ENOUGH = 4  # degrees of freedom from which on the pairs alone tell the noise between seeds
-BETTER, WORSE, OPEN = "better", "worse", "not told apart"
+ENOUGH = 4  # degrees of freedom from which on the noise between seeds is estimated from the pairs alone
+BETTER, WORSE, OPEN = "better", "worse", "undecided"
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
     """The seeds that baseline and variant share at one size: nats a token [seeds, windows] of each; documents: the
-    first and last one of every window [windows, 2], None: windows count as independent."""
+    first and last document of every window [windows, 2], None: windows count as independent."""
 
     size: str
     seeds: tuple[int, ...]
@@ -44,7 +45,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class SeedVariance:
-    """Variance of `Pairs.log_ratios` between seeds, its degrees of freedom, and in words what told it."""
+    """Variance of `Pairs.log_ratios` between seeds, its degrees of freedom, and in words from which seeds it is."""
 
     value: float
     df: float
@@ -76,22 +77,22 @@ class Difference:
 
 
 def seed_variance(pairs: Sequence[Pairs], noise: tuple[float, float] | None = None) -> SeedVariance | None:
-    """What is known of the noise between seeds of the log ratio; None: nothing. noise: (s, degrees of freedom) of log
-    loss between seeds of the study's own runs.
+    """The noise between seeds of the log ratio; None where nothing is known. noise: (s, degrees of freedom) of log loss
+    between seeds of the study's own runs.
 
-    The pairs tell it themselves where sizes have several seeds. Below ENOUGH degrees of freedom 2 s^2 is pooled with
-    them: the variance of a difference of two runs that share nothing, too large where shared batches move both.
+    It is estimated from the pairs where sizes have several seeds. Below ENOUGH degrees of freedom it is pooled with 2
+    s^2: the variance of a difference of two runs that share nothing, which is too large where shared batches move both.
     """
-    df = float(sum(len(one.seeds) - 1 for one in pairs))
-    squares = sum(float(((one.log_ratios - one.log_ratios.mean()) ** 2).sum()) for one in pairs)
+    df = float(sum(len(pair.seeds) - 1 for pair in pairs))
+    squares = sum(float(((pair.log_ratios - pair.log_ratios.mean()) ** 2).sum()) for pair in pairs)
     if df >= ENOUGH or (df > 0 and noise is None):
         return SeedVariance(squares / df, df, f"the pairs' own seeds ({df:g} degrees of freedom)")
     if noise is None:
         return None
     s, more = noise
-    told = f"seeds repeated in the study ({more:.1f} degrees of freedom)"
-    told = f"{told} and the pairs' own ({df:g})" if df else told
-    return SeedVariance((squares + more * 2 * s**2) / (df + more), df + more, told)
+    basis = f"seeds repeated in the study ({more:.1f} degrees of freedom)"
+    basis = f"{basis} and the pairs' own ({df:g})" if df else basis
+    return SeedVariance((squares + more * 2 * s**2) / (df + more), df + more, basis)
 
 
 def difference(pairs: Pairs, seeds: SeedVariance | None) -> Difference:
@@ -104,15 +105,15 @@ def difference(pairs: Pairs, seeds: SeedVariance | None) -> Difference:
     value = other - base
     se_text = standard_error(by_window, spans) if n_effective >= LEAST else None
     se_seeds = None if seeds is None else base * math.sqrt(seeds.value / len(pairs.seeds))
-    told = (pairs.size, pairs.seeds, base, other, value, se_text, se_seeds)
+    known = (pairs.size, pairs.seeds, base, other, value, se_text, se_seeds)
     if se_text is None:
-        return Difference(*told, 0.0, None, None)
+        return Difference(*known, 0.0, None, None)
     parts = [(se_text**2, n_effective - 1)]
     if seeds is not None and se_seeds is not None:
         parts.append((se_seeds**2, seeds.df))
     total = sum(variance for variance, _ in parts)
     if total <= 0:
-        return Difference(*told, n_effective - 1, value, value)
+        return Difference(*known, n_effective - 1, value, value)
     df = total**2 / sum(variance**2 / degrees for variance, degrees in parts)
     half = float(stats.t.ppf((1 + LEVEL) / 2, df)) * math.sqrt(total)
-    return Difference(*told, df, value - half, value + half)
+    return Difference(*known, df, value - half, value + half)

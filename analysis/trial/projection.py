@@ -48,36 +48,36 @@ def project_gain(
     text_error: float = 0.0,
     n_replicates: int = N_REPLICATES,
 ) -> list[Gain] | str:
-    """The gain at each budget, or in words why surfaces tell none. seed_noise: the least noise of a run, as a standard
+    """The gain at each budget, or in words why surfaces give none. seed_noise: the least noise of a run, as a standard
     deviation of log loss; text_error: standard error of the log of the losses' ratio from the held-out text, which
     moves all sizes alike: it enters by the slope of the baseline's frontier there."""
     groups = [replace(baseline, group="baseline"), replace(variant, group="variant")]
     try:
-        found = compare_architectures(groups, n_replicates=n_replicates, level=LEVEL, seed_noise=seed_noise)
-        common = found.common
+        comparison = compare_architectures(groups, n_replicates=n_replicates, level=LEVEL, seed_noise=seed_noise)
+        common = comparison.common
     except InputError as error:
         return str(error)
-    if not found.fine[0]:
+    if not comparison.fine[0]:
         return "the exponents of a fitted surface ended at the end of their range"
-    if e_at_bound(found) and max(at) > common[1]:
+    if e_at_bound(comparison) and max(at) > common[1]:
         return NO_E_REASON
     gains = []
     for c in at:
-        loss = float(found.l_opt("baseline", c)[0])
-        drawn = log_gain(found, "baseline", "variant", loss)
-        ends = interval(drawn, found)
+        loss = float(comparison.l_opt("baseline", c)[0])
+        drawn = log_gain(comparison, "baseline", "variant", loss)
+        ends = interval(drawn, comparison)
         if ends is None or not math.isfinite(drawn[0]):
             return "too many draws of the fitted surfaces ended at a bound, or never reach the loss"
-        value, of_text = float(drawn[0]), QUANTILE * text_error / _slope(found, c)
+        value, of_text = float(drawn[0]), QUANTILE * text_error / _slope(comparison, c)
         low = -math.inf if ends[0] is None else value - math.hypot(value - min(ends[0], value), of_text)
         high = math.inf if ends[1] is None else value + math.hypot(max(ends[1], value) - value, of_text)
-        gains.append(Gain(float(c), loss, *(_exp(one) for one in (value, low, high))))
+        gains.append(Gain(float(c), loss, *(_exp(log_value) for log_value in (value, low, high))))
     return gains
 
 
-def _slope(found: Compared, c: float) -> float:
+def _slope(comparison: Compared, c: float) -> float:
     """-d log L / d log C along the baseline's frontier."""
-    ends = [math.log(float(found.l_opt("baseline", c * times)[0])) for times in (1 / STEP, STEP)]
+    ends = [math.log(float(comparison.l_opt("baseline", c * times)[0])) for times in (1 / STEP, STEP)]
     return max((ends[0] - ends[1]) / (2 * math.log(STEP)), 1e-9)
 
 
@@ -85,7 +85,7 @@ def _exp(value: float) -> float:
     return math.exp(value) if value < 700 else math.inf
 
 
-LEAST_SIZES = 3  # a line through fewer leaves nothing to tell its error by
+LEAST_SIZES = 3  # a line through fewer points has no residuals to estimate its error from
 
 
 @dataclass(frozen=True)
@@ -109,18 +109,18 @@ def project_ratio(
     n = len(differences)
     if n < LEAST_SIZES:
         return None
-    x, y = np.log(flops), np.log([one.variant / one.baseline for one in differences])
+    x, y = np.log(flops), np.log([difference.variant / difference.baseline for difference in differences])
     mean, spread = float(x.mean()), float(((x - x.mean()) ** 2).sum())
     slope = float(((x - mean) * y).sum()) / spread
     left = float(((y - y.mean() - slope * (x - mean)) ** 2).sum()) / (n - 2)
     if seeds is not None:
-        left = max(left, seeds.value * float(np.mean([1 / len(one.seeds) for one in differences])))
-    text = max(((one.se_text or 0.0) / one.baseline) ** 2 for one in differences)
+        left = max(left, seeds.value * float(np.mean([1 / len(difference.seeds) for difference in differences])))
+    text = max(((difference.se_text or 0.0) / difference.baseline) ** 2 for difference in differences)
     t = float(stats.t.ppf((1 + LEVEL) / 2, n - 2))
-    found = []
+    projected = []
     for c in at:
         away = math.log(c) - mean
         value = float(y.mean()) + slope * away
         half = t * math.sqrt(left * (1 / n + away**2 / spread) + text)
-        found.append(Ratio(float(c), *(math.exp(one) for one in (value, value - half, value + half))))
-    return found
+        projected.append(Ratio(float(c), *(math.exp(log_ratio) for log_ratio in (value, value - half, value + half))))
+    return projected

@@ -1,4 +1,4 @@
-"""Worth scaling, not worth it, or not to be told: from the differences at single sizes and the projections."""
+"""Whether a change is worth scaling: from the differences at single sizes and the projections."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ class Verdict:
 
 
 def first_stage(differences: Sequence[Difference], unit: str) -> Verdict:
-    """After the smallest sizes: to go on the variant must be better at every one. unit: of losses (data.units)."""
-    worse = [one for one in differences if one.verdict == WORSE]
+    """After the smallest sizes: to go on, the variant must be better at every size. unit: of losses (data.units)."""
+    worse = [difference for difference in differences if difference.verdict == WORSE]
     if worse:
-        return Verdict(NOT_WORTH, f"the variant is worse at {_told(worse, unit)}")
-    unknown = [one for one in differences if one.high is None]
+        return Verdict(NOT_WORTH, f"the variant is worse at {_with_intervals(worse, unit)}")
+    unknown = [difference for difference in differences if difference.high is None]
     if unknown:
         return Verdict(
             CANNOT_TELL,
             f"the held-out text of {_sizes(unknown)} amounts to too few independent documents for an interval: raise "
             f"evaluation.validation_tokens or hold out more documents",
         )
-    level = [one for one in differences if one.verdict == OPEN]
+    level = [difference for difference in differences if difference.verdict == OPEN]
     if level:
         return Verdict(
             CANNOT_TELL,
-            f"variant and baseline are not told apart at {_told(level, unit)}; more seeds narrow it",
+            f"variant and baseline do not differ clearly at {_with_intervals(level, unit)}; more seeds narrow it",
         )
     return Verdict(CANNOT_TELL, f"the variant is better at {_sizes(differences)}", goes_on=True)
 
@@ -48,14 +48,14 @@ def last_stage(
     differences: Sequence[Difference], gains: Sequence[Gain] | None, ratios: Sequence[Ratio] | None, unit: str
 ) -> Verdict:
     """After all sizes: by gains in compute where surfaces could be fitted, else by ratios of the losses."""
-    worse = [one for one in differences if one.verdict == WORSE]
+    worse = [difference for difference in differences if difference.verdict == WORSE]
     if worse:
-        return Verdict(NOT_WORTH, f"the variant is worse at {_told(worse, unit)}")
+        return Verdict(NOT_WORTH, f"the variant is worse at {_with_intervals(worse, unit)}")
     if not gains and not ratios:
-        told = [f"{one.verdict} at {one.size}" for one in differences]
+        verdicts = [f"{difference.verdict} at {difference.size}" for difference in differences]
         return Verdict(
             CANNOT_TELL,
-            f"not enough to project: {counted(len(differences), 'size')} ({', '.join(told)}), "
+            f"not enough to project: {counted(len(differences), 'size')} ({', '.join(verdicts)}), "
             f"and a line over compute takes {LEAST_SIZES}",
         )
     rows: list[tuple[float, str, bool, bool]] = []
@@ -65,13 +65,13 @@ def last_stage(
             rows.append((gain.c, text, gain.low > 1, gain.high < 1))
         what = "the baseline needs"
     else:
-        for one in ratios or ():
-            text = f"{one.ratio:.4f} [{one.low:.4f}, {one.high:.4f}] at {flop(one.c)} FLOP"
-            rows.append((one.c, text, one.high < 1, one.low > 1))
+        for ratio in ratios or ():
+            text = f"{ratio.ratio:.4f} [{ratio.low:.4f}, {ratio.high:.4f}] at {flop(ratio.c)} FLOP"
+            rows.append((ratio.c, text, ratio.high < 1, ratio.low > 1))
         what = "the variant's loss over the baseline's is projected at"
     sentence = f"{what} {', '.join(text for _, text, _, _ in rows)} ({LEVEL:.0%} intervals)"
     if all(good for _, _, good, _ in rows):
-        against = [one for one in (ratios or ()) if gains and one.ratio >= 1]
+        against = [ratio for ratio in (ratios or ()) if gains and ratio.ratio >= 1]
         if against:
             return Verdict(
                 CANNOT_TELL,
@@ -84,11 +84,11 @@ def last_stage(
     return Verdict(CANNOT_TELL, f"{sentence}: the advantage is not certain there")
 
 
-def _sizes(found: Sequence[Difference]) -> str:
-    return " and ".join(one.size for one in found)
+def _sizes(differences: Sequence[Difference]) -> str:
+    return " and ".join(difference.size for difference in differences)
 
 
-def _told(found: Sequence[Difference], unit: str) -> str:
-    each = " and ".join(f"{one.size} ({one.value:+.4f} [{one.low:+.4f}, {one.high:+.4f}])" for one in found)
-    unknown = "; the noise between seeds is not known" if any(one.se_seeds is None for one in found) else ""
-    return f"{each} {unit}{unknown}"
+def _with_intervals(differences: Sequence[Difference], unit: str) -> str:
+    each = [f"{each.size} ({each.value:+.4f} [{each.low:+.4f}, {each.high:+.4f}])" for each in differences]
+    is_known = all(each.se_seeds is not None for each in differences)
+    return f"{' and '.join(each)} {unit}{'' if is_known else '; the noise between seeds is not known'}"

@@ -70,7 +70,7 @@ class Comparison:
 
         return {
             **{"study": self.study, "a": self.a, "b": self.b, "summary": summary(self.repeats)},
-            **{"noise_of": self.noise_of, "runs": [repeat.told() for repeat in self.repeats], "copies": self.copies},
+            **{"noise_of": self.noise_of, "runs": [repeat.to_dict() for repeat in self.repeats], "copies": self.copies},
             **{"only_a": self.only_a, "only_b": self.only_b, "other_settings": self.other_settings},
             "not_compared": self.not_compared,
         }

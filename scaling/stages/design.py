@@ -81,7 +81,7 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
     from analysis.design.choose import SETTLED, Judged, answers, naive_of, saving, screen, simulated
     from analysis.design.layout import CONTROLLED
     from analysis.design.prices import Prices
-    from analysis.design.worlds import Noise, World, literature
+    from analysis.design.worlds import Noise, Scenario, World, literature
 
     archs = question.setting.archs
     vocabulary = vocabulary_of(BYTES)
@@ -105,11 +105,12 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
     if question.target and not question.timed:
         within_reach(question.target, question.budget, "the whole budget")  # refused before anything is simulated
     target = question.target or TARGET * _flops_of(question, prices, budget)
+    screening = Scenario(drawn("screened", SETTLED), noise, cost, target)
     candidates = screen(
-        *(price, budget, question.cap, drawn("screened", SETTLED), noise, cost, target, question.ask),
+        *(price, budget, question.cap, screening, question.ask),
         question.least_size,
         question.share,
-        told=lambda share: report("proposals", share),
+        report=lambda share: report("proposals", share),
         curves=question.curves,
         each=each,
     )
@@ -120,9 +121,7 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
     real: list[tuple[Judged, dict[str, Any], bool]] = []
     skipped: list[str] = []
     if ladder is not None:
-        candidates.append(
-            Judged(ladder, answers(ladder, drawn("screened", SETTLED), noise, cost, target, question.ask))
-        )
+        candidates.append(Judged(ladder, answers(ladder, screening, question.ask)))
     for candidate in candidates:
         if len(real) == MOST_SHOWN and candidate.proposal != ladder:
             continue
@@ -147,9 +146,9 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
         done += 1
         report("simulated studies", done / total)
 
-    rows, other = [], None
+    rows, other, reporting = [], None, Scenario(worlds, noise, cost, target)
     for candidate, costs, is_naive in real:
-        row = _row(simulated(candidate, worlds, noise, cost, target, question.seed, step, each), costs, noise)
+        row = _row(simulated(candidate, reporting, question.seed, step, each), costs, noise)
         if is_naive:
             other = row
         else:

@@ -19,7 +19,7 @@ from analysis.design.prices import Prices
 from analysis.design.proposal import Proposal
 from analysis.design.simulate import Outcome, simulate
 from analysis.design.study_file import Setting
-from analysis.design.worlds import BEND, KINDS, Noise, World, literature
+from analysis.design.worlds import BEND, KINDS, Noise, Scenario, World, literature
 from flops.hardware import device_of
 from scaling.stages.design import Question, design
 
@@ -83,7 +83,7 @@ def goal(
             same_text=row["same_text"],
         )
         own = worlds or fresh()
-        outcomes = simulate(proposal, own, noise, cost, found["target_flops"], SEED)
+        outcomes = simulate(proposal, Scenario(own, noise, cost, found["target_flops"]), SEED)
         promised = row["summary"]["half_a"][1]
         half = np.array([one.half_a for one in outcomes])
         linear = precision(proposal.layout(), own, noise, cost, found["target_flops"], bound=True)

@@ -13,7 +13,7 @@ import pytest
 from analysis.design.cores import on_cores
 from analysis.design.proposal import laid
 from analysis.design.simulate import simulate
-from analysis.design.worlds import Noise, World
+from analysis.design.worlds import Noise, Scenario, World
 from analysis.fits.cost import six_nd
 from arch.errors import InputError
 
@@ -31,7 +31,7 @@ def refuse(what: str) -> None:
 
 def test_studies_are_the_same_on_any_number_of_cores():
     proposal = laid(3e5, 6, 32.0, 40.0, 1.0, 1.0, (3, -2), 1e9, curves=True)
-    study = partial(simulate, proposal, WORLDS, Noise(0.003), six_nd(), 5e15, 0)
+    study = partial(simulate, proposal, Scenario(WORLDS, Noise(0.003), six_nd(), 5e15), 0)
     with on_cores(1) as one, on_cores(2) as two:
         assert one is map
         assert study(each=two) == study(each=one) == study()

@@ -26,7 +26,7 @@ from analysis.design.proposal import (
 )
 from analysis.design.simulate import draw, simulate
 from analysis.design.study_file import Setting, first_rate, resized, text_of
-from analysis.design.worlds import KINDS, Noise, World, kind_of, literature, paths
+from analysis.design.worlds import KINDS, Noise, Scenario, World, kind_of, literature, paths
 from analysis.fits.cost import Cost, six_nd
 from analysis.fits.prepare import prepare
 from analysis.fits.settings import settings_of
@@ -142,16 +142,16 @@ def test_linearised_precision_is_that_of_drawn_studies(cost, what):
 
 def test_simulated_studies_are_the_projects_fits():
     proposal = laid(3e5, 6, 32.0, 40.0, 1.0, 1.0, (3, -2), 1e9, curves=True)
-    exact = simulate(proposal, [WORLD], Noise(1e-6), SIX, 5e15, 0)[0]
+    exact = simulate(proposal, Scenario([WORLD], Noise(1e-6), SIX, 5e15), 0)[0]
     assert exact.identified and abs(exact.off_a) < 2e-3 and abs(exact.off_n) < 0.02 and exact.half_a < 1e-3
     one, other = (
-        simulated(Judged(p, 0.0), [WORLD] * 6, Noise(0.003), SIX, 5e15, 0, lambda: None)
+        simulated(Judged(p, 0.0), Scenario([WORLD] * 6, Noise(0.003), SIX, 5e15), 0, lambda: None)
         for p in (proposal, Proposal(proposal.sizes, proposal.tokens, (1,) * 6, 1.0, True))
     )
     assert one.summary["half_a"][1] < other.summary["half_a"][1]
     assert saving(one.summary, other.summary, "exponent") > 1
-    assert answers(proposal, [WORLD], Noise(1e-6), SIX, 5e15, "exponent") == pytest.approx(1, abs=1e-3)
-    assert answers(proposal, [WORLD], Noise(0.2), SIX, 5e15, "loss") < 0.3
+    assert answers(proposal, Scenario([WORLD], Noise(1e-6), SIX, 5e15), "exponent") == pytest.approx(1, abs=1e-3)
+    assert answers(proposal, Scenario([WORLD], Noise(0.2), SIX, 5e15), "loss") < 0.3
 
 
 def test_a_study_file_says_the_proposal():

@@ -47,7 +47,7 @@ def test_every_column_is_needed_and_of_its_type(task: str, tmp_path: Path) -> No
         assert told(tmp_path, task, row).startswith(f"column {column.name!r} is missing")
         for wrong in (None, 1.5, [], {}):
             message = told(tmp_path, task, first_row(data) | {column.name: wrong})
-            assert message.startswith(f"column {column.name!r} must be {column.kind.told}, not {wrong!r}")
+            assert message.startswith(f"column {column.name!r} must be {column.kind.expected}, not {wrong!r}")
         assert column.kind.fits(example(data)[column.name])
 
 

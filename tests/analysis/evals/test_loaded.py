@@ -128,10 +128,10 @@ def test_a_tokenizer_that_differs_is_refused(study: StudySpec, checkpoint: Path)
     vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
     write_json(path, content)
     seal(checkpoint)
-    assert "differs from the tokenizer bytes" in refusal(study, checkpoint)
+    assert "differs from this program's tokenizer bytes" in refusal(study, checkpoint)
     path.write_text("{}")
     seal(checkpoint)
-    assert "differs from the tokenizer bytes" in refusal(study, checkpoint)
+    assert "differs from this program's tokenizer bytes" in refusal(study, checkpoint)
     path.write_bytes(tokenizer_files(ByteTokenizer())["tokenizer.json"])
     made_with = read_json(checkpoint / MANIFEST)["tokenizer"]
     seal(checkpoint, tokenizer=made_with | {"identity": "0" * 64})

@@ -54,9 +54,9 @@ def test_another_checkpoint_than_was_read_ahead_is_read(study: StudySpec, reads:
     first, second, third = paths(study)[:3]
     ahead = ReadAhead()
     ahead.start(second)
-    assert ahead.files(third).found.path == third and ahead.files(second).found.path == second
+    assert ahead.files(third).checkpoint.path == third and ahead.files(second).checkpoint.path == second
     ahead.start(first)
-    assert ahead.files(first).found.path == first and [path for path, _ in reads].count(first) == 1
+    assert ahead.files(first).checkpoint.path == first and [path for path, _ in reads].count(first) == 1
 
 
 def test_what_is_damaged_is_told_when_it_is_its_turn(study: StudySpec, tmp_path: Path) -> None:
