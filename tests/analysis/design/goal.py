@@ -64,14 +64,14 @@ def goal(
     """{"design", "naive"} for one architecture and `budget` FLOP."""
     began = time.process_time()
     setting = Setting("goal", ["llama"], "books.txt", 2048, True)
-    told = seeds, text, bend, setting
-    question = Question("exponent", budget, False, device_of("h200"), CAP, 0.0, *told, least_size=3e5, studies=studies)
+    asked = seeds, text, bend, setting
+    question = Question("exponent", budget, False, device_of("h200"), CAP, 0.0, *asked, least_size=3e5, studies=studies)
     noise = Noise(seeds, text=text, bend=bend)
-    found = design(question, lambda what, share: None)
+    designed = design(question, lambda what, share: None)
     seconds = time.process_time() - began
     cost = Prices(["llama"], {"vocab_size": 257, "context_length": 2048}).flops()
     judged = {}
-    for name, row in (("design", found["proposals"][0]), ("naive", found["naive"])):
+    for name, row in (("design", designed["proposals"][0]), ("naive", designed["naive"])):
         tokens = tuple(map(tuple, row["tokens"]))
         proposal = Proposal(
             tuple(row["sizes"]),
@@ -82,11 +82,11 @@ def goal(
             sweep=tuple(row["swept_sizes"]),
             same_text=row["same_text"],
         )
-        own = worlds or fresh()
-        outcomes = simulate(proposal, Scenario(own, noise, cost, found["target_flops"]), SEED)
+        true_worlds = worlds or fresh()
+        outcomes = simulate(proposal, Scenario(true_worlds, noise, cost, designed["target_flops"]), SEED)
         promised = row["summary"]["half_a"][1]
-        half = np.array([one.half_a for one in outcomes])
-        linear = precision(proposal.layout(), own, noise, cost, found["target_flops"], bound=True)
+        half = np.array([outcome.half_a for outcome in outcomes])
+        linear = precision(proposal.layout(), true_worlds, noise, cost, designed["target_flops"], bound=True)
         judged[name] = Goal(
             seconds, row["words"], promised, outcomes, half / promised, half / (1.96 * linear.a), 1.96 * linear.bound_a
         )
@@ -96,22 +96,22 @@ def goal(
 def show(budget: float, seeds: float = 0.005, text: float = TEXT, bend: float = BEND) -> None:
     kinds = np.repeat(list(FRESH), list(FRESH.values()))
     assert set(kinds) == set(KINDS)
-    for name, one in goal(budget, seeds, text, bend).items():
-        told = one.summary
-        right = np.array([abs(o.off_a) < 0.05 and abs(o.off_n) < np.log(1.3) for o in one.outcomes])
-        print(f"{name}: {one.words}")
+    for name, result in goal(budget, seeds, text, bend).items():
+        summary = result.summary
+        right = np.array([abs(o.off_a) < 0.05 and abs(o.off_n) < np.log(1.3) for o in result.outcomes])
+        print(f"{name}: {result.words}")
         print(
-            f"  right {told['right']:.0%} (a {told['right_a']:.0%}, N_opt {told['right_n']:.0%}), identified "
-            f"{told['identified']:.0%}, held {told['held']:.0%}; by kind "
+            f"  right {summary['right']:.0%} (a {summary['right_a']:.0%}, N_opt {summary['right_n']:.0%}), identified "
+            f"{summary['identified']:.0%}, held {summary['held']:.0%}; by kind "
             + ", ".join(f"{kind} {right[kinds == kind].sum()}/{(kinds == kind).sum()}" for kind in KINDS)
         )
-        told_ratio = [f"{np.nanquantile(x, (0.1, 0.5, 0.9)).round(2)}" for x in (one.ratio, one.known)]
-        ceiling = float(np.mean(2 * stats.norm.cdf(1.96 * WITHIN_A / one.bound) - 1))
+        ratios = [f"{np.nanquantile(x, (0.1, 0.5, 0.9)).round(2)}" for x in (result.ratio, result.known)]
+        ceiling = float(np.mean(2 * stats.norm.cdf(1.96 * WITHIN_A / result.bound) - 1))
         print(f"  a within 0.05 at the most (a fit that knows the noise, no form missed, linearised): {ceiling:.0%}")
         print(
-            f"  half of a: promised {one.promised:.3f}, found {np.median([o.half_a for o in one.outcomes]):.3f}, found "
-            f"over promised {told_ratio[0]}, over the world's own {told_ratio[1]}; bound {np.median(one.bound):.3f}; "
-            f"design took {one.seconds:.0f} s of processor time"
+            f"  half of a: promised {result.promised:.3f}, simulated "
+            f"{np.median([outcome.half_a for outcome in result.outcomes]):.3f}, simulated over promised {ratios[0]}, "
+            f"over the world's own {ratios[1]}; bound {np.median(result.bound):.3f}; design took {result.seconds:.0f} s of processor time"
         )
 
 

@@ -21,12 +21,12 @@ def ladder(tokens: float, seeds: int = 1) -> list[Run]:
 
 def test_the_trial_study_is_told_and_what_is_advised_would_do():
     runs = [run for run in ladder(80e6) if run.size not in ("x0", "x5")]
-    found = expect("llama", runs, 257, READ)
-    assert found.too_wide and 0.1 < found.half_a < 0.5
-    seeds = re.search(r"needs (\d+) times its seeds", found.remedy)
-    assert seeds is None or int(seeds[1]) == math.ceil((found.half_a / found.limit) ** 2)
+    expected = expect("llama", runs, 257, READ)
+    assert expected.too_wide and 0.1 < expected.half_a < 0.5
+    seeds = re.search(r"needs (\d+) times its seeds", expected.remedy)
+    assert seeds is None or int(seeds[1]) == math.ceil((expected.half_a / expected.limit) ** 2)
     whole, quiet = expect("llama", ladder(80e6), 257, READ), expect("llama", ladder(80e6), 257, Reading(Noise(0.002)))
-    assert quiet.half_a < whole.half_a / 2 < found.half_a / 2 and not quiet.too_wide and not quiet.remedy
+    assert quiet.half_a < whole.half_a / 2 < expected.half_a / 2 and not quiet.too_wide and not quiet.remedy
 
 
 def test_of_few_parameters_no_floor_of_the_loss_is_assumed():
@@ -38,7 +38,7 @@ def test_of_few_parameters_no_floor_of_the_loss_is_assumed():
 
 
 def test_what_allows_no_fit_is_told_and_branches_count_alone():
-    two = expect("llama", [one for one in ladder(80e6) if one.n_params > 1e7], 257, READ)
+    two = expect("llama", [run for run in ladder(80e6) if run.n_params > 1e7], 257, READ)
     assert two.half_a == math.inf and "three sizes" in two.remedy
     branches = [
         Run(f"x{i}", n, n * times, 6 * n, f"x{i}-s{seed}", True)

@@ -55,11 +55,11 @@ def test_the_optimum_of_a_world_is_that_of_a_search(kind):
             return float(world.loss(math.exp(log_n), math.exp(log_c - float(cost.log_per_token(np.array(log_n))))))
 
         start = min(np.linspace(8, 25, 400), key=loss)
-        found = optimize.minimize_scalar(
+        optimum = optimize.minimize_scalar(
             loss, bounds=(start - 0.1, start + 0.1), method="bounded", options={"xatol": 1e-9}
         )
-        assert float(world.log_n_opt(log_c, cost)) == pytest.approx(found.x, abs=1e-3)
-        assert float(world.log_l_opt(log_c, cost)) == pytest.approx(math.log(found.fun), abs=1e-7)
+        assert float(world.log_n_opt(log_c, cost)) == pytest.approx(optimum.x, abs=1e-3)
+        assert float(world.log_l_opt(log_c, cost)) == pytest.approx(math.log(optimum.fun), abs=1e-7)
 
 
 def test_worlds_without_more_are_their_surface_and_noise_is_what_it_says():
@@ -77,8 +77,8 @@ def test_priors_know_what_kind_an_architecture_is_and_draw_the_same_again():
     means = {}
     for arch in ("llama", "hgrn2"):
         prior = literature(arch, 257)
-        one, same = (prior.draw(np.random.default_rng(3)) for _ in range(2))
-        assert one == same
+        first, same = (prior.draw(np.random.default_rng(3)) for _ in range(2))
+        assert first == same
         worlds = [prior.draw(np.random.default_rng(i), ("fitted",)) for i in range(300)]
         means[arch] = np.mean([world.surface.a for world in worlds])
         assert all(0 < world.e < 1.1 for world in worlds)
@@ -87,11 +87,11 @@ def test_priors_know_what_kind_an_architecture_is_and_draw_the_same_again():
 
 
 def test_a_proposal_costs_its_trunks_and_decays_within_the_corpus():
-    one = Proposal((1e6, 4e6), ((5e6, 1e7, 2e7), (2e7, 8e7)), (3, 1))
+    proposal = Proposal((1e6, 4e6), ((5e6, 1e7, 2e7), (2e7, 8e7)), (3, 1))
     trunk = 3 * ((1 - DECAY) * 2e7 + DECAY * 3.5e7), (1 - DECAY) * 8e7 + DECAY * 1e8
-    assert one.cost(six) == pytest.approx(6 * (1e6 * trunk[0] + 4e6 * trunk[1]))
-    assert one.n_runs == 11 and len(one.layout().n_params) == 11
-    assert len(set(one.layout().trunk)) == 4 and len(set(one.layout().run)) == 11
+    assert proposal.cost(six) == pytest.approx(6 * (1e6 * trunk[0] + 4e6 * trunk[1]))
+    assert proposal.n_runs == 11 and len(proposal.layout().n_params) == 11
+    assert len(set(proposal.layout().trunk)) == 4 and len(set(proposal.layout().run)) == 11
     for proposal in list(candidates(six, 1e16, 1e8))[::40]:
         assert proposal.cost(six) == pytest.approx(1e16, rel=0.011)
         assert max(max(d) for d in proposal.tokens) <= 1e8 * (1 + 1e-9)
@@ -112,7 +112,7 @@ def test_what_budgets_buy_is_known_before_anything_is_simulated():
     least, most = least_cost(six, 1e8, 1e6), most_cost(six, 1e8, 1e6)
 
     def bought(budget: float) -> bool:
-        return any(one.sizes[0] >= 1e6 for one in candidates(six, budget, 1e8))
+        return any(candidate.sizes[0] >= 1e6 for candidate in candidates(six, budget, 1e8))
 
     assert bought(1.02 * least) and bought(0.98 * most)
     assert not bought(0.98 * least) and not bought(1.02 * most)
@@ -124,7 +124,7 @@ def test_what_budgets_buy_is_known_before_anything_is_simulated():
 def test_linearised_precision_is_that_of_drawn_studies(cost, what):
     proposal = laid(2e5, 6, 16.0, 14.0, 8.0, 1.0, (2, 99), 1e9) if what == "branches" else naive(2e7)
     layout, noise, target = proposal.layout(), Noise(0.002), 5e15
-    told = precision(layout, [WORLD], noise, cost, target, bound=True)
+    linear = precision(layout, [WORLD], noise, cost, target, bound=True)
     rng = np.random.default_rng(0)
     drawn = [draw(layout, WORLD, noise, cost, rng) for _ in range(300)]
     fits = fit_surfaces(
@@ -134,9 +134,9 @@ def test_linearised_precision_is_that_of_drawn_studies(cost, what):
     log_n = np.log(fits.surface.column().n_opt(at, cost))
     a = (log_n[:, 1] - log_n[:, 0]) / math.log(at[1] / at[0])
     log_l = np.log(fits.surface.column().l_opt(at, cost))[:, 2]
-    for values, sd in ((a, told.a), (log_n[:, 2], told.log_n), (log_l, told.log_l)):
+    for values, sd in ((a, linear.a), (log_n[:, 2], linear.log_n), (log_l, linear.log_l)):
         assert values.std() == pytest.approx(float(sd[0]), rel=0.15)
-    assert told.bound_a[0] <= told.a[0] * (1 + 1e-6)
+    assert linear.bound_a[0] <= linear.a[0] * (1 + 1e-6)
     assert np.abs(missed(layout, [WORLD], noise, cost, target)[0].a).max() < 1e-3
 
 
@@ -144,12 +144,12 @@ def test_simulated_studies_are_the_projects_fits():
     proposal = laid(3e5, 6, 32.0, 40.0, 1.0, 1.0, (3, -2), 1e9, curves=True)
     exact = simulate(proposal, Scenario([WORLD], Noise(1e-6), SIX, 5e15), 0)[0]
     assert exact.identified and abs(exact.off_a) < 2e-3 and abs(exact.off_n) < 0.02 and exact.half_a < 1e-3
-    one, other = (
+    first, other = (
         simulated(Judged(p, 0.0), Scenario([WORLD] * 6, Noise(0.003), SIX, 5e15), 0, lambda: None)
         for p in (proposal, Proposal(proposal.sizes, proposal.tokens, (1,) * 6, 1.0, True))
     )
-    assert one.summary["half_a"][1] < other.summary["half_a"][1]
-    assert saving(one.summary, other.summary, "exponent") > 1
+    assert first.summary["half_a"][1] < other.summary["half_a"][1]
+    assert saving(first.summary, other.summary, "exponent") > 1
     assert answers(proposal, Scenario([WORLD], Noise(1e-6), SIX, 5e15), "exponent") == pytest.approx(1, abs=1e-3)
     assert answers(proposal, Scenario([WORLD], Noise(0.2), SIX, 5e15), "loss") < 0.3
 
@@ -157,16 +157,17 @@ def test_simulated_studies_are_the_projects_fits():
 def test_a_study_file_says_the_proposal():
     proposal = laid(3e5, 6, 32.0, 14.0, 8.0, 1.0, (3, -2), 1e8)
     setting = Setting("x", ["llama", "hgrn2"], "books.txt", 2048, True)
-    told = yaml.safe_load(text_of(proposal, setting))
-    assert told["grid"]["sizes"]["count"] == 6 and told["grid"]["seeds"] == []
-    seeds = list(told["grid"]["extra_seeds"].values())
-    assert [len(one) for one in seeds] == [3, 3, 3, 3, 1, 1] and len({x for one in seeds for x in one}) == 14
+    content = yaml.safe_load(text_of(proposal, setting))
+    assert content["grid"]["sizes"]["count"] == 6 and content["grid"]["seeds"] == []
+    seeds = list(content["grid"]["extra_seeds"].values())
+    assert [len(numbers) for numbers in seeds] == [3, 3, 3, 3, 1, 1]
+    assert len({number for numbers in seeds for number in numbers}) == 14
     ladder = yaml.safe_load(text_of(naive(2e7), setting))["grid"]
     assert ladder["seeds"] == [0] and list(ladder["extra_seeds"].values()) == [[1]]
-    for n, tokens, row in zip(proposal.sizes, proposal.tokens, told["overrides"]["by_size"].values(), strict=True):
+    for n, tokens, row in zip(proposal.sizes, proposal.tokens, content["overrides"]["by_size"].values(), strict=True):
         assert row["branches"] == pytest.approx(list(tokens), rel=row["batch_tokens"] / tokens[0])
         assert row["batch_tokens"] % 2048 == 0 and row["branches"][0] / row["batch_tokens"] >= min(500, n / 5e3)
-    assert told["fit"] == {
+    assert content["fit"] == {
         "loss": "validation",
         "points": "decayed",
         "stopped": "leave_out",
@@ -178,11 +179,11 @@ def test_a_study_file_says_the_proposal():
     held_out = {yaml.safe_load(text_of(p, setting))["evaluation"]["validation_tokens"] for p in (proposal, whole)}
     assert held_out == {262_144}  # the same held-out text for every proposal
     swept = with_sweep(laid(3e5, 6, 32.0, 20.0, 1.0, 0.0, (3, 99), 1e8, curves=True), six)
-    told = yaml.safe_load(text_of(swept, setting))
-    batches = {row["batch_tokens"] for row in told["overrides"]["by_size"].values()}
-    assert len(batches) == 1 and told["training"]["lr"] == "law" and len(told["sweep"]["sizes"]) == 3
-    assert min(told["sweep"]["tokens"]) / max(batches) >= 100  # steps of its shortest run
-    assert all("lr" not in row for row in told["overrides"]["by_size"].values())
+    content = yaml.safe_load(text_of(swept, setting))
+    batches = {row["batch_tokens"] for row in content["overrides"]["by_size"].values()}
+    assert len(batches) == 1 and content["training"]["lr"] == "law" and len(content["sweep"]["sizes"]) == 3
+    assert min(content["sweep"]["tokens"]) / max(batches) >= 100  # steps of its shortest run
+    assert all("lr" not in row for row in content["overrides"]["by_size"].values())
     known = yaml.safe_load(text_of(whole, replace(setting, law="rates.json")))
     assert known["training"]["lr_law"] == "rates.json" and "sweep" not in known
     twice = resized(proposal, 4.0, 1e9)

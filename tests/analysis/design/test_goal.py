@@ -9,8 +9,8 @@ from tests.analysis.design.goal import FRESH, fresh, goal
 
 @pytest.mark.slow
 def test_designs_are_right_more_often_than_the_naive_ladder():
-    found = goal(5.75e16, text=0.0, bend=0.0, worlds=fresh(111_000, 8))  # noise between seeds alone
-    design, naive = found["design"], found["naive"]
+    results = goal(5.75e16, text=0.0, bend=0.0, worlds=fresh(111_000, 8))  # noise between seeds alone
+    design, naive = results["design"], results["naive"]
     assert len(design.outcomes) == 8 * sum(FRESH.values()) == 240
     assert design.summary["right"] >= max(0.85, naive.summary["right"] + 0.25)
     assert design.summary["identified"] >= naive.summary["identified"] + 0.3

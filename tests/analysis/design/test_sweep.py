@@ -27,22 +27,22 @@ def test_errors_of_rates_are_those_of_drawn_sweeps():
     """Of 60 sweeps: the law's rate at each size, less the best one, by the fit of rates that `scaling sweep` makes."""
     proposal = replace(laid(3e5, 6, 8.0, 20.0, 1.0, 1.0, (1, 1), 1e10, curves=True), sweep=(0, 1, 3))
     layout = proposal.layout()
-    told = np.sqrt(np.diag(rate_errors(layout, NOISE)))
+    expected = np.sqrt(np.diag(rate_errors(layout, NOISE)))
     sizes = tuple(round(proposal.sizes[i]) for i in proposal.sweep)
     times = tuple(d / proposal.sizes[proposal.sweep[0]] for d in proposal.swept(proposal.sweep[0]))
     world = RateWorld(
         k=CURVATURE, noise=NOISE.seed, scatter=SCATTER, sizes=sizes, horizons=times, seeds=(0,), archs=("llama",)
     )
-    rng, found, laws = np.random.default_rng(0), [], []
+    rng, errors, laws = np.random.default_rng(0), [], []
     for _ in range(60):
         law = fit_rates(world.sweep(rng)).laws["llama"]
         laws.append(law)
         runs = [(n, row[-1]) for n, row in zip(proposal.sizes, proposal.tokens, strict=True)]
-        found.append([math.log(law.at(n, d, 65_536).rate) - world.ln_best(n, d, 65_536) for n, d in runs])
-    drawn = np.sqrt(np.mean(np.square(found), 0) + SCATTER**2)
-    assert drawn == pytest.approx(told, rel=0.3)
+        errors.append([math.log(law.at(n, d, 65_536).rate) - world.ln_best(n, d, 65_536) for n, d in runs])
+    drawn = np.sqrt(np.mean(np.square(errors), 0) + SCATTER**2)
+    assert drawn == pytest.approx(expected, rel=0.3)
     by_laws = np.sqrt(np.mean([np.diag(of_laws([law], layout)) for law in laws], 0))
-    assert by_laws == pytest.approx(told, rel=0.4)
+    assert by_laws == pytest.approx(expected, rel=0.4)
 
 
 def test_what_is_lost_is_of_the_errors_and_without_a_sweep_of_the_world():
@@ -58,12 +58,12 @@ def test_what_is_lost_is_of_the_errors_and_without_a_sweep_of_the_world():
 
 
 def test_a_sweep_costs_its_runs_and_no_more_than_its_share():
-    found = made(3e5)
-    assert len(found.sweep) == SWEPT_SIZES and found.sweep[0] == 0
-    main = 6 * sum(n * d for n, d in zip(found.sizes, found.trained, strict=True))
-    own = 6 * 5 * sum(found.sizes[i] * d for i in found.sweep for d in found.swept(i))
-    assert found.cost(six) == pytest.approx(main + own) and own <= MOST_SWEEP * main
-    assert found.swept(3) == pytest.approx([found.tokens[0][0] / 8, found.tokens[0][0] / 2])
+    swept = made(3e5)
+    assert len(swept.sweep) == SWEPT_SIZES and swept.sweep[0] == 0
+    main = 6 * sum(n * d for n, d in zip(swept.sizes, swept.trained, strict=True))
+    tokens_swept = 6 * 5 * sum(swept.sizes[i] * d for i in swept.sweep for d in swept.swept(i))
+    assert swept.cost(six) == pytest.approx(main + tokens_swept) and tokens_swept <= MOST_SWEEP * main
+    assert swept.swept(3) == pytest.approx([swept.tokens[0][0] / 8, swept.tokens[0][0] / 2])
     by_size = laid(3e5, 6, 8.0, 20.0, 1.0, 1.0, (3, 99), 1e10, curves=True)
     assert by_size.swept(3) == pytest.approx([20 * by_size.sizes[3] / 8, 20 * by_size.sizes[3] / 2])
     far_apart = laid(3e5, 6, 64.0, 20.0, 1.0, 1.0, (1, 1), 1e10, curves=True)

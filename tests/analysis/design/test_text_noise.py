@@ -29,11 +29,11 @@ def test_means_have_in_common_what_their_windows_have(layout):
     assert weighed(layout, weight) == pytest.approx(np.einsum("wkn,nm,wkm->wk", weight, known, weight))
     assert (draws @ weight[0, 0]).var() == pytest.approx(weighed(layout, weight)[0, 0], rel=0.1)
     ladder = naive(2e7).layout()  # all sizes read the text of seed 0, in the same order
-    one, other = (np.flatnonzero(ladder.size == k)[-1] for k in (0, 5))
+    first, other = (np.flatnonzero(ladder.size == k)[-1] for k in (0, 5))
     both = shared(ladder)
-    assert both[one, other] == pytest.approx(SHARED * both[one, one])
-    one, other = (np.flatnonzero(layout.size == k)[-1] for k in (0, 5))
-    assert known[one, other] == 0  # each size its own
+    assert both[first, other] == pytest.approx(SHARED * both[first, first])
+    first, other = (np.flatnonzero(layout.size == k)[-1] for k in (0, 5))
+    assert known[first, other] == 0  # each size its own
 
 
 def test_the_covariance_is_what_studies_are_drawn_with(layout):
@@ -48,5 +48,5 @@ def test_the_covariance_is_what_studies_are_drawn_with(layout):
     off = np.log(drawn_losses / clean)
     assert (off @ weight[0].T).var(0) == pytest.approx(exact, rel=0.12)
     assert np.abs(along_sizes(layout).sum(0)).max() < 1e-9
-    told = [precision(layout, [WORLD], noise, six_nd(), 5e15).a[0] for noise in (Noise(0.004), NOISE)]
-    assert told[1] > told[0]
+    linear = [precision(layout, [WORLD], noise, six_nd(), 5e15).a[0] for noise in (Noise(0.004), NOISE)]
+    assert linear[1] > linear[0]

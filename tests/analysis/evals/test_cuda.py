@@ -47,9 +47,9 @@ def numbers(result: Result) -> dict[str, float]:
 @pytest.mark.parametrize(("precision", "relative"), [("fp32", RELATIVE), ("bf16", 2e-2)])
 def test_a_gpu_gives_the_cpus_numbers(tmp_path: Path, precision: str, relative: float) -> None:
     expected = evaluated(tmp_path / "cpu", "cpu", precision)
-    found = evaluated(tmp_path / "cuda", "cuda", precision)
-    assert found.keys() == expected.keys() and len(found) == len(ARCHS) * len(TASKS)
-    for name, result in found.items():
+    results = evaluated(tmp_path / "cuda", "cuda", precision)
+    assert results.keys() == expected.keys() and len(results) == len(ARCHS) * len(TASKS)
+    for name, result in results.items():
         assert result.device == "cuda" and result.key == expected[name].key
         assert 0 < result.forward_seconds <= result.seconds
         assert result.forward_tokens == expected[name].forward_tokens

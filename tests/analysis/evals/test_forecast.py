@@ -34,8 +34,8 @@ def test_measured_results_tell_of_the_others(tmp_path: Path) -> None:
         write_json(folder / f"{task}.json", stored_result(tnl.run_id, 1, task, {}, **cost).to_dict())
     known = measured_paces(runs_dir, study.runs(), CPU, "cpu")
     assert measured_paces(runs_dir, study.runs(), CPU, "cuda") == []
-    told = forecast_task("perplexity", reads[:1], known, CPU)
-    assert told.seconds == pytest.approx(6.0 + 0.5) and told.basis == "measured: 1 result of this task"
+    measured = forecast_task("perplexity", reads[:1], known, CPU)
+    assert measured.seconds == pytest.approx(6.0 + 0.5) and measured.basis == "measured: 1 result of this task"
     other = forecast_task("niah", reads[:1], known, CPU)
     assert other.seconds == pytest.approx(8.0 + 0.5) and other.basis == "measured: 2 results of other tasks"
     unknown = forecast_task("mine", [(tnl, None)], known, CPU)
@@ -49,7 +49,7 @@ def test_a_dry_run_names_examples_tokens_and_time(tmp_path: Path) -> None:
     todo = missing_evaluations(
         Request(study), EvalOptions(("niah", "validation", "tests.analysis.evals.tiny_tasks:one"))
     )
-    assert [one["checkpoints"] for one in todo["forecast"]] == [4, 4, 4, 4]
+    assert [row["checkpoints"] for row in todo["forecast"]] == [4, 4, 4, 4]
     lines = show_missing(todo).splitlines()
     cells = {line.split()[0]: line for line in lines}
     assert "10 windows" in cells["validation"] and "1.28k" in cells["validation"]

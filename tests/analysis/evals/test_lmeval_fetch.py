@@ -29,7 +29,7 @@ def test_a_second_fetch_downloads_what_is_missing_or_damaged(tmp_path):
     calls, lines = [], []
     names = ["piqa", "boolq", "qasper"]
     first = fetch(tmp_path, names, lines.append, hub(calls, broken=[DATA["boolq"].file]))
-    assert [(one.name, one.state, one.rows) for one in first] == [
+    assert [(fetched.name, fetched.state, fetched.rows) for fetched in first] == [
         ("piqa", "fetched", 2),
         ("boolq", "failed", None),
         ("qasper", "fetched", 2),
@@ -42,7 +42,8 @@ def test_a_second_fetch_downloads_what_is_missing_or_damaged(tmp_path):
         handle.write("{}\n")
     assert missing(tmp_path, names) == ["boolq", "qasper"]
     calls.clear()
-    assert [one.state for one in fetch(tmp_path, names, lines.append, hub(calls))] == ["there", "fetched", "fetched"]
+    again = fetch(tmp_path, names, lines.append, hub(calls))
+    assert [fetched.state for fetched in again] == ["there", "fetched", "fetched"]
     assert calls == [DATA["boolq"].file, DATA["qasper"].file] and missing(tmp_path, names) == []
 
 

@@ -40,7 +40,7 @@ def test_table_4s_columns_in_its_order():
     values |= {task: {TASKS[task].metrics[0]: 0.5} for task in (*TABLE4, "siqa")}
     values |= {task: dict.fromkeys(TASKS[task].metrics, 8.0) for task in SCROLLS}
     values["niah-easy"] = {"weighted_avg_acc": 12.3, "acc_avg": 99.0}
-    rows = summary([result("a", 10, task, **found) for task, found in values.items()])
+    rows = summary([result("a", 10, task, **metrics) for task, metrics in values.items()])
     heads, cells, notes = show_summary(rows)
     csr = ("boolq", "piqa", "hellaswag", "winogrande", "arc-easy", "arc-challenge", "openbookqa", "csr_avg")
     paper = (*csr, "wikitext_ppl", "lambada_ppl", "niah_easy", "scrolls_plain")

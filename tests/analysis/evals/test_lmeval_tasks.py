@@ -105,8 +105,8 @@ def test_right_answers_are_found_right():
         )
         for answers, score in ((right, 1.0), ({row[key] for row in rows for key in text} - right, 0.0)):
             lm.right = answers
-            found = evaluate(lm=lm, task_dict={name: local_task(name, rows)}, bootstrap_iters=10)
-            assert found["results"][name]["acc,none"] == score
+            output = evaluate(lm=lm, task_dict={name: local_task(name, rows)}, bootstrap_iters=10)
+            assert output["results"][name]["acc,none"] == score
 
 
 def test_multirc_by_answers_and_by_questions():
@@ -138,8 +138,8 @@ def test_multirc_by_answers_and_by_questions():
         (lambda choice: "no", 1 / 3, 0.0),
     ):
         lm.word = word
-        found = evaluate(lm=lm, task_dict={"multirc": local_task("multirc", rows)}, bootstrap_iters=10)["results"]
-        assert (found["multirc"]["acc,none"], found["multirc"]["em,none"]) == (pytest.approx(acc), em)
+        output = evaluate(lm=lm, task_dict={"multirc": local_task("multirc", rows)}, bootstrap_iters=10)["results"]
+        assert (output["multirc"]["acc,none"], output["multirc"]["em,none"]) == (pytest.approx(acc), em)
 
 
 def shared_rows(tmp_path):
@@ -151,7 +151,7 @@ def shared_rows(tmp_path):
     piqa = [json.loads(line) | {"label": int(label)} for line, label in zip(lines[:24], labels, strict=False)]
     lambada = [json.loads(line) for line in (SHARED / "lambada/lambada_test.jsonl").read_text().splitlines()[:16]]
     text = (SHARED / "wikitext-2/test.txt").read_text()
-    starts = [found.start() for found in re.finditer(r"(?m)^ = [^=].*[^=] = $", text)][:3]
+    starts = [heading.start() for heading in re.finditer(r"(?m)^ = [^=].*[^=] = $", text)][:3]
     pages = [{"page": text[a:b][:3000]} for a, b in pairwise(starts)]
     for name, rows in (("piqa", piqa), ("lambada", lambada), ("wikitext", pages)):
         path = tmp_path / DATA[name].file
@@ -187,9 +187,9 @@ def test_our_adapter_equals_lm_evals_own_class(tmp_path):
             )
             task = local_task(name, read_rows(rows / DATA[TASKS[name].data].file))
             with torch.no_grad():
-                found = evaluate(lm=lm, task_dict={name: task}, bootstrap_iters=10)["results"][name]
+                scores = evaluate(lm=lm, task_dict={name: task}, bootstrap_iters=10)["results"][name]
             for metric in TASKS[name].metrics:
-                assert ours[metric] == pytest.approx(found[f"{metric},none"], rel=tolerance, abs=0.0), (name, metric)
+                assert ours[metric] == pytest.approx(scores[f"{metric},none"], rel=tolerance, abs=0.0), (name, metric)
 
 
 @pytest.mark.parametrize("arch", ["llama", "hgrn2", "cosformer2"])
@@ -197,9 +197,9 @@ def test_batches_of_one_and_of_sixteen_agree(arch, tmp_path):
     """Also where prompts are padded on the left to be continued together."""
     rows, model = shared_rows(tmp_path), loaded(arch, REAL_WINDOW)
     for name in REAL:
-        one, many = (run(name, model, rows, max_new_tokens=16, batch_size=size) for size in (1, 16))
+        alone, many = (run(name, model, rows, max_new_tokens=16, batch_size=size) for size in (1, 16))
         for metric in TASKS[name].metrics:
-            assert one[metric] == pytest.approx(many[metric], rel=1e-5), (name, metric)
+            assert alone[metric] == pytest.approx(many[metric], rel=1e-5), (name, metric)
 
 
 @pytest.mark.parametrize("name", ["piqa", "lambada", "wikitext", "scrolls-narrativeqa"])
@@ -207,18 +207,18 @@ def test_requests_are_built_for_the_first_model_and_asked_of_all(name, model, mo
     other = loaded(seed=1)
     task = make(name, TaskContext(Path("corpus"), ROWS, {name: {"max_new_tokens": 12}}))
     prepared = task.prepare(model.tokenizer)
-    found = []
-    for one in (model, other, model):
-        values = task.evaluate(one, prepared, lambda share, text: None)
-        found.append((values, [request.resps for request in prepared.task.instances]))
+    results = []
+    for asked_model in (model, other, model):
+        values = task.evaluate(asked_model, prepared, lambda share, text: None)
+        results.append((values, [request.resps for request in prepared.task.instances]))
         monkeypatch.setattr(type(prepared.task), "fewshot_context", lambda *a, **k: pytest.fail("built again"))
     monkeypatch.undo()
-    assert found[2] == found[0] and found[1][1] != found[0][1]
-    assert found[1][0] == run(name, other, max_new_tokens=12)
+    assert results[2] == results[0] and results[1][1] != results[0][1]
+    assert results[1][0] == run(name, other, max_new_tokens=12)
 
 
 def test_generated_texts_agree_in_every_batch_size(model):
-    lines = [one["input"] for one in read_rows(ROWS / DATA["narrative_qa"].file)]
+    lines = [row["input"] for row in read_rows(ROWS / DATA["narrative_qa"].file)]
     texts = []
     for size in (1, 3, 16):
         lm = CountingLM(
@@ -232,14 +232,13 @@ def test_generated_texts_agree_in_every_batch_size(model):
 
 def test_an_answer_ends_with_its_end_of_text_in_every_batch_size():
     """Also where other rows of the batch go on."""
-    lines = [one["input"] for one in read_rows(ROWS / DATA["narrative_qa"].file)]
-    own = loaded()
+    lines = [row["input"] for row in read_rows(ROWS / DATA["narrative_qa"].file)]
+    adapted = loaded()
     end = get_tokenizer("bytes").eot_id
 
     def texts(size):
-        lm = CountingLM(
-            hf_model(own.model), hf_tokenizer(get_tokenizer("bytes")), WINDOW, size, lambda share, text: None, {}, 24
-        )
+        tokenizer = hf_tokenizer(get_tokenizer("bytes"))
+        lm = CountingLM(hf_model(adapted.model), tokenizer, WINDOW, size, lambda share, text: None, {}, 24)
         requests = [type("Request", (), {"args": (line, {"until": ["\n\n"]})})() for line in lines]
         with torch.no_grad():
             return lm.generate_until(requests)
@@ -249,7 +248,7 @@ def test_an_answer_ends_with_its_end_of_text_in_every_batch_size():
     byte = next(c for text in before for c in text[1:] if c.isascii() and c not in prompts)
     assert any(byte not in text for text in before)
     with torch.no_grad():
-        weight = own.model.decoder.embedding.weight
+        weight = adapted.model.decoder.embedding.weight
         weight[[ord(byte), end]] = weight[[end, ord(byte)]]
     assert texts(1) == texts(3) == texts(16) == [text.partition(byte)[0] for text in before]
 
@@ -272,14 +271,14 @@ def test_bad_input_is_one_line(tmp_path, model):
         make("piqa", TaskContext(Path("corpus"), tmp_path)).data_hash()
     path = tmp_path / DATA["piqa"].file
     path.parent.mkdir()
-    for content, told in (
+    for content, message in (
         ("", "has no rows"),
         ("nonsense\n", "line 1 is not JSON"),
         ("[1]\n", "line 1 is not a JSON object"),
         ('{"goal": "a"}\n', "line 1: column 'sol1' is missing: it must be a text"),
     ):
         path.write_text(content)
-        with pytest.raises(InputError, match=told) as error:
+        with pytest.raises(InputError, match=message) as error:
             run("piqa", model, tmp_path)
         assert "\n" not in str(error.value)
     with pytest.raises(InputError, match="unknown key 'limits'"):
@@ -307,7 +306,7 @@ def test_the_longest_answer_is_known_before_lm_eval_makes_its_requests(name):
     task = local_task(name, rows)
     task.build_all_requests(limit=None, rank=0, world_size=1)
     scored = [r.args for r in task.instances if r.request_type == "loglikelihood"]
-    lengths = [len((one[0][len(one[0].rstrip()) :] + one[1]).encode()) for one in scored]
+    lengths = [len((pair[0][len(pair[0].rstrip()) :] + pair[1]).encode()) for pair in scored]
     assert longest(data, rows, lambda text: len(text.encode())) == max(lengths, default=0)
 
 
@@ -316,10 +315,10 @@ def test_a_window_that_an_answer_does_not_fit_is_told_with_the_length_that_it_ne
     (tmp_path / DATA["piqa"].file).parent.mkdir()
     (tmp_path / DATA["piqa"].file).write_text(json.dumps(row) + "\n")
     reader = Reader(model.config, 256, 1.0, True, None, False, "bytes")
-    told = r"window of 256 tokens, it needs at least 1201: set evaluation.settings.piqa.max_length: 1201$"
-    with pytest.raises(InputError, match=told):
+    message = r"window of 256 tokens, it needs at least 1201: set evaluation.settings.piqa.max_length: 1201$"
+    with pytest.raises(InputError, match=message):
         make("piqa", TaskContext(Path("corpus"), tmp_path)).check(reader)
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         run("piqa", model, tmp_path, max_length=256)
     make("piqa", TaskContext(Path("corpus"), tmp_path, {"piqa": {"max_length": 1201}})).check(reader)
     run("piqa", model, tmp_path, max_length=1201)

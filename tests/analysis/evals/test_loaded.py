@@ -55,15 +55,15 @@ def refusal(study: StudySpec, checkpoint: Path) -> str:
 
 
 def test_an_intact_checkpoint_is_opened(study: StudySpec, checkpoint: Path) -> None:
-    found = load_guarded(checkpoint, study.directory / "corpus", "cpu", True)
-    assert (found.context_length, found.tokenizer.name, found.autocast) == (CONTEXT, "bytes", False)
-    assert not found.model.training and found.config == load_model(checkpoint).model_config
+    opened = load_guarded(checkpoint, study.directory / "corpus", "cpu", True)
+    assert (opened.context_length, opened.tokenizer.name, opened.autocast) == (CONTEXT, "bytes", False)
+    assert not opened.model.training and opened.config == load_model(checkpoint).model_config
     row = torch.arange(10)[None]
-    with found.reading():
-        found.model(row)
-        found.model.decoder(row, None, None, None, False, None)
-    assert found.meter.tokens == 20 and found.meter.seconds > 0
-    assert found.warnings_at(CONTEXT) == [] and "LLaMA was trained at 32 tokens" in found.warnings_at(CONTEXT + 1)[0]
+    with opened.reading():
+        opened.model(row)
+        opened.model.decoder(row, None, None, None, False, None)
+    assert opened.meter.tokens == 20 and opened.meter.seconds > 0
+    assert opened.warnings_at(CONTEXT) == [] and "LLaMA was trained at 32 tokens" in opened.warnings_at(CONTEXT + 1)[0]
 
 
 def test_a_head_that_is_another_is_refused(study: StudySpec, checkpoint: Path) -> None:
@@ -109,8 +109,8 @@ def test_a_reading_that_is_quicker_and_rounds_more_is_enough_where_it_is_near(
     for off, again in ((0.2, False), (-0.2, False), (0.3, True), (float("nan"), True), (1e6, True)):
         monkeypatch.setattr(Batches, "few", lambda *given, off=off: read(*given) + off * PROBE_TOLERANCE)
         exact.clear()
-        found = load_guarded(checkpoint, study.directory / "corpus", "cpu", False, ModelCache(passes=Batches(print)))
-        assert (exact == [pytest.approx(recorded, abs=1e-6)]) == again and found.meter.tokens == 0
+        opened = load_guarded(checkpoint, study.directory / "corpus", "cpu", False, ModelCache(passes=Batches(print)))
+        assert (exact == [pytest.approx(recorded, abs=1e-6)]) == again and opened.meter.tokens == 0
     seal(checkpoint, probe_loss=recorded + 1.1 * PROBE_TOLERANCE)
     with pytest.raises(InputError, match="its probe loss is"):
         load_guarded(checkpoint, study.directory / "corpus", "cpu", False, ModelCache(passes=Batches(print)))
@@ -159,12 +159,12 @@ def test_the_next_checkpoint_of_a_configuration_takes_the_modules_of_the_last(tm
     kept, corpus, row, modules = ModelCache(), study.directory / "corpus", torch.arange(32)[None], []
     for path in paths:
         try:
-            found = load_guarded(path, corpus, "cpu", False, kept)
+            opened = load_guarded(path, corpus, "cpu", False, kept)
         except InputError as error:
             assert path == paths[1] and "probe loss" in str(error) and kept.loaded is None
             continue
-        with found.reading():
-            ours, theirs = found.model(row).logits, load_model(path)(row).logits
-        assert torch.equal(ours, theirs) and found.checkpoint == path and found.meter.tokens == 32
-        modules.append(found.model)
+        with opened.reading():
+            ours, theirs = opened.model(row).logits, load_model(path)(row).logits
+        assert torch.equal(ours, theirs) and opened.checkpoint == path and opened.meter.tokens == 32
+        modules.append(opened.model)
     assert [modules[i] is modules[i + 1] for i in range(4)] == [False, False, True, True]  # tnl 1, 3, llama 1, 2, 3

@@ -28,7 +28,7 @@ from data.settings import CorpusSettings, Weighted
 from data.windows import batches, packed, part_of, unpacked, window_starts
 from scaling.study.spec import StudySpec
 
-from .small_study import CONTEXT, write_study
+from .small_study import CONTEXT, stored_result, write_study
 
 TEXT = "The cat sat on the mät.\n " * 9 + "And  then it left."
 
@@ -53,9 +53,9 @@ def evaluate(
     model: LoadedModel, study: StudySpec, name: str, data: Path | None = None, **settings: Any
 ) -> dict[str, Any]:
     (task,) = make_tasks([name], TaskContext(study.directory / "corpus", data, {name: settings}))
-    said: list[float] = []
-    values = task.evaluate(model, task.prepare(model.tokenizer), lambda share, text: said.append(share))
-    assert said == sorted(said) and said[-1] == pytest.approx(1.0)
+    shares: list[float] = []
+    values = task.evaluate(model, task.prepare(model.tokenizer), lambda share, text: shares.append(share))
+    assert shares == sorted(shares) and shares[-1] == pytest.approx(1.0)
     json.dumps(values, allow_nan=False)
     return values
 
@@ -121,9 +121,9 @@ def test_a_mixture_is_scored_in_its_proportions_and_by_source(model: LoadedModel
     starts = window_starts(parts, CONTEXT, 30 * CONTEXT)
     nats = np.array([sum(nats_of(model, np.asarray(mixed.validation[s : s + CONTEXT + 1]))) for s in starts])
     for i, name in enumerate("ab"):
-        mine, found = nats[part_of(parts, starts) == i], values["by_source"][name]
-        assert found["n_windows"] == len(mine) == (20, 10)[i]
-        assert found["loss"] == pytest.approx(mine.mean() / CONTEXT, rel=1e-6)
+        source_nats, source_values = nats[part_of(parts, starts) == i], values["by_source"][name]
+        assert source_values["n_windows"] == len(source_nats) == (20, 10)[i]
+        assert source_values["loss"] == pytest.approx(source_nats.mean() / CONTEXT, rel=1e-6)
     assert values["loss"] == pytest.approx(nats.mean() / CONTEXT, rel=1e-6) and values["n_windows"] == 30
     longer = scored("extrapolate", lengths=[CONTEXT, 2 * CONTEXT], n_tokens=60 * CONTEXT)["by_length"][1]
     wanted = [nats_of(model, np.asarray(mixed.validation[s : s + 2 * CONTEXT + 1]))
@@ -294,13 +294,13 @@ def test_lengths_that_divide_no_other_score_the_same_tokens_too(
             at = 0
             while at < 100:  # the last window of a stretch is moved back, and scores what is new
                 first = min(at, 100 - length)
-                found = nats_of(model, np.asarray(corpus.validation[start + first : start + first + length + 1]))
-                nats += list(found[at - first :])
+                losses = nats_of(model, np.asarray(corpus.validation[start + first : start + first + length + 1]))
+                nats += list(losses[at - first :])
                 at = first + length
         assert row["n_tokens_scored"] == len(nats) == 200
         assert row["loss"] == pytest.approx(np.mean(nats), rel=1e-6)
     assert all(row["n_tokens_scored"] == 2 * (row["last"] - row["first"] + 1) for row in values["by_position"])
-    rows = table([{"run_id": "run", "step": 1, "values": values}])
+    rows = table([stored_result("run", 1, "extrapolate", values)])
     assert rows[-1] == {"context length": "tokens scored", "run": "200"}
 
 
@@ -337,14 +337,14 @@ def test_loss_by_position() -> None:
 
 def test_baseline_scores_the_windows_of_the_checkpoints_once(corpus: Corpus, tmp_path: Path) -> None:
     path = tmp_path / "results" / "bigram.json"
-    found = ensure_baseline(corpus.directory, path, CONTEXT, 25 * CONTEXT)
+    baseline = ensure_baseline(corpus.directory, path, CONTEXT, 25 * CONTEXT)
     starts = window_starts(corpus.parts("validation"), CONTEXT, 25 * CONTEXT)
     rows = np.concatenate(list(batches(corpus.validation, starts, CONTEXT, 4)))
-    assert found["loss"] == bigram_loss(corpus.train, rows, 257)
+    assert baseline["loss"] == bigram_loss(corpus.train, rows, 257)
     n_bytes = int((rows[:, 1:] < 256).sum())
-    assert found["n_tokens_scored"] == 25 * CONTEXT
-    assert found["bits_per_byte"] == pytest.approx(found["loss"] / math.log(2) * rows[:, 1:].size / n_bytes)
-    write_json(path, found | {"loss": 1.25})
+    assert baseline["n_tokens_scored"] == 25 * CONTEXT
+    assert baseline["bits_per_byte"] == pytest.approx(baseline["loss"] / math.log(2) * rows[:, 1:].size / n_bytes)
+    write_json(path, baseline | {"loss": 1.25})
     assert ensure_baseline(corpus.directory, path, CONTEXT, 25 * CONTEXT)["loss"] == 1.25
-    write_json(path, found | {"loss": 1.25, "corpus_fingerprint": "another"})
-    assert ensure_baseline(corpus.directory, path, CONTEXT, 25 * CONTEXT) == found
+    write_json(path, baseline | {"loss": 1.25, "corpus_fingerprint": "another"})
+    assert ensure_baseline(corpus.directory, path, CONTEXT, 25 * CONTEXT) == baseline

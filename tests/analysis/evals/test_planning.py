@@ -39,10 +39,10 @@ def both(study: StudySpec, model: LoadedModel, name: str, data: Path, **settings
     """(foretold, counted)."""
     context = TaskContext(study.directory / "corpus", data, {name: settings} if settings else {})
     (task,) = make_tasks([name], context)
-    foretold = planned([task], readers(context.corpus, "bytes", study.runs())["llama-14k-c32-s0"])[name]
+    plan = planned([task], readers(context.corpus, "bytes", study.runs())["llama-14k-c32-s0"])[name]
     model.meter.reset()
     task.evaluate(model, task.prepare(model.tokenizer), lambda share, text: None)
-    return foretold, model.meter.tokens
+    return plan, model.meter.tokens
 
 
 def test_losses_are_foretold_exactly(study: StudySpec, model: LoadedModel, tmp_path: Path) -> None:
@@ -54,24 +54,24 @@ def test_losses_are_foretold_exactly(study: StudySpec, model: LoadedModel, tmp_p
         ("extrapolate", SETTINGS["extrapolate"]),
         ("extrapolate", {"file": "text.txt", "lengths": [16, 50]}),
     ):
-        foretold, counted = both(study, model, name, tmp_path, **settings)
-        assert foretold.tokens == counted and foretold.estimate == "" and foretold.items > 0, name
+        plan, counted = both(study, model, name, tmp_path, **settings)
+        assert plan.tokens == counted and plan.estimate == "" and plan.items > 0, name
 
 
 def test_a_haystack_is_foretold_closely(study: StudySpec, model: LoadedModel, tmp_path: Path) -> None:
     (tmp_path / "needle").mkdir()
     (tmp_path / "needle/text.txt").write_text("One short sentence of the haystack. " * 40)
-    foretold, counted = both(study, model, "niah-easy-facts", tmp_path, **SETTINGS["niah-easy-facts"])
-    assert foretold.items == 15 and foretold.estimate
-    assert counted == pytest.approx(foretold.tokens, rel=0.05)
+    plan, counted = both(study, model, "niah-easy-facts", tmp_path, **SETTINGS["niah-easy-facts"])
+    assert plan.items == 15 and plan.estimate
+    assert counted == pytest.approx(plan.tokens, rel=0.05)
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_lm_evals_tasks_are_foretold_closely(study: StudySpec, model: LoadedModel, name: str) -> None:
     settings = {"max_length": 640, "batch_size": 1} | ({"max_new_tokens": 8} if TASKS[name].scrolls else {})
-    foretold, counted = both(study, model, name, ROWS, **settings)
-    assert counted == pytest.approx(foretold.tokens, rel=0.12) and foretold.items in (3, 4, 5)
-    assert foretold.estimate
+    plan, counted = both(study, model, name, ROWS, **settings)
+    assert counted == pytest.approx(plan.tokens, rel=0.12) and plan.items in (3, 4, 5)
+    assert plan.estimate
 
 
 def test_by_task_for_a_run_that_is_not_trained(tmp_path: Path) -> None:
@@ -84,5 +84,5 @@ def test_by_task_for_a_run_that_is_not_trained(tmp_path: Path) -> None:
 
     request = Request(load_study(tmp_path / "study.yaml"))
     (run,) = request.runs
-    found = planned_tokens(request, run)
-    assert found["validation"] == 96 and found["piqa"] > 100 and list(found) == ["validation", "piqa"]
+    tokens = planned_tokens(request, run)
+    assert tokens["validation"] == 96 and tokens["piqa"] > 100 and list(tokens) == ["validation", "piqa"]

@@ -28,15 +28,15 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudySpec:
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, str]]:
     """(path, thread) of whatever is read."""
-    found: list[tuple[Path, str]] = []
+    entries: list[tuple[Path, str]] = []
     read: Callable[[ReadAhead, Path], Files] = ReadAhead._read
 
     def counted(self: ReadAhead, path: Path) -> Files:
-        found.append((path, threading.current_thread().name))
+        entries.append((path, threading.current_thread().name))
         return read(self, path)
 
     monkeypatch.setattr(ReadAhead, "_read", counted)
-    return found
+    return entries
 
 
 def paths(study: StudySpec) -> list[Path]:
@@ -75,11 +75,11 @@ def test_all_that_follow_in_one_architectures_modules_have_the_bits_of_a_model_l
     monkeypatch.setattr(module, "MAX_BYTES", limit)
     cache = ModelCache()
     for path in paths(study):
-        found = load_guarded(path, study.directory / "corpus", "cpu", False, cache).model
+        opened = load_guarded(path, study.directory / "corpus", "cpu", False, cache).model
         alone = load_model(path)
-        for (name, ours), (other, theirs) in zip(found.named_parameters(), alone.named_parameters(), strict=True):
+        for (name, ours), (other, theirs) in zip(opened.named_parameters(), alone.named_parameters(), strict=True):
             assert name == other and ours.dtype == theirs.dtype and torch.equal(ours, theirs)
-        for (name, ours), (other, theirs) in zip(found.named_buffers(), alone.named_buffers(), strict=True):
+        for (name, ours), (other, theirs) in zip(opened.named_buffers(), alone.named_buffers(), strict=True):
             assert name == other and torch.equal(ours, theirs)
     assert len(paths(study)) == 3 * len(ARCHS)
 
@@ -87,5 +87,5 @@ def test_all_that_follow_in_one_architectures_modules_have_the_bits_of_a_model_l
 @pytest.mark.gpu
 def test_weights_of_every_dtype_are_pinned() -> None:
     weights = {"a": torch.randn(3, 4), "b": torch.randn(5).bfloat16(), "c": torch.randn(2, 2)}
-    found = pinned(weights)
-    assert all(tensor.is_pinned() and torch.equal(tensor, weights[name]) for name, tensor in found.items())
+    copies = pinned(weights)
+    assert all(tensor.is_pinned() and torch.equal(tensor, weights[name]) for name, tensor in copies.items())

@@ -46,9 +46,9 @@ def loaded(arch: str, passes: Batches | None = None, device: str = "cpu") -> Loa
     model = build_model(preset(arch, "14k", context_length=LENGTH, init_std=0.2), 0).to(device).eval()
     on_gpu = device == "cuda"
     tokenizer, path = get_tokenizer("bytes"), Path("R/1")
-    found = LoadedModel(model, model.model_config, tokenizer, device, on_gpu, LENGTH, path, passes=passes)
-    found.meter.attach(model)
-    return found
+    opened = LoadedModel(model, model.model_config, tokenizer, device, on_gpu, LENGTH, path, passes=passes)
+    opened.meter.attach(model)
+    return opened
 
 
 def held_out() -> HeldOut:
@@ -70,17 +70,17 @@ def one_by_one(model: LoadedModel) -> list[float]:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_every_checkpoint_of_a_model_is_read_to_the_bit(arch: str, device: str, tmp_path: Path) -> None:
-    other, said = tmp_path / "other", list[str]()
-    model = loaded(arch, Batches(said.append, CPU_ONLY[device]), device)
+    other, lines = tmp_path / "other", list[str]()
+    model = loaded(arch, Batches(lines.append, CPU_ONLY[device]), device)
     build_model(model.config, 1).save_pretrained(other)
-    found = []
+    losses = []
     for _ in range(2):
         model.meter.reset()
-        found.append(score(model))
+        losses.append(score(model))
         assert model.meter.tokens == 10 * LENGTH and model.meter.seconds > 0
-        assert found[-1] == one_by_one(model)
+        assert losses[-1] == one_by_one(model)
         load_weights(model.model, other)
-    assert said == [] and found[0] != found[1]
+    assert lines == [] and losses[0] != losses[1]
 
 
 @pytest.mark.parametrize("rows", [ROWS, 2 * ROWS, 100])
@@ -116,8 +116,8 @@ def test_a_few_rows_are_read_by_the_graph_of_more(device: str) -> None:
     works.clear()
     model.meter.reset()
     for n, replays in ((1, 1), (2, 1), (ROWS, 1), (ROWS + 1, 0)):
-        found = model.passes.few(model, rows[:n])
-        torch.testing.assert_close(found, eager[:n], rtol=0, atol=1e-4 if device == "cpu" else 0.1)  # bf16
+        losses = model.passes.few(model, rows[:n])
+        torch.testing.assert_close(losses, eager[:n], rtol=0, atol=1e-4 if device == "cpu" else 0.1)  # bf16
         assert len(works) == replays
         works.clear()
     assert not works and model.passes.few(model, rows[:2, :-1]).shape == (2, LENGTH - 1) and not works
@@ -151,17 +151,17 @@ models: list[LoadedModel] = []
     [(fails, "OutOfMemoryError: CUDA out of memory"), (wrong, "they give other losses than eager passes")],
 )
 def test_what_cannot_be_recorded_is_told_once_and_read_without(record: Recorder, reason: str) -> None:
-    said: list[str] = []
-    model = loaded("hgrn2", Batches(said.append, record))
+    lines: list[str] = []
+    model = loaded("hgrn2", Batches(lines.append, record))
     models.append(model)
     assert score(model) == score(model) == one_by_one(model)
-    assert said == [f"R/1: no CUDA graphs: {reason}"]
+    assert lines == [f"R/1: no CUDA graphs: {reason}"]
 
 
 def test_a_large_model_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("analysis.evals.replayed.MAX_FLOPS", 10**6)
-    said: list[str] = []
-    assert score(loaded("tnl", Batches(said.append, fails))) and said == []
+    lines: list[str] = []
+    assert score(loaded("tnl", Batches(lines.append, fails))) and lines == []
 
 
 def test_a_model_that_is_done_with_leaves_memory() -> None:
@@ -195,5 +195,5 @@ def test_ids_are_checked_once_for_all_passes() -> None:
 
 def test_losses_stay_on_the_device() -> None:
     model, rows = loaded("cosformer2"), torch.arange(2 * (LENGTH + 1)).view(2, -1)
-    found: Tensor = nats_of(model, rows)
-    assert found.shape == (2, LENGTH) and found.dtype == torch.float32 and found.device == rows.device
+    losses: Tensor = nats_of(model, rows)
+    assert losses.shape == (2, LENGTH) and losses.dtype == torch.float32 and losses.device == rows.device

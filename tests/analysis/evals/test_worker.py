@@ -42,10 +42,10 @@ def now(study: StudySpec, tasks: Sequence[str] = TWO, **settings: Any) -> Curren
 
 
 def work(study: StudySpec, matrix: Matrix, attempt: str = "a") -> tuple[Worker, list[str]]:
-    told: list[str] = []
-    worker = Worker(study.directory / "corpus", "cpu", attempt, told.append)
+    lines: list[str] = []
+    worker = Worker(study.directory / "corpus", "cpu", attempt, lines.append)
     worker.work(matrix)
-    return worker, told
+    return worker, lines
 
 
 def missing(matrix: Matrix) -> list[str]:
@@ -68,8 +68,8 @@ def test_everything_missing_is_evaluated_once(tmp_path: Path, monkeypatch: pytes
     )
     matrix = matrix_of(study)
     assert len(matrix.pairs) == len(missing(matrix)) == 8
-    worker, told = work(study, matrix)
-    assert (worker.n_done, worker.n_failed, len(told)) == (8, 0, 8)
+    worker, lines = work(study, matrix)
+    assert (worker.n_done, worker.n_failed, len(lines)) == (8, 0, 8)
     assert counts == {"load": 4, "prepare": 2}
     assert missing(matrix_of(study)) == []
     assert work(study, matrix_of(study))[0].n_done == 0 and counts["load"] == 4
@@ -114,9 +114,9 @@ def test_which_checkpoints(tmp_path: Path) -> None:
 def test_a_failing_pair_is_told_and_the_others_go_on(tmp_path: Path) -> None:
     study = write_study(tmp_path)
     matrix = matrix_of(study, two={"fail": "llama"})
-    worker, told = work(study, matrix)
+    worker, lines = work(study, matrix)
     assert (worker.n_done, worker.n_failed) == (6, 2)
-    assert "llama-14k-c32-s0/00000001 two: failed: RuntimeError: no good" in told
+    assert "llama-14k-c32-s0/00000001 two: failed: RuntimeError: no good" in lines
     assert missing(matrix) == ["llama-14k-c32-s0/00000001 two", "llama-14k-c32-s0/00000002 two"]
     # another worker of the same attempt leaves it alone, another attempt tries again
     assert work(study, matrix_of(study, two={"fail": "llama"}), "a")[1] == []
@@ -142,9 +142,9 @@ def test_a_damaged_checkpoint_fails_alone(tmp_path: Path) -> None:
     (bad.parent / "00000009").mkdir()
     matrix = matrix_of(study)
     assert list(matrix.refused) == ["tnl-14k-c32-s0/00000009"] and matrix.n_refused == 2
-    worker, told = work(study, matrix)
+    worker, lines = work(study, matrix)
     assert (worker.n_done, worker.n_failed) == (6, 2)
-    assert sum("is damaged" in line for line in told) == 2
+    assert sum("is damaged" in line for line in lines) == 2
 
 
 def test_what_another_worker_is_at_is_left_to_it(tmp_path: Path) -> None:
@@ -153,8 +153,8 @@ def test_what_another_worker_is_at_is_left_to_it(tmp_path: Path) -> None:
     claim = take(matrix.pairs[0].checkpoint.results, "one")
     assert claim is not None
     with claim:
-        _, told = work(study, matrix)
-    assert [line.split(":")[0] for line in told] == [
+        _, lines = work(study, matrix)
+    assert [line.split(":")[0] for line in lines] == [
         "tnl-14k-c32-s0/00000001 two",
         "tnl-14k-c32-s0/00000002 one",
         "tnl-14k-c32-s0/00000002 two",
@@ -169,8 +169,8 @@ def test_a_model_that_another_worker_has_comes_last(tmp_path: Path) -> None:
     claim = take(matrix.pairs[0].checkpoint.results, MODEL)
     assert claim is not None
     with claim:
-        _, told = work(study, matrix)
-    assert [line.split()[0][-1] for line in told] == ["2", "2", "1", "1"] and missing(matrix) == []
+        _, lines = work(study, matrix)
+    assert [line.split()[0][-1] for line in lines] == ["2", "2", "1", "1"] and missing(matrix) == []
 
 
 def test_results_that_cannot_be_written_stop_the_worker(tmp_path: Path) -> None:
@@ -239,9 +239,9 @@ def test_what_is_not_of_today_is_left_out_and_counted(tmp_path: Path, monkeypatc
         assert set(now(study).left_out) == {("one", "its data changed"), ("two", "its data changed")}
         matrix = matrix_of(study, one={"fail": "input"}, two={})
         work(study, matrix)  # one fails now, two is evaluated again
-        found = now(study, one={"fail": "input"}, two={})
-        assert set(found.left_out) == {("one", "it failed (tnl cannot do this)")}
-        assert {result.task for result in found.results} == {"two"}
+        current = now(study, one={"fail": "input"}, two={})
+        assert set(current.left_out) == {("one", "it failed (tnl cannot do this)")}
+        assert {result.task for result in current.results} == {"two"}
     with monkeypatch.context() as patch:
         patch.setattr(Tiny, "version", 2)
         (why, _) = now(study, tasks=TWO[:1]).left_out
@@ -258,7 +258,7 @@ def test_results_whose_data_are_elsewhere_stand_and_are_told(tmp_path: Path, mon
         raise MissingData("one: text.txt does not exist")
 
     monkeypatch.setattr(Tiny, "data_hash", gone)
-    found = now(study, tasks=TWO[:1])
-    assert len(found.results) == 2 and found.unverified == {"one": "text.txt does not exist"}
-    assert found.to_dict()["unverified"] and "not verified: one: text.txt does not exist" in found.lines()
+    current = now(study, tasks=TWO[:1])
+    assert len(current.results) == 2 and current.unverified == {"one": "text.txt does not exist"}
+    assert current.to_dict()["unverified"] and "not verified: one: text.txt does not exist" in current.lines()
     assert ("one", "its settings changed (seconds)") in now(study, TWO[:1], one={"seconds": 0.001}).left_out

@@ -48,50 +48,51 @@ def test_a_counter_is_numpys_mean_and_quantiles():
     counter = Counter()
     for part in values:
         counter.add(torch.from_numpy(part))
-    found = counter.statistics()
-    assert found.n == values.size and found.mean == pytest.approx(values.mean(), abs=1e-6)
+    statistics = counter.statistics()
+    assert statistics.n == values.size and statistics.mean == pytest.approx(values.mean(), abs=1e-6)
     for name, share in (("median", 0.5), ("q05", 0.05), ("q95", 0.95)):
-        assert getattr(found, name) == pytest.approx(np.quantile(values, share), abs=2e-4), name
-    assert found.above_099 == pytest.approx((values > 0.99).mean(), abs=1e-9)
+        assert getattr(statistics, name) == pytest.approx(np.quantile(values, share), abs=2e-4), name
+    assert statistics.above_099 == pytest.approx((values > 0.99).mean(), abs=1e-9)
     expected = np.histogram(values, 50, (0, 1))[0] / values.size
-    assert found.histogram == pytest.approx(expected, abs=1e-4) and sum(found.histogram) == pytest.approx(1)
+    assert statistics.histogram == pytest.approx(expected, abs=1e-4) and sum(statistics.histogram) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.3, 1 - 1e-6, 1.0])
 def test_a_constant_gate_has_its_value(value):
     counter = Counter()
     counter.add(torch.full((5, 4), value, dtype=torch.float64))
-    found = counter.statistics()
-    assert [found.mean, found.median, found.q05, found.q95] == pytest.approx([value] * 4, abs=1e-7)
-    assert found.above_099 == (value > 0.99)
+    statistics = counter.statistics()
+    assert [statistics.mean, statistics.median, statistics.q05, statistics.q95] == pytest.approx([value] * 4, abs=1e-7)
+    assert statistics.above_099 == (value > 0.99)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_gates_of_a_model(arch):
     """Shares, layers and values; the batches that the rows are read in do not matter."""
     model, rows = model_of(arch), rows_of(5)
-    found = gate_statistics(model, rows)
-    assert len(found) == model.model_config.n_layers
+    statistics = gate_statistics(model, rows)
+    assert len(statistics) == model.model_config.n_layers
     if arch == "llama":
-        assert found == [None, None]
+        assert statistics == [None, None]
         return
     mixer, seen = mixer_call(model, rows)
     gates = mixer.forget_gates(seen["x"], seen["stream"])
     assert gates.shape[:2] == rows.shape and (gates >= 0).all() and (gates <= 1).all()
-    assert found[1].n == gates.numel() and found[1].mean == pytest.approx(gates.double().mean().item(), abs=1e-6)
+    assert statistics[1].n == gates.numel()
+    assert statistics[1].mean == pytest.approx(gates.double().mean().item(), abs=1e-6)
     if arch == "tnl":
         slopes = np.array(fixed_slopes(2))
-        assert found[0].q05 == pytest.approx(np.exp(-slopes[0] * (1 + 1e-5)), abs=1e-7)
-        assert found[0].mean == pytest.approx(np.exp(-slopes).mean(), abs=1e-5)
+        assert statistics[0].q05 == pytest.approx(np.exp(-slopes[0] * (1 + 1e-5)), abs=1e-7)
+        assert statistics[0].mean == pytest.approx(np.exp(-slopes).mean(), abs=1e-5)
     elif arch == "cosformer2":
-        assert found[0].mean == found[0].q05 == 1
+        assert statistics[0].mean == statistics[0].q05 == 1
     else:
-        assert found[1].q05 < found[1].median < found[1].q95 < 1
+        assert statistics[1].q05 < statistics[1].median < statistics[1].q95 < 1
 
 
 def test_higher_layers_of_hgrn_remember_longer():
-    found = gate_statistics(model_of("hgrn2", n_layers=4), rows_of())
-    assert all(a.median + 0.1 < b.median for a, b in pairwise(found))
+    statistics = gate_statistics(model_of("hgrn2", n_layers=4), rows_of())
+    assert all(a.median + 0.1 < b.median for a, b in pairwise(statistics))
 
 
 @pytest.mark.parametrize("arch", ["llama", "tnl", "hgrn2", "cosformer2", "mamba2"])
@@ -116,7 +117,7 @@ def test_token_mixing_of_mamba1_is_the_mean_over_channels():
     model, rows = model_of("mamba1"), rows_of(1, 12)
     mixer, seen = mixer_call(model, rows)
     with torch.no_grad():
-        found = mixer.token_mixing(seen["x"], seen["stream"])[0, 0]
+        mixing = mixer.token_mixing(seen["x"], seen["stream"])[0, 0]
         value = seen["conv"][1][0]
         rank, key, query = mixer.select(value)[0].split(mixer.widths, -1)
         dt = nnf.softplus(mixer.step(rank) + mixer.dt_bias)  # [T, D]
@@ -124,7 +125,7 @@ def test_token_mixing_of_mamba1_is_the_mean_over_channels():
             for s in range(t + 1):
                 decay = (-mixer.A_log.exp() * dt[s + 1 : t + 1].sum(0)[:, None]).exp()  # [D, N]
                 weights = dt[s] * (decay * key[s] * query[t]).sum(-1) + (mixer.D if s == t else 0)
-                assert found[t, s].item() == pytest.approx(weights.mean().item(), rel=1e-9)
+                assert mixing[t, s].item() == pytest.approx(weights.mean().item(), rel=1e-9)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -149,9 +150,9 @@ def test_matrices_are_mean_magnitudes_over_heads():
     mixer, seen = mixer_call(model, rows)
     with torch.no_grad():
         weights = mixer.token_mixing(seen["x"], seen["stream"])
-    found = mixing_matrices(model, rows)[1]
+    matrix = mixing_matrices(model, rows)[1]
     assert (weights < 0).any()
-    np.testing.assert_allclose(found, weights[0].abs().mean(0).numpy(), rtol=1e-5)
+    np.testing.assert_allclose(matrix, weights[0].abs().mean(0).numpy(), rtol=1e-5)
 
 
 def test_rows_of_a_text_and_of_a_corpus(tmp_path):
@@ -173,8 +174,8 @@ def test_texts_that_cannot_be_read(tmp_path):
     tokenizer = get_tokenizer("bytes")
     (tmp_path / "one.txt").write_text("x")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    for name, told in (("one.txt", "fewer than two"), ("binary", "UTF-8"), ("nowhere.txt", "no such text")):
-        with pytest.raises(InputError, match=told):
+    for name, message in (("one.txt", "fewer than two"), ("binary", "UTF-8"), ("nowhere.txt", "no such text")):
+        with pytest.raises(InputError, match=message):
             read_rows(tmp_path / name, tokenizer, 16, 100)
 
 
@@ -187,8 +188,8 @@ def inspection():
 
 def test_the_table_and_the_page_hold_the_numbers(inspection):
     table, html = gates_table(inspection), page(inspection, figures(inspection))
-    for one in inspection.gates:
-        assert f"{one.mean:.4f}" in table and f"{one.median:.4f}" in html
+    for gate in inspection.gates:
+        assert f"{gate.mean:.4f}" in table and f"{gate.median:.4f}" in html
     assert table.count("\n") == 3 + len(inspection.gates)
     assert "a &amp; b.txt" in html and "<run>" not in html
     for loaded in ('src="http', "src='http", 'href="http', "@import"):  # it needs no network
@@ -198,8 +199,8 @@ def test_the_table_and_the_page_hold_the_numbers(inspection):
 def test_figures_have_a_panel_a_layer(inspection):
     drawn = figures(inspection)
     assert [len(drawn[name].data) for name in ("gates", "mixing")] == [5, 5]
-    for one, bars in zip(inspection.gates, drawn["gates"].data, strict=True):
-        assert list(bars.y) == one.histogram
+    for gate, bars in zip(inspection.gates, drawn["gates"].data, strict=True):
+        assert list(bars.y) == gate.histogram
     for heat in drawn["mixing"].data:
         assert np.nanmax(heat.z) == 0 and np.nanmin(heat.z) >= -4 and np.isnan(heat.z[0, 1])
 
@@ -216,17 +217,17 @@ def test_files(inspection, tmp_path, browser):
 
 def test_no_gate_is_said_and_the_matrices_are_drawn():
     model, rows = model_of("llama"), rows_of(1)
-    found = Inspection("llama", "run", 1, "text", 40, gate_statistics(model, rows), mixing_matrices(model, rows))
-    drawn = figures(found)
-    assert SOFTMAX in gates_table(found) and list(drawn) == ["mixing"]
-    assert SOFTMAX.capitalize() in page(found, drawn)
-    np.testing.assert_allclose(found.mixing[0].sum(1), 1, rtol=1e-5)
+    inspection = Inspection("llama", "run", 1, "text", 40, gate_statistics(model, rows), mixing_matrices(model, rows))
+    drawn = figures(inspection)
+    assert SOFTMAX in gates_table(inspection) and list(drawn) == ["mixing"]
+    assert SOFTMAX.capitalize() in page(inspection, drawn)
+    np.testing.assert_allclose(inspection.mixing[0].sum(1), 1, rtol=1e-5)
 
 
 def test_a_mixer_that_tells_nothing_is_not_taken_for_attention():
-    found = Inspection("eighth", "run", 1, "text", 40, [None], [None])
-    html = page(found, figures(found))
-    assert NO_GATE in gates_table(found) and "softmax" not in gates_table(found) + html.partition("<body>")[2]
+    inspection = Inspection("eighth", "run", 1, "text", 40, [None], [None])
+    html = page(inspection, figures(inspection))
+    assert NO_GATE in gates_table(inspection) and "softmax" not in gates_table(inspection) + html.partition("<body>")[2]
     assert "no token-mixing weights" in html and "the layer's largest" not in html
 
 

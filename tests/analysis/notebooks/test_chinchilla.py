@@ -12,6 +12,6 @@ def test_the_notebook(tmp_path):
         pytest.skip("no shared/data/chinchilla beside the repository")
     outputs = execute("chinchilla", tmp_path, POINTS=str(POINTS), REPLICATES="60")
     text = text_of(outputs)
-    for told in ("'read': 245", "'kept': 240", "1.8172", "0.3672", "isoflop", "bootstrap over 240 runs"):
-        assert told in text, told
+    for part in ("'read': 245", "'kept': 240", "1.8172", "0.3672", "isoflop", "bootstrap over 240 runs"):
+        assert part in text, part
     assert len(plots_of(outputs)) == 4

@@ -31,7 +31,7 @@ def study(tmp_path_factory):
 def test_the_notebook(study, tmp_path):
     outputs = execute("choose", tmp_path, STUDY_DIR=str(study), REPLICATES="60", TIMES="3")
     text = text_of(outputs)
-    for told in (
+    for part in (
         "(FLOP, exact), 3 times what all architectures reached",
         "C 6nd, N without embeddings",
         "hardware or speed is not recorded",
@@ -39,6 +39,6 @@ def test_the_notebook(study, tmp_path):
         "compute for the lowest loss",
         "3 times above what all runs reached",
     ):
-        assert told in text, told
+        assert part in text, part
     (figure,) = plots_of(outputs)
     assert {trace["name"] for trace in figure["data"] if trace.get("name")} == {"HGRN2", "LLaMA"}

@@ -42,8 +42,8 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_notebook_runs_on_the_quickstart(quickstart: Path, tmp_path: Path) -> None:
     outputs = execute("study", tmp_path, STUDY_DIR=str(quickstart))
     exponent = read_json(quickstart / "results" / "fits.json")["archs"]["tnl"]["laws"]["loss"]["exponent"]
-    for told in (f"{exponent:.4f}", "tnl-14k-c256-s0", "TNL alone was fitted"):
-        assert told in text_of(outputs), told
+    for text in (f"{exponent:.4f}", "tnl-14k-c256-s0", "TNL alone was fitted"):
+        assert text in text_of(outputs), text
     assert len(plots_of(outputs)) == 2
 
 

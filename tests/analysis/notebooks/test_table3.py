@@ -10,8 +10,8 @@ from tests.analysis.notebooks.execute import execute, plots_of, text_of
 def test_the_notebook(tmp_path):
     outputs = execute("table3", tmp_path, BUDGET="1e22")
     text = text_of(outputs)
-    for told in ("PF-days", "1.2220", "1.1154", "the exponents of the law break the compute identity"):
-        assert told in text, told
+    for part in ("PF-days", "1.2220", "1.1154", "the exponents of the law break the compute identity"):
+        assert part in text, part
     for row in spent(paper_laws(), 1e22):
         assert all(f"{row[name]:.3f}" in text for name in ("paper", "exact", "6nd"))
     (figure,) = plots_of(outputs)

@@ -48,7 +48,7 @@ class Browser:
         os.close(write)
         self._rest, self._last, self._events = b"", 0, list[dict[str, Any]]()
         pages = self._call("Target.getTargets")["targetInfos"]
-        target = next(one["targetId"] for one in pages if one["type"] == "page")
+        target = next(page["targetId"] for page in pages if page["type"] == "page")
         self._session: str | None = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
             self._call(f"{domain}.enable")
@@ -69,15 +69,15 @@ class Browser:
             time.sleep(0.02)
 
     def value(self, expression: str) -> Any:
-        found = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        if "exceptionDetails" in found:
-            raise RuntimeError(found["exceptionDetails"]["exception"].get("description"))
-        return found["result"].get("value")
+        answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(answer["exceptionDetails"]["exception"].get("description"))
+        return answer["result"].get("value")
 
     def picture(self) -> bytes:
         """The whole page as a PNG."""
-        found = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
-        return base64.b64decode(found["data"])
+        answer = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        return base64.b64decode(answer["data"])
 
     def printed(self) -> bytes:
         """The page as a PDF."""
@@ -89,20 +89,20 @@ class Browser:
         message = {"id": self._last, "method": method, "params": params} | session
         os.write(self._write, json.dumps(message).encode() + b"\0")
         while True:
-            found = self._receive()
-            if found.get("id") == self._last:
-                if "error" in found:
-                    raise RuntimeError(f"{method}: {found['error']['message']}")
-                return dict(found["result"])
-            self._take(found)
+            answer = self._receive()
+            if answer.get("id") == self._last:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']['message']}")
+                return dict(answer["result"])
+            self._take(answer)
 
     def _take(self, event: dict[str, Any]) -> None:
         params = event.get("params", {})
         if event.get("method") == "Runtime.exceptionThrown":
-            told = params["exceptionDetails"]
-            self.errors.append(told.get("exception", {}).get("description") or told["text"])
+            details = params["exceptionDetails"]
+            self.errors.append(details.get("exception", {}).get("description") or details["text"])
         elif event.get("method") == "Runtime.consoleAPICalled" and params["type"] in ("error", "assert"):
-            self.errors.append(" ".join(str(one.get("value", one.get("description"))) for one in params["args"]))
+            self.errors.append(" ".join(str(item.get("value", item.get("description"))) for item in params["args"]))
         elif event.get("method") == "Log.entryAdded" and params["entry"]["level"] == "error":
             self.errors.append(params["entry"]["text"])
 

@@ -28,16 +28,15 @@ ROWS = [
 
 
 def test_columns_hold_what_the_text_was_rounded_from() -> None:
-    found = columns(ROWS)
-    assert list(found) == [
+    by_name = columns(ROWS)
+    assert list(by_name) == [
         *("law", "a", "a low", "a high", "a note", "share", "runs", "range low", "range high"),
         *("N_opt at 8.95e12 FLOP", "N_opt at 8.95e12 FLOP note"),
     ]
-    assert (
-        found["a"] == [1 / 3, None] and found["a low"] == [0.25, None] and found["a note"] == [None, "not identified"]
-    )
-    assert found["share"] == [0.123456, None] and found["runs"] == [1204, -7]
-    assert found["range low"] == [1e12, None] and found["N_opt at 8.95e12 FLOP note"] == ["no power law", None]
+    assert by_name["a"] == [1 / 3, None] and by_name["a low"] == [0.25, None]
+    assert by_name["a note"] == [None, "not identified"]
+    assert by_name["share"] == [0.123456, None] and by_name["runs"] == [1204, -7]
+    assert by_name["range low"] == [1e12, None] and by_name["N_opt at 8.95e12 FLOP note"] == ["no power law", None]
 
 
 def test_files_read_back(tmp_path: Path) -> None:

@@ -15,15 +15,15 @@ def test_columns_of_numbers_stand_on_the_right_and_empty_ones_go() -> None:
         {"arch": "hgrn2", "loss": "1,234.5", "a": "not identified", "share": "12.0*"},
         {"arch": "llama", "loss": "-", "share": "1.2e+16*", "why": ""},
     ]
-    found = shaped(rows, missing="none")
-    assert found.heads == [("arch", False), ("loss", True), ("a", False), ("share", True)]
-    assert found.rows[0] == [
+    drawn = shaped(rows, missing="none")
+    assert drawn.heads == [("arch", False), ("loss", True), ("a", False), ("share", True)]
+    assert drawn.rows[0] == [
         ("TNL", False),
         ("1.25", True),
         ('0.5 <span class="nb">[0.4, 0.6]</span>', False),
         ("−3.2%", True),
     ]
-    assert found.rows[2][2] == ("none", False)
+    assert drawn.rows[2][2] == ("none", False)
 
 
 def test_a_page_escapes_what_it_shows_and_holds_plotly_only_where_it_has_figures(tmp_path: Path) -> None:

@@ -29,6 +29,6 @@ def test_what_no_rounding_makes_is_a_difference(tmp_path: Path) -> None:
         stored | {"a": [0.1]},
         stored | {"n": None},
     ):
-        found = told(tmp_path, stored, made)
-        assert found.startswith("differs: ") and differ({"fits.json": found}, "python 3.11 (here 3.12)")
+        difference = told(tmp_path, stored, made)
+        assert difference.startswith("differs: ") and differ({"fits.json": difference}, "python 3.11 (here 3.12)")
     assert compared(tmp_path / "fits.json", b'{"a": [0.1, NaN]}').startswith("differs: ")

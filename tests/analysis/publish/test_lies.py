@@ -26,8 +26,8 @@ Lie = Callable[[Path], object]
 def sealed(folder: Path) -> None:
     """Its manifest says what its files are."""
     manifest = read_json(folder / "manifest.json")
-    for name, told in manifest["files"].items():
-        told |= {"bytes": (folder / name).stat().st_size, "sha256": sha256(folder / name)}
+    for name, entry in manifest["files"].items():
+        entry |= {"bytes": (folder / name).stat().st_size, "sha256": sha256(folder / name)}
     write_json((folder / "manifest.json"), manifest)
 
 
@@ -53,10 +53,10 @@ def listing(name: str) -> Lie:
 
     def lie(folder: Path) -> None:
         path = folder / "manifest.json"
-        told = read_json(path)
-        told["inputs"].append(name)
-        told["files"][name] = {"bytes": 0, "sha256": ""}
-        write_json(path, told)
+        content = read_json(path)
+        content["inputs"].append(name)
+        content["files"][name] = {"bytes": 0, "sha256": ""}
+        write_json(path, content)
 
     return lie
 
@@ -106,9 +106,9 @@ def many_rows(path: Path) -> None:
 
 
 def long_texts(path: Path) -> None:
-    told = pq.read_schema(path).metadata
+    metadata = pq.read_schema(path).metadata
     texts = pa.array(["x" * 10_000_000]).dictionary_encode().take(pa.array(np.zeros(1000, dtype=int)))
-    pq.write_table(pa.table({"run_id": texts}).replace_schema_metadata(told), path)
+    pq.write_table(pa.table({"run_id": texts}).replace_schema_metadata(metadata), path)
 
 
 LIES: dict[str, Lie] = {
@@ -163,17 +163,17 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Measured]:
         [["fit", place, "--out", out], ["publish", place, "--check", "--out", out]]
         for place, out in zip(places, outs, strict=True)
     ]
-    found = measured(folder, groups)
-    return dict(zip(LIES, found[1:], strict=True))
+    cases = measured(folder, groups)
+    return dict(zip(LIES, cases[1:], strict=True))
 
 
 @pytest.mark.parametrize("name", LIES)
 def test_a_lie_is_a_line_or_nothing(results: dict[str, Measured], name: str) -> None:
-    found = results[name]
-    print(f"{name}: {found.seconds:.1f} s, {found.megabytes} MB; {found.told}")
-    assert all("\n" not in line and "\x1b" not in line for line in found.told)
-    assert found.seconds < MOST_SECONDS and found.megabytes < MOST_MB
+    case = results[name]
+    print(f"{name}: {case.seconds:.1f} s, {case.megabytes} MB; {case.told}")
+    assert all("\n" not in line and "\x1b" not in line for line in case.told)
+    assert case.seconds < MOST_SECONDS and case.megabytes < MOST_MB
 
 
 def test_most_lies_are_refused(results: dict[str, Measured]) -> None:
-    assert sum(any(found.told) for found in results.values()) >= 22
+    assert sum(any(case.told) for case in results.values()) >= 22

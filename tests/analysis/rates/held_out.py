@@ -44,24 +44,24 @@ class HeldOut:
 
 def rates_without(points: Sequence[RatePoint], cell: Cell, without: Sequence[Term]) -> float | None:
     """The rate for the cell by the law of the other sizes."""
-    law = fit_rates([one for one in points if one.size != cell.size], without).laws.get(cell.arch)
+    law = fit_rates([point for point in points if point.size != cell.size], without).laws.get(cell.arch)
     return law.at(cell.n_params, cell.n_tokens, cell.batch_tokens).rate if law else None
 
 
 def redrawn(fit: RatesFit, random: np.random.Generator) -> list[RatePoint]:
     """The runs that curves were fitted to, on these curves, with noise of the sweep's size."""
     assert fit.noise is not None
-    found = []
+    points = []
     for cell in fit.cells:
         if cell.fitted is None:
             continue
         curve = cell.fitted
-        for one in cell.fitted_points:
-            off = math.log(one.lr) - curve.log_rate
+        for point in cell.fitted_points:
+            off = math.log(point.lr) - curve.log_rate
             # levels of seeds are additive, and no fit sees them
             ln_loss = curve.curvature * off**2 + curve.cubic * off**3 + fit.noise.sd * random.standard_normal()
-            found.append(replace(one, loss=2.0 * math.exp(ln_loss)))
-    return found
+            points.append(replace(point, loss=2.0 * math.exp(ln_loss)))
+    return points
 
 
 def held_out(
@@ -80,22 +80,22 @@ def held_out(
     for _ in range(replicates):
         drawn = redrawn(fit, random)
         for size in dict.fromkeys(cell.size for cell in cells):
-            laws = fit_rates([one for one in drawn if one.size != size], without).laws
+            laws = fit_rates([point for point in drawn if point.size != size], without).laws
             for place, cell in enumerate(cells):
                 if cell.size == size and cell.arch in laws:
                     rate = laws[cell.arch].at(cell.n_params, cell.n_tokens, cell.batch_tokens).rate
                     again[place].append(_cost(fit, cell, rate).share)
-    found = []
+    costs = []
     for cell, shares in zip(cells, again, strict=True):
         assert cell.fitted is not None
         rate = rates_without(points, cell, without)
         if rate is not None:
             cost = _cost(fit, cell, rate)
-            told = np.array(shares)
+            redrawn_shares = np.array(shares)
             best = math.exp(cell.fitted.log_rate)
-            own = cell.arch, cell.size, cell.n_tokens, rate, best, cost, cell.fitted, fit.noise.sd
-            found.append(HeldOut(*own, told, replicates - len(told)))
-    return found
+            known = cell.arch, cell.size, cell.n_tokens, rate, best, cost, cell.fitted, fit.noise.sd
+            costs.append(HeldOut(*known, redrawn_shares, replicates - len(redrawn_shares)))
+    return costs
 
 
 def mean_bound(cells: Sequence[HeldOut], random: np.random.Generator, draws: int = 4000) -> tuple[float, float]:
@@ -103,10 +103,10 @@ def mean_bound(cells: Sequence[HeldOut], random: np.random.Generator, draws: int
     around those found, the laws' rates as they are; it is on the safe side, because an error of a best rate adds to its
     square, and held the true mean in 0.99 of 150 simulated searches (docs/research/learning-rates.md)."""
     total = np.zeros(draws)
-    for one in cells:
-        off = math.log(one.rate / one.best) + one.sd * one.fitted.unit_se * random.standard_normal(draws)
-        total += np.maximum(one.fitted.curvature * off**2 + one.fitted.cubic * off**3, 0.0)
-    return float(np.mean([one.excess.share for one in cells])), float(np.quantile(total, LEVEL) / len(cells))
+    for cell in cells:
+        off = math.log(cell.rate / cell.best) + cell.sd * cell.fitted.unit_se * random.standard_normal(draws)
+        total += np.maximum(cell.fitted.curvature * off**2 + cell.fitted.cubic * off**3, 0.0)
+    return float(np.mean([cell.excess.share for cell in cells])), float(np.quantile(total, LEVEL) / len(cells))
 
 
 def _cost(fit: RatesFit, cell: Cell, rate: float) -> Excess:
@@ -117,18 +117,18 @@ def _cost(fit: RatesFit, cell: Cell, rate: float) -> Excess:
 def main(path: str, sizes: Sequence[str]) -> None:
     points = points_of(pd.read_csv(path))
     # one length a size has no term in D
-    lengths = {(one.size, one.n_tokens) for one in points}
-    without: list[Term] = ["n_tokens"] if len(lengths) == len({one.size for one in points}) else []
+    lengths = {(point.size, point.n_tokens) for point in points}
+    without: list[Term] = ["n_tokens"] if len(lengths) == len({point.size for point in points}) else []
     print("| | size | tokens | rate of the law | best | excess | redrawn: median, 95% of sweeps below | lost |")
-    found = held_out(points, sizes, without)
-    for one in found:
-        middle, high = np.quantile(one.again, (0.5, 0.95))
+    costs = held_out(points, sizes, without)
+    for cost in costs:
+        middle, high = np.quantile(cost.again, (0.5, 0.95))
         print(
-            f"| {one.arch} | {one.size} | {one.n_tokens} | {one.rate:.3g} | {one.best:.3g} | {one.excess.share:.2%} "
-            f"[{one.excess.low:.2%}, {one.excess.high:.2%}] | {middle:.2%}, {high:.2%} | {one.lost} |"
+            f"| {cost.arch} | {cost.size} | {cost.n_tokens} | {cost.rate:.3g} | {cost.best:.3g} | "
+            f"{cost.excess.share:.2%} [{cost.excess.low:.2%}, {cost.excess.high:.2%}] | {middle:.2%}, {high:.2%} | {cost.lost} |"
         )
-    for arch in dict.fromkeys(one.arch for one in found):
-        mean, bound = mean_bound([one for one in found if one.arch == arch], np.random.default_rng(0))
+    for arch in dict.fromkeys(cost.arch for cost in costs):
+        mean, bound = mean_bound([cost for cost in costs if cost.arch == arch], np.random.default_rng(0))
         print(f"{arch}: mean excess {mean:.2%}, at most {bound:.2%}")
 
 

@@ -53,10 +53,10 @@ def test_runs_outside_of_what_was_swept_are_told_by_how_far():
 def joint(points: list[RatePoint], world: World) -> np.ndarray:
     """c of one nonlinear least-squares fit of all runs at once: a level for each cell and seed, one curvature, one
     cubic term."""
-    groups = sorted({(one.cell, one.seed) for one in points})
-    place = np.array([groups.index((one.cell, one.seed)) for one in points])
-    y, ln_lr = np.log([one.loss for one in points]), np.log([one.lr for one in points])
-    design = np.array([[1, math.log(one.n_params / 1e6), math.log(one.n_tokens / 2e7)] for one in points])
+    groups = sorted({(point.cell, point.seed) for point in points})
+    place = np.array([groups.index((point.cell, point.seed)) for point in points])
+    y, ln_lr = np.log([point.loss for point in points]), np.log([point.lr for point in points])
+    design = np.array([[1, math.log(point.n_params / 1e6), math.log(point.n_tokens / 2e7)] for point in points])
 
     def residual(theta: np.ndarray) -> np.ndarray:
         x = ln_lr - design @ theta[:3]
@@ -71,9 +71,9 @@ def test_the_law_agrees_with_one_joint_fit_of_all_runs():
     world = World(noise=0.002, cubic=-0.004)
     points = world.sweep(np.random.default_rng(3))
     law = fit_rates(points).laws["llama"]
-    found = joint(points, world)
+    fitted = joint(points, world)
     for n, d in ((1e6, 2e7), (2.5e6, 1e8), (4e5, 4e6)):
-        ln_rate = float(found @ [1, math.log(n / 1e6), math.log(d / 2e7)])
+        ln_rate = float(fitted @ [1, math.log(n / 1e6), math.log(d / 2e7)])
         rate = law.at(n, d, 65_536)
         assert abs(math.log(rate.rate) - ln_rate) < math.log(rate.high / rate.rate) / law.quantile
 
@@ -83,7 +83,7 @@ def test_the_optimum_of_a_cell_is_the_lowest_point_of_the_curve_by_a_grid_search
     points = curve(losses)
     cell = fit_cell(points, cubic=-0.005)
     assert cell.fitted is not None
-    x = np.log([one.lr for one in points]) - math.log(4e-3)
+    x = np.log([point.lr for point in points]) - math.log(4e-3)
     grid = np.linspace(-1.4, 1.4, 200_001)
     c = np.polyfit(x, np.log(losses) + 0.005 * x**3, 2)
     lowest = grid[np.argmin(np.polyval(c, grid) - 0.005 * grid**3)]
@@ -99,9 +99,9 @@ def test_the_error_of_an_optimum_is_the_one_of_redrawn_noise():
         losses = [
             curve(list(np.exp(0.7 + 0.01 * seed + 0.03 * (x - 0.2) ** 2 + noise[seed])), lrs, seed) for seed in (0, 1)
         ]
-        found = fit_cell([*losses[0], *losses[1]], cubic=cubic).fitted
-        assert found is not None
-        return np.array([found.log_rate, found.curvature])
+        fitted = fit_cell([*losses[0], *losses[1]], cubic=cubic).fitted
+        assert fitted is not None
+        return np.array([fitted.log_rate, fitted.curvature])
 
     clean = fit_cell(
         curve(list(np.exp(0.03 * (x - 0.2) ** 2)), lrs) + curve(list(np.exp(0.03 * (x - 0.2) ** 2)), lrs, 1)
@@ -123,8 +123,8 @@ def test_the_interval_of_what_a_rate_costs_holds_the_true_cost():
         assert fitted is not None
         for place, factor in enumerate((1.0, 1.2, 2.0)):
             true = math.expm1(world.excess(1e6, 2e7, 65_536, factor * best))
-            found = excess_of(fitted, factor * best, 0.95)
-            hits[place] += found.low <= true <= found.high
+            excess = excess_of(fitted, factor * best, 0.95)
+            hits[place] += excess.low <= true <= excess.high
     assert hits[:2].min() / 400 > 0.92
     # twice too high the curvature's own error shows, which the interval leaves out
     assert hits[2] / 400 > 0.8
@@ -173,9 +173,9 @@ def test_rates_that_are_too_low_are_not_called_diverged():
     assert low.used == (False, False, True, True, True, True, False) and math.isnan(low.losses[-1])
     world = World(count=11, sizes=(400_000, 1_000_000, 2_500_000))
     fit = fit_rates(world.sweep(np.random.default_rng(0)))
-    told = verdict(fit)
-    assert fit.n_too_low > 1 and any(f"{fit.n_too_low} runs are left out because of rates" in line for line in told)
-    assert fit.n_diverged > 1 and any(f"{fit.n_diverged} runs diverged and are" in line for line in told)
+    lines = verdict(fit)
+    assert fit.n_too_low > 1 and any(f"{fit.n_too_low} runs are left out because of rates" in line for line in lines)
+    assert fit.n_diverged > 1 and any(f"{fit.n_diverged} runs diverged and are" in line for line in lines)
     assert cell_rows(fit)[0]["rate too low"] and "in the worst cell" in " ".join(law_rows(fit)[0])
 
 
@@ -190,8 +190,8 @@ def test_what_a_sweep_cannot_tell_is_refused_in_one_line():
     random = np.random.default_rng(0)
     two = fit_rates(World(sizes=(400_000, 1_000_000)).sweep(random))
     assert not two.laws and "at 3 sizes, and there are 2 (n400000, n1000000)" in two.without_law["llama"]
-    one = fit_rates(World(horizons=(20,)).sweep(random))
-    assert "needs two horizons of one size" in one.without_law["llama"]
+    fit = fit_rates(World(horizons=(20,)).sweep(random))
+    assert "needs two horizons of one size" in fit.without_law["llama"]
     assert fit_rates(
         World(horizons=(20,), sizes=(4, 5, 6, 7)).sweep(random),
     ).without_law
@@ -204,15 +204,15 @@ def test_what_a_sweep_cannot_tell_is_refused_in_one_line():
 
 
 def test_points_are_read_with_one_line_for_what_is_wrong():
-    good = pd.DataFrame([vars(one) for one in curve([2.0, 2.1])])
+    good = pd.DataFrame([vars(point) for point in curve([2.0, 2.1])])
     assert points_of(good) == curve([2.0, 2.1])
-    for change, told in (
+    for change, message in (
         (lambda f: f.drop(columns="seed"), "lacks the column"),
         (lambda f: f.assign(lr=["x", 1]), "row 1 holds no number"),
         (lambda f: f.assign(lr=[1e-3, -1]), "row 2: lr"),
         (lambda f: f.assign(lr=1e-3), "two runs of llama/1m"),
     ):
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=message):
             points_of(change(good))
 
 
@@ -220,7 +220,7 @@ def test_the_quickstarts_search_gives_four_laws_that_predict_the_sizes_left_out(
     """Four of 32 cells end at their lowest rate; what the others say of a size that was left out costs at most 0.3%."""
     points = points_of(pd.read_csv(QUICKSTART))
     fit = fit_rates(points, without=["n_tokens"])
-    assert sorted(f"{one.arch}/{one.size}" for one in fit.unused) == ["llama/18k", "llama/38k", "tnl/10k", "tnl/98k"]
+    assert sorted(f"{cell.arch}/{cell.size}" for cell in fit.unused) == ["llama/18k", "llama/38k", "tnl/10k", "tnl/98k"]
     assert set(fit.laws) == {"llama", "tnl", "hgrn2", "cosformer2"}
     for arch, law in fit.laws.items():
         assert law.misfit["p"] > 0.05
@@ -235,20 +235,21 @@ def test_the_quickstarts_search_gives_four_laws_that_predict_the_sizes_left_out(
 def test_the_quickstarts_law_file_is_the_fit_of_both_halves_of_its_search():
     fit, law = quickstart_fit(), read_law(LAW).law
     assert set(law.laws) == {"llama", "tnl", "hgrn2", "cosformer2"} and law.inputs_sha256 == fit.input_hash
-    for arch, one in law.laws.items():
-        assert one.terms == ["n_params", "n_tokens"]
-        assert one.coefficients == pytest.approx(fit.laws[arch].coefficients, abs=1e-9)
-        assert -0.6 < one.coefficients[1] < -0.35 and -0.7 < one.coefficients[2] < -0.15
-        assert one.misfit["p"] > 0.05 and max(row["excess"] for row in one.left_out_size) < 0.003
+    for arch, arch_law in law.laws.items():
+        assert arch_law.terms == ["n_params", "n_tokens"]
+        assert arch_law.coefficients == pytest.approx(fit.laws[arch].coefficients, abs=1e-9)
+        assert -0.6 < arch_law.coefficients[1] < -0.35 and -0.7 < arch_law.coefficients[2] < -0.15
+        assert arch_law.misfit["p"] > 0.05 and max(row["excess"] for row in arch_law.left_out_size) < 0.003
 
 
 def test_the_cubic_term_is_a_joint_one():
     world = World(noise=0.001, cubic=-0.005)
     points = world.sweep(np.random.default_rng(2))
-    cells = [fit_cell([one for one in points if one.cell == cell]) for cell in sorted({one.cell for one in points})]
-    found = cubic_of(cells)
-    assert found.value == pytest.approx(-0.005, abs=4 * found.unit_se * 0.001)
-    assert cubic_of([replace(one, used=(False, True, True, True, False)) for one in cells]).unit_se == 0
+    places = sorted({point.cell for point in points})
+    cells = [fit_cell([point for point in points if point.cell == place]) for place in places]
+    cubic = cubic_of(cells)
+    assert cubic.value == pytest.approx(-0.005, abs=4 * cubic.unit_se * 0.001)
+    assert cubic_of([replace(with_fewer, used=(False, True, True, True, False)) for with_fewer in cells]).unit_se == 0
 
 
 @pytest.mark.slow

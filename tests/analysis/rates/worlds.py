@@ -38,7 +38,7 @@ class World:
     def sweep(self, random: np.random.Generator) -> list[RatePoint]:
         """Rates of a cell are centred on the best of its size and batch at 20 tokens a parameter, rounded to a rung, as
         a user's guess would be."""
-        found = []
+        points = []
         for arch in self.archs:
             for n in self.sizes:
                 for times in self.horizons:
@@ -49,7 +49,7 @@ class World:
                             level = 1.0 + 0.01 * random.standard_normal()
                             for step in range(self.count):
                                 lr = guess * self.factor ** (step - self.count // 2)
-                                own = self.noise * random.standard_normal()
-                                loss = math.exp(level + self.excess(n, d, b, lr, offset) + own)
-                                found.append(RatePoint(arch, f"n{n}", n, d, b, seed, lr, loss))
-        return found
+                                noise = self.noise * random.standard_normal()
+                                loss = math.exp(level + self.excess(n, d, b, lr, offset) + noise)
+                                points.append(RatePoint(arch, f"n{n}", n, d, b, seed, lr, loss))
+        return points

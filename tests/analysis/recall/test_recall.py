@@ -39,11 +39,11 @@ def run_of(trial, accuracy, seed=0):
 
 
 def test_the_packages_sweeps_are_whole():
-    found = {path.stem: read_sweep(path.stem) for path in PACKAGED.glob("*.yaml")}
-    assert set(found) == {"small", "figure3"} and len(found["small"].archs) == 7
-    lengths = [(problem.length, problem.pairs) for problem in found["figure3"].problems]
+    sweeps = {path.stem: read_sweep(path.stem) for path in PACKAGED.glob("*.yaml")}
+    assert set(sweeps) == {"small", "figure3"} and len(sweeps["small"].archs) == 7
+    lengths = [(problem.length, problem.pairs) for problem in sweeps["figure3"].problems]
     assert lengths == [(64, 4), (128, 8), (256, 16), (512, 64)]
-    small = found["small"]
+    small = sweeps["small"]
     heads = {arch: small.config(arch, small.problems[0], 64).n_heads for arch in small.archs}
     assert heads == dict(llama=1, tnl=4, hgrn2=1, cosformer2=1, hgrn1=1, mamba2=2, mamba1=1)
     assert small.rates_of("mamba1") == [1e-2, 2.5e-3, 5e-3] and small.steps_of("mamba1") == 4000
@@ -55,11 +55,11 @@ def test_figure_3_tries_what_the_paper_tried():
     assert sorted(sweep.rates) == [1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2] and not sweep.stop
     for width, ratios in ((64, {64}), (128, {64, 128}), (512, {64, 128})):
         trials = sweep.trials("hgrn2", width)
-        assert len(trials) == len(set(trials)) == 7 * len(ratios) and {one.ratio for one in trials} == ratios
+        assert len(trials) == len(set(trials)) == 7 * len(ratios) and {trial.ratio for trial in trials} == ratios
         for ratio in ratios:
             config = sweep.config("hgrn2", sweep.problems[0], width, ratio)
             assert config.d_model // config.n_heads == ratio
-    assert [str(one) for one in sweep.trials("hgrn1", 512)[:2]] == ["0.001", "0.005"]
+    assert [str(trial) for trial in sweep.trials("hgrn1", 512)[:2]] == ["0.001", "0.005"]
     assert sum(len(sweep.trials(unit.arch, unit.width)) for unit in units(sweep)) == 532  # as the file says
     assert sweep.summary() == [
         "tried: learning rates 0.001, 0.005, 0.0005, 0.01, 0.0001, 5e-05, 1e-05, each with expand ratios (in brackets) "
@@ -77,7 +77,7 @@ def test_a_narrower_sweep_says_so():
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"expand_ratios": {"tnl": [64]}}, "expand_ratios.tnl: tnl is not among archs"),
         ({"expand_ratios": {"hgrn2": []}}, "expand_ratios.hgrn2: must name at least one"),
@@ -96,10 +96,10 @@ def test_a_narrower_sweep_says_so():
         ({"warm_up_steps": 4}, "warm_up_steps: 4 of 4 steps leave none to train on: give fewer, or more steps"),
     ],
 )
-def test_mistakes_are_one_line(tmp_path, changes, told):
+def test_mistakes_are_one_line(tmp_path, changes, message):
     with pytest.raises(InputError) as error:
         sweep_of(tmp_path, **changes)
-    assert told in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_numbers_may_be_written_as_in_a_study(tmp_path):
@@ -127,18 +127,18 @@ def test_the_rule(tmp_path):
             return run_of(trial, accuracies[trial.rate] if seed == 0 else 0.7, seed)
 
         outcome = settle(sweep, hgrn2, run)
-        assert [one.rate for one in outcome.sweep] == tried and outcome.runs[0].rate == best
+        assert [run.rate for run in outcome.sweep] == tried and outcome.runs[0].rate == best
         assert asked == [(rate, 0) for rate in tried] + [(best, 5)]
         assert outcome.accuracy == pytest.approx((accuracies[best] + 0.7) / 2)
     assert settle(sweep, hgrn2, lambda trial, seed: run_of(trial, 0.1) if seed == 0 else None) is None
 
 
 def test_cells_are_trained_once_and_again_when_the_recipe_changes(tmp_path):
-    sweep, told = sweep_of(tmp_path), []
+    sweep, lines = sweep_of(tmp_path), []
     assert set(outcomes(sweep, tmp_path).values()) == {None}
-    first = list(work(sweep, tmp_path, "cpu", told.append))
-    assert [outcome.unit.arch for outcome in first] == ["llama", "hgrn2"] and len(told) == 4
-    assert list(work(sweep, tmp_path, "cpu", told.append)) == [] and len(told) == 4
+    first = list(work(sweep, tmp_path, "cpu", lines.append))
+    assert [outcome.unit.arch for outcome in first] == ["llama", "hgrn2"] and len(lines) == 4
+    assert list(work(sweep, tmp_path, "cpu", lines.append)) == [] and len(lines) == 4
     assert list(outcomes(sweep, tmp_path).values()) == first
     unit = first[0].unit
     assert stored(sweep, tmp_path, unit, Trial(0.01), 0).curve[-1][0] == 4
@@ -151,11 +151,11 @@ def test_cells_are_trained_once_and_again_when_the_recipe_changes(tmp_path):
 
 
 def test_expand_ratios_are_trained_and_told(tmp_path):
-    sweep, told = sweep_of(tmp_path, archs=["hgrn2"], expand_ratios={"hgrn2": [4, 8]}, stop=False), []
-    (outcome,) = work(sweep, tmp_path, "cpu", told.append)
+    sweep, lines = sweep_of(tmp_path, archs=["hgrn2"], expand_ratios={"hgrn2": [4, 8]}, stop=False), []
+    (outcome,) = work(sweep, tmp_path, "cpu", lines.append)
     assert [run.trial for run in outcome.sweep] == [Trial(0.01, 4), Trial(0.01, 8), Trial(0.005, 4), Trial(0.005, 8)]
     assert len({run.curve for run in outcome.sweep}) > 1
-    assert list(work(sweep, tmp_path, "cpu", told.append)) == [] and len(told) == 4
+    assert list(work(sweep, tmp_path, "cpu", lines.append)) == [] and len(lines) == 4
     assert sorted(path.name for path in (tmp_path / "cells").glob("*e4*.json")) == [
         "hgrn2-16x2-d16-e4-lr0.005-s0.json",
         "hgrn2-16x2-d16-e4-lr0.01-s0.json",
@@ -167,11 +167,11 @@ def test_expand_ratios_are_trained_and_told(tmp_path):
 
 def test_table_and_figure(tmp_path):
     sweep = sweep_of(tmp_path, seeds=[0, 1], widths=[16, 32])
-    found = {
+    outcomes = {
         unit: settle(sweep, unit, lambda trial, seed: run_of(trial, 0.4 + trial.rate + 0.1 * seed, seed))
         for unit in units(sweep)[:3]
     }
-    rows = records(sweep, found)
+    rows = records(sweep, outcomes)
     assert [row["accuracy"] for row in rows] == [pytest.approx(0.46)] * 3 and rows[0]["rate"] == 0.01
     assert table(rows)[0][3:] == ("0.460", "0.410-0.510 (2)", "0.01", "-", "0.01: 0.410  0.005: 0.405")
     drawn = figure(sweep, rows)

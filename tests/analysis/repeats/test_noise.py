@@ -20,9 +20,9 @@ def seeds(arch: str, size: str, ends: tuple[float, ...], early: float = 0.1) -> 
 
 def test_it_is_that_of_the_last_losses_alone() -> None:
     noise = NoiseOfStudy(SeedNoises((seeds("tnl", "a", (0.0, 0.02)), seeds("tnl", "b", (0.0, 0.01)))), {})
-    found = noise.of_ends("a run", "tnl")
-    assert found is not None and noise.df == pytest.approx(2)
-    assert found.s == pytest.approx(math.sqrt((0.02**2 / 2 + 0.01**2 / 2) / 2))
+    of_ends = noise.of_ends("a run", "tnl")
+    assert of_ends is not None and noise.df == pytest.approx(2)
+    assert of_ends.s == pytest.approx(math.sqrt((0.02**2 / 2 + 0.01**2 / 2) / 2))
 
 
 def test_architectures_that_are_told_apart_keep_their_own() -> None:
@@ -31,10 +31,10 @@ def test_architectures_that_are_told_apart_keep_their_own() -> None:
     groups += [seeds("llama", name, (0.0, 0.1)) for name in names]
     noise = NoiseOfStudy(SeedNoises(tuple(groups)), {"run": "llama"})
     assert noise.noises.kinds == [["tnl"], ["llama"]]
-    own, by_run, none = noise.of_ends("", "tnl"), noise.of_ends("run", "tnl"), noise.of_ends("", "hgrn2")
-    assert own is not None and by_run is not None and none is not None
-    assert own.s == pytest.approx(0.001 / math.sqrt(2)) and by_run.s == pytest.approx(0.1 / math.sqrt(2))
-    assert own.s < none.s < by_run.s  # of an architecture without seeds: of all
+    of_group, by_run, none = noise.of_ends("", "tnl"), noise.of_ends("run", "tnl"), noise.of_ends("", "hgrn2")
+    assert of_group is not None and by_run is not None and none is not None
+    assert of_group.s == pytest.approx(0.001 / math.sqrt(2)) and by_run.s == pytest.approx(0.1 / math.sqrt(2))
+    assert of_group.s < none.s < by_run.s  # of an architecture without seeds: of all
 
 
 def test_without_two_seeds_there_is_none() -> None:

@@ -30,17 +30,17 @@ RUNS["flops_per_token_paper"] = 7e4  # of which the column above does not follow
 @pytest.mark.parametrize("frame", [curves(), curves().head(0), RUNS, pd.DataFrame({"a": [None, None]})])
 def test_a_table_comes_back_whole(frame: pd.DataFrame, tmp_path: Path) -> None:
     (tmp_path / "t.parquet").write_bytes(packed(frame))
-    found, columns = unpacked(tmp_path / "t.parquet")
-    pd.testing.assert_frame_equal(found, as_stored(frame), check_exact=True)
-    assert columns == list(frame) and packed(found) == packed(as_stored(frame))
+    table, columns = unpacked(tmp_path / "t.parquet")
+    pd.testing.assert_frame_equal(table, as_stored(frame), check_exact=True)
+    assert columns == list(frame) and packed(table) == packed(as_stored(frame))
 
 
 def test_curves_lose_their_times_and_what_follows_from_runs_is_made_again(tmp_path: Path) -> None:
     frame = as_stored(curves())
     (tmp_path / "c.parquet").write_bytes(packed_curves(frame, RUNS))
     assert "flops_exact" not in unpacked(tmp_path / "c.parquet")[0]
-    found = unpacked_curves(tmp_path / "c.parquet", RUNS)
-    pd.testing.assert_frame_equal(found, frame.drop(columns=["time_s", "tokens_per_s"]), check_exact=True)
+    stored = unpacked_curves(tmp_path / "c.parquet", RUNS)
+    pd.testing.assert_frame_equal(stored, frame.drop(columns=["time_s", "tokens_per_s"]), check_exact=True)
     assert len(packed_curves(frame, RUNS)) < len(packed(frame))
 
 

@@ -43,16 +43,16 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudySpec:
 
 
 def published(study: StudySpec, *sets: str) -> tuple[StudySpec, Source]:
-    found = load_study(Path(study.path).parent / "pub", list(sets), study.out, published=True)
-    return found, source_of(found, found.runs())
+    spec = load_study(Path(study.path).parent / "pub", list(sets), study.out, published=True)
+    return spec, source_of(spec, spec.runs())
 
 
-def same(one: Source, other: Source, variants: bool = True) -> None:
+def same(first_source: Source, other: Source, variants: bool = True) -> None:
     """`other` is of the folder, where what has not begun never will."""
-    first, second = (source.table(FitSettings(), TOKENS, variants) for source in (one, other))
+    first, second = (source.table(FitSettings(), TOKENS, variants) for source in (first_source, other))
     pd.testing.assert_frame_equal(first.curves.drop(columns=list(TIMES)), second.curves, check_exact=True)
-    told = first.runs.assign(state=first.runs["state"].replace("waiting", "not trained"))
-    pd.testing.assert_frame_equal(told, second.runs, check_exact=True)
+    runs = first.runs.assign(state=first.runs["state"].replace("waiting", "not trained"))
+    pd.testing.assert_frame_equal(runs, second.runs, check_exact=True)
     pd.testing.assert_frame_equal(first.evals, second.evals, check_exact=True)
 
 
@@ -70,8 +70,8 @@ def test_its_tables_and_hashes_are_those_of_the_directories(study: StudySpec) ->
 def test_a_smaller_grid_leaves_the_same_runs(study: StudySpec) -> None:
     smaller = load_study(study.path, ["grid.sizes=[14k]"])
     live, (_, stored) = source_of(smaller, smaller.runs()), published(study, "grid.sizes=[14k]")
-    found = stored.table(FitSettings(), TOKENS)
-    assert set(found.runs["size"]) == {"14k"} and "tnl-14k-c256-s8" in set(found.curves["run_id"])
+    table = stored.table(FitSettings(), TOKENS)
+    assert set(table.runs["size"]) == {"14k"} and "tnl-14k-c256-s8" in set(table.curves["run_id"])
     assert live.inputs()["others"] == stored.inputs()["others"]
     assert live.inputs() == stored.inputs() and live.provenance() == stored.provenance()
 
@@ -88,17 +88,17 @@ def test_what_a_folder_cannot_give_is_told(study: StudySpec) -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "key", "value", "told"),
+    ("section", "key", "value", "message"),
     [
         ("training", "lr_law", "../rates.json", r"\.\./rates\.json does not lie beside the study file"),
         ("corpus", "tokenizer", "own/tokenizer.json", r"corpus\.tokenizer: is a file"),
     ],
 )
 def test_a_study_that_its_folder_could_not_name_is_refused(
-    study: StudySpec, tmp_path: Path, section: str, key: str, value: str, told: str
+    study: StudySpec, tmp_path: Path, section: str, key: str, value: str, message: str
 ) -> None:
     changed = study.model_copy(update={section: getattr(study, section).model_copy(update={key: value})})
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         fill_inputs(tmp_path / "pub", changed, study.runs())
 
 

@@ -30,11 +30,11 @@ def study(tmp_path_factory) -> RunTable:
 
 def test_a_file_of_results_is_the_study(study, tmp_path):
     (tmp_path / "c.parquet").write_bytes(result_files(study)["curves"])
-    found = read_runs(tmp_path / "c.parquet")
-    assert (found.name, found.settings, found.origin) == ("small", SETTINGS, None)
-    assert fit_study(found) == fit_study(study)
+    read = read_runs(tmp_path / "c.parquet")
+    assert (read.name, read.settings, read.origin) == ("small", SETTINGS, None)
+    assert fit_study(read) == fit_study(study)
     for points in ("ends", CURVES):
-        assert prepare(found, points=points).to_dict() == prepare(study, points=points).to_dict()
+        assert prepare(read, points=points).to_dict() == prepare(study, points=points).to_dict()
 
 
 def test_anybodys_table_is_prepared_as_a_study_is(study, tmp_path):
@@ -46,14 +46,14 @@ def test_anybodys_table_is_prepared_as_a_study_is(study, tmp_path):
     raw = prepare(table, points=CURVES)
     assert len(raw.groups[""]) == len(rows) and raw.dropped == {}
     smooth = SETTINGS.model_copy(update={"curve_rows": 0})
-    mine = prepare(table, smooth, CURVES).groups[""]
+    of_table = prepare(table, smooth, CURVES).groups[""]
     whole = prepare(study.under(None, curve_rows=0), points=CURVES).groups["tnl"]
     for run in dict.fromkeys(whole.run.tolist()):
-        one, other = (points.take(points.run == run) for points in (mine, whole))
-        kept = one.n_tokens >= other.n_tokens.min()  # the study's begin after their warm-up
+        first, other = (points.take(points.run == run) for points in (of_table, whole))
+        kept = first.n_tokens >= other.n_tokens.min()  # the study's begin after their warm-up
         for name in ("n_tokens", "loss"):
-            assert np.array_equal(getattr(one, name)[kept], getattr(other, name))
-        assert one.flops[kept] == pytest.approx(other.flops, rel=1e-3)
+            assert np.array_equal(getattr(first, name)[kept], getattr(other, name))
+        assert first.flops[kept] == pytest.approx(other.flops, rel=1e-3)
     with pytest.raises(InputError, match="is no study: fit its points"):
         fit_study(table)
 

@@ -35,8 +35,8 @@ def coverage(world: World, variant=ONE, n_draws: int = N_DRAWS) -> float:
     held = 0
     for seed in range(n_draws):
         drawn = draw(world, variant, seed)
-        found = difference(drawn.pairs[0], seed_variance(drawn.pairs[:2], drawn.noise))
-        held += found.low <= truth <= found.high
+        estimate = difference(drawn.pairs[0], seed_variance(drawn.pairs[:2], drawn.noise))
+        held += estimate.low <= truth <= estimate.high
     return held / n_draws
 
 
@@ -44,12 +44,12 @@ def trial(world: World, variant, seed: int, go_on: bool = False):
     """(whether stage 1 passed, gains or why not, ratios, the word)."""
     drawn = draw(world, variant, seed)
     seeds = seed_variance(drawn.pairs[:2], drawn.noise)
-    first = first_stage([difference(one, seeds) for one in drawn.pairs[:2]], NATS_A_BYTE)
+    first = first_stage([difference(pair, seeds) for pair in drawn.pairs[:2]], NATS_A_BYTE)
     if not first.goes_on and not go_on:
         return False, None, None, first.word
     seeds = seed_variance(drawn.pairs, drawn.noise)
-    differences = [difference(one, seeds) for one in drawn.pairs]
-    text = max(one.se_text / one.baseline for one in differences)
+    differences = [difference(pair, seeds) for pair in drawn.pairs]
+    text = max(at_size.se_text / at_size.baseline for at_size in differences)
     gains = project_gain(*drawn.points, AT, drawn.noise[0] if drawn.noise else 0.0, text, N_REPLICATES)
     ratios = project_ratio(differences, flops_of_sizes(), seeds, AT)
     word = last_stage(differences, None if isinstance(gains, str) else gains, ratios, NATS_A_BYTE).word
@@ -62,7 +62,7 @@ def passes(world: World, variant=ONE, n_draws: int = 1000) -> float:
     for seed in range(n_draws):
         drawn = draw(world, variant, seed)
         seeds = seed_variance(drawn.pairs[:2], drawn.noise)
-        count += first_stage([difference(one, seeds) for one in drawn.pairs[:2]], NATS_A_BYTE).goes_on
+        count += first_stage([difference(pair, seeds) for pair in drawn.pairs[:2]], NATS_A_BYTE).goes_on
     return count / n_draws
 
 
@@ -70,24 +70,24 @@ def projections(world: World, variant, n_draws: int) -> dict[str, float]:
     """Coverage of gains and ratios at both budgets, where no stage stops; shares of the words."""
     from analysis.fits.cost import cost_of
 
-    told = {"gain 1": 0, "gain 2": 0, "ratio 1": 0, "ratio 2": 0, "fitted": 0, WORTH: 0, "worth with stage 1": 0}
+    counts = {"gain 1": 0, "gain 2": 0, "ratio 1": 0, "ratio 2": 0, "fitted": 0, WORTH: 0, "worth with stage 1": 0}
     for seed in range(n_draws):
         passed, gains, ratios, word = trial(world, variant, seed, go_on=True)
-        told[WORTH] += word == WORTH
-        told["worth with stage 1"] += passed and word == WORTH
+        counts[WORTH] += word == WORTH
+        counts["worth with stage 1"] += passed and word == WORTH
         cost = cost_of(draw(world, variant, seed).points[0])
         for i, c in enumerate(AT):
             ours, theirs = ONE.l_opt(c, cost), variant.l_opt(c, cost)
             truth = float(c / variant.flops_to_reach(ours, cost))
             if not isinstance(gains, str):
-                told["fitted"] += i == 0
-                told[f"gain {i + 1}"] += gains[i].low <= truth <= gains[i].high
+                counts["fitted"] += i == 0
+                counts[f"gain {i + 1}"] += gains[i].low <= truth <= gains[i].high
             n = math.sqrt(c / 6 / TOKENS_A_PARAMETER)
             ratio = float(variant.loss(n, TOKENS_A_PARAMETER * n) / ONE.loss(n, TOKENS_A_PARAMETER * n))
-            told[f"ratio {i + 1}"] += ratios[i].low <= ratio <= ratios[i].high
+            counts[f"ratio {i + 1}"] += ratios[i].low <= ratio <= ratios[i].high
             assert theirs > 0
-    fitted = max(told["fitted"], 1)
-    return {name: n / (fitted if name.startswith("gain") else n_draws) for name, n in told.items()}
+    fitted = max(counts["fitted"], 1)
+    return {name: n / (fitted if name.startswith("gain") else n_draws) for name, n in counts.items()}
 
 
 @pytest.mark.slow
@@ -105,8 +105,8 @@ def test_a_variant_that_changes_nothing_seldom_goes_on(name):
 
 @pytest.mark.slow
 def test_a_variant_that_changes_nothing_is_hardly_ever_worth_scaling():
-    found = projections(World(), ONE, 60)
-    assert found["worth with stage 1"] <= 0.05 and found["gain 1"] >= 0.8
+    counts = projections(World(), ONE, 60)
+    assert counts["worth with stage 1"] <= 0.05 and counts["gain 1"] >= 0.8
 
 
 if __name__ == "__main__":

@@ -23,12 +23,12 @@ def one(value, low, high, size="a"):
 
 def test_one_seed_without_repeats_is_the_paired_difference_of_two_checkpoints():
     pairs = draw(World(repeated=0), GOOD, 0).pairs[0]
-    found = difference(pairs, seed_variance([pairs]))
+    estimate = difference(pairs, seed_variance([pairs]))
     first, second = (HeldOut("x", loss[0] * 64, 64, "c") for loss in (pairs.variant, pairs.baseline))
-    told = paired_difference(first, second, pairs.documents)
-    assert found.value == pytest.approx(told.value, abs=1e-12) and found.se_text == pytest.approx(told.se)
-    assert found.se_seeds is None
-    assert (found.low, found.high) == pytest.approx(told.interval(LEVEL))
+    paired = paired_difference(first, second, pairs.documents)
+    assert estimate.value == pytest.approx(paired.value, abs=1e-12) and estimate.se_text == pytest.approx(paired.se)
+    assert estimate.se_seeds is None
+    assert (estimate.low, estimate.high) == pytest.approx(paired.interval(LEVEL))
 
 
 def test_noise_between_seeds():
@@ -36,24 +36,24 @@ def test_noise_between_seeds():
     baseline = 2 + 0.1 * rng.standard_normal((3, 40))
     variant = baseline * np.exp([[0.01], [0.02], [0.06]])
     pairs = Pairs("a", (0, 1, 2), baseline, variant)
-    own = seed_variance([pairs, dataclasses.replace(pairs, size="b"), pairs])
-    assert own.value == pytest.approx(np.var([0.01, 0.02, 0.06], ddof=1)) and own.df == 6
+    variance = seed_variance([pairs, dataclasses.replace(pairs, size="b"), pairs])
+    assert variance.value == pytest.approx(np.var([0.01, 0.02, 0.06], ddof=1)) and variance.df == 6
     assert seed_variance([dataclasses.replace(pairs, seeds=(0,), baseline=baseline[:1], variant=variant[:1])]) is None
     pooled = seed_variance([pairs], (0.01, 2.0))
-    assert pooled.df == 4 and pooled.value == pytest.approx((2 * own.value + 2 * 2 * 0.01**2) / 4)
-    found = difference(pairs, own)
-    assert found.se_seeds == pytest.approx(float(baseline.mean()) * math.sqrt(own.value / 3))
-    total = found.se_text**2 + found.se_seeds**2
-    df = total**2 / (found.se_text**4 / 39 + found.se_seeds**4 / 6)
-    assert found.df == pytest.approx(df)
-    assert found.high - found.value == pytest.approx(stats.t.ppf(0.95, df) * math.sqrt(total))
+    assert pooled.df == 4 and pooled.value == pytest.approx((2 * variance.value + 2 * 2 * 0.01**2) / 4)
+    estimate = difference(pairs, variance)
+    assert estimate.se_seeds == pytest.approx(float(baseline.mean()) * math.sqrt(variance.value / 3))
+    total = estimate.se_text**2 + estimate.se_seeds**2
+    df = total**2 / (estimate.se_text**4 / 39 + estimate.se_seeds**4 / 6)
+    assert estimate.df == pytest.approx(df)
+    assert estimate.high - estimate.value == pytest.approx(stats.t.ppf(0.95, df) * math.sqrt(total))
 
 
 def test_too_few_documents_have_no_interval():
     pairs = Pairs("a", (0,), np.full((1, 4), 2.0), np.full((1, 4), 1.9), np.zeros((4, 2), int))
-    found = difference(pairs, None)
-    assert found.low is None and found.verdict == OPEN
-    assert "validation_tokens" in first_stage([found], NATS_A_BYTE).reason
+    estimate = difference(pairs, None)
+    assert estimate.low is None and estimate.verdict == OPEN
+    assert "validation_tokens" in first_stage([estimate], NATS_A_BYTE).reason
 
 
 def test_a_line_over_compute_is_that_of_scipy():
@@ -62,12 +62,12 @@ def test_a_line_over_compute_is_that_of_scipy():
     flops = [1e10, 1e11, 3e11, 2e12]
     x, y = np.log(flops), np.log([row.variant / row.baseline for row in rows])
     fit = stats.linregress(x, y)
-    (found,) = project_ratio(rows, flops, None, [1e13])
-    assert found.ratio == pytest.approx(math.exp(fit.intercept + fit.slope * math.log(1e13)))
+    (projected,) = project_ratio(rows, flops, None, [1e13])
+    assert projected.ratio == pytest.approx(math.exp(fit.intercept + fit.slope * math.log(1e13)))
     # the error of a mean at x: that of the slope and of the intercept, with their covariance
     spread = fit.intercept_stderr**2 + fit.stderr**2 * (math.log(1e13) ** 2 - 2 * math.log(1e13) * x.mean())
     half = stats.t.ppf((1 + LEVEL) / 2, 2) * math.sqrt(spread)
-    assert math.log(found.high / found.ratio) == pytest.approx(half)
+    assert math.log(projected.high / projected.ratio) == pytest.approx(half)
     assert project_ratio(rows[:2], flops[:2], None, [1e13]) is None
 
 
@@ -102,9 +102,9 @@ def test_a_variant_known_to_be_better_is_found_to_be():
     at = [2 * flops[-1], 100 * flops[-1]]
     gains = project_gain(*drawn.points, at, n_replicates=59)
     cost = cost_of(drawn.points[0])
-    for found in gains:
-        truth = found.c / float(GOOD.flops_to_reach(ONE.l_opt(found.c, cost), cost))
-        assert found.gain == pytest.approx(truth, rel=0.03) and 1 < found.low < found.high
+    for gain in gains:
+        truth = gain.c / float(GOOD.flops_to_reach(ONE.l_opt(gain.c, cost), cost))
+        assert gain.gain == pytest.approx(truth, rel=0.03) and 1 < gain.low < gain.high
     assert last_stage(differences, gains, project_ratio(differences, flops, seeds, at), NATS_A_BYTE).word == WORTH
     wider = project_gain(*drawn.points, at, text_error=0.01, n_replicates=59)
     assert wider[0].low < gains[0].low and wider[0].high > gains[0].high

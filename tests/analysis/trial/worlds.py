@@ -47,7 +47,7 @@ def draw(world: World, variant: Surface, seed: int, baseline: Surface = ONE) -> 
     n_documents = N_WINDOWS // A_DOCUMENT
     text = np.repeat(rng.standard_normal(n_documents), A_DOCUMENT)  # moves both models alike
     apart = world.document * np.repeat(rng.standard_normal(n_documents), A_DOCUMENT)  # and the variant alone
-    found, tables = [], {"baseline": [], "variant": []}
+    pairs, tables = [], {"baseline": [], "variant": []}
     for i, n in enumerate(SIZES):
         d = TOKENS_A_PARAMETER * n
         rows: dict[str, list[np.ndarray]] = {"baseline": [], "variant": []}
@@ -63,11 +63,11 @@ def draw(world: World, variant: Surface, seed: int, baseline: Surface = ONE) -> 
                 level = float(rows[name][-1].mean()) / float(surface.loss(n, d))
                 tables[name].append((n, SPAN * d, surface.loss(n, SPAN * d) * level, f"{name} {i} {k}", f"{i} {k}"))
         if i <= 3:
-            found.append(Pairs(f"{n:.0f}", tuple(range(world.n_seeds)), *map(np.stack, rows.values()), documents))
+            pairs.append(Pairs(f"{n:.0f}", tuple(range(world.n_seeds)), *map(np.stack, rows.values()), documents))
     df = world.repeated - 1
     s = np.hypot(world.batch, world.own)
     noise = (float(s * np.sqrt(rng.chisquare(df) / df)), float(df)) if df > 0 else None
-    return Drawn(found, (points(tables["baseline"]), points(tables["variant"])), noise)
+    return Drawn(pairs, (points(tables["baseline"]), points(tables["variant"])), noise)
 
 
 def points(rows) -> Points:

@@ -49,12 +49,12 @@ def needles(draw: random.Random, held_out: set[str]) -> str:
     """The pieces in random order of places, but an answer behind its needle, and the last of them at the end."""
     pieces: list[tuple[float, str]] = []
     for _ in range(draw.choice((1, 2))):
-        one = fact("en", DIGITS, f"training {draw.random()}")
-        while one.answer in held_out:
-            one = fact("en", DIGITS, f"training {draw.random()}")
+        needle = fact("en", DIGITS, f"training {draw.random()}")
+        while needle.answer in held_out:
+            needle = fact("en", DIGITS, f"training {draw.random()}")
         early, late = sorted((draw.random(), draw.random()))
-        pieces.append((early, needle_text(one, draw.choice((EASY, STANDARD)))))
-        pieces.append((late, f"{question_text(one, 'en')} {one.statement}\n"))
+        pieces.append((early, needle_text(needle, draw.choice((EASY, STANDARD)))))
+        pieces.append((late, f"{question_text(needle, 'en')} {needle.statement}\n"))
     pieces.sort()
     n_noise = BYTES - sum(len(piece) for _, piece in pieces)
     cuts = sorted(draw.randrange(n_noise + 1) for _ in pieces)

@@ -45,14 +45,14 @@ def test_a_small_grid_by_hand():
     weighted = (1 * 1 + 3 * 0 + 9 * 2/3 + 2 * 0 + 6 * 1 + 18 * 1) / 39 = 31/39.
     score = ((1 + 6) / 2 + 24 / sqrt 2) / 39.
     """
-    found = measures(np.array([[10, 1, 7], [1, 10, 10]]), [2000, 4000], 2.0, 3.0, 7)
-    assert found["acc_at_2k"] == pytest.approx(100 * 5 / 9)
-    assert found["acc_at_4k"] == pytest.approx(100 * 2 / 3)
-    assert found["acc_at_8k"] is None and found["acc_at_16k"] is None
-    assert found["acc_le_8k"] is None
-    assert found["acc_le_4k"] == found["acc_avg"] == pytest.approx(100 * 11 / 18)
-    assert found["weighted_avg_acc"] == pytest.approx(100 * 31 / 39)
-    assert found["niah_score"] == pytest.approx(100 * (3.5 + 24 / math.sqrt(2)) / 39)
+    values = measures(np.array([[10, 1, 7], [1, 10, 10]]), [2000, 4000], 2.0, 3.0, 7)
+    assert values["acc_at_2k"] == pytest.approx(100 * 5 / 9)
+    assert values["acc_at_4k"] == pytest.approx(100 * 2 / 3)
+    assert values["acc_at_8k"] is None and values["acc_at_16k"] is None
+    assert values["acc_le_8k"] is None
+    assert values["acc_le_4k"] == values["acc_avg"] == pytest.approx(100 * 11 / 18)
+    assert values["weighted_avg_acc"] == pytest.approx(100 * 31 / 39)
+    assert values["niah_score"] == pytest.approx(100 * (3.5 + 24 / math.sqrt(2)) / 39)
 
 
 def paper_measures(scores):
@@ -66,14 +66,14 @@ def test_perfect_empty_and_striped_grids():
     # every second depth from the first on: 18 of 35, 35 runs, p = 2^-17 in every column
     striped = np.ones(shape, dtype=int)
     striped[:, ::2] = 10
-    found = paper_measures(striped)
-    assert found["acc_avg"] == found["acc_at_8k"] == pytest.approx(100 * 18 / 35)
+    values = paper_measures(striped)
+    assert values["acc_avg"] == values["acc_at_8k"] == pytest.approx(100 * 18 / 35)
     deep = sum(1.01**i for i in range(0, 35, 2)) / sum(1.01**i for i in range(35))
-    assert found["weighted_avg_acc"] == pytest.approx(100 * deep)
-    assert found["niah_score"] == pytest.approx(100 * deep * 2**-17)
+    assert values["weighted_avg_acc"] == pytest.approx(100 * deep)
+    assert values["niah_score"] == pytest.approx(100 * deep * 2**-17)
     # every second length: full columns are not penalised
-    found = paper_measures(striped.T)
-    assert found["niah_score"] == pytest.approx(found["weighted_avg_acc"]) == pytest.approx(100 * deep)
+    values = paper_measures(striped.T)
+    assert values["niah_score"] == pytest.approx(values["weighted_avg_acc"]) == pytest.approx(100 * deep)
 
 
 def test_a_missed_needle_costs_more_where_it_is_long_or_deep():
@@ -91,11 +91,11 @@ def test_the_papers_grid():
     lengths = PAPER.grid_lengths()
     assert len(lengths) == 35 and lengths[0] == 1000 and lengths[-1] == 16000
     assert (sum(n <= 4096 for n in lengths), sum(n <= 8192 for n in lengths)) == (8, 17)
-    own = np.tile(np.arange(35)[:, None], (1, 35)) % 9 + 1  # tells the column by its score
+    by_length = np.tile(np.arange(35)[:, None], (1, 35)) % 9 + 1  # tells the column by its score
     for target, expected in ((2000, 1882), (4000, 4088), (8000, 8059), (16000, 16000)):
         column = lengths.index(expected)
-        assert accuracy_at(own, lengths, target) == pytest.approx(100 * shares(own)[column, 0])
-    assert accuracy_up_to(own, lengths, 999) is None
+        assert accuracy_at(by_length, lengths, target) == pytest.approx(100 * shares(by_length)[column, 0])
+    assert accuracy_up_to(by_length, lengths, 999) is None
     assert PAPER.grid_depths()[:3] == [0, 3, 6] and PAPER.grid_depths()[-1] == 100
 
 

@@ -64,13 +64,13 @@ def test_an_answer_within_its_question_is_no_answer():
 def test_facts_come_from_their_seed(language):
     facts = [fact(language, 7, str(seed)) for seed in range(300)]
     assert facts == [fact(language, 7, str(seed)) for seed in range(300)]
-    assert len({one.answer for one in facts}) == 300 and all(len(one.answer) == 7 for one in facts)
-    assert len({one.question for one in facts}) == len(KEYS[language])
+    assert len({needle.answer for needle in facts}) == 300 and all(len(needle.answer) == 7 for needle in facts)
+    assert len({needle.question for needle in facts}) == len(KEYS[language])
     statement, question = FACTS[language]
-    for one in facts:
-        assert one.answer in one.statement and one.answer not in one.question
-        key = next(k for k in KEYS[language] if one.question == question.format(key=k))
-        assert one.statement == statement.format(key=key, value=one.answer)
+    for needle in facts:
+        assert needle.answer in needle.statement and needle.answer not in needle.question
+        key = next(k for k in KEYS[language] if needle.question == question.format(key=k))
+        assert needle.statement == statement.format(key=key, value=needle.answer)
 
 
 def test_english_keys_are_all_of_one_length():

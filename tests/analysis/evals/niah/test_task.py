@@ -135,8 +135,8 @@ def test_shared_reading_is_reading_each_prompt_whole(arch, reset, context):
         for row, cell in enumerate(column.cells):
             ids = torch.from_numpy(prompts.ids(cell)[: -len(cell.question_ids)])[None]
             expected = model.model(ids, use_cache=True).cache
-            for found, wanted in zip(state.tensors(), expected.tensors(), strict=True):
-                torch.testing.assert_close(found[row : row + 1], wanted, rtol=1e-8, atol=1e-9)
+            for tensor, wanted in zip(state.tensors(), expected.tensors(), strict=True):
+                torch.testing.assert_close(tensor[row : row + 1], wanted, rtol=1e-8, atol=1e-9)
 
 
 def test_what_precedes_the_needle_is_read_once(context):
@@ -146,8 +146,8 @@ def test_what_precedes_the_needle_is_read_once(context):
     column = prompts.columns[2]
     generate_answers(model, prompts, column.cells, 16)
     n_steps = 1 + 7 + 1 - 1  # a blank, the digits and the line's end, of which the last is never read
-    own = [len(c.needle_ids) + c.n_haystack - c.insert_at + len(c.question_ids) + n_steps for c in column.cells]
-    assert model.model.n_tokens == 1 + column.cells[-1].n_haystack + sum(own)
+    n_read = [len(c.needle_ids) + c.n_haystack - c.insert_at + len(c.question_ids) + n_steps for c in column.cells]
+    assert model.model.n_tokens == 1 + column.cells[-1].n_haystack + sum(n_read)
     assert model.model.n_tokens < 0.8 * sum(len(prompts.ids(cell)) for cell in column.cells)
 
 
@@ -180,7 +180,7 @@ def test_settings_and_data_decide_the_key(context, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"last_length": 99_000}, "89,[0-9]{3} are missing"),
         ({"first_length": 100}, "leaves no room"),
@@ -189,8 +189,8 @@ def test_settings_and_data_decide_the_key(context, tmp_path):
         ({"threshold": 1}, "threshold"),
     ],
 )
-def test_bad_settings_are_one_line(changes, told, context):
-    with pytest.raises(InputError, match=told) as error:
+def test_bad_settings_are_one_line(changes, message, context):
+    with pytest.raises(InputError, match=message) as error:
         make("niah-easy-facts", place_with(context, "niah-easy-facts", **changes)).prepare(BYTES)
     assert "\n" not in str(error.value) and "niah-easy-facts" in str(error.value)
 

@@ -48,7 +48,7 @@ def prepare(folder: Path) -> StudySpec:
     settings = {name: NiahSettings(**GRID).model_dump(exclude_defaults=True) for name in TASKS}
     context = TaskContext(folder, folder / "data", settings)
     prompts = [make(name, context).prepare(get_tokenizer("bytes")) for name in TASKS]
-    asked = {cell.needle.answer for one in prompts for column in one.columns for cell in column.cells}
+    asked = {cell.needle.answer for prompt in prompts for column in prompt.columns for cell in column.cells}
     write_corpus(folder / "recall.jsonl", N_DOCUMENTS, asked)
     (folder / "needles.yaml").write_text(STUDY.format(folder=folder, settings=json.dumps(settings)))
     return load_study(folder / "needles.yaml")
@@ -64,10 +64,10 @@ def test_trained_models_find_needles(tmp_path):
     scaling("scaling", "train", study.path)
     scaling("scaling", "eval", study.path, "--tasks", ",".join(TASKS), "--checkpoints", "last")
     results = current_results(Request(study)).results
-    found = {(result.run_id.partition("-")[0], result.task): result.values for result in results}
-    for (arch, task), values in found.items():
+    by_task = {(result.run_id.partition("-")[0], result.task): result.values for result in results}
+    for (arch, task), values in by_task.items():
         shown = {name: round(values[name], 1) for name in ("acc_trained", "acc_extrapolated", "acc_shuffled")}
         print(f"\n{arch} {task}: {shown}")
     for task in TASKS:
-        assert found["llama", task]["acc_trained"] >= 80
-    assert all(values["acc_shuffled"] <= 10 for values in found.values())
+        assert by_task["llama", task]["acc_trained"] >= 80
+    assert all(values["acc_shuffled"] <= 10 for values in by_task.values())
