@@ -56,10 +56,8 @@ def default_lengths(context_length: int) -> list[int]:
 
 
 class Extrapolate:
-    name = "extrapolate"
-
-    def __init__(self, context: TaskContext) -> None:
-        self._place, self._settings = context, context.settings_of(self.name, ExtrapolateSettings)
+    def __init__(self, name: str, context: TaskContext) -> None:
+        self.name, self._place, self._settings = name, context, context.settings_of(name, ExtrapolateSettings)
         # of a file 1: line ends of other systems were read as newlines
         self.version = 2 if self._settings.file else 1
         if any(longer % length for length, longer in combinations(sorted(self._settings.lengths or []), 2)):
@@ -195,6 +193,4 @@ def by_position(nats: np.ndarray, context_length: int) -> list[dict[str, Any]]:
     return rows
 
 
-def make(name: str, context: TaskContext) -> Extrapolate:
-    """The task "extrapolate"."""
-    return Extrapolate(context)
+make = Extrapolate

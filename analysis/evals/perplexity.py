@@ -202,6 +202,4 @@ class Perplexity:
         }
 
 
-def make(name: str, context: TaskContext) -> Perplexity:
-    """The task "perplexity", or the task of one of its texts."""
-    return Perplexity(name, context)
+make = Perplexity

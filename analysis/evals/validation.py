@@ -113,12 +113,11 @@ class ValidationSettings(Settings):
 
 
 class Validation:
-    name = "validation"
     version = 3  # 2: without the windows' nats
 
-    def __init__(self, context: TaskContext) -> None:
-        self._corpus = context.corpus
-        self._settings = context.settings_of(self.name, ValidationSettings)
+    def __init__(self, name: str, context: TaskContext) -> None:
+        self.name, self._corpus = name, context.corpus
+        self._settings = context.settings_of(name, ValidationSettings)
 
     def settings(self) -> dict[str, Any]:
         return self._settings.model_dump()
@@ -194,6 +193,4 @@ def exp_or_none(nats: float) -> float | None:
     return math.exp(nats) if nats < 700 else None
 
 
-def make(name: str, context: TaskContext) -> Validation:
-    """The task "validation"."""
-    return Validation(context)
+make = Validation

@@ -22,7 +22,6 @@ from scaling.study.rate_law import REACH
 from .points import RatePoint
 
 DIVERGED = 1.25  # times the lowest loss of its cell: a run that ends higher diverged, or hardly learned
-TUNING = 1.345  # of Huber's loss, in standard deviations: 95 % as efficient as squares for normal errors
 
 
 @dataclass(frozen=True)
@@ -98,14 +97,13 @@ class Cell:
         return f"{self.arch}/{self.size} at {self.n_tokens:,} tokens in batches of {self.batch_tokens:,}"
 
 
-def fit_cell(points: Sequence[RatePoint], diverged: float = DIVERGED, huber: bool = False, cubic: float = 0.0) -> Cell:
-    """The cell of runs that differ by rate and seed alone, with a given cubic term; huber: residuals beyond TUNING
-    standard deviations count by their size, not its square."""
+def fit_cell(points: Sequence[RatePoint], cubic: float = 0.0) -> Cell:
+    """The cell of runs that differ by rate and seed alone, with a given cubic term."""
     first = points[0]
     rates = sorted({point.lr for point in points})
     ended = [point for point in points if math.isfinite(point.loss)]
     lowest = min(ended, key=lambda point: point.loss, default=first)
-    far = [point for point in ended if point.loss > diverged * lowest.loss]
+    far = [point for point in ended if point.loss > DIVERGED * lowest.loss]
     # a rate that one seed did not survive is too high, whatever the others show
     lost = {point.lr for point in points if not math.isfinite(point.loss)}
     lost |= {point.lr for point in far if point.lr > lowest.lr}
@@ -138,7 +136,7 @@ def fit_cell(points: Sequence[RatePoint], diverged: float = DIVERGED, huber: boo
     if len(near) < 3 and gap:
         reason = f"only {len(near)} of its rates can be fitted: add one between {gap[0]:g} and {gap[1]:g}"
         return Cell(**common, used=used, fitted=None, reason=reason, extend="between", gap=gap)
-    fitted = _parabola(runs, huber, cubic)
+    fitted = _parabola(runs, cubic)
     pure = _pure(runs)
     if fitted is None or not math.log(min(near)) <= fitted.log_rate <= math.log(max(near)):
         if gap and best in (min(near), max(near)):
@@ -178,17 +176,14 @@ def _design(points: Sequence[RatePoint]) -> tuple[np.ndarray, np.ndarray, float]
     return np.column_stack([off, off**2, np.array(levels)]), np.log([point.loss for point in points]), centre
 
 
-def _parabola(points: Sequence[RatePoint], huber: bool, cubic: float) -> Fitted | None:
+def _parabola(points: Sequence[RatePoint], cubic: float) -> Fitted | None:
     """None where the curve has no lowest point."""
     design, y, centre = _design(points)
     third = design[:, 0] ** 3
     y = y - cubic * third
     coefficients, _, rank, _ = np.linalg.lstsq(design, y, rcond=None)
-    dof = len(y) - design.shape[1]
     if rank < design.shape[1]:
         return None
-    if huber and dof > 0:
-        coefficients = _huber(design, y, coefficients)
     residual = y - design @ coefficients
     slope, bend = float(coefficients[0]), float(coefficients[1])
     root = bend**2 - 3 * cubic * slope
@@ -210,7 +205,7 @@ def _parabola(points: Sequence[RatePoint], huber: bool, cubic: float) -> Fitted 
         curvature_unit_se=math.sqrt(float(of_bend @ covariance @ of_bend)),
         curvature_per_cubic=float(3 * at + 3 * cubic * per_cubic - of_third[1]),
         rss=float(residual @ residual),
-        dof=dof,
+        dof=len(y) - design.shape[1],
     )
 
 
@@ -228,18 +223,6 @@ def cubic_of(cells: Sequence[Cell]) -> Cubic:
         top += float(rest @ y)
         bottom += float(rest @ rest)
     return Cubic(top / bottom, 1 / math.sqrt(bottom)) if bottom > 0 else NO_CUBIC
-
-
-def _huber(design: np.ndarray, y: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """Huber's M-estimate (Huber 1964), its scale the median absolute residual of the squares' fit."""
-    from scipy.optimize import least_squares
-
-    residual = y - design @ start
-    scale = float(np.median(np.abs(residual))) / 0.6745
-    if scale < 1e-12:
-        return start
-    solution = least_squares(lambda c: y - design @ c, start, loss="huber", f_scale=TUNING * scale, x_scale="jac")
-    return np.asarray(solution.x)
 
 
 def _means(points: Sequence[RatePoint], rates: Sequence[float]) -> dict[float, float]:

@@ -12,7 +12,7 @@ from arch.amounts import count
 from arch.errors import InputError
 from scaling.study.rate_law import ArchLaw, RateLaw, Recipe, Term
 
-from .cell import DIVERGED, Cell, cubic_of, fit_cell
+from .cell import Cell, cubic_of, fit_cell
 from .law import Noise, Outlier, find_outliers, fit_laws, noise_of, terms_of
 from .points import RatePoint, hash_of
 
@@ -55,13 +55,9 @@ class RatesFit:
         return [cell for cell in self.cells if cell.fitted is None]
 
 
-def fit_rates(
-    points: Sequence[RatePoint], without: Sequence[Term] = (), diverged: float = DIVERGED, huber: bool = False
-) -> RatesFit:
-    """Cells and laws of a sweep. without: terms that the law shall not have (law.terms_of); diverged: a run that ends
-    above so many times the lowest loss of its cell is left out, because it diverged or hardly learned; huber: cells by
-    Huber's loss."""
-    fit = _fit(points, without, diverged, huber)
+def fit_rates(points: Sequence[RatePoint], without: Sequence[Term] = ()) -> RatesFit:
+    """Cells and laws of a sweep. without: terms that the law shall not have (law.terms_of)."""
+    fit = _fit(points, without)
     if fit.noise is None or not fit.laws:
         return fit
     usable = {arch: [cell for cell in fit.cells if cell.arch == arch and cell.fitted is not None] for arch in fit.laws}
@@ -70,20 +66,20 @@ def fit_rates(
     for arch, outlier in find_outliers(usable, terms, fit.noise).items():
         out = usable[arch][outlier.place]
         # all is fitted anew: a curve of another shape would leave its mark on the cubic term that all cells share
-        again = _fit([point for point in points if point not in out.points], without, diverged, huber)
+        again = _fit([point for point in points if point not in out.points], without)
         doubts[arch] = Doubt(out, outlier, again.laws.get(arch))
     return replace(fit, doubts=doubts)
 
 
-def _fit(points: Sequence[RatePoint], without: Sequence[Term], diverged: float, huber: bool) -> RatesFit:
+def _fit(points: Sequence[RatePoint], without: Sequence[Term]) -> RatesFit:
     """fit_rates without its doubts."""
     grouped: dict[tuple[str, str, int, int], list[RatePoint]] = {}
     for point in points:
         grouped.setdefault(point.cell, []).append(point)
-    cells = [fit_cell(runs, diverged) for runs in grouped.values()]
+    cells = [fit_cell(runs) for runs in grouped.values()]
     archs = {point.arch for point in points}
     cubics = {arch: cubic_of([cell for cell in cells if cell.arch == arch]) for arch in archs}
-    cells = [fit_cell(runs, diverged, huber, cubics[runs[0].arch].value) for runs in grouped.values()]
+    cells = [fit_cell(runs, cubics[runs[0].arch].value) for runs in grouped.values()]
     of_arch: dict[str, list[Cell]] = {}
     for cell in cells:
         of_arch.setdefault(cell.arch, []).append(cell)

@@ -170,8 +170,7 @@ class LmEvalTask:
         } | ({"max_new_tokens": new_tokens} if self.spec.scrolls else {})
 
 
-def make(name: str, context: TaskContext) -> LmEvalTask:
-    return LmEvalTask(name, context)
+make = LmEvalTask
 
 
 @lru_cache(maxsize=64)

@@ -16,23 +16,19 @@ from flops import decode_state
 
 from .prompts import Prompts, folder_hash, make_prompts, read_haystack, text_bytes, text_files, too_little, too_short
 from .scores import measures, score, shares
-from .settings import CPU_STATE_BYTES, VARIANTS, NiahSettings, Variant
+from .settings import CPU_STATE_BYTES, VARIANTS, NiahSettings
 
 if TYPE_CHECKING:
     from data.tokenizer import Tokenizer
 
 
-def make(name: str, context: TaskContext) -> Niah:
-    return Niah(VARIANTS[name], context.settings_of(name, NiahSettings), context)
-
-
 class Niah:
     version = 1
 
-    def __init__(self, variant: Variant, settings: NiahSettings, context: TaskContext) -> None:
-        self.name = variant.name
-        self.variant, self.chosen, self.context = variant, settings, context
+    def __init__(self, name: str, context: TaskContext) -> None:
+        self.name, self.context = name, context
         self._hash: str | None = None
+        self.variant, self.chosen = VARIANTS[name], context.settings_of(name, NiahSettings)
 
     def settings(self) -> dict[str, Any]:
         return self.chosen.model_dump(mode="json", exclude={"haystack"})  # the data hash knows what lies there
@@ -137,3 +133,6 @@ def _scores(answers: list[list[str]], needles: list[list[Any]]) -> np.ndarray:
 
 def _mean(scores: np.ndarray, lengths: np.ndarray) -> float | None:
     return 100 * float(shares(scores)[lengths].mean()) if lengths.any() else None
+
+
+make = Niah

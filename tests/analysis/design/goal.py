@@ -30,8 +30,8 @@ CAP = 250e6
 
 @dataclass
 class Goal:
-    """`ratio`: found over promised half-widths of a, one a world; `known`: the same where the promise is the linearised
-    width of the world's own surface, as a good pilot would tell it."""
+    """`ratio`: simulated over promised half-widths of a, for each world; `known`: the same where the promise is the
+    linearised width of the world's own surface, as a good pilot would give it."""
 
     seconds: float
     words: str
@@ -111,7 +111,8 @@ def show(budget: float, seeds: float = 0.005, text: float = TEXT, bend: float = 
         print(
             f"  half of a: promised {result.promised:.3f}, simulated "
             f"{np.median([outcome.half_a for outcome in result.outcomes]):.3f}, simulated over promised {ratios[0]}, "
-            f"over the world's own {ratios[1]}; bound {np.median(result.bound):.3f}; design took {result.seconds:.0f} s of processor time"
+            f"over the world's own {ratios[1]}; bound {np.median(result.bound):.3f}; "
+            f"design took {result.seconds:.0f} s of processor time"
         )
 
 

@@ -19,7 +19,7 @@ def ladder(tokens: float, seeds: int = 1) -> list[Run]:
     ]
 
 
-def test_the_trial_study_is_told_and_what_is_advised_would_do():
+def test_the_trial_study_gets_a_remedy_that_works():
     runs = [run for run in ladder(80e6) if run.size not in ("x0", "x5")]
     expected = expect("llama", runs, 257, READ)
     assert expected.too_wide and 0.1 < expected.half_a < 0.5
@@ -37,7 +37,7 @@ def test_of_few_parameters_no_floor_of_the_loss_is_assumed():
     assert all(other.draw(np.random.default_rng(i)).e > 0.5 for i in range(50))
 
 
-def test_what_allows_no_fit_is_told_and_branches_count_alone():
+def test_runs_that_allow_no_fit_are_reported_and_branches_count_alone():
     two = expect("llama", [run for run in ladder(80e6) if run.n_params > 1e7], 257, READ)
     assert two.half_a == math.inf and "three sizes" in two.remedy
     branches = [

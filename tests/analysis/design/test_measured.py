@@ -31,7 +31,7 @@ def test_seeds_differ_by_their_text_too():
 
 
 @pytest.mark.parametrize("truth", [0.0, 0.015])
-def test_curves_that_bend_are_told_from_curves_that_do_not(truth):
+def test_curves_that_bend_differ_from_curves_that_do_not(truth):
     layout = laid(3e5, 8, 32.0, 20.0, 1.0, 0.0, (2, 99), 1e9, curves=True).layout()
     noise, rng = Noise(0.004, bend=truth), np.random.default_rng(1)
     fits = [

@@ -38,7 +38,7 @@ def test_measured_results_tell_of_the_others(tmp_path: Path) -> None:
     assert measured.seconds == pytest.approx(6.0 + 0.5) and measured.basis == "measured: 1 result of this task"
     other = forecast_task("niah", reads[:1], known, CPU)
     assert other.seconds == pytest.approx(8.0 + 0.5) and other.basis == "measured: 2 results of other tasks"
-    unknown = forecast_task("mine", [(tnl, None)], known, CPU)
+    unknown = forecast_task("other", [(tnl, None)], known, CPU)
     assert unknown.seconds is None and unknown.forward_tokens is None and unknown.estimate == "the task cannot tell"
 
 

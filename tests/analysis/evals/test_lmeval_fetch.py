@@ -1,4 +1,4 @@
-"""Fetching data: whole files with checksums, once; what fails is told and the rest goes on."""
+"""Fetching data: whole files with checksums, once; a failure is reported and the rest goes on."""
 
 import json
 import zipfile

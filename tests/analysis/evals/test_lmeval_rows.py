@@ -1,4 +1,5 @@
-"""Rows of the wrong form are told by file, line and column before anything runs, and the layouts are documented."""
+"""Rows of the wrong form are refused with file, line and column before anything runs, and the layouts are
+documented."""
 
 import json
 from pathlib import Path
@@ -22,7 +23,7 @@ def first_row(data: str) -> dict[str, Any]:
     return dict(json.loads((ROWS / DATA[data].file).read_text().splitlines()[0]))
 
 
-def told(folder: Path, task: str, row: dict[str, Any]) -> str:
+def fault_of(folder: Path, task: str, row: dict[str, Any]) -> str:
     """Why a file of a good row and this one is refused."""
     data = TASKS[task].data
     path = folder / DATA[data].file
@@ -44,9 +45,9 @@ def test_every_column_is_needed_and_of_its_type(task: str, tmp_path: Path) -> No
     for column in LAYOUTS[data].columns:
         row = first_row(data)
         del row[column.name]
-        assert told(tmp_path, task, row).startswith(f"column {column.name!r} is missing")
+        assert fault_of(tmp_path, task, row).startswith(f"column {column.name!r} is missing")
         for wrong in (None, 1.5, [], {}):
-            message = told(tmp_path, task, first_row(data) | {column.name: wrong})
+            message = fault_of(tmp_path, task, first_row(data) | {column.name: wrong})
             assert message.startswith(f"column {column.name!r} must be {column.kind.expected}, not {wrong!r}")
         assert column.kind.fits(example(data)[column.name])
 
@@ -74,14 +75,14 @@ def test_every_column_is_needed_and_of_its_type(task: str, tmp_path: Path) -> No
         ("scrolls-narrativeqa", {"input": "no question"}, "input has no empty line between the question and the text"),
     ],
 )
-def test_what_contradicts_is_told(task: str, changes: dict[str, Any], words: str, tmp_path: Path) -> None:
-    assert told(tmp_path, task, first_row(TASKS[task].data) | changes).startswith(words)
+def test_a_contradiction_is_reported(task: str, changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+    assert fault_of(tmp_path, task, first_row(TASKS[task].data) | changes).startswith(words)
 
 
 def test_a_misspelt_column_is_named(tmp_path: Path) -> None:
     row = first_row("piqa")
     row["lable"] = row.pop("label")
-    assert "column 'label' is missing (did you mean 'lable'?)" in told(tmp_path, "piqa", row)
+    assert "column 'label' is missing (did you mean 'lable'?)" in fault_of(tmp_path, "piqa", row)
 
 
 def test_a_part_of_a_large_file(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_table_4s_columns_in_its_order():
     assert cells[0][2:14] == (*["50.00"] * 8, "20.00", "9.00", "12.30", "8.00") and notes == []
 
 
-def test_what_is_not_there_of_table_4_is_told():
+def test_a_note_names_the_columns_of_table_4_without_values():
     given = [result("a", 10, "piqa", acc=0.5), result("a", 10, "boolq", acc=0.5)]
     assert show_summary(summary(given))[2][-1] == (
         "of table 4 not here: hellaswag, winogrande, arc-easy, arc-challenge, openbookqa, wikitext_ppl, lambada_ppl, "
@@ -59,7 +59,7 @@ def test_what_is_not_there_of_table_4_is_told():
     assert note.endswith("(scaling eval STUDY --tasks csr,wikitext,lambada,scrolls)")
 
 
-def test_tasks_asked_on_less_than_all_are_told():
+def test_a_note_names_tasks_evaluated_on_less_than_all():
     small = {"n_lengths": 3, "last_length": 2000}
     given = [
         result("a", 10, "niah-easy", small, weighted_avg_acc=50.0),

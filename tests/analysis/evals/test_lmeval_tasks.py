@@ -86,7 +86,7 @@ def test_the_presets_name_what_the_paper_ran():
     assert files == {data.file for data in DATA.values()} == {DATA[task.data].file for task in TASKS.values()}
 
 
-def test_right_answers_are_found_right():
+def test_right_answers_score_1():
     """A model that only knows how likely the answers are: what is made the likeliest is what is chosen."""
 
     class Oracle(CountingLM):
@@ -310,7 +310,7 @@ def test_the_longest_answer_is_known_before_lm_eval_makes_its_requests(name):
     assert longest(data, rows, lambda text: len(text.encode())) == max(lengths, default=0)
 
 
-def test_a_window_that_an_answer_does_not_fit_is_told_with_the_length_that_it_needs(tmp_path, model):
+def test_a_window_too_short_for_an_answer_is_refused_with_the_length_that_it_needs(tmp_path, model):
     row = {"goal": "a", "sol1": "b" * 300, "sol2": "c" * 1200, "label": 0}
     (tmp_path / DATA["piqa"].file).parent.mkdir()
     (tmp_path / DATA["piqa"].file).write_text(json.dumps(row) + "\n")

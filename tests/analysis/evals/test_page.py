@@ -75,7 +75,7 @@ def test_a_size_has_one_colour_in_all_panels() -> None:
 
 
 def test_a_point_of_the_axes_has_a_panel() -> None:
-    """Types of decay are told apart; lengths of one point by dashes, its seeds by strength."""
+    """Each type of decay has a panel; lengths of a point have dashes, further seeds are fainter."""
     kinds = ("independent", "dependent", "none")
     runs = [f"tnl-14k-c128-s{seed}-decay{kind}{end}" for kind in kinds for seed in (0, 1) for end in ("-d5m", "-d10m")]
     drawn = figures([extrapolated(run, 10, 9.0, 8.0) for run in runs], "nats/token")["extrapolate"]

@@ -45,7 +45,7 @@ def both(study: StudySpec, model: LoadedModel, name: str, data: Path, **settings
     return plan, model.meter.tokens
 
 
-def test_losses_are_foretold_exactly(study: StudySpec, model: LoadedModel, tmp_path: Path) -> None:
+def test_tokens_of_losses_are_planned_exactly(study: StudySpec, model: LoadedModel, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("The cat sat on the mät.\n" * 9)
     for name, settings in (
         ("validation", {"validation_tokens": 900}),
@@ -58,7 +58,7 @@ def test_losses_are_foretold_exactly(study: StudySpec, model: LoadedModel, tmp_p
         assert plan.tokens == counted and plan.estimate == "" and plan.items > 0, name
 
 
-def test_a_haystack_is_foretold_closely(study: StudySpec, model: LoadedModel, tmp_path: Path) -> None:
+def test_tokens_of_a_haystack_are_planned_closely(study: StudySpec, model: LoadedModel, tmp_path: Path) -> None:
     (tmp_path / "needle").mkdir()
     (tmp_path / "needle/text.txt").write_text("One short sentence of the haystack. " * 40)
     plan, counted = both(study, model, "niah-easy-facts", tmp_path, **SETTINGS["niah-easy-facts"])
@@ -67,7 +67,7 @@ def test_a_haystack_is_foretold_closely(study: StudySpec, model: LoadedModel, tm
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_lm_evals_tasks_are_foretold_closely(study: StudySpec, model: LoadedModel, name: str) -> None:
+def test_tokens_of_lm_evals_tasks_are_planned_closely(study: StudySpec, model: LoadedModel, name: str) -> None:
     settings = {"max_length": 640, "batch_size": 1} | ({"max_new_tokens": 8} if TASKS[name].scrolls else {})
     plan, counted = both(study, model, name, ROWS, **settings)
     assert counted == pytest.approx(plan.tokens, rel=0.12) and plan.items in (3, 4, 5)

@@ -59,7 +59,7 @@ def test_another_checkpoint_than_was_read_ahead_is_read(study: StudySpec, reads:
     assert ahead.files(first).checkpoint.path == first and [path for path, _ in reads].count(first) == 1
 
 
-def test_what_is_damaged_is_told_when_it_is_its_turn(study: StudySpec, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_reported_when_it_is_opened(study: StudySpec, tmp_path: Path) -> None:
     ahead = ReadAhead()
     ahead.start(tmp_path / "none")
     with pytest.raises(InputError, match="none: does not exist"):

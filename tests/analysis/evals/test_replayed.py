@@ -1,4 +1,4 @@
-"""Batches as graphs: the bits of eager passes over every checkpoint of a model, and what cannot be recorded is told.
+"""Batches as graphs: the bits of eager passes over every checkpoint of a model, and a line where it cannot be recorded.
 
 On a CPU a recorder stands in that only does the work again; the same on a GPU records CUDA graphs.
 """
@@ -150,7 +150,7 @@ models: list[LoadedModel] = []
     ("record", "reason"),
     [(fails, "OutOfMemoryError: CUDA out of memory"), (wrong, "they give other losses than eager passes")],
 )
-def test_what_cannot_be_recorded_is_told_once_and_read_without(record: Recorder, reason: str) -> None:
+def test_a_model_without_a_graph_is_reported_once_and_read_eagerly(record: Recorder, reason: str) -> None:
     lines: list[str] = []
     model = loaded("hgrn2", Batches(lines.append, record))
     models.append(model)

@@ -111,7 +111,7 @@ def test_which_checkpoints(tmp_path: Path) -> None:
         matrix_of(study, which="latest")
 
 
-def test_a_failing_pair_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_failing_pair_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
     study = write_study(tmp_path)
     matrix = matrix_of(study, two={"fail": "llama"})
     worker, lines = work(study, matrix)
@@ -225,7 +225,7 @@ def test_the_table_is_tidy_and_of_the_weights_that_are_there(tmp_path: Path) -> 
     assert tidy([]).empty and write_table(path, tidy([]))
 
 
-def test_what_is_not_of_today_is_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_that_are_not_current_are_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = write_study(tmp_path, archs="tnl")
     work(study, matrix_of(study))
     both = ["tnl-14k-c32-s0/00000001", "tnl-14k-c32-s0/00000002"]
@@ -250,7 +250,7 @@ def test_what_is_not_of_today_is_left_out_and_counted(tmp_path: Path, monkeypatc
     assert now(study).left_out[("one", "the checkpoint was written anew")] == both[1:]
 
 
-def test_results_whose_data_are_elsewhere_stand_and_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_whose_data_are_missing_stand_and_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = write_study(tmp_path, archs="tnl")
     work(study, matrix_of(study))
 

@@ -1,4 +1,5 @@
-"""Tiny tasks from outside of the package, named HERE:anything: they read one row, fail or take time as told."""
+"""Tiny tasks from outside of the package, named HERE:anything: they read one row, fail or take time as their settings
+say."""
 
 from __future__ import annotations
 

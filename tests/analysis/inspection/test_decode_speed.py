@@ -51,7 +51,7 @@ def test_figure_has_a_line_for_each():
         (["--out", "file"], "--out file: cannot be made"),
     ],
 )
-def test_bad_arguments_are_told_before_anything_is_measured(arguments, message, tmp_path, monkeypatch):
+def test_bad_arguments_are_refused_before_anything_is_measured(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     monkeypatch.setattr(decode_speed, "measure", lambda *_: pytest.fail("it goes on to measure"))

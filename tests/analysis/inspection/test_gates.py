@@ -215,7 +215,7 @@ def test_files(inspection, tmp_path, browser):
     assert stored["layers"][2]["median"] == inspection.gates[2].median and len(stored["layers"][0]["histogram"]) == 50
 
 
-def test_no_gate_is_said_and_the_matrices_are_drawn():
+def test_a_model_without_gates_is_reported_and_its_matrices_are_drawn():
     model, rows = model_of("llama"), rows_of(1)
     inspection = Inspection("llama", "run", 1, "text", 40, gate_statistics(model, rows), mixing_matrices(model, rows))
     drawn = figures(inspection)

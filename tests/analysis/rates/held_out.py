@@ -100,8 +100,8 @@ def held_out(
 
 def mean_bound(cells: Sequence[HeldOut], random: np.random.Generator, draws: int = 4000) -> tuple[float, float]:
     """(mean, bound) of the excess over cells of one architecture. The bound is the LEVEL quantile over best rates drawn
-    around those found, the laws' rates as they are; it is on the safe side, because an error of a best rate adds to its
-    square, and held the true mean in 0.99 of 150 simulated searches (docs/research/learning-rates.md)."""
+    around the fitted ones, with the laws' rates as they are; it is on the safe side, because an error of a best rate
+    adds to its square, and held the true mean in 0.99 of 150 simulated searches (docs/research/learning-rates.md)."""
     total = np.zeros(draws)
     for cell in cells:
         off = math.log(cell.rate / cell.best) + cell.sd * cell.fitted.unit_se * random.standard_normal(draws)
@@ -125,7 +125,8 @@ def main(path: str, sizes: Sequence[str]) -> None:
         middle, high = np.quantile(cost.again, (0.5, 0.95))
         print(
             f"| {cost.arch} | {cost.size} | {cost.n_tokens} | {cost.rate:.3g} | {cost.best:.3g} | "
-            f"{cost.excess.share:.2%} [{cost.excess.low:.2%}, {cost.excess.high:.2%}] | {middle:.2%}, {high:.2%} | {cost.lost} |"
+            f"{cost.excess.share:.2%} [{cost.excess.low:.2%}, {cost.excess.high:.2%}] | "
+            f"{middle:.2%}, {high:.2%} | {cost.lost} |"
         )
     for arch in dict.fromkeys(cost.arch for cost in costs):
         mean, bound = mean_bound([cost for cost in costs if cost.arch == arch], np.random.default_rng(0))

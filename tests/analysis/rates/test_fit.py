@@ -29,7 +29,7 @@ def curve(losses: list[float], lrs: list[float] | None = None, seed: int = 0) ->
     return [RatePoint("llama", "1m", 10**6, 10**7, 1024, seed, lr, loss) for lr, loss in zip(lrs, losses, strict=True)]
 
 
-def test_a_world_without_noise_is_found_exactly_with_its_cubic_term_and_a_batch_term():
+def test_a_world_without_noise_is_fitted_exactly_with_its_cubic_term_and_a_batch_term():
     world = World(noise=0.0, cubic=-0.006, batches=(16_384, 65_536))
     law = fit_rates(world.sweep(np.random.default_rng(0))).laws["llama"]
     assert law.terms == ["n_params", "n_tokens", "batch_tokens"]
@@ -43,7 +43,7 @@ def test_a_world_without_noise_is_found_exactly_with_its_cubic_term_and_a_batch_
         law.cost_of(5, 1e6)
 
 
-def test_runs_outside_of_what_was_swept_are_told_by_how_far():
+def test_runs_outside_of_the_sweep_are_reported_with_their_distance():
     law = fit_rates(World().sweep(np.random.default_rng(0))).laws["llama"]
     assert law.at(1e6, 2e7, 65_536).outside == {}
     assert law.at(25e6, 2e8, 32_768).outside == pytest.approx({"n_params": 10, "n_tokens": 2, "batch_tokens": 2})
@@ -136,8 +136,8 @@ def test_cells_without_an_optimum_say_why():
     assert (
         above.reason == "its optimum lies above 0.008, the highest rate tried: add rates" and above.extend == "higher"
     )
-    flat = fit_cell(curve([2.0, 1.999, 1.2, 2.0, 1.999], [1e-3, 2e-3, 4e-3, 8e-3, 16e-3]), diverged=2)
-    assert flat.fitted is not None  # a sharp valley is one
+    flat = fit_cell(curve([1.4, 1.399, 1.2, 1.4, 1.399], [1e-3, 2e-3, 4e-3, 8e-3, 16e-3]))
+    assert flat.fitted is not None  # a sharp valley is a valley
     lost = fit_cell(curve([math.nan, math.inf, math.nan]))
     assert lost.n_diverged == 3 and lost.reason == "every run diverged: lower the rates"
 
@@ -182,7 +182,7 @@ def test_rates_that_are_too_low_are_not_called_diverged():
 def test_a_seed_that_misses_a_rate_moves_no_optimum():
     """The easier seed ran at one rate alone: a mean over what there is would call this rate the best."""
     points = curve([2.10, 2.02, 2.00, 2.02, 2.10]) + curve([1.80], [2e-3], seed=1)
-    cell = fit_cell(points, diverged=2)
+    cell = fit_cell(points)
     assert cell.fitted is not None and math.exp(cell.fitted.log_rate) == pytest.approx(4e-3, rel=1e-6)
 
 
@@ -208,7 +208,7 @@ def test_points_are_read_with_one_line_for_what_is_wrong():
     assert points_of(good) == curve([2.0, 2.1])
     for change, message in (
         (lambda f: f.drop(columns="seed"), "lacks the column"),
-        (lambda f: f.assign(lr=["x", 1]), "row 1 holds no number"),
+        (lambda f: f.assign(lr=["x", 1]), "row 1 has no number"),
         (lambda f: f.assign(lr=[1e-3, -1]), "row 2: lr"),
         (lambda f: f.assign(lr=1e-3), "two runs of llama/1m"),
     ):
@@ -222,14 +222,10 @@ def test_the_quickstarts_search_gives_four_laws_that_predict_the_sizes_left_out(
     fit = fit_rates(points, without=["n_tokens"])
     assert sorted(f"{cell.arch}/{cell.size}" for cell in fit.unused) == ["llama/18k", "llama/38k", "tnl/10k", "tnl/98k"]
     assert set(fit.laws) == {"llama", "tnl", "hgrn2", "cosformer2"}
-    for arch, law in fit.laws.items():
+    for law in fit.laws.values():
         assert law.misfit["p"] > 0.05
         assert -0.7 < law.coefficients[1] < -0.25
         assert max(row["excess"] for row in law.left_out_size) < 0.003
-        huber = fit_rates(points, without=["n_tokens"], huber=True).laws[arch]
-        for n in (6_000, 25_000, 98_000):
-            plain = law.at(n, 2e6, 1024)
-            assert abs(math.log(huber.at(n, 2e6, 1024).rate / plain.rate)) < math.log(plain.high / plain.rate)
 
 
 def test_the_quickstarts_law_file_is_the_fit_of_both_halves_of_its_search():

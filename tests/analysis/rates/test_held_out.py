@@ -41,7 +41,7 @@ def test_the_excess_is_near_the_law_files_and_its_bound_holds_the_true_one():
     assert mean < bound and 0 < true < bound
 
 
-def test_a_size_between_those_of_a_real_sweep_costs_at_most_0_3_percent_and_a_misfit_is_told():
+def test_a_size_between_those_of_a_real_sweep_costs_at_most_0_3_percent_and_a_misfit_is_reported():
     """docs/research/learning-rates.md: cosFormer2's short runs hardly tell rates apart, and its law says so."""
     points = points_of(pd.read_csv(Path(__file__).with_name("four_rates.csv")))
     cells = held_out(points, ["18k"], replicates=0)

@@ -150,7 +150,7 @@ def test_cells_are_trained_once_and_again_when_the_recipe_changes(tmp_path):
     assert outcomes(sweep, tmp_path)[unit] is None
 
 
-def test_expand_ratios_are_trained_and_told(tmp_path):
+def test_expand_ratios_are_trained_and_reported(tmp_path):
     sweep, lines = sweep_of(tmp_path, archs=["hgrn2"], expand_ratios={"hgrn2": [4, 8]}, stop=False), []
     (outcome,) = work(sweep, tmp_path, "cpu", lines.append)
     assert [run.trial for run in outcome.sweep] == [Trial(0.01, 4), Trial(0.01, 8), Trial(0.005, 4), Trial(0.005, 8)]

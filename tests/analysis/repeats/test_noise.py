@@ -25,7 +25,7 @@ def test_it_is_that_of_the_last_losses_alone() -> None:
     assert of_ends.s == pytest.approx(math.sqrt((0.02**2 / 2 + 0.01**2 / 2) / 2))
 
 
-def test_architectures_that_are_told_apart_keep_their_own() -> None:
+def test_architectures_that_differ_keep_their_own_noise() -> None:
     names = [str(i) for i in range(8)]
     groups = [seeds("tnl", name, (0.0, 0.001), 0.001) for name in names]
     groups += [seeds("llama", name, (0.0, 0.1)) for name in names]

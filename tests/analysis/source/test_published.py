@@ -76,7 +76,7 @@ def test_a_smaller_grid_leaves_the_same_runs(study: StudySpec) -> None:
     assert live.inputs() == stored.inputs() and live.provenance() == stored.provenance()
 
 
-def test_what_a_folder_cannot_give_is_told(study: StudySpec) -> None:
+def test_a_line_says_what_a_folder_cannot_give(study: StudySpec) -> None:
     _, stored = published(study)
     with pytest.raises(InputError, match=r"held-out losses over 65,536 tokens, not 1,024"):
         stored.table(FitSettings(), 1024)

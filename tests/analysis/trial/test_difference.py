@@ -89,7 +89,7 @@ def test_verdicts():
     assert last_stage([good, bad], [sure], [smaller], NATS_A_BYTE).word == NOT_WORTH
 
 
-def test_a_variant_known_to_be_better_is_found_to_be():
+def test_a_variant_known_to_be_better_is_worth_scaling():
     """Where runs have next to no noise, the projections are those of the surfaces that the losses came from."""
     from analysis.fits.cost import cost_of
 
@@ -110,7 +110,7 @@ def test_a_variant_known_to_be_better_is_found_to_be():
     assert wider[0].low < gains[0].low and wider[0].high > gains[0].high
 
 
-def test_what_cannot_be_fitted_is_told():
+def test_a_reason_stands_where_surfaces_cannot_be_fitted():
     drawn = draw(World(), ONE, 0)
     few = drawn.points[1].take(np.arange(2))
     assert isinstance(project_gain(drawn.points[0], few, [1e18]), str)

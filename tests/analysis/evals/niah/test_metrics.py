@@ -18,8 +18,8 @@ PAPER = NiahSettings()
 @pytest.mark.parametrize(
     ("column", "expected"),
     [
-        ([0, 0, 0, 0], 0.0),  # nothing found
-        ([1, 1, 1, 1], 1.0),  # all found
+        ([0, 0, 0, 0], 0.0),  # no success
+        ([1, 1, 1, 1], 1.0),  # all succeeded
         ([1, 1, 0, 0], 2**-0.5),  # runs 11 00: n = 2, (1 - 2) / 2 = -1/2
         ([0, 1, 1, 0], 2**-1.0),  # runs 0 11 0: n = 3
         ([1, 0, 1, 0], 2**-1.5),  # four runs
@@ -39,7 +39,7 @@ def test_weights_by_hand():
 def test_a_small_grid_by_hand():
     """Lengths 2000 and 4000, three depths, alpha_c = 2, alpha_d = 3, threshold 7; the weights' sum is 39.
 
-    scores 10  1  7   shares 1 0 2/3   found 1 0 1: three runs, p = 1/2
+    scores 10  1  7   shares 1 0 2/3   success 1 0 1: three runs, p = 1/2
             1 10 10          0 1 1           0 1 1: two runs,   p = 1/sqrt 2
     acc@2k = (1 + 0 + 2/3) / 3 = 5/9, acc@4k = 2/3, their mean 11/18.
     weighted = (1 * 1 + 3 * 0 + 9 * 2/3 + 2 * 0 + 6 * 1 + 18 * 1) / 39 = 31/39.

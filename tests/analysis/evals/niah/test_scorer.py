@@ -43,7 +43,7 @@ def test_levels_in_chinese(answer, expected):
     assert score(answer, ZH.answer, ZH.question) == expected
 
 
-def test_a_number_is_found_whole_or_not_at_all():
+def test_a_number_counts_whole_or_not_at_all():
     needle = fact("en", 7, "x")
     assert score(f"It is {needle.answer}.", needle.answer, needle.question) == 10
     assert score(needle.answer + "1", needle.answer, needle.question) == 1
