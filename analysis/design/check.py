@@ -71,13 +71,13 @@ def expect(arch: str, runs: list[Run], vocab_size: int, reading: Reading) -> Exp
 
 
 def _line(layout: Layout, worlds: Sequence[World], cost: Cost, noise: Noise) -> float:
-    """Half of the interval of a that a fit would give, median over worlds."""
+    """Half of the interval of a that a fit would give, as the median over worlds."""
     target = float((layout.n_tokens * cost.per_token(layout.n_params)).max())
     return Z * float(np.median(precision(layout, worlds, noise, cost, target).a))
 
 
 def _study(arch: str, runs: list[Run], vocab_size: int, reading: Reading) -> tuple[Layout, list[World], Cost] | None:
-    """Its points, worlds and cost; None where they allow no fit."""
+    """The runs' points, worlds and cost; None where they allow no fit."""
     sizes = sorted({run.n_params for run in runs})
     if len(sizes) < 3:
         return None

@@ -121,8 +121,8 @@ def _expected(proposal: Proposal, scenario: Scenario, ask: str) -> float:
 
 
 def naive_of(price: Price, budget: float, cap: float, least_size: float = 0.0) -> Proposal | None:
-    """The naive ladder of the same cost, its tokens within the corpus; of a shorter range where its smallest size
-    would be below `least_size`. None where there is no such ladder."""
+    """The naive ladder of the same cost, with its tokens within the corpus, and of a shorter range where its smallest
+    size would be below `least_size`. None where there is no such ladder."""
     ladder = scaled(lambda n: naive(n, smallest=least_size), price, budget)
     if ladder is not None and ladder.tokens[0][0] > cap:
         ladder = scaled(lambda n: naive(n, cap, least_size), price, budget)
@@ -130,12 +130,11 @@ def naive_of(price: Price, budget: float, cap: float, least_size: float = 0.0) -
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Shares and quantiles over simulated studies.
-
-    identified, held (the interval of a holds its truth), right (a within WITHIN_A and N_opt within 30% of the truth),
-    right_a, right_n and right_l (L_opt within WITHIN_L): shares. half_a, factor_n, half_l: [10%, median, 90%] of half
-    of the interval of a, of the factor from N_opt to an end of its interval, of half of the interval of log L_opt.
-    tells_apart: the difference of log L_opt that nine of ten pairs of studies are closer to the truth than."""
+    """Shares and quantiles over simulated studies. Shares: identified, held (the interval of a holds its truth), right
+    (a within WITHIN_A and N_opt within 30% of the truth), right_a, right_n, right_l (L_opt within WITHIN_L). Quantiles
+    [10%, median, 90%]: half_a (half of the interval of a), factor_n (from N_opt to an end of its interval), half_l
+    (half of the interval of log L_opt). tells_apart: the difference of log L_opt from which on two studies differ in
+    the right direction in nine of ten pairs."""
 
     def column(name: str) -> np.ndarray:
         return np.array([getattr(outcome, name) for outcome in outcomes])

@@ -59,7 +59,7 @@ SHARED = 0.9  # of the variance, that runs of one seed have in common
 
 
 def weighed(layout: Layout, weight: np.ndarray) -> np.ndarray:
-    """[...]: the variance of weight @ (losses) for weights [..., n], where a token's noise is 1 nat."""
+    """[...]: the variance of weight @ losses for weights [..., n], where a token's noise is 1 nat."""
     if layout.window is None:
         return np.zeros(weight.shape[:-1])
     variance = np.zeros(weight.shape[:-1])
@@ -69,17 +69,6 @@ def weighed(layout: Layout, weight: np.ndarray) -> np.ndarray:
         height = np.cumsum(np.concatenate([density, -density], -1)[..., order], -1)
         variance += share * (height[..., :-1] ** 2 @ length)
     return variance
-
-
-def shared(layout: Layout) -> np.ndarray:
-    """[n, n]: the covariance of the text's noise; `weighed` gives that of weighted sums."""
-    if layout.window is None:
-        return np.zeros((len(layout.n_tokens),) * 2)
-    start, end = _ends(layout)
-    common = np.minimum(end[:, None], end[None]) - np.maximum(start[:, None], start[None])
-    common_noise = np.maximum(common, 0.0) / np.outer(layout.window, layout.window)
-    same = [(labels[:, None] == labels[None]).astype(float) for labels in (layout.text, layout.run)]
-    return np.asarray(common_noise * (SHARED * same[0] + (1 - SHARED) * same[1]))
 
 
 def drawn(layout: Layout, rng: np.random.Generator) -> np.ndarray:

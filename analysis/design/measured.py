@@ -60,7 +60,7 @@ def bend(fits: Sequence[ParametricFit], noise: Noise) -> float | None:
 
 
 def _slope_of_seeds() -> float:
-    """Standard deviation of the slope along a decade of a curve's noise, where that is 1."""
+    """The standard deviation of the slope along a decade of a curve, where that of the curve's noise is 1."""
     at = np.log(along(1.0))
     known = np.exp(-np.abs(at[:, None] - at[None]) / MEMORY)
     weight = (at - at.mean()) / ((at - at.mean()) ** 2).sum()

@@ -32,10 +32,10 @@ class Missed:
 def missed(
     layout: Layout, worlds: Sequence[World], noise: Noise, cost: Cost, flops: float, leaves_out: bool = False
 ) -> list[Missed]:
-    """0 in worlds of the fitted form; in others what the form costs. noise: also of a sweep's runs, where the layout
-    has a sweep; each world has one draw of the rates' errors. leaves_out: also fits of fewer sizes, where small sizes
-    may have stopped learning (analysis.fits.parametric.stopped); the noise decides how probable it is that they are
-    left out."""
+    """The errors: 0 in worlds of the fitted form, in others the cost of the form. noise: also of a sweep's runs, where
+    the layout has a sweep; each world has one draw of the rates' errors. leaves_out: also fits of fewer sizes, where
+    small sizes may have stopped learning (analysis.fits.parametric.stopped); the noise decides how probable it is that
+    they are left out."""
     _, begins = np.unique(layout.size, return_index=True)
     first = layout.trunk == layout.trunk[begins][layout.size]  # other seeds add weight, and without noise nothing else
     seeds = np.bincount(layout.size) / np.bincount(layout.size[first])

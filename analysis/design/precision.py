@@ -1,8 +1,6 @@
 """How precisely fits of a proposal's points determine a world, without simulation: by linearised least squares.
 
-The Jacobian says how the fitted surface moves with noise. The errors are those of least squares, as the fits weigh
-their points. `bound_a` is the error of generalised least squares, which knows which points share noise: no unbiased fit
-has a smaller error (Cramer-Rao).
+The Jacobian says how the fitted surface moves with noise; points are weighed as the fits weigh them.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.design.layout import Layout, shared, weighed
+from analysis.design.layout import Layout, weighed
 from analysis.design.worlds import Noise, World
 from analysis.fits.cost import Cost
 from analysis.fits.surface import Surface
@@ -23,29 +21,11 @@ MEMORY = 2.0  # of a curve's noise, in log D
 
 @dataclass(frozen=True)
 class Precision:
-    """Standard deviations for each world: of a, of log N_opt and of log L_opt at C; bound_a: the smallest possible one
-    of a."""
+    """Standard deviations for each world: of a, of log N_opt and of log L_opt at C."""
 
     a: np.ndarray
     log_n: np.ndarray
     log_l: np.ndarray
-    bound_a: np.ndarray
-
-
-def covariance(layout: Layout, noise: Noise, loss: np.ndarray | None = None) -> np.ndarray:
-    """[n, n]: of log losses; with the noise of the text where the losses [n] are given."""
-    same = (layout.trunk[:, None] == layout.trunk[None]).astype(float)
-    if layout.curves:
-        at = np.log(layout.n_tokens)
-        total = same * noise.seed**2 * np.exp(-np.abs(at[:, None] - at[None]) / MEMORY)
-    else:
-        total = noise.seed**2 * (same + noise.own**2 * np.eye(len(same)))
-    if noise.bend:
-        along = along_sizes(layout)
-        total = total + noise.bend**2 * along @ along.T
-    if loss is not None and noise.text:
-        total = total + noise.text**2 * shared(layout) / np.outer(loss, loss)
-    return np.asarray(total)
 
 
 def along_sizes(layout: Layout) -> np.ndarray:
@@ -58,7 +38,7 @@ def along_sizes(layout: Layout) -> np.ndarray:
 
 def spread(layout: Layout, noise: Noise, weight: np.ndarray, loss: np.ndarray) -> np.ndarray:
     """[w, k]: the variance of weight @ (log losses), for weights [w, k, n] and losses [w, n]: that of
-    weight @ covariance @ weight."""
+    weight @ covariance @ weight (noise of seeds, of a size's slope and of the text)."""
     if layout.curves:
         rows = int((layout.trunk == layout.trunk[0]).sum())  # all curves have as many
         at = np.log(layout.n_tokens).reshape(-1, rows)
@@ -88,15 +68,8 @@ def linear(layout: Layout, worlds: Sequence[World]) -> tuple[np.ndarray, np.ndar
     return loss, np.stack([np.ones_like(loss), term_n, term_d, -term_n * x, -term_d * y], -1)
 
 
-def precision(
-    layout: Layout,
-    worlds: Sequence[World],
-    noise: Noise,
-    cost: Cost,
-    flops: float,
-    bound: bool = False,
-) -> Precision:
-    """At C = `flops`; a is between the ends of the layout's compute. bound: compute bound_a too, which takes longer."""
+def precision(layout: Layout, worlds: Sequence[World], noise: Noise, cost: Cost, flops: float) -> Precision:
+    """The precision of a fit of the layout's points, at C = `flops`; a is between the ends of the layout's compute."""
     theta = np.array([list(world.surface.to_dict().values()) for world in worlds])  # [w, 5]
     log_n, log_d = np.log(layout.n_params), np.log(layout.n_tokens)
     loss, jac = linear(layout, worlds)
@@ -104,13 +77,8 @@ def precision(
     grad = _gradients(theta, (log_n.mean(), log_d.mean()), layout, cost, flops)  # [w, 3, 5]
     weight = grad @ np.linalg.pinv(turned @ jac, hermitian=True) @ turned * loss[:, None]  # [w, 3, n]: of log losses
     variance = spread(layout, noise, weight, loss)
-    sd, least = np.sqrt(variance), np.full(len(theta), np.nan)
-    if bound:
-        scaled = jac / loss[:, :, None]
-        known = (covariance(layout, noise, losses) for losses in loss)
-        inside = np.stack([own.T @ np.linalg.solve(of, own) for own, of in zip(scaled, known, strict=True)])
-        least = np.sqrt(np.einsum("wp,wpq,wq->w", grad[:, 0], np.linalg.pinv(inside), grad[:, 0]))
-    return Precision(sd[:, 0], sd[:, 1], sd[:, 2], least)
+    sd = np.sqrt(variance)
+    return Precision(sd[:, 0], sd[:, 1], sd[:, 2])
 
 
 def _gradients(theta: np.ndarray, centre: tuple[float, float], layout: Layout, cost: Cost, flops: float) -> np.ndarray:
@@ -143,6 +111,7 @@ def _gradients(theta: np.ndarray, centre: tuple[float, float], layout: Layout, c
 
 
 def _smooth(layout: Layout, cost: Cost) -> Cost:
-    """The power law through the smallest and the largest size: at a knot N_opt stands still, and has no gradient."""
+    """The power law through the cost at the smallest and the largest size: at a knot of the cost N_opt has no
+    gradient."""
     ends = np.log([layout.n_params.min(), layout.n_params.max()])
     return Cost(ends, cost.log_per_token(ends), cost.convention)

@@ -42,18 +42,19 @@ class Prices:
             self.configs[arch] = configs
 
     def flops(self) -> Cost:
-        """FLOP a token, convention `exact`: the geometric mean of the architectures, whose sizes are the same."""
+        """The cost of a token in FLOP, convention `exact`: the geometric mean of the architectures, whose sizes are the
+        same."""
         logs = np.log(
             [self._of(arch, lambda cfg, n: float(train_flops_per_token(cfg, "exact"))) for arch in self.archs]
         )
         return Cost(np.log(KNOTS), logs.mean(0), "exact")
 
     def in_flops(self) -> Price:
-        """All architectures together."""
+        """The price in FLOP, of all architectures together."""
         return Price(self._sum(lambda cfg, n: float(train_flops_per_token(cfg, "exact"))))
 
     def in_seconds(self, device: Device) -> Price:
-        """Of one GPU or one core, all architectures together."""
+        """The price in seconds of one GPU or one core, of all architectures together."""
 
         def seconds(cfg: ModelConfig, rows: int) -> float:
             return pace(cfg, rows * self.context, device).step_seconds
@@ -71,7 +72,7 @@ class Prices:
         return _interpolated(np.array([self._of(arch, price_of) for arch in self.archs]).sum(0))
 
     def _of(self, arch: str, price_of: Any) -> np.ndarray:
-        """[knots]: of the sizes that exist; others are interpolated in logarithms."""
+        """[knots]: the prices of the sizes that exist; others are interpolated in logarithms."""
         sizes = ((n, cfg) for n, cfg in zip(KNOTS, self.configs[arch], strict=True) if cfg)
         x, y = np.array([(math.log(n), math.log(price_of(cfg, n))) for n, cfg in sizes]).T
         return np.exp(_line(np.log(KNOTS), x, y, np.diff(y) / np.diff(x)))
@@ -84,6 +85,6 @@ def _interpolated(values: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def _line(at: np.ndarray, x: np.ndarray, y: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-    """Piecewise linear, going on beyond the ends."""
+    """Piecewise linear interpolation, continued beyond the ends."""
     place = np.minimum(np.maximum(x.searchsorted(at) - 1, 0), len(x) - 2)  # np.clip takes longer than the search
     return np.asarray(y[place] + slopes[place] * (at - x[place]))

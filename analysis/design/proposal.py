@@ -26,13 +26,14 @@ SWEPT_STEPS = 2  # times as many steps, where shorter runs are swept
 
 
 def batch_of(shortest: float, context: int) -> int:
-    """Tokens of a step, a power of two of sequences, so that a run of `shortest` tokens has LEAST_STEPS steps; at least
-    one sequence, at most MOST_BATCH tokens."""
+    """The tokens of a step, a power of two of sequences, with which a run of `shortest` tokens has LEAST_STEPS steps;
+    at least one sequence, at most MOST_BATCH tokens."""
     return int(2 ** math.floor(math.log2(_rows(shortest, context)))) * context
 
 
 def expected(shortest: float, context: int) -> float:
-    """The same as a continuous function, without powers of two: for the search of a size that costs a budget."""
+    """As `batch_of`, but as a continuous function, without powers of two: for the search of a size that costs a
+    budget."""
     return max(1.0, _rows(shortest, context) / math.sqrt(2)) * context
 
 
@@ -78,9 +79,9 @@ def _nothing(sizes: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Price:
-    """What is paid, in FLOP or in seconds, of all architectures together: `token` and `step` of sizes [k], for each
-    token and beside it for each step, `run` for each run, `once` for the study. context: tokens of a sequence, which no
-    step has fewer of."""
+    """What all architectures together cost, in FLOP or in seconds. token, step: for sizes [k], of each token, and of
+    each step beside its tokens; run: of each run; once: of the study. context: tokens of a sequence, the least that a
+    step has."""
 
     token: Callable[[np.ndarray], np.ndarray]
     step: Callable[[np.ndarray], np.ndarray] = _nothing
@@ -109,7 +110,7 @@ class Proposal:
 
     @property
     def seed_numbers(self) -> tuple[tuple[int, ...], ...]:
-        """Of each size."""
+        """The numbers of the seeds of each size."""
         first = 0
         numbers = []
         for number in self.seeds:
@@ -119,19 +120,19 @@ class Proposal:
 
     @property
     def leaves_out(self) -> bool:
-        """Whether its study file takes sizes that have stopped learning out of the fits."""
+        """Whether the study file leaves sizes that have stopped learning out of the fits."""
         return not self.same_text
 
     @property
     def trained(self) -> tuple[float, ...]:
-        """Tokens that each size trains, all seeds together."""
+        """The tokens that each size trains on, all seeds together."""
         share = 0.0 if self.curves else DECAY
         each = zip(self.tokens, self.seeds, strict=True)
         return tuple(seeds * ((1 - share) * max(d, default=0.0) + share * sum(d)) for d, seeds in each)
 
     @property
     def n_runs(self) -> int:
-        """Points of one architecture."""
+        """The number of points of one architecture."""
         return sum(len(d) * seeds for d, seeds in zip(self.tokens, self.seeds, strict=True))
 
     @property
@@ -154,19 +155,19 @@ class Proposal:
         )
 
     def cost(self, price: Price) -> float:
-        """In the unit of `price`, its sweep included."""
+        """The cost in the unit of `price`, with the sweep."""
         return self.main_cost(price) + self.sweep_cost(price)
 
     def main_cost(self, price: Price) -> float:
-        """Without the sweep."""
+        """The cost without the sweep."""
         return self._main_cost(price, self._a_token(price))
 
     def sweep_cost(self, price: Price) -> float:
-        """Of the sweep; 0 without a sweep."""
+        """The cost of the sweep; 0 without a sweep."""
         return self._cost_of(self.sweep, price, self._a_token(price)) if self.sweep else 0.0
 
     def costs_with(self, sweeps: Sequence[tuple[int, ...]], price: Price) -> tuple[float, Iterator[float]]:
-        """What the main runs cost where there is a sweep, the same whichever it is; and what each of `sweeps` would."""
+        """The cost of the main runs where there is a sweep (whichever it is), and the cost of each of `sweeps`."""
         each = self._a_token(price, swept=True)
         return self._main_cost(price, each), (self._cost_of(sweep, price, each) for sweep in sweeps)
 
@@ -181,7 +182,7 @@ class Proposal:
         return SWEPT_RATES * math.fsum(price.run * len(row) + sum(row) * token_cost for row, token_cost in lengths)
 
     def _a_token(self, price: Price, swept: bool = False) -> np.ndarray:
-        """[k], with its share of a step."""
+        """[k]: the cost of a token, with its share of a step."""
         sizes = np.array(self.sizes)
         if price.step is _nothing:  # whatever the batch
             return np.asarray(price.token(sizes))
@@ -197,7 +198,7 @@ class Proposal:
 
     @cached_property
     def _middle(self) -> float:
-        """Of all sizes' horizons."""
+        """The geometric mean of all sizes' horizons."""
         return math.exp(math.fsum(math.log(self._horizon(row)) for row in self.tokens) / len(self.tokens))
 
     def _horizon(self, row: tuple[float, ...]) -> float:
@@ -206,14 +207,14 @@ class Proposal:
 
     @property
     def windows(self) -> tuple[float, float] | None:
-        """The fewest and the most tokens that a point of its curves is a mean of; None of branches."""
+        """The fewest and the most tokens over which a point of the curves is a mean; None for branches."""
         if not self.curves:
             return None
         ends = [row[-1] for row in self.tokens]
         return SMOOTHED * float(along(min(ends))[0]), SMOOTHED * float(along(max(ends))[-1])
 
     def layout(self) -> Layout:
-        """Points of one architecture; of a naive ladder rows along its curves."""
+        """The points of one architecture, for whole curves rows along them."""
         rows: list[tuple[float, float, int, str, str, str]] = []
         for i, (n, tokens, seeds) in enumerate(zip(self.sizes, self.tokens, self.seed_numbers, strict=True)):
             for seed in seeds:
@@ -269,17 +270,17 @@ def laid(
 
 
 def naive(largest: float, cap: float = math.inf, smallest: float = 0.0) -> Proposal:
-    """The trial study's ladder: six sizes, none below `smallest`, to equal tokens, at most `cap`, a second seed of the
-    second size."""
+    """The trial study's ladder: six sizes, none below `smallest`, trained on equally many tokens, at most `cap`, with a
+    second seed of the second size."""
     sizes = np.geomspace(max(largest / NAIVE_RANGE, min(smallest, largest)), largest, NAIVE_SIZES)
     tokens = ((min(NAIVE_TOKENS * largest, cap),),) * NAIVE_SIZES
     return Proposal(tuple(sizes.tolist()), tokens, (1, 2, 1, 1, 1, 1), 0.0, True, same_text=True)
 
 
 def with_sweep(proposal: Proposal, price: Price, most: float = MOST_SWEEP) -> Proposal:
-    """With a sweep at SWEPT_SIZES sizes: the smallest, the largest whose sweep costs at most `most` of the main
-    runs, and the middle one of these; without a sweep where the three smallest sizes cost more, or the main runs need
-    different batches."""
+    """The proposal with a sweep at SWEPT_SIZES sizes: the smallest, the largest whose sweep costs at most `most` of the
+    main runs, and the one in the middle; without a sweep where that of the three smallest sizes costs more, or the main
+    runs need different batches."""
     shortest = [row[0] for row in proposal.tokens if row]
     if len(shortest) < len(proposal.tokens) or max(shortest) > MOST_BATCHES * min(shortest):
         return proposal
@@ -323,8 +324,8 @@ def family(cap: float, seeds: Sequence[tuple[int, int]] = SEEDS) -> Iterator[Cal
 
 
 def allowed(proposal: Proposal, batch: int = 0) -> bool:
-    """Whether it has the runs that a fit needs (of every size two branches or more, or a curve), sizes that exist, and
-    enough steps of `batch` tokens, where these are given."""
+    """Whether the proposal has the runs that a fit needs (of every size two branches or more, or a curve), sizes that
+    exist, and enough steps of `batch` tokens, where these are given."""
     if proposal.sizes[-1] > MOST_SIZE or min(map(len, proposal.tokens)) < (1 if proposal.curves else 2):
         return False
     if min(row[0] for row in proposal.tokens) < LEAST_STEPS * batch:

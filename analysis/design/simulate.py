@@ -25,7 +25,7 @@ from analysis.fits.points import Points
 from analysis.fits.solver import LEAST_SQUARES
 from arch.errors import InputError
 
-REPLICATES = 99
+REPLICATES, LEVEL = 99, 0.95
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,6 @@ def outcome(
     world: World,
     cost: Cost,
     target: float,
-    level: float = 0.95,
     seed: int = 0,
     leave_out_stopped: bool = False,
 ) -> Outcome:
@@ -91,14 +90,14 @@ def outcome(
         fit = fit_parametric(points, objective=LEAST_SQUARES, cost=cost, n_replicates=REPLICATES, seed=seed)
     except InputError as error:
         return _failed(str(error))
-    result = parametric_result(fit, level=level)
+    result = parametric_result(fit, level=LEVEL)
     middle = float(result.diagnostics["middle"])
     alone = leave_out(points, "parametric", middle, cost, "size", LEAST_SQUARES)
     against = reasons_against(result, Evidence(by_size=alone))
     between = result.intervals.get("a")
     if between is None or fit.draws is None:
         return _failed(against[0] if against else "no interval")
-    best = fit.optimum(target, level)
+    best = fit.optimum(target, LEVEL)
     logs = {name: np.log(best[name][0]) for name in ("n_opt", "l_opt")}
     with np.errstate(divide="ignore", invalid="ignore"):
         half = {name: float(np.diff(np.log(best[f"{name}_interval"][:, 0]))[0]) / 2 for name in logs}

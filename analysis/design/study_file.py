@@ -29,7 +29,7 @@ LEAST_SMOOTHED = 0.01  # of its tokens: where the mean over SMOOTHED of the toke
 
 @dataclass(frozen=True)
 class Setting:
-    """What a study file says beside its proposal."""
+    """What a study file says beside the proposal."""
 
     name: str
     archs: Sequence[str]
@@ -47,7 +47,7 @@ class Setting:
 
 
 def ladder_of(proposal: Proposal) -> Ladder:
-    """Its sizes, with ends of three digits as the file writes them. Raises InputError."""
+    """The ladder of the proposal's sizes, with ends of three digits as the file writes them. Raises InputError."""
     low, high = (quantity(amounts.count(size), "size", 1e13) for size in (proposal.sizes[0], proposal.sizes[-1]))
     return Ladder(low, high, len(proposal.sizes))
 
@@ -58,16 +58,16 @@ def first_rate(n_params: float, batch: int) -> float:
     return float(f"{value:.2g}")
 
 
-def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> str:
-    """The study file. head: lines of its first comment. Raises InputError where the ladder has no such sizes."""
+def text_of(proposal: Proposal, setting: Setting) -> str:
+    """The study file. Raises InputError where the ladder has no such sizes."""
     ladder = ladder_of(proposal)
     numbers = dict(zip(ladder.names, map(list, proposal.seed_numbers), strict=True))
     if proposal.same_text:
         first, numbers = [0], {name: seeds[1:] for name, seeds in numbers.items() if len(seeds) > 1}
     else:
         first = []  # each size its own
-    lines, sizes = [f"# {line}" for line in head], proposal.sizes
-    lines += [
+    sizes = proposal.sizes
+    lines = [
         f"name: {setting.name}",
         "out: out",
         f"corpus: {{source: {_quoted(setting.source)}, tokenizer: bytes, validation_fraction: 0.03, epochs: 1.0}}",
@@ -121,7 +121,7 @@ def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> s
 
 
 def batches_of(proposal: Proposal, context: int, of_law: int | None = None) -> list[int]:
-    """Tokens of a step of each size; of_law: those at which a law of learning rates holds."""
+    """The tokens of a step of each size. of_law: those at which a law of learning rates holds."""
     if of_law is not None:
         return [of_law] * len(proposal.sizes)
     shortest = decisive([row[0] for row in proposal.tokens], bool(proposal.sweep))
@@ -129,7 +129,8 @@ def batches_of(proposal: Proposal, context: int, of_law: int | None = None) -> l
 
 
 def _checkpoints(proposal: Proposal, setting: Setting) -> list[str]:
-    """Lines of `training`: those whose held-out losses make a curve, without a state beside each."""
+    """The lines of `training` on checkpoints: where held-out losses make the curves, many without a state beside
+    each."""
     if not (proposal.curves and setting.held_out):
         return ["  n_checkpoints: 1"]
     last = max(row[-1] for row in proposal.tokens)
@@ -140,7 +141,7 @@ def _checkpoints(proposal: Proposal, setting: Setting) -> list[str]:
 
 
 def _rates(proposal: Proposal, ladder: Ladder, setting: Setting, batches: Sequence[int]) -> list[str]:
-    """Lines of `training` and the section `sweep`."""
+    """The lines of `training` on rates, and the section `sweep`."""
     if setting.law:
         return ["  lr: law", f"  lr_law: {_quoted(setting.law)}"]
     if not proposal.sweep:
@@ -187,7 +188,8 @@ def _quoted(source: str) -> str:
 
 
 def resized(proposal: Proposal, factor: float, cap: float) -> Proposal:
-    """Sizes and tokens times sqrt(factor), so that it costs about `factor` times as much; no run beyond `cap`."""
+    """The proposal with sizes and tokens times sqrt(factor), so that it costs about `factor` times as much; no run
+    beyond `cap`."""
     times = math.sqrt(factor)
     tokens = tuple(tuple(dict.fromkeys(min(d * times, cap) for d in row)) for row in proposal.tokens)
     sizes = tuple(n * times for n in proposal.sizes)

@@ -44,8 +44,8 @@ def rate_errors(layout: Layout, noise: Noise) -> np.ndarray:
 
 
 def _horizon(layout: Layout, rows: np.ndarray) -> float:
-    """ln of the tokens that a size's rate is chosen for: of branches the geometric mean of the shortest and the longest
-    (scaling/study/law_file.py), of curves their length."""
+    """ln of the tokens for which a size's rate is chosen: of branches the geometric mean of the shortest and the
+    longest (scaling/study/law_file.py), of curves their length."""
     at = np.log(layout.n_tokens[rows])
     return float(at.max() if layout.curves else (at.min() + at.max()) / 2)
 

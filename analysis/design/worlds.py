@@ -33,10 +33,10 @@ LOG_N = np.linspace(6, 30, GRID)
 
 @dataclass(frozen=True)
 class Noise:
-    """Standard deviations of log loss: `seed`, of a trunk and of a run that has none; of a branch beside its trunk's
-    `own` times that. text: of a token's training loss, in nats (module text_noise), 0 for none. bend: of how much
-    faster or slower than the surface says the log loss of a size falls, of all its seeds, an e-fold of tokens. laws: of
-    learning rates, where they are known before the study."""
+    """Standard deviations of log loss. seed: of a trunk, and of a run without a trunk; own: of a branch beside its
+    trunk, as a multiple of that; text: of a token's training loss, in nats (module layout), 0 for none; bend: of how
+    much faster or slower than the surface the log loss of a size falls with an e-fold of tokens, the same for all its
+    seeds. laws: of learning rates, where they are known before the study."""
 
     seed: float = SEED_NOISE
     own: float = 0.3
@@ -62,7 +62,7 @@ class World:
 
     @property
     def surface(self) -> Surface:
-        """The fitted form's, without what this world has beside it."""
+        """The surface of the fitted form, without what this world has beside it."""
         return Surface(self.e, self.a * MIDDLE_N**self.alpha, self.b * MIDDLE_D**self.beta, self.alpha, self.beta)
 
     def loss(self, n_params: np.ndarray | float, n_tokens: np.ndarray | float) -> np.ndarray:
@@ -81,13 +81,13 @@ class World:
         return np.asarray(self.e + term_n + term_d)
 
     def off(self, n_sizes: int) -> np.ndarray:
-        """[sizes]: log loss lost to wrong rates."""
+        """[sizes]: the log loss lost to wrong rates."""
         if self.kind != "mistuned":
             return np.zeros(n_sizes)
         return self.extra * np.random.default_rng(self.seed).exponential(1.0, n_sizes)
 
     def log_n_opt(self, log_c: np.ndarray | float, cost: Cost | None = None) -> np.ndarray:
-        """log N of the lowest loss at C [k] FLOP under `cost` (6 N D): of a grid, then of a parabola."""
+        """log N of the lowest loss at C [k] FLOP under `cost` (default: 6 N D), by a grid and a parabola."""
         a_token = (cost or six_nd()).log_per_token(LOG_N)
         log_c = np.asarray(log_c, dtype=float)
         loss = np.log(self.loss(np.exp(LOG_N), np.exp(log_c[..., None] - a_token)))
@@ -98,19 +98,10 @@ class World:
             shift = np.where(bent > 0, (low - high) / (2 * bent), 0.0)
         return np.asarray(LOG_N[at] + np.clip(shift, -1, 1) * (LOG_N[1] - LOG_N[0]))
 
-    def log_l_opt(self, log_c: np.ndarray | float, cost: Cost | None = None) -> np.ndarray:
-        """log of that lowest loss."""
-        return self.log_l_at(self.log_n_opt(log_c, cost), log_c, cost)
-
     def log_l_at(self, log_n: np.ndarray | float, log_c: np.ndarray | float, cost: Cost | None = None) -> np.ndarray:
-        """log of the loss at log N and C, where the optimum is known."""
+        """log of the loss at log N and C."""
         a_token = (cost or six_nd()).log_per_token(np.asarray(log_n))
         return np.asarray(np.log(self.loss(np.exp(log_n), np.exp(log_c - a_token))))
-
-    def exponent(self, log_c: float) -> float:
-        """Of N_opt under 6 N D, over a factor of 2 of compute around it."""
-        low, high = self.log_n_opt(np.array([log_c - 0.35, log_c + 0.35])).tolist()
-        return float(high - low) / 0.7
 
 
 @dataclass(frozen=True)
@@ -123,7 +114,7 @@ class Scenario:
     target: float
 
     def first(self, number: int) -> Scenario:
-        """The same in the first worlds alone."""
+        """The same scenario with only the first worlds."""
         return replace(self, worlds=self.worlds[:number])
 
 
@@ -158,8 +149,8 @@ FORMS = (0.5, 0.125, 0.125, 0.125, 0.125)  # how often each of KINDS is drawn
 
 @dataclass(frozen=True)
 class Prior:
-    """`kind`: of SECOND_HAND; `vocabulary`: of LEVELS; `source` in words; draws worlds. surfaces: of a pilot's
-    replicates; None: the literature's. tiny: of sizes at which no floor of the loss is seen."""
+    """A distribution of worlds. kind: a key of SECOND_HAND; vocabulary: a key of LEVELS; source: in words; surfaces: of
+    a pilot's replicates, None for the literature's; tiny: for sizes at which no floor of the loss is seen."""
 
     arch: str
     kind: str
@@ -169,7 +160,7 @@ class Prior:
     tiny: bool = False
 
     def draw(self, rng: np.random.Generator, kinds: Sequence[str] | None = None) -> World:
-        """A world; of a kind among `kinds`, where given, else with the frequencies FORMS."""
+        """A world: of a kind among `kinds` where given, else with the frequencies FORMS."""
         kind = str(rng.choice(kinds) if kinds else rng.choice(KINDS, p=FORMS))
         extra = float(rng.uniform(*EXTRA[kind])) if kind in EXTRA else 0.0
         if self.surfaces is not None:
@@ -192,7 +183,8 @@ class Prior:
 
 
 def literature(arch: str, vocab_size: int, middle: float = np.inf) -> Prior:
-    """Of an architecture, from the literature alone; middle: of the sizes [parameters], where they are known."""
+    """The prior of an architecture from the literature alone. middle: of the sizes [parameters], where they are
+    known."""
     words = "bytes" if vocab_size <= BYTES else "words"
     if words == "bytes" and middle < TINY:
         source = "studies of as few parameters, in which no floor of the loss was seen"

@@ -48,7 +48,7 @@ class ExtrapolateSettings(Settings):
 
 
 def default_lengths(context_length: int) -> list[int]:
-    """Ascending; the training length is one of them."""
+    """The lengths without settings, ascending; the training length is one of them."""
     longest = FACTOR * context_length
     doublings = {context_length * 2**k for k in range(5)}
     below = {SHORTEST * 2**k for k in range(40) if SHORTEST * 2**k < context_length}
@@ -128,7 +128,8 @@ class Extrapolate:
         return np.concatenate([[tokenizer.eot_id], ids]), whole(1 + len(ids))
 
     def evaluate(self, model: LoadedModel, prepared: tuple[Any, list[Part]], say: Say) -> dict[str, Any]:
-        """perplexity@N for each length N, by_length and by_position (a length beyond the text is left out, counted)."""
+        """The result's values: perplexity@N for each length N, by_length and by_position. Lengths beyond the text are
+        left out and counted."""
         tokens, parts = prepared
         wanted, lengths, starts = self._grid(model.context_length, parts)
         longest, n_windows = lengths[-1], len(starts)

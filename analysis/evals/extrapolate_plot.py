@@ -27,9 +27,9 @@ HATCH = {"shape": "/", "fgcolor": "rgba(120,120,120,0.28)", "bgcolor": "rgba(0,0
 
 
 def table(results: Sequence[Result]) -> list[dict[str, str]]:
-    """Rows as HGRN's table 14: a context length each, then the mean over lengths and the tokens that every length
-    scored; a column for each run's newest checkpoint, perplexity. A star marks contexts beyond the run's training
-    length."""
+    """Rows as in HGRN's table 14, with a column for the perplexities of each run's newest checkpoint: a row for each
+    context length, then the mean over lengths and the number of tokens that every length scored. A star marks contexts
+    beyond the run's training length."""
     newest = newest_of_each_run(results)
     cells: dict[int, dict[str, str]] = {}
     for result in newest:
@@ -53,8 +53,8 @@ def _number(value: float | None) -> str:
 
 
 def figures(results: Sequence[Result], unit: str) -> dict[str, go.Figure]:
-    """By file name, losses in `unit`; a panel for each architecture at each point of the grid's axes, a line for each
-    run's newest checkpoint, coloured by size."""
+    """The figures by file name, losses in `unit`: a panel for each architecture at each point of the grid's axes, a
+    line for each run's newest checkpoint, coloured by size."""
     newest = newest_of_each_run(results)
     figures = {
         "extrapolate": _figure(

@@ -40,7 +40,8 @@ MAX_BYTES = 1 << 30  # of weights that wait in memory; larger files are verified
 
 @dataclass(frozen=True)
 class Files:
-    """What a checkpoint's directory holds, its checksums verified; weights: None where they are too large to wait."""
+    """What a checkpoint's directory holds, with verified checksums. weights: None where they are too large to keep in
+    memory."""
 
     checkpoint: Checkpoint
     config: bytes
@@ -48,7 +49,8 @@ class Files:
 
 
 class ReadAhead:
-    """Reads checkpoints, once each. pinned: into memory from which a GPU copies while the host goes on."""
+    """Reads each checkpoint once, ahead of its use. pinned: into memory from which a GPU copies while the host goes
+    on."""
 
     def __init__(self, pinned: bool = False) -> None:
         self._pinned = pinned
@@ -56,7 +58,7 @@ class ReadAhead:
         self._next: tuple[Path, Future[Files]] | None = None
 
     def start(self, path: Path) -> None:
-        """Read it now, in the thread."""
+        """Begin to read the checkpoint in the thread."""
         self._next = path, self._thread.submit(self._read, path)
 
     def files(self, path: Path) -> Files:
@@ -110,7 +112,7 @@ class ModelCache:
 
     @classmethod
     def of_device(cls, device: str) -> ModelCache:
-        """On a GPU with batches as CUDA graphs and weights in pinned memory."""
+        """A cache for this device: on a GPU with batches as CUDA graphs and weights in pinned memory."""
         on_gpu = device != "cpu"
         return cls(
             ahead=ReadAhead(on_gpu), passes=Batches(partial(print, file=sys.stderr, flush=True)) if on_gpu else None
@@ -167,8 +169,9 @@ def load_guarded(
 
 
 def _probe_loss(loaded: LoadedModel, rows: Tensor, expected: float) -> float:
-    """In fp32, as when the checkpoint was written. On a GPU first as evaluations read it, which takes a fraction of the
-    time: where that loss is close enough to the expected one, it counts."""
+    """The loss on the probe rows in fp32, as when the checkpoint was written. On a GPU they are first read as
+    evaluations read them, which takes a fraction of the time: where that loss is close enough to the expected one, it
+    counts."""
     if loaded.passes is not None:
         parts = probe_parts(rows, loaded.config)
         now = float(sum(loaded.passes.few(loaded, part).double().sum() for part in parts)) / rows[:, 1:].numel()

@@ -31,7 +31,7 @@ DAMAGED = (
 
 @dataclass(frozen=True, eq=False)
 class RunCheckpoint(Checkpoint):
-    """A checkpoint to evaluate, of `run`; its files are not yet verified. autocast: the run trains in bf16."""
+    """A checkpoint of `run` to evaluate; its files are not yet verified. autocast: the run trains in bf16."""
 
     run: RunSpec
 
@@ -41,7 +41,8 @@ class RunCheckpoint(Checkpoint):
 
     @property
     def is_merged(self) -> bool:
-        """Whether it is the mean of the run's last weights (scaling.trainer.merging), and no checkpoint of the run."""
+        """Whether these weights are the mean of the run's last weights (scaling.trainer.merging) and no checkpoint of
+        the run."""
         return self.path.parent.name == MERGED
 
     @property
@@ -50,7 +51,7 @@ class RunCheckpoint(Checkpoint):
 
     @property
     def results(self) -> Path:
-        """The directory of its results, claims and failures."""
+        """The directory of the checkpoint's results, claims and failures."""
         return self.path.parent.parent / RESULTS[self.path.parent.name] / self.path.name
 
 
@@ -95,7 +96,7 @@ class Pair:
         return ""
 
     def failed(self, attempt: str) -> str | None:
-        """Why it failed in this attempt, None where it was not tried or did not fail."""
+        """Why the pair failed in this attempt, None where it was not tried or did not fail."""
         failure = read_failure(self.failure)
         return failure.reason if failure and (failure.attempt, failure.key) == (attempt, self.key) else None
 
@@ -122,7 +123,7 @@ class Pair:
         return result
 
     def fail(self, attempt: str, reason: str) -> None:
-        """Record that it cannot be evaluated, so that the other workers of this attempt do not try."""
+        """Record that the pair cannot be evaluated, so that the other workers of this attempt do not try it."""
         self._write(self.failure, asdict(Failure(attempt, self.key, reason)))
 
     def _write(self, path: Path, content: dict[str, Any]) -> None:
@@ -135,9 +136,9 @@ class Pair:
 
 @dataclass
 class Matrix:
-    """pairs: all that were asked for and can be tried, or are there; refused: why a task, a checkpoint as RUN/STEP or a
-    pair without its weights cannot be evaluated at all; n_refused: their pairs, which are not among `pairs`; tasks:
-    names of all that were asked for."""
+    """The pairs to evaluate. pairs: all that were asked for and can be tried, or have results; refused: by task,
+    checkpoint (RUN/STEP) or pair, why it cannot be evaluated at all; n_refused: the number of pairs refused; tasks: the
+    names of all tasks that were asked for."""
 
     pairs: list[Pair] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)

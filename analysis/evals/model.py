@@ -41,7 +41,7 @@ class Meter:
 
     @property
     def seconds(self) -> float:
-        """In forward passes since the last reset."""
+        """Seconds in forward passes since the last reset."""
         if self._events:
             self._events[-1][1].synchronize()
             self._seconds += sum(a.elapsed_time(b) for a, b in self._events) / 1000
@@ -49,7 +49,7 @@ class Meter:
         return self._seconds
 
     def attach(self, model: LanguageModel) -> None:
-        """Watch `model` from now on."""
+        """Count every forward pass of `model` from now on."""
         for module in (model, model.decoder, model.lm_head):
             module.register_forward_pre_hook(lambda _module, _inputs: self._enter())
             module.register_forward_hook(lambda _module, _inputs, _output: self._leave(), always_call=True)
@@ -131,7 +131,7 @@ class LoadedModel:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Forward passes go in here: no gradients, the run's precision."""
+        """A context for forward passes: without gradients, in the run's precision."""
         import torch
 
         with torch.inference_mode(), torch.autocast(self.device.split(":")[0], torch.bfloat16, enabled=self.autocast):

@@ -23,7 +23,7 @@ TEMPLATE = Path(__file__).with_name("evals.html.j2")
 
 
 class Drawn(NamedTuple):
-    """The page, whether it was made now, and why there are no pictures beside it (None: there are)."""
+    """The page. fresh: it was made now; no_pictures: why there are no pictures beside it, None where there are."""
 
     path: Path
     fresh: bool
@@ -31,8 +31,8 @@ class Drawn(NamedTuple):
 
 
 def write_page(directory: Path, study: str, results: Sequence[Result], unit: str, notes: Sequence[str] = ()) -> Drawn:
-    """Draw `results` (current ones), losses in `unit` (data.units), into `directory`, unless that is
-    done already; `notes` stand on top."""
+    """Draw the current `results`, losses in `unit` (data.units), into `directory`, unless the same page is there.
+    `notes` stand on top."""
     wanted = hashlib.sha256(
         json.dumps([VERSION, [result.to_dict() for result in results], unit, list(notes)], sort_keys=True).encode()
     ).hexdigest()
@@ -55,8 +55,8 @@ def write_page(directory: Path, study: str, results: Sequence[Result], unit: str
 
 
 def _plots(task: str) -> Any:
-    """The module with `figures(results, unit) -> {file name: figure}`, `table(results) -> rows` and NOTE, a line below
-    the table; None where there is none. `results` are all stored ones of the task."""
+    """The task's module with `figures(results, unit) -> {file name: figure}`, `table(results) -> rows` and NOTE, a line
+    below the table; None where it has no such module. `results` are all stored results of the task."""
     entry = entry_of(task)
     return import_module(f"analysis.evals.{entry.plots}") if entry and entry.plots else None
 

@@ -34,11 +34,9 @@ from .validation import exp_or_none, losses
 
 
 def read_text(path: Path, task: str, text_key: str | None = None) -> str:
-    """The text at `path`; of JSON lines, where there is a `text_key`, the texts of the rows, nothing between them.
-
-    Raises InputError: no file, no UTF-8, no text, a row that is no record or has no such text; JSON lines where there
-    is no `text_key`.
-    """
+    """The text at `path`. Of JSON lines, where there is a `text_key`, it is the texts of the rows with nothing between
+    them. Raises InputError for a missing file, one that is not UTF-8 or has no text, a row that is no record or has no
+    such text, and for JSON lines without a `text_key`."""
     with reading(f"{task}: {path}", "give a text file"):
         content = regular(path).read_bytes()
     if path.suffix == ".jsonl" or are_json_rows(content):
@@ -76,9 +74,9 @@ TextName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
 
 
 class PerplexitySettings(Settings):
-    """file: plain text or .jsonl, below the data folder unless absolute; texts: several of them by name instead, each a
-    task perplexity-NAME of its own; text_key: of a .jsonl file's rows; window, stride: tokens, null for the training
-    length and for the window."""
+    """file: plain text or .jsonl, below the data folder unless absolute; texts: several files by name instead, each a
+    task perplexity-NAME; text_key: the column of a .jsonl file; window, stride: in tokens, null for the training length
+    and for the window."""
 
     file: str = WIKITEXT
     texts: Annotated[dict[TextName, str], Field(min_length=1)] | None = None
@@ -104,14 +102,14 @@ def too_far(stride: int, window: int) -> str:
 
 
 def text_tasks(context: TaskContext) -> list[str]:
-    """The tasks that "perplexity" stands for: itself, or one for each of the texts that the settings name."""
+    """The tasks that "perplexity" stands for: itself, or a task for each of the texts that the settings name."""
     texts = context.settings_of(NAME, PerplexitySettings).texts
     return [f"{NAME}-{name}" for name in texts] if texts else [NAME]
 
 
 @dataclass(frozen=True)
 class Text:
-    """ids: end-of-text, then the text's tokens; n_bytes, n_words of the text."""
+    """A tokenised text. ids: end-of-text, then the text's tokens; n_bytes, n_words: of the text."""
 
     ids: np.ndarray
     n_bytes: int
@@ -120,7 +118,7 @@ class Text:
 
 def spans(n_targets: int, window: int, stride: int) -> Iterator[tuple[int, int]]:
     """(start, n_scored) of each window over ids[0 .. n_targets]: it predicts ids[start + 1 .. start + window], of which
-    the last `n_scored` count. Every one of the n_targets is scored once."""
+    the last `n_scored` count. Each of the n_targets is scored once."""
     window = min(window, n_targets)
     done = 0
     while done < n_targets:
@@ -169,7 +167,7 @@ class Perplexity:
         return read_text(self._path, self.name, self._settings.text_key)
 
     def _stride(self, window: int) -> int:
-        """Raises InputError where it is larger than the window."""
+        """The stride. Raises InputError where it is larger than the window."""
         stride = self._settings.stride or window
         if stride > window:
             raise InputError(f"evaluation.settings.{NAME}: {too_far(stride, window)}")

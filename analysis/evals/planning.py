@@ -54,7 +54,7 @@ class Reader:
     corpus: Path | None = None
 
     def tokens_of(self, n_bytes: float) -> int:
-        """Of a text of so many bytes; an estimate unless `exact`."""
+        """The number of tokens of a text of `n_bytes`; an estimate unless `exact`."""
         return round(n_bytes / self.bytes_per_token)
 
 
@@ -77,12 +77,12 @@ class Plannable(Protocol):
         """What one evaluation of such a model reads. Raises InputError where data are missing."""
 
     def check(self, reader: Reader) -> None:
-        """Raise InputError where settings and sizes of data cannot go with such a model, MissingData where it takes
-        data that are not there to know. Loads no torch."""
+        """Raise InputError where settings and sizes of data do not suit such a model, MissingData where data are
+        missing that decide it. Loads no torch."""
 
 
 def readers(corpus: Path, tokenizer: str, runs: Iterable[RunSpec]) -> dict[str, Reader]:
-    """By run_id. corpus: the study's directory of it, which need not be there; tokenizer: by name."""
+    """The readers by run_id. corpus: the study's corpus directory, which may be missing; tokenizer: its name."""
     manifest = read_manifest(corpus, verify=False, partial=True) or {}
     splits: Mapping[str, Mapping[str, int]] = manifest.get("splits", {})
     held_out = tuple(parts_of(manifest, "validation")) if splits else None
@@ -106,7 +106,7 @@ def planned(tasks: Iterable[Task], reader: Reader) -> dict[str, Planned]:
 
 
 def by_tokenizer(reader: Reader) -> str:
-    """Planned.estimate of a count that is exact but for the tokenizer."""
+    """`Planned.estimate` of a count that is exact but for the tokenizer."""
     return "" if reader.exact else f"at {reader.bytes_per_token:.2f} bytes a token"
 
 
@@ -121,8 +121,8 @@ def check_settings(tasks: Iterable[Task], models: Iterable[Reader]) -> None:
 
 
 def check_data(tasks: Iterable[Task], context: TaskContext) -> None:
-    """Raise InputError where a task's data are not of the form that it reads, MissingData where they are not there.
-    A corpus that has not been made yet is not checked."""
+    """Raise InputError where a task's data do not have the form that it reads, MissingData where they are missing. A
+    corpus that is not made yet is not checked."""
     for task in tasks:
         try:
             task.data_hash()
@@ -167,7 +167,8 @@ class MeasuredPace:
 
 
 def measured_paces(runs_dir: Path, runs: Sequence[RunSpec], on: Device, device: str) -> list[MeasuredPace]:
-    """Of all that is stored, also for other data or settings, and was read on `device` ("cpu" or "cuda")."""
+    """The paces of all stored results that were read on `device` ("cpu" or "cuda"), also of those for other data or
+    settings."""
     paces = []
     for run in runs:
         for path in sorted((runs_dir / run.run_id / "evals").glob("[0-9]*/*.json")):
@@ -182,7 +183,7 @@ def measured_paces(runs_dir: Path, runs: Sequence[RunSpec], on: Device, device: 
 
 
 def token_seconds(run: RunSpec, device: Device) -> float:
-    """Expected for one token's forward pass, in batches of ROWS rows: a third of a training step's."""
+    """The expected seconds of a token's forward pass, in batches of ROWS rows: a third of a training step's."""
     batch = ROWS * run.context_length
     units = run.training.threads if device.unit == "core" else 1
     return pace(run.config, batch, device, units).step_seconds / 3 / batch
@@ -191,8 +192,8 @@ def token_seconds(run: RunSpec, device: Device) -> float:
 def forecast_task(
     task: str, missing: Iterable[tuple[RunSpec, Planned | None]], known: Sequence[MeasuredPace], device: Device
 ) -> Forecast:
-    """missing: the run of each checkpoint that lacks the task, and what the task reads there (None: it does not
-    know)."""
+    """How long `task` takes. missing: the run of each checkpoint that lacks the task, and what the task reads there
+    (None: it does not know)."""
     pairs = list(missing)
     plans = [plan for _, plan in pairs if plan is not None]
     factors = [pace.factor for pace in known if pace.task == task]

@@ -71,8 +71,8 @@ PRESETS: dict[str, tuple[str, ...]] = {"niah": ("niah-easy", "niah-standard"), *
 
 
 def expand(words: Iterable[str], texts: Sequence[str] = (PERPLEXITY,)) -> list[str]:
-    """Task names in the registry's order, presets resolved, each once; those from outside last. texts: the tasks that
-    "perplexity" stands for. Raises InputError with the nearest name."""
+    """Task names in the registry's order, presets resolved, each once; tasks from outside come last. texts: the tasks
+    that "perplexity" stands for. Raises InputError with the nearest name."""
     order = [name for entry in ENTRIES for name in (texts if entry == PERPLEXITY else (entry,))]
     wanted: dict[str, None] = {}
     for word in words:
@@ -203,7 +203,7 @@ def _layout(name: str) -> str:
 
 
 def layouts_page() -> str:
-    """ROWS.md beside this module, which a test holds against it."""
+    """The text of ROWS.md beside this module; a test compares the two."""
     written = "Written by `analysis.evals.registry.layouts_page`; `scaling eval list --rows TASK` prints the same."
     parts = ["# What the tasks read", f"{written} Every row is checked before anything runs."]
     for name, layout in layouts(ENTRIES).items():

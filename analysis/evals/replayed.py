@@ -38,7 +38,7 @@ class Batches:
         self._graphs: WeakKeyDictionary[LanguageModel, BatchGraph | None] = WeakKeyDictionary()
 
     def nats(self, model: LoadedModel, ids: Tensor) -> Tensor:
-        """As `nats_of`; the next call may overwrite what is returned."""
+        """As `nats_of`; the next call may overwrite the returned tensor."""
         if model.model not in self._graphs and self._is_worth_it(model, ids):
             with model.meter.paused():
                 self._graphs[model.model] = self._recorded(model, ids)
@@ -64,7 +64,7 @@ class Batches:
         return 2 * n_params * ids.numel() <= MAX_FLOPS
 
     def _recorded(self, model: LoadedModel, ids: Tensor) -> BatchGraph | None:
-        """The graph of such batches, None where it cannot be."""
+        """The graph of such batches, None where it cannot be made."""
         eager = nats_of(model, ids)  # kernels are compiled and tuned here, not while they are recorded
         try:
             graph = BatchGraph(model, ids, self._record or CudaRecorder(ids.device))
@@ -80,7 +80,8 @@ class Batches:
 
 
 class BatchGraph:
-    """Passes of one model over batches of one shape. Raises RuntimeError where they cannot be recorded."""
+    """A CUDA graph of one model's passes over batches of one shape. Raises RuntimeError where they cannot be
+    recorded."""
 
     def __init__(self, model: LoadedModel, ids: Tensor, record: Recorder) -> None:
         self._ids, self._autocast = ids.clone(), model.autocast

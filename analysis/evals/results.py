@@ -87,7 +87,7 @@ class Result(Scores):
 
     @property
     def scores(self) -> Scores:
-        """The numbers alone."""
+        """The scores with the numbers alone."""
         return Scores(
             run_id=self.run_id,
             step=self.step,
@@ -98,7 +98,7 @@ class Result(Scores):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of the file."""
+        """The content of the result's file."""
         content = {"schema": SCHEMA} | asdict(self)
         del content["merged"]
         if self.merged_steps is None:
@@ -171,13 +171,14 @@ class CurrentResults:
         return lines + [f"not verified: {task}: {why}" for task, why in self.unverified.items()]
 
     def to_dict(self) -> dict[str, Any]:
-        """Without the results."""
+        """What is left out or not verified, as plain data."""
         left_out = [{"task": task, "why": why, "checkpoints": names} for (task, why), names in self.left_out.items()]
         return {"left_out": left_out, "unverified": self.unverified}
 
 
 def read_current(runs_dir: Path, runs: Sequence[RunSpec], tasks: Iterable[Task]) -> CurrentResults:
-    """Of everything stored of the runs. Results of tasks that are not in `tasks` are left out."""
+    """The current results among everything stored of the runs. Results of tasks that are not in `tasks` are left
+    out."""
     current, known = CurrentResults(), {task.name: task for task in tasks}
     hashes: dict[str, str | InputError | None] = {}
     for run in runs:
@@ -216,7 +217,7 @@ def _data_hash(task: Task, current: CurrentResults) -> str | InputError | None:
 def _take(
     current: CurrentResults, path: Path, task: Task, weights: str, autocast: bool, data: str | InputError | None
 ) -> str | None:
-    """Add the result at `path` to the current ones; why it was left out, None where it was added."""
+    """Add the result at `path` to the current ones. Returns why it was left out, None where it was added."""
     if isinstance(data, InputError):
         return f"it cannot be evaluated ({data})"
     try:
@@ -250,7 +251,7 @@ def _difference(result: Result | None, task: Task, weights: str, data_hash: str)
 
 
 def newest_of_each_run(results: Sequence[S]) -> list[S]:
-    """Of one task's results the last checkpoint's of each run, in the order of the runs."""
+    """Among a task's results those of each run's last checkpoint, in the order of the runs."""
     newest: dict[str, S] = {}
     for result in results:
         if result.run_id not in newest or result.step > newest[result.run_id].step:
@@ -259,8 +260,8 @@ def newest_of_each_run(results: Sequence[S]) -> list[S]:
 
 
 def tidy(results: Sequence[Scores]) -> pd.DataFrame:
-    """One row a number: run_id, step, n_tokens, task, metric, value (NaN for null). Of a mixture's held-out loss
-    also loss:SOURCE, in nats a token of that source."""
+    """A row for each number: run_id, step, n_tokens, task, metric, value (NaN for null). The held-out loss of a mixture
+    also has loss:SOURCE, in nats a token of that source."""
     import pandas as pd
 
     rows = [
@@ -285,7 +286,7 @@ def _by_source(result: Scores) -> dict[str, float | None]:
 
 def write_tables(folder: Path, results: Sequence[Scores], of_forecast: Collection[str]) -> bool:
     """Write evals.parquet of a study's runs, which fits read, and forecast-evals.parquet of its forecast runs, which
-    they do not; whether the first was written. of_forecast: the ids of the latter."""
+    they do not read. Returns whether the first was written. of_forecast: the ids of the forecast runs."""
     forecast = [result for result in results if result.run_id in of_forecast]
     if forecast:
         write_table(folder / "forecast-evals.parquet", tidy(forecast))
@@ -293,7 +294,7 @@ def write_tables(folder: Path, results: Sequence[Scores], of_forecast: Collectio
 
 
 def write_table(path: Path, frame: pd.DataFrame) -> bool:
-    """Write the table to `path` unless the same is there already; whether it was written."""
+    """Write the table to `path` unless the same is there already. Returns whether it was written."""
     content = table_bytes(frame)
     if path.exists() and path.read_bytes() == content:
         return False
@@ -303,7 +304,7 @@ def write_table(path: Path, frame: pd.DataFrame) -> bool:
 
 
 def score_tables(results: Sequence[Scores]) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
-    """(title, heads, rows) of each task: the scores of each run's newest checkpoint among `results`."""
+    """(title, heads, rows) for each task: the scores of each run's newest checkpoint among `results`."""
     tables = []
     for task in dict.fromkeys(result.task for result in results):
         newest = newest_of_each_run([result for result in results if result.task == task])

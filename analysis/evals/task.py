@@ -26,11 +26,11 @@ Say = Callable[[float, str], None]  # (share done 0..1, a few words)
 
 
 class MissingData(InputError):
-    """The data of a task are not where the study says they are."""
+    """A task's data are not where the study says they are."""
 
 
 class Settings(BaseModel):
-    """Base of a task's settings: what a study file may say below evaluation.settings.TASK."""
+    """The base of a task's settings: the keys below evaluation.settings.TASK of a study file."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -53,9 +53,9 @@ class TaskContext:
         return settings
 
     def data_file(self, task: str, name: str, fetch: str | None = None) -> Path:
-        """A file or folder below the data folder, or an absolute path; fetch: what `scaling eval fetch` calls it
-        (default: the task; "": it does not have it). Raises MissingData where it is not there, or no folder is named or
-        there."""
+        """The path of a file or folder below the data folder, or an absolute path. fetch: its name for `scaling eval
+        fetch` (default: the task; "": that command does not have it). Raises MissingData where the path, or the data
+        folder, is missing."""
         path = Path(name).expanduser()
         if not path.is_absolute():
             if self.data is None:
@@ -83,14 +83,15 @@ class Task(Protocol):
     version: int  # of the method: a change makes every stored result stale
 
     def settings(self) -> dict[str, Any]:
-        """Everything that decides the result but data and model: plain JSON, part of the result's key."""
+        """Everything that decides the result beside data and model: plain JSON, part of the result's key."""
 
     def data_hash(self) -> str:
-        """Of the data read; quick, since every start asks for it. Raises InputError where they do not have the form
-        that the task reads, MissingData, which names `scaling eval fetch`, where they are missing."""
+        """A hash of the data read; quick, since every start asks for it. Raises InputError where they do not have the
+        form that the task reads, MissingData, which names `scaling eval fetch`, where they are missing."""
 
     def prepare(self, tokenizer: Tokenizer) -> Any:
-        """The tokenised requests: made once for each tokenizer, shared by all checkpoints, not to be changed."""
+        """The tokenised requests: made once for each tokenizer and shared by all checkpoints, so they must not be
+        changed."""
 
     def evaluate(self, model: LoadedModel, prepared: Any, say: Say) -> dict[str, Any]:
         """The result's values: numbers (null where a number is missing), or lists and dictionaries of numbers.

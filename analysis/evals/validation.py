@@ -41,12 +41,12 @@ class HeldOut:
         self._kept: dict[int, Tensor] = {}
 
     def counts(self, length: int) -> tuple[int, int]:
-        """Windows of `length` tokens, and bytes of the tokens that they score."""
+        """The number of windows of `length` tokens, and of bytes of the tokens that they score."""
         windows, n_bytes = self._by_part(length)
         return int(windows.sum()), int(n_bytes.sum())
 
     def by_source(self, length: int) -> dict[str, tuple[slice, int]]:
-        """Of a mixture: which of the windows are of each source, and bytes of the tokens that they score."""
+        """For a mixture: by source its windows, and the number of bytes of the tokens that they score."""
         windows, n_bytes = (counts.tolist() for counts in self._by_part(length))
         ends = np.cumsum(windows).tolist()
         return {
@@ -105,8 +105,8 @@ class HeldOut:
 
 
 class ValidationSettings(Settings):
-    """Tokens of the split (rounded down to whole windows, at least one) and rows a forward pass; `evaluation` of the
-    study file."""
+    """validation_tokens: of the split, rounded down to whole windows, at least one; batch_rows: of a forward pass. Both
+    stand in `evaluation` of the study file."""
 
     validation_tokens: int = 65_536
     batch_rows: int = 16
@@ -123,7 +123,8 @@ class Validation:
         return self._settings.model_dump()
 
     def data_path(self) -> None:
-        """Held-out text of the corpus itself: what training text holds too was cut when it was made."""
+        """None: the text is the corpus' held-out text, and duplicates of it in the training text were cut when it was
+        made."""
 
     def data_hash(self) -> str:
         from data.corpus import open_corpus
@@ -142,7 +143,7 @@ class Validation:
         """The corpus is checked where it is made (scaling.stages.corpus)."""
 
     def prepare(self, tokenizer: Tokenizer) -> HeldOut:
-        """The corpus, whose tokens are made already."""
+        """The corpus' windows, whose tokens are made already."""
         from data.corpus import open_corpus
 
         wanted = self._settings
@@ -189,7 +190,7 @@ def losses(nats: float, n_tokens: int, n_bytes: int) -> dict[str, Any]:
 
 
 def exp_or_none(nats: float) -> float | None:
-    """exp, None where it is no float64."""
+    """exp(nats), None where it is beyond float64."""
     return math.exp(nats) if nats < 700 else None
 
 

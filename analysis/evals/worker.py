@@ -26,9 +26,9 @@ MODEL = ".model"  # the claim of who has a checkpoint's model loaded, and so doe
 
 
 class Worker:
-    """corpus: the study's; device: "cpu" or "cuda"; attempt: pairs recorded as failed under the same name are left
-    alone; tell: gets a line for each pair; since: when this process began, by time.perf_counter (None: now): its first
-    pair's setup is counted from there."""
+    """corpus: the study's corpus directory; device: "cpu" or "cuda"; attempt: pairs recorded as failed under this name
+    are left alone; tell: gets a line for each pair; since: when this process began, by time.perf_counter (None: now):
+    the first pair's setup is counted from then."""
 
     def __init__(
         self,
@@ -48,14 +48,14 @@ class Worker:
         self.n_done = self.n_failed = 0
 
     def work(self, matrix: Matrix) -> None:
-        """Evaluate. Raises InputError where results cannot be written."""
+        """Evaluate the matrix. Raises InputError where results cannot be written."""
         left = list(matrix.checkpoints())
         for visit in (self._visit_alone, self._visit):
             self._order = left
             left = [(checkpoint, pairs) for checkpoint, pairs in left if not visit(checkpoint, pairs)]
 
     def _visit_alone(self, checkpoint: RunCheckpoint, pairs: list[Pair]) -> bool:
-        """`_visit`, unless another worker has this model: False then."""
+        """As `_visit`, unless another worker has this model: then False."""
         pairs = [pair for pair in pairs if not self._is_settled(pair)]
         if not pairs:
             return True
@@ -132,7 +132,7 @@ class Worker:
         return None
 
     def _open(self, checkpoint: RunCheckpoint) -> LoadedModel:
-        """The model, kept until another checkpoint is opened; a refusal is kept too."""
+        """The checkpoint's model, kept until another checkpoint is opened; a refusal is kept too."""
         from .loaded import ModelCache, load_guarded
 
         if self._path != checkpoint.path:
@@ -151,7 +151,7 @@ class Worker:
         return self._model
 
     def _after(self, checkpoint: RunCheckpoint) -> RunCheckpoint | None:
-        """The checkpoint that will probably be opened next: other workers may be quicker."""
+        """The checkpoint that will probably be opened next (other workers may be quicker)."""
         paths = [candidate.path for candidate, _ in self._order]
         for later, pairs in self._order[paths.index(checkpoint.path) + 1 :]:
             if progress_of(later.results, MODEL) is None and not all(self._is_settled(pair) for pair in pairs):

@@ -21,12 +21,12 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def kibi(count: int) -> str:
-    """Lengths in tokens, mostly powers of two: 512, 1k for 1024, 64k."""
+    """A length in tokens, mostly a power of two, as text: 512, 1k for 1024, 64k."""
     return f"{count // 1024}k" if count >= 1024 and count % 1024 == 0 else f"{count:,}"
 
 
 def power_of_ten(value: float) -> str:
-    """1e12 -> 10¹²; 2e12 -> 2·10¹²; three significant digits."""
+    """A number as text with three significant digits: 1e12 as 10¹², 2e12 as 2·10¹²."""
     exponent = math.floor(math.log10(value) + 1e-9)
     mantissa = value / 10.0**exponent
     if float(f"{mantissa:.3g}") >= 10:  # 9.999e10 is written as 1e11
@@ -36,7 +36,7 @@ def power_of_ten(value: float) -> str:
 
 
 def minus(value: float) -> str:
-    """Three decimals with a real minus sign."""
+    """A number as text with three decimals and a real minus sign."""
     return f"{value:.3f}".replace("-", "−")
 
 

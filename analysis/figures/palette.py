@@ -21,13 +21,13 @@ DARK = 120  # the sum of a dark colour's parts, whose shades are all lighter
 
 
 def name_of(group: str) -> str:
-    """The architecture's label, and the point of a group; the name where nothing is known of it."""
+    """The architecture's label, with the point of a group; `group` itself where the architecture is not registered."""
     arch = arch_of(group)
     return group_of(ARCHITECTURES[arch].label, point_of(group)) if arch in ARCHITECTURES else group
 
 
 def arch_colors(groups: Sequence[str]) -> dict[str, str]:
-    """A colour for each, of an architecture: the same for its first points, other shades of it where dashes repeat.
+    """A colour for each group: that of its architecture for its first points, other shades of it where dashes repeat.
     Architectures without a registered colour get spare colours in turn."""
     archs = list(dict.fromkeys(map(arch_of, groups)))
     spare = iter(SPARE_COLORS * len(archs))
@@ -47,6 +47,6 @@ def _shade(color: str, by: float) -> str:
 
 
 def dashes(groups: Sequence[str]) -> dict[str, str]:
-    """A dash for each, the same for all architectures at a point; solid without axes."""
+    """A dash for each group, the same for all architectures at a point; solid without axes."""
     points = list(dict.fromkeys(map(point_of, groups)))
     return {group: DASHES[points.index(point_of(group)) % len(DASHES)] for group in groups}

@@ -19,7 +19,7 @@ NO_PACKAGE = "the package kaleido is not installed: pip install kaleido"
 
 
 def write_pictures(figures: Mapping[str, go.Figure], directory: Path) -> str | None:
-    """Write <directory>/<name>.png for each figure; returns why there are none, None where they were written."""
+    """Write <directory>/<name>.png for each figure. Returns why there are none, None where they were written."""
     if find_spec("kaleido") is None:
         return NO_PACKAGE
     import kaleido
@@ -46,7 +46,7 @@ def write_pictures(figures: Mapping[str, go.Figure], directory: Path) -> str | N
 
 
 def browser_found() -> bool:
-    """Whether a browser that draws pictures is installed, and kaleido, which calls it."""
+    """Whether a browser that draws pictures, and kaleido, which calls it, are installed."""
     if find_spec("kaleido") is None:
         return False
     from choreographer.browsers.chromium import Chromium
@@ -56,7 +56,7 @@ def browser_found() -> bool:
 
 
 def add_pictures(figures: Mapping[str, go.Figure], directory: Path) -> str | None:
-    """`write_pictures` into a directory that has other files, which are left alone but for those of the same name."""
+    """As `write_pictures`, into a directory with other files, which are left alone unless they have the same names."""
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".") as folder:
         reason = write_pictures(figures, Path(folder) / "figures")

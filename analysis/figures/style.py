@@ -35,7 +35,8 @@ def dress(figure: go.Figure, width: int, height: int, **margin: int) -> None:
 
 
 def arch_panels(archs: Sequence[str], most_columns: int, gap: float) -> tuple[go.Figure, int, int]:
-    """An empty panel with its name for each architecture, its rows and columns; `gap` between rows, in their height."""
+    """An empty panel with its name for each architecture, and the numbers of rows and columns. gap: between rows, in
+    heights of a row."""
     columns = min(len(archs), most_columns)
     n_rows = -(-len(archs) // columns)
     names = [name_of(arch) for arch in archs]
@@ -52,7 +53,7 @@ def arch_panels(archs: Sequence[str], most_columns: int, gap: float) -> tuple[go
 
 
 def size_scale(sizes: Sequence[str]) -> dict[str, str]:
-    """A colour for each of `sizes`, which come from the smallest to the largest."""
+    """A colour for each of `sizes`, which are in ascending order."""
     if len(sizes) == 0:
         return {}
     at = np.linspace(0.08, 0.93, len(sizes)).tolist() if len(sizes) > 1 else [0.5]
@@ -60,7 +61,7 @@ def size_scale(sizes: Sequence[str]) -> dict[str, str]:
 
 
 def reference_line(figure: go.Figure, row: int, column: int, loss: float) -> None:
-    """Named in the legend: wherever a label stood on it, curves would cross the label."""
+    """A dashed line across a panel, named in the legend: curves would cross a label on it."""
     axis = figure.get_subplot(row, column).xaxis.plotly_name.removeprefix("xaxis")
     across = {"xref": f"x{axis} domain", "yref": f"y{axis}"}
     figure.add_shape(

@@ -63,7 +63,7 @@ def decode_steps(
 
 
 def _recorded(step: Callable[[], Any]) -> Callable[[], Any]:
-    """A replay of the kernels that step() launches."""
+    """A function that replays the kernels that step() launches."""
     step()  # what compiles or is made once is made outside of the record
     record = torch.cuda.CUDAGraph()
     with torch.cuda.graph(record):

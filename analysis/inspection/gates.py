@@ -61,7 +61,7 @@ class Inspection:
     mixing: list[np.ndarray | None]
 
     def to_dict(self) -> dict[str, Any]:
-        """All but the matrices."""
+        """Everything but the matrices, as plain data."""
         head = {key: getattr(self, key) for key in ("arch", "run_id", "step", "source", "n_tokens")}
         return head | {"layers": [None if gate is None else asdict(gate) for gate in self.gates]}
 
@@ -133,7 +133,7 @@ class Counter:
         self.total, self.above, self.low, self.high = 0.0, 0, 1.0, 0.0
 
     def add(self, gates: torch.Tensor) -> None:
-        """Any shape, values in [0, 1]."""
+        """Count gates of any shape, with values in [0, 1]."""
         import torch
 
         flat = gates.detach().flatten().float()
@@ -144,7 +144,8 @@ class Counter:
         self.low, self.high = min(self.low, float(flat.min())), max(self.high, float(flat.max()))
 
     def quantile(self, share: float) -> float:
-        """Linear within a bin, and never outside of the values counted (exact where all gates are equal)."""
+        """The quantile at `share`, linear within a bin and never outside of the values counted (exact where all gates
+        are equal)."""
         below = np.concatenate([[0], self.bins.cumsum()])
         value = float(np.interp(share * below[-1], below, np.arange(BINS + 1) / BINS))
         return min(max(value, self.low), self.high)
@@ -195,7 +196,7 @@ def mixing_matrices(model: LanguageModel, rows: np.ndarray) -> list[np.ndarray |
 
 @contextmanager
 def watched(model: LanguageModel, look: Any) -> Iterator[Any]:
-    """A function that reads rows [B, T]; in every layer it calls look(layer, mixer, the mixer's input, its stream)."""
+    """A function that reads rows [B, T]. In every layer it calls look(layer, mixer, the mixer's input, its stream)."""
     import torch
 
     from arch.model.mixer import Mixer

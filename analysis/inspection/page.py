@@ -38,7 +38,7 @@ HEADINGS = ("layer", "mean", "median", "5%", "95%", f"share > {LONG}")
 
 
 def gates_rows(gates: list[GateStatistics | None]) -> list[list[str]]:
-    """One row a layer, columns HEADINGS."""
+    """A row for each layer with gates, under HEADINGS."""
     rows = []
     for layer, gate in enumerate(gates, start=1):
         if gate is not None:

@@ -37,6 +37,6 @@ def shown(value: float | None, form: str, ends: Sequence[float | None] | None = 
 
 
 def signed(value: float | None, form: str, ends: Sequence[float | None] | None = None) -> str:
-    """As `shown`, with signs, minus as a minus sign."""
+    """As `shown`, but with a plus sign or a real minus sign."""
     text = shown(value, f"+{form}", ends).replace("-", "\N{MINUS SIGN}")
     return text if value is None or not text else number(text, value, ends)

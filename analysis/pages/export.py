@@ -45,8 +45,8 @@ def write_tables(directory: Path, tables: Mapping[str, Rows]) -> None:
 
 
 def columns(rows: Rows) -> dict[str, list[Value]]:
-    """By name: of numbers their values at full precision, `NAME low` and `NAME high` where they have intervals, and
-    `NAME note` for words; of other columns their texts. None where a cell is empty."""
+    """The columns by name. A column of numbers has its values at full precision, `NAME low` and `NAME high` where it
+    has intervals, and `NAME note` for words; another column has its texts. None where a cell is empty."""
     heads, cells = shaped_texts(rows)
     by_name: dict[str, list[Value]] = {}
     for head, column in zip(heads, zip(*cells, strict=True), strict=True):
@@ -114,7 +114,7 @@ def to_latex(rows: Rows) -> str:
 
 
 def latex(text: str) -> str:
-    """Text with what LaTeX would read as its own escaped, and powers of ten as it writes them."""
+    """The text with LaTeX's special characters escaped, and powers of ten in LaTeX's form."""
     parts, last = [], 0
     for power in POWER.finditer(text):
         factor = f"{power[1]} \\cdot " if power[1] else ""

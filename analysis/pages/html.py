@@ -26,7 +26,7 @@ NUMBER = re.compile(r"[-+−]?\d[\d,.]*(e[-+]?\d+)?[*%]?|-|")  # a cell without 
 
 
 class Shaped(NamedTuple):
-    """A table as it is drawn: (text, whether its column holds numbers alone) for each head and cell."""
+    """A table as it is drawn: for each head and cell its text, and whether its column holds only numbers."""
 
     heads: list[tuple[str, bool]]
     rows: list[list[tuple[str, bool]]]
@@ -51,8 +51,8 @@ def render(template: Path, figures: bool, **values: Any) -> str:
 
 
 def shaped(rows: Sequence[Mapping[str, str]], missing: str = "") -> Shaped:
-    """Columns of numbers, but for the first, are aligned on the right. An interval [a, b] is not broken over two
-    lines."""
+    """The table of `rows`. Columns of numbers, except the first column, are aligned on the right. An interval [a, b] is
+    not broken over two lines."""
     heads, cells = shaped_texts(rows, missing)
     numeric = [i > 0 and all(NUMBER.fullmatch(row.get(head, "")) for row in rows) for i, head in enumerate(heads)]
     drawn: list[list[tuple[str, bool]]] = [
@@ -72,8 +72,8 @@ def shaped_texts(rows: Sequence[Mapping[str, str]], missing: str = "") -> tuple[
 
 
 def _plot(figure: go.Figure) -> Markup:
-    """A figure as wide as the page, at most as wide as it was made, and another layout for a phone; page.html.j2 has
-    what draws them."""
+    """The figure's HTML: as wide as the page, at most as wide as it was made, with another layout for a phone;
+    page.html.j2 draws it."""
     from plotly.io.json import to_json_plotly
 
     content, width, height = figure.to_dict(), figure.layout.width, figure.layout.height or HEIGHT

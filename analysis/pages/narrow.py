@@ -17,8 +17,8 @@ Values = dict[str, Any]
 
 
 class Panel(NamedTuple):
-    """x, y: the names of its axes in the layout; left .. top: where it lies in the figure, from 0 to 1; note: which
-    annotation is its title; None where it has none."""
+    """A panel of a figure. x, y: the names of its axes in the layout; left .. top: its place in the figure, from 0 to
+    1; note: the index of the annotation that is its title, None where it has none."""
 
     x: str
     y: str

@@ -42,7 +42,8 @@ def check_against(folder: Path, made: Path) -> dict[str, str]:
 
 
 def differ(states: Mapping[str, str], versions: str = "") -> list[str]:
-    """The files that differ; where `versions` names others than those that made the folder, not by rounding alone."""
+    """The files that differ. versions: others than those that made the folder; where there are any, files that differ
+    by rounding alone do not count."""
     return [
         name
         for name, state in states.items()
@@ -51,7 +52,8 @@ def differ(states: Mapping[str, str], versions: str = "") -> list[str]:
 
 
 def other_versions(folder: Path, but: Sequence[str] = ()) -> str:
-    """ "numpy 2.1.0 (here 2.4.6)": what the folder was made with that is another here, without those named `but`."""
+    """What the folder was made with that differs here, as in "numpy 2.1.0 (here 2.4.6)", without the packages in
+    `but`."""
     before, here = Published(folder).manifest.get("made_with", {}), made_with()
     return ", ".join(
         f"{name} {before.get(name, 'none')} (here {here.get(name, 'none')})"
@@ -61,7 +63,7 @@ def other_versions(folder: Path, but: Sequence[str] = ()) -> str:
 
 
 def compared(path: Path, content: bytes, other: Path | None = None) -> str:
-    """SAME, or how the file at `path` differs from `content`, which is that of `other`."""
+    """SAME, or how the file at `path` differs from `content`, which is that of the file `other`."""
     if not path.is_file():
         return "is missing"
     if (stored := path.read_bytes()) == content:

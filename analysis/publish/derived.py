@@ -32,7 +32,7 @@ DERIVED = (FITS, COSTS, RESULTS)
 
 
 def derived(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> dict[str, bytes]:
-    """Their bytes, by name."""
+    """The bytes of the derived files, by name."""
     fits, tables = fits_of(study, runs, source)
     forecast = source.forecast()
     costs = study_costs(study, runs, tables.runs, None if forecast is None else forecast.runs)
@@ -53,7 +53,7 @@ def results_text(
     corpus: Mapping[str, Any] | None,
     forecast: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """RESULTS.md; forecast: of analysis.forecast.rehearsals.with_rehearsals, round by round."""
+    """The text of RESULTS.md. forecast: of each round, as analysis.forecast.rehearsals.with_rehearsals makes it."""
     named, runs = fits["conventions"], tables.runs
     states = ", ".join(f"{count} {state}" for state, count in runs["state"].value_counts().to_dict().items())
     days = sorted(runs["started"].dropna().unique())

@@ -62,8 +62,9 @@ MADE_WITH = ("linear-scaling", "numpy", "scipy", "pandas", "pyarrow")  # what de
 
 
 def publish(study: StudySpec, runs: Sequence[RunSpec], folder: Path) -> dict[str, Any]:
-    """Write the folder of a study in its directory, over an earlier publication and beside other files. Returns the
-    manifest. Raises InputError where another file is in the way, or the study cannot be read from a folder alone."""
+    """Write the folder of a study that lies in its directory, over an earlier publication and beside other files.
+    Returns the manifest. Raises InputError where another file is in the way, or the study cannot be read from a folder
+    alone."""
     _check_place(folder, study)
     folder = folder.absolute()
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -123,7 +124,7 @@ def made_with() -> dict[str, str]:
 
 
 def _inputs(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, bytes]:
-    """By name the files that fits and report are made from."""
+    """The files that fits and report are made from, by name."""
     from analysis.fits.settings import settings_of
 
     source = RunDirectories(study, runs)
@@ -148,7 +149,7 @@ def _inputs(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, bytes]:
 
 
 def _law_files(study: StudySpec) -> dict[str, bytes]:
-    """The laws of learning rates that the study file names, and that of its own sweep."""
+    """The files of the laws of learning rates that the study file names, and of the law of its own sweep."""
     if study.corpus.tokenizer.endswith(".json"):
         raise InputError(f"{study.path}: corpus.tokenizer: is a file, which a published study cannot name")
     files, home = {}, Path(study.path).parent
@@ -189,7 +190,7 @@ def _check_place(folder: Path, study: StudySpec) -> None:
 
 
 def _of_publication(folder: Path) -> list[str]:
-    """The files of the publication that is there; none where there is none."""
+    """The files of the publication that is in `folder`; none where there is none."""
     try:
         manifest = read_object(folder / MANIFEST)
         return [*manifest["files"], MANIFEST] if manifest["kind"] == KIND else []
@@ -198,8 +199,8 @@ def _of_publication(folder: Path) -> list[str]:
 
 
 def _put(temporary: Path, folder: Path) -> None:
-    """Move the files to `folder`, the manifest last; what is there and of no publication stays. A folder in which a
-    kill left files of two publications differs from its checksums until the study is published again."""
+    """Move the files to `folder`, the manifest last; files of no publication stay. A folder in which a kill left files
+    of two publications differs from its checksums until the study is published again."""
     if not folder.exists():
         os.replace(temporary, folder)
         return fsync_dir(folder.parent)

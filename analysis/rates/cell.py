@@ -177,7 +177,7 @@ def _design(points: Sequence[RatePoint]) -> tuple[np.ndarray, np.ndarray, float]
 
 
 def _parabola(points: Sequence[RatePoint], cubic: float) -> Fitted | None:
-    """None where the curve has no lowest point."""
+    """The fitted curve, None where it has no lowest point."""
     design, y, centre = _design(points)
     third = design[:, 0] ** 3
     y = y - cubic * third
@@ -226,7 +226,7 @@ def cubic_of(cells: Sequence[Cell]) -> Cubic:
 
 
 def _means(points: Sequence[RatePoint], rates: Sequence[float]) -> dict[float, float]:
-    """Mean ln loss of each rate, as if every seed had run at it: rates and seeds are additive."""
+    """The mean ln loss of each rate, as if every seed had run at it: rates and seeds are additive."""
     if not points:
         return {}
     tried = [rate for rate in rates if any(point.lr == rate for point in points)]
@@ -266,15 +266,12 @@ class Excess(NamedTuple):
 
 
 def excess_of(fitted: Fitted, lr: float, level: float, sd: float | None = None, dof: int | None = None) -> Excess:
-    """Of the rate `lr`. sd, dof: the noise of a run in ln loss, where it is known better than from the cell itself
-    (None).
-
-    With d the distance of ln lr from the best rate's and h half of the latter's interval, the ends are those of the
-    curve at |d| - h, not below 0, and |d| + h. The curve's own error is left out, so the interval is too narrow far
-    from the best rate: at the level 0.95 it held the truth in 0.95 of 400 simulated cells at the best rate, in 0.93 at
-    1.2 times that rate and in 0.85 at twice that rate (tests/analysis/rates). Raises ValueError for a cell without
-    residuals and no `sd`.
-    """
+    """What the rate `lr` costs. sd, dof: the noise of a run in ln loss, where it is known better than from the cell
+    itself (None). With d the distance of ln lr from the best rate's and h half of the latter's interval, the ends are
+    those of the curve at |d| - h, not below 0, and |d| + h. The curve's own error is left out, so the interval is too
+    narrow far from the best rate: at the level 0.95 it held the truth in 0.95 of 400 simulated cells at the best rate,
+    in 0.93 at 1.2 times that rate and in 0.85 at twice that rate (tests/analysis/rates). Raises ValueError for a cell
+    without residuals and no `sd`."""
     if sd is None or dof is None:
         if fitted.dof < 1:
             raise ValueError("a cell with as many runs as terms has no residuals, so its noise is unknown")

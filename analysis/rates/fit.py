@@ -72,7 +72,7 @@ def fit_rates(points: Sequence[RatePoint], without: Sequence[Term] = ()) -> Rate
 
 
 def _fit(points: Sequence[RatePoint], without: Sequence[Term]) -> RatesFit:
-    """fit_rates without its doubts."""
+    """As `fit_rates`, without doubts."""
     grouped: dict[tuple[str, str, int, int], list[RatePoint]] = {}
     for point in points:
         grouped.setdefault(point.cell, []).append(point)

@@ -26,8 +26,8 @@ DRIFT = 2.0  # standard errors from which on the curvature is a function of N
 
 @dataclass(frozen=True)
 class Noise:
-    """Of ln loss. sd: standard deviation of a run around its cell's parabola, pooled over all cells; pure_sd: that of
-    seeds at one rate alone, None where no seed was repeated."""
+    """The noise of ln loss. sd: standard deviation of a run around its cell's parabola, pooled over all cells; pure_sd:
+    that between seeds at one rate, None where no seed was repeated."""
 
     sd: float
     dof: int
@@ -46,7 +46,7 @@ class Line:
 
 
 def noise_of(cells: Sequence[Cell], cubics: Mapping[str, Cubic]) -> Noise:
-    """Raises InputError where nothing was repeated."""
+    """The noise of a run, pooled over all cells. Raises InputError where nothing was repeated."""
     fitted = [cell.fitted for cell in cells if cell.fitted is not None]
     dof = sum(fit.dof for fit in fitted) - sum(cubic.unit_se > 0 for cubic in cubics.values())
     if dof < 1:
@@ -97,7 +97,7 @@ def terms_of(cells: Sequence[Cell], without: Sequence[Term] = ()) -> list[Term]:
 
 
 def _apart(cells: Sequence[Cell], term: Term) -> bool:
-    """Whether a size was swept at two values of a term, everything else alike."""
+    """Whether a size was swept at two values of a term, with everything else equal."""
     other = {"n_tokens": "batch_tokens", "batch_tokens": "n_tokens"}[term]
     groups: dict[tuple[int, int], list[int]] = {}
     for cell in cells:
@@ -222,7 +222,7 @@ def weighted(design: np.ndarray, y: np.ndarray, se: np.ndarray, scatter: float) 
 
 
 def _scatter(systems: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], dof: int) -> float:
-    """0 where the cells lie as close to their laws as their errors say."""
+    """The scatter of best rates around their laws: 0 where they lie as close as their errors say."""
 
     target = float(stats.chi2.median(dof))
 

@@ -125,7 +125,7 @@ def _level(cell: Cell, fitted: Fitted) -> float:
 
 
 def laws(fit: RatesFit) -> go.Figure:
-    """Best rates against N at each cell's own tokens and batch, with one standard error; the lines are the laws at the
+    """Best rates against N at each cell's own tokens and batch, with a standard error; the lines are the laws at the
     fewest and the most tokens a parameter that were swept."""
     colors = arch_colors(list(fit.laws))
     figure = go.Figure()
@@ -170,7 +170,7 @@ TEMPLATE = Path(__file__).with_name("rates.html.j2")
 
 
 def write_page(fit: RatesFit, name: str, directory: Path) -> Path:
-    """<directory>/index.html."""
+    """Write <directory>/index.html. Returns its path."""
     page = render(
         TEMPLATE,
         figures=True,

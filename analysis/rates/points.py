@@ -17,8 +17,8 @@ COUNTS = ("n_params", "n_tokens", "batch_tokens")
 
 @dataclass(frozen=True)
 class RatePoint:
-    """One run. n_params: without embeddings; n_tokens: trained on; lr: the highest rate of its schedule; loss: nats a
-    token at its end, nan where it diverged."""
+    """A run of a sweep. n_params: without embeddings; n_tokens: trained on; lr: the highest rate of its schedule; loss:
+    nats a token at its end, nan where it diverged."""
 
     arch: str
     size: str
@@ -31,7 +31,7 @@ class RatePoint:
 
     @property
     def cell(self) -> tuple[str, str, int, int]:
-        """Runs of one cell differ by rate and seed alone."""
+        """The run's cell: runs of a cell differ by rate and seed alone."""
         return self.arch, self.size, self.n_tokens, self.batch_tokens
 
 

@@ -50,7 +50,7 @@ def law_rows(fit: RatesFit) -> list[dict[str, str]]:
 
 
 def formula(law: ArchLaw) -> str:
-    """LR = 0.00344 (N / 23k)^-0.49 ..."""
+    """The law as text: LR = 0.00344 (N / 23k)^-0.49 ..."""
     parts = [f"{math.exp(law.coefficients[0]):.3g}"]
     for term, value in zip(law.terms, law.coefficients[1:], strict=True):
         parts.append(f"({WORDS[term]} / {count(law.centre[term])})^{value:.2f}")
@@ -58,7 +58,7 @@ def formula(law: ArchLaw) -> str:
 
 
 def exponents(law: ArchLaw) -> Iterator[tuple[str, str]]:
-    """(term, exponent ± standard error)."""
+    """For each term its exponent ± standard error, as text."""
     for place, term in enumerate(law.terms, start=1):
         yield term, f"{law.coefficients[place]:.2f} ± {math.sqrt(law.covariance[place][place]):.2f}"
 

@@ -34,7 +34,7 @@ HEADINGS = (
 
 
 def records(sweep: Sweep, outcomes: Mapping[Unit, Outcome | None]) -> list[dict[str, Any]]:
-    """One record a settled unit."""
+    """A record for each settled unit."""
     return [
         {
             "arch": unit.arch,
@@ -54,7 +54,7 @@ def records(sweep: Sweep, outcomes: Mapping[Unit, Outcome | None]) -> list[dict[
 
 
 def table(rows: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Cells under HEADINGS."""
+    """The rows' cells, under HEADINGS."""
     cells: list[tuple[str, ...]] = []
     for row in rows:
         scores = list(row["by_seed"].values())
@@ -113,7 +113,7 @@ def figure(sweep: Sweep, rows: Sequence[dict[str, Any]]) -> go.Figure:
 
 
 def write(sweep: Sweep, outcomes: Mapping[Unit, Outcome | None], directory: Path) -> dict[str, Any]:
-    """recall.json, index.html and, where a Chrome is, recall.png; returns their paths and the records."""
+    """Write recall.json, index.html and, where Chrome is installed, recall.png. Returns their paths and the records."""
     rows = records(sweep, outcomes)
     directory.mkdir(parents=True, exist_ok=True)
     missing = [unit.name for unit, outcome in outcomes.items() if outcome is None]

@@ -36,7 +36,7 @@ class Part(BaseModel):
 
 
 class Problem(Part):
-    """length: tokens of a row; pairs: keys with values in it."""
+    """A recall problem. length: tokens of a row; pairs: keys with values in it."""
 
     length: Count
     pairs: Count
@@ -165,7 +165,7 @@ def _listed(things: Iterable[object]) -> str:
 
 @dataclass(frozen=True)
 class Run:
-    """One training: `curve` holds (step, share of the held-out queries answered with their key's value)."""
+    """A training. `curve` holds (step, share of the held-out queries answered with their key's value)."""
 
     rate: float
     seed: int

@@ -63,7 +63,7 @@ class Outcome:
 
 
 def units(sweep: Sweep) -> list[Unit]:
-    """The cheapest first, so that a figure begins to show early."""
+    """All units, the cheapest first, so that the figure shows something early."""
     ordered = sorted(sweep.problems, key=lambda problem: problem.length)
     return [Unit(arch, problem, width) for problem in ordered for width in sweep.widths for arch in sweep.archs]
 
@@ -82,7 +82,7 @@ def cell_key(sweep: Sweep, unit: Unit, trial: Trial, seed: int) -> str:
 
 
 def stored(sweep: Sweep, directory: Path, unit: Unit, trial: Trial, seed: int) -> Run | None:
-    """The training as it was stored for this very recipe."""
+    """The stored training, None where there is none of this recipe."""
     try:
         cell = read_json(cell_path(directory, unit, trial, seed))
         if cell["key"] != cell_key(sweep, unit, trial, seed):
@@ -114,7 +114,7 @@ def settle(sweep: Sweep, unit: Unit, run: Callable[[Trial, int], Run | None]) ->
 
 
 def outcomes(sweep: Sweep, directory: Path) -> dict[Unit, Outcome | None]:
-    """Every unit, as far as its trainings are stored."""
+    """The outcome of every unit, None where trainings are missing."""
 
     return {unit: settle(sweep, unit, partial(stored, sweep, directory, unit)) for unit in units(sweep)}
 

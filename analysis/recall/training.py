@@ -19,13 +19,12 @@ BETAS, GRAD_CLIP = (0.9, 0.95), 1.0
 
 def train(
     sweep: Sweep, arch: str, problem: Problem, width: int, trial: Trial, seed: int, *,
-    device: str = "cpu", steps: int | None = None, report: Callable[[float, str], None] | None = None,
+    device: str = "cpu", report: Callable[[float, str], None] | None = None,
 ) -> Run:  # fmt: skip
-    """Train one cell; a new batch each step, none seen twice, the trial's rate after a linear warm-up, then a cosine to
-    0 at the recipe's last step. `steps` ends it earlier (for trials); report(share done, text) at each look at the
-    held-out rows. On a GPU the forward pass is under bf16 autocast, on a CPU in fp32."""
+    """Train one cell: a new batch each step, the trial's rate after a linear warm-up, then a cosine to 0 at the last
+    step. report(share done, text) after each evaluation on the held-out rows. On a GPU the forward pass is under bf16
+    autocast, on a CPU in fp32."""
     start, whole = time.perf_counter(), sweep.steps_of(arch)
-    last = steps or whole
     rate = trial.rate
     model = build_model(sweep.config(arch, problem, width, trial.ratio), seed).to(device)
     kept, parameters = model.no_weight_decay(), dict(model.named_parameters())
@@ -35,7 +34,7 @@ def train(
     ]
     optimizer = torch.optim.AdamW(groups, lr=rate, betas=BETAS)
     curve: list[tuple[int, float]] = []
-    for step in range(1, last + 1):
+    for step in range(1, whole + 1):
         progress = max(0.0, (step - sweep.warm_up_steps) / (whole - sweep.warm_up_steps))
         for group in optimizer.param_groups:
             group["lr"] = rate * min(1.0, step / sweep.warm_up_steps) * (1 + math.cos(math.pi * progress)) / 2
@@ -46,10 +45,10 @@ def train(
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), GRAD_CLIP)
         optimizer.step()
-        if step % sweep.every == 0 or step == last:
+        if step % sweep.every == 0 or step == whole:
             curve.append((step, accuracy(model, sweep, problem, device)))
             if report:
-                report(step / last, f"{arch} {problem.name} width {width} rate {trial}: {curve[-1][1]:.3f}")
+                report(step / whole, f"{arch} {problem.name} width {width} rate {trial}: {curve[-1][1]:.3f}")
             if curve[-1][1] >= sweep.done:
                 break
     return Run(rate, seed, tuple(curve), time.perf_counter() - start, trial.ratio)

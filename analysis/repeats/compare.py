@@ -79,7 +79,7 @@ class Repeat:
 
     @cached_property
     def is_bit_equal(self) -> bool:
-        """Every loss that both have, and the weights of every checkpoint that both evaluated."""
+        """Whether every loss that both have is equal, and the weights of every checkpoint that both evaluated."""
         return self.same_weights and all(pair.a == pair.b for pair in (*self.held_out, *self.training))
 
     @property
@@ -96,14 +96,15 @@ class Repeat:
 
     @property
     def seed_sds(self) -> float | None:
-        """The final losses' difference in standard deviations between seeds, both of log loss; None: not known."""
+        """The difference of the final losses in standard deviations between seeds, both of log loss; None: not
+        known."""
         if self.final.a == self.final.b:
             return 0.0
         return math.log(self.final.b / self.final.a) / self.noise.s if self.noise and self.noise.s else None
 
     @property
     def equal_until(self) -> int:
-        """The last step before which, and at which, all rows of metrics that both have are equal; 0: none is."""
+        """The last step up to which all rows of metrics that both have are equal; 0: none is."""
         last = 0
         for pair in self.training:
             if pair.a != pair.b:
@@ -112,7 +113,7 @@ class Repeat:
         return last
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """The comparison as plain data."""
         held_out, training = largest(self.held_out), largest(self.training)
         return {
             **{"run": self.name, "arch": self.run.arch, "size": self.run.size, "seed": self.run.seed},
@@ -128,12 +129,12 @@ class Repeat:
 
 
 def largest(pairs: Sequence[Pair]) -> Pair | None:
-    """The pair that lies furthest apart; None without any."""
+    """The pair with the largest difference; None without pairs."""
     return max(pairs, key=lambda pair: abs(pair.difference), default=None)
 
 
 def read_trained(path: Path) -> Trained:
-    """The run in a directory. Raises InputError where it is damaged, or another version's."""
+    """The run in a directory. Raises InputError where it is damaged, or was written by another version."""
     rundir = RunDir(path)
     run = rundir.spec()
     held_out = {
@@ -180,8 +181,9 @@ def compared(name: str, a: Trained, b: Trained, noise: SeedNoise | None = None) 
 
 
 def summary(repeats: Sequence[Repeat]) -> dict[str, int]:
-    """Of runs trained twice: `runs`, `bit_equal`, `judged` (those whose difference is known in standard deviations
-    between seeds) and `within`, those of them whose final losses lie within WITHIN of these."""
+    """Counts of runs trained twice: `runs`, `bit_equal`, `judged` (those whose difference is known in standard
+    deviations between seeds) and `within` (those of the latter whose final losses differ by at most WITHIN standard
+    deviations)."""
     judged = [repeat.seed_sds for repeat in repeats if repeat.seed_sds is not None]
     return {
         "runs": len(repeats),
@@ -195,17 +197,17 @@ BIT_EQUAL, UNKNOWN = "bit-equal", "not known"
 
 
 def run_rows(repeats: Sequence[Repeat]) -> list[dict[str, str]]:
-    """A row a run: its final held-out losses, their difference, and the largest along both curves."""
+    """A row for each run: its final held-out losses, their difference, and the largest difference along both curves."""
     return [_row(repeat) for repeat in repeats]
 
 
 def unit_of_repeats(repeats: Sequence[Repeat]) -> str:
-    """Of their losses (data.units)."""
+    """The unit of the runs' losses (data.units)."""
     return loss_unit(repeat.run.corpus.tokenizer for repeat in repeats)
 
 
 def curve_rows(repeat: Repeat) -> list[dict[str, str]]:
-    """A row a checkpoint that both evaluated: losses in the repeat's unit."""
+    """A row for each checkpoint that both evaluated, with losses in the repeat's unit."""
     return [{"tokens": count(pair.at, 4), **_losses(pair), "B - A": _difference(pair)} for pair in repeat.held_out]
 
 

@@ -20,14 +20,15 @@ from arch.errors import InputError
 
 @dataclass(frozen=True)
 class NoiseOfStudy:
-    """The noise between a study's seeds. groups: by run, what it is fitted with (an architecture at a point)."""
+    """The noise between a study's seeds. groups: by run, the group that it is fitted with (an architecture at a
+    point)."""
 
     noises: SeedNoises
     groups: dict[str, str]
 
     @property
     def df(self) -> float:
-        """Degrees of freedom of all; 0 where no size has two seeds."""
+        """The degrees of freedom of all groups; 0 where no size has two seeds."""
         return self.noises.every.df if self.noises.every else 0.0
 
     def of_ends(self, run_id: str, arch: str) -> SeedNoise | None:
@@ -40,7 +41,7 @@ class NoiseOfStudy:
 
 
 def noise_of_study(directory: Path, settings: FitSettings) -> NoiseOfStudy:
-    """Of held-out losses along the runs, as the fits of `<out>/<study>` with `settings` measure it."""
+    """The noise of held-out losses along the runs, as the fits of `<out>/<study>` with `settings` measure it."""
     settings = settings.model_copy(update={"loss": "validation", "control": "none"})
     if not any((directory / "runs").glob("*/run.json")):
         return NoiseOfStudy(SeedNoises(()), {})

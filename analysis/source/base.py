@@ -10,8 +10,8 @@ WAITING, NOT_TRAINED = "waiting", "not trained"  # states of a run that has not 
 
 
 class Inputs(TypedDict):
-    """What a fit was made from: of every file that it read, by its path in the study, a hash of its content (null: not
-    there); runs on disk that are none of the study's."""
+    """What a fit was made from. files: by path in the study, a hash of every file that it read (null: missing); others:
+    runs on disk that are none of the study's."""
 
     files: dict[str, str | None]
     others: list[str]

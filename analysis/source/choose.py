@@ -22,7 +22,7 @@ Source = Published | RunDirectories
 
 
 def source_of(study: StudySpec, runs: Sequence[RunSpec]) -> Source:
-    """Raises InputError where the folder is none, or is damaged."""
+    """The source of a study. Raises InputError where its folder is no publication, or is damaged."""
     if study.published is not None:
         return Published(study.published, [run.run_id for run in runs])
     return RunDirectories(study, runs)

@@ -33,7 +33,7 @@ TIMES = ("time_s", "tokens_per_s")  # of curves: the table of runs has the sums
 
 
 def packed(frame: pd.DataFrame, without: list[str] | None = None) -> bytes:
-    """The file of a table; `without`: columns that it names and does not hold."""
+    """The file of a table. without: columns that its header names and the file does not hold."""
     kept = frame.drop(columns=without or [])
     table = pa.Table.from_pandas(kept, preserve_index=False)
     narrow = [name for name in kept if kept[name].dtype == np.float64 and _is_single(kept[name].to_numpy())]
@@ -71,7 +71,7 @@ def packed_curves(curves: pd.DataFrame, runs: pd.DataFrame) -> bytes:
 
 
 def unpacked_curves(path: Path, runs: pd.DataFrame) -> pd.DataFrame:
-    """What `packed_curves` wrote, whole but for the times."""
+    """What `packed_curves` wrote, whole but for the times of rows."""
     curves, order = unpacked(path)
     for name in (name for name in order if name not in curves):
         curves[name] = _made(curves, runs, name)
@@ -79,15 +79,15 @@ def unpacked_curves(path: Path, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def as_stored(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table as a Parquet file gives it back."""
+    """The table as it is read back from a Parquet file."""
     buffer = io.BytesIO()
     frame.to_parquet(buffer, index=False)
     return pd.read_parquet(buffer)
 
 
 def result_files(table: RunTable) -> dict[str, bytes]:
-    """By name, the files of a study's results. Those of losses carry the table of runs and the settings of their fit,
-    so that each can be fitted by itself as the study is (`study_of_file`)."""
+    """The files of a study's results, by name. Those of losses carry the table of runs and the settings of their fit,
+    so that each can be fitted alone as the study is (`study_of_file`)."""
     runs, fit = table_bytes(table.runs), {"name": table.name, "settings": table.settings.to_dict()}
     carried = {FIT: json.dumps(fit).encode(), RUNS: runs}
     losses = {"curves": table.curves, "validation": table.evals}
@@ -138,7 +138,7 @@ def _is_single(values: np.ndarray) -> bool:
 
 
 def _encoding(column: pd.Series[Any]) -> str | None:
-    """Of many different numbers, in the words of Parquet; None: a dictionary."""
+    """Parquet's encoding for a column of many different numbers; None: a dictionary."""
     if column.dtype not in (np.float64, np.int64) or column.nunique() * FEW <= len(column):
         return None
     return "BYTE_STREAM_SPLIT" if column.dtype == np.float64 else "DELTA_BINARY_PACKED"

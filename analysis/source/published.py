@@ -48,7 +48,7 @@ class Published:
 
     @property
     def validation_tokens(self) -> int:
-        """Over how many tokens its held-out losses are."""
+        """The number of tokens over which its held-out losses are."""
         return int(self._stored["validation_tokens"])
 
     def inputs(self) -> Inputs:
@@ -132,7 +132,7 @@ class Published:
 
     @cached_property
     def _dropped(self) -> list[str]:
-        """The study's own runs that a grid changed with --set no longer has."""
+        """The study's own runs that a grid changed with --set no longer contains."""
         if self._asked is None or set(self._asked) == set(self._stored["runs"]["spec_hashes"]):
             return []
         own_ids = self._runs.loc[self._runs["variant"] == "", "run_id"].astype(str)
@@ -153,8 +153,8 @@ def _runs_of(path: Path) -> pd.DataFrame:
 
 
 def read_published(folder: Path) -> dict[str, Any]:
-    """The folder's manifest, once those files that fits are made from are there, as they were published; what follows
-    from them may be missing. Raises InputError."""
+    """The folder's manifest, after a check that the files that fits are made from are there as they were published;
+    files that follow from them may be missing. Raises InputError."""
     try:
         manifest = read_json(folder / MANIFEST)
     except FileNotFoundError:

@@ -19,13 +19,11 @@ from data.files import MANIFEST
 
 
 def read_runs(source: str | Path | pd.DataFrame, **options: Any) -> RunTable:
-    """Of `<out>/<study>`, where runs in progress are fine, of a folder that `scaling publish` wrote, or of a table:
-    CSV, TSV, JSONL, JSON, Parquet, a data frame. options: how the columns of somebody else's table are read
-    (`read_table`); without them a file of a study's results is that study.
-
-    Settings are those of the stored fit; where a directory has none yet, the defaults; a table of somebody else's is
-    taken as it stands. Raises InputError where it is no study and no table, or is damaged.
-    """
+    """The runs of `<out>/<study>` (runs in progress too), of a folder that `scaling publish` wrote, or of a table: CSV,
+    TSV, JSONL, JSON, Parquet, a data frame. options: how the columns of another project's table are read
+    (`read_table`); without them a file of a study's results is that study. The settings are those of the stored fit;
+    where a directory has none yet, the defaults; another project's table is taken as it stands. Raises InputError where
+    the source is no study and no table, or is damaged."""
     if isinstance(source, pd.DataFrame):
         return read_table(source, **options)
     directory = Path(source)

@@ -34,8 +34,8 @@ class RunDirectories:
         self._variants, self._others = self._besides()
 
     def _besides(self) -> tuple[list[str], list[str]]:
-        """Runs on disk that are none of the study's: those that --set made of them, in the tables and in no fit, and
-        others, as of an earlier grid, which are counted alone. Forecast runs are neither."""
+        """Runs on disk that are none of the study's: variants, which --set made of its runs and which stand in tables
+        but in no fit, and others, as of an earlier grid, which are only counted. Forecast runs are neither."""
         own_ids = {run.run_id for run in self.runs}
         variants: list[str] = []
         others: list[str] = []
@@ -82,7 +82,7 @@ class RunDirectories:
         }
 
     def table(self, settings: FitSettings, validation_tokens: int, variants: bool = True) -> RunTable:
-        """Of the study's runs and, with `variants`, of those that --set made of them, to be fitted with `settings`."""
+        """The study's runs and, with `variants`, those that --set made of them, to be fitted with `settings`."""
         stored = self._stored([*self._ids, *self._variants], settings, validation_tokens)
         return stored if variants else stored.without(self._variants)
 
@@ -96,7 +96,8 @@ class RunDirectories:
         return RunTable(runs, curves, evals, self.study.name, settings)
 
     def forecast(self) -> RunTable | None:
-        """Of the runs of the section `forecast` that have begun, which are in no other table; None without any."""
+        """The runs of the section `forecast` that have begun, which are in no other table; None where there are
+        none."""
         return self._forecast
 
     @cached_property
@@ -109,7 +110,7 @@ class RunDirectories:
         return self._stored(ids, settings, self.study.evaluation.validation_tokens) if ids else None
 
     def scores(self) -> pd.DataFrame | None:
-        """Of all evaluations, a row a number; None where there are none."""
+        """The scores of all evaluations, a row for each number; None where there are none."""
         return self._scores(SCORES)
 
     def forecast_scores(self) -> pd.DataFrame | None:
@@ -124,7 +125,7 @@ class RunDirectories:
         return read_manifest(self.directory / "corpus", verify=False, partial=True)
 
     def baseline(self) -> dict[str, Any] | None:
-        """Computed where it is not stored."""
+        """The bigram model's loss, computed where it is not stored."""
         if self.corpus() is None:
             return None
         from analysis.bigram import ensure_baseline

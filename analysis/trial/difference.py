@@ -54,8 +54,8 @@ class SeedVariance:
 
 @dataclass(frozen=True)
 class Difference:
-    """Variant less baseline at one size, nats a token, with its standard errors; `low`, `high`: the interval of LEVEL,
-    None where no standard error is known. se_seeds None: the noise between seeds is not known and not counted."""
+    """Variant less baseline at one size, nats a token, with its standard errors. low, high: the interval of LEVEL, None
+    where no standard error is known; se_seeds: None where the noise between seeds is not known and not counted."""
 
     size: str
     seeds: tuple[int, ...]
@@ -96,7 +96,7 @@ def seed_variance(pairs: Sequence[Pairs], noise: tuple[float, float] | None = No
 
 
 def difference(pairs: Pairs, seeds: SeedVariance | None) -> Difference:
-    """The difference at one size; degrees of freedom by Satterthwaite (1946) from those of text and seeds."""
+    """The difference at one size, with degrees of freedom by Satterthwaite (1946) from those of text and seeds."""
     base, other = float(pairs.baseline.mean()), float(pairs.variant.mean())
     by_window = (pairs.variant - pairs.baseline).mean(0)
     n = len(by_window)

@@ -101,11 +101,9 @@ class Ratio:
 def project_ratio(
     differences: Sequence[Difference], flops: Sequence[float], seeds: SeedVariance | None, at: Sequence[float]
 ) -> list[Ratio] | None:
-    """The ratio at each budget of `at`; flops: the baseline's compute at each size. None for fewer than LEAST_SIZES.
-
-    The error at a size is what the sizes scatter about the line, or the noise between seeds where that is larger, by
-    Student's t of n - 2 degrees of freedom. The error of the text moves all sizes alike, so it is added once.
-    """
+    """The ratio at each budget of `at`. flops: the baseline's compute at each size. None for fewer than LEAST_SIZES.
+    The error at a size is the sizes' scatter about the line, or the noise between seeds where that is larger, by
+    Student's t of n - 2 degrees of freedom. The error of the text moves all sizes alike, so it is added once."""
     n = len(differences)
     if n < LEAST_SIZES:
         return None

@@ -16,7 +16,7 @@ ALONE = "seeds were not repeated anywhere: these differences hold for the initia
 
 @dataclass(frozen=True)
 class Verdict:
-    """The word, and why; `goes_on`: whether larger sizes are to be trained."""
+    """A verdict and its reason. goes_on: whether larger sizes are to be trained."""
 
     word: str
     reason: str
@@ -24,7 +24,8 @@ class Verdict:
 
 
 def first_stage(differences: Sequence[Difference], unit: str) -> Verdict:
-    """After the smallest sizes: to go on, the variant must be better at every size. unit: of losses (data.units)."""
+    """The verdict after the smallest sizes: to go on, the variant must be better at every size. unit: of losses
+    (data.units)."""
     worse = [difference for difference in differences if difference.verdict == WORSE]
     if worse:
         return Verdict(NOT_WORTH, f"the variant is worse at {_with_intervals(worse, unit)}")
@@ -47,7 +48,7 @@ def first_stage(differences: Sequence[Difference], unit: str) -> Verdict:
 def last_stage(
     differences: Sequence[Difference], gains: Sequence[Gain] | None, ratios: Sequence[Ratio] | None, unit: str
 ) -> Verdict:
-    """After all sizes: by gains in compute where surfaces could be fitted, else by ratios of the losses."""
+    """The verdict after all sizes: by gains in compute where surfaces could be fitted, else by ratios of the losses."""
     worse = [difference for difference in differences if difference.verdict == WORSE]
     if worse:
         return Verdict(NOT_WORTH, f"the variant is worse at {_with_intervals(worse, unit)}")

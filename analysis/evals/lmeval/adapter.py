@@ -18,7 +18,7 @@ from data.tokenizer import Tokenizer
 
 
 def hf_model(model: LanguageModel) -> LinearScalingForCausalLM:
-    """The same modules under transformers' class: no weight is copied."""
+    """The same modules in transformers' class; no weight is copied."""
     with torch.device("meta"):
         wrapped = LinearScalingForCausalLM(LinearScalingConfig(**model.model_config.to_dict()))
     wrapped.decoder, wrapped.lm_head = model.decoder, model.lm_head
@@ -26,7 +26,7 @@ def hf_model(model: LanguageModel) -> LinearScalingForCausalLM:
 
 
 def hf_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    """A tokenizer as transformers' class: from the files that every checkpoint carries."""
+    """The tokenizer in transformers' class, read from the files that every checkpoint carries."""
     with tempfile.TemporaryDirectory() as directory:
         write_tokenizer(tokenizer, Path(directory))
         opened: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(directory)

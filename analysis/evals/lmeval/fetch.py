@@ -24,7 +24,7 @@ RECORD = "fetched.json"
 
 @dataclass(frozen=True)
 class Fetched:
-    """state: "there", "fetched" or "failed", with the reason."""
+    """The outcome for a data set. state: "there", "fetched" or "failed"; reason: of a failure."""
 
     name: str
     file: str
@@ -34,7 +34,8 @@ class Fetched:
 
 
 def data_sets(words: Iterable[str] | None) -> list[str]:
-    """Keys of DATA that the tasks, presets and data sets named need; all without a name. Raises InputError: unknown."""
+    """Keys of DATA that the named tasks, presets and data sets need; all where `words` is None. Raises InputError for
+    an unknown name."""
     if words is None:
         return list(DATA)
     wanted: set[str] = set()

@@ -54,7 +54,8 @@ MULTIRC_CHOICES = "['''{{answer}}\\nIs the answer correct? no''', '''{{answer}}\
 
 
 def exact_match(judged: Sequence[tuple[tuple[int, int], bool]]) -> float:
-    """Share of the questions whose answers were all judged as they are: ((paragraph, question), whether) an answer."""
+    """The share of questions whose answers were all judged rightly. judged: for each answer its (paragraph, question),
+    and whether it was judged rightly."""
     whole: dict[tuple[int, int], bool] = {}
     for question, right in judged:
         whole[question] = whole.get(question, True) and right
@@ -147,7 +148,7 @@ def _yaml_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
 
 
 def _scrolls_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
-    """A class of SCROLLS, which would download data and a metric's script when it is made."""
+    """The class of a SCROLLS task, without the download of data and of a metric's script that its constructor makes."""
     from datasets import Dataset
     from lm_eval.api.task import ConfigurableTask
     from lm_eval.tasks.scrolls import task as scrolls

@@ -49,8 +49,8 @@ class Prompt:
         return [*self.answers, *(str(row[name]) for name in self.columns)]
 
     def scored(self, row: Mapping[str, Any]) -> Sequence[str]:
-        """The texts that lm-eval scores whole, each in one window; where it takes something out of a text, that text
-        may be longer here. None where all is generated or rolling."""
+        """The texts that lm-eval scores whole, each in a single window. Where it removes marks from a text, that text
+        may be longer here. Empty where all is generated or rolling."""
         if self.rolling or (self.generated and not self.is_judged(row)):
             return []
         if self.scores is not None:
@@ -129,7 +129,7 @@ PROMPTS: dict[str, Prompt] = {
 
 
 def lengths(prompt: Prompt, row: Mapping[str, Any], reader: Reader, max_length: int, new_tokens: int) -> list[int]:
-    """Tokens that each forward pass of this row reads, padding left out."""
+    """The number of tokens that each forward pass of this row reads, without padding."""
     text = prompt.asked.format_map(row)
     asked = len((re.sub(prompt.without, "", text) if prompt.without else text).encode())
     if prompt.rolling:
@@ -144,7 +144,8 @@ def lengths(prompt: Prompt, row: Mapping[str, Any], reader: Reader, max_length: 
 
 
 def longest(name: str, rows: Sequence[Mapping[str, Any]], count: Callable[[str], int]) -> int:
-    """Tokens, by `count`, of the longest text that is scored whole: no window may be shorter. 0 where there is none."""
+    """The length, in tokens by `count`, of the longest text that is scored whole: no window may be shorter. 0 where
+    there is none."""
     return max((count(text) for row in rows for text in set(PROMPTS[name].scored(row))), default=0)
 
 

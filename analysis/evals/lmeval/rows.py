@@ -109,7 +109,7 @@ def _texts(least: int, most: int | None = None) -> Kind:
 
 
 def _label(n: int) -> Kind:
-    """The hub writes -1 where a split's labels are hidden."""
+    """A label from 0 to n - 1. The hub writes -1 where a split's labels are hidden."""
     return Kind(f"a whole number from 0 to {n - 1}", lambda v: _is_whole(v) and 0 <= v < n, 0)
 
 
@@ -287,7 +287,7 @@ ROWS: dict[str, Layout] = {
 
 
 def example(data: str) -> dict[str, Any]:
-    """A row of the right columns and types."""
+    """An example row with the right columns and types."""
     return {column.name: column.kind.example for column in ROWS[data].columns}
 
 

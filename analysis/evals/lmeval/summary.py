@@ -60,8 +60,8 @@ def scrolls_plain(values: Values) -> Average:
 
 
 def scrolls_official(values: Values) -> Average:
-    """SCROLLS' own (Shaham et al. 2022): the mean over its seven tasks, a summary counting as the geometric mean of its
-    three ROUGE scores. None unless all seven are there."""
+    """The average of SCROLLS itself (Shaham et al. 2022): the mean over its seven tasks, where a summary counts as the
+    geometric mean of its three ROUGE scores. None unless all seven tasks have scores."""
     whole, missing = _sub_scores(values)
     scores = [math.prod(parts) ** (1 / len(parts)) for parts in whole]  # geometric means
     return Average(None, len(scores), missing) if missing else _average(scores, ())

@@ -69,7 +69,8 @@ class LmEvalTask:
         return self._chosen.model_dump(exclude={"batch_size"}) | {"lm_eval": version("lm-eval"), "num_fewshot": 0}
 
     def data_hash(self) -> str:
-        """Also checks the rows against their layout: the first of a large file, all of them in `prepare`."""
+        """The file's SHA-256. Also checks rows against their layout: the first rows of a large file; `prepare` checks
+        all."""
         if find_spec("lm_eval") is None:
             raise InputError(f"{self.name}: lm-eval is not installed: pip install 'linear-scaling[eval]'")
         path = self._file()
@@ -83,7 +84,7 @@ class LmEvalTask:
         return self._place.data_file(self.name, DATA[self.spec.data].file)
 
     def planned(self, reader: Reader) -> Planned:
-        """An estimate: lm-eval's prompts, from the lengths of their parts."""
+        """An estimate from the lengths of the parts of lm-eval's prompts."""
         window = self._window(reader.context_length)
         key = (*window, reader.bytes_per_token)
         if key not in self._planned:
@@ -94,7 +95,8 @@ class LmEvalTask:
         return self._planned[key]
 
     def check(self, reader: Reader) -> None:
-        """Also whether every answer fits into the window, where rows and tokenizer are available."""
+        """Raise InputError for a window that is too short for a prompt or, where rows and tokenizer are available, for
+        an answer."""
         max_length, _ = self._window(reader.context_length)
         self._file()
         if not is_at_hand(reader.tokenizer, reader.corpus):  # its file, or the corpus that it is trained on
@@ -103,8 +105,8 @@ class LmEvalTask:
             raise self._too_short(max_length, needed)
 
     def _longest_answer(self, tokenizer: Tokenizer) -> int:
-        """In tokens, of the rows that are checked at every start. Raises MissingData. 0 where rows do not have their
-        layout, which `data_hash` reports."""
+        """The longest answer in tokens, among the rows that are checked at every start. 0 where rows do not have their
+        layout, which `data_hash` reports. Raises MissingData."""
         file = self._file()
         status = file.stat()
         key = (file, self.name, self.spec.data, tokenizer, self._chosen.limit, status.st_size, status.st_mtime_ns)
@@ -117,7 +119,8 @@ class LmEvalTask:
         )
 
     def _window(self, context_length: int) -> tuple[int, int]:
-        """(tokens of a window, of a generated answer at most). Raises InputError where no prompt fits beside it."""
+        """The tokens of a window, and of a generated answer at most. Raises InputError where no prompt fits beside the
+        answer."""
         max_length = self._chosen.max_length or context_length
         new_tokens = self._chosen.max_new_tokens or min(DEFAULT_NEW_TOKENS, max_length // 2)
         if new_tokens >= max_length:
@@ -177,7 +180,7 @@ make = LmEvalTask
 def _longest_of(
     path: Path, task: str, data: str, tokenizer: Tokenizer, limit: int | None, size: int, mtime_ns: int
 ) -> int:
-    """Computed again where the file has changed."""
+    """The longest answer of the file's rows in tokens; computed again where the file has changed."""
     try:
         rows, _ = read_rows(path, task, data, CHECKED_BYTES)
     except InputError:
@@ -187,7 +190,7 @@ def _longest_of(
 
 @lru_cache(maxsize=64)
 def _hash_of(path: Path, task: str, data: str, size: int, mtime_ns: int) -> str:
-    """Computed, and its rows judged, again where the file has changed."""
+    """The file's SHA-256, once its rows have been checked; computed again where the file has changed."""
     read_rows(path, task, data, CHECKED_BYTES)
     return sha256(path)
 

@@ -37,7 +37,7 @@ HATCH = "rgba(34,34,34,0.55)"
 
 
 def table(results: Sequence[Result]) -> list[dict[str, str]]:
-    """A row for each run's newest checkpoint, the paper's columns and ours; "-" where the grid does not go."""
+    """A row for each run's newest checkpoint, with the paper's columns and ours; "-" where the grid does not reach."""
     rows = []
     for result in newest_of_each_run(results):
         values, row = result.values, {"run": result.run_id, "tokens": count(result.n_tokens, 4)}
@@ -92,7 +92,7 @@ def heatmap(result: Mapping[str, Any], title: str) -> go.Figure:
 
 
 def summary(result: Mapping[str, Any]) -> str:
-    """Under the title: the three averages, and what is hatched."""
+    """The line below the title: the three averages, and what is hatched."""
     parts = [f"accuracy {result['acc_avg']:.1f}%", f"weighted {result['weighted_avg_acc']:.1f}%"]
     hatched = ""
     parts.append(f"NIAH score {result['niah_score']:.1f}%")
@@ -107,7 +107,7 @@ def _title(result: Result) -> str:
 
 
 def _hatching(columns: list[int], n_depths: int) -> go.Bar:
-    """Transparent bars with stripes over these columns, the whole height."""
+    """Transparent striped bars over these columns, as high as the grid."""
     pattern = {"shape": "/", "size": 7, "solidity": 0.12, "fgcolor": HATCH, "bgcolor": "rgba(0,0,0,0)"}
     return go.Bar(
         x=columns,

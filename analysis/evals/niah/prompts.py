@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Needle:
-    """statement: the sentence that is hidden; answer: the part of it that must come out."""
+    """What is hidden in the haystack. statement: the hidden sentence; answer: the part of it that the model must
+    give."""
 
     statement: str
     question: str
@@ -80,20 +81,21 @@ SENTENCE_ENDS = tuple(mark.encode() for mark in (".", "!", "?", "。", "！", "�
 
 @dataclass(frozen=True)
 class Haystack:
-    """ids: int64 [n] of the whole text; ends: bool [n + 1], whether a sentence ends before token i."""
+    """The text that hides a needle. ids: int64 [n], its tokens; ends: bool [n + 1], whether a sentence ends before
+    token i."""
 
     ids: np.ndarray
     ends: np.ndarray
 
     def cut(self, n_tokens: int) -> np.ndarray:
-        """Its first tokens. Raises InputError where it has fewer."""
+        """The haystack's first tokens. Raises InputError where it has fewer."""
         if n_tokens > len(self.ids):
             raise InputError(too_little(len(self.ids), n_tokens))
         return self.ids[:n_tokens]
 
     def insert_at(self, n_tokens: int, depth_percent: float) -> int:
-        """Where a needle goes among the first `n_tokens`: at that share of them, moved back to the end of a sentence,
-        to the very beginning where there is none. A depth of 100 is after the last token, whatever that is."""
+        """The place of a needle among the first `n_tokens`: at that share of them, moved back to the end of a sentence,
+        or to the beginning where there is none. A depth of 100 is after the last token, wherever its sentence ends."""
         if depth_percent >= 100:
             return n_tokens
         position = int(n_tokens * depth_percent / 100)
@@ -101,7 +103,7 @@ class Haystack:
 
 
 def too_little(n_tokens: int, wanted: int) -> str:
-    """Of a haystack of n_tokens."""
+    """The message for a haystack of n_tokens."""
     return (
         f"the haystack has {n_tokens:,} tokens and {wanted:,} are asked for, {wanted - n_tokens:,} are missing: add "
         f"text to its folder, or ask for shorter lengths"
@@ -117,14 +119,14 @@ def text_files(folder: Path) -> list[Path]:
 
 
 def folder_hash(folder: Path) -> str:
-    """Of the names and contents of the files that are read."""
+    """A hash of the names and contents of the files that are read."""
     with reading(f"haystack: {folder}", "mend or remove the file"):
         parts = [f"{readable(path.name)} {sha256(path)}" for path in text_files(folder)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def read_haystack(folder: Path, tokenizer: Tokenizer) -> Haystack:
-    """All files joined by empty lines and tokenised once. Raises InputError where a file is no UTF-8."""
+    """All files joined by empty lines and tokenised once. Raises InputError for a file that is not UTF-8."""
     texts = []
     for path in text_files(folder):
         try:
@@ -138,8 +140,9 @@ def read_haystack(folder: Path, tokenizer: Tokenizer) -> Haystack:
 
 
 def _sentence_ends(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
-    """Before token i, white space left out, stands a mark that ends a sentence; not a full stop with a letter or digit
-    right behind, as in 3.14. Bytes, because a token need not end where a character does. The beginning counts."""
+    """Whether a mark that ends a sentence stands before token i, white space left out; a full stop directly before a
+    letter or digit, as in 3.14, does not count, the beginning of the text does. Works on bytes, because a token need
+    not end where a character does."""
     known: dict[int, bytes] = {}
     pieces = [known.get(i) or known.setdefault(i, tokenizer.decode_bytes([i])) for i in ids.tolist()]
     ends = np.zeros(len(ids) + 1, dtype=bool)
@@ -182,20 +185,22 @@ class Column:
 
 @dataclass(frozen=True)
 class Prompts:
-    """start: the token that every prompt begins with; haystack: int64, those of the longest prompt."""
+    """The prompts of a grid. start: the token that every prompt begins with; haystack: int64, the tokens of the longest
+    prompt's haystack."""
 
     start: int
     haystack: np.ndarray
     columns: list[Column]
 
     def ids(self, cell: Cell) -> np.ndarray:
-        """The whole prompt of a cell."""
+        """The tokens of a cell's whole prompt."""
         before, after = self.haystack[: cell.insert_at], self.haystack[cell.insert_at : cell.n_haystack]
         return np.concatenate([[self.start], before, cell.needle_ids, after, cell.question_ids])
 
 
 def needle_text(needle: Needle, variant: Variant) -> str:
-    """As it is hidden, on lines of its own: easy with its question in the form of the question at the end."""
+    """The needle as it is hidden, on lines of its own. In the easy mode its question stands before it, in the form of
+    the question at the end."""
     if variant.mode == "standard":
         return f"\n{needle.statement}\n"
     asked = ASKED[variant.language].format(question=needle.question)
@@ -207,7 +212,7 @@ def question_text(needle: Needle, language: str) -> str:
 
 
 def too_short(length: int, needed: int) -> str:
-    """Of a prompt of `length` tokens."""
+    """The message for a prompt of `length` tokens."""
     return (
         f"a length of {length} tokens leaves no room for needle, question and answer, which need {needed}; ask for "
         f"longer ones"
@@ -215,7 +220,7 @@ def too_short(length: int, needed: int) -> str:
 
 
 def text_bytes(settings: NiahSettings, variant: Variant) -> tuple[int, int]:
-    """UTF-8 bytes of a needle as it is hidden and of its question; a fact stands for all facts."""
+    """The number of UTF-8 bytes of a hidden needle and of its question; all facts are as long as the first."""
     needle = CLASSIC[variant.language]
     if variant.facts:
         needle = fact(variant.language, settings.digits, str(settings.seed))

@@ -56,7 +56,7 @@ def batches(cells: Sequence[Cell], n_rows: int) -> Iterator[list[int]]:
 
 
 def rows_at_once(model: LoadedModel, n_tokens: int) -> int:
-    """How many rows' states fit, each after n_tokens."""
+    """The number of rows whose states fit into memory, each after n_tokens."""
     state_bytes = decode_state(model.config, n_tokens, 2 if model.autocast else 4)["bytes"]
     budget: float = CPU_STATE_BYTES
     if model.device.startswith("cuda"):
@@ -66,7 +66,8 @@ def rows_at_once(model: LoadedModel, n_tokens: int) -> int:
 
 
 def read_up_to_question(model: LoadedModel, prompts: Prompts, cells: Sequence[Cell]) -> DecodeCache:
-    """The cache [len(cells)] after haystack and needle; cells by place, all of one needle's and haystack's length."""
+    """The cache [len(cells)] after haystack and needle. cells: in the order of their needles' places, with needles and
+    haystacks of equal length."""
     haystack = _tensor(prompts.haystack, model)
     clean = read(model, _tensor(np.array([prompts.start]), model)[None], None)
     rows: DecodeCache | None = None
@@ -86,7 +87,7 @@ def read_up_to_question(model: LoadedModel, prompts: Prompts, cells: Sequence[Ce
 
 
 def read(model: LoadedModel, ids: Tensor, cache: DecodeCache | None) -> DecodeCache:
-    """The cache after ids [B, T] as well, read in pieces."""
+    """The cache after reading ids [B, T] too, in pieces."""
     for piece in ids.split(max(1, PIECE_TOKENS // len(ids)), dim=1):
         cache = model.model(piece, cache=cache, use_cache=True, logits_to_keep=1).cache
     assert cache is not None

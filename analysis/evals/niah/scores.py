@@ -25,12 +25,12 @@ FUNCTION_WORDS = frozenset(
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words of letters and digits, in order; each Chinese character by itself."""
+    """The words of a text in lower case, of letters and digits; each Chinese character is a word."""
     return WORD.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
 def score(answer: str, expected: str, question: str) -> int:
-    """One of 10, 7, 5, 3, 1. `expected` must hold a key word: a ValueError says so."""
+    """The score of an answer: 10, 7, 5, 3 or 1. Raises ValueError where `expected` has no key word."""
     given, wanted = words(answer), words(expected)
     if contains(given, wanted):
         return EXACT
@@ -51,13 +51,13 @@ CUTS = {"4k": 4096, "8k": 8192}
 
 
 def shares(scores: np.ndarray) -> np.ndarray:
-    """(q - 1) / 9, in [0, 1]: the only reading under which all of the tables' cells come out."""
+    """(q - 1) / 9, in [0, 1]: with any other reading the paper's tables do not come out."""
     return (np.asarray(scores, dtype=np.float64) - LOWEST) / (HIGHEST - LOWEST)
 
 
 def accuracy_at(scores: np.ndarray, lengths: Sequence[int], target: int) -> float | None:
-    """Mean over the depths at the length nearest to `target` tokens; None where the grid does not go there: its nearest
-    length is further away than a tenth of the target."""
+    """The mean over the depths at the length nearest to `target` tokens; None where that length is further away than a
+    tenth of the target."""
     nearest = int(np.abs(np.asarray(lengths) - target).argmin())
     if abs(lengths[nearest] - target) > target / 10:
         return None
@@ -65,7 +65,8 @@ def accuracy_at(scores: np.ndarray, lengths: Sequence[int], target: int) -> floa
 
 
 def accuracy_up_to(scores: np.ndarray, lengths: Sequence[int], limit: int) -> float | None:
-    """Mean over all cells of at most `limit` tokens; None where the grid does not go there, as above."""
+    """The mean over all cells of at most `limit` tokens; None where the longest of them is shorter than nine tenths of
+    the limit."""
     chosen = np.asarray(lengths) <= limit
     if not chosen.any() or np.asarray(lengths)[chosen].max() < 0.9 * limit:
         return None
@@ -73,7 +74,8 @@ def accuracy_up_to(scores: np.ndarray, lengths: Sequence[int], limit: int) -> fl
 
 
 def weights(n_lengths: int, n_depths: int, alpha_c: float, alpha_d: float) -> np.ndarray:
-    """[n_lengths, n_depths]: outer product of two geometric progressions from 1 on, larger for longer and deeper."""
+    """[n_lengths, n_depths]: the outer product of two geometric progressions that begin at 1: longer and deeper cells
+    weigh more."""
     return np.outer(alpha_c ** np.arange(n_lengths), alpha_d ** np.arange(n_depths))
 
 

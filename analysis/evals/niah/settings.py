@@ -16,7 +16,7 @@ CPU_STATE_BYTES = 1 << 30  # of all rows' states; on a GPU a share of what is fr
 
 @dataclass(frozen=True)
 class Variant:
-    """What a task's name says: niah-easy, niah-standard-facts, niah-easy-facts-zh, .."""
+    """The variant that a task's name stands for: niah-easy, niah-standard-facts, niah-easy-facts-zh, .."""
 
     mode: Literal["easy", "standard"]  # easy: the question stands before the hidden answer too
     facts: bool  # a number of its own in each cell, instead of the classic needle
@@ -50,12 +50,9 @@ VARIANTS = {
 
 
 class NiahSettings(Settings):
-    """Below evaluation.settings.niah-easy, or another of the names.
-
-    The grid: n_lengths from first_length to last_length tokens, and n_depths from 0 to 100%, both evenly spaced; the
-    defaults are the paper's. haystack: a folder of .txt files, below the data folder unless absolute; null: `needle`
-    there for English, `needle-zh` for Chinese.
-    """
+    """Settings of evaluation.settings.niah-easy and of the other variants. The grid has n_lengths from first_length to
+    last_length tokens and n_depths from 0 to 100%, both evenly spaced; the defaults are the paper's. haystack: a folder
+    of .txt files, below the data folder unless absolute; null: `needle` there for English, `needle-zh` for Chinese."""
 
     first_length: Count = 1000
     last_length: Count = 16_000
@@ -79,14 +76,14 @@ class NiahSettings(Settings):
         return self
 
     def grid_lengths(self) -> list[int]:
-        """Tokens of whole prompts with their answers, ascending, each once."""
+        """The lengths in tokens of whole prompts with their answers, ascending, without repetitions."""
         return sorted(set(_spaced(self.first_length, self.last_length, self.n_lengths)))
 
     def grid_depths(self) -> list[int]:
-        """Per cent of the haystack before the needle."""
+        """The depths, in per cent of the haystack before the needle."""
         return _spaced(0, 100, self.n_depths)
 
 
 def _spaced(first: int, last: int, n: int) -> list[int]:
-    """n whole numbers, evenly spaced but for rounding; the first alone where n is 1."""
+    """n whole numbers, evenly spaced but for rounding; only the first where n is 1."""
     return [round(first + i * (last - first) / max(1, n - 1)) for i in range(n)]

@@ -34,7 +34,7 @@ class Niah:
         return self.chosen.model_dump(mode="json", exclude={"haystack"})  # the data hash knows what lies there
 
     def folder(self) -> Path:
-        """Of the haystack. Raises MissingData where it is not there."""
+        """The haystack's folder. Raises MissingData where it is missing."""
         named = self.chosen.haystack
         if self.context.data is None and not (named and Path(named).expanduser().is_absolute()):
             return self.context.data_file(self.name, named or self.variant.data)
@@ -55,7 +55,8 @@ class Niah:
         return self._hash
 
     def planned(self, reader: Reader) -> Planned:
-        """The haystack once for each length and batch, what follows the needle for each cell, and whole answers."""
+        """The tokens of the haystack, once for each length and batch, of what follows the needle of each cell, and of
+        whole answers."""
         tokens = 0
         lengths, depths = self.chosen.grid_lengths(), self.chosen.grid_depths()
         needle, question = (reader.tokens_of(n) for n in text_bytes(self.chosen, self.variant))
@@ -71,8 +72,8 @@ class Niah:
         )
 
     def check(self, reader: Reader) -> None:
-        """Where tokens are bytes: whether the shortest prompt holds needle, question and answer, and the haystack fills
-        the longest."""
+        """Where tokens are bytes: raise InputError where the shortest prompt has no room for needle, question and
+        answer, or the haystack does not fill the longest prompt."""
         needle, question = text_bytes(self.chosen, self.variant)
         lengths, answer = self.chosen.grid_lengths(), self.chosen.max_new_tokens
         if not reader.exact:

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
-from analysis.design.choose import WITHIN_A, summary
+from analysis.design.choose import summary
 from analysis.design.layout import TEXT
 from analysis.design.precision import precision
 from analysis.design.prices import Prices
@@ -39,7 +38,6 @@ class Goal:
     outcomes: list[Outcome]
     ratio: np.ndarray
     known: np.ndarray
-    bound: np.ndarray
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -86,10 +84,8 @@ def goal(
         outcomes = simulate(proposal, Scenario(true_worlds, noise, cost, designed["target_flops"]), SEED)
         promised = row["summary"]["half_a"][1]
         half = np.array([outcome.half_a for outcome in outcomes])
-        linear = precision(proposal.layout(), true_worlds, noise, cost, designed["target_flops"], bound=True)
-        judged[name] = Goal(
-            seconds, row["words"], promised, outcomes, half / promised, half / (1.96 * linear.a), 1.96 * linear.bound_a
-        )
+        linear = precision(proposal.layout(), true_worlds, noise, cost, designed["target_flops"])
+        judged[name] = Goal(seconds, row["words"], promised, outcomes, half / promised, half / (1.96 * linear.a))
     return judged
 
 
@@ -106,12 +102,10 @@ def show(budget: float, seeds: float = 0.005, text: float = TEXT, bend: float = 
             + ", ".join(f"{kind} {right[kinds == kind].sum()}/{(kinds == kind).sum()}" for kind in KINDS)
         )
         ratios = [f"{np.nanquantile(x, (0.1, 0.5, 0.9)).round(2)}" for x in (result.ratio, result.known)]
-        ceiling = float(np.mean(2 * stats.norm.cdf(1.96 * WITHIN_A / result.bound) - 1))
-        print(f"  a within 0.05 at the most (a fit that knows the noise, no form missed, linearised): {ceiling:.0%}")
         print(
             f"  half of a: promised {result.promised:.3f}, simulated "
             f"{np.median([outcome.half_a for outcome in result.outcomes]):.3f}, simulated over promised {ratios[0]}, "
-            f"over the world's own {ratios[1]}; bound {np.median(result.bound):.3f}; "
+            f"over the world's own {ratios[1]}; "
             f"design took {result.seconds:.0f} s of processor time"
         )
 

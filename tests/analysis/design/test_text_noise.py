@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from analysis.design.layout import SHARED, drawn, shared, weighed
-from analysis.design.precision import along_sizes, covariance, precision, spread
+from analysis.design.layout import SHARED, Layout, drawn, weighed
+from analysis.design.precision import MEMORY, along_sizes, precision, spread
 from analysis.design.proposal import laid, naive
 from analysis.design.simulate import draw
 from analysis.design.worlds import Noise, World
@@ -14,13 +14,30 @@ WORLD = World("fitted", 0.8, 0.36, 0.34, 0.2, 0.2, 0.0)
 NOISE = Noise(0.004, text=5.0, bend=0.01)
 
 
+def text_covariance(layout: Layout) -> np.ndarray:
+    """[n, n]: of the text's noise, where a token's noise is 1 nat."""
+    start = np.maximum(layout.n_tokens - layout.window / 2, 0.0)
+    end = start + layout.window
+    common = np.minimum(end[:, None], end[None]) - np.maximum(start[:, None], start[None])
+    text, run = ((labels[:, None] == labels[None]).astype(float) for labels in (layout.text, layout.run))
+    return np.maximum(common, 0.0) / np.outer(layout.window, layout.window) * (SHARED * text + (1 - SHARED) * run)
+
+
+def covariance(layout: Layout, noise: Noise, loss: np.ndarray) -> np.ndarray:
+    """[n, n]: of the log losses of whole curves."""
+    at, along = np.log(layout.n_tokens), along_sizes(layout)
+    of_seeds = (layout.trunk[:, None] == layout.trunk[None]) * np.exp(-np.abs(at[:, None] - at[None]) / MEMORY)
+    of_text = text_covariance(layout) / np.outer(loss, loss)
+    return noise.seed**2 * of_seeds + noise.bend**2 * along @ along.T + noise.text**2 * of_text
+
+
 @pytest.fixture(scope="module")
 def layout():
     return laid(2e5, 6, 16.0, 14.0, 1.0, 1.0, (2, 99), 1e9, curves=True).layout()
 
 
 def test_means_have_in_common_what_their_windows_have(layout):
-    known = shared(layout)
+    known = text_covariance(layout)
     assert np.diag(known) == pytest.approx(1 / layout.window)
     rng = np.random.default_rng(0)
     draws = np.stack([drawn(layout, rng) for _ in range(4000)])
@@ -30,7 +47,7 @@ def test_means_have_in_common_what_their_windows_have(layout):
     assert (draws @ weight[0, 0]).var() == pytest.approx(weighed(layout, weight)[0, 0], rel=0.1)
     ladder = naive(2e7).layout()  # all sizes read the text of seed 0, in the same order
     first, other = (np.flatnonzero(ladder.size == k)[-1] for k in (0, 5))
-    both = shared(ladder)
+    both = text_covariance(ladder)
     assert both[first, other] == pytest.approx(SHARED * both[first, first])
     first, other = (np.flatnonzero(layout.size == k)[-1] for k in (0, 5))
     assert known[first, other] == 0  # each size its own

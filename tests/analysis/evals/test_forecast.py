@@ -13,6 +13,7 @@ from scaling.stages.evaluation_tasks import EvalOptions
 from scaling.stages.request import Request
 
 from .small_study import stored_result, write_study
+from .tiny_tasks import HERE
 
 CPU = DEVICES["cpu"]
 
@@ -46,9 +47,7 @@ def test_a_dry_run_names_examples_tokens_and_time(tmp_path: Path) -> None:
     (tmp_path / "needle").mkdir()
     (tmp_path / "needle/text.txt").write_text("A sentence of some words. " * 900)
     study = write_study(tmp_path, more=f"evaluation: {{validation_tokens: 320, data: {tmp_path}}}")
-    todo = missing_evaluations(
-        Request(study), EvalOptions(("niah", "validation", "tests.analysis.evals.tiny_tasks:one"))
-    )
+    todo = missing_evaluations(Request(study), EvalOptions(("niah", "validation", f"{HERE}:one")))
     assert [row["checkpoints"] for row in todo["forecast"]] == [4, 4, 4, 4]
     lines = show_missing(todo).splitlines()
     cells = {line.split()[0]: line for line in lines}

@@ -16,6 +16,7 @@ from scaling.study.spec import StudySpec
 
 from .small_study import write_study
 from .test_lmeval_tasks import ROWS
+from .tiny_tasks import HERE
 
 SETTINGS = {
     "perplexity": {"file": "text.txt", "stride": 8},
@@ -78,7 +79,7 @@ def test_by_task_for_a_run_that_is_not_trained(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(
         "name: s\ncorpus: {source: 'synthetic:0:60000'}\ngrid: {archs: [tnl], sizes: [14k]}\n"
         "model: {context_length: 32}\ntraining: {n_tokens: 25600, batch_tokens: 256}\n"
-        f"evaluation: {{tasks: [piqa, 'tests.analysis.evals.tiny_tasks:one'], data: {ROWS}, validation_tokens: 100}}\n"
+        f"evaluation: {{tasks: [piqa, '{HERE}:one'], data: {ROWS}, validation_tokens: 100}}\n"
     )
     from scaling.study.spec import load_study
 

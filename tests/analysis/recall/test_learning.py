@@ -43,4 +43,5 @@ def test_tnl_learns_which_values_there_are():
 
 
 def test_without_learning_nothing_is_recalled():
-    assert train(SMALL, "llama", SMALL.problems[0], 64, Trial(1e-9), seed=0, steps=2).accuracy < 0.1
+    short = SMALL.model_copy(update={"steps": 2, "warm_up_steps": 1})
+    assert train(short, "llama", SMALL.problems[0], 64, Trial(1e-9), seed=0).accuracy < 0.1
