@@ -1,8 +1,6 @@
 """A recall sweep: what its file may say, the rule that chooses a rate, cells that are trained once."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import yaml
@@ -181,14 +179,14 @@ def test_table_and_figure(tmp_path):
 
 def test_command(tmp_path):
     sweep_of(tmp_path)
-    command = [sys.executable, "-m", "scaling", "recall", str(tmp_path / "sweep.yaml"), "--out", str(tmp_path)]
-    done = subprocess.run([*command, "--workers", "2", "--json"], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
+    command = ["recall", str(tmp_path / "sweep.yaml"), "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, [*command, "--workers", "2", "--json"])  # the workers are processes
+    assert done.exit_code == 0, done.stderr
     result = json.loads(done.stdout)
     assert [row["arch"] for row in result["rows"]] == ["llama", "hgrn2"] and result["missing"] == []
     assert (tmp_path / "tiny/recall.json").exists() and (tmp_path / "tiny/index.html").exists()
-    again = CliRunner().invoke(app, ["recall", str(tmp_path / "sweep.yaml"), "--out", str(tmp_path), "--dry-run"])
+    again = CliRunner().invoke(app, [*command, "--dry-run"])
     assert again.output == "nothing to do: all 2 units are trained\n"
-    shown = CliRunner().invoke(app, ["recall", str(tmp_path / "sweep.yaml"), "--out", str(tmp_path)]).output
+    shown = CliRunner().invoke(app, command).output
     assert shown.startswith("tried: learning rates 0.01, 0.005; in this order until one answers 95%; the best counts\n")
     assert any("0.01: " in line for line in shown.splitlines()) and result["summary"] == shown.splitlines()[:2]

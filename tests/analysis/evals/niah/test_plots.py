@@ -1,13 +1,13 @@
 """From checkpoints through `scaling eval` to heatmaps, and what a heatmap shows."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
+from typer.testing import CliRunner
 
 from analysis.evals.niah.plots import heatmap, table
 from analysis.evals.niah.scores import measures
+from scaling.cli.main import app
 from scaling.stages.evaluation_results import current_results
 from scaling.stages.request import Request
 from tests.analysis.evals.small_study import stored_result, write_study
@@ -45,9 +45,8 @@ def test_from_checkpoints_to_heatmaps(tmp_path, browser):
     tasks = {name: GRID for name in ("niah-easy", "niah-standard-facts")}
     more = f"evaluation: {{data: {tmp_path}/data, settings: {json.dumps(tasks)}}}"
     study = write_study(tmp_path, steps=1, more=more)
-    command = [sys.executable, "-m", "scaling", "eval", str(tmp_path / "small.yaml"), "--json"]
-    command += ["--tasks", "niah-easy,niah-standard-facts", "--checkpoints", "last"]
-    subprocess.run(command, capture_output=True, text=True, check=True)
+    command = ["eval", str(tmp_path / "small.yaml"), "--tasks", ",".join(tasks), "--checkpoints", "last"]
+    assert CliRunner().invoke(app, command).exit_code == 0  # the workers are processes
     results = current_results(Request(study)).results
     assert len(results) == 4
     for result in results:
