@@ -23,15 +23,19 @@ def test_lines_and_notes():
         result("b", 10, "boolq", acc=0.75),
     ]
     rows = summary([*rest, *full])
-    assert [(row["run_id"], row["step"], row["n_tokens"]) for row in rows] == [("a", 20, 200), ("b", 10, 100)]
-    assert rows[0]["csr_avg"] == 50.0 and rows[0]["lambada_ppl"] == 12.3456 and rows[0]["siqa"] is None
-    assert rows[1]["csr_avg"] == 50.0 and set(rows[1]["missing"]["csr_avg"]) == set(TABLE4) - {"piqa", "boolq"}
+    assert [(row.run_id, row.step, row.n_tokens) for row in rows] == [("a", 20, 200), ("b", 10, 100)]
+    assert (
+        rows[0].columns["csr_avg"] == 50.0
+        and rows[0].columns["lambada_ppl"] == 12.3456
+        and rows[0].columns["siqa"] is None
+    )
+    assert rows[1].columns["csr_avg"] == 50.0 and set(rows[1].missing["csr_avg"]) == set(TABLE4) - {"piqa", "boolq"}
     heads, cells, notes = show_summary(rows)
     assert heads[:4] == ("run", "step", "boolq", "piqa") and "scrolls_plain" not in heads
     assert cells[1][heads.index("csr_avg")] == "50.00*" and cells[0][heads.index("csr_avg")] == "50.00"
     assert cells[1][heads.index("lambada_ppl")] == "-"
     assert "* csr_avg without hellaswag, winogrande, arc-easy, arc-challenge, openbookqa" in notes
-    assert [row["step"] for row in summary([*rest, *full], all_steps=True)] == [10, 20, 10]
+    assert [row.step for row in summary([*rest, *full], all_steps=True)] == [10, 20, 10]
     assert summary([]) == [] and show_summary([]) == (("run", "step"), [], [])
 
 
@@ -79,11 +83,11 @@ def test_superglue_has_two_averages_and_no_result_of_another_version():
     given = [result("a", 10, task, **{TASKS[task].metrics[0]: 0.5}) for task in SUPERGLUE if task != "multirc"]
     old = result("a", 10, "multirc", version=1, acc=0.1)
     for row in summary([*given, old]):
-        assert row["superglue_avg"] == row["superglue_hgrn"] == 50.0
-        assert row["missing"]["superglue_avg"] == row["missing"]["superglue_hgrn"] == ["multirc"]
+        assert row.columns["superglue_avg"] == row.columns["superglue_hgrn"] == 50.0
+        assert row.missing["superglue_avg"] == row.missing["superglue_hgrn"] == ["multirc"]
     (row,) = summary([*given, result("a", 10, "multirc", acc=0.5, em=0.01)])
-    assert row["superglue_avg"] == 50.0 and row["superglue_hgrn"] == pytest.approx(301 / 7)
-    assert "superglue_hgrn" not in row["missing"]
+    assert row.columns["superglue_avg"] == 50.0 and row.columns["superglue_hgrn"] == pytest.approx(301 / 7)
+    assert "superglue_hgrn" not in row.missing
 
 
 def test_numbers_have_their_errors_and_the_rows_they_are_of():
@@ -94,7 +98,7 @@ def test_numbers_have_their_errors_and_the_rows_they_are_of():
         result("b", 10, "lambada", perplexity=12.0, perplexity_stderr=0.5, n_documents=3),
     ]
     rows = summary(given)
-    assert rows[0]["errors"] == {"piqa": 2.5} and rows[0]["rows"] == {"piqa": 400}
+    assert rows[0].errors == {"piqa": 2.5} and rows[0].rows == {"piqa": 400}
     heads, cells, notes = show_summary(rows)
     assert [line[heads.index("piqa")] for line in cells] == ["50.00 ± 2.50", "60.00 ± 1.14"]
     assert cells[1][heads.index("lambada_ppl")] == "12.00 ± 0.50"
