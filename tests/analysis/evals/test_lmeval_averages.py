@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.evals.lmeval.local_tasks import exact_match, rouge, word_f1
+from analysis.evals.lmeval.harness import exact_match, rouge, word_f1
 from analysis.evals.lmeval.sets import SCROLLS, SUPERGLUE
 from analysis.evals.lmeval.summary import HGRN_SUPERGLUE, TABLE4, accuracy_average, scrolls_official, scrolls_plain
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from analysis.evals.lmeval.adapter import CountingLM, hf_model, hf_tokenizer
-from analysis.evals.lmeval.local_tasks import local_task, merge_references
+from analysis.evals.lmeval.harness import CountingLM, hf_model, hf_tokenizer, local_task, merge_references
 from analysis.evals.lmeval.prompts import longest
 from analysis.evals.lmeval.rows import read_rows as read_checked
 from analysis.evals.lmeval.sets import CSR, DATA, PRESETS, SCROLLS, SUPERGLUE, TASKS

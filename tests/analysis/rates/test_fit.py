@@ -223,9 +223,9 @@ def test_the_quickstarts_search_gives_four_laws_that_predict_the_sizes_left_out(
     assert sorted(f"{cell.arch}/{cell.size}" for cell in fit.unused) == ["llama/18k", "llama/38k", "tnl/10k", "tnl/98k"]
     assert set(fit.laws) == {"llama", "tnl", "hgrn2", "cosformer2"}
     for law in fit.laws.values():
-        assert law.misfit["p"] > 0.05
+        assert law.misfit.p > 0.05
         assert -0.7 < law.coefficients[1] < -0.25
-        assert max(row["excess"] for row in law.left_out_size) < 0.003
+        assert max(row.excess for row in law.left_out_size) < 0.003
 
 
 def test_the_quickstarts_law_file_is_the_fit_of_both_halves_of_its_search():
@@ -235,7 +235,7 @@ def test_the_quickstarts_law_file_is_the_fit_of_both_halves_of_its_search():
         assert arch_law.terms == ["n_params", "n_tokens"]
         assert arch_law.coefficients == pytest.approx(fit.laws[arch].coefficients, abs=1e-9)
         assert -0.6 < arch_law.coefficients[1] < -0.35 and -0.7 < arch_law.coefficients[2] < -0.15
-        assert arch_law.misfit["p"] > 0.05 and max(row["excess"] for row in arch_law.left_out_size) < 0.003
+        assert arch_law.misfit.p > 0.05 and max(row.excess for row in arch_law.left_out_size) < 0.003
 
 
 def test_the_cubic_term_is_a_joint_one():
