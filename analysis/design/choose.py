@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -29,11 +29,11 @@ MOST_FOUND = 12  # of which some may have sizes that no shape comes close to
 
 @dataclass(frozen=True)
 class Judged:
-    """A proposal, the share of worlds in which its linearised fit answers the question, and its simulated studies."""
+    """A proposal, the share of worlds in which its linearised fit answers the question, and a summary of its simulated
+    studies."""
 
     proposal: Proposal
     score: float
-    outcomes: tuple[Outcome, ...] = ()
     summary: dict[str, Any] = field(default_factory=dict)
 
 
@@ -166,9 +166,8 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def simulated(judged: Judged, scenario: Scenario, seed: int, report: Callable[[], None], each: Each = map) -> Judged:
-    """The same with its simulated studies and their summary."""
-    outcomes = tuple(simulate(judged.proposal, scenario, seed, report, each))
-    return Judged(judged.proposal, judged.score, outcomes, summary(outcomes))
+    """The same with a summary of its simulated studies."""
+    return replace(judged, summary=summary(simulate(judged.proposal, scenario, seed, report, each)))
 
 
 def saving(best: dict[str, Any], other: dict[str, Any], of: str) -> float:

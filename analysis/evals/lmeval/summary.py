@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from arch.amounts import counted
 
@@ -26,13 +26,10 @@ HGRN_SUPERGLUE = {task: "em" if task == "multirc" else TASKS[task].metrics[0] fo
 SHARES = ("acc", "acc_norm", "f1", "em")  # from 0 to 1 in lm-eval; SCROLLS' f1 and em are in percent
 
 
-@dataclass(frozen=True)
-class Average:
-    """value: None where there is nothing to average; n: how many scores it is the mean of; missing: tasks without a
-    score."""
+class Average(NamedTuple):
+    """value: None where there is nothing to average; missing: tasks without a score."""
 
     value: float | None
-    n: int
     missing: tuple[str, ...]
 
 
@@ -49,14 +46,14 @@ def accuracy_average(tasks: Iterable[str], values: Values) -> Average:
     metrics = tasks if isinstance(tasks, Mapping) else {}
     by_task = {task: headline(task, values.get(task, {}), metrics.get(task)) for task in tasks}
     scores = [score for score in by_task.values() if score is not None]
-    return _average(scores, tuple(task for task, score in by_task.items() if score is None))
+    return Average(_mean(scores), tuple(task for task, score in by_task.items() if score is None))
 
 
 def scrolls_plain(values: Values) -> Average:
     """The paper's average: the plain mean of the 13 sub-scores (three ROUGE each of three summaries, two F1, two exact
     matches). It leaves out the sub-scores of failed tasks, as the paper's does, and names the tasks."""
     whole, missing = _sub_scores(values)
-    return _average([score for parts in whole for score in parts], missing)
+    return Average(_mean([score for parts in whole for score in parts]), missing)
 
 
 def scrolls_official(values: Values) -> Average:
@@ -64,7 +61,7 @@ def scrolls_official(values: Values) -> Average:
     geometric mean of its three ROUGE scores. None unless all seven tasks have scores."""
     whole, missing = _sub_scores(values)
     scores = [math.prod(parts) ** (1 / len(parts)) for parts in whole]  # geometric means
-    return Average(None, len(scores), missing) if missing else _average(scores, ())
+    return Average(None if missing else _mean(scores), missing)
 
 
 def _sub_scores(values: Values) -> tuple[list[list[float]], tuple[str, ...]]:
@@ -82,8 +79,8 @@ def _sub_scores(values: Values) -> tuple[list[list[float]], tuple[str, ...]]:
     return whole, tuple(missing)
 
 
-def _average(scores: list[float], missing: tuple[str, ...]) -> Average:
-    return Average(sum(scores) / len(scores) if scores else None, len(scores), missing)
+def _mean(scores: Sequence[float]) -> float | None:
+    return sum(scores) / len(scores) if scores else None
 
 
 NIAH = "niah-easy"  # table 4's mode; its weighted average accuracy
