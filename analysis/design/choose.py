@@ -57,26 +57,26 @@ def _within(off: np.ndarray, sd: np.ndarray, limit: float) -> np.ndarray:
     return np.asarray(stats.norm.cdf((limit - off) / sd) - stats.norm.cdf((-limit - off) / sd))
 
 
-def screen(
-    price: Price,
-    budget: float,
-    cap: float,
-    scenario: Scenario,
-    ask: str,
-    least_size: float = 0.0,
-    sweep: float = 0.0,
-    report: Callable[[float], None] = lambda share: None,
-    curves: bool | None = None,
-    each: Each = map,
-) -> list[Judged]:
-    """The best proposals of the family that cost the budget, best first, no two with the same sizes. Of those within
-    AS_GOOD of the best, the ones with fewer runs come first. Empty where the budget buys none. curves: only whole
-    curves, or only branches; None: both."""
-    family = [
+def family_of(
+    price: Price, budget: float, cap: float, least_size: float = 0.0, sweep: float = 0.0, curves: bool | None = None
+) -> list[Proposal]:
+    """The proposals that the budget buys. curves: whole curves alone, or none of them; None: both."""
+    return [
         proposal
         for proposal in candidates(price, budget, cap, sweep)
         if proposal.sizes[0] >= least_size and curves in (None, proposal.curves)
     ]
+
+
+def screen(
+    family: Sequence[Proposal],
+    scenario: Scenario,
+    ask: str,
+    report: Callable[[float], None] = lambda share: None,
+    each: Each = map,
+) -> list[Judged]:
+    """The best proposals of the family, best first, no two with the same sizes. Of those within AS_GOOD of the best,
+    the ones with fewer runs come first. Empty where the family is. report: gets the share that is done."""
     expected = partial(_expected, scenario=scenario.first(SCREENED // 3), ask=ask)
     rough = list(zip(each(expected, family), family, strict=True))
     rough.sort(key=lambda pair: pair[0])

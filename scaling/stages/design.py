@@ -78,7 +78,7 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
     Raises InputError where the budget buys no study of this kind, with what it does buy."""
     import numpy as np
 
-    from analysis.design.choose import SETTLED, Judged, answers, naive_of, saving, screen, simulated
+    from analysis.design.choose import SETTLED, Judged, answers, family_of, naive_of, saving, screen, simulated
     from analysis.design.layout import CONTROLLED
     from analysis.design.prices import Prices
     from analysis.design.worlds import Noise, Scenario, World, literature
@@ -106,14 +106,8 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
         within_reach(question.target, question.budget, "the whole budget")  # refused before anything is simulated
     target = question.target or TARGET * _flops_of(question, prices, budget)
     screening = Scenario(drawn("screened", SETTLED), noise, cost, target)
-    candidates = screen(
-        *(price, budget, question.cap, screening, question.ask),
-        question.least_size,
-        question.share,
-        report=lambda share: report("proposals", share),
-        curves=question.curves,
-        each=each,
-    )
+    family = family_of(price, budget, question.cap, question.least_size, question.share, question.curves)
+    candidates = screen(family, screening, question.ask, lambda share: report("proposals", share), each)
     if not candidates:
         given = flop(question.budget)
         raise InputError(f"scaling design: no study of the family costs {given}: give a little less, or more")
