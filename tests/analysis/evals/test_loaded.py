@@ -29,7 +29,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudySpec:
 
 @pytest.fixture
 def checkpoint(study: StudySpec, tmp_path: Path) -> Path:
-    """A copy to spoil."""
+    """A copy of a checkpoint that a test may damage."""
     source = study.directory / "runs/llama-14k-c32-s0/checkpoints/00000001"
     target = tmp_path / "00000001"
     target.mkdir()
@@ -39,7 +39,7 @@ def checkpoint(study: StudySpec, tmp_path: Path) -> Path:
 
 
 def seal(checkpoint: Path, **changes: object) -> None:
-    """A manifest whose checksums fit what lies there now: the checksums alone would let it pass."""
+    """Write a manifest whose checksums fit the files: checksums alone would let them pass."""
     manifest = read_json(checkpoint / MANIFEST) | changes
     for name in manifest["files"]:
         file = checkpoint / name
@@ -67,7 +67,7 @@ def test_an_intact_checkpoint_is_opened(study: StudySpec, checkpoint: Path) -> N
 
 
 def test_a_head_that_is_another_is_refused(study: StudySpec, checkpoint: Path) -> None:
-    """As where weights were converted wrongly: checksums fit, the model runs, and scores at chance level."""
+    """As where weights were converted wrongly: checksums fit, the model runs, and it scores at chance level."""
     weights = load_file(checkpoint / "model.safetensors")
     name = "decoder.embedding.weight"
     weights[name] = weights[name][torch.randperm(len(weights[name]), generator=torch.Generator().manual_seed(0))]
@@ -148,7 +148,7 @@ def test_another_studys_corpus_is_refused(study: StudySpec, checkpoint: Path, tm
 
 
 def test_the_next_checkpoint_of_a_configuration_takes_the_modules_of_the_last(tmp_path: Path) -> None:
-    """Its weights alone are read; what comes out is what a model opened by itself gives, after a refusal too."""
+    """Only its weights are read; the losses are those of a model opened by itself, after a refusal too."""
     study = write_study(tmp_path, steps=3)
     paths = [
         study.directory / f"runs/{arch}-14k-c32-s0/checkpoints/0000000{step}"

@@ -37,7 +37,7 @@ def model(study: StudySpec) -> LoadedModel:
 
 
 def both(study: StudySpec, model: LoadedModel, name: str, data: Path, **settings: object) -> tuple[Planned, int]:
-    """(foretold, counted)."""
+    """The planned and the counted tokens."""
     context = TaskContext(study.directory / "corpus", data, {name: settings} if settings else {})
     (task,) = make_tasks([name], context)
     plan = planned([task], readers(context.corpus, "bytes", study.runs())["llama-14k-c32-s0"])[name]

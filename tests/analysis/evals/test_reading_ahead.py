@@ -27,7 +27,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudySpec:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, str]]:
-    """(path, thread) of whatever is read."""
+    """The (path, thread) of every checkpoint that is read."""
     entries: list[tuple[Path, str]] = []
     read: Callable[[ReadAhead, Path], Files] = ReadAhead._read
 
@@ -71,7 +71,7 @@ def test_a_damaged_checkpoint_is_reported_when_it_is_opened(study: StudySpec, tm
 def test_all_that_follow_in_one_architectures_modules_have_the_bits_of_a_model_loaded_alone(
     study: StudySpec, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """limit: of the weights that are read ahead."""
+    """limit: the bytes of weights that are read ahead."""
     monkeypatch.setattr(module, "MAX_BYTES", limit)
     cache = ModelCache()
     for path in paths(study):

@@ -31,7 +31,7 @@ def test_solves_recall(arch):
 
 @pytest.mark.slow
 def test_hgrn1_recalls_visibly_less():
-    """One number (real or complex) a channel is no memory of pairs: HGRN2, figure 3."""
+    """One number (real or complex) for each channel cannot store pairs: HGRN2, figure 3."""
     assert KNOWS_THE_VALUES <= measured("hgrn1") <= SMALL.solved - VISIBLY
 
 

@@ -74,5 +74,5 @@ def test_facts_come_from_their_seed(language):
 
 
 def test_english_keys_are_all_of_one_length():
-    """So that needles of a length have as many bytes, and make one batch."""
+    """Needles of a length then have equally many bytes, and make one batch."""
     assert {len(key) for key in KEYS["en"]} == {5} and len(set(KEYS["en"])) == len(KEYS["en"])
