@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -29,11 +29,11 @@ MOST_FOUND = 12  # of which some may have sizes that no shape comes close to
 
 @dataclass(frozen=True)
 class Judged:
-    """A proposal, the share of worlds in which its linearised fit answers the question, and its simulated studies."""
+    """A proposal, the share of worlds in which its linearised fit answers the question, and a summary of its simulated
+    studies."""
 
     proposal: Proposal
     score: float
-    outcomes: tuple[Outcome, ...] = ()
     summary: dict[str, Any] = field(default_factory=dict)
 
 
@@ -75,8 +75,8 @@ def screen(
     report: Callable[[float], None] = lambda share: None,
     each: Each = map,
 ) -> list[Judged]:
-    """The best few of the family, best first, no two with the same sizes. Of those within AS_GOOD of the best, the ones
-    with fewer runs come first. Empty where the family is. report: gets the share that is done."""
+    """The best proposals of the family, best first, no two with the same sizes. Of those within AS_GOOD of the best,
+    the ones with fewer runs come first. Empty where the family is. report: gets the share that is done."""
     expected = partial(_expected, scenario=scenario.first(SCREENED // 3), ask=ask)
     rough = list(zip(each(expected, family), family, strict=True))
     rough.sort(key=lambda pair: pair[0])
@@ -166,9 +166,8 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def simulated(judged: Judged, scenario: Scenario, seed: int, report: Callable[[], None], each: Each = map) -> Judged:
-    """The same with its simulated studies and their summary."""
-    outcomes = tuple(simulate(judged.proposal, scenario, seed, report, each))
-    return Judged(judged.proposal, judged.score, outcomes, summary(outcomes))
+    """The same with a summary of its simulated studies."""
+    return replace(judged, summary=summary(simulate(judged.proposal, scenario, seed, report, each)))
 
 
 def saving(best: dict[str, Any], other: dict[str, Any], of: str) -> float:

@@ -41,12 +41,11 @@ class Outcome:
     off_n: float
     half_l: float
     off_l: float
-    log_l: float
     reason: str = ""
 
 
 def _failed(reason: str) -> Outcome:
-    return Outcome(False, np.inf, np.inf, np.inf, np.inf, np.inf, np.inf, np.nan, reason)
+    return Outcome(False, np.inf, np.inf, np.inf, np.inf, np.inf, np.inf, reason)
 
 
 def draw(layout: Layout, world: World, noise: Noise, cost: Cost, rng: np.random.Generator) -> Points:
@@ -109,7 +108,6 @@ def outcome(
         float(logs["n_opt"] - true_n[2]),
         half["l_opt"],
         float(logs["l_opt"] - true_l),
-        float(logs["l_opt"]),
         against[0] if against else "",
     )
 

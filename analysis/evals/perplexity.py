@@ -101,12 +101,6 @@ def too_far(stride: int, window: int) -> str:
     )
 
 
-def text_tasks(context: TaskContext) -> list[str]:
-    """The tasks that "perplexity" stands for: itself, or a task for each of the texts that the settings name."""
-    texts = context.settings_of(NAME, PerplexitySettings).texts
-    return [f"{NAME}-{name}" for name in texts] if texts else [NAME]
-
-
 @dataclass(frozen=True)
 class Text:
     """A tokenised text. ids: end-of-text, then the text's tokens; n_bytes, n_words: of the text."""

@@ -88,9 +88,14 @@ def expand(words: Iterable[str], texts: Sequence[str] = (PERPLEXITY,)) -> list[s
 
 def texts_of(words: Iterable[str], settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The tasks among these words that read other texts than the corpus' held-out text, without those from outside."""
-    named = [f"{PERPLEXITY}-{name}" for name in settings.get(PERPLEXITY, {}).get("texts") or {}] or [PERPLEXITY]
     of_corpus = {"validation"} | ({"extrapolate"} if not settings.get("extrapolate", {}).get("file") else set())
-    return [name for name in expand(words, named) if name not in of_corpus and ":" not in name]
+    return [name for name in expand(words, text_tasks(settings)) if name not in of_corpus and ":" not in name]
+
+
+def text_tasks(settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The tasks that "perplexity" stands for: itself, or a task for each of the texts that the settings name."""
+    texts = settings.get(PERPLEXITY, {}).get("texts")
+    return [f"{PERPLEXITY}-{name}" for name in texts] if isinstance(texts, Mapping) and texts else [PERPLEXITY]
 
 
 def entry_of(task: str) -> Entry | None:
@@ -105,7 +110,7 @@ def make_tasks(words: Iterable[str], context: TaskContext) -> list[Task]:
         if ":" not in name and name not in ENTRIES:
             raise InputError(f"evaluation.settings: unknown task {name!r}{nearest(name, list(ENTRIES))}")
     tasks: dict[str, Task] = {}
-    for name in expand(words, _texts(context)):
+    for name in expand(words, text_tasks(context.settings)):
         task = _make(name, context)
         if task.name in tasks:
             raise InputError(
@@ -117,15 +122,7 @@ def make_tasks(words: Iterable[str], context: TaskContext) -> list[Task]:
 
 def known_tasks(context: TaskContext) -> list[str]:
     """The tasks of this package as the settings have them, in order."""
-    return expand(ENTRIES, _texts(context))
-
-
-def _texts(context: TaskContext) -> list[str]:
-    if PERPLEXITY not in context.settings:
-        return [PERPLEXITY]
-    from .perplexity import text_tasks
-
-    return text_tasks(context)
+    return expand(ENTRIES, text_tasks(context.settings))
 
 
 def _make(name: str, context: TaskContext) -> Task:

@@ -12,7 +12,9 @@ replay. Writes decode.json and, with Chrome, decode.png.
 from __future__ import annotations
 
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,12 +39,20 @@ PIECE = 1024  # tokens read at once
 REPEATS = 200
 
 
+@dataclass(frozen=True)
+class DecodeStep:
+    """A decode step after n_tokens were read: the least time that it took, and the bytes of a row's state."""
+
+    n_tokens: int
+    step_ms: float
+    state_bytes: int
+
+
 def decode_steps(
     model: LanguageModel, lengths: Sequence[int], batch: int = 1, autocast: bool = False, graph: bool = False
-) -> Iterator[dict[str, Any]]:
-    """A row for each length (ascending, tokens): `step_ms`, the least time that reading one token took after so many,
-    for `batch` rows at once, and `state_bytes` of a row. The model is on its device, in evaluation mode.
-    graph: the time of a CUDA graph of the step, so without the host's."""
+) -> Iterator[DecodeStep]:
+    """A step for each length (ascending, tokens), of `batch` rows at once. The model is on its device, in evaluation
+    mode. graph: time a CUDA graph of the step, so without the host's time."""
     device = model.lm_head.weight.device
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(model.model_config.vocab_size, (batch, lengths[-1] + 1), generator=generator).to(device)
@@ -55,11 +65,8 @@ def decode_steps(
                 read += piece.shape[1]
             assert cache is not None
             step = partial(model, ids[:, length : length + 1], cache=cache, use_cache=True, backend="naive")
-            yield {
-                "n_tokens": length,
-                "step_ms": _least_ms(_recorded(step) if graph else step, device),
-                "state_bytes": cache.n_bytes // batch,
-            }
+            least_ms = _least_ms(_recorded(step) if graph else step, device)
+            yield DecodeStep(length, least_ms, cache.n_bytes // batch)
 
 
 def _recorded(step: Callable[[], Any]) -> Callable[[], Any]:
@@ -82,49 +89,40 @@ def _least_ms(step: Callable[[], Any], device: torch.device) -> float:
     return min(times)
 
 
-def figure(results: dict[str, list[dict[str, Any]]], title: str) -> go.Figure:
+def figure(results: dict[str, list[DecodeStep]], title: str) -> go.Figure:
     """Milliseconds a step over tokens read, a line for each architecture."""
     colors = arch_colors(list(results))
     drawn = go.Figure()
-    for arch, rows in results.items():
+    for arch, steps in results.items():
         line = go.Scatter(
-            x=[row["n_tokens"] for row in rows],
-            y=[row["step_ms"] for row in rows],
-            customdata=[count(row["state_bytes"], 4) for row in rows],
+            x=[step.n_tokens for step in steps],
+            y=[step.step_ms for step in steps],
+            customdata=[count(step.state_bytes, 4) for step in steps],
             name=name_of(arch),
             mode="lines+markers",
             line={"color": colors[arch]},
             hovertemplate=f"{name_of(arch)}, %{{x:,}} tokens<br>%{{y:.3g}} ms, state %{{customdata}}B<extra></extra>",
         )
         drawn.add_trace(line)
-    steps = [row["step_ms"] for rows in results.values() for row in rows]
-    lengths = sorted({row["n_tokens"] for rows in results.values() for row in rows})
+    times = [step.step_ms for steps in results.values() for step in steps]
+    lengths = sorted({step.n_tokens for steps in results.values() for step in steps})
     drawn.update_xaxes(log_axis(lengths[0] / 1.1, lengths[-1] * 1.1, "tokens read before"))
     drawn.update_xaxes(tickvals=lengths, ticktext=[kibi(n) for n in lengths])
-    drawn.update_yaxes(log_axis(min(steps) / 1.2, max(steps) * 1.2, "one decode step (ms)"))
+    drawn.update_yaxes(log_axis(min(times) / 1.2, max(times) * 1.2, "one decode step (ms)"))
     dress(drawn, 760, 430, r=130)
     drawn.update_layout(title={"text": title, "x": 0.02, "font": {"size": 14}})
     return drawn
 
 
-def measure(
-    archs: Sequence[str],
-    size: str,
-    lengths: Sequence[int],
-    device: str,
-    bf16: bool,
-    batch: int,
-    graph: bool,
-    say: Callable[..., Any],
-) -> dict[str, list[dict[str, Any]]]:
-    """{arch: rows of `decode_steps`} for presets of `size`; say(text) after each row."""
-    results: dict[str, list[dict[str, Any]]] = {}
-    for arch in archs:
-        model = build_model(preset(arch, size, context_length=lengths[-1])).to(device).eval()
+def measure(asked: Namespace) -> dict[str, list[DecodeStep]]:
+    """The steps by architecture, printed one by one; asked: the command's options, with archs and lengths as lists."""
+    results: dict[str, list[DecodeStep]] = {}
+    for arch in asked.archs:
+        model = build_model(preset(arch, asked.size, context_length=asked.lengths[-1])).to(asked.device).eval()
         results[arch] = []
-        for row in decode_steps(model, lengths, batch, bf16, graph):
-            results[arch].append(row)
-            say(f"{arch}: {row['n_tokens']:,} tokens: {row['step_ms']:.3f} ms, state {row['state_bytes']:,} bytes")
+        for step in decode_steps(model, asked.lengths, asked.batch, asked.bf16, asked.graph):
+            results[arch].append(step)
+            print(f"{arch}: {step.n_tokens:,} tokens: {step.step_ms:.3f} ms, state {step.state_bytes:,} bytes")
     return results
 
 
@@ -145,9 +143,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("decode-speed"))
     asked = parser.parse_args(arguments)
     at_least_one(asked, "batch")
-    lengths = sorted(set(whole_numbers(asked.lengths, "--lengths")))
-    archs = asked.archs.split(",")
-    for arch in archs:
+    asked.lengths = sorted(set(whole_numbers(asked.lengths, "--lengths")))
+    asked.archs = asked.archs.split(",")
+    for arch in asked.archs:
         preset(arch, asked.size)
     try:
         torch.empty(1, device=asked.device)
@@ -159,10 +157,11 @@ def main(arguments: list[str] | None = None) -> None:
         asked.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--out {asked.out}: cannot be made ({error.strerror}); name another directory") from None
-    results = measure(archs, asked.size, lengths, asked.device, asked.bf16, asked.batch, asked.graph, print)
+    results = measure(asked)
     device = torch.cuda.get_device_name() if asked.device.startswith("cuda") else "CPU"
     settings = {"size": asked.size, "batch": asked.batch, "device": device, "bf16": asked.bf16, "graph": asked.graph}
-    write_json(asked.out / "decode.json", settings | {"threads": torch.get_num_threads(), "results": results})
+    rows = {arch: [asdict(step) for step in steps] for arch, steps in results.items()}
+    write_json(asked.out / "decode.json", settings | {"threads": torch.get_num_threads(), "results": rows})
     how = (", bf16" if asked.bf16 else "") + (", CUDA graph" if asked.graph else "")
     title = f"Decoding, {asked.size}, batch {asked.batch}, {device}{how}"
     reason = add_pictures({"decode": figure(results, title)}, asked.out)

@@ -13,7 +13,7 @@ from scipy import optimize, stats
 
 from arch.amounts import counted
 from arch.errors import InputError
-from scaling.study.rate_law import TERMS, WORDS, ArchLaw, Curvature, Term
+from scaling.study.rate_law import TERMS, WORDS, ArchLaw, Curvature, LeftOut, Misfit, Term
 
 from .cell import Cell, Cubic, excess_of
 
@@ -138,7 +138,7 @@ def fit_laws(
             level=LEVEL,
             ranges={term: _ends([getattr(cell, term) for cell in cells[arch]]) for term in TERMS},
             curvature=curvature_of(cells[arch], noise, cubic),
-            misfit={"chi2": alone.chi2, "dof": alone.dof, "p": float(stats.chi2.sf(alone.chi2, alone.dof))},
+            misfit=Misfit(chi2=alone.chi2, dof=alone.dof, p=float(stats.chi2.sf(alone.chi2, alone.dof))),
             left_out_size=_left_out(cells[arch], terms[arch], noise, scatter),
         )
     return laws
@@ -262,13 +262,10 @@ def curvature_of(cells: Sequence[Cell], noise: Noise, cubic: Cubic) -> Curvature
     )
 
 
-def _left_out(
-    cells: Sequence[Cell], terms: Sequence[Term], noise: Noise, scatter: float
-) -> list[dict[str, float | str]]:
-    """For each size the prediction of the law of the other sizes: [{size, n_params, n_tokens, ln_error, sd, excess,
-    low, high}]; `excess` is the share of the loss that the law's rate would cost by the cell's own curve, with its
-    interval. [] where the other sizes do not determine the terms."""
-    rows_left_out: list[dict[str, float | str]] = []
+def _left_out(cells: Sequence[Cell], terms: Sequence[Term], noise: Noise, scatter: float) -> list[LeftOut]:
+    """For the cells of each size the prediction of the law of the other sizes; what its rate would cost is read off the
+    cell's own curve. [] where the other sizes do not determine the terms."""
+    left_out = []
     for size in dict.fromkeys(cell.size for cell in cells):
         rest, out = [cell for cell in cells if cell.size != size], [cell for cell in cells if cell.size == size]
         design, y, se = _system(rest, terms, noise)
@@ -281,8 +278,16 @@ def _left_out(
             error = float(row @ line.coefficients) - cell.fitted.log_rate
             variance = float(row @ line.covariance @ row) + scatter**2 + (noise.sd * cell.fitted.unit_se) ** 2
             cost = excess_of(cell.fitted, math.exp(cell.fitted.log_rate + error), LEVEL, noise.sd, noise.dof)
-            entry: dict[str, float | str] = {"ln_error": error, "sd": math.sqrt(variance)}
-            entry |= {"excess": cost.share, "low": cost.low, "high": cost.high}
-            entry |= {"size": size, "n_params": cell.n_params, "n_tokens": cell.n_tokens}
-            rows_left_out.append(entry)
-    return rows_left_out
+            left_out.append(
+                LeftOut(
+                    ln_error=error,
+                    sd=math.sqrt(variance),
+                    excess=cost.share,
+                    low=cost.low,
+                    high=cost.high,
+                    size=size,
+                    n_params=cell.n_params,
+                    n_tokens=cell.n_tokens,
+                )
+            )
+    return left_out

@@ -38,13 +38,13 @@ def law_rows(fit: RatesFit) -> list[dict[str, str]]:
         row = {"architecture": name_of(arch), "law": formula(law)}
         row |= {f"exponent of {WORDS[term]}": text for term, text in exponents(law)}
         row |= {name: cost(law, factor, n_params) for name, factor in (("twice too high", 2.0), ("half", 0.5))}
-        worst = max(law.left_out_size, key=lambda size: float(size["excess"]), default=None)
+        worst = max(law.left_out_size, key=lambda cell: cell.excess, default=None)
         if worst is not None:
-            text = f"{worst['excess']:.2%} [{worst['low']:.2%}, {worst['high']:.2%}]"
-            most = max(float(size["high"]) for size in law.left_out_size)
-            text += f"; another up to {most:.2%}" if most > float(worst["high"]) else ""
+            text = f"{worst.excess:.2%} [{worst.low:.2%}, {worst.high:.2%}]"
+            most = max(cell.high for cell in law.left_out_size)
+            text += f"; another up to {most:.2%}" if most > worst.high else ""
             row["a size left out costs, in the worst cell"] = text
-        row["chance of the misfit"] = f"{law.misfit['p']:.2f}"
+        row["chance of the misfit"] = f"{law.misfit.p:.2f}"
         rows.append(row)
     return rows
 
@@ -75,14 +75,14 @@ def verdict(fit: RatesFit) -> list[str]:
         lines.append(f"laws of the learning rate: {', '.join(name_of(arch) for arch in fit.laws)}")
     lines += [f"no law of {name_of(arch)}: {why}" for arch, why in fit.without_law.items()]
     for arch, law in fit.laws.items():
-        if law.misfit["p"] < 0.05:
+        if law.misfit.p < 0.05:
             lines.append(
                 f"{name_of(arch)}: cells lie further from the law than their errors say (chance "
-                f"{law.misfit['p']:.3f}): the intervals hold this scatter"
+                f"{law.misfit.p:.3f}): the intervals hold this scatter"
             )
     for arch, doubt in fit.doubts.items():
         cell, outlier, law_ = doubt.cell, doubt.outlier, doubt.law
-        rest = f"{formula(law_)} (chance of the misfit {law_.misfit['p']:.2f})" if law_ else "there is no law"
+        rest = f"{formula(law_)} (chance of the misfit {law_.misfit.p:.2f})" if law_ else "there is no law"
         lines.append(
             f"{name_of(arch)}: the best rate of {cell.size} at {count(cell.n_tokens)} tokens is {outlier.factor:.2g} "
             f"times what the other cells say, {outlier.sds:.0f} standard deviations off; without it {rest}. "

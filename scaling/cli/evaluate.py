@@ -139,7 +139,7 @@ def table(
     current = current_results(request)
     rows = summary(current.results, all_steps)
     if study.as_json:
-        return print_json({"rows": rows} | current.to_dict())
+        return print_json({"rows": [row.to_dict() for row in rows]} | current.to_dict())
     for line in current.lines():
         tell(line)
     if not rows:

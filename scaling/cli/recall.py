@@ -62,7 +62,8 @@ def recall(
     if as_json:
         print_json(result)
     else:
-        print("\n".join([*result["summary"], "", text_table(HEADINGS, table(result["rows"]))]))
+        settled = [outcome for outcome in outcome_of.values() if outcome is not None]
+        print("\n".join([*result["summary"], "", text_table(HEADINGS, table(chosen, settled))]))
         print(f"\npage: {result['page']}")
         if result["no_pictures"]:
             print(f"no PNG ({result['no_pictures']})")

@@ -105,8 +105,8 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
     if question.target and not question.timed:
         within_reach(question.target, question.budget, "the whole budget")  # refused before anything is simulated
     target = question.target or TARGET * _flops_of(question, prices, budget)
-    family = family_of(price, budget, question.cap, question.least_size, question.share, question.curves)
     screening = Scenario(drawn("screened", SETTLED), noise, cost, target)
+    family = family_of(price, budget, question.cap, question.least_size, question.share, question.curves)
     candidates = screen(family, screening, question.ask, lambda share: report("proposals", share), each)
     if not candidates:
         given = flop(question.budget)

@@ -50,6 +50,29 @@ class Curvature(Section):
     """What `at` moves by where the cubic term is larger by 1."""
 
 
+class Misfit(Section):
+    """How far the cells lie from the law by their errors alone: chi2, its degrees of freedom, its chance."""
+
+    chi2: Annotated[Number, Field(ge=0)]
+    dof: int
+    p: Number
+
+
+class LeftOut(Section):
+    """What the law of the other sizes says of a cell: the error of its ln rate, and the share of the loss that its rate
+    would cost, with an interval."""
+
+    ln_error: Number
+    sd: Number
+    """Standard deviation of ln_error."""
+    excess: Number
+    low: Number
+    high: Number
+    size: str
+    n_params: int
+    n_tokens: int
+
+
 class ArchLaw(Section):
     """The law of one architecture. Coefficients are those of 1 and of ln(x / centre) of each term, in this order."""
 
@@ -66,10 +89,8 @@ class ArchLaw(Section):
     ranges: dict[Term, list[Positive]]
     """[smallest, largest] of the cells that the law was fitted to."""
     curvature: Curvature
-    misfit: dict[str, Any]
-    """chi2 of the cells around the law by their errors alone, its degrees of freedom, its chance."""
-    left_out_size: list[dict[str, Any]]
-    """What the law of the other sizes says of the cells of each size."""
+    misfit: Misfit
+    left_out_size: list[LeftOut]
 
     @model_validator(mode="after")
     def _same_shape(self) -> ArchLaw:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit
 
-from analysis.evals.results import result_key
+from analysis.evals.results import Result, result_key
 from analysis.evals.task import Task
 from data.corpus import Corpus
 from data.files import new_directory, write_json
@@ -103,24 +103,22 @@ def _write_checkpoint(path: Path, run: RunSpec, step: int, corpus: Corpus, task:
     loss = float(nats.mean()) / window
     values = {"loss": loss, "perplexity": math.exp(loss), "bits_per_byte": loss / math.log(2)}
     values |= {"n_tokens_scored": n_windows * window, "n_bytes_scored": n_windows * window}
-    result = {
-        "schema": 2,
-        "task": task.name,
-        "version": task.version,
-        "key": result_key(weights, task, task.data_hash(), run.training.precision == "bf16"),
-        "run_id": run.run_id,
-        "step": step,
-        "n_tokens": n_tokens,
-        "values": values | {"n_windows": n_windows, "context_length": window, "window_nats": packed(nats)},
-        "settings": task.settings(),
-        "weights_sha256": weights,
-        "data_hash": task.data_hash(),
-        "seconds": 1.0,
-        "setup_seconds": 0.0,
-    }
+    result = Result(
+        run_id=run.run_id,
+        step=step,
+        n_tokens=n_tokens,
+        task=task.name,
+        values=values | {"n_windows": n_windows, "context_length": window, "window_nats": packed(nats)},
+        version=task.version,
+        key=result_key(weights, task, task.data_hash(), run.training.precision == "bf16"),
+        settings=task.settings(),
+        weights_sha256=weights,
+        data_hash=task.data_hash(),
+        seconds=1.0,
+    )
     home = path.parent.parent / "evals" / path.name
     home.mkdir(parents=True, exist_ok=True)
-    write_json(home / "validation.json", result, kind="eval")
+    write_json(home / "validation.json", result.to_dict(), kind="eval")
 
 
 def write_scores(request: Request) -> None:

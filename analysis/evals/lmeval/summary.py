@@ -1,12 +1,12 @@
-"""The downstream table of a study: one line a checkpoint, with the columns of table 4 of "Scaling Laws for Linear
-Complexity Language Models" in its order, then what it does not have, and the averages' missing parts."""
+"""The downstream table of a study: a line for each checkpoint, with the columns of table 4 of "Scaling Laws for Linear
+Complexity Language Models" in its order, then further columns, and the tasks that averages lack."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 from arch.amounts import counted
 
@@ -26,13 +26,10 @@ HGRN_SUPERGLUE = {task: "em" if task == "multirc" else TASKS[task].metrics[0] fo
 SHARES = ("acc", "acc_norm", "f1", "em")  # from 0 to 1 in lm-eval; SCROLLS' f1 and em are in percent
 
 
-@dataclass(frozen=True)
-class Average:
-    """value: None where there is nothing to average; n: how many scores it is the mean of; missing: tasks without a
-    score."""
+class Average(NamedTuple):
+    """value: None where there is nothing to average; missing: tasks without a score."""
 
     value: float | None
-    n: int
     missing: tuple[str, ...]
 
 
@@ -49,14 +46,14 @@ def accuracy_average(tasks: Iterable[str], values: Values) -> Average:
     metrics = tasks if isinstance(tasks, Mapping) else {}
     by_task = {task: headline(task, values.get(task, {}), metrics.get(task)) for task in tasks}
     scores = [score for score in by_task.values() if score is not None]
-    return _average(scores, tuple(task for task, score in by_task.items() if score is None))
+    return Average(_mean(scores), tuple(task for task, score in by_task.items() if score is None))
 
 
 def scrolls_plain(values: Values) -> Average:
     """The paper's average: the plain mean of the 13 sub-scores (three ROUGE each of three summaries, two F1, two exact
     matches). It leaves out the sub-scores of failed tasks, as the paper's does, and names the tasks."""
     whole, missing = _sub_scores(values)
-    return _average([score for parts in whole for score in parts], missing)
+    return Average(_mean([score for parts in whole for score in parts]), missing)
 
 
 def scrolls_official(values: Values) -> Average:
@@ -64,7 +61,7 @@ def scrolls_official(values: Values) -> Average:
     geometric mean of its three ROUGE scores. None unless all seven tasks have scores."""
     whole, missing = _sub_scores(values)
     scores = [math.prod(parts) ** (1 / len(parts)) for parts in whole]  # geometric means
-    return Average(None, len(scores), missing) if missing else _average(scores, ())
+    return Average(None if missing else _mean(scores), missing)
 
 
 def _sub_scores(values: Values) -> tuple[list[list[float]], tuple[str, ...]]:
@@ -82,8 +79,8 @@ def _sub_scores(values: Values) -> tuple[list[list[float]], tuple[str, ...]]:
     return whole, tuple(missing)
 
 
-def _average(scores: list[float], missing: tuple[str, ...]) -> Average:
-    return Average(sum(scores) / len(scores) if scores else None, len(scores), missing)
+def _mean(scores: Sequence[float]) -> float | None:
+    return sum(scores) / len(scores) if scores else None
 
 
 NIAH = "niah-easy"  # table 4's mode; its weighted average accuracy
@@ -96,81 +93,92 @@ PAPER = {task: task for task in TABLE4} | {
     "scrolls_plain": "scrolls",
 }
 GRID = ("first_length", "last_length", "n_lengths", "n_depths", "alpha_c", "alpha_d")
-NO_COLUMNS = ("run_id", "step", "n_tokens", "missing", "unlike", "errors", "rows")
 MOST_COLUMNS = 110  # characters of a line that has its standard errors in the cells
+# By column its task and metric; averages are not among them.
+COLUMNS = {task: (task, TASKS[task].metrics[0]) for task in (*TABLE4, "siqa")} | {
+    "wikitext_ppl": ("wikitext", "word_perplexity"),
+    "lambada_ppl": ("lambada", "perplexity"),
+    "niah_easy": (NIAH, "weighted_avg_acc"),
+}
 
 
-def summary(results: Iterable[Result], all_steps: bool = False) -> list[dict[str, Any]]:
-    """One record for each checkpoint that has a result of these tasks (the last of each run unless `all_steps`), by
-    run.
+@dataclass(frozen=True)
+class SummaryLine:
+    """The line of a checkpoint. columns: table 4's, then others; accuracies, niah_easy and SCROLLS in percent,
+    perplexities a word; missing: by average, the tasks that it lacks although it has others; unlike: by task, on what
+    it was evaluated where that is not what the papers evaluated it on; errors: standard errors by column, in its unit,
+    as far as lm-eval gives them; rows: the rows evaluated by task."""
 
-    results: current ones; those of another version of a task do not count.
-    Accuracies, niah_easy and SCROLLS in percent, perplexities a word; `missing` names the tasks that an average lacks
-    although it has others; `unlike` names tasks that were evaluated on less than all of their data; `errors` has the
-    standard errors of columns, in their units, as far as lm-eval gives them; `rows` the rows evaluated by task.
-    """
-    checkpoints: dict[tuple[str, int], dict[str, Any]] = {}
+    run_id: str
+    step: int
+    n_tokens: int
+    columns: Mapping[str, float | None]
+    missing: Mapping[str, list[str]]
+    unlike: Mapping[str, str]
+    errors: Mapping[str, float]
+    rows: Mapping[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, with the columns at the top level."""
+        content = asdict(self)
+        return {name: content.pop(name) for name in ("run_id", "step", "n_tokens")} | content.pop("columns") | content
+
+    def cells(self, names: Sequence[str], with_errors: bool) -> tuple[str, ...]:
+        """The cells of these columns; a star marks an average that lacks tasks."""
+        cells = [self.run_id, f"{self.step:,}"]
+        for name in names:
+            value, error = self.columns[name], self.errors.get(name) if with_errors else None
+            text = "-" if value is None else _rounded(value) + "*" * (name in self.missing)
+            cells.append(text if value is None or error is None else f"{text} ± {_rounded(error)}")
+        return tuple(cells)
+
+
+def summary(results: Iterable[Result], all_steps: bool = False) -> list[SummaryLine]:
+    """A line for each checkpoint that has a result of these tasks (the last of each run unless `all_steps`), by run.
+    results: current ones; those of another version of a task do not count."""
+    checkpoints: dict[tuple[str, int], dict[str, Result]] = {}
     for result in results:
-        task = result.task
-        if task == NIAH or (task in TASKS and result.version == TASKS[task].version):
-            new = {"n_tokens": result.n_tokens, "values": {}, "unlike": {}}
-            checkpoint = checkpoints.setdefault((result.run_id, result.step), new)
-            checkpoint["values"][task] = result.values
-            if unlike := _unlike(task, result.settings):
-                checkpoint["unlike"][task] = unlike
+        if result.task == NIAH or (result.task in TASKS and result.version == TASKS[result.task].version):
+            checkpoints.setdefault((result.run_id, result.step), {})[result.task] = result
     last = {run_id: step for run_id, step in sorted(checkpoints)}
     return [
-        {
-            "run_id": run_id,
-            "step": step,
-            "n_tokens": checkpoint["n_tokens"],
-            **_line(checkpoint["values"]),
-            "unlike": checkpoint["unlike"],
-            "errors": _errors(checkpoint["values"]),
-            "rows": {task: n for task, values in checkpoint["values"].items() if (n := values.get("n_documents"))},
-        }
-        for (run_id, step), checkpoint in sorted(checkpoints.items())
-        if all_steps or step == last[run_id]
+        _line(of_tasks) for (run_id, step), of_tasks in sorted(checkpoints.items()) if all_steps or step == last[run_id]
     ]
 
 
-def _line(values: dict[str, dict[str, float | None]]) -> dict[str, Any]:
+def _line(results: Mapping[str, Result]) -> SummaryLine:
+    """The line of a checkpoint's results by task."""
+    values = {task: result.values for task, result in results.items()}
     glue = {} if set(values) & set(SUPERGLUE) <= set(CSR) else values  # BoolQ, which is of both, makes no SuperGLUE
     averages = {
         "csr_avg": (accuracy_average(TABLE4, values), TABLE4),
         "scrolls_plain": (scrolls_plain(values), SCROLLS),
         "superglue_avg": (accuracy_average(SUPERGLUE, glue), SUPERGLUE),
-        "superglue_hgrn": (accuracy_average(HGRN_SUPERGLUE, glue), tuple(HGRN_SUPERGLUE)),
+        "superglue_hgrn": (accuracy_average(HGRN_SUPERGLUE, glue), HGRN_SUPERGLUE),
         "scrolls_official": (scrolls_official(values), SCROLLS),
     }
-    missing: dict[str, list[str]] = {
-        name: list(average.missing) for name, (average, tasks) in averages.items() if _begun(average, tasks)
-    }
-    columns = {
-        **{task: headline(task, values[task]) if task in values else None for task in (*TABLE4, "siqa")},
-        "wikitext_ppl": values.get("wikitext", {}).get("word_perplexity"),
-        "lambada_ppl": values.get("lambada", {}).get("perplexity"),
-        "niah_easy": values.get(NIAH, {}).get("weighted_avg_acc"),
-        **{name: average.value for name, (average, _) in averages.items()},
-    }
-    ours = [name for name in columns if name not in PAPER]
-    return {name: columns[name] for name in (*PAPER, *ours)} | {"missing": missing}
-
-
-def _errors(values: Mapping[str, Mapping[str, float | None]]) -> dict[str, float]:
-    """The standard error of each column of a single task, where there is one; averages have none."""
-    errors = {
-        task: headline(task, {metric: values.get(task, {}).get(f"{metric}_stderr")}, metric)
-        for task in (*TABLE4, "siqa")
-        for metric in TASKS[task].metrics[:1]
-    }
-    errors["wikitext_ppl"] = values.get("wikitext", {}).get("word_perplexity_stderr")
-    errors["lambada_ppl"] = values.get("lambada", {}).get("perplexity_stderr")
-    return {name: error for name, error in errors.items() if error is not None}
-
-
-def _begun(average: Average, tasks: tuple[str, ...]) -> bool:
-    return 0 < len(average.missing) < len(tasks)
+    scores, errors = dict[str, float | None](), dict[str, float]()
+    for name, (task, metric) in COLUMNS.items():
+        of_task = values.get(task, {})
+        scores[name] = headline(task, of_task, metric)
+        error = headline(task, {metric: of_task.get(f"{metric}_stderr")}, metric)
+        errors |= {} if error is None else {name: error}
+    scores |= {name: average.value for name, (average, _) in averages.items()}
+    first = next(iter(results.values()))
+    return SummaryLine(
+        run_id=first.run_id,
+        step=first.step,
+        n_tokens=first.n_tokens,
+        columns={name: scores[name] for name in dict.fromkeys((*PAPER, *scores))},
+        missing={
+            name: list(average.missing)
+            for name, (average, tasks) in averages.items()
+            if 0 < len(average.missing) < len(tasks)
+        },
+        unlike={task: words for task, result in results.items() if (words := _unlike(task, result.settings))},
+        errors=errors,
+        rows={task: n for task, scored in values.items() if (n := scored.get("n_documents"))},
+    )
 
 
 def _unlike(task: str, settings: Mapping[str, Any]) -> str | None:
@@ -185,50 +193,36 @@ def _unlike(task: str, settings: Mapping[str, Any]) -> str | None:
     return f"another grid than the paper's: {lengths} x {grid['n_depths']} depths"
 
 
-def show_summary(rows: list[dict[str, Any]]) -> tuple[tuple[str, ...], list[tuple[str, ...]], list[str]]:
+def show_summary(lines: Sequence[SummaryLine]) -> tuple[tuple[str, ...], list[tuple[str, ...]], list[str]]:
     """Heads and cells of the columns that have a value, and notes: which tasks averages lack, which were evaluated on
     less than all of their data, and which of table 4's columns have no value."""
-    names = [name for name in (rows[0] if rows else {}) if name not in NO_COLUMNS]
-    used = [name for name in names if any(row[name] is not None for row in rows)]
+    names = list(lines[0].columns) if lines else []
+    used = [name for name in names if any(line.columns[name] is not None for line in lines)]
     heads = ("run", "step", *used)
-    cells, notes = _cells(rows, used, True), list[str]()
-    if rows and sum(max(map(len, column)) + 2 for column in zip(heads, *cells, strict=True)) - 2 > MOST_COLUMNS:
-        cells, notes = _cells(rows, used, False), _range_notes("standard errors", [row["errors"] for row in rows], 2)
-    notes += _range_notes("rows evaluated", [row["rows"] for row in rows], 0)
-    notes += sorted({f"* {name} without {', '.join(tasks)}" for row in rows for name, tasks in row["missing"].items()})
-    notes += sorted({f"{task} on {words}" for row in rows for task, words in row["unlike"].items()})
+    cells, notes = [line.cells(used, True) for line in lines], list[str]()
+    if lines and sum(max(map(len, column)) + 2 for column in zip(heads, *cells, strict=True)) - 2 > MOST_COLUMNS:
+        cells = [line.cells(used, False) for line in lines]
+        notes += _range_notes("standard errors", [line.errors for line in lines], 2)
+    notes += _range_notes("rows evaluated", [line.rows for line in lines], 0)
+    notes += sorted({f"* {name} without {', '.join(tasks)}" for line in lines for name, tasks in line.missing.items()})
+    notes += sorted({f"{task} on {words}" for line in lines for task, words in line.unlike.items()})
     absent = [name for name in names if name in PAPER and name not in used]
     if absent:
         words = ["csr"] if set(TABLE4) <= set(absent) else [name for name in absent if name in TABLE4]
         words += [PAPER[name] for name in absent if name not in TABLE4 and PAPER[name]]
-        notes.append(f"of table 4 not here: {', '.join(absent)} (scaling eval study STUDY --tasks {','.join(words)})")
+        notes.append(f"of table 4 not here: {', '.join(absent)} (scaling eval STUDY --tasks {','.join(words)})")
     return heads, cells, notes
 
 
-def _cells(rows: list[dict[str, Any]], used: list[str], errors: bool) -> list[tuple[str, ...]]:
-    return [
-        (
-            row["run_id"],
-            f"{row['step']:,}",
-            *(_cell(row[name], name in row["missing"], row["errors"].get(name) if errors else None) for name in used),
-        )
-        for row in rows
-    ]
-
-
-def _range_notes(what: str, rows: list[dict[str, float]], digits: int) -> list[str]:
+def _range_notes(what: str, rows: Sequence[Mapping[str, float]], digits: int) -> list[str]:
     """At most one line: `what`, then each name's number over the rows, from the least to the most where they differ."""
     parts = []
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row[name] for row in rows if name in row]
         ends = [f"{end:,.{digits}f}" for end in (min(values), max(values))]
         parts.append(f"{name} {' to '.join(dict.fromkeys(ends))}")
-    line = f"{what}: {', '.join(parts)}"
-    return [line] if parts else []
+    return [f"{what}: {', '.join(parts)}"] if parts else []
 
 
-def _cell(value: float | None, partial: bool, error: float | None) -> str:
-    if value is None:
-        return "-"
-    text = (f"{value:.2f}" if value < 1e5 else f"{value:.2e}") + ("*" if partial else "")
-    return text if error is None else f"{text} ± " + (f"{error:.2f}" if error < 1e5 else f"{error:.2e}")
+def _rounded(value: float) -> str:
+    return f"{value:.2f}" if value < 1e5 else f"{value:.2e}"

@@ -131,10 +131,8 @@ class LmEvalTask:
         return max_length, new_tokens
 
     def prepare(self, tokenizer: Tokenizer) -> Prepared:
-        from .local_tasks import local_task
-
         _quiet()
-        from .adapter import hf_tokenizer
+        from .harness import hf_tokenizer, local_task
 
         rows, _ = read_rows(self._file(), self.name, self.spec.data)
         return Prepared(local_task(self.name, rows), hf_tokenizer(tokenizer))
@@ -144,7 +142,7 @@ class LmEvalTask:
         and n_documents, n_requests, n_truncated (requests that lost tokens on their left), max_length."""
         from lm_eval.evaluator import evaluate
 
-        from .adapter import CountingLM, hf_model
+        from .harness import CountingLM, hf_model
 
         max_length, new_tokens = self._window(model.context_length)
         wrapped = hf_model(model.model)

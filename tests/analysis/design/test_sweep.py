@@ -24,7 +24,7 @@ def made(n: float):
 
 
 def test_errors_of_rates_are_those_of_drawn_sweeps():
-    """Of 60 sweeps: the law's rate at each size, less the best one, by the fit of rates that `scaling sweep` makes."""
+    """In 60 sweeps: the law's rate at each size less the best rate, by the fit of rates that `scaling sweep` makes."""
     proposal = replace(laid(3e5, 6, 8.0, 20.0, 1.0, 1.0, (1, 1), 1e10, curves=True), sweep=(0, 1, 3))
     layout = proposal.layout()
     expected = np.sqrt(np.diag(rate_errors(layout, NOISE)))

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from analysis.evals.lmeval.adapter import CountingLM, hf_model, hf_tokenizer
-from analysis.evals.lmeval.local_tasks import local_task, merge_references
+from analysis.evals.lmeval.harness import CountingLM, hf_model, hf_tokenizer, local_task, merge_references
 from analysis.evals.lmeval.prompts import longest
 from analysis.evals.lmeval.rows import read_rows as read_checked
 from analysis.evals.lmeval.sets import CSR, DATA, PRESETS, SCROLLS, SUPERGLUE, TASKS
@@ -42,7 +41,7 @@ def loaded(arch="hgrn2", context_length=WINDOW, seed=0):
 
 
 def read_rows(path):
-    """Any of the data folder's files."""
+    """The rows of any file of the data folder."""
     name = next(name for name, task in TASKS.items() if str(path).endswith(f"/{DATA[task.data].file}"))
     return read_checked(path, name, TASKS[name].data)[0]
 
@@ -87,7 +86,7 @@ def test_the_presets_name_what_the_paper_ran():
 
 
 def test_right_answers_score_1():
-    """A model that only knows how likely the answers are: what is made the likeliest is what is chosen."""
+    """A model that knows only how likely the answers are chooses the likeliest."""
 
     class Oracle(CountingLM):
         def _loglikelihood_tokens(self, requests, disable_tqdm=False, override_bs=None):
@@ -194,7 +193,7 @@ def test_our_adapter_equals_lm_evals_own_class(tmp_path):
 
 @pytest.mark.parametrize("arch", ["llama", "hgrn2", "cosformer2"])
 def test_batches_of_one_and_of_sixteen_agree(arch, tmp_path):
-    """Also where prompts are padded on the left to be continued together."""
+    """Also where prompts to be continued are padded on the left."""
     rows, model = shared_rows(tmp_path), loaded(arch, REAL_WINDOW)
     for name in REAL:
         alone, many = (run(name, model, rows, max_new_tokens=16, batch_size=size) for size in (1, 16))
@@ -300,7 +299,7 @@ def test_the_key_follows_settings_and_data(tmp_path):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_longest_answer_is_known_before_lm_eval_makes_its_requests(name):
-    """Against lm-eval's own requests: a blank at a text's end counts to the answer behind it."""
+    """The length is that of lm-eval's own requests: a blank at a text's end counts to the answer behind it."""
     data = TASKS[name].data
     rows = read_rows(ROWS / DATA[data].file)
     task = local_task(name, rows)

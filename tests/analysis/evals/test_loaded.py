@@ -1,5 +1,9 @@
-"""The guard: a checkpoint that is not the model that was trained is refused, whatever is wrong with it."""
+"""Checkpoints opened for evaluation: what is refused, and that files are read once and ahead."""
 
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,8 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from analysis.evals import loaded
-from analysis.evals.loaded import PROBE_TOLERANCE, ModelCache, load_guarded
+from analysis.evals.loaded import PROBE_TOLERANCE, Files, ModelCache, ReadAhead, load_guarded, pinned
 from analysis.evals.replayed import Batches
+from arch.config import ARCHS
 from arch.errors import InputError
 from arch.model.lm import load_model
 from data.corpus import prepare
@@ -20,6 +25,7 @@ from scaling.rundir.checkpoint_writer import probe_loss
 from scaling.study.spec import StudySpec
 
 from .small_study import CONTEXT, write_study
+from .test_worker import matrix_of, work
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +35,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudySpec:
 
 @pytest.fixture
 def checkpoint(study: StudySpec, tmp_path: Path) -> Path:
-    """A copy to spoil."""
+    """A copy of a checkpoint that a test may damage."""
     source = study.directory / "runs/llama-14k-c32-s0/checkpoints/00000001"
     target = tmp_path / "00000001"
     target.mkdir()
@@ -39,7 +45,7 @@ def checkpoint(study: StudySpec, tmp_path: Path) -> Path:
 
 
 def seal(checkpoint: Path, **changes: object) -> None:
-    """A manifest whose checksums fit what lies there now: the checksums alone would let it pass."""
+    """Write a manifest whose checksums fit the files: checksums alone would let them pass."""
     manifest = read_json(checkpoint / MANIFEST) | changes
     for name in manifest["files"]:
         file = checkpoint / name
@@ -67,7 +73,7 @@ def test_an_intact_checkpoint_is_opened(study: StudySpec, checkpoint: Path) -> N
 
 
 def test_a_head_that_is_another_is_refused(study: StudySpec, checkpoint: Path) -> None:
-    """As where weights were converted wrongly: checksums fit, the model runs, and scores at chance level."""
+    """As where weights were converted wrongly: checksums fit, the model runs, and it scores at chance level."""
     weights = load_file(checkpoint / "model.safetensors")
     name = "decoder.embedding.weight"
     weights[name] = weights[name][torch.randperm(len(weights[name]), generator=torch.Generator().manual_seed(0))]
@@ -148,7 +154,7 @@ def test_another_studys_corpus_is_refused(study: StudySpec, checkpoint: Path, tm
 
 
 def test_the_next_checkpoint_of_a_configuration_takes_the_modules_of_the_last(tmp_path: Path) -> None:
-    """Its weights alone are read; what comes out is what a model opened by itself gives, after a refusal too."""
+    """Only its weights are read; the losses are those of a model opened by itself, after a refusal too."""
     study = write_study(tmp_path, steps=3)
     paths = [
         study.directory / f"runs/{arch}-14k-c32-s0/checkpoints/0000000{step}"
@@ -168,3 +174,74 @@ def test_the_next_checkpoint_of_a_configuration_takes_the_modules_of_the_last(tm
         assert torch.equal(ours, theirs) and opened.checkpoint == path and opened.meter.tokens == 32
         modules.append(opened.model)
     assert [modules[i] is modules[i + 1] for i in range(4)] == [False, False, True, True]  # tnl 1, 3, llama 1, 2, 3
+
+
+@pytest.fixture(scope="module")
+def longer_study(tmp_path_factory: pytest.TempPathFactory) -> StudySpec:
+    return write_study(tmp_path_factory.mktemp("study"), 3, ", ".join(ARCHS))
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, str]]:
+    """The (path, thread) of every checkpoint that is read."""
+    entries: list[tuple[Path, str]] = []
+    read: Callable[[ReadAhead, Path], Files] = ReadAhead._read
+
+    def counted(self: ReadAhead, path: Path) -> Files:
+        entries.append((path, threading.current_thread().name))
+        return read(self, path)
+
+    monkeypatch.setattr(ReadAhead, "_read", counted)
+    return entries
+
+
+def paths(longer_study: StudySpec) -> list[Path]:
+    return sorted(longer_study.directory.glob("runs/*/checkpoints/*"))
+
+
+def test_a_worker_reads_every_checkpoint_once_and_ahead(longer_study: StudySpec, reads: list[tuple[Path, str]]) -> None:
+    matrix = matrix_of(longer_study)
+    assert work(longer_study, matrix)[0].n_done == len(matrix.pairs)
+    assert [path for path, _ in reads] == [checkpoint.path for checkpoint, _ in matrix.checkpoints()]
+    assert {name.split("_")[0] for _, name in reads[1:]} == {"reader"} and reads[0][1] == "MainThread"
+
+
+def test_another_checkpoint_than_was_read_ahead_is_read(longer_study: StudySpec, reads: list[tuple[Path, str]]) -> None:
+    first, second, third = paths(longer_study)[:3]
+    ahead = ReadAhead()
+    ahead.start(second)
+    assert ahead.files(third).checkpoint.path == third and ahead.files(second).checkpoint.path == second
+    ahead.start(first)
+    assert ahead.files(first).checkpoint.path == first and [path for path, _ in reads].count(first) == 1
+
+
+def test_a_damaged_checkpoint_is_reported_when_it_is_opened(longer_study: StudySpec, tmp_path: Path) -> None:
+    ahead = ReadAhead()
+    ahead.start(tmp_path / "none")
+    with pytest.raises(InputError, match="none: does not exist"):
+        ahead.files(tmp_path / "none")
+    assert ahead.files(paths(longer_study)[0]).weights
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 30])
+def test_all_that_follow_in_one_architectures_modules_have_the_bits_of_a_model_loaded_alone(
+    longer_study: StudySpec, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """limit: the bytes of weights that are read ahead."""
+    monkeypatch.setattr(loaded, "MAX_BYTES", limit)
+    cache = ModelCache()
+    for path in paths(longer_study):
+        opened = load_guarded(path, longer_study.directory / "corpus", "cpu", False, cache).model
+        alone = load_model(path)
+        for (name, ours), (other, theirs) in zip(opened.named_parameters(), alone.named_parameters(), strict=True):
+            assert name == other and ours.dtype == theirs.dtype and torch.equal(ours, theirs)
+        for (name, ours), (other, theirs) in zip(opened.named_buffers(), alone.named_buffers(), strict=True):
+            assert name == other and torch.equal(ours, theirs)
+    assert len(paths(longer_study)) == 3 * len(ARCHS)
+
+
+@pytest.mark.gpu
+def test_weights_of_every_dtype_are_pinned() -> None:
+    weights = {"a": torch.randn(3, 4), "b": torch.randn(5).bfloat16(), "c": torch.randn(2, 2)}
+    copies = pinned(weights)
+    assert all(tensor.is_pinned() and torch.equal(tensor, weights[name]) for name, tensor in copies.items())

@@ -61,7 +61,7 @@ def score(model: LoadedModel) -> list[float]:
 
 
 def one_by_one(model: LoadedModel) -> list[float]:
-    """A batch at a time, read back at once."""
+    """Losses of one batch at a time, each read back at once."""
     starts = window_starts(Text.parts("validation"), LENGTH, 10 * LENGTH)
     rows = batches(Text.validation, starts, LENGTH, ROWS)
     return [x for batch in rows for x in token_nats(model, batch).sum(1, dtype=float).tolist()]
@@ -131,7 +131,7 @@ def fails(work: Work) -> Work:
 
 
 def wrong(work: Work) -> Work:
-    """Replays that compute something else, as if a weight were another."""
+    """A recorder whose replays compute something else, as if a weight were changed."""
 
     def replay() -> None:
         weight = models[-1].model.lm_head.weight.data

@@ -34,7 +34,7 @@ def matrix_of(study: StudySpec, tasks: Sequence[str] = TWO, which: str = "all", 
 
 
 def now(study: StudySpec, tasks: Sequence[str] = TWO, **settings: Any) -> CurrentResults:
-    """What is stored and of today."""
+    """The current results."""
     context = TaskContext(
         study.directory / "corpus", None, {f"{HERE}:{name}": value for name, value in settings.items()}
     )
@@ -53,7 +53,7 @@ def missing(matrix: Matrix) -> list[str]:
 
 
 def test_everything_missing_is_evaluated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models are loaded once for both tasks, requests prepared once for all models."""
+    """Models are loaded once for both tasks, and requests are prepared once for all models."""
     study, counts = write_study(tmp_path), Counter[str]()
     load, prepare = analysis.evals.loaded.load_guarded, Tiny.prepare
     monkeypatch.setattr(
@@ -163,7 +163,7 @@ def test_what_another_worker_is_at_is_left_to_it(tmp_path: Path) -> None:
 
 
 def test_a_model_that_another_worker_has_comes_last(tmp_path: Path) -> None:
-    """Then the worker helps with the tasks that are left of it."""
+    """Then the worker helps with that model's remaining tasks."""
     study = write_study(tmp_path, archs="tnl")
     matrix = matrix_of(study)
     claim = take(matrix.pairs[0].checkpoint.results, MODEL)

@@ -3,7 +3,7 @@
 import pytest
 
 from analysis.inspection import decode_speed
-from analysis.inspection.decode_speed import decode_steps, figure
+from analysis.inspection.decode_speed import DecodeStep, decode_steps, figure
 from arch.config import ARCHS
 from arch.errors import InputError
 from arch.model.lm import build_model
@@ -14,13 +14,13 @@ LENGTHS = (16, 1100)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_rows_tell_the_state_that_the_counts_tell(arch):
+def test_states_are_as_large_as_the_counts_say(arch):
     config = preset(arch, "6k", context_length=LENGTHS[-1])
-    rows = list(decode_steps(build_model(config).eval(), LENGTHS, batch=2))
-    assert [row["n_tokens"] for row in rows] == list(LENGTHS) and all(row["step_ms"] > 0 for row in rows)
-    for row in rows:
-        assert row["state_bytes"] == decode_state(config, row["n_tokens"])["bytes"]
-    assert (rows[0]["state_bytes"] == rows[1]["state_bytes"]) is (arch != "llama")
+    steps = list(decode_steps(build_model(config).eval(), LENGTHS, batch=2))
+    assert [step.n_tokens for step in steps] == list(LENGTHS) and all(step.step_ms > 0 for step in steps)
+    for step in steps:
+        assert step.state_bytes == decode_state(config, step.n_tokens)["bytes"]
+    assert (steps[0].state_bytes == steps[1].state_bytes) is (arch != "llama")
 
 
 @pytest.mark.gpu("CUDA graphs")
@@ -28,13 +28,13 @@ def test_rows_tell_the_state_that_the_counts_tell(arch):
 def test_a_step_can_be_recorded(arch):
     model = build_model(preset(arch, "6k", context_length=LENGTHS[-1])).cuda().eval()
     plain, recorded = (list(decode_steps(model, LENGTHS, 2, graph=graph)) for graph in (False, True))
-    assert [row["state_bytes"] for row in recorded] == [row["state_bytes"] for row in plain]
-    assert all(row["step_ms"] > 0 for row in recorded)
+    assert [step.state_bytes for step in recorded] == [step.state_bytes for step in plain]
+    assert all(step.step_ms > 0 for step in recorded)
 
 
 def test_figure_has_a_line_for_each():
-    rows = [{"n_tokens": n, "step_ms": 1.0 + n, "state_bytes": 10} for n in (1024, 65536)]
-    drawn = figure({"llama": rows, "tnl": rows}, "title")
+    steps = [DecodeStep(n, 1.0 + n, 10) for n in (1024, 65536)]
+    drawn = figure({"llama": steps, "tnl": steps}, "title")
     assert [trace.name for trace in drawn.data] == ["LLaMA", "TNL"]
     assert list(drawn.layout.xaxis.ticktext) == ["1k", "64k"]
 

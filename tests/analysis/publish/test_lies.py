@@ -24,7 +24,7 @@ Lie = Callable[[Path], object]
 
 
 def sealed(folder: Path) -> None:
-    """Its manifest says what its files are."""
+    """The folder with a manifest that fits its files."""
     manifest = read_json(folder / "manifest.json")
     for name, entry in manifest["files"].items():
         entry |= {"bytes": (folder / name).stat().st_size, "sha256": sha256(folder / name)}
@@ -49,7 +49,7 @@ def manifest(**changes: object) -> Lie:
 
 
 def listing(name: str) -> Lie:
-    """An input of that name."""
+    """The folder with an input of that name in its manifest."""
 
     def lie(folder: Path) -> None:
         path = folder / "manifest.json"
@@ -87,7 +87,7 @@ def content(name: str, text: str) -> Lie:
 
 
 def table(name: str, made: Callable[[Path], object]) -> Lie:
-    """A table of other rows, with the honest one's metadata."""
+    """A table with other rows and the honest table's metadata."""
 
     def lie(folder: Path) -> None:
         made(folder / name)

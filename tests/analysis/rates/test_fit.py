@@ -67,7 +67,7 @@ def joint(points: list[RatePoint], world: World) -> np.ndarray:
 
 
 def test_the_law_agrees_with_one_joint_fit_of_all_runs():
-    """They weigh cells otherwise, and differ by less than a standard error."""
+    """The two weigh cells differently, and differ by less than a standard error."""
     world = World(noise=0.002, cubic=-0.004)
     points = world.sweep(np.random.default_rng(3))
     law = fit_rates(points).laws["llama"]
@@ -156,7 +156,7 @@ def test_runs_that_diverged_are_left_out_and_counted_and_still_bracket():
 
 
 def test_a_rate_between_the_best_and_one_that_diverged_is_what_is_missing():
-    """The parabola is lowest beyond the best rate, above which nothing trained: no noise."""
+    """Without noise: the parabola is lowest beyond the best rate, above which nothing trained."""
     lrs = [2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3]
     cell = fit_cell(curve([1.50, 1.45, 1.42, 1.41, math.nan], lrs))
     assert cell.fitted is None and cell.extend == "between" and cell.gap == (2e-3, 4e-3)
@@ -180,7 +180,7 @@ def test_rates_that_are_too_low_are_not_called_diverged():
 
 
 def test_a_seed_that_misses_a_rate_moves_no_optimum():
-    """The easier seed ran at one rate alone: a mean over what there is would call this rate the best."""
+    """The easier seed ran at one rate alone: a plain mean would call this rate the best."""
     points = curve([2.10, 2.02, 2.00, 2.02, 2.10]) + curve([1.80], [2e-3], seed=1)
     cell = fit_cell(points)
     assert cell.fitted is not None and math.exp(cell.fitted.log_rate) == pytest.approx(4e-3, rel=1e-6)
@@ -223,9 +223,9 @@ def test_the_quickstarts_search_gives_four_laws_that_predict_the_sizes_left_out(
     assert sorted(f"{cell.arch}/{cell.size}" for cell in fit.unused) == ["llama/18k", "llama/38k", "tnl/10k", "tnl/98k"]
     assert set(fit.laws) == {"llama", "tnl", "hgrn2", "cosformer2"}
     for law in fit.laws.values():
-        assert law.misfit["p"] > 0.05
+        assert law.misfit.p > 0.05
         assert -0.7 < law.coefficients[1] < -0.25
-        assert max(row["excess"] for row in law.left_out_size) < 0.003
+        assert max(row.excess for row in law.left_out_size) < 0.003
 
 
 def test_the_quickstarts_law_file_is_the_fit_of_both_halves_of_its_search():
@@ -235,7 +235,7 @@ def test_the_quickstarts_law_file_is_the_fit_of_both_halves_of_its_search():
         assert arch_law.terms == ["n_params", "n_tokens"]
         assert arch_law.coefficients == pytest.approx(fit.laws[arch].coefficients, abs=1e-9)
         assert -0.6 < arch_law.coefficients[1] < -0.35 and -0.7 < arch_law.coefficients[2] < -0.15
-        assert arch_law.misfit["p"] > 0.05 and max(row["excess"] for row in arch_law.left_out_size) < 0.003
+        assert arch_law.misfit.p > 0.05 and max(row.excess for row in arch_law.left_out_size) < 0.003
 
 
 def test_the_cubic_term_is_a_joint_one():

@@ -29,12 +29,12 @@ def test_a_world_without_noise_costs_nothing_at_a_size_left_out():
 def test_the_excess_is_near_the_law_files_and_its_bound_holds_the_true_one():
     world, random = World(sizes=SIZES), np.random.default_rng(3)
     points = world.sweep(random)
-    stored = {(row["size"], row["n_tokens"]): row for row in fit_rates(points).laws["llama"].left_out_size}
+    stored = {(row.size, row.n_tokens): row for row in fit_rates(points).laws["llama"].left_out_size}
     cells = held_out(points, replicates=5)
     assert len(cells) == len(stored) == 8
     for cell in cells:
         # the law file keeps the scatter and the cubic term of all sizes
-        assert cell.excess.share == pytest.approx(stored[cell.size, cell.n_tokens]["excess"], abs=2e-4)
+        assert cell.excess.share == pytest.approx(stored[cell.size, cell.n_tokens].excess, abs=2e-4)
         assert len(cell.again) == 5
     mean, bound = mean_bound(cells, random)
     true = np.mean([math.expm1(world.excess(float(cell.size[1:]), cell.n_tokens, 65_536, cell.rate)) for cell in cells])

@@ -6,7 +6,7 @@ model that knows a row's four values but not whose they are has 25%, so 20% mean
 
 import pytest
 
-from analysis.recall.figure import HEADINGS, records, table
+from analysis.recall.figure import HEADINGS, table
 from analysis.recall.recipe import Trial, read_sweep
 from analysis.recall.sweep import settle, units
 from analysis.recall.training import train
@@ -19,7 +19,7 @@ VISIBLY = 0.2  # this far below solved is visibly less
 def measured(arch):
     (unit,) = [unit for unit in units(SMALL) if unit.arch == arch]
     outcome = settle(SMALL, unit, lambda trial, seed: train(SMALL, arch, unit.problem, unit.width, trial, seed))
-    print("", HEADINGS, *table(records(SMALL, {unit: outcome})), sep="\n")
+    print("", HEADINGS, *table(SMALL, [outcome]), sep="\n")
     return outcome.accuracy
 
 
@@ -31,7 +31,7 @@ def test_solves_recall(arch):
 
 @pytest.mark.slow
 def test_hgrn1_recalls_visibly_less():
-    """One number (real or complex) a channel is no memory of pairs: HGRN2, figure 3."""
+    """One number (real or complex) for each channel cannot store pairs: HGRN2, figure 3."""
     assert KNOWS_THE_VALUES <= measured("hgrn1") <= SMALL.solved - VISIBLY
 
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from analysis.recall.figure import figure, records, table
+from analysis.recall.figure import figure, record, table
 from analysis.recall.recipe import PACKAGED, Run, Trial, read_sweep
 from analysis.recall.sweep import cell_key, outcomes, settle, stored, units, work
 from arch.errors import InputError
@@ -158,21 +158,21 @@ def test_expand_ratios_are_trained_and_reported(tmp_path):
         "hgrn2-16x2-d16-e4-lr0.005-s0.json",
         "hgrn2-16x2-d16-e4-lr0.01-s0.json",
     ]
-    (row,) = table(records(sweep, {outcome.unit: outcome}))
+    (row,) = table(sweep, [outcome])
     best = max(outcome.sweep, key=lambda run: run.accuracy)
     assert row[5] == str(best.trial) and row[7].startswith(f"0.01 (4): {outcome.sweep[0].accuracy:.3f}  0.01 (8): ")
 
 
 def test_table_and_figure(tmp_path):
     sweep = sweep_of(tmp_path, seeds=[0, 1], widths=[16, 32])
-    outcomes = {
-        unit: settle(sweep, unit, lambda trial, seed: run_of(trial, 0.4 + trial.rate + 0.1 * seed, seed))
+    settled = [
+        settle(sweep, unit, lambda trial, seed: run_of(trial, 0.4 + trial.rate + 0.1 * seed, seed))
         for unit in units(sweep)[:3]
-    }
-    rows = records(sweep, outcomes)
+    ]
+    rows = [record(sweep, outcome) for outcome in settled]
     assert [row["accuracy"] for row in rows] == [pytest.approx(0.46)] * 3 and rows[0]["rate"] == 0.01
-    assert table(rows)[0][3:] == ("0.460", "0.410-0.510 (2)", "0.01", "-", "0.01: 0.410  0.005: 0.405")
-    drawn = figure(sweep, rows)
+    assert table(sweep, settled)[0][3:] == ("0.460", "0.410-0.510 (2)", "0.01", "-", "0.01: 0.410  0.005: 0.405")
+    drawn = figure(sweep, settled)
     assert [(trace.name, list(trace.x)) for trace in drawn.data] == [("LLaMA", [16, 32]), ("HGRN2", [16])]
     assert drawn.data[0].error_y.array == pytest.approx((0.05, 0.05))
 

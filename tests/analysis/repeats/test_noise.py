@@ -13,7 +13,7 @@ from analysis.repeats.noise import NoiseOfStudy
 
 
 def seeds(arch: str, size: str, ends: tuple[float, ...], early: float = 0.1) -> Group:
-    """Seeds whose log losses are `early` apart first, and `ends` at last."""
+    """Seeds whose log losses differ by `early` at first and by `ends` at last."""
     table = np.array([[i * early, i * early, end] for i, end in enumerate(ends)])
     return Group(arch, size, table, at=np.array([1.0, 2.0, 3.0]))
 

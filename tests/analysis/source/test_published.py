@@ -48,7 +48,7 @@ def published(study: StudySpec, *sets: str) -> tuple[StudySpec, Source]:
 
 
 def same(first_source: Source, other: Source, variants: bool = True) -> None:
-    """`other` is of the folder, where what has not begun never will."""
+    """Assert that both sources say the same. `other` is a folder, where runs that have not begun never will."""
     first, second = (source.table(FitSettings(), TOKENS, variants) for source in (first_source, other))
     pd.testing.assert_frame_equal(first.curves.drop(columns=list(TIMES)), second.curves, check_exact=True)
     runs = first.runs.assign(state=first.runs["state"].replace("waiting", "not trained"))

@@ -29,7 +29,7 @@ UNTOLD = World(repeated=0)
 
 
 def coverage(world: World, variant=ONE, n_draws: int = N_DRAWS) -> float:
-    """Of the interval of the difference at the smallest size."""
+    """The coverage of the interval of the difference at the smallest size."""
     n = SIZES[0]
     truth = float(variant.loss(n, TOKENS_A_PARAMETER * n) - ONE.loss(n, TOKENS_A_PARAMETER * n))
     held = 0
@@ -41,7 +41,7 @@ def coverage(world: World, variant=ONE, n_draws: int = N_DRAWS) -> float:
 
 
 def trial(world: World, variant, seed: int, go_on: bool = False):
-    """(whether stage 1 passed, gains or why not, ratios, the word)."""
+    """(whether stage 1 passed, gains or why there are none, ratios, the verdict)."""
     drawn = draw(world, variant, seed)
     seeds = seed_variance(drawn.pairs[:2], drawn.noise)
     first = first_stage([difference(pair, seeds) for pair in drawn.pairs[:2]], NATS_A_BYTE)
@@ -67,7 +67,7 @@ def passes(world: World, variant=ONE, n_draws: int = 1000) -> float:
 
 
 def projections(world: World, variant, n_draws: int) -> dict[str, float]:
-    """Coverage of gains and ratios at both budgets, where no stage stops; shares of the words."""
+    """Coverage of gains and ratios at both budgets, where no stage stops, and shares of the verdicts."""
     from analysis.fits.cost import cost_of
 
     counts = {"gain 1": 0, "gain 2": 0, "ratio 1": 0, "ratio 2": 0, "fitted": 0, WORTH: 0, "worth with stage 1": 0}

@@ -142,7 +142,7 @@ def test_without_seeds_the_noise_is_not_known(made: Made, tmp_path: Path) -> Non
     assert one["seed_noise"] is None and one["final"]["seed_sds"] is None
     assert found["summary"] == {"runs": 2, "bit_equal": 1, "judged": 1, "within": 1} and found["noise_of"] is None
     text = scaling("bundle", "compare", made.bundle, other).stdout
-    assert "of 1 run the noise between seeds is not known: neither has two seeds of one size" in text
+    assert "the noise between seeds of 1 run is not known: neither has two seeds of one size" in text
 
 
 def test_a_page_of_both_curves(two: Two, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def write_haystack(folder: Path, n_bytes: int) -> None:
 
 
 def write_corpus(path: Path, n_documents: int, held_out: set[str], seed: int = 0) -> None:
-    """JSONL; no fact has a number of `held_out`."""
+    """Write the corpus as JSONL; none of its facts has a number of `held_out`."""
     draw = random.Random(seed)
     with open(path, "w", encoding="utf-8") as handle:
         for _ in range(n_documents):
@@ -46,7 +46,7 @@ def drill(draw: random.Random) -> str:
 
 
 def needles(draw: random.Random, held_out: set[str]) -> str:
-    """The pieces in random order of places, but an answer behind its needle, and the last of them at the end."""
+    """The pieces in a random order of places, each answer after its needle, the last answer at the end."""
     pieces: list[tuple[float, str]] = []
     for _ in range(draw.choice((1, 2))):
         needle = fact("en", DIGITS, f"training {draw.random()}")

@@ -152,7 +152,7 @@ def test_what_precedes_the_needle_is_read_once(context):
 
 
 def test_needles_of_other_lengths_make_other_batches(context):
-    """Facts whose words have two or three Chinese characters, and rows beyond what fits."""
+    """Facts whose words have two or three Chinese characters, and more rows than fit into memory."""
     prompts = make("niah-easy-facts-zh", context).prepare(BYTES)
     cells = [cell for column in prompts.columns for cell in column.cells]
     groups = list(batches(cells, 2))

@@ -1,6 +1,14 @@
-"""lm-eval's tasks over local rows: its own prompts, choices, metrics and aggregation, with our place of the data.
+"""lm-eval over local rows: its tasks with their own prompts, choices, metrics and aggregation, and our models in its
+class.
 
-Nothing is downloaded, no script of a data set runs, and `datasets` writes no cache: the rows come as a list.
+Nothing is downloaded, no script of a data set runs, and `datasets` writes no cache: the rows come as a list. A model
+counts what it truncates and reports its progress, which lm-eval's own class does not. SCROLLS' scores of a text (Shaham
+et al. 2022) are ROUGE and F1 against the best reference.
+
+MultiRC: answers are judged one by one, and a question counts where all its answers are judged rightly. lm-eval's task
+(0.4.13) has its choices the other way round than its labels: label 1, a right answer, points at "no", so that a model
+that is always right scores 0. Here label 1 is "yes", as in SuperGLUE itself and in the lm-eval of HGRN's time, whose
+only score was the share of questions without a wrong judgement.
 """
 
 from __future__ import annotations
@@ -8,31 +16,46 @@ from __future__ import annotations
 import os
 import re
 import string
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from arch.errors import InputError
+import lm_eval.tasks
+import torch
+from datasets import Dataset
+from lm_eval.api.task import ConfigurableTask
+from lm_eval.models.huggingface import HFLM
+from lm_eval.tasks._yaml_loader import load_yaml
+from lm_eval.tasks.scrolls import task as scrolls
+from lm_eval.utils import env
+from rouge_score.rouge_scorer import RougeScorer
+from transformers import PreTrainedTokenizerFast
 
-from .sets import DATA, TASKS
+from arch.errors import InputError
+from arch.hf.auto import LinearScalingConfig, LinearScalingForCausalLM
+from arch.model.lm import LanguageModel
+from data.hf_tokenizer import write_tokenizer
+from data.tokenizer import Tokenizer
+
+from .sets import DATA, ROUGE, TASKS
+
+# This spares work that changes no result: lm-eval compiles a template for every document, and starts a process for each
+# core to draw the thousand samples of a standard error.
+env.compile = cache(env.compile)
+os.environ["DISABLE_MULTIPROC"] = "1"
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-
-@lru_cache(maxsize=1)
-def _scorer() -> Any:
-    from rouge_score.rouge_scorer import RougeScorer
-
-    return RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=False)
+SCORER = RougeScorer(ROUGE, use_stemmer=False)
 
 
 def rouge(prediction: str, references: Sequence[str]) -> dict[str, float]:
     """F-measures of ROUGE-1, -2 and -L, 0 to 100, each by its best reference; no stemming, as SCROLLS."""
-    scores = [_scorer().score(reference, prediction) for reference in references]
-    return {kind: 100 * max(score[kind].fmeasure for score in scores) for kind in ("rouge1", "rouge2", "rougeL")}
+    scores = [SCORER.score(reference, prediction) for reference in references]
+    return {kind: 100 * max(score[kind].fmeasure for score in scores) for kind in ROUGE}
 
 
 def normalized_words(text: str) -> list[str]:
@@ -100,7 +123,6 @@ class BuiltOnce:
 def local_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
     """lm-eval's task for `name`, a key of TASKS, over `rows`, for lm-eval's evaluator. Raises InputError where the rows
     do not have the data set's form."""
-    _waste_less()
     try:
         return _scrolls_task(name, rows) if TASKS[name].scrolls else _yaml_task(name, rows)
     except (KeyError, ValueError, IndexError, TypeError, AttributeError) as error:
@@ -111,22 +133,7 @@ def local_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
         ) from None
 
 
-def _waste_less() -> None:
-    """Spare lm-eval work that changes no result: it compiles a template for every document, and starts a process for
-    each core to draw the thousand samples of a standard error."""
-    from lm_eval.utils import env
-
-    if not hasattr(env.compile, "cache_info"):
-        env.compile = cache(env.compile)
-    os.environ["DISABLE_MULTIPROC"] = "1"
-
-
 def _yaml_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
-    import lm_eval.tasks
-    from datasets import Dataset
-    from lm_eval.api.task import ConfigurableTask
-    from lm_eval.tasks._yaml_loader import load_yaml
-
     yaml = TASKS[name].yaml
     assert yaml is not None
     config = load_yaml(Path(lm_eval.tasks.__file__).parent / yaml)
@@ -149,10 +156,6 @@ def _yaml_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
 
 def _scrolls_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
     """The class of a SCROLLS task, without the download of data and of a metric's script that its constructor makes."""
-    from datasets import Dataset
-    from lm_eval.api.task import ConfigurableTask
-    from lm_eval.tasks.scrolls import task as scrolls
-
     base: Any = getattr(scrolls, str(TASKS[name].scrolls))
 
     class LocalScrolls(BuiltOnce, base):
@@ -188,3 +191,86 @@ def mean_score(metric: str, samples: Sequence[tuple[str, Sequence[str]]]) -> flo
     else:
         scores = [rouge(prediction, references)[metric] for prediction, references in samples]
     return sum(scores) / len(scores)
+
+
+def hf_model(model: LanguageModel) -> LinearScalingForCausalLM:
+    """The same modules in transformers' class; no weight is copied."""
+    with torch.device("meta"):
+        wrapped = LinearScalingForCausalLM(LinearScalingConfig(**model.model_config.to_dict()))
+    wrapped.decoder, wrapped.lm_head = model.decoder, model.lm_head
+    return wrapped.eval()
+
+
+def hf_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    """The tokenizer in transformers' class, read from the files that every checkpoint carries."""
+    with tempfile.TemporaryDirectory() as directory:
+        write_tokenizer(tokenizer, Path(directory))
+        opened: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(directory)
+    return opened
+
+
+class CountingLM(HFLM):
+    """HFLM that reports its progress and counts what it cut.
+
+    max_length: tokens of a window, prompt and continuation together. encoded: text -> ids, shared by the checkpoints
+    of one tokenizer, so that every text is tokenised once. n_truncated: requests that lost tokens on their left;
+    n_requests: all of them, windows of rolling perplexity included.
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: Any, max_length: int, batch_size: int, say: Callable[[float, str], None],
+        encoded: dict[tuple[str, Any], list[int]], max_gen_toks: int,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            pretrained=model, tokenizer=tokenizer, backend="causal", max_length=max_length, batch_size=batch_size
+        )
+        self._gen_toks = max_gen_toks
+        self._say, self._encoded = say, encoded
+        self.n_truncated = self.n_requests = self._done = 0
+
+    @property
+    def max_gen_toks(self) -> int:
+        return self._gen_toks
+
+    def tok_encode(
+        self, string: str, add_special_tokens: bool | None = None, left_truncate_len: int | None = None, **kwargs: Any
+    ) -> list[int]:
+        key = (string, add_special_tokens)
+        if key not in self._encoded:
+            self._encoded[key] = super().tok_encode(string, add_special_tokens, **kwargs)
+        ids = self._encoded[key]
+        return ids[-left_truncate_len:] if left_truncate_len else list(ids)
+
+    def _loglikelihood_tokens(self, requests: Any, disable_tqdm: bool = False, override_bs: int | None = None) -> Any:
+        self._begin(len(requests), sum(len(request[1]) + len(request[2]) > self.max_length + 1 for request in requests))
+        return super()._loglikelihood_tokens(requests, True, override_bs)
+
+    def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> Any:
+        return super().loglikelihood_rolling(requests, True)
+
+    def loglikelihood(self, requests: Any, disable_tqdm: bool = False) -> Any:
+        return super().loglikelihood(requests, True)
+
+    def generate_until(self, requests: Any, disable_tqdm: bool = False) -> Any:
+        room = self.max_length - self._gen_toks
+        self._begin(len(requests), sum(len(self.tok_encode(request.args[0])) > room for request in requests))
+        return super().generate_until(requests, True)
+
+    def _model_call(self, inps: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        logits: torch.Tensor = super()._model_call(inps, **kwargs)
+        self._progress(len(inps))
+        return logits
+
+    def _model_generate(self, context: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        # a row ends with its end-of-text, also where others of its batch go on: lm-eval would score what stands behind
+        tokens = super()._model_generate(context, *args, eos_token_id=self.eot_token_id, **kwargs)
+        self._progress(len(context))
+        return tokens
+
+    def _begin(self, requests: int, truncated: int) -> None:
+        self.n_requests += requests
+        self.n_truncated += truncated
+
+    def _progress(self, rows: int) -> None:
+        self._done += rows
+        self._say(min(1.0, self._done / max(self.n_requests, 1)), f"{self._done}/{self.n_requests} requests")
