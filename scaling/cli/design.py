@@ -190,7 +190,6 @@ def design(
     that one would write without a plan (equal tokens at all sizes). docs/design.md says what the numbers mean.
     """
     from analysis.design.cores import on_cores
-    from analysis.design.layout import TEXT
     from analysis.design.study_file import Setting
 
     from ..stages.design import Question

@@ -87,7 +87,7 @@ def refuse_two_kinds(fields: pd.DataFrame, frame: pd.DataFrame, numbers: Collect
     if not follows and (high - low).std() > ALIKE * ratio:
         return
     cells = frame.drop(columns=list(numbers)).astype(str)
-    values = {name: [set(cells.loc[side, name]) for side in rows.T] for name in cells}
+    values = {name: [set(cells[name].loc[side]) for side in rows.T] for name in cells}
     # of few values: names of runs are all different
     telling = [name for name, (one, other) in values.items() if not one & other and len(one | other) <= len(rows)]
     advice = (
