@@ -136,7 +136,7 @@ def fits(a: float = 0.5, b: float = 0.6) -> dict:
 
     points = {"c": C_POINTS, "n_params": N_PARAMS}
     points["n_tokens"] = [c / (60 * n**0.8) for c, n in zip(C_POINTS, N_PARAMS, strict=True)]
-    one = {
+    fit = {
         "fitted": True,
         "reason": None,
         "range": [1e9, 1e12],
@@ -145,10 +145,10 @@ def fits(a: float = 0.5, b: float = 0.6) -> dict:
         "diagnostics": {"cost_growth": 0.8},
     }
     no = {"identified": False, "reason": "two sizes own it", "exponent": None, "centre": None, "range": None}
-    half = copy.deepcopy(one) | {"laws": {"loss": law(2.0, -0.1) | {"curved": False}, "n_opt": no, "d_opt": no}}
+    half = copy.deepcopy(fit) | {"laws": {"loss": law(2.0, -0.1) | {"curved": False}, "n_opt": no, "d_opt": no}}
     conventions = {"C": "exact", "unit_C": "FLOP", "N": "non-embedding parameters", "L": "held-out loss (nats/token)"}
     conventions["unit_L"] = "nats/token"
-    archs = {"tnl": one, "hgrn2": half, "llama": {"fitted": False, "reason": "no usable run"}}
+    archs = {"tnl": fit, "hgrn2": half, "llama": {"fitted": False, "reason": "no usable run"}}
     interval = {"level": 0.95}
     return {"schema": FITS_SCHEMA, "study": "small", "conventions": conventions, "archs": archs, "interval": interval}
 
