@@ -38,11 +38,12 @@ def test_paper_plan():
 
 
 def test_set_and_only_reach_the_plan():
-    study = load_study("quickstart", ["training.lr=1e-3", "training.n_tokens=20480"])
+    study = load_study("quickstart", ["training.lr=1e-3", "training.n_tokens=20480", "training.checkpoint_dtype=fp32"])
     rows = plan(study, study.runs("arch=hgrn2,size=25k,seed=0"))["runs"]
     assert [(row["lr"], row["n_tokens"]) for row in rows] == [(1e-3, 20_480)]
     assert rows[0]["run_id"].endswith("-lr0.001-n_tokens20480")
     assert rows[0]["share"] == 1.0
+    assert rows[0]["checkpoint_bytes"] == rows[0]["n_checkpoints"] * rows[0]["n_params"] * 4
 
 
 def test_a_run_without_a_paper_count_has_none_and_neither_have_the_totals():
@@ -143,6 +144,7 @@ def test_a_long_plan_puts_seeds_and_branches_together(tmp_path):
     table = plan(study, study.runs())
     lines = show_plan(table).splitlines()
     assert len(table["runs"]) == 3 * 3 * (4 + 4 + 4 + 3)  # at 6 M parameters two branches end at the cap
+    assert table["totals"]["n_tokens"] == sum(run.trained_tokens for run in study.runs()), "a trunk's tokens once"
     assert len(lines) < 40
     row = next(line for line in lines if line.startswith("llama-n400k-c1024-s* "))
     assert row.split()[1] == "12" and "2.03M to 31.8M" in row  # three trunks with three branches each
