@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import os
 import shutil
@@ -301,9 +300,3 @@ def test_a_study_named_as_a_path_is_refused(made: Made, tmp_path: Path) -> None:
         index = json.loads(members[0][1]) | {"study": name}
         bad = write_tar(tmp_path / "bad.tar.xz", [_index(index), *members[1:]])
         assert "is no name of a study: it is refused" in refused(tmp_path / "out", bad)
-
-
-def test_the_index_is_of_its_files(made: Made) -> None:
-    index = json.loads(read_tar(made.bundle)[0][1])
-    manifest = made.home / "corpus" / "manifest.json"
-    assert index["files"]["corpus/manifest.json"]["sha256"] == hashlib.sha256(manifest.read_bytes()).hexdigest()

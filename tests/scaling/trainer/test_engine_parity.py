@@ -80,7 +80,7 @@ def test_first_50_steps_equal_a_plain_loop(arch: str) -> None:
     assert_equal_steps(engine_loop(arch, training()), expected)
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", ["llama", "hgrn2", "mamba2"])
 def test_first_50_steps_of_zero_equal_a_plain_loop(arch: str) -> None:
     """With a clip that never acts. Where it does, ZeRO multiplies gradients by 1 / (norm / clip) instead of
     clip / norm: one unit in the last place, which HGRN2 turns into 1e-3 within 30 steps (plain loops do as well)."""

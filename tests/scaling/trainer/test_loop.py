@@ -30,8 +30,6 @@ from scaling.rundir.checkpoint_writer import probe_loss, probe_rows
 from scaling.rundir.directory import RunDir
 from scaling.rundir.lock import run_lock
 from scaling.rundir.metrics import MetricsWriter
-from scaling.study.schedule import learning_rate
-from scaling.study.training import Training
 from scaling.trainer.loop import Trainer
 
 from ..small_runs import BATCH, CONTEXT, exact_rows, make_run, status, train
@@ -182,12 +180,6 @@ def test_a_run_that_diverges_fails_and_stays_failed(tmp_path: Path) -> None:
     assert code == -signal.SIGKILL and rundir.status()["state"] != "damaged", "its rows are those that its status names"
     code, out, _ = train(rundir, "--retry")
     assert code == 3 and "failed before" not in out, "with --retry it trains again"
-
-
-def test_the_learning_rate_is_a_function_of_the_step() -> None:
-    training = Training(lr=2.0, batch_tokens=10, warmup_tokens=40)
-    assert [learning_rate(step, training) for step in (1, 2, 3, 4, 5, 999)] == [0.5, 1.0, 1.5, 2.0, 2.0, 2.0]
-    assert learning_rate(1, training.model_copy(update={"warmup_tokens": 0})) == 2.0
 
 
 def test_a_changed_run_json_and_another_corpus_are_refused(tmp_path: Path) -> None:
