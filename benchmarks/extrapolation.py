@@ -403,7 +403,9 @@ def main(arguments: list[str] | None = None) -> None:
         return
     rows, absent = measured(found, options.cuts, options.python)
     if options.json is not None:
-        options.json.write_text(json.dumps({"units": [asdict(one) for one in rows], "absent": absent}))
+        options.json.write_text(
+            json.dumps({"units": [asdict(one) for one in rows], "absent": absent}), encoding="utf-8"
+        )
     print("\n".join(summary(rows, absent)))
 
 

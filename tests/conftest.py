@@ -51,8 +51,8 @@ RANKS = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # tiktoken's cache name: SHA
 @pytest.fixture
 def browser(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures are drawn where this machine has a browser."""
-    if own := os.environ[OWN_BROWSER]:
-        monkeypatch.setenv("BROWSER_PATH", own)
+    if browser_path := os.environ[OWN_BROWSER]:
+        monkeypatch.setenv("BROWSER_PATH", browser_path)
     else:
         monkeypatch.delenv("BROWSER_PATH")
 

@@ -23,13 +23,13 @@ from typer.testing import CliRunner
 from arch.errors import InputError
 from scaling.cli.main import app
 
-def asked(words):
+def error_of(words):
     words = [next(iter(glob.glob(word)), None) if "*" in word else word for word in words]
-    found = None if None in words else CliRunner().invoke(app, words)
-    if found is None or found.exception is None or isinstance(found.exception, SystemExit):
+    result = None if None in words else CliRunner().invoke(app, words)
+    if result is None or result.exception is None or isinstance(result.exception, SystemExit):
         return ""
-    assert isinstance(found.exception, InputError), (words, repr(found.exception))
-    return str(found.exception)
+    assert isinstance(result.exception, InputError), (words, repr(result.exception))
+    return str(result.exception)
 
 def memory(key):
     (line,) = (line for line in open("/proc/self/status") if line.startswith(key))
@@ -38,8 +38,8 @@ def memory(key):
 for group in json.loads(Path(sys.argv[1]).read_text()):
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     begun, idle = time.perf_counter(), memory("VmRSS")
-    told = [asked(words) for words in group]
-    print(json.dumps([told, time.perf_counter() - begun, memory("VmHWM") - idle]), flush=True)
+    lines = [error_of(words) for words in group]
+    print(json.dumps([lines, time.perf_counter() - begun, memory("VmHWM") - idle]), flush=True)
 """
 
 
@@ -64,6 +64,6 @@ def measured(folder: Path, groups: Sequence[Sequence[Sequence[object]]]) -> list
         command, cwd=folder, env=environment, capture_output=True, encoding="utf-8", errors="replace", timeout=900
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    found = [Measured(*json.loads(line)) for line in done.stdout.splitlines() if line.startswith("[")]
-    assert len(found) == len(words) and not (folder / MARK).exists(), "something ran"
-    return found[1:]
+    results = [Measured(*json.loads(line)) for line in done.stdout.splitlines() if line.startswith("[")]
+    assert len(results) == len(words) and not (folder / MARK).exists(), "something ran"
+    return results[1:]

@@ -228,17 +228,17 @@ def floor_of(name: str) -> str:
 
 
 def violations(source: str, name: str, is_package: bool = False) -> list[str]:
-    own = floor_of(name)
+    floor = floor_of(name)
     return [
         f"{name}:{line} imports {imported}"
         for imported, line, _ in imports_of(source, name, is_package)
-        if floor_of(imported) != own and not within(imported, ALLOWED[own])
+        if floor_of(imported) != floor and not within(imported, ALLOWED[floor])
     ]
 
 
 def test_packages_import_only_the_ones_below():
-    found = [v for name, path in NAMES.items() for v in violations(path.read_text(), name, path.stem == "__init__")]
-    assert not found, "\n".join(found)
+    imports = [v for name, path in NAMES.items() for v in violations(path.read_text(), name, path.stem == "__init__")]
+    assert not imports, "\n".join(imports)
 
 
 @pytest.mark.parametrize(
@@ -319,51 +319,55 @@ def names_in(source: str, archs: tuple[str, ...]) -> set[int]:
     words = re.compile(rf"(?<![a-z0-9])({'|'.join(archs)})(?![a-z0-9])")
     kinds = (tokenize.NAME, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING))
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return {one.start[0] for one in tokens if one.type in kinds and " " not in one.string and words.search(one.string)}
+    return {
+        token.start[0]
+        for token in tokens
+        if token.type in kinds and " " not in token.string and words.search(token.string)
+    }
 
 
 def test_an_architecture_is_named_in_its_two_places_alone():
     from arch.config import ARCHS
 
-    found = {str(path.relative_to(ROOT)): names_in(path.read_text(), ARCHS) for path in MODULES}
-    named = {name for name, lines in found.items() if lines and not PLACES.match(name)}
+    lines_of = {str(path.relative_to(ROOT)): names_in(path.read_text(), ARCHS) for path in MODULES}
+    named = {name for name, lines in lines_of.items() if lines and not PLACES.match(name)}
     assert {name for name in named if not name.startswith(tuple(NAMED))} == set()
     assert all(any(name.startswith(place) for name in named) for place in NAMED), "a place that names none any more"
     assert names_in('if cfg.arch == "tnl":\n    """tnl is fast"""', ARCHS) == {1}
 
 
-BINARY = ("archive", "bz2", "gzip", "lzma", "os", "tarfile")  # whose open() gives bytes unless told otherwise
+BINARY = ("archive", "bz2", "gzip", "lzma", "os", "tarfile")  # whose open() gives bytes by default
 
 
 def without_encoding(source: str) -> list[int]:
     """Lines that read or write text in whatever encoding the machine's locale has."""
-    found = []
+    lines = []
     for call in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)):
-        said = {one.arg: ast.unparse(one.value) for one in call.keywords}
-        given = [ast.unparse(one) for one in call.args]
+        keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+        given = [ast.unparse(argument) for argument in call.args]
         owner, _, name = ast.unparse(call.func).rpartition(".")
         starts = name in ("run", "Popen", "call", "check_call", "check_output")
-        is_text = starts and "True" in (said.get("text"), said.get("universal_newlines"))
+        is_text = starts and "True" in (keywords.get("text"), keywords.get("universal_newlines"))
         if name in ("read_text", "write_text") and owner:
             is_text = len(given) < (1 if name == "read_text" else 2)
         elif name in ("open", "fdopen", "NamedTemporaryFile", "TemporaryFile"):
             at = 0 if (owner and owner not in (*BINARY, "io")) or name.endswith("TemporaryFile") else 1
-            mode = said.get("mode") or (given[at] if len(given) > at else "'rb'" if owner in BINARY else "'r'")
+            mode = keywords.get("mode") or (given[at] if len(given) > at else "'rb'" if owner in BINARY else "'r'")
             is_text = (owner, name) not in (("os", "open"), ("tarfile", "open")) and "b" not in mode
-            is_text = is_text and not (name.endswith("TemporaryFile") and "mode" not in said and not given)
+            is_text = is_text and not (name.endswith("TemporaryFile") and "mode" not in keywords and not given)
         elif name in ("TextIOWrapper", "FileHandler"):
             is_text = True
-        if is_text and "encoding" not in said and None not in said:
-            found.append(call.lineno)
-    return found
+        if is_text and "encoding" not in keywords and None not in keywords:
+            lines.append(call.lineno)
+    return lines
 
 
 def test_text_is_read_and_written_as_utf8():
     """Whatever the locale says: studies of one machine are read on another. Of tests, the modules that help others."""
     helpers = [path for path in (ROOT / "tests").rglob("*.py") if not path.name.startswith("test_")]
     paths = [*MODULES, *helpers, *(ROOT / "docs").glob("*.py")]
-    found = {str(path.relative_to(ROOT)): without_encoding(path.read_text(encoding="utf-8")) for path in paths}
-    assert {name: lines for name, lines in found.items() if lines} == {}, "say encoding='utf-8'"
+    lines_of = {str(path.relative_to(ROOT)): without_encoding(path.read_text(encoding="utf-8")) for path in paths}
+    assert {name: lines for name, lines in lines_of.items() if lines} == {}, "say encoding='utf-8'"
     for bad in (
         "p.read_text()",
         "p.write_text(x)",
@@ -387,13 +391,13 @@ def test_no_source_names_a_machine():
     """Paths of one machine, and package index addresses, do not belong into the repository."""
     words = re.compile("|".join(["/" + "root/", "/" + "work/", "/" + "home/", "/" + "Users/", "index" + "-url"]))
     suffixes = {".py", ".md", ".toml", ".yaml", ".yml", ".txt", ".ipynb", ""}
-    found = []
+    places = []
     for folder, folders, files in os.walk(ROOT):
         folders[:] = [f for f in folders if f not in GENERATED and not f.endswith(("_cache", ".egg-info"))]
         for path in (Path(folder, file) for file in files if Path(file).suffix in suffixes):
             lines = path.read_text(errors="replace").splitlines()
-            found += [f"{path.relative_to(ROOT)}:{i}" for i, line in enumerate(lines, 1) if words.search(line)]
-    assert not found
+            places += [f"{path.relative_to(ROOT)}:{i}" for i, line in enumerate(lines, 1) if words.search(line)]
+    assert not places
 
 
 def test_constraints_are_pins_and_cover_the_dependencies():

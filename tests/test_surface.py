@@ -4,7 +4,7 @@ tests/surface.txt holds the list as it is meant to be. A change that is meant is
 
     python -m tests.test_surface
 
-and told under "Renamed" in CHANGELOG.md where something that users know has another name.
+and listed under "Renamed" in CHANGELOG.md where something that users know has another name.
 """
 
 import ast
@@ -68,12 +68,12 @@ def _of_group(group: Any, words: str) -> Iterator[str]:
             yield from _of_group(command, f"{words} {name}")
             continue
         yield f"{words} {name}{' (hidden)' if command.hidden else ''}"
-        for one in command.params:
-            if one.param_type_name == "argument":
-                yield f"{words} {name} {one.metavar or one.name.upper()}"
+        for parameter in command.params:
+            if parameter.param_type_name == "argument":
+                yield f"{words} {name} {parameter.metavar or parameter.name.upper()}"
             else:
-                default = "" if one.is_flag or one.default in (None, (), "") else f" = {one.default}"
-                yield f"{words} {name} {', '.join([*one.opts, *one.secondary_opts])}{default}"
+                default = "" if parameter.is_flag or parameter.default in (None, (), "") else f" = {parameter.default}"
+                yield f"{words} {name} {', '.join([*parameter.opts, *parameter.secondary_opts])}{default}"
 
 
 def _module_parsers() -> Iterator[Any]:
@@ -92,22 +92,24 @@ def study_file() -> Iterator[str]:
     schema = StudyFile.model_json_schema()
     model = ("ModelChanges", model_changes().model_json_schema())  # judged by the architectures there are
     for section, keys in (("StudyFile", schema), *sorted([*schema["$defs"].items(), model])):
-        for key, told in keys["properties"].items():
-            kind = {name: value for name, value in told.items() if name not in ("title", "description", "default")}
-            section_of_its_own = "$ref" in told
-            default = f" = {json.dumps(told['default'])}" if "default" in told and not section_of_its_own else ""
+        for key, field in keys["properties"].items():
+            kind = {name: value for name, value in field.items() if name not in ("title", "description", "default")}
+            section_of_its_own = "$ref" in field
+            default = f" = {json.dumps(field['default'])}" if "default" in field and not section_of_its_own else ""
             yield f"{section}.{key}: {_kind(kind)}{default}"
 
 
-def _kind(told: dict[str, Any]) -> str:
+def _kind(schema: dict[str, Any]) -> str:
     for several in ("anyOf", "oneOf"):
-        if several in told:
-            return " | ".join(map(_kind, told[several]))
-    if "$ref" in told:
-        return str(told["$ref"]).rpartition("/")[2]
-    words = [str(told.get("type", "any"))]
-    words += [f"{name} {json.dumps(told[name])}" for name in sorted(told) if name not in ("type", "items", "pattern")]
-    return " ".join(words) + (f" of {_kind(told['items'])}" if "items" in told else "")
+        if several in schema:
+            return " | ".join(map(_kind, schema[several]))
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    words = [str(schema.get("type", "any"))]
+    words += [
+        f"{name} {json.dumps(schema[name])}" for name in sorted(schema) if name not in ("type", "items", "pattern")
+    ]
+    return " ".join(words) + (f" of {_kind(schema['items'])}" if "items" in schema else "")
 
 
 def json_keys() -> Iterator[str]:
@@ -137,12 +139,12 @@ def _keys(value: Any, path: str = "") -> Iterator[str]:
 
 def imports() -> Iterator[str]:
     """What the guides' Python imports of these packages, and the arguments that it takes."""
-    found = {MIXER}
+    modules = {MIXER}
     for page in (ROOT / "README.md", ROOT / "arch" / "ADDING.md", *sorted((ROOT / "docs").glob("*.md"))):
         for code in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.S | re.M) if page.exists() else ():
-            found |= set(_imported(ast.parse(code)))
-    found |= {f"arch.ops.{name}" for name in importlib.import_module("arch.ops").__all__}
-    for path in sorted(found):
+            modules |= set(_imported(ast.parse(code)))
+    modules |= {f"arch.ops.{name}" for name in importlib.import_module("arch.ops").__all__}
+    for path in sorted(modules):
         yield path + _signature(path)
         if path == MIXER:
             names = [name for name in vars(_at(path)) if not name.startswith("_")]
@@ -167,10 +169,10 @@ def _at(path: str) -> Any:
     parts = path.split(".")
     for end in (*range(len(parts) - 1, 0, -1), len(parts)):  # arch.ops.scan is the operation, and a module too
         try:
-            found: Any = importlib.import_module(".".join(parts[:end]))
+            value: Any = importlib.import_module(".".join(parts[:end]))
             for name in parts[end:]:
-                found = getattr(found, name)
-            return found
+                value = getattr(value, name)
+            return value
         except (ModuleNotFoundError, AttributeError):
             continue
     raise AssertionError(f"{path}: a guide imports it, and it is not there")
@@ -183,8 +185,11 @@ def _signature(path: str) -> str:
     except (TypeError, ValueError):
         return ""
     marks = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
-    told = [marks.get(one.kind, "") + one.name + "=" * (one.default is not one.empty) for one in arguments]
-    return f"({', '.join(told)})"
+    names = [
+        marks.get(argument.kind, "") + argument.name + "=" * (argument.default is not argument.empty)
+        for argument in arguments
+    ]
+    return f"({', '.join(names)})"
 
 
 PARTS = {"commands": commands, "study file": study_file, "keys of --json": json_keys, "imports": imports}
@@ -207,18 +212,18 @@ def surface() -> dict[str, list[str]]:
         return {part: list(dict.fromkeys(lines())) for part, lines in PARTS.items()}
 
 
-def text(found: dict[str, list[str]]) -> str:
-    return "\n\n".join(f"[{part}]\n" + "\n".join(lines) for part, lines in found.items()) + "\n"
+def text(surface: dict[str, list[str]]) -> str:
+    return "\n\n".join(f"[{part}]\n" + "\n".join(lines) for part, lines in surface.items()) + "\n"
 
 
 def test_the_surface_is_the_committed_one():
     now, meant = text(surface()).splitlines(), GOLDEN.read_text().splitlines()
     changed = [line for line in difflib.unified_diff(meant, now, "tests/surface.txt", "now", n=0, lineterm="")]
     if changed:
-        told = "\n".join(changed)
+        difference = "\n".join(changed)
         pytest.fail(
-            f"{told}\n\nIf this is meant: `python -m tests.test_surface` writes tests/surface.txt anew, and each name "
-            f"that users know gets a line under Renamed in CHANGELOG.md.",
+            f"{difference}\n\nIf this is meant: `python -m tests.test_surface` writes tests/surface.txt anew, and each "
+            "name that users know gets a line under Renamed in CHANGELOG.md.",
             pytrace=False,
         )
 

@@ -23,21 +23,21 @@ def test_tests_work_in_a_folder_without_studies_and_a_home_without_files() -> No
     assert not load_study("quickstart").directory.exists()
 
 
-def test_what_a_user_a_launcher_or_a_scheduler_said_is_gone() -> None:
+def test_variables_of_a_user_a_launcher_and_a_scheduler_are_gone() -> None:
     code = "import os; from tests.surroundings import enter, leave; enter(); leave(); print(sorted(os.environ.items()))"
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | {"PYTHONPATH": str(ROOT)} | POISONED,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert "/x" not in found.stdout
-    assert not [name for name in POISONED if f"'{name}'" in found.stdout and not name.endswith(("HOME", "DIR"))]
+    assert "/x" not in result.stdout
+    assert not [name for name in POISONED if f"'{name}'" in result.stdout and not name.endswith(("HOME", "DIR"))]
 
 
 def test_no_test_works_in_the_checkout() -> None:
     """Where `make study` leaves its study; git is asked there for the pages."""
     given = "cwd=" + "ROOT"
-    found = [path for path in (ROOT / "tests").rglob("*.py") if given in path.read_text(encoding="utf-8")]
-    assert found == [ROOT / "tests" / "docs" / "test_pages.py"]
+    result = [path for path in (ROOT / "tests").rglob("*.py") if given in path.read_text(encoding="utf-8")]
+    assert result == [ROOT / "tests" / "docs" / "test_pages.py"]

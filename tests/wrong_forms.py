@@ -17,8 +17,8 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Where a value and everything in it is; of a long list or mapping the first entries."""
     yield path
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, one in [*inside][:20]:
-        yield from places(one, (*path, key))
+    for key, inner in [*inside][:20]:
+        yield from places(inner, (*path, key))
 
 
 def with_another(whole: Any, path: tuple[Any, ...], value: Any) -> Any:

@@ -34,15 +34,15 @@ def test_a_field_is_refused_where_it_means_nothing(field):
             continue
         with pytest.raises(InputError) as error:
             preset(arch, "14k", **{field: OTHER[field]})
-        told = str(error.value)
-        assert told == f"model.{field} means nothing to {arch}, only to {', '.join(archs_with(field))}: leave it out"
+        message = str(error.value)
+        assert message == f"model.{field} means nothing to {arch}, only to {', '.join(archs_with(field))}: leave it out"
         default = default_of(archs_with(field)[0], field)
         assert field not in preset(arch, "14k", **{field: default}).to_dict()  # saying the default is no mistake
     assert all(field in preset(arch, "14k").to_dict() for arch in archs_with(field))
 
 
 @pytest.mark.parametrize(
-    ("arch", "changes", "told"),
+    ("arch", "changes", "message"),
     [
         (
             "hgrn1",
@@ -83,10 +83,10 @@ def test_a_field_is_refused_where_it_means_nothing(field):
         ("tnl", {"decay_slopes": "alibi"}, "model.decay_slopes must be one of paper, fixed, not 'alibi'"),
     ],
 )
-def test_contradictions_are_one_clear_line(arch, changes, told):
+def test_contradictions_are_one_clear_line(arch, changes, message):
     with pytest.raises(InputError) as error:
         preset(arch, "14k", **changes)
-    assert told in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_an_architecture_that_is_no_name():
@@ -130,9 +130,9 @@ def test_what_an_architecture_ignores_changes_nothing_of_it(arch):
     those of the architectures that do not (a chunk's rows: the costs of those that work in chunks)."""
     ids = torch.arange(40)[None] % 7
     for field, values in {"n_heads": (2, 4), "d_ffn": (32, 64), "chunk_size": (8, 16)}.items():
-        one, other = (preset(arch, "14k", context_length=40, **{field: value}) for value in values)
-        costs = [(count_params(cfg), train_flops_per_token(cfg, "exact")) for cfg in (one, other)]
-        logits = [build_model(cfg)(ids).logits for cfg in (one, other)]
+        first, other = (preset(arch, "14k", context_length=40, **{field: value}) for value in values)
+        costs = [(count_params(cfg), train_flops_per_token(cfg, "exact")) for cfg in (first, other)]
+        logits = [build_model(cfg)(ids).logits for cfg in (first, other)]
         same = costs[0] == costs[1] and torch.equal(*logits)
         if means(arch, field):
             assert not same or (arch, field) == ("hgrn1", "chunk_size"), field

@@ -25,9 +25,9 @@ SHOW = "import torch; print(torch.get_float32_matmul_precision(), torch.backends
 @pytest.mark.parametrize("work", [TRAINING, EVALUATION], ids=["training", "evaluation"])
 def test_no_tf32_by_the_environment(work, tmp_path):
     environment = os.environ | {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"}
-    told = f"{SHOW}\n{work}\n{SHOW}"
+    code = f"{SHOW}\n{work}\n{SHOW}"
     done = subprocess.run(
-        [sys.executable, "-c", told], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
     )
     words = done.stdout.split()
     assert (words[:2], words[-2:]) == (["high", "True"], ["highest", "False"]), done.stderr

@@ -1,4 +1,4 @@
-"""Architectures from outside: what a registration changes, what is refused, and what is told."""
+"""Architectures from outside: what a registration changes, what is refused, and the messages."""
 
 import subprocess
 import sys
@@ -101,7 +101,7 @@ def test_options_of_its_own():
     assert config.options == EighthOptions(gate_rank=config.head_dim, taps=4, gate="sigmoid")
     assert config.replace(n_heads=1).options.gate_rank == 24 and config.replace(gate_rank=5).options.gate_rank == 5
     assert "taps" not in config.identity() and config.replace(taps=2).identity()["taps"] == 2
-    for changes, told in (
+    for changes, message in (
         ({"taps": 0}, "model.taps must be a positive integer, not 0"),
         ({"taps": 300}, "model.taps=300 is more than the context"),
         ({"gate": "relu"}, "model.gate must be one of sigmoid, none, not 'relu'"),
@@ -109,7 +109,7 @@ def test_options_of_its_own():
     ):
         with pytest.raises(InputError) as error:
             preset("eighth", "14k", **changes)
-        assert told in str(error.value)
+        assert message in str(error.value)
     assert others == {arch: preset(arch, "14k").identity() for arch in ARCHS}
 
 
@@ -158,16 +158,16 @@ def test_a_mixer_is_imported_when_a_model_is_built(plugin):
     preset("eighth", "14k")
     assert "late" not in sys.modules
     assert mixer_of("eighth").__name__ == "Mixer8" and "late" in sys.modules
-    for found, told in (
+    for mixer, message in (
         (importing("nowhere", "Mixer"), "its mixer cannot be imported: No module named 'nowhere'"),
         (importing("late", "Mixer9"), "its mixer cannot be imported: module 'late' has no attribute 'Mixer9'"),
         (importing("late", "number"), "its mixer 3 is no subclass of arch.model.mixer.Mixer"),
         (lambda: dict, "is no subclass of arch.model.mixer.Mixer"),
     ):
-        eighth(mixer=found)
+        eighth(mixer=mixer)
         with pytest.raises(InputError) as error:
             build_model(preset("eighth", "14k"))
-        assert told in str(error.value)
+        assert message in str(error.value)
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class NoDataclass(Options):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ({"options": TakenName}, "option 'names' has a name that is taken: rename it"),
         ({"options": NoDataclass}, "NoDataclass must be a @dataclass(frozen=True)"),
@@ -219,11 +219,11 @@ class NoDataclass(Options):
         ({"options": NoChoices}, "option 'gate' must be made by arch.options.option, of type int"),
     ],
 )
-def test_a_wrong_registration_changes_nothing(arguments, told):
+def test_a_wrong_registration_changes_nothing(arguments, message):
     before = dict(ARCHITECTURES)
     with pytest.raises(InputError) as error:
         register(**{"name": "eighth", "mixer": mixer} | arguments)
-    assert told in str(error.value) and before == ARCHITECTURES
+    assert message in str(error.value) and before == ARCHITECTURES
 
 
 REGISTER = """
@@ -236,7 +236,7 @@ register("eighth", mixer=mixer)
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "message"),
     [
         (None, "plugin 'mine' is no module that Python finds: install it, or name its folder in PYTHONPATH"),
         ("x = 1", "plugin 'mine' registers no architecture: call arch.registry.register in it"),
@@ -248,13 +248,13 @@ register("eighth", mixer=mixer)
         (REGISTER.replace("eighth", "tnl"), "cannot be imported: architecture 'tnl' of mine is already one of linear"),
     ],
 )
-def test_a_plugin_that_does_not_work_is_told_in_one_line_and_leaves_nothing(plugin, source, told):
+def test_a_plugin_that_does_not_work_is_one_line_and_leaves_nothing(plugin, source, message):
     before = dict(ARCHITECTURES)
     if source is not None:
         plugin("mine", source)
     with pytest.raises(InputError) as error:
         load_plugins(["mine"])
-    assert told in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value) and "\n" not in str(error.value)
     assert before == ARCHITECTURES
 
 

@@ -47,8 +47,8 @@ def test_equals_the_formula(monkeypatch: pytest.MonkeyPatch, dense_up_to: int, b
     expected, table = reference(train, validation, 10)
     for h in range(10):
         assert sum(table[h, w] for w in range(10)) == pytest.approx(1, abs=1e-12)
-    found = bigram_loss(np.array(train, np.uint16), np.array(validation, np.uint16), 10)
-    assert found == pytest.approx(expected, rel=1e-12)
+    loss = bigram_loss(np.array(train, np.uint16), np.array(validation, np.uint16), 10)
+    assert loss == pytest.approx(expected, rel=1e-12)
 
 
 def test_recovers_the_entropy_rate_of_a_markov_chain() -> None:

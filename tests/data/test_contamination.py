@@ -43,7 +43,7 @@ def test_it_finds_what_a_search_by_hand_finds(corpus, monkeypatch, at_once):
     english = [text for text in texts if text.isascii()]
     chinese = next(text for text in texts if not text.isascii())
     part = english[3].split(" ")
-    one: list[tuple[str, list[str]]] = [
+    first: list[tuple[str, list[str]]] = [
         ("whole", [english[1]]),
         ("punctuated", ["-- " + ",\n".join(part[2:15]).upper() + "!"]),
         ("a word too few", [" ".join(part[2:14])]),
@@ -56,19 +56,19 @@ def test_it_finds_what_a_search_by_hand_finds(corpus, monkeypatch, at_once):
         ("nothing", []),
     ]
     other = [(str(i), [" ".join(draw.permutation(part[:40]))]) for i in range(20)]
-    found = overlaps(corpus, {"one": lambda: one, "other": lambda: other})
+    counts = overlaps(corpus, {"one": lambda: first, "other": lambda: other})
     known = set().union(*map(grams, texts))
-    for name, documents in (("one", one), ("other", other)):
-        mine = [set().union(*map(grams, texts), set()) for _, texts in documents]
-        assert found[name]["documents"] == len(documents)
-        assert found[name]["short"] == sum(not ngrams for ngrams in mine)
-        assert found[name]["overlapping"] == sum(bool(ngrams & known) for ngrams in mine)
-        assert found[name]["mostly"] == sum(2 * len(ngrams & known) >= len(ngrams) > 0 for ngrams in mine)
-        assert found[name]["ngrams"] == sum(map(len, mine))
-        assert found[name]["ngrams_found"] == sum(len(ngrams & known) for ngrams in mine)
-    examples = {one["document"]: one for one in found["one"]["examples"]}
+    for name, documents in (("one", first), ("other", other)):
+        ngrams_of = [set().union(*map(grams, texts), set()) for _, texts in documents]
+        assert counts[name]["documents"] == len(documents)
+        assert counts[name]["short"] == sum(not ngrams for ngrams in ngrams_of)
+        assert counts[name]["overlapping"] == sum(bool(ngrams & known) for ngrams in ngrams_of)
+        assert counts[name]["mostly"] == sum(2 * len(ngrams & known) >= len(ngrams) > 0 for ngrams in ngrams_of)
+        assert counts[name]["ngrams"] == sum(map(len, ngrams_of))
+        assert counts[name]["ngrams_found"] == sum(len(ngrams & known) for ngrams in ngrams_of)
+    examples = {example["document"]: example for example in counts["one"]["examples"]}
     assert set(examples) == {"whole", "punctuated", "characters", "inside"}
-    assert found["other"]["overlapping"] == 0 and not found["other"]["examples"]
+    assert counts["other"]["overlapping"] == 0 and not counts["other"]["examples"]
     assert examples["punctuated"]["words"] == " ".join(part[2:15]) and examples["whole"]["share"] == 1.0
     assert examples["characters"]["words"] == chinese[50:63]
     for one_example in examples.values():

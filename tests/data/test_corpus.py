@@ -50,11 +50,15 @@ def test_every_document_is_in_one_split_once(tmp_path: Path, texts: Path) -> Non
         "documents": 40, "duplicates": 1, "binary": 1, "invalid_utf8": 1, "invalid_records": 0, "empty": 1,
         "cut_lines": 0,
     }  # fmt: skip
-    for split, found in (("train", train), ("validation", validation)):
-        n_bytes = sum(len(text.encode()) for text in found)
+    for split, documents in (("train", train), ("validation", validation)):
+        n_bytes = sum(len(text.encode()) for text in documents)
         record = corpus.manifest["splits"][split]
-        assert (record["documents"], record["bytes"], record["tokens"]) == (len(found), n_bytes, n_bytes + len(found))
-        assert corpus.bytes_per_token[split] == n_bytes / (n_bytes + len(found))
+        assert (record["documents"], record["bytes"], record["tokens"]) == (
+            len(documents),
+            n_bytes,
+            n_bytes + len(documents),
+        )
+        assert corpus.bytes_per_token[split] == n_bytes / (n_bytes + len(documents))
     assert np.count_nonzero(np.asarray(corpus.train) == 256) == len(train)
 
 
@@ -69,12 +73,12 @@ def test_split_depends_on_seed_not_on_place(tmp_path: Path, texts: Path) -> None
 
 
 def test_same_corpus_twice_same_fingerprint_whatever_the_order_of_work(tmp_path: Path) -> None:
-    one, two = prepare(SYNTHETIC, tmp_path / "one"), prepare(SYNTHETIC, tmp_path / "two")
-    assert one.fingerprint == two.fingerprint and len(one.fingerprint) == 64
+    first, second = prepare(SYNTHETIC, tmp_path / "one"), prepare(SYNTHETIC, tmp_path / "two")
+    assert first.fingerprint == second.fingerprint and len(first.fingerprint) == 64
     small = prepare(SYNTHETIC, tmp_path / "three", shard_tokens=1000)
-    assert np.array_equal(np.asarray(small.train), np.asarray(one.train))
+    assert np.array_equal(np.asarray(small.train), np.asarray(first.train))
     assert len(small.manifest["splits"]["train"]["shards"]) > 50
-    assert prepare(CorpusSettings(source="synthetic:1:100000"), tmp_path / "four").fingerprint != one.fingerprint
+    assert prepare(CorpusSettings(source="synthetic:1:100000"), tmp_path / "four").fingerprint != first.fingerprint
 
 
 def test_synthetic_corpus_is_frozen(tmp_path: Path) -> None:
@@ -113,10 +117,10 @@ def test_the_same_text_elsewhere_is_the_same_corpus(tmp_path: Path, texts: Path)
     here = prepare(settings(texts), tmp_path / "corpus")
     first = here.fingerprint
     moved = texts.rename(tmp_path / "elsewhere")
-    found = prepare(settings(moved), tmp_path / "corpus")
-    assert found.fingerprint == first and found.manifest["same_text"] == [[str(moved)]]
+    elsewhere = prepare(settings(moved), tmp_path / "corpus")
+    assert elsewhere.fingerprint == first and elsewhere.manifest["same_text"] == [[str(moved)]]
     assert prepare(settings(moved), tmp_path / "new").fingerprint == here.fingerprint
-    assert not found.warnings
+    assert not elsewhere.warnings
     (moved / "07.txt").write_text("another text\n" * 30)
     assert prepare(settings(texts), tmp_path / "corpus").fingerprint == first  # gone: what it was is known
     other = moved.rename(tmp_path / "other")

@@ -29,18 +29,18 @@ def test_results_come_in_order_and_little_is_ahead() -> None:
                 most = max(most, there)
             yield number, size
 
-    def do(one: tuple[int, int]) -> int:
-        time.sleep(0.002 * (one[0] % 3))
-        return one[0]
+    def do(item: tuple[int, int]) -> int:
+        time.sleep(0.002 * (item[0] % 3))
+        return item[0]
 
-    for number, (given, made) in enumerate(in_order(work(), do, lambda one: one[1], threads=3)):
+    for number, (given, made) in enumerate(in_order(work(), do, lambda item: item[1], threads=3)):
         assert given[0] == made == number
         with lock:
             there -= given[1]
     assert number == 59 and there == 0
     # what is ahead, what was read and does not fit yet, and what is being used
     assert most <= 4 * AHEAD_BYTES + 2 * max(sizes)
-    assert list(in_order([(0, 10 * AHEAD_BYTES), (1, 10 * AHEAD_BYTES)], do, lambda one: one[1], threads=2)) == [
+    assert list(in_order([(0, 10 * AHEAD_BYTES), (1, 10 * AHEAD_BYTES)], do, lambda item: item[1], threads=2)) == [
         *(((0, 10 * AHEAD_BYTES), 0), ((1, 10 * AHEAD_BYTES), 1))
     ]
 
@@ -52,10 +52,10 @@ def test_errors_come_through_and_no_thread_is_left() -> None:
 
     before = threading.active_count()
     with pytest.raises(OSError, match="the source"):
-        list(in_order(broken(5), lambda one: one, lambda one: 1))
+        list(in_order(broken(5), lambda item: item, lambda item: 1))
     with pytest.raises(ZeroDivisionError):
-        list(in_order(range(5), lambda one: 1 // (one - 3), lambda one: 1))
-    for first, _ in in_order(range(100), lambda one: one, lambda one: AHEAD_BYTES):
+        list(in_order(range(5), lambda item: 1 // (item - 3), lambda item: 1))
+    for first, _ in in_order(range(100), lambda item: item, lambda item: AHEAD_BYTES):
         if first == 3:
             break
     assert threading.active_count() == before
@@ -75,9 +75,9 @@ def test_the_time_left_is_known_of_compressed_text_too(tmp_path: Path, monkeypat
     lines = (json.dumps({"text": f"{i} " + random_words(i)}) for i in range(600))
     with gzip.open(tmp_path / "text.jsonl.gz", "wt") as handle:
         handle.write("\n".join(lines))
-    prepare(CorpusSettings(str(tmp_path / "text.jsonl.gz")), tmp_path / "corpus", lambda *one: shown.append(one))
-    tokenised = [one for one in shown if "MB/s" in one[2]]
-    assert len(tokenised) > 1 and all(one[1] is not None and "left" in one[2] for one in tokenised)
+    prepare(CorpusSettings(str(tmp_path / "text.jsonl.gz")), tmp_path / "corpus", lambda *line: shown.append(line))
+    tokenised = [line for line in shown if "MB/s" in line[2]]
+    assert len(tokenised) > 1 and all(line[1] is not None and "left" in line[2] for line in tokenised)
     assert re.fullmatch(r"600 documents, [\d,]+ tokens, [\d.]+ MB/s, about 0 s left", tokenised[-1][2])
     done, total, _ = tokenised[0]
     assert total is not None and done < total and total == pytest.approx(tokenised[-1][0], rel=0.35)

@@ -44,8 +44,8 @@ def test_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
         (temporary / "part").write_text("1")
         manifest["b"] = 2
         assert not target.exists()
-    found = read_manifest(target)
-    assert found is not None and (found["a"], found["b"], list(found["files"])) == (1, 2, ["part"])
+    stored = read_manifest(target)
+    assert stored is not None and (stored["a"], stored["b"], list(stored["files"])) == (1, 2, ["part"])
     assert names(tmp_path) == ["made"]
 
 

@@ -97,9 +97,9 @@ def test_steps_are_the_same_in_any_order() -> None:
 def test_sharded_tokens_give_the_same_batches() -> None:
     tokens = np.random.default_rng(0).integers(0, 257, 3000).astype(np.uint16)
     sharded = ShardedTokens(np.split(tokens, [100, 101, 1700]))
-    one, many = Loader(tokens, 32, 8, seed=0), Loader(sharded, 32, 8, seed=0)
-    for step in range(one.steps_available):
-        assert np.array_equal(one.batch(step), many.batch(step))
+    plain, many = Loader(tokens, 32, 8, seed=0), Loader(sharded, 32, 8, seed=0)
+    for step in range(plain.steps_available):
+        assert np.array_equal(plain.batch(step), many.batch(step))
 
 
 def test_a_batch_larger_than_the_corpus_spans_epochs() -> None:

@@ -60,14 +60,14 @@ def test_weights_are_their_decimals() -> None:
 
 def test_files_and_manifest_of_a_mixture(corpus: Corpus) -> None:
     manifest = corpus.manifest
-    assert [(one["name"], one["weight"]) for one in manifest["mixture"]] == [
+    assert [(entry["name"], entry["weight"]) for entry in manifest["mixture"]] == [
         ("synthetic-0-300000", 2), ("synthetic-1-90000", 1)]  # fmt: skip
     for split, tokens in (("train", corpus.train), ("validation", corpus.validation)):
         parts = corpus.parts(split)
         assert sum(part.n_tokens for part in parts) == len(tokens) == manifest["splits"][split]["tokens"]
         assert parts[1].first == parts[0].n_tokens
         for key in ("tokens", "bytes", "documents"):
-            of_sources = [one["splits"][split][key] for one in manifest["mixture"]]
+            of_sources = [entry["splits"][split][key] for entry in manifest["mixture"]]
             assert sum(of_sources) == manifest["splits"][split][key] and min(of_sources) > 0
         starts = corpus.document_starts(split)
         assert len(starts) == manifest["splits"][split]["documents"] + 1 and starts[-1] == len(tokens)
@@ -85,18 +85,18 @@ def test_each_source_is_read_window_by_window_in_its_own_epochs(corpus: Corpus) 
     source = part_of(parts, starts)
     assert np.abs(np.cumsum(source == 1) - (np.arange(len(source)) + 1) / 3).max() < 1
     for i, part in enumerate(parts):
-        mine, n = (starts[source == i] - part.first) // t, part.n_windows(t)
-        for epoch in range(len(mine) // n):
-            assert np.array_equal(np.sort(mine[epoch * n : (epoch + 1) * n]), np.arange(n))
-        assert mine.max() * t + part.first + t < part.first + part.n_tokens
-        assert epochs_of(parts, len(starts) * t, t, 6)[part.name] == pytest.approx(len(mine) / n)
+        windows, n = (starts[source == i] - part.first) // t, part.n_windows(t)
+        for epoch in range(len(windows) // n):
+            assert np.array_equal(np.sort(windows[epoch * n : (epoch + 1) * n]), np.arange(n))
+        assert windows.max() * t + part.first + t < part.first + part.n_tokens
+        assert epochs_of(parts, len(starts) * t, t, 6)[part.name] == pytest.approx(len(windows) / n)
     assert max(epochs_of(parts, len(starts) * t, t, 6).values()) <= 2.5
     with pytest.raises(InputError, match="corpus too small"):
         loader.starts(loader.steps_available)
 
 
 def test_the_first_ten_thousand_sequences_are_the_same_at_any_world_size(corpus: Corpus) -> None:
-    t, rows, found = 32, 400, set()
+    t, rows, digests = 32, 400, set()
     loader = Loader(corpus.train, t, rows, 0, 4.0, corpus.parts("train"))
     for world in (1, 2, 4, 8):
         for micro in (10, 50):
@@ -106,15 +106,17 @@ def test_the_first_ten_thousand_sequences_are_the_same_at_any_world_size(corpus:
                 for rank in range(world):
                     for first in range(rank * local, (rank + 1) * local, micro):
                         digest.update(loader.batch(step, slice(first, first + micro)).tobytes())
-            found.add(digest.hexdigest())
-    assert len(found) == 1
+            digests.add(digest.hexdigest())
+    assert len(digests) == 1
 
 
 def test_a_share_of_the_text_is_read_again_and_again(corpus: Corpus) -> None:
     parts, t = corpus.parts("train"), 64
     whole = Loader(corpus.train, t, 60, 1, 1.0, parts)
     fifth = Loader(corpus.train, t, 60, 1, 5.0, parts, Fraction(1, 5))
-    first, few = (np.concatenate([one.starts(i) for i in range(one.steps_available)]) for one in (whole, fifth))
+    first, few = (
+        np.concatenate([loader.starts(i) for i in range(loader.steps_available)]) for loader in (whole, fifth)
+    )
     for i, part in enumerate(parts):
         of_whole, of_few = (starts[part_of(parts, starts) == i] for starts in (first, few))
         n = -(-part.n_windows(t) // 5)
@@ -143,12 +145,12 @@ def test_held_out_tokens_are_shared_by_weight(tmp_path: Path) -> None:
     asked = weighted(("synthetic:0:300000", 3), ("synthetic:1:200000", 1), validation_fraction=None,
                      validation_tokens=40_000)  # fmt: skip
     made = prepare(asked, tmp_path / "corpus")
-    counts = [one["splits"]["validation"]["tokens"] for one in made.manifest["mixture"]]
+    counts = [entry["splits"]["validation"]["tokens"] for entry in made.manifest["mixture"]]
     assert 30_000 <= counts[0] < 34_000 and 10_000 <= counts[1] < 14_000 and not made.warnings
     few = prepare(
         weighted(("synthetic:0:300000", 3), ("synthetic:1:9000", 1), validation_fraction=1e-9), tmp_path / "c"
     )
-    assert [one["splits"]["validation"]["documents"] for one in few.manifest["mixture"]] == [1, 1]
+    assert [entry["splits"]["validation"]["documents"] for entry in few.manifest["mixture"]] == [1, 1]
     with pytest.raises(InputError, match=r"25,000 are more than the .* of the whole text of source synthetic-1-9000"):
         prepare(weighted(("synthetic:0:300000", 3), ("synthetic:1:9000", 1), validation_fraction=None,
                          validation_tokens=100_000), tmp_path / "none")  # fmt: skip
@@ -166,10 +168,10 @@ def test_the_same_mixture_in_other_places_is_the_same_corpus(tmp_path: Path) -> 
         return CorpusSettings(source=sources, validation_fraction=0.2)
 
     here, there = place("here", "en"), place("there", "en")
-    one = prepare(here, tmp_path / "corpus")
-    assert prepare(there, tmp_path / "again").fingerprint == one.fingerprint and here.hash == there.hash
+    first = prepare(here, tmp_path / "corpus")
+    assert prepare(there, tmp_path / "again").fingerprint == first.fingerprint and here.hash == there.hash
     moved = prepare(there, tmp_path / "corpus")
-    assert moved.fingerprint == one.fingerprint and len(moved.manifest["same_text"]) == 1
+    assert moved.fingerprint == first.fingerprint and len(moved.manifest["same_text"]) == 1
     assert open_corpus(tmp_path / "corpus", verify=True).parts("train")[1].name == "zh"
     heavier = CorpusSettings(source=tuple(Weighted(w.source, 1.0, w.text_key) for w in here.source),
                              validation_fraction=0.2)  # fmt: skip
@@ -199,7 +201,9 @@ def test_the_source_that_is_short_is_named(corpus: Corpus) -> None:
     assert "source synthetic-1-90000" in message and "synthetic-0" not in message
     assert f"falls {5 * 64:,} tokens short" in message
     require_tokens(corpus, 3 * (windows + 5) * 64, float(message.rsplit(": ", 1)[1]), 64, 3)
-    assert [one.missing for one in short_of(corpus.parts("train"), 3 * windows * 64, 1.0, 64, 3, Fraction(1, 2))]
+    assert [
+        shortage.missing for shortage in short_of(corpus.parts("train"), 3 * windows * 64, 1.0, 64, 3, Fraction(1, 2))
+    ]
 
 
 def test_bad_mixtures_are_one_line(tmp_path: Path) -> None:
@@ -215,5 +219,5 @@ def test_bad_mixtures_are_one_line(tmp_path: Path) -> None:
             CorpusSettings(source=sources)
     with pytest.raises(InputError, match=r"corpus.source: .*missing.jsonl' does not exist"):
         prepare(weighted(("synthetic:0:9000", 1), (str(tmp_path / "missing.jsonl"), 1)), tmp_path / "corpus")
-    names = [one.name for one in weighted(("a/x.jsonl", 1), ("b/X.jsonl", 1), ("x-2.txt", 1)).mixture]
+    names = [source.name for source in weighted(("a/x.jsonl", 1), ("b/X.jsonl", 1), ("x-2.txt", 1)).mixture]
     assert names == ["x", "X-2", "x-2-2"] and not list(tmp_path.iterdir())

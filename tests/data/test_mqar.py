@@ -89,16 +89,16 @@ def test_gaps_follow_the_power_law() -> None:
         slots = (slots - 8) // 2
         odds = np.arange(1, 29) ** (percent / 100 - 1)
         expected = 10_000 * odds / odds.sum()
-        found = np.bincount(slots, minlength=28)
-        chi_squared = ((found - expected) ** 2 / expected).sum()
+        counts = np.bincount(slots, minlength=28)
+        chi_squared = ((counts - expected) ** 2 / expected).sum()
         assert chi_squared < 60, f"{percent}%: {chi_squared:.0f} of 27 degrees of freedom"  # p = 0.0003
 
 
 def test_keys_and_values_are_uniform() -> None:
     inputs = np.concatenate([mqar_batch(2, step, 500, 16, 4, 20)[0][:, :8] for step in range(20)])
     for tokens, low in ((inputs[:, 0::2], 1), (inputs[:, 1::2], 10)):
-        found = np.bincount(tokens.ravel(), minlength=20)[low : 10 * (1 + low // 10)]
-        assert (abs(found / found.mean() - 1) < 0.06).all()
+        counts = np.bincount(tokens.ravel(), minlength=20)[low : 10 * (1 + low // 10)]
+        assert (abs(counts / counts.mean() - 1) < 0.06).all()
 
 
 def test_mixing_an_array_mixes_its_elements() -> None:

@@ -50,7 +50,7 @@ def settings(tmp_path: Path, **changes: Any) -> dict[str, Any]:
 
 def made(given: dict[str, Any], directory: Path, **how: Any) -> Corpus:
     source = given["source"]
-    mixed = source if isinstance(source, str) else tuple(Weighted(**one) for one in source)
+    mixed = source if isinstance(source, str) else tuple(Weighted(**entry) for entry in source)
     return prepare(CorpusSettings(**given | {"source": mixed}), directory, shard_tokens=SHARD, **how)
 
 
@@ -170,8 +170,8 @@ def test_a_writer_goes_on_where_another_stopped(tmp_path: Path, shard_tokens: in
 
     whole = write(tmp_path / "whole", [])
     for number, stops in enumerate(([3], [0, 5, 5], [1, 2, 9, 11])):
-        found = write(tmp_path / str(number), stops)
-        assert found == whole
+        files = write(tmp_path / str(number), stops)
+        assert files == whole
         for shard in [*whole["shards"], {"file": "train.idx"}]:
             assert (tmp_path / str(number) / shard["file"]).read_bytes() == (
                 tmp_path / "whole" / shard["file"]

@@ -125,9 +125,9 @@ def test_datasets_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     rows.to_parquet(tmp_path / "files" / "train.parquet")
     for name, wanted in (("saved", TEXTS), ("several", TEXTS), ("several:test", TEXTS[2:3]), ("files", TEXTS)):
-        found = list(read_documents(f"hf:{tmp_path / name}", "content"))
-        assert [text for _, text in found] == wanted
-        assert found[0][0] == f"hf:{name.partition(':')[0]}:1"
+        documents = list(read_documents(f"hf:{tmp_path / name}", "content"))
+        assert [text for _, text in documents] == wanted
+        assert documents[0][0] == f"hf:{name.partition(':')[0]}:1"
     for source, shown in (
         (f"hf:{tmp_path / 'several'}:tset", "has no split 'tset' .did you mean 'test'"),
         (f"hf:{tmp_path / 'nowhere'}", "does not exist"),

@@ -103,12 +103,12 @@ def test_no_passage_of_the_held_out_text_is_left_in_the_training_text(tmp_path: 
     shared = corpus.manifest["shared"]
     assert shared["passage_tokens"] == 256 and shared["passages"] > 10 and shared["tokens"] > 10_000
     assert shared["documents"] > 10
-    for one in (corpus, plain):
-        assert not shared_tokens(one.train, np.asarray(one.validation), 256, 256).any()
-        split, starts = one.manifest["splits"]["validation"], one.document_starts("validation")
-        assert split["documents"] == len(starts) - 1 and split["tokens"] == len(one.validation) == starts[-1]
+    for made in (corpus, plain):
+        assert not shared_tokens(made.train, np.asarray(made.validation), 256, 256).any()
+        split, starts = made.manifest["splits"]["validation"], made.document_starts("validation")
+        assert split["documents"] == len(starts) - 1 and split["tokens"] == len(made.validation) == starts[-1]
         assert split["bytes"] == split["tokens"] - split["documents"]
-        assert np.all(np.asarray(one.validation)[starts[1:] - 1] == 256) and np.diff(starts).min() > 256
+        assert np.all(np.asarray(made.validation)[starts[1:] - 1] == 256) and np.diff(starts).min() > 256
     assert np.array_equal(np.asarray(corpus.train), np.asarray(plain.train))
     text = bytes(np.asarray(corpus.train)[np.asarray(corpus.train) < 256].astype(np.uint8))
     for start, stop in zip(starts[:-1].tolist(), (starts[1:] - 1).tolist(), strict=True):

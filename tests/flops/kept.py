@@ -30,9 +30,9 @@ def kept_bytes(model: nn.Module, forward: Callable[[], object], precision: str) 
     cast = torch.autocast("cpu", torch.bfloat16) if precision == "bf16" else contextlib.nullcontext()
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept.tensor), cast:
         held = forward()
-    found = [kept for kept in (reference() for reference in alive) if kept is not None]
-    storages = {kept.tensor.untyped_storage().data_ptr(): kept.tensor.untyped_storage().nbytes() for kept in found}
-    for kept in found:
+    tensors = [kept for kept in (reference() for reference in alive) if kept is not None]
+    storages = {kept.tensor.untyped_storage().data_ptr(): kept.tensor.untyped_storage().nbytes() for kept in tensors}
+    for kept in tensors:
         del kept.tensor  # a node's own output holds the node: nobody would collect the two
     for parameter in model.parameters():
         storages.pop(parameter.untyped_storage().data_ptr(), None)

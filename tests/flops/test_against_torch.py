@@ -110,15 +110,15 @@ OWN = {
 def configurations(draw):
     heads = draw(st.integers(1, 4))
     arch = draw(st.sampled_from(ARCHS))
-    own = {name: draw(values) for name, values in OWN.items() if has_option(arch, name)}
+    options = {name: draw(values) for name, values in OWN.items() if has_option(arch, name)}
     d_model = heads * 2 * draw(st.integers(1, 12))
     if arch == "hgrn1":
-        own["hgrn1_state"] = own["hgrn1_state"] if own["expansion"] == "none" else "narrow"
-        own["data_dependent_theta"] &= own["hgrn1_state"] == "complex"
-        ratio = own["expand_ratio"] if own["expansion"] != "none" else 1
-        own["expand_ratio"] = math.gcd(ratio, d_model) if own["expansion"] in ("glt", "glti") else ratio
-    if own.get("lower_bound") == "only" and own["input_gate"] == "none":
-        own["input_gate"] = "own"
+        options["hgrn1_state"] = options["hgrn1_state"] if options["expansion"] == "none" else "narrow"
+        options["data_dependent_theta"] &= options["hgrn1_state"] == "complex"
+        ratio = options["expand_ratio"] if options["expansion"] != "none" else 1
+        options["expand_ratio"] = math.gcd(ratio, d_model) if options["expansion"] in ("glt", "glti") else ratio
+    if options.get("lower_bound") == "only" and options["input_gate"] == "none":
+        options["input_gate"] = "own"
     common = {
         "arch": arch,
         "d_model": d_model,
@@ -131,7 +131,7 @@ def configurations(draw):
         "norm": draw(st.sampled_from([None, *NORMS])),
         "chunk_size": 2 ** draw(st.integers(0, 6)),
     }
-    return ModelConfig.from_dict(common | own)
+    return ModelConfig.from_dict(common | options)
 
 
 ABLATED = [

@@ -233,16 +233,16 @@ def test_memory():
     """The lines sum to the total, and are those of the Python functions."""
     model = ["memory", "--arch", "hgrn2", "--size", "410m"]
     args = [*model, "--gpus", "4", "--micro-batch-tokens", "16384", "--recompute"]
-    found = json.loads(must(*args, "--json"))
-    cfg, lines = preset("hgrn2", "410m"), found["training_bytes_per_gpu"]
+    memory = json.loads(must(*args, "--json"))
+    cfg, lines = preset("hgrn2", "410m"), memory["training_bytes_per_gpu"]
     wanted = training_memory(cfg, micro_batch_tokens=16_384, zero_stage=1, world_size=4, recompute=True)
     assert lines == wanted and sum(lines.values()) == pytest.approx(2 * lines["total"])
-    assert found["disk_bytes"]["checkpoint_bf16"] == checkpoint_bytes(cfg, "bf16")
-    assert found["decode_state_bytes"]["131072"] == decode_state(cfg, 131_072, 2)["bytes"]
+    assert memory["disk_bytes"]["checkpoint_bf16"] == checkpoint_bytes(cfg, "bf16")
+    assert memory["decode_state_bytes"]["131072"] == decode_state(cfg, 131_072, 2)["bytes"]
     assert {(row["what"], float(row["bytes"])) for row in rows_of(*args)} >= set(lines.items())
     plain = json.loads(must(*args, "--plain", "--json"))
     wanted = training_memory(cfg, micro_batch_tokens=16_384, world_size=4, recompute=True, kernels=False)
-    assert plain["training_bytes_per_gpu"] == wanted != lines and (found["kernels"], plain["kernels"]) == (True, False)
+    assert plain["training_bytes_per_gpu"] == wanted != lines and (memory["kernels"], plain["kernels"]) == (True, False)
     assert "with the Triton kernels" in must(*args) and "without Triton kernels" in must(*args, "--plain")
     assert must("memory", "--arch", "tnl", "--size", "38k", "--precision", "fp32", "--zero-stage", "0")
     for options, message in (

@@ -20,10 +20,10 @@ def test_the_csv_is_the_papers_but_for_what_it_contradicts():
     printed, ours = reference(), rows_of("table")
     assert len(printed) == len(ours) == 24 and list(printed[0]) == list(ours[0])
     differ = {
-        (row["arch"], row["size"], key, row[key], mine[key])
-        for row, mine in zip(printed, ours, strict=True)
+        (row["arch"], row["size"], key, row[key], other[key])
+        for row, other in zip(printed, ours, strict=True)
         for key in row
-        if row[key] != mine[key]
+        if row[key] != other[key]
     }
     assert differ == {("cos2", "3B", "params_million", "2799.0", "2799.3")} | {
         (arch, "1B", *cells)
@@ -44,33 +44,33 @@ def test_what_the_norms_of_the_print_add():
     """4ld in LLaMA and 7ld in cosFormer2, beside its angles ld; nothing in TNL and HGRN2. (And one final norm.)"""
     for arch, size in table7.printed():
         cfg = table7.configuration(arch, size)
-        paper, own = (table7.row(arch, size, norms)["params_million"] * 1e6 for norms in table7.NORMS)
+        paper, package = (table7.row(arch, size, norms)["params_million"] * 1e6 for norms in table7.NORMS)
         layer = {"llama": 4 - 2, "cosformer2": 7 - 1}.get(arch, 0) * cfg.n_layers * cfg.d_model
         final = {"llama": 2 - 1, "cosformer2": 2}.get(arch, 0) * cfg.d_model
-        assert paper - own == pytest.approx(layer + final, abs=1e-3)
+        assert paper - package == pytest.approx(layer + final, abs=1e-3)
     with pytest.raises(InputError, match="did you mean 'preset'"):
         table7.row("llama", "7b", "presets")
 
 
 def test_norms_reach_the_command():
-    paper, own = (rows_of("table", "--norms", norms) for norms in table7.NORMS)
-    differ = {row["arch"] for row, mine in zip(paper, own, strict=True) if row != mine}
+    paper, package = (rows_of("table", "--norms", norms) for norms in table7.NORMS)
+    differ = {row["arch"] for row, other in zip(paper, package, strict=True) if row != other}
     assert differ == {"LLaMA", "cos2"}
-    assert [row["pflops_per_step"] for row in paper] == [row["pflops_per_step"] for row in own]
+    assert [row["pflops_per_step"] for row in paper] == [row["pflops_per_step"] for row in package]
 
 
 def test_as_printed_shows_cell_ours_and_note():
     text = must("table", "--as-printed", "--format", "csv")
     rows = {(row["arch"], row["size"]): row for row in csv.DictReader(io.StringIO(text))}
     for row in reference():
-        mine = rows[row["arch"], row["size"]]
+        ours = rows[row["arch"], row["size"]]
         for key in ("h", "g", "params_million", "pflops_per_step"):
-            assert float(mine[f"{key}_printed"]) == float(row[key])
-        assert f"{float(mine['pflops_per_step']):.1f}" == row["pflops_per_step"]
-        contradicted = [k for k in ("h", "g") if mine[k] != row[k]]
-        contradicted += ["params"] * (f"{float(mine['params_million']):.1f}" != row["params_million"])
+            assert float(ours[f"{key}_printed"]) == float(row[key])
+        assert f"{float(ours['pflops_per_step']):.1f}" == row["pflops_per_step"]
+        contradicted = [k for k in ("h", "g") if ours[k] != row[k]]
+        contradicted += ["params"] * (f"{float(ours['params_million']):.1f}" != row["params_million"])
         for key in contradicted:
-            assert f"{key}: " in mine["note"], mine
+            assert f"{key}: " in ours["note"], ours
     assert "12" in rows["TNL", "1B"]["note"] and "4096" in rows["TNL", "1B"]["note"]
     assert "2799.3" in rows["cos2", "3B"]["note"] and rows["cos2", "3B"]["params_million_printed"] == "2799.0"
     assert "25" in rows["TNL", "410M"]["note"] and not rows["TNL", "7B"]["note"]

@@ -74,15 +74,15 @@ def test_lines_sum_to_the_total_and_what_has_a_name_in_common_is_equal(arch, siz
             assert sum(modules.values()) == pytest.approx(train_flops_per_token(cfg, name, context), rel=1e-12)
             forward = sum(by_module(cfg, name, context, part="forward").values())
             assert forward_flops_per_token(cfg, name, context) == pytest.approx(forward, rel=1e-12)
-        for one, other in itertools.combinations(lines.values(), 2):
-            common = one.keys() & other.keys()
-            assert {k: one[k] for k in common} == pytest.approx({k: other[k] for k in common}, rel=1e-12)
+        for first, other in itertools.combinations(lines.values(), 2):
+            common = first.keys() & other.keys()
+            assert {k: first[k] for k in common} == pytest.approx({k: other[k] for k in common}, rel=1e-12)
 
 
 def test_a_pass_over_more_sequences_shares_what_is_spent_once():
     cfg = preset("cosformer2", "55k")
-    one, ten = by_module(cfg, "executed"), by_module(cfg, "executed", sequences=10)
-    assert ten["tpe.kernel"] == pytest.approx(one["tpe.kernel"] / 10) and one["mixer.q"] == ten["mixer.q"]
+    single, ten = by_module(cfg, "executed"), by_module(cfg, "executed", sequences=10)
+    assert ten["tpe.kernel"] == pytest.approx(single["tpe.kernel"] / 10) and single["mixer.q"] == ten["mixer.q"]
 
 
 @pytest.mark.parametrize("arch", ARCHS)

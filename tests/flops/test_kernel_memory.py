@@ -73,8 +73,8 @@ def test_activations_are_those_that_autograd_keeps(arch, changes, precision):
     """To one percent, and to the byte in what a sequence's tokens add: left out are vectors, and a token id a row."""
     cfg = small(arch, changes)
     short, long = ((kept(cfg, 3, context, precision), modelled(cfg, 3, context, precision)) for context in (77, 300))
-    for found, expected in (short, long):
-        assert found == pytest.approx(expected, rel=0.01)
+    for n_bytes, expected in (short, long):
+        assert n_bytes == pytest.approx(expected, rel=0.01)
     if not cfg.to_dict().get("tpe_learned_decay"):  # a plain form, whose own lines leave more out
         assert long[0] - short[0] == long[1] - short[1]
 
@@ -103,8 +103,8 @@ def test_each_module_keeps_what_its_lines_say(arch):
         norms = kept_bytes(layer.mixer_norm, lambda: layer.mixer_norm.add(x, branch), "bf16")
         assert norms * (1 + layer.mixer.has_mlp) == lines["norms"]
         if model.tpe is not None:
-            found = kept_bytes(model.tpe, lambda: model.tpe(x, stream, {})[0], "bf16")
-            assert found == pytest.approx(2 * n * cfg.d_model, rel=0.002)
+            n_bytes = kept_bytes(model.tpe, lambda: model.tpe(x, stream, {})[0], "bf16")
+            assert n_bytes == pytest.approx(2 * n * cfg.d_model, rel=0.002)
 
 
 @needs_triton
@@ -115,8 +115,8 @@ def test_long_sequences_and_wide_heads(arch, shape, precision):
     context, changes = shape
     cfg = small(arch, changes)
     for own_instructions in (True, False):
-        found = kept(cfg, 1, context, precision, own_instructions)
-        assert found == pytest.approx(modelled(cfg, 1, context, precision), rel=0.01)
+        n_bytes = kept(cfg, 1, context, precision, own_instructions)
+        assert n_bytes == pytest.approx(modelled(cfg, 1, context, precision), rel=0.01)
 
 
 @needs_triton

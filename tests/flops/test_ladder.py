@@ -20,14 +20,14 @@ STUDY = {"vocab_size": 257, "context_length": 2048}
 WITH_FFN = [arch for arch in ARCHS if entry_of(arch).has_mlp]
 
 
-def test_every_architecture_meets_every_target_from_1m_to_10b():
+def test_every_architecture_has_every_target_from_1m_to_10b():
     """Within 1%, without an FFN 3% below 10M; depth, width and heads in common; shapes that the kernels take."""
     for target in DENSE.targets:
         shapes = set()
         for arch in ARCHS:
-            found = rung(arch, DENSE, target, STUDY)
-            cfg, limit = found.cfg, 0.01 if target >= 1e7 or arch in WITH_FFN else 0.03
-            assert found.value == count_params(cfg).non_embedding and abs(found.value / target - 1) <= limit
+            match = rung(arch, DENSE, target, STUDY)
+            cfg, limit = match.cfg, 0.01 if target >= 1e7 or arch in WITH_FFN else 0.03
+            assert match.value == count_params(cfg).non_embedding and abs(match.value / target - 1) <= limit
             assert cfg.n_layers >= 2 and cfg.n_heads >= 2 and cfg.d_model % 16 == 0
             if arch in WITH_FFN:
                 shapes.add((cfg.n_layers, cfg.d_model, cfg.n_heads))
@@ -67,8 +67,8 @@ def test_the_common_shape_is_the_best_on_the_grid():
             for width in widths
             for n in range(2, 100)
         )
-        found = common_shape(DENSE, target)
-        assert (found["n_layers"], found["d_model"], found["n_heads"]) == (*shape, shape[1] // 32), cost
+        best = common_shape(DENSE, target)
+        assert (best["n_layers"], best["d_model"], best["n_heads"]) == (*shape, shape[1] // 32), cost
     # GPT-3, table 2.1, and Chinchilla, table A9: layers, width, parameters without embeddings as 12 l d^2
     for layers, width in ((12, 768), (24, 2048), (32, 4096), (40, 5120), (8, 512), (14, 896)):
         assert 0.6 < aspect_at(DENSE, 12 * layers * width**2) / (width / layers) < 1.7
@@ -78,11 +78,11 @@ def test_the_common_shape_is_the_best_on_the_grid():
 @pytest.mark.parametrize("arch", WITH_FFN)
 def test_no_other_ffn_is_closer(arch):
     for target in (1.3e6, 2e7, 3e8):
-        found = rung(arch, DENSE, target, STUDY)
-        step, width = ffn_step(found.cfg.d_model), found.cfg.d_model
+        match = rung(arch, DENSE, target, STUDY)
+        step, width = ffn_step(match.cfg.d_model), match.cfg.d_model
         others = range(step * math.ceil(FFN[0] * width / step), int(FFN[1] * width), step)
-        off = [abs(count_params(found.cfg.replace(d_ffn=g)).non_embedding / target - 1) for g in others]
-        assert abs(found.deviation) == pytest.approx(min(off), abs=1e-12)
+        off = [abs(count_params(match.cfg.replace(d_ffn=g)).non_embedding / target - 1) for g in others]
+        assert abs(match.deviation) == pytest.approx(min(off), abs=1e-12)
 
 
 def test_without_an_ffn_width_over_layers_stays_near_half_the_rule():
@@ -116,9 +116,9 @@ def test_what_the_study_says_of_the_model_is_matched_with_it():
         ("tnl", {"decay_slopes": "paper", "gate_rank": 4}),
         ("mamba2", {"ssm_state": 16}),
     ):
-        found = rung(arch, plain, target, STUDY | changes)
-        assert abs(found.deviation) <= 0.01 and changes.items() <= found.cfg.to_dict().items()
-        assert found.cfg.d_ffn != rung(arch, plain, target, STUDY).cfg.d_ffn or arch in ("llama", "mamba2")
+        match = rung(arch, plain, target, STUDY | changes)
+        assert abs(match.deviation) <= 0.01 and changes.items() <= match.cfg.to_dict().items()
+        assert match.cfg.d_ffn != rung(arch, plain, target, STUDY).cfg.d_ffn or arch in ("llama", "mamba2")
 
 
 @pytest.mark.parametrize(
@@ -159,9 +159,9 @@ def test_tiny_sizes_of_cpus(start):
     for target in ladder.targets:
         shapes = set()
         for arch in ("llama", "tnl", "hgrn2", "cosformer2"):
-            found = rung(arch, ladder, target, STUDY)
-            cfg = found.cfg
-            assert abs(found.deviation) <= 0.03 and cfg.n_heads >= 2 and cfg.head_dim == ladder.heads
+            match = rung(arch, ladder, target, STUDY)
+            cfg = match.cfg
+            assert abs(match.deviation) <= 0.03 and cfg.n_heads >= 2 and cfg.head_dim == ladder.heads
             shapes.add((cfg.n_layers, cfg.d_model, cfg.n_heads))
             if cfg.d_ffn % 8:
                 near = [8 * (cfg.d_ffn // 8 + up) for up in (0, 1)]

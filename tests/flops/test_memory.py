@@ -200,10 +200,10 @@ def test_zero_stages_and_processes():
     assert sum(lines[name] for name in held) == pytest.approx(97e9, rel=0.01)
     n = count_params(cfg).total
     for world in (1, 8, 10**6):
-        one, two = (training_memory(cfg, micro_batch_tokens=8192, zero_stage=z, world_size=world) for z in (1, 2))
-        assert one["optimizer"] == two["optimizer"] == pytest.approx(12 * n / world)
-        assert (one["gradients"], two["gradients"]) == (4 * n, pytest.approx(4 * n / world))
-        assert one["reduce_bucket"] == 4 * 200_000_000
+        first, second = (training_memory(cfg, micro_batch_tokens=8192, zero_stage=z, world_size=world) for z in (1, 2))
+        assert first["optimizer"] == second["optimizer"] == pytest.approx(12 * n / world)
+        assert (first["gradients"], second["gradients"]) == (4 * n, pytest.approx(4 * n / world))
+        assert first["reduce_bucket"] == 4 * 200_000_000
     waits = training_memory(cfg, micro_batch_tokens=8192, accumulate=True)["total"]
     assert waits > training_memory(cfg, micro_batch_tokens=8192)["total"]
 

@@ -47,8 +47,8 @@ def memory_row(arch):
 def peak_row(arch):
     lines = training_memory(preset(arch, "410m"), micro_batch_tokens=4 * 8192, zero_stage=0)
     shown, measured = lines["total"] / 2**30, MEASURED.get(arch)
-    found = ["-", "-"] if measured is None else [f"{measured:.1f}", f"{shown / measured - 1:+.1%}"]
-    return " | ".join([f"| {arch}", f"{shown:.2f}", *found]) + " |"
+    columns = ["-", "-"] if measured is None else [f"{measured:.1f}", f"{shown / measured - 1:+.1%}"]
+    return " | ".join([f"| {arch}", f"{shown:.2f}", *columns]) + " |"
 
 
 @pytest.mark.parametrize("arch", ARCHS)

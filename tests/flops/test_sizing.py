@@ -20,12 +20,12 @@ def test_g_is_rounded_as_in_the_presets():
 
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("size", PAPER)
-def test_the_presets_are_found_by_their_counts(arch, size):
+def test_the_presets_have_the_sizes_of_their_counts(arch, size):
     """By parameters with and without embedding, and by FLOP: the first one found is the preset, and exact."""
     cfg = preset(arch, size)
     for measure in (parameters, total_parameters, flops_under("exact"), flops_under("6nd")):
-        found = best(arch, measure, measure(cfg))[0]
-        assert (found.cfg, found.deviation) == (cfg, 0.0)
+        sizing = best(arch, measure, measure(cfg))[0]
+        assert (sizing.cfg, sizing.deviation) == (cfg, 0.0)
 
 
 @pytest.mark.parametrize("arch", ["llama", "hgrn2", "mamba1"])
@@ -39,10 +39,10 @@ def test_nothing_on_the_grid_is_closer(arch, target):
         if low <= width / layers <= high
     ]
     closest = {width: min(value for value, w in off if w == width) for _, width in off}
-    found = best(arch, parameters, target, top=4)
-    assert [abs(one.deviation) for one in found] == sorted(closest.values())[:4]
-    assert all(low <= one.cfg.d_model / one.cfg.n_layers <= high for one in found)
-    assert all(one.value == count_params(one.cfg).non_embedding for one in found)
+    sizings = best(arch, parameters, target, top=4)
+    assert [abs(sizing.deviation) for sizing in sizings] == sorted(closest.values())[:4]
+    assert all(low <= sizing.cfg.d_model / sizing.cfg.n_layers <= high for sizing in sizings)
+    assert all(sizing.value == count_params(sizing.cfg).non_embedding for sizing in sizings)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -50,9 +50,9 @@ def test_no_hole_of_more_than_5_percent_from_10k_to_10b(arch):
     """But one of Mamba2's, whose tiny models have no MLP to vary: that is reported."""
     targets = [1e4 * 1.45**k for k in range(38)]
     assert targets[-1] > 9e9
-    found = [best(arch, parameters, target, top=1)[0] for target in targets]
-    coarse = [one for one in found if abs(one.deviation) > COARSE]
-    assert len(coarse) == (arch == "mamba2") and len(missed(found, "it")) == len(coarse)
+    sizings = [best(arch, parameters, target, top=1)[0] for target in targets]
+    coarse = [sizing for sizing in sizings if abs(sizing.deviation) > COARSE]
+    assert len(coarse) == (arch == "mamba2") and len(missed(sizings, "it")) == len(coarse)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -64,10 +64,10 @@ def test_small_models_are_shaped_as_the_tiny_presets(arch, size):
 
 
 def test_aspect_and_context_are_kept():
-    found = best("llama", flops_under("exact"), 5e9, (60.0, 70.0), context_length=2048, vocab_size=32_000)
-    assert found and all(60 <= one.cfg.d_model / one.cfg.n_layers <= 70 for one in found)
-    assert all(train_flops_per_token(one.cfg, "exact", 2048) == one.value for one in found)
-    assert {(one.cfg.context_length, one.cfg.vocab_size) for one in found} == {(2048, 32_000)}
+    sizings = best("llama", flops_under("exact"), 5e9, (60.0, 70.0), context_length=2048, vocab_size=32_000)
+    assert sizings and all(60 <= sizing.cfg.d_model / sizing.cfg.n_layers <= 70 for sizing in sizings)
+    assert all(train_flops_per_token(sizing.cfg, "exact", 2048) == sizing.value for sizing in sizings)
+    assert {(sizing.cfg.context_length, sizing.cfg.vocab_size) for sizing in sizings} == {(2048, 32_000)}
 
 
 def test_off_the_grid():
@@ -82,29 +82,31 @@ def test_off_the_grid():
 def test_matches_of_a_preset():
     """Every architecture twice, each close; the model itself first."""
     target = preset("llama", "410m")
-    found = matches(target, "exact")
-    assert [kind for kind, _ in found] == ["params", "flops"] * len(ARCHS)
-    assert [one.cfg.arch for _, one in found[::2]] == list(ARCHS)
-    assert found[0][1].cfg == found[1][1].cfg == target
-    for kind, one in found:
-        assert abs(one.deviation) < 0.02
+    pairs = matches(target, "exact")
+    assert [kind for kind, _ in pairs] == ["params", "flops"] * len(ARCHS)
+    assert [sizing.cfg.arch for _, sizing in pairs[::2]] == list(ARCHS)
+    assert pairs[0][1].cfg == pairs[1][1].cfg == target
+    for kind, sizing in pairs:
+        assert abs(sizing.deviation) < 0.02
         count = parameters if kind == "params" else flops_under("exact")
-        assert one.deviation == count(one.cfg) / count(target) - 1
-        if kind == "flops" and one.cfg.arch != "llama":  # LLaMA's softmax buys the others more parameters
-            assert parameters(one.cfg) > 1.2 * parameters(target)
-    assert [one.cfg.arch for _, one in matches(target, "exact", archs=["hgrn2"])] == ["hgrn2"] * 2
+        assert sizing.deviation == count(sizing.cfg) / count(target) - 1
+        if kind == "flops" and sizing.cfg.arch != "llama":  # LLaMA's softmax buys the others more parameters
+            assert parameters(sizing.cfg) > 1.2 * parameters(target)
+    assert [sizing.cfg.arch for _, sizing in matches(target, "exact", archs=["hgrn2"])] == ["hgrn2"] * 2
 
 
 def test_matches_under_a_convention_that_knows_no_g():
-    """`paper` counts g = 8d/3 whatever it is: at small widths too, where g is varied else, layers and width meet the
+    """`paper` counts g = 8d/3 whatever it is: at small widths too, where g is varied else, layers and width reach the
     target alone. It ended in a division by zero."""
     of_the_paper = ["llama", "tnl", "hgrn2", "cosformer2"]
     for size in ("98k", "410m"):
-        for kind, one in matches(preset("llama", size), "paper", archs=of_the_paper):
-            assert abs(one.deviation) < (0.02 if size == "410m" else 0.15)
+        for kind, sizing in matches(preset("llama", size), "paper", archs=of_the_paper):
+            assert abs(sizing.deviation) < (0.02 if size == "410m" else 0.15)
             if kind == "flops":
-                again = grid_shape(one.cfg.arch, one.cfg.d_model, one.cfg.n_layers, vocab_size=one.cfg.vocab_size)
-                assert one.cfg.d_ffn == again.d_ffn
+                again = grid_shape(
+                    sizing.cfg.arch, sizing.cfg.d_model, sizing.cfg.n_layers, vocab_size=sizing.cfg.vocab_size
+                )
+                assert sizing.cfg.d_ffn == again.d_ffn
 
 
 def test_the_command():
@@ -127,8 +129,8 @@ def test_the_command():
 
 def test_a_match_of_a_presets_shape_costs_what_the_preset_does():
     """The rows of a chunk are a part of what a linear mixer costs."""
-    found = {(one.cfg.arch, kind): one for kind, one in matches(preset("llama", "25k"), "exact")}
-    shape = found["hgrn2", "params"].cfg
+    sizings = {(sizing.cfg.arch, kind): sizing for kind, sizing in matches(preset("llama", "25k"), "exact")}
+    shape = sizings["hgrn2", "params"].cfg
     named = preset("hgrn2", "25k")
     assert (shape.n_layers, shape.d_model, shape.d_ffn, shape.n_heads) == (2, 32, 88, 2)
     assert train_flops_per_token(shape, "exact") == train_flops_per_token(named, "exact") == 230_400

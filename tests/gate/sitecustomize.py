@@ -1,6 +1,6 @@
-"""On PYTHONPATH, and told GATE=STEP:FILE, a trainer waits after the row of STEP: until FILE is there, or a stop signal.
+"""On PYTHONPATH, and with GATE=STEP:FILE, a trainer waits after the row of STEP: until FILE is there, or a stop signal.
 
-So a test meets every run in the middle of its training, however long the machine keeps either of them waiting.
+So a test finds every run in the middle of its training, however long the machine keeps either of them waiting.
 """
 
 import os
@@ -13,17 +13,17 @@ if wanted := os.environ.get("GATE"):
     from scaling.trainer.stop import StopRequest
 
     step, _, file = wanted.partition(":")
-    append, note, told = MetricsWriter.append, StopRequest._note, list[int]()
+    append, note, signals = MetricsWriter.append, StopRequest._note, list[int]()
 
     def append_and_wait(self: MetricsWriter, row: dict[str, Any]) -> None:
         append(self, row)
         if row["step"] == int(step):
             self.flush()
-            while not told and not Path(file).exists():
+            while not signals and not Path(file).exists():
                 time.sleep(0.01)
 
     def note_and_pass(self: StopRequest, number: int, frame: Any) -> None:
-        told.append(number)
+        signals.append(number)
         note(self, number, frame)
 
     MetricsWriter.append = append_and_wait  # type: ignore[method-assign]

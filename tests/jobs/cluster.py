@@ -198,8 +198,8 @@ class Cluster:
         return done.stdout
 
     def idle_nodes(self) -> int:
-        found = self.run("sinfo", "-h", "-t", "idle", "-o", "%D", check=False).split()
-        return sum(map(int, found))
+        counts = self.run("sinfo", "-h", "-t", "idle", "-o", "%D", check=False).split()
+        return sum(map(int, counts))
 
     def _nodes_answer(self) -> bool:
         """Whether every node with a slurmd has a state, without the asterisk of one that does not answer."""
@@ -217,7 +217,7 @@ class Cluster:
 
     def pids(self, *words: str) -> dict[int, dict[str, str]]:
         """{pid: environment} of this cluster's job processes whose command line holds all `words`."""
-        found = {}
+        environments = {}
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 arguments = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
@@ -226,8 +226,8 @@ class Cluster:
                 continue
             environment = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
             if environment.get("SLURM_CONF") == str(self.root / "slurm.conf") and set(words) <= set(arguments):
-                found[int(folder.name)] = environment
-        return found
+                environments[int(folder.name)] = environment
+        return environments
 
     def processes_of(self, job_id: str) -> list[int]:
         """All of a job: its script, srun, tasks, and the slurmstepds that hold them.
@@ -235,22 +235,22 @@ class Cluster:
         A slurmstepd writes its title over its environment, and another cluster of this machine may have a job of the
         same number: the slurmd's log that it holds open says whose it is.
         """
-        found = [pid for pid, environment in self.pids().items() if environment.get("SLURM_JOB_ID") == job_id]
+        pids = [pid for pid, environment in self.pids().items() if environment.get("SLURM_JOB_ID") == job_id]
         logs = f"{self.root}/log/"
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 if (folder / "cmdline").read_bytes().startswith(f"slurmstepd: [{job_id}.".encode()) and any(
                     os.readlink(file).startswith(logs) for file in (folder / "fd").iterdir()
                 ):
-                    found.append(int(folder.name))
-        return sorted(set(found))
+                    pids.append(int(folder.name))
+        return sorted(set(pids))
 
     def hang(self, job_id: str) -> list[int]:
         """Stop all processes of a job, as on a node that hangs; they are returned for `kill_hung`."""
-        found = self.processes_of(job_id)
-        for pid in found:
+        pids = self.processes_of(job_id)
+        for pid in pids:
             os.kill(pid, signal.SIGSTOP)
-        return found
+        return pids
 
     @staticmethod
     def kill_hung(pids: list[int]) -> None:
@@ -311,13 +311,13 @@ def hold_ports(count: int) -> list[socket.socket]:
     for first in [*range(start, 32_000 - count, 67), *range(10_000, start, 67)]:
         held = [socket.socket() for _ in range(count)]
         try:
-            for i, one in enumerate(held):
-                one.bind(("", first + i))  # fails beside any other
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # and now suffers one that says so too
+            for i, listener in enumerate(held):
+                listener.bind(("", first + i))  # fails beside any other
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # and now suffers one that says so too
             return held
         except OSError:
-            for one in held:
-                one.close()
+            for listener in held:
+                listener.close()
     raise OSError("no free ports")
 
 

@@ -44,9 +44,9 @@ class Job:
 
     def tasks(self, restart: int = 0) -> dict[int, dict[str, str]]:
         """{pid: environment} of the run's processes of one start of the job."""
-        found = self.cluster.pids("jobs.task", str(self.rundir.path))
-        found = {pid: env for pid, env in found.items() if "SLURM_PROCID" in env and "SLURM_STEP_ID" in env}
-        return {pid: env for pid, env in found.items() if int(env.get("SLURM_RESTART_COUNT", "0")) == restart}
+        processes = self.cluster.pids("jobs.task", str(self.rundir.path))
+        processes = {pid: env for pid, env in processes.items() if "SLURM_PROCID" in env and "SLURM_STEP_ID" in env}
+        return {pid: env for pid, env in processes.items() if int(env.get("SLURM_RESTART_COUNT", "0")) == restart}
 
     def until(self, done: Callable[[], object], what: str, seconds: float = 600.0) -> None:
         """Wait. Raises TimeoutError with the job's logs."""

@@ -82,8 +82,8 @@ class Campaign:
 
     def tasks(self, run: str) -> dict[int, dict[str, str]]:
         """{pid: environment} of the run's processes under srun."""
-        found = self.slurm.pids("jobs.task", str(self.runs[run].path))
-        return {pid: env for pid, env in found.items() if "SLURM_STEP_ID" in env}  # srun itself has none
+        processes = self.slurm.pids("jobs.task", str(self.runs[run].path))
+        return {pid: env for pid, env in processes.items() if "SLURM_STEP_ID" in env}  # srun itself has none
 
     def until(self, done: Callable[[], object], what: str) -> None:
         while not done():
@@ -179,12 +179,12 @@ def check(campaign: Campaign, tmp_path: Path) -> None:
     train_alone([others[run.run_id] for run in undisturbed.runs() if run.size != "25k"])
     train_in_pairs([others[run.run_id] for run in undisturbed.runs() if run.size == "25k"])
     for run in undisturbed.runs():
-        found, other = campaign.runs[run.run_id], others[run.run_id]
-        assert [row["step"] for row in found.rows()] == list(range(1, N_STEPS + 1)), run.run_id
-        assert exact_rows(found) == exact_rows(other), run.run_id
-        for one, two in zip(found.checkpoints(), other.checkpoints(), strict=True):
-            files = [read_manifest(snapshot.path)["files"]["model.safetensors"] for snapshot in (one, two)]
-            assert files[0] == files[1], f"{run.run_id} at step {one.step}"
+        rundir, other = campaign.runs[run.run_id], others[run.run_id]
+        assert [row["step"] for row in rundir.rows()] == list(range(1, N_STEPS + 1)), run.run_id
+        assert exact_rows(rundir) == exact_rows(other), run.run_id
+        for first, second in zip(rundir.checkpoints(), other.checkpoints(), strict=True):
+            files = [read_manifest(snapshot.path)["files"]["model.safetensors"] for snapshot in (first, second)]
+            assert files[0] == files[1], f"{run.run_id} at step {first.step}"
 
 
 def train_alone(rundirs: list[RunDir]) -> None:

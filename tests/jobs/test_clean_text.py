@@ -39,14 +39,14 @@ def test_arrays_on_the_cluster_do_what_this_machine_does(slurm: Cluster, tmp_pat
     again = command(slurm, tmp_path, "there", *profile)
     assert again.returncode == 2 and "are queued or running" in again.stderr and again.stderr.count("\n") == 1
     here = json.loads(command(slurm, tmp_path, "here").stdout)
-    mine = {int(job) for job in jobs.values()}
+    ids = {int(job) for job in jobs.values()}
 
     def ended(message: list[dict]) -> bool:
-        found = [job for job in message if job["array_job_id"] in mine or job["job_id"] in mine]
-        return bool(found) and all(job["job_state"] not in ("PENDING", "RUNNING", "COMPLETING") for job in found)
+        ours = [job for job in message if job["array_job_id"] in ids or job["job_id"] in ids]
+        return bool(ours) and all(job["job_state"] not in ("PENDING", "RUNNING", "COMPLETING") for job in ours)
 
     slurm.wait_for_jobs(ended, 300, "the stages")
-    states = [job["job_state"] for job in slurm.jobs() if job["array_job_id"] in mine]
+    states = [job["job_state"] for job in slurm.jobs() if job["array_job_id"] in ids]
     assert set(states) == {"COMPLETED"} and len(states) == 3 * TASKS + 14 + 2
     done = command(slurm, tmp_path, "there", *profile)
     assert done.returncode == 0, done.stderr

@@ -23,9 +23,9 @@ def two_cores(monkeypatch):
 
 def test_the_quickstart_takes_minutes():
     spec = load_study("quickstart")
-    found = expected_time(spec, [(run, RunDir(spec.run_directory(run))) for run in spec.runs()], [])
-    assert 7 * 60 < found.seconds < 9 * 60 and (found.n_runs, found.runs_at_once) == (28, 2)
-    assert "here: 28 runs, 2 at once (steps measured on one core of an AMD EPYC" in str(found)
+    estimate = expected_time(spec, [(run, RunDir(spec.run_directory(run))) for run in spec.runs()], [])
+    assert 7 * 60 < estimate.seconds < 9 * 60 and (estimate.n_runs, estimate.runs_at_once) == (28, 2)
+    assert "here: 28 runs, 2 at once (steps measured on one core of an AMD EPYC" in str(estimate)
     assert str(expected_time(spec, [], [])) == "nothing is left to train"
 
 
@@ -36,9 +36,9 @@ def test_finished_runs_and_begun_ones_count(tmp_path):
     begun = RunDir(tmp_path / "begun")
     begun.path.mkdir()
     begun.metrics.write_text(json.dumps(row(4, 5120.0)) + "\n")
-    found = expected_time(spec, [(second, RunDir(tmp_path / "none")), (third, begun)], [(first, done)])
-    assert found.seconds == pytest.approx(START_S["core"] + NEXT_S["core"] + (5 + 1) * 0.1)
-    assert found.basis == {"the speed of finished runs": 2} and "the speed of finished runs" in str(found)
+    estimate = expected_time(spec, [(second, RunDir(tmp_path / "none")), (third, begun)], [(first, done)])
+    assert estimate.seconds == pytest.approx(START_S["core"] + NEXT_S["core"] + (5 + 1) * 0.1)
+    assert estimate.basis == {"the speed of finished runs": 2} and "the speed of finished runs" in str(estimate)
 
 
 def test_what_runs_of_other_settings_left_is_to_be_trained_again(tmp_path):
@@ -68,12 +68,12 @@ def test_small_runs_that_share_a_gpu_take_less_of_it(tmp_path):
     todo = [(run, RunDir(tmp_path / "none")) for run in spec.runs("arch=llama")]
     first, second = (run.run_id for run, _ in todo)
     alone = expected_time(spec, todo, [])
-    found = expected_time(spec, todo, [], {first: 2.0, second: 1.25})
-    own = [expected_time(spec, [one], []).seconds - START_S["core"] for one in todo]
-    assert alone.seconds - found.seconds == pytest.approx(own[0] / 2 + own[1] / 5) and own[0] > 0
+    shared = expected_time(spec, todo, [], {first: 2.0, second: 1.25})
+    seconds = [expected_time(spec, [pair], []).seconds - START_S["core"] for pair in todo]
+    assert alone.seconds - shared.seconds == pytest.approx(seconds[0] / 2 + seconds[1] / 5) and seconds[0] > 0
     none_shorter = expected_time(spec, todo, [], {first: 9.0, second: 9.0}).seconds
-    assert none_shorter == pytest.approx(START_S["core"] + max(own))
-    assert "1 at once, of 2 small runs several on each GPU (" in str(found) and "small" not in str(alone)
+    assert none_shorter == pytest.approx(START_S["core"] + max(seconds))
+    assert "1 at once, of 2 small runs several on each GPU (" in str(shared) and "small" not in str(alone)
 
 
 def test_branches_wait_for_their_trunk(tmp_path):
@@ -86,10 +86,10 @@ def test_branches_wait_for_their_trunk(tmp_path):
     )
     spec = study(tmp_path, ["6k"], training={"schedule": "wsd", "branches": [5_120], "batch_tokens": 512})
     todo = [(run, RunDir(tmp_path / "none")) for run in spec.runs("arch=llama")]
-    own = [expected_time(spec, [one], []).seconds for one in todo]
+    times = [expected_time(spec, [pair], []).seconds for pair in todo]
     again = START_S["core"] - NEXT_S["core"]  # of a process that has started already
     both = expected_time(spec, todo, []).seconds
-    assert len(own) == 2 and both >= sum(own) - again - 1e-9, "one after the other"
+    assert len(times) == 2 and both >= sum(times) - again - 1e-9, "one after the other"
 
 
 def test_makespan():

@@ -227,7 +227,7 @@ def test_as_many_runs_at_once_as_there_are_gpus_for(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("visible", "found"),
+    ("visible", "gpus"),
     [
         ("-1", []),
         ("", []),
@@ -237,9 +237,9 @@ def test_as_many_runs_at_once_as_there_are_gpus_for(monkeypatch: pytest.MonkeyPa
         ("GPU-5a, MIG-77", ["GPU-5a", "MIG-77"]),
     ],
 )
-def test_gpus_are_seen_up_to_the_first_entry_that_is_none(monkeypatch, visible, found):
+def test_gpus_are_seen_up_to_the_first_entry_that_is_none(monkeypatch, visible, gpus):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert visible_gpus() == found
+    assert visible_gpus() == gpus
 
 
 def test_what_comes_after_a_skipped_task_is_skipped_too(tmp_path):

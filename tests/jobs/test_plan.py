@@ -76,13 +76,15 @@ def test_branches_follow_their_trunks_element_by_element(tmp_path, pack_minutes)
         ((name, kind),) = job.after
         trunk = plan.job(name)
         assert kind == "aftercorr" and trunk.after == (("corpus", "afterok"),)
-        for own, element in zip(job.elements, trunk.elements, strict=True):
-            assert {runs[one].trunk for one in own} == set(element), "element k is of the trunk of element k"
+        for of_element, element in zip(job.elements, trunk.elements, strict=True):
+            assert {runs[run_id].trunk for run_id in of_element} == set(element), (
+                "element k is of the trunk of element k"
+            )
             assert len(element) == 1, "a trunk that fails cancels its own branches alone"
         assert job.resources.world_size == trunk.resources.world_size
     for job in by_kind(plan, "train"):
-        after = [one for one in by_kind(plan, "eval") if one.after == ((job.name, "aftercorr"),)]
-        assert [one.elements for one in after] == [job.elements]
+        after = [later for later in by_kind(plan, "eval") if later.after == ((job.name, "aftercorr"),)]
+        assert [later.elements for later in after] == [job.elements]
     assert plan.job("finish").after == tuple((job.name, "afterany") for job in plan.jobs[:-1])
 
 
@@ -130,8 +132,8 @@ def test_1376_evaluations_fit_into_100_elements(tmp_path, profile):
     assert not by_kind(plan, "train") and all(job.after == () for job in evals)
     assert sum(len(job.elements) for job in evals) <= 100
     assert all(len(job.elements) <= 1001 for job in evals)
-    found = Counter(item for job in evals for element in job.elements for item in element)
-    assert found == Counter(f"{run.run_id}/{step}" for run in runs for step in range(43))
+    items = Counter(item for job in evals for element in job.elements for item in element)
+    assert items == Counter(f"{run.run_id}/{step}" for run in runs for step in range(43))
 
 
 def test_evaluations_of_several_shapes_share_the_100_elements(tmp_path):
@@ -201,18 +203,18 @@ pieces = st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=60).map
 @given(pieces, st.integers(0, 30))
 def test_packing_keeps_everything_and_its_bound(given_pieces, target):
     bins = pack(given_pieces, target)
-    assert Counter(piece.name for one in bins for piece in one) == Counter(piece.name for piece in given_pieces)
-    for one in bins:
-        assert len(one) == 1 or sum(piece.seconds for piece in one) <= target + 1e-6
-        assert len(one) == 1 or not any(piece.estimate.fixed for piece in one)
+    assert Counter(piece.name for packed in bins for piece in packed) == Counter(piece.name for piece in given_pieces)
+    for packed in bins:
+        assert len(packed) == 1 or sum(piece.seconds for piece in packed) <= target + 1e-6
+        assert len(packed) == 1 or not any(piece.estimate.fixed for piece in packed)
 
 
 @given(pieces, st.integers(1, 50))
 def test_spreading_keeps_everything_and_is_even(given_pieces, count):
     bins = spread(given_pieces, count)
-    assert Counter(piece.name for one in bins for piece in one) == Counter(piece.name for piece in given_pieces)
+    assert Counter(piece.name for packed in bins for piece in packed) == Counter(piece.name for piece in given_pieces)
     assert len(bins) == min(count, len(given_pieces))
-    loads = [sum(piece.seconds for piece in one) for one in bins]
+    loads = [sum(piece.seconds for piece in packed) for packed in bins]
     longest = max((piece.seconds for piece in given_pieces), default=0.0)
     assert max(loads, default=0.0) <= min(loads, default=0.0) + longest + 1e-6 or len(given_pieces) > len(bins) == 0
 

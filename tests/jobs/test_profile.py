@@ -127,8 +127,8 @@ def test_a_profile_that_came_with_a_bundle_is_refused(tmp_path):
     for of_study in (given, "here.yaml"):
         with pytest.raises(InputError, match="came with a bundle, and a profile is code: give --cluster"):
             load_profile(None, of_study, file)
-    own = tmp_path / "own.yaml"
-    own.write_text(EXAMPLE)
-    assert load_profile(str(own), given, file).nodes == 8
+    profile = tmp_path / "own.yaml"
+    profile.write_text(EXAMPLE)
+    assert load_profile(str(profile), given, file).nodes == 8
     (tmp_path / "index.json").unlink()
     assert load_profile(None, given, file) == given

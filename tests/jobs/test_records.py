@@ -43,9 +43,9 @@ def row(run, state="waiting", step=0, reason=None):
 
 def test_a_submission_survives_on_disk(tmp_path):
     made = submission(tmp_path, 1, {"train-0": "7"})
-    (found,) = submissions(tmp_path)
-    assert found.plan == made.plan and found.ids == {"train-0": "7"} and found.number == 1
-    found.note("eval-0", records.SUBMITTED, "8")
+    (stored,) = submissions(tmp_path)
+    assert stored.plan == made.plan and stored.ids == {"train-0": "7"} and stored.number == 1
+    stored.note("eval-0", records.SUBMITTED, "8")
     assert submissions(tmp_path)[0].ids == {"train-0": "7", "eval-0": "8"}
 
 
@@ -104,44 +104,44 @@ def test_values_of_another_kind_in_a_record_are_refused_or_harmless(tmp_path):
             inner[path[-1]] = wrong
             write_json(file, record)
             try:
-                found = submissions(tmp_path)
+                stored = submissions(tmp_path)
             except InputError as error:
                 assert "\n" not in str(error) and "submission.json: cannot be read" in str(error), (path, wrong)
                 refused += 1
                 continue
-            assert active_items(found, waits, "train") <= {"a", "b", "c", "x", "text", "INFO: 2 nodes\n1234"}
-            assert merge([row("a")], found, waits) and job_rows(found, waits) is not None
-            assert all(one.isdecimal() for one in records.job_ids(found))
+            assert active_items(stored, waits, "train") <= {"a", "b", "c", "x", "text", "INFO: 2 nodes\n1234"}
+            assert merge([row("a")], stored, waits) and job_rows(stored, waits) is not None
+            assert all(job_id.isdecimal() for job_id in records.job_ids(stored))
             with contextlib.suppress(InputError):
-                refuse_changed(found, {"a": "1"}, "x", {1}, new=False)
+                refuse_changed(stored, {"a": "1"}, "x", {1}, new=False)
     assert refused > 200
 
 
 def test_where_runs_stand_in_the_queue(tmp_path):
-    found = [submission(tmp_path, 1, {"train-0": "7", "eval-0": "8"}), submission(tmp_path, 2, {}, backend="local")]
+    stored = [submission(tmp_path, 1, {"train-0": "7", "eval-0": "8"}), submission(tmp_path, 2, {}, backend="local")]
     elements = [
         element("7", 0, "RUNNING"),
         element("7", 1, "COMPLETED"),
         element("8", 1, "PENDING"),
         element("99", 0, "RUNNING"),
     ]
-    assert [(p.job.name, p.element.index, records.items(p)) for p in queue_entries(found, elements)] == [
+    assert [(p.job.name, p.element.index, records.items(p)) for p in queue_entries(stored, elements)] == [
         ("train-0", 0, ("a", "b")),
         ("train-0", 1, ("c",)),
         ("eval-0", 1, ("c",)),
     ]
-    assert active_items(found, elements, "train") == {"a", "b"}
-    assert active_items(found, elements, "eval") == {"c"}
-    assert active_jobs(found, [element("7", 0, "RUNNING"), element("7", 1, "RUNNING")], "train") == ["7"]
+    assert active_items(stored, elements, "train") == {"a", "b"}
+    assert active_items(stored, elements, "eval") == {"c"}
+    assert active_jobs(stored, [element("7", 0, "RUNNING"), element("7", 1, "RUNNING")], "train") == ["7"]
 
 
 def test_another_clusters_job_of_the_same_id_is_not_ours(tmp_path):
-    found = [submission(tmp_path, 1, {"train-0": "7"})]
-    assert not list(queue_entries(found, [element("7", 0, "RUNNING", name="somebody's")]))
+    stored = [submission(tmp_path, 1, {"train-0": "7"})]
+    assert not list(queue_entries(stored, [element("7", 0, "RUNNING", name="somebody's")]))
 
 
 def test_the_queue_and_the_directories_together(tmp_path):
-    found = [submission(tmp_path, 1, {"train-0": "7"}, (("a", "b"), ("c",), ("d",), ("e",), ("f",), ("g",)))]
+    stored = [submission(tmp_path, 1, {"train-0": "7"}, (("a", "b"), ("c",), ("d",), ("e",), ("f",), ("g",)))]
     elements = [
         element("7", 0, "RUNNING", nodes="n1"),
         element("7", 1, "PENDING", "Resources"),
@@ -152,8 +152,8 @@ def test_the_queue_and_the_directories_together(tmp_path):
     ]
     rows = [row("a", "interrupted", 4), row("b"), row("c"), row("d", "interrupted", 9, "stopped by USR1"), row("e")]
     rows += [row("f", "failed", 3, "loss is nan"), row("g", "done", 10), row("h")]
-    shown = {one["run_id"]: one for one in merge(rows, found, elements)}
-    assert {run: (one["state"], one["reason"]) for run, one in shown.items()} == {
+    shown = {row["run_id"]: row for row in merge(rows, stored, elements)}
+    assert {run: (row["state"], row["reason"]) for run, row in shown.items()} == {
         "a": ("running", None),
         "b": ("queued", "waits for a in the same job"),
         "c": ("queued", "Resources"),
@@ -168,19 +168,19 @@ def test_the_queue_and_the_directories_together(tmp_path):
 
 
 def test_once_the_first_run_of_an_element_is_done_the_next_one_runs(tmp_path):
-    found = [submission(tmp_path, 1, {"train-0": "7"})]
-    shown = merge([row("a", "done", 10), row("b")], found, [element("7", 0, "RUNNING")])
-    assert [one["state"] for one in shown] == ["done", "running"]
+    stored = [submission(tmp_path, 1, {"train-0": "7"})]
+    shown = merge([row("a", "done", 10), row("b")], stored, [element("7", 0, "RUNNING")])
+    assert [run["state"] for run in shown] == ["done", "running"]
 
 
 def test_the_newest_submission_counts(tmp_path):
-    found = [submission(tmp_path, 1, {"train-0": "7"}), submission(tmp_path, 2, {"train-0": "9"})]
+    stored = [submission(tmp_path, 1, {"train-0": "7"}), submission(tmp_path, 2, {"train-0": "9"})]
     elements = [element("7", 1, "TIMEOUT"), element("9", 1, "PENDING", "Priority")]
-    (shown,) = merge([row("c")], found, elements)
+    (shown,) = merge([row("c")], stored, elements)
     assert (shown["job"], shown["state"]) == ("9_1", "queued")
-    (shown,) = merge([row("c")], found, [element("7", 1, "RUNNING"), element("9", 1, "PENDING")])
+    (shown,) = merge([row("c")], stored, [element("7", 1, "RUNNING"), element("9", 1, "PENDING")])
     assert (shown["job"], shown["state"]) == ("9_1", "queued")
-    (shown,) = merge([row("c")], found, [element("7", 1, "RUNNING"), element("9", 1, "CANCELLED")])
+    (shown,) = merge([row("c")], stored, [element("7", 1, "RUNNING"), element("9", 1, "CANCELLED")])
     assert (shown["job"], shown["state"]) == ("7_1", "running")
 
 
@@ -191,14 +191,14 @@ def test_without_a_queue_the_directories_speak(tmp_path):
 
 
 def test_a_changed_study_is_refused(tmp_path):
-    found = [submission(tmp_path, 3, {"train-0": "7"})]
+    stored = [submission(tmp_path, 3, {"train-0": "7"})]
     same = {"a": "1", "b": "2", "new": "9"}
-    refuse_changed(found, same, "x", set(), new=False)
+    refuse_changed(stored, same, "x", set(), new=False)
     with pytest.raises(InputError, match=r"changed since submission 0003 \(run b and 1 more\).*--new"):
-        refuse_changed(found, {"a": "1", "b": "3", "c": "4"}, "x", set(), new=False)
-    refuse_changed(found, {"b": "3"}, "x", set(), new=True)
+        refuse_changed(stored, {"a": "1", "b": "3", "c": "4"}, "x", set(), new=False)
+    refuse_changed(stored, {"b": "3"}, "x", set(), new=True)
     with pytest.raises(InputError, match=r"0003 still has jobs of the study as it was.*scaling cancel"):
-        refuse_changed(found, {"b": "3"}, "x", {3}, new=True)
-    refuse_changed(found, same, "other", set(), new=False)
+        refuse_changed(stored, {"b": "3"}, "x", {3}, new=True)
+    refuse_changed(stored, same, "other", set(), new=False)
     with pytest.raises(InputError, match="evaluation or fit"):
-        refuse_changed(found, same, "other", {3}, new=False)
+        refuse_changed(stored, same, "other", {3}, new=False)

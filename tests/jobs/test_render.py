@@ -106,13 +106,13 @@ def test_nothing_is_executed_but_what_is_meant(tmp_path):
     root = tmp_path / NASTY
     made = context("st$(touch pwned)", str(root), python=str(tmp_path / "pyth'on; touch pwned"), sets=("--set", NASTY))
     made.paths.submission.mkdir(parents=True)
-    one = job("eval")
-    made.paths.elements(one).write_text("a b\t$(touch pwned)\nnot this\n")
+    evaluation = job("eval")
+    made.paths.elements(evaluation).write_text("a b\t$(touch pwned)\nnot this\n")
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "srun").write_text(f"#!/bin/bash\nprintf '%s\\0' \"$@\" >> {shlex.quote(str(tmp_path / 'called'))}\n")
     (programs / "srun").chmod(0o755)
-    script = render(made, one)
+    script = render(made, evaluation)
     done = subprocess.run(
         ["bash", "-c", script],
         env={"PATH": f"{programs}:/usr/bin:/bin", "SLURM_ARRAY_TASK_ID": "0", "SLURM_RESTART_COUNT": "0"},
@@ -131,31 +131,31 @@ def test_nothing_is_executed_but_what_is_meant(tmp_path):
 
 def test_srun_finds_no_options_but_the_scripts(tmp_path):
     """Of the job that the script was submitted in, by hand or by a library, or of a site's defaults."""
-    made, one = context("s", str(tmp_path)), job("eval")
+    made, evaluation = context("s", str(tmp_path)), job("eval")
     made.paths.submission.mkdir(parents=True)
-    made.paths.elements(one).write_text("a\n")
+    made.paths.elements(evaluation).write_text("a\n")
     (tmp_path / "srun").write_text(f"#!/bin/bash\nenv > {shlex.quote(str(tmp_path / 'found'))}\n")
     (tmp_path / "srun").chmod(0o755)
-    own = {"SLURM_CONF": "/etc/slurm.conf", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1", "SLURM_ARRAY_JOB_ID": "7"}
-    own |= {"SLURM_ARRAY_TASK_ID": "0", "SLURM_RESTART_COUNT": "1", "SLURMD_NODENAME": "n1"}
+    ours = {"SLURM_CONF": "/etc/slurm.conf", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1", "SLURM_ARRAY_JOB_ID": "7"}
+    ours |= {"SLURM_ARRAY_TASK_ID": "0", "SLURM_RESTART_COUNT": "1", "SLURMD_NODENAME": "n1"}
     done = subprocess.run(
-        ["bash", "-c", render(made, one)],
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin"} | INHERITED | own,
+        ["bash", "-c", render(made, evaluation)],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"} | INHERITED | ours,
         capture_output=True,
         text=True,
         check=False,
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
-    found = dict(line.partition("=")[::2] for line in (tmp_path / "found").read_text().splitlines())
-    assert {name: value for name, value in found.items() if name.startswith(("SLURM", "SRUN_"))} == own
+    inherited = dict(line.partition("=")[::2] for line in (tmp_path / "found").read_text().splitlines())
+    assert {name: value for name, value in inherited.items() if name.startswith(("SLURM", "SRUN_"))} == ours
 
 
 def test_a_steps_exit_code_is_its_own(tmp_path):
     """A signal ends the script's wait, and the step ends well before the script looks whether it still runs."""
-    made, one = context("s", str(tmp_path)), job("eval")
+    made, evaluation = context("s", str(tmp_path)), job("eval")
     made.paths.submission.mkdir(parents=True)
-    made.paths.elements(one).write_text("a\n")
+    made.paths.elements(evaluation).write_text("a\n")
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "srun").write_text('#!/bin/bash\ntrap "" TERM\nkill -USR1 $PPID\nsleep 0.1\n')
@@ -163,7 +163,7 @@ def test_a_steps_exit_code_is_its_own(tmp_path):
     stand_ins = 'kill() { [ "$1" != -0 ] || command sleep 1; builtin kill "$@"; }\nsleep() { :; }\n'
     stand_ins += "scontrol() { echo queued again; }\n"
     done = subprocess.run(
-        ["bash", "-c", stand_ins + render(made, one)],
+        ["bash", "-c", stand_ins + render(made, evaluation)],
         env={"PATH": f"{programs}:/usr/bin:/bin", "SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_JOB_ID": "1"},
         capture_output=True,
         text=True,

@@ -106,17 +106,17 @@ def test_what_a_study_asks_for_is_what_it_gets(tmp_path):
         "hgrn2/98k": {"tasks_per_node": 2, "cpus_per_task": 5, "minutes": 9},
     }
     spec = study(tmp_path, ["6k", "98k"], jobs={"resources": resources})
-    found = {
+    estimates = {
         run.run_id: ResourceEstimator(cluster()).train(run, spec.jobs.resources_of(run.arch, run.size))
         for run in spec.runs()
     }
-    own = found["hgrn2-98k-c64-s0"].resources
-    assert (own.nodes, own.tasks_per_node, own.cpus_per_task, own.minutes) == (2, 2, 5, 9)
-    assert own.memory_mb == int(3e9 / 2**20)
-    other = found["llama-98k-c64-s0"].resources
+    request = estimates["hgrn2-98k-c64-s0"].resources
+    assert (request.nodes, request.tasks_per_node, request.cpus_per_task, request.minutes) == (2, 2, 5, 9)
+    assert request.memory_mb == int(3e9 / 2**20)
+    other = estimates["llama-98k-c64-s0"].resources
     assert (other.nodes, other.tasks_per_node, other.minutes) == (2, 1, 7)
-    assert found["llama-6k-c64-s0"].resources.nodes == 1
-    assert set(own.reasons.values()) == {"set in jobs.resources"}
+    assert estimates["llama-6k-c64-s0"].resources.nodes == 1
+    assert set(request.reasons.values()) == {"set in jobs.resources"}
 
 
 @pytest.mark.parametrize(
@@ -151,9 +151,9 @@ def test_processes_split_the_batch_as_the_trainer_wants_it(tmp_path):
     assert [n for n in range(1, 65) if run.batch_split(n).is_even] == [
         n for n in range(1, 65) if 480 // n and 480 % (n * min(480 // n, 4)) == 0
     ]
-    found = list(worlds(run, 8, 8))
-    assert all(run.batch_split(nodes * tasks).is_even for nodes, tasks in found)
-    assert [pair for pair in found if pair[0] == 1] == [(1, n) for n in (1, 2, 3, 4, 5, 6, 8)]
+    splits = list(worlds(run, 8, 8))
+    assert all(run.batch_split(nodes * tasks).is_even for nodes, tasks in splits)
+    assert [pair for pair in splits if pair[0] == 1] == [(1, n) for n in (1, 2, 3, 4, 5, 6, 8)]
     many = list(worlds(run, 64, 8))
     assert all(run.batch_split(nodes * tasks).is_even and tasks > 4 for nodes, tasks in many if nodes > 1)
     eight_rows = study(tmp_path, ["6k"]).runs()[0]
@@ -189,15 +189,15 @@ def test_finished_runs_correct_what_is_expected(tmp_path):
     runs = {(run.arch, run.size, run.seed): run for run in spec.runs()}
     done = [(runs["llama", "6k", seed], speed) for seed, speed in ((0, 1e4), (1, 3e4), (2, 2e4))]
     factors = measured(((run, finished(tmp_path, run, speed, 2)) for run, speed in done), profile)
-    own = runs["llama", "6k", 0]
-    factor = 512 / 2e4 / expected(own, 2, profile).step_seconds
-    assert math.isclose(speed_of(own, factors).factor, factor)
-    assert speed_of(own, factors).source == "measured on 3 finished runs of its kind"
+    measured_run = runs["llama", "6k", 0]
+    factor = 512 / 2e4 / expected(measured_run, 2, profile).step_seconds
+    assert math.isclose(speed_of(measured_run, factors).factor, factor)
+    assert speed_of(measured_run, factors).source == "measured on 3 finished runs of its kind"
     assert speed_of(runs["llama", "10k", 0], factors).source == "measured on llama/6k"
     for far in (runs["llama", "393k", 0], runs["hgrn2", "6k", 0]):
         assert (speed_of(far, factors).factor, speed_of(far, factors).source) == (1.0, ASSUMED)
-    asked = ResourceEstimator(profile, factors).train(own, ResourceRequest(tasks_per_node=2))
-    assert math.isclose(asked.seconds, own.n_tokens / 2e4), "as long as it took"
+    asked = ResourceEstimator(profile, factors).train(measured_run, ResourceRequest(tasks_per_node=2))
+    assert math.isclose(asked.seconds, measured_run.n_tokens / 2e4), "as long as it took"
     assert "measured on 3 finished runs" in asked.resources.reasons["minutes"] or asked.fixed
 
 
@@ -225,10 +225,12 @@ def test_reasons_say_what_is_so(tmp_path):
     run, bare = study(tmp_path, ["98k"]).runs()[0], cluster(memory_gb_per_node=None)
     tokens = {"validation": 65_536, "niah": 2_000_000, "mine": None}
     estimator = ResourceEstimator(bare)
-    for found in (estimator.train(run, NOTHING), estimator.evaluate(run, tokens, 16, NOTHING)):
-        assert found.resources.memory_mb is None
-        assert found.resources.reasons["memory_mb"].startswith("the partition's default: the profile names no memory")
-        assert found.resources.reasons["cpus_per_task"] == "training.threads"
+    for estimate in (estimator.train(run, NOTHING), estimator.evaluate(run, tokens, 16, NOTHING)):
+        assert estimate.resources.memory_mb is None
+        assert estimate.resources.reasons["memory_mb"].startswith(
+            "the partition's default: the profile names no memory"
+        )
+        assert estimate.resources.reasons["cpus_per_task"] == "training.threads"
     for kind in ("corpus", "finish"):
         assert "asked" not in estimator.single(kind, NOTHING).reasons["minutes"]
         assert estimator.single(kind, ResourceRequest(minutes=7)).reasons["minutes"] == "set in jobs.resources"

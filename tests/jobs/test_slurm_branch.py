@@ -23,11 +23,11 @@ def scaling(slurm: Cluster, *words: object) -> None:
 
 
 def rows(study: StudySpec) -> dict[str, list[tuple[float, ...]]]:
-    found = {}
+    rows_of = {}
     for run in study.runs():
         lines = (study.run_directory(run) / "metrics.jsonl").read_text().splitlines()
-        found[run.run_id] = [tuple(row[key] for key in EXACT) for row in map(json.loads, lines)]
-    return found
+        rows_of[run.run_id] = [tuple(row[key] for key in EXACT) for row in map(json.loads, lines)]
+    return rows_of
 
 
 def test_a_study_of_branches(slurm: Cluster, tmp_path: Path) -> None:
@@ -38,8 +38,8 @@ def test_a_study_of_branches(slurm: Cluster, tmp_path: Path) -> None:
     scaling(slurm, "train", file, "--out", tmp_path / "here")
     scaling(slurm, "submit", file, "--out", tmp_path / "cluster")
     ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
-    slurm.wait_for_jobs(lambda jobs: all(one["job_state"] in ended for one in jobs), 500, "the end of the study")
-    assert {one["job_state"] for one in slurm.jobs()} == {"COMPLETED"}
+    slurm.wait_for_jobs(lambda jobs: all(job["job_state"] in ended for job in jobs), 500, "the end of the study")
+    assert {job["job_state"] for job in slurm.jobs()} == {"COMPLETED"}
     assert rows(on_cluster) == rows(here) and len(rows(here)) == 12
     for run in on_cluster.runs():
         assert (on_cluster.run_directory(run) / f"evals/{run.n_steps:08d}/validation.json").exists()

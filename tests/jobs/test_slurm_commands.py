@@ -52,17 +52,17 @@ def test_a_jobs_life_in_the_queue(tmp_path, monkeypatch):
         single = slurm.submit(tmp_path / "job.sbatch", "job.sbatch", [("afterok", [array]), ("afterany", [array])])
         assert slurm.find("mine", tmp_path) == array and slurm.find("nobody", tmp_path) is None
         assert slurm.find("mine", tmp_path / "another") is None
-        held.wait_for_jobs(lambda jobs: any("RUNNING" in one["job_state"] for one in jobs), 600)
+        held.wait_for_jobs(lambda jobs: any("RUNNING" in element["job_state"] for element in jobs), 600)
         reasons = {"JobArrayTaskLimit", "Dependency"}  # shown once the scheduler has come to them
-        held.wait_for_jobs(lambda jobs: reasons <= {one["state_reason"] for one in jobs}, 600)
-        found = {(one.job_id, one.index): one for one in slurm.queue([array, single])}
-        assert set(found) == {(array, 0), (array, 1), (array, 2), (single, None)}
-        running = found[array, 0]
+        held.wait_for_jobs(lambda jobs: reasons <= {element["state_reason"] for element in jobs}, 600)
+        queued = {(element.job_id, element.index): element for element in slurm.queue([array, single])}
+        assert set(queued) == {(array, 0), (array, 1), (array, 2), (single, None)}
+        running = queued[array, 0]
         assert (running.state, running.nodes, running.name, running.active) == ("RUNNING", "n1", "mine", True)
-        assert found[array, 1].reason == "JobArrayTaskLimit" and found[single, None].reason == "Dependency"
+        assert queued[array, 1].reason == "JobArrayTaskLimit" and queued[single, None].reason == "Dependency"
         slurm.cancel([f"{array}_0", single])
-        held.wait_for_jobs(lambda jobs: sum(one["job_state"] == "CANCELLED" for one in jobs) == 2, 600)
-        ended = {(one.job_id, one.index): one for one in slurm.queue([array, single])}
+        held.wait_for_jobs(lambda jobs: sum(element["job_state"] == "CANCELLED" for element in jobs) == 2, 600)
+        ended = {(element.job_id, element.index): element for element in slurm.queue([array, single])}
         assert not ended[array, 0].active and not ended[single, None].active and ended[array, 2].active
         slurm.cancel([array, single, "99999"])  # what has ended, or is unknown, is no error
         assert slurm.queue(["99999"]) == [], "a job that the controller has forgotten"

@@ -53,7 +53,7 @@ def ends(slurm, number, state):
     """Waits until the array is in this state, its only element and no other."""
 
     def ended(jobs):
-        return [one["job_state"] for one in jobs if str(one["array_job_id"]) == number] == [state]
+        return [job["job_state"] for job in jobs if str(job["array_job_id"]) == number] == [state]
 
     slurm.wait_for_jobs(ended, 600, state)
 

@@ -56,9 +56,9 @@ def test_jobs_submitted_in_a_job_train(slurm: Cluster, tmp_path: Path) -> None:
     """Every srun died of SLURM_MEM_PER_CPU beside the job's own memory: 48 starts, and nothing was trained."""
     profile = CPUS | {"environment": {"GLOO_SOCKET_IFNAME": "lo", "DS_ACCELERATOR": "cpu"}}
     study = study_file(tmp_path, ["6k"], grid={"archs": ["llama"], "sizes": ["6k"]}, jobs={"cluster": profile})
-    said = in_a_job(slurm, tmp_path, "submit", str(study))
-    assert "warning: the environment's SBATCH_ARRAY_INX, SBATCH_EXPORT, SBATCH_MEM_PER_CPU, SBATCH_PARTITION" in said
-    assert "scripts and logs:" in said, said
+    output = in_a_job(slurm, tmp_path, "submit", str(study))
+    assert "warning: the environment's SBATCH_ARRAY_INX, SBATCH_EXPORT, SBATCH_MEM_PER_CPU, SBATCH_PARTITION" in output
+    assert "scripts and logs:" in output, output
     jobs = tmp_path / "out" / "tiny" / "jobs" / "0001"
     record = json.loads((jobs / "submission.json").read_text())
     ids = {name: int(job["id"]) for name, job in record["jobs"].items()}

@@ -52,8 +52,8 @@ def same(job: Job, undisturbed: RunDir) -> None:
     rows = exact_rows(job.rundir)
     assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
     assert rows == exact_rows(undisturbed)
-    for one, other in zip(job.rundir.checkpoints(), undisturbed.checkpoints(), strict=True):
-        weights = [snapshot.path / "model.safetensors" for snapshot in (one, other)]
+    for first, second in zip(job.rundir.checkpoints(), undisturbed.checkpoints(), strict=True):
+        weights = [snapshot.path / "model.safetensors" for snapshot in (first, second)]
         assert weights[0].read_bytes() == weights[1].read_bytes()
     assert not list(job.rundir.path.rglob("*.tmp"))
     assert job.rundir.status()["state"] == "done"
@@ -173,7 +173,7 @@ def test_the_time_limit_is_announced_and_the_run_goes_on(slurm: Cluster, tmp_pat
 
 @SLOW
 def test_two_jobs_share_their_nodes(slurm: Cluster, tmp_path: Path) -> None:
-    """And so addresses: each must meet its own other half."""
+    """So are addresses: each process must join those of its own run."""
     jobs = [
         submit(slurm, make_run(tmp_path, name=name, zero_stage=1, n_steps=20), nodes=2, options=("--nodelist=n1,n2",))
         for name in ("one", "two")

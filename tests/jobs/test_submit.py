@@ -43,7 +43,7 @@ def scaling(slurm):
         return done.stderr if code == 2 else done.stdout
 
     yield call
-    assert {one["job_state"] for one in slurm.jobs()} <= {"PENDING", "CANCELLED"}, "a job was started"
+    assert {job["job_state"] for job in slurm.jobs()} <= {"PENDING", "CANCELLED"}, "a job was started"
     slurm.run("scancel", "-f", "-u", str(os.getuid()))
 
 
@@ -117,7 +117,7 @@ def test_cancel_all_or_some(slurm, scaling, tmp_path):
     study = study_file(tmp_path, ["6k", "98k"], jobs={"cluster": CPUS | {"pack_minutes": 0}})
     ids = submitted(scaling, study)["jobs"]
     result = json.loads(scaling("cancel", study, "--only", "arch=llama,size=6k", "--json"))["cancelled"]
-    assert len(result) == 2 and {one.partition("_")[0] for one in result} == {ids["train-0"], ids["eval-0"]}
+    assert len(result) == 2 and {job_id.partition("_")[0] for job_id in result} == {ids["train-0"], ids["eval-0"]}
     assert not {line.split()[0] for line in queued(slurm)} & set(result)
     assert json.loads(scaling("cancel", study, "--json"))["cancelled"] == list(ids.values())
     assert not queued(slurm)
@@ -178,7 +178,7 @@ def test_what_the_profile_cannot_give_is_refused_before_slurm_is_asked(slurm, sc
 def test_without_slurm(slurm, scaling, tmp_path):
     study = study_file(tmp_path, ["6k"])
     here = os.pathsep.join(
-        one for one in slurm.environment["PATH"].split(os.pathsep) if not Path(one, "sbatch").exists()
+        folder for folder in slurm.environment["PATH"].split(os.pathsep) if not Path(folder, "sbatch").exists()
     )
     for command in ("submit", "cancel"):
         output = scaling(command, study, code=2, PATH=here)
@@ -270,7 +270,7 @@ def test_a_kill_between_sbatch_and_the_record_submits_nothing_twice(slurm, scali
     assert names.count(f"tiny-{Path(shown['submission']).name}-train-0") == 1
     assert sum("train-0" in name for name in names) == 1
     corpora = [line for line in queued(slurm) if line.endswith("corpus")]
-    assert all(one.split()[0] in "".join(line.split()[1] for line in corpora) for one in corpora[:-1])
+    assert all(corpus.split()[0] in "".join(line.split()[1] for line in corpora) for corpus in corpora[:-1])
 
 
 def test_while_nodes_are_drained_the_profile_alone_judges(slurm, scaling, tmp_path):

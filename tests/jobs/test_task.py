@@ -20,8 +20,8 @@ STEP = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1", 
 
 
 def test_the_place_is_slurms() -> None:
-    found = srun_task(STEP | {"MASTER_ADDR": "10.0.0.1"})
-    assert (found.rank, found.world, found.local, found.local_world, found.address) == (3, 4, 1, 2, "10.0.0.1")
+    place = srun_task(STEP | {"MASTER_ADDR": "10.0.0.1"})
+    assert (place.rank, place.world, place.local, place.local_world, place.address) == (3, 4, 1, 2, "10.0.0.1")
     gpus = STEP | {"MASTER_ADDR": "10.0.0.1", "CUDA_VISIBLE_DEVICES": "0,1"}
     assert srun_task(gpus).local == 1
     assert srun_task(gpus | {"CUDA_VISIBLE_DEVICES": "1"}).local == 0, "a task that sees its own GPU alone calls it 0"

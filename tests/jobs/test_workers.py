@@ -51,8 +51,8 @@ def test_one_process_serves_tasks_of_one_kind_and_environment(tmp_path):
     env = {"eeeee": {"WORD": "hello"}}
     tasks = [served(name, tmp_path, **env.get(name, {})) for name in names]
     plain = Task("plain", [sys.executable, "-c", "print('not served')"], tmp_path / "plain.log")
-    found = ended([*tasks, plain], 1)
-    assert found == {"a": 1, "bb": 2, "dies": 7, "ccc": 3, "dddd-x": 4, "eeeee": 5, "plain": 0}
+    codes = ended([*tasks, plain], 1)
+    assert codes == {"a": 1, "bb": 2, "dies": 7, "ccc": 3, "dddd-x": 4, "eeeee": 5, "plain": 0}
     pids = [pid_and_word(tmp_path, name)[0] for name in names]
     assert pids[0] == pids[1] == pids[2] != pids[3] == pids[4] != pids[5] and len(set(pids)) == 3
     assert pid_and_word(tmp_path, "eeeee")[1] == "hello" and "oops" in (tmp_path / "a.log").read_text()

@@ -39,18 +39,18 @@ def test_every_architecture_keeps_the_contract(arch, check):
 def test_the_pages_mixer_computes_its_equations():
     """A plain loop over what its docstring says, in fp64."""
     mixer = moved_model("gla").decoder.layers[0].mixer
-    weight = {name: one.weight.T for name, one in mixer.project.items()}
+    weight = {name: layer.weight.T for name, layer in mixer.project.items()}
     x = torch.randn(1, 40, 32, generator=torch.Generator().manual_seed(0)).double()
     q, k, v, r = (x[0] @ weight[name] for name in ("query", "key", "value", "gate"))
     f = torch.sigmoid(x[0] @ mixer.down.weight.T @ mixer.up.weight.T + mixer.up.bias) ** (1 / 16)
     state, out = torch.zeros(2, 16, 16).double(), []
     for t in range(40):
-        q_t, k_t, v_t, f_t = (one[t].reshape(2, 16) for one in (q, k, v, f))
+        q_t, k_t, v_t, f_t = (projected[t].reshape(2, 16) for projected in (q, k, v, f))
         state = f_t[:, :, None] * state + k_t[:, :, None] * v_t[:, None, :]
         out.append(torch.cat([q_t[head] @ state[head] for head in range(2)]))
     expected = (mixer.norm(torch.stack(out)) * r * torch.sigmoid(r)) @ mixer.out.weight.T
-    found, after = mixer(x, Stream(torch.arange(40)), {})
-    torch.testing.assert_close(found[0], expected, rtol=1e-9, atol=1e-12)
+    mixed, after = mixer(x, Stream(torch.arange(40)), {})
+    torch.testing.assert_close(mixed[0], expected, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(after["state"][0], state, rtol=1e-9, atol=1e-12)
 
 
@@ -79,7 +79,9 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("check", "right", "wrong"), MISTAKES, ids=[f"{one[0]}-{i}" for i, one in enumerate(MISTAKES)])
+@pytest.mark.parametrize(
+    ("check", "right", "wrong"), MISTAKES, ids=[f"{case[0]}-{i}" for i, case in enumerate(MISTAKES)]
+)
 def test_each_check_sees_a_mistake(check, right, wrong):
     source = page_files()["gla_mixer.py"]
     assert source.count(right) == 1
@@ -109,7 +111,7 @@ def test_the_command(capsys):
     assert "parameters  FAILED: flops counts " in out and out.count("FAILED") >= 2
 
 
-def test_an_architecture_without_costs_is_told_so():
+def test_an_architecture_without_costs_is_refused():
     page = registry.ARCHITECTURES["gla"]
     registry.register("broken", mixer=page.mixer, options=page.options)
     ENTRIES.pop("broken", None)

@@ -121,7 +121,7 @@ class Setting:
         gaps = [math.log(sizes[c.small + 1] / sizes[c.small]) for c in clean]
         line = fit_line(clean, y, gaps, ladder.n_seeds, math.exp(-1 / ladder.memory))
         assert line is not None
-        width = 2 * Z95 * ladder.s * math.sqrt(line.covariance[1, 1]) / line.slope**2
+        width = 2 * Z95 * ladder.s * math.sqrt(line.covariance[1][1]) / line.slope**2
         return cls(world, ladder, tuple(curves), (math.exp(first), math.exp(last)), a, told[0], told[1], width)
 
     def draw(self, rng: np.random.Generator) -> tuple[list[SizeCurve], SeedNoise]:

@@ -113,8 +113,10 @@ def reference(model, layer: int, x: Tensor) -> Tensor:
     weights = {name: value.detach() for name, value in mixer.named_parameters()}
 
     def project(name):
-        own = {k.removeprefix(f"project.{name}."): v for k, v in weights.items() if k.startswith(f"project.{name}.")}
-        return x @ dense(own, option_of(config, "expansion", "none"), d, n)
+        projections = {
+            k.removeprefix(f"project.{name}."): v for k, v in weights.items() if k.startswith(f"project.{name}.")
+        }
+        return x @ dense(projections, option_of(config, "expansion", "none"), d, n)
 
     form = config.options.hgrn1_state if config.arch == "hgrn1" else ""
     bound = torch.zeros(2 * d if form == "real_2d" else d, dtype=x.dtype)
@@ -174,8 +176,8 @@ def test_mixers_equal_the_equations(arch, changes):
     for layer in model.decoder.layers:
         layer.mixer.register_forward_hook(lambda mixer, inputs, output: seen.append((inputs[0][0], output[0][0])))
     model(input_ids=tokens(1, 21))
-    for layer, (x, found) in enumerate(seen):
-        torch.testing.assert_close(found, reference(model, layer, x), rtol=1e-9, atol=1e-10)
+    for layer, (x, result) in enumerate(seen):
+        torch.testing.assert_close(result, reference(model, layer, x), rtol=1e-9, atol=1e-10)
     assert len(seen) == 3
 
 
@@ -196,8 +198,8 @@ def test_padding_packing_and_decoding_change_nothing(arch, changes):
         out = model(input_ids=ids, attention_mask=mask, use_cache=left)
         torch.testing.assert_close(out.logits[mask.bool()], expected, **CLOSE)
         for row in range(3 if left else 0):
-            for found, state in zip(out.cache.layers, plain[row].cache.layers, strict=True):
-                torch.testing.assert_close(found["state"][row], state["state"][0], **CLOSE)
+            for actual, state in zip(out.cache.layers, plain[row].cache.layers, strict=True):
+                torch.testing.assert_close(actual["state"][row], state["state"][0], **CLOSE)
     packed, documents = torch.cat(alone, 1), torch.repeat_interleave(torch.arange(3), torch.tensor(lengths))[None]
     together = model(input_ids=packed, documents=documents).logits[0]
     torch.testing.assert_close(together, expected, **CLOSE)
@@ -332,11 +334,11 @@ def test_default_models_have_the_parameters_they_had():
     }
     for arch, projections in names.items():
         model = build_model(preset(arch, "14k"), seed=0)
-        own = {
+        parameters = {
             name.removeprefix("decoder.layers.0.mixer.") for name, _ in model.named_parameters() if ".0.mixer." in name
         }
         expected = {f"project.{name}.weight" for name in projections} | {"out.weight"}
-        assert own == expected | ({"theta"} if arch == "hgrn1" else set())
+        assert parameters == expected | ({"theta"} if arch == "hgrn1" else set())
         assert model.decoder.gamma.shape == (2, 24) and not model.decoder.gamma.any()
 
 

@@ -32,8 +32,8 @@ def test_paper_slopes():
 def test_the_papers_sizes_drift():
     """With its own slopes the fastest half-life falls from 2.8 tokens to 0.8 as heads are added."""
     assert tuple(PAPERS_HALF_LIVES) == tuple(PAPER)
-    found = {size: fastest_half_life(preset("tnl", size)) for size in PAPER}
-    assert {size: round(life, 1) for size, life in found.items()} == PAPERS_HALF_LIVES
+    half_lives = {size: fastest_half_life(preset("tnl", size)) for size in PAPER}
+    assert {size: round(life, 1) for size, life in half_lives.items()} == PAPERS_HALF_LIVES
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 4, 12, 32])
@@ -109,7 +109,7 @@ def test_slopes_cost_nothing():
         assert train_flops_per_token(paper, convention) == train_flops_per_token(fixed, convention)
 
 
-def test_drift_is_told_in_one_sentence():
+def test_drift_is_one_sentence():
     sizes = [(size, preset("tnl", size)) for size in PAPER]
     others = [(size, preset("hgrn2", size)) for size in PAPER]
     assert warnings_of([*others, *sizes]) == [
@@ -135,8 +135,8 @@ def test_no_drift_no_sentence(models):
 
 
 def test_slopes_of_both_kinds_in_one_study_drift_too():
-    told = drift([("393k", preset("tnl", "393k")), ("70m", preset("tnl", "70m"))])
-    assert told is not None and "2.8 tokens at 70m and 1.0 at 393k" in told
+    warning = drift([("393k", preset("tnl", "393k")), ("70m", preset("tnl", "70m"))])
+    assert warning is not None and "2.8 tokens at 70m and 1.0 at 393k" in warning
 
 
 def test_decays_that_depend_on_the_data_start_at_those_that_do_not():

@@ -37,7 +37,7 @@ def test_parameters_of_an_expansion_are_table_2s(kind, copies):
 @torch.no_grad()
 def test_expansions_start_as_wide_as_a_dense_projection(kind):
     """Standard deviation of the whole output on unit inputs, mean over seeds (KP and GLTI have few random factors)."""
-    found = []
+    squares = []
     for seed in range(8):
         changes = REAL | {
             "d_ffn": 64,
@@ -48,5 +48,5 @@ def test_expansions_start_as_wide_as_a_dense_projection(kind):
             "n_layers": 1,
         }
         mixer = build_model(preset("hgrn1", "25k", **changes), seed).decoder.layers[0].mixer
-        found.append(mixer.project["forget"].double()(normal(50, 128, seed=seed)).square().mean())
-    assert torch.stack(found).mean().sqrt() == pytest.approx(0.02 * math.sqrt(128), rel=0.15)
+        squares.append(mixer.project["forget"].double()(normal(50, 128, seed=seed)).square().mean())
+    assert torch.stack(squares).mean().sqrt() == pytest.approx(0.02 * math.sqrt(128), rel=0.15)

@@ -73,12 +73,12 @@ def test_fast_forms_have_the_recurrences_gradients(form, fast):
     model = model.to(device) if fast == "triton" else model.double()
     rows = 1 if fast == "triton" else 2  # of several, the kernels are tested by themselves: the interpreter is slow
     ids = torch.randint(0, 257, (rows, 21), generator=torch.Generator().manual_seed(5)).to(device)
-    found = []
+    results = []
     for kind in (fast, "naive"):
         loss = model(input_ids=ids, targets=ids.roll(-1, 1), backend=kind).loss
-        found.append([loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))])
+        results.append([loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))])
     close = 2e-5 if fast == "triton" else 1e-11
-    for a, b in zip(*found, strict=True):
+    for a, b in zip(*results, strict=True):
         assert b.abs().max() > 0 and (a - b).norm() <= close * b.norm()
 
 
@@ -154,16 +154,16 @@ def table_3(method, ratio):
 def test_table_3_of_hgrn2_is_at_one_size(shared):
     """All rows are within 0.385 to 0.386 B as printed, and within 0.001 of their own print, but for two: a plain
     transformer, which is none of our architectures, and HGRN1, whose 0.379 needs an MLP 2,736 wide."""
-    found = {}
+    counts = {}
     for row in rows_of(shared, "002_table03_pese_ablation.csv"):
         if row["method"] == "Xfmr":
             assert row["params_billion"] == "0.380"
             continue
         ours = count_params(table_3(row["method"], int(row["expand_ratio"] or 1))).total / 1e9
-        found[row["method"], row["expand_ratio"]] = (round(ours, 3), float(row["params_billion"]))
-    assert len(found) == 11 and {ours for ours, _ in found.values()} == {0.385, 0.386}
-    others = {row for row, (ours, printed) in found.items() if abs(ours - printed) > 0.0011}
-    assert others == {("HGRN1", "1")} and found["HGRN1", "1"] == (0.385, 0.379)
+        counts[row["method"], row["expand_ratio"]] = (round(ours, 3), float(row["params_billion"]))
+    assert len(counts) == 11 and {ours for ours, _ in counts.values()} == {0.385, 0.386}
+    others = {row for row, (ours, printed) in counts.items() if abs(ours - printed) > 0.0011}
+    assert others == {("HGRN1", "1")} and counts["HGRN1", "1"] == (0.385, 0.379)
     narrower = preset("hgrn1", "410m", hgrn1_state="narrow", d_ffn=2736, **PILE)
     assert round(count_params(narrower).total / 1e9, 3) == 0.379
 
@@ -177,8 +177,8 @@ def test_narrow_layers_have_the_parameters_of_the_others(kind, ratio, size):
     if kind == "naive" and ratio >= 4:
         with pytest.raises(InputError) as error:
             preset("hgrn1", size, **given)
-        told = str(error.value)
-        assert "\n" not in told and f"expansion=naive with expand_ratio={ratio} leaves a layer no MLP" in told
+        message = str(error.value)
+        assert "\n" not in message and f"expansion=naive with expand_ratio={ratio} leaves a layer no MLP" in message
         assert preset("hgrn1", size, **given, d_ffn=24).d_ffn == 24
         return
     cfg, other = preset("hgrn1", size, **given), preset("llama", size)

@@ -21,17 +21,17 @@ def test_lower_bounds_at_the_start(arch):
     }
     for kind, expected in starts.items():
         model = build_model(preset(arch, "25k", lower_bound=kind, n_layers=4), seed=0)
-        found = lower_bounds(model.decoder.gamma, kind)
-        torch.testing.assert_close(found, torch.tensor(expected)[:, None].expand(-1, 32))
+        bounds = lower_bounds(model.decoder.gamma, kind)
+        torch.testing.assert_close(bounds, torch.tensor(expected)[:, None].expand(-1, 32))
     assert build_model(preset(arch, "25k", lower_bound="off"), seed=0).decoder.gamma is None
 
 
 def test_random_lower_bounds_are_independent_and_uniform():
     model = build_model(preset("hgrn2", "393k", lower_bound="random", n_layers=8), seed=0)
-    found = lower_bounds(model.decoder.gamma, "random")
-    assert found.min() >= 1 / 16 and found.max() <= 15 / 16
-    assert found.mean(1).sub(0.5).abs().max() < 0.1 and found.std(1).sub(7 / 8 / math.sqrt(12)).abs().max() < 0.03
-    assert torch.corrcoef(found)[~torch.eye(8, dtype=torch.bool)].abs().max() < 0.35
+    bounds = lower_bounds(model.decoder.gamma, "random")
+    assert bounds.min() >= 1 / 16 and bounds.max() <= 15 / 16
+    assert bounds.mean(1).sub(0.5).abs().max() < 0.1 and bounds.std(1).sub(7 / 8 / math.sqrt(12)).abs().max() < 0.03
+    assert torch.corrcoef(bounds)[~torch.eye(8, dtype=torch.bool)].abs().max() < 0.35
     assert torch.equal(build_model(model.model_config, seed=0).decoder.gamma, model.decoder.gamma)
     lower_bounds(model.decoder.gamma, "random")[3].sum().backward()
     assert (model.decoder.gamma.grad.abs().amax(1) > 0).tolist() == [False] * 3 + [True] + [False] * 4

@@ -39,12 +39,12 @@ def test_products_of_softmax_are_the_causal_half():
 
 def test_floors():
     """TNL at B4 T8192 H8 D128: four activations forward, eleven in all; 70 GFLOP forward."""
-    found = CASES["tnl"].floors(4, 8192, 8, 128)
-    one = 2 * 4 * 8192 * 1024 / COPY * 1e3
-    assert found["floor_forward_ms"] == pytest.approx(4 * one, abs=1e-4)
-    assert found["floor_both_ms"] == pytest.approx(11 * one, abs=1e-4)
-    assert found["matrix_forward_ms"] == pytest.approx(4 * 8192 * 8 * (256 * 128 + 4 * 128**2) / 989e9, abs=1e-4)
-    assert found["matrix_both_ms"] == pytest.approx(3 * found["matrix_forward_ms"], abs=3e-4)
+    result = CASES["tnl"].floors(4, 8192, 8, 128)
+    copy_ms = 2 * 4 * 8192 * 1024 / COPY * 1e3
+    assert result["floor_forward_ms"] == pytest.approx(4 * copy_ms, abs=1e-4)
+    assert result["floor_both_ms"] == pytest.approx(11 * copy_ms, abs=1e-4)
+    assert result["matrix_forward_ms"] == pytest.approx(4 * 8192 * 8 * (256 * 128 + 4 * 128**2) / 989e9, abs=1e-4)
+    assert result["matrix_both_ms"] == pytest.approx(3 * result["matrix_forward_ms"], abs=3e-4)
 
 
 def test_without_triton_the_other_backends_are_timed(monkeypatch):

@@ -23,18 +23,18 @@ TYPES = {family.arch: kind for kind, family in FAMILIES.items()}
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """arch -> (directory that transformers wrote, our model)."""
-    found = {}
+    models = {}
     for arch in ARCHS:
         path, model = tmp_path_factory.mktemp(arch), scattered(arch, "14k")
         to_hf(model).save_pretrained(path)
-        found[arch] = (path, model)
-    return found
+        models[arch] = (path, model)
+    return models
 
 
 def same_weights(model, other):
-    one, two = model.state_dict(), other.state_dict()
-    assert one.keys() == two.keys()
-    assert all(torch.equal(one[name], two[name]) for name in one)
+    first, second = model.state_dict(), other.state_dict()
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def copied(source, path, tensors=None, **fields):
@@ -90,8 +90,8 @@ def test_every_field_of_the_library_is_accounted_for(kind):
 
     family = FAMILIES[kind]
     config = getattr(transformers, family.classes[0])
-    own = {field.name for field in dataclasses.fields(config)} & set(config.__annotations__)
-    assert own == family.defaults.keys() | set(family.ignored)
+    fields_of_family = {field.name for field in dataclasses.fields(config)} & set(config.__annotations__)
+    assert fields_of_family == family.defaults.keys() | set(family.ignored)
     defaults = {field.name: field.default for field in dataclasses.fields(config)}
     for name, value in family.defaults.items():
         theirs = defaults[name]
@@ -109,8 +109,8 @@ def test_an_empty_configuration_is_the_librarys_default(kind, tmp_path):
     family = FAMILIES[kind]
     fixed = {"n_groups": 1} if kind == "mamba2" else {}
     theirs = getattr(transformers, family.classes[0])(**fixed)
-    found = [_Fields(family, fields, "x").model_config() for fields in (fixed, theirs.to_dict())]
-    assert found[0] == found[1]
+    configs = [_Fields(family, fields, "x").model_config() for fields in (fixed, theirs.to_dict())]
+    assert configs[0] == configs[1]
 
 
 def test_the_older_place_of_rope_theta(saved, tmp_path):

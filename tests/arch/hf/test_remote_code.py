@@ -22,8 +22,8 @@ def test_the_library_finds_every_file(code, tmp_path):
 
     for name, source in code.items():
         (tmp_path / name).write_text(source)
-    found = {Path(file).name for file in get_relative_import_files(tmp_path / "hf_auto.py")}
-    assert found | {"hf_auto.py"} == code.keys()
+    names = {Path(file).name for file in get_relative_import_files(tmp_path / "hf_auto.py")}
+    assert names | {"hf_auto.py"} == code.keys()
 
 
 def test_only_import_lines_change(code):
@@ -76,10 +76,10 @@ logits = {{arch: model(ids).logits.detach() for arch, model in models.items()}}
 torch.save(logits, "logits.pt")
 """
     subprocess.run([sys.executable, "-P", "-c", script], cwd=tmp_path, check=True)
-    found = torch.load(tmp_path / "logits.pt", weights_only=True)
+    logits = torch.load(tmp_path / "logits.pt", weights_only=True)
     for arch in ARCHS:
         expected = build_model(preset(arch, "14k"), 0)(torch.arange(20)[None]).logits
-        assert torch.equal(found[arch], expected), arch
+        assert torch.equal(logits[arch], expected), arch
 
 
 def test_the_auto_map_names_classes_that_are_there(code):

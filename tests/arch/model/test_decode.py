@@ -35,11 +35,11 @@ def generator(seed=0):
 @pytest.mark.parametrize("arch", ARCHS)
 def test_greedy_is_the_argmax_of_full_passes(arch):
     model, ids = model_of(arch), prompt(rows=3)
-    found = generated(model, ids, 12)
+    tokens = generated(model, ids, 12)
     for step in range(12):
         with torch.no_grad():
-            assert torch.equal(model(ids).logits[:, -1].argmax(-1), found[:, step])
-        ids = torch.cat([ids, found[:, step : step + 1]], 1)
+            assert torch.equal(model(ids).logits[:, -1].argmax(-1), tokens[:, step])
+        ids = torch.cat([ids, tokens[:, step : step + 1]], 1)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -50,8 +50,8 @@ def test_decoding_goes_on_from_states_joined_to_a_batch(arch):
         apart = [model(row[None, :14], use_cache=True).cache for row in ids]
     joined = DecodeCache.concat(apart)
     for row, cache in enumerate(apart):
-        for found, expected in zip(joined.select(torch.tensor([row])).tensors(), cache.tensors(), strict=True):
-            assert torch.equal(found, expected)
+        for actual, expected in zip(joined.select(torch.tensor([row])).tensors(), cache.tensors(), strict=True):
+            assert torch.equal(actual, expected)
     assert torch.equal(generated(model, ids[:, 14:], 8, cache=joined), generated(model, ids, 8))
 
 
@@ -61,8 +61,12 @@ def test_states_that_are_no_batch():
         short, long = (model(prompt(length=n), use_cache=True).cache for n in (3, 4))
         masked = model(prompt(), attention_mask=torch.tensor([[0] + [1] * 8]), use_cache=True).cache
         strange = other(prompt(), use_cache=True).cache
-    for states, told in (([short, long], "3, 4"), ([masked, masked], "padding"), ([short, strange], "another model")):
-        with pytest.raises(InputError, match=told):
+    for states, message in (
+        ([short, long], "3, 4"),
+        ([masked, masked], "padding"),
+        ([short, strange], "another model"),
+    ):
+        with pytest.raises(InputError, match=message):
             DecodeCache.concat(states)
 
 
@@ -101,11 +105,11 @@ def test_steps_in_fp32(arch, n_steps):
             logits.append(output.logits[0])
             if len(logits) in (10, n_steps):
                 assert cache.n_bytes == decode_state(model.model_config, len(logits))["bytes"]
-        found, expected = torch.cat(logits), model(ids).logits[0]
-    assert (found - expected).abs().max() < 1e-4
+        actual, expected = torch.cat(logits), model(ids).logits[0]
+    assert (actual - expected).abs().max() < 1e-4
     best = expected.topk(2, -1).values
     clear = best[:, 0] - best[:, 1] > 1e-3
-    assert clear.sum() > 0.9 * n_steps and torch.equal(found.argmax(-1)[clear], expected.argmax(-1)[clear])
+    assert clear.sum() > 0.9 * n_steps and torch.equal(actual.argmax(-1)[clear], expected.argmax(-1)[clear])
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -179,7 +183,7 @@ def test_rows_that_ended_stay_there():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"n_new": 0}, "n_new"),
         ({"n_new": 2.0}, "n_new"),
@@ -196,14 +200,14 @@ def test_rows_that_ended_stay_there():
         ({"attention_mask": torch.tensor([[1, 0]])}, "left"),
     ],
 )
-def test_bad_values(options, told):
+def test_bad_values(options, message):
     values = {"input_ids": torch.tensor([[1, 2]]), "n_new": 3} | options
-    with pytest.raises(InputError, match=told) as error:
+    with pytest.raises(InputError, match=message) as error:
         list(generate_tokens(model_of("llama"), values.pop("input_ids"), values.pop("n_new"), **values))
     assert "\n" not in str(error.value)
 
 
-def test_a_damaged_model_is_told():
+def test_a_damaged_model_is_refused():
     model = model_of("tnl")
     with torch.no_grad():
         model.decoder.embedding.weight[5] = float("nan")

@@ -69,9 +69,9 @@ def test_a_token_that_begins_documents(arch, tmp_path):
         ]
     )
     model.decoder.document_start_id = begins
-    found = model(input_ids=ids, targets=targets)
-    torch.testing.assert_close(found.logits, alone, **CLOSE)
-    torch.testing.assert_close(found.loss, next_token_loss(alone, targets), **CLOSE)
+    result = model(input_ids=ids, targets=targets)
+    torch.testing.assert_close(result.logits, alone, **CLOSE)
+    torch.testing.assert_close(result.loss, next_token_loss(alone, targets), **CLOSE)
     model.save_pretrained(tmp_path, torch.float64)
     assert load_model(tmp_path).decoder.document_start_id == begins
 
@@ -243,8 +243,8 @@ def test_a_state_after_one_document_masks_nothing(arch):
         cache = model(ids, use_cache=True).cache
         assert cache.masked_keys is None
         joined = DecodeCache.concat([model(row[None], use_cache=True).cache for row in ids])
-        for found, expected in zip(joined.tensors(), cache.tensors(), strict=True):
-            torch.testing.assert_close(found, expected, **CLOSE)
+        for actual, expected in zip(joined.tensors(), cache.tensors(), strict=True):
+            torch.testing.assert_close(actual, expected, **CLOSE)
         ids[0, 7] = 0
         masked = model(ids, use_cache=True).cache.masked_keys
     assert (masked is None) == (arch != "llama")

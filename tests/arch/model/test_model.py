@@ -125,8 +125,8 @@ def test_what_modules_fill_themselves_with_is_nowhere(arch, tied):
     config = preset(arch, "14k", tie_embeddings=tied)
     filled = LanguageModel(config)
     filled.reset_parameters(3)
-    for (name, found), expected in zip(build_model(config, 3).named_parameters(), filled.parameters(), strict=True):
-        assert torch.equal(found, expected), name
+    for (name, actual), expected in zip(build_model(config, 3).named_parameters(), filled.parameters(), strict=True):
+        assert torch.equal(actual, expected), name
 
 
 def test_every_parameter_has_a_gradient():

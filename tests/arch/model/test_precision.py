@@ -23,7 +23,7 @@ def operations():
     q, x = randn(1, 40, 2, 8, seed=0, dtype=torch.bfloat16), randn(1, 40, 8, seed=5, dtype=torch.bfloat16)
     theta, logits = randn(2, 8, seed=7), randn(2, 20, 50, seed=8, dtype=torch.bfloat16)
     targets = torch.randint(0, 50, (2, 20), generator=torch.Generator().manual_seed(9))
-    found = {
+    operations = {
         "angles": (lambda theta: torch.stack(rotation(theta, torch.arange(3, 43))), [theta]),
         "lrpe": (lambda x, theta: cosine_pairs(x, *rotation(theta, torch.arange(3, 43))), [q, theta]),
         "rope": (lambda x, theta: rotate_pairs(x, x, *rotation(theta, torch.arange(3, 43)))[0], [q, theta[0, :4]]),
@@ -31,8 +31,8 @@ def operations():
         "loss": (lambda logits: next_token_loss(logits, targets), [logits]),
     }
     for kind in NORMS:
-        found[f"norm {kind}"] = (Norm(kind, 8, 1e-6), [x])
-    return found
+        operations[f"norm {kind}"] = (Norm(kind, 8, 1e-6), [x])
+    return operations
 
 
 @pytest.mark.parametrize("name", operations())

@@ -167,9 +167,9 @@ def with_gradients(run, inputs):
     return [out.detach(), state.detach(), *torch.autograd.grad(total, leaves)]
 
 
-def assert_close(found, expected, tolerance):
+def assert_close(actual, expected, tolerance):
     """Shapes, dtypes, finite numbers, and the relative error of every tensor's norm."""
-    for index, (reference, other) in enumerate(zip(expected, found, strict=True)):
+    for index, (reference, other) in enumerate(zip(expected, actual, strict=True)):
         assert reference.shape == other.shape and reference.dtype == other.dtype
         assert torch.isfinite(other).all(), f"tensor {index} is not finite"
         error = (other - reference).norm()
@@ -180,8 +180,8 @@ def assert_close(found, expected, tolerance):
 def compare(run, inputs, dtype, backends=("naive", "chunk"), tolerance=None):
     """Outputs, state and gradients of `run(backend, *inputs)`, the second backend against the first, the reference."""
     expected = with_gradients(lambda leaves: run(backends[0], *leaves), inputs)
-    found = with_gradients(lambda leaves: run(backends[1], *leaves), inputs)
-    assert_close(found, expected, tolerance or TOLERANCE[dtype])
+    actual = with_gradients(lambda leaves: run(backends[1], *leaves), inputs)
+    assert_close(actual, expected, tolerance or TOLERANCE[dtype])
 
 
 def assert_as_exact_as_the_chunk_backend(run, leaves, names):
@@ -191,16 +191,16 @@ def assert_as_exact_as_the_chunk_backend(run, leaves, names):
     run(backend, leaves): the output and the leaves' gradients, which `names` tells.
     """
     expected = run("chunk", [x.double() for x in leaves])
-    found, again = run("triton", leaves), run("triton", leaves)
+    actual, again = run("triton", leaves), run("triton", leaves)
     plain = run("chunk", leaves)
     with RoundedProducts():
         rounded = run("chunk", leaves)
-    assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
-    errors = zip(names, *(relative(x, expected) for x in (found, rounded, plain)), [None, *leaves], strict=True)
-    for name, mine, its, best, leaf in errors:
-        assert mine < max(1.5 * its, 1e-6), f"{name}: {mine:.1e}, the chunk backend {its:.1e}"
+    assert all(torch.equal(a, b) for a, b in zip(actual, again, strict=True))
+    errors = zip(names, *(relative(x, expected) for x in (actual, rounded, plain)), [None, *leaves], strict=True)
+    for name, error, its, best, leaf in errors:
+        assert error < max(1.5 * its, 1e-6), f"{name}: {error:.1e}, the chunk backend {its:.1e}"
         if leaf is not None and leaf.dtype == torch.bfloat16:  # what is fp32 has no rounding in plain PyTorch
-            assert mine < 2.5 * best, f"{name}: {mine:.1e}, the fp32 chunk backend {best:.1e}"
+            assert error < 2.5 * best, f"{name}: {error:.1e}, the fp32 chunk backend {best:.1e}"
 
 
 def too_wide(x, widths, dtype):

@@ -72,12 +72,12 @@ def main(capability: int, name: str, width: int, sizes: dict[str, Any]) -> None:
     from arch.ops.triton import device_config
 
     triton.runtime.driver.set_active(Device(capability))
-    found: dict[Any, int] = {}
+    shared_bytes: dict[Any, int] = {}
 
     def compile_only(kernel: JITFunction, grid: Any) -> Any:
         def launch(*args: Any, **kwargs: Any) -> None:
             compiled = kernel.run(*args, grid=grid, warmup=True, **kwargs)
-            found[kernel.__name__, compiled.hash] = compiled.metadata.shared
+            shared_bytes[kernel.__name__, compiled.hash] = compiled.metadata.shared
 
         return launch
 
@@ -93,7 +93,7 @@ def main(capability: int, name: str, width: int, sizes: dict[str, Any]) -> None:
             model(arch, width)
         else:
             operation(kind, width)
-    for (kernel, _), shared in found.items():
+    for (kernel, _), shared in shared_bytes.items():
         print(json.dumps({"kernel": kernel, "shared": shared}))
 
 

@@ -246,14 +246,14 @@ def emulated(*names):
     with mock.patch.dict(
         sys.modules, {"triton.experimental": SimpleNamespace(gluon=fakes["triton.experimental.gluon"]), **fakes}
     ):
-        found: list[ModuleType] = []
+        modules: list[ModuleType] = []
         for name in names:
             spec = importlib.util.find_spec(name)
             assert spec is not None and spec.loader is not None
             sys.modules[name] = module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
-            found.append(module)
-    return found
+            modules.append(module)
+    return modules
 
 
 class Launch:

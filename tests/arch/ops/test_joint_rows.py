@@ -22,7 +22,7 @@ def memory(x):
     return x.untyped_storage().data_ptr()
 
 
-def test_columns_of_one_tensor_are_told():
+def test_columns_of_one_tensor_are_recognised():
     a, b = columns(16, 32)
     assert joint_width(a) == joint_width(b) == 48
     assert joint_width(b.unflatten(-1, (2, 16))) == 48 and joint_width(b.unflatten(-1, (32, 1))) == 48
@@ -52,9 +52,9 @@ def marked(*shape):
 )
 def test_other_tensors_are_made_contiguous(x):
     assert joint_width(x) == 0
-    (found,) = as_rows(x)
-    assert found.is_contiguous() and torch.equal(found, x) and row_stride(found) == found[0, 0].numel()
-    (gradient,) = gradients_of(found)
+    (rows,) = as_rows(x)
+    assert rows.is_contiguous() and torch.equal(rows, x) and row_stride(rows) == rows[0, 0].numel()
+    (gradient,) = gradients_of(rows)
     assert gradient.shape == x.shape and gradient.is_contiguous()
 
 
@@ -64,8 +64,8 @@ def test_gradients_lie_where_their_tensors_do():
     alone = torch.zeros(B, T, 3, dtype=torch.float64)
     given = as_rows(a, b, None, c, alone)
     assert all(x is y for x, y in zip(given, (a, b, None, c, alone), strict=True))
-    for found in (gradients_of(*given), gradients_in([None if x is None else place_of(x) for x in given], a)):
-        d_a, d_b, nothing, d_c, d_alone = found
+    for gradients in (gradients_of(*given), gradients_in([None if x is None else place_of(x) for x in given], a)):
+        d_a, d_b, nothing, d_c, d_alone = gradients
         assert nothing is None and d_alone.dtype == torch.float64
         for x, gradient in ((a, d_a), (b, d_b), (c, d_c)):
             assert gradient.shape == x.shape and gradient.stride() == x.stride()
@@ -78,9 +78,9 @@ def test_what_shares_columns_is_copied():
     a, b = columns(32, 32)
     whole = a.as_strided((B, T, 64), a.stride(), 0)
     for given in ((a, a), (a, b, a[..., 16:]), (whole, b)):
-        found = as_rows(*given)
-        assert all(torch.equal(x, y) for x, y in zip(found, given, strict=True))
-        places = [x for x in gradients_of(*found)]
+        rows = as_rows(*given)
+        assert all(torch.equal(x, y) for x, y in zip(rows, given, strict=True))
+        places = [x for x in gradients_of(*rows)]
         for number, place in enumerate(places):
             place.fill_(number)
         assert all((place == number).all() for number, place in enumerate(places))
@@ -155,10 +155,10 @@ def test_readers_of_columns_share_the_memory_of_their_gradients(monkeypatch):
     torch.autograd.grad(out, a, retain_graph=True)  # leaves a's gradient, and takes no other
     for _ in range(2):
         LEFT.clear()
-        (found,) = torch.autograd.grad(out, x, retain_graph=True)
+        (gradient,) = torch.autograd.grad(out, x, retain_graph=True)
         assert len(LEFT) == 2 and memory(LEFT[0]) == memory(LEFT[1])
         expected = torch.full((B, T, 16), 4.0), 32 * x[..., 16:48], torch.full((B, T, 16), 6.0)
-        for part, wanted in zip(found.split([16, 32, 16], -1), expected, strict=True):
+        for part, wanted in zip(gradient.split([16, 32, 16], -1), expected, strict=True):
             torch.testing.assert_close(part, wanted)
 
 
@@ -167,7 +167,7 @@ def test_one_gradient_is_a_matrix_as_it_is():
     assert joined([x]).data_ptr() == x.data_ptr() and joined([x]).shape == (B * T, 16)
 
 
-def test_gradients_of_two_nodes_do_not_meet(monkeypatch):
+def test_gradients_of_two_nodes_share_no_memory(monkeypatch):
     """A column that is joined to another map's output by `cat`, whose backward hands out views of one tensor."""
     monkeypatch.setattr(linear, "uses_kernels", lambda x: True)
     monkeypatch.setattr(linear, "casts", lambda x, weights: True)
@@ -179,5 +179,5 @@ def test_gradients_of_two_nodes_do_not_meet(monkeypatch):
         a, b = fused_linear(x, *group)
         total = torch.cat([a, other(x)], -1).square().sum() + b.sin().sum()
         results.append(torch.autograd.grad(total, [q.weight, k.weight, other.weight]))
-    for one, two in zip(*results, strict=True):
-        torch.testing.assert_close(one, two)
+    for first, second in zip(*results, strict=True):
+        torch.testing.assert_close(first, second)

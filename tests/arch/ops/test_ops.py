@@ -45,10 +45,10 @@ def test_decay_attention_takes_silu_of_queries_and_keys(backend, angles):
         for t in range(20):
             out, state = decay_attention_step(*(y[:, t] for y in x), rates, state, activation="silu")
             outputs.append(out)
-        found = torch.stack(outputs, 1), state
+        actual = torch.stack(outputs, 1), state
     else:
-        found = decay_attention(*x, rates, backend=backend, angles=rotation, activation="silu")
-    assert_close(found, expected, 1e-12)
+        actual = decay_attention(*x, rates, backend=backend, angles=rotation, activation="silu")
+    assert_close(actual, expected, 1e-12)
 
 
 def test_decay_attention_shares_query_heads():
@@ -89,8 +89,8 @@ def test_silu_of_gated_queries(dtype):
     example = case("gated logits", 2, 20, dtype)
     outside, given = (silu_of_queries(example, given) for given in (False, True))
     for backend in ("naive", "chunk", "step"):
-        found, expected = (x.run(x.inputs(), backend) for x in (given, outside))
-        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+        actual, expected = (x.run(x.inputs(), backend) for x in (given, outside))
+        assert all(torch.equal(a, b) for a, b in zip(actual, expected, strict=True))
 
 
 def test_gate_of_zero_forgets_exactly_and_has_no_gradient():

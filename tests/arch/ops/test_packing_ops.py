@@ -41,9 +41,9 @@ def test_packed_documents_equal_each_alone(name, backend, dtype):
     example = case(name, 2, LENGTH, dtype)
     inputs = example.inputs()
     expected = with_gradients(lambda leaves: alone(example, leaves, ROWS), inputs)
-    found = with_gradients(lambda leaves: example.run(leaves, backend, starts(ROWS)), inputs)
-    assert (found[-1] == 0).all()
-    assert_close(found, expected, TOLERANCE[dtype])
+    actual = with_gradients(lambda leaves: example.run(leaves, backend, starts(ROWS)), inputs)
+    assert (actual[-1] == 0).all()
+    assert_close(actual, expected, TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -53,9 +53,9 @@ def test_backends_agree_at_every_chunk_size(name, chunk_size, dtype):
     """Here the first document goes on from an initial state."""
     example, document_starts = case(name, 2, LENGTH, dtype), starts(ROWS, first=False)
     expected = with_gradients(lambda leaves: example.run(leaves, "naive", document_starts), example.inputs())
-    found = with_gradients(lambda leaves: example.run(leaves, "chunk", document_starts, chunk_size), example.inputs())
-    assert (found[-1] != 0).any()
-    assert_close(found, expected, TOLERANCE[dtype])
+    actual = with_gradients(lambda leaves: example.run(leaves, "chunk", document_starts, chunk_size), example.inputs())
+    assert (actual[-1] != 0).any()
+    assert_close(actual, expected, TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("backend", ["naive", "chunk"])

@@ -58,9 +58,9 @@ def test_pairs_share_a_gate(from_logits, backend):
         total = (out * torch.arange(out.numel()).reshape(out.shape).cos()).sum() + last.sin().sum()
         return [out, last, *torch.autograd.grad(total, used)]
 
-    found, zero = results(shared), torch.zeros(6, dtype=torch.float64)
+    actual, zero = results(shared), torch.zeros(6, dtype=torch.float64)
     for expected in (results(one_by_one), results(shared, zero)):
-        for a, b_ in zip(found, expected, strict=True):
+        for a, b_ in zip(actual, expected, strict=True):
             torch.testing.assert_close(a, b_, rtol=1e-12, atol=1e-13)
 
 
@@ -76,11 +76,11 @@ def test_gate_from_logits_is_that_of_its_logarithm(parts):
     for t in range(33):
         out, state = scan_step((logits[:, t], bound), b[:, t], *theta, state=state)
         steps.append(out)
-    for found in (
+    for actual in (
         *(scan((logits, bound), b, *theta, backend=backend)[0] for backend in ("naive", "chunk")),
         torch.stack(steps, 1),
     ):
-        assert torch.allclose(found, expected, rtol=1e-10, atol=1e-12)
+        assert torch.allclose(actual, expected, rtol=1e-10, atol=1e-12)
     compare(
         lambda backend, x, low, b, *theta: scan((x, low), b, *theta, backend=backend),
         [logits, bound, b, *theta],

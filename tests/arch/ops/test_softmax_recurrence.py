@@ -27,8 +27,8 @@ def with_gradients(function, tensors):
 
 @pytest.mark.parametrize("length", [1, 2, 7, 64, 129])
 def test_equals_attention_in_float64(length):
-    expected, found = (with_gradients(f, inputs(length)) for f in (attention, softmax_recurrence))
-    for reference, ours in zip(expected, found, strict=True):
+    expected, actual = (with_gradients(f, inputs(length)) for f in (attention, softmax_recurrence))
+    for reference, ours in zip(expected, actual, strict=True):
         assert (ours - reference).abs().max() < 1e-10
 
 
@@ -36,10 +36,10 @@ def test_equals_attention_in_float64(length):
 def test_large_logits_do_not_overflow(dtype):
     """Logits of a few thousand, whose exponentials no format holds."""
     tensors = inputs(40, dtype, size=50.0)
-    expected, found = (with_gradients(f, tensors) for f in (attention, softmax_recurrence))
+    expected, actual = (with_gradients(f, tensors) for f in (attention, softmax_recurrence))
     logits = tensors[0] @ tensors[1].transpose(-1, -2)
     assert logits.abs().max() / 6**0.5 > 2000
-    for reference, ours in zip(expected, found, strict=True):
+    for reference, ours in zip(expected, actual, strict=True):
         assert torch.isfinite(ours).all()
         tolerance = 1e-10 if dtype == torch.float64 else 2e-3  # a logit of 4000 in fp32 is known to 2e-4
         assert (ours - reference).norm() <= tolerance * reference.norm()

@@ -124,7 +124,7 @@ def long_case(name, dtype):
     """A function of (backend, *leaves) and its leaves: 16,384 tokens, decays and gates of every kind."""
     x, y, z = (randn(1, LONG, 1, 4, dtype=dtype, seed=seed) for seed in range(3))
     log_decay = picked(1, LONG, 4, values=LOG_DECAYS, dtype=torch.float32, seed=3)
-    # what never forgets is averaged, so that its sum's rounding can be told from an error
+    # what never forgets is averaged, so that the rounding of its sum is no error
     gates = picked(1, LONG, 1, 4, values=[-1e4, -30.0, 2.0, 30.0, 1e4], dtype=torch.float32, seed=4)
     steps = picked(1, LONG, 4, values=[0.0, 1e-6, 1e-3, 0.7, 14.0, 1e4], dtype=torch.float32, seed=5)
     poles, mix = torch.tensor([-math.inf, -1.0, -1e-2, -1e-4, 0.0]), randn(4, 5, dtype=torch.float32, seed=6)
@@ -169,8 +169,8 @@ def test_long_sequences_against_float64(name, dtype):
     """Outputs, state and all gradients at 16,384 tokens against those of the same numbers in float64."""
     function, inputs = long_case(name, dtype)
     expected = long_gradients(function, [x.double() for x in inputs])
-    found = long_gradients(function, inputs)
-    for index, (exact, fast) in enumerate(zip(expected, found, strict=True)):
+    actual = long_gradients(function, inputs)
+    for index, (exact, fast) in enumerate(zip(expected, actual, strict=True)):
         assert torch.isfinite(fast).all(), index
         error = ((fast.double() - exact).norm() / exact.norm().clamp(min=1e-30)).item()
         assert error < (1e-5 if fast.dtype == torch.float32 else 4e-3), (index, error)  # 4e-3: bf16's rounding

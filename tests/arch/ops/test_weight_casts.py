@@ -59,8 +59,8 @@ def test_the_second_pass_finds_what_the_first_asked_for(counted, monkeypatch):
     for index in range(3):
         with casts.once():
             for group in ([a, b], [c], [a, b]):
-                found = beside(group, HALF)
-                assert torch.equal(found, expected(group)) and found.is_contiguous()
+                actual = beside(group, HALF)
+                assert torch.equal(actual, expected(group)) and actual.is_contiguous()
         with torch.no_grad():  # as an optimizer does
             for weight in (a, b, c):
                 weight.mul_(1.01)

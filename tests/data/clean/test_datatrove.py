@@ -38,9 +38,9 @@ def test_each_rule_drops_what_it_should(cleaned):
     assert record is not None
     kept = [row["text"] for row in rows(cleaned.text)]
     kinds = [text.split()[0] for text in kept]
-    found = {kind: kinds.count(kind) for kind in KINDS}
-    assert found["good"] + found["copy"] == 20  # which of a pair stays is datatrove's choice
-    assert (found["好的"], found["repeats"], found["short"]) == (10, 0, 0)
+    counts = {kind: kinds.count(kind) for kind in KINDS}
+    assert counts["good"] + counts["copy"] == 20  # which of a pair stays is datatrove's choice
+    assert (counts["好的"], counts["repeats"], counts["short"]) == (10, 0, 0)
     steps = {step["step"]: step for step in record["steps"]}
     assert {name: step["dropped"] for name, step in steps.items()} == {"repetition": 5, "quality": 4, NEAR: 6}
     assert record["counts"]["documents"] == 45 and record["counts"]["kept"] == len(kept) == 30
@@ -49,7 +49,7 @@ def test_each_rule_drops_what_it_should(cleaned):
     for name, step in steps.items():
         dropped = {row["id"]: row["text"] for row in rows(cleaned.dropped(name))}
         assert len(dropped) == step["dropped"]
-        assert all(dropped[one["document"]].startswith(one["text"][:5]) for one in step["examples"])
+        assert all(dropped[example["document"]].startswith(example["text"][:5]) for example in step["examples"])
     assert not cleaned.work.exists()
 
 
@@ -90,9 +90,9 @@ def language_model(words: dict[str, list[str]]) -> bytes:
     args = struct.pack("<12id", dim, 5, 1, 1, 5, 1, 3, 3, 0, 0, 0, 100, 1e-4)  # softmax, supervised, no subwords
     counts = struct.pack("<3i2q", len(entries), len(entries) - dim, dim, len(entries), -1)
     names = b"".join(word.encode() + b"\0" + struct.pack("<qb", 1, kind) for word, kind in entries)
-    one = np.eye(dim, dtype="<f4")
-    rows = np.repeat(one, [len(known) for known in words.values()], axis=0)
-    matrices = [b"\0" + struct.pack("<2q", *matrix.shape) + matrix.tobytes() for matrix in (rows, 5 * one)]
+    unit = np.eye(dim, dtype="<f4")
+    rows = np.repeat(unit, [len(known) for known in words.values()], axis=0)
+    matrices = [b"\0" + struct.pack("<2q", *matrix.shape) + matrix.tobytes() for matrix in (rows, 5 * unit)]
     return struct.pack("<2i", 793712314, 12) + args + counts + names + b"".join(matrices)
 
 

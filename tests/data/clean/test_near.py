@@ -29,11 +29,11 @@ def by_hand(documents: list[tuple[str, str]], similarity: float) -> set[str]:
     dropped = set()
     first = {text: (doc_id, text) for doc_id, text in sorted(documents, reverse=True)}
     for doc_id, text in sorted(first.values()):
-        mine = grams(text)
-        if mine and any(len(mine & other) >= similarity * len(mine | other) for other in stay):
+        ngrams = grams(text)
+        if ngrams and any(len(ngrams & other) >= similarity * len(ngrams | other) for other in stay):
             dropped.add(doc_id)
-        elif mine:
-            stay.append(mine)
+        elif ngrams:
+            stay.append(ngrams)
     return dropped
 
 
@@ -62,32 +62,33 @@ def documents() -> list[tuple[str, str]]:
 def test_what_is_dropped_is_what_pairs_by_hand_drop(documents, similarity, tmp_path):
     expected = by_hand(documents, similarity)
     digests = {doc_id: digest_of(text.encode()) for doc_id, text in documents}
-    found = find_near_duplicates(lambda: documents, similarity, tmp_path)
-    assert found.dropped == {digests[doc_id] for doc_id in expected}
-    assert found.entry["dropped"] == len(expected) >= (1 if similarity == 1.0 else 15)
+    actual = find_near_duplicates(lambda: documents, similarity, tmp_path)
+    assert actual.dropped == {digests[doc_id] for doc_id in expected}
+    assert actual.entry["dropped"] == len(expected) >= (1 if similarity == 1.0 else 15)
     reverse = find_near_duplicates(lambda: documents[::-1], similarity, tmp_path)
-    assert reverse.dropped == found.dropped and reverse.entry == found.entry
-    for one in found.entry["examples"]:
+    assert reverse.dropped == actual.dropped and reverse.entry == actual.entry
+    for example in actual.entry["examples"]:
         texts = dict(documents)
-        mine, other = grams(texts[one["document"]]), grams(texts[one["like"]])
-        assert one["similarity"] == round(len(mine & other) / len(mine | other), 4) and one["like"] < one["document"]
-        assert " ".join(texts[one["document"]].split()).startswith(one["text"][:40])
+        dropped, like = grams(texts[example["document"]]), grams(texts[example["like"]])
+        assert example["similarity"] == round(len(dropped & like) / len(dropped | like), 4)
+        assert example["like"] < example["document"]
+        assert " ".join(texts[example["document"]].split()).startswith(example["text"][:40])
     assert not list(tmp_path.iterdir())
 
 
 def test_equal_documents_count_once_by_the_first_of_their_ids(tmp_path):
     text = "a b c d e f g h i j k l m n o p q r s t u v w x y z"
     documents = [("9", text), ("1", text), ("5", f"{text} omega")]
-    found = find_near_duplicates(lambda: documents, 0.8, tmp_path)
-    assert found.dropped == {digest_of(documents[2][1].encode())} and found.entry["documents"] == 2
+    result = find_near_duplicates(lambda: documents, 0.8, tmp_path)
+    assert result.dropped == {digest_of(documents[2][1].encode())} and result.entry["documents"] == 2
 
 
 def test_a_chain_is_not_dropped_as_a_whole(tmp_path):
     words = [f"w{i}" for i in range(200)]
     chain = [(str(i), " ".join(words[20 * i : 20 * i + 100])) for i in range(5)]  # neighbours 0.66, others 0.43 or less
     assert by_hand(chain, 0.6) == {"1", "3"}
-    found = find_near_duplicates(lambda: chain, 0.6, tmp_path)
-    assert found.dropped == {digest_of(chain[i][1].encode()) for i in (1, 3)}
+    result = find_near_duplicates(lambda: chain, 0.6, tmp_path)
+    assert result.dropped == {digest_of(chain[i][1].encode()) for i in (1, 3)}
 
 
 def test_a_document_with_too_many_candidates_stays_and_is_counted(monkeypatch, tmp_path):
@@ -96,8 +97,8 @@ def test_a_document_with_too_many_candidates_stays_and_is_counted(monkeypatch, t
     documents += [("99", documents[29][1] + " end")]
     assert find_near_duplicates(lambda: documents, 0.8, tmp_path).entry["cut_short"] == 0
     monkeypatch.setattr(near, "MOST_COMPARED", 3)
-    found = find_near_duplicates(lambda: documents, 0.8, tmp_path)
-    assert found.entry["cut_short"] > 0 and not found.dropped
+    result = find_near_duplicates(lambda: documents, 0.8, tmp_path)
+    assert result.entry["cut_short"] > 0 and not result.dropped
 
 
 def test_text_that_changes_between_its_readings_is_refused(tmp_path):
@@ -118,10 +119,10 @@ def test_bands_are_shared_as_often_as_computed():
         hits = 0
         for _ in range(300):
             elements = draw.integers(0, 1 << 63, 200 + n_own, dtype=np.uint64)
-            one, other = elements[: 200 + n_own // 2], np.concatenate([elements[:200], elements[200 + n_own // 2 :]])
-            exact = jaccard(np.sort(one), np.sort(other))
+            first, other = elements[: 200 + n_own // 2], np.concatenate([elements[:200], elements[200 + n_own // 2 :]])
+            exact = jaccard(np.sort(first), np.sort(other))
             assert exact == pytest.approx(similarity, abs=0.01)
-            hits += bool((bands.of(one) == bands.of(other)).any())
+            hits += bool((bands.of(first) == bands.of(other)).any())
         expected = bands.shared(exact)
         assert abs(hits / 300 - expected) < 4 * (expected * (1 - expected) / 300) ** 0.5 + 0.005
     for similarity in (0.5, 0.8, 0.95, 1.0):
@@ -130,8 +131,8 @@ def test_bands_are_shared_as_often_as_computed():
 
 
 def test_jaccard_is_that_of_sets():
-    one, other = (np.unique(ngram_hashes(word_hashes(text), 5)) for text in ("a b c d e f g", "b c d e f g h i"))
-    assert jaccard(one, other) == jaccard(other, one) == 2 / 5
+    first, other = (np.unique(ngram_hashes(word_hashes(text), 5)) for text in ("a b c d e f g", "b c d e f g h i"))
+    assert jaccard(first, other) == jaccard(other, first) == 2 / 5
 
 
 def test_a_corpus_leaves_them_out_and_says_so(tmp_path, documents):
@@ -143,8 +144,8 @@ def test_a_corpus_leaves_them_out_and_says_so(tmp_path, documents):
     (entry,) = corpus.manifest["cleaning"]
     counts, before = corpus.manifest["counts"], plain.manifest["counts"]
     assert entry["dropped"] == counts["near_duplicates"] == before["documents"] - counts["documents"] > 15
-    splits = [one.manifest["splits"] for one in (plain, corpus)]
-    text_bytes = [sum(one[split]["bytes"] for split in ("train", "validation")) for one in splits]
+    splits = [made.manifest["splits"] for made in (plain, corpus)]
+    text_bytes = [sum(counts[split]["bytes"] for split in ("train", "validation")) for counts in splits]
     assert "near_duplicates" not in before and "cleaning" not in plain.manifest and text_bytes[0] > text_bytes[1]
     (tmp_path / "moved").mkdir()
     moved = source.rename(tmp_path / "moved" / "text.jsonl")

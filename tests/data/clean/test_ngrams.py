@@ -36,8 +36,8 @@ def test_pieces_are_cut_between_words(monkeypatch):
 
 def test_ngrams_are_equal_where_their_words_are():
     words = np.array([1, 2, 3, 1, 2, 3, 4], np.uint64)
-    found = ngram_hashes(words, 3).tolist()
-    assert len(found) == 5 and found[0] == found[3] and len(set(found)) == 4
+    hashes = ngram_hashes(words, 3).tolist()
+    assert len(hashes) == 5 and hashes[0] == hashes[3] and len(set(hashes)) == 4
     assert len(ngram_hashes(words, 8)) == 0 and len(ngram_hashes(words, 8, whole=True)) == 1
     assert len(ngram_hashes(words[:0], 3, whole=True)) == 0
     assert ngram_hashes(words[::-1].copy(), 7)[0] != ngram_hashes(words, 7)[0]

@@ -16,13 +16,13 @@ LIMIT = 0.8
 
 
 def pieces(path: Path, n: int, draw: np.random.Generator) -> list[str]:
-    found: list[str] = []
+    texts: list[str] = []
     with lzma.open(path, "rt", encoding="utf-8") as lines:
         for line in lines:
             text = json.loads(line)["text"]
             length = int(draw.integers(500, 6000))
-            found += [text[i : i + length] for i in range(0, min(len(text), 20 * length), length) if len(text) > 200]
-    return [found[i] for i in draw.permutation(len(found))[:n]]
+            texts += [text[i : i + length] for i in range(0, min(len(text), 20 * length), length) if len(text) > 200]
+    return [texts[i] for i in draw.permutation(len(texts))[:n]]
 
 
 def edited(parts: list[str], share: float, draw: np.random.Generator) -> list[str]:
@@ -54,17 +54,17 @@ def test_what_sets_call_alike_is_dropped_and_nothing_else(shared: Path, tmp_path
     holders: dict[tuple[str, ...], list[str]] = {}
     sets = {doc_id: grams(text) for doc_id, text in dict(sorted(documents)).items()}
     expected, n_pairs = set[str](), 0
-    for doc_id, mine in sets.items():
-        shared_with = Counter(other for gram in mine for other in holders.get(gram, ()))
-        alike = {o for o, n in shared_with.items() if n >= LIMIT * (len(mine) + len(sets[o]) - n)}
+    for doc_id, ngrams in sets.items():
+        shared_with = Counter(other for gram in ngrams for other in holders.get(gram, ()))
+        alike = {o for o, n in shared_with.items() if n >= LIMIT * (len(ngrams) + len(sets[o]) - n)}
         n_pairs += len(alike)
         if alike - expected:
             expected.add(doc_id)
-        for gram in mine:
+        for gram in ngrams:
             holders.setdefault(gram, []).append(doc_id)
-    found = find_near_duplicates(lambda: documents, LIMIT, tmp_path).dropped
+    digests = find_near_duplicates(lambda: documents, LIMIT, tmp_path).dropped
     names = {digest_of(text.encode()): doc_id for doc_id, text in documents}
-    dropped = {names[digest] for digest in found}
+    dropped = {names[digest] for digest in digests}
     print(f"{len(documents)} documents, {n_pairs} pairs alike: missed {expected - dropped}, wrong {dropped - expected}")
     assert n_pairs > 300 and len(expected - dropped) <= 0.005 * len(expected)
     assert not dropped - expected

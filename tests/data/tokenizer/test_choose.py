@@ -81,8 +81,8 @@ def test_the_encodings_are_tiktokens_own(ranks: Path) -> None:
     from tiktoken_ext import openai_public
 
     assert set(ENCODINGS) == set(openai_public.ENCODING_CONSTRUCTORS)
-    found = get_tokenizer("cl100k_base")
-    assert isinstance(found, RankTokenizer) and found.pattern == PATTERN
+    tokenizer = get_tokenizer("cl100k_base")
+    assert isinstance(tokenizer, RankTokenizer) and tokenizer.pattern == PATTERN
     assert ENCODINGS["cl100k_base"] == tiktoken.get_encoding("cl100k_base").n_vocab
     assert rank_files("cl100k_base")[0].is_file() and rank_files("bytes") == rank_files("bpe:300") == []
     source = Path(openai_public.__file__).read_text()

@@ -21,9 +21,9 @@ TEXT = Path(argparse.__file__).read_text()
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("json")
-    write_tokenizer(train_tokenizer("bpe:400", [TEXT]), found)
-    return found
+    path = tmp_path_factory.mktemp("json")
+    write_tokenizer(train_tokenizer("bpe:400", [TEXT]), path)
+    return path
 
 
 def changed(folder: Path, to: Path, change: dict[str, Any]) -> Path:
@@ -43,17 +43,17 @@ def changed(folder: Path, to: Path, change: dict[str, Any]) -> Path:
 def test_ids_are_the_files_own(folder: Path, tmp_path: Path) -> None:
     import tokenizers
 
-    own = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-    found = get_tokenizer(str(folder / "tokenizer.json"))
+    library = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer = get_tokenizer(str(folder / "tokenizer.json"))
     assert (
-        found.encode(TEXT)
-        == own.encode(TEXT, add_special_tokens=False).ids
-        == found.encode_batch(["", TEXT])[1].tolist()
+        tokenizer.encode(TEXT)
+        == library.encode(TEXT, add_special_tokens=False).ids
+        == tokenizer.encode_batch(["", TEXT])[1].tolist()
     )
-    assert (found.name, found.vocab_size, found.eot_id) == ("tokenizer.json", 400, 399)
+    assert (tokenizer.name, tokenizer.vocab_size, tokenizer.eot_id) == ("tokenizer.json", 400, 399)
     assert vocabulary(str(folder / "tokenizer.json")) == 400
-    assert found.decode(found.encode(TEXT + "☃<|endoftext|>")) == TEXT + "☃<|endoftext|>"
-    assert found.eot_id not in found.encode("<|endoftext|>")
+    assert tokenizer.decode(tokenizer.encode(TEXT + "☃<|endoftext|>")) == TEXT + "☃<|endoftext|>"
+    assert tokenizer.eot_id not in tokenizer.encode("<|endoftext|>")
     # what is put around a text is no part of it, nor of the identity
     end = "<|endoftext|>"
     text = {"Sequence": {"id": "A", "type_id": 0}}
@@ -66,7 +66,7 @@ def test_ids_are_the_files_own(folder: Path, tmp_path: Path) -> None:
     path = changed(folder, tmp_path, {"post_processor": around})
     assert tokenizers.Tokenizer.from_file(str(path)).encode("a").ids[0] == 399
     again = get_tokenizer(str(path))
-    assert again.identity == found.identity and again.encode("a") == found.encode("a")
+    assert again.identity == tokenizer.identity and again.encode("a") == tokenizer.encode("a")
 
 
 def test_the_corpus_keeps_it_wherever_it_lies(folder: Path, tmp_path: Path) -> None:
@@ -83,9 +83,9 @@ def test_the_corpus_keeps_it_wherever_it_lies(folder: Path, tmp_path: Path) -> N
     with pytest.raises(InputError, match="was made with another tokenizer"):
         prepare(elsewhere, tmp_path / "corpus")
     moved.unlink()
-    own = open_corpus(tmp_path / "corpus", verify=True).tokenizer
-    assert own.identity == get_tokenizer(str(folder / "tokenizer.json")).identity
-    assert own.decode_bytes(corpus.train[:2000]) and own.eot_id == 399
+    stored = open_corpus(tmp_path / "corpus", verify=True).tokenizer
+    assert stored.identity == get_tokenizer(str(folder / "tokenizer.json")).identity
+    assert stored.decode_bytes(corpus.train[:2000]) and stored.eot_id == 399
 
 
 BAD = {
@@ -110,7 +110,7 @@ def test_what_cannot_be_used_is_one_line(message: str, folder: Path, tmp_path: P
     with pytest.raises(InputError, match=message) as caught:
         prepare(CorpusSettings(source="synthetic:0:60000", tokenizer=str(path)), tmp_path / "corpus")
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
-    assert [one.name for one in tmp_path.iterdir()] == ["changed.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["changed.json"]
 
 
 def test_what_is_no_tokenizer_is_known_by_a_plan(tmp_path: Path) -> None:

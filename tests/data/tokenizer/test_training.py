@@ -27,14 +27,14 @@ def naive(text: str, n_merges: int) -> list[bytes]:
     """Sennrich et al. (2016): the most frequent pair becomes a token. Of equally frequent ones, any."""
     words = Counter(re.findall(r"\s?[^\W\d]+|\s+|\S", text))
     cut = {word: [bytes([byte]) for byte in word.encode()] for word in words}
-    found = list[bytes]()
+    merges = list[bytes]()
     for _ in range(n_merges):
         pairs = Counter[tuple[bytes, bytes]]()
         for word, parts in cut.items():
             for pair in pairwise(parts):
                 pairs[pair] += words[word]
         a, b = max(pairs, key=pairs.__getitem__)
-        found.append(a + b)
+        merges.append(a + b)
         for word, parts in cut.items():
             merged, i = list[bytes](), 0
             while i < len(parts):
@@ -42,19 +42,19 @@ def naive(text: str, n_merges: int) -> list[bytes]:
                 merged.append(a + b if both else parts[i])
                 i += 1 + both
             cut[word] = merged
-    return found
+    return merges
 
 
 def test_tokens_are_those_of_a_plain_bpe() -> None:
-    found = train_tokenizer("bpe:280", [TEXT])
-    ranks = found.ranks
+    tokenizer = train_tokenizer("bpe:280", [TEXT])
+    ranks = tokenizer.ranks
     assert [ranks[bytes([i])] for i in range(256)] == list(range(256))
-    assert (found.eot_id, found.vocab_size, found.name) == (279, 280, "bpe:280")
+    assert (tokenizer.eot_id, tokenizer.vocab_size, tokenizer.name) == (279, 280, "bpe:280")
     ours = [token for token, rank in ranks.items() if rank >= 256]
     assert len(ours) == 23
     # ties are broken otherwise, so the tokens may differ; how short they make the text may not, by much
     plain = train_like(naive(TEXT, 23))
-    assert len(found.encode(TEXT)) <= 1.02 * len(plain.encode(TEXT))
+    assert len(tokenizer.encode(TEXT)) <= 1.02 * len(plain.encode(TEXT))
 
 
 def train_like(merged: list[bytes]) -> Tokenizer:
@@ -78,13 +78,13 @@ def test_the_same_whatever_the_number_of_threads() -> None:
         "print(train_tokenizer('bpe:1500', texts).identity)"
     )
     files = sorted(map(str, Path(os.__file__).parent.glob("[a-b]*.py")))
-    found = {
+    tokenizers = {
         subprocess.run(
             [sys.executable, "-c", code, *files], env=os.environ | extra, capture_output=True, text=True, check=True
         ).stdout
         for extra in ({"RAYON_NUM_THREADS": "1"}, {"RAYON_NUM_THREADS": "4"})
     }
-    assert len(found) == 1
+    assert len(tokenizers) == 1
 
 
 def test_more_ids_than_the_text_yields_are_refused() -> None:
@@ -112,13 +112,13 @@ def test_a_corpus_of_its_own_tokenizer(tmp_path: Path, texts: Path, held_out: di
     corpus = prepare(settings, tmp_path / "corpus")
     assert prepare(settings, tmp_path / "again").fingerprint == corpus.fingerprint
     assert prepare(settings, tmp_path / "corpus").fingerprint == corpus.fingerprint
-    own = open_corpus(tmp_path / "corpus", verify=True).tokenizer
-    assert own.name == "bpe:300" and corpus.manifest["tokenizer"]["identity"] == own.identity
+    tokenizer = open_corpus(tmp_path / "corpus", verify=True).tokenizer
+    assert tokenizer.name == "bpe:300" and corpus.manifest["tokenizer"]["identity"] == tokenizer.identity
     assert is_at_hand("bpe:300", tmp_path / "corpus") and not is_at_hand("bpe:300")
-    train = own.decode_bytes(corpus.train[:])
+    train = tokenizer.decode_bytes(corpus.train[:])
     assert len(train) == corpus.manifest["splits"]["train"]["bytes"] and "é 中文".encode() in train
     assert corpus.bytes_per_token["train"] > 1.5
-    held = own.decode(corpus.validation[:]).split("<|endoftext|>")
+    held = tokenizer.decode(corpus.validation[:]).split("<|endoftext|>")
     assert not {text for text in held if text} & set(sample(settings, 10**9))
     with pytest.raises(InputError, match="differ: tokenizer"):
         prepare(CorpusSettings(source=str(texts), tokenizer="bpe:301", **fraction), tmp_path / "corpus")  # type: ignore[arg-type]
@@ -152,7 +152,7 @@ def test_held_out_documents_of_uneven_length_are_in_no_sample(tmp_path: Path) ->
         documents = [document for batch in Reading(settings).batches() for document in batch.documents]
         held_out = {document.text for document in documents if document.draw < bound}
         sampled = sample(settings, 10**9)
-        assert held_out and sampled and not any(text.startswith(one) for one in sampled for text in held_out)
+        assert held_out and sampled and not any(text.startswith(sample) for sample in sampled for text in held_out)
 
 
 def test_of_two_documents_one_is_sampled(tmp_path: Path) -> None:

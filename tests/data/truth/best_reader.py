@@ -71,7 +71,7 @@ class BestReader:
     def _facts_behind(self, seen: tuple[int, ...]) -> np.ndarray:
         """[256]: chances of the facts behind the letters `seen`, over the letters that may stand before; with none
         seen, over whole keys."""
-        found = np.zeros(FACTS**FACT)
+        counts = np.zeros(FACTS**FACT)
         weight = 1.0
         for hidden in range(DEEPEST + 1):
             sums, chances = _prefixes(hidden)
@@ -80,11 +80,11 @@ class BestReader:
                     sum(mix64((hidden + i) * 8 + letter) for i, letter in enumerate(seen)) & (2**64 - 1)
                 )
                 facts = (mix64(key ^ self.salt) & np.uint64(FACTS**FACT - 1)).astype(np.int64)
-                found += np.bincount(facts, weight * (1 - self.r) * chances, minlength=len(found))
+                counts += np.bincount(facts, weight * (1 - self.r) * chances, minlength=len(counts))
                 weight *= self.r
             else:
                 continue
-        return found + weight / len(found)
+        return counts + weight / len(counts)
 
 
 @lru_cache(None)

@@ -46,7 +46,7 @@ def test_rate_is_the_loss_of_the_best_predictor(seed: int, order: int, letters: 
     nats, lengths = [], []
     for text in map(source.document, range(300)):
         context, total = 0, -math.log(1 / ENDS) - (len(text) - 1) * math.log(1 - 1 / ENDS)
-        for letter in (ord(one) - ord("a") for one in text):
+        for letter in (ord(character) - ord("a") for character in text):
             total -= math.log(source.odds[context][letter] / sum(source.odds[context]))
             context = (context * letters + letter) % letters**order
         nats.append(total)

@@ -57,12 +57,12 @@ def test_rate_is_that_of_a_reader_who_learned_it_all(seed: int, zipf: float) -> 
     assert rate.n_bytes == pytest.approx(n_bytes.mean(), rel=4 / math.sqrt(len(n_bytes)))
     assert rate.bits_per_byte == pytest.approx(rate.nats / math.log(2) / rate.n_bytes)
     assert source.bytes_per_word == pytest.approx(n_bytes.sum() / words.sum(), rel=0.01)
-    middle = np.cumsum(np.array([one[1] for one in read]))[30:] - words / 2
+    middle = np.cumsum(np.array([row[1] for row in read]))[30:] - words / 2
     expected = sum(
         n * source.untold(at) / (FACT * math.log(FACTS)) for n, at in zip(words[::10], middle[::10], strict=True)
     )
-    found = new.sum()
-    assert abs(found - 10 * expected) < 5 * math.sqrt(found) + 0.02 * found
+    n_new = new.sum()
+    assert abs(n_new - 10 * expected) < 5 * math.sqrt(n_new) + 0.02 * n_new
 
 
 @pytest.mark.parametrize("zipf", [1.25, 1.5, 2.0])

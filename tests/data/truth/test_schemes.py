@@ -67,11 +67,11 @@ def test_manifest_tells_the_rate_and_the_best_reader_reaches_it(tmp_path: Path) 
 def test_rate_of_mixtures_and_other_tokenizers() -> None:
     weighted = CorpusSettings((Weighted("powerlaw:0:1000", 3), Weighted("copy:0:1000", 1)))
     other = true_text("copy:0:1000").truth.rate
-    found = entropy_rate(weighted)
-    assert found is not None
-    assert found["nats_per_token"] == pytest.approx((3 * RATE.nats_per_token + other.nats_per_token) / 4)
+    result = entropy_rate(weighted)
+    assert result is not None
+    assert result["nats_per_token"] == pytest.approx((3 * RATE.nats_per_token + other.nats_per_token) / 4)
     n_bytes = (3 * RATE.n_bytes / (RATE.n_bytes + 1) + other.n_bytes / (other.n_bytes + 1)) / 4
-    assert found["bits_per_byte"] == pytest.approx(found["nats_per_token"] / n_bytes / math.log(2))
+    assert result["bits_per_byte"] == pytest.approx(result["nats_per_token"] / n_bytes / math.log(2))
     pieces = CorpusSettings("powerlaw:0:1000", tokenizer="bpe:512")
     assert entropy_rate(pieces) is None
     shown = entropy_rate(pieces, [{"splits": {"train": {"bytes": 3000, "tokens": 1000}}}])

@@ -23,10 +23,10 @@ GIB = 1 << 30
 Lie = Callable[[list[Member], Path], object]
 
 
-def member(name: str, content: bytes = b"", kind: bytes = tarfile.REGTYPE, **told: object) -> Member:
+def member(name: str, content: bytes = b"", kind: bytes = tarfile.REGTYPE, **fields: object) -> Member:
     made = tarfile.TarInfo(name)
     made.type, made.size = kind, len(content)
-    for key, value in told.items():
+    for key, value in fields.items():
         setattr(made, key, value)
     return made, content
 
@@ -35,7 +35,8 @@ def sealed(members: list[Member], **changes: object) -> list[Member]:
     """With an index that says what the members are; `changes` of its keys."""
     index = json.loads(members[0][1])
     index["files"] = {
-        one.name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()} for one, content in members[1:]
+        member.name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for member, content in members[1:]
     }
     return [member("index.json", json.dumps(index | changes).encode()), *members[1:]]
 
@@ -44,9 +45,9 @@ def replaced(name: str, content: bytes | Callable[[bytes], bytes], **changes: ob
     """A file of the bundle is another, or is there besides."""
 
     def lie(members: list[Member], path: Path) -> object:
-        before = next((old for one, old in members if one.name == name), b"")
+        before = next((old for info, old in members if info.name == name), b"")
         new = content if isinstance(content, bytes) else content(before)
-        kept = [one for one in members if one[0].name != name]
+        kept = [entry for entry in members if entry[0].name != name]
         return write_tar(path, sealed([*kept, member(name, new)], **changes))
 
     return lie
@@ -91,8 +92,8 @@ def raw(content: Callable[[bytes], bytes], **how: object) -> Lie:
     def lie(members: list[Member], path: Path) -> object:
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as tar:
-            for one, inner in members:
-                tar.addfile(one, io.BytesIO(inner))
+            for info, inner in members:
+                tar.addfile(info, io.BytesIO(inner))
         return path.write_bytes(lzma.compress(content(buffer.getvalue()), **how))  # type: ignore[arg-type]
 
     return lie
@@ -154,8 +155,10 @@ LIES: dict[str, Lie] = {
     "study: a module that ends the process": study("name:", "plugins: [venv.__main__]\nname:"),
     "study: a task from outside": study("evaluation: {", f"evaluation: {{tasks: ['{EVIL}:x'], "),
     "study: a YAML tag that calls": study("name: tiny", "name: !!python/object/apply:os.mkdir [" + MARK + "]"),
-    "run: a plugin": of_json(f"{RUN}/run.json", lambda one: one["spec"].update(plugins=[EVIL])),
-    "run: a plugin of its own": of_json(f"{RUN}/run.json", lambda one: one["spec"].update(plugins=[EVIL], arch="evil")),
+    "run: a plugin": of_json(f"{RUN}/run.json", lambda record: record["spec"].update(plugins=[EVIL])),
+    "run: a plugin of its own": of_json(
+        f"{RUN}/run.json", lambda record: record["spec"].update(plugins=[EVIL], arch="evil")
+    ),
     # places; more of them: DAMAGES of test_unpack.py
     "a second index": replaced("study/index.json", b"{}", laws={"a": "study/index.json"}),
     "a file of no law": replaced("study/law.json", b"{}"),
@@ -190,22 +193,23 @@ LIES: dict[str, Lie] = {
     "a record of 900 kB": replaced(f"{RUN}/run.json", b'{"x": [' + b"[]," * 300_000 + b"[]]}"),
     "a record of 10 MB": replaced(f"{RUN}/run.json", b'{"x": "' + b"a" * 10_000_000 + b'"}'),
     "a manifest that lists a device": of_json(
-        f"{CHECKPOINT}/manifest.json", lambda one: one["files"].update({"/dev/zero": {"bytes": 0, "sha256": ""}})
+        f"{CHECKPOINT}/manifest.json", lambda record: record["files"].update({"/dev/zero": {"bytes": 0, "sha256": ""}})
     ),
     "a manifest that lists what lies above": of_json(
-        f"{CHECKPOINT}/manifest.json", lambda one: one["files"].update({"../../../up": {"bytes": 0, "sha256": ""}})
+        f"{CHECKPOINT}/manifest.json",
+        lambda record: record["files"].update({"../../../up": {"bytes": 0, "sha256": ""}}),
     ),
     "a corpus that lists a device": of_json(
-        "corpus/manifest.json", lambda one: one["files"].update({"/dev/zero": {"bytes": 0, "sha256": ""}})
+        "corpus/manifest.json", lambda record: record["files"].update({"/dev/zero": {"bytes": 0, "sha256": ""}})
     ),
     "rows that are one line": replaced(f"{RUN}/metrics.jsonl", b"a" * 60_000_000),
     "rows that are empty": replaced(f"{RUN}/metrics.jsonl", b"{}\n" * 1_000_000),
     "a study of aliases": study("name:", LAUGHS + "name:"),
     "a study of 60 million runs": study("sizes: [6k, 14k]", f"sizes: [6k, 14k], axes: {{{AXES}}}"),
     "a study of 10^9 layers": study("context_length: 64", "context_length: 64, n_layers: 1000000000"),
-    "a run of 10^9 layers": of_json(f"{RUN}/run.json", lambda one: one["spec"]["model"].update(n_layers=10**9)),
+    "a run of 10^9 layers": of_json(f"{RUN}/run.json", lambda record: record["spec"]["model"].update(n_layers=10**9)),
     "a run of 10^18 tokens": of_json(
-        f"{RUN}/run.json", lambda one: one["spec"]["training"].update(n_tokens=10**18, batch_tokens=64)
+        f"{RUN}/run.json", lambda record: record["spec"]["training"].update(n_tokens=10**18, batch_tokens=64)
     ),
     "a table that is none": replaced("results/evals.parquet", b"PAR1" + bytes(1000) + b"PAR1"),
 }

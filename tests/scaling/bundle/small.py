@@ -64,13 +64,13 @@ def finish(request: Request, run: RunSpec, state: str = "done", evaluated: bool 
     """What a finished run leaves, prepared before."""
     rundir = request.rundir(run)
     for step in run.checkpoint_steps:
-        told = {"step": step, "n_tokens": step * run.training.batch_tokens}
-        told |= {"run_id": run.run_id, "spec_hash": run.spec_hash}
-        with new_directory(rundir.checkpoint(step), told) as folder:
+        manifest = {"step": step, "n_tokens": step * run.training.batch_tokens}
+        manifest |= {"run_id": run.run_id, "spec_hash": run.spec_hash}
+        with new_directory(rundir.checkpoint(step), manifest) as folder:
             (folder / "model.safetensors").write_bytes(f"weights of {run.run_id} {step}".encode() * 100)
             (folder / "config.json").write_text(json.dumps(run.model), encoding="utf-8")
             (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
-        with new_directory(rundir.state(step), told) as folder:
+        with new_directory(rundir.state(step), manifest) as folder:
             (folder / "model.pt").write_bytes(b"state")
     rows = [
         {"step": step, "n_tokens": step * 256, "loss": 3 + 2 / math.sqrt(step), "grad_norm": 1.0, "lr": 3e-3}

@@ -50,10 +50,10 @@ def test_what_fits_and_reports_take_of_the_text_is_there_without_it(
 
 def test_what_needs_weights_says_where_they_are(made: Made, there: Path, tmp_path: Path) -> None:
     run = there / "tiny/runs" / RUNS[0]
-    told = f"the weights of {RUNS[0]} were left out by a bundle"
+    message = f"the weights of {RUNS[0]} were left out by a bundle"
     for words in (("generate", run, "x"), ("export", run, tmp_path / "x", "--hf"), ("inspect", run)):
-        assert told in line_of(scaling(*words))
-    assert told in line_of(scaling("generate", run / "checkpoints/00000030", "x"))
+        assert message in line_of(scaling(*words))
+    assert message in line_of(scaling("generate", run / "checkpoints/00000030", "x"))
     before = files_of(there)
     result = scaling("eval", "study", made.study, "--out", there, "--set", "evaluation.validation_tokens=512")
     assert result.exit_code == 1 and "6 of 6 evaluations are not done" in result.stderr

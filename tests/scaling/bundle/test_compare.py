@@ -31,11 +31,11 @@ def change(home: Path, run_id: str, factor: float, from_step: int = 1) -> None:
     """Multiply a run's losses from a step on, as another training of it would have left them."""
     run = home / "runs" / run_id
     for path in run.glob("evals/*/validation.json"):
-        told = read_json(path)
-        if told["step"] >= from_step:
-            told["values"]["loss"] *= factor
-            told["weights_sha256"] = f"{factor}" * 8
-            write_json(path, told)
+        evaluation = read_json(path)
+        if evaluation["step"] >= from_step:
+            evaluation["values"]["loss"] *= factor
+            evaluation["weights_sha256"] = f"{factor}" * 8
+            write_json(path, evaluation)
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     rows = [row | {"loss": row["loss"] * (factor if row["step"] >= from_step else 1)} for row in rows]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -48,8 +48,8 @@ def trained_by(home: Path, run_id: str, started: float, hardware: str) -> None:
     folder = home / "runs" / run_id / "attempts"
     folder.mkdir(exist_ok=True)
     token = "0000.0000000000.0000.0001"
-    told = {"schema": 1, "token": token, "host": "one", "pid": 1, "step": 0, "processes": 1}
-    write_json(folder / f"{token}.json", told | {"started": started, "hardware": hardware})
+    attempt = {"schema": 1, "token": token, "host": "one", "pid": 1, "step": 0, "processes": 1}
+    write_json(folder / f"{token}.json", attempt | {"started": started, "hardware": hardware})
 
 
 @pytest.fixture(scope="module")
@@ -90,27 +90,31 @@ def compared(*words: Any) -> dict[str, Any]:
     return dict(json.loads(result.stdout))
 
 
-def test_each_run_trained_twice_is_told_with_its_difference_in_seeds(two: Two, bundles: tuple[Path, Path]) -> None:
-    found = compared(*bundles)
-    assert [(one["run"], one["bit_equal"]) for one in found["runs"]] == [
+def test_each_run_trained_twice_has_its_difference_in_seeds(two: Two, bundles: tuple[Path, Path]) -> None:
+    comparison = compared(*bundles)
+    assert [(run["run"], run["bit_equal"]) for run in comparison["runs"]] == [
         (f"runs/{RUNS[0]}", False),
         (f"runs/{RUNS[1]}", True),
     ]
-    assert found["copies"] == [f"runs/{RUNS[2]}"] and found["only_a"] == [f"runs/{RUNS[3]}"] and found["only_b"] == []
-    one = found["runs"][0]
+    assert (
+        comparison["copies"] == [f"runs/{RUNS[2]}"]
+        and comparison["only_a"] == [f"runs/{RUNS[3]}"]
+        and comparison["only_b"] == []
+    )
+    run = comparison["runs"][0]
     last = 3 + 2 / math.sqrt(30)
-    assert one["final"]["a"] == pytest.approx(last) and one["final"]["b"] == pytest.approx(1.005 * last)
-    assert one["final"]["difference"] == one["final"]["b"] - one["final"]["a"]
-    assert one["final"]["percent"] == pytest.approx(0.5)
-    assert one["seed_noise"]["s"] == pytest.approx(BETWEEN)
-    assert one["final"]["seed_sds"] == pytest.approx(math.log(1.005) / BETWEEN)
-    assert one["largest_held_out"]["n_tokens"] > 256 and one["held_out"][0]["difference"] == 0
-    assert (one["largest_training"]["step"], one["training_equal_until_step"], one["training_rows"]) == (2, 1, 30)
-    assert found["a"]["devices"] == {"1 x NVIDIA A100": 2} and found["b"]["devices"] == {"1 x NVIDIA H100": 2}
-    assert found["summary"] == {"runs": 2, "bit_equal": 1, "judged": 2, "within": 2}
+    assert run["final"]["a"] == pytest.approx(last) and run["final"]["b"] == pytest.approx(1.005 * last)
+    assert run["final"]["difference"] == run["final"]["b"] - run["final"]["a"]
+    assert run["final"]["percent"] == pytest.approx(0.5)
+    assert run["seed_noise"]["s"] == pytest.approx(BETWEEN)
+    assert run["final"]["seed_sds"] == pytest.approx(math.log(1.005) / BETWEEN)
+    assert run["largest_held_out"]["n_tokens"] > 256 and run["held_out"][0]["difference"] == 0
+    assert (run["largest_training"]["step"], run["training_equal_until_step"], run["training_rows"]) == (2, 1, 30)
+    assert comparison["a"]["devices"] == {"1 x NVIDIA A100": 2} and comparison["b"]["devices"] == {"1 x NVIDIA H100": 2}
+    assert comparison["summary"] == {"runs": 2, "bit_equal": 1, "judged": 2, "within": 2}
     folders = compared(two.a, two.b)
-    paths = {"a": found["a"] | {"path": str(two.a)}, "b": found["b"] | {"path": str(two.b)}}
-    assert folders == found | paths | {"noise_of": str(two.a)}
+    paths = {"a": comparison["a"] | {"path": str(two.a)}, "b": comparison["b"] | {"path": str(two.b)}}
+    assert folders == comparison | paths | {"noise_of": str(two.a)}
 
 
 def test_what_is_printed(two: Two, bundles: tuple[Path, Path]) -> None:
@@ -137,10 +141,13 @@ def test_without_seeds_the_noise_is_not_known(made: Made, tmp_path: Path) -> Non
     other = tmp_path / "tiny"
     shutil.copytree(made.home, other)
     change(other, "llama-6k-c64-s0", 0.99)
-    found = compared(made.bundle, other)
-    one = next(one for one in found["runs"] if one["run"] == "runs/llama-6k-c64-s0")
-    assert one["seed_noise"] is None and one["final"]["seed_sds"] is None
-    assert found["summary"] == {"runs": 2, "bit_equal": 1, "judged": 1, "within": 1} and found["noise_of"] is None
+    comparison = compared(made.bundle, other)
+    run = next(run for run in comparison["runs"] if run["run"] == "runs/llama-6k-c64-s0")
+    assert run["seed_noise"] is None and run["final"]["seed_sds"] is None
+    assert (
+        comparison["summary"] == {"runs": 2, "bit_equal": 1, "judged": 1, "within": 1}
+        and comparison["noise_of"] is None
+    )
     text = scaling("bundle", "compare", made.bundle, other).stdout
     assert "the noise between seeds of 1 run is not known: neither has two seeds of one size" in text
 
@@ -158,9 +165,9 @@ def test_a_page_of_both_curves(two: Two, tmp_path: Path) -> None:
 
 
 def test_only_some_runs(two: Two) -> None:
-    found = compared(two.a, two.b, "--only", "size=6k,seed=1")
-    assert [one["run"] for one in found["runs"]] == [f"runs/{RUNS[1]}"]
-    assert found["copies"] == found["only_a"] == [] and found["noise_of"] is None
+    comparison = compared(two.a, two.b, "--only", "size=6k,seed=1")
+    assert [run["run"] for run in comparison["runs"]] == [f"runs/{RUNS[1]}"]
+    assert comparison["copies"] == comparison["only_a"] == [] and comparison["noise_of"] is None
     assert "no run with size=98k" in line_of(scaling("bundle", "compare", two.a, two.b, "--only", "size=98k"))
 
 
@@ -172,9 +179,9 @@ def test_runs_that_cannot_be_compared_are_named(two: Two, tmp_path: Path) -> Non
     content = read_json(record)
     content["spec"]["training"]["eps"] = 1e-7
     write_json(record, content | {"spec_hash": RunSpec.model_validate(content["spec"]).spec_hash})
-    found = compared(two.a, other)
-    assert found["not_compared"] == {f"runs/{RUNS[0]}": "its last evaluated checkpoint is step 30 in A, 6 in B"}
-    assert found["other_settings"] == [f"runs/{RUNS[1]}"] and found["copies"] == [f"runs/{RUNS[2]}"]
+    comparison = compared(two.a, other)
+    assert comparison["not_compared"] == {f"runs/{RUNS[0]}": "its last evaluated checkpoint is step 30 in A, 6 in B"}
+    assert comparison["other_settings"] == [f"runs/{RUNS[1]}"] and comparison["copies"] == [f"runs/{RUNS[2]}"]
     text = scaling("bundle", "compare", two.a, other).stdout
     assert (
         f"not compared: runs/{RUNS[0]}: its last" in text and f"of other settings (spec_hash): 1 run: {RUNS[1]}" in text

@@ -27,24 +27,24 @@ def results(made: Made, tmp_path_factory: pytest.TempPathFactory) -> dict[str, F
         ]
         for bundle, out in zip(bundles, outs, strict=True)
     ]
-    found = measured(folder, groups)
+    measurements = measured(folder, groups)
     written = [[str(path.relative_to(out)) for path in out.rglob("*")] if out.exists() else [] for out in outs]
     there = {path.name for path in folder.iterdir()}
     assert there <= {"out", "commands.json", f"{EVIL}.py", "__pycache__", *(bundle.name for bundle in bundles)}
-    assert found[0].told == [""] * 4
-    return dict(zip(LIES, zip(found[1:], written[1:], strict=True), strict=True))
+    assert measurements[0].told == [""] * 4
+    return dict(zip(LIES, zip(measurements[1:], written[1:], strict=True), strict=True))
 
 
 @pytest.mark.parametrize("name", LIES)
 def test_a_lie_is_a_line_or_nothing(results: dict[str, Found], name: str) -> None:
-    found, written = results[name]
-    print(f"{name}: {found.seconds:.1f} s, {found.megabytes} MB; {found.told}")
-    assert all("\n" not in line and "\x1b" not in line for line in found.told)
-    assert found.seconds < MOST_SECONDS and found.megabytes < MOST_MB
+    measurement, written = results[name]
+    print(f"{name}: {measurement.seconds:.1f} s, {measurement.megabytes} MB; {measurement.told}")
+    assert all("\n" not in line and "\x1b" not in line for line in measurement.told)
+    assert measurement.seconds < MOST_SECONDS and measurement.megabytes < MOST_MB
     assert not [path for path in written if path.startswith(".git") or ".." in path or path.endswith(".py")]
-    if found.told[0]:
+    if measurement.told[0]:
         assert not written, "refused, and something was written"
 
 
 def test_most_lies_are_refused_before_anything_is_written(results: dict[str, Found]) -> None:
-    assert sum(bool(found.told[0]) for found, _ in results.values()) >= 28
+    assert sum(bool(measurement.told[0]) for measurement, _ in results.values()) >= 28

@@ -54,9 +54,9 @@ def test_what_is_not_finished_is_left_out_and_named(made: Made, tmp_path: Path) 
     prepare_runs(rest, data_stage(rest))
     rundir = finish(rest, rest.runs[0], evaluated=False)
     finish(rest, rest.runs[1], state="running")
-    found = json.loads(scaling("bundle", "pack", study, "--out", tmp_path, "--dry-run", "--json").stdout)
-    assert list(found["runs"]) == ["runs/llama-6k-c64-s0"] and found["bytes"] is None
-    assert found["left_out"] == {
+    packed = json.loads(scaling("bundle", "pack", study, "--out", tmp_path, "--dry-run", "--json").stdout)
+    assert list(packed["runs"]) == ["runs/llama-6k-c64-s0"] and packed["bytes"] is None
+    assert packed["left_out"] == {
         "runs/llama-25k-c64-s0": "not begun here",
         "runs/llama-10k-c64-s0": "not evaluated: 3 missing (00000001 validation, ...), `scaling eval` first",
         "runs/llama-14k-c64-s0": "not trained: running, step 10 of 10",
@@ -67,8 +67,8 @@ def test_what_is_not_finished_is_left_out_and_named(made: Made, tmp_path: Path) 
     # a run that failed is a result
     write_json(rundir.status_json, rundir.status() | {"state": "failed"})
     finish(rest, rest.runs[0], state="failed")
-    found = json.loads(scaling("bundle", "pack", study, "--out", tmp_path, "--dry-run", "--json").stdout)
-    assert len(found["runs"]) == 2
+    packed = json.loads(scaling("bundle", "pack", study, "--out", tmp_path, "--dry-run", "--json").stdout)
+    assert len(packed["runs"]) == 2
 
 
 def test_only_and_variants(made: Made, tmp_path: Path) -> None:
@@ -126,8 +126,8 @@ def test_what_came_in_a_bundle_can_be_packed_again(made: Made, tmp_path: Path) -
 
 def test_fewer_rows_of_metrics_make_a_small_bundle_of_a_run_that_is_as_finished(made: Made, tmp_path: Path) -> None:
     small = tmp_path / "small.tar.xz"
-    told = ["bundle", "pack", made.study, "--out", made.folder / "out", "--to", small, "--metrics-every", "8"]
-    assert scaling(*told).exit_code == 0
+    words = ["bundle", "pack", made.study, "--out", made.folder / "out", "--to", small, "--metrics-every", "8"]
+    assert scaling(*words).exit_code == 0
     members = {member.name: content for member, content in read_tar(small)}
     assert json.loads(members["index.json"])["metrics_every"] == 8
     name = f"runs/{RUNS[0]}/metrics.jsonl"
@@ -138,8 +138,8 @@ def test_fewer_rows_of_metrics_make_a_small_bundle_of_a_run_that_is_as_finished(
     assert scaling("bundle", "unpack", small, "--out", there).exit_code == 0
     for asked, every in (("1", 8), ("12", 24)):
         again = tmp_path / f"again-{asked}.tar.xz"
-        told = ["bundle", "pack", made.study, "--out", there, "--to", again, "--metrics-every", asked]
-        assert scaling(*told).exit_code == 0 and json.loads(read_tar(again)[0][1])["metrics_every"] == every
+        words = ["bundle", "pack", made.study, "--out", there, "--to", again, "--metrics-every", asked]
+        assert scaling(*words).exit_code == 0 and json.loads(read_tar(again)[0][1])["metrics_every"] == every
     states = json.loads(scaling("status", made.study, "--out", there, "--json").stdout)["runs"]
     assert {(row["state"], row["evaluated"], row["rows_left_out"]) for row in states} == {("done", 3, "")}
     shutil.copytree(made.home, tmp_path / "other" / "tiny")

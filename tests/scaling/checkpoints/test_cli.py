@@ -1,4 +1,4 @@
-"""`scaling generate`, `inspect` and `export` as users meet them, on an untrained checkpoint in a run directory."""
+"""`scaling generate`, `inspect` and `export` as users call them, on an untrained checkpoint in a run directory."""
 
 import io
 import json
@@ -66,8 +66,8 @@ def test_generate_streams_what_json_holds(scaling, rundir):
     checkpoint = rundir.checkpoint(12)
     status, out, err = scaling("generate", checkpoint, "def f(", "--tokens", 30, "--seed", 5, "--stats")
     assert status == 0 and "tokens at" in err and "state: " in err and err.count("\n") == 2
-    status, found, err = scaling("generate", checkpoint, "def f(", "--tokens", 30, "--seed", 5, "--json")
-    result = json.loads(found)
+    status, printed, err = scaling("generate", checkpoint, "def f(", "--tokens", 30, "--seed", 5, "--json")
+    result = json.loads(printed)
     assert status == 0 and err == "" and out == result["text"] + "\n"
     assert result["text"] == bytes(i for i in result["ids"] if i < 256).decode(errors="replace")
     assert 1 < len(result["ids"]) <= 30 and result["ended"] == (result["ids"][-1] == 256)
@@ -118,10 +118,10 @@ def test_generation_ends_at_end_of_text(rundir, capsys):
         def decode_bytes(self, ids):
             return super().decode_bytes(i for i in ids if i != self.eot_id)
 
-    found = generate(model, Other(), "x", SamplingOptions(40, temperature=0), sys.stdout)
+    ended = generate(model, Other(), "x", SamplingOptions(40, temperature=0), sys.stdout)
     n = free["ids"].index(Other.eot_id) + 1
-    assert not free["ended"] and found["ended"] and found["ids"] == free["ids"][:n]
-    assert capsys.readouterr().out == found["text"] + "\n"
+    assert not free["ended"] and ended["ended"] and ended["ids"] == free["ids"][:n]
+    assert capsys.readouterr().out == ended["text"] + "\n"
 
 
 class Terminal(io.TextIOWrapper):
@@ -187,25 +187,25 @@ def test_help_loads_nothing_heavy():
         *((command, "lost file") for command in (("inspect",), ("export", "DIR", "--hf"))),
     ],
 )
-def test_what_is_no_checkpoint_is_told_in_one_line(scaling, rundir, tmp_path, monkeypatch, command, case):
+def test_what_is_no_checkpoint_is_refused_in_one_line(scaling, rundir, tmp_path, monkeypatch, command, case):
     monkeypatch.chdir(tmp_path)
-    path, told = tmp_path / "there", "run.json"
+    path, message = tmp_path / "there", "run.json"
     if case == "missing":
-        told = "does not exist"
+        message = "does not exist"
     elif case == "file":
         path.write_text("")
-        told = "is a file"
+        message = "is a file"
     elif case == "folder":
         path.mkdir()
     elif case == "corpus":
-        path, told = rundir.study / "corpus", "lists no model.safetensors"
+        path, message = rundir.study / "corpus", "lists no model.safetensors"
     elif case == "empty run":
         path.mkdir()
         shutil.copy(rundir.run_json, path)
-        told = "no checkpoint yet"
+        message = "no checkpoint yet"
     else:
         shutil.copytree(rundir.checkpoint(12), path)
-        told = "is damaged"
+        message = "is damaged"
         if case == "damaged":
             content = bytearray((path / "model.safetensors").read_bytes())
             content[-7] ^= 1
@@ -215,12 +215,12 @@ def test_what_is_no_checkpoint_is_told_in_one_line(scaling, rundir, tmp_path, mo
     before = sorted(tmp_path.rglob("*"))
     status, out, err = scaling(command[0], path, *command[1:])
     assert status == 2 and out == "" and err.count("\n") == 1 and err.startswith("error: ")
-    assert told in err and str(path) in err
+    assert message in err and str(path) in err
     assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["generate", ""], "the prompt is empty: give"),
         (["generate", "-"], "standard input is empty"),
@@ -241,10 +241,10 @@ def test_what_is_no_checkpoint_is_told_in_one_line(scaling, rundir, tmp_path, mo
         (["export"], "DIR"),
     ],
 )
-def test_bad_arguments(scaling, rundir, tmp_path, monkeypatch, arguments, told):
+def test_bad_arguments(scaling, rundir, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     status, out, err = scaling(arguments[0], rundir.checkpoint(12), *arguments[1:])
-    assert status == 2 and out == "" and told in err and err.count("\n") == 1 and "Traceback" not in err
+    assert status == 2 and out == "" and message in err and err.count("\n") == 1 and "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -80,8 +80,8 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Any:
     venv.create(folder / "venv", symlinks=True)
     python = folder / "venv" / "bin" / "python"
     show = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    own = subprocess.run([python, "-c", show], capture_output=True, text=True, check=True).stdout.strip()
-    (Path(own) / "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    packages = subprocess.run([python, "-c", show], capture_output=True, text=True, check=True).stdout.strip()
+    (Path(packages) / "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
     kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(folder / "hf")}
 
@@ -139,10 +139,10 @@ def test_every_architecture_loads_without_this_project(
     for name, (arch, changes) in models.items():
         export_hf(made_checkpoint(tmp_path / f"{name}-checkpoint", arch, **changes), tmp_path / name)
     elsewhere("-c", f"TEXT = {TEXT!r}\n{LOADS}", *(str(tmp_path / name) for name in models))
-    found = torch.load(elsewhere.folder / "found.pt", weights_only=True)
+    logits = torch.load(elsewhere.folder / "found.pt", weights_only=True)
     tokenizer = get_tokenizer("bytes")
     for name in models:
-        there, here = found[str(tmp_path / name)], load_model(tmp_path / f"{name}-checkpoint")
+        there, here = logits[str(tmp_path / name)], load_model(tmp_path / f"{name}-checkpoint")
         assert there["module"].startswith(f"transformers_modules.{name}."), "another folder's code ran"
         assert "torch.bfloat16" in there["dtypes"], name
         assert there["ids"].tolist() == [tokenizer.encode(TEXT)] and there["text"] == TEXT
@@ -179,7 +179,7 @@ def test_lm_eval_runs_on_it(tmp_path: Path, elsewhere: Any) -> None:
     options += ["--tasks", "own_choice,own_text,own_answer", "--log_samples"]
     elsewhere("-m", "lm_eval", "--model", "hf", "--model_args", model, *options)
     (results,) = tmp_path.rglob("results_*.json")
-    found = parse_json(results.read_bytes())["results"]
+    scores = parse_json(results.read_bytes())["results"]
 
     ours, tokenizer = load_model(tmp_path / "checkpoint"), get_tokenizer("bytes")
 
@@ -192,13 +192,13 @@ def test_lm_eval_runs_on_it(tmp_path: Path, elsewhere: Any) -> None:
 
     texts = [row["question"] for row in rows]
     nats = -sum(log_likelihood("", text) for text in texts) / sum(len(text.encode()) for text in texts)
-    assert found["own_text"]["byte_perplexity,none"] == pytest.approx(math.exp(nats), rel=1e-4)
+    assert scores["own_text"]["byte_perplexity,none"] == pytest.approx(math.exp(nats), rel=1e-4)
     right = [
         log_likelihood(row["question"].strip(), f" {row['choices'][0]}")
         > log_likelihood(row["question"].strip(), f" {row['choices'][1]}")
         for row in rows
     ]
-    assert found["own_choice"]["acc,none"] == pytest.approx(sum(right) / len(right))
+    assert scores["own_choice"]["acc,none"] == pytest.approx(sum(right) / len(right))
     (samples,) = tmp_path.rglob("samples_own_answer_*.jsonl")
     for line in samples.read_text().splitlines():
         sample = json.loads(line)
@@ -277,7 +277,7 @@ def test_a_manifest_of_another_form_is_no_checkpoint(tmp_path: Path, checkpoint:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"n_layers": 10**9}, "layers, and config.json asks for n_layers="),
         ({"vocab_size": 10**9}, "has shape [257, 24], the configuration needs [1000000000, 24]"),
@@ -286,7 +286,7 @@ def test_a_manifest_of_another_form_is_no_checkpoint(tmp_path: Path, checkpoint:
     ],
 )
 def test_a_configuration_that_asks_for_more_than_the_weights_makes_no_model(
-    tmp_path: Path, checkpoint: Path, change: dict[str, Any], told: str
+    tmp_path: Path, checkpoint: Path, change: dict[str, Any], message: str
 ) -> None:
     shutil.copytree(checkpoint, copy := tmp_path / "copy")
     config = json.loads((copy / "config.json").read_text())
@@ -295,7 +295,7 @@ def test_a_configuration_that_asks_for_more_than_the_weights_makes_no_model(
     for load in (load_model, LinearScalingForCausalLM.from_pretrained if "n_layers" in change else load_model):
         with pytest.raises(InputError) as caught:
             load(copy)
-        assert told in str(caught.value), caught.value
+        assert message in str(caught.value), caught.value
     assert time.perf_counter() - begun < 10
 
 

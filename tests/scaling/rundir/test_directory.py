@@ -22,7 +22,7 @@ from scaling.study.spec import load_study
 from .prepared import one_run, prepare
 
 
-def test_damaged_run_json_is_told(tmp_path):
+def test_a_damaged_run_json_is_an_error(tmp_path):
     rundir = prepare(tmp_path, one_run())
     record = rundir.record()
     for text in ("{", "[]", "{}", json_bytes(record | {"schema": 99}).decode()):
@@ -56,13 +56,13 @@ def test_checkpoints_count_only_with_a_valid_manifest(tmp_path):
             (folder / "model.safetensors").write_bytes(b"weights")
     rundir.checkpoint(7).mkdir()
     (tmp_path / "checkpoints" / ".00000030.1.tmp").mkdir()
-    assert [found.step for found in rundir.checkpoints()] == [3, 20]
+    assert [snapshot.step for snapshot in rundir.checkpoints()] == [3, 20]
     assert rundir.checkpoints()[1].manifest["step"] == 20
     (rundir.checkpoint(20) / "model.safetensors").write_bytes(b"w3ights")  # the same size
-    assert [found.step for found in rundir.checkpoints()] == [3]
-    assert [found.step for found in rundir.checkpoints(verify=False)] == [3, 20]
+    assert [snapshot.step for snapshot in rundir.checkpoints()] == [3]
+    assert [snapshot.step for snapshot in rundir.checkpoints(verify=False)] == [3, 20]
     (rundir.checkpoint(20) / "model.safetensors").write_bytes(b"short")
-    assert [found.step for found in rundir.checkpoints(verify=False)] == [3]
+    assert [snapshot.step for snapshot in rundir.checkpoints(verify=False)] == [3]
     assert rundir.states() == []
 
 
@@ -157,7 +157,7 @@ def test_values_of_another_kind_in_what_a_run_left_do_no_harm(tmp_path):
             write_json(file, record | {key: wrong})
             (row,) = status_rows(study, [run])
             assert show_status([row | {"job": "7"}]) and provenance([rundir.path])
-            assert [one["token"] for one in rundir.attempts()] == [str(attempt.token)]
+            assert [attempt["token"] for attempt in rundir.attempts()] == [str(attempt.token)]
     for content in ("", "{}", "[]", "7", "\0"):
         file.write_text(content)
         assert status_rows(study, [run])[0]["node"] is None

@@ -11,7 +11,7 @@ from scaling.rundir.launcher import Ranks, alone, leave, ranks_of, what_was_left
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "29500"}
 STEP = {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "7"}
-SAID = {
+VARIABLES = {
     **TORCHRUN,
     **dict.fromkeys(("LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "NODE_RANK", "CROSS_RANK"), "1"),
     **dict.fromkeys(("TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", "PET_NNODES", "PET_RDZV_ENDPOINT"), "1"),
@@ -31,7 +31,7 @@ def test_ranks_come_from_the_environment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("variables", "message"),
     [
         ({"WORLD_SIZE": "abc"}, "WORLD_SIZE='abc': must be a whole number, at least 1"),
         *(({"WORLD_SIZE": text}, "WORLD_SIZE=") for text in ("", "0", "-2", "4.0", "4\n", " 4", "٤", "9" * 30)),
@@ -44,23 +44,23 @@ def test_ranks_come_from_the_environment() -> None:
         ({"MASTER_ADDR": None, "MASTER_PORT": None}, "MASTER_ADDR, MASTER_PORT missing"),
     ],
 )
-def test_nonsense_is_one_line(said: dict[str, str | None], told: str) -> None:
-    env = {name: value for name, value in (TORCHRUN | said).items() if value is not None}
-    with pytest.raises(InputError, match=f"environment: {told}") as error:
+def test_nonsense_is_one_line(variables: dict[str, str | None], message: str) -> None:
+    env = {name: value for name, value in (TORCHRUN | variables).items() if value is not None}
+    with pytest.raises(InputError, match=f"environment: {message}") as error:
         ranks_of(env)
     assert "\n" not in str(error.value)
 
 
 def test_a_process_that_starts_others_leaves_the_launchers_words_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert alone(SAID | OWN) == OWN
+    assert alone(VARIABLES | OWN) == OWN
     what_was_left()
     for name, value in {"SLURM_PROCID": "0", "PMI_RANK": "0", "LOCAL_RANK": "0"}.items():
         monkeypatch.setenv(name, value)
     leave()
     assert what_was_left() is None and "PMI_RANK" not in os.environ, "every step of srun has them"
-    for name in SAID:
+    for name in VARIABLES:
         monkeypatch.setenv(name, "1")
     leave()
-    assert not SAID.keys() & os.environ.keys()
-    assert (told := what_was_left()) and told.startswith("the environment's ACCELERATE_USE_FSDP, CROSS_RANK, ")
-    assert "not used" in told and "\n" not in told and what_was_left() is None, "once"
+    assert not VARIABLES.keys() & os.environ.keys()
+    assert (warning := what_was_left()) and warning.startswith("the environment's ACCELERATE_USE_FSDP, CROSS_RANK, ")
+    assert "not used" in warning and "\n" not in warning and what_was_left() is None, "once"

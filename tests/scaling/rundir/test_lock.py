@@ -52,7 +52,7 @@ def test_two_processes_never_hold_it_at_once_although_it_is_removed_each_time(tm
     assert [path for path in (tmp_path / "locks").rglob("*") if not path.is_dir()] == []
 
 
-def test_where_nothing_can_be_made_is_told_at_once():
+def test_a_folder_that_cannot_be_made_is_an_error_at_once():
     with pytest.raises(InputError, match="cannot be written"), study_lock(Path("/proc/no/such")):
         pass
 
@@ -75,7 +75,7 @@ def test_a_folder_that_goes_while_it_is_looked_at_is_made_again(tmp_path, monkey
     assert removed == [tmp_path / "locks"]
 
 
-def test_a_file_in_the_place_of_a_folder_is_told(tmp_path):
+def test_a_file_in_the_place_of_a_folder_is_an_error(tmp_path):
     (tmp_path / "locks").write_text("")
     with pytest.raises(InputError, match="File exists"), study_lock(tmp_path / "locks"):
         pass

@@ -52,8 +52,8 @@ def test_an_attempt_tells_where_and_from_what(tmp_path: Path) -> None:
     attempt.register()
     attempt.record(exit_code=75)
     attempt.register()  # once more changes nothing
-    (found,) = attempts(tmp_path)
-    assert (found["step"], found["exit_code"], found["pid"], found["token"]) == (
+    (record,) = attempts(tmp_path)
+    assert (record["step"], record["exit_code"], record["pid"], record["token"]) == (
         40,
         75,
         os.getpid(),

@@ -32,7 +32,7 @@ def rundir(tmp_path: Path) -> RunDir:
 
 
 @pytest.mark.parametrize(
-    ("code", "log", "told"),
+    ("code", "log", "message"),
     [
         (-9, "", "its process was killed by signal 9; run it again"),
         (1, "", "its process ended with exit code 1; run it again"),
@@ -42,9 +42,9 @@ def rundir(tmp_path: Path) -> RunDir:
         (2, "corpus: fine\nerror: a.yaml: no such field\n", "a.yaml: no such field"),
     ],
 )
-def test_the_reason_names_what_ended_the_process(rundir: RunDir, code: int, log: str, told: str) -> None:
+def test_the_reason_names_what_ended_the_process(rundir: RunDir, code: int, log: str, message: str) -> None:
     rundir.log.write_text(log)
-    assert told in str(reason_of(code, rundir.path))
+    assert message in str(reason_of(code, rundir.path))
 
 
 def test_a_run_whose_process_dies_after_all_is_written_is_done(rundir: RunDir) -> None:
@@ -64,7 +64,7 @@ def test_a_run_that_never_began_is_not_done(rundir: RunDir) -> None:
 
 
 def test_a_process_that_could_not_even_write_why_it_ended_met_a_full_disk(tmp_path: Path) -> None:
-    told = reason_of(2, tmp_path)
-    assert told is not None and "No space left on device" in told and str(tmp_path / "train.log") in told
+    reason = reason_of(2, tmp_path)
+    assert reason is not None and "No space left on device" in reason and str(tmp_path / "train.log") in reason
     (tmp_path / "train.log").write_text("starts\nerror: the corpus is gone\n")
     assert reason_of(2, tmp_path) == "the corpus is gone"

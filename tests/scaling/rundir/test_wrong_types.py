@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from arch.errors import InputError
-from data.files import json_bytes, read_json, write_json
+from data.files import read_json, write_json
 from jobs.speed import measured
 from scaling.bundle.pack import provenance
 from scaling.rundir.directory import RunDir
@@ -19,9 +18,9 @@ from scaling.rundir.worklist import is_trained, reason_of
 from scaling.study.jobs_schema import Cluster
 from scaling.trainer.state import newest_state
 
+from ...wrong_forms import changes
 from ..small_runs import make_run, train
 
-WRONG = ([], {}, "x", 7, None, True, 1.5, ["x"], {"x": 1}, -1, "")
 FILES = {
     "run.json": "run.json",
     "status.json": "status.json",
@@ -39,28 +38,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     return rundir
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Of everything in it."""
-    yield path
-    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
-        yield from places(inner, (*path, key))
-
-
-def changed(value: Any, path: tuple[Any, ...], wrong: Any) -> Any:
-    """`value` with another one at a place."""
-    if not path:
-        return wrong
-    key, *rest = path
-    copy = dict(value) if isinstance(value, dict) else list(value)
-    copy[key] = changed(value[key], tuple(rest), wrong)
-    return copy
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_values_of_another_kind_end_in_one_line(trained: RunDir, name: str) -> None:
     (file,) = trained.path.glob(FILES[name])
     good, run, fingerprint = file.read_bytes(), trained.spec(), trained.record()["corpus_fingerprint"]
-    value = read_json(file)
+    value = json.loads(good)
     readers = [
         lambda: check_run(trained, run, fingerprint),
         lambda: prepare_run(trained.path, run, {}, fingerprint, {}, "0" * 64),
@@ -73,14 +55,13 @@ def test_values_of_another_kind_end_in_one_line(trained: RunDir, name: str) -> N
         trained.checked_rows,
     ]
     try:
-        for place in places(value):
-            for wrong in WRONG:
-                for reader in readers:
-                    file.write_bytes(json_bytes(changed(value, place, wrong)))  # prepare_run may write it anew
-                    try:
-                        reader()
-                    except InputError as error:
-                        assert "\n" not in str(error) and str(trained.path) in str(error), (place, wrong, str(error))
+        for changed in changes(value, 200):
+            for reader in readers:
+                file.write_bytes(changed)  # prepare_run may write it anew
+                try:
+                    reader()
+                except InputError as error:
+                    assert "\n" not in str(error) and str(trained.path) in str(error), (changed, str(error))
     finally:
         file.write_bytes(good)
     assert is_trained(run, trained)

@@ -56,9 +56,9 @@ def scaling(command, folder, *arguments):
 
 
 def test_from_plan_to_report(studied):
-    _, home, study, told = studied
+    _, home, study, output = studied
     runs = study.runs()
-    assert len(runs) == 20 and "train: 0 of 20 runs to do, 20 done" in told
+    assert len(runs) == 20 and "train: 0 of 20 runs to do, 20 done" in output
     table = pd.read_parquet(home / "results" / "runs.parquet").set_index("run_id")
     for run in runs:
         row = table.loc[run.run_id]
@@ -67,20 +67,22 @@ def test_from_plan_to_report(studied):
     fits = read_json(home / "results" / "fits.json")
     groups = ["llama, context_length=32", "llama, context_length=64"]
     assert [(one["name"], one["n_runs"]) for one in fits["groups"]] == [(group, 5) for group in groups]
-    assert [told["at"] for told in fits["verdicts"]] == ["context_length=32", "context_length=64"]
-    # the rate of each size and context is the one whose runs ended lower, and every other run is told as left out
+    assert [verdict["at"] for verdict in fits["verdicts"]] == ["context_length=32", "context_length=64"]
+    # the rate of each size and context is the one whose runs ended lower, and every other run is listed as left out
     curves = pd.read_parquet(home / "results" / "curves.parquet")
     last = curves[curves["n_tokens"] > 7680 - 512].groupby("run_id")["loss"].mean()
     cells = fits["nuisance"]["cells"]
     assert len(cells) == 10 and len(fits["left_out"]) == 10
     for cell in cells:
-        mine = [run for run in runs if run.size == cell["size"] and cell["group"].endswith(f"={run.context_length}")]
-        best = min(mine, key=lambda run: last[run.run_id])
+        candidates = [
+            run for run in runs if run.size == cell["size"] and cell["group"].endswith(f"={run.context_length}")
+        ]
+        best = min(candidates, key=lambda run: last[run.run_id])
         assert cell["chosen"] == f"lr={best.training.lr}" and cell["edge"]
     page = (home / "report" / "index.html").read_text()
     for text in (*(f"LLaMA, {group.partition(', ')[2]}" for group in groups), "Nuisance axes", "may lie beyond"):
         assert text in page, text
-    assert "nuisance axes, resolved before the fits" in told and "10 runs left out of the fits" in told
+    assert "nuisance axes, resolved before the fits" in output and "10 runs left out of the fits" in output
 
 
 def test_other_commands_know_the_axes(studied):

@@ -1,4 +1,4 @@
-"""A corpus that cannot be is told by every dry run, as `scaling data` would tell it, and `plan` warns of it."""
+"""A corpus that is impossible is refused by every dry run, as by `scaling data`, and `plan` warns of it."""
 
 import json
 import os
@@ -39,9 +39,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("change", "told"), REFUSED)
+@pytest.mark.parametrize(("change", "message"), REFUSED)
 def test_what_data_would_refuse(
-    change: str, told: str, study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    change: str, message: str, study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change = change.replace("HERE", str(study.parent))
     if "cl100k" in change:  # a folder without the file, and no network
@@ -56,10 +56,10 @@ def test_what_data_would_refuse(
     for command in DRY_RUNS:
         with pytest.raises(InputError) as error:
             app([command[0], str(study), *command[1:], "--set", change], standalone_mode=False)
-        assert told in str(error.value) and "\n" not in str(error.value)
+        assert message in str(error.value) and "\n" not in str(error.value)
     capsys.readouterr()
     app(["plan", str(study), "--set", change, "--json"], standalone_mode=False)
-    assert told in json.loads(capsys.readouterr().out)["warnings"][-1]
+    assert message in json.loads(capsys.readouterr().out)["warnings"][-1]
     assert not (study.parent / "out").exists()
 
 
@@ -72,9 +72,9 @@ TOKENIZERS = [
 ]
 
 
-@pytest.mark.parametrize(("tokenizer", "told"), TOKENIZERS)
+@pytest.mark.parametrize(("tokenizer", "message"), TOKENIZERS)
 def test_tokenizers_that_cannot_be(
-    tokenizer: str, told: str, study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tokenizer: str, message: str, study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (study.parent / "text.json").write_text("[1]")
     change = f"corpus.tokenizer={tokenizer.replace('HERE', str(study.parent))}"
@@ -82,7 +82,7 @@ def test_tokenizers_that_cannot_be(
     with pytest.raises(SystemExit) as ended:
         main()
     error = capsys.readouterr().err
-    assert ended.value.code == 2 and told in error and error.count("\n") == 1
+    assert ended.value.code == 2 and message in error and error.count("\n") == 1
     assert not list((study.parent / "out").rglob("*.*"))
 
 
@@ -112,15 +112,15 @@ def test_a_corpus_that_is_there_is_asked_for_its_tokens(study: Path) -> None:
     app(["data", str(study)], standalone_mode=False)
     (study.parent / "text.jsonl").unlink()  # nobody reads it again
     before = sorted((path, path.stat().st_mtime_ns) for path in (study.parent / "out").rglob("*"))
-    for change, told in (("training.n_tokens=60000", "is too small: "), ("corpus.seed=5", "of other settings")):
+    for change, message in (("training.n_tokens=60000", "is too small: "), ("corpus.seed=5", "of other settings")):
         for command in DRY_RUNS:
-            with pytest.raises(InputError, match=told):
+            with pytest.raises(InputError, match=message):
                 app([command[0], str(study), *command[1:], "--set", change], standalone_mode=False)
     app(["run", str(study), "--dry-run"], standalone_mode=False)
     assert before == sorted((path, path.stat().st_mtime_ns) for path in (study.parent / "out").rglob("*"))
 
 
-def test_files_that_were_touched_since_are_told(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_that_were_touched_since_are_named(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def warnings() -> str:
         capsys.readouterr()
         app(["run", str(study), "--dry-run", "--json"], standalone_mode=False)
@@ -139,7 +139,7 @@ def test_files_that_were_touched_since_are_told(study: Path, capsys: pytest.Capt
         app(["data", str(study)], standalone_mode=False)
 
 
-def test_few_held_out_documents_are_told(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_few_held_out_documents_are_a_warning(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few = ["--set", "corpus.validation_fraction=null", "--set", "corpus.validation_tokens=100"]
     app(["data", str(study), *few], standalone_mode=False)
     assert "only 1 document held out, so the held-out loss says little about other text" in capsys.readouterr().out
@@ -149,8 +149,8 @@ def test_status_counts_pairs_of_a_checkpoint_and_a_task(study: Path, capsys: pyt
     def row(*sets: str) -> dict[str, int | None]:
         words = [word for change in sets for word in ("--set", change)]
         app(["status", str(study), "--json", *words], standalone_mode=False)
-        (found,) = json.loads(capsys.readouterr().out)["runs"]
-        return {name: found[name] for name in ("evaluated", "to_evaluate")}
+        (run,) = json.loads(capsys.readouterr().out)["runs"]
+        return {name: run[name] for name in ("evaluated", "to_evaluate")}
 
     steps = load_study(study).runs()[0].checkpoint_steps
     for step in steps:
@@ -166,16 +166,16 @@ def test_status_counts_pairs_of_a_checkpoint_and_a_task(study: Path, capsys: pyt
     assert f" {2 * len(steps)}/{3 * len(steps)} " in capsys.readouterr().out
 
 
-def test_the_entropy_rate_of_text_that_has_one_is_told(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_known_entropy_rate_of_the_text_is_printed(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By the plan, by `scaling data` and in the manifest; a source that cannot be is refused, and the plan says so."""
     change = ["--set", "corpus.source=powerlaw:0:60000"]
     app(["plan", str(study), *change, "--json"], standalone_mode=False)
     planned = json.loads(capsys.readouterr().out)["entropy_rate"]
     app(["data", str(study), *change], standalone_mode=False)
-    told = "entropy rate of the text, by its source: 1.0103 nats/byte, ends of documents counted; 1.4589 bits/byte"
-    assert told in " ".join(capsys.readouterr().out.split())
+    line = "entropy rate of the text, by its source: 1.0103 nats/byte, ends of documents counted; 1.4589 bits/byte"
+    assert line in " ".join(capsys.readouterr().out.split())
     manifest = json.loads((study.parent / "out" / "s" / "corpus" / "manifest.json").read_text())
-    assert planned.pop("text") == told and planned == manifest["entropy_rate"]
+    assert planned.pop("text") == line and planned == manifest["entropy_rate"]
     wrong = ["--set", "corpus.source=powerlaw:0:60000:9"]
     app(["plan", str(study), *wrong], standalone_mode=False)
     assert "zipf 9: give 1.1" in " ".join(capsys.readouterr().out.split())

@@ -96,17 +96,19 @@ def check(finished: Path, folder: Path, name: str, kind: str, right: tuple[objec
     else:
         path.write_bytes(content)
     result = in_this_process(main, "run", folder / "tiny.yaml", "--out", folder / "out")
-    told = f"{name}, {kind}: {result.returncode}\n{result.stdout}\n{result.stderr}"
-    assert "Traceback" not in result.stdout + result.stderr, told
+    output = f"{name}, {kind}: {result.returncode}\n{result.stdout}\n{result.stderr}"
+    assert "Traceback" not in result.stdout + result.stderr, output
     if result.returncode != 0:
-        said = [line for line in result.stderr.splitlines() if line.startswith(("error: ", "failed: "))]
-        assert (result.returncode == 2 and len(said) == 1) or (result.returncode == 1 and len(said) == 2), told
-        assert any(part in result.stderr for part in (path.name, path.parent.name, "corpus")), told
+        messages = [line for line in result.stderr.splitlines() if line.startswith(("error: ", "failed: "))]
+        assert (result.returncode == 2 and len(messages) == 1) or (result.returncode == 1 and len(messages) == 2), (
+            output
+        )
+        assert any(part in result.stderr for part in (path.name, path.parent.name, "corpus")), output
         repaired = in_this_process(main, "run", folder / "tiny.yaml", "--out", folder / "out", "--repair")
         if repaired.returncode == 0:
-            assert numbers(home) == right, f"repaired: {told}{repaired.stdout}{repaired.stderr}"
+            assert numbers(home) == right, f"repaired: {output}{repaired.stdout}{repaired.stderr}"
         return "refused"
-    assert numbers(home) == right, told
+    assert numbers(home) == right, output
     return "healed" if path.name in result.stdout + result.stderr else "unread"
 
 

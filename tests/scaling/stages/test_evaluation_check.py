@@ -1,4 +1,4 @@
-"""What cannot be evaluated is told by every command before anything runs, in one line."""
+"""An evaluation that is impossible is refused by every command before anything runs, in one line."""
 
 import json
 from pathlib import Path
@@ -68,13 +68,13 @@ def make(name: str, place: Any) -> Any:
     return Tiny(name, place) if name == "one" else 1 / 0
 
 
-@pytest.mark.parametrize(("evaluation", "told"), CONTRADICTIONS)
-def test_settings_that_cannot_be(evaluation: dict[str, Any], told: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("evaluation", "message"), CONTRADICTIONS)
+def test_settings_that_cannot_be(evaluation: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = write(tmp_path, **evaluation)
     for later in (False, True):
         with pytest.raises(InputError) as error:
             check(Request(load_study(path, own=True)), later)
-        assert told in str(error.value) and "\n" not in str(error.value)
+        assert message in str(error.value) and "\n" not in str(error.value)
 
 
 MISSING: list[tuple[dict[str, Any], str]] = [
@@ -89,14 +89,14 @@ MISSING: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("evaluation", "told"), MISSING)
-def test_data_that_are_missing(evaluation: dict[str, Any], told: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("evaluation", "message"), MISSING)
+def test_data_that_are_missing(evaluation: dict[str, Any], message: str, tmp_path: Path) -> None:
     request = Request(load_study(write(tmp_path, **evaluation), own=True))
     with pytest.raises(InputError) as error:
         check(request)
-    assert told in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value) and "\n" not in str(error.value)
     (line,) = check(request, data_later=True)
-    assert told in line
+    assert message in line
 
 
 def test_every_command_tells_it_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +118,7 @@ def test_what_can_be_is_left_alone(tmp_path: Path) -> None:
     assert check(Request(load_study(path))) == []
 
 
-def test_a_window_too_short_for_an_answer_is_told_before_training(
+def test_a_window_too_short_for_an_answer_is_refused_before_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path, tasks=["piqa"], data=str(tmp_path))

@@ -1,4 +1,4 @@
-"""In which order a worker meets the checkpoints."""
+"""The order in which a worker evaluates checkpoints."""
 
 from __future__ import annotations
 

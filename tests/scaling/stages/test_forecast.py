@@ -61,28 +61,28 @@ def made(tmp_path_factory):
     """(folder, what commands printed, files as they were on the way) of a forecast from plan to report."""
     folder = tmp_path_factory.mktemp("forecast")
     (folder / "tiny.yaml").write_text(STUDY)
-    study, told, files = folder / "tiny.yaml", {}, {}
+    study, outputs, files = folder / "tiny.yaml", {}, {}
     out = ("--out", folder / "out")
-    told["plan"] = command("plan", study, *out)
-    told["early"] = refused("predict", study, *out)
-    told["train"] = command("train", study, *out)
-    told["submit"] = command("submit", study, *out, "--local", "--dry-run")
-    told["runs"] = sorted(path.name for path in (folder / "out/tiny/runs").iterdir())
-    told["eval"] = command("eval", "study", study, *out)
-    told["fit"] = command("fit", "study", study, *out)
+    outputs["plan"] = command("plan", study, *out)
+    outputs["early"] = refused("predict", study, *out)
+    outputs["train"] = command("train", study, *out)
+    outputs["submit"] = command("submit", study, *out, "--local", "--dry-run")
+    outputs["runs"] = sorted(path.name for path in (folder / "out/tiny/runs").iterdir())
+    outputs["eval"] = command("eval", "study", study, *out)
+    outputs["fit"] = command("fit", "study", study, *out)
     files["fits"] = (folder / FITS).read_bytes()
-    told["report before"] = command("report", study, *out)
-    told["predict"] = command("predict", study, *out)
+    outputs["report before"] = command("report", study, *out)
+    outputs["predict"] = command("predict", study, *out)
     files["predictions"] = (folder / PREDICTIONS).read_bytes()
-    told["status"] = command("status", study, *out)
-    told["page before"] = page(command("report", study, *out), folder)
-    told["again"] = command("predict", study, *out)
+    outputs["status"] = command("status", study, *out)
+    outputs["page before"] = page(command("report", study, *out), folder)
+    outputs["again"] = command("predict", study, *out)
     command("train", study, *out, "--only", "size=38k")
     command("eval", "study", study, *out)
-    told["measured"] = json.loads(invoke("predict", study, *out, "--json").stdout)
+    outputs["measured"] = json.loads(invoke("predict", study, *out, "--json").stdout)
     command("fit", "study", study, *out)
     command("report", study, *out)
-    return folder, told, files
+    return folder, outputs, files
 
 
 def forged(first):
@@ -97,18 +97,20 @@ def page(_, folder):
 
 
 def test_forecasts_are_planned_and_wait_for_their_prediction(made):
-    _, told, _ = made
-    assert "llama-38k-c64-s5 (forecast)" in told["plan"] and "8 runs (2 forecast)" in told["plan"]
-    assert WAIT in told["plan"] and "5 sizes" not in told["plan"]
-    assert "fits: pairs of neighbouring sizes: llama: 4" in told["plan"], "the forecast's size is no part of the fits"
-    assert "train: 6 of 6 runs to do" in told["train"] and WAIT in told["train"]
-    assert not set(IDS) & set(told["runs"]) and len(told["runs"]) == 6
-    assert "2 forecast runs without a prediction" in told["submit"] and WAIT in told["submit"]
-    assert "no run has trained" in told["early"]
+    _, outputs, _ = made
+    assert "llama-38k-c64-s5 (forecast)" in outputs["plan"] and "8 runs (2 forecast)" in outputs["plan"]
+    assert WAIT in outputs["plan"] and "5 sizes" not in outputs["plan"]
+    assert "fits: pairs of neighbouring sizes: llama: 4" in outputs["plan"], (
+        "the forecast's size is no part of the fits"
+    )
+    assert "train: 6 of 6 runs to do" in outputs["train"] and WAIT in outputs["train"]
+    assert not set(IDS) & set(outputs["runs"]) and len(outputs["runs"]) == 6
+    assert "2 forecast runs without a prediction" in outputs["submit"] and WAIT in outputs["submit"]
+    assert "no run has trained" in outputs["early"]
 
 
 def test_predictions_are_stored_once(made):
-    folder, told, files = made
+    folder, outputs, files = made
     stored = unsealed(files["predictions"])
     fits = fits_of(json.loads(files["fits"]))
     assert [row["run_id"] for row in stored["runs"]] == IDS and stored["level"] == 0.8
@@ -128,14 +130,14 @@ def test_predictions_are_stored_once(made):
     (mean,) = stored["means"]
     assert mean["run_ids"] == IDS and stored["runs"][0]["interval_of_fit"][0] < mean["interval_of_fit"][0]
     (rehearsed,) = stored["rehearsals"]
-    assert rehearsed["n"] and rehearsed["too_narrow"] is not None and "LLaMA: rehearsed " in told["again"]
+    assert rehearsed["n"] and rehearsed["too_narrow"] is not None and "LLaMA: rehearsed " in outputs["again"]
     for row in (*stored["runs"], mean):
         ends = {"fit": row["interval_of_fit"], "rehearsal": rehearsed["interval"]}
         by = max(ends, key=lambda key: ends[key][1] / ends[key][0])
         assert (row["interval_by"], row["interval"]) == (by, ends[by])
-    assert "predict: 2 of 2 runs predicted" in told["predict"] and "predict: " not in told["again"]
+    assert "predict: 2 of 2 runs predicted" in outputs["predict"] and "predict: " not in outputs["again"]
     assert (folder / PREDICTIONS).read_bytes() == files["predictions"]
-    assert WAIT not in told["status"] and "llama-38k-c64-s5 (forecast)" in told["status"]
+    assert WAIT not in outputs["status"] and "llama-38k-c64-s5 (forecast)" in outputs["status"]
 
 
 def test_no_fit_sees_a_forecast_run(made):
@@ -144,20 +146,20 @@ def test_no_fit_sees_a_forecast_run(made):
     study, home = folder / "tiny.yaml", folder / "out/tiny"
     assert all((home / "runs" / run / "evals").is_dir() for run in IDS)
     assert (folder / FITS).read_bytes() == files["fits"]
-    told = command("fit", "study", study, "--out", folder / "out", "--force")
-    assert "fit: done" in told and (folder / FITS).read_bytes() == files["fits"]
+    output = command("fit", "study", study, "--out", folder / "out", "--force")
+    assert "fit: done" in output and (folder / FITS).read_bytes() == files["fits"]
     tables = source_of(loaded := load_study(study, out=folder / "out"), loaded.runs()).table(FitSettings(), 2048)
-    assert not any(set(IDS) & set(one["run_id"]) for one in (tables.curves, tables.runs, tables.evals))
+    assert not any(set(IDS) & set(table["run_id"]) for table in (tables.curves, tables.runs, tables.evals))
     from analysis.runs import load_tables
 
     assert not set(IDS) & set(load_tables(home).runs["run_id"]), "in a notebook neither"
 
 
 def test_measured_losses_stand_beside_their_predictions(made):
-    folder, told, _ = made
-    found = told["measured"]
-    assert found["n"]["trained"] == found["n"]["runs"] == 2
-    for row in found["runs"]:
+    folder, outputs, _ = made
+    measured = outputs["measured"]
+    assert measured["n"]["trained"] == measured["n"]["runs"] == 2
+    for row in measured["runs"]:
         step = read_json(folder / "out/tiny/runs" / row["run_id"] / "evals" / "00000080" / "validation.json")
         assert row["measured"] == step["values"]["loss"] and row["n_tokens"] == step["n_tokens"]
         assert row["error"] == pytest.approx(row["measured"] / row["loss"] - 1)
@@ -167,8 +169,8 @@ def test_measured_losses_stand_beside_their_predictions(made):
 
 
 def test_the_report_has_the_forecast_before_and_after(made):
-    folder, told, _ = made
-    assert "<h2>Forecast</h2>" in told["page before"] and "none of them is trained yet" in told["page before"]
+    folder, outputs, _ = made
+    assert "<h2>Forecast</h2>" in outputs["page before"] and "none of them is trained yet" in outputs["page before"]
     now = page(None, folder)
     assert "<h2>Forecast</h2>" in now and "none of them is trained yet" not in now and "mean of 2 seeds" in now
     assert "llama-38k-c64-s5" in (folder / "out/tiny/report/tables/forecast.csv").read_text()
@@ -212,9 +214,9 @@ def test_a_run_without_a_rate_is_not_predicted_beside_others(made, tmp_path):
     unrated = second.model_copy(update={"training": second.training.model_copy(update={"lr": "law"})})
     tables = read_tables(study.results)
     predict(study, [first, unrated], json.loads(files["fits"]), tables, 1, None)
-    one, two = read_predictions(study)["runs"]
-    assert one["loss"] and one["spec_hash"] == first.spec_hash
-    assert two["loss"] is None and two["reason"] == NO_RATE and two["spec_hash"] is None
+    predicted, skipped = read_predictions(study)["runs"]
+    assert predicted["loss"] and predicted["spec_hash"] == first.spec_hash
+    assert skipped["loss"] is None and skipped["reason"] == NO_RATE and skipped["spec_hash"] is None
 
 
 def test_one_command_predicts_nothing_that_has_begun_nor_from_changed_fits(made, tmp_path):
@@ -249,7 +251,7 @@ def test_predictions_that_cannot_be_used_are_refused(made, tmp_path):
     study, out = folder / "tiny.yaml", ("--out", folder / "out")
     stored = unsealed(files["predictions"])
     try:
-        for content, told in (
+        for content, message in (
             (b"{", "is damaged"),
             (json_bytes(stored | {"schema": "other"}), "is damaged (it is no scaling.predictions of"),
             (json_bytes(stored | {"runs": [{}]}), "is damaged (runs.0."),
@@ -269,7 +271,7 @@ def test_predictions_that_cannot_be_used_are_refused(made, tmp_path):
         ):
             (folder / PREDICTIONS).write_bytes(content)
             for name in ("predict", "train", "report"):
-                assert told in refused(name, study, *out)
+                assert message in refused(name, study, *out)
     finally:
         (folder / PREDICTIONS).write_bytes(files["predictions"])
     changed = tmp_path / "tiny.yaml"
@@ -282,7 +284,7 @@ def test_predictions_that_cannot_be_used_are_refused(made, tmp_path):
 
 
 def test_a_published_study_has_its_forecast(made, tmp_path):
-    folder, told, _ = made
+    folder, outputs, _ = made
     study, out = tmp_path / "tiny.yaml", ("--out", folder / "out")
     study.write_text(TWO)  # whose second round is not predicted
     (tmp_path / "other").mkdir()
@@ -293,8 +295,8 @@ def test_a_published_study_has_its_forecast(made, tmp_path):
     assert "differs" not in command("publish", study, tmp_path / "public", "--check", *out)
     elsewhere = ("--out", tmp_path / "out")
     shown = invoke("predict", tmp_path / "public", *elsewhere, "--json")
-    assert json.loads(shown.stdout) == told["measured"] and "waits" not in shown.output
-    write_json(tmp_path / "public/predictions-2.json", forged(told["measured"]))
+    assert json.loads(shown.stdout) == outputs["measured"] and "waits" not in shown.output
+    write_json(tmp_path / "public/predictions-2.json", forged(outputs["measured"]))
     assert "predictions-2.json: was not published with this folder" in refused(
         "predict", tmp_path / "public", *elsewhere
     )
@@ -307,7 +309,7 @@ def test_a_published_study_has_its_forecast(made, tmp_path):
 
 
 def test_a_bundle_carries_forecast_runs_and_their_predictions(made, tmp_path):
-    folder, told, files = made
+    folder, outputs, files = made
     study, bundle = folder / "tiny.yaml", tmp_path / "tiny.tar.xz"
     assert "8 runs" in command("bundle", "pack", study, "--out", folder / "out", "--to", bundle)
     there = ("--out", tmp_path / "out")
@@ -315,13 +317,13 @@ def test_a_bundle_carries_forecast_runs_and_their_predictions(made, tmp_path):
     assert (tmp_path / PREDICTIONS).read_bytes() == files["predictions"]
     command("fit", "study", study, *there)
     assert (tmp_path / FITS).read_bytes() == files["fits"]
-    assert json.loads(invoke("predict", study, *there, "--json").stdout) == told["measured"]
+    assert json.loads(invoke("predict", study, *there, "--json").stdout) == outputs["measured"]
     (tmp_path / PREDICTIONS).write_bytes(files["predictions"] + b" ")
     assert "predictions.json, the study's predictions, differs" in refused("bundle", "unpack", bundle, *there)
 
 
 def test_one_command_predicts_between_the_grid_and_its_forecast(made, tmp_path):
-    folder, told, files = made
+    folder, outputs, files = made
     shutil.copytree(folder / "out", tmp_path / "out")
     for run in IDS:
         shutil.rmtree(tmp_path / "out/tiny/runs" / run)
@@ -329,8 +331,8 @@ def test_one_command_predicts_between_the_grid_and_its_forecast(made, tmp_path):
     text = command("run", folder / "tiny.yaml", "--out", tmp_path / "out")
     order = [text.index(part) for part in ("train: 0 of 6", "predict: 2 of 2", "train: 2 of 8", "report: ")]
     assert order == sorted(order)
-    found = json.loads(invoke("predict", folder / "tiny.yaml", "--out", tmp_path / "out", "--json").stdout)
-    assert found["runs"] == told["measured"]["runs"] and (tmp_path / FITS).read_bytes() == files["fits"]
+    predicted = json.loads(invoke("predict", folder / "tiny.yaml", "--out", tmp_path / "out", "--json").stdout)
+    assert predicted["runs"] == outputs["measured"]["runs"] and (tmp_path / FITS).read_bytes() == files["fits"]
 
 
 def test_a_grid_that_is_not_trained_is_not_predicted_from_by_itself(made, tmp_path):
@@ -349,7 +351,7 @@ def test_a_grid_that_is_not_trained_is_not_predicted_from_by_itself(made, tmp_pa
 @pytest.mark.slow  # it trains and fits three times
 def test_a_second_round_is_predicted_from_the_grid_and_the_first(made, tmp_path):
     """It waits until the first is trained and evaluated, has a file of its own, and changes nothing of the first."""
-    folder, told, files = made
+    folder, outputs, files = made
     shutil.copytree(folder / "out", tmp_path / "out")
     for run in IDS:
         (tmp_path / run).parent.mkdir(exist_ok=True)
@@ -374,9 +376,9 @@ def test_a_second_round_is_predicted_from_the_grid_and_the_first(made, tmp_path)
     assert (tmp_path / FITS).read_bytes() == files["fits"], "the study's own fits see neither round"
     text = command("run", study, *out)
     assert "train: 1 of 9 runs to do" in text and second.read_bytes() == json_bytes(stored)
-    found = json.loads(invoke("predict", study, *out, "--json").stdout)
-    (later,) = found.pop("later")
-    assert found["runs"] == told["measured"]["runs"] and later["round"] == 2 and later["n"]["trained"] == 1
+    predicted = json.loads(invoke("predict", study, *out, "--json").stdout)
+    (later,) = predicted.pop("later")
+    assert predicted["runs"] == outputs["measured"]["runs"] and later["round"] == 2 and later["n"]["trained"] == 1
     html = page(None, tmp_path)
     assert "<h2>Forecast, round 2</h2>" in html and "Round 2 of larger runs" in html
     assert "llama-55k-c64-s7" in (tmp_path / "out/tiny/report/tables/forecast-2.csv").read_text()
@@ -394,7 +396,7 @@ def test_a_second_round_is_predicted_from_the_grid_and_the_first(made, tmp_path)
 
 
 @pytest.fixture(scope="module")
-def foretold(made, tmp_path_factory):
+def predicted_study(made, tmp_path_factory):
     """A folder in which the second round is predicted too, and none of it begun."""
     folder = tmp_path_factory.mktemp("rounds")
     (folder / "tiny.yaml").write_text(TWO)
@@ -404,10 +406,10 @@ def foretold(made, tmp_path_factory):
 
 
 @pytest.fixture
-def rounds(foretold, tmp_path):
+def rounds(predicted_study, tmp_path):
     """(a copy of that folder, its study file, where it goes)."""
-    shutil.copytree(foretold, tmp_path / "own")
-    return tmp_path / "own", tmp_path / "own/tiny.yaml", ("--out", tmp_path / "own/out")
+    shutil.copytree(predicted_study, tmp_path / "copy")
+    return tmp_path / "copy", tmp_path / "copy/tiny.yaml", ("--out", tmp_path / "copy/out")
 
 
 def test_a_round_is_predicted_anew_only_after_those_before_and_never_before_a_later_one(rounds):

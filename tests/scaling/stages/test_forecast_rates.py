@@ -8,7 +8,7 @@ from scaling.study.spec import load_study
 from tests.scaling.stages.test_forecast import STUDY, command, refused
 
 UNRATED = "\noverrides: {by_run: {llama/38k: {lr: law}}}\nsweep: {rates: [1e-3, 2e-3, 4e-3], share: null}\n"
-TOLD = "forecast: 2 runs have no learning rate and are not trained (llama-38k-c64-s5: "
+WITHOUT_RATE = "forecast: 2 runs have no learning rate and are not trained (llama-38k-c64-s5: "
 
 
 @pytest.fixture
@@ -26,11 +26,13 @@ def test_the_grid_is_trained_without_forecast_runs_that_have_no_rate(study):
     assert [run.run_id for run in without_rate(request)] == [f"llama-38k-c64-s{seed}" for seed in (5, 6)]
     assert not waiting(request) and [run.role for run in trainable(request)] == ["grid"] * 3
     request.check_rates()
-    told = command("train", path, *out)
+    output = command("train", path, *out)
     assert (
-        "train: 3 of 3 runs to do" in told and TOLD in told and "rates.json is not there yet); `scaling sweep " in told
+        "train: 3 of 3 runs to do" in output
+        and WITHOUT_RATE in output
+        and "rates.json is not there yet); `scaling sweep " in output
     )
-    assert all(TOLD in command(name, path, *out) for name in ("plan", "status"))
+    assert all(WITHOUT_RATE in command(name, path, *out) for name in ("plan", "status"))
     assert "2 forecast runs without a learning rate" in command("submit", path, *out, "--local", "--dry-run")
     assert "none of its forecast runs has a learning rate: " in refused("predict", path, *out)
     assert not list(out[1].rglob("predictions.json"))

@@ -44,7 +44,10 @@ def test_depth_makes_no_other_kernels(tmp_path: Path) -> None:
     run, rundir = prepared(make_run(tmp_path, n_steps=3))
     deeper = run.model_copy(update={"model": run.model | {"n_layers": 7}})
     single = run.model_copy(update={"model": run.model | {"n_layers": 1}})
-    assert [one for one, _ in compiled_ahead([(run, rundir), (deeper, rundir), (single, rundir)], 0)] == [run, single]
+    assert [chosen for chosen, _ in compiled_ahead([(run, rundir), (deeper, rundir), (single, rundir)], 0)] == [
+        run,
+        single,
+    ]
 
 
 def test_tasks_take_turns_on_the_cores_that_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,10 +21,10 @@ def test_lines_come_after_a_while_and_then_now_and_again(
 ) -> None:
     now = 0.0
     monkeypatch.setattr(passing.time, "monotonic", lambda: now)
-    with Passing(stream) as told:
+    with Passing(stream) as progress:
         for i in range(10):
             now = i * every / 4
-            told.tell_bytes("packed", i * 1000, 10_000)
+            progress.tell_bytes("packed", i * 1000, 10_000)
         shown = stream.getvalue()
     lines = ["packed: 40% of 10 kB", "packed: 80% of 10 kB"]
     if stream.isatty():
@@ -35,9 +35,9 @@ def test_lines_come_after_a_while_and_then_now_and_again(
 
 def test_nothing_is_printed_of_what_is_quick() -> None:
     stream = Terminal()
-    with Passing(stream) as told:
-        told.tell("half")
-        told.tell_bytes("packed", 0, 0)
+    with Passing(stream) as progress:
+        progress.tell("half")
+        progress.tell_bytes("packed", 0, 0)
     assert stream.getvalue() == ""
 
 
@@ -49,8 +49,8 @@ def test_what_makes_a_line_is_called_where_one_is_due(monkeypatch: pytest.Monkey
         made.append(now)
         return f"at {now:g}"
 
-    with Passing(stream) as told:
+    with Passing(stream) as progress:
         for i in range(8):
             now = 4.0 * i
-            told.tell(line)
+            progress.tell(line)
     assert made == [12.0, 24.0] and stream.getvalue() == "at 12\nat 24\n"

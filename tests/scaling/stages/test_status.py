@@ -16,5 +16,5 @@ def test_four_runs_that_share_the_gpus_here_take_longer_than_one(
     monkeypatch.setattr(local, "visible_gpus", lambda: gpus)
     row = {"state": "running", "node": this_host(), "seconds_left": 10.0}
     others = [row | {"state": "done", "seconds_left": None}, row | {"node": "elsewhere"}]
-    found = _shared([dict(row) for _ in range(3)] + [row | {"seconds_left": None}, *others])
-    assert [one["seconds_left"] for one in found] == [wanted] * 3 + [None, None, 10.0]
+    rows = _shared([dict(row) for _ in range(3)] + [row | {"seconds_left": None}, *others])
+    assert [run["seconds_left"] for run in rows] == [wanted] * 3 + [None, None, 10.0]

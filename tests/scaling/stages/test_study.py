@@ -78,9 +78,9 @@ def test_one_command_does_it_all(studied):
         assert [row["step"] for row in rows] == list(range(1, 31))
         assert rows[-1]["n_tokens"] == 7680 and rows[-1]["loss"] < rows[0]["loss"] - 1.0
         checkpoints = rundir.checkpoints()
-        assert [found.step for found in checkpoints] == rundir.spec().checkpoint_steps
-        for found in checkpoints:
-            assert read_json(rundir.evaluation(found.step))["n_tokens"] == found.manifest["n_tokens"]
+        assert [checkpoint.step for checkpoint in checkpoints] == rundir.spec().checkpoint_steps
+        for checkpoint in checkpoints:
+            assert read_json(rundir.evaluation(checkpoint.step))["n_tokens"] == checkpoint.manifest["n_tokens"]
     assert (home / "report" / "index.html").stat().st_size > 10_000
     assert {one["name"] for one in read_json(home / "results" / "fits.json")["groups"]} == {"llama", "tnl"}
     # what people see, not on a terminal: plain lines, the table of laws, the path of the report
@@ -111,8 +111,8 @@ def test_a_bundle_counts_as_the_study_where_neither_weights_nor_text_are(studied
     command("report", study, "--out", there)
     fits = "tiny/results/fits.json"
     assert (there / fits).read_bytes() == (here / fits).read_bytes()
-    told = command("run", study, "--out", there)
-    assert "train: 0 of 4 runs to do, 4 done" in told and "eval: 0 of " in told and "fit: nothing to do" in told
+    output = command("run", study, "--out", there)
+    assert "train: 0 of 4 runs to do, 4 done" in output and "eval: 0 of " in output and "fit: nothing to do" in output
     assert (there / fits).read_bytes() == (here / fits).read_bytes()
     again = command("bundle", "pack", study, "--out", there, "--to", tmp_path / "again.tar.xz")
     assert "4 runs" in again and (tmp_path / "again.tar.xz").read_bytes() == (tmp_path / "tiny.tar.xz").read_bytes()
@@ -165,11 +165,11 @@ def test_a_published_study_gives_its_fits_and_report_again_without_its_directory
         assert (made / "results" / "fits.json").read_bytes() == before["fits.json"]
         assert page(made / "report" / "index.html") == drawn
         assert not (out / "tiny").exists() and len(list(published.iterdir())) == len(before) + 1
-        told = json.loads(invoke("fit", "study", published, "--out", tmp_path / "out", "--json").stdout)
-        assert told == unsealed(before["fits.json"])
+        fits = json.loads(invoke("fit", "study", published, "--out", tmp_path / "out", "--json").stdout)
+        assert fits == unsealed(before["fits.json"])
         smaller = ("--set", "grid.sizes=[14k]", "--json")
-        told = json.loads(invoke("fit", "study", published, "--out", tmp_path / "out", *smaller).stdout)
-        assert {one["run_id"] for one in told["left_out"] if "grid" in one["why"]} == set(RUNS[1::2])
+        fits = json.loads(invoke("fit", "study", published, "--out", tmp_path / "out", *smaller).stdout)
+        assert {one["run_id"] for one in fits["left_out"] if "grid" in one["why"]} == set(RUNS[1::2])
     finally:
         (tmp_path / "away").rename(out / "tiny")
 
@@ -213,7 +213,7 @@ def test_a_published_study_gives_its_fits_and_report_again_without_its_directory
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("publish", "tiny.yaml"), "give the folder to write"),
         (("publish", "tiny.yaml", "--check"), "is a study file: give the folder that it was published in"),
@@ -228,14 +228,14 @@ def test_a_published_study_gives_its_fits_and_report_again_without_its_directory
         (("train", "empty"), "is a published study, tables alone"),
     ],
 )
-def test_what_cannot_be_published_is_told(studied, tmp_path, monkeypatch, arguments, told):
+def test_what_cannot_be_published_is_refused(studied, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_text(STUDY + f"out: {studied[0]}/out\n")
     for name in ("other", "empty"):
         (tmp_path / name).mkdir()
         shutil.copy(tmp_path / "tiny.yaml", tmp_path / name / ("study.yaml" if name == "empty" else "fits.json"))
     result = invoke(*arguments)
-    assert isinstance(result.exception, InputError) and told in str(result.exception)
+    assert isinstance(result.exception, InputError) and message in str(result.exception)
     assert not (tmp_path / "new").exists() and len(list((tmp_path / "other").iterdir())) == 1
 
 
@@ -247,11 +247,13 @@ def test_a_failed_run_does_not_stop_the_study(tmp_path):
     result = quickly("run", tmp_path)
     assert result.returncode == 1, result.stdout + result.stderr
     # the library that draws pictures may speak on stderr too
-    told = [line for line in result.stderr.splitlines() if line.startswith(("failed: ", "error: "))]
+    messages = [line for line in result.stderr.splitlines() if line.startswith(("failed: ", "error: "))]
     assert (
-        told[0].startswith("failed: tnl-14k-c64-s0: ") and " at step " in told[0] and "last good checkpoint" in told[0]
+        messages[0].startswith("failed: tnl-14k-c64-s0: ")
+        and " at step " in messages[0]
+        and "last good checkpoint" in messages[0]
     )
-    assert told[-1] == "error: 1 of 2 runs is not done"
+    assert messages[-1] == "error: 1 of 2 runs is not done"
     home = tmp_path / "out" / "tiny"
     assert RunDir(home / "runs" / "tnl-14k-c64-s0").status()["state"] == "failed"
     assert RunDir(home / "runs" / "llama-14k-c64-s0").status()["state"] == "done"

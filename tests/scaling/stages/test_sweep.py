@@ -70,7 +70,7 @@ def test_runs_are_those_of_the_study_at_other_rates_and_lengths(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("sweep", "told"),
+    ("sweep", "message"),
     [
         ({"sizes": ["98k"]}, "sweep.sizes: this study has no size 98k"),
         ({"rates": {"98k": [1, 2, 3]}, "share": 9}, "sweep.rates.98k: this sweep has no size 98k"),
@@ -86,10 +86,10 @@ def test_runs_are_those_of_the_study_at_other_rates_and_lengths(tmp_path):
         ({"tokens": ["10N", "10N"]}, "names '10N' twice"),
     ],
 )
-def test_a_sweep_that_cannot_be_is_refused_in_one_line(tmp_path, sweep, told):
+def test_a_sweep_that_cannot_be_is_refused_in_one_line(tmp_path, sweep, message):
     with pytest.raises(InputError) as error:
         stage.sweep_stage(Request(load_study(write(tmp_path, sweep=sweep))))
-    assert told in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def settled(world: World, diverged: float) -> Any:
@@ -109,11 +109,11 @@ def settled(world: World, diverged: float) -> Any:
             excess = world.excess(n, run.n_tokens, 65_536, run.training.peak_lr)
             loss = math.exp(0.7 + excess + world.noise * random.standard_normal())
             values = {"loss": loss, "perplexity": math.exp(loss), "bits_per_byte": loss / math.log(2)}
-            found = {"step": run.n_steps, "n_tokens": run.n_tokens, "values": values | {"n_tokens_scored": 4096}}
-            found["settings"] = {"validation_tokens": request.study.evaluation.validation_tokens}
+            evaluation = {"step": run.n_steps, "n_tokens": run.n_tokens, "values": values | {"n_tokens_scored": 4096}}
+            evaluation["settings"] = {"validation_tokens": request.study.evaluation.validation_tokens}
             path = rundir.path / "evals" / f"{run.n_steps:08d}" / "validation.json"
             path.parent.mkdir(parents=True)
-            write_json(path, found, kind="evaluation")
+            write_json(path, evaluation, kind="evaluation")
             with new_directory(rundir.checkpoint(run.n_steps), {"step": run.n_steps, "spec_hash": run.spec_hash}):
                 pass
             rundir.write_status("done", run.n_steps, run.n_tokens, None, None)
@@ -165,45 +165,45 @@ def test_from_runs_to_a_law_that_the_study_follows(tmp_path, monkeypatch):
     assert runs[0].rate["level"] == LEVEL and runs[0].training.lr == float(f"{runs[0].training.peak_lr:.3g}")
     planned = json.loads(CliRunner().invoke(app, ["plan", str(path), "--json"]).stdout)
     assert f"learning rates (lr: law) are those of {result['law']}" in planned["notes"]
-    # a law of other text is told
+    # a law of other text is a warning
     content = read_json(Path(result["law"]))
     content["recipe"]["corpus_fingerprint"] = "0123"
     write_json(Path(result["law"]), content)
-    told = io.StringIO()
-    data_stage(Request(load_study(path), stream=told))
-    assert "a law that was swept on another corpus (0123)" in told.getvalue()
+    output = io.StringIO()
+    data_stage(Request(load_study(path), stream=output))
+    assert "a law that was swept on another corpus (0123)" in output.getvalue()
     # another sweep is still to come, whatever the file there says, and can be asked for
-    said = yaml.safe_load(path.read_text())
-    for more, told in CHANGED:
+    sections = yaml.safe_load(path.read_text())
+    for more, reason in CHANGED:
         path.write_text(
             yaml.safe_dump(
                 {
                     key: {**value, **more.get(key, {})} if isinstance(value, dict) else value
-                    for key, value in said.items()
+                    for key, value in sections.items()
                 }
             )
         )
         pending = [run for run in rated(load_study(path)) if run.is_pending]
         assert pending and {run.arch for run in pending} == ({"hgrn2"} if "grid" in more else {"llama"})
-        assert all(told in run.rate["pending"] and not run.rate["swept"] for run in pending)
-        with pytest.raises(InputError, match=f"(?s){told}.*`scaling sweep .*` first"):
+        assert all(reason in run.rate["pending"] and not run.rate["swept"] for run in pending)
+        with pytest.raises(InputError, match=f"(?s){reason}.*`scaling sweep .*` first"):
             Request(load_study(path)).check_rates()
         assert CliRunner().invoke(app, ["sweep", str(path), "--dry-run"]).exit_code == 0
-        assert told in CliRunner().invoke(app, ["plan", str(path)]).output.replace("\n", " ")
+        assert reason in CliRunner().invoke(app, ["plan", str(path)]).output.replace("\n", " ")
     # --set makes other runs, not another sweep; a run that the law says nothing of is not swept for again
-    path.write_text(yaml.safe_dump(said))
+    path.write_text(yaml.safe_dump(sections))
     assert not any(run.is_pending for run in rated(load_study(path, ["grid.sizes=[14k, 25k]"])))
     for run in rated(load_study(path, ["training.weight_decay=0.3"])):
         assert run.rate["swept"] and "its sweep had weight_decay 0.1, the run has 0.3" in run.rate["pending"]
-    # one more architecture: what is there may have to be trained again, which is told before
+    # one more architecture: runs may have to be trained again, which is announced before
     following = Request(load_study(path), stream=io.StringIO())
     prepare_runs(following, data_stage(following))
-    path.write_text(yaml.safe_dump(said | {"grid": {**said["grid"], "archs": ["llama", "hgrn2"]}}))
-    told = io.StringIO()
-    stage.sweep_stage(Request(load_study(path), stream=told))
-    assert "warning: 4 runs that are there follow a law" in told.getvalue()
+    path.write_text(yaml.safe_dump(sections | {"grid": {**sections["grid"], "archs": ["llama", "hgrn2"]}}))
+    output = io.StringIO()
+    stage.sweep_stage(Request(load_study(path), stream=output))
+    assert "warning: 4 runs that are there follow a law" in output.getvalue()
     assert not any(run.is_pending for run in rated(load_study(path)))
-    path.write_text(yaml.safe_dump(said))
+    path.write_text(yaml.safe_dump(sections))
     Path(result["law"]).write_text("{")
     assert all("is no law file" in run.rate["pending"] for run in rated(load_study(path)))
 
@@ -215,7 +215,7 @@ def test_runs_that_diverge_move_a_cell_down_twice_at_most(tmp_path, monkeypatch)
     path = write(tmp_path, **SMALL, grid=grid, sweep={"rates": [4e-3, 8e-3, 16e-3], "share": None})
     with pytest.raises(InputError, match=r"every run diverged|at 3 sizes, and there are 0"):
         stage.sweep_stage(Request(load_study(path)))
-    tried = {json.loads(one.read_text())["spec"]["training"]["lr"] for one in tmp_path.rglob("run.json")}
+    tried = {json.loads(path.read_text())["spec"]["training"]["lr"] for path in tmp_path.rglob("run.json")}
     assert tried == {1e-3, 2e-3, 4e-3, 8e-3, 16e-3}
 
 
@@ -304,11 +304,11 @@ def test_a_rate_between_the_best_and_one_that_diverged_is_tried(tmp_path, monkey
     )
     with pytest.raises(InputError, match="at 3 sizes, and there are 0"):
         stage.sweep_stage(Request(load_study(path)))
-    tried = {json.loads(one.read_text())["spec"]["training"]["lr"] for one in tmp_path.rglob("run.json")}
+    tried = {json.loads(path.read_text())["spec"]["training"]["lr"] for path in tmp_path.rglob("run.json")}
     assert sorted(tried) == pytest.approx([2e-3, 4e-3, 8e-3, 8e-3 * 2**0.25, 8e-3 * 2**0.5, 16e-3], rel=1e-5)
 
 
-def test_axes_that_are_not_swept_are_told_and_the_law_knows_the_model_that_was(tmp_path):
+def test_axes_that_are_not_swept_are_named_and_the_law_has_the_swept_model(tmp_path):
     grid = {"archs": ["tnl"], "sizes": ["6k", "10k", "14k"], "axes": {"model.decay": ["dependent", "none"]}}
     path = write(tmp_path, grid=grid)
     for command in (["sweep", str(path), "--dry-run"], ["plan", str(path)]):
@@ -335,6 +335,6 @@ def test_a_sweep_on_two_cores(tmp_path):
     path = write(tmp_path, grid=grid, **SMALL, sweep={"rates": [1e-3, 1.6e-2, 0.256], "tokens": "6N", "share": None})
     with pytest.raises(InputError, match="a law needs a best rate inside the rates tried at 3 sizes"):
         stage.sweep_stage(Request(load_study(path)))
-    losses = [one.loss for one in stage.points_of_sweep(Request(sweep_of(load_study(path))))]
+    losses = [point.loss for point in stage.points_of_sweep(Request(sweep_of(load_study(path))))]
     assert len(losses) == 3 and losses[1] < losses[0] < 5.6
     assert "no law of LLaMA" in (tmp_path / "out/s/sweep/report/index.html").read_text()

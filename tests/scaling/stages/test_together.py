@@ -36,8 +36,8 @@ def runs(folder: Path, batch: int, zero: int = 0, graphs: str = "true", more: st
 
 @pytest.mark.parametrize(("batch", "wanted"), [(4096, [8, 4]), (16_384, [4, 4]), (65_536, [4, 1]), (131_072, [1, 1])])
 def test_as_many_as_was_measured_to_be_faster(batch: int, wanted: list[int], tmp_path: Path) -> None:
-    found = runs(tmp_path, batch)
-    assert [runs_together(run, None, ROOM) for run in found] == wanted
+    sized_runs = runs(tmp_path, batch)
+    assert [runs_together(run, None, ROOM) for run in sized_runs] == wanted
 
 
 def test_a_pass_decides_not_the_batch(tmp_path: Path) -> None:
@@ -87,10 +87,10 @@ def test_what_runs_gain_in_company(tmp_path: Path) -> None:
         (65_536, [(1.1, 1.1)]),
     ):
         for run, (two, four) in zip(runs(tmp_path, batch), gains, strict=False):
-            own = 1 / runs_together(run, None, ROOM)
+            share = 1 / runs_together(run, None, ROOM)
             for n, slots, gain in ((1, 1, None), (2, 1, two), (3, 1, two), (4, 1, four), (8, 8, None), (16, 8, two)):
                 alike = [run.model_copy(update={"run_id": str(i)}) for i in range(n)]
-                assert gains_of(alike, [own] * n, slots) == ({str(i): gain for i in range(n)} if gain else {})
+                assert gains_of(alike, [share] * n, slots) == ({str(i): gain for i in range(n)} if gain else {})
             alike = [run.model_copy(update={"run_id": str(i)}) for i in range(8)]
             assert gains_of(alike, [1 / 2] * 8, 1) == {str(i): two for i in range(8)}
     small, large = runs(tmp_path, 65_536)

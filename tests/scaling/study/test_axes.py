@@ -84,18 +84,20 @@ def test_a_common_field_that_an_architecture_ignores_gives_it_one_run(tmp_path):
 
     def runs(axes):
         study = load_study(write(tmp_path, {**MINIMAL, "grid": {"archs": archs, "sizes": ["14k"], "axes": axes}}))
-        found = study.runs()
-        return {arch: [run.point for run in found if run.arch == arch] for arch in archs}, plan(study, found)["notes"]
+        planned_runs = study.runs()
+        return {arch: [run.point for run in planned_runs if run.arch == arch] for arch in archs}, plan(
+            study, planned_runs
+        )["notes"]
 
     points, notes = runs({"model.d_ffn": [32, 64], "model.n_heads": [1, 2, 4]})
-    assert {arch: len(found) for arch, found in points.items()} == {"hgrn1": 2, "mamba2": 3, "mamba1": 1, "tnl": 6}
+    assert {arch: len(values) for arch, values in points.items()} == {"hgrn1": 2, "mamba2": 3, "mamba1": 1, "tnl": 6}
     assert points["hgrn1"] == [{"model.d_ffn": 32}, {"model.d_ffn": 64}] and points["mamba1"] == [{}]
     assert notes == [
         "axis model.d_ffn means nothing to mamba2, mamba1: one run there",
         "axis model.n_heads means nothing to hgrn1, mamba1: one run there",
     ]
     points, notes = runs({"shape": {"model.d_model": [24, 32], "model.n_heads": [1, 2], "model.d_ffn": [64, 88]}})
-    assert {len(found) for found in points.values()} == {2} and points["mamba1"] == points["tnl"] and not notes
+    assert {len(point) for point in points.values()} == {2} and points["mamba1"] == points["tnl"] and not notes
 
 
 def test_a_field_that_means_nothing_to_an_architecture_gives_it_one_run(load):
@@ -103,9 +105,9 @@ def test_a_field_that_means_nothing_to_an_architecture_gives_it_one_run(load):
     runs = {arch: [run for run in study.runs() if run.arch == arch] for arch in ("llama", "tnl")}
     assert len(runs["llama"]) == 4 and len(runs["tnl"]) == 8
     assert all("model.decay_slopes" not in run.point for run in runs["llama"])
-    told = plan(study, study.runs())
-    assert told["notes"] == ["axis model.decay_slopes means nothing to llama: one run there"]
-    assert told["runs"][0]["point"] == {"training.lr": 1e-3}
+    planned = plan(study, study.runs())
+    assert planned["notes"] == ["axis model.decay_slopes means nothing to llama: one run there"]
+    assert planned["runs"][0]["point"] == {"training.lr": 1e-3}
 
 
 def test_only_takes_the_axes(load):
@@ -261,7 +263,7 @@ def test_an_axis_that_only_endings_read_is_refused_beside_branches(tmp_path):
     assert sum(bool(run.branches) for run in load_study(tmp_path / "same.yaml").runs()) == 2
 
 
-def test_steps_that_no_batch_reaches_are_told(tmp_path):
+def test_steps_that_no_batch_reaches_are_a_warning(tmp_path):
     first, second = same(tmp_path, "training.n_tokens: [50_000, 200_000]", ", min_steps: 500").runs()
     assert first.notes[0].endswith(f"{first.n_steps} steps of 256 tokens, a batch that cannot be halved")
     assert first.n_steps < 500 <= second.n_steps and not second.notes

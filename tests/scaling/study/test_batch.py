@@ -28,9 +28,9 @@ def split(rows: int, processes: int, micro_rows: int | None = None):
     ],
 )
 def test_split(asked, process_rows, micro_rows, passes, is_even):
-    found = split(*asked)
-    told = (found.process_rows, found.micro_rows, found.passes, found.is_even)
-    assert told == (process_rows, micro_rows, passes, is_even)
+    result = split(*asked)
+    numbers = (result.process_rows, result.micro_rows, result.passes, result.is_even)
+    assert numbers == (process_rows, micro_rows, passes, is_even)
 
 
 def test_less_than_one_sequence_is_not_even():
@@ -41,7 +41,7 @@ def test_even_means_whole_micro_batches_for_every_process():
     for rows in range(1, 25):
         for processes in range(1, 9):
             for micro in (None, 1, 2, 3, 4, 6):
-                found = split(rows, processes, micro)
-                whole = rows % processes == 0 and (rows // processes) % found.micro_rows == 0
-                assert found.is_even == whole
-                assert found.passes * found.micro_rows >= found.process_rows
+                result = split(rows, processes, micro)
+                whole = rows % processes == 0 and (rows // processes) % result.micro_rows == 0
+                assert result.is_even == whole
+                assert result.passes * result.micro_rows >= result.process_rows

@@ -34,7 +34,7 @@ def load(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ({"overrides": {"by_size": {"98k": {"lr": 1}}}}, "overrides.by_size.98k: this study has no run of 98k"),
         ({"overrides": {"by_arch": {"hgrn2": {}}}}, "overrides.by_arch.hgrn2: this study has no run of hgrn2"),
@@ -47,10 +47,10 @@ def load(tmp_path):
         ({"training": {"n_tokens": 20_000, "batch_tokens": 1e12}}, "is more than n_tokens=20000: one step would train"),
     ],
 )
-def test_what_no_run_reads_is_refused(load, content, told):
+def test_what_no_run_reads_is_refused(load, content, message):
     with pytest.raises(InputError) as error:
         load(content)
-    assert told in str(error.value) and "study.yaml" in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value) and "study.yaml" in str(error.value) and "\n" not in str(error.value)
 
 
 def test_what_set_takes_out_of_the_grid_may_stay_in_the_file(load):
@@ -66,9 +66,9 @@ def test_what_set_takes_out_of_the_grid_may_stay_in_the_file(load):
     "change", ["training.batch_tokens=16384", "training.warmup_tokens=50000", "model.n_heads=3", "jobs.processes=64"]
 )
 def test_a_change_is_judged_for_the_chosen_runs_alone(load, change):
-    one = {"14k": {"n_tokens": 100_000, "batch_tokens": 4096, "model": {"d_model": 24}}}
+    changed = {"14k": {"n_tokens": 100_000, "batch_tokens": 4096, "model": {"d_model": 24}}}
     other = {"25k": {"model": {"d_model": 32}}}
-    content = {"overrides": {"by_size": one | other}}
+    content = {"overrides": {"by_size": changed | other}}
     with pytest.raises(InputError, match="25k"):
         load(content, [change])
     study = load(content, [change], "size=14k")
@@ -87,7 +87,7 @@ def test_a_change_for_chosen_architectures_must_mean_something_to_these(load):
         load({}, ["model.decay_slopes=fixed"], "arch=llama")
 
 
-def test_a_misspelt_section_is_told_before_the_one_that_is_missing_for_it(tmp_path):
+def test_a_misspelt_section_is_named_before_the_one_that_is_missing_for_it(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_text(
         "name: s\ncorpus: {source: 'stdlib:'}\ngrids: {archs: [tnl], sizes: [6k]}\ntraining: {n_tokens: 8192}\n"

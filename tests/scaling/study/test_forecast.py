@@ -23,7 +23,7 @@ forecast: {sizes: [38k], n_tokens: 16000, seeds: [5, 6]}
 
 def loaded(folder, sets=(), only=None, **sections):
     raw = yaml.safe_load(STUDY) | sections
-    (folder / "tiny.yaml").write_text(yaml.safe_dump({key: one for key, one in raw.items() if one is not None}))
+    (folder / "tiny.yaml").write_text(yaml.safe_dump({key: value for key, value in raw.items() if value is not None}))
     return load_study(folder / "tiny.yaml", list(sets), only=only)
 
 
@@ -43,7 +43,7 @@ def test_forecast_runs_are_of_all_architectures_at_the_studys_settings(tmp_path)
 
 def test_the_role_decides_no_number_and_is_no_part_of_a_usual_runs_record(tmp_path):
     study = loaded(tmp_path, forecast=forecast(sizes=["25k"], n_tokens=7680))
-    (run,) = [one for one in study.forecast_runs() if one.arch == "tnl" and one.seed == 5]
+    (run,) = [run for run in study.forecast_runs() if run.arch == "tnl" and run.seed == 5]
     of_grid = run.model_copy(update={"role": "grid"})
     assert of_grid.spec_hash == run.spec_hash
     assert "role" not in of_grid.model_dump(mode="json") and run.model_dump(mode="json")["role"] == "forecast"
@@ -76,7 +76,7 @@ def test_rounds_have_sizes_lengths_and_seeds_of_their_own(tmp_path):
     runs = study.forecast_runs()
     assert study.forecast_runs(0) == first == runs[:4] and study.forecast_runs(1) == runs[4:]
     assert [(run.size, run.seed, run.n_tokens, run.round) for run in runs[4:]] == [("n55k", 5, 20480, 1)] * 2
-    assert [one.level for one in study.rounds] == [0.9, 0.8]
+    assert [part.level for part in study.rounds] == [0.9, 0.8]
     assert "round" not in first[0].model_dump() and RunSpec(**runs[4].model_dump()) == runs[4]
     assert runs[4].spec_hash == runs[4].model_copy(update={"round": 0}).spec_hash, "it decides no number"
     changed = loaded(tmp_path, forecast=rounds, overrides={"by_size": {"n55k": {"lr": 1e-3}}})
@@ -85,31 +85,31 @@ def test_rounds_have_sizes_lengths_and_seeds_of_their_own(tmp_path):
 
 def test_plans_warn_of_a_round_that_lies_inside_of_those_before(tmp_path):
     study = loaded(tmp_path, forecast=forecast(then={"sizes": ["25k"], "n_tokens": 16000, "seeds": [7]}))
-    (line,) = (one for one in plan(study, study.all_runs())["warnings"] if one.startswith("forecast: "))
+    (line,) = (warning for warning in plan(study, study.all_runs())["warnings"] if warning.startswith("forecast: "))
     assert line.startswith("forecast: 2 runs take no more compute than the largest of their architecture in the grid")
     study = loaded(tmp_path, forecast=forecast(then={"sizes": ["55k"], "n_tokens": 16000, "seeds": [7]}))
-    assert not any(one.startswith("forecast: ") for one in plan(study, study.all_runs())["warnings"])
+    assert not any(warning.startswith("forecast: ") for warning in plan(study, study.all_runs())["warnings"])
 
 
 def test_a_run_under_another_name_of_its_size_is_no_forecast(tmp_path):
-    """It would be foretold by a fit that sees its loss."""
+    """A fit that sees its loss would predict it."""
     runs = {run.run_id: run for run in loaded(tmp_path).all_runs()}
     for grid_size, seed, place in (("14k", 1, "forecast"), ("38k", 5, "then")):
         of = next(run for run in runs.values() if (run.arch, run.size, run.seed) == ("llama", grid_size, seed))
         shape = {key: of.model[key] for key in ("n_layers", "d_model", "n_heads", "d_ffn")}
-        one = {"sizes": {"again": shape}, "n_tokens": 16000, "seeds": [seed]}
-        rounds = forecast(then=one) if place == "then" else forecast(**one)
+        section = {"sizes": {"again": shape}, "n_tokens": 16000, "seeds": [seed]}
+        rounds = forecast(then=section) if place == "then" else forecast(**section)
         with pytest.raises(
             InputError, match=f"llama-again-c64-s{seed} has the shape and the seed of {of.run_id}: give"
         ):
             loaded(tmp_path, forecast=rounds)
-        one["seeds"] = [9]
-        assert loaded(tmp_path, forecast=forecast(then=one) if place == "then" else forecast(**one)).all_runs()
+        section["seeds"] = [9]
+        assert loaded(tmp_path, forecast=forecast(then=section) if place == "then" else forecast(**section)).all_runs()
 
 
 def test_sizes_may_be_one_of_a_ladder_or_the_grids_own(tmp_path):
-    one = {"from": "60k", "to": "60k", "count": 1, "head_dim": 16}
-    runs = loaded(tmp_path, forecast=forecast(sizes=one)).forecast_runs()
+    ladder = {"from": "60k", "to": "60k", "count": 1, "head_dim": 16}
+    runs = loaded(tmp_path, forecast=forecast(sizes=ladder)).forecast_runs()
     assert {run.size for run in runs} == {"n60k"}
     assert Ladder(60e3, 60e3, 1).targets == (60e3,) and Ladder(60e3, 60e3, 1).names == ("n60k",)
     grid = {"archs": ["llama"], "sizes": {"from": "20k", "to": "40k", "count": 2}}
@@ -132,7 +132,7 @@ def test_only_chooses_among_all_runs_and_a_sweep_has_none(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("sections", "told"),
+    ("sections", "message"),
     [
         ({"forecast": forecast(sizes=["14k"], seeds=[1])}, "forecast: llama-14k-c64-s1 is a run of the grid"),
         ({"forecast": forecast(seeds=[])}, "forecast.seeds: must name at least one"),
@@ -168,10 +168,10 @@ def test_only_chooses_among_all_runs_and_a_sweep_has_none(tmp_path):
         ({"grid": {"archs": ["llama"], "sizes": {"from": "40k", "to": "40k", "count": 2}}}, "is not below to"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_told_in_one_line(sections, told, tmp_path):
+def test_what_cannot_be_is_one_line(sections, message, tmp_path):
     with pytest.raises(InputError) as error:
         loaded(tmp_path, **sections)
-    assert told in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_plan_marks_forecasts_and_warns_of_those_inside_the_fits(tmp_path):

@@ -65,8 +65,8 @@ def test_runs_take_the_laws_rate_to_three_digits_and_record_where_it_is_from(tmp
         assert run.rate["low"] < run.training.lr < run.rate["high"]
     assert runs[3].training.lr == 1e-3 and runs[3].rate == {}
     # the number is what a run is known by, not where it is from
-    told = rated(load_study(study(tmp_path, law, {"lr": runs[0].training.lr, "lr_law": None})))[0]
-    assert (told.spec_hash, told.run_id) == (runs[0].spec_hash, runs[0].run_id)
+    fixed = rated(load_study(study(tmp_path, law, {"lr": runs[0].training.lr, "lr_law": None})))[0]
+    assert (fixed.spec_hash, fixed.run_id) == (runs[0].spec_hash, runs[0].run_id)
 
 
 def test_branches_share_the_rate_of_the_mean_of_their_lengths(tmp_path, law):
@@ -99,7 +99,7 @@ def test_a_study_alone_reads_no_law(tmp_path, law):
 
 
 @pytest.mark.parametrize(
-    ("training", "more", "told"),
+    ("training", "more", "message"),
     [
         ({"lr_law": "none.json"}, {}, "none.json: no such law file"),
         ({"lr_law": "/dev/zero"}, {}, "/dev/zero: no law file (zero is no regular file)"),
@@ -113,13 +113,13 @@ def test_a_study_alone_reads_no_law(tmp_path, law):
         ({"n_tokens": "8000N"}, {}, "D of the run lies"),
     ],
 )
-def test_a_law_of_something_else_is_refused_in_one_line(tmp_path, law, training, more, told):
+def test_a_law_of_something_else_is_refused_in_one_line(tmp_path, law, training, more, message):
     with pytest.raises(InputError) as error:
         rated(load_study(study(tmp_path, law, training, **more)))
-    assert told in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def test_what_lies_outside_may_be_asked_for_and_is_told(tmp_path, law):
+def test_an_extrapolated_rate_may_be_asked_for_and_is_a_warning(tmp_path, law):
     training = {"n_tokens": "8000N", "lr_law_beyond": 1e3}
     run = rated(load_study(study(tmp_path, law, training)), "size=25k")[0]
     assert run.rate["outside"]["n_tokens"] > 10
@@ -130,7 +130,7 @@ def test_what_lies_outside_may_be_asked_for_and_is_told(tmp_path, law):
     )
 
 
-def test_a_run_of_another_model_than_the_swept_one_is_told(tmp_path, law):
+def test_a_run_of_another_model_than_the_swept_one_is_named(tmp_path, law):
     recipe = law.recipe.model_copy(update={"model": {"tnl": {"decay": "independent", "norm": "srms"}}})
     swept = law.model_copy(update={"recipe": recipe})
     grid = {"archs": ["llama", "tnl"], "sizes": ["25k"], "axes": {"model.decay": ["independent", "none"]}}
@@ -154,7 +154,7 @@ def test_a_law_without_a_term_in_tokens_holds_for_the_tokens_that_were_swept(tmp
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"schema": "x"}, "is no law file of learning rates"),
         ({"version": 2}, "is a law file of version 2, this program reads 1"),
@@ -162,10 +162,10 @@ def test_a_law_without_a_term_in_tokens_holds_for_the_tokens_that_were_swept(tmp
         ({"laws": {"llama": {}}}, "is damaged: laws.llama"),
     ],
 )
-def test_a_file_that_is_no_law_is_refused(tmp_path, law, change, told):
+def test_a_file_that_is_no_law_is_refused(tmp_path, law, change, message):
     path = tmp_path / "law.json"
     write_json(path, law.model_dump(mode="json", by_alias=True) | change)
-    with pytest.raises(InputError, match=told.replace("'", ".")):
+    with pytest.raises(InputError, match=message.replace("'", ".")):
         read_law(path)
 
 
@@ -212,9 +212,9 @@ def test_a_batch_is_halved_until_a_run_has_its_steps(tmp_path):
     assert batch(n_tokens=None, branches=[20_000_000, 10**9], schedule="wsd")[0] == 16_384
     with_rule = {"beta2_batch_tokens": 65_536, "n_tokens": 20_000_000}
     assert rated(load_study(study(tmp_path, None, given | with_rule)))[0].training.betas == [0.9, round(0.95**0.25, 6)]
-    told = load_study(study(tmp_path, None, {"lr": 1e-3, "lr_law": None, "batch_tokens": 512, "n_tokens": 10**6}))
+    fixed = load_study(study(tmp_path, None, {"lr": 1e-3, "lr_law": None, "batch_tokens": 512, "n_tokens": 10**6}))
     ruled = load_study(study(tmp_path, None, given | {"n_tokens": 10**6, "micro_batch_tokens": None}))
-    assert told.runs()[0].spec_hash == ruled.runs()[0].spec_hash
+    assert fixed.runs()[0].spec_hash == ruled.runs()[0].spec_hash
 
 
 def test_a_law_that_nothing_reads_is_refused(tmp_path, law):
@@ -228,7 +228,7 @@ def test_a_law_that_nothing_reads_is_refused(tmp_path, law):
 def test_a_law_file_of_any_form_is_one_line(tmp_path, law):
     """Wrong types, numbers without end and coefficients whose rate is no number."""
     path = study(tmp_path, law, {})
-    file = next(one for one in tmp_path.glob("*.json"))
+    file = next(path for path in tmp_path.glob("*.json"))
     content = file.read_bytes()
     refused = 0
     for changed in [*changes(json.loads(content), 100), content.replace(b"[", b"[1e300, ", 1), content[:-9], b"\xff"]:

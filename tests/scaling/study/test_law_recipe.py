@@ -9,9 +9,9 @@ ARCHS = ["llama", "tnl", "hgrn2", "cosformer2"]
 
 
 def test_the_model_the_batch_and_the_warm_up_of_the_sweep():
-    found = swept_as(LAW, ARCHS)
-    assert found.model["init_std"] == 0.08 and not {"n_layers", "d_model", "decay_slopes"} & set(found.model)
-    assert (found.training, found.batch, found.warmup, found.decays) == ({}, 1024, (20_480, 20_480), False)
+    recipe = swept_as(LAW, ARCHS)
+    assert recipe.model["init_std"] == 0.08 and not {"n_layers", "d_model", "decay_slopes"} & set(recipe.model)
+    assert (recipe.training, recipe.batch, recipe.warmup, recipe.decays) == ({}, 1024, (20_480, 20_480), False)
 
 
 def test_what_differs_from_the_defaults_is_taken_over():
@@ -25,7 +25,7 @@ def test_what_differs_from_the_defaults_is_taken_over():
         }
     )
     laws = {arch: law.model_copy(update={"terms": [*law.terms, "batch_tokens"]}) for arch, law in LAW.laws.items()}
-    found = swept_as(LAW.model_copy(update={"recipe": recipe, "laws": laws}), ARCHS)
-    assert found.model == {"norm": "layer"}, "what architectures had otherwise is left out"
-    assert found.training == {"weight_decay": 0.3, "betas": [0.9, 0.99], "beta2_batch_tokens": 2048}
-    assert (found.batch, found.warmup, found.decays) == (None, (1000, 4000), True)
+    taken = swept_as(LAW.model_copy(update={"recipe": recipe, "laws": laws}), ARCHS)
+    assert taken.model == {"norm": "layer"}, "what architectures had otherwise is left out"
+    assert taken.training == {"weight_decay": 0.3, "betas": [0.9, 0.99], "beta2_batch_tokens": 2048}
+    assert (taken.batch, taken.warmup, taken.decays) == (None, (1000, 4000), True)

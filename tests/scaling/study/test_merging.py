@@ -40,16 +40,16 @@ def test_sources_lie_evenly_over_the_last_share_of_the_tokens():
 
 
 def test_points_of_a_trunk_and_that_no_hash_depends_on_them(tmp_path):
-    found = {
+    runs_of = {
         name: load(tmp_path / "s.yaml", **BRANCHED, **more).runs()
         for name, more in (("without", {}), ("with", {"merge_last": 3, "merge_fraction": 0.2}))
     }
-    for one, other in zip(found["without"], found["with"], strict=True):
-        assert (one.run_id, one.spec_hash) == (other.run_id, other.spec_hash)
-        assert one.merged_after == [] and (other.merged_after == []) == (other.trunk is not None)
+    for first, other in zip(runs_of["without"], runs_of["with"], strict=True):
+        assert (first.run_id, first.spec_hash) == (other.run_id, other.spec_hash)
+        assert first.merged_after == [] and (other.merged_after == []) == (other.trunk is not None)
         assert other.trunk is None or other.training.merge_last is None
-    trunk = found["with"][0]
-    ends = [run.n_steps for run in found["with"][1:]]
+    trunk = runs_of["with"][0]
+    ends = [run.n_steps for run in runs_of["with"][1:]]
     assert ends == [49, 98, 196] and trunk.n_steps == 157
     late = [step for step in trunk.checkpoint_steps if step >= 20]
     assert trunk.merged_after == sorted({*late, 49, 98}), "checkpoints, and ends of branches that the trunk comes to"
@@ -61,23 +61,25 @@ def test_points_of_a_trunk_and_that_no_hash_depends_on_them(tmp_path):
 @pytest.mark.parametrize(("last", "fraction"), [(2, 0.3), (5, 0.2), (10, 0.9)])
 def test_disk_and_evaluations_of_merged_points_are_planned(tmp_path, last, fraction):
     study = load(tmp_path / "s.yaml", **BRANCHED, merge_last=last, merge_fraction=fraction)
-    found, costs = plan(study, study.runs()), cost(study, study.runs(), device_of("cpu"), None, 1, "exact")
+    planned, costs = plan(study, study.runs()), cost(study, study.runs(), device_of("cpu"), None, 1, "exact")
     trunk = study.runs()[0]
     kept, most = set[int](), 0
     for step in range(1, trunk.n_steps + 1):  # what the trainer keeps and drops
-        left = [one for point in trunk.merged_after if point >= step for one in source_steps(point, trunk.training)]
-        kept = {one for one in {*kept, step} if one in left}
+        left = [
+            source for point in trunk.merged_after if point >= step for source in source_steps(point, trunk.training)
+        ]
+        kept = {source for source in {*kept, step} if source in left}
         most = max(most, len(kept))
     assert most == most_sources(trunk.merged_after, trunk.training) >= last
     n_merged, each = len(trunk.merged_after), checkpoint_bytes(trunk.config, "bf16")
     fp32 = 4 * count_params(trunk.config).total
     expected = {"n_merged": n_merged, "merged_bytes": n_merged * each, "merging_bytes": most * fp32}
-    for totals in (found["totals"], found["runs"][0], costs["totals"], costs["runs"][0]):
+    for totals in (planned["totals"], planned["runs"][0], costs["totals"], costs["runs"][0]):
         assert {key: totals[key] for key in expected} == expected
-    assert f"and {n_merged} merged points (" in show_plan(found)
+    assert f"and {n_merged} merged points (" in show_plan(planned)
     assert f"Beside these: {n_merged} merged points (" in " ".join(view(costs)[0].notes)
-    told = evaluation_time(Request(study))
-    assert told["merged"] == n_merged and f", {n_merged} merged points, " in told["text"]
+    time = evaluation_time(Request(study))
+    assert time["merged"] == n_merged and f", {n_merged} merged points, " in time["text"]
     rows = status_rows(study, study.runs())
     evaluated = sum(len(run.checkpoint_steps) for run in study.runs()) + n_merged
     assert sum(row["to_evaluate"] for row in rows) == evaluated and all(row["evaluated"] == 0 for row in rows)

@@ -141,7 +141,7 @@ def case_of(number: int) -> Case:
     case = changed_case(draw)
     if FILE in case.words and draw.random() < 0.05:
         words = [LATIN if word == FILE else word for word in case.words]
-        case = Case(case.app, words, {LATIN if name == FILE else name: one for name, one in case.files.items()})
+        case = Case(case.app, words, {LATIN if name == FILE else name: content for name, content in case.files.items()})
     return replace(case, environment=environment)
 
 
@@ -285,8 +285,8 @@ def campaign(numbers: range, folder: Path, command: bool) -> tuple[Counter[str],
                 counts[outcome(number, folder, command)] += 1
             except (Exception, TooLong, RecursionError, MemoryError) as error:
                 counts["bad"] += 1
-                told = "".join(traceback.format_exception_only(error)).strip()[:300]
-                bad.append(f"case {number}: {case_of(number).app} {case_of(number).words}: {told}")
+                message = "".join(traceback.format_exception_only(error)).strip()[:300]
+                bad.append(f"case {number}: {case_of(number).app} {case_of(number).words}: {message}")
     return counts, bad
 
 

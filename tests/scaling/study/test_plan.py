@@ -38,11 +38,12 @@ def test_paper_plan():
 
 
 def test_set_and_only_reach_the_plan():
-    study = load_study("quickstart", ["training.lr=1e-3", "training.n_tokens=20480"])
+    study = load_study("quickstart", ["training.lr=1e-3", "training.n_tokens=20480", "training.checkpoint_dtype=fp32"])
     rows = plan(study, study.runs("arch=hgrn2,size=25k,seed=0"))["runs"]
     assert [(row["lr"], row["n_tokens"]) for row in rows] == [(1e-3, 20_480)]
     assert rows[0]["run_id"].endswith("-lr0.001-n_tokens20480")
     assert rows[0]["share"] == 1.0
+    assert rows[0]["checkpoint_bytes"] == rows[0]["n_checkpoints"] * rows[0]["n_params"] * 4
 
 
 def test_a_run_without_a_paper_count_has_none_and_neither_have_the_totals():
@@ -60,7 +61,7 @@ DRIFT = (
 )
 
 
-def test_drifting_decays_are_told():
+def test_drifting_decays_are_a_warning():
     """By plan, by run's first lines; not where slopes are fixed, nor without TNL, nor with one size of it."""
     study = load_study("paper")
     table = plan(study, study.runs())
@@ -100,7 +101,7 @@ training: {n_tokens: 2560, batch_tokens: 256, lr: 3e-3}
 """
 
 
-def test_what_the_fits_need_is_told(tmp_path):
+def test_what_the_fits_lack_is_a_warning(tmp_path):
     (tmp_path / "s.yaml").write_text(PLANNED)
     study = load_study(tmp_path / "s.yaml")
     assert fit_notes(study.runs()) == (
@@ -114,11 +115,11 @@ def test_what_the_fits_need_is_told(tmp_path):
     assert fit_notes(runs).endswith("; sizes with two seeds or more: tnl: 0 of 2; llama: 1 of 2")
 
 
-def test_the_time_of_the_evaluations_is_told_where_it_can_be_reckoned(tmp_path):
+def test_the_time_of_the_evaluations_is_planned(tmp_path):
     (tmp_path / "s.yaml").write_text(PLANNED)
-    told = evaluation_time(Request(load_study(tmp_path / "s.yaml")))
-    assert told["seconds"] > 0 and told["basis"] == {"validation": "assumed"}
-    assert told["checkpoints"] == sum(len(run.checkpoint_steps) for run in load_study(tmp_path / "s.yaml").runs())
+    time = evaluation_time(Request(load_study(tmp_path / "s.yaml")))
+    assert time["seconds"] > 0 and time["basis"] == {"validation": "assumed"}
+    assert time["checkpoints"] == sum(len(run.checkpoint_steps) for run in load_study(tmp_path / "s.yaml").runs())
     missing = ["evaluation.tasks=[piqa]", f"evaluation.data={tmp_path}"]
     assert evaluation_time(Request(load_study(tmp_path / "s.yaml", missing))) is None
     shown = in_this_process(main, "plan", tmp_path / "s.yaml").stdout
@@ -143,9 +144,10 @@ def test_a_long_plan_puts_seeds_and_branches_together(tmp_path):
     table = plan(study, study.runs())
     lines = show_plan(table).splitlines()
     assert len(table["runs"]) == 3 * 3 * (4 + 4 + 4 + 3)  # at 6 M parameters two branches end at the cap
+    assert table["totals"]["n_tokens"] == sum(run.trained_tokens for run in study.runs()), "a trunk's tokens once"
     assert len(lines) < 40
-    one = next(line for line in lines if line.startswith("llama-n400k-c1024-s* "))
-    assert one.split()[1] == "12" and "2.03M to 31.8M" in one  # three trunks with three branches each
+    row = next(line for line in lines if line.startswith("llama-n400k-c1024-s* "))
+    assert row.split()[1] == "12" and "2.03M to 31.8M" in row  # three trunks with three branches each
     shares = [float(line.split()[-1].rstrip("%")) for line in lines if line.startswith(("llama", "tnl", "mamba2"))]
     assert len(shares) == 12 and sum(shares) == pytest.approx(100, abs=0.7)
     assert "n6m (llama, tnl, mamba2): d20n, d80n cut to one run, d50m" in lines
@@ -162,5 +164,5 @@ def test_plans_say_what_will_not_be_identified_and_the_time_on_a_device():
     assert len(many) > 200 and design_notes(many, study.fit) == [
         "design: not checked (more than 200 runs): docs/design.md"
     ]
-    found = on_device(study, study.runs(), DEVICES["h200"])["on_device"]
-    assert found["seconds"] > 0 and "on one H200 SXM" in found["text"]
+    time = on_device(study, study.runs(), DEVICES["h200"])["on_device"]
+    assert time["seconds"] > 0 and "on one H200 SXM" in time["text"]

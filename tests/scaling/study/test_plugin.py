@@ -73,13 +73,13 @@ def page(tmp_path_factory):
 @pytest.fixture(scope="module")
 def studied(page):
     """plan, train (one run by two processes under torchrun, the others by one each), eval, fit, report."""
-    told = {"plan": page.must("scaling plan gla.yaml --json")}
+    outputs = {"plan": page.must("scaling plan gla.yaml --json")}
     page.must(f"scaling train gla.yaml --only arch=gla,size={SIZES[0]} --set jobs.processes=2")
     page.must(f"scaling train gla.yaml --only arch=gla,size={'|'.join(SIZES[1:])}")
-    told["eval"] = page.must(f"scaling eval study gla.yaml --only arch=gla,size={'|'.join(SIZES)}")
-    told["fit"] = page.must("scaling fit study gla.yaml --json")
-    told["report"] = page.must("scaling report gla.yaml")
-    return told
+    outputs["eval"] = page.must(f"scaling eval study gla.yaml --only arch=gla,size={'|'.join(SIZES)}")
+    outputs["fit"] = page.must("scaling fit study gla.yaml --json")
+    outputs["report"] = page.must("scaling report gla.yaml")
+    return outputs
 
 
 def test_the_page_holds_the_files_it_speaks_of():
@@ -110,9 +110,11 @@ def test_the_plan_counts_it(studied, page):
 def test_its_option_is_one_like_the_others(studied, page):
     """Flat in the file and by --set, part of the run's name and hash, and no part of another architecture's run."""
     rows = {row["run_id"]: row for row in json.loads(studied["plan"])["runs"]}
-    told = json.loads(page.must("scaling plan gla.yaml --set model.gate_temperature=4 --json"))["runs"]
-    assert [row["run_id"] for row in told if row["arch"] == "tnl"] == [one for one in rows if one.startswith("tnl")]
-    changed = [row for row in told if row["arch"] == "gla"]
+    planned = json.loads(page.must("scaling plan gla.yaml --set model.gate_temperature=4 --json"))["runs"]
+    assert [row["run_id"] for row in planned if row["arch"] == "tnl"] == [
+        run_id for run_id in rows if run_id.startswith("tnl")
+    ]
+    changed = [row for row in planned if row["arch"] == "gla"]
     assert all(row["run_id"].endswith("-gate_temperature4") for row in changed) and len(changed) == 5
     assert not {row["spec_hash"] for row in changed} & {row["spec_hash"] for row in rows.values()}
     assert RunDir(page.home / "runs" / f"gla-{SIZES[0]}-c128-s0").record()["spec"]["model"]["gate_temperature"] == 8
@@ -139,8 +141,8 @@ def test_it_trains(studied, page):
         assert record["spec"]["plugins"] == ["gla"] and record["spec_hash"] == rundir_hash(studied, rundir)
         checkpoints = rundir.checkpoints()
         assert len(checkpoints) == 3
-        for found in checkpoints:
-            assert read_json(rundir.evaluation(found.step))["values"]["loss"] < rows[0]["loss"]
+        for checkpoint in checkpoints:
+            assert read_json(rundir.evaluation(checkpoint.step))["values"]["loss"] < rows[0]["loss"]
 
 
 def rundir_hash(studied, rundir):
@@ -148,8 +150,8 @@ def rundir_hash(studied, rundir):
 
 
 def test_its_law_and_the_report(studied, page):
-    one = fits_of(json.loads(studied["fit"])).envelope("gla")
-    assert one is not None and one.law("L_opt").exponent.value < -0.02, one
+    fit = fits_of(json.loads(studied["fit"])).envelope("gla")
+    assert fit is not None and fit.law("L_opt").exponent.value < -0.02, fit
     assert "gla" in (page.home / "report" / "index.html").read_text()
 
 
@@ -160,7 +162,10 @@ def test_runs_of_other_architectures_keep_their_hashes(studied, page):
     (page.folder / "plain.yaml").write_text(plain.replace(", gate_temperature: 8", ""))
     plain = {run.run_id: run.spec_hash for run in load_study(page.folder / "plain.yaml").runs()}
     rows = {row["run_id"]: row["spec_hash"] for row in json.loads(studied["plan"])["runs"]}
-    assert plain == {run_id: found for run_id, found in rows.items() if run_id.startswith("tnl")} and len(plain) == 5
+    assert (
+        plain == {run_id: spec_hash for run_id, spec_hash in rows.items() if run_id.startswith("tnl")}
+        and len(plain) == 5
+    )
 
 
 def test_without_the_plugin_every_command_says_so_in_one_line(studied, page):
@@ -181,7 +186,7 @@ def test_without_the_plugin_every_command_says_so_in_one_line(studied, page):
 
 def test_a_record_a_published_folder_and_a_bundle_import_nothing(studied, page):
     """They refer to the plugin; the user's own study file, or --plugin, names it."""
-    run, told = page.home / "runs" / "gla-6k-c128-s0", "refers to the plugin 'gla': import it first (--plugin"
+    run, message = page.home / "runs" / "gla-6k-c128-s0", "refers to the plugin 'gla': import it first (--plugin"
     page.must("scaling publish gla.yaml published")
     page.must("scaling bundle pack gla.yaml --to gla.tar.xz")
     page.must("scaling bundle unpack gla.tar.xz --out elsewhere")
@@ -193,7 +198,7 @@ def test_a_record_a_published_folder_and_a_bundle_import_nothing(studied, page):
         ("scaling bundle compare gla.tar.xz elsewhere/gla", "run.json: "),
     ):
         result = page.run(line)
-        assert result.returncode == 2 and where + told in result.stderr and result.stderr.count("\n") == 1, line
+        assert result.returncode == 2 and where + message in result.stderr and result.stderr.count("\n") == 1, line
     page.must(f"python -m scaling.trainer.process {run} --plugin gla")
     page.must("scaling report published --plugin gla --out again")
     compared = page.must("scaling bundle compare gla.tar.xz elsewhere/gla --json --plugin gla")

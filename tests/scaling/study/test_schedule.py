@@ -60,11 +60,11 @@ def test_every_schedule_is_its_closed_form_and_exact_at_both_ends(n_tokens, batc
             "undecayed", *["decaying"] * 2, "decayed",
         ]  # fmt: skip
 
-    for one in (cosine, wsd):
-        assert rates(one)[-1] == final * 0.0123, "exactly"
-        assert not warm or rates(one)[warm - 1] == 0.0123, "the last step of the warm-up has the full rate"
-        cut = one.model_copy(update={"max_steps": 5})
-        np.testing.assert_array_equal([learning_rate(step, cut) for step in range(1, 6)], rates(one)[:5])
+    for training in (cosine, wsd):
+        assert rates(training)[-1] == final * 0.0123, "exactly"
+        assert not warm or rates(training)[warm - 1] == 0.0123, "the last step of the warm-up has the full rate"
+        cut = training.model_copy(update={"max_steps": 5})
+        np.testing.assert_array_equal([learning_rate(step, cut) for step in range(1, 6)], rates(training)[:5])
     assert phase(warm + 1, cosine) == "decaying" and phase(n_steps, cosine) == "decayed"
 
     if warmup:
@@ -76,7 +76,7 @@ def test_every_schedule_is_its_closed_form_and_exact_at_both_ends(n_tokens, batc
 def test_a_hash_is_of_what_a_schedule_reads(tmp_path):
     plain, named = load(tmp_path)[0], load(tmp_path, schedule="constant")[0]
     assert plain.spec_hash == named.spec_hash and not {"schedule", "decay_fraction"} & decisive(plain.training).keys()
-    found = [
+    others = [
         load(tmp_path, schedule="cosine")[0],
         load(tmp_path, schedule="cosine", final_lr_fraction=0)[0],
         load(tmp_path, schedule="wsd")[0],
@@ -84,7 +84,7 @@ def test_a_hash_is_of_what_a_schedule_reads(tmp_path):
         load(tmp_path, schedule="wsd", decay_fraction=0.1)[0],
         load(tmp_path, schedule="inverse_sqrt", warmup_tokens=512)[0],
     ]
-    assert len({run.spec_hash for run in [plain, *found]}) == 7
+    assert len({run.spec_hash for run in [plain, *others]}) == 7
     variant = load(tmp_path, ["training.schedule=constant"], schedule="wsd", decay_fraction=0.1)[0]
     assert variant.run_id.endswith("-scheduleconstant") and variant.spec_hash == plain.spec_hash
 
@@ -111,7 +111,7 @@ def test_tokens_as_multiples_of_parameters(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("training", "told"),
+    ("training", "message"),
     [
         (
             {"n_tokens": "20k"},
@@ -129,7 +129,7 @@ def test_tokens_as_multiples_of_parameters(tmp_path):
         ({"schedule": "wdd"}, "training.schedule: must be 'constant', 'cosine', 'wsd' or 'inverse_sqrt', not 'wdd'"),
     ],
 )
-def test_what_does_not_go_together_is_one_line(tmp_path, training, told):
+def test_what_does_not_go_together_is_one_line(tmp_path, training, message):
     with pytest.raises(InputError) as error:
         load(tmp_path, **training)
-    assert told in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value) and "\n" not in str(error.value)

@@ -142,7 +142,7 @@ def test_a_ladder(load):
         "by_run": {"llama/n60m": {"model": {"n_layers": 3}}},
     }
     file, by_set = load(LADDER, overrides=overrides), load(LADDER, sets=["model.norm=layer"], overrides={})
-    plain, runs = ({(run.arch, run.size): run for run in found.runs()} for found in (study, file))
+    plain, runs = ({(run.arch, run.size): run for run in spec.runs()} for spec in (study, file))
     for key, run in runs.items():
         if key != ("llama", "n60m"):
             assert count_params(run.config).non_embedding == pytest.approx(targets[run.size], rel=0.03)
@@ -202,7 +202,7 @@ FORMS = "a ladder as {from: 1M, to: 60M, count: 6}"
 
 
 @pytest.mark.parametrize(
-    ("sizes", "told"),
+    ("sizes", "parts"),
     [
         (["410n"], ["grid.sizes: unknown size '410n' (did you mean '410m'?)", FORMS]),
         (["14k", "12m"], ["unknown size '12m'", "(did you mean", "{12m: {n_layers: 8,", FORMS]),
@@ -239,11 +239,11 @@ FORMS = "a ladder as {from: 1M, to: 60M, count: 6}"
         (LADDER | {"from": "2k"}, ["llama/n2k: no size within 3% of 2,000 parameters", "the nearest has 2,512"]),
     ],
 )  # fmt: skip
-def test_every_mistake_is_one_line(load, sizes, told):
+def test_every_mistake_is_one_line(load, sizes, parts):
     with pytest.raises(InputError) as error:
         load(sizes)
     message = str(error.value)
-    assert all(part in message for part in told) and "study.yaml" in message and "\n" not in message, message
+    assert all(part in message for part in parts) and "study.yaml" in message and "\n" not in message, message
 
 
 def test_what_names_a_size_that_the_study_has_not(load):
@@ -269,14 +269,14 @@ training: {n_tokens: 100_000}
 """
 
 
-def test_what_undoes_a_ladder_is_told(tmp_path):
+def test_what_undoes_a_ladder_is_a_note(tmp_path):
     def notes(axes, ladder="{from: 1M, to: 4M, count: 2}"):
         (tmp_path / "l.yaml").write_text(LADDER_STUDY.replace("AXES", axes).replace("SIZES", ladder))
         return [run.notes for run in load_study(tmp_path / "l.yaml").runs()]
 
-    assert all("off the ladder's" in told[0] for told in notes("model.n_layers: [4, 6]"))
+    assert all("off the ladder's" in lines[0] for lines in notes("model.n_layers: [4, 6]"))
     assert all(
-        "off the ladder's" in told[0]
-        for told in notes("model.n_layers: [4]", "{from: 1M, to: 4M, count: 2, match: flops}")
+        "off the ladder's" in lines[0]
+        for lines in notes("model.n_layers: [4]", "{from: 1M, to: 4M, count: 2, match: flops}")
     )
     assert not any(notes("training.lr: [1e-3, 2e-3]"))

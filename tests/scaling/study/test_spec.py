@@ -1,4 +1,4 @@
-"""Study files: what they may say, what each mistake is told as, and what decides a run's hash."""
+"""Study files: their keys, the message of each mistake, and what decides the hash of a run."""
 
 import dataclasses
 import json
@@ -126,7 +126,7 @@ def test_overrides_of_the_model(load):
         "hgrn1-25k-c64-s0",
     ]
     before = {(run.arch, run.size): run.spec_hash for run in plain.runs()}
-    # llama/25k is told what it is already
+    # llama/25k has the value already
     assert {key for key, run in runs.items() if run.spec_hash != before[key]} == {("hgrn1", "14k"), ("hgrn1", "25k")}
     by_set = {run.size: run for run in load(content, ["model.d_ffn=56"]).runs("arch=hgrn1")}
     assert {size: run.model["d_ffn"] for size, run in by_set.items()} == {"14k": 56, "25k": 56}
@@ -138,12 +138,12 @@ def test_overrides_of_the_model(load):
 def test_overrides_without_a_model_are_what_they_were(load):
     training = {"by_size": {"14k": {"lr": 1e-2}}, "by_run": {"tnl/25k": {"lr": 3e-2}}}
     empty = {"by_size": {"14k": {"lr": 1e-2, "model": {}}}, "by_run": {"tnl/25k": {"lr": 3e-2, "model": {}}}}
-    one, other = (load(changed(overrides=table)).runs() for table in (training, empty))
-    assert one == other and [run.spec_hash for run in one] == [run.spec_hash for run in other]
+    first, other = (load(changed(overrides=table)).runs() for table in (training, empty))
+    assert first == other and [run.spec_hash for run in first] == [run.spec_hash for run in other]
 
 
 @pytest.mark.parametrize(
-    ("overrides", "told"),
+    ("overrides", "part"),
     [
         (
             {"by_arch": {"tnl": {"model": {"d_fnn": 8}}}},
@@ -176,11 +176,11 @@ def test_overrides_without_a_model_are_what_they_were(load):
         ),
     ],
 )
-def test_mistakes_in_overrides_of_the_model(load, overrides, told):
+def test_mistakes_in_overrides_of_the_model(load, overrides, part):
     with pytest.raises(InputError) as error:
         load(changed(overrides=overrides))
     message = str(error.value)
-    assert told in message and "study.yaml" in message and "\n" not in message
+    assert part in message and "study.yaml" in message and "\n" not in message
 
 
 def test_a_model_stands_in_no_training(load):
@@ -269,7 +269,7 @@ def test_only(load):
     assert len(study.runs()) == 8
     assert [run.run_id for run in study.runs("arch=tnl,size=25k,seed=1")] == ["tnl-25k-c64-s1"]
     assert len(study.runs("arch=tnl|llama,size=14k")) == 4
-    for only, told in (
+    for only, message in (
         ("arch=hgrn2", "this study has llama, tnl"),
         ("size=14", "this study has 14k, 25k"),
         ("seed=7", "this study has 0, 1"),
@@ -281,7 +281,7 @@ def test_only(load):
     ):
         with pytest.raises(InputError, match="--only") as error:
             study.runs(only)
-        assert told in str(error.value)
+        assert message in str(error.value)
 
 
 def test_every_size_may_have_its_own_seeds(load):
@@ -421,12 +421,12 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("content", "told"), BAD, ids=[told for _, told in BAD])
-def test_every_mistake_is_one_line_with_file_and_key(load, content, told):
+@pytest.mark.parametrize(("content", "part"), BAD, ids=[part for _, part in BAD])
+def test_every_mistake_is_one_line_with_file_and_key(load, content, part):
     with pytest.raises(InputError) as error:
         load(content)
     message = str(error.value)
-    assert told in message and "study.yaml" in message and "\n" not in message
+    assert part in message and "study.yaml" in message and "\n" not in message
 
 
 BAD_SETS = [
@@ -448,13 +448,13 @@ BAD_SETS = [
 ]
 
 
-@pytest.mark.parametrize(("change", "told"), BAD_SETS, ids=[change for change, _ in BAD_SETS])
-def test_every_mistake_of_set_is_told(load, change, told):
-    content = changed(model={"n_heads": 2}) if "not divisible" in told else MINIMAL
+@pytest.mark.parametrize(("change", "part"), BAD_SETS, ids=[change for change, _ in BAD_SETS])
+def test_every_mistake_of_set_is_one_line(load, change, part):
+    content = changed(model={"n_heads": 2}) if "not divisible" in part else MINIMAL
     with pytest.raises(InputError) as error:
         load(content, [change])
     message = str(error.value)
-    assert told in message and "--set" in message and "\n" not in message
+    assert part in message and "--set" in message and "\n" not in message
 
 
 def test_a_word_that_ends_in_a_colon_is_text(load):
@@ -489,12 +489,12 @@ def test_results_of_a_changed_fit_or_grid_lie_beside(load):
 
 def test_files_that_cannot_be_read(tmp_path, monkeypatch):
     (tmp_path / "latin.yaml").write_bytes(b"name: \xe9\n")
-    for path, told in (
+    for path, message in (
         (tmp_path / "none.yaml", "no such study file"),
         (tmp_path, "is a directory"),
         (tmp_path / "latin.yaml", "UTF-8"),
     ):
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=message):
             load_study(path)
     with pytest.raises(InputError, match=r"no such study file \(did you mean 'quickstart'\?\)"):
         load_study("quickstar")
@@ -534,7 +534,7 @@ def test_a_change_of_the_model_reaches_the_architectures_it_means_something_to(l
     assert text.count("model:\n") == 1
     text = text.replace("model:\n", f"model:\n  {change}\n")
     study = load(text)
-    assert {arch for arch, found in hashes(study).items() if found != hashes(plain)[arch]} == reached
+    assert {arch for arch, spec_hashes in hashes(study).items() if spec_hashes != hashes(plain)[arch]} == reached
     assert [run.run_id for run in study.runs()] == [run.run_id for run in plain.runs()]
     variants = load(MIXED, [f"model.{change.replace(': ', '=')}"])
     assert hashes(variants) == hashes(study)
@@ -597,8 +597,8 @@ def test_a_change_that_means_something_to_none_of_the_grid_is_refused(load, by_s
     assert "study.yaml" in message and ("--set" in message) == by_set and "\n" not in message
 
 
-def test_a_bad_plugin_is_told_before_what_needs_it(load):
-    for value, told in (
+def test_a_bad_plugin_is_named_before_what_needs_it(load):
+    for value, message in (
         (["no_such_plugin"], "plugins: plugin 'no_such_plugin' is no module that Python finds"),
         ("no_such_plugin", "plugins: plugin 'no_such_plugin' is no module that Python finds"),
         (["json"], "plugins: plugin 'json' registers no architecture"),
@@ -608,7 +608,7 @@ def test_a_bad_plugin_is_told_before_what_needs_it(load):
     ):
         with pytest.raises(InputError) as error:
             load({**changed(grid={"archs": ["eighth"]}), "plugins": value}, own=True)
-        assert told in str(error.value) and "study.yaml" in str(error.value) and "\n" not in str(error.value)
+        assert message in str(error.value) and "study.yaml" in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_field_at_its_default_is_not_in_the_hash(load):

@@ -17,7 +17,7 @@ def test_aliases_are_read_where_they_are_few(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (
             "a0: &a0 [1]\n" + "".join(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 30)),
@@ -28,10 +28,10 @@ def test_aliases_are_read_where_they_are_few(tmp_path: Path) -> None:
         ("#" * 300_000, "is no file of at most 262,144 bytes"),
     ],
 )
-def test_what_stands_for_too_much_is_one_line(tmp_path: Path, text: str, told: str) -> None:
+def test_what_stands_for_too_much_is_one_line(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "s.yaml"
     path.write_text(text)
-    with pytest.raises(InputError, match=told) as caught:
+    with pytest.raises(InputError, match=message) as caught:
         read_mapping(path, "study", "name")
     assert "\n" not in str(caught.value)
     path.unlink()

@@ -29,14 +29,14 @@ from .mutations import ZOO
     ],
 )
 def test_what_a_scalar_is(text, value):
-    found = parse(text, "here")
-    assert found == value and type(found) is type(value)
+    parsed = parse(text, "here")
+    assert parsed == value and type(parsed) is type(value)
 
 
 DOUBTFUL = ("1:30", "1:30:00", "-1:30", "1:30.5", "0500000", "-007", "00", "0x1F", "0b101", "0o17", "1__0", "1_", "09")
 
 
-@pytest.mark.parametrize("text", [*DOUBTFUL, *(f"[1, {one}]" for one in DOUBTFUL), "{a: {b: 0x10}}"])
+@pytest.mark.parametrize("text", [*DOUBTFUL, *(f"[1, {scalar}]" for scalar in DOUBTFUL), "{a: {b: 0x10}}"])
 def test_what_readers_of_yaml_read_differently_is_refused(text):
     with pytest.raises(InputError, match=r"^here: line 1: '.*' is one number to some .* write decimal digits"):
         parse(text, "here")
@@ -84,9 +84,9 @@ def test_the_studies_of_this_project_read_as_before():
 
 def _plain(value):
     if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, str):
         if value in ("off", "on", "yes", "no"):
             return value in ("on", "yes")

@@ -63,13 +63,13 @@ def study(
     )
     loaded = load_study(file)
     corpus = prepare(loaded.corpus.settings(), loaded.directory / "corpus")
-    found = {}
+    rundirs = {}
     for run in loaded.runs():
         whole = run.model_copy(update={"run_id": f"{run.run_id}-whole", "trunk": None, "branches": {}})
-        for name, one in ((run.branch, run), (f"{run.branch}-whole", whole)):
+        for name, branch_run in ((run.branch, run), (f"{run.branch}-whole", whole)):
             key = name if len(archs) == 1 else f"{run.arch}-{name}"
-            found[key] = _prepared(loaded.run_directory(one), one, corpus)
-    return found
+            rundirs[key] = _prepared(loaded.run_directory(branch_run), branch_run, corpus)
+    return rundirs
 
 
 def _prepared(path: Path, run: RunSpec, corpus: Corpus) -> RunDir:
@@ -113,10 +113,10 @@ def final_weights(rundir: RunDir) -> str:
 def equal(branch: RunDir, whole: RunDir) -> int:
     """Assert that a branch's rows and weights are those of the run from the start; returns the number of its rows."""
     begin = branch.spec().begins_after
-    own, expected = rows_after(branch, 0), rows_after(whole, begin)
-    assert own == expected and own[0][0] == begin + 1 and own[-1][0] == branch.spec().n_steps
+    rows, expected = rows_after(branch, 0), rows_after(whole, begin)
+    assert rows == expected and rows[0][0] == begin + 1 and rows[-1][0] == branch.spec().n_steps
     assert len(whole.rows()) == whole.spec().n_steps and final_weights(branch) == final_weights(whole)
-    return len(own)
+    return len(rows)
 
 
 def origin(rundir: RunDir) -> dict[str, Any]:

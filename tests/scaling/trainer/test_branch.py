@@ -29,8 +29,8 @@ from .branch_runs import BATCH, equal, final_weights, origin, rows_after, study,
 def trained(tmp_path_factory):
     runs = study(tmp_path_factory.mktemp("branches"), ["llama"])
     order = ["d2.56k-whole", "d5.12k-whole", "trunk", "d5.12k", "d2.56k"]
-    code, told = train([runs[name] for name in order])
-    assert code == 0, told
+    code, output = train([runs[name] for name in order])
+    assert code == 0, output
     return runs
 
 
@@ -48,9 +48,9 @@ def test_a_branch_is_the_run_from_the_start(trained):
 
 def test_its_record_names_where_it_began(trained):
     branch, trunk = trained["d2.56k"], trained["trunk"]
-    told = origin(branch)
-    assert (told["trunk"], told["step"]) == (trunk.spec().run_id, 7)
-    assert told["spec_hash"] == trunk.spec().spec_hash and len(told["state_sha256"]) == 64
+    start = origin(branch)
+    assert (start["trunk"], start["step"]) == (trunk.spec().run_id, 7)
+    assert start["spec_hash"] == trunk.spec().spec_hash and len(start["state_sha256"]) == 64
     assert branch.checked_rows().left_out == {} and [c.step for c in branch.checkpoints()] == [10]
     assert branch.spec().spec_hash == trained["d2.56k-whole"].spec().spec_hash, "it is the same run"
     rows = branch.metrics.read_bytes()
@@ -61,7 +61,7 @@ def test_its_record_names_where_it_began(trained):
 
 
 def test_the_trunk_keeps_the_states_that_branches_begin_from(trained):
-    assert [one.step for one in trained["trunk"].states()] == [7, 14]
+    assert [state.step for state in trained["trunk"].states()] == [7, 14]
 
 
 def test_what_is_not_its_past_is_refused(trained, tmp_path):
@@ -75,8 +75,8 @@ def test_what_is_not_its_past_is_refused(trained, tmp_path):
         assert "\n" not in str(error.value) and "origin" not in branch.record()
         return str(error.value)
 
-    code, told = train([branch])
-    assert code == 2 and not branch.rows() and [line for line in told.splitlines() if "error: " in line] == [
+    code, output = train([branch])
+    assert code == 2 and not branch.rows() and [line for line in output.splitlines() if "error: " in line] == [
         f"error: {refused()}"
     ]  # fmt: skip
     assert "begins from its trunk's state after step 7" in refused() and "train llama-6k-c32-s0 first" in refused()
@@ -95,7 +95,7 @@ def test_what_is_not_its_past_is_refused(trained, tmp_path):
 
 
 def test_a_branch_of_a_trained_trunk_needs_its_state(trained, tmp_path):
-    """Added later, where the trunk kept none: told before anything is written, with what to do. States of branches
+    """Added later, where the trunk kept none: refused before anything is written, with what to do. States of branches
     that are no more are removed, those of branches that may still be trained stay."""
     trunk = study(tmp_path, ["llama"], branches=[10 * BATCH, 15 * BATCH, 20 * BATCH])["trunk"]
     shutil.copytree(trained["trunk"].path, trunk.path, dirs_exist_ok=True)
@@ -106,9 +106,9 @@ def test_a_branch_of_a_trained_trunk_needs_its_state(trained, tmp_path):
     shutil.copytree(trunk.state(7), trunk.state(3))  # of a branch that was taken out of the list
     manifest = next(trunk.state(3).glob("manifest*.json"))
     write_json(manifest, read_json(manifest) | {"step": 3})
-    assert [one.step for one in trunk.states()] == [3, 7, 14]
+    assert [state.step for state in trunk.states()] == [3, 7, 14]
     release_states(trunk.path.parent, [trunk.spec()])
-    assert [one.step for one in trunk.states()] == [7, 14]
+    assert [state.step for state in trunk.states()] == [7, 14]
 
 
 def test_a_plan_says_what_a_longer_branch_costs(tmp_path):
@@ -119,7 +119,7 @@ def test_a_plan_says_what_a_longer_branch_costs(tmp_path):
     file.write_text(text.replace(f"- {20 * BATCH}\n", f"- {30 * BATCH}\n"))
     longer = Request(load_study(file))
     (line,) = short_trunks(longer)
-    run = next(one for one in longer.runs if one.trunk is None)
+    run = next(run for run in longer.runs if run.trunk is None)
     cost = flop(run.n_tokens * train_flops_per_token(run.config, "exact"))
     assert f"{run.run_id} (3.58k of {count(run.n_tokens)} tokens); a longer trunk" in line and f", {cost} FLOP" in line
     assert CliRunner().invoke(app, ["plan", str(file)]).stdout.count(line[:60]) == 1
@@ -136,11 +136,11 @@ def killed(trained, tmp_path, name: str, write: str) -> None:
         shutil.copytree(trained["trunk"].path, runs["trunk"].path, dirs_exist_ok=True)
     assert train([runs[name]], KILL_AT_WRITE=write)[0] == -signal.SIGKILL, f"no write {write} was reached"
     names = ["trunk", "d2.56k", "d5.12k"] if name == "trunk" else [name]
-    code, told = train([runs[one] for one in names])
-    assert code == 0, told
-    for one in names[-2:]:
-        assert rows_after(runs[one], 0) == rows_after(trained[one], 0)
-        assert final_weights(runs[one]) == final_weights(trained[one])
+    code, output = train([runs[key] for key in names])
+    assert code == 0, output
+    for key in names[-2:]:
+        assert rows_after(runs[key], 0) == rows_after(trained[key], 0)
+        assert final_weights(runs[key]) == final_weights(trained[key])
 
 
 def test_killed_at_the_hand_over(trained, tmp_path):
@@ -161,6 +161,6 @@ def test_killed_inside_a_write(name, write, trained, tmp_path):
 @pytest.mark.parametrize("arch", ["hgrn2", "mamba2"])
 def test_two_processes_under_zero(stage, arch, tmp_path: Path):
     runs = study(tmp_path, [arch], zero_stage=stage)
-    code, told = train([runs[name] for name in ("d5.12k-whole", "trunk", "d5.12k")], processes=2)
-    assert code == 0, told
+    code, output = train([runs[name] for name in ("d5.12k-whole", "trunk", "d5.12k")], processes=2)
+    assert code == 0, output
     assert equal(runs["d5.12k"], runs["d5.12k-whole"]) == 6

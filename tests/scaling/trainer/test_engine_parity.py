@@ -40,7 +40,7 @@ def plain_loop(arch: str, settings: Training, steps: int = STEPS) -> list[tuple[
     free = {"params": [named[n] for n in named if n in exempt], "weight_decay": 0.0}
     groups = [decayed, free] if exempt else [decayed]
     optimizer = torch.optim.AdamW(groups, betas=tuple(settings.betas), eps=settings.eps, fused=True)
-    found = []
+    losses = []
     for i, tokens in enumerate(batches()[:steps], start=1):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(i, settings)
@@ -49,8 +49,8 @@ def plain_loop(arch: str, settings: Training, steps: int = STEPS) -> list[tuple[
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.grad_clip)
         optimizer.step()
         optimizer.zero_grad()
-        found.append((loss.item(), norm.item()))
-    return found
+        losses.append((loss.item(), norm.item()))
+    return losses
 
 
 def engine_loop(
@@ -59,11 +59,11 @@ def engine_loop(
     model = build_model(preset(arch, "14k", context_length=CONTEXT, chunk_size=16), seed=0)
     model.decoder.gradient_checkpointing = recompute
     engine = Engine(model, settings, ROWS, CPU, start_distributed("cpu"))
-    found = []
+    losses = []
     for i, tokens in enumerate(batches()[:steps], start=1):
         loss, norm = engine.step(tokens, learning_rate(i, settings))
-        found.append((loss.item(), float(norm)))
-    return found
+        losses.append((loss.item(), float(norm)))
+    return losses
 
 
 def assert_equal_steps(actual: list[tuple[float, float]], expected: list[tuple[float, float]]) -> None:
@@ -80,7 +80,7 @@ def test_first_50_steps_equal_a_plain_loop(arch: str) -> None:
     assert_equal_steps(engine_loop(arch, training()), expected)
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", ["llama", "hgrn2", "mamba2"])
 def test_first_50_steps_of_zero_equal_a_plain_loop(arch: str) -> None:
     """With a clip that never acts. Where it does, ZeRO multiplies gradients by 1 / (norm / clip) instead of
     clip / norm: one unit in the last place, which HGRN2 turns into 1e-3 within 30 steps (plain loops do as well)."""

@@ -61,23 +61,23 @@ def batch(step: int) -> torch.Tensor:
 
 
 def run(stepper: Stepper, steps: int = STEPS, first: int = 0) -> list[list[float]]:
-    told = []
+    numbers = []
     for step in range(first, first + steps):
         loss, norm = stepper.step(batch(step), 2e-3 * min(1.0, (step + 1) / 20))
-        told.append(torch.stack([loss, norm]))
-    return [row.tolist() for row in told]
+        numbers.append(torch.stack([loss, norm]))
+    return [row.tolist() for row in numbers]
 
 
 def bits(stepper: Stepper) -> list[int]:
     """Of weights, moments and steps."""
     engine = stepper.engine
     state = engine.optimizer.state_dict()["state"].values()
-    return digest([*engine.model.parameters(), *(x for one in state for x in one.values())])
+    return digest([*engine.model.parameters(), *(x for values in state for x in values.values())])
 
 
-def differing(one: list[list[float]], other: list[list[float]]) -> int | None:
+def differing(first: list[list[float]], other: list[list[float]]) -> int | None:
     """The first step at which they do."""
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=True)) if a != b), None)
+    return next((i for i, (a, b) in enumerate(zip(first, other, strict=True)) if a != b), None)
 
 
 @pytest.fixture
@@ -89,19 +89,25 @@ def norms_inside(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("norms_inside")
 @pytest.mark.parametrize("arch", ARCHS)
 def test_200_replayed_steps_have_the_bits_of_eager_ones(arch: str) -> None:
-    said: list[str] = []
-    runs = [make_stepper(arch, settings()), make_stepper(arch, settings()), make_stepper(arch, settings(), said.append)]
-    told = [run(stepper) for stepper in runs]
-    assert told[0][-1][0] < told[0][0][0] - 0.5
-    assert runs[2].replays, said
-    repeats = told[0] == told[1] and bits(runs[0]) == bits(runs[1])
-    print(arch, "eager repeats" if repeats else f"eager differs from step {differing(told[0], told[1])}", said)
+    messages: list[str] = []
+    runs = [
+        make_stepper(arch, settings()),
+        make_stepper(arch, settings()),
+        make_stepper(arch, settings(), messages.append),
+    ]
+    numbers = [run(stepper) for stepper in runs]
+    assert numbers[0][-1][0] < numbers[0][0][0] - 0.5
+    assert runs[2].replays, messages
+    repeats = numbers[0] == numbers[1] and bits(runs[0]) == bits(runs[1])
+    print(
+        arch, "eager repeats" if repeats else f"eager differs from step {differing(numbers[0], numbers[1])}", messages
+    )
     if repeats:
-        assert said == [] and differing(told[0], told[2]) is None and bits(runs[0]) == bits(runs[2])
+        assert messages == [] and differing(numbers[0], numbers[2]) is None and bits(runs[0]) == bits(runs[2])
     else:  # cuDNN's attention adds in any order: no step differs by much more than eager ones do among themselves
         assert arch == "llama"
-        one, two, graph = (torch.tensor(x)[:, 0] for x in told)
-        assert (graph - one).abs().max() <= max(1e-3, 3 * (two - one).abs().max())
+        first, second, graph = (torch.tensor(x)[:, 0] for x in numbers)
+        assert (graph - first).abs().max() <= max(1e-3, 3 * (second - first).abs().max())
 
 
 def test_garbage_collected_while_a_graph_is_recorded_is_no_earlier_graph() -> None:
@@ -130,20 +136,23 @@ def test_garbage_collected_while_a_graph_is_recorded_is_no_earlier_graph() -> No
 def test_runs_that_take_turns_have_the_bits_of_each_alone(n_runs: int) -> None:
     """On streams of their own, at the same time: no workspace, no memory of one is another's."""
     archs = [arch for arch in ARCHS if arch != "llama"]  # whose passes do not repeat
-    chosen, said = [archs[i % len(archs)] for i in range(n_runs)], list[str]()
-    alone = [(run(one), bits(one)) for one in (make_stepper(arch, settings(), said.append) for arch in chosen)]
+    chosen, messages = [archs[i % len(archs)] for i in range(n_runs)], list[str]()
+    alone = [
+        (run(stepper), bits(stepper))
+        for stepper in (make_stepper(arch, settings(), messages.append) for arch in chosen)
+    ]
     lanes, steppers = [Lane() for _ in chosen], list[Stepper]()
     for lane, arch in zip(lanes, chosen, strict=True):
         with lane.entered():
-            steppers.append(make_stepper(arch, settings(), said.append))
-    told: list[list[torch.Tensor]] = [[] for _ in chosen]
+            steppers.append(make_stepper(arch, settings(), messages.append))
+    numbers: list[list[torch.Tensor]] = [[] for _ in chosen]
     for step in range(STEPS):
-        for lane, stepper, rows in zip(lanes, steppers, told, strict=True):
+        for lane, stepper, rows in zip(lanes, steppers, numbers, strict=True):
             with lane.entered():
                 rows.append(torch.stack(stepper.step(batch(step), 2e-3 * min(1.0, (step + 1) / 20))))
     torch.cuda.synchronize()
-    assert said == [] and all(stepper.replays for stepper in steppers)
-    for stepper, rows, (wanted, state) in zip(steppers, told, alone, strict=True):
+    assert messages == [] and all(stepper.replays for stepper in steppers)
+    for stepper, rows, (wanted, state) in zip(steppers, numbers, alone, strict=True):
         assert differing([row.tolist() for row in rows], wanted) is None and bits(stepper) == state
 
 
@@ -160,16 +169,16 @@ def test_runs_that_take_turns_have_the_bits_of_each_alone(n_runs: int) -> None:
 )
 @pytest.mark.parametrize("arch", ["hgrn2", "tnl", "mamba2"])
 def test_replayed_steps_have_the_bits_of_eager_ones_under(arch: str, changes: dict[str, object]) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     changes = dict(changes)
     recompute, documents = (bool(changes.pop(name, False)) for name in ("recompute", "documents"))
-    runs = [make_stepper(arch, settings(**changes)), make_stepper(arch, settings(**changes), said.append)]
+    runs = [make_stepper(arch, settings(**changes)), make_stepper(arch, settings(**changes), messages.append)]
     for stepper in runs:
         stepper.engine.model.decoder.gradient_checkpointing = recompute
         stepper.engine.model.decoder.document_start_id = 32 if documents else None
-    told = [run(stepper, 40) for stepper in runs]
-    assert said == [] and runs[1].replays
-    assert differing(*told) is None and bits(runs[0]) == bits(runs[1])
+    numbers = [run(stepper, 40) for stepper in runs]
+    assert messages == [] and runs[1].replays
+    assert differing(*numbers) is None and bits(runs[0]) == bits(runs[1])
 
 
 @pytest.mark.usefixtures("norms_inside")
@@ -177,12 +186,15 @@ def test_replayed_steps_have_the_bits_of_eager_ones_under(arch: str, changes: di
     ("heads", "arch"), [(n, a) for n in (2, 4, 8) for a in ("llama", "tnl", "hgrn2", "cosformer2")]
 )
 def test_heads_of_64_32_and_16_channels(arch: str, heads: int) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     training = settings(lr=1e-3)
-    runs = [make_stepper(arch, training, None, n_heads=heads), make_stepper(arch, training, said.append, n_heads=heads)]
-    told = [run(stepper, 30) for stepper in runs]
-    assert runs[1].replays, said
-    assert arch == "llama" or (said == [] and differing(*told) is None)
+    runs = [
+        make_stepper(arch, training, None, n_heads=heads),
+        make_stepper(arch, training, messages.append, n_heads=heads),
+    ]
+    numbers = [run(stepper, 30) for stepper in runs]
+    assert runs[1].replays, messages
+    assert arch == "llama" or (messages == [] and differing(*numbers) is None)
 
 
 def host_reads(work: Work) -> Work:
@@ -216,13 +228,13 @@ def update_waits(work: Work) -> Work:
 
 
 @pytest.mark.parametrize("record", [host_reads, waits, without_memory, update_waits])
-def test_what_cannot_be_recorded_is_said_and_trained_without(record: Callable[[Work], Work]) -> None:
-    said: list[str] = []
-    eager, replayed = make_stepper("hgrn2", settings()), make_stepper("hgrn2", settings(), said.append, record)
+def test_what_cannot_be_recorded_is_named_and_trained_without(record: Callable[[Work], Work]) -> None:
+    messages: list[str] = []
+    eager, replayed = make_stepper("hgrn2", settings()), make_stepper("hgrn2", settings(), messages.append, record)
     assert differing(run(eager, 20), run(replayed, 20)) is None
     assert bits(eager) == bits(replayed) and not replayed.replays
-    print(said)
-    assert len(said) == 1 and said[0].startswith("no CUDA graphs: ") and "\n" not in said[0]
+    print(messages)
+    assert len(messages) == 1 and messages[0].startswith("no CUDA graphs: ") and "\n" not in messages[0]
     again: list[str] = []  # and the device is none the worse for it
     third = make_stepper("hgrn2", settings(), again.append)
     assert differing(run(third, 20), run(make_stepper("hgrn2", settings()), 20)) is None
@@ -230,25 +242,25 @@ def test_what_cannot_be_recorded_is_said_and_trained_without(record: Callable[[W
 
 
 def test_a_batch_of_another_shape_ends_the_replay() -> None:
-    said: list[str] = []
-    eager, replayed = make_stepper("tnl", settings()), make_stepper("tnl", settings(), said.append)
+    messages: list[str] = []
+    eager, replayed = make_stepper("tnl", settings()), make_stepper("tnl", settings(), messages.append)
     assert differing(run(eager, 3), run(replayed, 3)) is None
     short = batch(3)[:, :257]
     assert [float(x) for x in replayed.step(short, 1e-3)] == [float(x) for x in eager.step(short, 1e-3)]
-    assert len(said) == 1 and differing(run(eager, 3, 4), run(replayed, 3, 4)) is None
+    assert len(messages) == 1 and differing(run(eager, 3, 4), run(replayed, 3, 4)) is None
 
 
 def test_a_state_taken_under_graphs_goes_on_without_and_back(tmp_path: Path) -> None:
     undisturbed = make_stepper("hgrn2", settings(), print)
     whole = run(undisturbed, 30)
-    told, stepper = [], make_stepper("hgrn2", settings(), print)
+    numbers, stepper = [], make_stepper("hgrn2", settings(), print)
     for part, say in enumerate((print, None, print)):
         if part:
             stepper = make_stepper("hgrn2", settings(), say)
             stepper.engine.load(tmp_path / str(part - 1))
-        told += run(stepper, 10, 10 * part)
+        numbers += run(stepper, 10, 10 * part)
         stepper.engine.save(tmp_path / str(part))
-    assert told == whole and bits(stepper) == bits(undisturbed)
+    assert numbers == whole and bits(stepper) == bits(undisturbed)
     stepper.engine.load(tmp_path / "1")  # and once more, under graphs of other moments
     stepper.forget()
     assert run(stepper, 10, 20) == whole[20:] and bits(stepper) == bits(undisturbed)
@@ -276,7 +288,7 @@ def test_kill_9_twice_and_a_signal_under_graphs(tmp_path: Path) -> None:
     print(out)
     assert exact_rows(rundir) == exact_rows(undisturbed)
     for name in ("00000100", "00000400"):
-        files = [one.path / "checkpoints" / name / "model.safetensors" for one in (rundir, undisturbed)]
+        files = [run.path / "checkpoints" / name / "model.safetensors" for run in (rundir, undisturbed)]
         assert files[0].read_bytes() == files[1].read_bytes()
 
 
@@ -295,16 +307,16 @@ def test_a_branch_under_graphs_is_the_run_from_the_start(arch: str, tmp_path: Pa
     length = {"branches": [60 * tokens, 120 * tokens], "batch_tokens": tokens, "warmup_tokens": 10 * tokens}
     runs = branch_runs.study(tmp_path, [arch], SHAPE, source="synthetic:0:4000000", precision="bf16", **length)
     order = ["d491.52k-whole", "trunk", "d245.76k", "d491.52k", "d245.76k-whole"]
-    code, told = branch_runs.train([runs[name] for name in order], device="cuda")
-    assert code == 0 and "no CUDA graphs" not in told, told
+    code, output = branch_runs.train([runs[name] for name in order], device="cuda")
+    assert code == 0 and "no CUDA graphs" not in output, output
     assert branch_runs.equal(runs["d491.52k"], runs["d491.52k-whole"]) == 36
     assert branch_runs.equal(runs["d245.76k"], runs["d245.76k-whole"]) == 18
 
 
 def test_zero_1_says_why_it_is_not_replayed() -> None:
-    said: list[str] = []
-    stepper = make_stepper("tnl", settings(zero_stage=1), said.append)
-    assert not stepper.replays and len(said) == 1 and "zero_stage" in said[0]
+    messages: list[str] = []
+    stepper = make_stepper("tnl", settings(zero_stage=1), messages.append)
+    assert not stepper.replays and len(messages) == 1 and "zero_stage" in messages[0]
     run(stepper, 2)
 
 

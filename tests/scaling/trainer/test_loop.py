@@ -30,8 +30,6 @@ from scaling.rundir.checkpoint_writer import probe_loss, probe_rows
 from scaling.rundir.directory import RunDir
 from scaling.rundir.lock import run_lock
 from scaling.rundir.metrics import MetricsWriter
-from scaling.study.schedule import learning_rate
-from scaling.study.training import Training
 from scaling.trainer.loop import Trainer
 
 from ..small_runs import BATCH, CONTEXT, exact_rows, make_run, status, train
@@ -74,14 +72,14 @@ def test_rows_say_what_was_trained(finished: RunDir) -> None:
 
 
 def test_checkpoints_hold_the_trained_model(finished: RunDir) -> None:
-    found = finished.checkpoints()
-    assert [(c.step, c.manifest["n_tokens"]) for c in found] == [(6, 6 * BATCH), (12, 12 * BATCH)]
+    checkpoints = finished.checkpoints()
+    assert [(c.step, c.manifest["n_tokens"]) for c in checkpoints] == [(6, 6 * BATCH), (12, 12 * BATCH)]
     corpus = open_corpus(finished.study / "corpus")
     rows = probe_rows(corpus.validation, CONTEXT)
-    losses = [probe_loss(load_model(c.path).eval(), torch.from_numpy(rows)) for c in found]
-    assert losses == [c.manifest["probe_loss"] for c in found]
+    losses = [probe_loss(load_model(c.path).eval(), torch.from_numpy(rows)) for c in checkpoints]
+    assert losses == [c.manifest["probe_loss"] for c in checkpoints]
     batch = Loader(corpus.train, CONTEXT, BATCH // CONTEXT, 0).batch(6)
-    loss = probe_loss(load_model(found[0].path).eval(), torch.from_numpy(batch))
+    loss = probe_loss(load_model(checkpoints[0].path).eval(), torch.from_numpy(batch))
     assert loss == pytest.approx(finished.rows()[6]["loss"], abs=0.01)
     assert status(finished) == {
         "state": "done", "step": 12, "n_tokens": 12 * BATCH, "reason": None, "last_checkpoint": "checkpoints/00000012",
@@ -129,8 +127,8 @@ def test_two_processes_train_the_same_model(finished: RunDir, tmp_path: Path, st
     for column, tolerance in (("loss", 1e-5), ("grad_norm", 1e-4), ("lr", 0.0), ("n_tokens", 0.0)):
         alone, together = ([row[column] for row in r.rows()] for r in (finished, rundir))
         np.testing.assert_allclose(together, alone, rtol=tolerance, err_msg=column)
-    for one, two in zip(finished.checkpoints(), rundir.checkpoints(), strict=True):
-        assert two.manifest["probe_loss"] == pytest.approx(one.manifest["probe_loss"], rel=1e-3)
+    for first, second in zip(finished.checkpoints(), rundir.checkpoints(), strict=True):
+        assert second.manifest["probe_loss"] == pytest.approx(first.manifest["probe_loss"], rel=1e-3)
     shutil.rmtree(rundir.checkpoint(12))  # so that it is not simply done
     code, out, err = train(rundir)
     if stage:
@@ -168,10 +166,10 @@ def test_sparse_logging_keeps_the_rows_of_checkpoints(tmp_path: Path) -> None:
 def test_a_run_that_diverges_fails_and_stays_failed(tmp_path: Path) -> None:
     rundir = make_run(tmp_path, lr=1e20, warmup_tokens=0, checkpoint_tokens=[BATCH, 8 * BATCH])
     code, out, _ = train(rundir)
-    found = status(rundir)
-    assert code == 3 and found["state"] == "failed", out
-    assert f" at step {found['step']}" in found["reason"] and found["step"] <= 4
-    assert f"failed: {found['reason']} (last good checkpoint: {found['last_checkpoint'] or 'none'})" in out
+    state = status(rundir)
+    assert code == 3 and state["state"] == "failed", out
+    assert f" at step {state['step']}" in state["reason"] and state["step"] <= 4
+    assert f"failed: {state['reason']} (last good checkpoint: {state['last_checkpoint'] or 'none'})" in out
     assert all(math.isfinite(row["loss"]) for row in rundir.rows())
     assert all(math.isfinite(c.manifest["probe_loss"]) for c in rundir.checkpoints())
     before = rundir.metrics.read_bytes()
@@ -182,12 +180,6 @@ def test_a_run_that_diverges_fails_and_stays_failed(tmp_path: Path) -> None:
     assert code == -signal.SIGKILL and rundir.status()["state"] != "damaged", "its rows are those that its status names"
     code, out, _ = train(rundir, "--retry")
     assert code == 3 and "failed before" not in out, "with --retry it trains again"
-
-
-def test_the_learning_rate_is_a_function_of_the_step() -> None:
-    training = Training(lr=2.0, batch_tokens=10, warmup_tokens=40)
-    assert [learning_rate(step, training) for step in (1, 2, 3, 4, 5, 999)] == [0.5, 1.0, 1.5, 2.0, 2.0, 2.0]
-    assert learning_rate(1, training.model_copy(update={"warmup_tokens": 0})) == 2.0
 
 
 def test_a_changed_run_json_and_another_corpus_are_refused(tmp_path: Path) -> None:
@@ -206,7 +198,7 @@ def test_a_changed_run_json_and_another_corpus_are_refused(tmp_path: Path) -> No
     assert [path.name for path in rundir.path.iterdir()] == ["run.json"]
 
 
-def test_a_missing_run_and_a_small_corpus_are_told_in_one_line(tmp_path: Path) -> None:
+def test_a_missing_run_and_a_small_corpus_are_one_line(tmp_path: Path) -> None:
     code, _, err = train(RunDir(tmp_path / "nowhere"))
     assert code == 2 and err.count("\n") == 1 and "run.json" in err
     rundir = make_run(tmp_path, n_steps=400, source="synthetic:0:100000")

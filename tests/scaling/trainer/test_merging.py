@@ -31,8 +31,8 @@ KEPT = [step * BATCH for steps in STEPS.values() for step in steps]
 @pytest.fixture(scope="module")
 def merged(tmp_path_factory):
     trunk = study(tmp_path_factory.mktemp("merged"), ["llama"], log_every=4, **MERGE)["trunk"]
-    code, told = train([trunk])
-    assert code == 0, told
+    code, output = train([trunk])
+    assert code == 0, output
     return trunk
 
 
@@ -44,24 +44,24 @@ def assert_mean(trunk, plain) -> None:
     """Of `plain`, the same run with the checkpoints that the means are of."""
     for point, steps in STEPS.items():
         sources = [weights(plain.checkpoint(step)) for step in steps]
-        found = weights(trunk.merged(point))
-        for name, value in found.items():
-            mean = np.mean([one[name].astype(np.float64) for one in sources], axis=0).astype(np.float32)
+        merged_weights = weights(trunk.merged(point))
+        for name, value in merged_weights.items():
+            mean = np.mean([source[name].astype(np.float64) for source in sources], axis=0).astype(np.float32)
             assert np.array_equal(value, mean), (point, name)
-        assert any(not np.array_equal(found[name], sources[-1][name]) for name in found)
+        assert any(not np.array_equal(merged_weights[name], sources[-1][name]) for name in merged_weights)
 
 
 def test_a_merged_point_is_the_mean_of_the_last_weights_and_no_part_of_the_run(merged, tmp_path):
     run = merged.spec()
     assert run.merged_after == [10, 14]
     plain = study(tmp_path, ["llama"], checkpoint_tokens=KEPT, n_checkpoints=None)["trunk"]
-    code, told = train([plain])
-    assert code == 0, told
+    code, output = train([plain])
+    assert code == 0, output
     assert_mean(merged, plain)
     rows = {row[0]: row for row in rows_after(plain, 0)}
-    mine = rows_after(merged, 0)
-    assert mine == [rows[row[0]] for row in mine] and final_weights(plain) == final_weights(merged)
-    assert 10 not in [row[0] for row in mine], "merging writes no row"
+    kept = rows_after(merged, 0)
+    assert kept == [rows[row[0]] for row in kept] and final_weights(plain) == final_weights(merged)
+    assert 10 not in [row[0] for row in kept], "merging writes no row"
     shutil.rmtree(plain.study)
     without = study(tmp_path, ["llama"], log_every=4)["trunk"].spec()
     assert (without.spec_hash, without.run_id, without.merged_after) == (run.spec_hash, run.run_id, [])
@@ -69,16 +69,18 @@ def test_a_merged_point_is_the_mean_of_the_last_weights_and_no_part_of_the_run(m
     assert manifest["merged"]["steps"] == [8, 10] and manifest["n_tokens"] == 10 * BATCH and manifest["probe_loss"] > 0
     assert sorted(path.name for path in (merged.path / "merged").iterdir()) == ["00000010", "00000014"]
     assert not list((merged.path / "merge").iterdir()), "the weights that were averaged are gone"
-    assert [one.step for one in merged.checkpoints()][-1] == 14 and 10 not in [c.step for c in merged.checkpoints()]
+    assert [checkpoint.step for checkpoint in merged.checkpoints()][-1] == 14 and 10 not in [
+        c.step for c in merged.checkpoints()
+    ]
 
 
-@pytest.mark.parametrize("write", ["merged:1", *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW_WRITES)])
+@pytest.mark.parametrize("write", ["merged:1", *(pytest.param(write, marks=pytest.mark.slow) for write in SLOW_WRITES)])
 def test_killed_inside_the_merge(write, merged, tmp_path):
     """What is half written is never used, and the next process ends with the same bits."""
     trunk = study(tmp_path, ["llama"], log_every=4, **MERGE)["trunk"]
     assert train([trunk], KILL_AT_WRITE=write)[0] == -signal.SIGKILL, f"no write {write} was reached"
-    code, told = train([trunk])
-    assert code == 0 and "warning" not in told, told
+    code, output = train([trunk])
+    assert code == 0 and "warning" not in output, output
     for point in STEPS:
         for name in ("model.safetensors", "manifest.json"):
             assert (trunk.merged(point) / name).read_bytes() == (merged.merged(point) / name).read_bytes()
@@ -86,7 +88,7 @@ def test_killed_inside_the_merge(write, merged, tmp_path):
     assert not list((trunk.path / "merge").iterdir())
 
 
-def test_a_lost_merged_point_is_told(merged, tmp_path):
+def test_a_lost_merged_point_is_a_warning(merged, tmp_path):
     trunk = study(tmp_path, ["llama"], log_every=4, **MERGE)["trunk"]
     shutil.copytree(merged.path, trunk.path, dirs_exist_ok=True)
     shutil.rmtree(trunk.merged(10))
@@ -98,8 +100,8 @@ def test_a_lost_merged_point_is_told(merged, tmp_path):
     assert line.startswith(f"warning: {trunk.merged(10)} is missing, damaged or of other weights and lies before")
     assert (trunk.path / "merge" / "00000012").exists(), "the mean at 14 needs it"
     assert len(merger.resume(11)) == 1 and not list((trunk.path / "merge").iterdir())
-    (told,) = not_merged(Request(load_study(tmp_path / "s.yaml")))
-    assert f"{run.run_id} has no merged weights after steps 10" in told
+    (warning,) = not_merged(Request(load_study(tmp_path / "s.yaml")))
+    assert f"{run.run_id} has no merged weights after steps 10" in warning
 
 
 def test_weights_merged_otherwise_are_not_taken_for_those_asked_for(merged, tmp_path):
@@ -116,23 +118,23 @@ def test_weights_merged_otherwise_are_not_taken_for_those_asked_for(merged, tmp_
     assert "is missing, damaged or of other weights" in line and not trunk.merged(14).exists(), "made again"
 
 
-def test_weights_kept_for_a_mean_are_told_where_the_run_fails_and_dropped_where_none_is_made(tmp_path, capfd):
+def test_weights_kept_for_a_mean_are_named_where_the_run_fails_and_dropped_where_none_is_made(tmp_path, capfd):
     trunk = study(tmp_path, ["llama"], log_every=1, **MERGE)["trunk"]
     torch.set_num_threads(1)
-    one, taken = Trainer(trunk, torch.device("cpu"), time.perf_counter()), []
-    step = one.engine.step
+    trainer, taken = Trainer(trunk, torch.device("cpu"), time.perf_counter()), []
+    step = trainer.engine.step
 
     def bad_at_nine(tokens, lr):
         loss, norm = step(tokens, lr)
         taken.append(1)
         return (loss * float("nan") if len(taken) == 9 else loss), norm
 
-    one.engine.step = bad_at_nine
-    assert one.train() == 3
+    trainer.engine.step = bad_at_nine
+    assert trainer.train() == 3
     folder = trunk.path / "merge"
     assert [path.name for path in folder.iterdir()] == ["00000008"]
-    told = capfd.readouterr().out
-    assert f"--retry`, to be removed where it is given up: {folder}: 1 weights for merged points, " in told
+    output = capfd.readouterr().out
+    assert f"--retry`, to be removed where it is given up: {folder}: 1 weights for merged points, " in output
     without = study(tmp_path, ["llama"], log_every=1)["trunk"]
     assert without.path == trunk.path and without.spec().merged_after == []
     assert Trainer(without, torch.device("cpu"), time.perf_counter()).train() == 0
@@ -145,7 +147,7 @@ def test_two_processes_under_zero(stage, tmp_path):
     (tmp_path / "plain").mkdir()
     trunk = study(tmp_path, ["hgrn2"], zero_stage=stage, **MERGE)["trunk"]
     plain = study(tmp_path / "plain", ["hgrn2"], zero_stage=stage, checkpoint_tokens=KEPT, n_checkpoints=None)["trunk"]
-    for one in (trunk, plain):
-        code, told = train([one], processes=2)
-        assert code == 0, told
+    for run in (trunk, plain):
+        code, output = train([run], processes=2)
+        assert code == 0, output
     assert_mean(trunk, plain)

@@ -46,16 +46,16 @@ def test_rows_and_files_are_those_without_a_lag(tmp_path: Path, log_every: int, 
 def test_the_bad_step_is_named_and_no_later_one_is_kept(tmp_path: Path, bad: int, reached: int) -> None:
     """4 steps later, or where a checkpoint is due: that of step 10 is not written."""
     rundir = make_run(tmp_path, n_steps=20)
-    one, taken = trainer(rundir), []
-    step = one.engine.step
+    training, taken = trainer(rundir), []
+    step = training.engine.step
 
     def with_a_bad_one(tokens: torch.Tensor, lr: float) -> tuple[torch.Tensor, torch.Tensor]:
         loss, norm = step(tokens, lr)
         taken.append(1)
         return (loss * float("nan") if len(taken) == bad else loss), norm
 
-    one.engine.step = with_a_bad_one  # type: ignore[method-assign]
-    assert one.train() == 3 and len(taken) == reached
+    training.engine.step = with_a_bad_one  # type: ignore[method-assign]
+    assert training.train() == 3 and len(taken) == reached
     assert status(rundir)["reason"] == f"loss is nan at step {bad}"
     assert [row["step"] for row in rundir.rows()] == list(range(1, bad))
     assert not rundir.checkpoints() and not list((rundir.path / "state").glob("[0-9]*"))
@@ -66,16 +66,16 @@ def test_the_bad_step_is_named_and_no_later_one_is_kept(tmp_path: Path, bad: int
 def test_a_signal_stops_at_the_next_logged_step_and_the_run_goes_on(tmp_path: Path, log_every: int, last: int) -> None:
     undisturbed, rundir = (make_run(tmp_path / name, n_steps=20, log_every=log_every) for name in ("one", "other"))
     assert trainer(undisturbed).train() == 0
-    one, taken = trainer(rundir), []
-    step = one.engine.step
+    training, taken = trainer(rundir), []
+    step = training.engine.step
 
     def with_a_signal(tokens: torch.Tensor, lr: float) -> tuple[torch.Tensor, torch.Tensor]:
         taken.append(1)
-        one.stop.name = "SIGTERM" if len(taken) == 12 else one.stop.name
+        training.stop.name = "SIGTERM" if len(taken) == 12 else training.stop.name
         return step(tokens, lr)
 
-    one.engine.step = with_a_signal  # type: ignore[method-assign]
-    assert one.train() == 75 and len(taken) == last
+    training.engine.step = with_a_signal  # type: ignore[method-assign]
+    assert training.train() == 75 and len(taken) == last
     assert status(rundir)["step"] == last and status(rundir)["n_tokens"] == last * BATCH
     assert trainer(rundir).train() == 0
     assert exact_rows(rundir) == exact_rows(undisturbed)

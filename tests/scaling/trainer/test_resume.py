@@ -102,9 +102,9 @@ def test_sigterm_saves_and_exits_75(tmp_path: Path, undisturbed: RunDir) -> None
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=600)
     assert process.returncode == 75, out + err
-    found, state = status(rundir), rundir.states()[-1]
-    assert found["state"] == "running" and found["step"] == state.step == rundir.rows()[-1]["step"] < STEPS
-    assert found["reason"] == f"stopped by SIGTERM after step {state.step}, to be continued"
+    progress, state = status(rundir), rundir.states()[-1]
+    assert progress["state"] == "running" and progress["step"] == state.step == rundir.rows()[-1]["step"] < STEPS
+    assert progress["reason"] == f"stopped by SIGTERM after step {state.step}, to be continued"
     code, out, err = train(rundir)
     assert code == 0 and f"step {state.step} of {STEPS}" in out, out + err
     assert_same_run(rundir, undisturbed)
@@ -112,15 +112,15 @@ def test_sigterm_saves_and_exits_75(tmp_path: Path, undisturbed: RunDir) -> None
 
 def workers_of(rundir: RunDir) -> list[int]:
     """Processes that train the run."""
-    found = []
+    pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             arguments = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
         if b"scaling.trainer.process" in arguments and b"torch.distributed.run" not in arguments:
-            found += [int(folder.name)] if os.fsencode(rundir.path) in arguments else []
-    return found
+            pids += [int(folder.name)] if os.fsencode(rundir.path) in arguments else []
+    return pids
 
 
 @pytest.mark.slow
@@ -203,8 +203,8 @@ def test_intact_checkpoints_are_not_written_again(
     before = rundir.checkpoint(50).stat().st_mtime_ns
     assert train_here(rundir) == 0
     assert rundir.checkpoint(50).stat().st_mtime_ns == before
-    told = f"warning: {rundir.path / 'state'} holds no usable state: step {STEPS} was reached, starting again\n"
-    assert capsys.readouterr().err == told
+    warning = f"warning: {rundir.path / 'state'} holds no usable state: step {STEPS} was reached, starting again\n"
+    assert capsys.readouterr().err == warning
     assert_same_run(rundir, undisturbed)
 
 
@@ -215,7 +215,9 @@ def test_what_was_saved_after_another_step_counts_for_none(tmp_path: Path, undis
         shutil.rmtree(path, ignore_errors=True)
         shutil.copytree(path.with_name(f"{other:08d}"), path)
     assert not valid_checkpoint(rundir.checkpoint(STEPS), rundir.spec().spec_hash)
-    assert [one.step for one in rundir.checkpoints()] == [50, 150] and [one.step for one in rundir.states()] == [180]
+    assert [checkpoint.step for checkpoint in rundir.checkpoints()] == [50, 150] and [
+        state.step for state in rundir.states()
+    ] == [180]
     write_json(rundir.status_json, status(undisturbed))
     assert not is_trained(rundir.spec(), rundir)
     assert train_here(rundir) == 0
@@ -240,7 +242,7 @@ def test_a_checkpoint_that_an_earlier_process_wrote_on_another_path_is_written_a
     assert_same_run(rundir, undisturbed)
 
 
-def test_a_lost_earlier_checkpoint_is_told(
+def test_a_lost_earlier_checkpoint_is_a_warning(
     tmp_path: Path, undisturbed: RunDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rundir = copy_run(undisturbed, tmp_path)

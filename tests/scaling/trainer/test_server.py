@@ -30,7 +30,7 @@ def served(rundir: RunDir, share: float = 1.0) -> Task:
 
 def wait_for_rows(*rundirs: RunDir) -> None:
     until = time.monotonic() + 120
-    while not all(one.last_row() for one in rundirs) and time.monotonic() < until:
+    while not all(rundir.last_row() for rundir in rundirs) and time.monotonic() < until:
         time.sleep(0.02)
 
 
@@ -45,14 +45,14 @@ def test_runs_of_one_process_are_those_of_processes_of_their_own(share: float, t
     here = [make_run(tmp_path / "served", arch, n_steps=6, name=arch) for arch in archs]
     (here[1].study / "corpus" / "manifest.json").unlink()  # this one cannot be trained: the next must not suffer
     here = [here[0], here[1], here[2], here[0]]  # the last is trained already
-    tasks = [served(one, share) for one in here[:3]] + [served(here[3])]
+    tasks = [served(rundir, share) for rundir in here[:3]] + [served(here[3])]
     codes = [(event.task.name, event.exit_code) for event in run_tasks(tasks, 1) if event.kind == "finished"]
     assert sorted(codes) == [("hgrn2", 0), ("hgrn2", 0), ("llama", 2), ("tnl", 0)]
-    for one, other in zip(alone, here, strict=False):
-        assert Trainer(one, torch.device("cpu"), time.perf_counter()).train() == 0
+    for first, other in zip(alone, here, strict=False):
+        assert Trainer(first, torch.device("cpu"), time.perf_counter()).train() == 0
         if other is not here[1]:
-            assert exact_rows(one) == exact_rows(other) and status(one) == status(other)
-            weights = [r.checkpoints()[-1].path / "model.safetensors" for r in (one, other)]
+            assert exact_rows(first) == exact_rows(other) and status(first) == status(other)
+            weights = [r.checkpoints()[-1].path / "model.safetensors" for r in (first, other)]
             assert weights[0].read_bytes() == weights[1].read_bytes()
             assert [row["time_s"] for row in other.rows()] == sorted(row["time_s"] for row in other.rows())
             log = other.log.read_text()

@@ -39,8 +39,8 @@ def make_engine(arch: str, settings: Training) -> Engine:
 
 
 def counters(engine: Engine) -> tuple[int, int, int]:
-    found = engine.deepspeed_engine
-    return found.micro_steps, found.global_steps, found.global_samples
+    deepspeed = engine.deepspeed_engine
+    return deepspeed.micro_steps, deepspeed.global_steps, deepspeed.global_samples
 
 
 def run(stepper: Engine | Stepper, steps: int = STEPS) -> list[tuple[float, float]]:
@@ -52,9 +52,9 @@ def run(stepper: Engine | Stepper, steps: int = STEPS) -> list[tuple[float, floa
 def test_replayed_steps_are_the_engines_own(arch: str, micro: int | None) -> None:
     settings = training(micro_batch_tokens=micro)
     eager, replayed = make_engine(arch, settings), make_engine(arch, settings)
-    said: list[str] = []
-    stepper = Stepper(replayed, said.append, again)
-    assert run(stepper) == run(eager) and said == [] and stepper.replays
+    messages: list[str] = []
+    stepper = Stepper(replayed, messages.append, again)
+    assert run(stepper) == run(eager) and messages == [] and stepper.replays
     assert digest(list(replayed.model.parameters())) == digest(list(eager.model.parameters()))
     assert counters(replayed) == counters(eager)
     groups = replayed.deepspeed_engine.optimizer.param_groups
@@ -88,43 +88,43 @@ engines: list[Engine] = []
         (wrong, "no CUDA graphs: they differ from eager steps by"),
     ],
 )
-def test_what_cannot_be_replayed_is_said_and_trained_without(record, reason) -> None:
+def test_what_cannot_be_replayed_is_named_and_trained_without(record, reason) -> None:
     settings = training(micro_batch_tokens=2 * CONTEXT)
     eager, replayed = make_engine("hgrn2", settings), make_engine("hgrn2", settings)
     engines.append(replayed)
-    said: list[str] = []
-    stepper = Stepper(replayed, said.append, record)
+    messages: list[str] = []
+    stepper = Stepper(replayed, messages.append, record)
     assert run(stepper) == run(eager) and not stepper.replays
-    assert len(said) == 1 and said[0].startswith(reason) and "\n" not in said[0]
+    assert len(messages) == 1 and messages[0].startswith(reason) and "\n" not in messages[0]
     assert counters(replayed) == counters(eager)
 
 
 def test_an_update_that_cannot_be_recorded_leaves_eager_steps() -> None:
     eager, replayed = make_engine("tnl", training()), make_engine("tnl", training())
-    said: list[str] = []
+    messages: list[str] = []
 
     def record(work: Work) -> Work:
         return fails(work) if work.__name__ == "_clip_and_update" else again(work)
 
-    stepper = Stepper(replayed, said.append, record)
-    assert run(stepper) == run(eager) and len(said) == 1 and not stepper.replays
+    stepper = Stepper(replayed, messages.append, record)
+    assert run(stepper) == run(eager) and len(messages) == 1 and not stepper.replays
 
 
 def test_a_batch_of_another_shape_ends_the_replay() -> None:
     eager, replayed = make_engine("llama", training()), make_engine("llama", training())
-    said: list[str] = []
-    stepper = Stepper(replayed, said.append, again)
+    messages: list[str] = []
+    stepper = Stepper(replayed, messages.append, again)
     assert run(stepper, 2) == run(eager, 2)
     short = batches()[2][:, :33]
     assert stepper.step(short, RATE) == eager.step(short, RATE)
-    assert said == ["no CUDA graphs: a batch has the shape [4, 33]"]
+    assert messages == ["no CUDA graphs: a batch has the shape [4, 33]"]
 
 
 def test_a_state_loaded_under_replay_is_gone_on_from(tmp_path: Path) -> None:
     """Twice: graphs of before have other moments, and the gradients that they left do not count."""
     eager, replayed = make_engine("hgrn2", training()), make_engine("hgrn2", training())
-    said: list[str] = []
-    stepper = Stepper(replayed, said.append, again)
+    messages: list[str] = []
+    stepper = Stepper(replayed, messages.append, again)
     assert run(stepper, 3) == run(eager, 3)
     replayed.save(tmp_path)
     expected = [tuple(float(x) for x in eager.step(tokens, RATE)) for tokens in batches()[3:5]]
@@ -132,7 +132,7 @@ def test_a_state_loaded_under_replay_is_gone_on_from(tmp_path: Path) -> None:
         assert [tuple(float(x) for x in stepper.step(tokens, RATE)) for tokens in batches()[3:5]] == expected
         replayed.load(tmp_path)
         stepper.forget()
-    assert stepper.replays and said == []
+    assert stepper.replays and messages == []
 
 
 def test_a_digest_sees_every_bit_and_every_place() -> None:
@@ -140,7 +140,7 @@ def test_a_digest_sees_every_bit_and_every_place() -> None:
     flipped, swapped = x.clone(), x.clone()
     flipped.view(torch.int32)[999] ^= 1
     swapped[[3, 4]] = swapped[[4, 3]]
-    assert len({tuple(digest([one])) for one in (x, flipped, swapped)}) == 3
+    assert len({tuple(digest([tensor])) for tensor in (x, flipped, swapped)}) == 3
     assert digest([x]) == digest([x.clone()]) and digest([x.view(10, 100)]) == digest([x])
 
 
@@ -168,27 +168,29 @@ def flickers(size: float) -> Recorder:
 
 
 @pytest.mark.parametrize(
-    ("own", "size", "kept"), [(0.0, 2.0**-22, True), (0.0, 1e3, False), (1e3, 1e3, True), (1e3, 1e5, False)]
+    ("drift", "size", "kept"), [(0.0, 2.0**-22, True), (0.0, 1e3, False), (1e3, 1e3, True), (1e3, 1e5, False)]
 )
-def test_passes_that_do_not_repeat_are_told(
-    own: float, size: float, kept: bool, monkeypatch: pytest.MonkeyPatch
+def test_passes_that_do_not_repeat_are_named(
+    drift: float, size: float, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the engine's own are off by `own` at every second pass, graphs may be so too."""
+    """Where the engine's own are off by `drift` at every second pass, graphs may be so too."""
     engine = make_engine("llama", training())
     engines.append(engine)
-    said, passes, numbers = list[str](), engine.passes, iter(range(1000))
+    messages, passes, numbers = list[str](), engine.passes, iter(range(1000))
 
     def flickering(tokens: torch.Tensor, average: bool = True) -> torch.Tensor:
         loss = passes(tokens, average)
         if next(numbers) % 2 == 1:
-            engine.gradients()[0].view(-1)[0] *= 1 + own
+            engine.gradients()[0].view(-1)[0] *= 1 + drift
         return loss
 
     monkeypatch.setattr(engine, "passes", flickering)
-    stepper = Stepper(engine, said.append, flickers(size))
+    stepper = Stepper(engine, messages.append, flickers(size))
     run(stepper, 2)
-    assert len(said) == 1 and stepper.replays is kept
-    assert said[0].startswith("this model's passes do not repeat to the bit" if kept else "no CUDA graphs: they differ")
+    assert len(messages) == 1 and stepper.replays is kept
+    assert messages[0].startswith(
+        "this model's passes do not repeat to the bit" if kept else "no CUDA graphs: they differ"
+    )
 
 
 def test_the_optimizer_is_pytorchs_without_its_compiler() -> None:

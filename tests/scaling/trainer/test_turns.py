@@ -22,42 +22,42 @@ class Time:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Time]:
-    found = Time()
-    monkeypatch.setattr(time, "perf_counter", lambda: found.now)
-    yield found
+    fake = Time()
+    monkeypatch.setattr(time, "perf_counter", lambda: fake.now)
+    yield fake
 
 
-def run(clock: Time, told: list[float], work: float, wait: float, n_steps: int) -> Steps:
+def run(clock: Time, seconds: list[float], work: float, wait: float, n_steps: int) -> Steps:
     """Each turn takes `work` of its own, and waits for the GPU."""
-    own = Clock()
-    begun = own.now()
+    own_clock = Clock()
+    begun = own_clock.now()
     for _ in range(n_steps):
         clock.spend(work)
-        own.wait(lambda: clock.spend(wait))
-        told.append(own.now() - begun)
-        yield from own.hand_over()
+        own_clock.wait(lambda: clock.spend(wait))
+        seconds.append(own_clock.now() - begun)
+        yield from own_clock.hand_over()
     return 0
 
 
 def test_a_run_alone_has_all_the_seconds(clock: Time) -> None:
-    told: list[float] = []
-    assert finish(run(clock, told, 1.0, 2.0, 3)) == 0
-    assert told == [3.0, 6.0, 9.0]
+    seconds: list[float] = []
+    assert finish(run(clock, seconds, 1.0, 2.0, 3)) == 0
+    assert seconds == [3.0, 6.0, 9.0]
 
 
 def test_seconds_of_runs_in_turns_are_those_that_pass_and_waiting_is_everybodys(clock: Time) -> None:
     """The first in a round waits for all: 6 of the 9 seconds of each round."""
-    told: list[list[float]] = [[], [], []]
+    seconds: list[list[float]] = [[], [], []]
     given = ((0.5, 6.0), (1.0, 0.0), (1.5, 0.0))
-    runs = [run(clock, mine, *one, 40) for mine, one in zip(told, given, strict=True)]
+    runs = [run(clock, times, *work, 40) for times, work in zip(seconds, given, strict=True)]
     lanes, waited = [Lane() for _ in runs], 0.0
     for turn in range(40):
         part = waited / 3 if turn else None
         waited = sum(lane.send(steps, part) for lane, steps in zip(lanes, runs, strict=True))
     assert clock.now == 100 + 40 * 9
-    for mine in told:
-        assert mine == sorted(mine)
-    steady = [mine[-1] - mine[-11] for mine in told]
+    for times in seconds:
+        assert times == sorted(times)
+    steady = [times[-1] - times[-11] for times in seconds]
     assert steady == pytest.approx([10 * 2.5, 10 * 3.0, 10 * 3.5]) and sum(steady) == pytest.approx(90)
 
 
@@ -89,16 +89,16 @@ def test_a_burst_with_a_checkpoint_in_it_is_made_again_and_never_starves_the_oth
 def test_what_a_run_sets_of_its_context_is_its_own() -> None:
     from data.files import check_guards, guarded
 
-    def steps(told: list[str], name: str) -> Steps:
-        with guarded(lambda: told.append(name)):
+    def steps(names: list[str], name: str) -> Steps:
+        with guarded(lambda: names.append(name)):
             for _ in range(3):
                 check_guards()
                 yield 0.0
         check_guards()
         return 0
 
-    told: list[list[str]] = [[], []]
-    lanes, works = [Lane(), Lane()], [steps(mine, name) for mine, name in zip(told, "ab", strict=True)]
+    names: list[list[str]] = [[], []]
+    lanes, works = [Lane(), Lane()], [steps(turns, name) for turns, name in zip(names, "ab", strict=True)]
     for _ in range(3):
         for lane, work in zip(lanes, works, strict=True):
             lane.send(work, None)
@@ -106,4 +106,4 @@ def test_what_a_run_sets_of_its_context_is_its_own() -> None:
     for lane, work in zip(lanes, works, strict=True):
         with pytest.raises(StopIteration, match="0"):
             lane.send(work, None)
-    assert told == [["a"] * 3, ["b"] * 3]
+    assert names == [["a"] * 3, ["b"] * 3]
