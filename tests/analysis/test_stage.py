@@ -15,7 +15,6 @@ import analysis.figures.png
 from analysis import stage
 from analysis.contamination import FILE, ensure
 from analysis.fits.fit import L_OPT
-from analysis.fits.settings import FitSettings
 from analysis.fits.study_fits import read_fits
 from analysis.report.figures import figure_one
 from analysis.report.notes import notes
@@ -28,6 +27,7 @@ from data.settings import CorpusSettings
 from scaling.rundir.directory import RunDir
 from scaling.study.spec import StudySpec, load_study
 
+from .fits.built import study_of
 from .fits.synthetic import BATCH, SIZES, power_world, write_evals, write_run
 
 BUDGETS = {size: int(min(6e6, 7e12 / 6 / n)) for size, n in SIZES.items()}
@@ -246,8 +246,7 @@ def test_held_out_panels_of_many_architectures_stand_in_rows(study: StudySpec) -
     one = {"size": "25k", "seed": 0, "flops_exact": 1e9, "loss": 2.0}
     evals = pd.DataFrame([one | {"run_id": arch} for arch in archs])
     runs = tables.runs.iloc[[0] * len(archs)].assign(run_id=archs, arch=archs, size="25k")
-    fits = {"settings": FitSettings().to_dict(), "conventions": {"unit_L": "nats/byte"}}
-    figure = validation_figure(fits, replace(tables, runs=runs, evals=evals), {"loss": 2.5})
+    figure = validation_figure(study_of(), replace(tables, runs=runs, evals=evals), {"loss": 2.5})
     assert figure is not None
     shown = {trace.xaxis: trace for trace in figure.data if trace.mode == "lines+markers"}
     assert len(shown) == 7

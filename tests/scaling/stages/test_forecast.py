@@ -213,7 +213,7 @@ def test_a_run_without_a_rate_is_not_predicted_beside_others(made, tmp_path):
     first, second = study.forecast_runs()
     unrated = second.model_copy(update={"training": second.training.model_copy(update={"lr": "law"})})
     tables = read_tables(study.results)
-    predict(study, [first, unrated], json.loads(files["fits"]), tables, 1, None)
+    predict(study, [first, unrated], fits_of(json.loads(files["fits"])), tables, 1, None)
     predicted, skipped = read_predictions(study)["runs"]
     assert predicted["loss"] and predicted["spec_hash"] == first.spec_hash
     assert skipped["loss"] is None and skipped["reason"] == NO_RATE and skipped["spec_hash"] is None
@@ -385,7 +385,7 @@ def test_a_second_round_is_predicted_from_the_grid_and_the_first(made, tmp_path)
     assert "has begun" in refused("predict", study, *out, "--force")
     command("publish", study, tmp_path / "public", *out)
     assert "differs" not in command("publish", tmp_path / "public", "--check")
-    assert json.loads((tmp_path / "public/predictions-2.json").read_text()) == stored
+    assert read_json(tmp_path / "public/predictions-2.json") == stored
     command("bundle", "pack", study, *out, "--to", tmp_path / "b.tar.xz")
     command("bundle", "unpack", tmp_path / "b.tar.xz", "--out", tmp_path / "there")
     assert (tmp_path / "there/tiny/results/predictions-2.json").read_bytes() == second.read_bytes()
