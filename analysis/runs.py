@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.fits.settings import FitSettings, stored_settings
+from analysis.fits.settings import FitSettings
+from analysis.fits.study_fits import stored_settings
 from analysis.grid_points import SAME, named, point_of_run, with_axes
 from analysis.run_evals import held_out_losses
 from analysis.run_table import CONVENTIONS, RunTable

@@ -16,20 +16,21 @@ from analysis.forecast.stage import told
 from analysis.source.choose import source_of
 from analysis.table_files import read_table
 from arch.errors import InputError
-from data.files import new_directory, read_manifest, read_object, reading, write_bytes, write_json
+from data.files import new_directory, read_manifest, write_bytes, write_json
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.fits.settings import FitSettings
+    from analysis.fits.study_fits import StudyFits
     from analysis.run_table import RunTable
     from analysis.source.base import Provenance
     from analysis.source.choose import Source
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
-FIT_VERSION = 32  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 34  # of the page
+FIT_VERSION = 33  # of the method; a change makes every stored fit stale
+REPORT_VERSION = 35  # of the page
 TABLES = {
     "curves": "curves",
     "evals": "validation",
@@ -42,7 +43,7 @@ class Fitted(NamedTuple):
     """The fits, whether they were made now (False: found up to date), and which stored file was damaged (None: none
     was)."""
 
-    fits: dict[str, Any]
+    fits: StudyFits
     fresh: bool
     damaged: str | None
 
@@ -60,7 +61,7 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
     study; with `force`, or where one is damaged, even where they are."""
     results, source = study.results, source_of(study, runs)
     stored, damaged = _stored(results)
-    if not force and stored is not None and stored.get("inputs_hash") == _inputs_hash(study, source):
+    if not force and stored is not None and stored.inputs_hash == _inputs_hash(study, source):
         return Fitted(stored, False, None)
     from analysis.source.parquet import result_files
 
@@ -68,31 +69,33 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
     results.mkdir(parents=True, exist_ok=True)
     for name, content in result_files(table).items():
         write_bytes(results / f"{name}.parquet", content, kind="results")
-    write_json(results / "fits.json", fits, kind="results")
+    write_json(results / "fits.json", fits.to_dict(), kind="results")
     return Fitted(fits, True, damaged)
 
 
-def fits_of(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> tuple[dict[str, Any], RunTable]:
+def fits_of(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> tuple[StudyFits, RunTable]:
     """What fits.json holds, and the table that it was made from. Raises InputError where the source is damaged."""
     from analysis.fits.grouping import grouped
     from analysis.fits.losses import resolved
     from analysis.fits.study import fit_study
-    from analysis.fits.study_approaches import approaches_of_study
     from analysis.fits.variants import compare_variants
     from arch.registry import warnings_of
 
     table = source.table(_fit_settings(study), study.evaluation.validation_tokens)
     settings = resolved(table, table.settings)
     whole = grouped(replace(table, settings=settings))
-    hashes = {"study": study.name, "inputs_hash": _inputs_hash(study, source)}
-    fits = fit_study(whole, inputs=source.provenance()["metrics"]) | hashes
-    fits["left_out"] += [{"run_id": run, "why": "not of the study file's grid"} for run in source.inputs()["others"]]
-    fits["approaches"] = approaches_of_study(whole, fits)
-    fits["variants"] = compare_variants(whole, settings.level)
-    fits["downstream"] = _downstream(fits, whole, source.scores())
-    fits["warnings"] = warnings_of((run.size, run.config) for run in runs)
-    if rate := (source.corpus() or {}).get("entropy_rate"):
-        fits["entropy_rate"] = rate
+    fits = fit_study(whole, inputs=source.provenance()["metrics"])
+    others = ({"run_id": run, "why": "not of the study file's grid"} for run in source.inputs()["others"])
+    fits = replace(
+        fits,
+        study=study.name,
+        inputs_hash=_inputs_hash(study, source),
+        left_out=(*fits.left_out, *others),
+        variants=compare_variants(whole, settings.level),
+        downstream=_downstream(fits, whole, source.scores()),
+        warnings=tuple(warnings_of((run.size, run.config) for run in runs)),
+        entropy_rate=(source.corpus() or {}).get("entropy_rate") or None,
+    )
     return fits, table
 
 
@@ -110,7 +113,7 @@ def _inputs_hash(study: StudySpec, source: Source) -> str:
     return _hash(inputs)
 
 
-def _downstream(fits: dict[str, Any], tables: RunTable, scores: pd.DataFrame | None) -> dict[str, Any] | None:
+def _downstream(fits: StudyFits, tables: RunTable, scores: pd.DataFrame | None) -> dict[str, Any] | None:
     """The links of the other evaluations' scores to loss; None where there are none."""
     from analysis.evals.scales import scales_of
     from analysis.fits.tasks import fit_tasks
@@ -139,7 +142,7 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
         {
             "version": REPORT_VERSION,
             "contamination": [held_against, with_texts],
-            "fits": fits["inputs_hash"],
+            "fits": fits.inputs_hash,
             "corpus": corpus["fingerprint"] if corpus else None,
             "baseline": baseline,
             "evaluations": evaluations,
@@ -192,27 +195,28 @@ def _fit_settings(study: StudySpec) -> FitSettings:
     return settings_of(study.fit, study.grid)
 
 
-def _provenance(study: StudySpec, came: Provenance, fits: dict[str, Any], tables: RunTable) -> dict[str, str]:
+def _provenance(study: StudySpec, came: Provenance, fits: StudyFits, tables: RunTable) -> dict[str, str]:
     return {
         "study file": str(study.path),
         "changes (--set)": ", ".join(study.sets) or "none",
         "git commit": ", ".join(came["git_commits"]) or "unknown",
         "versions": ", ".join(f"{package} {'/'.join(found)}" for package, found in came["versions"].items()),
         "trained on": ", ".join(tables.runs["hardware"].dropna().unique()) or "not recorded",
-        "FLOP": f"convention {fits['conventions']['C']}",
+        "FLOP": f"convention {fits.conventions['C']}",
         "corpus fingerprint": ", ".join(came["corpus_fingerprints"]) or "unknown",
-        "hash of the fit's inputs": str(fits["inputs_hash"]),
+        "hash of the fit's inputs": str(fits.inputs_hash),
         "run spec hashes": ", ".join(f"{run_id} {digest}" for run_id, digest in came["spec_hashes"].items()),
     }
 
 
-def _stored(results: Path) -> tuple[dict[str, Any] | None, str | None]:
+def _stored(results: Path) -> tuple[StudyFits | None, str | None]:
     """The fits of an earlier command, None where they or their tables are not whole; and the message about that file
     among them that is damaged, None where none is."""
+    from analysis.fits.study_fits import read_fits
+
     path = results / "fits.json"
     try:
-        with reading(path):
-            fits = read_object(path)
+        fits = read_fits(path, "")
         read_tables(results)
         return fits, None
     except InputError as error:

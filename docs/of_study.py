@@ -12,7 +12,8 @@ import pandas as pd
 from analysis.figures.axes import minus, power_of_ten
 from analysis.figures.palette import name_of
 from analysis.fits.diagnose.backtest import RUN
-from analysis.fits.settings import settings_of
+from analysis.fits.settings import FITS, settings_of
+from analysis.fits.study_fits import StudyFits, read_fits
 from analysis.fits.tasks.lengths import by_length
 from analysis.forecast.by_source import by_source
 from analysis.forecast.rehearsals import with_rehearsals
@@ -20,6 +21,7 @@ from analysis.forecast.stage import told
 from analysis.last_steps import last_steps
 from analysis.pages.cells import signed
 from analysis.publish.derived import table
+from analysis.report.approaches import believed
 from analysis.report.believed import believed_rows, drawn_law
 from analysis.report.comparison import comparison_rows, main_view
 from analysis.report.first_shares import first_share_rows
@@ -30,7 +32,7 @@ from analysis.report.verdict import comparison_table
 from analysis.run_table import RunTable
 from analysis.source.choose import source_of
 from analysis.source.published import EVALS, RUNS, SCORES, Published
-from data.files import parse_json, read_json
+from data.files import parse_json
 from flops.laws import paper_laws
 from scaling.study.run import RunSpec
 from scaling.study.spec import StudySpec, load_study
@@ -67,17 +69,17 @@ def beside_the_paper() -> str:
     """The exponents of the parametric laws beside those that Shen et al. 2024 print (table 3)."""
     fits, rows = _fits(), []
     printed = paper_laws().archs
-    for arch in fits["archs"]:
+    for arch in (group.name for group in fits.groups):
         law = drawn_law(fits, arch)
-        assert law is not None
-        (low, high), verdict = law["intervals"]["a"], law["verdict"]["believe"]
+        assert law is not None and law.a.ends is not None
+        low, high = law.a.ends
         paper = printed[arch].n_opt
         assert paper is not None
         rows.append(
             {
                 "": name_of(arch),
-                "a, here": f"{law['params']['a']:.3f} [{low:.3f}, {high:.3f}]",
-                "verdict": verdict,
+                "a, here": f"{law.a.value:.3f} [{low:.3f}, {high:.3f}]",
+                "verdict": believed(law),
                 "a, the paper's": f"{paper.exponent:.3f}",
                 "inside our interval": "yes" if low <= paper.exponent <= high else "no",
             }
@@ -88,9 +90,9 @@ def beside_the_paper() -> str:
 def foretold() -> str:
     """What surfaces fitted below cuts of compute foretold of the runs above, by how far they were extrapolated."""
     rows = []
-    for law in _fits()["approaches"]["laws"]:
-        found = [one for one in law["diagnostics"]["checks"]["summary"] if one["what"] == RUN]
-        if law["approach"] != "parametric" or not found:
+    for law in _fits().laws:
+        found = [one for one in (law.checks or {})["summary"] if one["what"] == RUN]
+        if law.approach != "parametric" or not found:
             continue
         errors = {
             "median error {:.3g} to {:.3g} times".format(*one["ratio"]): f"{math.expm1(one['error']):.2%}"
@@ -98,13 +100,13 @@ def foretold() -> str:
         }
         held = sum(round(one["held"] * one["n_intervals"]) for one in found if one["held"] is not None)
         n = sum(one["n_intervals"] for one in found)
-        rows.append({"": name_of(law["group"])} | errors | {"95% intervals that held": f"{held} of {n}"})
+        rows.append({"": name_of(law.group)} | errors | {"95% intervals that held": f"{held} of {n}"})
     return table(rows)
 
 
 def first_shares() -> str:
     """The errors and exponents that follow from leaving out more or less of each run's beginning."""
-    return table(first_share_rows(_fits()["approaches"]["first_shares"]))
+    return table(first_share_rows(_fits().first_shares))
 
 
 def inside() -> str:
@@ -112,12 +114,13 @@ def inside() -> str:
     fits, rows = _fits(), []
     runs, _ = _tables()
     done = runs[runs["state"] == "done"]
-    for arch in fits["archs"]:
+    for arch in (group.name for group in fits.groups):
         law, mine = drawn_law(fits, arch), done[done["arch"] == arch]
         assert law is not None
         least, most = mine["n_params_non_embedding"].min(), mine["n_params_non_embedding"].max()
         read = mine["n_tokens"].max()
-        within = [at["C"] for at in law["diagnostics"]["curve"] if least <= at["N"] <= most and at["D"] <= read]
+        places = [(at.flops, at.n_params.value or 0.0, at.n_tokens.value or math.inf) for at in law.curve]
+        within = [c for c, n, d in places if least <= n <= most and d <= read]
         ends = dict.fromkeys(map(power_of_ten, (min(within), max(within)))) if within else ()
         told = f"{' to '.join(ends)} FLOP{' alone' * (len(ends) == 1)}" if ends else "nowhere"
         rows.append({"": name_of(arch), "N_opt and D_opt both inside what was trained": told})
@@ -186,7 +189,7 @@ def sources() -> str:
 def longer_contexts() -> str:
     """Perplexity of a byte at context lengths up to four times the training length: the largest size of the grid, and
     the forecast's."""
-    found = _fits()["downstream"]["lengths"]
+    found = (_fits().downstream or {})["lengths"]
     largest = {row["arch"]: row["n_params"] for row in found}  # rows come small sizes first
     kept = [row for row in found if row["n_params"] == largest[row["arch"]]]
     kept += by_length(*_of_forecast())
@@ -205,7 +208,7 @@ def benchmarks() -> str:
         "needle, standard": ("niah-standard", "weighted_avg_acc", lambda value: f"{value:.1f}"),
     }
     found, rows = pd.concat([scores, last_steps(forecast_scores, "task")]), []
-    for arch in _fits()["archs"]:
+    for arch in (group.name for group in _fits().groups):
         asked = found[found["task"] == "piqa"]
         for run in [*_largest(runs, arch, asked), *_largest(forecast.runs, arch, asked)]:
             mine = found[found["run_id"] == run.run_id].set_index(["task", "metric"])["value"]
@@ -226,7 +229,7 @@ def losses() -> str:
     rows = []
     for size in sizes:
         row = {"size": size}
-        for arch in _fits()["archs"]:
+        for arch in (group.name for group in _fits().groups):
             losses = [last[run_id] for run_id in done[(done["arch"] == arch) & (done["size"] == size)]["run_id"]]
             row[name_of(arch)] = ", ".join(minus(loss) for loss in losses)
         rows.append(row)
@@ -249,8 +252,8 @@ def _of_forecast() -> tuple[RunTable, pd.DataFrame]:
 
 
 @cache
-def _fits() -> dict[str, Any]:
-    return dict(read_json(FOLDER / "fits.json"))
+def _fits() -> StudyFits:
+    return read_fits(FOLDER / FITS)
 
 
 @cache
@@ -259,12 +262,12 @@ def _tables() -> tuple[pd.DataFrame, pd.DataFrame]:
     return pd.read_parquet(FOLDER / RUNS), last_steps(pd.read_parquet(FOLDER / SCORES), "task")
 
 
-def _c(fits: dict[str, Any]) -> str:
-    return power_of_ten(fits["verdicts"][0]["c"])
+def _c(fits: StudyFits) -> str:
+    return power_of_ten(fits.verdicts[0].c or 0.0)
 
 
-def _compared(fits: dict[str, Any]) -> list[dict[str, str]]:
-    comparison = fits["approaches"]["comparisons"][0]
+def _compared(fits: StudyFits) -> list[dict[str, str]]:
+    comparison = fits.comparisons[0]
     return comparison_rows(comparison) if main_view(comparison) else []
 
 

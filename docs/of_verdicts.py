@@ -6,8 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 from analysis.figures.palette import name_of
+from analysis.fits.settings import FITS
+from analysis.fits.study_fits import read_fits
 from analysis.pages.cells import shown
 from analysis.publish.derived import table
+from analysis.report.approaches import believed
 from analysis.report.believed import drawn_law
 from analysis.report.left_out import sizes_left_out
 from data.files import read_json
@@ -18,10 +21,10 @@ from .of_study import FOLDER
 def by_runs() -> str:
     """The verdict on each surface fitted to the runs of the first predictions, of the grid, and of the second
     predictions, with what speaks against the last, and the sizes that are left out of the surface of the grid."""
-    fits = read_json(FOLDER / "fits.json")
+    fits = read_fits(FOLDER / FITS)
     first, second = (read_json(FOLDER / f"{name}.json") for name in ("predictions", "predictions-2"))
     rows = []
-    for arch in fits["archs"]:
+    for arch in (group.name for group in fits.groups):
         law = drawn_law(fits, arch)
         assert law is not None
         last = second["groups"][arch]["verdict"]
@@ -29,7 +32,7 @@ def by_runs() -> str:
             {
                 "": name_of(arch),
                 f"{first['fitted']['n_runs']} runs of the grid": first["groups"][arch]["verdict"]["believe"],
-                "the whole grid": law["verdict"]["believe"],
+                "the whole grid": believed(law),
                 "sizes left out of that fit": ", ".join(sizes_left_out(fits).get(arch, ())) or "none",
                 "the grid and the runs of 55M": last["believe"],
                 "why the last is so": "; ".join(last["reasons"]),
@@ -40,7 +43,7 @@ def by_runs() -> str:
 
 def by_count() -> str:
     """The compute of the other architectures over the best one's for the same loss, by every way of counting."""
-    comparison = read_json(FOLDER / "fits.json")["approaches"]["comparisons"][0]
+    comparison = read_fits(FOLDER / FITS).comparisons[0]
     best = next(iter(comparison["views"].values()))["archs"][0]
     rows: dict[str, dict[str, str]] = {}
     for count, view in comparison["views"].items():

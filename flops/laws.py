@@ -19,13 +19,13 @@ from .quantity import PF_DAY
 from .shapes import arch_of
 from .table7 import DATA, STEP_TOKENS, configuration
 
-FITS_SCHEMA = 5  # of fits.json; 5: `verdicts` and `approaches.comparisons` are lists, one for each point of the axes
+FITS_SCHEMA = 6  # of fits.json (analysis.fits.study_fits); 6: `fits` is a list of fits of one form
 FITS = "results/fits.json"  # below a study's directory
 PAPER_TOKENS = 300e9
 MOST_DIGITS = 60  # of what a law gives; beyond it products no longer fit a float
 MOST_EXPONENT = 100.0
 MOST_OFF = 100.0  # of log loss; beyond it the points follow no line at all
-PARTS = ("loss", "n_opt", "d_opt")
+PARTS, QUANTITIES = ("loss", "n_opt", "d_opt"), ("L_opt", "N_opt", "D_opt")
 
 
 @dataclass(frozen=True)
@@ -171,10 +171,11 @@ def load_laws(name: str) -> Laws:
         )
     try:
         conventions = {key: str(fits["conventions"][key]) for key in ("C", "unit_C", "N", "L")}
-        archs = {str(arch): _arch(fit) for arch, fit in fits["archs"].items() if fit["fitted"]}
-        level = fits["interval"]["level"]
+        envelopes = {str(fit["group"]): fit for fit in fits["fits"] if _is_envelope(fit, conventions["C"])}
+        archs = {arch: _arch(fit) for arch, fit in envelopes.items()}
+        level = fits["intervals"]["level"]
         unit = str(fits["conventions"]["unit_L"])
-        reasons = [f"{arch}: {fit['reason']}" for arch, fit in fits["archs"].items() if not fit["fitted"]]
+        reasons = [f"{group['name']}: {group['reason']}" for group in fits["groups"] if group["reason"]]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise InputError(
             f"--law {path}: is damaged ({type(error).__name__} {error}): run `scaling fit` again"
@@ -186,36 +187,42 @@ def load_laws(name: str) -> Laws:
     return Laws(f"study {fits.get('study', path)}", conventions, archs, level=level, loss_unit=unit)
 
 
+def _is_envelope(fit: dict[str, Any], convention: str) -> bool:
+    return fit["approach"] == "envelope" and bool(fit["conventions"]["C"] == convention)
+
+
 def _arch(fit: dict[str, Any]) -> ArchLaws:
+    stored = {law["quantity"]: law for law in fit["laws"]}
     laws: dict[str, Any] = {}
-    bands = {}
-    for part in PARTS:
-        law = fit["laws"][part]
+    bands, reasons = {}, {}
+    for part, quantity in zip(PARTS, QUANTITIES, strict=True):
+        law = stored[quantity]
         laws[part] = None
-        if band := law.get("band_beyond") or law.get("band"):
+        if band := law["wide_band"] or law["band"]:
             bands[part] = Band(*(tuple(band[key]) for key in ("c", "low", "high")))
-        if law["identified"]:
-            numbers = [float(value) for value in (*law["centre"], law["exponent"])]
-            if not all(map(math.isfinite, numbers)) or min(numbers[:2]) <= 0 or abs(numbers[2]) > MOST_EXPONENT:
-                raise ValueError(f"in {part}: {numbers}")
-            laws[part] = PowerLaw(*numbers)
-    reasons = {part: str(fit["laws"][part]["reason"]) for part, law in laws.items() if law is None}
-    loss_span = _span(fit["laws"]["loss"]["range"]) if laws["loss"] else None
-    span = _span(fit["laws"]["n_opt"]["range"]) if laws["n_opt"] else loss_span or _span(fit["range"])
-    off = fit["laws"]["loss"].get("off_line")
+        if law["reason"]:
+            reasons[part] = str(law["reason"])
+            continue
+        numbers = [float(value) for value in (*law["centre"], law["exponent"]["value"])]
+        if not all(map(math.isfinite, numbers)) or min(numbers[:2]) <= 0 or abs(numbers[2]) > MOST_EXPONENT:
+            raise ValueError(f"in {part}: {numbers}")
+        laws[part] = PowerLaw(*numbers)
+    loss_span = _span(stored["L_opt"]["range"]) if laws["loss"] else None
+    span = _span(stored["N_opt"]["range"]) if laws["n_opt"] else loss_span or _span(fit["range"])
+    about = stored["L_opt"]["about_loss"]
+    off, growth = about["off_line"], fit["envelope"]["cost_growth"]
     if off is not None and not (isinstance(off, float) and 0 <= off < MOST_OFF):
-        raise ValueError(f"in loss.off_line: {off!r}")
-    growth = fit["diagnostics"].get("cost_growth")
+        raise ValueError(f"in off_line: {off!r}")
     if growth is not None and not (isinstance(growth, float) and math.isfinite(growth)):
-        raise ValueError(f"in diagnostics.cost_growth: {growth!r}")
+        raise ValueError(f"in cost_growth: {growth!r}")
     return ArchLaws(
         **laws,
         reasons=reasons,
         range=span,
         loss_range=loss_span,
-        most_tokens=max(map(float, fit["envelope"]["n_tokens"]), default=None),
+        most_tokens=max(map(float, fit["envelope"]["points"]["n_tokens"]), default=None),
         cost_growth=growth,
-        curved=bool(fit["laws"]["loss"]["curved"]),
+        curved=bool(about["curvature"] and about["curvature"]["shape"]),
         off_line=None if off is None else math.expm1(off),
         bands=bands,
     )

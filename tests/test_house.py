@@ -33,7 +33,7 @@ LIGHT = (
     "arch.sizes",
 )  # no torch
 FITTED = (
-    *("analysis.fits.points", "analysis.fits.result", "analysis.fits.cost", "arch.amounts", "arch.errors"),
+    *("analysis.fits.points", "analysis.fits.fit", "analysis.fits.cost", "arch.amounts", "arch.errors"),
     *("analysis.fits.surface", "analysis.fits.forms", "analysis.fits.solver"),
 )
 SHARED = tuple(
@@ -62,19 +62,18 @@ ALLOWED = {
     "analysis.scales": ("arch.errors",),
     "analysis.labels": (),
     "analysis.last_steps": (),
-    "analysis.units": ("data.units",),
     "analysis.grid_points": ("scaling.study.axes",),
     "analysis.held_out": ("arch.errors", "data"),
     "analysis.run_evals": ("data.files", "scaling.study"),
     "analysis.run_table": ("analysis.fits.settings", "arch.amounts", "arch.errors", "data.units"),
     "analysis.runs": (
-        *("analysis.bigram", "analysis.fits.settings", "analysis.grid_points", "analysis.run_evals"),
-        "analysis.run_table",
+        *("analysis.bigram", "analysis.fits.settings", "analysis.fits.study_fits", "analysis.grid_points"),
+        *("analysis.run_evals", "analysis.run_table"),
         *("scaling.rundir", "scaling.study"),
         *("arch.errors", "data"),
     ),
     "analysis.fits.points": ("arch.errors",),
-    "analysis.fits.result": (),
+    "analysis.fits.fit": (),
     "analysis.fits.cost": ("analysis.fits.points", "arch.amounts", "arch.errors"),
     "analysis.fits.surface": ("analysis.fits.cost", "arch.amounts", "arch.errors"),
     "analysis.fits.forms": ("analysis.fits.surface",),
@@ -83,6 +82,9 @@ ALLOWED = {
     "analysis.fits.parametric": FITTED,
     "analysis.fits.irreducible": (),
     "analysis.fits.noise": (),
+    "analysis.fits.study_fits": (
+        *("analysis.fits.fit", "analysis.fits.noise", "analysis.fits.settings", "data.files", "flops.laws"),
+    ),
     "analysis.fits.pooling": ("analysis.fits.noise",),
     "analysis.fits.powerlaw": (),
     "analysis.fits.replicates": (),
@@ -94,37 +96,25 @@ ALLOWED = {
     "analysis.fits.downstream": (*FITTED, "analysis.scales"),
     "analysis.fits.tasks": (
         *("analysis.fits.downstream", "analysis.fits.grouping", "analysis.fits.settings"),
-        *("analysis.fits.losses", "analysis.last_steps", "analysis.run_table", "analysis.scales", "arch.errors"),
+        *("analysis.fits.losses", "analysis.fits.fit", "analysis.fits.study_fits"),
+        *("analysis.last_steps", "analysis.run_table", "analysis.scales", "arch.errors"),
+    ),
+    "analysis.fits.approaches": (*FITTED, *SHARED, *ROOMS, "analysis.fits.settings"),
+    "analysis.fits.groups": (
+        *(*FITTED, *SHARED, *ROOMS, "analysis.fits.approaches", "analysis.fits.budgets", "analysis.fits.diagnose"),
+        "analysis.fits.settings",
     ),
     "analysis.fits": (
-        *(*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits.settings"),
-        *("analysis.table_files", "analysis.labels", "analysis.run_table", "analysis.units", "scaling.study.schedule"),
+        *(*FITTED, *SHARED, *ROOMS, "analysis.fits.approaches", "analysis.fits.diagnose", "analysis.fits.groups"),
+        *("analysis.fits.settings", "analysis.fits.study_fits"),
+        *("analysis.table_files", "analysis.labels", "analysis.run_table", "scaling.study.schedule"),
         *("flops.laws", "flops.quantity", "data"),
-    ),
-    "analysis.fits.approaches": (*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits"),
-    "analysis.fits.groups": (
-        *FITTED,
-        *SHARED,
-        *ROOMS,
-        "analysis.fits.diagnose",
-        "analysis.fits.approaches",
-        "analysis.fits.budgets",
-        "analysis.fits",
-    ),
-    "analysis.fits.study_approaches": (
-        *FITTED,
-        *SHARED,
-        *ROOMS,
-        "analysis.fits.approaches",
-        "analysis.fits.groups",
-        "analysis.fits",
-        "analysis.run_table",
     ),
     "analysis.figures": (*LIGHT, "analysis.labels"),
     "analysis.pages": ("analysis.table_files",),
     "analysis.report": (
         *("analysis.fits", "analysis.figures", "analysis.labels", "analysis.pages", "analysis.run_table"),
-        *("analysis.costs", "analysis.units", "arch.amounts"),
+        *("analysis.costs", "arch.amounts"),
         *("data.clean.summary", "data.settings", "data.units"),
     ),
     "analysis.evals": (
@@ -167,6 +157,7 @@ ALLOWED = {
         *("analysis.table_files", "scaling.study", "arch.errors", "arch.registry", "data.files"),
     ),
     "analysis.publish": (
+        "analysis.fits.study_fits",
         *("analysis.costs", "analysis.fits.settings", "analysis.forecast", "analysis.report", "analysis.run_table"),
         *("analysis.source", "analysis.stage", "scaling.rundir.versions", "scaling.study", "arch.errors", "data.files"),
     ),

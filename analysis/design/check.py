@@ -16,7 +16,7 @@ from analysis.design.precision import precision
 from analysis.design.priors import literature
 from analysis.design.worlds import Noise, World
 from analysis.fits.cost import Cost
-from analysis.fits.result import WIDE_A
+from analysis.fits.diagnose.against import WIDE_A
 
 WORLDS, SEED = 24, 0
 Z = 1.96

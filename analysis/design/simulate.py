@@ -93,10 +93,10 @@ def outcome(
     except InputError as error:
         return _failed(str(error))
     result = parametric_result(fit, level=level)
-    middle = float(result.diagnostics["middle"])
-    alone = leave_out(points, "parametric", middle, cost, "size", LEAST_SQUARES)
+    assert result.middle is not None  # a surface has one
+    alone = leave_out(points, "parametric", result.middle.flops, cost, "size", LEAST_SQUARES)
     against = reasons_against(result, Evidence(by_size=alone))
-    between = result.intervals.get("a")
+    between = result.a.interval
     if between is None or fit.draws is None:
         return _failed(against[0] if against else "no interval")
     best = fit.optimum(target, level)
@@ -106,7 +106,7 @@ def outcome(
     return Outcome(
         not against and bool(np.isfinite(half["n_opt"])),
         float(between[1] - between[0]) / 2,
-        float(result.params["a"] or np.nan) - true_a,
+        float(result.a.value or np.nan) - true_a,
         half["n_opt"],
         float(logs["n_opt"] - true_n[2]),
         half["l_opt"],

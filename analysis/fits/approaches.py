@@ -2,7 +2,7 @@
 
 from analysis.fits import approaches, tables
 points = tables.read_points("runs.csv").groups[""]
-result = approaches.fit(points, approach="parametric", at=[1e22])
+found = approaches.fit(points, approach="parametric", at=[1e22])
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Any
 import numpy as np
 
 from analysis.fits.cost import cost_of
-from analysis.fits.envelope.of_points import fit_envelope, seed_noise_of
+from analysis.fits.envelope.of_points import Curves, fit_envelope, seed_noise_of
+from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Fit
 from analysis.fits.forms import FORMS
 from analysis.fits.isoflop import LOCAL, MINIMA, fit_isoflop
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.fit import ParametricFit, fit_parametric
 from analysis.fits.parametric.results import parametric_result
 from analysis.fits.points import Points
-from analysis.fits.result import FitResult
 from analysis.fits.settings import FitSettings
-from analysis.fits.solver import HUBER, OBJECTIVES
+from analysis.fits.solver import HUBER, LEAST_SQUARES, OBJECTIVES
 from arch.errors import InputError, choice
 
-ENVELOPE, ISOFLOP, PARAMETRIC = "envelope", "isoflop", "parametric"
-APPROACHES = (ENVELOPE, ISOFLOP, PARAMETRIC)
 ALL = "all"
 NEEDS_CURVES = (ENVELOPE,)
 DEFAULTS = FitSettings()
+STUDY_OBJECTIVE = LEAST_SQUARES  # objective of a study's surfaces, where none is asked for: seeds leave no outliers
+CURVE = 33  # C at which figures draw a law
 BEYOND = (1.0, 10.0)  # times the largest C that all groups reached, where no C is asked for
 
 
@@ -40,8 +40,8 @@ class Options:
 
     at: C [FLOP] of optima (none: `default_at`); predict: (N, D) of losses, and objective and form, of the parametric
     approach; minimum: how isoFLOP finds the lowest loss of a budget; n_replicates, level and seed: of the intervals;
-    curve: at so many C, from the smallest of the points to the last of `at`, optima stand in `diagnostics["curve"]`,
-    for figures: no verdict is drawn from them. Raises InputError for an unknown objective, form or minimum, and for a
+    curve: at so many C, from the smallest of the points to the last of `at`, optima stand in `Fit.curve`, for figures:
+    no verdict is drawn from them. Raises InputError for an unknown objective, form or minimum, and for a
     level that is none.
     """
 
@@ -74,6 +74,12 @@ class Options:
             )
 
 
+def options_of(settings: FitSettings, **asked: Any) -> Options:
+    """What a study's approaches are asked for where nothing else is said: its fit stage's options."""
+    own = {"n_replicates": settings.n_replicates, "level": settings.level, "seed": settings.seed}
+    return Options(**{"objective": STUDY_OBJECTIVE} | own | asked)
+
+
 def named(approach: str) -> tuple[str, ...]:
     """The approaches that a name stands for. Raises InputError for another name."""
     if approach == ALL:
@@ -89,21 +95,12 @@ def default_at(groups: Mapping[str, Points]) -> tuple[float, ...]:
     return tuple(times * reached for times in BEYOND)
 
 
-def computes(points: Points, options: Options) -> tuple[float, ...]:
-    """C [FLOP] at which the optima of `points` are told: those asked for, and those of the curve after them."""
-    at = tuple(options.at) or default_at({"": points})
+def _curve(points: Points, at: Sequence[float], options: Options) -> Sequence[float]:
+    """C [FLOP] of `Fit.curve`."""
     if not options.curve:
-        return at
-    return (*at, *np.geomspace(points.flops.min(), max(points.flops.max(), *at), options.curve).tolist())
-
-
-def without_curve(result: FitResult, n_curve: int) -> FitResult:
-    """The optima of the last `n_curve` C in `diagnostics["curve"]`, apart from those that were asked for."""
-    if not n_curve:
-        return result
-    told = dict(result.diagnostics)
-    told["optimum"], told["curve"] = told["optimum"][:-n_curve], told["optimum"][-n_curve:]
-    return replace(result, diagnostics=told)
+        return ()
+    found: list[float] = np.geomspace(points.flops.min(), max(points.flops.max(), *at), options.curve).tolist()
+    return found
 
 
 def fit(
@@ -113,7 +110,7 @@ def fit(
     noise: SeedNoise | None = None,
     progress: Callable[[float], None] | None = None,
     **options: Any,
-) -> FitResult:
+) -> Fit:
     """One group by one approach; `options` are those of `Options`. noise: between seeds, as other runs tell it; the
     envelope takes it in the place of its own. progress: called with the share that is done, now and then. Raises
     InputError where the points do not allow the fit."""
@@ -128,34 +125,24 @@ def fit_with_surface(
     approach: str,
     noise: SeedNoise | None,
     progress: Callable[[float], None] | None,
-    asked: Options,
-) -> tuple[FitResult, ParametricFit | None]:
-    """The result, and of the parametric approach the fit behind it."""
-    at = computes(points, asked)
+    options: Options,
+    curves: Curves | None = None,
+    settings: FitSettings = DEFAULTS,
+) -> tuple[Fit, ParametricFit | None]:
+    """The fit, and of the parametric approach the surface with its draws. curves: of the envelope (None: those of the
+    points); settings: its grid and optimum."""
+    at = tuple(options.at) or default_at({"": points})
+    asked: dict[str, Any] = {"at": at, "curve": _curve(points, at, options)}
+    of_intervals: dict[str, Any] = {"n_replicates": options.n_replicates, "level": options.level, "seed": options.seed}
     if approach == ENVELOPE:
-        of_curves = fit_envelope(
-            points,
-            noise=noise or seed_noise_of([points]),
-            at=at,
-            n_replicates=asked.n_replicates,
-            level=asked.level,
-            seed=asked.seed,
-        )
-        return without_curve(of_curves, asked.curve), None
+        noise = noise or (seed_noise_of([points]) if curves is None else None)
+        return fit_envelope(
+            points, curves, noise=noise, settings=settings.model_copy(update=of_intervals), **asked
+        ), None
     if approach == ISOFLOP:
-        of_budgets = fit_isoflop(
-            points,
-            cost_of(points),
-            asked.minimum,
-            noise=noise,
-            n_replicates=asked.n_replicates,
-            level=asked.level,
-            seed=asked.seed,
-            at=at,
-        )
-        return without_curve(of_budgets, asked.curve), None
-    found = fit_surface(points, asked, noise, asked.n_replicates, progress)
-    result = without_curve(parametric_result(found, at=at, predict=asked.predict, level=asked.level), asked.curve)
+        return fit_isoflop(points, cost_of(points), options.minimum, noise=noise, **of_intervals, **asked), None
+    found = fit_surface(points, options, noise, options.n_replicates, progress)
+    result = parametric_result(found, predict=options.predict, level=options.level, seed=options.seed, **asked)
     # of what was given, not of curves as they were averaged
     return replace(result, input_hash=points.input_hash), found
 

@@ -8,107 +8,111 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from analysis.fits.approaches import (
-    APPROACHES,
-    ISOFLOP,
-    NEEDS_CURVES,
-    PARAMETRIC,
-    Options,
-    default_at,
-    fit_with_surface,
-)
+from analysis.fits.approaches import DEFAULTS, NEEDS_CURVES, Options, default_at, fit_with_surface
 from analysis.fits.budgets import has_budgets
 from analysis.fits.diagnose.checks import check_laws
 from analysis.fits.diagnose.influence import Reread
-from analysis.fits.envelope.of_points import seed_noises_of
+from analysis.fits.envelope.of_points import Curves, seed_noises_of
+from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Fit, NotFitted, plain
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.fit import ParametricFit
 from analysis.fits.points import Points
-from analysis.fits.result import FitResult
+from analysis.fits.settings import FitSettings
 from arch.errors import InputError
 
 CHECKS = "checks"  # the step after the approaches of a group
+Progress = Callable[[str, str, float], None]  # of group, approach (CHECKS at the end) and the share of it that is done
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs as the approaches read them, by group: `curves` for approaches that need them, `ends` (or curves too) for
+    the others; ends_alone: curves tell the noise between seeds, and no approach fits them.
+
+    envelopes: of a study, the whole curves of each group, or why it has no envelope (None: the envelope is that of
+    `curves`); settings: its grid and optimum; others: by name, other readings of the same runs, by which the checks
+    tell how much the reading decides.
+    """
+
+    ends: Mapping[str, Points]
+    curves: Mapping[str, Points]
+    ends_alone: bool = False
+    envelopes: Mapping[str, Curves | str] | None = None
+    settings: FitSettings = DEFAULTS
+    others: Mapping[str, Reread] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Fits:
-    """results: what was fitted, group by group, each with its verdict and, in `diagnostics["checks"]`, what that rests
-    on; failed: what could not be fitted, with its reason; compared: by group, the approaches side by side; surfaces: by
-    group, the parametric fit behind its result, with its draws."""
+    """results: what was fitted, group by group, each with its verdict and what that rests on; failed: what could not be
+    fitted; compared: by group, the approaches side by side; surfaces: by group, the parametric fit behind its result,
+    with its draws."""
 
-    results: tuple[FitResult, ...]
-    failed: tuple[Mapping[str, str], ...]
+    results: tuple[Fit, ...]
+    failed: tuple[NotFitted, ...]
     compared: Mapping[str, Any] = field(default_factory=dict)
     surfaces: Mapping[str, ParametricFit] = field(default_factory=dict)
 
+    def of(self, group: str) -> list[Fit]:
+        return [one for one in self.results if one.group == group]
+
 
 def fit_groups(
-    ends: Mapping[str, Points],
-    curves: Mapping[str, Points],
-    wanted: Sequence[str],
-    options: Options,
-    said: Callable[[str, str, float], None] = lambda group, approach, share: None,
-    given: Sequence[FitResult] = (),
-    others: Mapping[str, Reread] | None = None,
-    ends_alone: bool = False,
+    runs: Runs, approaches: Sequence[str], options: Options, progress: Progress = lambda group, approach, share: None
 ) -> Fits:
-    """Every group by every approach, and whether to believe it: `curves` for approaches that need them, `ends` (or
-    curves too) for the others; isoFLOP takes curves where the ends have no budgets. What cannot be fitted is told, and
-    stops nothing else. ends_alone: curves tell the noise between seeds, and no approach fits them.
-
-    said: called with group, approach (CHECKS at the end) and the share of it that is done; given: results that were
-    fitted elsewhere, judged with the others; others: by name, other readings of the same runs, by which the checks
-    tell how much the reading decides.
-    """
+    """Every group by every approach, and whether to believe it; isoFLOP takes curves where the ends have no budgets.
+    What cannot be fitted has its reason in `failed`, and stops nothing else."""
+    ends, curves = runs.ends, runs.curves
     if not options.at and (ends or curves):
         options = replace(options, at=default_at({**ends, **curves}))
-    seeds, whole = seed_noises_of(list(curves.values())), {} if ends_alone else curves
-    results: list[FitResult] = []
-    failed: list[Mapping[str, str]] = []
+    seeds, whole = seed_noises_of(list(curves.values())), {} if runs.ends_alone else curves
+    envelopes = runs.envelopes if ENVELOPE in approaches and not runs.ends_alone else None
+    results: list[Fit] = []
+    failed = [NotFitted(group, ENVELOPE, one) for group, one in (envelopes or {}).items() if isinstance(one, str)]
     compared: dict[str, Any] = {}
     surfaces: dict[str, ParametricFit] = {}
     for group in {**ends, **curves}:
         # what a group's own seeds tell is in the residuals of its surface already
         noises = {name: seeds.of_others(group) if name == PARAMETRIC else seeds.of(group) for name in APPROACHES}
-        found = {one.approach: one for one in given if one.group == group}
-        fitted = {name: (whole if name in NEEDS_CURVES else ends).get(group) for name in (*found, *wanted)}
-        if group in whole and (points := fitted.get(ISOFLOP)) is not None and not has_budgets(points):
-            fitted[ISOFLOP] = whole[group]
-        for name in sorted(wanted, key=lambda one: one != PARAMETRIC):  # whose reasons say most
-            progress = partial(said, group, name)
-            progress(0.0)
+        points = {name: (whole if name in NEEDS_CURVES else ends).get(group) for name in approaches}
+        if group in whole and (budgets := points.get(ISOFLOP)) is not None and not has_budgets(budgets):
+            points[ISOFLOP] = whole[group]
+        found: dict[str, Fit] = {}
+        for name in sorted(approaches, key=lambda one: one != PARAMETRIC):  # whose reasons say most
+            own = envelopes.get(group, "") if envelopes is not None and name == ENVELOPE else None
+            if isinstance(own, str):
+                continue
+            step = partial(progress, group, name)
+            step(0.0)
             try:
-                points = fitted[name]
-                if points is None:
-                    why = "--points ends leaves one" if ends_alone else "this table has one"
+                mine = points[name]
+                if mine is None:
+                    why = "--points ends leaves one" if runs.ends_alone else "this table has one"
                     raise InputError(f"needs curves, several rows a run; {why} row a run")
-                found[name], behind = fit_with_surface(points, name, noises[name], progress, options)
+                noise = noises[name] if own is None else None
+                found[name], behind = fit_with_surface(mine, name, noise, step, options, own, runs.settings)
                 surfaces |= {} if behind is None else {group: behind}
             except InputError as error:
                 reason = re.sub(rf"^{name}( \(\w+\))?: ", "", str(error), flags=re.IGNORECASE)  # named beside it
-                failed.append({"group": group, "approach": name, "reason": reason})
-        said(group, CHECKS, 0.0)
-        checked = partial(said, group, CHECKS)
-        one, compared[group] = _judged(found, fitted, noises, options, others, checked)
-        results += one
+                failed.append(NotFitted(group, name, reason))
+        progress(group, CHECKS, 0.0)
+        fitted = {name: mine for name, mine in points.items() if name in found and mine is not None}
+        judged, compared[group] = _judged(found, fitted, noises, options, runs.others, partial(progress, group, CHECKS))
+        results += judged
     return Fits(tuple(results), tuple(failed), compared, surfaces)
 
 
 def _judged(
-    found: Mapping[str, FitResult],
-    fitted: Mapping[str, Points | None],
+    found: Mapping[str, Fit],
+    points: Mapping[str, Points],
     noise: Mapping[str, SeedNoise | None],
     options: Options,
-    others: Mapping[str, Reread] | None,
-    said: Callable[[float], None],
-) -> tuple[list[FitResult], Any]:
-    """One group's results in the order of APPROACHES with their verdicts, and the approaches side by side. noise: what
-    each was fitted with."""
-    points = {name: fitted[name] for name in found}
-    known = {name: one for name, one in points.items() if one is not None}
+    others: Mapping[str, Reread],
+    progress: Callable[[float], None],
+) -> tuple[list[Fit], Any]:
+    """One group's fits in the order of APPROACHES with their verdicts, and the approaches side by side. points, noise:
+    what each was fitted to."""
     in_order = [found[name] for name in APPROACHES if name in found]
     chosen: dict[str, Any] = {"seed": options.seed, "objective": options.objective, "form": options.form}
-    judged, told = check_laws(known, in_order, noise=noise, others=others, said=said, **chosen)
-    checks = told["approaches"]
-    whole = [replace(one, diagnostics={**one.diagnostics, "checks": checks[one.approach]}) for one in judged]
-    return whole, told["compare"]
+    judged, told = check_laws(points, in_order, noise=noise, others=others, said=progress, **chosen)
+    return [replace(one, checks=plain(told["approaches"][one.approach])) for one in judged], plain(told["compare"])

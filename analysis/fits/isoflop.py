@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,11 +30,27 @@ from scipy.interpolate import Akima1DInterpolator
 
 from analysis.fits.budgets import TOLERANCE, Readings, read_budgets
 from analysis.fits.cost import Cost
+from analysis.fits.fit import (
+    D_OPT,
+    ISOFLOP,
+    L_OPT,
+    N_OPT,
+    NOTHING,
+    QUANTITIES,
+    Estimate,
+    Fit,
+    Intervals,
+    IsoflopPart,
+    Law,
+    Minimum,
+    NoiseOf,
+    Objective,
+    Optimum,
+)
 from analysis.fits.irreducible import NEEDED as FOR_FLOOR
 from analysis.fits.irreducible import Irreducible, fit_irreducible
 from analysis.fits.noise import SeedNoise
 from analysis.fits.points import Points
-from analysis.fits.result import FitResult
 from arch.amounts import count, counted, counted_of, flop
 from arch.errors import InputError, choice
 
@@ -56,35 +72,10 @@ LEAST_VARIANCE = 1e-24  # of log loss: noise-free losses have some
 FINE = 601  # places between the smallest and the largest size at which an interpolation is read
 STEP = 1e-5  # of log loss, for derivatives of an interpolation's minimum
 LARGEST = 230.0  # |log| of N, D or loss: 1e100
-LAWS = ("N_opt", "D_opt", "L_opt")
 METHOD = (
     "random effects: errors of the minima and a scatter between budgets, Student's t; L_opt: {r} draws of these errors"
 )
 ESTIMAND = "the size of the lowest loss of these runs' recipe at each compute, over text, seeds and budgets like these"
-
-
-@dataclass(frozen=True)
-class Minimum:
-    """One budget: C [FLOP], its points and different sizes, and its lowest loss: N, D and loss there, the standard
-    error of log N, the N between which the loss stays within FLAT of it. window, reach: how many sizes it is read from,
-    and the smallest and the largest; bend, asymmetry: of log loss = lowest + bend (u^2 + asymmetry u^3) there, u the
-    distance in log N; tested: whether the sizes are enough to test that curve; reason: why the laws do without the
-    budget (None: they use it)."""
-
-    c: float
-    n_points: int
-    n_sizes: int
-    n_params: float | None = None
-    n_tokens: float | None = None
-    loss: float | None = None
-    error: float | None = None
-    flat: tuple[float, float] | None = None
-    window: int = 0
-    reach: tuple[float, float] | None = None
-    bend: float | None = None
-    asymmetry: float | None = None
-    tested: bool = False
-    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -164,7 +155,7 @@ class IsoFlop:
         """N_opt, D_opt or L_opt at C [FLOP], and its interval; no loss outside three budgets, whose power law runs
         below any irreducible loss."""
         log_c = math.log(c)
-        if name != "L_opt":
+        if name != L_OPT:
             return math.exp(self.lines[name].at(log_c)), _exp(self.lines[name].interval(log_c, self.level))
         low, high = self.range
         if isinstance(self.lowest.law, Line) and not low <= c <= high * (1 + 1e-9):
@@ -227,13 +218,15 @@ def fit_isoflop(
     variant: str = LOCAL,
     *,
     at: Sequence[float] = (),
+    curve: Sequence[float] = (),
     n_replicates: int = 1000,
+    seed: int = 0,
     **options: Any,
-) -> FitResult:
-    """Laws of N_opt, D_opt and L_opt as plain data: `isoflop` with its options. at: C [FLOP] of
-    `diagnostics["optimum"]`. Raises what `isoflop` raises."""
-    fit = isoflop(points, cost, variant, n_replicates=n_replicates, **options)
-    return isoflop_result(fit, points, n_replicates, at)
+) -> Fit:
+    """Laws of N_opt, D_opt and L_opt: of `isoflop` with its options. at, curve: C [FLOP] of its optima. Raises what
+    `isoflop` raises."""
+    found = isoflop(points, cost, variant, n_replicates=n_replicates, seed=seed, **options)
+    return isoflop_result(found, points, n_replicates, seed, at, curve)
 
 
 def isoflop(
@@ -269,8 +262,8 @@ def isoflop(
     growth = cost.growth(found.log_n)
     direct, shared = found.direct, found.of_n @ found.covariance @ found.of_n.T
     lines = {
-        "N_opt": _line(log_c, found.log_n, direct, shared, found.noise),
-        "D_opt": _line(
+        N_OPT: _line(log_c, found.log_n, direct, shared, found.noise),
+        D_OPT: _line(
             log_c,
             log_c - cost.log_per_token(found.log_n),
             growth**2 * direct,
@@ -689,65 +682,69 @@ def _percentiles(values: np.ndarray, level: float) -> tuple[float, float] | None
     return float(low), float(high)
 
 
-def isoflop_result(fit: IsoFlop, points: Points, n_replicates: int, at: Sequence[float] = ()) -> FitResult:
-    """As plain data. params: a and b, the exponents of N_opt and D_opt, L_exponent, and N_opt, D_opt and L_opt at
-    `middle`, the geometric middle of the budgets; from four budgets E, the irreducible loss of L_opt = E + beta
-    C^L_exponent, from three L_opt is a power law."""
-    middle = math.exp(sum(math.log(c) for c in fit.range) / 2)
-    params: dict[str, float] = {}
-    intervals: dict[str, tuple[float, float] | None] = {}
-    for name, exponent in (("N_opt", "a"), ("D_opt", "b")):
-        params[exponent], intervals[exponent] = fit.lines[name].slope, fit.lines[name].interval(None, fit.level)
-    for name in LAWS:
-        value, intervals[name] = fit.optimum(name, middle)
-        params[name] = math.nan if value is None else value
-    for name, drawn in fit.lowest.parameters().items():
-        params[name], intervals[name] = float(drawn[0]), _percentiles(drawn[1:], fit.level)
-    kept = [one for one in fit.minima if one.reason is None]
-    diagnostics: dict[str, Any] = {
-        "middle": middle,
-        "minimum": fit.variant,
-        "optimum": [_optimum(fit, c) for c in at],
-        "budgets": [asdict(one) for one in fit.minima],
-        "n_budgets": len(fit.minima),
-        "n_budgets_used": len(kept),
-        "refused": [f"{flop(one.c, 4)} FLOP: {one.reason}" for one in fit.minima if one.reason and one.n_sizes > 1],
-        "left_out": [*fit.readings.left_out, *_alone(fit.minima)],
-        "notes": _untested(kept) if fit.variant == LOCAL else [],
-        "from_curves": fit.readings.from_curves,
-        "off_budget": float(np.expm1(fit.readings.spread.max())),
-        "flatness": float(np.median([one.flat[1] / one.flat[0] for one in kept if one.flat is not None])),
-        "a_plus_b": params["a"] + params["b"],
-        "noise": None if fit.noise is None else asdict(fit.noise),
-        "scatter": fit.lines["N_opt"].tau,
-    }
-    return FitResult(
-        approach="isoflop",
-        n_points=len(points),
-        params=params,
-        intervals=intervals,
-        objective={"name": f"{MINIMA[fit.variant]}; laws by least squares through these, weighted by their errors"},
-        diagnostics=diagnostics,
-        input_hash=points.input_hash,
+def isoflop_result(
+    found: IsoFlop,
+    points: Points,
+    n_replicates: int,
+    seed: int,
+    at: Sequence[float] = (),
+    curve: Sequence[float] = (),
+) -> Fit:
+    """As every approach returns it. From four budgets L_opt has a floor, from three it is a power law. at, curve: C
+    [FLOP] of its optima."""
+    middle = _optimum(found, math.exp(sum(math.log(c) for c in found.range) / 2))
+    kept = [one for one in found.minima if one.reason is None]
+    noise = found.noise
+    return Fit(
+        approach=ISOFLOP,
         group=points.group,
+        n_points=len(points),
         n_runs=points.n_runs,
-        range=fit.range,
+        input_hash=points.input_hash,
+        range=found.range,
         conventions={"C": points.convention, "L": points.loss_unit},
-        interval={
-            "method": METHOD.format(r=n_replicates),
-            "estimand": ESTIMAND,
-            "level": fit.level,
-            "replicates": n_replicates,
-        },
+        objective=Objective(f"{MINIMA[found.variant]}; laws by least squares through these, weighted by their errors"),
+        intervals=Intervals(METHOD.format(r=n_replicates), found.level, ESTIMAND, n_replicates, seed=seed),
+        laws=tuple(_law(found, name, middle) for name in QUANTITIES),
+        middle=middle,
+        optima=tuple(_optimum(found, c) for c in at),
+        curve=tuple(_optimum(found, c) for c in curve),
+        isoflop=IsoflopPart(
+            minimum=found.variant,
+            minima=found.minima,
+            from_curves=found.readings.from_curves,
+            off_budget=float(np.expm1(found.readings.spread.max())),
+            flatness=float(np.median([one.flat[1] / one.flat[0] for one in kept if one.flat is not None])),
+            scatter=found.lines[N_OPT].tau,
+            noise=()
+            if noise is None
+            else (NoiseOf("trunk", noise.trunk, noise.df), NoiseOf("one loss", noise.own, noise.df)),
+            noise_source="" if noise is None else noise.source,
+        ),
+        left_out=(*found.readings.left_out, *_alone(found.minima)),
+        notes=tuple(_untested(kept)) if found.variant == LOCAL else (),
     )
 
 
-def _optimum(fit: IsoFlop, c: float) -> dict[str, Any]:
-    """{"C", "N", "D", "L", "intervals"}; None for an interval or a loss that is not to be had."""
-    found: dict[str, Any] = {"C": c, "intervals": {}}
-    for name in LAWS:
-        found[name[0]], found["intervals"][name[0]] = fit.optimum(name, c)
-    return found
+def _law(found: IsoFlop, quantity: str, middle: Optimum) -> Law:
+    """Through its value in the middle of the budgets."""
+    value, floor = middle.of(quantity).value, NOTHING
+    if quantity == L_OPT:
+        drawn = {
+            name: Estimate.of(float(values[0]), _percentiles(values[1:], found.level))
+            for name, values in found.lowest.parameters().items()
+        }
+        exponent, floor = drawn["L_exponent"], drawn.get("E", NOTHING)
+    else:
+        line = found.lines[quantity]
+        exponent = Estimate.of(line.slope, line.interval(None, found.level))
+    centre = None if value is None else (middle.flops, value)
+    return Law(quantity, exponent=exponent, floor=floor, centre=centre, range=found.range)
+
+
+def _optimum(found: IsoFlop, c: float) -> Optimum:
+    """At C [FLOP]; without an interval or a loss that is not to be had."""
+    return Optimum(c, *(Estimate.of(*found.optimum(name, c)) for name in QUANTITIES))
 
 
 def _alone(minima: Sequence[Minimum]) -> list[str]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,28 @@ class Group(NamedTuple):
 
 
 @dataclass(frozen=True)
+class NoisePart:
+    """Architectures that are not told apart in their noise between seeds: its standard deviation in log loss at a point
+    and of a curve's mean, and its degrees of freedom."""
+
+    archs: tuple[str, ...]
+    s: float
+    df: float
+    of_means: float | None = None
+
+
+@dataclass(frozen=True)
+class SeedsOfSize:
+    """The seeds of one size, and the standard deviation of log loss between them."""
+
+    arch: str
+    size: str
+    n_seeds: int
+    s: float
+    runs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class SeedNoise:
     """Between-seed standard deviation of log smoothed loss, its degrees of freedom, what it was pooled from, the
     correlation of a curve's noise with itself an e-fold of compute later, and that of groups that read the same batches
@@ -38,7 +60,7 @@ class SeedNoise:
 
     s: float
     df: float
-    groups: tuple[dict[str, object], ...] = ()
+    groups: tuple[SeedsOfSize, ...] = ()
     correlation: float = 1.0
     shared: float | None = None
     of_means: float | None = None
@@ -52,7 +74,7 @@ def pool_seed_noise(groups: Sequence[Group], step: float = 0.0) -> SeedNoise | N
     same batches tell less than as many others (`degrees`). `step`: log C between neighbouring points, for the
     correlation along a curve (0: taken as 1).
     """
-    found: list[dict[str, object]] = []
+    found: list[SeedsOfSize] = []
     used: list[Group] = []
     total, means, summed, lagged = 0.0, 0.0, 0, [0.0, 0.0]
     lag = round(LAG / step) if step else 0
@@ -64,8 +86,7 @@ def pool_seed_noise(groups: Sequence[Group], step: float = 0.0) -> SeedNoise | N
             total, summed = total + (len(common) - 1) * variance, summed + len(common) - 1
             kept = slice(None) if group.at is None else group.at[finite] >= group.at[finite][-1] - LAST
             means += (len(common) - 1) * float(common[:, kept].mean(1).var(ddof=1))
-            named: dict[str, Any] = {"runs": list(group.runs)} if group.runs else {}
-            found.append({"arch": group.arch, "size": group.size, "n_seeds": len(common), "s": variance**0.5, **named})
+            found.append(SeedsOfSize(group.arch, group.size, len(common), variance**0.5, tuple(group.runs)))
             used.append(group._replace(log_loss=common, at=None if group.at is None else group.at[finite]))
             off = common - common.mean(0)
             if 0 < lag < common.shape[1]:

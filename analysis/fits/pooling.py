@@ -17,11 +17,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
 
 import numpy as np
 
-from analysis.fits.noise import Group, SeedNoise, pool_seed_noise
+from analysis.fits.noise import Group, NoisePart, SeedNoise, pool_seed_noise
 
 TOLD = 0.1  # probability of a cut among equal variances
 DRAWS = 4000  # of equal variances
@@ -58,13 +57,13 @@ class SeedNoises:
         """Of those that are not told from an architecture, without it; of all others where it has no seeds."""
         return self._pool([one for one in self.groups if one.arch in self._like(arch) and one.arch != arch])
 
-    def parts(self) -> list[dict[str, Any]]:
-        """Of each part, quietest first: `archs`, `s`, `of_means` and `df`."""
+    def parts(self) -> list[NoisePart]:
+        """Of each part, quietest first."""
         found = []
         for part in self.kinds:
             noise = self.of(part[0])
             assert noise is not None
-            found.append({"archs": part, "s": noise.s, "of_means": noise.of_means, "df": noise.df})
+            found.append(NoisePart(tuple(part), noise.s, noise.df, noise.of_means))
         return found
 
     def _like(self, arch: str) -> list[str]:

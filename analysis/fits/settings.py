@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field as PydanticField
 
-from data.files import read_json, reading
 from scaling.study.axes import short
 from scaling.study.grid import Grid
 from scaling.study.schema import Fit
@@ -76,15 +74,3 @@ def settings_of(fit: Fit, grid: Grid) -> FitSettings:
 def as_it_stands(convention: str) -> FitSettings:
     """Of somebody else's table, with C by a convention of any name: nothing is smoothed or left out."""
     return FitSettings().model_copy(update={"flops": convention, "smoothing_tokens": 0, "curve_rows": 0})
-
-
-def stored_settings(study_dir: Path) -> FitSettings:
-    """The settings of the study's stored fit, the defaults where it has none."""
-    path = study_dir / "results" / FITS
-    return read_settings(path, "`scaling fit` makes it again") if path.exists() else FitSettings()
-
-
-def read_settings(path: Path, advice: str) -> FitSettings:
-    """The settings that fits.json holds. Raises InputError, with `advice` on what to do, where it is damaged."""
-    with reading(path, advice):
-        return FitSettings(**read_json(path)["settings"])

@@ -1,7 +1,11 @@
-"""Fits of a whole study, as versioned JSON: the only place where law constants live.
+"""What a study's runs say: the envelope of every architecture and the laws of every other approach with their checks
+and verdicts, what the runs wasted, the architectures compared, and what none of this could use. The only place where
+law constants live.
 
-Every figure and table is drawn from what `fit_study` returns. It names the compute convention, the parameter count and
-the loss it used, the interval's method and estimand, and the hash of every metrics.jsonl that went in.
+The fit stage and the command `scaling fit STUDY --approach` give the same numbers: both come from `runs_of_study`.
+Curves enter as points: under a constant learning rate each is as good as a run that ends there. The surface is fitted
+by least squares: the noise between seeds has no outliers that Huber's loss would hold off
+(docs/research/parametric-fits.md: its intervals cover as they should and are narrower).
 """
 
 from __future__ import annotations
@@ -13,20 +17,36 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.fits.approaches import CURVE, STUDY_OBJECTIVE, options_of
+from analysis.fits.compared import compare_study, contexts
+from analysis.fits.diagnose.influence import Reread, Variant
 from analysis.fits.envelope.extract import SizeCurve
 from analysis.fits.envelope.intervals import ESTIMAND, METHOD, NO_SEEDS
-from analysis.fits.envelope.laws import fit_arch, owner_at_ends
-from analysis.fits.envelope.of_points import Size, curves_of, seed_noises_of, sizes_of
+from analysis.fits.envelope.laws import owner_at_ends
+from analysis.fits.envelope.of_points import Curves, Size, curves_of, fit_envelope, seed_noises_of, sizes_of
+from analysis.fits.fit import APPROACHES, ENVELOPE, Fit, Intervals
 from analysis.fits.grouping import grouped
+from analysis.fits.groups import Fits, Runs, fit_groups
 from analysis.fits.losses import NO_CURVE, described, resolved
 from analysis.fits.merged import calibrations, calibrations_to_dict
 from analysis.fits.noise import degrees_text
-from analysis.fits.points import Points
+from analysis.fits.points import CURVES, Points
 from analysis.fits.pooling import SeedNoises
-from analysis.fits.prepare import Row, curves_by_group, under, whole_curves
+from analysis.fits.prepare import Row, curves_by_group, prepare, under, whole_curves
 from analysis.fits.settings import FitSettings
+from analysis.fits.study_fits import (
+    Group,
+    LowestLoss,
+    NotPaired,
+    SizeOf,
+    StudyFits,
+    StudyNoise,
+    UnusedRun,
+)
+from analysis.fits.study_shares import first_shares
 from analysis.fits.variants import ALIKE
 from analysis.fits.verdict import judge_architectures
+from analysis.fits.waste import waste_rows, wrong_choices
 from analysis.labels import arch_of, families, point_of
 from analysis.run_table import CONVENTIONS, RunTable
 from arch.amounts import count
@@ -35,75 +55,134 @@ from data.units import loss_unit
 from flops.laws import FITS_SCHEMA
 from scaling.study.schedule import MERGED, UNDECAYED
 
-LAWS = ("loss", "n_opt", "d_opt")
+EARLIER = (0.05, 0.1, 0.2)  # of a run's tokens, from which on curves are read too, where fits leave out more
 NOT_JUDGED = "no usable run: at no size can a value of the nuisance axes, or their mean, be judged"
 
 
-def fit_study(
-    table: RunTable, settings: FitSettings | None = None, inputs: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    """Fit every architecture of `table`, at every point of the axes that are no nuisance, by `settings` (None: those of
-    the table); `inputs` is {run_id: sha256 of its metrics.jsonl}, recorded as it is.
+def runs_of_study(
+    study: RunTable, ends: Mapping[str, Points], curves: Mapping[str, Points], ends_alone: bool = False
+) -> Runs:
+    """A study's runs as the approaches read them (ends, curves: of `prepare`): the envelope that of whole curves, and
+    the checks read the runs in other ways too."""
+    whole = WholeCurves.of(study, study.settings)
+    return Runs(ends, curves, ends_alone, whole.envelopes(), whole.settings, other_readings(study))
 
-    Runs that are not done are left out and listed. An architecture that cannot be fitted is in the result with its
-    reason. Raises InputError for decayed losses (fit.points) where there are none.
+
+def fit_study(
+    table: RunTable,
+    settings: FitSettings | None = None,
+    inputs: Mapping[str, str] | None = None,
+    approaches: Sequence[str] = APPROACHES,
+) -> StudyFits:
+    """Fit every architecture of `table`, at every point of the axes that are no nuisance, by `settings` (None: those of
+    the table); `inputs` is {run_id: sha256 of its metrics.jsonl}, recorded as it is. approaches: by which laws are
+    fitted and judged; without any there are the envelopes alone, not judged.
+
+    Runs that are not done are left out and listed. An architecture that cannot be fitted has its reason. Raises
+    InputError for decayed losses (fit.points) where there are none.
     """
     if table.origin is not None:
         raise InputError(f"{table.title}: is no study: fit its points, of `prepare`, by analysis.fits.approaches")
     settings = resolved(table, settings or table.settings)
-    table = grouped(table, settings)
+    table = grouped(replace(table, settings=settings), settings)
     if settings.points == MERGED:
         calibrations(table, needed=True)
-    runs = table.runs[table.runs["arch"].notna()]
-    read, unit = WholeCurves.of(table, settings), loss_unit(runs["tokenizer"])
-    nuisance = table.nuisance or {}
-    gone = [cell["group"] for cell in nuisance.get("cells", ()) if cell["chosen"] is None]
-    archs = list(dict.fromkeys([*runs.loc[runs["left_out"] == "", "group"], *gone]))
-    fitted: dict[str, dict[str, Any]] = {}
-    by_convention: dict[str, dict[str, Any]] = {name: {} for name in CONVENTIONS}
-    noises = read.noises()
-    usable: dict[str, list[SizeCurve]] = {}
-    for arch in archs:
-        curves = read.by_convention(arch)
-        result = _describe(runs, arch, read, curves[settings.flops])
-        varied = sum(arch_of(other) == arch_of(arch) for other in archs) > 1
-        judged = bool(read.rows.get(arch)) or arch not in gone
-        reason = _unusable(read.rows.get(arch, ()), curves[settings.flops], settings, varied) if judged else NOT_JUDGED
-        if reason is None:
-            usable[arch] = curves[settings.flops]
-            stretches = _stretches(curves, arch, settings)
-            for name, stretch in stretches.items():
-                seed = (settings.seed, *arch.encode())  # an architecture's interval does not depend on its neighbours
-                one = fit_arch(curves[name], stretch, noises.of(arch), settings, seed)
-                by_convention[name][arch] = {
-                    "range": one["range"],
-                    **{law: _short(one["laws"][law]) for law in LAWS},
-                    "alternative": {law: _short(found) for law, found in one["alternative"].items()},
-                }
-                if name == settings.flops:
-                    result |= one
-        named = {"arch": arch_of(arch), "point": point_of(arch)}
-        fitted[arch] = named | {"fitted": reason is None, "reason": reason, **result}
-    return {
-        "schema": FITS_SCHEMA,
-        "conventions": {
+    runs, whole = table.runs[table.runs["arch"].notna()], WholeCurves.of(table, settings)
+    noises, own = whole.noises(), whole.envelopes()
+    curves = _curves(table) if approaches else {}
+    found = Fits((), ())
+    if approaches:
+        runs_of = Runs(curves, curves, False, own, settings, other_readings(table))
+        found = fit_groups(runs_of, approaches, options_of(settings, curve=CURVE))
+    every = whole.points | dict(curves)
+    envelopes = {one.group: one for one in found.results if one.approach == ENVELOPE}
+    alone = [
+        whole.envelope(every[arch], one)
+        for arch, one in own.items()
+        if arch not in envelopes and isinstance(one, Curves)
+    ]
+    envelopes |= {one.group: one for one in alone}
+    surfaces = {arch: fit for arch, fit in found.surfaces.items() if fit.identified}
+    unit, nuisance = loss_unit(runs["tokenizer"]), table.nuisance or {}
+    noise = _noise(noises)
+    seed_noise = 0.0 if noise is None else noise.of_runs
+    return StudyFits(
+        schema=FITS_SCHEMA,
+        study=table.name,
+        inputs_hash="",
+        conventions={
             "C": settings.flops,
             "unit_C": "FLOP",
             "N": "non-embedding parameters",
             "L": settings.loss_name(unit),
             "unit_L": unit,
         },
-        "settings": settings.to_dict(),
-        "points": described(table, settings),
-        "merged": calibrations_to_dict(table, settings.level),
-        "interval": _interval(noises, settings) | {"not_paired": read.not_paired()},
-        "verdicts": _verdicts(usable, fitted, noises, settings.level, runs),
-        "archs": fitted,
-        "by_convention": by_convention,
-        "nuisance": {"axes": settings.nuisance, **nuisance},
-        "left_out": _left_out(runs),
-        "skipped": _skipped(runs),
-        "inputs": dict(inputs or {}),
+        settings=settings,
+        groups=tuple(_group(runs, arch, whole, own[arch]) for arch in own),
+        fits=(*found.results, *alone, *_by_convention(whole, own, every)),
+        # why there is no envelope stands beside its architecture
+        not_fitted=tuple(one for one in found.failed if one.approach != ENVELOPE),
+        intervals=_intervals(noises, settings),
+        seed_noise=noise,
+        not_paired=tuple(whole.not_paired()),
+        verdicts=tuple(_verdicts(own, envelopes, settings.level, runs)),
+        points=described(table, settings),
+        merged=calibrations_to_dict(table, settings.level),
+        side_by_side=dict(found.compared),
+        comparisons=tuple(compare_study(table, options_of(settings), seed_noise) if approaches else ()),
+        waste={arch: waste_rows(fit, curves[arch], runs, settings.level) for arch, fit in surfaces.items()},
+        wrong_choices={arch: wrong_choices(fit, settings.level) for arch, fit in surfaces.items()},
+        first_shares=tuple(first_shares(table, STUDY_OBJECTIVE) if curves else ()),
+        nuisance={"axes": settings.nuisance, **nuisance},
+        left_out=tuple(_left_out(runs)),
+        skipped=tuple(_skipped(runs)),
+        inputs=dict(inputs or {}),
+    )
+
+
+def seed_noise_of_study(study: RunTable) -> float:
+    """The standard deviation of log loss between the study's seeds, of a run's mean where that is known, as its fit
+    stage measures it; 0 where it is not measured."""
+    noise = _noise(WholeCurves.of(study, study.settings).noises())
+    return 0.0 if noise is None else noise.of_runs
+
+
+def _curves(table: RunTable) -> Mapping[str, Points]:
+    """None where no run can be fitted as points."""
+    try:
+        return prepare(table, points=CURVES).groups
+    except InputError:
+        return {}
+
+
+def other_readings(study: RunTable) -> dict[str, Reread]:
+    """Other ways to read the runs of a study than its fits do: C by its other conventions (6 N D is among the checks of
+    any points), and curves from an earlier point on."""
+    runs = grouped(study).runs
+
+    def counted(convention: str) -> Reread:
+        def read(points: Points) -> Variant | None:
+            other = None if points.convention == convention else under(points, runs, convention)
+            return None if other is None else Variant(other)
+
+        return read
+
+    def earlier(share: float) -> Reread:
+        found: dict[str, Points] = {}
+
+        def read(points: Points) -> Variant | None:
+            if len(points) == points.n_runs:
+                return None
+            if not found:
+                found.update(prepare(study, points=CURVES, first_share=share).groups)
+            one = found[points.group]
+            return Variant(one.take(np.isin(one.size.astype(str), points.size.astype(str))), share)
+
+        return read
+
+    readings = {f"C by {name}": counted(name) for name in CONVENTIONS if name != "6nd"}
+    return readings | {
+        f"from {share:.0%} of each run": earlier(share) for share in EARLIER if share < study.settings.first_share
     }
 
 
@@ -136,9 +215,39 @@ class WholeCurves:
         found: dict[str, list[SizeCurve]] = {}
         for name in CONVENTIONS:
             per_token = known[f"flops_per_token_{name}"].to_numpy(dtype=float)
-            curves = [] if np.isnan(per_token).any() else curves_of(sizes, per_token.tolist())
-            found[name] = [replace(curve, n_params=int(curve.n_params)) for curve in curves]  # as JSON has them
+            found[name] = [] if np.isnan(per_token).any() else curves_of(sizes, per_token.tolist())
         return found
+
+    def envelopes(self, convention: str | None = None) -> dict[str, Curves | str]:
+        """By group, what its envelope is fitted to with C under a convention (None: that of the settings), or why it
+        has none."""
+        nuisance = self.table.nuisance or {}
+        gone = [cell["group"] for cell in nuisance.get("cells", ()) if cell["chosen"] is None]
+        runs = self.table.runs[self.table.runs["arch"].notna()]
+        groups = list(dict.fromkeys([*runs.loc[runs["left_out"] == "", "group"], *gone]))
+        noises, found = self.noises(), dict[str, Curves | str]()
+        for group in groups:
+            curves, rows = self.by_convention(group), self.rows.get(group, ())
+            varied = sum(arch_of(other) == arch_of(group) for other in groups) > 1
+            reason = (
+                _unusable(rows, curves[self.settings.flops], self.settings, varied)
+                if rows or group not in gone
+                else NOT_JUDGED
+            )
+            name = convention or self.settings.flops
+            if not reason:
+                if (stretch := _stretches(curves, group, self.settings).get(name)) is not None:
+                    found[group] = Curves(curves[name], stretch, noises.of(group))
+                    continue
+                reason = f"the convention {name} has no formula for it"
+            found[group] = reason
+        return found
+
+    def envelope(self, points: Points, curves: Curves, convention: str | None = None) -> Fit:
+        """The envelope of a group's points under a convention (None: that of the settings), not judged."""
+        if convention is not None:
+            points = under(points, self.table.runs, convention) or points
+        return fit_envelope(points, curves, settings=self.settings)
 
     def noises(self) -> SeedNoises:
         """Noise between seeds of each other, after warm-up and inside the architecture's range. Seeds of two sizes that
@@ -154,11 +263,22 @@ class WholeCurves:
         reach = {one.group: ranges[arch_of(one.group)] for one in groups if arch_of(one.group) in ranges}
         return seed_noises_of(groups, reach, "n_tokens")
 
-    def not_paired(self) -> list[dict[str, Any]]:
+    def not_paired(self) -> list[NotPaired]:
         """Of each size that has several runs, those that are no seeds of the others."""
         every = [(group, size) for group, sizes in self.sizes.items() for size in sizes]
         found = [(group, str(size.points.size[size.row]), size.unpaired()) for group, size in every]
-        return [{"arch": group, "size": name, "runs": runs} for group, name, runs in found if runs]
+        return [NotPaired(group, name, tuple(runs)) for group, name, runs in found if runs]
+
+
+def _by_convention(whole: WholeCurves, own: Mapping[str, Curves | str], points: Mapping[str, Points]) -> list[Fit]:
+    """The envelopes under the conventions that are not the study's."""
+    return [
+        whole.envelope(points[arch], curves, name)
+        for name in CONVENTIONS
+        if name != whole.settings.flops
+        for arch, curves in whole.envelopes(name).items()
+        if isinstance(curves, Curves) and isinstance(own[arch], Curves)
+    ]
 
 
 def _text_order(row: Row) -> str:
@@ -169,28 +289,20 @@ def _text_order(row: Row) -> str:
 
 
 def _verdicts(
-    usable: Mapping[str, list[SizeCurve]],
-    fitted: Mapping[str, Any],
-    noises: SeedNoises,
-    level: float,
-    runs: pd.DataFrame,
-) -> list[dict[str, Any]]:
-    """What `judge_architectures` says of each family that is compared, with its name in `at` ("" without axes)."""
-    alike = contexts(runs)
-    noise = {group: noises.of(group) for group in usable}
+    own: Mapping[str, Curves | str], fitted: Mapping[str, Fit], level: float, runs: pd.DataFrame
+) -> list[LowestLoss]:
+    """Of each family that is compared ("" without axes)."""
+    usable = {group: curves for group, curves in own.items() if isinstance(curves, Curves)}
     return [
-        {"at": name} | judge_architectures({group: usable[group] for group in mine}, fitted, noise, level)
-        for name, mine in families(list(usable), alike) or [("", [])]
+        judge_architectures(
+            {group: usable[group].sizes for group in mine},
+            fitted,
+            {group: usable[group].noise for group in mine},
+            level,
+            name,
+        )
+        for name, mine in families(list(usable), contexts(runs)) or [("", [])]
     ]
-
-
-def contexts(runs: pd.DataFrame) -> dict[str, str]:
-    """By group, what its runs' tokens are read after, the context length and whether documents are read apart: losses
-    that differ in it are not compared within an architecture."""
-    read = runs["context_length"].astype(str) + runs["reset_at_documents"].map({True: ", apart"}).fillna("")
-    known = read[runs["context_length"].notna() & (runs["left_out"] == "")].groupby(runs["group"])
-    used = runs.loc[runs["left_out"] == "", "group"].unique()
-    return {str(group): str([]) for group in used} | {str(group): str(sorted(one.unique())) for group, one in known}
 
 
 def _left_out(runs: pd.DataFrame) -> list[dict[str, str]]:
@@ -204,8 +316,8 @@ def _needed(settings: FitSettings) -> str:
     return f"{needed} before any decay of its rate" if settings.points == UNDECAYED else needed
 
 
-def _unusable(rows: Sequence[Row], curves: list[SizeCurve], settings: FitSettings, varied: bool) -> str | None:
-    """Why an architecture has no laws; None if it has. The training loss of text seen before is no loss on new text.
+def _unusable(rows: Sequence[Row], curves: list[SizeCurve], settings: FitSettings, varied: bool) -> str:
+    """Why an architecture has no laws; "" if it has. The training loss of text seen before is no loss on new text.
     varied: whether the architecture has other points on the axes, which it is compared with."""
     for key, convention in (("flops", settings.flops), ("range_flops", settings.range_convention)):
         if any(np.isnan(row[f"flops_per_token_{convention}"]) for row in rows):
@@ -229,7 +341,7 @@ def _unusable(rows: Sequence[Row], curves: list[SizeCurve], settings: FitSetting
             f"{len(repeated)} of its runs saw text more than once ({run_id}: {most:.2f} epochs), where training loss "
             "does not measure loss on new text: set fit.loss to validation (nothing is trained again)"
         )
-    return None
+    return ""
 
 
 def _stretches(curves: dict[str, list[SizeCurve]], arch: str, settings: FitSettings) -> dict[str, tuple[float, float]]:
@@ -251,8 +363,8 @@ def _stretches(curves: dict[str, list[SizeCurve]], arch: str, settings: FitSetti
     }
 
 
-def _describe(runs: pd.DataFrame, arch: str, read: WholeCurves, curves: list[SizeCurve]) -> dict[str, Any]:
-    settings, sizes = read.settings, read.sizes.get(arch, [])
+def _group(runs: pd.DataFrame, arch: str, whole: WholeCurves, own: Curves | str) -> Group:
+    settings, sizes = whole.settings, whole.sizes.get(arch, [])
     mine = runs[(runs["group"] == arch) & (runs["left_out"] == "")]
     ids = {run for size in sizes for run in size.runs}
     known = {run: why for size in sizes for run, why in size.left_out.items()}
@@ -262,13 +374,18 @@ def _describe(runs: pd.DataFrame, arch: str, read: WholeCurves, curves: list[Siz
         lacks = NO_CURVE if settings.is_of_ends else f"it lacks {_needed(settings)}"
         why = _text(row["reason"]) if row["state"] != "done" else known.get(name, lacks)
         why += f" ({row['skipped_why']} left out)" if row["skipped_rows"] else ""
-        left.append({"run_id": name, "state": str(row["state"]), "reason": why})
-    return {
-        "n_runs": len(ids),
-        "sizes": [{"size": c.size, "n_params": c.n_params, "n_seeds": c.n_seeds} for c in curves],
-        "left_out": left,
-        "range_stated": arch_of(arch) in settings.range,
-    }
+        left.append(UnusedRun(name, str(row["state"]), why))
+    curves = whole.by_convention(arch)[settings.flops]
+    return Group(
+        name=arch,
+        arch=arch_of(arch),
+        point=point_of(arch),
+        n_runs=len(ids),
+        sizes=tuple(SizeOf(curve.size, int(curve.n_params), curve.n_seeds) for curve in curves),
+        left_out=tuple(left),
+        range_stated=arch_of(arch) in settings.range,
+        reason=own if isinstance(own, str) else "",
+    )
 
 
 def _skipped(runs: pd.DataFrame) -> list[dict[str, Any]]:
@@ -281,44 +398,35 @@ def _text(value: Any) -> str:
     return "" if value is None or pd.isna(value) else str(value)
 
 
-def _short(law: dict[str, Any]) -> dict[str, Any]:
-    return {key: law[key] for key in ("identified", "reason", "exponent", "coef", "r2", "interval")} | {
-        "curved": law.get("curved", False),
-        "range": law.get("range"),
-        "replicates": law.get("replicates"),
-        "replicates_not_identified": law.get("replicates_not_identified"),
-    }
-
-
 def _apart(noises: SeedNoises) -> str:
     """Of architectures that are told apart in their noise, whose is how large."""
     parts = noises.parts()
     if len(parts) < 2:
         return ""
-    told = (f"{', '.join(part['archs'])} {part['s']:.2%} ({degrees_text(part['df'])})" for part in parts)
+    each = (f"{', '.join(part.archs)} {part.s:.2%} ({degrees_text(part.df)})" for part in parts)
     return (
         ", each architecture with the noise of those that it is not told from (share of the loss, degrees of freedom: "
-        f"{'; '.join(told)})"
+        f"{'; '.join(each)})"
     )
 
 
-def _interval(noises: SeedNoises, settings: FitSettings) -> dict[str, Any]:
+def _intervals(noises: SeedNoises, settings: FitSettings) -> Intervals:
+    if noises.every is None:
+        return Intervals(NO_SEEDS)
+    method = METHOD + _apart(noises)
+    return Intervals(method, settings.level, ESTIMAND, settings.n_replicates, seed=settings.seed)
+
+
+def _noise(noises: SeedNoises) -> StudyNoise | None:
     noise = noises.every
     if noise is None:
-        return {"method": NO_SEEDS, "estimand": None, "level": None, "replicates": 0, "seed_noise": None}
-    return {
-        "method": METHOD + _apart(noises),
-        "estimand": ESTIMAND,
-        "level": settings.level,
-        "replicates": settings.n_replicates,
-        "seed": settings.seed,
-        "seed_noise": {
-            "s": noise.s,
-            "of_means": noise.of_means,
-            "df": noise.df,
-            "correlation": noise.correlation,
-            "shared_batches": noise.shared,
-            "groups": list(noise.groups),
-            "parts": noises.parts(),
-        },
-    }
+        return None
+    return StudyNoise(
+        noise.s,
+        noise.df,
+        noise.of_means,
+        noise.correlation,
+        noise.shared,
+        tuple(noise.groups),
+        tuple(noises.parts()),
+    )

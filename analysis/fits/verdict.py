@@ -11,105 +11,101 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from analysis.fits.envelope.diagnostics import NEAR, interval_of_law, predict
 from analysis.fits.envelope.extract import REASONS, SizeCurve, extract
+from analysis.fits.fit import L_OPT, N_OPT, NEAR, QUANTITIES, Estimate, Fit, Law, Optimum
 from analysis.fits.noise import SeedNoise
 from analysis.fits.smooth import read_at
+from analysis.fits.study_fits import LossOf, LowestLoss
 from arch.amounts import flop
 
-PARTS = ("n_opt", "d_opt", "loss")
 WARMUP = "inside warm-up"
 MISSED = "the law misses its points"
 
 
 def judge_architectures(
     curves: Mapping[str, Sequence[SizeCurve]],
-    fitted: Mapping[str, Mapping[str, Any]],
+    fitted: Mapping[str, Fit],
     noise: Mapping[str, SeedNoise | None],
     level: float,
-) -> dict[str, Any]:
-    """The verdict on the architectures that were fitted, as plain data: `c`, the largest compute [FLOP] that all of
-    them reached after warm-up, or `reason` why there is none; `best`; `archs`, lowest loss first, with loss,
-    difference (of log loss, to the best) and their intervals, `significant` (the interval excludes 0; None
-    without replicate seeds), and `predictions`.
-
-    curves: of each architecture that was fitted, smallest size first; fitted: its laws (fit_arch); noise: between its
-    seeds.
-    """
-    result: dict[str, Any] = {"c": None, "reason": None, "best": None, "level": level, "archs": {}}
+    at: str = "",
+) -> LowestLoss:
+    """The verdict on the architectures that were fitted. curves: of each of them, smallest size first; fitted: their
+    envelopes; noise: between their seeds; at: what they share of the axes."""
+    nothing = LowestLoss(level, at)
     if not curves:
-        return result | {"reason": "no architecture was fitted"}
-    spans = {arch: _reached(fitted[arch]["envelope"]) for arch in curves}
+        return replace(nothing, reason="no architecture was fitted")
+    spans = {arch: _reached(fitted[arch]) for arch in curves}
     if missing := [arch for arch, span in spans.items() if span is None]:
-        return result | {"reason": f"no curve of {', '.join(missing)} lies in its range of compute after warm-up"}
+        return replace(nothing, reason=f"no curve of {', '.join(missing)} lies in its range of compute after warm-up")
     low, high = (max(s[0] for s in spans.values() if s), min(s[1] for s in spans.values() if s))
     if low > high:
-        return result | {
-            "reason": f"no compute was reached by all: some end at {flop(high)} FLOP, some begin at {flop(low)}"
-        }
+        why = f"no compute was reached by all: some end at {flop(high)} FLOP, some begin at {flop(low)}"
+        return replace(nothing, reason=why)
     found = {arch: _loss_at(sizes, high, noise[arch], level) for arch, sizes in curves.items()}
-    order = sorted(found, key=lambda arch: found[arch]["loss"])
-    for arch in order:
-        found[arch] |= _against(found[arch], found[order[0]], noise[arch], noise[order[0]], level, len(order))
-        found[arch]["predictions"] = _predictions(fitted[arch], high)
-    return result | {"c": high, "best": order[0], "archs": {arch: found[arch] for arch in order}}
+    order = sorted(found, key=lambda arch: found[arch].loss.value or math.inf)
+    best = order[0]
+    archs = {
+        arch: replace(
+            _against(found[arch], found[best], noise[arch], noise[best], level, len(order)),
+            predictions=_predictions(fitted[arch], high),
+        )
+        for arch in order
+    }
+    return replace(nothing, c=high, best=best, archs=archs)
 
 
-def _reached(points: Mapping[str, Any]) -> tuple[float, float] | None:
+def _reached(fit: Fit) -> tuple[float, float] | None:
     """The first and last compute of an envelope's points that lie after warm-up."""
-    c = [at for at, why in zip(points["c"], points["censored"], strict=True) if why != WARMUP]
+    assert fit.envelope is not None
+    points = fit.envelope.points
+    c = [at for at, why in zip(points.c, points.censored, strict=True) if why != WARMUP]
     return (min(c), max(c)) if c else None
 
 
-def _loss_at(curves: Sequence[SizeCurve], c: float, noise: SeedNoise | None, level: float) -> dict[str, Any]:
-    """The lowest loss at C and the size that has it; `censored`: why another size may be better there; n_rivals: of how
-    many other sizes that were trained as far."""
+def _loss_at(curves: Sequence[SizeCurve], c: float, noise: SeedNoise | None, level: float) -> LossOf:
+    """The lowest loss at C and the size that has it."""
     envelope = extract(curves, np.array([math.log(c)]))
     curve, log_loss = curves[int(envelope.owner[0, 0])], float(envelope.log_loss[0, 0])
-    half = None
+    ends = None
     if noise is not None:
         half = float(stats.t.ppf((1 + level) / 2, noise.df)) * noise.s / math.sqrt(curve.n_seeds)
-    return {
-        "loss": math.exp(log_loss),
-        "interval": None if half is None else [math.exp(log_loss - half), math.exp(log_loss + half)],
-        "size": curve.size,
-        "n_params": curve.n_params,
-        "n_tokens": c / curve.flops_per_token,
-        "n_seeds": curve.n_seeds,
-        "censored": REASONS[int(envelope.code[0, 0])],
-        "n_sizes": len(curves),
-        "n_rivals": sum(
+        ends = math.exp(log_loss - half), math.exp(log_loss + half)
+    return LossOf(
+        loss=Estimate.of(math.exp(log_loss), ends),
+        size=curve.size,
+        n_params=curve.n_params,
+        n_tokens=c / curve.flops_per_token,
+        n_seeds=curve.n_seeds,
+        censored=REASONS[int(envelope.code[0, 0])],
+        n_sizes=len(curves),
+        n_rivals=sum(
             one is not curve and bool(np.isfinite(read_at(one.log_c, one.log_loss, np.array([math.log(c)]))[0]))
             for one in curves
         ),
-    }
+    )
 
 
 def _against(
-    one: Mapping[str, Any],
-    best: Mapping[str, Any],
-    noise: SeedNoise | None,
-    of_best: SeedNoise | None,
-    level: float,
-    n_archs: int,
-) -> dict[str, Any]:
-    """`difference` of log loss, its interval over all pairs of `n_archs`, and whether the two are told apart."""
-    difference = math.log(one["loss"] / best["loss"])
+    one: LossOf, best: LossOf, noise: SeedNoise | None, of_best: SeedNoise | None, level: float, n_archs: int
+) -> LossOf:
+    """With its `difference` of log loss, whose interval holds for all pairs of `n_archs`, and whether the two are told
+    apart."""
+    difference = math.log((one.loss.value or math.nan) / (best.loss.value or math.nan))
     if noise is None or of_best is None or one is best:
-        return {"difference": difference, "difference_interval": None, "significant": None}
-    own, other = noise.s**2 / one["n_seeds"], of_best.s**2 / best["n_seeds"]
+        return replace(one, difference=Estimate(difference))
+    own, other = noise.s**2 / one.n_seeds, of_best.s**2 / best.n_seeds
     df = noise.df
     if noise != of_best:  # two noises, each known by itself: Welch's degrees of freedom
         df = (own + other) ** 2 / (own**2 / noise.df + other**2 / of_best.df) if own + other else noise.df
     half = _times(level, n_archs, df) * math.sqrt(own + other)
-    interval = [difference - half, difference + half]
-    return {"difference": difference, "difference_interval": interval, "significant": interval[0] > 0}
+    ends = difference - half, difference + half
+    return replace(one, difference=Estimate.of(difference, ends), significant=ends[0] > 0)
 
 
 @cache
@@ -118,31 +114,18 @@ def _times(level: float, n_archs: int, df: float) -> float:
     return float(stats.studentized_range.ppf(level, n_archs, df)) / math.sqrt(2)
 
 
-def _predictions(one: Mapping[str, Any], c: float) -> list[dict[str, Any]]:
+def _predictions(fit: Fit, c: float) -> tuple[Optimum, ...]:
     """Of N_opt, D_opt and loss at C and, where that is another compute, at the end of the range of N_opt (of the loss
     where N_opt is not identified)."""
-    laws = one["laws"]
-    known = laws["n_opt"] if laws["n_opt"]["identified"] else laws["loss"]
-    places = [c]
-    if known["identified"] and not 1 / NEAR < known["range"][1] / c < NEAR:
-        places.append(known["range"][1])
-    return [{"c": at, **{part: _predict(laws[part], part, at) for part in PARTS}} for at in places]
+    n_opt, loss = fit.law(N_OPT), fit.law(L_OPT)
+    known, places = n_opt if n_opt.identified else loss, [c]
+    if known.range is not None and not 1 / NEAR < known.range[1] / c < NEAR:
+        places.append(known.range[1])
+    return tuple(Optimum(at, *(_predict(fit.law(name), at) for name in QUANTITIES)) for at in places)
 
 
-def _predict(law: Mapping[str, Any], part: str, c: float) -> dict[str, Any]:
-    """value, interval and reason (why one of them is missing); beyond: how many times C lies outside the law's range,
-    1 inside. A law of the loss that misses its own points by more than noise gives no value: it would pass for one."""
-    if not law["identified"]:
-        return {"value": None, "interval": None, "beyond": None, "reason": law["reason"]}
-    if part == "loss" and law["curved"]:
-        missed = f"{MISSED} by {math.expm1(law['off_line']):.1%}"
-        return {"value": None, "interval": None, "beyond": None, "reason": missed}
-    outside = max(law["range"][0] / c, c / law["range"][1])
-    beyond = outside if outside > NEAR else 1.0
-    told = {"value": predict(dict(law), c), "beyond": beyond, "reason": None}
-    if law["interval"] is None:
-        return told | {"interval": None, "reason": "no interval"}
-    found = interval_of_law(dict(law), c)
-    if found is None:
-        return told | {"interval": None, "reason": "outside of the range" if beyond > 1 else "no interval"}
-    return told | {"interval": list(found)}
+def _predict(law: Law, c: float) -> Estimate:
+    """A law of the loss that misses its own points by more than noise gives no value: it would pass for one."""
+    if law.curved and law.about_loss is not None:
+        return Estimate(reason=f"{MISSED} by {math.expm1(law.about_loss.off_line or 0.0):.1%}")
+    return law.at(c)

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.fits.approaches import fit_surface
+from analysis.fits.approaches import fit_surface, options_of
 from analysis.fits.points import CURVES
 from analysis.fits.prepare import prepare
-from analysis.fits.study_approaches import options_of
 from analysis.last_steps import last_steps
 from analysis.run_table import RunTable
 from analysis.runs import OF_SOURCE
@@ -42,7 +41,7 @@ def by_source(
             if found is None:
                 continue
             n_params, n_tokens, losses = found
-            fit = fit_surface(points, options_of(alone), None, 0)
+            fit = fit_surface(points, options_of(alone.settings), None, 0)
             predicted, measured = float(fit.surface.loss(n_params, n_tokens)), float(np.mean(losses))
             rows.append(
                 {

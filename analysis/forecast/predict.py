@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.fits.approaches import PARAMETRIC, Options, fit_surface
+from analysis.fits.approaches import PARAMETRIC, Options, fit_surface, options_of
 from analysis.fits.diagnose.predictors import Predictor, of_new_runs, of_surface
-from analysis.fits.envelope.diagnostics import predict
 from analysis.fits.envelope.of_points import seed_noises_of
+from analysis.fits.fit import L_OPT, plain
 from analysis.fits.noise import SeedNoise
 from analysis.fits.points import CURVES, Points
 from analysis.fits.prepare import prepare
 from analysis.fits.settings import FitSettings
 from analysis.fits.smooth import smooth
-from analysis.fits.study_approaches import options_of
+from analysis.fits.study_fits import StudyFits
 from analysis.forecast.rehearsals import rehearsals_of, widened
 from analysis.grid_points import named, point_of_run
 from analysis.labels import group_of
@@ -51,14 +51,14 @@ class Source:
     about: dict[str, Any]
 
 
-def predictions(study: RunTable, fits: Mapping[str, Any], runs: Sequence[RunSpec], level: float) -> dict[str, Any]:
+def predictions(study: RunTable, fits: StudyFits, runs: Sequence[RunSpec], level: float) -> dict[str, Any]:
     """{"groups": by group what is predicted from, "runs": a row a run, "means": a row for the seeds of each size,
     "rehearsals": of analysis.forecast.rehearsals, which may have widened the rows' intervals}; `fits` is what the fit
     stage found of the study. A row without a loss has a reason.
 
     Raises InputError where no run of the study can be fitted, and for a level that its replicates cannot tell.
     """
-    curves, options = prepare(study, points=CURVES).groups, options_of(study)
+    curves, options = prepare(study, points=CURVES).groups, options_of(study.settings)
     if options.n_replicates < 2 / (1 - level):
         raise InputError(f"forecast.level: {level:g} needs more than the {options.n_replicates} replicates of the fits")
     seeds, settings = seed_noises_of(list(curves.values())), study.settings
@@ -89,7 +89,7 @@ def _group(run: RunSpec) -> str:
 def source_of(
     group: str,
     curves: Mapping[str, Points],
-    fits: Mapping[str, Any],
+    fits: StudyFits,
     noise: SeedNoise | None,
     of_others: SeedNoise | None,
     options: Options,
@@ -106,11 +106,10 @@ def source_of(
     if not fit.identified:
         return NO_SURFACE
     told = of_surface(fit, noise, level)
-    laws = [one for one in fits["approaches"]["laws"] if (one["group"], one["approach"]) == (group, PARAMETRIC)]
-    own = told.noise
+    own, judged = told.noise, fits.fit(group, PARAMETRIC)
     about = {
         "reason": None,
-        "verdict": laws[0]["verdict"] if laws else None,
+        "verdict": plain(judged.verdict) if judged else None,
         "surface": {key: float(value) for key, value in fit.surface.to_dict().items()},
         "n_runs": points.n_runs,
         "noise": None if own is None else {"s": own, "df": noise.df if noise else None},
@@ -131,17 +130,17 @@ def _largest(points: Points) -> dict[str, Any]:
     return told | {"runs": sorted(str(points.run[i]) for i in taken)}
 
 
-def _power_law(fits: Mapping[str, Any], group: str) -> dict[str, Any] | None:
+def _power_law(fits: StudyFits, group: str) -> dict[str, Any] | None:
     """The pure power law L(C) of the envelope, and whether its checks found that the curve is one; None without one."""
-    one = fits["archs"].get(group)
-    if one is None or not one["fitted"] or not one["laws"]["loss"]["identified"]:
+    envelope = fits.envelope(group)
+    law = None if envelope is None else envelope.law(L_OPT)
+    if law is None or not law.identified:
         return None
-    law = one["laws"]["loss"]
-    return {"centre": law["centre"], "exponent": law["exponent"], "describes": not law["curved"]}
+    return {"centre": law.centre, "exponent": law.exponent.value, "describes": not law.curved}
 
 
 def _row(
-    run: RunSpec, group: str, source: Source | str, fits: Mapping[str, Any], study: RunTable, level: float
+    run: RunSpec, group: str, source: Source | str, fits: StudyFits, study: RunTable, level: float
 ) -> dict[str, Any]:
     settings = study.settings
     n_params, read_at = count_params(run.config).non_embedding, end_of_curve(run, settings)
@@ -156,12 +155,12 @@ def _row(
     value = source.told.loss(float(n_params), read_at, min(read_at, _text(study)))
     if not (math.isfinite(value[0]) and value[0] > 0):
         return row | nothing | {"reason": "it repeats text, and no fitted run tells what that is worth"}
-    law = source.about["power_law"]
+    envelope = fits.envelope(group)
     return row | {
         "loss": value[0],
         "expected": value[1],
         "interval": interval_of(source, value, level),
-        "power_law": None if law is None else predict(law, row["c"]),
+        "power_law": None if envelope is None else envelope.law(L_OPT).at(row["c"]).value,
         "drop": source.about["largest"]["loss"] - value[0],
         "reason": None,
     }

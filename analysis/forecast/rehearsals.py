@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.fits.approaches import STUDY_OBJECTIVE
+from analysis.fits.fit import plain
 from analysis.fits.points import CURVES, Points
 from analysis.fits.prepare import prepare
-from analysis.fits.result import plain
 from analysis.fits.settings import FitSettings
-from analysis.fits.study_approaches import OBJECTIVE
 from analysis.forecast.rehearsal import LIMIT, as_rehearsed, early_share, half_width, rehearse, wider
 from analysis.run_table import RunTable
 from arch.errors import InputError
@@ -37,7 +37,7 @@ def rehearsals_of(
         points = curves[mean["group"]]
         r_n, r_d = mean["n_params"] / points.n_params.max(), mean["read_at"] / points.n_tokens.max()
         share = study.settings.first_share
-        told = rehearse(_early(study, points, early_share(share, r_d)), r_n, r_d, share, OBJECTIVE)
+        told = rehearse(_early(study, points, early_share(share, r_d)), r_n, r_d, share, STUDY_OBJECTIVE)
         ends = as_rehearsed(mean["loss"], told, level)
         half, of_fit = half_width(ends), half_width(_of_fit(next(row for row in runs if _is_of(row, mean))))
         found.append(

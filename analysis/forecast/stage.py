@@ -13,6 +13,7 @@ from analysis.source.choose import Source
 from analysis.source.published import Published
 
 if TYPE_CHECKING:
+    from analysis.fits.study_fits import StudyFits
     from analysis.run_table import RunTable
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 def predict(
     study: StudySpec,
     runs: Sequence[RunSpec],
-    fits: dict[str, Any],
+    fits: StudyFits,
     tables: RunTable,
     fit_version: int,
     commit: str | None,
@@ -30,13 +31,12 @@ def predict(
     """Predict `runs`, those of one round of the forecast, from fits and the tables that they were made from, and store
     it. fit_version: of the method; commit: of the program, where it is known. Raises InputError where no run can be
     fitted."""
+    from analysis.fits.fit import plain
     from analysis.fits.grouping import grouped
-    from analysis.fits.result import plain
-    from analysis.fits.settings import FitSettings
     from analysis.forecast.predict import fitted_runs, predictions
 
     level = study.rounds[place].level
-    whole = grouped(replace(tables, name=study.name, settings=FitSettings(**fits["settings"])))
+    whole = grouped(replace(tables, name=study.name, settings=fits.settings))
     made = predictions(whole, fits, runs, level)
     used = fitted_runs(whole)
     content = {
@@ -47,10 +47,10 @@ def predict(
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "program": {"linear-scaling": _version(), "commit": commit},
         "fit_version": fit_version,
-        "inputs_hash": fits["inputs_hash"],
+        "inputs_hash": fits.inputs_hash,
         "fitted": {"n_runs": len(used), "of": sum(tables.runs["variant"] == ""), "spec_hashes": used},
-        "conventions": fits["conventions"],
-        "settings": fits["settings"],
+        "conventions": fits.conventions,
+        "settings": fits.settings.to_dict(),
         "level": level,
         "validation_tokens": study.evaluation.validation_tokens,
         **{key: made[key] for key in ("groups", "runs", "means", "rehearsals")},

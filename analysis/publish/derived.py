@@ -21,6 +21,7 @@ from analysis.stage import fits_of
 from data.files import json_bytes
 
 if TYPE_CHECKING:
+    from analysis.fits.study_fits import StudyFits
     from analysis.run_table import RunTable
     from analysis.source.base import Provenance
     from analysis.source.choose import Source
@@ -39,14 +40,14 @@ def derived(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> dict[s
     rounds = [with_rehearsals(study, source, one) for one in told(study, source)]
     text = results_text(fits, tables, costs, source.provenance(), source.corpus(), rounds)
     return {
-        FITS: json_bytes(fits),
+        FITS: json_bytes(fits.to_dict()),
         COSTS: costs_table(costs).to_csv(index=False, lineterminator="\n").encode(),
         RESULTS: text.encode(),
     }
 
 
 def results_text(
-    fits: dict[str, Any],
+    fits: StudyFits,
     tables: RunTable,
     costs: Sequence[Cost],
     came: Provenance,
@@ -54,11 +55,11 @@ def results_text(
     forecast: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """RESULTS.md; forecast: of analysis.forecast.rehearsals.with_rehearsals, round by round."""
-    named, runs = fits["conventions"], tables.runs
+    named, runs = fits.conventions, tables.runs
     states = ", ".join(f"{count} {state}" for state, count in runs["state"].value_counts().to_dict().items())
     days = sorted(runs["started"].dropna().unique())
     parts = [
-        f"# {fits['study']}: what the tables say",
+        f"# {fits.study}: what the tables say",
         "This page is made from the tables beside it: `scaling publish --check` of this folder makes it again. Do not "
         "write into it.",
         "\n".join(f"{line}  " for line in verdict_text(fits)),
@@ -67,20 +68,19 @@ def results_text(
     ]
     if not is_of_variants(fits):
         parts += ["## Laws of the envelope", "L ~ C^alpha, N_opt ~ C^a, D_opt ~ C^b", table(short_laws_table(fits))]
-    approaches = fits["approaches"]
-    if rows := approach_rows(approaches):
-        reasons = approach_reasons({**approaches, "not_fitted": []})
+    if rows := approach_rows(fits):
+        reasons = approach_reasons(fits, not_fitted=False)
         parts += ["## The optimal size by three approaches", table(rows), listed(reasons)]
-    if rows := first_share_rows(approaches["first_shares"]):
+    if rows := first_share_rows(fits.first_shares):
         parts += [
             "## What surfaces would have foretold, by the share of each run that they leave out",
             table(rows),
             ABOUT,
         ]
-    if rows := [row for one in approaches["comparisons"] for row in comparison_rows(one)]:
+    if rows := [row for one in fits.comparisons for row in comparison_rows(one)]:
         parts += ["## Compute for the same loss, along the optimal frontiers of fitted surfaces", table(rows)]
     for one in forecast:
-        said = round_parts(one, fits["inputs_hash"])
+        said = round_parts(one, fits.inputs_hash)
         parts += [f"## {said['title']}", said["lead"], table(forecast_rows(one)), listed(said["notes"])]
         if said["lines"]:
             rehearsed = rehearsal_rows(one)
@@ -94,7 +94,7 @@ def results_text(
         "commit": ", ".join(came["git_commits"]) or "unknown",
         "versions": ", ".join(f"{package} {'/'.join(found)}" for package, found in came["versions"].items()),
         "corpus": (corpus or {}).get("fingerprint") or ", ".join(came["corpus_fingerprints"]) or "unknown",
-        "hash of the fit's inputs": fits["inputs_hash"],
+        "hash of the fit's inputs": fits.inputs_hash,
     }
     parts += ["## Provenance", listed([f"{name}: {value}" for name, value in told.items()])]
     return "\n\n".join(part for part in parts if part) + "\n"

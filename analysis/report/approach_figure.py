@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from analysis.figures.axes import log_axis, power_of_ten
 from analysis.figures.palette import APPROACH_COLORS, name_of
 from analysis.figures.style import INK, dress
-from analysis.fits.result import BELIEVE, DO_NOT, INSIDE
-from analysis.report.approaches import NAMES
+from analysis.fits.fit import BELIEVE, DO_NOT, INSIDE, Estimate, Fit
+from analysis.fits.study_fits import StudyFits
+from analysis.report.approaches import NAMES, believed
 from analysis.report.figures import WIDTH
 
 ROW, AROUND = 22, 120  # pixels: a law, and what the figure takes beside
@@ -21,24 +20,24 @@ NOT_BELIEVED = "x-thin-open"
 MARGIN = 1.15  # factor around the values
 
 
-def approach_figure(approaches: dict[str, Any]) -> go.Figure | None:
+def approach_figure(fits: StudyFits) -> go.Figure | None:
     """A line a law, from the top in the order of the architectures; None where no law has a value."""
-    laws = [law for law in approaches["laws"] if law["params"].get("a") is not None]
+    laws = [law for law in fits.laws if law.a.value is not None]
     if not laws:
         return None
-    c = next((at["C"] for law in laws for at in law["diagnostics"]["optimum"]), None)
+    c = next((at.flops for law in laws for at in law.optima), None)
     where = "" if c is None else f" at {power_of_ten(c)} FLOP"
     titles = ["<b>a</b> of N<sub>opt</sub> ~ C<sup> a</sup>", f"<b>N<sub>opt</sub></b>{where}"]
     figure = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.05)
-    names = [f"{name_of(law['group'])}, {NAMES[law['approach']]}" for law in laws]
+    names = [f"{name_of(law.group)}, {NAMES[law.approach]}" for law in laws]
     sizes: list[float] = []
     for law, name in zip(laws, names, strict=True):
-        at = next((one for one in law["diagnostics"]["optimum"] if one["C"] == c), None)
-        _add(figure, 1, law, name, law["params"]["a"], law["intervals"].get("a"), "a %{x:.3f}")
-        if at is not None and at["N"] is not None:
-            ends = (at.get("intervals") or {}).get("N")
-            _add(figure, 2, law, name, at["N"], ends, "N %{x:.4g}")
-            sizes += [at["N"], *(end for end in ends or () if end is not None)]
+        at = None if c is None else law.optimum(c)
+        _add(figure, 1, law, name, law.a, "a %{x:.3f}")
+        if at is not None and at.n_params.value is not None:
+            _add(figure, 2, law, name, at.n_params, "N %{x:.4g}")
+            one = at.n_params
+            sizes += [size for size in (one.value, one.low, one.high) if size is not None]
     figure.update_yaxes(categoryorder="array", categoryarray=names[::-1], range=[-0.6, len(names) - 0.4])
     figure.update_yaxes(showticklabels=False, col=2)
     if sizes:
@@ -53,20 +52,20 @@ def approach_figure(approaches: dict[str, Any]) -> go.Figure | None:
     return figure
 
 
-def _add(figure: go.Figure, column: int, law: dict[str, Any], name: str, value: float, ends: Any, hover: str) -> None:
-    color = APPROACH_COLORS[law["approach"]]
-    believed = law["verdict"]["believe"] if law["verdict"] else ""
-    symbol = SYMBOLS.get(believed, NOT_BELIEVED)
-    known = ends is not None and None not in ends
+def _add(figure: go.Figure, column: int, law: Fit, name: str, one: Estimate, hover: str) -> None:
+    color, verdict = APPROACH_COLORS[law.approach], believed(law)
+    symbol = SYMBOLS.get(verdict, NOT_BELIEVED)
+    value, ends = one.value or 0.0, one.ends
+    low, high = ends or (value, value)
     error = {
         "type": "data",
         "symmetric": False,
-        "array": [ends[1] - value if known else 0],
-        "arrayminus": [value - ends[0] if known else 0],
+        "array": [high - value],
+        "arrayminus": [value - low],
         "thickness": 1.8,
-        "width": 4 if known else 0,
+        "width": 4 if ends else 0,
     }
     marker = {"symbol": symbol, "size": 9, "color": color, "line": {"width": 1.8, "color": color}}
     trace = go.Scatter(x=[value], y=[name], mode="markers", marker=marker, error_x=error, showlegend=False)
-    trace.hovertemplate = f"{name}: {believed}<br>{hover}<extra></extra>"
+    trace.hovertemplate = f"{name}: {verdict}<br>{hover}<extra></extra>"
     figure.add_trace(trace, row=1, col=column)

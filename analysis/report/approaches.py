@@ -8,6 +8,8 @@ from typing import Any
 
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
+from analysis.fits.fit import Estimate, Fit
+from analysis.fits.study_fits import StudyFits
 from analysis.pages.cells import number, shown, signed
 from arch.amounts import count
 
@@ -25,47 +27,44 @@ NOTES = (
 )
 
 
-def approach_rows(approaches: dict[str, Any]) -> list[dict[str, str]]:
+def approach_rows(fits: StudyFits) -> list[dict[str, str]]:
     """A row an architecture and approach: exponent, N_opt at two computes with intervals, and the verdict."""
     rows = []
-    for law in approaches["laws"]:
-        row = {"architecture": name_of(law["group"]), "approach": NAMES[law["approach"]]}
+    for law in fits.laws:
+        row = {"architecture": name_of(law.group), "approach": NAMES[law.approach]}
         row["a (N_opt exponent)"] = exponent(law)
-        for at in law["diagnostics"].get("optimum") or ():
-            row[f"N_opt at {power_of_ten(at['C'])} FLOP"] = size_at(at, "N")
-        rows.append(row | {"verdict": law["verdict"]["believe"] if law["verdict"] else ""})
-    for one in approaches["not_fitted"]:
-        rows.append(
-            {"architecture": name_of(one["group"]), "approach": NAMES[one["approach"]], "verdict": "not fitted"}
-        )
+        for at in law.optima:
+            row[f"N_opt at {power_of_ten(at.flops)} FLOP"] = size_of(at.n_params)
+        rows.append(row | {"verdict": believed(law)})
+    for one in fits.not_fitted:
+        rows.append({"architecture": name_of(one.group), "approach": NAMES[one.approach], "verdict": "not fitted"})
     return rows
 
 
-def approach_notes(approaches: dict[str, Any]) -> list[str]:
+def approach_notes(fits: StudyFits) -> list[str]:
     """What belongs under the table: whether the approaches contradict each other, and how they work."""
-    return [*disagreements(approaches), *NOTES]
+    return [*disagreements(fits), *NOTES]
 
 
-def approach_reasons(approaches: dict[str, Any]) -> list[str]:
-    """The reasons of every verdict, a line a law."""
+def approach_reasons(fits: StudyFits, not_fitted: bool = True) -> list[str]:
+    """The reasons of every verdict, a line a law; and why others are not fitted."""
     lines = [
-        f"{name_of(law['group'])}, {NAMES[law['approach']]}: {law['verdict']['believe']}. "
-        f"{_sentence(law['verdict']['reasons'])}"
-        for law in approaches["laws"]
-        if law["verdict"]
+        f"{name_of(law.group)}, {NAMES[law.approach]}: {believed(law)}. {_sentence(law.verdict.reasons)}"
+        for law in fits.laws
+        if law.verdict
     ]
     return lines + [
-        f"{name_of(one['group'])}, {NAMES[one['approach']]}: not fitted. {_sentence([one['reason']])}"
-        for one in approaches["not_fitted"]
+        f"{name_of(one.group)}, {NAMES[one.approach]}: not fitted. {_sentence([one.reason])}"
+        for one in (fits.not_fitted if not_fitted else ())
     ]
 
 
-def disagreements(approaches: dict[str, Any]) -> list[str]:
+def disagreements(fits: StudyFits) -> list[str]:
     """Of architectures that several approaches fitted: which of these contradict each other, and by how much."""
     lines, agree = [], []
-    for group, told in approaches["side_by_side"].items():
+    for group, beside in fits.side_by_side.items():
         apart = []
-        for pair in told["pairs"]:
+        for pair in beside["pairs"]:
             names = " and ".join(NAMES[name] for name in pair["approaches"])
             by = [f"N_opt differs by a factor of up to {pair['factor']:.2g}"] if pair["factor"] is not None else []
             if pair["in_errors"] is not None:
@@ -74,24 +73,24 @@ def disagreements(approaches: dict[str, Any]) -> list[str]:
                 apart.append(f"{names}: {', '.join(by)}")
         if apart:
             lines.append(f"{name_of(group)}: the approaches disagree. {'; '.join(apart)}.")
-        elif told["pairs"]:
+        elif beside["pairs"]:
             agree.append(name_of(group))
     if agree:
         lines.append(f"{', '.join(agree)}: the approaches do not contradict each other.")
     return lines
 
 
-def reading_rows(approaches: dict[str, Any]) -> list[dict[str, str]]:
+def reading_rows(fits: StudyFits) -> list[dict[str, str]]:
     """How much the reading of the runs decides: a row a law, a column a reading (count of compute, beginning of the
     curves, smoothing), the change of a and the factor of N_opt in it."""
-    laws = [(law, law["diagnostics"]["checks"]["sensitivity"]) for law in approaches["laws"]]
+    laws = [(law, (law.checks or {}).get("sensitivity", ())) for law in fits.laws]
     every = sorted({one["variant"] for _, read in laws for one in read})
     rows = []
     for law, read in laws:
-        told = {one["variant"]: one for one in read}
-        if told:
-            head = {"architecture": name_of(law["group"]), "approach": NAMES[law["approach"]]}
-            rows.append(head | {name: _change(told.get(name)) for name in every})
+        found = {one["variant"]: one for one in read}
+        if found:
+            head = {"architecture": name_of(law.group), "approach": NAMES[law.approach]}
+            rows.append(head | {name: _change(found.get(name)) for name in every})
     return rows
 
 
@@ -109,17 +108,17 @@ def _off(what: str, log_error: float) -> str:
     return f"{math.exp(log_error):.2f} times" if what == "N_opt" else f"{math.expm1(log_error):.2%}"
 
 
-def backtest_rows(approaches: dict[str, Any]) -> list[dict[str, str]]:
+def backtest_rows(fits: StudyFits) -> list[dict[str, str]]:
     """What laws fitted below cuts of compute foretold of the runs above: a row an architecture, approach and quantity,
     over all ratios of extrapolation."""
     rows = []
-    for law in approaches["laws"]:
-        for one in law["diagnostics"]["checks"]["summary"]:
+    for law in fits.laws:
+        for one in (law.checks or {}).get("summary", ()):
             low, high = one["ratio"]
             rows.append(
                 {
-                    "architecture": name_of(law["group"]),
-                    "approach": NAMES[law["approach"]],
+                    "architecture": name_of(law.group),
+                    "approach": NAMES[law.approach],
                     "foretold": WHAT.get(one["what"], one["what"]),
                     "compute beyond the cut": f"{low:.3g} to {high:.3g} times",
                     "predictions": str(one["n"]),
@@ -133,20 +132,24 @@ def backtest_rows(approaches: dict[str, Any]) -> list[dict[str, str]]:
     return rows
 
 
-def size_at(at: dict[str, Any], letter: str) -> str:
+def size_of(one: Estimate) -> str:
     """N or D of an optimum, with its interval."""
-    value, ends = at[letter], (at.get("intervals") or {}).get(letter)
-    if value is None:
+    if one.value is None:
         return NOT_IDENTIFIED
-    tail = "" if ends is None or None in ends else f" [{count(ends[0])}, {count(ends[1])}]"
-    return number(f"{count(value)}{tail}", value, ends)
+    tail = "" if one.ends is None else f" [{count(one.ends[0])}, {count(one.ends[1])}]"
+    return number(f"{count(one.value)}{tail}", one.value, one.ends)
 
 
-def exponent(law: dict[str, Any]) -> str:
+def exponent(law: Fit) -> str:
     """a of N_opt ~ C^a, with its interval."""
-    return shown(law["params"].get("a"), ".3f", law["intervals"].get("a")) or NOT_IDENTIFIED
+    return shown(law.a.value, ".3f", law.a.ends) or NOT_IDENTIFIED
+
+
+def believed(law: Fit) -> str:
+    """The verdict in its words; "" where there is none."""
+    return law.verdict.believe if law.verdict else ""
 
 
 def _sentence(reasons: Sequence[str]) -> str:
-    told = "; ".join(reasons)
-    return f"{told[:1].upper()}{told[1:]}." if told else ""
+    joined = "; ".join(reasons)
+    return f"{joined[:1].upper()}{joined[1:]}." if joined else ""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
 from analysis.fits.diagnose.limits import OUTSIDE
-from analysis.fits.result import BELIEVE, DO_NOT, INSIDE
-from analysis.report.approaches import NAMES, exponent, size_at
+from analysis.fits.fit import BELIEVE, DO_NOT, INSIDE, Fit, NotFitted
+from analysis.fits.study_fits import StudyFits
+from analysis.report.approaches import NAMES, believed, exponent, size_of
 from analysis.report.noise import listed
 from arch.amounts import count
 
@@ -17,42 +17,43 @@ ORDER = ("envelope", "parametric", "isoflop")  # of those that are believed alik
 TRUST = (BELIEVE, INSIDE)
 
 
-def leading_law(fits: dict[str, Any], group: str) -> dict[str, Any] | None:
+def leading_law(fits: StudyFits, group: str) -> Fit | None:
     """The law of the optimal size that is believed most, of those alike the first of ORDER; None where none is."""
-    laws = [law for law in _laws(fits, group) if _trust(law) in TRUST]
-    return min(laws, key=lambda law: (TRUST.index(_trust(law)), ORDER.index(law["approach"])), default=None)
+    laws = [law for law in fits.of(group) if believed(law) in TRUST]
+    return min(laws, key=lambda law: (TRUST.index(believed(law)), ORDER.index(law.approach)), default=None)
 
 
-def drawn_law(fits: dict[str, Any], group: str) -> dict[str, Any] | None:
+def drawn_law(fits: StudyFits, group: str) -> Fit | None:
     """The law that figures draw, also where none is believed: of those that know a size the one that is believed most,
     of those alike the first of ORDER. None where that is the envelope's, or where there is none."""
-    known = [law for law in _laws(fits, group) if law["approach"] == "envelope" or law["diagnostics"].get("curve")]
-    laws = [law for law in known if law["params"].get("a") is not None]
-    first = min(laws, key=lambda law: (_rank(law), ORDER.index(law["approach"])), default=None)
-    return None if first is None or first["approach"] == "envelope" else first
+    known = [law for law in fits.of(group) if law.approach == "envelope" or law.curve]
+    laws = [law for law in known if law.a.value is not None]
+    first = min(laws, key=lambda law: (_rank(law), ORDER.index(law.approach)), default=None)
+    return None if first is None or first.approach == "envelope" else first
 
 
-def envelope_doubted(fits: dict[str, Any], group: str) -> bool:
+def envelope_doubted(fits: StudyFits, group: str) -> bool:
     """Whether checks do not believe the envelope's law of the optimal size; False where none was made."""
-    return any(law["approach"] == "envelope" and _trust(law) == DO_NOT for law in _laws(fits, group))
+    return any(law.approach == "envelope" and believed(law) == DO_NOT for law in fits.of(group))
 
 
-def optimum_sentences(fits: dict[str, Any], group: str) -> list[str]:
+def optimum_sentences(fits: StudyFits, group: str) -> list[str]:
     """What the leading law says at the largest compute that all reached, and in a sentence why the others say less;
     none where no approach was tried."""
-    laws, name = _laws(fits, group), name_of(group)
+    laws, name = fits.of(group), name_of(group)
     if not laws:
         return []
     law = leading_law(fits, group)
     if law is None:
         return [f"No approach is believed for the optimal size of {name}. {_reasons(fits, group, laws)}"]
-    at = law["diagnostics"]["optimum"][0]
-    inside = " inside the range" if _trust(law) == INSIDE else ""
+    at = law.optima[0]
+    inside = " inside the range" if believed(law) == INSIDE else ""
     lines = [
-        f"The {NAMES[law['approach']]} law is believed{inside}: at C = {power_of_ten(at['C'])} FLOP the optimal {name} "
-        f"has N = {size_at(at, 'N')} parameters and trains on D = {size_at(at, 'D')} tokens; N_opt ~ C^{exponent(law)}."
+        f"The {NAMES[law.approach]} law is believed{inside}: at C = {power_of_ten(at.flops)} FLOP the optimal {name} "
+        f"has N = {size_of(at.n_params)} parameters and trains on D = {size_of(at.n_tokens)} tokens; "
+        f"N_opt ~ C^{exponent(law)}."
     ]
-    lines += _untrained(law, at["C"], name)
+    lines += _untrained(law, at.flops, name)
     less = [one for one in laws if one is not law and _rank(one) > _rank(law)]
     missing = _missing(fits, group)
     if less or missing:
@@ -60,10 +61,10 @@ def optimum_sentences(fits: dict[str, Any], group: str) -> list[str]:
     return lines
 
 
-def _untrained(law: dict[str, Any], c: float, name: str) -> list[str]:
+def _untrained(law: Fit, c: float, name: str) -> list[str]:
     """That no run was near the optimum at C = `c`, where the checks found it so; the size or data that lies farthest
     off."""
-    found = [one for one in law["diagnostics"].get("checks", {}).get("outside", ()) if one["C"] == c]
+    found = [one for one in (law.checks or {}).get("outside", ()) if one["C"] == c]
     far = max((one for one in found if one["factor"] > OUTSIDE), key=lambda one: float(one["factor"]), default=None)
     if far is None:
         return []
@@ -72,19 +73,19 @@ def _untrained(law: dict[str, Any], c: float, name: str) -> list[str]:
     return [f"That is extrapolated: {off} of what {name} was trained at."]
 
 
-def law_sentences(fits: dict[str, Any]) -> list[str]:
+def law_sentences(fits: StudyFits) -> list[str]:
     """Of which architectures a law of the optimal size is believed, and how far; and why of the others none is."""
-    believed: dict[tuple[str, str], list[str]] = {}
+    leading: dict[tuple[str, str], list[str]] = {}
     without: dict[str, list[str]] = {}
-    for group in dict.fromkeys(law["group"] for law in fits.get("approaches", {}).get("laws", ()) if law["verdict"]):
+    for group in dict.fromkeys(law.group for law in fits.laws):
         if law := leading_law(fits, group):
-            believed.setdefault((NAMES[law["approach"]], _trust(law)), []).append(name_of(group))
+            leading.setdefault((NAMES[law.approach], believed(law)), []).append(name_of(group))
         else:
-            reasons = {law["approach"]: _brief(law["verdict"]["reasons"][0]) for law in _laws(fits, group)}
+            reasons = {law.approach: _brief(_first(law)) for law in fits.of(group)}
             approach = "parametric" if "parametric" in reasons else next(iter(reasons))
             without.setdefault(f"{NAMES[approach]}: {reasons[approach]}", []).append(name_of(group))
     lines = []
-    for (approach, trust), names in believed.items():
+    for (approach, trust), names in leading.items():
         where = ": carry it no further than the compute that was trained" if trust == INSIDE else ""
         inside = " inside the range" if trust == INSIDE else ""
         lines.append(f"The {approach} law of the optimal size is believed{inside} for {listed(names)}{where}.")
@@ -93,49 +94,41 @@ def law_sentences(fits: dict[str, Any]) -> list[str]:
     return lines
 
 
-def believed_rows(fits: dict[str, Any]) -> list[dict[str, str]]:
+def believed_rows(fits: StudyFits) -> list[dict[str, str]]:
     """A row an architecture with any law of the optimal size: the leading one."""
     rows = []
-    for group in dict.fromkeys(law["group"] for law in fits.get("approaches", {}).get("laws", ())):
+    for group in dict.fromkeys(law.group for law in fits.laws):
         law = leading_law(fits, group)
         if law is None:
             rows.append({"architecture": name_of(group), "approach": "none is believed"})
             continue
-        row = {"architecture": name_of(group), "approach": NAMES[law["approach"]], "a (N_opt exponent)": exponent(law)}
-        for at in law["diagnostics"]["optimum"]:
-            c = power_of_ten(at["C"])
-            row |= {f"N_opt at {c} FLOP": size_at(at, "N"), f"D_opt at {c} FLOP": size_at(at, "D")}
-        rows.append(row | {"verdict": _trust(law)})
+        row = {"architecture": name_of(group), "approach": NAMES[law.approach], "a (N_opt exponent)": exponent(law)}
+        for at in law.optima:
+            c = power_of_ten(at.flops)
+            row |= {f"N_opt at {c} FLOP": size_of(at.n_params), f"D_opt at {c} FLOP": size_of(at.n_tokens)}
+        rows.append(row | {"verdict": believed(law)})
     return rows
 
 
-def _laws(fits: dict[str, Any], group: str) -> list[dict[str, Any]]:
-    found = fits.get("approaches", {}).get("laws", ())
-    return [law for law in found if law["group"] == group and law["verdict"]]
+def _first(law: Fit) -> str:
+    """The first reason of the verdict."""
+    return law.verdict.reasons[0] if law.verdict else ""
 
 
-def _trust(law: dict[str, Any]) -> str:
-    return str(law["verdict"]["believe"])
+def _rank(law: Fit) -> int:
+    return (*TRUST, DO_NOT).index(believed(law))
 
 
-def _rank(law: dict[str, Any]) -> int:
-    return (*TRUST, DO_NOT).index(_trust(law))
+def _missing(fits: StudyFits, group: str) -> list[NotFitted]:
+    return [one for one in fits.not_fitted if one.group == group]
 
 
-def _missing(fits: dict[str, Any], group: str) -> list[dict[str, str]]:
-    return [one for one in fits["approaches"]["not_fitted"] if one["group"] == group]
-
-
-def _reasons(fits: dict[str, Any], group: str, laws: list[dict[str, Any]]) -> str:
+def _reasons(fits: StudyFits, group: str, laws: list[Fit]) -> str:
     """A sentence each: of these laws the first reason, and why the others could not be fitted. The page lists all."""
     only = {BELIEVE: "is believed", INSIDE: "is believed inside the range only", DO_NOT: "is not believed"}
-    told = [
-        f"The {NAMES[one['approach']]} law {only[_trust(one)]}: {_brief(one['verdict']['reasons'][0])}." for one in laws
-    ]
+    told = [f"The {NAMES[one.approach]} law {only[believed(one)]}: {_brief(_first(one))}." for one in laws]
     missing = _missing(fits, group)
-    return " ".join(
-        told + [f"The {NAMES[one['approach']]} law is not fitted: {_brief(one['reason'])}." for one in missing]
-    )
+    return " ".join(told + [f"The {NAMES[one.approach]} law is not fitted: {_brief(one.reason)}." for one in missing])
 
 
 def _brief(reason: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -11,8 +11,10 @@ import plotly.graph_objects as go
 from analysis.figures.axes import log_axis, power_of_ten
 from analysis.figures.palette import arch_colors, dashes, name_of
 from analysis.figures.style import GREY, SHADE, dress, fade
-from analysis.fits.result import DO_NOT
+from analysis.fits.fit import DO_NOT
+from analysis.fits.study_fits import StudyFits, Waste, WrongChoices
 from analysis.pages.cells import number, shown
+from analysis.report.approaches import believed
 from analysis.report.figures import WIDTH
 
 SHORT_COLUMNS = ("pair", "compute for the same loss", "under every count")  # of `comparison_rows`, for a terminal
@@ -126,17 +128,15 @@ def comparison_notes(comparison: dict[str, Any], level: float) -> list[str]:
     return lines + ([f"Without: {'; '.join(failed)}."] if failed else [])
 
 
-def doubted_surfaces(approaches: dict[str, Any]) -> list[str]:
+def doubted_surfaces(fits: StudyFits) -> list[str]:
     """The groups whose parametric law is not believed."""
-    laws = [law for law in approaches["laws"] if law["approach"] == "parametric" and law["verdict"]]
-    return [law["group"] for law in laws if law["verdict"]["believe"] == DO_NOT]
+    return [law.group for law in fits.laws if law.approach == "parametric" and believed(law) == DO_NOT]
 
 
-def waste_notes(approaches: dict[str, Any]) -> list[str]:
+def waste_notes(fits: StudyFits) -> list[str]:
     """What belongs under the tables."""
-    waste = approaches["waste"]
-    n_runs, shown = sum(map(len, waste.values())), len(waste_table(waste))
-    doubted = [name_of(group) for group in doubted_surfaces(approaches)]
+    n_runs, shown = sum(map(len, fits.waste.values())), len(waste_table(fits.waste))
+    doubted = [name_of(group) for group in doubted_surfaces(fits)]
     return ([f"Not to be relied on where the fitted surface is not: {', '.join(doubted)}."] if doubted else []) + [
         "The compute of a run beyond the least that its architecture's fitted surface needs for the same loss: what "
         "its size and its number of tokens cost, not its learning rate. Runs off the optimum are there to find it.",
@@ -145,30 +145,30 @@ def waste_notes(approaches: dict[str, Any]) -> list[str]:
     ]
 
 
-def choice_table(choices: dict[str, Any]) -> list[dict[str, str]]:
+def choice_table(choices: Mapping[str, WrongChoices]) -> list[dict[str, str]]:
     """A row an architecture: the share of its largest compute that a wrong size or a higher loss wastes."""
     rows = []
     for arch, one in choices.items():
-        row = {"architecture": name_of(arch), "at C (FLOP)": number(power_of_ten(one["c"]), one["c"])}
-        row |= {f"{size['factor']:g} N_opt": shown(size["share"], ".1%") for size in one["sizes"]}
-        row |= {f"loss {loss['lost']:.1%} higher": shown(loss["share"], ".1%") for loss in one["losses"]}
+        row = {"architecture": name_of(arch), "at C (FLOP)": number(power_of_ten(one.c), one.c)}
+        row |= {f"{size.amount:g} N_opt": shown(size.share.value, ".1%") for size in one.sizes}
+        row |= {f"loss {loss.amount:.1%} higher": shown(loss.share.value, ".1%") for loss in one.losses}
         rows.append(row)
     return rows
 
 
-def waste_table(waste: dict[str, Any]) -> list[dict[str, str]]:
+def waste_table(waste: Mapping[str, Sequence[Waste]]) -> list[dict[str, str]]:
     """The runs whose size and length cost most beyond the optimum of their architecture's surface."""
-    rows = sorted((row for found in waste.values() for row in found), key=lambda row: -float(row["share"]))
+    rows = sorted((row for found in waste.values() for row in found), key=lambda row: -(row.share.value or 0.0))
     return [
         {
-            "run": row["run_id"],
-            "C (FLOP)": number(power_of_ten(row["c"]), row["c"]),
-            "wasted": shown(row["share"], ".1%", row["interval"]),
-            "wasted FLOP": shown(row["flops"], ".2g"),
-            "hours": shown(row["hours"], ".2g"),
+            "run": row.run_id,
+            "C (FLOP)": number(power_of_ten(row.c), row.c),
+            "wasted": shown(row.share.value, ".1%", row.share.ends),
+            "wasted FLOP": shown(row.flops, ".2g"),
+            "hours": shown(row.hours, ".2g"),
         }
         for row in rows[:MOST_WASTED]
-        if row["share"] >= WORTH
+        if (row.share.value or 0.0) >= WORTH
     ]
 
 

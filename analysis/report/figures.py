@@ -30,40 +30,38 @@ from analysis.figures.style import (
     reference_line,
     size_scale,
 )
+from analysis.fits.fit import D_OPT, L_OPT, N_OPT, EnvelopePoints, Law, Pair
 from analysis.fits.grouping import grouped
 from analysis.fits.losses import RunCurves
-from analysis.fits.settings import FitSettings
+from analysis.fits.study_fits import StudyFits
 from analysis.report.believed import drawn_law, envelope_doubted
 from analysis.report.figure_axes import axes_of
 from analysis.report.frontier import add_frontier, frontier_title
 from analysis.run_table import RunTable
-from analysis.units import unit_of
 
 MAX_POINTS = 300
 FAINT = 0.3  # opacity of what does not lead
-COLUMNS = (("loss", "loss", "L"), ("n_opt", "n_params", "N<sub>opt</sub>"), ("d_opt", "n_tokens", "D<sub>opt</sub>"))
+COLUMNS = ((L_OPT, "L"), (N_OPT, "N<sub>opt</sub>"), (D_OPT, "D<sub>opt</sub>"))
 ROW_HEIGHT, WIDTH = 330, 1320
 MARKS, LINE, AROUND = 8, 20, 120  # of the second legend: lines beside the sizes; pixels a line, and above and below
 
 
-def figure_one(fits: dict[str, Any], tables: RunTable, baseline: dict[str, Any] | None = None) -> go.Figure:
+def figure_one(fits: StudyFits, tables: RunTable, baseline: dict[str, Any] | None = None) -> go.Figure:
     """The paper's figure 1 for this study."""
-    return _drawn(fits, tables, baseline, [None, *fits["archs"]])
+    return _drawn(fits, tables, baseline, [None, *(group.name for group in fits.groups)])
 
 
-def rows_of_figure_one(
-    fits: dict[str, Any], tables: RunTable, baseline: dict[str, Any] | None = None
-) -> list[go.Figure]:
+def rows_of_figure_one(fits: StudyFits, tables: RunTable, baseline: dict[str, Any] | None = None) -> list[go.Figure]:
     """The same in a figure a row, between which a page can be broken."""
-    return [_drawn(fits, tables, baseline, [row]) for row in (None, *fits["archs"])]
+    return [_drawn(fits, tables, baseline, [row]) for row in (None, *(group.name for group in fits.groups))]
 
 
 def _drawn(
-    fits: dict[str, Any], tables: RunTable, baseline: dict[str, Any] | None, shown: Sequence[str | None]
+    fits: StudyFits, tables: RunTable, baseline: dict[str, Any] | None, shown: Sequence[str | None]
 ) -> go.Figure:
     """shown: what each row is of, an architecture, or all of them (None)."""
-    tables = grouped(tables, FitSettings(**fits["settings"]))
-    colors, sizes = arch_colors(list(fits["archs"])), size_colors(tables)
+    tables = grouped(tables, fits.settings)
+    colors, sizes = arch_colors([group.name for group in fits.groups]), size_colors(tables)
     rows = len(shown)
     gap = 84 / (ROW_HEIGHT * rows)
     titles: list[str] = []
@@ -71,7 +69,7 @@ def _drawn(
         if arch is None:
             titles += [f"<b>All architectures</b>: {what}" for what in ("fitted loss", "optimal size", "optimal data")]
         else:
-            titles += [_title(fits, arch, law, symbol) for law, _, symbol in COLUMNS]
+            titles += [_title(fits, arch, law, symbol) for law, symbol in COLUMNS]
     figure = make_subplots(rows, 3, subplot_titles=titles, horizontal_spacing=0.07, vertical_spacing=gap)
     figure.update_annotations(font_size=13)
     axes = axes_of(fits, tables, baseline)
@@ -99,43 +97,45 @@ def size_colors(tables: RunTable) -> dict[str, str]:
     return size_scale([str(size) for size in sizes])
 
 
-def _title(fits: dict[str, Any], arch: str, law_name: str, symbol: str) -> str:
-    one = fits["archs"][arch]
-    head = f"<b>{name_of(arch)}</b>{'<br>' if one['point'] else '  '}" if law_name == "loss" else ""
-    if not one["fitted"]:
+def _title(fits: StudyFits, arch: str, law_name: str, symbol: str) -> str:
+    head = f"<b>{name_of(arch)}</b>{'<br>' if fits.group(arch).point else '  '}" if law_name == L_OPT else ""
+    envelope = fits.envelope(arch)
+    if envelope is None:
         return f"{head}{symbol}: not fitted"
     if leading := drawn_law(fits, arch):
         return f"{head}{frontier_title(leading, law_name)}"
-    law = one["laws"][law_name]
-    if not law["identified"]:
+    law = envelope.law(law_name)
+    one = law.exponent
+    if one.value is None:
         return f"{head}{symbol} not identified"
-    interval = law["interval"]
-    if law_name == "loss" and law["curved"]:
-        return f"{head}{symbol} ~ C<sup> {minus(law['exponent'])}</sup>, no pure power law"
-    tail = f"  [{minus(interval['exponent'][0])}, {minus(interval['exponent'][1])}]" if interval else ""
+    if law.curved:
+        return f"{head}{symbol} ~ C<sup> {minus(one.value)}</sup>, no pure power law"
+    tail = f"  [{minus(one.ends[0])}, {minus(one.ends[1])}]" if one.ends else ""
     if _doubted(fits, arch, law_name):
-        return f"{head}{symbol} ~ C<sup> {minus(law['exponent'])}</sup>{tail} (not believed)"
-    return f"{head}{symbol} = {law['coef']:.3g} C<sup> {minus(law['exponent'])}</sup>{tail}"
+        return f"{head}{symbol} ~ C<sup> {minus(one.value)}</sup>{tail} (not believed)"
+    return f"{head}{symbol} = {law.coefficient.value:.3g} C<sup> {minus(one.value)}</sup>{tail}"
 
 
-def _doubted(fits: dict[str, Any], arch: str, law_name: str) -> bool:
+def _doubted(fits: StudyFits, arch: str, law_name: str) -> bool:
     """Whether the envelope's law is drawn as not believed: checks of N_opt say nothing against its L(C), which has
     tests of its own."""
-    return law_name != "loss" and envelope_doubted(fits, arch)
+    return law_name != L_OPT and envelope_doubted(fits, arch)
 
 
-def _master_row(figure: go.Figure, row: int, fits: dict[str, Any], colors: dict[str, str]) -> None:
-    dash = dashes(list(fits["archs"]))
-    for column, (law_name, _, _) in enumerate(COLUMNS, start=1):
+def _master_row(figure: go.Figure, row: int, fits: StudyFits, colors: dict[str, str]) -> None:
+    dash = dashes([group.name for group in fits.groups])
+    for column, (law_name, _) in enumerate(COLUMNS, start=1):
         missing = []
-        for arch, one in fits["archs"].items():
+        for arch in (group.name for group in fits.groups):
             if leading := drawn_law(fits, arch):
                 add_frontier(figure, row, column, leading, law_name, colors[arch], name_of(arch), column == 1)
                 continue
-            if not one["fitted"] or not one["laws"][law_name]["identified"]:
+            envelope = fits.envelope(arch)
+            law = None if envelope is None else envelope.law(law_name)
+            if law is None or not law.identified:
                 missing.append(name_of(arch))
                 continue
-            law, doubted = one["laws"][law_name], _doubted(fits, arch, law_name)
+            doubted = _doubted(fits, arch, law_name)
             _add_law(figure, row, column, law, colors[arch], name_of(arch), dash[arch], column == 1, doubted)
         if missing:
             _note(figure, row, column, f"not identified: {', '.join(missing)}")
@@ -145,41 +145,40 @@ def _arch_row(
     figure: go.Figure,
     row: int,
     arch: str,
-    fits: dict[str, Any],
+    fits: StudyFits,
     tables: RunTable,
     color: str,
     sizes: dict[str, str],
 ) -> None:
-    one = fits["archs"][arch]
+    envelope, leading = fits.envelope(arch), drawn_law(fits, arch)
     _add_curves(figure, row, arch, fits, tables, sizes)
-    for column, (law_name, y_name, _) in enumerate(COLUMNS, start=1):
-        if not one["fitted"]:
-            if column == 1:
-                _note(figure, row, column, one["reason"])
-            continue
-        law, leading = one["laws"][law_name], drawn_law(fits, arch)
+    if envelope is None or envelope.envelope is None:
+        return _note(figure, row, 1, fits.group(arch).reason)
+    found = envelope.envelope
+    for column, (law_name, _) in enumerate(COLUMNS, start=1):
+        law = envelope.law(law_name)
         opacity = 1.0 if leading is None else FAINT
-        _add_points(figure, row, column, one["envelope"], y_name, sizes, opacity)
-        if law_name != "loss":
-            _add_crossings(figure, row, column, one["crossings"], y_name, opacity)
+        _add_points(figure, row, column, found.points, law_name, sizes, opacity)
+        if law_name != L_OPT:
+            _add_crossings(figure, row, column, found.pairs, law_name, opacity)
         if leading is not None:
             add_frontier(figure, row, column, leading, law_name, color, f"{name_of(arch)} law", named=False)
-            low, high = leading["range"]
+            low, high = leading.range
             figure.add_vrect(x0=low, x1=high, fillcolor=SHADE, line_width=0, layer="below", row=row, col=column)
-        elif law["identified"]:
+        elif law.range is not None:
             doubted = _doubted(fits, arch, law_name)
             _add_law(figure, row, column, law, color, f"{name_of(arch)} law", doubted=doubted)
-            low, high = law["range"]
+            low, high = law.range
             figure.add_vrect(x0=low, x1=high, fillcolor=SHADE, line_width=0, layer="below", row=row, col=column)
-        elif law_name != "d_opt":  # its reason is that of n_opt
-            _note(figure, row, column, f"not identified: {law['reason'].partition(':')[0]}")
+        elif law_name != D_OPT:  # its reason is that of n_opt
+            _note(figure, row, column, f"not identified: {law.reason.partition(':')[0]}")
 
 
 def _add_curves(
-    figure: go.Figure, row: int, arch: str, fits: dict[str, Any], tables: RunTable, sizes: dict[str, str]
+    figure: go.Figure, row: int, arch: str, fits: StudyFits, tables: RunTable, sizes: dict[str, str]
 ) -> None:
     """The training curves as the fits read them, thinned; further seeds fainter, runs left out of the fits dotted."""
-    settings = FitSettings(**fits["settings"])
+    settings = fits.settings
     curves = RunCurves(tables, settings)
     used = (tables.runs["group"] == arch) & (tables.runs["left_out"] == "")
     mine = tables.runs[used].dropna(subset=["n_params_non_embedding"])
@@ -204,7 +203,7 @@ def _add_curves(
             },
             opacity=0.9 if leads else 0.45,
             showlegend=False,
-            hovertemplate=f"{run.run_id}<br>C = %{{x:.3g}} FLOP<br>L = %{{y:.4f}} {unit_of(fits)}<extra></extra>",
+            hovertemplate=f"{run.run_id}<br>C = %{{x:.3g}} FLOP<br>L = %{{y:.4f}} {fits.unit}<extra></extra>",
         )
         figure.add_trace(trace, row=row, col=1)
 
@@ -213,22 +212,22 @@ def _add_law(
     figure: go.Figure,
     row: int,
     column: int,
-    law: dict[str, Any],
+    law: Law,
     color: str,
     name: str,
     dash: str = "solid",
     named: bool = False,
     doubted: bool = False,
 ) -> None:
-    if law["band"]:
-        band = law["band"]
-        x, y = band["c"] + band["c"][::-1], band["high"] + band["low"][::-1]
+    assert law.range is not None and law.centre is not None and law.exponent.value is not None  # it is identified
+    if law.band:
+        x, y = [*law.band.c, *law.band.c[::-1]], [*law.band.high, *law.band.low[::-1]]
         fill = {"fill": "toself", "fillcolor": fade(color, 0.16), "line": {"width": 0}, "mode": "lines"}
         figure.add_trace(go.Scatter(x=x, y=y, **fill, hoverinfo="skip", showlegend=False), row=row, col=column)
-    x = np.geomspace(law["range"][0], law["range"][1], 50)
-    y = law["centre"][1] * (x / law["centre"][0]) ** law["exponent"]
+    c = np.geomspace(*law.range, 50)
+    value = law.centre[1] * (c / law.centre[0]) ** law.exponent.value
     line = {"color": color} | ({"width": 1.8, "dash": "dash"} if doubted else {"width": 2.6, "dash": dash})
-    trace = go.Scatter(x=x, y=y, mode="lines", line=line, name=name, showlegend=named, legend="legend")
+    trace = go.Scatter(x=c, y=value, mode="lines", line=line, name=name, showlegend=named, legend="legend")
     trace.hovertemplate = f"{name}<br>C = %{{x:.3g}} FLOP<br>%{{y:.4g}}<extra></extra>"
     figure.add_trace(trace, row=row, col=column)
 
@@ -237,39 +236,40 @@ def _add_points(
     figure: go.Figure,
     row: int,
     column: int,
-    points: dict[str, Any],
-    y_name: str,
+    points: EnvelopePoints,
+    quantity: str,
     sizes: dict[str, str],
     opacity: float,
 ) -> None:
-    colors = [sizes[size] for size in points["size"]]
-    fills = [color if why is None else "white" for color, why in zip(colors, points["censored"], strict=True)]
+    colors = [sizes[size] for size in points.size]
+    fills = [color if why is None else "white" for color, why in zip(colors, points.censored, strict=True)]
     text = [
         f"{size}: {'uncensored' if why is None else f'censored, {why}'}"
-        for size, why in zip(points["size"], points["censored"], strict=True)
+        for size, why in zip(points.size, points.censored, strict=True)
     ]
     marker = {"size": 6, "color": fills, "line": {"color": colors, "width": 1.6}}
-    trace = go.Scatter(x=points["c"], y=points[y_name], mode="markers", marker=marker, text=text, showlegend=False)
+    y = {L_OPT: points.loss, N_OPT: points.n_params, D_OPT: points.n_tokens}[quantity]
+    trace = go.Scatter(x=points.c, y=y, mode="markers", marker=marker, text=text, showlegend=False)
     trace.opacity = opacity
     trace.hovertemplate = "%{text}<br>C = %{x:.3g} FLOP<br>%{y:.4g}<extra></extra>"
     figure.add_trace(trace, row=row, col=column)
 
 
 def _add_crossings(
-    figure: go.Figure, row: int, column: int, crossings: Sequence[dict[str, Any]], y_name: str, opacity: float
+    figure: go.Figure, row: int, column: int, pairs: Sequence[Pair], quantity: str, opacity: float
 ) -> None:
-    seen = [one for one in crossings if one["c"] is not None]
+    seen = [one for one in pairs if one.c is not None]
     trace = go.Scatter(
-        x=[one["c"] for one in seen],
-        y=[one[y_name] for one in seen],
+        x=[one.c for one in seen],
+        y=[one.n_params if quantity == N_OPT else one.n_tokens for one in seen],
         mode="markers",
         marker={
             "size": 9,
-            "symbol": ["diamond-open" if one["beyond"] > 0 else "diamond" for one in seen],
+            "symbol": ["diamond-open" if (one.beyond or 0.0) > 0 else "diamond" for one in seen],
             "color": INK,
             "line": {"width": 1.2, "color": INK},
         },
-        text=[f"{one['sizes'][0]} and {one['sizes'][1]} cross" for one in seen],
+        text=[f"{one.sizes[0]} and {one.sizes[1]} cross" for one in seen],
         opacity=opacity,
         showlegend=False,
         hovertemplate="%{text}<br>C = %{x:.3g} FLOP<br>%{y:.4g}<extra></extra>",
@@ -300,14 +300,14 @@ def _legends(
     shown: Sequence[str | None],
     gap: float,
     sizes: dict[str, str],
-    fits: dict[str, Any],
+    fits: StudyFits,
     baseline: dict[str, Any] | None,
 ) -> None:
     """Architectures beside the master row; sizes and marks, once, beside the first row of an architecture."""
     place = {"x": 1.01, "yanchor": "top"}
     if None in shown:
         figure.update_layout(legend={"title": {"text": "architecture"}, "y": 1} | place)
-    doubts = any(drawn_law(fits, arch) or envelope_doubted(fits, arch) for arch in fits["archs"])
+    doubts = any(drawn_law(fits, one.name) or envelope_doubted(fits, one.name) for one in fits.groups)
     if doubts and shown == [None]:
         figure.add_trace(legend_line("not believed there", INK, "legend", 1.8).update(line_dash="dash"), 1, 1)
     if baseline is not None and shown == [None]:
@@ -317,7 +317,7 @@ def _legends(
         return
     for size, color in sizes.items():
         figure.add_trace(legend_line(size, color, "legend2"), row=first + 1, col=1)
-    level = fits["interval"]["level"]
+    level = fits.intervals.level
     law = f"law, {level:.0%} interval" if level else "law (no interval)"
     for name, fill in (("envelope", GREY), ("envelope, censored", "white")):
         marker = {"size": 8, "color": fill, "line": {"color": GREY, "width": 1.6}}

@@ -19,8 +19,8 @@ def fits_page(reading: Reading, fits: Fits, computes: Sequence[float]) -> str:
     `Options.curve`."""
     groups = []
     for name, points in reading.groups.items():
-        results = [one for one in fits.results if one.group == name]
-        failed = [one for one in fits.failed if one["group"] == name]
+        results = fits.of(name)
+        failed = [one for one in fits.failed if one.group == name]
         tables, notes = [], reason_lines(results, failed)
         for c in shown_at(results, computes) if results else ():
             tables.append((title(points, "", c, bool(computes)), summary_table(results, c, failed)))

@@ -4,63 +4,62 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import plotly.graph_objects as go
 
 from analysis.figures.palette import name_of
 from analysis.figures.style import fade
-from analysis.fits.result import BELIEVE, DO_NOT
+from analysis.fits.fit import BELIEVE, D_OPT, DO_NOT, L_OPT, N_OPT, Fit
+from analysis.fits.study_fits import StudyFits
 from analysis.pages.cells import shown
-from analysis.report.approaches import NAMES
+from analysis.report.approaches import NAMES, believed
 from analysis.report.believed import drawn_law
 from analysis.report.noise import listed
 
-LETTERS = {"loss": "L", "n_opt": "N", "d_opt": "D"}
-EXPONENTS = {"n_opt": "a", "d_opt": "b"}
-SYMBOLS = {"loss": "L", "n_opt": "N<sub>opt</sub>", "d_opt": "D<sub>opt</sub>"}
+SYMBOLS = {L_OPT: "L", N_OPT: "N<sub>opt</sub>", D_OPT: "D<sub>opt</sub>"}
+Row = tuple[float, float, tuple[float, float] | None]  # C [FLOP], a value there, and its interval
 
 
 def add_frontier(
-    figure: go.Figure, row: int, column: int, law: dict[str, Any], what: str, color: str, name: str, named: bool
+    figure: go.Figure, row: int, column: int, law: Fit, quantity: str, color: str, name: str, named: bool
 ) -> None:
-    """what: a key of LETTERS; named: it stands in the legend of architectures."""
-    letter, rows = LETTERS[what], _rows(law, what)
+    """named: it stands in the legend of architectures."""
+    rows = _rows(law, quantity)
     inside = _inside(law, rows)
-    believed = {BELIEVE: rows, DO_NOT: []}.get(law["verdict"]["believe"], inside)
-    known = [(at["C"], *at["intervals"][letter]) for at in inside if _ends(at, letter)]
+    solid = {BELIEVE: rows, DO_NOT: []}.get(believed(law), inside)
+    known = [(c, *ends) for c, _, ends in inside if ends is not None]
     if known:
         c, low, high = (list(part) for part in zip(*known, strict=True))
         band = {"fill": "toself", "fillcolor": fade(color, 0.16), "line": {"width": 0}, "mode": "lines"}
         trace = go.Scatter(x=c + c[::-1], y=high + low[::-1], **band, hoverinfo="skip", showlegend=False)
         figure.add_trace(trace, row=row, col=column)
-    beyond = [at for at in rows if not believed or at["C"] >= believed[-1]["C"]]
-    for part, dash, width, first in ((believed, "solid", 2.6, True), (beyond, "dash", 1.8, not believed)):
+    beyond = [at for at in rows if not solid or at[0] >= solid[-1][0]]
+    for part, dash, width, first in ((solid, "solid", 2.6, True), (beyond, "dash", 1.8, not solid)):
         line = {"color": color, "width": width, "dash": dash}
-        x, y = [at["C"] for at in part], [at[letter] for at in part]
+        x, y = [at[0] for at in part], [at[1] for at in part]
         trace = go.Scatter(x=x, y=y, mode="lines", line=line, name=name, legend="legend")
         trace.showlegend = named and first and bool(part)
         trace.hovertemplate = f"{name}<br>C = %{{x:.3g}} FLOP<br>%{{y:.4g}}<extra></extra>"
         figure.add_trace(trace, row=row, col=column)
 
 
-def frontier_title(law: dict[str, Any], what: str) -> str:
+def frontier_title(law: Fit, quantity: str) -> str:
     """ "N_opt ~ C^0.672 [0.615, 0.746], parametric"; of L in words, as it is no power law."""
-    approach = NAMES[law["approach"]]
-    doubt = " (not believed)" * (law["verdict"]["believe"] == DO_NOT)
-    if what == "loss":
+    approach = NAMES[law.approach]
+    doubt = " (not believed)" * (believed(law) == DO_NOT)
+    if quantity == L_OPT:
         return f"L at N<sub>opt</sub>{doubt or f': {approach}'}"  # with both it is wider than a narrow screen
-    name = EXPONENTS[what]
-    value, _, ends = shown(law["params"].get(name), ".3f", law["intervals"].get(name)).partition(" ")
-    return f"{SYMBOLS[what]} ~ C<sup> {value}</sup> {ends}{doubt}"
+    one = law.law(quantity).exponent
+    value, _, ends = shown(one.value, ".3f", one.ends).partition(" ")
+    return f"{SYMBOLS[quantity]} ~ C<sup> {value}</sup> {ends}{doubt}"
 
 
-def frontier_text(fits: dict[str, Any]) -> str:
+def frontier_text(fits: StudyFits) -> str:
     """What a reader of figure 1 must know of it; "" where the envelope leads everywhere."""
     by_approach: dict[str, list[str]] = {}
-    for arch in fits["archs"]:
-        if law := drawn_law(fits, arch):
-            by_approach.setdefault(NAMES[law["approach"]], []).append(name_of(arch))
+    for group in fits.groups:
+        if law := drawn_law(fits, group.name):
+            by_approach.setdefault(NAMES[law.approach], []).append(name_of(group.name))
     if not by_approach:
         return ""
     told = "; ".join(f"the {approach} one of {listed(archs)}" for approach, archs in by_approach.items())
@@ -73,22 +72,17 @@ def frontier_text(fits: dict[str, Any]) -> str:
     )
 
 
-def values_of(laws: Sequence[dict[str, Any]], what: str) -> list[float]:
+def values_of(laws: Sequence[Fit], quantity: str) -> list[float]:
     """What axes must hold: the laws with their intervals, inside their ranges."""
-    letter = LETTERS[what]
-    rows = [at for law in laws for at in _inside(law, _rows(law, what))]
-    return [v for at in rows for v in (at[letter], *(at["intervals"][letter] if _ends(at, letter) else ()))]
+    rows = [at for law in laws for at in _inside(law, _rows(law, quantity))]
+    return [number for _, value, ends in rows for number in (value, *(ends or ()))]
 
 
-def _inside(law: dict[str, Any], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    low, high = law["range"]
-    return [at for at in rows if low * (1 - 1e-9) <= at["C"] <= high * (1 + 1e-9)]
+def _inside(law: Fit, rows: Sequence[Row]) -> list[Row]:
+    low, high = law.range
+    return [at for at in rows if low * (1 - 1e-9) <= at[0] <= high * (1 + 1e-9)]
 
 
-def _rows(law: dict[str, Any], what: str) -> list[dict[str, Any]]:
-    return [at for at in law["diagnostics"].get("curve") or () if at.get(LETTERS[what])]
-
-
-def _ends(at: dict[str, Any], letter: str) -> bool:
-    ends: Sequence[float | None] = (at.get("intervals") or {}).get(letter) or (None,)
-    return all(end is not None and end > 0 for end in ends)
+def _rows(law: Fit, quantity: str) -> list[Row]:
+    found = [(at.flops, at.of(quantity)) for at in law.curve]
+    return [(c, one.value, one.ends if one.ends and min(one.ends) > 0 else None) for c, one in found if one.value]

@@ -11,20 +11,20 @@ import plotly.graph_objects as go
 from analysis.figures.axes import log_axis, power_of_ten
 from analysis.figures.style import GREY, dress, size_scale
 from analysis.fits.budgets import LEAST_SIZES, read_budgets
+from analysis.fits.fit import Fit, Minimum
 from analysis.fits.points import Points
-from analysis.fits.result import FitResult
 from arch.amounts import counted
 
 WIDTH, HEIGHT = 900, 460
 MARGIN, ROOM = 1.2, 0.06  # around the sizes, as a factor, and around the losses, as a share of their span
 
 
-def isoflop_figure(points: Points, result: FitResult) -> go.Figure:
+def isoflop_figure(points: Points, result: Fit) -> go.Figure:
     """Of the points that `result` was fitted to, under budgets that it found itself. Grey: points at no budget of three
     sizes; each curve is drawn over the sizes that it was fitted to; a budget without a minimum has none, and its name
     says so."""
-    readings = read_budgets(points)
-    shown = [(j, one) for j, one in enumerate(result.diagnostics["budgets"]) if one["n_sizes"] >= LEAST_SIZES]
+    readings, minima = read_budgets(points), result.isoflop.minima if result.isoflop else ()
+    shown = [(j, one) for j, one in enumerate(minima) if one.n_sizes >= LEAST_SIZES]
     colors = size_scale([str(j) for j, _ in shown])
     kept = np.isin(readings.budget, [j for j, _ in shown])
     rest = np.setdiff1d(np.arange(len(points)), readings.rows[kept])
@@ -33,9 +33,9 @@ def isoflop_figure(points: Points, result: FitResult) -> go.Figure:
     _dots(figure, points.n_params[rest], points.loss[rest], points.loss_unit, GREY, told, size=4, opacity=0.4)
     for j, one in shown:
         n, loss = np.exp(readings.log_n[readings.budget == j]), readings.loss[readings.budget == j]
-        name = f"{power_of_ten(one['c'])} FLOP" + ("" if one["reason"] is None else ": no minimum")
+        name = f"{power_of_ten(one.c)} FLOP" + ("" if one.reason is None else ": no minimum")
         _dots(figure, n, loss, points.loss_unit, colors[str(j)], name)
-        if one["reason"] is None:
+        if one.reason is None:
             _curve(figure, one, colors[str(j)])
     sizes, losses = np.exp(readings.log_n[kept]), readings.loss[kept]
     figure.update_xaxes(**log_axis(sizes.min() / MARGIN, sizes.max() * MARGIN, "parameters N", "count"))
@@ -52,14 +52,14 @@ def _dots(figure: go.Figure, n: np.ndarray, loss: np.ndarray, unit: str, color: 
     figure.add_trace(go.Scatter(x=n, y=loss, mode="markers", marker=marker, name=name, hovertemplate=hover))
 
 
-def _curve(figure: go.Figure, budget: dict[str, Any], color: str) -> None:
+def _curve(figure: go.Figure, budget: Minimum, color: str) -> None:
     """The minimum, and the curve about it where one was fitted."""
     bare = {"showlegend": False, "hoverinfo": "skip"}
-    if budget["bend"] is not None:
-        n = np.geomspace(budget["reach"][0], budget["reach"][1], 60)
-        off = np.log(n) - math.log(budget["n_params"])
-        loss = budget["loss"] * np.exp(budget["bend"] * (off**2 + budget["asymmetry"] * off**3))
+    n_params, lowest, reach = budget.n_params or math.nan, budget.loss or math.nan, budget.reach
+    if budget.bend is not None and reach is not None:
+        n = np.geomspace(reach[0], reach[1], 60)
+        off = np.log(n) - math.log(n_params)
+        loss = lowest * np.exp(budget.bend * (off**2 + (budget.asymmetry or 0.0) * off**3))
         figure.add_trace(go.Scatter(x=n, y=loss, mode="lines", line={"color": color, "width": 2}, **bare))
     marker = {"color": color, "symbol": "diamond", "size": 13, "line": {"color": "white", "width": 1.5}}
-    lowest = {"x": [budget["n_params"]], "y": [budget["loss"]]}
-    figure.add_trace(go.Scatter(**lowest, mode="markers", marker=marker, **bare))
+    figure.add_trace(go.Scatter(x=[n_params], y=[lowest], mode="markers", marker=marker, **bare))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+
+from analysis.fits.study_fits import StudyFits
 
 MOST_NAMED = 3  # runs that a line names
 
@@ -14,27 +15,28 @@ def named(runs: Sequence[str]) -> str:
     return ", ".join(runs[:MOST_NAMED]) + more
 
 
-def sizes_left_out(fits: dict[str, Any]) -> dict[str, list[str]]:
+def sizes_left_out(fits: StudyFits) -> dict[str, list[str]]:
     """The sizes of each group that its parametric law is fitted without (fit.stopped); groups without one are not in
     it."""
     found = {}
-    for law in fits.get("approaches", {}).get("laws", ()):
-        kept = law["diagnostics"].get("leave_one_size_out") or {}
-        tried = {*kept.get("left_out", ()), *kept.get("impossible", ())}
-        sizes = [one["size"] for one in fits["archs"].get(law["group"], {}).get("sizes", ())]
-        gone = [size for size in sizes if size not in tried]
-        if fits["settings"]["stopped"] == "leave_out" and law["approach"] == "parametric" and tried and gone:
-            found[str(law["group"])] = gone
+    for law in fits.laws if fits.settings.stopped == "leave_out" else ():
+        if law.parametric is None:
+            continue
+        kept = law.parametric.without_sizes
+        tried = {*kept.left_out, *kept.impossible}
+        gone = [one.size for one in fits.group(law.group).sizes if one.size not in tried]
+        if tried and gone:
+            found[law.group] = gone
     return found
 
 
-def unused_lines(fits: dict[str, Any]) -> list[str]:
+def unused_lines(fits: StudyFits) -> list[str]:
     """Of runs that enter no curve: as they are not done, as they are too short; and of those of which single rows or
     evaluations are left out."""
     found: dict[tuple[str, str, str], list[str]] = {}
-    for one in fits["archs"].values():
-        for run in one["left_out"]:
-            state = str(run["state"])
+    for group in fits.groups:
+        for run in group.left_out:
+            state = run.state
             one_does, all_do = (
                 ("enters no curve of its size", "enter no curve of their size")
                 if state == "done"
@@ -43,7 +45,7 @@ def unused_lines(fits: dict[str, Any]) -> list[str]:
                     f"are left out of the fits, their state is {state}",
                 )
             )
-            found.setdefault((one_does, all_do, str(run["reason"] or "")), []).append(run["run_id"])
+            found.setdefault((one_does, all_do, run.reason), []).append(run.run_id)
     lines = []
     for (one_does, all_do, reason), runs in found.items():
         why = f": {reason}" if reason else ""
@@ -52,5 +54,5 @@ def unused_lines(fits: dict[str, Any]) -> list[str]:
         )
     return lines + [
         f"{one['run_id']}: single rows or evaluations of it are left out, not the run: {one['why']}"
-        for one in fits["skipped"]
+        for one in fits.skipped
     ]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import plotly.graph_objects as go
 
 from analysis.figures.axes import log_axis
 from analysis.figures.palette import name_of
 from analysis.figures.style import arch_panels, dress, reference_line, size_scale
+from analysis.fits.study_fits import StudyFits
 from analysis.pages.cells import signed
 from analysis.report.figures import ROW_HEIGHT, WIDTH
 
@@ -16,14 +15,10 @@ COLUMNS = 4
 SLOPES = (("n_params", "N"), ("n_tokens", "D"))
 
 
-def _told(fits: dict[str, Any]) -> dict[str, Any]:
-    return fits.get("merged") or {}
-
-
-def merged_rows(fits: dict[str, Any]) -> list[dict[str, str]]:
+def merged_rows(fits: StudyFits) -> list[dict[str, str]]:
     """A row an architecture: how far merged losses lie above decayed ones after the same tokens."""
     rows = []
-    for group, one in _told(fits).items():
+    for group, one in fits.merged.items():
         known = "reason" not in one
         slopes = [(name, one["slopes"][key]) for key, name in SLOPES if key in one["slopes"]] if known else []
         scatter = f"{one['scatter']:.2%}" if known else ""
@@ -43,10 +38,10 @@ def merged_rows(fits: dict[str, Any]) -> list[dict[str, str]]:
     return rows
 
 
-def merged_notes(fits: dict[str, Any]) -> list[str]:
-    if not _told(fits):
+def merged_notes(fits: StudyFits) -> list[str]:
+    if not fits.merged:
         return []
-    used = fits["settings"]["points"] == "merged"
+    used = fits.settings.points == "merged"
     return [
         "The mean of a trunk's last weights stands in for a decay that nobody trained. Each pair compares it with the "
         "branch that has decayed to the same tokens, in log held-out loss. The interval is that of the offset in the "
@@ -57,17 +52,17 @@ def merged_notes(fits: dict[str, Any]) -> list[str]:
     ]
 
 
-def merged_figure(fits: dict[str, Any]) -> go.Figure | None:
+def merged_figure(fits: StudyFits) -> go.Figure | None:
     """Merged loss above the decayed one at the same tokens, over tokens, a panel an architecture, marks by size; None
     without pairs."""
-    told = {group: one["pairs"] for group, one in _told(fits).items() if one["pairs"]}
-    if not told:
+    pairs_of = {group: one["pairs"] for group, one in fits.merged.items() if one["pairs"]}
+    if not pairs_of:
         return None
-    sizes = {pair["size"]: pair["n_params"] for pairs in told.values() for pair in pairs}
+    sizes = {pair["size"]: pair["n_params"] for pairs in pairs_of.values() for pair in pairs}
     colors = size_scale(sorted(sizes, key=lambda size: sizes[size]))
-    figure, n_rows, columns = arch_panels(list(told), COLUMNS, 84 / ROW_HEIGHT)
-    tokens = [pair["n_tokens"] for pairs in told.values() for pair in pairs]
-    for place, pairs in enumerate(told.values()):
+    figure, n_rows, columns = arch_panels(list(pairs_of), COLUMNS, 84 / ROW_HEIGHT)
+    tokens = [pair["n_tokens"] for pairs in pairs_of.values() for pair in pairs]
+    for place, pairs in enumerate(pairs_of.values()):
         row, column = place // columns + 1, place % columns + 1
         for size in colors:
             mine = sorted((pair for pair in pairs if pair["size"] == size), key=lambda pair: float(pair["n_tokens"]))

@@ -5,29 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 from analysis.figures.palette import name_of
+from analysis.fits.settings import FitSettings
+from analysis.fits.study_fits import StudyFits, StudyNoise
 from analysis.report.left_out import sizes_left_out
 from analysis.report.noise import listed
 from analysis.report.notes import interval_text, method_notes
 
 
-def convention_text(fits: dict[str, Any]) -> str:
-    named = fits["conventions"]
+def convention_text(fits: StudyFits) -> str:
+    named = fits.conventions
     return f"training FLOP, convention '{named['C']}'; N: {named['N']}; D: training tokens"
 
 
-def phase_notes(fits: dict[str, Any]) -> list[str]:
+def phase_notes(fits: StudyFits) -> list[str]:
     """Which losses were fitted where the learning rate of some runs decays: a sentence, or none."""
-    told = fits.get("points")
-    return [f"{str(told['text'])[:1].upper()}{str(told['text'])[1:]}."] if told else []
+    text = str((fits.points or {}).get("text", ""))
+    return [f"{text[:1].upper()}{text[1:]}."] if text else []
 
 
-def methods(fits: dict[str, Any]) -> list[str]:
-    settings = fits["settings"]
+def methods(fits: StudyFits) -> list[str]:
+    settings = fits.settings
     return [
-        f"C: {convention_text(fits)}. Loss: {fits['conventions']['L']}. The seeds of a size are averaged in log loss.",
+        f"C: {convention_text(fits)}. Loss: {fits.conventions['L']}. The seeds of a size are averaged in log loss.",
         *phase_notes(fits),
         *_surface_text(fits),
-        f"The envelope is the lowest loss among the sizes whose curve covers C, at {settings['grid_points']} "
+        f"The envelope is the lowest loss among the sizes whose curve covers C, at {settings.grid_points} "
         f"log-spaced values of C in the range ({_range_text(fits)}). {_loss_text(settings)} These points are not "
         "independent: R^2 says how straight the line is, not how well it is known.",
         f"{_crossings_text(settings)} {_points_text(settings)}",
@@ -36,11 +38,10 @@ def methods(fits: dict[str, Any]) -> list[str]:
     ]
 
 
-def _surface_text(fits: dict[str, Any]) -> list[str]:
+def _surface_text(fits: StudyFits) -> list[str]:
     """How the surfaces were fitted and what their intervals are of; none without such a law."""
-    found = fits.get("approaches", {}).get("laws", ())  # the laws of the envelope alone are told without
-    laws = [law for law in found if law["approach"] == "parametric"]
-    intervals = {str(law["interval"]["method"]): str(law["interval"].get("estimand") or "") for law in laws}
+    laws = [law for law in fits.laws if law.approach == "parametric"]
+    intervals = {law.intervals.method: law.intervals.estimand for law in laws}
     if not laws:
         return []
     told = "; ".join(f"{method} ({about})" if about else method for method, about in intervals.items())
@@ -48,14 +49,14 @@ def _surface_text(fits: dict[str, Any]) -> list[str]:
     without = f" Without sizes that lie above what the surface of the larger ones says: {gone}." if gone else ""
     return [
         f"The parametric approach fits L = E + A / N^alpha + B / D^beta to each run's curve from "
-        f"{fits['settings']['first_share']:.0%} of its tokens on, every run with the same weight. N_opt, D_opt and "
+        f"{fits.settings.first_share:.0%} of its tokens on, every run with the same weight. N_opt, D_opt and "
         f"their exponents are the surface's minimum at each C.{without} Intervals: {told}."
     ]
 
 
-def _loss_text(settings: dict[str, Any]) -> str:
+def _loss_text(settings: FitSettings) -> str:
     line = "L = beta C^alpha is a line in log-log, by ordinary least squares, through all points after warm-up"
-    if settings["optimum"] == "envelope":
+    if settings.optimum == "envelope":
         return f"{line}."
     return (
         f"{line} at which a size next to the optimal one has a curve. What a point loses because its size is not the "
@@ -64,8 +65,8 @@ def _loss_text(settings: dict[str, Any]) -> str:
     )
 
 
-def _crossings_text(settings: dict[str, Any]) -> str:
-    role = "N_opt and D_opt" if settings["optimum"] == "crossings" else "The second pair of laws"
+def _crossings_text(settings: FitSettings) -> str:
+    role = "N_opt and D_opt" if settings.optimum == "crossings" else "The second pair of laws"
     return (
         f"{role}: the difference of two neighbouring sizes' curves is fitted with a parabola within a factor of 3.5 in "
         "compute around its zero, the crossing. Beyond the compute that both curves cover, its tangent is used, up to "
@@ -76,30 +77,28 @@ def _crossings_text(settings: dict[str, Any]) -> str:
     )
 
 
-def _points_text(settings: dict[str, Any]) -> str:
-    role = "The second pair of laws" if settings["optimum"] == "crossings" else "N_opt and D_opt"
-    which = "the uncensored points" if settings["censor"] else "all points after warm-up (fit.censor: off)"
+def _points_text(settings: FitSettings) -> str:
+    role = "The second pair of laws" if settings.optimum == "crossings" else "N_opt and D_opt"
+    which = "the uncensored points" if settings.censor else "all points after warm-up (fit.censor: off)"
     return (
         f"{role}: ordinary least squares through {which} of the envelope, provided that each of three sizes owns two "
         "neighbouring ones. Their intervals are percentiles over the same replicates as those of L."
     )
 
 
-def _range_text(fits: dict[str, Any]) -> str:
-    stated = {arch: one["range_stated"] for arch, one in fits["archs"].items()}
+def _range_text(fits: StudyFits) -> str:
+    stated = {one.name: one.range_stated for one in fits.groups}
     if len(set(stated.values())) == 1:
         return "stated in the study file" if all(stated.values()) else "not stated: everything after warm-up"
     given = ", ".join(name_of(arch) for arch, is_stated in stated.items() if is_stated)
     return f"stated in the study file for {given}; for the others everything after warm-up"
 
 
-def _noise_text(fits: dict[str, Any]) -> str:
-    noise = fits["interval"]["seed_noise"]
+def _noise_text(fits: StudyFits) -> str:
+    noise = fits.seed_noise
     if noise is None:
         return ""
-    measured = ", ".join(
-        f"{name_of(g['arch'])} {g['size']} ({g['n_seeds']} seeds: {g['s']:.2%})" for g in noise["groups"]
-    )
+    measured = ", ".join(f"{name_of(one.arch)} {one.size} ({one.n_seeds} seeds: {one.s:.2%})" for one in noise.groups)
     return (
         f" The seed noise was measured on {measured}. {_pooled_text(noise)} It is assumed to hold for every size. "
         "Each replicate draws the variance of the noise from its scaled inverse chi-square distribution, shifts the "
@@ -111,8 +110,8 @@ def _noise_text(fits: dict[str, Any]) -> str:
     )
 
 
-def _pooled_text(noise: dict[str, Any]) -> str:
-    parts = [[name_of(arch) for arch in part["archs"]] for part in noise["parts"]]
+def _pooled_text(noise: StudyNoise) -> str:
+    parts = [[name_of(arch) for arch in part.archs] for part in noise.parts]
     if len(parts) < 2:
         found = "" if len(parts[0]) < 2 else ": here it tells none apart, and one noise holds for all of them"
     else:

@@ -9,18 +9,18 @@ from scipy.special import stdtrit
 
 from analysis.figures.axes import minus
 from analysis.figures.palette import name_of
+from analysis.fits.study_fits import StudyFits, StudyNoise
 from analysis.pages.cells import signed
 from analysis.report.left_out import named
-from analysis.report.noise import noise_of
 from arch.amounts import count, counted
 
 DOUBT = 0.975  # Student's quantile of a difference that noise seldom makes
 
 
-def nuisance_rows(fits: dict[str, Any]) -> list[dict[str, str]]:
+def nuisance_rows(fits: StudyFits) -> list[dict[str, str]]:
     """A row for each group, size and length: the value that was taken, and the loss of every value."""
     rows = []
-    for cell in fits["nuisance"].get("cells", ()):
+    for cell in fits.nuisance.get("cells", ()):
         losses = [f"{one['value'] or 'mean'}: {_loss(one)}" for one in cell["values"]]
         rows.append(
             {
@@ -47,12 +47,12 @@ def _taken(cell: dict[str, Any]) -> str:
     return ", ".join(filter(None, (cell["chosen"], over)))
 
 
-def nuisance_notes(fits: dict[str, Any]) -> list[str]:
+def nuisance_notes(fits: StudyFits) -> list[str]:
     """What makes a choice doubtful, a line each with all that it is so for, and how many runs the fits do not use."""
     found: dict[str, dict[str, list[str]]] = {}
-    cells = fits["nuisance"].get("cells", ())
+    cells = fits.nuisance.get("cells", ())
     for cell in cells:
-        for text in [*_doubts(cell), *_not_apart(cell, fits["interval"]["seed_noise"])]:
+        for text in [*_doubts(cell), *_not_apart(cell, fits.seed_noise)]:
             found.setdefault(text, {}).setdefault(name_of(cell["group"]), []).append(cell["size"])
     lines = []
     for text, groups in found.items():
@@ -82,7 +82,7 @@ def _doubts(cell: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _not_apart(cell: dict[str, Any], noise: dict[str, Any] | None) -> list[str]:
+def _not_apart(cell: dict[str, Any], noise: StudyNoise | None) -> list[str]:
     """The values whose loss differs from that taken by less than noise of independent seeds makes: sqrt(2 / seeds) s
     times Student's quantile. Seeds that share their batches are told apart a little better than that."""
     losses = {one["value"]: math.log(one["loss"]) for one in cell["values"] if one["loss"] is not None}
@@ -90,8 +90,8 @@ def _not_apart(cell: dict[str, Any], noise: dict[str, Any] | None) -> list[str]:
         return []
     if noise is None:
         return ["no seeds measure the noise, so nobody knows whether the value taken is better than the others"]
-    mine = noise_of(noise, cell["group"])
-    reach = float(stdtrit(mine["df"], DOUBT)) * mine["s"] * math.sqrt(2 / max(cell["n_seeds"], 1))
+    mine = noise.of(cell["group"])
+    reach = float(stdtrit(mine.df, DOUBT)) * mine.s * math.sqrt(2 / max(cell["n_seeds"], 1))
     off = {value: loss - losses[cell["chosen"]] for value, loss in losses.items() if value != cell["chosen"]}
     near = [value for value, more in off.items() if abs(more) < reach]
     lower = [value for value, more in off.items() if more <= -reach and more < 0]
@@ -99,10 +99,10 @@ def _not_apart(cell: dict[str, Any], noise: dict[str, Any] | None) -> list[str]:
     return lines + [f"{value} ends lower here, but the longest branch takes {cell['chosen']}" for value in lower]
 
 
-def left_out_lines(fits: dict[str, Any]) -> list[str]:
+def left_out_lines(fits: StudyFits) -> list[str]:
     """Of runs that are in no fit, a line for each kind of reason, with how many and which."""
     found: dict[str, list[str]] = {}
-    for one in fits["left_out"]:
+    for one in fits.left_out:
         found.setdefault(_kind(one["why"]), []).append(one["run_id"])
     return [f"{counted(len(runs), 'run')} left out of the fits, {why}: {named(runs)}" for why, runs in found.items()]
 

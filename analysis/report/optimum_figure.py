@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -12,22 +11,22 @@ from plotly.subplots import make_subplots
 from analysis.figures.axes import log_axis
 from analysis.figures.palette import APPROACH_COLORS
 from analysis.figures.style import GREY, SHADE, dress, fade
+from analysis.fits.fit import D_OPT, FAR, N_OPT, Fit, Optimum
 from analysis.fits.points import Points
-from analysis.fits.result import FAR, FitResult
 
 WIDTH, HEIGHT = 1320, 540
-PANELS = (("N", "N<sub>opt</sub>: parameters"), ("D", "D<sub>opt</sub>: tokens"))
+PANELS = ((N_OPT, "N", "N<sub>opt</sub>: parameters"), (D_OPT, "D", "D<sub>opt</sub>: tokens"))
 MOST_DRAWN = 1500  # points of runs; more are thinned
 MARGIN = 1.4  # factor around what is drawn
 
 
-def optimum_figure(points: Points, results: Sequence[FitResult]) -> go.Figure:
-    """Of one group; `results` with `diagnostics["curve"]` (Options.curve). Laws are drawn solid inside the compute that
+def optimum_figure(points: Points, results: Sequence[Fit]) -> go.Figure:
+    """Of one group; `results` with `Fit.curve` (Options.curve). Laws are drawn solid inside the compute that
     they were fitted to, dotted beyond; from FAR times on not at all."""
-    figure = make_subplots(1, 2, subplot_titles=[f"<b>{name}</b>" for _, name in PANELS], horizontal_spacing=0.09)
+    figure = make_subplots(1, 2, subplot_titles=[f"<b>{name}</b>" for *_, name in PANELS], horizontal_spacing=0.09)
     step = max(1, len(points) // MOST_DRAWN)
-    for column, (letter, _) in enumerate(PANELS, 1):
-        values = (points.n_params if letter == "N" else points.n_tokens)[::step]
+    for column, (quantity, letter, _) in enumerate(PANELS, 1):
+        values = (points.n_params if quantity == N_OPT else points.n_tokens)[::step]
         hover = "C %{x:.3g}<br>" + letter + " %{y:.3g}<extra>run</extra>"
         marker = {"color": GREY, "size": 4, "opacity": 0.5}
         figure.add_trace(
@@ -38,9 +37,9 @@ def optimum_figure(points: Points, results: Sequence[FitResult]) -> go.Figure:
         )  # fmt: skip
         seen = [float(values.min()), float(values.max())]
         for one in results:
-            seen += _law(figure, one, letter, column)
+            seen += _law(figure, one, quantity, letter, column)
         figure.update_yaxes(log_axis(min(seen) / MARGIN, max(seen) * MARGIN, "", "count"), row=1, col=column)
-    last = max([float(points.flops.max()), *(at["C"] for one in results for at in _near(one))])
+    last = max([float(points.flops.max()), *(at.flops for one in results for at in _near(one))])
     low, high = float(points.flops.min()) / MARGIN, float(points.flops.max())
     axis = log_axis(low, last * MARGIN, f"training FLOP C ({points.convention})", "flop")
     figure.update_xaxes(axis)
@@ -53,18 +52,17 @@ def optimum_figure(points: Points, results: Sequence[FitResult]) -> go.Figure:
     return figure
 
 
-def _near(result: FitResult) -> list[dict[str, Any]]:
-    return [at for at in result.diagnostics.get("curve", ()) if result.beyond(at["C"]) <= FAR]
+def _near(result: Fit) -> list[Optimum]:
+    return [at for at in result.curve if result.beyond(at.flops) <= FAR]
 
 
-def _law(figure: go.Figure, result: FitResult, letter: str, column: int) -> list[float]:
+def _law(figure: go.Figure, result: Fit, quantity: str, letter: str, column: int) -> list[float]:
     """Band, line and minima of one approach in one panel; the values that axes must hold."""
-    rows = [at for at in _near(result) if at.get(letter)]
+    rows = [(at.flops, value, at.of(quantity).interval) for at in _near(result) if (value := at.of(quantity).value)]
     if not rows:
         return []
     color, name = APPROACH_COLORS[result.approach], result.approach
-    ends = [(at["C"], at["intervals"].get(letter)) for at in rows]
-    known = [(c, *pair) for c, pair in ends if pair is not None and min(pair) > 0 and all(map(math.isfinite, pair))]
+    known = [(c, *pair) for c, _, pair in rows if pair is not None and min(pair) > 0 and all(map(math.isfinite, pair))]
     if known:
         c, low, high = (list(part) for part in zip(*known, strict=True))
         band = {"fill": "toself", "fillcolor": fade(color, 0.16), "line": {"width": 0}, "mode": "lines"}
@@ -72,25 +70,22 @@ def _law(figure: go.Figure, result: FitResult, letter: str, column: int) -> list
             go.Scatter(x=c + c[::-1], y=low + high[::-1], **band, hoverinfo="skip", showlegend=False, legendgroup=name),
             1, column,
         )  # fmt: skip
-    inside = [at for at in rows if result.beyond(at["C"]) <= 1.0]
-    below = [at for at in rows if result.range and at["C"] <= (inside[0]["C"] if inside else result.range[0])]
-    above = [at for at in rows if result.range and at["C"] >= (inside[-1]["C"] if inside else result.range[1])]
+    inside = [row for row in rows if result.beyond(row[0]) <= 1.0]
+    below = [row for row in rows if row[0] <= (inside[0][0] if inside else result.range[0])]
+    above = [row for row in rows if row[0] >= (inside[-1][0] if inside else result.range[1])]
     hover = f"{name}<br>C %{{x:.3g}}<br>{letter} %{{y:.3g}}<extra></extra>"
     for part, dash, shown in ((inside or rows, "solid", True), (below, "dot", False), (above, "dot", False)):
         line = {"color": color, "width": 2.4, "dash": dash}
-        x, y = [at["C"] for at in part], [at[letter] for at in part]
+        x, y = [row[0] for row in part], [row[1] for row in part]
         trace = go.Scatter(x=x, y=y, mode="lines", line=line, name=name, legendgroup=name, hovertemplate=hover)
         figure.add_trace(trace.update(showlegend=shown and column == 1), 1, column)
-    minima = [
-        (one["c"], one["n_params" if letter == "N" else "n_tokens"])
-        for one in result.diagnostics.get("budgets") or ()
-        if one["reason"] is None
-    ]
+    used = result.isoflop.used if result.isoflop else ()
+    minima = [(one.c, one.n_params if quantity == N_OPT else one.n_tokens) for one in used]
     if minima:
         x, y = (list(part) for part in zip(*minima, strict=True))
         marker = {"color": color, "symbol": "diamond", "size": 9, "line": {"color": "white", "width": 1}}
         trace = go.Scatter(x=x, y=y, mode="markers", marker=marker, name="minima of budgets", hovertemplate=hover)
         figure.add_trace(trace.update(legendgroup=name, showlegend=column == 1), 1, column)
-    values = [at[letter] for at in rows] + [end for _, low, high in known for end in (low, high)]
+    values = [row[1] for row in rows] + [end for _, low, high in known for end in (low, high)]
     middle = sorted(values)[len(values) // 2]
     return [value for value in values if middle / 1e6 < value < middle * 1e6]  # an open interval is cut by the frame

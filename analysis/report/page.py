@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from analysis.costs import Cost
 from analysis.figures.palette import name_of
+from analysis.fits.study_fits import StudyFits
 from analysis.pages.export import KINDS, write_tables
 from analysis.pages.html import render
 from analysis.report.approach_figure import approach_figure
@@ -65,7 +66,6 @@ from analysis.report.verdict import (
     with_bits,
 )
 from analysis.run_table import RunTable
-from analysis.units import unit_of
 from arch.amounts import counted
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
@@ -96,7 +96,7 @@ DIAGNOSTICS = (
 
 
 def figures(
-    fits: dict[str, Any], tables: RunTable, baseline: dict[str, Any] | None, forecast: Sequence[dict[str, Any]] = ()
+    fits: StudyFits, tables: RunTable, baseline: dict[str, Any] | None, forecast: Sequence[dict[str, Any]] = ()
 ) -> dict[str, Any]:
     """The report's figures by file name."""
     found = {"validation": validation_figure(fits, tables, baseline)}
@@ -105,14 +105,14 @@ def figures(
     found["variants"] = variant_figure(fits)
     found["merged"] = merged_figure(fits)
     for name, one in _compared(fits):
-        found[name] = comparison_figure(one, fits["conventions"], doubted_surfaces(fits["approaches"]))
-    found["approaches"] = approach_figure(fits["approaches"])
+        found[name] = comparison_figure(one, fits.conventions, doubted_surfaces(fits))
+    found["approaches"] = approach_figure(fits)
     for one in forecast:
         found[table_names(one)[0]] = forecast_figure(one)
-    if fits.get("downstream"):
-        found["benchmarks"] = benchmarks_figure(fits["downstream"])
-        found["tasks"] = tasks_figure(fits["downstream"])
-        found["lengths"] = lengths_figure(fits["downstream"]["lengths"])
+    if fits.downstream:
+        found["benchmarks"] = benchmarks_figure(fits.downstream)
+        found["tasks"] = tasks_figure(fits.downstream)
+        found["lengths"] = lengths_figure(fits.downstream["lengths"])
     return {name: figure for name, figure in found.items() if figure is not None}
 
 
@@ -130,7 +130,7 @@ class Page(NamedTuple):
 
 def page(
     name: str,
-    fits: dict[str, Any],
+    fits: StudyFits,
     tables: RunTable,
     drawn: Mapping[str, Any],
     baseline: dict[str, Any] | None = None,
@@ -146,7 +146,7 @@ def page(
     the page of the other evaluations, None where there is none, `contamination` what the training text holds of
     evaluation sets (analysis.contamination), `tasks` those of the study that have texts of their own, `costs`
     of its runs, `forecast` its predictions, round by round (analysis.forecast.rehearsals)."""
-    approaches, downstream = fits["approaches"], fits.get("downstream")
+    downstream = fits.downstream
     laws_of_size = not is_of_variants(fits)
     pairs = {"training": training_rows(tables), "corpus": corpus_rows(corpus) if corpus else {}}
     pairs["provenance"] = dict(provenance or {})
@@ -158,7 +158,7 @@ def page(
     for figure, one in _compared(fits):
         shown[figure] = comparison_rows(one)
         at = family_name(one["at"]) if one["at"] else ""
-        notes = comparison_notes(one, fits["settings"]["level"])
+        notes = comparison_notes(one, fits.settings.level)
         comparisons.append({"at": at, "figure": drawn.get(figure), "name": figure, "notes": notes})
     files = {key: rows for key, rows in shown.items() if rows}
     files |= {key: [{"what": what, "value": told} for what, told in of.items() if told] for key, of in pairs.items()}
@@ -176,47 +176,45 @@ def page(
         drawn=drawn,
         figure1=rows_of_figure_one(fits, tables, baseline) if laws_of_size else [],
         verdict=verdict_parts(fits),
-        verdict_notes=[*verdict_notes(fits), f"C: {convention_text(fits)}. Loss: {fits['conventions']['L']}."],
+        verdict_notes=[*verdict_notes(fits), f"C: {convention_text(fits)}. Loss: {fits.conventions['L']}."],
         law_notes=[*law_notes(fits), extrapolation_text(fits)],
         curvature_notes=[*common_lean(fits), *CURVATURE],
         optimum_notes=[*crossing_notes(fits), *OPTIMUM],
         crossing_reasons=crossing_reasons(fits),
         diagnostics_notes=DIAGNOSTICS,
         frontiers=frontier_text(fits),
-        baseline=baseline_text(baseline, unit_of(fits)) if baseline else None,
+        baseline=baseline_text(baseline, fits.unit) if baseline else None,
         approach_notes=[
             *floor_notes(fits),
-            *first_share_notes(approaches["first_shares"]),
-            *approach_notes(approaches),
+            *first_share_notes(fits.first_shares),
+            *approach_notes(fits),
         ],
         first_share_about=FIRST_SHARES,
         lengths_note=LENGTHS,
-        approach_reasons=approach_reasons(approaches),
+        approach_reasons=approach_reasons(fits),
         comparisons=comparisons,
         laws_of_size=laws_of_size,
         variant_notes=variant_notes(fits),
         merged_notes=merged_notes(fits),
         nuisance_notes=nuisance_notes(fits),
-        waste_notes=waste_notes(approaches),
+        waste_notes=waste_notes(fits),
         downstream=downstream_notes(downstream) if downstream else None,
         shown_checkpoints=checkpoint_rows(tables),
-        loss_unit=unit_of(fits),
+        loss_unit=fits.unit,
         unfinished=lambda row: row["state"] != "done",
         cost_notes=cost_notes(costs),
         forecast_leads=forecast_leads(forecast),
-        rounds=[round_parts(one, fits["inputs_hash"]) for one in forecast],
+        rounds=[round_parts(one, fits.inputs_hash) for one in forecast],
         contamination_notes=contamination_notes(contamination, list(tasks), name),
         methods=methods(fits),
     )
     return Page(html, files)
 
 
-def _tables(
-    fits: dict[str, Any], tables: RunTable, contamination: dict[str, Any] | None
-) -> dict[str, list[dict[str, str]]]:
+def _tables(fits: StudyFits, tables: RunTable, contamination: dict[str, Any] | None) -> dict[str, list[dict[str, str]]]:
     """The page's tables by name, in their order."""
-    approaches, downstream = fits["approaches"], fits.get("downstream")
-    compared = any(told["archs"] for told in fits["verdicts"])
+    downstream = fits.downstream
+    compared = any(one.archs for one in fits.verdicts)
     return {
         "losses": comparison_table(fits) if compared else [],
         "optimum": believed_rows(fits),
@@ -225,12 +223,12 @@ def _tables(
         "merged": merged_rows(fits),
         "laws": [{HEADINGS[key]: value for key, value in row.items()} for row in laws_table(fits)],
         "predictions": known_predictions(fits) if compared else [],
-        "approaches": approach_rows(approaches),
-        "readings": reading_rows(approaches),
-        "first_shares": first_share_rows(approaches["first_shares"]),
-        "backtests": backtest_rows(approaches),
-        "choices": choice_table(approaches["wrong_choices"]),
-        "waste": waste_table(approaches["waste"]),
+        "approaches": approach_rows(fits),
+        "readings": reading_rows(fits),
+        "first_shares": first_share_rows(fits.first_shares),
+        "backtests": backtest_rows(fits),
+        "choices": choice_table(fits.wrong_choices),
+        "waste": waste_table(fits.waste),
         **({name: [] for name in TASK_TABLES} if downstream is None else task_tables(downstream)),
         "lengths": length_rows(downstream["lengths"]) if downstream else [],
         "power_law": curvature_table(fits),
@@ -242,17 +240,16 @@ def _tables(
     }
 
 
-def _compared(fits: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def _compared(fits: StudyFits) -> list[tuple[str, dict[str, Any]]]:
     """The comparisons by the names of their figures."""
-    found = fits["approaches"]["comparisons"]
-    return [("comparison" if i == 0 else f"comparison-{i + 1}", one) for i, one in enumerate(found)]
+    return [("comparison" if i == 0 else f"comparison-{i + 1}", one) for i, one in enumerate(fits.comparisons)]
 
 
-def _lead(fits: dict[str, Any], tables: RunTable) -> str:
+def _lead(fits: StudyFits, tables: RunTable) -> str:
     """The study's own runs, as its plan counts them without the forecast's: variants are told apart."""
     own = tables.runs[tables.runs["variant"] == ""]
     by_state = ", ".join(f"{count} {state}" for state, count in own["state"].value_counts().to_dict().items())
     variants = f" and {n} of variants" if (n := len(tables.runs) - len(own)) else ""
-    several = "; " if any(one["point"] for one in fits["archs"].values()) else ", "
-    archs = several.join(name_of(arch) for arch in fits["archs"])
+    several = "; " if any(one.point for one in fits.groups) else ", "
+    archs = several.join(name_of(one.name) for one in fits.groups)
     return f"{archs}. {counted(len(own), 'run')} ({by_state}){variants}."

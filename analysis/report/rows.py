@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.fits.losses import RunCurves
-from analysis.fits.settings import FitSettings
+from analysis.fits.study_fits import StudyFits
 from analysis.pages.cells import shown
 from analysis.run_table import RunTable
 from arch.amounts import count, counted
@@ -17,10 +17,10 @@ from data.settings import shown_source
 from data.units import loss_unit
 
 
-def run_rows(fits: dict[str, Any], tables: RunTable) -> list[dict[str, str]]:
+def run_rows(fits: StudyFits, tables: RunTable) -> list[dict[str, str]]:
     own = tables.evals[tables.evals["phase"] != "merged"] if "phase" in tables.evals else tables.evals
     best = own.groupby("run_id")[["loss", "bits_per_byte"]].min() if len(own) else pd.DataFrame()
-    settings, unused = FitSettings(**fits["settings"]), {one["run_id"]: one["why"] for one in fits["left_out"]}
+    settings, unused = fits.settings, {one["run_id"]: one["why"] for one in fits.left_out}
     curves, rows = RunCurves(tables, settings), []
     for run in tables.runs.to_dict("records"):
         curve = curves.of(str(run["run_id"]))[1]

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from analysis.fits.approaches import ISOFLOP
 from analysis.fits.diagnose.backtest import LOWEST, RUN, SIZE
+from analysis.fits.fit import FAR, QUANTITIES, Estimate, Fit, NotFitted, Optimum
 from analysis.fits.points import Points
-from analysis.fits.result import FAR, FitResult
 from arch.amounts import count, counted, flop
 
 MOST_REASONS, LONGEST = 3, 300  # of one law where all are listed; characters of one reason
@@ -28,27 +27,24 @@ class Cell(NamedTuple):
     under: str = ""
 
 
-def summary_rows(results: Sequence[FitResult], failed: Sequence[Mapping[str, str]], c: float) -> list[dict[str, Cell]]:
+def summary_rows(results: Sequence[Fit], failed: Sequence[NotFitted], c: float) -> list[dict[str, Cell]]:
     """A row an approach at C [FLOP], which is one that the results were asked for; those not fitted at the end."""
     rows = []
     for one in results:
-        at: Mapping[str, Any] = next((at for at in one.diagnostics.get("optimum", ()) if at["C"] == c), {})
-        far = one.beyond(c) > FAR
-        row = {"approach": Cell(one.approach), "a": _cell(one.params.get("a"), one.intervals.get("a"), "{:.3f}".format)}
-        for letter, form in (("N", count), ("D", count), ("L", _four)):
-            ends = (at.get("intervals") or {}).get(letter)
-            cell = _cell(at.get(letter), None if far else ends, form)
-            row[f"{letter}_opt"] = Cell(f"({cell.value})") if far and at.get(letter) is not None else cell
+        at, far = one.optimum(c) or Optimum(c), one.beyond(c) > FAR
+        row = {"approach": Cell(one.approach), "a": _cell(one.a, "{:.3f}".format)}
+        for name, form in zip(QUANTITIES, (count, count, _four), strict=True):
+            value = at.of(name)
+            cell = _cell(value, form)
+            row[name] = Cell(f"({cell.value})") if far and value.value is not None else cell
         row["backtest"] = backtest_cell(one)
         row["verdict"] = Cell(one.verdict.believe if one.verdict else "not judged", _where(one, c))
         rows.append(row)
-    rows += [{"approach": Cell(one["approach"]), "verdict": Cell("not fitted")} for one in failed]
+    rows += [{"approach": Cell(one.approach), "verdict": Cell("not fitted")} for one in failed]
     return rows
 
 
-def summary_table(
-    results: Sequence[FitResult], c: float, failed: Sequence[Mapping[str, str]] = ()
-) -> list[dict[str, str]]:
+def summary_table(results: Sequence[Fit], c: float, failed: Sequence[NotFitted] = ()) -> list[dict[str, str]]:
     """`summary_rows` as text."""
     return [{head: cell_text(head, cell) for head, cell in row.items()} for row in summary_rows(results, failed, c)]
 
@@ -60,10 +56,10 @@ def cell_text(head: str, cell: Cell) -> str:
     return f"{cell.value}, {cell.under}" if head in ("backtest", "verdict") else f"{cell.value} [{cell.under}]"
 
 
-def _cell(value: float | None, ends: Sequence[float] | None, form: Any) -> Cell:
-    if value is None:
+def _cell(one: Estimate, form: Any) -> Cell:
+    if one.value is None:
         return Cell(NOT_KNOWN)
-    return Cell(form(value), "no interval" if ends is None else between(ends, form))
+    return Cell(form(one.value), "no interval" if one.interval is None else between(one.interval, form))
 
 
 def _four(value: float) -> str:
@@ -76,10 +72,10 @@ def between(ends: Sequence[float], form: Any) -> str:
     return f"{low} to {high}" if "-" in low + high else f"{low}–{high}"
 
 
-def backtest_cell(result: FitResult) -> Cell:
+def backtest_cell(result: Fit) -> Cell:
     """Median errors of what was foretold of the runs above cuts of compute: factor of N_opt, share of the loss."""
     errors: dict[str, list[float]] = {}
-    for row in (result.diagnostics.get("checks") or {}).get("backtest") or ():
+    for row in (result.checks or {}).get("backtest") or ():
         if row["error"] is not None:
             errors.setdefault(row["what"], []).append(abs(row["error"]))
     told = [f"N x {math.exp(median(errors[SIZE])):.2f}"] if SIZE in errors else []
@@ -88,19 +84,19 @@ def backtest_cell(result: FitResult) -> Cell:
     return Cell(*told) if told else Cell("none")
 
 
-def _where(result: FitResult, c: float) -> str:
+def _where(result: Fit, c: float) -> str:
     """Where C lies beside the range of the fit; "" inside."""
     times = result.beyond(c)
     if times < INSIDE:
         return ""
-    side = "below" if result.range and c < result.range[0] else "beyond"
+    side = "below" if c < result.range[0] else "beyond"
     return f"too far: C x {count(times)} {side}" if times > FAR else f"C x {count(times)} {side} range"
 
 
-def shown_at(results: Sequence[FitResult], asked: Sequence[float]) -> tuple[float, ...]:
+def shown_at(results: Sequence[Fit], asked: Sequence[float]) -> tuple[float, ...]:
     """The C [FLOP] of the tables: those that were asked for, else the first of the defaults, the largest that all
     groups reached."""
-    return tuple(asked) or tuple(at["C"] for at in results[0].diagnostics["optimum"][:1])
+    return tuple(asked) or tuple(at.flops for at in results[0].optima[:1])
 
 
 def title(points: Points, group: str, c: float, asked: bool) -> str:
@@ -116,19 +112,19 @@ def title(points: Points, group: str, c: float, asked: bool) -> str:
     return f"{group + ': ' if group else ''}optimum at C = {flop(c)} FLOP ({points.convention}), {place}"
 
 
-def first_reasons(results: Sequence[FitResult], failed: Sequence[Mapping[str, str]]) -> list[str]:
+def first_reasons(results: Sequence[Fit], failed: Sequence[NotFitted]) -> list[str]:
     """A short line a law: its verdict and the first reason for it, or why it could not be fitted."""
     reasons = {one.approach: f"{one.verdict.believe}: {one.verdict.reasons[0]}" for one in results if one.verdict}
-    reasons |= {one["approach"]: f"not fitted: {one['reason']}" for one in failed}
+    reasons |= {one.approach: f"not fitted: {one.reason}" for one in failed}
     return [f"{approach}: {shortened(reason, SHORT)}" for approach, reason in reasons.items()]
 
 
-def notes(results: Sequence[FitResult]) -> list[str]:
+def notes(results: Sequence[Fit]) -> list[str]:
     """What a law says about its points: text that was read again, losses that are likely mistakes."""
-    return [f"{one.approach}: note: {note}" for one in results for note in one.diagnostics.get("notes") or ()]
+    return [f"{one.approach}: note: {note}" for one in results for note in one.notes]
 
 
-def reason_lines(results: Sequence[FitResult], failed: Sequence[Mapping[str, str]]) -> list[str]:
+def reason_lines(results: Sequence[Fit], failed: Sequence[NotFitted]) -> list[str]:
     """A line a law: its verdict and the first reasons for it, and its notes; and why the others could not be fitted."""
     lines = []
     for one in results:
@@ -138,7 +134,7 @@ def reason_lines(results: Sequence[FitResult], failed: Sequence[Mapping[str, str
             told = "; ".join(reasons[:MOST_REASONS]) + (f"; {more} more reason{'s'[: more > 1]}" if more > 0 else "")
             lines.append(f"{one.approach}: {one.verdict.believe}: {told}")
     lines += notes(results)
-    return lines + [f"{one['approach']}: not fitted: {shortened(one['reason'])}" for one in failed]
+    return lines + [f"{one.approach}: not fitted: {shortened(one.reason)}" for one in failed]
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
@@ -159,38 +155,37 @@ def disagreement(compared: Mapping[str, Any]) -> str:
     return f"approaches disagree: {'; '.join(told)}" if told else "approaches do not contradict each other"
 
 
-def fitted_on(results: Sequence[FitResult]) -> str:
+def fitted_on(results: Sequence[Fit]) -> str:
     """How many points each law rests on, and their range of C."""
     told = []
     for one in results:
-        span = f", C {flop(one.range[0])} to {flop(one.range[1])} FLOP" if one.range else ""
-        told.append(f"{one.approach} {points_text(one)}{span}")
+        span = f"C {flop(one.range[0])} to {flop(one.range[1])} FLOP"
+        told.append(f"{one.approach} {points_text(one)}, {span}")
     return f"fitted on: {'; '.join(told)}"
 
 
-def points_text(result: FitResult) -> str:
+def points_text(result: Fit) -> str:
     """ "240 points of 240 runs"; of isoFLOP those at budgets with a minimum, which alone are read."""
     whole = f"{counted(result.n_points, 'point')} of {counted(result.n_runs, 'run')}"
-    budgets = result.diagnostics.get("budgets")
-    if result.approach != ISOFLOP or budgets is None:
+    if result.isoflop is None:
         return whole
-    used = [one for one in budgets if one["reason"] is None]
-    if result.diagnostics.get("from_curves"):
+    used = result.isoflop.used
+    if result.isoflop.from_curves:
         return f"{counted(len(used), 'budget')} with a minimum, read off {whole}"
-    return f"{sum(one['n_points'] for one in used):,} of {whole} ({counted(len(used), 'budget')} with a minimum)"
+    return f"{sum(one.n_points for one in used):,} of {whole} ({counted(len(used), 'budget')} with a minimum)"
 
 
-def legend(results: Sequence[FitResult], n_computes: int, place: str) -> str:
+def legend(results: Sequence[Fit], n_computes: int, place: str) -> str:
     """What the cells mean, for a reader who sees the table first. n_computes: how many of the results' C are shown;
     place: where the interval of a value stands."""
-    levels = dict.fromkeys(f"{one.interval['level']:g}" for one in results if one.interval.get("level"))
-    units = dict.fromkeys(one.conventions["L"] for one in results if one.conventions.get("L"))
+    levels = dict.fromkeys(f"{one.intervals.level:g}" for one in results if one.intervals.level)
+    units = dict.fromkeys(one.conventions["L"] for one in results)
     told = [
         f"table: {place} its interval{', nominal level ' + ', '.join(levels) if levels else ''}",
         f"L in {', '.join(units) or 'its own unit'}",
         "backtest: median miss of N_opt and L above cuts of compute",
     ]
-    shown = [(one, at["C"]) for one in results for at in one.diagnostics.get("optimum", ())[:n_computes]]
+    shown = [(one, at.flops) for one in results for at in one.optima[:n_computes]]
     if any(one.beyond(c) > FAR for one, c in shown):
         told.append(f"(in brackets): more than {FAR:g} times beyond the fit, a formula carried on that nothing checks")
     return "; ".join(told)

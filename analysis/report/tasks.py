@@ -11,7 +11,6 @@ from analysis.figures.axes import log_axis
 from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.style import GREY, dress, fade, legend_line
 from analysis.report.figures import ROW_HEIGHT, WIDTH
-from analysis.units import unit_of
 
 COLUMNS = 3
 Z95 = 1.959964  # standard errors to either side of a score
@@ -26,7 +25,9 @@ def tasks_figure(downstream: dict[str, Any]) -> go.Figure | None:
     if not drawn:
         return None
     figure = _panels(downstream, drawn, LOSS)
-    figure.update_xaxes(autorange="reversed", title_text=f"loss ({unit_of(downstream)}), falling", title_standoff=6)
+    figure.update_xaxes(
+        autorange="reversed", title_text=f"loss ({downstream['conventions']['unit_L']}), falling", title_standoff=6
+    )
     return figure
 
 
@@ -70,7 +71,7 @@ def _panels(downstream: dict[str, Any], drawn: list[dict[str, Any]], against: st
     gap = {"horizontal_spacing": 0.07, "vertical_spacing": 84 / (ROW_HEIGHT * rows)}
     figure = make_subplots(rows, min(COLUMNS, len(drawn)), subplot_titles=titles, **gap)
     figure.update_annotations(font_size=13)
-    hover = f"loss %{{x:.4g}} {unit_of(downstream)}" if against == LOSS else "C %{x:.4g} FLOP"
+    hover = f"loss %{{x:.4g}} {downstream['conventions']['unit_L']}" if against == LOSS else "C %{x:.4g} FLOP"
     for index, one in enumerate(drawn):
         place = {"row": 1 + index // COLUMNS, "col": 1 + index % COLUMNS}
         for arch, found in one["archs"].items():

@@ -9,20 +9,17 @@ import plotly.graph_objects as go
 from analysis.figures.axes import log_axis
 from analysis.figures.style import arch_panels, dress, legend_line, legend_reference, reference_line
 from analysis.fits.grouping import grouped
-from analysis.fits.settings import FitSettings
+from analysis.fits.study_fits import StudyFits
 from analysis.report.figures import ROW_HEIGHT, WIDTH, size_colors
 from analysis.run_table import RunTable
-from analysis.units import unit_of
 
 VALIDATION_COLUMNS = 4
 
 
-def validation_figure(
-    fits: dict[str, Any], tables: RunTable, baseline: dict[str, Any] | None = None
-) -> go.Figure | None:
+def validation_figure(fits: StudyFits, tables: RunTable, baseline: dict[str, Any] | None = None) -> go.Figure | None:
     """Held-out loss at every evaluated checkpoint over compute, a panel for each group of the fits, of the runs that
     these use; None without any."""
-    tables = grouped(tables, FitSettings(**fits["settings"]))
+    tables = grouped(tables, fits.settings)
     runs = tables.runs[(tables.runs["left_out"] == "") | tables.runs["run_id"].isin(tables.averaged)].set_index(
         "run_id"
     )
@@ -31,7 +28,7 @@ def validation_figure(
     evals = evals.assign(group=evals["run_id"].map(runs["group"]))
     if evals.empty:
         return None
-    archs, unit = list(dict.fromkeys(evals["group"])), unit_of(fits)
+    archs, unit = list(dict.fromkeys(evals["group"])), fits.unit
     sizes = size_colors(tables)
     figure, n_rows, columns = arch_panels(archs, VALIDATION_COLUMNS, 84 / ROW_HEIGHT)
     c, loss = evals["flops_exact"], evals["loss"]

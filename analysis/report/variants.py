@@ -10,49 +10,49 @@ from plotly.subplots import make_subplots
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.style import GREY, dress
+from analysis.fits.study_fits import StudyFits
 from analysis.pages.cells import number, shown, signed
 from analysis.report.figures import WIDTH
 from analysis.report.noise import listed
-from analysis.units import unit_of
 from arch.amounts import count, counted
 
 ROW, PANEL = 24, 62  # pixels: a variant, and what a panel takes beside
 LEFT = 250  # for the variants' names
 
 
-def _shown(fits: dict[str, Any]) -> list[dict[str, Any]]:
-    return [one for one in (fits.get("variants") or {"families": []})["families"] if one["rows"]]
+def _shown(fits: StudyFits) -> list[dict[str, Any]]:
+    return [one for one in fits.variants["families"] if one["rows"]]
 
 
 def _title(family: dict[str, Any]) -> str:
     return f"{name_of(family['arch'])}, {family['at']}"
 
 
-def is_of_variants(fits: dict[str, Any]) -> bool:
+def is_of_variants(fits: StudyFits) -> bool:
     """Whether the study compares variants alone, and has no law of size."""
-    return bool(_shown(fits)) and not any(one["fitted"] for one in fits["archs"].values())
+    return bool(_shown(fits)) and not any(one.fitted for one in fits.groups)
 
 
-def variant_lines(fits: dict[str, Any]) -> list[str]:
+def variant_lines(fits: StudyFits) -> list[str]:
     """Which variant has the lowest loss, a line a family, with the variants that noise does not tell it from, of those
     that are compared with it; none where laws of size were fitted."""
     lines = list[str]()
     for family in _shown(fits) if is_of_variants(fits) else ():
         first, best = family["rows"][0], min(family["rows"], key=lambda row: row["loss"])
-        where = f"after {count(family['n_tokens'])} tokens: {best['loss']:.4f} {unit_of(fits)}"
+        where = f"after {count(family['n_tokens'])} tokens: {best['loss']:.4f} {fits.unit}"
         against = "" if best is first else f", {_difference(best)} against {first['variant']}"
         lines.append(f"{_title(family)}: {best['variant']} has the lowest held-out loss {where}{against}.")
         others = family["rows"][1:] if best is first else [best]
-        alike = [one for one in others if _told_apart(one, fits["variants"]["noise"] is not None) == "no"]
+        alike = [one for one in others if _told_apart(one, fits.variants["noise"] is not None) == "no"]
         if alike:
             names = listed([one["variant"] for one in alike] if best is first else [first["variant"]])
             lines[-1] += f" Seed noise does not tell it from {names}."
     return lines
 
 
-def variant_rows(fits: dict[str, Any]) -> list[dict[str, str]]:
+def variant_rows(fits: StudyFits) -> list[dict[str, str]]:
     """A row a variant: its loss, and how it differs from the first one of its family."""
-    noise, rows = (fits.get("variants") or {}).get("noise"), []
+    noise, rows = fits.variants["noise"], []
     for family in _shown(fits):
         for index, one in enumerate(family["rows"]):
             rows.append(
@@ -81,9 +81,9 @@ def _told_apart(row: dict[str, Any], seeds: bool) -> str:
     return "lower loss" if row["high"] < 0 else "higher loss"
 
 
-def variant_notes(fits: dict[str, Any]) -> list[str]:
+def variant_notes(fits: StudyFits) -> list[str]:
     """What the intervals are, and which families have no rows."""
-    told = fits.get("variants") or {"families": [], "noise": None}
+    told = fits.variants
     lines = [
         f"{_title(one)}: {counted(len(one['labels']), 'variant is', 'variants are')} not compared: {one['reason']}."
         for one in told["families"]
@@ -98,7 +98,7 @@ def variant_notes(fits: dict[str, Any]) -> list[str]:
         noise = told["noise"]
         lines.insert(
             0,
-            f"Intervals ({fits['settings']['level']:.0%}, all comparisons of a family at once): noise between seeds, "
+            f"Intervals ({fits.settings.level:.0%}, all comparisons of a family at once): noise between seeds, "
             f"{noise['s']:.2%} of the loss ({noise['df']} degrees of freedom), with seeds paired. Learning rates are "
             f"as the runs had them: a variant may want another.",
         )
@@ -107,7 +107,7 @@ def variant_notes(fits: dict[str, Any]) -> list[str]:
     return lines
 
 
-def variant_figure(fits: dict[str, Any]) -> go.Figure | None:
+def variant_figure(fits: StudyFits) -> go.Figure | None:
     """By how much each variant's loss lies above the first one's, a panel a family; None without any."""
     shown = _shown(fits)
     if not shown:
@@ -146,7 +146,7 @@ def variant_figure(fits: dict[str, Any]) -> go.Figure | None:
                 marker={"size": 9, "color": colors[family["arch"]]},
                 customdata=[[row["loss"], row["n_params"]] for row in rows],
                 hovertemplate="%{y}<br>%{x:+.2f}%, loss %{customdata[0]:.4f} "
-                f"{unit_of(fits)}<br>%{{customdata[1]:,}} parameters<extra></extra>",
+                f"{fits.unit}<br>%{{customdata[1]:,}} parameters<extra></extra>",
                 showlegend=False,
             ),
             row=place,

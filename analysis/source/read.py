@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.fits.settings import FITS, read_settings
+from analysis.fits.settings import FITS
+from analysis.fits.study_fits import read_fits
 from analysis.fits.tables import read_table
 from analysis.fits.tables.files import suffix_of
 from analysis.run_table import RunTable
@@ -34,4 +35,4 @@ def read_runs(source: str | Path | pd.DataFrame, **options: Any) -> RunTable:
     if not (directory / MANIFEST).is_file():
         return load_tables(directory)
     published = Published(directory)
-    return published.table(read_settings(directory / FITS, AGAIN), published.validation_tokens)
+    return published.table(read_fits(directory / FITS, AGAIN).settings, published.validation_tokens)

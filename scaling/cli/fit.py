@@ -146,10 +146,9 @@ def fit(
     if force:
         raise InputError("--force: is for a study's fit stage; with --approach nothing is stored, so every fit is new")
 
-    from analysis.fits.approaches import ALL, ISOFLOP, NEEDS_CURVES, PARAMETRIC, Options, named
+    from analysis.fits.approaches import ALL, CURVE, ISOFLOP, NEEDS_CURVES, PARAMETRIC, STUDY_OBJECTIVE, Options, named
     from analysis.fits.published import number_list
     from analysis.fits.solver import HUBER
-    from analysis.fits.study_approaches import CURVE, OBJECTIVE
     from analysis.fits.tables.columns import parse_columns
     from analysis.fits.tables.read import check_choices, read_table
     from analysis.source.parquet import study_of_file
@@ -161,7 +160,7 @@ def fit(
     options = Options(
         at=number_list(at, "--at") if at else (),
         predict=[_pair(pair) for pair in predict or ()],
-        objective=objective or (HUBER if is_other else OBJECTIVE),
+        objective=objective or (HUBER if is_other else STUDY_OBJECTIVE),
         form=form or "plain",
         minimum=minimum or "local",
         n_replicates=replicates,
@@ -213,7 +212,7 @@ def _fit_stage(
     with request.writing(rates=False):
         fits = commands.fit_stage(request, force)
     if as_json:
-        print_json(fits)
+        print_json(fits.to_dict())
     else:
         from ..stages.show import show_laws, show_summary
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from analysis.fits.result import FAR, FitResult
+from analysis.fits.fit import FAR, L_OPT, QUANTITIES, Fit, Objective, WithoutSizes
 from analysis.report.summary import points_text
 from arch.amounts import count, counted, flop
 from arch.tables import rows_table, wrapped
@@ -24,7 +24,6 @@ MEANINGS = {
     "beta": "L - E ~ D^-beta",
     "L_exponent": "L_opt ~ C^this",
 }
-AT_MIDDLE = ("N_opt", "D_opt", "L_opt")  # parameters that hold at diagnostics["middle"]
 
 
 def details_text(fits: Fits) -> list[str]:
@@ -32,10 +31,10 @@ def details_text(fits: Fits) -> list[str]:
     return [*map(result_text, fits.results), side_by_side_text(fits.compared)]
 
 
-def result_text(result: FitResult) -> str:
+def result_text(result: Fit) -> str:
     """One law: its parameters, the optimum at a few C, how it was fitted, and whether to believe it."""
     title = f"{result.group}: {result.approach}" if result.group else result.approach
-    span = f", C {flop(result.range[0])} to {flop(result.range[1])} FLOP" if result.range else ""
+    span = f", C {flop(result.range[0])} to {flop(result.range[1])} FLOP"
     named = ", ".join(f"{key}: {value}" for key, value in result.conventions.items())
     head = f"{title}, {points_text(result)}{span} ({named})"
     parts = ["\n".join(wrapped([head])), rows_table(_parameters(result))]
@@ -49,86 +48,85 @@ def _four(value: float) -> str:
     return count(value, 4)
 
 
-def _parameters(result: FitResult) -> list[dict[str, str]]:
-    middle = result.diagnostics.get("middle")
+def _parameters(result: Fit) -> list[dict[str, str]]:
     rows = []
-    for name, value in result.params.items():
+    for name, one in result.parameters.items():
+        assert one.value is not None  # only those that are known
         meaning = MEANINGS.get(name, "")
-        if name in AT_MIDDLE and middle is not None:
-            meaning = f"at C = {flop(middle)} FLOP"
+        if name in QUANTITIES and result.middle is not None:
+            meaning = f"at C = {flop(result.middle.flops)} FLOP"
         form = _four if name in ("N_opt", "D_opt") else "{:.6g}".format
-        ends, shown = interval_cell(result.intervals.get(name), form), form(value)
-        if result.diagnostics.get("curved") and name == "L_opt":
+        ends, shown = interval_cell(one.interval, form), form(one.value)
+        if result.law(L_OPT).curved and name == L_OPT:
             shown, meaning = "not known", "the power law of L_opt misses its points"
         rows.append({"parameter": name, "value": shown, "interval": ends, "meaning": meaning})
     return rows
 
 
-def optimum_rows(result: FitResult) -> list[dict[str, str]]:
-    """N_opt, D_opt and L_opt at the C of `diagnostics["optimum"]`, each with its interval."""
+def optimum_rows(result: Fit) -> list[dict[str, str]]:
+    """N_opt, D_opt and L_opt at the C that was asked for, each with its interval."""
     rows = []
-    for optimum in result.diagnostics.get("optimum") or ():
-        row = {"C (FLOP)": flop(optimum["C"])}
-        for letter, form in (("N", _four), ("D", _four), ("L", "{:.4f}".format)):
-            value = optimum.get(letter)
-            row[f"{letter}_opt"] = "not known" if value is None else form(value)
-            row[f"interval of {letter}"] = interval_cell((optimum.get("intervals") or {}).get(letter), form)
-        if optimum.get("N") and optimum.get("D"):
-            row["D / N"] = f"{optimum['D'] / optimum['N']:.3g}"
-        times = result.beyond(optimum["C"])
+    for optimum in result.optima:
+        row = {"C (FLOP)": flop(optimum.flops)}
+        for name, form in zip(QUANTITIES, (_four, _four, "{:.4f}".format), strict=True):
+            one = optimum.of(name)
+            row[name] = "not known" if one.value is None else form(one.value)
+            row[f"interval of {name[0]}"] = interval_cell(one.interval, form)
+        if optimum.n_params.value and optimum.n_tokens.value:
+            row["D / N"] = f"{optimum.n_tokens.value / optimum.n_params.value:.3g}"
+        times = result.beyond(optimum.flops)
         row["beyond the range"] = "inside" if times < 1.01 else f"x {count(times)}{': too far' if times > FAR else ''}"
         rows.append(row)
     return rows
 
 
-def _notes(result: FitResult) -> list[str]:
-    objective = result.objective
-    value = f": {objective['value']:.6g}" if isinstance(objective.get("value"), float) else ""
-    lines = [f"objective: {objective.get('name')}{value}" + _starts(objective)]
-    interval = result.interval
-    if interval.get("level"):
-        over = f", {counted(interval['replicates'], 'replicate')}" if interval.get("replicates") else ""
-        lines.append(f"intervals: nominal level {interval['level']:g}, {interval.get('method')}{over}")
-        if interval.get("estimand"):
-            lines.append(f"of: {interval['estimand']}")
+def _notes(result: Fit) -> list[str]:
+    objective, made, part = result.objective, result.intervals, result.parametric
+    value = "" if objective.value is None else f": {objective.value:.6g}"
+    lines = [f"objective: {objective.name}{value}" + _starts(objective)]
+    if made.level:
+        over = f", {counted(made.replicates, 'replicate')}" if made.replicates else ""
+        lines.append(f"intervals: nominal level {made.level:g}, {made.method}{over}")
+        if made.estimand:
+            lines.append(f"of: {made.estimand}")
     else:
-        lines.append(f"intervals: {interval.get('method', 'none')}")
-    for name, why in (result.diagnostics.get("not_identified") or {}).items():
-        lines.append(f"{name} is not identified: {why}")
-    if "p_tied" in result.diagnostics:
-        p = result.diagnostics["p_tied"]
-        lines.append("alpha = beta: " + ("not tested" if p is None else f"p = {p:.3g} against the plain form"))
-    lines += [f"note: {note}" for note in result.diagnostics.get("notes") or ()]
-    if assumes := result.diagnostics.get("assumes"):
-        lines.append(f"assumes: {assumes}")
-    lines += _leave_one_size_out(result.diagnostics.get("leave_one_size_out") or {})
-    if result.diagnostics.get("from_curves"):
-        lines.append("losses at each budget are read off whole curves: right under a constant learning rate alone")
-    lines += [f"no minimum at {why}" for why in result.diagnostics.get("refused") or ()]
-    lines += [f"left out: {why}" for why in result.diagnostics.get("left_out") or ()]
+        lines.append(f"intervals: {made.method}")
+    lines += [f"{name} is not identified: {why}" for name, why in result.reasons.items()]
+    if part is not None and part.over_training is not None:
+        tested = "not tested" if part.p_tied is None else f"p = {part.p_tied:.3g} against the plain form"
+        lines.append(f"alpha = beta: {tested}")
+    lines += [f"note: {note}" for note in result.notes]
+    if part is not None:
+        lines += [f"assumes: {part.assumes}"] if part.assumes else []
+        lines += _without_sizes(part.without_sizes)
+    if result.isoflop is not None:
+        if result.isoflop.from_curves:
+            lines.append("losses at each budget are read off whole curves: right under a constant learning rate alone")
+        lines += [f"no minimum at {flop(one.c, 4)} FLOP: {one.reason}" for one in result.isoflop.refused]
+    lines += [f"left out: {why}" for why in result.left_out]
     if result.verdict is not None:
         lines.append(f"verdict: {result.verdict.believe}" + "".join(f"; {why}" for why in result.verdict.reasons))
     return lines
 
 
-def _leave_one_size_out(left_out: Mapping[str, Any]) -> list[str]:
+def _without_sizes(found: WithoutSizes) -> list[str]:
     """How far single sizes decide the result."""
-    ranges = left_out.get("ranges") or {}
     forms = {"a": "{:.3f}".format, "N_opt": count}
+    ranges = found.ranges
     text = ", ".join(f"{name} {interval_cell(ranges[name], form)}" for name, form in forms.items() if name in ranges)
-    lines = [f"without one of {len(left_out['left_out'])} sizes: {text}"] if text else []
-    impossible = [name for name in left_out.get("impossible") or {} if name != "all"]
+    lines = [f"without one of {len(found.left_out)} sizes: {text}"] if text else []
+    impossible = [name for name in found.impossible if name != "all"]
     return lines + ([f"without size {', '.join(impossible)} no fit is possible"] if impossible else [])
 
 
-def _starts(objective: Mapping[str, Any]) -> str:
+def _starts(objective: Objective) -> str:
     """How the other starts ended, where there were several."""
-    if not isinstance(objective.get("worst"), float):
+    if objective.worst is None:
         return ""
-    starts = f" of {objective['starts']} starts" if isinstance(objective.get("starts"), int) else ""
-    stopped = objective.get("abnormal")
+    starts = f" of {objective.starts} starts" if objective.starts is not None else ""
+    stopped = objective.abnormal
     ended = f"; {stopped} of the starts stopped before they reached a minimum" if stopped else ""
-    return f" (the worst{starts} ended at {objective['worst']:.6g}{ended})"
+    return f" (the worst{starts} ended at {objective.worst:.6g}{ended})"
 
 
 def side_by_side_text(compared: Mapping[str, Any]) -> str:

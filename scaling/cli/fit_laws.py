@@ -54,29 +54,26 @@ class Output:
 
 def fit_points(source: Source, approaches: Sequence[str], options: Options, output: Output) -> None:
     """Fit, then print, save and draw the results. Raises InputError where no approach can be fitted."""
-    from analysis.fits.study_approaches import laws_of_study
-
     from .fit_view import all_text, failed_lines, reading_text, summary_text
 
     read: dict[str, Any] = {"input": source.reading.to_dict(), "approaches": list(approaches)}
     if output.dry_run:
         what = f"{reading_text(source.reading)}\nwould fit: {', '.join(approaches)}"
         return print_json(read) if output.as_json else print(what)
-    stage = {} if source.study is None else laws_of_study(source.study, options)
-    fits = _fitted(source, approaches, options, stage)
+    fits = _fitted(source, approaches, options)
     if source.reading.points == "ends" and source.reading.several_rows:
         whole = "; --points curves fits whole curves"
-        fits = replace(fits, failed=tuple({**failure, "reason": failure["reason"] + whole} for failure in fits.failed))
+        fits = replace(fits, failed=tuple(replace(one, reason=one.reason + whole) for one in fits.failed))
     if not fits.results:
         raise InputError("; ".join(failed_lines(fits.failed)) or "nothing to fit")
     output_json = read | {
         "results": [result.to_dict() for result in fits.results],
-        "not_fitted": [dict(f) for f in fits.failed],
+        "not_fitted": [one.to_dict() for one in fits.failed],
     }
     output_json |= {
         "side_by_side": {group: comparison for group, comparison in fits.compared.items() if comparison["pairs"]}
     }
-    compared = _architectures(source, approaches, options, stage)
+    compared = _architectures(source, approaches, options)
     output_json |= {"comparisons": compared}
     page = None
     if output.plot is not None:
@@ -104,19 +101,18 @@ def fit_points(source: Source, approaches: Sequence[str], options: Options, outp
         tell(f"drawn: {output.plot}")
 
 
-def _architectures(
-    source: Source, approaches: Sequence[str], options: Options, stage: Mapping[str, Any]
-) -> list[dict[str, Any]] | None:
+def _architectures(source: Source, approaches: Sequence[str], options: Options) -> list[dict[str, Any]] | None:
     """The groups compared by their surfaces; None where there is one, or without the approach parametric."""
-    from analysis.fits.approaches import PARAMETRIC
-    from analysis.fits.study_approaches import architectures_of_study
-    from analysis.fits.study_comparison import compare_points
+    from analysis.fits.compared import compare_points, compare_study
+    from analysis.fits.fit import PARAMETRIC
 
     if PARAMETRIC not in approaches or len(source.reading.groups) < 2:
         return None
-    if source.study is not None:
-        return architectures_of_study(source.study, options, stage, source.points or "curves")
-    return compare_points(list(source.reading.groups.values()), options.seed, options.level)
+    if source.study is None:
+        return compare_points(list(source.reading.groups.values()), options)
+    from analysis.fits.study import seed_noise_of_study
+
+    return compare_study(source.study, options, seed_noise_of_study(source.study), source.points or "curves")
 
 
 class Progress:
@@ -141,19 +137,19 @@ class Progress:
         return f"fit: {what} (step {self.begun} of {self.n_steps}){left}"
 
 
-def _fitted(source: Source, approaches: Sequence[str], options: Options, stage: Mapping[str, Any]) -> Fits:
-    """All approaches on all groups; stage: the laws of a study's fit stage."""
-    from analysis.fits.groups import CHECKS, fit_groups
-    from analysis.fits.study_approaches import fit_study_groups
+def _fitted(source: Source, approaches: Sequence[str], options: Options) -> Fits:
+    """All approaches on all groups."""
+    from analysis.fits.groups import CHECKS, Runs, fit_groups
 
-    groups, curves = source.reading.groups, source.curve_points
-    anew = [name for name in approaches if source.study is None or name != "envelope"]
+    groups, curves, ends_alone = source.reading.groups, source.curve_points, source.points == "ends"
+    if source.study is None:
+        runs = Runs(groups, curves, ends_alone)
+    else:
+        from analysis.fits.study import runs_of_study
+
+        runs = runs_of_study(source.study, groups, curves, ends_alone)
     with Passing(sys.stderr) as passing:
-        progress = Progress([*anew, CHECKS] * len(groups), passing)
-        ends_alone = source.points == "ends"
-        if source.study is None:
-            return fit_groups(groups, curves, approaches, options, progress, ends_alone=ends_alone)
-        return fit_study_groups(source.study, groups, curves, approaches, options, stage, progress, ends_alone)
+        return fit_groups(runs, approaches, options, Progress([*approaches, CHECKS] * len(groups), passing))
 
 
 def write_results(path: Path | None, results: Mapping[str, Any]) -> None:

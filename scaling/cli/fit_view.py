@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.fits.result import BELIEVE, DO_NOT, INSIDE, FitResult
+from analysis.fits.fit import BELIEVE, DO_NOT, INSIDE, Fit, NotFitted, Prediction
 from analysis.report.comparison import pair_rows
 from analysis.report.summary import (
     Cell,
@@ -71,7 +71,7 @@ def summary_text(
         parts = [_groups(reading, fits, c, bool(computes)) for c in shown_at(fits.results, computes)]
         parts += predictions(fits.results) + [rows_table(pairs) for pairs in map(pair_rows, compared) if pairs]
         lines = [str(comparison["reason"]) for comparison in compared if comparison["reason"]]
-        lines += _without_law([failure for failure in fits.failed if failure["group"] not in fitted], FEW_GROUPS)
+        lines += _without_law([failure for failure in fits.failed if failure.group not in fitted], FEW_GROUPS)
         return [*parts, "\n".join(wrapped([*lines, MORE]))]
     ((group, points),) = reading.groups.items()
     parts = [
@@ -93,7 +93,7 @@ def _groups(reading: Reading, fits: Fits, c: float, is_given: bool) -> str:
     """The law of each group that is believed most, at C."""
     rows = []
     for group in reading.groups:
-        if laws := [law for law in fits.results if law.group == group]:
+        if laws := fits.of(group):
             (cells,) = summary_rows([min(laws, key=_doubt)], (), c)
             texts = {head: cell_text(head, cell) for head, cell in cells.items() if head not in ("backtest", "D_opt")}
             rows.append({"group": group} | texts)
@@ -102,7 +102,7 @@ def _groups(reading: Reading, fits: Fits, c: float, is_given: bool) -> str:
     return "\n".join([title(points, "", c, is_given), rows_table(rows[:MOST_GROUPS]), *more])
 
 
-def _doubt(law: FitResult) -> int:
+def _doubt(law: Fit) -> int:
     """0 for a law that is believed, and more the less it is."""
     return (BELIEVE, INSIDE, DO_NOT).index(law.verdict.believe) if law.verdict else 3
 
@@ -112,14 +112,14 @@ def all_text(reading: Reading, fits: Fits, computes: Sequence[float]) -> list[st
     --predict, and the reasons of the verdicts."""
     fitted = {law.group for law in fits.results}
     parts = [part for group in reading.groups if group in fitted for part in _group(reading, fits, group, computes)]
-    if gone := [failure for failure in fits.failed if failure["group"] not in fitted]:
+    if gone := [failure for failure in fits.failed if failure.group not in fitted]:
         parts.append("\n".join(wrapped(_without_law(gone))))
     return [*parts, "\n".join(wrapped([legend(fits.results, len(computes) or 1, "under a value")]))]
 
 
 def _group(reading: Reading, fits: Fits, group: str, computes: Sequence[float]) -> list[str]:
-    results = [result for result in fits.results if result.group == group]
-    failed = [failure for failure in fits.failed if failure["group"] == group]
+    results = fits.of(group)
+    failed = [failure for failure in fits.failed if failure.group == group]
     points, parts = reading.groups[group], []
     for c in shown_at(results, computes):
         rows = summary_rows(results, failed, c)
@@ -131,11 +131,11 @@ def _group(reading: Reading, fits: Fits, group: str, computes: Sequence[float]) 
     return [*parts, "\n".join(wrapped([*lines, fitted_on(results)]))]
 
 
-def _without_law(failed: Sequence[Mapping[str, str]], most: int = MOST_GROUPS) -> list[str]:
+def _without_law(failed: Sequence[NotFitted], most: int = MOST_GROUPS) -> list[str]:
     """Groups that no approach could fit, a line each, by the reasons of the first approaches."""
     by_group: dict[str, list[str]] = {}
     for failure in failed:
-        by_group.setdefault(failure["group"], []).append(f"{failure['approach']}: {failure['reason']}")
+        by_group.setdefault(failure.group, []).append(f"{failure.approach}: {failure.reason}")
     lines = [f"{name}: not fitted: {shortened('; '.join(why))}" for name, why in by_group.items()]
     more = [f"{len(lines) - most} more groups are not fitted (--json has them all)"]
     return lines[:most] + (more if len(lines) > most else [])
@@ -151,21 +151,22 @@ def two_lines(rows: Sequence[Mapping[str, Cell]]) -> str:
     return rows_table(drawn)
 
 
-def predictions(results: Sequence[FitResult]) -> list[str]:
+def predictions(results: Sequence[Fit]) -> list[str]:
     """The losses of --predict, a table a law."""
     parts = []
     for result in results:
-        if rows := result.diagnostics.get("predictions"):
-            parts.append(f"{result.approach}: predicted loss\n{rows_table([_prediction(row) for row in rows])}")
+        if result.predictions:
+            rows = [_prediction(one) for one in result.predictions]
+            parts.append(f"{result.approach}: predicted loss\n{rows_table(rows)}")
     return parts
 
 
-def _prediction(prediction: Mapping[str, Any]) -> dict[str, str]:
+def _prediction(one: Prediction) -> dict[str, str]:
     return {
-        "N": count(prediction["N"]),
-        "D": count(prediction["D"]),
-        "L": f"{prediction['L']:.5g}",
-        "interval": interval_cell(prediction.get("interval"), "{:.5g}".format),
+        "N": count(one.n_params),
+        "D": count(one.n_tokens),
+        "L": f"{one.loss.value:.5g}",
+        "interval": interval_cell(one.loss.interval, "{:.5g}".format),
     }
 
 
@@ -173,8 +174,7 @@ def interval_cell(ends: Sequence[float] | None, form: Any) -> str:
     return f"{form(ends[0])} to {form(ends[1])}" if ends is not None else "none"
 
 
-def failed_lines(failed: Sequence[Mapping[str, str]]) -> list[str]:
+def failed_lines(failed: Sequence[NotFitted]) -> list[str]:
     return [
-        f"{failure['group'] + ': ' if failure['group'] else ''}{failure['approach']}: {failure['reason']}"
-        for failure in failed
+        f"{failure.group + ': ' if failure.group else ''}{failure.approach}: {failure.reason}" for failure in failed
     ]

@@ -87,7 +87,7 @@ def run(
         request = request_of(study, only, sets, out, as_json, repair=repair)
     result = commands.run_study(request)
     if as_json:
-        print_json(result)
+        print_json(result | {"fits": result["fits"] and result["fits"].to_dict()})
     elif result["fits"]:
         from ..stages.show import show_summary
 

@@ -187,7 +187,8 @@ def _with_noise(a: Side, b: Side, repeats: list[Repeat]) -> tuple[list[Repeat], 
 
 def _settings(home: Path) -> FitSettings:
     """How the study's fit is made: as the stored one was, or as the study file of a bundle says; else the defaults."""
-    from analysis.fits.settings import FITS, settings_of, stored_settings
+    from analysis.fits.settings import FITS, settings_of
+    from analysis.fits.study_fits import stored_settings
 
     if not (home / "results" / FITS).exists():
         for folder, index in unpacked(home):

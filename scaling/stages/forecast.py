@@ -6,7 +6,7 @@ Rounds are predicted one after the other, each from fits that see all before it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arch.amounts import counted, counted_of
 
@@ -16,6 +16,9 @@ from ..rundir.versions import git_commit
 from ..rundir.worklist import is_trained
 from ..study.run import RunSpec
 from .request import Request
+
+if TYPE_CHECKING:
+    from analysis.fits.study_fits import StudyFits
 
 VALIDATION = "validation"  # a loss of fit.loss, and the evaluation that it is from
 
@@ -121,7 +124,7 @@ def unmeasured(request: Request, place: int) -> str | None:
     return None
 
 
-def predict_missing(request: Request, fits: dict[str, Any]) -> bool:
+def predict_missing(request: Request, fits: StudyFits) -> bool:
     """Predict the next round that waits, once the whole grid and the rounds before are trained; whether some of it may
     be trained now. Called within `request.writing`, with the fits of the study."""
     place = next_round(request)
@@ -150,7 +153,7 @@ def predict_missing(request: Request, fits: dict[str, Any]) -> bool:
     return any(run.run_id in round_ids for run in trainable(request))
 
 
-def predict_now(request: Request, fits: dict[str, Any] | None, place: int) -> None:
+def predict_now(request: Request, fits: StudyFits | None, place: int) -> None:
     """Predict and store all runs of a round: the first from `fits`, the study's own, later ones from fits of the grid
     and the rounds before. Called within `request.writing`."""
     from analysis.forecast.stage import predict

@@ -6,7 +6,7 @@ Heavy imports happen inside the stages that need them: a study where all is done
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arch.amounts import counted
 from arch.errors import InputError
@@ -18,6 +18,9 @@ from .forecast import predict_missing, waiting
 from .request import Request
 from .training import train_stage
 from .trunks import check_trunks
+
+if TYPE_CHECKING:
+    from analysis.fits.study_fits import StudyFits
 
 
 def run_study(request: Request) -> dict[str, Any]:
@@ -47,7 +50,7 @@ def run_study(request: Request) -> dict[str, Any]:
         return result | {"fits": fits, "report": str(report_stage(request))}
 
 
-def fit_stage(request: Request, force: bool = False) -> dict[str, Any]:
+def fit_stage(request: Request, force: bool = False) -> StudyFits:
     """The laws of the whole study, from the runs that are done. Raises InputError for variants made with --set, and
     where nothing has trained."""
     from analysis.stage import fit

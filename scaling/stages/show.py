@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from arch.tables import rows_table, wrapped
 
 if TYPE_CHECKING:
+    from analysis.fits.study_fits import StudyFits
     from analysis.rates.fit import RatesFit
 
 
@@ -15,7 +16,7 @@ VARIANT_COLUMNS = ("family", "variant", "held-out loss", "above the first", "tol
 MOST_ROWS = 8  # of the table of a summary
 
 
-def show_summary(fits: dict[str, Any], more: Sequence[str]) -> str:
+def show_summary(fits: StudyFits, more: Sequence[str]) -> str:
     """What the study says in at most 15 lines, where the terminal is wide enough: the comparison and the laws in words,
     one table, and `more`: where the rest is."""
     from analysis.report.variants import is_of_variants
@@ -27,7 +28,7 @@ def show_summary(fits: dict[str, Any], more: Sequence[str]) -> str:
     return "\n\n".join(["\n".join(wrapped(study_lines(fits))), *table, "\n".join(wrapped([*left, *more]))])
 
 
-def show_laws(fits: dict[str, Any]) -> str:
+def show_laws(fits: StudyFits) -> str:
     """All that the study says, the laws, and what belongs under them, no wider than the terminal where words allow."""
     from analysis.report.approaches import approach_rows
     from analysis.report.first_shares import first_share_notes
@@ -41,7 +42,7 @@ def show_laws(fits: dict[str, Any]) -> str:
 
     parts = ["\n".join(wrapped(verdict_text(fits)))]
     parts += [rows_table(rows) for rows in (comparison_table(fits), known_predictions(fits)) if rows]
-    named = fits["conventions"]
+    named = fits.conventions
     where = f"C: training FLOP, convention {named['C']}; N: {named['N']}; L: {named['L']}."
     parts += ["\n".join(wrapped([*verdict_notes(fits), where, *phase_notes(fits)]))]
     if not is_of_variants(fits):
@@ -54,16 +55,16 @@ def show_laws(fits: dict[str, Any]) -> str:
     if rows := _variants(fits):
         parts += ["variants after equal tokens\n" + rows_table(rows)]
     parts += ["\n".join(wrapped(variant_notes(fits)))]
-    if (approaches := fits.get("approaches")) and not is_of_variants(fits):  # the laws alone are shown without
-        if judged := approach_rows(approaches):
+    if not is_of_variants(fits):
+        if judged := approach_rows(fits):
             parts += ["N_opt by three approaches, and whether to believe it\n" + rows_table(judged)]
-        parts += ["\n".join(wrapped(first_share_notes(approaches["first_shares"])))]
+        parts += ["\n".join(wrapped(first_share_notes(fits.first_shares)))]
         parts += ["\n".join(wrapped(floor_notes(fits)))]
-        parts += [comparison_text(comparison, fits["settings"]["level"]) for comparison in approaches["comparisons"]]
+        parts += [comparison_text(comparison, fits.settings.level) for comparison in fits.comparisons]
     return "\n\n".join(part for part in parts if part)
 
 
-def _variants(fits: dict[str, Any]) -> list[dict[str, str]]:
+def _variants(fits: StudyFits) -> list[dict[str, str]]:
     from analysis.report.variants import variant_rows
 
     return [{key: row[key] for key in VARIANT_COLUMNS} for row in variant_rows(fits)]

@@ -10,7 +10,6 @@ import pytest
 
 import scaling.rundir.directory
 from analysis.fits.settings import FitSettings
-from analysis.fits.study import fit_study
 from analysis.held_out import load_held_out
 from analysis.report.nuisance import nuisance_notes
 from analysis.runs import load_tables
@@ -19,6 +18,7 @@ from data.files import read_object, write_json
 from scaling.rundir.directory import RunDir
 from scaling.rundir.metrics import Rows, checked_rows
 
+from .fits.built import envelopes_of
 from .fits.synthetic import BATCH, write_evals, write_run
 
 
@@ -170,9 +170,9 @@ def test_variants_are_told_from_the_study_s_own_runs(tmp_path: Path) -> None:
         assert told["variant"].to_dict() == {own: "", variant: "training.betas=[0.9, 0.99]"}
         assert told["point"].to_dict() == {own: "", variant: "betas=0.9/0.99"}
         assert told.loc[variant, "betas"] == "0.9/0.99" and pd.isna(told.loc[own, "betas"])
-    fits = fit_study(tables, FitSettings(smoothing_tokens=4096))
-    assert fits["left_out"] == [{"run_id": variant, "why": "changed by --set training.betas=[0.9, 0.99]"}]
-    assert fits["archs"]["tnl"]["n_runs"] == 1 and nuisance_notes(fits) == [
+    fits = envelopes_of(tables, FitSettings(smoothing_tokens=4096))
+    assert fits.left_out == ({"run_id": variant, "why": "changed by --set training.betas=[0.9, 0.99]"},)
+    assert fits.group("tnl").n_runs == 1 and nuisance_notes(fits) == [
         f"1 run left out of the fits, changed by --set: {variant}"
     ]
 

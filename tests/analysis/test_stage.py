@@ -14,7 +14,8 @@ import pytest
 import analysis.figures.png
 from analysis import stage
 from analysis.contamination import FILE, ensure
-from analysis.fits.settings import FitSettings
+from analysis.fits.fit import L_OPT
+from analysis.fits.study_fits import read_fits
 from analysis.report.figures import figure_one
 from analysis.report.notes import notes
 from analysis.report.validation import validation_figure
@@ -26,6 +27,7 @@ from data.settings import CorpusSettings
 from scaling.rundir.directory import RunDir
 from scaling.study.spec import StudySpec, load_study
 
+from .fits.built import study_of
 from .fits.synthetic import BATCH, SIZES, power_world, write_evals, write_run
 
 BUDGETS = {size: int(min(6e6, 7e12 / 6 / n)) for size, n in SIZES.items()}
@@ -102,20 +104,21 @@ def empty(tmp_path: Path) -> StudySpec:
 
 def test_fit_writes_tables_and_laws_once(study: StudySpec) -> None:
     runs, results = study.runs(), study.directory / "results"
-    fits = read_json(results / "fits.json")
+    fits = read_fits(results / "fits.json")
     stored = stage.read_tables(results)
     assert len(stored.runs) == len(runs) == 16
-    assert set(stored.curves["run_id"]) == set(fits["inputs"])
+    assert set(stored.curves["run_id"]) == set(fits.inputs)
     assert len(stored.evals) == 28
 
     before = {path: path.stat().st_mtime_ns for path in results.iterdir()}
-    assert stage.fit(study, runs) == (fits, False, None)
+    again = stage.fit(study, runs)
+    assert (again.fits.to_dict(), again.fresh, again.damaged) == (fits.to_dict(), False, None)
     assert {path: path.stat().st_mtime_ns for path in results.iterdir()} == before
 
 
 def test_fit_is_made_anew_when_its_runs_change(small: StudySpec) -> None:
     runs, results = small.runs(), small.results
-    fits = read_json(results / "fits.json")
+    fits = read_fits(results / "fits.json")
     metrics = small.directory / "runs" / runs[0].run_id / "metrics.jsonl"
     metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:-100]))
     with pytest.raises(InputError, match=r"metrics\.jsonl holds 2,829 of 2,929 rows: .*--repair"):
@@ -128,15 +131,15 @@ def test_fit_is_made_anew_when_its_runs_change(small: StudySpec) -> None:
     record["spec"]["sets"] = ["training.lr=1e-3"]
     write_json(path, record)
     again = stage.fit(small, runs)
-    assert again.fresh and again.fits["left_out"] == [
+    assert again.fresh and again.fits.left_out == (
         {"run_id": variant, "why": "changed by --set training.lr=1e-3"},
         {"run_id": other, "why": "not of the study file's grid"},
-    ]
+    )
     told = stage.read_tables(results).runs.set_index("run_id")
     assert (
         told.loc[variant, ["point", "variant"]].tolist() == ["lr=0.001", "training.lr=1e-3"] and other not in told.index
     )
-    assert again.fits["archs"]["tnl"]["n_runs"] == fits["archs"]["tnl"]["n_runs"]
+    assert again.fits.group("tnl").n_runs == fits.group("tnl").n_runs
     (results / "runs.parquet").unlink()
     assert stage.fit(small, runs).fresh
     (results / "runs.parquet").write_bytes(b"x")
@@ -148,7 +151,7 @@ def test_fit_is_made_anew_when_its_runs_change(small: StudySpec) -> None:
 def test_scores_of_tasks_enter_fits_and_report(small: StudySpec) -> None:
     """As `scaling eval` leaves them; a study without them has no such part."""
     runs = small.runs()
-    assert stage.fit(small, runs).fits["downstream"] is None
+    assert stage.fit(small, runs).fits.downstream is None
     rows = [
         (run.run_id, step, step * BATCH, task, "acc", value)
         for run in runs
@@ -158,7 +161,7 @@ def test_scores_of_tasks_enter_fits_and_report(small: StudySpec) -> None:
     evals = pd.DataFrame(rows, columns=["run_id", "step", "n_tokens", "task", "metric", "value"])
     evals.to_parquet(small.directory / "results" / "evals.parquet")
     fitted = stage.fit(small, runs)
-    assert fitted.fresh and [one["task"] for one in fitted.fits["downstream"]["tasks"]] == ["piqa"]
+    assert fitted.fresh and [one["task"] for one in fitted.fits.downstream["tasks"]] == ["piqa"]
     assert not stage.fit(small, runs).fresh
     html = stage.report(small, runs).path.read_text()
     assert "Scores of the tasks" in html and "piqa (acc)" in html
@@ -212,14 +215,15 @@ def test_figure_one_marks_what_is_left_out(study: StudySpec) -> None:
     runs = [run.run_id for run in study.runs()]
     fits = stage.fit(study, study.runs()).fits
     tables = load_tables(study.directory, runs)
-    figure = figure_one(fits | {"approaches": {"laws": []}}, tables, {"loss": 2.5})  # the envelope leads
+    without_verdicts = tuple(replace(one, verdict=None) for one in fits.fits)
+    figure = figure_one(replace(fits, fits=without_verdicts), tables, {"loss": 2.5})  # the envelope leads
     axes = [figure.layout[key] for key in figure.layout if str(key).startswith("xaxis")]
     assert len(axes) == 9
     assert {axis.title.text for axis in axes} == {"training compute C (FLOP, exact)"}
     points = [trace for trace in figure.data if trace.mode == "markers" and trace.text is not None]
-    envelope = fits["archs"]["hgrn2"]["envelope"]
-    hollow = [trace for trace in points if trace.text[0].startswith(envelope["size"][0])][-1]
-    assert [color == "white" for color in hollow.marker.color] == [why is not None for why in envelope["censored"]]
+    envelope = fits.envelope("hgrn2").envelope.points
+    hollow = [trace for trace in points if trace.text[0].startswith(envelope.size[0])][-1]
+    assert [color == "white" for color in hollow.marker.color] == [why is not None for why in envelope.censored]
     assert any(color == "white" for color in hollow.marker.color)
     assert max(len(trace.x) for trace in figure.data) <= 300
     texts = [note.text for note in figure.layout.annotations]
@@ -228,8 +232,11 @@ def test_figure_one_marks_what_is_left_out(study: StudySpec) -> None:
     named = [trace.name for trace in figure.data if trace.showlegend is not False]
     assert len(named) == len(set(named)) and "bigram, held-out 2.50" in named
     low, high = figure.layout.yaxis.range
-    assert 10**low < min(envelope["loss"]) and 10**high == pytest.approx(
-        max(2.75, np.percentile([loss for one in fits["archs"].values() for loss in one["envelope"]["loss"]], 90))
+    assert 10**low < min(envelope.loss) and 10**high == pytest.approx(
+        max(
+            2.75,
+            np.percentile([loss for one in fits.groups for loss in fits.envelope(one.name).envelope.points.loss], 90),
+        )
     )
 
 
@@ -239,8 +246,7 @@ def test_held_out_panels_of_many_architectures_stand_in_rows(study: StudySpec) -
     one = {"size": "25k", "seed": 0, "flops_exact": 1e9, "loss": 2.0}
     evals = pd.DataFrame([one | {"run_id": arch} for arch in archs])
     runs = tables.runs.iloc[[0] * len(archs)].assign(run_id=archs, arch=archs, size="25k")
-    fits = {"settings": FitSettings().to_dict(), "conventions": {"unit_L": "nats/byte"}}
-    figure = validation_figure(fits, replace(tables, runs=runs, evals=evals), {"loss": 2.5})
+    figure = validation_figure(study_of(), replace(tables, runs=runs, evals=evals), {"loss": 2.5})
     assert figure is not None
     shown = {trace.xaxis: trace for trace in figure.data if trace.mode == "lines+markers"}
     assert len(shown) == 7
@@ -290,8 +296,8 @@ def test_decays_that_drift_over_sizes_are_told_with_the_laws(tmp_path: Path) -> 
     )
     study = load_study(tmp_path / "s.yaml")
     fits = stage.fit(study, study.runs()).fits
-    assert "the fastest half-life is 2.8 tokens at 70m and 0.8 at 7b" in fits["warnings"][0]
-    assert fits["warnings"][0] in notes(fits)
+    assert "the fastest half-life is 2.8 tokens at 70m and 0.8 at 7b" in fits.warnings[0]
+    assert fits.warnings[0] in notes(fits)
 
 
 def test_rows_that_cannot_be_change_no_law_and_are_told(small: StudySpec) -> None:
@@ -303,9 +309,9 @@ def test_rows_that_cannot_be_change_no_law_and_are_told(small: StudySpec) -> Non
     metrics.write_text("".join([*lines[:300], "garbage\n", wrong, *lines[300:]]))
     RunDir(metrics.parent).write_status("done", len(lines), len(lines) * BATCH, None, None)
     fits, fresh, _ = stage.fit(small, runs)
-    assert fresh and fits["archs"] == before["archs"]
+    assert fresh and (fits.groups, fits.fits) == (before.groups, before.fits)
     why = "1 no JSON object, 1 whose n_tokens is not its step x batch_tokens"
-    assert fits["skipped"] == [{"run_id": runs[1].run_id, "n": 2, "why": why}]
+    assert fits.skipped == ({"run_id": runs[1].run_id, "n": 2, "why": why},)
     assert any(runs[1].run_id in line and why in line for line in notes(fits))
     assert why in stage.report(small, runs).path.read_text()
 
@@ -323,10 +329,10 @@ def test_a_range_belongs_to_its_convention_and_a_changed_fit_lies_beside(small: 
     changed = load_study(small.path, ["fit.flops=6nd"], out=small.out)
     fits = stage.fit(changed, changed.runs()).fits
     page = stage.report(changed, changed.runs()).path
-    assert fits["by_convention"] == own["by_convention"]
-    exponent = fits["archs"]["tnl"]["laws"]["loss"]["exponent"]
-    assert exponent == own["by_convention"]["6nd"]["tnl"]["loss"]["exponent"]
-    assert exponent != own["archs"]["tnl"]["laws"]["loss"]["exponent"]
+    for name in ("exact", "paper", "6nd"):
+        assert fits.envelope("tnl", name).laws == own.envelope("tnl", name).laws
+    exponent = fits.envelope("tnl").law(L_OPT).exponent
+    assert exponent == own.envelope("tnl", "6nd").law(L_OPT).exponent != own.envelope("tnl").law(L_OPT).exponent
     assert changed.results.name == "results-flops6nd" and page.parent.name == "report-flops6nd"
     assert {path: path.read_bytes() for path in before} == before
     assert stage.read_tables(changed.results).runs.equals(stage.read_tables(small.results).runs)

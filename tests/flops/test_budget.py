@@ -97,7 +97,7 @@ def test_a_law_far_beyond_all_models_is_refused(tmp_path):
 @pytest.mark.parametrize("span", [[math.nan, math.inf], [1e12, 1e9], [0, 1e12], [1e9, 10**400]])
 def test_a_law_whose_range_is_none(tmp_path, span):
     content = fits()
-    content["archs"]["tnl"]["laws"]["n_opt"]["range"] = span
+    law_of(content, "N_opt")["range"] = span
     with pytest.raises(InputError, match="is damaged"):
         load_laws(stored(tmp_path, content))
 
@@ -131,26 +131,36 @@ C_POINTS = [1e10, 4e10, 1.6e11, 6.4e11]
 
 
 def fits(a: float = 0.5, b: float = 0.6) -> dict:
-    def law(at: float, exponent: float) -> dict:
-        return {"identified": True, "reason": None, "exponent": exponent, "centre": [1e11, at], "range": [1e10, 1e12]}
+    none = {"reason": "", "band": None, "wide_band": None, "centre": None, "range": None, "about_loss": None}
+    about = {"off_line": None, "curvature": None}
 
-    points = {"c": C_POINTS, "n_params": N_PARAMS}
-    points["n_tokens"] = [c / (60 * n**0.8) for c, n in zip(C_POINTS, N_PARAMS, strict=True)]
-    one = {
-        "fitted": True,
-        "reason": None,
-        "range": [1e9, 1e12],
-        "laws": {"loss": law(2.0, -0.1) | {"curved": False}, "n_opt": law(2e4, a), "d_opt": law(5e5, b)},
-        "envelope": points,
-        "diagnostics": {"cost_growth": 0.8},
-    }
-    no = {"identified": False, "reason": "two sizes own it", "exponent": None, "centre": None, "range": None}
-    half = copy.deepcopy(one) | {"laws": {"loss": law(2.0, -0.1) | {"curved": False}, "n_opt": no, "d_opt": no}}
+    def law(quantity: str, at: float, exponent: float, **more: object) -> dict:
+        known = {"exponent": {"value": exponent}, "centre": [1e11, at], "range": [1e10, 1e12]}
+        return {"quantity": quantity, **none, **known, **more}
+
+    def no_law(quantity: str) -> dict:
+        return {"quantity": quantity, **none, "exponent": {"value": None}, "reason": "two sizes own it"}
+
+    def envelope(group: str, *laws: dict) -> dict:
+        tokens = [c / (60 * n**0.8) for c, n in zip(C_POINTS, N_PARAMS, strict=True)]
+        points = {"c": C_POINTS, "n_params": N_PARAMS, "n_tokens": tokens}
+        named = {"approach": "envelope", "group": group, "conventions": {"C": "exact"}, "range": [1e9, 1e12]}
+        return named | {"laws": list(laws), "envelope": {"points": points, "cost_growth": 0.8}}
+
+    tnl = envelope("tnl", law("N_opt", 2e4, a), law("D_opt", 5e5, b), law("L_opt", 2.0, -0.1, about_loss=dict(about)))
+    half = envelope("hgrn2", no_law("N_opt"), no_law("D_opt"), law("L_opt", 2.0, -0.1, about_loss=dict(about)))
+    other = copy.deepcopy(tnl) | {"conventions": {"C": "paper"}}
     conventions = {"C": "exact", "unit_C": "FLOP", "N": "non-embedding parameters", "L": "held-out loss (nats/token)"}
     conventions["unit_L"] = "nats/token"
-    archs = {"tnl": one, "hgrn2": half, "llama": {"fitted": False, "reason": "no usable run"}}
-    interval = {"level": 0.95}
-    return {"schema": FITS_SCHEMA, "study": "small", "conventions": conventions, "archs": archs, "interval": interval}
+    groups = [{"name": "tnl", "reason": ""}, {"name": "hgrn2", "reason": ""}]
+    groups += [{"name": "llama", "reason": "no usable run"}]
+    found = {"schema": FITS_SCHEMA, "study": "small", "conventions": conventions, "intervals": {"level": 0.95}}
+    return found | {"groups": groups, "fits": [{"approach": "parametric"}, tnl, half, other]}
+
+
+def law_of(content: dict, quantity: str) -> dict:
+    """Of tnl."""
+    return next(law for law in content["fits"][1]["laws"] if law["quantity"] == quantity)
 
 
 def stored(tmp_path, content) -> str:
@@ -190,7 +200,7 @@ def cells(text: str, arch: str) -> list[str]:
 def test_what_lies_beyond_the_range_is_marked_in_its_cell(tmp_path):
     """N_opt and D_opt were fitted up to 1e12 FLOP, the loss up to 1e13."""
     content = fits()
-    content["archs"]["tnl"]["laws"]["loss"]["range"] = [1e10, 1e13]
+    law_of(content, "L_opt")["range"] = [1e10, 1e13]
     path = stored(tmp_path, content)
     inside = cells(must("budget", "--compute", "1e12", "--law", path), "tnl")
     assert not any("~" in cell for cell in inside) and inside[-1] == "inside"
@@ -210,13 +220,10 @@ def test_what_lies_beyond_the_range_is_marked_in_its_cell(tmp_path):
 def test_the_intervals_of_a_fit_stand_beside_what_it_gives(tmp_path):
     """In a line of log-log between stored points; none where it has no end, beyond what is stored, or without seeds."""
     content = fits()
-    laws = content["archs"]["tnl"]["laws"]
     assert "interval" not in must("budget", "--compute", "4e11", "--law", stored(tmp_path, content))
-    laws["n_opt"] |= {
-        "band": None,
-        "band_beyond": {"c": [1e10, 1e12, 1e14], "low": [1e3, 1e4, None], "high": [1e4, 1e5, 1e7]},
-    }
-    laws["loss"] |= {"band": {"c": [1e10, 1e12], "low": [2.0, 1.5], "high": [2.2, 1.8]}}
+    wide = {"c": [1e10, 1e12, 1e14], "low": [1e3, 1e4, None], "high": [1e4, 1e5, 1e7]}
+    law_of(content, "N_opt")["wide_band"] = wide
+    law_of(content, "L_opt")["band"] = {"c": [1e10, 1e12], "low": [2.0, 1.5], "high": [2.2, 1.8]}
     path = stored(tmp_path, content)
     (row, _) = budget(load_laws(path), 1e11)
     assert row["n_opt_interval"] == pytest.approx((10**3.5, 10**4.5)) and row["d_opt_interval"] is None
@@ -246,7 +253,7 @@ def test_a_studys_law_that_breaks_its_identity_is_reported(tmp_path):
 
 def test_a_law_that_its_curve_does_not_follow_is_reported(tmp_path):
     content = fits()
-    content["archs"]["tnl"]["laws"]["loss"]["curved"] = True
+    law_of(content, "L_opt")["about_loss"]["curvature"] = {"shape": "convex"}
     laws = load_laws(stored(tmp_path, content))
     lines = warnings(laws, budget(laws, 1e11, archs=["tnl"]))
     assert any("a pure power law does not describe L(C) of tnl" in line for line in lines)
@@ -254,7 +261,7 @@ def test_a_law_that_its_curve_does_not_follow_is_reported(tmp_path):
 
 def test_a_loss_that_is_off_inside_the_range_too_says_by_how_much_and_is_marked(tmp_path):
     content = fits()
-    content["archs"]["tnl"]["laws"]["loss"] |= {"curved": True, "off_line": math.log(1.04)}
+    law_of(content, "L_opt")["about_loss"] = {"off_line": math.log(1.04), "curvature": {"shape": "ragged"}}
     path = stored(tmp_path, content)
     result = flops("budget", "--compute", "1e11", "--law", path)
     assert "of tnl (off by about 4.0% inside): its loss is wrong inside of the fitted range too" in result.stderr
@@ -262,14 +269,14 @@ def test_a_loss_that_is_off_inside_the_range_too_says_by_how_much_and_is_marked(
     assert "?: the law misses the points" in result.stdout
     row = json.loads(must("budget", "--compute", "1e11", "--law", path, "--json"))["rows"][0]
     assert row["loss_misses"] and row["loss_off_line"] == pytest.approx(0.04)
-    content["archs"]["tnl"]["laws"]["loss"]["off_line"] = "x"
+    law_of(content, "L_opt")["about_loss"]["off_line"] = "x"
     with pytest.raises(InputError, match="is damaged"):
         load_laws(stored(tmp_path, content))
 
 
 def test_the_ranges_of_the_loss_and_of_n_opt_stand_apart_where_they_differ(tmp_path):
     content = fits()
-    content["archs"]["tnl"]["laws"]["loss"]["range"] = [1e10, 1e13]
+    law_of(content, "L_opt")["range"] = [1e10, 1e13]
     output = must("budget", "--compute", "5e12", "--law", stored(tmp_path, content))
     assert "L's range" in output and "N_opt's" in output
     assert cells(output, "tnl")[-3:] == ["inside", "x", "5"]
@@ -307,21 +314,18 @@ def changed(*path, value) -> dict:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (changed("schema", value=4), "has schema 4, and this version reads 5: run `scaling fit` again"),
-        (changed("schema", value=6), "has schema 6"),
+        (changed("schema", value=4), "has schema 4, and this version reads 6: run `scaling fit` again"),
+        (changed("schema", value=7), "has schema 7"),
         (changed("schema", value=None), "has schema None"),
         ([1, 2], "has schema None"),
         ("{", "is damaged, or no JSON"),
         (changed("conventions", "unit_C", value="PF-days"), "C is not in FLOP"),
         (changed("conventions", "C", value=None), "is damaged"),
-        (changed("archs", "tnl", "laws", "n_opt", "centre", value=[0.0, 1.0]), "is damaged"),
-        (changed("archs", "tnl", "laws", "n_opt", "exponent", value="x"), "is damaged"),
-        (changed("archs", "tnl", "envelope", value=None), "is damaged"),
-        (changed("archs", "tnl", "diagnostics", "cost_growth", value="x"), "is damaged"),
-        (
-            changed("archs", value={"llama": {"fitted": False, "reason": "no usable run"}}),
-            "no law .llama: no usable run",
-        ),
+        (changed("fits", 1, "laws", 0, "centre", value=[0.0, 1.0]), "is damaged"),
+        (changed("fits", 1, "laws", 0, "exponent", value={"value": "x"}), "is damaged"),
+        (changed("fits", 1, "envelope", value=None), "is damaged"),
+        (changed("fits", 1, "envelope", "cost_growth", value="x"), "is damaged"),
+        (changed("fits", value=[]), "no law .llama: no usable run"),
     ],
 )
 def test_a_law_file_that_cannot_be_used(tmp_path, content, message):

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 Json = dict[str, Any]
+CONVENTIONS = ("exact", "paper", "6nd")
 REPORT_TABLES = ("losses", "approaches", "optimum", "comparison")
 
 
@@ -37,22 +38,26 @@ def results(answer: Json) -> Iterator[Reading]:
 
 def stage(fits: Json) -> Iterator[Reading]:
     """Of `scaling fit STUDY`: fits.json."""
-    for arch, of_arch in fits["archs"].items():
-        yield from _envelope(arch, of_arch)
-    for convention, archs in fits["by_convention"].items():
-        for arch, of_arch in archs.items():
-            for name, key in (("L", "loss"), ("N_opt", "n_opt"), ("D_opt", "d_opt")):
-                yield from _power_law(f"envelope, C {convention}", arch, name, of_arch[key])
-    yield from _laws(fits["approaches"]["laws"])
-    yield from _refused(fits["approaches"]["not_fitted"])
-    yield from _comparisons(fits["approaches"]["comparisons"])
-    for group, wrong in fits["approaches"]["wrong_choices"].items():
+    own = fits["conventions"]["C"]
+    envelopes = [fit for fit in fits["fits"] if fit["approach"] == "envelope"]
+    known = {fit["group"]: fit for fit in envelopes if fit["conventions"]["C"] == own}
+    for group in fits["groups"]:
+        yield from _envelope(group, known.get(group["name"]))
+    for convention in CONVENTIONS:
+        for fit in envelopes:
+            if fit["conventions"]["C"] == convention:
+                for name in ("L_opt", "N_opt", "D_opt"):
+                    yield from _power_law(f"envelope, C {convention}", fit["group"], _law(fit["laws"], name))
+    yield from _laws(fit for fit in fits["fits"] if fit["verdict"])
+    yield from _refused(fits["not_fitted"])
+    yield from _comparisons(fits["comparisons"])
+    for group, wrong in fits["wrong_choices"].items():
         for row in wrong["sizes"]:
-            yield _of("wrong choice", group, f"compute lost at {row['factor']:g} N_opt", row["share"], row["interval"])
-    for row in fits["approaches"]["first_shares"] or []:
+            yield _estimate("wrong choice", group, f"compute lost at {row['amount']:g} N_opt", row["share"])
+    for row in fits["first_shares"]:
         for group, of_group in row["groups"].items():
             yield Reading("parametric", group, f"a from {row['share']:g} of each run", of_group["a"])
-    seeds = fits["interval"]["seed_noise"] or {}
+    seeds = fits["seed_noise"] or {}
     yield Reading("noise", "", "s between seeds, log loss", seeds.get("s"))
     yield Reading("noise", "", "df between seeds", seeds.get("df"))
     for lowest in fits["verdicts"]:
@@ -176,35 +181,62 @@ def _text(verdict: Json | None) -> str:
     return "" if verdict is None else ": ".join([verdict["believe"], "; ".join(verdict["reasons"])])
 
 
-def _laws(laws: Sequence[Json]) -> Iterator[Reading]:
-    for law in laws:
-        where, about = (law["approach"], law["group"]), law["diagnostics"]
-        reasons = about.get("not_identified", {})
-        for name, value in law["params"].items():
-            yield _of(*where, name, value, law["intervals"].get(name), reasons.get(name, ""))
-        for name in reasons:
-            if name not in law["params"]:
-                yield Reading(*where, name, reason=reasons[name])
-        for optimum in about["optimum"]:
-            for name in ("N", "D", "L"):
-                at = f"{name}_opt at {optimum['C']:g} FLOP"
-                yield _of(*where, at, optimum[name], optimum["intervals"][name])
-        for row in about.get("predictions", ()):
-            yield _of(*where, f"loss of N = {row['N']:g}, D = {row['D']:g}", row["L"], row.get("interval"))
-        if "over_training" in about:
+def _estimate(approach: str, group: str, quantity: str, one: Json, reason: str = "") -> Reading:
+    return Reading(approach, group, quantity, one["value"], one["low"], one["high"], reason)
+
+
+def _law(laws: Sequence[Json], quantity: str) -> Json:
+    return next(law for law in laws if law["quantity"] == quantity)
+
+
+def _parameters(fit: Json) -> Iterator[tuple[str, Json, str]]:
+    """(name, estimate, reason) of all that was estimated, in the order of laws.csv; the reason where it stands first:
+    what follows from a parameter of the surface has that one's."""
+    surface = fit["parametric"]["parameters"] if fit["parametric"] else {}
+    laws = {name: _law(fit["laws"], name) for name in ("N_opt", "D_opt", "L_opt")}
+    found = {name: (one, one["reason"]) for name, one in surface.items()}
+    known = {reason for _, reason in found.values()}
+    for name, law in (("a", "N_opt"), ("b", "D_opt"), ("L_exponent", "L_opt")):
+        one = laws[law]["exponent"]
+        reason = one["reason"] if one["value"] is not None and fit["approach"] == "parametric" else ""
+        found[name] = one, "" if reason in known else reason
+    if "E" not in found:
+        found["E"] = laws["L_opt"]["floor"], ""
+    middle = fit["middle"] or {}
+    for name, key in (("N_opt", "n_params"), ("D_opt", "n_tokens"), ("L_opt", "loss")):
+        if middle:
+            found[name] = middle[key], ""
+    for name, (one, reason) in found.items():
+        if one["value"] is not None:
+            yield name, one, reason
+    for name, key in (("N_opt", "n_opt"), ("D_opt", "d_opt"), ("L_opt", "loss")):
+        if laws[name]["reason"]:
+            yield key, {"value": None, "low": None, "high": None}, laws[name]["reason"]
+
+
+def _laws(laws: Iterable[Json]) -> Iterator[Reading]:
+    for fit in laws:
+        where = (fit["approach"], fit["group"])
+        for name, one, reason in _parameters(fit):
+            yield _estimate(*where, name, one, reason)
+        for optimum in fit["optima"]:
+            for name, key in (("N", "n_params"), ("D", "n_tokens"), ("L", "loss")):
+                yield _estimate(*where, f"{name}_opt at {optimum['flops']:g} FLOP", optimum[key])
+        for row in fit["predictions"]:
+            yield _estimate(*where, f"loss of N = {row['n_params']:g}, D = {row['n_tokens']:g}", row["loss"])
+        part = fit["parametric"] or {}
+        if tilted := part.get("over_training"):
             for name in ("a", "b", "eta"):
-                tilted = about["over_training"]
-                yield _of(*where, f"over-training {name}", tilted[name], tilted["intervals"][name])
-            yield Reading(*where, "p of one exponent", about["p_tied"])
-        if offset := about.get("irreducible"):
-            for name in ("E", "exponent", "coef"):
-                interval = (offset.get("interval") or {}).get(name)
-                yield _of(*where, f"{name} of L = E + c C^x", offset.get(name), interval, offset["reason"] or "")
-        noises = about.get("noise") or ()
-        for noise in () if isinstance(noises, dict) else noises:
+                yield _estimate(*where, f"over-training {name}", tilted[name])
+            yield Reading(*where, "p of one exponent", part["p_tied"])
+        if fit["envelope"]:
+            offset = fit["envelope"]["irreducible"]
+            for name, key in (("E", "floor"), ("exponent", "exponent"), ("coef", "coefficient")):
+                yield _estimate(*where, f"{name} of L = E + c C^x", offset[key], offset["reason"])
+        for noise in part.get("noise", ()):
             yield Reading(*where, f"noise of {noise['of']}", noise["s"])
-        yield Reading(*where, "n_points", law["n_points"])
-        yield Reading(*where, "verdict", reason=_text(law["verdict"]))
+        yield Reading(*where, "n_points", fit["n_points"])
+        yield Reading(*where, "verdict", reason=_text(fit["verdict"]))
 
 
 def _refused(rows: Sequence[Json]) -> Iterator[Reading]:
@@ -212,22 +244,23 @@ def _refused(rows: Sequence[Json]) -> Iterator[Reading]:
         yield Reading(row["approach"], row["group"], "all", reason=row["reason"])
 
 
-def _envelope(arch: str, laws: Json) -> Iterator[Reading]:
-    if not laws["fitted"]:
-        yield Reading("envelope", arch, "all", reason=laws["reason"])
+def _envelope(group: Json, fit: Json | None) -> Iterator[Reading]:
+    arch = group["name"]
+    if fit is None:
+        yield Reading("envelope", arch, "all", reason=group["reason"])
         return
-    for name, key in (("L", "loss"), ("N_opt", "n_opt"), ("D_opt", "d_opt")):
-        yield from _power_law("envelope", arch, name, laws["laws"][key])
-    for name, key in (("N_opt", "n_opt"), ("D_opt", "d_opt")):
-        yield from _power_law("envelope, its points", arch, name, laws["alternative"][key])
-    for row in laws["crossings"]:
+    for name in ("L_opt", "N_opt", "D_opt"):
+        yield from _power_law("envelope", arch, _law(fit["laws"], name))
+    for name in ("N_opt", "D_opt"):
+        yield from _power_law("envelope, its points", arch, _law(fit["envelope"]["alternative"], name))
+    for row in fit["envelope"]["pairs"]:
         yield Reading("envelope", arch, f"C where {' and '.join(row['sizes'])} cross", row["c"])
 
 
-def _power_law(approach: str, group: str, name: str, law: Json) -> Iterator[Reading]:
-    for key in ("exponent", "coef"):
-        interval = (law.get("interval") or {}).get(key)
-        yield _of(approach, group, f"{key} of {name}(C)", law[key], interval, law["reason"] or "")
+def _power_law(approach: str, group: str, law: Json) -> Iterator[Reading]:
+    name = {"L_opt": "L"}.get(law["quantity"], law["quantity"])
+    for key, named in (("exponent", "exponent"), ("coefficient", "coef")):
+        yield _estimate(approach, group, f"{named} of {name}(C)", law[key], law["reason"])
 
 
 def _comparisons(comparisons: Sequence[Json]) -> Iterator[Reading]:
@@ -268,8 +301,8 @@ def _lowest(lowest: Json) -> Iterator[Reading]:
         return
     at = f"at {lowest['c']:.6g} FLOP"
     for arch, row in lowest["archs"].items():
-        yield _of("lowest loss", arch, f"loss {at}", row["loss"], row["interval"])
-        yield _of("lowest loss", arch, f"above the lowest {at}", row["difference"], row["difference_interval"])
+        yield _estimate("lowest loss", arch, f"loss {at}", row["loss"])
+        yield _estimate("lowest loss", arch, f"above the lowest {at}", row["difference"])
     yield Reading("lowest loss", lowest["at"], "best", reason=lowest["best"])
 
 
@@ -301,6 +334,6 @@ def _link(task: str, group: str, against: str, link: Json | None) -> Iterator[Re
     """Of scores to the loss or to compute."""
     if link is None:
         return
-    for key, value in link["params"].items():
-        yield _of(task, group, f"{key} of the link to {against}", value, link["intervals"][key])
+    for key, one in link["parameters"].items():
+        yield _estimate(task, group, f"{key} of the link to {against}", one)
     yield Reading(task, group, f"verdict on the link to {against}", reason=_text(link["verdict"]))

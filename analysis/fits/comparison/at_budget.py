@@ -30,7 +30,7 @@ FAR = 10.0  # times beyond the range: there the form of the surface decides, whi
 def compare_views(
     views: Mapping[str, Sequence[Points] | str], n_replicates: int = 999, level: float = 0.95, seed_noise: float = 0.0
 ) -> tuple[dict[str, Compared], dict[str, str]]:
-    """The architectures compared under every way of counting (`analysis.fits.study_comparison.views_of`), and by name
+    """The architectures compared under every way of counting (`analysis.fits.compared.views_of`), and by name
     why there is no comparison under the others."""
     compared, reasons = {}, {}
     for name, groups in views.items():

@@ -15,11 +15,11 @@ from analysis.fits.diagnose.against import reasons_against
 from analysis.fits.diagnose.backtest import RUN, SIZE
 from analysis.fits.diagnose.evidence import Evidence, compared_rows, elsewhere
 from analysis.fits.diagnose.limits import reasons_to_stay_inside
-from analysis.fits.result import BELIEVE, DO_NOT, INSIDE, FitResult, Verdict
+from analysis.fits.fit import BELIEVE, DO_NOT, INSIDE, Fit, Verdict
 from arch.amounts import counted, counted_of
 
 
-def verdict_on(result: FitResult, evidence: Evidence) -> Verdict:
+def verdict_on(result: Fit, evidence: Evidence) -> Verdict:
     """The verdict on the N_opt of one law."""
     if against := reasons_against(result, evidence):
         return Verdict(DO_NOT, tuple(against))
@@ -34,9 +34,9 @@ def _factor(log: float) -> str:
     return f"{factor:.2f}" if factor < 1.1 else f"{factor:.2g}"
 
 
-def _why(result: FitResult, evidence: Evidence) -> str:
+def _why(result: Fit, evidence: Evidence) -> str:
     """What was checked, and how it came out."""
-    low, high = result.intervals["a"]  # type: ignore[misc]
+    low, high = result.a.interval or (-math.inf, math.inf)
     half = (high - low) / 2
     told = [f"the exponent is known to ±{half:.2f}" if half >= 0.005 else f"the exponent is known to ±{half:.1g}"]
     worst = max(evidence.by_size, key=lambda one: abs(one["a"]))

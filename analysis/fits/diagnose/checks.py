@@ -13,20 +13,19 @@ from analysis.fits.diagnose.believe import verdict_on
 from analysis.fits.diagnose.evidence import Evidence
 from analysis.fits.diagnose.influence import Reread, leave_out, sensitivity
 from analysis.fits.diagnose.side_by_side import compare_approaches, identities, outside
+from analysis.fits.fit import PARAMETRIC, Fit
 from analysis.fits.forms import FORMS, OVER_TRAINING, PLAIN
 from analysis.fits.noise import SeedNoise
 from analysis.fits.points import Points
-from analysis.fits.result import FitResult
 from analysis.fits.solver import HUBER
 from arch.errors import InputError
 
-PARAMETRIC = "parametric"
 LEFT_OUT = ("by_size", "sensitivity")
 
 
 def check_laws(
     points: Points | Mapping[str, Points],
-    results: Sequence[FitResult],
+    results: Sequence[Fit],
     *,
     cost: Cost | None = None,
     noise: SeedNoise | Mapping[str, SeedNoise | None] | None = None,
@@ -36,7 +35,7 @@ def check_laws(
     objective: str = HUBER,
     form: str = PLAIN,
     said: Callable[[float], None] = lambda share: None,
-) -> tuple[list[FitResult], dict[str, Any]]:
+) -> tuple[list[Fit], dict[str, Any]]:
     """`results` (one an approach) with their verdicts, and everything that these rest on as plain data: `compare`, and
     by approach `identities`, `outside`, `by_size`, `sensitivity`, `backtest` with its `summary`. What cannot
     be computed is in `not_done`, with its reason. points: what was fitted, by approach where they differ (ends and
@@ -50,7 +49,7 @@ def check_laws(
     judged = []
     for place, result in enumerate(results):
         name = result.approach
-        of_form = result.diagnostics.get("form", FORMS[form])
+        of_form = FORMS[form] if result.parametric is None else result.parametric.form
         if of_form != FORMS[form]:
             raise InputError(f"{name}: fitted as {of_form}, to be checked as {FORMS[form]}")
         fitted = points if isinstance(points, Points) else points[name]
@@ -87,7 +86,7 @@ def _part(said: Callable[[float], None], place: int, n: int, share: float) -> No
 
 
 def _rests_on(
-    result: FitResult,
+    result: Fit,
     points: Points,
     cost: Cost | None,
     others: Mapping[str, Reread] | None,
@@ -108,18 +107,19 @@ def _rests_on(
     except InputError as error:
         return found, skipped | dict.fromkeys(("identities", *LEFT_OUT, "backtest"), str(error)), None
     found["identities"] = identities(result, law)
-    middle = result.diagnostics.get("middle")
     for place, key in enumerate(LEFT_OUT):
         step = partial(_part, said, place, len(LEFT_OUT) + 1)
         step(0.0)
-        if result.params.get("a") is None or middle is None:
+        if result.a.value is None or result.middle is None:
             skipped[key] = "N_opt is not identified"
             continue
         try:
             if key == "sensitivity":
-                found[key] = sensitivity(points, name, middle, law, others, objective, form)
+                found[key] = sensitivity(points, name, result.middle.flops, law, others, objective, form)
             else:
-                found[key] = leave_out(points, name, middle, law, key.removeprefix("by_"), objective, form, step)
+                found[key] = leave_out(
+                    points, name, result.middle.flops, law, key.removeprefix("by_"), objective, form, step
+                )
         except InputError as error:
             skipped[key] = str(error)
     said(1 - 1 / (len(LEFT_OUT) + 1))

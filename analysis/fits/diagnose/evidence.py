@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis.fits.diagnose.backtest import Row
 from analysis.fits.diagnose.side_by_side import FACTOR
-from analysis.fits.result import FitResult
+from analysis.fits.fit import Fit
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Evidence:
     not_done: Mapping[str, str] = field(default_factory=dict)
 
 
-def is_assumed(result: FitResult) -> bool:
-    return (result.diagnostics.get("not_identified") or {}).get("a", "").startswith("assumed")
+def is_assumed(result: Fit) -> bool:
+    return result.a.reason.startswith("assumed")
 
 
-def elsewhere(result: FitResult, evidence: Evidence) -> list[tuple[str, Mapping[str, Any], bool]]:
+def elsewhere(result: Fit, evidence: Evidence) -> list[tuple[str, Mapping[str, Any], bool]]:
     """Approaches that disagree by a factor of N_opt, and whether each is known as well as this one."""
     found = []
     for pair in evidence.pairs:

@@ -7,7 +7,7 @@ import math
 
 from analysis.fits.diagnose.backtest import RUN, SIZE
 from analysis.fits.diagnose.evidence import Evidence, compared_rows, elsewhere, is_assumed
-from analysis.fits.result import FAR, FitResult
+from analysis.fits.fit import FAR, Fit
 from arch.amounts import count, counted_of, flop
 
 VARIANT_A = 0.05  # change of a when curves start elsewhere, are smoothed, or when C is counted otherwise
@@ -20,7 +20,7 @@ FORETOLD_N = 1.5  # factor by which a backtest's N_opt may be off
 ENOUGH = 5  # intervals of a backtest from which on their share counts
 
 
-def reasons_to_stay_inside(result: FitResult, evidence: Evidence) -> list[str]:
+def reasons_to_stay_inside(result: Fit, evidence: Evidence) -> list[str]:
     return [
         *_assumed(result),
         *_beyond(result, evidence),
@@ -32,35 +32,35 @@ def reasons_to_stay_inside(result: FitResult, evidence: Evidence) -> list[str]:
     ]
 
 
-def _assumed(result: FitResult) -> list[str]:
-    if not is_assumed(result):
+def _assumed(result: Fit) -> list[str]:
+    if not is_assumed(result) or result.parametric is None:
         return []
     return [
         f"the exponent of N_opt is assumed, not fitted: alpha = beta, which these points do not reject (p = "
-        f"{result.diagnostics['p_tied']:.2g})"
+        f"{result.parametric.p_tied:.2g})"
     ]
 
 
-def _beyond(result: FitResult, evidence: Evidence) -> list[str]:
+def _beyond(result: Fit, evidence: Evidence) -> list[str]:
     """At computes that were asked for: within the range an optimum that no run was near; beyond it one that is not
     known well enough, or that lies too far off for any check."""
     told = []
-    last = result.range[1] * (1 + 1e-9) if result.range is not None else math.inf
-    for at in result.diagnostics.get("optimum", ()):
-        times = result.beyond(at["C"])
+    last = result.range[1] * (1 + 1e-9)
+    for at in result.optima:
+        times = result.beyond(at.flops)
         if times > FAR:
-            side = "below the smallest" if at["C"] < last else "the largest"
+            side = "below the smallest" if at.flops < last else "the largest"
             told.append(
-                f"{flop(at['C'])} FLOP is {count(times)} times {side} compute of the fit: nothing checks it there"
+                f"{flop(at.flops)} FLOP is {count(times)} times {side} compute of the fit: nothing checks it there"
             )
             continue
-        if at["C"] <= last or not at["N"]:
+        if at.flops <= last or not at.n_params.value:
             continue
-        ends = at["intervals"].get("N")
-        factor = math.inf if ends is None or not ends[0] > 0 else max(at["N"] / ends[0], ends[1] / at["N"])
+        n_opt, ends = at.n_params.value, at.n_params.interval
+        factor = math.inf if ends is None or not ends[0] > 0 else max(n_opt / ends[0], ends[1] / n_opt)
         if not factor <= WIDE_BEYOND:
             size = f"to a factor of {factor:.2g} only" if math.isfinite(factor) else "without an interval"
-            told.append(f"at {flop(at['C'])} FLOP N_opt is known {size} (limit {WIDE_BEYOND:g})")
+            told.append(f"at {flop(at.flops)} FLOP N_opt is known {size} (limit {WIDE_BEYOND:g})")
     for one in evidence.outside:
         kind = "parameters" if one["what"] == "N" else "tokens"
         if one["C"] <= last and one["factor"] > OUTSIDE and result.beyond(one["C"]) <= FAR:
@@ -71,7 +71,7 @@ def _beyond(result: FitResult, evidence: Evidence) -> list[str]:
     return told
 
 
-def _apart(result: FitResult, evidence: Evidence) -> list[str]:
+def _apart(result: Fit, evidence: Evidence) -> list[str]:
     """Approaches whose N_opt lies elsewhere and that are known as well; one that is known worse tells nothing."""
     return [
         f"the {other} approach, known no worse, has N_opt a factor of {pair['factor']:.2g} away"
@@ -80,8 +80,9 @@ def _apart(result: FitResult, evidence: Evidence) -> list[str]:
     ]
 
 
-def _misses(result: FitResult) -> list[str]:
-    p = (result.diagnostics.get("seeds") or {}).get("p_surface_fits")
+def _misses(result: Fit) -> list[str]:
+    seeds = None if result.parametric is None else result.parametric.seeds
+    p = None if seeds is None else seeds.p_fits
     if p is None or not p < MISSES:  # nan: no other runs
         return []
     return [f"the surface misses the runs by more than seeds of one run differ (p = {p:.2g})"]

@@ -12,10 +12,11 @@ from scipy import stats
 
 from analysis.fits.cost import Cost
 from analysis.fits.envelope.crossings import find_crossings
-from analysis.fits.envelope.diagnostics import interval_of_law, predict
+from analysis.fits.envelope.floor import IRREDUCIBLE
 from analysis.fits.envelope.laws import fit_arch
 from analysis.fits.envelope.of_points import size_curves
 from analysis.fits.envelope.optimum import optimum_laws
+from analysis.fits.fit import Law
 from analysis.fits.forms import PLAIN
 from analysis.fits.isoflop import isoflop
 from analysis.fits.noise import SeedNoise
@@ -148,25 +149,25 @@ def envelope(points: Points, cost: Cost, noise: SeedNoise | None, n_replicates: 
     low, high = float(points.flops.min()), float(points.flops.max())
     if n_replicates <= 0:  # N_opt alone, far faster
         crossings, missing = find_crossings(curves, (math.log(low), math.log(high)))
-        optimum = optimum_laws(curves, crossings, missing, noise, LEVEL)[0]["n_opt"]
-        return Predictor(optimum["exponent"], _n_opt(optimum), None, None, noise.s if noise else None)
+        optimum, _ = optimum_laws(curves, crossings, missing, noise, LEVEL)
+        return Predictor(optimum.exponent.value, _values(optimum), None, None, noise.s if noise else None)
     settings = FitSettings(grid_points=GRID_POINTS, n_replicates=max(n_replicates, 2), level=LEVEL)
-    laws = fit_arch(curves, (low, high), noise, settings, (seed,))["laws"]
-    n_opt, bent, pure = laws["n_opt"], laws["irreducible"], laws["loss"]
-
-    def above(c: float) -> Value:
-        return bent["E"] + bent["above"] * (c / bent["centre"][0]) ** bent["exponent"], None
-
-    l_opt: Callable[[float], Value] | None = None
-    if bent["identified"] and bent["describes"] == "irreducible":
-        l_opt = above
-    elif pure["identified"] and not pure["curved"]:
-        l_opt = lambda c: (predict(pure, c), interval_of_law(pure, c))  # noqa: E731
-    return Predictor(n_opt["exponent"], _n_opt(n_opt), l_opt, None, noise.s if noise else None)
+    (n_opt, _, pure), part = fit_arch(curves, (low, high), noise, settings, (seed,))
+    l_opt = None if pure.curved else _values(pure)
+    if part.irreducible.identified and part.describes == IRREDUCIBLE:
+        l_opt = lambda c: (part.irreducible.at(c).value or math.nan, None)  # noqa: E731
+    return Predictor(n_opt.exponent.value, _values(n_opt), l_opt, None, noise.s if noise else None)
 
 
-def _n_opt(law: dict[str, Any]) -> Callable[[float], Value] | None:
-    return (lambda c: (predict(law, c), interval_of_law(law, c))) if law["identified"] else None
+def _values(law: Law) -> Callable[[float], Value] | None:
+    if not law.identified:
+        return None
+
+    def at(c: float) -> Value:
+        told = law.at(c)
+        return told.value or math.nan, told.interval
+
+    return at
 
 
 PREDICTORS = ("parametric", "isoflop", "envelope")

@@ -1,13 +1,16 @@
-"""A link as plain data: its FitResult, and whether to believe it."""
+"""A link as it is stored and reported, and whether to believe it."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from analysis.fits.downstream.forms import EXPONENTIAL, LOGISTIC, Form
 from analysis.fits.downstream.link import LEAST_RUNS, LEVEL, Link, fit_link
 from analysis.fits.downstream.scores import LOSS
-from analysis.fits.result import BELIEVE, DO_NOT, INSIDE, FitResult, Verdict
+from analysis.fits.fit import BELIEVE, DO_NOT, INSIDE, Estimate, Intervals, Objective, Stored, Verdict
 from arch.amounts import counted
 
 BENT = 0.01  # p-value of a bend, below which the form does not hold
@@ -16,47 +19,74 @@ ESTIMAND = "the expected score of a run at this {against}, on the task's own que
 METHOD = "random run effect or jackknife over runs, the wider; Student's t with runs - 2 degrees of freedom"
 
 
-def to_result(link: Link, loss_name: str = "L", level: float = LEVEL) -> FitResult:
-    """Params and intervals by the papers' names (forms.py), as shares; diagnostics hold the other form beside."""
+@dataclass(frozen=True)
+class FittedLink(Stored):
+    """The scores of a task against loss or compute (`against`), by one form (forms.py), whose parameters are shares.
+
+    group: the architecture; n_points, n_runs: with scores, n_missing: without; range: of C [FLOP]; loss_range: of the
+    losses; per_point: the objective for a degree of freedom; run_effect_ratio: of the scatter between runs to the
+    scores' own errors; p_bend: of a bend that the form does not have; other_form: its objective; forms_apart: both a
+    quarter of the range beyond the best checkpoint.
+    """
+
+    form: str
+    group: str
+    task: str
+    against: str
+    n_points: int
+    n_runs: int
+    n_missing: int
+    parameters: dict[str, Estimate]
+    objective: Objective
+    intervals: Intervals
+    range: tuple[float, float]
+    loss_range: tuple[float, float]
+    conventions: dict[str, str]
+    scale: dict[str, Any]
+    per_point: float
+    run_effect_ratio: float
+    p_bend: float | None
+    other_form: Objective | None
+    forms_apart: dict[str, float] | None
+    input_hash: str
+    verdict: Verdict
+
+
+def to_result(link: Link, loss_name: str = "L", level: float = LEVEL) -> FittedLink:
+    """With the other form beside it."""
     scores, other = link.scores, _other(link)
     steep = next(name for name in ("gamma", "exponent", "k") if name in link.params())
     apart = _apart(link, other)
     bend = link.curvature()
-    return FitResult(
-        approach=f"downstream {link.form.name}",
-        n_points=len(scores),
-        params=link.params(),
-        intervals={name: link.steepness(level) if name == steep else None for name in link.params()},
-        objective={
-            "name": "sum of squares in units of the scores' standard errors",
-            "value": link.objective,
-            "starts": link.starts(),
-        },
-        diagnostics={
-            "against": link.against,
-            "task": scores.task,
-            "scale": scores.scale.to_dict(),
-            "n_missing": scores.n_missing,
-            "loss_range": [float(scores.loss.min()), float(scores.loss.max())],
-            "per_point": link.objective / max(len(scores) - 2, 1),
-            "run_effect_ratio": link.effect.ratio,
-            "p_bend": bend,
-            "other_form": None if other is None else {"form": other.form.name, "objective": other.objective},
-            "forms_apart": apart,
-        },
-        input_hash=scores.input_hash,
+    none = f"none: {counted(scores.n_runs, 'run')}, {LEAST_RUNS} are needed"
+    return FittedLink(
+        form=link.form.name,
         group=scores.group,
+        task=scores.task,
+        against=link.against,
+        n_points=len(scores),
         n_runs=scores.n_runs,
-        range=(float(scores.flops.min()), float(scores.flops.max())),
-        conventions={"C": scores.convention, "L": loss_name},
-        interval={
-            "method": METHOD,
-            "level": level,
-            "estimand": ESTIMAND.format(against=link.against),
-            "over": "runs",
-        }
+        n_missing=scores.n_missing,
+        parameters={
+            name: Estimate.of(value, link.steepness(level) if name == steep else None)
+            for name, value in link.params().items()
+        },
+        objective=Objective(
+            "sum of squares in units of the scores' standard errors", link.objective, max(link.ends), len(link.ends)
+        ),
+        intervals=Intervals(METHOD, level, ESTIMAND.format(against=link.against), over="runs")
         if link.has_interval
-        else {},
+        else Intervals(none),
+        range=(float(scores.flops.min()), float(scores.flops.max())),
+        loss_range=(float(scores.loss.min()), float(scores.loss.max())),
+        conventions={"C": scores.convention, "L": loss_name},
+        scale=scores.scale.to_dict(),
+        per_point=link.objective / max(len(scores) - 2, 1),
+        run_effect_ratio=link.effect.ratio,
+        p_bend=bend,
+        other_form=None if other is None else Objective(other.form.name, other.objective),
+        forms_apart=apart,
+        input_hash=scores.input_hash,
         verdict=_verdict(link, bend, apart),
     )
 

@@ -10,37 +10,14 @@ bends the other way, which no irreducible loss makes, counts as well, but only w
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
+
+from analysis.fits.fit import Curvature
 
 LEVEL = 0.05  # chance of a false alarm of a convex curve
 LEVEL_CONCAVE = 0.01  # and of a concave one
 SEEN = 0.8  # power that counts as seeing an irreducible loss
-
-
-@dataclass(frozen=True)
-class Curvature:
-    """What the test found.
-
-    quadratic: term of log L in log C, less that of the envelope's steps (`steps`). p_value: chance of as much or more
-    under a pure power law; near 1 for a concave curve. power_half: chance to find an irreducible loss of half the
-    lowest loss. visible: the irreducible loss, nats a token, that is found with a chance of SEEN; None where even
-    nearly all of the lowest loss would not be.
-    """
-
-    quadratic: float
-    steps: float
-    p_value: float
-    power_half: float
-    visible: float | None
-
-    @property
-    def shape(self) -> str | None:
-        """How the curve bends: `convex`, as an irreducible loss makes it, or `concave`; None where noise may do it."""
-        if self.p_value < LEVEL:
-            return "convex"
-        return "concave" if self.p_value > 1 - LEVEL_CONCAVE else None
 
 
 def find_curvature(log_c: np.ndarray, log_loss: np.ndarray, steps: np.ndarray, moved: np.ndarray) -> Curvature | None:
@@ -65,7 +42,8 @@ def find_curvature(log_c: np.ndarray, log_loss: np.ndarray, steps: np.ndarray, m
 
     lowest = float(loss.min())
     chance = float((noise >= found).mean())
-    return Curvature(found, of_steps, chance, power(lowest / 2), _visible(power, lowest))
+    shape = "convex" if chance < LEVEL else "concave" if chance > 1 - LEVEL_CONCAVE else None
+    return Curvature(True, shape, "", found, of_steps, chance, power(lowest / 2), _visible(power, lowest))
 
 
 def _visible(power: Callable[[float], float], lowest: float) -> float | None:

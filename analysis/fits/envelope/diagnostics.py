@@ -1,4 +1,4 @@
-"""What says when not to believe an architecture's laws."""
+"""What says when not to believe an envelope's laws."""
 
 from __future__ import annotations
 
@@ -11,101 +11,74 @@ import numpy as np
 
 from analysis.fits.envelope.crossings import Crossing, Missing
 from analysis.fits.envelope.extract import UNCOVERED, WARMUP, Envelope, SizeCurve
-from analysis.fits.envelope.optimum import interval_at
+from analysis.fits.fit import Law, Owner
 from analysis.fits.powerlaw import fit_power_law
 from analysis.fits.smooth import read_at
 
 SLACK = 1 + 1e-9  # of a stored end of a range, after its round trip through a logarithm
-NEAR = 1.01  # a compute this near to the end of a range is still in it
-MOST_LOG = 700.0  # of a float
 FLAT = 0.005  # sizes within this fraction of the minimal loss count as equally good
 
 
 def diagnostics_of(
     curves: Sequence[SizeCurve],
     envelope: Envelope,
-    laws: dict[str, Any],
+    loss: Law,
+    n_opt: Law,
+    d_opt: Law,
     crossings: Sequence[Crossing],
     missing: Sequence[Missing],
 ) -> dict[str, Any]:
-    """Counts, owners, how far the loss falls, how flat the minimum is, and whether N_opt D_opt make the compute."""
+    """Fields of `EnvelopePart`: counts, owners, how far the loss falls, how flat the minimum is, and whether N_opt
+    D_opt make the compute."""
     code, owner, log_c = envelope.code[0], envelope.owner[0], envelope.log_c
     covered = code != UNCOVERED
-    owners = [
-        {
-            "size": curve.size,
-            "n_params": curve.n_params,
-            "n_points": int((covered & (owner == rank)).sum()),
-            "n_uncensored": int(((code == 0) & (owner == rank)).sum()),
-        }
-        for rank, curve in enumerate(curves)
-    ]
     at = [one.at for one in crossings]
     result: dict[str, Any] = {
         "n_points": int(covered.sum()),
         "n_uncovered": int((~covered).sum()),
         "n_in_warmup": int((code == WARMUP).sum()),
         "fraction_censored": float((code[covered] != 0).mean()) if covered.any() else None,
-        "owners": owners,
+        "owners": tuple(
+            Owner(
+                curve.size,
+                curve.n_params,
+                int((covered & (owner == rank)).sum()),
+                int(((code == 0) & (owner == rank)).sum()),
+            )
+            for rank, curve in enumerate(curves)
+        ),
         "n_crossings": len(crossings),
         "n_crossings_missing": len(missing),
         "n_crossings_extrapolated": sum(one.beyond > 0 for one in crossings),
         "n_crossings_disordered": sum(later < earlier for earlier, later in pairwise(at)),
-        "decades": math.log10(rests_on[1] / rests_on[0]) if (rests_on := laws["loss"].get("range")) else 0.0,
+        "decades": math.log10(loss.range[1] / loss.range[0]) if loss.range else 0.0,
         "flatness": _flatness(curves, envelope),
-        "a_plus_b": None,
-        "cost_identity": None,
-        "compute_identity": None,
     }
     if covered.any():
-        loss = envelope.log_loss[0, covered]
-        result["loss_first_last"] = [float(np.exp(loss[0])), float(np.exp(loss[-1]))]
-    if rests_on:
+        losses = envelope.log_loss[0, covered]
+        result["loss_first_last"] = (float(np.exp(losses[0])), float(np.exp(losses[-1])))
+    if loss.range:
         # over the points of L(C) alone, so that it is at most `decades`
         used = covered & (code != WARMUP)
-        used &= (np.exp(log_c) >= rests_on[0] / SLACK) & (np.exp(log_c) <= rests_on[1] * SLACK)
-        loss, at = envelope.log_loss[0, used], log_c[used]
-        result["falling_decades"] = float((at[loss.argmin()] - at[0]) / math.log(10))
-    n_opt, d_opt = laws["n_opt"], laws["d_opt"]
-    if n_opt["identified"] and d_opt["identified"]:
-        growth = cost_growth(curves, n_opt["range"], n_opt)
-        result["cost_growth"] = growth
-        result["a_plus_b"] = n_opt["exponent"] + d_opt["exponent"]
-        result["cost_identity"] = n_opt["exponent"] * growth + d_opt["exponent"] - 1
-        ends = n_opt["range"]
-        result["compute_identity"] = [
-            6 * predict(n_opt, end) * predict(d_opt, end) / end  # r(C) = 6 N_opt D_opt / C
-            for end in ends
-        ]
+        used &= (np.exp(log_c) >= loss.range[0] / SLACK) & (np.exp(log_c) <= loss.range[1] * SLACK)
+        losses, places = envelope.log_loss[0, used], log_c[used]
+        result["falling_decades"] = float((places[losses.argmin()] - places[0]) / math.log(10))
+    a, b = n_opt.exponent.value, d_opt.exponent.value
+    if a is not None and b is not None and n_opt.range:
+        ends = [(n_opt.at(c).value or math.nan, d_opt.at(c).value or math.nan, c) for c in n_opt.range]
+        growth = cost_growth(curves, (ends[0][0], ends[1][0]))
+        (low, high) = (6 * n * d / c for n, d, c in ends)  # r(C) = 6 N_opt D_opt / C
+        result |= {"cost_growth": growth, "a_plus_b": a + b, "cost_identity": a * growth + b - 1}
+        result["compute_identity"] = low, high
     return result
 
 
-def predict(law: dict[str, Any], c: float) -> float:
-    """An identified law's value at C in FLOP."""
-    return float(law["centre"][1] * (c / law["centre"][0]) ** law["exponent"])
-
-
-def interval_of_law(law: dict[str, Any], c: float) -> tuple[float, float] | None:
-    """Of an identified law at C in FLOP; None where it has none: laws through points have one in their range alone."""
-    if law["interval"] is None:
-        return None
-    if "line" in law:
-        low, high = interval_at(law, math.log(c))
-        return (math.exp(low), math.exp(high)) if max(abs(low), abs(high)) < MOST_LOG else None
-    band, grid = law["band"], np.log(law["band"]["c"])
-    if not math.log(NEAR) > max(grid[0] - math.log(c), math.log(c) - grid[-1]):
-        return None
-    low, high = (float(np.exp(np.interp(math.log(c), grid, np.log(band[end])))) for end in ("low", "high"))
-    return low, high
-
-
-def cost_growth(curves: Sequence[SizeCurve], stretch: Sequence[float], n_opt: dict[str, Any]) -> float:
-    """p of a token's training cost ~ N^p, by least squares over the sizes nearest to N_opt in `stretch` [FLOP] and all
-    between; 1 for C = 6 N D."""
+def cost_growth(curves: Sequence[SizeCurve], sizes: tuple[float, float]) -> float:
+    """p of a token's training cost ~ N^p, by least squares over the sizes nearest to `sizes` and all between; 1 for
+    C = 6 N D."""
     n_params = np.array([float(curve.n_params) for curve in curves])
-    low, high = (predict(n_opt, end) for end in stretch)
-    first = max(int(np.searchsorted(n_params, low, side="right")) - 1, 0)
-    last = min(int(np.searchsorted(n_params, high)), len(curves) - 1)
+    first = max(int(np.searchsorted(n_params, sizes[0], side="right")) - 1, 0)
+    last = min(int(np.searchsorted(n_params, sizes[1])), len(curves) - 1)
     used = curves[first : max(last, first + 1) + 1]
     cost = np.array([curve.flops_per_token for curve in used])
     return fit_power_law(n_params[first : first + len(used)], cost).exponent

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from analysis.fits.cost import cost_of
-from analysis.fits.envelope.diagnostics import interval_of_law, predict
 from analysis.fits.envelope.extract import SizeCurve, average_seeds
 from analysis.fits.envelope.intervals import ESTIMAND, METHOD, NO_SEEDS
-from analysis.fits.envelope.laws import ENVELOPE_ESTIMAND, fit_arch
+from analysis.fits.envelope.laws import CURVED, ENVELOPE_ESTIMAND, fit_arch
 from analysis.fits.envelope.optimum import ESTIMAND as OF_OPTIMUM
 from analysis.fits.envelope.optimum import FIELLER
+from analysis.fits.fit import ENVELOPE, Estimate, Fit, Intervals, Law, NoiseOf, Objective, Optimum
 from analysis.fits.noise import Group, SeedNoise
 from analysis.fits.points import COPIED, SAME_SEED, Points
 from analysis.fits.pooling import SeedNoises
 from analysis.fits.replicates import SAME_D, alike
-from analysis.fits.result import FitResult
 from analysis.fits.settings import FitSettings
 from analysis.fits.smooth import read_at
 from arch.amounts import count, counted, counted_of
@@ -30,12 +28,12 @@ MIN_SIZES = 2  # of an envelope
 NOISE_STEP = 0.05  # log C or D between the points at which seeds are compared
 ENDS_EARLY = "runs of its size train on more tokens"
 OTHER_RECIPE = "runs of its size by another recipe end lower"
-LAWS = {"n_opt": ("a", "N_opt"), "d_opt": ("b", "D_opt"), "loss": ("L_exponent", "L_opt")}
 OBJECTIVES = {
     "crossings": "generalised least squares of log C on log N at the crossings of neighbouring sizes; least squares of "
     "log L on log C",
     "envelope": "least squares through the points of the envelope, in logarithms",
 }
+SETTINGS = FitSettings()
 Trunk = list[np.ndarray]  # of each of its branches, most often one, the rows
 
 
@@ -194,79 +192,77 @@ def seed_noise_of(groups: Sequence[Points]) -> SeedNoise | None:
     return seed_noises_of(groups).every
 
 
+@dataclass(frozen=True)
+class Curves:
+    """What the envelope of a group is fitted to: a curve a size, smallest first, over C in `stretch` [FLOP], and the
+    noise between its seeds (None: no intervals); left_out: what of its runs is in no curve, in words."""
+
+    sizes: Sequence[SizeCurve]
+    stretch: tuple[float, float]
+    noise: SeedNoise | None = None
+    left_out: tuple[str, ...] = ()
+
+    @classmethod
+    def of_points(cls, points: Points, noise: SeedNoise | None) -> Curves:
+        """Over all the compute of points that nothing else is known of. Raises InputError as size_curves does."""
+        stretch = float(points.flops.min()), float(points.flops.max())
+        return cls(size_curves(points), stretch, noise, tuple(not_in_curves(points)))
+
+
 def fit_envelope(
-    points: Points, *, noise: SeedNoise | None = None, at: Sequence[float] = (), **settings: Any
-) -> FitResult:
-    """Laws of whole curves over all the compute that they cover. noise: between seeds (seed_noise_of); without it there
-    are no intervals. at: C [FLOP] of `diagnostics["optimum"]`; settings: those of FitSettings. Raises InputError as
-    size_curves does."""
-    chosen, curves = FitSettings(**settings), size_curves(points)
-    low, high = float(points.flops.min()), float(points.flops.max())
-    one = fit_arch(curves, (low, high), noise, chosen, (chosen.seed, *points.group.encode()))
-    interval = interval_of(noise, chosen)
-    found = envelope_result(one, points, chosen.optimum, interval, at)
-    return replace(found, diagnostics={**found.diagnostics, "left_out": not_in_curves(points)})
+    points: Points,
+    curves: Curves | None = None,
+    *,
+    noise: SeedNoise | None = None,
+    at: Sequence[float] = (),
+    curve: Sequence[float] = (),
+    settings: FitSettings = SETTINGS,
+) -> Fit:
+    """Laws of the whole curves of a group's `points`: of `curves`, or without them of the points themselves and `noise`
+    between their seeds (seed_noise_of). at, curve: C [FLOP] of its optima; settings: of grid, optimum and intervals.
+    Raises InputError as size_curves does."""
+    curves = curves or Curves.of_points(points, noise)
+    # an architecture's interval does not depend on its neighbours
+    seed = (settings.seed, *points.group.encode())
+    laws, part = fit_arch(curves.sizes, curves.stretch, curves.noise, settings, seed)
+    spans = [law.range for law in laws if law.range is not None]
+    return Fit(
+        approach=ENVELOPE,
+        group=points.group,
+        n_points=len(points),
+        n_runs=points.n_runs,
+        input_hash=points.input_hash,
+        range=curves.stretch,
+        conventions={"C": points.convention, "L": points.loss_unit},
+        objective=Objective(OBJECTIVES[settings.optimum]),
+        intervals=_intervals(curves.noise, settings),
+        laws=laws,
+        middle=Optimum(c := math.sqrt(math.prod(spans[0])), *(law.at(c) for law in laws)) if spans else None,
+        optima=tuple(_optimum(laws, c) for c in at),
+        curve=tuple(_optimum(laws, c) for c in curve),
+        envelope=part,
+        left_out=curves.left_out,
+    )
 
 
-def interval_of(noise: SeedNoise | None, settings: FitSettings) -> dict[str, Any]:
+def _intervals(noise: SeedNoise | None, settings: FitSettings) -> Intervals:
     """How intervals are made, and of what."""
     if noise is None:
-        return {"method": NO_SEEDS, "level": None, "replicates": 0}
+        return Intervals(NO_SEEDS)
     fieller = settings.optimum == "crossings"
-    of_optimum = OF_OPTIMUM if fieller else ENVELOPE_ESTIMAND
-    return {
-        "method": (f"of N_opt and D_opt {FIELLER}; of L " if fieller else "") + METHOD,
-        "estimand": f"N_opt, D_opt: {of_optimum}; L: {ESTIMAND}",
-        "level": settings.level,
-        "replicates": settings.n_replicates,
-        "seed_noise": {"s": noise.s, "df": noise.df},
-    }
-
-
-def envelope_result(
-    one: Mapping[str, Any], points: Points, optimum: str, interval: Mapping[str, Any], at: Sequence[float] = ()
-) -> FitResult:
-    """What fit_arch found, as every approach returns it. params: a, b and L_exponent, and N_opt, D_opt and L_opt at
-    `diagnostics["middle"]`; a law that is not identified has none, and its reason stands in `not_identified`."""
-    laws = one["laws"]
-    known = {name: laws[name] for name in LAWS if laws[name]["identified"]}
-    spans = [law["range"] for law in known.values()]
-    middle = math.sqrt(spans[0][0] * spans[0][1]) if spans else None
-    if "n_opt" in known:
-        middle = math.sqrt(math.prod(laws["n_opt"]["range"]))
-    params: dict[str, float] = {}
-    intervals: dict[str, tuple[float, float] | None] = {}
-    for name, law in known.items():
-        exponent, value = LAWS[name]
-        ends = (law["interval"] or {}).get("exponent")
-        params[exponent], intervals[exponent] = law["exponent"], tuple(ends) if ends else None
-        if middle is not None:
-            params[value], intervals[value] = predict(law, middle), interval_of_law(law, middle)
-    diagnostics = {
-        "middle": middle,
-        "optimum": [_optimum(laws, c) for c in at],
-        "not_identified": {name: laws[name]["reason"] for name in LAWS if not laws[name]["identified"]},
-        "curved": laws["loss"]["curved"],
-        "curvature": laws["loss"].get("curvature"),
-        "irreducible": laws["irreducible"],
-        "alternative": {name: _short(law) for name, law in one["alternative"].items()},
-        "crossings": one["crossings"],
-        **one["diagnostics"],
-    }
-    return FitResult(
-        approach="envelope",
-        n_points=len(points),
-        params=params,
-        intervals=intervals,
-        objective={"name": OBJECTIVES[optimum], "value": None},
-        diagnostics=diagnostics,
-        input_hash=points.input_hash,
-        group=points.group,
-        n_runs=points.n_runs,
-        range=(one["range"][0], one["range"][1]),
-        conventions={"C": points.convention, "L": points.loss_unit},
-        interval=interval,
+    return Intervals(
+        method=(f"of N_opt and D_opt {FIELLER}; of L " if fieller else "") + METHOD,
+        level=settings.level,
+        estimand=f"N_opt, D_opt: {OF_OPTIMUM if fieller else ENVELOPE_ESTIMAND}; L: {ESTIMAND}",
+        replicates=settings.n_replicates,
+        seed=settings.seed,
+        noise=NoiseOf("seeds", noise.s, noise.df),
     )
+
+
+def _optimum(laws: Sequence[Law], c: float) -> Optimum:
+    """At C [FLOP]; without the loss of a law that does not describe its points."""
+    return Optimum(c, *(Estimate(reason=CURVED) if law.curved else law.at(c) for law in laws))
 
 
 def _seeds(points: Points, trunks: Sequence[Trunk]) -> list[list[Trunk]]:
@@ -283,19 +279,3 @@ def _seeds(points: Points, trunks: Sequence[Trunk]) -> list[list[Trunk]]:
 def _curve(points: Points, branches: Trunk, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The logarithms of `steps` [n], C or D, and of the loss of one trunk, its branches averaged where they overlap."""
     return average_seeds([(np.log(steps[rows]), np.log(points.loss[rows])) for rows in branches])
-
-
-def _short(law: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: law.get(key) for key in ("identified", "reason", "exponent", "coef", "method")}
-
-
-def _optimum(laws: Mapping[str, Any], c: float) -> dict[str, Any]:
-    """{"C", "N", "D", "L", "intervals"}: None for what is not identified, and for the loss of a law that does not
-    describe its points."""
-    found: dict[str, Any] = {"C": c, "intervals": {}}
-    for name, letter in (("n_opt", "N"), ("d_opt", "D"), ("loss", "L")):
-        law = laws[name]
-        usable = law["identified"] and not law.get("curved", False)
-        found[letter] = predict(law, c) if usable else None
-        found["intervals"][letter] = interval_of_law(law, c) if usable else None
-    return found

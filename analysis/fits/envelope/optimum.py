@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from scipy import optimize, stats
 
 from analysis.fits.envelope.crossings import Crossing, Missing, rise
 from analysis.fits.envelope.extract import SizeCurve
+from analysis.fits.fit import D_OPT, MOST_LOG, N_OPT, Band, Estimate, InverseLine, Law, Misfit
 from analysis.fits.noise import SeedNoise
 from analysis.fits.settings import MIN_CROSSINGS
 from arch.amounts import counted, counted_of
@@ -44,65 +45,6 @@ ESTIMAND = (
 
 
 @dataclass(frozen=True)
-class InverseLine:
-    """x = log C at the crossing of sizes y: x = level + slope (y - centre); y is log N, or log of a token's cost.
-
-    covariance [2, 2] of (level, slope) for a noise of 1 in log loss; misfit: the weighted sum of squares that is left,
-    with `df` degrees of freedom; in units of the noise's variance it is chi-squared where the optimum is a power law.
-    """
-
-    level: float
-    slope: float
-    centre: float
-    covariance: np.ndarray
-    misfit: float
-    df: int
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "level": self.level,
-            "slope": self.slope,
-            "centre": self.centre,
-            "covariance": self.covariance.tolist(),
-            "misfit": self.misfit,
-            "df": self.df,
-        }
-
-    @classmethod
-    def from_dict(cls, stored: dict[str, Any]) -> InverseLine:
-        names = ("level", "slope", "centre", "misfit", "df")
-        return cls(covariance=np.array(stored["covariance"]), **{name: stored[name] for name in names})
-
-    @property
-    def exponent(self) -> float:
-        """dy / dx."""
-        return 1 / self.slope
-
-    def value(self, x: float) -> float:
-        """y at x."""
-        return self.centre + (x - self.level) / self.slope
-
-    def exponent_interval(self, error: float) -> tuple[float, float]:
-        """Of dy / dx, for `error` = t s; unbounded where a slope of 0 belongs to it."""
-        half = error * math.sqrt(self.covariance[1, 1])
-        low, high = self.slope - half, self.slope + half
-        return (1 / high, 1 / low) if low > 0 else (1 / high if high > 0 else -math.inf, math.inf)
-
-    def interval(self, x: float, error: float) -> tuple[float, float]:
-        """Of y at x: Fieller's, all y with |x - level - slope u| <= error sqrt(variance of level + slope u),
-        u = y - centre; unbounded where a slope of 0 belongs to the slope's interval."""
-        off, k = x - self.level, error**2
-        (v_level, v_both), (_, v_slope) = self.covariance
-        square = self.slope**2 - k * v_slope
-        half = -(self.slope * off + k * v_both)
-        rest = off**2 - k * v_level
-        if square <= 0 or self.slope <= 0:
-            return -math.inf, math.inf
-        root = math.sqrt(max(half**2 - square * rest, 0.0))
-        return self.centre + (-half - root) / square, self.centre + (-half + root) / square
-
-
-@dataclass(frozen=True)
 class Uncertainty:
     """Half an interval's width in units of a parameter's standard error for a noise of 1 (t s), and how it came about:
     `chance` of crossings that scatter as much or more, and the factor `scale` (1: none) by which s grew for it."""
@@ -118,8 +60,8 @@ def optimum_laws(
     missing: Sequence[Missing],
     noise: SeedNoise | None,
     level: float,
-) -> tuple[dict[str, dict[str, Any]], InverseLine | None]:
-    """{n_opt, d_opt}: laws as plain data; and the line behind N_opt where it is identified.
+) -> tuple[Law, Law]:
+    """N_opt and D_opt, identified both or neither.
 
     D_opt = C / (cost of a token at N_opt): the same crossings, with the cost of a token for the number of parameters.
     """
@@ -135,12 +77,12 @@ def optimum_laws(
             line = fit_line(crossings, y, gaps, n_seeds, noise.correlation if noise else 1.0)
         found.append((y, line, uncertainty_of(line, noise, level) if line and noise else None))
     reasons = [_why_not(curves, crossings, missing, line, error) for _, line, error in found]
-    reason = next((one for one in reasons if one is not None), None)  # they are one optimum: both or neither
-    laws = {
-        name: _law(crossings, y, line if reason is None else None, error, reason, name == "d_opt")
-        for name, (y, line, error) in zip(("n_opt", "d_opt"), found, strict=True)
-    }
-    return laws, found[0][1] if reason is None else None
+    reason = next((one for one in reasons if one is not None), "")  # they are one optimum: both or neither
+    n_opt, d_opt = (
+        _law(name, crossings, y, None if reason else line, error, reason)
+        for name, (y, line, error) in zip((N_OPT, D_OPT), found, strict=True)
+    )
+    return n_opt, d_opt
 
 
 def _why_not(
@@ -181,70 +123,62 @@ def _nearest_text(curves: Sequence[SizeCurve], missing: Sequence[Missing]) -> st
 
 
 def _law(
+    quantity: str,
     crossings: Sequence[Crossing],
     y: Sequence[float],
     line: InverseLine | None,
     error: Uncertainty | None,
-    reason: str | None,
-    is_tokens: bool,
-) -> dict[str, Any]:
-    """A law as plain data; is_tokens: of D = C / y, where y is the cost of a token."""
+    reason: str,
+) -> Law:
+    """D_opt is C / y, where y is the cost of a token; N_opt is y."""
+    of_tokens = quantity == D_OPT
     at = np.array([one.at for one in crossings])
-    result: dict[str, Any] = {"identified": line is not None, "reason": reason, "method": METHOD, "estimand": ESTIMAND}
-    result |= {"exponent": None, "coef": None, "r2": None, "n_points": len(crossings), "interval": None, "band": None}
-    result["misfit"] = None if error is None else {"chance": error.chance, "scale": error.scale}
+    misfit = None if error is None else Misfit(error.chance, error.scale)
+    empty = Law(quantity, reason=reason, method=METHOD, estimand=ESTIMAND, n_points=len(crossings), misfit=misfit)
     if line is None:
-        return result
+        return empty
 
     def of_law(x: Any, value: Any) -> Any:
-        return x - value if is_tokens else value
+        return x - value if of_tokens else value
 
-    exponent = of_law(1.0, line.exponent)
     values = of_law(at, np.array(y))
     off = values - of_law(at, line.centre + (at - line.level) / line.slope)
     spread = float(((values - values.mean()) ** 2).sum())
-    result |= {
-        "exponent": exponent,
-        "coef": _finite(of_law(0.0, line.value(0.0))),
-        "r2": 1 - float((off**2).sum()) / spread if spread > 0 else None,
-        "centre": [math.exp(line.level), math.exp(of_law(line.level, line.centre))],
-        "range": [float(np.exp(at.min())), float(np.exp(at.max()))],
-    }
-    result["line"] = {"is_tokens": is_tokens, "error": None if error is None else error.value, **line.to_dict()}
+    line = replace(line, error=None if error is None else error.value, of_tokens=of_tokens)
+    exponent, coefficient = of_law(1.0, line.exponent), _finite(of_law(0.0, line.value(0.0)))
+    law = replace(
+        empty,
+        exponent=Estimate(exponent),
+        coefficient=Estimate(coefficient),
+        r2=1 - float((off**2).sum()) / spread if spread > 0 else None,
+        centre=(math.exp(line.level), math.exp(of_law(line.level, line.centre))),
+        range=(float(np.exp(at.min())), float(np.exp(at.max()))),
+        line=line,
+    )
     if error is None:
-        return result
-    coef = [_finite(value) for value in interval_at(result, 0.0)]
-    result["interval"] = {
-        "exponent": sorted(of_law(1.0, value) for value in line.exponent_interval(error.value)),
-        "coef": None if None in coef else coef,
-    }
-    result["band"] = _band(result, float(at.min()), float(at.max()), 25)
-    result["band_beyond"] = _band(result, float(at.min()) - BEYOND, float(at.max()) + BEYOND, 49)
-    return result
+        return law
+    ends = [_finite(value) for value in line.log_interval(0.0) or ()]
+    return replace(
+        law,
+        exponent=Estimate.of(exponent, sorted(of_law(1.0, value) for value in line.exponent_interval(error.value))),
+        coefficient=Estimate.of(coefficient, None if None in ends else ends),
+        band=_band(line, float(at.min()), float(at.max()), 25),
+        wide_band=_band(line, float(at.min()) - BEYOND, float(at.max()) + BEYOND, 49),
+    )
 
 
-def _band(law: dict[str, Any], low: float, high: float, points: int) -> dict[str, list[float | None]]:
+def _band(line: InverseLine, low: float, high: float, points: int) -> Band:
     """The law's interval between log C `low` and `high`."""
     grid = np.linspace(low, high, points)
-    ends = [interval_at(law, float(x)) for x in grid]
-    return {
-        "c": np.exp(grid).tolist(),
-        "low": [_finite(one) for one, _ in ends],
-        "high": [_finite(other) for _, other in ends],
-    }
-
-
-def interval_at(law: dict[str, Any], log_c: float) -> tuple[float, float]:
-    """Of log N_opt or log D_opt at log C, anywhere, from an identified law with an interval (plain data)."""
-    stored = law["line"]
-    line = InverseLine.from_dict(stored)
-    low, high = line.interval(log_c, stored["error"])
-    return (log_c - high, log_c - low) if stored["is_tokens"] else (low, high)
+    ends = [line.log_interval(float(x)) or (-math.inf, math.inf) for x in grid]
+    return Band(
+        tuple(np.exp(grid).tolist()), tuple(_finite(one) for one, _ in ends), tuple(_finite(other) for _, other in ends)
+    )
 
 
 def _finite(log_value: float) -> float | None:
     """exp, or None where that is no float."""
-    return math.exp(log_value) if abs(log_value) < 700 else None
+    return math.exp(log_value) if abs(log_value) < MOST_LOG else None
 
 
 def fit_line(
@@ -283,9 +217,9 @@ def fit_line(
     information = matrix.T @ matrix
     if found.x[1] <= 0 or not np.isfinite(information).all() or np.linalg.cond(information) > 1e12:
         return None
-    return InverseLine(
-        float(found.x[0]), float(found.x[1]), centre, np.linalg.inv(information), 2 * float(found.cost), len(ys) - 2
-    )
+    (v_level, v_both), (_, v_slope) = np.linalg.inv(information).tolist()
+    covariance = (v_level, v_both), (v_both, v_slope)
+    return InverseLine(float(found.x[0]), float(found.x[1]), centre, covariance, 2 * float(found.cost), len(ys) - 2)
 
 
 def uncertainty_of(line: InverseLine, noise: SeedNoise, level: float) -> Uncertainty:

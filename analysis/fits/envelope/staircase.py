@@ -17,7 +17,7 @@ import numpy as np
 
 from analysis.fits.envelope.crossings import Crossing, rise
 from analysis.fits.envelope.extract import Envelope, SizeCurve
-from analysis.fits.envelope.optimum import InverseLine
+from analysis.fits.fit import InverseLine
 
 NEAR = 0.75  # half would be the envelope's own; noise moves what is known of N_opt
 

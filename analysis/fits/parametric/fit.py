@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from analysis.fits.cost import Cost, cost_of
+from analysis.fits.fit import SameRuns
 from analysis.fits.forms import BOTH, DATA_CONSTRAINED, OVER_TRAINING, PLAIN, REPEATED, Form
 from analysis.fits.parametric import draws as drawn
 from analysis.fits.parametric.curves import FIRST_SHARE, Prepared, check_design, check_repeats, prepare
 from analysis.fits.parametric.draws import LEAST_TRUNKS, Draws
-from analysis.fits.parametric.noise import Effects, Replicates, kinds_of, measure, replicates
+from analysis.fits.parametric.noise import Effects, kinds_of, measure, replicates
 from analysis.fits.parametric.tied import LEAST_REPLICATES, p_of_tie
 from analysis.fits.points import Points
 from analysis.fits.solver import HUBER, LEAST_SQUARES, Solution, data_of, fit_surfaces
@@ -38,7 +39,7 @@ class ParametricFit:
     draws: Draws | None
     why_no_draws: str
     effects: Effects | None
-    replicates: Replicates | None
+    replicates: SameRuns | None
     n_free: int
     p_tied: float | None = None
 

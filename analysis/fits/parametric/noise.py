@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, stats
 
+from analysis.fits.fit import SameRuns
+
 LEAST_DF = 1.0  # degrees of freedom below which residuals tell no noise
 ROUNDING = 1e-9  # of an effect's variance, below which a fit has absorbed all of it
 LEAST_ROWS = 3  # of a run that is a curve
@@ -127,16 +129,6 @@ def _degrees(left: np.ndarray) -> float:
     return total**2 / float((gram**2).sum()) if total > ROUNDING * left.shape[1] else 0.0
 
 
-@dataclass(frozen=True)
-class Replicates:
-    """Trunks of the same N and D, that differ by their seeds alone: standard deviation of log L between them, its
-    degrees of freedom, and the probability of residuals this large from a surface that fits (nan: no other runs)."""
-
-    s: float
-    df: int
-    p_fits: float
-
-
 def replicates(
     residual: np.ndarray,
     log_n: np.ndarray,
@@ -144,7 +136,7 @@ def replicates(
     trunk: np.ndarray,
     effects: Effects | None,
     recipe: np.ndarray | None = None,
-) -> Replicates | None:
+) -> SameRuns | None:
     """What trunks with the same N and D (and recipe, where it is known) tell; None where there are none. `effects` are
     those of the residuals alone."""
     names = trunk.astype(str)
@@ -164,4 +156,4 @@ def replicates(
         rest = effects.df[0] - df
         lack = max(effects.df[0] * effects.s[0] ** 2 - square, 0.0) / rest
         p = float(stats.f.sf(lack / (square / df), rest, df))
-    return Replicates((square / df) ** 0.5, df, p)
+    return SameRuns((square / df) ** 0.5, df, p)

@@ -8,6 +8,24 @@ from typing import Any
 
 import numpy as np
 
+from analysis.fits.fit import (
+    D_OPT,
+    L_OPT,
+    N_OPT,
+    NOTHING,
+    PARAMETRIC,
+    QUANTITIES,
+    Estimate,
+    Fit,
+    Intervals,
+    Law,
+    NoiseOf,
+    Objective,
+    Optimum,
+    ParametricPart,
+    Prediction,
+    WithoutSizes,
+)
 from analysis.fits.forms import (
     BOTH,
     BOUNDS,
@@ -23,7 +41,6 @@ from analysis.fits.forms import (
 from analysis.fits.parametric.curves import check_design
 from analysis.fits.parametric.draws import LEAST_TRUNKS
 from analysis.fits.parametric.fit import ParametricFit, refit
-from analysis.fits.result import FitResult
 from analysis.fits.solver import OBJECTIVES
 from analysis.fits.surface import PARAMS
 from arch.amounts import counted, counted_of
@@ -34,7 +51,6 @@ ESTIMAND = (
     "the surface fixed"
 )
 TERM = {"alpha": "N", "beta": "D"}
-OF_OPTIMA = ("a", "b", "N_opt", "D_opt")  # need both exponents
 MANY = 4  # readings of a text; up to there they are nearly as good as new text (Muennighoff et al. 2023)
 FAR_OFF, LEAST_OFF = 10.0, 0.1  # standard deviations of the others, and a share of the loss: beyond, a likely mistake
 ASSUMED = "assumed: alpha = beta"  # of a and b under the over-training form
@@ -47,60 +63,80 @@ UNSEEN = {"R_star": "no point has repeated tokens", "R_N_star": "no point has mo
 
 
 def parametric_result(
-    fit: ParametricFit,
+    found: ParametricFit,
     *,
     at: Sequence[float] = (),
+    curve: Sequence[float] = (),
     predict: Sequence[tuple[float, float]] = (),
     level: float = 0.95,
-) -> FitResult:
-    """A fit as a result. at: C [FLOP] of `diagnostics["optimum"]`; predict: (N, D) of `diagnostics["predictions"]`."""
-    points, solution = fit.points, fit.solution
+    seed: int = 0,
+) -> Fit:
+    """A fitted surface as every approach returns it. at, curve: C [FLOP] of its optima; predict: (N, D) of its
+    predictions; seed: of its replicates."""
+    points, solution, drawn = found.points, found.solution, found.draws
     low, high = float(points.flops.min()), float(points.flops.max())
     middle = math.sqrt(low * high)
-    missing = not_identified(fit, level)
-    params, intervals = _parameters(fit, middle, level)
-    for name in missing:
-        for gone in (name, {"alpha": "A", "beta": "B"}.get(name, name), *(OF_OPTIMA if name in TERM else ())):
-            intervals[gone] = None
-    drawn = fit.draws
-    return FitResult(
-        approach="parametric",
-        n_points=len(points),
-        params=params,
-        intervals=intervals,
-        objective={
-            "name": OBJECTIVES[fit.objective],
-            "value": float(solution.objective[0]),
-            "worst": float(solution.starts.max()),
-            "starts": len(solution.starts),
-            "abnormal": int((~solution.starts_ended_well).sum()),
-        },
-        diagnostics={
-            "form": FORMS[fit.form],
-            "middle": middle,
-            "optimum": [_optimum(fit, c, level, any(why != ASSUMED for why in missing.values())) for c in at],
-            "predictions": [_prediction(fit, n, d, level) for n, d in predict],
-            "not_identified": missing,
-            "left_out": [f"{count} {what}" for what, count in fit.prepared.left_out.items()],
-            "leave_one_size_out": leave_one_size_out(fit, middle),
-            "notes": _notes(fit),
-            **_noise(fit),
-            **_of_form(fit, level),
-        },
-        input_hash=points.input_hash,
+    missing = not_identified(found, level)
+    why = next((reason for name, reason in missing.items() if reason != ASSUMED), "")
+    parameters = _parameters(found, missing, level)
+    optimum = _optimum(found, middle, level, next((missing[name] for name in TERM if name in missing), ""))
+    exponents = _exponents(found, missing, level)
+    floors = {L_OPT: parameters["E"]}
+    return Fit(
+        approach=PARAMETRIC,
         group=points.group,
+        n_points=len(points),
         n_runs=points.n_runs,
+        input_hash=points.input_hash,
         range=(low, high),
-        conventions={"C": fit.cost.convention, "L": points.loss_unit},
-        interval={"method": fit.why_no_draws, "level": None, "replicates": 0}
+        conventions={"C": found.cost.convention, "L": points.loss_unit},
+        objective=Objective(
+            OBJECTIVES[found.objective],
+            float(solution.objective[0]),
+            float(solution.starts.max()),
+            len(solution.starts),
+            int((~solution.starts_ended_well).sum()),
+        ),
+        intervals=Intervals(found.why_no_draws)
         if drawn is None
-        else {
-            "method": drawn.method,
-            "estimand": ESTIMAND.format(over=drawn.over),
-            "level": level,
-            "replicates": len(drawn.surface),
-            "over": drawn.over,
-        },
+        else Intervals(
+            drawn.method, level, ESTIMAND.format(over=drawn.over), len(drawn.surface), seed=seed, over=drawn.over
+        ),
+        laws=tuple(_law(name, optimum, exponents, floors, (low, high)) for name in QUANTITIES),
+        middle=optimum,
+        optima=tuple(_optimum(found, c, level, why) for c in at),
+        curve=tuple(_optimum(found, c, level, why) for c in curve),
+        predictions=tuple(_prediction(found, n, d, level) for n, d in predict),
+        parametric=ParametricPart(
+            form=FORMS[found.form],
+            parameters=parameters,
+            without_sizes=without_sizes(found, middle),
+            noise=_noise(found),
+            seeds=found.replicates,
+            over_training=_over_training(found, level),
+            p_tied=found.p_tied,
+            assumes=READ_ONCE + (WITH_EXCESS if found.form == BOTH else "") if found.form in REPEATED else "",
+        ),
+        left_out=tuple(f"{count} {what}" for what, count in found.prepared.left_out.items()),
+        notes=tuple(_notes(found)),
+    )
+
+
+def _law(
+    quantity: str,
+    middle: Optimum,
+    exponents: dict[str, Estimate],
+    floors: dict[str, Estimate],
+    span: tuple[float, float],
+) -> Law:
+    """Through the optimum in the middle of the range."""
+    value = middle.of(quantity).value
+    return Law(
+        quantity,
+        exponent=exponents.get(quantity, NOTHING),
+        floor=floors.get(quantity, NOTHING),
+        centre=None if value is None else (middle.flops, value),
+        range=span,
     )
 
 
@@ -146,25 +182,28 @@ def _stars_not_identified(fit: ParametricFit, level: float) -> dict[str, str]:
     return found
 
 
-def _parameters(
-    fit: ParametricFit, middle: float, level: float
-) -> tuple[dict[str, float], dict[str, tuple[float, float] | None]]:
-    params = {name: float(value) for name, value in (parameters(fit.surface) | fit.exponents(fit.surface)).items()}
-    optimum = fit.optimum(middle, level)
-    params |= {
-        name.upper()[0] + name[1:]: value
-        for name in ("n_opt", "d_opt", "l_opt")
-        if (value := _known(float(optimum[name][0]))) is not None
-    }
-    intervals: dict[str, tuple[float, float] | None] = dict.fromkeys(params)
-    drawn = fit.draws
-    if drawn is not None:
-        values = parameters(drawn.surface) | fit.exponents(drawn.surface)
-        intervals |= {name: _ends(drawn.interval(one, level)) for name, one in values.items()}
-        for name in ("n_opt", "d_opt", "l_opt"):
-            if (named := name.upper()[0] + name[1:]) in params:
-                intervals[named] = _ends(optimum[f"{name}_interval"][:, 0])
-    return params, intervals
+def _parameters(fit: ParametricFit, missing: dict[str, str], level: float) -> dict[str, Estimate]:
+    """Of the surface, by name; without an interval, a reason beside it, those that are not identified."""
+    drawn = None if fit.draws is None else parameters(fit.draws.surface)
+    exponent_of = {"A": "alpha", "B": "beta"}
+    found = {}
+    for name, value in parameters(fit.surface).items():
+        known = not missing.keys() & {name, exponent_of.get(name, name)}
+        ends = _ends(fit.draws.interval(drawn[name], level)) if fit.draws and drawn and known else None
+        found[name] = Estimate.of(float(value), ends, missing.get(name, ""))
+    return found
+
+
+def _exponents(fit: ParametricFit, missing: dict[str, str], level: float) -> dict[str, Estimate]:
+    """a and b, by the quantity; they need both exponents of the surface."""
+    drawn = None if fit.draws is None else fit.exponents(fit.draws.surface)
+    needed = next((missing[name] for name in TERM if name in missing), "")
+    found = {}
+    for quantity, (name, value) in zip((N_OPT, D_OPT), fit.exponents(fit.surface).items(), strict=True):
+        why = missing.get(name, "") or needed
+        ends = _ends(fit.draws.interval(drawn[name], level)) if fit.draws and drawn and not why else None
+        found[quantity] = Estimate.of(float(value), ends, why)
+    return found
 
 
 def _known(value: float) -> float | None:
@@ -176,35 +215,31 @@ def _ends(interval: np.ndarray) -> tuple[float, float]:
     return float(interval[0]), float(interval[1])
 
 
-def _optimum(fit: ParametricFit, c: float, level: float, missing: bool) -> dict[str, Any]:
-    """{"C", "N", "D", "L", "intervals"}; without intervals of N and D where an exponent is not identified."""
+def _optimum(fit: ParametricFit, c: float, level: float, why: str) -> Optimum:
+    """At C [FLOP]; why: an exponent is not identified, so N and D have no interval."""
     found = fit.optimum(c, level)
-    one: dict[str, Any] = {"C": c, "intervals": {}}
-    for name, letter in (("n_opt", "N"), ("d_opt", "D"), ("l_opt", "L")):
-        one[letter] = _known(float(found[name][0]))
-        known = one[letter] is not None and f"{name}_interval" in found and not (missing and letter != "L")
-        one["intervals"][letter] = _ends(found[f"{name}_interval"][:, 0]) if known else None
-    return one
+    told = []
+    for name, reason in (("n_opt", why), ("d_opt", why), ("l_opt", "")):
+        value = _known(float(found[name][0]))
+        known = value is not None and f"{name}_interval" in found and not reason
+        told.append(Estimate.of(value, _ends(found[f"{name}_interval"][:, 0]) if known else None, reason))
+    return Optimum(c, *told)
 
 
-def _prediction(fit: ParametricFit, n_params: float, n_tokens: float, level: float) -> dict[str, Any]:
-    interval = None if fit.draws is None else _ends(fit.loss_interval(n_params, n_tokens, level=level)[:, 0])
-    return {"N": n_params, "D": n_tokens, "L": float(fit.surface.loss(n_params, n_tokens)), "interval": interval}
+def _prediction(fit: ParametricFit, n_params: float, n_tokens: float, level: float) -> Prediction:
+    ends = None if fit.draws is None else _ends(fit.loss_interval(n_params, n_tokens, level=level)[:, 0])
+    return Prediction(n_params, n_tokens, Estimate.of(float(fit.surface.loss(n_params, n_tokens)), ends))
 
 
-def _of_form(fit: ParametricFit, level: float) -> dict[str, Any]:
-    """What a form other than the plain one tells or takes for granted."""
-    if fit.form == OVER_TRAINING:
-        told: dict[str, Any] = dict(over_training(fit.surface))
-        drawn = fit.draws
-        ends = {} if drawn is None else over_training(drawn.surface)
-        told["intervals"] = {
-            name: _ends(drawn.interval(ends[name], level)) if drawn is not None else None for name in tuple(told)
-        }
-        return {"over_training": told, "p_tied": fit.p_tied}
-    if fit.form not in REPEATED:
-        return {}
-    return {"assumes": READ_ONCE + (WITH_EXCESS if fit.form == BOTH else "")}
+def _over_training(fit: ParametricFit, level: float) -> dict[str, Estimate] | None:
+    if fit.form != OVER_TRAINING:
+        return None
+    drawn = fit.draws
+    many = {} if drawn is None else over_training(drawn.surface)
+    return {
+        name: Estimate.of(float(value), None if drawn is None else _ends(drawn.interval(many[name], level)))
+        for name, value in over_training(fit.surface).items()
+    }
 
 
 def _notes(fit: ParametricFit) -> list[str]:
@@ -239,23 +274,14 @@ def _far_off(fit: ParametricFit) -> list[str]:
     ]
 
 
-def _noise(fit: ParametricFit) -> dict[str, Any]:
-    """What the residuals say of the noise, and what runs that differ by their seeds alone say of the surface."""
-    found: dict[str, Any] = {}
-    if fit.effects is not None:
-        found["noise"] = [
-            {"of": kind.name, "s": float(s), "df": float(df)}
-            for kind, s, df in zip(fit.effects.kinds, fit.effects.s, fit.effects.df, strict=True)
-        ]
-    same = fit.replicates
-    if same is not None:
-        found["seeds"] = {"s": same.s, "df": same.df, "p_surface_fits": same.p_fits}
-    return found
+def _noise(fit: ParametricFit) -> tuple[NoiseOf, ...]:
+    """What the residuals say of the noise."""
+    kinds = () if fit.effects is None else zip(fit.effects.kinds, fit.effects.s, fit.effects.df, strict=True)
+    return tuple(NoiseOf(kind.name, float(s), float(df)) for kind, s, df in kinds)
 
 
-def leave_one_size_out(fit: ParametricFit, middle: float) -> dict[str, Any]:
-    """The range of parameters, and of N_opt at C = `middle`, over fits that leave one size out: what one size decides.
-    `left_out`: sizes without which the fit was done; `impossible`: without which it cannot be, with the reason."""
+def without_sizes(fit: ParametricFit, middle: float) -> WithoutSizes:
+    """The range of parameters, and of N_opt at C = `middle`, over fits that leave one size out."""
     points, weights = fit.points, fit.prepared.weights
     sizes = points.size.astype(str)
     done, rows, impossible = [], [], {}
@@ -280,4 +306,4 @@ def leave_one_size_out(fit: ParametricFit, middle: float) -> dict[str, Any]:
     elif rows:
         impossible = {"all": f"{len(rows)} sizes: not done from {LEAST_TRUNKS} on"}
         done = []
-    return {"ranges": ranges, "left_out": done, "impossible": impossible}
+    return WithoutSizes(ranges, tuple(done), impossible)

@@ -16,7 +16,7 @@ from analysis.fits.downstream.link import LEVEL
 from analysis.fits.downstream.result import to_result
 from analysis.fits.downstream.scores import Scores
 from analysis.fits.downstream.shared import fit_shared
-from analysis.fits.settings import FitSettings
+from analysis.fits.study_fits import StudyFits
 from analysis.fits.tasks.laws import law_of
 from analysis.fits.tasks.lengths import by_length
 from analysis.fits.tasks.places import Checkpoint, Key, places_of
@@ -30,13 +30,13 @@ SAME = 0.05  # p-value above which one link for all architectures is not refuted
 Scales = Mapping[str, Mapping[str, Scale]]
 
 
-def fit_tasks(fits: Mapping[str, Any], tables: RunTable, evals: pd.DataFrame, scales: Scales) -> dict[str, Any]:
+def fit_tasks(fits: StudyFits, tables: RunTable, evals: pd.DataFrame, scales: Scales) -> dict[str, Any]:
     """evals: results/evals.parquet (run_id, step, n_tokens, task, metric, value); scales: {task: {metric: scale}}.
 
     Every task and metric that has a scale is there, fitted or not, with what was left out of it; `lengths`: perplexity
     by context length (analysis.fits.tasks.lengths); `unknown` names the tasks without a scale.
     """
-    settings = FitSettings(**fits["settings"])
+    settings = fits.settings
     places, reasons = places_of(tables, evals, settings)
     asked = [task for task in dict.fromkeys(evals["task"]) if task in scales]
     found = [
@@ -46,7 +46,7 @@ def fit_tasks(fits: Mapping[str, Any], tables: RunTable, evals: pd.DataFrame, sc
     ]
     return {
         "version": VERSION,
-        "conventions": {key: fits["conventions"][key] for key in ("C", "L", "unit_L")},
+        "conventions": {key: fits.conventions[key] for key in ("C", "L", "unit_L")},
         "level": LEVEL,
         "tasks": found,
         "lengths": by_length(tables, evals),
@@ -55,7 +55,7 @@ def fit_tasks(fits: Mapping[str, Any], tables: RunTable, evals: pd.DataFrame, sc
 
 
 def _task(
-    fits: Mapping[str, Any],
+    fits: StudyFits,
     evals: pd.DataFrame,
     places: Mapping[Key, Checkpoint],
     reasons: Mapping[Key, str],
@@ -78,7 +78,7 @@ def _task(
     archs: dict[str, Any] = {}
     for arch, found in kept.items():
         try:
-            parts[arch] = _scores(arch, task, scale, found, fits["conventions"]["C"])
+            parts[arch] = _scores(arch, task, scale, found, fits.conventions["C"])
         except InputError as error:
             archs[arch] = {"withheld": str(error), "n_checkpoints": len(found)}
             continue
@@ -91,7 +91,7 @@ def _task(
         "scale": scale.to_dict(),
         "left_out": left,
         "archs": archs,
-        "shared": _shared(laws, scale, fits["conventions"]["L"]),
+        "shared": _shared(laws, scale, fits.conventions["L"]),
         "rankings": ranking,
         "decision_accuracy": accuracy,
     }

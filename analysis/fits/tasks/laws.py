@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,14 @@ from analysis.fits.downstream.link import Link, fit_link
 from analysis.fits.downstream.result import to_result
 from analysis.fits.downstream.scores import COMPUTE, Scores
 from analysis.fits.downstream.trend import LEAST_SIDE, Trend, fit_trend
+from analysis.fits.fit import Optimum
+from analysis.fits.study_fits import StudyFits
 from analysis.scales import TREND
 
 CURVE_POINTS = 40
 
 
-def law_of(fits: Mapping[str, Any], scores: Scores) -> dict[str, Any]:
+def law_of(fits: StudyFits, scores: Scores) -> dict[str, Any]:
     told = gate(scores)
     result: dict[str, Any] = {
         "n_checkpoints": len(scores),
@@ -32,7 +34,7 @@ def law_of(fits: Mapping[str, Any], scores: Scores) -> dict[str, Any]:
     }
     if told.reason is not None:
         return result
-    name = fits["conventions"]["L"]
+    name = fits.conventions["L"]
     losses = np.geomspace(scores.loss.min(), scores.loss.max(), CURVE_POINTS)
     if scores.scale.kind == TREND:
         trend = fit_trend(scores)
@@ -74,29 +76,28 @@ def _curve(law: Link | Trend, at: np.ndarray, what: str = "loss") -> dict[str, A
     return {what: at.tolist(), "value": law.predict(at).tolist(), "low": low, "high": high}
 
 
-def _asked(fits: Mapping[str, Any], arch: str) -> list[Mapping[str, Any]]:
+def _asked(fits: StudyFits, arch: str) -> Sequence[Optimum]:
     """The verdict's predictions of this architecture's loss, at its computes."""
-    told = (one["archs"][arch]["predictions"] for one in fits["verdicts"] if arch in one["archs"])
-    return list(next(told, []))
+    return next((one.archs[arch].predictions for one in fits.verdicts if arch in one.archs), ())
 
 
-def _prediction(law: Link | Trend, at: Mapping[str, Any]) -> dict[str, Any]:
+def _prediction(law: Link | Trend, at: Optimum) -> dict[str, Any]:
     """The score at a compute, of the loss that L(C) says there. A trend is read inside its own checkpoints alone."""
-    told = at["loss"]
-    result: dict[str, Any] = {"c": at["c"], "loss": told["value"], "value": None, "interval": None, "reason": None}
-    if told["value"] is None:
-        return result | {"reason": f"the loss there: {told['reason']}"}
-    value = float(law.predict(told["value"])[0])
+    told = at.loss
+    result: dict[str, Any] = {"c": at.flops, "loss": told.value, "value": None, "interval": None, "reason": None}
+    if told.value is None:
+        return result | {"reason": f"the loss there: {told.reason}"}
+    value = float(law.predict(told.value)[0])
     if np.isnan(value):
         return result | {"reason": "the loss there lies outside of the checkpoints'"}
-    if told["interval"] is None:
-        return result | {"value": value, "reason": f"the loss there: {told['reason'] or 'no interval'}"}
+    if told.interval is None:
+        return result | {"value": value, "reason": f"the loss there: {told.reason or 'no interval'}"}
     if isinstance(law, Link):
-        band = law.interval(told["value"], at_interval=tuple(told["interval"]))
+        band = law.interval(told.value, at_interval=told.interval)
         if band is None:
             return result | {"value": value, "reason": "no interval: too few runs"}
         return result | {"value": value, "interval": [float(end[0]) for end in band]}
-    ends = [law.interval(loss) for loss in told["interval"]]
+    ends = [law.interval(loss) for loss in told.interval]
     low, high = min(float(one[0][0]) for one in ends), max(float(one[1][0]) for one in ends)
     if not (np.isfinite(low) and np.isfinite(high)):
         return result | {"value": value, "reason": f"no interval: fewer than {LEAST_SIDE} runs on a side"}

@@ -146,15 +146,15 @@ def coverage(worlds: Iterator[World], design: Design, studies: int, seed: int = 
         except InputError:
             refused += 1
             continue
-        here, far = found.diagnostics["optimum"]
-        ends = {"a": found.intervals["a"], "N_opt": here["intervals"]["N"], "L_opt": here["intervals"]["L"]}
-        ends |= {"N_opt beyond": far["intervals"]["N"], "L_opt beyond": far["intervals"]["L"]}
+        here, far = found.optima
+        ends = {"a": found.a.interval, "N_opt": here.n_params.interval, "L_opt": here.loss.interval}
+        ends |= {"N_opt beyond": far.n_params.interval, "L_opt beyond": far.loss.interval}
         for name, one in ends.items():
             if one is not None:
                 held[name].append(one[0] <= known[name] <= one[1])
         if ends["a"] is not None and ends["N_opt"] is not None:
-            off["a"].append(found.params["a"] - known["a"])
-            off["N_opt"].append(math.log(here["N"] / known["N_opt"]))
+            off["a"].append((found.a.value or math.nan) - known["a"])
+            off["N_opt"].append(math.log((here.n_params.value or math.nan) / known["N_opt"]))
             widths["a"].append(ends["a"][1] - ends["a"][0])
             widths["N_opt"].append(math.log(ends["N_opt"][1] / ends["N_opt"][0]))
     told = {name: float(np.mean(hits)) if hits else math.nan for name, hits in held.items()}

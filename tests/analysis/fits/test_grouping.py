@@ -6,11 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from analysis.fits.fit import L_OPT
 from analysis.fits.grouping import grouped
 from analysis.fits.losses import RunCurves, mean_curve
 from analysis.fits.prepare import prepare
 from analysis.fits.settings import FitSettings
-from analysis.fits.study import fit_study
+from analysis.fits.study_fits import SizeOf
 from analysis.report.nuisance import nuisance_notes, nuisance_rows
 from analysis.run_table import pool
 from analysis.runs import load_tables
@@ -18,6 +19,7 @@ from arch.errors import InputError
 from data.files import read_json, write_json
 from flops.laws import load_laws
 from scaling.rundir.directory import RunDir
+from tests.analysis.fits.built import envelopes_of
 from tests.analysis.fits.synthetic import BATCH, named_anew, write_run
 
 LENGTH = 100 * BATCH
@@ -59,9 +61,9 @@ def test_best_is_the_lowest_mean_over_the_seeds_that_all_values_have(tmp_path):
     left = tables.runs.set_index("run_id")["left_out"]
     assert set(left.index[left == ""]) == {runs[2, 0], runs[2, 1], failed}
     assert left[runs[1, 0]] == "lr=2 ends lower than lr=1"
-    fits = fit_study(load_tables(tmp_path), FitSettings(**SETTINGS, nuisance={"lr": "best"}))
-    assert list(fits["archs"]) == ["tnl"] and fits["archs"]["tnl"]["sizes"][0]["n_seeds"] == 2
-    assert fits["nuisance"]["cells"] == [cell] and len(fits["left_out"]) == 5
+    fits = envelopes_of(load_tables(tmp_path), FitSettings(**SETTINGS, nuisance={"lr": "best"}))
+    assert [group.name for group in fits.groups] == ["tnl"] and fits.group("tnl").sizes[0].n_seeds == 2
+    assert fits.nuisance["cells"] == [cell] and len(fits.left_out) == 5
     lines = nuisance_notes(fits)
     assert "without lr=8 (1 failed): TNL 14k" in lines
     assert any(line.startswith("5 runs left out of the fits, as another value") for line in lines)
@@ -72,8 +74,8 @@ def test_an_optimum_at_the_edge_and_a_tie_are_told(tmp_path):
     for lr, shift in ((1, 0.0), (2, 0.01)):
         write(tmp_path, "tnl", "14k", shift=shift, **at(lr))
         write(tmp_path, "tnl", "25k", shift=0.0, **at(lr))
-    fits = fit_study(load_tables(tmp_path), FitSettings(**SETTINGS, nuisance={"lr": "best"}))
-    small, large = fits["nuisance"]["cells"]
+    fits = envelopes_of(load_tables(tmp_path), FitSettings(**SETTINGS, nuisance={"lr": "best"}))
+    small, large = fits.nuisance["cells"]
     assert small["chosen"] == "lr=1" and small["edge"] == ["lr=1 is the smallest tried"] and large["tie"]
     lines = nuisance_notes(fits)
     assert "warning: lr=1 is the smallest tried, and its optimum may lie beyond: TNL 14k, 25k" in lines
@@ -89,12 +91,12 @@ def test_a_value_that_noise_may_have_chosen_is_doubted(tmp_path):
     for lr, shift in ((1, 0.1), (2, 0.0), (4, 0.5)):
         write(tmp_path, "tnl", "55k", 0, shift, **at(lr))
     settings = FitSettings(**SETTINGS, nuisance={"lr": "best"})
-    fits = fit_study(load_tables(tmp_path), settings)
-    assert fits["interval"]["seed_noise"]["s"] == pytest.approx(0.01 / 2**0.5)
+    fits = envelopes_of(load_tables(tmp_path), settings)
+    assert fits.seed_noise.s == pytest.approx(0.01 / 2**0.5)
     lines = nuisance_notes(fits)
     assert "lr=2 is not told apart from lr=1 by the noise between seeds: TNL 14k, 25k" in lines
     assert not any("lr=4" in line for line in lines if "not told apart" in line)
-    quiet = nuisance_notes(fits | {"interval": fits["interval"] | {"seed_noise": None}})
+    quiet = nuisance_notes(replace(fits, seed_noise=None))
     assert any(line.startswith("no seeds measure the noise, so nobody knows") for line in quiet)
 
 
@@ -112,8 +114,8 @@ def test_mean_averages_log_loss_at_equal_tokens_and_leaves_incomplete_seeds_out(
     parts = [RunCurves(tables, settings).of(run) for run in tables.nuisance["means"][names[0]]]
     assert np.array_equal(tokens.round(), parts[0][0].round())
     assert loss == pytest.approx(np.sqrt(parts[0][1] * parts[1][1]))
-    fits = fit_study(tables, settings)
-    assert fits["archs"]["tnl"]["sizes"] == [{"size": "14k", "n_params": 14_000, "n_seeds": 2}]
+    fits = envelopes_of(tables, settings)
+    assert fits.group("tnl").sizes == (SizeOf("14k", 14_000, 2),)
     assert "seed 2 lacks a value of the mean, and is left out of the fits: TNL 14k" in nuisance_notes(fits)
     read = prepare(replace(load_tables(tmp_path), name="s", settings=settings))
     assert sorted(set(read.groups["tnl"].run)) == sorted(names) and sum(read.dropped.values()) == 5
@@ -135,10 +137,10 @@ def test_a_mean_that_lacks_a_value_takes_no_run_of_its_cell(tmp_path):
     assert len(others) == 6 and set(others["left_out"]) == {
         "no seed has all values of the mean over weight_decay=1; weight_decay=2; weight_decay=4"
     }
-    fits = fit_study(tables, settings)
-    told = {cell["size"]: (cell["chosen"], cell["incomplete"]) for cell in fits["nuisance"]["cells"]}
+    fits = envelopes_of(tables, settings)
+    told = {cell["size"]: (cell["chosen"], cell["incomplete"]) for cell in fits.nuisance["cells"]}
     assert told == {"14k": ("", []), "25k": (None, [0]), "55k": (None, [0]), "98k": (None, [0])}
-    assert [one["size"] for one in fits["archs"]["tnl"]["sizes"]] == ["14k"]
+    assert [one.size for one in fits.group("tnl").sizes] == ["14k"]
     rows = {row["size"]: row for row in nuisance_rows(fits)}
     assert rows["25k"]["loss of each value"] == "mean: not judged (1 failed at weight_decay=4)"
     assert rows["55k"]["loss of each value"] == "mean: not judged (1 waiting at weight_decay=4)"
@@ -146,7 +148,7 @@ def test_a_mean_that_lacks_a_value_takes_no_run_of_its_cell(tmp_path):
     assert rows["25k"]["taken"].startswith("none: no seed has all values of the mean over weight_decay=1; ")
     told = "warning: no seed has all values of the mean, and none of its runs is in the fits: TNL 25k, 55k, 98k"
     assert told in nuisance_notes(fits)
-    best = fit_study(load_tables(tmp_path, ids), FitSettings(**SETTINGS, nuisance={"weight_decay": "best"}))
+    best = envelopes_of(load_tables(tmp_path, ids), FitSettings(**SETTINGS, nuisance={"weight_decay": "best"}))
     assert {
         "without weight_decay=4 (1 waiting): TNL 55k",
         "without weight_decay=4 (not begun): TNL 98k",
@@ -159,9 +161,9 @@ def test_an_architecture_that_loses_all_runs_is_told(tmp_path):
         write(tmp_path, "tnl", size, **{"training.weight_decay": 1})
         write(tmp_path, "tnl", size, n_tokens=5 * BATCH, **{"training.weight_decay": 2})
     settings = FitSettings(**SETTINGS, nuisance={"weight_decay": "mean"})
-    fits = fit_study(load_tables(tmp_path), settings)
-    assert not fits["archs"]["tnl"]["fitted"] and "no size can a value" in fits["archs"]["tnl"]["reason"]
-    assert len(fits["left_out"]) == 4 and fits["archs"]["tnl"]["n_runs"] == 0
+    fits = envelopes_of(load_tables(tmp_path), settings)
+    assert not fits.group("tnl").fitted and "no size can a value" in fits.group("tnl").reason
+    assert len(fits.left_out) == 4 and fits.group("tnl").n_runs == 0
     with pytest.raises(InputError, match="4 of a value, or of a mean, of a nuisance axis that cannot be judged"):
         prepare(replace(load_tables(tmp_path), name="s", settings=settings))
 
@@ -211,30 +213,30 @@ def test_the_other_axes_make_groups_that_are_compared_at_equal_points(tmp_path):
                     point = {"model.context_length": context, "training.lr": lr}
                     write(tmp_path, arch, size, shift=shift + more + 0.01 * lr, n_tokens=n_tokens * BATCH, **point)
     settings = FitSettings(**SETTINGS, nuisance={"lr": "best"}, range={"tnl": [1e8, 1e12]})
-    fits = fit_study(load_tables(tmp_path), settings)
+    fits = envelopes_of(load_tables(tmp_path), settings)
     groups = [f"{arch}, context_length={c}" for arch in ("llama", "tnl") for c in (256, 512)]
-    assert sorted(fits["archs"]) == groups
-    assert {(one["arch"], one["point"]) for one in fits["archs"].values()} == {
+    assert sorted(group.name for group in fits.groups) == groups
+    assert {(one.arch, one.point) for one in fits.groups} == {
         (arch, f"context_length={c}") for arch in ("llama", "tnl") for c in (256, 512)
     }
-    assert all(one["n_runs"] == 4 for one in fits["archs"].values())
-    assert fits["archs"]["tnl, context_length=256"]["range_stated"]
-    assert [(told["at"], list(told["archs"])) for told in fits["verdicts"]] == [
+    assert all(one.n_runs == 4 for one in fits.groups)
+    assert fits.group("tnl, context_length=256").range_stated
+    assert [(lowest.at, list(lowest.archs)) for lowest in fits.verdicts] == [
         (f"context_length={c}", [f"tnl, context_length={c}", f"llama, context_length={c}"]) for c in (256, 512)
     ]
-    assert {cell["chosen"] for cell in fits["nuisance"]["cells"]} == {"lr=1"}
+    assert {cell["chosen"] for cell in fits.nuisance["cells"]} == {"lr=1"}
     # each group has the law of a study of its own
     alone = tmp_path / "alone"
     for size, n_tokens in (("14k", 100), ("25k", 150), ("55k", 240), ("98k", 400)):
         write_run(alone, "tnl", size, n_tokens * BATCH, shift=0.03)
-    plain = fit_study(load_tables(alone), FitSettings(**SETTINGS, range={"tnl": [1e8, 1e12]}))
-    mine, other = (one["laws"]["loss"]["exponent"] for one in (plain["archs"]["tnl"], fits["archs"][groups[3]]))
+    plain = envelopes_of(load_tables(alone), FitSettings(**SETTINGS, range={"tnl": [1e8, 1e12]}))
+    mine, other = (one.law(L_OPT).exponent.value for one in (plain.envelope("tnl"), fits.envelope(groups[3])))
     assert mine == pytest.approx(other)
     # two studies whose contexts differ for no reason are not pooled, these points are
     study = replace(load_tables(tmp_path), name="s", settings=settings)
     assert pool([study]) is study
     (tmp_path / "results").mkdir()
-    write_json((tmp_path / "results" / "fits.json"), fits)
+    write_json((tmp_path / "results" / "fits.json"), fits.to_dict())
     laws = load_laws(str(tmp_path))
     assert sorted(laws.archs) == groups
 

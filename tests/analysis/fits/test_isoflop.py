@@ -38,12 +38,12 @@ def clean(world=SURFACES[0], **design):
 @pytest.mark.parametrize("variant", [LOCAL, AKIMA])
 def test_without_noise_the_optimum_comes_back(world, variant):
     found = fit_isoflop(clean(world), six_nd(), variant, at=[1e19, 1e22])
-    middle, off = found.diagnostics["middle"], 1e-3 if variant == LOCAL else 3e-2  # an interpolation bends elsewhere
-    assert found.params["a"] == pytest.approx(world.beta / (world.alpha + world.beta), abs=off)
-    assert found.params["a"] + found.params["b"] == pytest.approx(1, abs=1e-9)
-    assert found.params["N_opt"] == pytest.approx(math.exp(world.optimum(middle)[0]), rel=off)
-    assert found.params["L_opt"] == pytest.approx(math.exp(world.optimum(middle)[1]), rel=1e-4)
-    assert found.params["E"] == pytest.approx(world.e, rel=0.05)
+    middle, off = found.middle.flops, 1e-3 if variant == LOCAL else 3e-2  # an interpolation bends elsewhere
+    assert found.parameters["a"].value == pytest.approx(world.beta / (world.alpha + world.beta), abs=off)
+    assert found.parameters["a"].value + found.parameters["b"].value == pytest.approx(1, abs=1e-9)
+    assert found.parameters["N_opt"].value == pytest.approx(math.exp(world.optimum(middle)[0]), rel=off)
+    assert found.parameters["L_opt"].value == pytest.approx(math.exp(world.optimum(middle)[1]), rel=1e-4)
+    assert found.parameters["E"].value == pytest.approx(world.e, rel=0.05)
     json.dumps(found.to_dict(), allow_nan=False)
 
 
@@ -52,12 +52,14 @@ def test_sizes_far_from_the_optimum_decide_nothing():
     world = SURFACES[1]
     wide = clean(world, span=1000.0, sizes=13)
     found = fit_isoflop(wide, six_nd())
-    assert found.params["N_opt"] == pytest.approx(math.exp(world.optimum(found.diagnostics["middle"])[0]), rel=0.1)
-    assert max(one["window"] for one in found.diagnostics["budgets"]) < 13
+    assert found.parameters["N_opt"].value == pytest.approx(math.exp(world.optimum(found.middle.flops)[0]), rel=0.1)
+    assert max(one.window for one in found.isoflop.minima) < 13
     worse = wide.n_params > 20 * np.exp([world.optimum(c)[0] for c in wide.flops])
     spoilt = replace(wide, loss=np.where(worse, 1.5 * wide.loss, wide.loss))  # models that are hardly trained
     again = fit_isoflop(spoilt, six_nd())
-    assert again.params == pytest.approx(found.params, rel=1e-9)
+    assert again.parameters.keys() == found.parameters.keys()
+    for name, one in again.parameters.items():
+        assert one.value == pytest.approx(found.parameters[name].value, rel=1e-9), name
 
 
 def test_gradients_are_those_of_the_minima():
@@ -84,15 +86,15 @@ def test_a_budget_that_says_little_weighs_little():
     first = np.flatnonzero(points.flops == points.flops.min())
     few = points.take(np.setdiff1d(np.arange(len(points)), first[[1, 2, 3, 5, 6, 7]]))
     weak = fit_isoflop(few, six_nd())
-    assert weak.diagnostics["n_budgets_used"] == 6 and weak.intervals["a"] is not None
-    assert weak.params["a"] == pytest.approx(whole.params["a"], abs=0.03)
-    assert "1 of 6 budgets has fewer than 5 sizes" in weak.diagnostics["notes"][0]
+    assert len(weak.isoflop.used) == 6 and weak.parameters["a"].interval is not None
+    assert weak.parameters["a"].value == pytest.approx(whole.parameters["a"].value, abs=0.03)
+    assert "1 of 6 budgets has fewer than 5 sizes" in weak.notes[0]
     flat = replace(
         points, loss=np.where(np.isin(np.arange(len(points)), first), 4.0 + 1e-3 * RNG.random(54), points.loss)
     )
     gone = fit_isoflop(flat, six_nd())
-    assert gone.diagnostics["n_budgets_used"] == 5 and "1e18 FLOP" in gone.diagnostics["refused"][0]
-    assert gone.params["a"] == pytest.approx(whole.params["a"], abs=0.05)
+    assert len(gone.isoflop.used) == 5 and gone.isoflop.refused[0].c == pytest.approx(1e18)
+    assert gone.parameters["a"].value == pytest.approx(whole.parameters["a"].value, abs=0.05)
 
 
 def test_minima_that_are_not_inside_are_left_out_and_named():
@@ -103,12 +105,12 @@ def test_minima_that_are_not_inside_are_left_out_and_named():
     keep = np.ones(len(points), dtype=bool)
     keep[10:13] = False  # two sizes are left
     found = fit_isoflop(replace(points, loss=loss).take(keep), six_nd())
-    first, second, third = found.diagnostics["refused"]
+    first, second, third = (one.reason for one in found.isoflop.refused)
     assert "none is on both sides" in first and "largest size" in second and "2 sizes, 3 are needed" in third
-    assert found.diagnostics["n_budgets"] == 6 and found.diagnostics["n_budgets_used"] == 3
+    assert len(found.isoflop.minima) == 6 and len(found.isoflop.used) == 3
     alone = points.take(np.append(np.flatnonzero(keep), 10))  # and a size on its own
     told = fit_isoflop(replace(alone, flops=np.append(points.flops[keep], 5e21)), six_nd(), at=[1e22])
-    assert told.diagnostics["left_out"] == ["1 point lies at a compute that no other size has"]
+    assert told.left_out == ("1 point lies at a compute that no other size has",)
 
 
 def test_a_run_that_diverged_is_no_part_of_its_budgets_window():
@@ -116,8 +118,8 @@ def test_a_run_that_diverged_is_no_part_of_its_budgets_window():
     loss = points.loss.copy()
     loss[6] *= 20  # the largest size of the first budget
     plain, found = (fit_isoflop(one, six_nd()) for one in (points, replace(points, loss=loss)))
-    assert found.diagnostics["n_budgets_used"] == 7
-    assert found.params["a"] == pytest.approx(plain.params["a"], abs=2e-3)
+    assert len(found.isoflop.used) == 7
+    assert found.parameters["a"].value == pytest.approx(plain.parameters["a"].value, abs=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -142,9 +144,9 @@ def test_too_little_is_an_error_that_says_what_is_needed(make, message):
 def test_where_sizes_tell_no_noise_seeds_or_the_budgets_do():
     points = Design("points", 5, 3, 0.002, 4.0).draw(clean(budgets=5, sizes=3), np.random.default_rng(3))
     alone, seeds = (fit_isoflop(points, six_nd(), noise=noise) for noise in (None, SeedNoise(0.001, 4)))
-    assert alone.diagnostics["noise"] is None and alone.intervals["a"] is not None  # their scatter about the line
-    assert seeds.diagnostics["noise"]["source"] == "replicate seeds"
-    assert len(seeds.diagnostics["notes"]) == 1
+    assert not alone.isoflop.noise and alone.a.interval is not None  # their scatter about the line
+    assert seeds.isoflop.noise_source == "replicate seeds"
+    assert len(seeds.notes) == 1
 
 
 def test_budgets_are_clusters_of_log_compute():
@@ -153,8 +155,8 @@ def test_budgets_are_clusters_of_log_compute():
     readings = read_budgets(moved)
     assert len(readings.log_c) == 4 and readings.counts().tolist() == [7] * 4 and 0.005 < readings.spread.max() < 0.03
     exact, found = fit_isoflop(points, six_nd()), fit_isoflop(moved, six_nd())  # losses are moved to their budget's C
-    assert found.params["a"] == pytest.approx(exact.params["a"], abs=5e-3)
-    assert found.params["N_opt"] == pytest.approx(exact.params["N_opt"], rel=1e-2)
+    assert found.parameters["a"].value == pytest.approx(exact.parameters["a"].value, abs=5e-3)
+    assert found.parameters["N_opt"].value == pytest.approx(exact.parameters["N_opt"].value, rel=1e-2)
     named = read_budgets(moved, budgets=[1e18, 1e20])  # of 1e18, 1e19, 1e20 and 1e21
     assert len(named.log_c) == 2 and "14 points lie more than" in named.left_out[0]
     smeared = made(SURFACES[0], np.log(points.n_params), np.log(np.geomspace(1e18, 1e19, len(points))))
@@ -163,9 +165,9 @@ def test_budgets_are_clusters_of_log_compute():
 
 
 def test_no_loss_beyond_three_budgets():
-    inside, beyond = fit_isoflop(clean(budgets=3), six_nd(), at=[1e20, 1e22]).diagnostics["optimum"]
-    assert inside["L"] == pytest.approx(math.exp(SURFACES[0].optimum(1e20)[1]), rel=0.02) and beyond["L"] is None
-    assert beyond["N"] is not None and beyond["intervals"]["L"] is None
+    inside, beyond = fit_isoflop(clean(budgets=3), six_nd(), at=[1e20, 1e22]).optima
+    assert inside.loss.value == pytest.approx(math.exp(SURFACES[0].optimum(1e20)[1]), rel=0.02)
+    assert beyond.n_params.value is not None and beyond.loss.value is None and beyond.loss.interval is None
 
 
 def test_whole_curves_are_read_at_budgets_and_their_runs_share_their_noise():
@@ -173,12 +175,12 @@ def test_whole_curves_are_read_at_budgets_and_their_runs_share_their_noise():
     points = design.points(SURFACES[0], RNG)
     c = [3e18, 1e19, 1e20, 3e20]
     found = fit_isoflop(points, six_nd(), AKIMA, budgets=c)
-    assert found.diagnostics["from_curves"] and found.diagnostics["n_budgets_used"] == 4
-    for one in found.diagnostics["budgets"]:
-        assert one["n_params"] == pytest.approx(math.exp(SURFACES[0].optimum(one["c"])[0]), rel=0.08)
+    assert found.isoflop.from_curves and len(found.isoflop.used) == 4
+    for one in found.isoflop.minima:
+        assert one.n_params == pytest.approx(math.exp(SURFACES[0].optimum(one.c)[0]), rel=0.08)
     own = fit_isoflop(design.draw(points, np.random.default_rng(4)), six_nd())
-    assert own.diagnostics["n_budgets"] == 8 and own.diagnostics["noise"]["own"] == 0.0
-    assert own.diagnostics["noise"]["trunk"] > 0 and own.diagnostics["noise"]["df"] < 20
+    trunk, alone = own.isoflop.noise
+    assert len(own.isoflop.minima) == 8 and alone.s == 0.0 and trunk.s > 0 and trunk.df < 20
 
 
 def test_the_same_for_shuffled_rows_and_other_units():
@@ -189,9 +191,10 @@ def test_the_same_for_shuffled_rows_and_other_units():
     bits = fit_isoflop(replace(points, loss=points.loss / math.log(2)), six_nd())
     for other, factor in ((shuffled, 1.0), (bits, 1 / math.log(2))):
         for name in ("a", "N_opt"):
-            assert other.params[name] == pytest.approx(plain.params[name], rel=1e-9)
-            assert other.intervals[name] == pytest.approx(plain.intervals[name], rel=1e-6)
-        assert other.params["L_opt"] == pytest.approx(plain.params["L_opt"] * factor, rel=1e-6)
+            one, same = plain.parameters[name], other.parameters[name]
+            assert same.value == pytest.approx(one.value, rel=1e-9)
+            assert same.interval == pytest.approx(one.interval, rel=1e-6)
+        assert other.parameters["L_opt"].value == pytest.approx(plain.parameters["L_opt"].value * factor, rel=1e-6)
     assert shuffled.input_hash == plain.input_hash
     again = [isoflop(points, six_nd()).optimum("L_opt", 1e20) for _ in range(2)]
     assert again[0] == again[1]
@@ -206,9 +209,9 @@ def test_published_exponents_of_other_peoples_runs(variant, published):
     table = pd.read_csv(path)
     mine = table[table["variant"] == variant].drop(columns="variant")
     (points,) = read_points(mine, {"run": ""}).groups.values()
-    low, high = fit_isoflop(points, cost_of(points)).intervals["a"]
+    low, high = fit_isoflop(points, cost_of(points)).parameters["a"].interval
     assert low <= published <= high and (high - low) / 2 <= 0.04
-    assert fit_isoflop(points, cost_of(points), AKIMA).params["a"] == pytest.approx(published, abs=0.02)
+    assert fit_isoflop(points, cost_of(points), AKIMA).parameters["a"].value == pytest.approx(published, abs=0.02)
 
 
 def test_a_few_studies_cover():

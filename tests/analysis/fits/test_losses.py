@@ -10,9 +10,9 @@ from analysis.fits.points import CURVES
 from analysis.fits.prepare import prepare, refuse_ends
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study
-from analysis.fits.study_approaches import approaches_of_study
 from analysis.runs import load_tables
 from arch.errors import InputError
+from tests.analysis.fits.built import envelopes_of
 
 from .synthetic import BATCH, SIZES, power_world, write_evals, write_run
 
@@ -87,32 +87,29 @@ def test_held_out_losses_are_those_of_decayed_ends(tables):
     assert np.abs(np.log(points.loss / expected)).max() < 0.006
     assert "without a loss of the phase of the learning rate that is fitted (fit.points)" in reading.dropped
 
-    fits = fit_study(tables, HELD_OUT)
-    assert fits["points"]["phase"] == "decayed" and fits["points"]["left_out"] == {"undecayed": 40}
-    assert "left out: 40 rows before any decay" in fits["points"]["text"]
-    assert fits["archs"]["llama"]["reason"] == NO_CURVE and fits["settings"]["points"] == "decayed"
-    found = approaches_of_study(replace(tables, name="s", settings=HELD_OUT), fits)
-    laws = {one["approach"]: one for one in found["laws"]}
-    (surface,) = (one for name, one in laws.items() if name == "parametric")
-    told = surface["params"]
-    assert abs(told["alpha"] - 0.3) < 0.04 and abs(told["beta"] - 0.3) < 0.04 and abs(told["E"] - 0.7) < 0.1, told
-    assert surface["interval"]["over"] == "8 trunks"
-    for one in (surface, laws["isoflop"]):
-        low, high = one["intervals"]["a"]
-        assert low < 0.5 < high and high - low < 0.2
+    fits = fit_study(replace(tables, name="s", settings=HELD_OUT))
+    assert fits.points["phase"] == "decayed" and fits.points["left_out"] == {"undecayed": 40}
+    assert "left out: 40 rows before any decay" in fits.points["text"]
+    assert fits.group("llama").reason == NO_CURVE and fits.settings.points == "decayed"
+    surface, budgets = fits.fit("llama", "parametric"), fits.fit("llama", "isoflop")
+    known = {name: one.value for name, one in surface.parameters.items()}
+    assert abs(known["alpha"] - 0.3) < 0.04 and abs(known["beta"] - 0.3) < 0.04 and abs(known["E"] - 0.7) < 0.1, known
+    assert surface.intervals.over == "8 trunks"
+    for one in (surface.a, budgets.a):
+        assert one.low < 0.5 < one.high and one.high - one.low < 0.2
 
 
 def test_training_losses_are_those_before_any_decay_and_branches_change_no_law(tables):
     settings = resolved(tables, TRAINING)
     assert settings.points == "undecayed" and "before any decay" in settings.loss_name("nats/token")
-    with_branches = fit_study(tables, TRAINING)
-    assert "fit.loss validation fits these" in with_branches["points"]["text"]
-    assert set(with_branches["points"]["left_out"]) == {"decaying", "decayed"}
+    with_branches = envelopes_of(tables, TRAINING)
+    assert "fit.loss validation fits these" in with_branches.points["text"]
+    assert set(with_branches.points["left_out"]) == {"decaying", "decayed"}
     alone = tables.without(set(tables.runs.loc[tables.runs["trunk"] != "", "run_id"]))
-    without = fit_study(alone, TRAINING)
-    assert without["points"] is None and without["settings"]["points"] == "auto"
-    assert with_branches["archs"]["llama"]["laws"] == without["archs"]["llama"]["laws"]
-    assert with_branches["interval"] == without["interval"]
+    without = envelopes_of(alone, TRAINING)
+    assert without.points is None and without.settings.points == "auto"
+    assert with_branches.envelope("llama").laws == without.envelope("llama").laws
+    assert (with_branches.intervals, with_branches.seed_noise) == (without.intervals, without.seed_noise)
 
 
 def test_one_architecture_without_decayed_losses_keeps_all_undecayed(tables, tmp_path):

@@ -11,11 +11,11 @@ from analysis.fits.offset import calibrate
 from analysis.fits.prepare import FAR, prepare
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study
-from analysis.fits.study_approaches import approaches_of_study
 from analysis.report.merged import merged_figure, merged_notes, merged_rows
 from analysis.report.rows import checkpoint_rows
 from analysis.runs import load_tables
 from arch.errors import InputError
+from tests.analysis.fits.built import envelopes_of
 
 from .offset_coverage import DESIGNS, coverage
 from .synthetic import BATCH, SIZES, write_evals
@@ -47,15 +47,15 @@ def tables(tmp_path_factory):
 
 def test_rows_are_of_the_phase_merged_and_enter_no_fit_unasked(tables):
     assert set(tables.evals["phase"]) == {"undecayed", "merged", "decayed"}
-    found = fit_study(tables, FitSettings(loss="validation"))
-    assert found["settings"]["points"] == "decayed" and found["points"]["left_out"]["merged"] > 30
-    assert "rows of merged weights" in found["points"]["text"]
+    found = envelopes_of(tables, FitSettings(loss="validation"))
+    assert found.settings.points == "decayed" and found.points["left_out"]["merged"] > 30
+    assert "rows of merged weights" in found.points["text"]
     rows = [row["run"] for row in checkpoint_rows(tables)]
     assert "llama-55k-c256-s0, merged weights" in rows and "llama-55k-c256-s0" in rows
 
 
 def test_the_offset_is_measured_on_branches_at_equal_tokens(tables):
-    told = fit_study(tables, FitSettings(loss="validation"))["merged"]["llama"]
+    told = envelopes_of(tables, FitSettings(loss="validation")).merged["llama"]
     assert told["n_pairs"] == 12 and told["sizes"] == sorted(BRANCHED) and told["n_trunks"] == 3 and told["df"] == 2
     low, high = told["interval"]
     assert low < told["mean"] < high and abs(told["mean"] - OFFSET) < 0.001 and abs(told["scatter"] - SCATTER) < 0.0008
@@ -147,18 +147,13 @@ def test_a_fit_takes_decayed_losses_and_corrected_merged_ones(tables):
 
 
 def test_the_fits_of_every_approach(tables):
-    fits = fit_study(tables, MERGED)
-    assert (
-        "rows of merged weights, less their offset" in fits["points"]["text"]
-        and "merged weights" in fits["conventions"]["L"]
-    )
-    found = approaches_of_study(replace(tables, name="s", settings=MERGED), fits)
-    laws = {one["approach"]: one for one in found["laws"]}
-    assert set(laws) == {"isoflop", "parametric"} and not found["not_fitted"]
-    for one in laws.values():
-        low, high = one["intervals"]["a"]
-        assert low < 0.5 < high and abs(one["params"]["a"] - 0.5) < 0.02
-    assert all("merged" not in row["run_id"] for rows in found["waste"].values() for row in rows)
+    fits = fit_study(replace(tables, name="s", settings=MERGED))
+    assert "rows of merged weights, less their offset" in fits.points["text"]
+    assert "merged weights" in fits.conventions["L"]
+    assert {law.approach for law in fits.laws} == {"isoflop", "parametric"} and not fits.not_fitted
+    for one in (law.a for law in fits.laws):
+        assert one.low < 0.5 < one.high and abs(one.value - 0.5) < 0.02
+    assert all("merged" not in row.run_id for rows in fits.waste.values() for row in rows)
 
 
 def test_too_few_pairs_are_one_line(tmp_path):
@@ -166,27 +161,27 @@ def test_too_few_pairs_are_one_line(tmp_path):
     for size in ("14k", "55k"):
         write_merged(tmp_path / "s", size, (0.5, 1.0), rng, 2)
     tables = load_tables(tmp_path / "s")
-    told = fit_study(tables, FitSettings(loss="validation"))["merged"]["llama"]
+    told = envelopes_of(tables, FitSettings(loss="validation")).merged["llama"]
     assert told["n_pairs"] == 2 and told["reason"] == "needs 3 pairs at 2 sizes"
     with pytest.raises(InputError, match="llama has 2 pairs of a decayed loss and its trunk's merged loss") as error:
-        fit_study(tables, MERGED)
+        envelopes_of(tables, MERGED)
     assert "\n" not in str(error.value)
     with pytest.raises(ValueError, match="points merged needs loss validation"):
         FitSettings(points="merged")
 
 
 def test_the_report_shows_the_pairs(tables):
-    fits = fit_study(tables, FitSettings(loss="validation"))
+    fits = envelopes_of(tables, FitSettings(loss="validation"))
     (row,) = merged_rows(fits)
     assert (
         row["architecture"] == "LLaMA" and row["pairs"] == "12 of 3 trunks" and row["p of no trend"].endswith(" in D")
     )
-    mean = fits["merged"]["llama"]["mean"]
+    mean = fits.merged["llama"]["mean"]
     assert row["merged above decayed"].startswith(f"{mean:+.2%} [+") and row["merged above decayed"].value == mean
-    (told,) = merged_rows({"merged": {"my-model": {"n_pairs": 0, "reason": "needs co-trained pairs"}}})
+    (told,) = merged_rows(replace(fits, merged={"my-model": {"n_pairs": 0, "reason": "needs co-trained pairs"}}))
     assert told["architecture"] == "my-model" and told["merged above decayed"] == "needs co-trained pairs", "a hyphen"
     figure = merged_figure(fits)
     shown = {trace.name: len(trace.x) for trace in figure.data}
     assert shown == {"14k": 4, "55k": 4, "393k": 4} and "No fit uses" in merged_notes(fits)[1]
     assert all(1.5 < value < 2.5 for trace in figure.data for value in trace.y)
-    assert merged_rows(fits | {"merged": {}}) == [] and merged_figure(fits | {"merged": {}}) is None
+    assert merged_rows(none := replace(fits, merged={})) == [] and merged_figure(none) is None

@@ -18,7 +18,7 @@ def test_noise_is_pooled_by_degrees_of_freedom() -> None:
     assert noise is not None
     assert noise.df == 3
     assert noise.s == pytest.approx(math.sqrt((2 * 1 + 1 * 2) / 3))
-    assert [group["n_seeds"] for group in noise.groups] == [3, 2]
+    assert [group.n_seeds for group in noise.groups] == [3, 2]
 
 
 def test_no_replicates_no_noise() -> None:

@@ -1,12 +1,16 @@
 """The points that every approach fits, and the cost of a token over model size."""
 
+import json
+
 import numpy as np
 import pytest
 
 from analysis.fits.cost import cost_of, six_nd
+from analysis.fits.fit import DAMAGED, Estimate, Fit, Law
 from analysis.fits.points import Points
-from analysis.fits.result import FitResult
 from arch.errors import InputError
+
+from .built import fit_of
 
 
 def points(n, d, loss, flops=None, **more):
@@ -114,6 +118,16 @@ def test_beyond_the_sizes_the_cost_goes_on_as_over_a_factor_of_three():
         cost_of(points(n, [1e9] * 4, [2.0] * 4, odd * 1e9, convention="exact"))
 
 
-def test_a_result_as_json():
-    told = FitResult("parametric", 3, {"E": 1.7}, {"E": (1.6, float("inf"))}, {"name": "huber"}, {}, "0" * 64).to_dict()
-    assert told["intervals"] == {"E": [1.6, None]} and told["version"] == 1 and told["verdict"] is None
+def test_a_fit_is_read_back_as_it_was_written():
+    """An end that is not finite is null, and infinite again."""
+    law = Law("L_opt", floor=Estimate.of(1.7, (1.6, float("inf"))), range=(1e10, float("inf")))
+    stored = as_json(fit_of("isoflop", laws=[law]))
+    assert stored["laws"][0]["floor"] == {"value": 1.7, "low": 1.6, "high": None, "reason": ""}
+    assert stored["verdict"] is None and Fit.from_dict(stored).law("L_opt").floor.interval == (1.6, float("inf"))
+    for wrong in ({"n_points": "3"}, {"range": [1.0]}, {"laws": 3}, {"of_another_version": 1}):
+        with pytest.raises(DAMAGED):
+            Fit.from_dict(stored | wrong)
+
+
+def as_json(fit):
+    return json.loads(json.dumps(fit.to_dict(), allow_nan=False))

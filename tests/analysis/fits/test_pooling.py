@@ -24,7 +24,7 @@ def test_a_noisy_architecture_is_in_no_pool_of_the_others():
     assert noises.of("cosformer2").df == 8 and noises.of_others("cosformer2") is None
     assert noises.of("cosformer2").s > 5 * noises.of("llama").s
     assert noises.of("mamba2") == noises.of_others("mamba2") == noises.every  # it has no seeds to tell it by
-    assert [one["df"] for one in noises.parts()] == [24, 8]
+    assert [one.df for one in noises.parts()] == [24, 8]
 
 
 def test_equal_noise_is_cut_as_seldom_as_the_test_says():

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from analysis.fits import approaches, tables
-from analysis.fits.groups import fit_groups
+from analysis.fits.fit import QUANTITIES
+from analysis.fits.groups import Runs, fit_groups
 from analysis.fits.points import CURVES
 from analysis.fits.prepare import STOPPED, prepare
 from analysis.fits.settings import FitSettings
-from analysis.fits.study_approaches import envelope_results, laws_of_study
+from analysis.fits.study import runs_of_study
 from analysis.run_table import pool
 from analysis.runs import load_tables
 from arch.errors import InputError
@@ -35,8 +36,10 @@ def runs_of(path, settings=SETTINGS):
     return replace(load_tables(path), name=path.name, settings=settings)
 
 
-def envelope_of(study, curves, options):
-    return envelope_results(laws_of_study(study, options), curves, options)
+def envelope_of(study, options):
+    """By the curves of a study."""
+    curves = prepare(study, points="curves").groups
+    return fit_groups(runs_of_study(study, {}, curves), ["envelope"], options)
 
 
 def change(path, run_id, **values):
@@ -101,14 +104,13 @@ def test_pooled_studies_are_one_study(tmp_path, study):
     assert whole.dropped == {} and whole.name == "small + large"
     points = prepare(whole).groups["tnl"]
     assert len(points) == 6 and points.run[0] == "small/tnl-14k-c256-s0"
-    curves = prepare(whole, points="curves").groups
-    result = envelope_of(whole, curves, approaches.Options(n_replicates=40)).results[0]
+    result = envelope_of(whole, approaches.Options(n_replicates=40)).results[0]
     alone = tmp_path / "all"
     for size in SIZES:
         write_run(alone, "tnl", size, BUDGETS[size])
-    other = prepare(runs_of(alone), points="curves").groups
-    expected = envelope_of(runs_of(alone), other, approaches.Options(n_replicates=40)).results[0]
-    assert result.params == pytest.approx(expected.params, rel=1e-12)
+    expected = envelope_of(runs_of(alone), approaches.Options(n_replicates=40)).results[0]
+    for name, one in expected.parameters.items():
+        assert result.parameters[name].value == pytest.approx(one.value, rel=1e-12), name
 
 
 def test_a_run_of_two_studies_counts_once(tmp_path):
@@ -181,19 +183,21 @@ def test_the_envelope_of_a_table_is_that_of_the_study(study):
     curves without noise."""
     own = runs_of(study)
     options = approaches.Options(at=(1e11,), n_replicates=50)
-    of_study = envelope_of(own, prepare(own, points="curves").groups, options)
+    of_study = envelope_of(own, options)
     read = tables.read_points(own.curves, group="arch", points="curves", convention="6nd", where=["warmup==False"])
-    of_table = fit_groups({}, read.groups, ["envelope"], options)
+    of_table = fit_groups(Runs({}, read.groups), ["envelope"], options)
     assert not of_study.failed and not of_table.failed
     for one, other in zip(of_study.results, of_table.results, strict=True):
         assert one.group == other.group and one.n_runs == other.n_runs == 8
-        assert set(one.params) == {"a", "b", "L_exponent", "N_opt", "D_opt", "L_opt"}
+        assert set(one.parameters) == {"a", "b", "L_exponent", "N_opt", "D_opt", "L_opt"}
         for name in ("a", "b", "L_exponent"):
-            assert other.params[name] == pytest.approx(one.params[name], abs=2e-3)
-            assert other.intervals[name] == pytest.approx(one.intervals[name], abs=5e-3)
-        found, expected = other.diagnostics["optimum"][0], one.diagnostics["optimum"][0]
-        assert found["C"] == 1e11
-        assert [found[key] for key in "NDL"] == pytest.approx([expected[key] for key in "NDL"], rel=5e-3)
+            mine, its = one.parameters[name], other.parameters[name]
+            assert its.value == pytest.approx(mine.value, abs=2e-3)
+            assert its.interval == pytest.approx(mine.interval, abs=5e-3)
+        found, expected = other.optima[0], one.optima[0]
+        assert found.flops == 1e11
+        for name in QUANTITIES:
+            assert found.of(name).value == pytest.approx(expected.of(name).value, rel=5e-3)
         json.dumps(one.to_dict(), allow_nan=False)
 
 
@@ -201,9 +205,9 @@ def test_the_envelope_finds_what_is_known(study):
     """N_opt ~ C^0.5 and L ~ C^-0.15 on C = 6 N D, within the intervals."""
     own = runs_of(study)
     options = approaches.Options(n_replicates=200)
-    for one in envelope_of(own, prepare(own, points="curves").groups, options).results:
-        assert one.intervals["a"][0] < 0.5 < one.intervals["a"][1]
-        assert one.intervals["L_exponent"][0] < -0.15 < one.intervals["L_exponent"][1]
+    for one in envelope_of(own, options).results:
+        assert one.parameters["a"].interval[0] < 0.5 < one.parameters["a"].interval[1]
+        assert one.parameters["L_exponent"].interval[0] < -0.15 < one.parameters["L_exponent"].interval[1]
 
 
 def test_what_the_envelope_cannot_fit_is_told(study):
@@ -213,8 +217,8 @@ def test_what_the_envelope_cannot_fit_is_told(study):
     for points, message in ((ends["tnl"], "needs curves, several rows a run: 8 of 8 runs"), (two, "at least 2 sizes")):
         with pytest.raises(InputError, match=message):
             approaches.fit(points, "envelope")
-    fits = fit_groups(ends, {}, ["envelope"], approaches.Options())
-    assert not fits.results and [one["group"] for one in fits.failed] == ["llama", "tnl"]
+    fits = fit_groups(Runs(ends, {}), ["envelope"], approaches.Options())
+    assert not fits.results and [one.group for one in fits.failed] == ["llama", "tnl"]
     with pytest.raises(InputError, match="--approach: 'envelop'"):
         approaches.named("envelop")
 
@@ -225,9 +229,9 @@ def test_the_surface_of_whole_curves_of_a_study(study):
     found, shares = {}, []
     for group, points in curves.items():
         result = approaches.fit(points, "parametric", n_replicates=100, progress=shares.append)
-        found[group] = result.params["alpha"]
-        assert result.intervals["a"][0] < 0.5 < result.intervals["a"][1]
-        assert result.params["a"] == pytest.approx(0.5, abs=0.05)
+        found[group] = result.parameters["alpha"].value
+        assert result.parameters["a"].interval[0] < 0.5 < result.parameters["a"].interval[1]
+        assert result.parameters["a"].value == pytest.approx(0.5, abs=0.05)
         assert len(points) == SETTINGS.curve_rows * points.n_runs
         ends = {run: points.n_tokens[points.run == run] for run in points.run.tolist()}
         starts = [tokens.min() / tokens.max() for tokens in ends.values()]

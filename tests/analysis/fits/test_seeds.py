@@ -11,12 +11,13 @@ from analysis.fits.approaches import seed_noise_of
 from analysis.fits.prepare import prepare
 from analysis.fits.replicates import alike
 from analysis.fits.settings import FitSettings
-from analysis.fits.study import WholeCurves, fit_study
+from analysis.fits.study import WholeCurves
 from analysis.report.notes import interval_text, notes
 from analysis.run_table import pool
 from analysis.runs import load_tables
 from data.files import read_json, write_json
 
+from .built import envelopes_of
 from .synthetic import SIZES, named_anew, write_run
 
 SETTINGS = FitSettings(smoothing_tokens=20_480, flops="6nd", n_replicates=40)
@@ -55,8 +56,8 @@ def test_runs_of_two_lengths_are_no_seeds(tmp_path):
     read = WholeCurves.of(whole, SETTINGS)
     noise = read.noises().every
     assert noise.df == 2 and noise.s == pytest.approx(np.sqrt(2) * S, rel=1e-6)
-    assert [one["runs"] for one in noise.groups] == [
-        [f"{name}/tnl-55k-c256-s{seed}" for seed in (0, 1)] for name in ("short", "long")
+    assert [one.runs for one in noise.groups] == [
+        tuple(f"{name}/tnl-55k-c256-s{seed}" for seed in (0, 1)) for name in ("short", "long")
     ]
     (curve,) = read.by_convention("tnl")["6nd"]
     assert curve.n_seeds == 2 and np.exp(curve.log_c[-1]) > 6 * 55_000 * 580_000
@@ -70,16 +71,16 @@ def test_one_run_of_each_length_tells_no_noise_and_says_so(tmp_path):
     for name in ("one", "two"):  # sizes of one run are no matter
         write(tmp_path / "long", (0.0,), size={"one": "14k", "two": "25k"}[name])
     whole = pooled(tmp_path, "short", "long")
-    fits = fit_study(whole, SETTINGS)
-    assert fits["interval"]["seed_noise"] is None
+    fits = envelopes_of(whole, SETTINGS)
+    assert fits.seed_noise is None
     both = ["long/tnl-55k-c256-s1", "short/tnl-55k-c256-s0"]
-    (alone,) = fits["interval"]["not_paired"]
-    assert (alone["arch"], alone["size"], sorted(alone["runs"])) == ("tnl", "55k", both)
+    (alone,) = fits.not_paired
+    assert (alone.arch, alone.size, sorted(alone.runs)) == ("tnl", "55k", both)
     assert "No seeds of other runs of their size, and no part of that: " in interval_text(fits)
     assert any(
         line == f"{both[1]}: enters no curve of its size: runs of its size train on more tokens" for line in notes(fits)
     )
-    assert fits["archs"]["tnl"]["n_runs"] == 3
+    assert fits.group("tnl").n_runs == 3
     assert seed_noise_of(list(prepare(whole, points="curves").groups.values())) is None
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 
 from analysis.figures.axes import power_of_ten
 from analysis.fits.envelope.laws import CURVED, ENVELOPE
+from analysis.fits.fit import D_OPT, L_OPT, N_OPT, Fit
 from analysis.fits.powerlaw import fit_power_law
 from analysis.fits.settings import FitSettings
-from analysis.fits.study import fit_study
+from analysis.fits.study_fits import StudyFits, UnusedRun, fits_of
 from analysis.report.methods import methods
 from analysis.report.notes import extrapolation_text, notes
 from analysis.report.tables import conventions_table, curvature_table, diagnostics_table, laws_table, optimum_table
@@ -19,6 +21,7 @@ from analysis.report.verdict import verdict_notes
 from analysis.runs import load_tables
 from data.files import read_json, write_json
 
+from .built import envelopes_of
 from .synthetic import BATCH, SIZES, power_world, write_evals, write_run, write_study
 
 RANGE = (5e10, 5e12)
@@ -33,55 +36,54 @@ def settings(**changes: object) -> FitSettings:
 def test_recovers_the_exponents_of_a_known_world(tmp_path: Path) -> None:
     """L = (N/N0)^-0.3 + (D/D0)^-0.3: alpha -0.15, a = b = 0.5; a and b from five crossings."""
     runs = write_study(tmp_path, tokens=BUDGETS, seed_noise=0.001)
-    fits = fit_study(load_tables(tmp_path, runs), settings(), {runs[0]: "abc"})
+    fits = envelopes_of(load_tables(tmp_path, runs), settings(), {runs[0]: "abc"})
     for arch in ("llama", "tnl"):
-        one = fits["archs"][arch]
-        laws = one["laws"]
-        assert laws["loss"]["exponent"] == pytest.approx(-0.15, abs=0.003)
-        assert laws["loss"]["r2"] > 0.999
-        assert laws["n_opt"]["exponent"] == pytest.approx(0.5, abs=0.01)
-        assert laws["n_opt"]["exponent"] + laws["d_opt"]["exponent"] == pytest.approx(1, abs=1e-9)
-        assert one["alternative"]["n_opt"]["exponent"] == pytest.approx(0.5, abs=0.06)  # four interior sizes' points
-        assert one["diagnostics"]["compute_identity"] == pytest.approx([1, 1])
-        assert abs(one["diagnostics"]["cost_identity"]) < 1e-9
-        assert not laws["loss"]["curvature"]["found"] and laws["loss"]["curvature"]["power_half"] > 0.9
-        assert one["diagnostics"]["falling_decades"] == pytest.approx(2)
-        low, high = laws["loss"]["interval"]["exponent"]
-        assert low < laws["loss"]["exponent"] < high
-    noise = fits["interval"]["seed_noise"]  # two architectures of three seeds, hardly correlated
-    assert noise["df"] == pytest.approx(4 / (1 + noise["shared_batches"] ** 2)) and noise["df"] > 3.9
-    assert fits["inputs"] == {runs[0]: "abc"}
-    json.dumps(fits, allow_nan=False)
+        one = fits.envelope(arch)
+        part, loss = one.envelope, one.law(L_OPT)
+        assert loss.exponent.value == pytest.approx(-0.15, abs=0.003)
+        assert loss.r2 > 0.999
+        assert one.law(N_OPT).exponent.value == pytest.approx(0.5, abs=0.01)
+        assert one.law(N_OPT).exponent.value + one.law(D_OPT).exponent.value == pytest.approx(1, abs=1e-9)
+        assert part.alternative[0].exponent.value == pytest.approx(0.5, abs=0.06)  # four interior sizes' points
+        assert part.compute_identity == pytest.approx([1, 1])
+        assert abs(part.cost_identity) < 1e-9
+        assert not loss.curved and loss.about_loss.curvature.power_half > 0.9
+        assert part.falling_decades == pytest.approx(2)
+        assert loss.exponent.low < loss.exponent.value < loss.exponent.high
+    noise = fits.seed_noise  # two architectures of three seeds, hardly correlated
+    assert noise.df == pytest.approx(4 / (1 + noise.shared_batches**2)) and noise.df > 3.9
+    assert fits.inputs == {runs[0]: "abc"}
+    assert fits_of(json.loads(json.dumps(fits.to_dict(), allow_nan=False))) == fits
 
 
 def test_a_noisy_architecture_does_not_widen_the_intervals_of_a_quiet_one(tmp_path: Path) -> None:
     for arch, noise in (("llama", 0.0005), ("tnl", 0.02)):
         write_study(tmp_path, (arch,), BUDGETS, noise)
-    fits = fit_study(load_tables(tmp_path), settings())
-    noise = fits["interval"]["seed_noise"]
-    assert [part["archs"] for part in noise["parts"]] == [["llama"], ["tnl"]]
-    quiet, noisy = (part["s"] for part in noise["parts"])
-    assert 20 * quiet < noise["s"] < noisy and "each architecture with the noise of those" in notes(fits)[0]
+    fits = envelopes_of(load_tables(tmp_path), settings())
+    noise = fits.seed_noise
+    assert [part.archs for part in noise.parts] == [("llama",), ("tnl",)]
+    quiet, noisy = (part.s for part in noise.parts)
+    assert 20 * quiet < noise.s < noisy and "each architecture with the noise of those" in notes(fits)[0]
     each = f"LLaMA {quiet:.2%} of the loss, 2 degrees of freedom; TNL {noisy:.2%} of the loss, 2 degrees of freedom"
     assert f"Seed noise: {each};" in notes(fits)[0] and f"(seed noise: {each})" in verdict_notes(fits)[0]
     assert (
         "not tell apart in it (likelihood ratio of their variances): here it tells 2 parts apart: LLaMA; TNL."
         in " ".join(methods(fits))
     )
-    at = fits["verdicts"][0]["archs"]
-    low, high = at["llama"]["interval"]
-    assert np.log(high / low) < 0.1 * np.log(at["tnl"]["interval"][1] / at["tnl"]["interval"][0])
-    worse = next(one for one in at.values() if one["difference_interval"])
-    half = (worse["difference_interval"][1] - worse["difference_interval"][0]) / 2
+    at = fits.verdicts[0].archs
+    first, second = (at[arch].loss for arch in ("llama", "tnl"))
+    assert np.log(first.high / first.low) < 0.1 * np.log(second.high / second.low)
+    worse = next(one.difference for one in at.values() if one.difference.interval)
+    half = (worse.high - worse.low) / 2
     assert half == pytest.approx(4.303 * noisy, rel=0.01)  # Student's t of the noisy one's 2 degrees of freedom
-    width = [np.diff(fits["archs"][arch]["laws"]["loss"]["interval"]["exponent"])[0] for arch in ("llama", "tnl")]
+    width = [np.diff(fits.envelope(arch).law(L_OPT).exponent.interval)[0] for arch in ("llama", "tnl")]
     assert width[0] < 0.2 * width[1]
 
 
 def test_envelope_points_are_the_minima_of_the_curves(tmp_path: Path) -> None:
     runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, extra_seeds=())
-    points = fit_study(load_tables(tmp_path, runs), settings())["archs"]["tnl"]["envelope"]
-    for c, loss, size, n_tokens in zip(points["c"], points["loss"], points["size"], points["n_tokens"], strict=True):
+    points = envelopes_of(load_tables(tmp_path, runs), settings()).envelope("tnl").envelope.points
+    for c, loss, size, n_tokens in zip(points.c, points.loss, points.size, points.n_tokens, strict=True):
         reach = {s: c / 6 / n for s, n in SIZES.items() if 40_000 < c / 6 / n < BUDGETS[s] - 20_000}
         best = min(reach, key=lambda s: float(power_world(SIZES[s], np.array(reach[s]))))
         assert power_world(SIZES[size], np.array(n_tokens)) == pytest.approx(loss, rel=2e-3)
@@ -94,26 +96,26 @@ def test_cost_that_grows_faster_than_parameters(tmp_path: Path) -> None:
     for size, n in SIZES.items():
         cost = 6 * 50_000 * (n / 50_000) ** 1.1
         runs.append(write_run(tmp_path, "tnl", size, int(min(6e6, 7e12 / cost)), per_token=cost))
-    found = fit_study(load_tables(tmp_path, runs), settings())["archs"]["tnl"]
-    laws = found["laws"]
-    assert laws["n_opt"]["exponent"] * 1.1 + laws["d_opt"]["exponent"] == pytest.approx(1, abs=1e-9)
-    assert abs(found["diagnostics"]["cost_identity"]) < 1e-9
-    assert found["diagnostics"]["a_plus_b"] < 0.97
+    one = envelopes_of(load_tables(tmp_path, runs), settings()).envelope("tnl")
+    assert one.law(N_OPT).exponent.value * 1.1 + one.law(D_OPT).exponent.value == pytest.approx(1, abs=1e-9)
+    assert abs(one.envelope.cost_identity) < 1e-9
+    assert one.envelope.a_plus_b < 0.97
 
 
 def test_fewer_than_three_crossings_are_not_identified(tmp_path: Path) -> None:
     budgets = {size: BUDGETS[size] for size in ("14k", "25k", "55k")} | {"393k": 400_000}
     runs = write_study(tmp_path, archs=("tnl",), tokens=budgets)
-    fits = fit_study(load_tables(tmp_path, runs), settings())
-    one = fits["archs"]["tnl"]
-    assert one["laws"]["loss"]["identified"]
+    fits = envelopes_of(load_tables(tmp_path, runs), settings())
+    one = fits.envelope("tnl")
+    assert one.law(L_OPT).identified
     for laws, reason in (
-        (one["laws"], "2 pairs cross in the range, 3 are needed: 55k and 393k: the smaller size is still ahead by"),
-        (one["alternative"], "2 interior sizes own an uncensored stretch (25k, 55k), 3 are needed"),
+        (one.laws[:2], "2 pairs cross in the range, 3 are needed: 55k and 393k: the smaller size is still ahead by"),
+        (one.envelope.alternative, "2 interior sizes own an uncensored stretch (25k, 55k), 3 are needed"),
     ):
-        for name in ("n_opt", "d_opt"):
-            assert laws[name]["exponent"] is None and laws[name]["coef"] is None and laws[name]["interval"] is None
-            assert reason in laws[name]["reason"]
+        assert [law.quantity for law in laws] == [N_OPT, D_OPT]
+        for law in laws:
+            assert law.exponent.value is None and law.coefficient.value is None and law.exponent.interval is None
+            assert reason in law.reason
     row = laws_table(fits)[0]
     assert row["a"] == row["b"] == "not identified"
     assert any("a, b not identified: 2 pairs cross" in line for line in notes(fits))
@@ -126,20 +128,20 @@ def test_the_papers_way(tmp_path: Path) -> None:
     runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, seed_noise=0.001)
     tables = load_tables(tmp_path, runs)
     wide = {"range": {"tnl": (2.5e10, 6e12)}}  # with points that the smallest size owns
-    ours = fit_study(tables, settings(**wide))["archs"]["tnl"]
-    papers = fit_study(tables, settings(optimum="envelope", censor=False, **wide))
-    found = papers["archs"]["tnl"]
-    assert {found["laws"]["n_opt"]["method"], ours["alternative"]["n_opt"]["method"]} == {ENVELOPE}
-    assert found["alternative"]["n_opt"]["exponent"] == ours["laws"]["n_opt"]["exponent"]
-    points = found["envelope"]
-    assert "owned by the smallest size" in points["censored"]  # used, and still told
-    assert found["diagnostics"]["fraction_censored"] == ours["diagnostics"]["fraction_censored"] > 0
-    beside = papers["by_convention"]["6nd"]["tnl"]["alternative"]["n_opt"]
-    assert beside["exponent"] == pytest.approx(found["alternative"]["n_opt"]["exponent"], abs=0.05)
-    every = fit_power_law(np.array(points["c"]), np.array(points["n_params"]))
-    assert found["laws"]["n_opt"]["exponent"] == pytest.approx(every.exponent)
-    assert found["laws"]["n_opt"]["n_points"] == len(points["c"]) > ours["alternative"]["n_opt"]["n_points"]
-    assert found["laws"]["loss"]["steps"] == 0 and ours["laws"]["loss"]["steps"] > 0
+    ours = envelopes_of(tables, settings(**wide)).envelope("tnl")
+    papers = envelopes_of(tables, settings(optimum="envelope", censor=False, **wide))
+    found = papers.envelope("tnl")
+    points, (beside, _), (other, _) = found.envelope.points, found.envelope.alternative, ours.envelope.alternative
+    assert {found.law(N_OPT).method, other.method} == {ENVELOPE}
+    assert beside.exponent.value == ours.a.value
+    assert "owned by the smallest size" in points.censored  # used, and still told
+    assert found.envelope.fraction_censored == ours.envelope.fraction_censored > 0
+    six = papers.envelope("tnl", "6nd").envelope.alternative[0]
+    assert six.exponent.value == pytest.approx(beside.exponent.value, abs=0.05)
+    every = fit_power_law(np.array(points.c), np.array(points.n_params))
+    assert found.a.value == pytest.approx(every.exponent)
+    assert found.law(N_OPT).n_points == len(points.c) > other.n_points
+    assert found.law(L_OPT).about_loss.steps == 0 and ours.law(L_OPT).about_loss.steps > 0
     row = optimum_table(papers)[0]
     assert conventions_table(papers)[0]["a (crossings)"] != "not identified"
     assert row["a (envelope points)"] == laws_table(papers)[0]["a"] != row["a (crossings)"]
@@ -147,7 +149,7 @@ def test_the_papers_way(tmp_path: Path) -> None:
 
 def test_without_seeds_nothing_is_tested_and_no_interval_is_named(tmp_path: Path) -> None:
     runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, extra_seeds=())
-    fits = fit_study(load_tables(tmp_path, runs), settings())
+    fits = envelopes_of(load_tables(tmp_path, runs), settings())
     told = "\n".join(notes(fits))
     assert "it was not tested whether L(C) is a power law: there are no replicate seeds" in told
     assert "Fieller" not in told
@@ -161,13 +163,22 @@ def test_a_lean_that_all_architectures_share_is_told(tmp_path: Path) -> None:
         return 0.25 + power_world(n_params, n_tokens)
 
     runs = write_study(tmp_path, archs=("tnl", "llama", "hgrn2"), tokens=BUDGETS, seed_noise=0.004, world=irreducible)
-    fits = fit_study(load_tables(tmp_path, runs), settings())
-    losses = [one["laws"]["loss"] for one in fits["archs"].values()]
-    for loss, p in zip(losses, (0.05, 0.06, 0.08), strict=True):
-        loss["curvature"] |= {"tested": True, "found": False, "shape": None, "p_value": p}
-    assert any(line.startswith("The curves of all 3 architectures are convex to some degree") for line in notes(fits))
-    losses[0]["curvature"]["p_value"] = 0.94  # one leans the other way
-    assert not any("are convex" in line for line in notes(fits))
+    fits = envelopes_of(load_tables(tmp_path, runs), settings())
+
+    def bent(*p_values: float) -> StudyFits:
+        own = [one for one in fits.fits if one.conventions["C"] == "exact"]
+        return replace(fits, fits=tuple(with_bend(one, p) for one, p in zip(own, p_values, strict=True)))
+
+    convex = notes(bent(0.05, 0.06, 0.08))
+    assert any(line.startswith("The curves of all 3 architectures are convex to some degree") for line in convex)
+    assert not any("are convex" in line for line in notes(bent(0.94, 0.06, 0.08)))  # one leans the other way
+
+
+def with_bend(fit: Fit, p: float) -> Fit:
+    """Whose test found no bend, with this p-value."""
+    n_opt, d_opt, loss = fit.laws
+    about = replace(loss.about_loss, curvature=replace(loss.about_loss.curvature, tested=True, shape=None, p_value=p))
+    return replace(fit, laws=(n_opt, d_opt, replace(loss, about_loss=about)))
 
 
 def test_a_curve_that_is_no_power_law_is_told_everywhere(tmp_path: Path) -> None:
@@ -175,16 +186,16 @@ def test_a_curve_that_is_no_power_law_is_told_everywhere(tmp_path: Path) -> None
         return 0.8 + power_world(n_params, n_tokens)
 
     runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, seed_noise=0.001, world=irreducible)
-    fits = fit_study(load_tables(tmp_path, runs), settings())
-    loss = fits["archs"]["tnl"]["laws"]["loss"]
-    assert loss["curvature"]["shape"] == "convex" and loss["curvature"]["reason"] == CURVED
-    assert loss["interval"] is None and loss["band"] is None
+    fits = envelopes_of(load_tables(tmp_path, runs), settings())
+    loss = fits.envelope("tnl").law(L_OPT)
+    assert loss.about_loss.curvature.shape == "convex" and loss.about_loss.curvature.reason == CURVED
+    assert loss.exponent.interval is None and loss.band is None
     assert laws_table(fits)[0]["alpha"].endswith(" (no power law)")
     assert curvature_table(fits)[0]["power law?"] == "does not fit"
     assert curvature_table(fits)[0]["shape in log-log"] == "convex"
     assert any(f"TNL: {CURVED}: it is convex" in line for line in notes(fits))
     assert all(row["alpha"].endswith(" (no power law)") for row in conventions_table(fits))
-    assert fits["archs"]["tnl"]["laws"]["n_opt"]["exponent"] == pytest.approx(0.5, abs=0.02)
+    assert fits.envelope("tnl").law(N_OPT).exponent.value == pytest.approx(0.5, abs=0.02)
 
 
 def test_all_ranges_that_are_told_are_those_of_the_laws(tmp_path: Path) -> None:
@@ -192,34 +203,36 @@ def test_all_ranges_that_are_told_are_those_of_the_laws(tmp_path: Path) -> None:
     than its law rests on."""
     runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, seed_noise=0.001)
     for changes in ({"range": {}}, {"range": {"tnl": (5e10, 9e13)}}, {}):
-        fits = fit_study(load_tables(tmp_path, runs), settings(**changes))
-        one = fits["archs"]["tnl"]
-        low, high = one["laws"]["loss"]["range"]
+        fits = envelopes_of(load_tables(tmp_path, runs), settings(**changes))
+        one = fits.envelope("tnl")
+        low, high = one.law(L_OPT).range
         if not changes.get("range", True):
-            assert "inside warm-up" not in one["envelope"]["censored"]
+            assert "inside warm-up" not in one.envelope.points.censored
         told = f"{power_of_ten(low)} – {power_of_ten(high)}"
         found = diagnostics_table(fits)[0]
         assert found["range of L (FLOP)"] == told
         assert conventions_table(fits)[0]["range of L (FLOP)"] == told
         assert f"rest on {told.replace(' – ', ' to ')} FLOP" in extrapolation_text(fits)
         assert float(found["loss falls over (decades)"]) <= float(laws_table(fits)[0]["decades"])
-        assert fits["by_convention"]["exact"]["tnl"]["range"][0] == one["range"][0]
+        assert fits.envelope("tnl", "exact").range[0] == one.range[0]
 
 
 def test_the_bias_of_the_level_is_told(tmp_path: Path) -> None:
     runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, seed_noise=0.05)
-    fits = fit_study(load_tables(tmp_path, runs), settings())
-    loss = fits["archs"]["tnl"]["laws"]["loss"]
-    assert loss["level_bias"] < -0.001
-    assert any(f"changes the level of L by TNL {math.expm1(loss['level_bias']):+.2%}." in line for line in notes(fits))
+    fits = envelopes_of(load_tables(tmp_path, runs), settings())
+    loss = fits.envelope("tnl").law(L_OPT)
+    assert loss.about_loss.level_bias < -0.001
+    assert any(
+        f"changes the level of L by TNL {math.expm1(loss.about_loss.level_bias):+.2%}." in line for line in notes(fits)
+    )
 
 
 def test_without_replicate_seeds_there_is_no_interval(tmp_path: Path) -> None:
     runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, extra_seeds=())
-    fits = fit_study(load_tables(tmp_path, runs), settings())
-    assert fits["interval"]["method"] == "none: no replicate seeds"
-    loss = fits["archs"]["tnl"]["laws"]["loss"]
-    assert loss["interval"] is None and loss["level_bias"] is None
+    fits = envelopes_of(load_tables(tmp_path, runs), settings())
+    assert fits.intervals.method == "none: no replicate seeds"
+    loss = fits.envelope("tnl").law(L_OPT)
+    assert loss.exponent.interval is None and loss.about_loss.level_bias is None
     assert not any("level of L" in line for line in notes(fits))
     assert "[" not in laws_table(fits)[0]["alpha"]
 
@@ -228,13 +241,13 @@ def test_runs_that_are_not_done_are_left_out_and_told(tmp_path: Path) -> None:
     runs = write_study(tmp_path, archs=("tnl",), tokens={s: BUDGETS[s] for s in list(SIZES)[:-1]}, extra_seeds=())
     runs.append(write_run(tmp_path, "tnl", "393k", BUDGETS["393k"], state="failed", reason="loss is nan at step 9"))
     only = write_run(tmp_path, "hgrn2", "14k", BUDGETS["14k"], state="failed", reason="loss is nan at step 2")
-    fits = fit_study(load_tables(tmp_path, [*runs, only, "llama-14k-c256-s0"]), settings())
-    one = fits["archs"]["tnl"]
-    assert [entry["size"] for entry in one["sizes"]] == list(SIZES)[:-1]
-    assert one["left_out"] == [{"run_id": runs[-1], "state": "failed", "reason": "loss is nan at step 9"}]
+    fits = envelopes_of(load_tables(tmp_path, [*runs, only, "llama-14k-c256-s0"]), settings())
+    one = fits.group("tnl")
+    assert [entry.size for entry in one.sizes] == list(SIZES)[:-1]
+    assert one.left_out == (UnusedRun(runs[-1], "failed", "loss is nan at step 9"),)
     for arch in ("hgrn2", "llama"):
-        assert not fits["archs"][arch]["fitted"]
-        assert "no usable run" in fits["archs"][arch]["reason"]
+        assert not fits.group(arch).fitted and fits.envelope(arch) is None
+        assert "no usable run" in fits.group(arch).reason
     told = "\n".join(notes(fits))
     assert f"{runs[-1]}: left out of the fits, its state is failed: loss is nan at step 9" in told
     assert "HGRN2: not fitted: no usable run" in told
@@ -243,24 +256,24 @@ def test_runs_that_are_not_done_are_left_out_and_told(tmp_path: Path) -> None:
 
 def test_a_range_that_no_curve_reaches_is_told(tmp_path: Path) -> None:
     runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, extra_seeds=())
-    fits = fit_study(load_tables(tmp_path, runs), settings(range={"tnl": (1e20, 1e21)}))
-    loss = fits["archs"]["tnl"]["laws"]["loss"]
-    assert not loss["identified"]
-    assert "0 points of the range lie on a curve" in loss["reason"]
-    json.dumps(fits, allow_nan=False)
+    fits = envelopes_of(load_tables(tmp_path, runs), settings(range={"tnl": (1e20, 1e21)}))
+    loss = fits.envelope("tnl").law(L_OPT)
+    assert not loss.identified
+    assert "0 points of the range lie on a curve" in loss.reason
+    json.dumps(fits.to_dict(), allow_nan=False)
     assert diagnostics_table(fits)[0]["censored"] == ""
 
 
 def test_every_convention_fits_the_same_stretch_of_the_same_runs(tmp_path: Path) -> None:
     """Here paper = 7/6 of exact: exponents agree, ranges differ by 7/6."""
     runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS)
-    fits = fit_study(load_tables(tmp_path, runs), settings())
-    exact, paper = fits["by_convention"]["exact"]["tnl"], fits["by_convention"]["paper"]["tnl"]
-    assert np.array(paper["range"]) == pytest.approx(np.array(exact["range"]) * 7 / 6)
-    assert paper["n_opt"]["exponent"] == pytest.approx(exact["n_opt"]["exponent"])
-    assert fits["conventions"]["C"] == "exact"
-    assert fits["conventions"]["N"] == "non-embedding parameters"
-    assert "20,000 tokens" in fits["conventions"]["L"]
+    fits = envelopes_of(load_tables(tmp_path, runs), settings())
+    exact, paper = (fits.envelope("tnl", name) for name in ("exact", "paper"))
+    assert np.array(paper.range) == pytest.approx(np.array(exact.range) * 7 / 6)
+    assert paper.a.value == pytest.approx(exact.a.value)
+    assert fits.conventions["C"] == "exact"
+    assert fits.conventions["N"] == "non-embedding parameters"
+    assert "20,000 tokens" in fits.conventions["L"]
     assert [row["C"] for row in conventions_table(fits)] == ["exact", "paper", "6nd"]
     assert "5·10¹⁰ to 5·10¹²" in extrapolation_text(fits)
 
@@ -271,17 +284,19 @@ def test_a_convention_that_does_not_cover_an_architecture_is_left_out(tmp_path: 
         record = read_json(run)
         del record["cost"]["flops_per_token_train"]["paper"]
         write_json(run, record)
-    fits = fit_study(load_tables(tmp_path, runs), settings())
-    assert {name: set(archs) for name, archs in fits["by_convention"].items()} == {
-        "exact": {"llama", "tnl"},
-        "paper": {"llama"},
-        "6nd": {"llama", "tnl"},
-    }
-    json.dumps(fits, allow_nan=False)
-    fits = fit_study(load_tables(tmp_path, runs), settings(flops="paper"))
-    assert fits["archs"]["llama"]["fitted"]
-    assert "fit.flops = paper has no formula for it" in fits["archs"]["tnl"]["reason"]
-    json.dumps(fits, allow_nan=False)
+    fits = envelopes_of(load_tables(tmp_path, runs), settings())
+    assert sorted((one.conventions["C"], one.group) for one in fits.fits) == [
+        ("6nd", "llama"),
+        ("6nd", "tnl"),
+        ("exact", "llama"),
+        ("exact", "tnl"),
+        ("paper", "llama"),
+    ]
+    json.dumps(fits.to_dict(), allow_nan=False)
+    fits = envelopes_of(load_tables(tmp_path, runs), settings(flops="paper"))
+    assert fits.group("llama").fitted
+    assert "fit.flops = paper has no formula for it" in fits.group("tnl").reason
+    json.dumps(fits.to_dict(), allow_nan=False)
 
 
 def test_held_out_loss_instead_of_training_loss(tmp_path: Path) -> None:
@@ -290,11 +305,11 @@ def test_held_out_loss_instead_of_training_loss(tmp_path: Path) -> None:
         size = run.split("-")[1]
         steps = np.unique(np.geomspace(10, BUDGETS[size] // BATCH, 12).astype(int)).tolist()
         write_evals(tmp_path, run, steps, (1.1 * power_world(SIZES[size], np.array(steps) * float(BATCH))).tolist())
-    fits = fit_study(load_tables(tmp_path, runs), settings(loss="validation"))
-    law = fits["archs"]["tnl"]["laws"]["loss"]
-    assert law["exponent"] == pytest.approx(-0.15, abs=0.005)
-    assert fits["archs"]["tnl"]["envelope"]["loss"][0] > 1.05 * float(power_world(25_000, np.array(5e10 / 6 / 25_000)))
-    assert "held-out" in fits["conventions"]["L"]
+    fits = envelopes_of(load_tables(tmp_path, runs), settings(loss="validation"))
+    law = fits.envelope("tnl").law(L_OPT)
+    assert law.exponent.value == pytest.approx(-0.15, abs=0.005)
+    assert fits.envelope("tnl").envelope.points.loss[0] > 1.05 * float(power_world(25_000, np.array(5e10 / 6 / 25_000)))
+    assert "held-out" in fits.conventions["L"]
 
 
 def test_no_loss_of_warm_up_enters_a_law(tmp_path: Path) -> None:
@@ -307,15 +322,15 @@ def test_no_loss_of_warm_up_enters_a_law(tmp_path: Path) -> None:
     for name, world in (("plain", power_world), ("spiked", spiked)):
         runs = write_study(tmp_path / name, archs=("tnl",), tokens=BUDGETS, world=world, warmup_tokens=400_000)
         chosen = settings(range={}, smoothing_tokens=100_000)
-        told.append(fit_study(load_tables(tmp_path / name, runs), chosen)["archs"]["tnl"])
+        told.append(envelopes_of(load_tables(tmp_path / name, runs), chosen).envelope("tnl"))
     plain, spiked_one = told
-    assert plain["range"][0] == pytest.approx(6 * 14_000 * 450_000)  # the whole window lies after warm-up
-    after = [why != "inside warm-up" for why in spiked_one["envelope"]["censored"]]
+    assert plain.range[0] == pytest.approx(6 * 14_000 * 450_000)  # the whole window lies after warm-up
+    after = [why != "inside warm-up" for why in spiked_one.envelope.points.censored]
     assert 10 < sum(after) < len(after)
-    losses = [np.array(one["envelope"]["loss"]) for one in told]
+    losses = [np.array(one.envelope.points.loss) for one in told]
     assert losses[1][after] == pytest.approx(losses[0][after], rel=1e-9)
-    assert spiked_one["laws"]["loss"]["n_points"] == sum(after)
-    assert spiked_one["laws"]["loss"]["exponent"] == pytest.approx(-0.15, abs=0.01)
+    assert spiked_one.law(L_OPT).n_points == sum(after)
+    assert spiked_one.law(L_OPT).exponent.value == pytest.approx(-0.15, abs=0.01)
 
 
 def test_what_counts_as_settled() -> None:
@@ -327,8 +342,8 @@ def test_what_counts_as_settled() -> None:
 def test_a_done_run_too_short_to_smooth_is_told(tmp_path: Path) -> None:
     runs = write_study(tmp_path, archs=("tnl",), tokens={s: BUDGETS[s] for s in list(SIZES)[:-1]}, extra_seeds=())
     runs.append(write_run(tmp_path, "tnl", "393k", 16_384))
-    fits = fit_study(load_tables(tmp_path, runs), settings())
-    assert fits["archs"]["tnl"]["n_runs"] == 5
+    fits = envelopes_of(load_tables(tmp_path, runs), settings())
+    assert fits.group("tnl").n_runs == 5
     assert f"{runs[-1]}: enters no curve of its size: it lacks more tokens than fit.smoothing_tokens" in notes(fits)
 
 
@@ -340,13 +355,13 @@ def test_training_loss_of_repeated_text_is_refused(tmp_path: Path) -> None:
     write_json((tmp_path / "corpus" / "manifest.json"), corpus)
     tables = load_tables(tmp_path, runs)
     assert tables.runs["epochs"].max() == pytest.approx(1.5, rel=1e-2)
-    fits = fit_study(tables, settings())
-    assert not fits["archs"]["tnl"]["fitted"] and fits["by_convention"]["exact"] == {}
+    fits = envelopes_of(tables, settings())
+    assert not fits.group("tnl").fitted and fits.fits == ()
     assert any("saw text more than once" in line and "set fit.loss to validation" in line for line in notes(fits))
     assert laws_table(fits)[0]["alpha"] == "not fitted"
     for run in runs:
         write_evals(tmp_path, run, [100, 200, 400], [3.0, 2.0, 1.5])
-    assert fit_study(load_tables(tmp_path, runs), settings(loss="validation"))["archs"]["tnl"]["fitted"]
+    assert envelopes_of(load_tables(tmp_path, runs), settings(loss="validation")).group("tnl").fitted
     corpus["splits"]["train"]["tokens"] = 6_000_000
     write_json((tmp_path / "corpus" / "manifest.json"), corpus)
-    assert fit_study(load_tables(tmp_path, runs), settings())["archs"]["tnl"]["fitted"]
+    assert envelopes_of(load_tables(tmp_path, runs), settings()).group("tnl").fitted

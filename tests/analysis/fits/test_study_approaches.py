@@ -6,12 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.fits.approaches import APPROACHES
+from analysis.fits.approaches import APPROACHES, options_of
+from analysis.fits.compared import POINTS_A_RUN, views_of
+from analysis.fits.fit import DAMAGED
+from analysis.fits.groups import fit_groups
 from analysis.fits.prepare import prepare
 from analysis.fits.settings import FitSettings
-from analysis.fits.study import fit_study
-from analysis.fits.study_approaches import approaches_of_study, fit_study_groups, options_of
-from analysis.fits.study_comparison import POINTS_A_RUN, views_of
+from analysis.fits.study import fit_study, runs_of_study
+from analysis.fits.study_fits import fits_of
 from analysis.report.approaches import backtest_rows, disagreements, reading_rows
 from analysis.runs import load_tables
 
@@ -42,13 +44,9 @@ def study(tmp_path_factory):
     return replace(tables, runs=runs, name="two", settings=FitSettings(smoothing_tokens=10_000))
 
 
-def approaches_of(study):
-    return approaches_of_study(study, fit_study(study, study.settings))
-
-
 @pytest.fixture(scope="module")
 def found(study):
-    return approaches_of(study)
+    return fit_study(study)
 
 
 def test_views_count_compute_and_size_in_several_ways(study):
@@ -69,25 +67,25 @@ def test_ends_alone_are_what_every_approach_and_comparison_reads(study):
     ends, curves = (prepare(study, points=points).groups for points in ("ends", "curves"))
     for groups in views_of(study, "ends").values():
         assert all(len(one) == one.n_runs == len(SIZES) for one in groups)
-    fits = fit_study(study, study.settings)
-    found = fit_study_groups(study, ends, curves, APPROACHES, options_of(study), fits, ends_alone=True)
+    options = options_of(study.settings)
+    found = fit_groups(runs_of_study(study, ends, curves, ends_alone=True), APPROACHES, options)
     assert not [one for one in found.results if one.n_points > one.n_runs]
-    told = {one["approach"]: one["reason"] for one in found.failed if one["group"] == "llama"}
+    told = {one.approach: one.reason for one in found.failed if one.group == "llama"}
     assert "--points ends leaves one row a run" in told["envelope"]
-    whole = fit_study_groups(study, ends, curves, APPROACHES, options_of(study), fits)
+    whole = fit_groups(runs_of_study(study, ends, curves), APPROACHES, options)
     assert {"envelope", "isoflop"} <= {one.approach for one in whole.results}
 
 
 def test_the_surface_of_each_architecture(found):
-    one = next(law for law in found["laws"] if (law["group"], law["approach"]) == ("llama", "parametric"))
-    assert one["n_runs"] == len(SIZES) and one["verdict"]["reasons"] and one["diagnostics"]["checks"]["backtest"]
+    one = found.fit("llama", "parametric")
+    assert one.n_runs == len(SIZES) and one.verdict.reasons and one.checks["backtest"]
     for name, truth in (("a", 0.5), ("alpha", 0.3), ("beta", 0.3), ("E", 0.7)):
-        low, high = one["intervals"][name]
+        low, high = one.parameters[name].interval
         assert low <= truth <= high
 
 
 def test_the_better_architecture_needs_less_compute_under_every_view(found):
-    told = found["comparisons"][0]
+    told = found.comparisons[0]
     assert told["reason"] is None
     for name, view in told["views"].items():
         (pair,) = view["pairs"]
@@ -100,30 +98,34 @@ def test_the_better_architecture_needs_less_compute_under_every_view(found):
 
 
 def test_every_run_is_priced(found):
-    rows = found["waste"]["llama"]
-    assert len(rows) == len(SIZES) and rows == sorted(rows, key=lambda row: -row["share"])
+    rows = found.waste["llama"]
+    assert len(rows) == len(SIZES) and list(rows) == sorted(rows, key=lambda row: -row.share.value)
     for row in rows:
-        assert 0 <= row["share"] < 1 and row["flops"] == pytest.approx(row["share"] * row["c"])
-        assert row["interval"][0] <= row["interval"][1]
+        assert 0 <= row.share.value < 1 and row.flops == pytest.approx(row.share.value * row.c)
+        assert row.share.low <= row.share.high
     near = rows[-1]  # 221k: its size may be the optimal one
-    assert near["interval"][0] == 0.0 and rows[0]["interval"][0] > 0
+    assert near.share.low == 0.0 and rows[0].share.low > 0
     # every run has C = 3e12 FLOP, where 173k parameters are optimal
-    assert [row["run_id"].split("-")[1] for row in rows] == ["14k", "25k", "55k", "393k", "98k", "221k"]
-    assert rows[0]["share"] > 0.3 and rows[-1]["share"] < 0.05
+    assert [row.run_id.split("-")[1] for row in rows] == ["14k", "25k", "55k", "393k", "98k", "221k"]
+    assert rows[0].share.value > 0.3 and rows[-1].share.value < 0.05
 
 
 def test_wrong_sizes_and_losses_are_priced(found):
-    told = found["wrong_choices"]["llama"]
-    shares = {one["factor"]: one["share"] for one in told["sizes"]}
+    wrong = found.wrong_choices["llama"]
+    shares = {one.amount: one.share.value for one in wrong.sizes}
     assert shares[0.25] > shares[0.5] > shares[0.7] > 0 and shares[4.0] > shares[2.0] > shares[1.4] > 0
-    lost = [one["share"] for one in told["losses"]]
+    lost = [one.share.value for one in wrong.losses]
     assert 0 < lost[0] < lost[1] < lost[2] < 0.5
-    for one in (*told["sizes"], *told["losses"]):
-        assert one["interval"][0] <= one["share"] <= one["interval"][1]
+    for one in (*wrong.sizes, *wrong.losses):
+        assert one.share.low <= one.share.value <= one.share.high
 
 
-def test_it_is_plain_data(found):
-    assert json.loads(json.dumps(found)) == found
+def test_it_is_read_back_as_it_was_written(found):
+    stored = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert fits_of(stored).to_dict() == found.to_dict() and fits_of(stored).laws == found.laws
+    for wrong in ({"fits": [{"approach": "envelope"}]}, {"settings": None}, {"groups": 3}, {"more": 1}):
+        with pytest.raises(DAMAGED):
+            fits_of(stored | wrong)
 
 
 def with_runs(study, runs):
@@ -132,16 +134,15 @@ def with_runs(study, runs):
 
 def test_one_architecture_or_no_run_gives_a_reason(study):
     runs = study.runs
-    one = approaches_of(with_runs(study, runs[runs["arch"] == "tnl"]))
-    assert one["comparisons"][0]["reason"] == "a comparison needs two architectures" and {
-        law["group"] for law in one["laws"]
-    } == {"tnl"}
-    none = approaches_of(with_runs(study, runs.assign(state="running")))
-    assert "no run can be fitted" in none["comparisons"][0]["reason"] and none["laws"] == []
-    few = approaches_of(with_runs(study, runs[runs["size"].isin(["14k", "25k"])]))
-    reasons = {(law["group"], law["approach"]): law["reason"] for law in few["not_fitted"]}
-    assert "needs 3 or more different N" in reasons["llama", "parametric"] and few["waste"] == {}
-    assert all("needs" in view["reason"] for view in few["comparisons"][0]["views"].values())
+    one = fit_study(with_runs(study, runs[runs["arch"] == "tnl"]))
+    assert one.comparisons[0]["reason"] == "a comparison needs two architectures"
+    assert {law.group for law in one.laws} == {"tnl"}
+    none = fit_study(with_runs(study, runs.assign(state="running")))
+    assert "no run can be fitted" in none.comparisons[0]["reason"] and none.laws == []
+    few = fit_study(with_runs(study, runs[runs["size"].isin(["14k", "25k"])]))
+    reasons = {(law.group, law.approach): law.reason for law in few.not_fitted}
+    assert "needs 3 or more different N" in reasons["llama", "parametric"] and few.waste == {}
+    assert all("needs" in view["reason"] for view in few.comparisons[0]["views"].values())
 
 
 def test_the_report_tells_who_disagrees_and_what_readings_decide(found):
@@ -158,7 +159,7 @@ def test_the_report_tells_who_disagrees_and_what_readings_decide(found):
         "difference": -0.2,
         "disagree": True,
     }
-    (line,) = disagreements({"side_by_side": {"tnl": {"pairs": [pair]}}})
+    (line,) = disagreements(replace(found, side_by_side={"tnl": {"pairs": [pair]}}))
     assert line == (
         "TNL: the approaches disagree. envelope and isoFLOP: N_opt differs by a factor of up to 2, exponents by 0.20 "
         "(4.0 joint standard errors)."

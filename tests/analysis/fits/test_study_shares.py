@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from analysis.fits.approaches import STUDY_OBJECTIVE
 from analysis.fits.diagnose import predictors
 from analysis.fits.parametric.curves import FIRST_SHARE, Prepared
 from analysis.fits.parametric.curves import prepare as weighted
 from analysis.fits.points import CURVES, Points
 from analysis.fits.prepare import prepare
-from analysis.fits.study_approaches import OBJECTIVE
 from analysis.fits.study_shares import FIRST_SHARES, _errors, better_share, first_shares
 from analysis.report.first_shares import first_share_notes, first_share_rows
 from analysis.run_table import RunTable
@@ -28,7 +28,7 @@ def read_from(share: float) -> RunTable:
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict]:
-    return first_shares(read_from(0.1), OBJECTIVE)
+    return first_shares(read_from(0.1), STUDY_OBJECTIVE)
 
 
 def test_every_share_is_judged_by_the_same_runs(rows: list[dict]) -> None:
@@ -53,7 +53,7 @@ def test_every_share_is_fitted_from_where_it_says(monkeypatch: pytest.MonkeyPatc
 
     points = prepare(read_from(0.1), points=CURVES, first_share=0.05).groups["llama"]
     monkeypatch.setattr(predictors, "prepare", noted)
-    assert _errors(points, 0.05, OBJECTIVE)
+    assert _errors(points, 0.05, STUDY_OBJECTIVE)
     assert list(begin) == [0.05] and 0.05 <= begin[0.05] < 0.06
 
 

@@ -1,15 +1,17 @@
 """Variants after equal tokens: against values by hand, and how often the intervals hold all of a family's truths."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from analysis.fits.settings import FitSettings
-from analysis.fits.study import fit_study
 from analysis.fits.variants import compare_variants
 from analysis.report.variants import is_of_variants, variant_figure, variant_lines, variant_notes, variant_rows
 from analysis.run_table import RunTable
 from analysis.runs import load_tables
+from tests.analysis.fits.built import envelopes_of, group_of, study_of
 from tests.analysis.fits.synthetic import BATCH
 from tests.analysis.fits.test_grouping import write
 
@@ -58,20 +60,19 @@ def test_by_hand():
         pytest.approx(np.expm1(0.06 - half), rel=1e-3),
         pytest.approx(np.expm1(0.06 + half), rel=1e-3),
     )
-    fits = {"variants": found, "archs": {"tnl": {"fitted": False}}, "settings": {"level": 0.95}}
-    fits["conventions"] = {"unit_L": "nats/byte"}
+    fits = study_of(groups=[group_of("tnl", reason="one size")], variants=found)
     rows = variant_rows(fits)
     assert [row["told apart"] for row in rows] == ["", "no"] and rows[0]["family"] == "TNL, 6k, 200 tokens"
     first = "TNL, 6k: decay=on has the lowest held-out loss after 200 tokens: 2.8577 nats/byte."
     assert variant_lines(fits) == [f"{first} Seed noise does not tell it from decay=off."]
     told = [on, off | {"low": 0.01, "high": 0.1}]
-    assert variant_lines(fits | {"variants": found | {"families": [family | {"rows": told}]}}) == [first]
+    assert variant_lines(replace(fits, variants=found | {"families": [family | {"rows": told}]})) == [first]
     better = on | {"loss": 2.0, "more": -0.1, "low": -0.2, "high": 0.1}
-    (turned,) = variant_lines(fits | {"variants": found | {"families": [family | {"rows": [off, better]}]}})
+    (turned,) = variant_lines(replace(fits, variants=found | {"families": [family | {"rows": [off, better]}]}))
     assert turned.endswith(" against decay=off. Seed noise does not tell it from decay=off.")
     unknown = found | {"noise": None, "families": [family | {"rows": [on, off | {"low": None, "high": None}]}]}
-    assert variant_lines(fits | {"variants": unknown}) == [first]
-    assert is_of_variants(fits) and not is_of_variants(fits | {"archs": {"tnl": {"fitted": True}}})
+    assert variant_lines(replace(fits, variants=unknown)) == [first]
+    assert is_of_variants(fits) and not is_of_variants(replace(fits, groups=(group_of("tnl"),)))
     assert "1.00% of the loss (1 degrees of freedom)" in variant_notes(fits)[0]
     assert list(variant_figure(fits).data[0].y) == ["decay=on", "decay=off"]
 
@@ -84,7 +85,7 @@ def test_what_is_a_family():
     found = compare_variants(tables_of(losses, sizes), 0.95)
     (family,) = found["families"]
     assert [row["variant"] for row in family["rows"]] == ["wide", "deep"] and found["noise"] is None
-    assert "nobody knows" in variant_notes({"variants": found, "settings": {"level": 0.95}, "archs": {}})[0]
+    assert "nobody knows" in variant_notes(study_of(variants=found))[0]
     other = {"context_length": 512}
     assert not compare_variants(tables_of(losses, sizes, **{"tnl-deep--0": other}), 0.95)["families"]
     for change in ({"state": "failed"}, {"left_out": "why"}, {"reset_at_documents": True}):
@@ -104,7 +105,7 @@ def test_what_cannot_be_compared_is_told():
     losses[("tnl", "6k", "a=2")] = {0: []}
     found = compare_variants(tables_of(losses), 0.95)
     assert found["families"][0]["reason"] == "its variants were not evaluated after equal tokens"
-    notes = variant_notes({"variants": found, "settings": {"level": 0.95}, "archs": {}})
+    notes = variant_notes(study_of(variants=found))
     assert notes == ["TNL, 6k: 2 variants are not compared: its variants were not evaluated after equal tokens."]
 
 
@@ -129,6 +130,6 @@ def test_intervals_hold_all_differences_of_a_family_at_once():
 def test_points_of_one_size_have_no_law_of_size(tmp_path):
     for decay in ("independent", "none"):
         write(tmp_path, "tnl", "14k", **{"model.decay": decay})
-    fits = fit_study(load_tables(tmp_path), FitSettings(smoothing_tokens=10 * BATCH, n_replicates=20))
-    reasons = {one["reason"] for one in fits["archs"].values()}
+    fits = envelopes_of(load_tables(tmp_path), FitSettings(smoothing_tokens=10 * BATCH, n_replicates=20))
+    reasons = {one.reason for one in fits.groups}
     assert reasons == {"it has one size, 14k, and no law of size: its points are compared after equal tokens"}

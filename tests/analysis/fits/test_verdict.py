@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from analysis.fits.envelope.extract import SizeCurve
+from analysis.fits.fit import L_OPT, QUANTITIES, EnvelopePoints, Estimate, Fit, Law
 from analysis.fits.noise import SeedNoise
 from analysis.fits.settings import FitSettings
-from analysis.fits.study import fit_study
+from analysis.fits.study_fits import LowestLoss, StudyFits
 from analysis.fits.verdict import judge_architectures
 from analysis.report.notes import law_notes
 from analysis.report.tables import estimate, laws_table, short_laws_table
@@ -19,52 +20,49 @@ from analysis.report.verdict import comparison_table, prediction_table, verdict_
 from analysis.runs import load_tables
 from scaling.stages.show import show_laws, show_summary
 
+from .built import envelopes_of, fit_of, study_of
 from .synthetic import SIZES, power_world, write_run
 
 BUDGETS = {size: int(min(6e6, 7e12 / 6 / n)) for size, n in SIZES.items()}
 NAMES = ("llama", "tnl", "hgrn2", "cosformer2")
-LAWS = ("n_opt", "d_opt", "loss")
 CURVES = (  # the larger size is the better one throughout
     ("14k", 14_000, (np.log([1e9, 1e12]), np.array([1.1, 1.0]))),
     ("55k", 55_000, (np.log([1e9, 1e12]), np.array([1.0, 0.9]))),
 )
-# laws of nothing, for what reads losses alone
-NOTHING = {"identified": False, "reason": "too few sizes", "interval": None}
 
 
 def worse(by: float) -> Any:
     return lambda n, tokens: power_world(n, tokens) * math.exp(by)
 
 
-def study_of(folder: Path, shifts: dict[str, float], seeds: int = 3) -> dict[str, Any]:
+def drawn(folder: Path, shifts: dict[str, float], seeds: int = 3) -> StudyFits:
     """Fits of a study whose architectures lie `shifts` of log loss above the first; seeds of 55k differ by 0.2%."""
     for arch, by in shifts.items():
         for size, tokens in BUDGETS.items():
             for seed in range(seeds if size == "55k" else 1):
                 write_run(folder, arch, size, tokens, worse(by), seed=seed, shift=0.002 * (seed - 1) * (seeds > 1))
     settings = FitSettings(smoothing_tokens=20_000, n_replicates=200, range=dict.fromkeys(shifts, (5e10, 5e12)))
-    return fit_study(load_tables(folder), settings)
+    return envelopes_of(load_tables(folder), settings)
 
 
 def test_the_best_at_the_largest_common_compute_is_told_apart_from_what_is_worse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fits = study_of(tmp_path, {"tnl": 0.03, "hgrn2": 0.0, "llama": 0.004})
-    told = fits["verdicts"][0]
-    assert (told["best"], list(told["archs"])) == ("hgrn2", ["hgrn2", "llama", "tnl"])
-    ends = [one["envelope"]["c"][-1] for one in fits["archs"].values()]
-    assert told["c"] == min(ends) == pytest.approx(5e12, rel=0.2)
-    assert [one["significant"] for one in told["archs"].values()] == [None, False, True]
-    tnl = told["archs"]["tnl"]
-    assert tnl["difference"] == pytest.approx(0.03, abs=1e-3)
-    assert tnl["difference_interval"][0] < tnl["difference"] < tnl["difference_interval"][1]
-    best = told["archs"]["hgrn2"]
-    assert best["interval"][0] < best["loss"] < best["interval"][1]
-    first = best["predictions"][0]
-    assert first["c"] == told["c"] and first["loss"]["value"] == pytest.approx(best["loss"], rel=0.02)
-    n, d = first["n_opt"]["value"], first["d_opt"]["value"]
-    assert 6 * n * d == pytest.approx(told["c"], rel=1e-6)  # the world's C is 6 N D
-    assert first["n_opt"]["interval"][0] < n < first["n_opt"]["interval"][1]
+    fits = drawn(tmp_path, {"tnl": 0.03, "hgrn2": 0.0, "llama": 0.004})
+    lowest = fits.verdicts[0]
+    assert (lowest.best, list(lowest.archs)) == ("hgrn2", ["hgrn2", "llama", "tnl"])
+    ends = [fits.envelope(group.name).envelope.points.c[-1] for group in fits.groups]
+    assert lowest.c == min(ends) == pytest.approx(5e12, rel=0.2)
+    assert [one.significant for one in lowest.archs.values()] == [None, False, True]
+    apart = lowest.archs["tnl"].difference
+    assert apart.value == pytest.approx(0.03, abs=1e-3) and apart.low < apart.value < apart.high
+    best = lowest.archs["hgrn2"]
+    assert best.loss.low < best.loss.value < best.loss.high
+    first = best.predictions[0]
+    assert first.flops == lowest.c and first.loss.value == pytest.approx(best.loss.value, rel=0.02)
+    n, d = first.n_params, first.n_tokens
+    assert 6 * n.value * d.value == pytest.approx(lowest.c, rel=1e-6)  # the world's C is 6 N D
+    assert n.low < n.value < n.high
 
     lines = "\n".join(verdict_text(fits))
     assert lines.startswith("HGRN2 has the lowest loss at C = ") and "that all 3 fitted architectures reached" in lines
@@ -91,7 +89,7 @@ def test_a_loss_at_another_size_is_not_told_as_the_architectures(tmp_path: Path)
             for seed in range(3 if size == "55k" else 1):
                 shift = 0.002 * (seed - 1) * (size == "55k")
                 write_run(tmp_path, arch, size, tokens // less, seed=seed, shift=shift, warmup_tokens=4096)
-    fits = fit_study(load_tables(tmp_path), FitSettings(smoothing_tokens=5_000, n_replicates=100))
+    fits = envelopes_of(load_tables(tmp_path), FitSettings(smoothing_tokens=5_000, n_replicates=100))
     lines = verdict_text(fits)
     assert "TNL is worse than HGRN2 by more than seed noise." in lines
     told = next(line for line in lines if line.startswith("That of TNL may be its size and not its architecture: "))
@@ -100,9 +98,9 @@ def test_a_loss_at_another_size_is_not_told_as_the_architectures(tmp_path: Path)
 
 
 def test_without_seeds_nothing_is_told_apart(tmp_path: Path) -> None:
-    fits = study_of(tmp_path, {"tnl": 0.05, "hgrn2": 0.0}, seeds=1)
-    assert [one["significant"] for one in fits["verdicts"][0]["archs"].values()] == [None, None]
-    assert fits["verdicts"][0]["archs"]["tnl"]["interval"] is None
+    fits = drawn(tmp_path, {"tnl": 0.05, "hgrn2": 0.0}, seeds=1)
+    assert [one.significant for one in fits.verdicts[0].archs.values()] == [None, None]
+    assert fits.verdicts[0].archs["tnl"].loss.interval is None
     assert any("every difference may be chance" in line for line in verdict_text(fits))
     assert (
         comparison_table(fits)[1]["more than seed noise"] == "not known"
@@ -114,7 +112,7 @@ def test_what_is_not_identified_stays_so_with_its_reason(tmp_path: Path) -> None
     for size in ("14k", "25k", "55k"):
         write_run(tmp_path, "tnl", size, BUDGETS[size])
     write_run(tmp_path, "llama", "14k", BUDGETS["14k"], state="failed", reason="loss is nan at step 12")
-    fits = fit_study(load_tables(tmp_path), FitSettings(smoothing_tokens=20_000))
+    fits = envelopes_of(load_tables(tmp_path), FitSettings(smoothing_tokens=20_000))
     assert any(line.startswith("LLaMA is not compared: no usable run") for line in verdict_notes(fits))
     lines = verdict_text(fits)
     assert lines[0].startswith("TNL alone was fitted. At C = ") and lines[0].endswith(" nats/byte.")
@@ -127,7 +125,7 @@ def test_what_is_not_identified_stays_so_with_its_reason(tmp_path: Path) -> None
 
 def test_what_is_said_of_the_best_size_depends_on_who_was_trained_as_far() -> None:
     small, large = (SizeCurve(size, n, 6.0 * n, 0.0, 1, *line) for size, n, line in CURVES)
-    one = {"envelope": {"c": [1e9, 1e11], "censored": [None, None]}, "laws": dict.fromkeys(LAWS, NOTHING)}
+    one = reaching(1e9, 1e11)
     told = {}
     for name, curves in {"both": [small, large], "one": [large]}.items():
         told[name] = said_of(judge_architectures({"tnl": curves}, {"tnl": one}, {"tnl": None}, 0.95))
@@ -139,15 +137,23 @@ def test_what_is_said_of_the_best_size_depends_on_who_was_trained_as_far() -> No
     assert not any("may be better" in line for line in [*told["one"], *told["alone"]])
 
 
-def said_of(verdict: dict[str, Any]) -> list[str]:
-    settings, interval = {"loss": "train_smoothed"}, {"seed_noise": None}
-    told = verdict_notes({"verdicts": [{"at": ""} | verdict], "interval": interval, "settings": settings, "archs": {}})
+def reaching(*computes: float, censored: tuple[str | None, ...] = (None, None)) -> Fit:
+    """An envelope with points at these computes and laws of nothing, for what reads losses alone."""
+    points = EnvelopePoints(computes, (1.0, 1.0), (1.0, 1.0), (1.0, 1.0), ("25k", "25k"), censored)
+    laws = [Law(quantity, reason="too few sizes") for quantity in QUANTITIES]
+    fit = fit_of("envelope", laws=laws)
+    assert fit.envelope is not None
+    return replace(fit, envelope=replace(fit.envelope, points=points))
+
+
+def said_of(verdict: LowestLoss) -> list[str]:
+    told = verdict_notes(study_of(fit_of("envelope"), verdicts=(verdict,)))
     assert any("ends half a smoothing window before its run" in line for line in told)
     return told
 
 
 def test_architectures_that_are_not_told_apart_have_no_winner(tmp_path: Path) -> None:
-    first, second, *_ = verdict_text(study_of(tmp_path, {"tnl": 0.001, "hgrn2": 0.0}))
+    first, second, *_ = verdict_text(drawn(tmp_path, {"tnl": 0.001, "hgrn2": 0.0}))
     assert first.startswith("No architecture is worse than the best by more than seed noise at C = ")
     assert "HGRN2" not in first and second.startswith("The lowest loss measured is that of HGRN2: ")
 
@@ -162,30 +168,29 @@ def test_a_law_that_misses_its_points_predicts_no_loss(tmp_path: Path) -> None:
         for seed in range(3 if size == "55k" else 1):
             write_run(tmp_path, "tnl", size, tokens, steep, seed=seed, shift=0.002 * (seed - 1))
     base = FitSettings(smoothing_tokens=20_000, n_replicates=200)
-    fits = fit_study(load_tables(tmp_path), base)
-    loss = fits["archs"]["tnl"]["laws"]["loss"]
-    missed = f"the law misses its points by {math.expm1(loss['off_line']):.1%}"
-    for at in fits["verdicts"][0]["archs"]["tnl"]["predictions"]:
-        assert (at["loss"]["value"], at["loss"]["reason"]) == (None, missed)
+    fits = envelopes_of(load_tables(tmp_path), base)
+    loss = fits.envelope("tnl").law(L_OPT)
+    missed = f"the law misses its points by {math.expm1(loss.about_loss.off_line):.1%}"
+    for at in fits.verdicts[0].archs["tnl"].predictions:
+        assert (at.loss.value, at.loss.reason) == (None, missed)
     assert {row["loss by the law"] for row in prediction_table(fits)} == {missed}
     assert laws_table(fits)[0]["beta"].endswith("(no power law)")
     advice = "TNL: the loss falls faster at the start of the range. To leave that part out, set fit.range.tnl"
     assert any(line.startswith(advice) for line in law_notes(fits))
-    stated = fit_study(load_tables(tmp_path), FitSettings(**base.to_dict() | {"range": {"tnl": (1e11, 5e12)}}))
-    assert all(at["loss"]["value"] for at in stated["verdicts"][0]["archs"]["tnl"]["predictions"])
+    stated = envelopes_of(load_tables(tmp_path), FitSettings(**base.to_dict() | {"range": {"tnl": (1e11, 5e12)}}))
+    assert all(at.loss.value for at in stated.verdicts[0].archs["tnl"].predictions)
     assert not any("falls faster at the start" in line for line in law_notes(stated))
 
 
 def test_no_compute_that_all_reached(tmp_path: Path) -> None:
-    one = {"envelope": {"c": [1e9, 1e10], "censored": [None, None]}}
-    other = {"envelope": {"c": [1e11, 1e12], "censored": ["inside warm-up", None]}}
+    one, other = reaching(1e9, 1e10), reaching(1e11, 1e12, censored=("inside warm-up", None))
     curve = flat(0.0)
     told = judge_architectures(
         {"tnl": [curve], "llama": [curve]}, {"tnl": one, "llama": other}, dict.fromkeys(NAMES), 0.95
     )
-    assert told["c"] is None and told["reason"].startswith("no compute was reached by all: some end at 1e10 FLOP")
-    assert verdict_text({"verdicts": [{"at": ""} | told]}) == [f"No comparison: {told['reason']}."]
-    assert judge_architectures({}, {}, {}, 0.95)["reason"] == "no architecture was fitted"
+    assert told.c is None and told.reason.startswith("no compute was reached by all: some end at 1e10 FLOP")
+    assert verdict_text(study_of(fit_of("envelope"), verdicts=(told,))) == [f"No comparison: {told.reason}."]
+    assert judge_architectures({}, {}, {}, 0.95).reason == "no architecture was fitted"
 
 
 def flat(log_loss: float) -> SizeCurve:
@@ -196,23 +201,21 @@ def test_equal_architectures_are_told_apart_in_five_of_a_hundred_studies_at_most
     """Four of one loss, with the noise between seeds measured with 8 degrees of freedom, in 2,000 studies: the
     intervals hold for the best, which was picked by looking."""
     rng = np.random.default_rng(0)
-    one = {"envelope": {"c": [1e10, 1e11], "censored": [None, None]}}
-    one["laws"] = dict.fromkeys(("n_opt", "d_opt", "loss"), NOTHING)
+    one = reaching(1e10, 1e11)
     alarms = 0
     for _ in range(2000):
         noise = SeedNoise(0.01 * math.sqrt(rng.chisquare(8) / 8), 8)
         curves = {arch: [flat(0.01 * rng.standard_normal())] for arch in NAMES}
         told = judge_architectures(curves, dict.fromkeys(NAMES, one), dict.fromkeys(NAMES, noise), 0.95)
-        alarms += any(found["significant"] for found in told["archs"].values())
+        alarms += any(found.significant for found in told.archs.values())
     assert 0.035 < alarms / 2000 < 0.065
 
 
 @pytest.mark.parametrize(("lost", "shown"), [(0, "0.50 [0.40, 0.60]"), (99, "0.50 [0.40, 0.60]")])
 def test_an_interval_of_few_failures_stands_as_it_is(lost: int, shown: str) -> None:
-    law = {"identified": True, "exponent": 0.5, "interval": {"exponent": [0.4, 0.6]}}
-    law |= {"replicates": 1000, "replicates_not_identified": lost}
+    law = Law(L_OPT, exponent=Estimate(0.5, 0.4, 0.6), replicates=1000, replicates_lost=lost)
     assert estimate(law, "exponent", ".2f") == shown
-    law["replicates_not_identified"] = 430
+    law = replace(law, replicates_lost=430)
     assert estimate(law, "exponent", ".2f") == "0.50 [0.40, 0.60] (43% of replicates failed)"
-    law |= {"replicates_not_identified": 620, "interval": None}
+    law = replace(law, replicates_lost=620, exponent=Estimate(0.5))
     assert estimate(law, "exponent", ".2f") == "0.50 (no interval: 62% of replicates failed)"

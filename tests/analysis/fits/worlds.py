@@ -17,7 +17,8 @@ from analysis.design.worlds import paths
 from analysis.fits.envelope.crossings import find_crossings
 from analysis.fits.envelope.extract import SizeCurve, extract
 from analysis.fits.envelope.laws import fit_arch
-from analysis.fits.envelope.optimum import fit_line, interval_at
+from analysis.fits.envelope.optimum import fit_line
+from analysis.fits.fit import Law
 from analysis.fits.noise import Group, SeedNoise, pool_seed_noise
 from analysis.fits.settings import FitSettings
 
@@ -170,24 +171,23 @@ def coverage(setting: Setting, studies: int, seed: int = 0) -> Coverage:
     widths = []
     for study in range(studies):
         curves, noise = setting.draw(rng)
-        found = fit_arch(curves, setting.stretch, noise, SETTINGS, [study])
-        laws, points = found["laws"], found["alternative"]["n_opt"]
-        n_opt, d_opt, loss = laws["n_opt"], laws["d_opt"], laws["loss"]
-        hits["points"] += within(setting.a, points["interval"] and points["interval"]["exponent"])
-        hits["curved"] += bool(loss["curvature"]["found"])
-        hits["loss"] += loss["band"] is None or within(setting.middle[2], band_at(loss, setting.middle[0]))
-        if not n_opt["identified"]:
+        (n_opt, d_opt, loss), part = fit_arch(curves, setting.stretch, noise, SETTINGS, [study])
+        hits["points"] += within(setting.a, part.alternative[0].exponent.interval)
+        hits["curved"] += loss.curved
+        hits["loss"] += loss.band is None or within(setting.middle[2], band_at(loss, setting.middle[0]))
+        if not n_opt.identified:
             for key in ("a", "n_opt", "n_opt_beyond", "d_opt_beyond"):
                 hits[key] += 1
             continue
         hits["identified"] += 1
-        interval = n_opt["interval"]["exponent"]
+        interval = n_opt.exponent.interval
+        assert interval is not None
         widths.append(interval[1] - interval[0])
         hits["a"] += within(setting.a, interval)
-        hits["n_opt"] += within(setting.middle[1], interval_at(n_opt, setting.middle[0]))
+        hits["n_opt"] += within(setting.middle[1], log_interval(n_opt, setting.middle[0]))
         x, y, _ = setting.beyond
-        hits["n_opt_beyond"] += within(y, interval_at(n_opt, x))
-        hits["d_opt_beyond"] += within(x - y - math.log(6), interval_at(d_opt, x))
+        hits["n_opt_beyond"] += within(y, log_interval(n_opt, x))
+        hits["d_opt_beyond"] += within(x - y - math.log(6), log_interval(d_opt, x))
     shares = {key: count / studies for key, count in hits.items()}
     width = float(np.median(widths)) / setting.oracle_width if widths else math.nan
     return Coverage(studies=studies, width=width, **shares)
@@ -198,9 +198,16 @@ def within(value: float, interval: Any) -> bool:
     return interval is None or interval[0] <= value <= interval[1]
 
 
-def band_at(law: dict[str, Any], x: float) -> list[float]:
+def log_interval(law: Law, x: float) -> tuple[float, float] | None:
+    """Of a law through crossings at log C = x, in log."""
+    assert law.line is not None
+    return law.line.log_interval(x)
+
+
+def band_at(law: Law, x: float) -> list[float]:
     """The law's band at log C = x, in log, within its range."""
-    return [float(np.interp(x, np.log(law["band"]["c"]), np.log(law["band"][side]))) for side in ("low", "high")]
+    assert law.band is not None
+    return [float(np.interp(x, np.log(law.band.c), np.log(side))) for side in (law.band.low, law.band.high)]
 
 
 def oracle_power(null: Setting, setting: Setting, df: int | None = None, studies: int = 40_000) -> float:

@@ -19,11 +19,12 @@ from analysis.forecast.predict import NO_SURFACE, interval_of, source_of
 from analysis.forecast.stored import digest
 from analysis.run_table import RunTable
 from analysis.source.base import NOT_TRAINED
+from tests.analysis.fits.built import study_of
 
 SIZES, TOKENS, WARMUP, ROWS = np.geomspace(360e3, 23e6, 8), 70e6, 3e6, 18
 NOISE, MEMORY = 0.004, 2.0  # of log loss between seeds; of a curve's noise, in log tokens
 ARCHS, STUDIES, LEVEL, BEYOND = ("llama", "tnl", "hgrn2"), 200, 0.9, 4.0
-NO_FITS = {"approaches": {"laws": []}, "archs": {}}
+NO_FITS = study_of()
 LARGER = 2.4  # times the size, of BEYOND times the compute
 
 

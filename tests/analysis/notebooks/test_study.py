@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from analysis.fits.settings import stored_settings
 from analysis.fits.study import fit_study
+from analysis.fits.study_fits import read_fits, stored_settings
 from analysis.publish.write import publish
 from analysis.runs import load_tables
 from analysis.source.read import read_runs
 from arch.errors import InputError
-from data.files import read_json
 from scaling.study.find import find_study
 from scaling.study.spec import load_study
 from tests.analysis.notebooks.execute import execute, plots_of, text_of
@@ -41,7 +40,7 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_notebook_runs_on_the_quickstart(quickstart: Path, tmp_path: Path) -> None:
     outputs = execute("study", tmp_path, STUDY_DIR=str(quickstart))
-    exponent = read_json(quickstart / "results" / "fits.json")["archs"]["tnl"]["laws"]["loss"]["exponent"]
+    exponent = read_fits(quickstart / "results" / "fits.json").envelope("tnl").law("L_opt").exponent.value
     for told in (f"{exponent:.4f}", "tnl-14k-c256-s0", "TNL alone was fitted"):
         assert told in text_of(outputs), told
     assert len(plots_of(outputs)) == 2
@@ -53,19 +52,19 @@ def test_a_published_study_is_opened_as_its_directory_is(quickstart: Path, tmp_p
     opened, published = read_runs(quickstart), read_runs(tmp_path / "folder")
     assert published.settings == opened.settings
     assert set(published.runs["run_id"]) == set(opened.runs["run_id"])
-    stored = read_json(quickstart / "results" / "fits.json")
-    assert fit_study(published, published.settings)["archs"] == stored["archs"]
+    stored = read_fits(quickstart / "results" / "fits.json")
+    assert fit_study(published, published.settings).fits == stored.fits
     (tmp_path / "folder" / "fits.json").write_text("{}")
     with pytest.raises(InputError, match=r"fits.json: cannot be read .* where it was published"):
         read_runs(tmp_path / "folder")
 
 
 def test_tables_come_with_what_the_stored_fit_needs(quickstart: Path) -> None:
-    settings, stored = stored_settings(quickstart), read_json(quickstart / "results" / "fits.json")
+    settings, stored = stored_settings(quickstart), read_fits(quickstart / "results" / "fits.json")
     assert settings.control == "bigram"
     tables = load_tables(quickstart)
     assert tables.curves["difficulty"].abs().max() > 0.01
-    assert fit_study(tables, settings)["archs"] == stored["archs"]
+    assert fit_study(tables, settings).fits == stored.fits
     with pytest.raises(InputError, match=r'load_tables.*control="bigram"'):
         fit_study(load_tables(quickstart, control="none"), settings)
 

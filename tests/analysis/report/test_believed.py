@@ -1,26 +1,24 @@
 """The headline of the optimal size: the law that is believed most, and why the others are not."""
 
-from typing import Any
+from dataclasses import replace
 
+from analysis.fits.fit import NOTHING, Estimate, Fit, NotFitted
+from analysis.fits.study_fits import StudyFits
 from analysis.pages.cells import Number
 from analysis.report.believed import believed_rows, leading_law, optimum_sentences
 
-
-def law(approach: str, believe: str, why: str = "a reason", a: float | None = 0.5) -> dict[str, Any]:
-    at = {"C": 1e12, "N": 3.2e5, "D": 4e6, "intervals": {"N": [3e5, 3.5e5], "D": None}}
-    return {
-        "group": "tnl",
-        "approach": approach,
-        "params": {"a": a},
-        "intervals": {"a": [0.45, 0.55]},
-        "diagnostics": {"optimum": [at if a else at | {"N": None, "D": None}]},
-        "verdict": {"believe": believe, "reasons": [why]},
-    }
+from ..fits.built import fit_of, optimum, study_of
 
 
-def fits(*laws: dict[str, Any], missing: str = "") -> dict[str, Any]:
-    failed = [{"group": "tnl", "approach": "isoflop", "reason": missing}] if missing else []
-    return {"approaches": {"laws": list(laws), "not_fitted": failed}}
+def law(approach: str, believe: str, why: str = "a reason", a: float | None = 0.5) -> Fit:
+    n, d = (Estimate(3.2e5, 3e5, 3.5e5), Estimate(4e6)) if a else (NOTHING, NOTHING)
+    exponent = NOTHING if a is None else Estimate(a, 0.45, 0.55)
+    return fit_of(approach, believe, why, a=exponent, optima=(optimum(1e12, n, d),))
+
+
+def fits(*laws: Fit, missing: str = "") -> StudyFits:
+    failed = (NotFitted("tnl", "isoflop", missing),) if missing else ()
+    return study_of(*laws, not_fitted=failed)
 
 
 def test_the_approach_that_is_believed_leads_though_the_envelope_knows_nothing() -> None:
@@ -43,23 +41,22 @@ def test_the_approach_that_is_believed_leads_though_the_envelope_knows_nothing()
 def test_of_laws_that_are_believed_alike_the_envelope_leads() -> None:
     alike = [law(name, "believe inside the range") for name in ("isoflop", "parametric", "envelope")]
     assert leading_law(fits(*alike), "tnl") is alike[2] and leading_law(fits(*alike[:2]), "tnl") is alike[1]
-    assert leading_law(fits(*alike, law("isoflop", "believe")), "tnl")["verdict"]["believe"] == "believe"
+    assert leading_law(fits(*alike, better := law("isoflop", "believe")), "tnl") is better
     (line,) = optimum_sentences(fits(*alike), "tnl")
     assert line.startswith("The envelope law is believed inside the range: ")
 
 
 def test_an_optimum_that_no_run_was_near_is_called_extrapolated() -> None:
-    found = fits(law("parametric", "believe inside the range"))
+    found = law("parametric", "believe inside the range")
     outside = [
         {"C": 1e12, "what": "N", "value": 3.2e5, "factor": 1.3},
         {"C": 1e12, "what": "D", "value": 4e6, "factor": 4.2},
         {"C": 1e13, "what": "D", "value": 9e6, "factor": 9.0},
     ]
-    found["approaches"]["laws"][0]["diagnostics"]["checks"] = {"outside": outside}
-    _, second = optimum_sentences(found, "tnl")
+    _, second = optimum_sentences(fits(replace(found, checks={"outside": outside})), "tnl")
     assert second == ("That is extrapolated: 4M tokens lie a factor of 4.2 outside of what TNL was trained at.")
-    found["approaches"]["laws"][0]["diagnostics"]["checks"] = {"outside": [outside[0] | {"factor": 1.1}]}
-    assert len(optimum_sentences(found, "tnl")) == 1
+    near = replace(found, checks={"outside": [outside[0] | {"factor": 1.1}]})
+    assert len(optimum_sentences(fits(near), "tnl")) == 1
 
 
 def test_where_none_is_believed_the_reasons_stand_and_no_size() -> None:
@@ -72,4 +69,5 @@ def test_where_none_is_believed_the_reasons_stand_and_no_size() -> None:
         "law is not believed: two. The isoFLOP law is not fitted: three."
     )
     assert believed_rows(found) == [{"architecture": "TNL", "approach": "none is believed"}]
-    assert optimum_sentences({}, "tnl") == [] and believed_rows({}) == [] and leading_law({}, "tnl") is None
+    none = fits()
+    assert optimum_sentences(none, "tnl") == [] and believed_rows(none) == [] and leading_law(none, "tnl") is None

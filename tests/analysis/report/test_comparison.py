@@ -3,8 +3,11 @@
 import pytest
 
 from analysis.fits.comparison.views import across
+from analysis.fits.fit import Estimate
+from analysis.fits.study_fits import Waste
 from analysis.report.comparison import comparison_figure, comparison_notes, comparison_rows, waste_notes, waste_table
 
+from ..fits.built import fit_of, study_of
 from ..fits.comparison.worlds import NEAR, ONE, study
 
 LEVEL = 0.95
@@ -74,10 +77,13 @@ def test_notes_tell_what_was_done_and_what_is_missing(compared):
 
 
 def test_the_most_wasteful_runs_come_first():
-    row = {"c": 1e18, "flops": 1e17, "hours": 2.0, "interval": [0.05, 0.2]}
+    ends = (0.05, 0.2)
     waste = {
-        "a": [row | {"run_id": "a-1", "share": 0.1}, row | {"run_id": "a-2", "share": 0.001}],
-        "b": [row | {"run_id": "b-1", "share": 0.3, "interval": None, "hours": None}],
+        "a": [
+            Waste("a-1", 1e18, Estimate.of(0.1, ends), 1e17, 2.0),
+            Waste("a-2", 1e18, Estimate.of(0.001, ends), 1e17, 2.0),
+        ],
+        "b": [Waste("b-1", 1e18, Estimate(0.3), 1e17, None)],
     }
     first, second = waste_table(waste)
     assert (first["run"], first["wasted"], first["hours"]) == ("b-1", "30.0%", "")
@@ -86,13 +92,13 @@ def test_the_most_wasteful_runs_come_first():
 
 def test_what_runs_waste_is_doubted_where_the_surface_is():
     laws = [
-        {"group": group, "approach": approach, "verdict": {"believe": believe}}
+        fit_of(approach, believe, group=group)
         for group, approach, believe in (
             ("llama", "parametric", "do not believe"),
             ("tnl", "parametric", "believe inside the range"),
             ("tnl", "isoflop", "do not believe"),
         )
     ]
-    notes = waste_notes({"waste": {}, "laws": laws})
+    notes = waste_notes(study_of(*laws))
     assert notes[0] == "Not to be relied on where the fitted surface is not: LLaMA."
-    assert len(waste_notes({"waste": {}, "laws": laws[1:]})) == len(notes) - 1
+    assert len(waste_notes(study_of(*laws[1:]))) == len(notes) - 1

@@ -4,18 +4,19 @@ from typing import Any
 
 import pytest
 
+from analysis.fits.fit import D_OPT, L_OPT, N_OPT, Estimate, Law
+from analysis.fits.study_fits import StudyFits
 from analysis.report.floors import floor_notes
+
+from ..fits.built import fit_of, study_of
 
 RATE = {"nats_per_token": 1.0103, "bits_per_byte": 1.4589}
 
 
-def _fits(ends: Any, rate: Any = RATE) -> dict[str, Any]:
-    laws = [
-        {"group": "llama", "approach": "parametric", "params": {"E": 1.05}, "intervals": {"E": ends}},
-        {"group": "llama", "approach": "isoflop", "params": {"a": 0.5}, "intervals": {"a": None}},
-    ]
-    named = {"unit_L": "nats/byte"}
-    return {"settings": {"level": 0.95}, "conventions": named, "approaches": {"laws": laws}, "entropy_rate": rate}
+def _fits(ends: Any, rate: Any = RATE) -> StudyFits:
+    laws = [Law(N_OPT), Law(D_OPT), Law(L_OPT, floor=Estimate.of(1.05, ends))]
+    surface = fit_of("parametric", "believe", group="llama", laws=laws)
+    return study_of(surface, fit_of("isoflop", "believe", group="llama"), entropy_rate=rate)
 
 
 @pytest.mark.parametrize(
@@ -34,4 +35,4 @@ def test_rate_stands_beside_the_fitted_floor(ends: Any, told: str) -> None:
 
 
 def test_text_of_unknown_rate_has_no_line() -> None:
-    assert floor_notes({"settings": {}}) == floor_notes(_fits(None, None)) == []
+    assert floor_notes(_fits(None, None)) == []

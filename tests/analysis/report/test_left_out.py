@@ -1,26 +1,28 @@
 """Runs that are in no fit, and pairs of sizes that do not cross: few lines, however many there are."""
 
-import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from analysis.fits.envelope.crossings import Missing
 from analysis.fits.envelope.optimum import optimum_laws
+from analysis.fits.noise import NoisePart
+from analysis.fits.study_fits import StudyFits, StudyNoise, UnusedRun, read_fits
 from analysis.report.left_out import sizes_left_out, unused_lines
 from analysis.report.methods import _pooled_text, methods
-from analysis.report.noise import noise_of, noise_text
+from analysis.report.noise import noise_text
 
+from ..fits.built import group_of, study_of
 from ..fits.envelope.test_crossings import curve
 
 FITS = Path(__file__).resolve().parents[3] / "analysis" / "studies" / "h200-2026" / "fits.json"
 
 
-def fits(*runs: tuple[str, str, str]) -> dict[str, Any]:
-    archs: dict[str, Any] = {}
+def fits(*runs: tuple[str, str, str]) -> StudyFits:
+    groups: dict[str, list[UnusedRun]] = {}
     for name, state, reason in runs:
-        one = archs.setdefault(name.partition("-")[0], {"left_out": []})
-        one["left_out"].append({"run_id": name, "state": state, "reason": reason})
-    return {"archs": archs, "skipped": [{"run_id": "tnl-z", "why": "3 whose loss is no finite number"}]}
+        groups.setdefault(name.partition("-")[0], []).append(UnusedRun(name, state, reason))
+    skipped = ({"run_id": "tnl-z", "why": "3 whose loss is no finite number"},)
+    return study_of(groups=[group_of(name, left_out=tuple(left)) for name, left in groups.items()], skipped=skipped)
 
 
 def test_runs_that_are_left_out_alike_are_told_in_one_line_and_counted() -> None:
@@ -40,10 +42,10 @@ def test_runs_that_are_left_out_alike_are_told_in_one_line_and_counted() -> None
 
 
 def test_sizes_that_a_surface_is_fitted_without_are_told() -> None:
-    found = json.loads(FITS.read_text())
+    found = read_fits(FITS)
     assert sizes_left_out(found) == {"hgrn2": ["n360k"]}
     assert "the larger ones says: n360k of HGRN2." in " ".join(methods(found))
-    found["settings"]["stopped"] = "keep"
+    found = replace(found, settings=found.settings.model_copy(update={"stopped": "keep"}))
     assert sizes_left_out(found) == {} and "larger ones" not in " ".join(methods(found))
 
 
@@ -56,19 +58,22 @@ def test_of_pairs_that_do_not_cross_the_reason_has_the_nearest_and_counts_the_ot
         (missing[2:], ": 4000 and 8000: not known"),
         ([], ""),
     ):
-        laws, _ = optimum_laws(curves, [], pairs, None, 0.95)
-        assert laws["n_opt"]["reason"] == laws["d_opt"]["reason"] == f"0 pairs cross in the range, 3 are needed{told}"
+        n_opt, d_opt = optimum_laws(curves, [], pairs, None, 0.95)
+        assert n_opt.reason == d_opt.reason == f"0 pairs cross in the range, 3 are needed{told}"
 
 
 def test_the_noise_is_told_of_each_part() -> None:
-    quiet, noisy = {"archs": ["tnl", "hgrn2"], "s": 0.0032, "df": 8.66}, {"archs": ["llama"], "s": 0.0094, "df": 4.0}
-    one = {"s": 0.007, "df": 16.8, "parts": [quiet | {"archs": ["tnl", "hgrn2", "llama"]}]}
-    two = one | {"parts": [quiet, noisy]}
-    assert noise_text(one | {"parts": [one | {"archs": ["tnl"]}]}) == "0.70% of the loss, 16.8 degrees of freedom"
+    quiet, noisy = NoisePart(("tnl", "hgrn2"), 0.0032, 8.66), NoisePart(("llama",), 0.0094, 4.0)
+    whole = NoisePart(("tnl", "hgrn2", "llama"), 0.007, 16.8)
+    one = StudyNoise(0.007, 16.8, None, 1.0, None, (), (whole,))
+    two = replace(one, parts=(quiet, noisy))
+    assert noise_text(replace(one, parts=(replace(whole, archs=("tnl",)),))) == (
+        "0.70% of the loss, 16.8 degrees of freedom"
+    )
     assert noise_text(two) == (
         "TNL and HGRN2 0.32% of the loss, 8.6 degrees of freedom; LLaMA 0.94% of the loss, 4 degrees of freedom"
     )
-    assert noise_of(two, "hgrn2") is quiet and noise_of(two, "llama") is noisy and noise_of(two, "mamba2") is two
+    assert two.of("hgrn2") is quiet and two.of("llama") is noisy and two.of("mamba2").df == two.df
     assert "here it tells 2 parts apart: TNL and HGRN2; LLaMA." in _pooled_text(two)
     assert "one noise holds for all of them" in _pooled_text(one)
-    assert "here" not in _pooled_text(one | {"parts": [noisy]})
+    assert "here" not in _pooled_text(replace(one, parts=(noisy,)))

@@ -1,17 +1,19 @@
 """Notes under the tables of the fits: what is said of all architectures together."""
 
-from typing import Any
-
 import numpy as np
 
+from analysis.fits.fit import L_OPT, Curvature, Law, LossLine
+from analysis.fits.study_fits import StudyFits
 from analysis.report.notes import common_lean
 
+from ..fits.built import fit_of, study_of
 
-def straight(p_values: np.ndarray) -> dict[str, Any]:
+
+def straight(p_values: np.ndarray) -> StudyFits:
     """Fits whose curves have these p-values of a bend, 9,999 replicates each."""
-    told = [{"tested": True, "p_value": float(p)} for p in p_values]
-    laws = [{"identified": True, "replicates": 9999, "curvature": one} for one in told]
-    return {"archs": {f"a{i}": {"fitted": True, "laws": {"loss": law}} for i, law in enumerate(laws)}}
+    bends = [Curvature(True, p_value=float(p)) for p in p_values]
+    laws = [Law(L_OPT, replicates=9999, about_loss=LossLine(curvature=bend)) for bend in bends]
+    return study_of(*(fit_of("envelope", group=f"a{i}", laws=[law]) for i, law in enumerate(laws)))
 
 
 def test_straight_curves_lean_one_way_together_in_one_of_a_hundred_studies_at_most() -> None:

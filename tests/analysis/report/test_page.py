@@ -8,12 +8,15 @@ import pandas as pd
 import pytest
 
 from analysis import stage
+from analysis.fits.fit import N_OPT
+from analysis.fits.study_fits import read_fits
 from analysis.report.page import _lead
 from analysis.report.verdict import with_bits
 from analysis.run_table import RunTable
 from data.files import read_json
 from scaling.study.spec import StudySpec
 
+from ..fits.built import group_of, study_of
 from ..pages.browser import Browser, find_browser
 from .drawn_study import write_study
 
@@ -85,7 +88,7 @@ def test_the_report_tells_the_whole_study(drawn: tuple[StudySpec, Path]) -> None
 
 def test_the_lead_counts_the_runs_that_the_plan_counts() -> None:
     """What `scaling try` and --set added is told apart, so that report and plan say one number."""
-    fits = {"archs": {"llama": {"point": ""}, "hgrn2": {"point": ""}}}
+    fits = study_of(groups=[group_of("llama"), group_of("hgrn2")])
     runs = pd.DataFrame({"state": ["done", "done", "failed", "done"], "variant": ["", "", "", "lr0.005"]})
     empty = pd.DataFrame()
     assert _lead(fits, RunTable(runs, empty, empty)) == "LLaMA, HGRN2. 3 runs (2 done, 1 failed) and 1 of variants."
@@ -99,17 +102,17 @@ def test_every_table_is_a_file_with_the_numbers_that_are_shown(drawn: tuple[Stud
         f"{name}.{kind}" for name in PARTS for kind in ("csv", "tex", "parquet")
     }
     assert set(re.findall(r'href="tables/([^"]+)"', html)) == {file.name for file in folder.iterdir()}
-    fits = read_json(study.results / "fits.json")
+    fits = read_fits(study.results / "fits.json")
     laws = pd.read_parquet(folder / "laws.parquet").set_index("architecture")
     assert pd.read_csv(folder / "laws.csv").set_index("architecture").equals(laws)
     text, tex = re.sub(r"<[^>]+>", "", html), (folder / "laws.tex").read_text()
-    for arch, one in fits["archs"].items():
-        row, law = laws.loc[ARCHS[arch]], one["laws"]["n_opt"]
-        if not law["identified"]:
+    for group in fits.groups:
+        row, law = laws.loc[ARCHS[group.name]], fits.envelope(group.name).law(N_OPT)
+        if not law.identified:
             assert row["a (N_opt exponent) note"] == "not identified"
             continue
         told = [row[f"a (N_opt exponent){end}"] for end in ("", " low", " high")]
-        assert told == [law["exponent"], *law["interval"]["exponent"]]
+        assert told == [law.exponent.value, law.exponent.low, law.exponent.high]
         cell = "{:.4f} [{:.4f}, {:.4f}]".format(*told)
         assert cell in text and cell in tex
     held_out = read_json(study.directory / "corpus" / "manifest.json")["splits"]["validation"]

@@ -14,6 +14,7 @@ from analysis.run_table import RunTable
 from analysis.source.parquet import result_files
 from analysis.source.read import read_runs
 from arch.errors import InputError
+from tests.analysis.fits.built import envelopes_of
 from tests.analysis.fits.synthetic import SIZES, write_run
 
 SETTINGS = FitSettings(smoothing_tokens=20_480, flops="6nd")
@@ -32,7 +33,7 @@ def test_a_file_of_results_is_the_study(study, tmp_path):
     (tmp_path / "c.parquet").write_bytes(result_files(study)["curves"])
     found = read_runs(tmp_path / "c.parquet")
     assert (found.name, found.settings, found.origin) == ("small", SETTINGS, None)
-    assert fit_study(found) == fit_study(study)
+    assert envelopes_of(found) == envelopes_of(study)
     for points in ("ends", CURVES):
         assert prepare(found, points=points).to_dict() == prepare(study, points=points).to_dict()
 

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from analysis.fits.fit import Fit
 from analysis.fits.parametric.fit import fit_parametric
 from analysis.fits.parametric.results import parametric_result
 from analysis.fits.points import Points
@@ -65,21 +66,19 @@ def test_the_chinchilla_points():
     arguments = [CHINCHILLA, "--approach", "parametric", "--columns", COLUMNS, "--drop-highest-loss", "5", "--json"]
     found = json.loads(fit(*arguments, "--at", "1e22", "--predict", "7e9,1.4e12"))
     (one,) = found["results"]
-    assert {"approach", "n_points", "params", "intervals", "objective", "diagnostics", "input_hash", "version"} <= set(
-        one
-    )
-    assert one["approach"] == "parametric" and one["n_points"] == 240
+    one = Fit.from_dict(one)
+    assert one.approach == "parametric" and one.n_points == 240
     expected = {"E": 1.817218, "A": 477.83, "B": 2143.4, "alpha": 0.347311, "beta": 0.367172, "a": 0.51390}
-    assert {name: one["params"][name] for name in expected} == pytest.approx(expected, rel=1e-4)
-    assert one["objective"]["value"] == pytest.approx(0.00101827, rel=1e-5)
-    assert one["objective"]["worst"] == pytest.approx(one["objective"]["value"], rel=1e-6)
-    assert one["intervals"]["a"] == pytest.approx([0.480, 0.557], abs=0.01)
+    assert {name: one.parameters[name].value for name in expected} == pytest.approx(expected, rel=1e-4)
+    assert one.objective.value == pytest.approx(0.00101827, rel=1e-5)
+    assert one.objective.worst == pytest.approx(one.objective.value, rel=1e-6)
+    assert one.a.interval == pytest.approx([0.480, 0.557], abs=0.01)
     assert found["input"]["derived"] == {"n_tokens": "C / (6 N) (6nd)"}
     assert found["input"]["rows"] == {"read": 245, "dropped": {"the highest losses": 5}, "kept": 240}
-    optimum, predicted = one["diagnostics"]["optimum"][0], one["diagnostics"]["predictions"][0]
-    assert 6 * optimum["N"] * optimum["D"] == pytest.approx(1e22)
-    assert predicted["L"] == pytest.approx(1.817218 + 477.83 / 7e9**0.347311 + 2143.4 / 1.4e12**0.367172, rel=1e-4)
-    assert predicted["interval"][0] < predicted["L"] < predicted["interval"][1]
+    optimum, predicted = one.optima[0], one.predictions[0].loss
+    assert 6 * optimum.n_params.value * optimum.n_tokens.value == pytest.approx(1e22)
+    assert predicted.value == pytest.approx(1.817218 + 477.83 / 7e9**0.347311 + 2143.4 / 1.4e12**0.367172, rel=1e-4)
+    assert predicted.low < predicted.value < predicted.high
 
 
 def test_the_page_shows_what_the_command_prints():
@@ -98,11 +97,11 @@ def test_a_table_of_curves(curves, tmp_path):
     found = json.loads(fit(*arguments, "--at", "1e18,1e20", "--save", saved, "--json"))
     assert found == json.loads(saved.read_text())
     assert [one["group"] for one in found["results"]] == ["tnl", "hgrn2"] and found["not_fitted"] == []
-    for one in found["results"]:
-        assert one["approach"] == "envelope" and one["version"] == 1 and len(one["input_hash"]) == 64
-        assert one["params"]["a"] == pytest.approx(0.5, abs=0.02) and one["n_runs"] == 8 and one["n_points"] == 480
-        assert [at["C"] for at in one["diagnostics"]["optimum"]] == [1e18, 1e20]
-        assert one["conventions"] == {"C": "6nd", "L": "the table's unit"}
+    for one in map(Fit.from_dict, found["results"]):
+        assert one.approach == "envelope" and len(one.input_hash) == 64
+        assert one.a.value == pytest.approx(0.5, abs=0.02) and one.n_runs == 8 and one.n_points == 480
+        assert [at.flops for at in one.optima] == [1e18, 1e20]
+        assert one.conventions == {"C": "6nd", "L": "the table's unit"}
     assert found["input"]["rows"] == {"read": 960, "dropped": {}, "kept": 960}
     text = fit(*arguments, "--details")
     for told in (
@@ -240,12 +239,11 @@ def test_all_approaches_on_profiles_of_equal_compute(tmp_path):
     assert [one["approach"] for one in found["results"]] == ["isoflop", "parametric"]
     assert found["input"]["columns"] == {"n_params": "参数量", "flops": "计算量", "loss": "损失"}
     for one in found["results"]:
-        assert one["params"]["a"] == pytest.approx(0.28 / 0.62, abs=0.03)
-        low, high = one["intervals"]["a"]
-        assert low < 0.28 / 0.62 < high
+        a = Fit.from_dict(one).a
+        assert a.value == pytest.approx(0.28 / 0.62, abs=0.03) and a.low < 0.28 / 0.62 < a.high
     akima = json.loads(fit(path, "--approach", "isoflop", "--minimum", "akima", "--replicates", "200", "--json"))
-    assert akima["results"][0]["diagnostics"]["minimum"] == "akima"
-    assert all(one["verdict"]["believe"] and one["diagnostics"]["checks"]["backtest"] for one in found["results"])
+    assert akima["results"][0]["isoflop"]["minimum"] == "akima"
+    assert all(one["verdict"]["believe"] and one["checks"]["backtest"] for one in found["results"])
     assert [one["approach"] for one in found["not_fitted"]] == ["envelope"]
     assert not found["side_by_side"][""]["disagree"]
     assert found["not_fitted"][0]["reason"].startswith("needs curves")
@@ -264,23 +262,23 @@ def cells(text, approach):
 def test_the_first_screen_has_a_table_of_all_approaches_and_why_they_are_believed(tmp_path):
     path, saved = profiles(tmp_path / "profiles.csv"), tmp_path / "fit.json"
     text = fit(path, "--replicates", "40", "--save", saved)
-    isoflop, parametric = json.loads(saved.read_text())["results"]
+    isoflop, parametric = map(Fit.from_dict, json.loads(saved.read_text())["results"])
     heads = next(line for line in text.splitlines() if line.startswith("approach"))
     assert heads.split() == ["approach", "a", "N_opt", "D_opt", "L_opt", "verdict"]
     assert "optimum at C = 1e22 FLOP (6nd), the largest of the points" in text and "1e23" not in text
     for one in (isoflop, parametric):
-        value, under = cells(text, one["approach"])
-        (low, high), optimum = one["intervals"]["a"], one["diagnostics"]["optimum"][0]
-        assert f"{one['params']['a']:.3f}" in value and f"{low:.3f}–{high:.3f}" in under
-        assert count(optimum["N"]) in value and count(optimum["D"]) in value
-        assert "–".join(map(count, optimum["intervals"]["N"])) in under and one["verdict"]["believe"] in value
-        assert f"{one['approach']}: {one['verdict']['believe']}: " in text
+        value, under = cells(text, one.approach)
+        (low, high), optimum = one.a.interval, one.optima[0]
+        assert f"{one.a.value:.3f}" in value and f"{low:.3f}–{high:.3f}" in under
+        assert count(optimum.n_params.value) in value and count(optimum.n_tokens.value) in value
+        assert "–".join(map(count, optimum.n_params.interval)) in under and one.verdict.believe in value
+        assert f"{one.approach}: {one.verdict.believe}: " in text
     assert "envelope: not fitted: needs curves" in text
     assert len(text[text.index("optimum at") :].splitlines()) <= 15
     whole = fit(path, "--replicates", "40", "--details")
     for one in (isoflop, parametric):
-        errors = [row["error"] for row in one["diagnostics"]["checks"]["backtest"] if row["what"] == "N_opt"]
-        assert f"N x {np.exp(np.median(np.abs(errors))):.2f}" in cells(whole, one["approach"])[0]
+        errors = [row["error"] for row in one.checks["backtest"] if row["what"] == "N_opt"]
+        assert f"N x {np.exp(np.median(np.abs(errors))):.2f}" in cells(whole, one.approach)[0]
     assert "isoflop 35 of 35 points of 35 runs (5 budgets with a minimum)" in whole and "L in the table's unit" in whole
     assert max(len(line) for line in whole.splitlines() if "N x" in line) <= 100
 
@@ -347,10 +345,11 @@ def test_where_one_term_is_missing_no_size_is_optimal_and_the_fit_says_so(tmp_pa
     found = json.loads(fit(path, "--approach", "parametric", "--objective", objective, "--replicates", "40", "--json"))
     (one,) = found["results"]
     assert one["verdict"]["believe"] == "do not believe"
-    for at in one["diagnostics"]["optimum"]:
-        assert (at["N"] is None or at["N"] > 0) and (at["D"] is None or at["D"] > 0)
+    one = Fit.from_dict(one)
+    for size in (size for at in one.optima for size in (at.n_params.value, at.n_tokens.value)):
+        assert size is None or size > 0
     if loss is larger_is_worse:
-        assert one["diagnostics"]["optimum"][0]["N"] is None and "N_opt" not in one["params"]
+        assert one.optima[0].n_params.value is None and "N_opt" not in one.parameters
         assert "not known" in fit(path, "--approach", "parametric", "--objective", objective, "--replicates", "40")
 
 
@@ -393,8 +392,8 @@ def test_a_page_is_drawn_and_changes_nothing_else(tmp_path):
     arguments = [path, "--replicates", "40", "--json"]
     plain, drawn = json.loads(fit(*arguments)), json.loads(fit(*arguments, "--plot", page))
     for one, other in zip(plain["results"], drawn["results"], strict=True):
-        curve = other["diagnostics"].pop("curve")
-        assert one == other and len(curve) == 33 and curve[0]["C"] == pytest.approx(1e18)
+        curve = other["curve"]
+        assert one == other | {"curve": []} and len(curve) == 33 and curve[0]["flops"] == pytest.approx(1e18)
     html = page.read_text(encoding="utf-8")
     for told in ("isoflop", "the largest of the points", "35 of 35 rows", "believe"):
         assert told in html, told
@@ -423,7 +422,7 @@ def test_a_note_on_text_that_is_read_again_is_on_the_first_screen(tmp_path):
     note = "12 of 24 points read their text more than 4 times: a plain law takes repeated text for new"
     assert f"parametric: note: {note}; --form data-constrained" in " ".join(fit(*arguments).split())
     (one,) = json.loads(fit(*arguments, "--json"))["results"]
-    assert [told.split(";")[0] for told in one["diagnostics"]["notes"]] == [note]
+    assert [told.split(";")[0] for told in one["notes"]] == [note]
 
 
 def test_a_loss_that_is_likely_a_mistake_is_named_on_the_first_screen(tmp_path):

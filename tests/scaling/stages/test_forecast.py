@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 import scaling.stages.request
 from analysis.fits.settings import FitSettings
+from analysis.fits.study_fits import fits_of
 from analysis.forecast.predict import NO_RATE
 from analysis.forecast.stage import predict
 from analysis.forecast.stored import digests, read_predictions
@@ -109,20 +110,20 @@ def test_forecasts_are_planned_and_wait_for_their_prediction(made):
 def test_predictions_are_stored_once(made):
     folder, told, files = made
     stored = unsealed(files["predictions"])
-    fits = json.loads(files["fits"])
+    fits = fits_of(json.loads(files["fits"]))
     assert [row["run_id"] for row in stored["runs"]] == IDS and stored["level"] == 0.8
     study = load_study(folder / "tiny.yaml", out=folder / "out")
     assert [row["spec_hash"] for row in stored["runs"]] == [run.spec_hash for run in study.forecast_runs()]
-    assert stored["inputs_hash"] == fits["inputs_hash"] and stored["settings"]["loss"] == "validation"
+    assert stored["inputs_hash"] == fits.inputs_hash and stored["settings"]["loss"] == "validation"
     grid = {run.run_id: run.spec_hash for run in study.runs()}
     assert stored["fitted"] == {"n_runs": 6, "of": 6, "spec_hashes": grid}
     for row in stored["runs"]:
         assert row["interval"][0] < row["loss"] < row["interval"][1] and row["reason"] is None
-        law = fits["archs"]["llama"]["laws"]["loss"]
-        assert row["power_law"] == pytest.approx(law["coef"] * row["c"] ** law["exponent"])
-    (law,) = [one for one in fits["approaches"]["laws"] if one["approach"] == "parametric"]
+        law = fits.envelope("llama").law("L_opt")
+        assert row["power_law"] == pytest.approx(law.coefficient.value * row["c"] ** law.exponent.value)
+    surface = fits.fit("llama", "parametric").parameters
     assert stored["groups"]["llama"]["surface"] == {
-        name: law["params"][name] for name in ("E", "A", "B", "alpha", "beta")
+        name: surface[name].value for name in ("E", "A", "B", "alpha", "beta")
     }
     (mean,) = stored["means"]
     assert mean["run_ids"] == IDS and stored["runs"][0]["interval_of_fit"][0] < mean["interval_of_fit"][0]
@@ -210,7 +211,7 @@ def test_a_run_without_a_rate_is_not_predicted_beside_others(made, tmp_path):
     first, second = study.forecast_runs()
     unrated = second.model_copy(update={"training": second.training.model_copy(update={"lr": "law"})})
     tables = read_tables(study.results)
-    predict(study, [first, unrated], json.loads(files["fits"]), tables, 1, None)
+    predict(study, [first, unrated], fits_of(json.loads(files["fits"])), tables, 1, None)
     one, two = read_predictions(study)["runs"]
     assert one["loss"] and one["spec_hash"] == first.spec_hash
     assert two["loss"] is None and two["reason"] == NO_RATE and two["spec_hash"] is None
@@ -382,7 +383,7 @@ def test_a_second_round_is_predicted_from_the_grid_and_the_first(made, tmp_path)
     assert "has begun" in refused("predict", study, *out, "--force")
     command("publish", study, tmp_path / "public", *out)
     assert "differs" not in command("publish", tmp_path / "public", "--check")
-    assert json.loads((tmp_path / "public/predictions-2.json").read_text()) == stored
+    assert read_json(tmp_path / "public/predictions-2.json") == stored
     command("bundle", "pack", study, *out, "--to", tmp_path / "b.tar.xz")
     command("bundle", "unpack", tmp_path / "b.tar.xz", "--out", tmp_path / "there")
     assert (tmp_path / "there/tiny/results/predictions-2.json").read_bytes() == second.read_bytes()

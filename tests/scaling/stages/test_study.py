@@ -82,7 +82,7 @@ def test_one_command_does_it_all(studied):
         for found in checkpoints:
             assert read_json(rundir.evaluation(found.step))["n_tokens"] == found.manifest["n_tokens"]
     assert (home / "report" / "index.html").stat().st_size > 10_000
-    assert set(read_json(home / "results" / "fits.json")["archs"]) == {"llama", "tnl"}
+    assert {one["name"] for one in read_json(home / "results" / "fits.json")["groups"]} == {"llama", "tnl"}
     # what people see, not on a terminal: plain lines, the table of laws, the path of the report
     assert "\r" not in result.stdout and "\x1b" not in result.stdout
     assert all(f"{run_id}: done, step 30/30, loss " in result.stdout for run_id in RUNS)

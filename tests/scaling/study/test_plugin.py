@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from analysis.fits.study_fits import fits_of
 from arch.config import ARCHS
 from data.files import read_json
 from scaling.cli.flops import main as flops_main
@@ -147,8 +148,8 @@ def rundir_hash(studied, rundir):
 
 
 def test_its_law_and_the_report(studied, page):
-    one = json.loads(studied["fit"])["archs"]["gla"]
-    assert one["fitted"] and one["laws"]["loss"]["exponent"] < -0.02, one
+    one = fits_of(json.loads(studied["fit"])).envelope("gla")
+    assert one is not None and one.law("L_opt").exponent.value < -0.02, one
     assert "gla" in (page.home / "report" / "index.html").read_text()
 
 

@@ -11,10 +11,11 @@ import numpy as np
 from analysis.fits.cost import six_nd
 from analysis.fits.diagnose.checks import check_laws
 from analysis.fits.envelope.of_points import fit_envelope
+from analysis.fits.fit import DO_NOT, Fit
 from analysis.fits.isoflop import fit_isoflop
 from analysis.fits.parametric.fit import fit_parametric
 from analysis.fits.parametric.results import parametric_result
-from analysis.fits.result import DO_NOT, FitResult
+from analysis.fits.settings import FitSettings
 from arch.errors import InputError
 
 from .worlds import drawn, study
@@ -43,22 +44,22 @@ def outcomes(kind: str, seed: int) -> list[Outcome]:
     points, noise = study(world, rng)
     middle = math.sqrt(points.flops.min() * points.flops.max())
     fit = fit_parametric(points, noise=(noise.s, noise.df), n_replicates=REPLICATES)
-    results: list[FitResult] = [parametric_result(fit, at=[middle])]
-    results.append(fit_envelope(points, noise=noise, at=[middle], n_replicates=REPLICATES))
+    results: list[Fit] = [parametric_result(fit, at=[middle])]
+    results.append(fit_envelope(points, noise=noise, at=[middle], settings=FitSettings(n_replicates=REPLICATES)))
     with suppress(InputError):
         results.append(fit_isoflop(points, six_nd(), noise=noise, at=[middle], n_replicates=REPLICATES))
     judged, _ = check_laws(points, results, noise=noise, n_replicates=REPLICATES)
     found = []
     for one in judged:
         assert one.verdict is not None
-        a, c = one.params.get("a"), one.diagnostics["middle"]
-        if a is None or c is None:
+        a = one.a.value
+        if a is None or one.middle is None or one.n_opt.value is None:
             found.append(
                 Outcome(kind, one.approach, None, math.nan, math.nan, one.verdict.believe, one.verdict.reasons)
             )
             continue
-        off_a = a - world.exponent(math.log(c))
-        off_n = math.log(one.params["N_opt"]) - world.log_n_opt(math.log(c))
+        off_a = a - world.exponent(math.log(one.middle.flops))
+        off_n = math.log(one.n_opt.value) - world.log_n_opt(math.log(one.middle.flops))
         right = abs(off_a) < RIGHT_A and abs(off_n) < RIGHT_N
         found.append(Outcome(kind, one.approach, right, off_a, off_n, one.verdict.believe, one.verdict.reasons))
     return found

@@ -6,7 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from analysis.fits.result import DO_NOT
+from analysis.fits.fit import DO_NOT
 
 from .confusion import Outcome, matrix, outcomes
 

@@ -15,18 +15,19 @@ from analysis.fits.diagnose.evidence import Evidence
 from analysis.fits.diagnose.influence import Variant, leave_out, sensitivity, variants
 from analysis.fits.diagnose.predictors import fitted
 from analysis.fits.diagnose.side_by_side import compare_approaches, identities, outside
+from analysis.fits.fit import BELIEVE, D_OPT, DO_NOT, INSIDE, L_OPT, N_OPT, Estimate, Fit, Law, Optimum, SameRuns
 from analysis.fits.forms import DATA_CONSTRAINED, OVER_TRAINING, PLAIN
 from analysis.fits.isoflop import fit_isoflop
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.fit import fit_parametric
 from analysis.fits.parametric.results import ASSUMED, parametric_result
 from analysis.fits.points import Points
-from analysis.fits.result import BELIEVE, DO_NOT, INSIDE, FitResult
 from analysis.fits.solver import LEAST_SQUARES
 from analysis.fits.surface import Surface, effective
 from arch.errors import InputError
 
 from .. import isoflop_coverage as isoflops
+from ..built import fit_of
 from .worlds import World, study
 
 SURFACE = Surface(1.69, 406.4, 410.7, 0.34, 0.28)
@@ -76,19 +77,19 @@ def test_backtest_of_too_little_says_what_is_needed() -> None:
     assert len(early) == 1 and "3 are needed" in str(early[0].reason) and early[0].predicted is None
 
 
-def claim(approach: str, a: float, half: float, n: float) -> FitResult:
-    at = [{"C": 1e20, "N": n, "D": 1e20 / 6 / n, "L": 2.0, "intervals": {}}]
-    return FitResult(
+def claim(approach: str, a: float, half: float, n: float) -> Fit:
+    n_opt = Estimate(n, n / 1.1, n * 1.1)
+    return fit_of(
         approach,
-        40,
-        {"a": a, "b": 1 - a, "N_opt": n},
-        {"a": (a - half, a + half), "N_opt": (n / 1.1, n * 1.1)},
-        {},
-        {"optimum": at, "middle": 1e20},
-        "0" * 64,
-        range=(1e18, 1e20),
-        interval={"level": 0.95},
+        a=Estimate(a, a - half, a + half),
+        b=Estimate(1 - a),
+        middle=Optimum(1e20, n_opt),
+        optima=(Optimum(1e20, Estimate(n), Estimate(1e20 / 6 / n), Estimate(2.0)),),
     )
+
+
+def at(c: float, n: Estimate, d: float) -> tuple[Optimum]:
+    return (Optimum(c, n, Estimate(d)),)
 
 
 CHECKED = Evidence(
@@ -128,14 +129,10 @@ def test_identity_of_exponents_of_a_cost_with_knots() -> None:
     n = 1e9 * (c / 1e20) ** 0.5
     b = float(np.polyfit(np.log(c), np.log(c / cost.per_token(n)), 1)[0])
     good = claim("isoflop", 0.5, 0.02, 1e9)
-    at = [{"C": 1e20, "N": 1e9, "D": 1e20 / float(cost.per_token(1e9))}]
-    law = replace(
-        good, params={"a": 0.5, "b": b, "N_opt": 1e9}, range=(1e18, 1e22), diagnostics={"optimum": at, "middle": 1e20}
-    )
-    found = identities(law, cost)
+    spent = at(1e20, Estimate(1e9), 1e20 / float(cost.per_token(1e9)))
+    laws = (Law(N_OPT, exponent=Estimate(0.5)), Law(D_OPT, exponent=Estimate(b)), Law(L_OPT))
+    found = identities(replace(good, laws=laws, range=(1e18, 1e22), optima=spent), cost)
     assert abs(found["exponents"]) < 0.005 and not found["off"]
-    local = identities(replace(law, range=None), cost)  # where no range is known
-    assert local["exponents"] == pytest.approx(0.5 * 0.755 + b - 1) and local["off"]
 
 
 def test_identities_and_what_lies_outside_of_what_was_trained() -> None:
@@ -146,12 +143,12 @@ def test_identities_and_what_lies_outside_of_what_was_trained() -> None:
     found = identities(good, cost)
     assert found["exponents"] == pytest.approx(0.5 * growth + 0.5 - 1)
     assert found["off"] and found["compute"][0]["six_nd"] == pytest.approx(1)
-    left = {"optimum": [{"C": 1e20, "N": 1e9, "D": 1e20 / float(cost.per_token(1e9))}]}
-    surface = identities(replace(good, approach="parametric", diagnostics=left), cost)  # its D is what N leaves of C
+    left = at(1e20, Estimate(1e9), 1e20 / float(cost.per_token(1e9)))
+    surface = identities(replace(good, approach="parametric", optima=left), cost)  # its D is what N leaves of C
     assert surface["exponents"] == pytest.approx(found["exponents"]) and not surface["off"]
-    assert identities(replace(good, diagnostics=left), cost)["off"]
+    assert identities(replace(good, optima=left), cost)["off"]
     points = ends(0.0)
-    told = outside(replace(good, diagnostics={"optimum": [{"C": 1e24, "N": 1e12, "D": 1e9}]}), points)
+    told = outside(replace(good, optima=at(1e24, Estimate(1e12), 1e9)), points)
     assert [one["what"] for one in told] == ["N"]
     assert told[0]["factor"] == pytest.approx(1e12 / points.n_params.max())
 
@@ -232,13 +229,15 @@ def test_verdicts_and_their_reasons() -> None:
     little = [{"variant": "C by exact", "a": 0.04, "log_n_opt": None}]
     assert "in 1 other reading" in verdict_on(good, replace(CHECKED, sensitivity=little)).reasons[0]
     for p, believed in ((0.005, INSIDE), (0.05, BELIEVE), (math.nan, BELIEVE)):
-        seeds = {**good.diagnostics, "seeds": {"s": 0.003, "df": 4, "p_surface_fits": p}}
-        assert verdict_on(replace(good, diagnostics=seeds), CHECKED).believe == believed
+        part = replace(good.parametric, seeds=SameRuns(0.003, 4, p))
+        assert verdict_on(replace(good, parametric=part), CHECKED).believe == believed
     wide = verdict_on(claim("parametric", 0.5, 0.2, 1e9), Evidence())
     assert wide.believe == DO_NOT and "known to ±0.20 only" in wide.reasons[0]
-    no = verdict_on(replace(good, intervals={"a": None, "N_opt": None}), Evidence())
+    bare = (Law(N_OPT, exponent=Estimate(0.5)), Law(D_OPT), Law(L_OPT))
+    no = verdict_on(replace(good, laws=bare, middle=Optimum(1e20, Estimate(1e9))), Evidence())
     assert no.believe == DO_NOT and "no interval" in no.reasons[0]
-    gone = verdict_on(replace(good, params={}, diagnostics={"not_identified": {"n_opt": "2 pairs cross"}}), Evidence())
+    none = (Law(N_OPT, reason="2 pairs cross"), Law(D_OPT), Law(L_OPT))
+    gone = verdict_on(replace(good, laws=none, middle=None), Evidence())
     assert gone.believe == DO_NOT and gone.reasons == ("N_opt is not identified: 2 pairs cross",)
     one_size = verdict_on(good, Evidence(by_size=[{"size": "6M", "a": 0.2, "log_n_opt": 0.0}]))
     assert one_size.believe == DO_NOT and "without the size 6M" in one_size.reasons[0]
@@ -247,8 +246,7 @@ def test_verdicts_and_their_reasons() -> None:
         (1e22, (0.3e10, 1.1e10), "known to a factor of 3.3 only"),
         (1e22, None, "without an interval"),
     ):
-        asked = {"optimum": [{"C": c, "N": 1e10, "D": 1e11, "L": 2.0, "intervals": {"N": ends}}]}
-        far = verdict_on(replace(good, diagnostics=asked), Evidence())
+        far = verdict_on(replace(good, optima=at(c, Estimate.of(1e10, ends), 1e11)), Evidence())
         assert far.believe == INSIDE and words in far.reasons[0]
     near = {"C": 1e19, "what": "N", "value": 1e10, "factor": 3.0}
     assert verdict_on(good, Evidence(outside=[near])).believe == INSIDE
@@ -267,8 +265,9 @@ def test_an_exponent_that_is_assumed_is_never_believed_beyond_the_range() -> Non
         (0.004, DO_NOT, "these points reject (p = 0.004)"),
         (0.4, INSIDE, "assumed, not fitted"),
     ):
-        told = {**good.diagnostics, "not_identified": {"a": ASSUMED, "b": ASSUMED}, "p_tied": p}
-        tied = replace(good, diagnostics=told, intervals={**good.intervals, "a": None})
+        half = Estimate(0.5, reason=ASSUMED)
+        laws = (Law(N_OPT, exponent=half), Law(D_OPT, exponent=half), Law(L_OPT))
+        tied = replace(good, laws=laws, parametric=replace(good.parametric, p_tied=p))
         found = verdict_on(tied, CHECKED)
         assert found.believe == believed and words in found.reasons[0]
 
@@ -323,11 +322,11 @@ def test_each_approach_is_checked_with_the_noise_that_it_was_fitted_with(monkeyp
 
 
 def test_diagnosis_of_a_study_is_plain_data_with_a_verdict_each() -> None:
-    points, at = ends(0.002), [1e19, 1e20]
+    points, computes = ends(0.002), [1e19, 1e20]
     fit = fit_parametric(points, n_replicates=99)
     results = [
-        parametric_result(fit, at=at),
-        fit_isoflop(points, six_nd(), at=at, n_replicates=99),
+        parametric_result(fit, at=computes),
+        fit_isoflop(points, six_nd(), at=computes, n_replicates=99),
     ]
     judged, told = check_laws(points, results, n_replicates=49)
     assert [one.verdict is not None for one in judged] == [True, True]

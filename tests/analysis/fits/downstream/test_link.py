@@ -10,7 +10,7 @@ from analysis.fits.downstream.forms import Form
 from analysis.fits.downstream.link import Link, fit_link
 from analysis.fits.downstream.result import to_result
 from analysis.fits.downstream.scores import Scores
-from analysis.fits.result import BELIEVE, DO_NOT, INSIDE
+from analysis.fits.fit import BELIEVE, DO_NOT, INSIDE
 from analysis.scales import Scale
 from arch.errors import InputError
 
@@ -136,7 +136,7 @@ def test_few_points() -> None:
         and told.verdict.believe == INSIDE
         and told.verdict.reasons == ("no interval: 3 runs, 4 are needed",)
     )
-    assert told.interval == {} and set(told.intervals.values()) == {None}
+    assert told.intervals.level is None and not any(one.interval for one in told.parameters.values())
     assert to_result(fit_link(scores)).verdict.believe == INSIDE  # type: ignore[union-attr]
 
 
@@ -168,8 +168,8 @@ def test_the_verdict() -> None:
     random = np.random.default_rng(8)
     good = to_result(fit_link(drawn(random, 24, questions=20_000, run_noise=0.02)[0]))
     assert good.verdict and good.verdict.believe in (BELIEVE, INSIDE)
-    assert good.params.keys() == {"floor", "ceiling", "k", "L0"} and good.intervals["k"] and good.range
-    assert good.to_dict()["diagnostics"]["other_form"]["form"] == "exponential"
+    assert good.parameters.keys() == {"floor", "ceiling", "k", "L0"} and good.parameters["k"].interval and good.range
+    assert good.to_dict()["other_form"]["name"] == "exponential"
     bent = exact(0.25 + 0.3 * expit(6 * (2.6 - LOSS)) + 0.005 * random.normal(size=len(LOSS)), FOUR)
     verdict = to_result(fit_link(bent)).verdict
     assert verdict and verdict.believe == DO_NOT and "bend otherwise than the logistic form" in verdict.reasons[0]

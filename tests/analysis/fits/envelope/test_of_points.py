@@ -7,7 +7,9 @@ import pytest
 
 from analysis.fits.envelope.of_points import fit_envelope, not_in_curves, seed_noise_of, size_curves
 from analysis.fits.points import Points
+from analysis.fits.settings import FitSettings
 
+FEW = FitSettings(n_replicates=40)
 D = np.geomspace(1e8, 1e10, 40)
 SIZES = np.geomspace(1e6, 3e7, 6)
 
@@ -33,7 +35,7 @@ def test_branches_of_one_trunk_are_no_seeds():
     branched = study(1, 3, 0.01, 0.001)
     assert seed_noise_of([branched]) is None
     assert [curve.n_seeds for curve in size_curves(branched)] == [1] * 6
-    assert fit_envelope(branched, n_replicates=40).intervals["a"] is None
+    assert fit_envelope(branched, settings=FEW).parameters["a"].interval is None
 
 
 def test_noise_between_trunks_is_that_of_trunks():
@@ -58,8 +60,8 @@ def test_runs_of_other_lengths_are_no_seeds():
         noise = seed_noise_of([study(len(ends), 1, 0.01, ends=ends)])
         assert (noise and noise.df) == df
     points = study(2, 1, 0.01, ends=(1.0, 0.5))
-    result = fit_envelope(points, n_replicates=40)
-    assert result.diagnostics["left_out"] == ["6 runs that end before the longest of their size"]
+    result = fit_envelope(points, settings=FEW)
+    assert result.left_out == ("6 runs that end before the longest of their size",)
     assert all(np.exp(curve.log_c[-1]) == pytest.approx(6 * curve.n_params * 1e10) for curve in size_curves(points))
 
 

@@ -9,7 +9,8 @@ from scipy import stats
 from analysis.fits.envelope.crossings import Crossing, find_crossings
 from analysis.fits.envelope.extract import SizeCurve
 from analysis.fits.envelope.laws import fit_arch
-from analysis.fits.envelope.optimum import InverseLine, fit_line, interval_at, optimum_laws, uncertainty_of
+from analysis.fits.envelope.optimum import fit_line, optimum_laws, uncertainty_of
+from analysis.fits.fit import InverseLine
 from analysis.fits.noise import SeedNoise
 from tests.analysis.fits.worlds import SETTINGS, Ladder, Setting, World
 
@@ -36,13 +37,13 @@ def test_the_line_is_generalised_least_squares() -> None:
     covariance = np.linalg.inv(design.T @ weights @ design)
     level, slope = covariance @ design.T @ weights @ (slopes * at)
     assert (found.level, found.slope) == pytest.approx((level, slope), rel=1e-8)
-    assert found.covariance == pytest.approx(covariance, rel=1e-6)
+    assert np.array(found.covariance) == pytest.approx(covariance, rel=1e-6)
     rest = slopes * (level + slope * (y - 10.5) - at)
     assert found.misfit == pytest.approx(float(rest @ weights @ rest), rel=1e-6) and found.df == 2
 
 
 def test_a_value_belongs_to_the_interval_as_long_as_its_line_does() -> None:
-    line = InverseLine(23.0, 1.8, 10.0, np.array([[4.0, 0.7], [0.7, 2.0]]), 0.0, 2)
+    line = InverseLine(23.0, 1.8, 10.0, ((4.0, 0.7), (0.7, 2.0)), 0.0, 2)
     for x in (21.0, 23.0, 30.0):
         low, high = line.interval(x, 0.15)
         assert low < line.value(x) < high
@@ -66,7 +67,8 @@ def test_the_covariance_takes_one_rise_for_all() -> None:
     ]
     assert lines[0] is not None and lines[1] is not None
     mean = (0.04 + 0.5 * 0.06 + 0.06 + 0.03) / 3.25
-    assert lines[0].covariance * mean**2 == pytest.approx(lines[1].covariance * 0.05**2)
+    covariances = [np.array(line.covariance) for line in lines]
+    assert covariances[0] * mean**2 == pytest.approx(covariances[1] * 0.05**2)
 
 
 def test_no_line_through_crossings_in_the_wrong_order() -> None:
@@ -91,17 +93,16 @@ def test_scatter_beyond_the_noise_widens_the_interval() -> None:
 def test_reasons() -> None:
     curves = Setting.of(World(), Ladder(4, 0.003)).curves
     crossings, missing = find_crossings(curves, (0.0, 100.0))
-    few, line = optimum_laws(curves, crossings[:1], missing, None, 0.95)
-    assert line is None and not few["n_opt"]["identified"]
-    assert few["n_opt"]["reason"] == few["d_opt"]["reason"]
-    assert few["n_opt"]["reason"].startswith("1 pair of neighbouring sizes crosses in the range, 3 are needed")
-    noisy, line = optimum_laws(curves, crossings, missing, SeedNoise(0.2, 2), 0.95)
-    assert line is None and "grows without bound" in noisy["n_opt"]["reason"] and noisy["n_opt"]["interval"] is None
-    wide, line = optimum_laws(curves, crossings, missing, SeedNoise(0.02, 8), 0.95)
-    assert line is None and not wide["d_opt"]["identified"]  # an end of 8 is a number, and tells as little
-    assert wide["n_opt"]["reason"] == wide["d_opt"]["reason"] and "reaches beyond 5" in wide["n_opt"]["reason"]
-    plain, line = optimum_laws(curves, crossings, missing, None, 0.95)
-    assert line is not None and plain["n_opt"]["identified"] and plain["n_opt"]["interval"] is None
+    few, tokens = optimum_laws(curves, crossings[:1], missing, None, 0.95)
+    assert few.line is None and not few.identified and few.reason == tokens.reason
+    assert few.reason.startswith("1 pair of neighbouring sizes crosses in the range, 3 are needed")
+    noisy, _ = optimum_laws(curves, crossings, missing, SeedNoise(0.2, 2), 0.95)
+    assert noisy.line is None and "grows without bound" in noisy.reason and noisy.exponent.interval is None
+    wide, tokens = optimum_laws(curves, crossings, missing, SeedNoise(0.02, 8), 0.95)
+    assert wide.line is None and not tokens.identified  # an end of 8 is a number, and tells as little
+    assert wide.reason == tokens.reason and "reaches beyond 5" in wide.reason
+    plain, _ = optimum_laws(curves, crossings, missing, None, 0.95)
+    assert plain.line is not None and plain.identified and plain.exponent.interval is None
 
 
 @pytest.mark.parametrize("ratio", [1.8, 2.5])
@@ -110,38 +111,34 @@ def test_the_steps_of_the_envelope_do_not_bias_the_crossings(p: float, q: float,
     """Without noise, of four to six sizes: the exponent, N_opt ten times beyond the range, and D_opt with it."""
     for n_sizes in (4, 6):
         setting = Setting.of(World(0.6, p, q), Ladder(n_sizes, 0.003, ratio))
-        found = fit_arch(setting.curves, setting.stretch, None, SETTINGS, [0])
-        n_opt, d_opt = found["laws"]["n_opt"], found["laws"]["d_opt"]
-        assert n_opt["exponent"] == pytest.approx(q / (p + q), rel=0.015)
-        assert n_opt["exponent"] + d_opt["exponent"] == pytest.approx(1, abs=1e-6)  # sizes are rounded
+        (n_opt, d_opt, _), part = fit_arch(setting.curves, setting.stretch, None, SETTINGS, [0])
+        assert n_opt.exponent.value == pytest.approx(q / (p + q), rel=0.015)
+        assert n_opt.exponent.value + d_opt.exponent.value == pytest.approx(1, abs=1e-6)  # sizes are rounded
         x, y, _ = setting.beyond
-        far = n_opt["exponent"] * (x - math.log(n_opt["centre"][0])) + math.log(n_opt["centre"][1])
-        assert far == pytest.approx(y, abs=0.03)
-        assert found["diagnostics"]["compute_identity"] == pytest.approx([1, 1], rel=1e-6)
+        assert math.log(n_opt.at(math.exp(x)).value) == pytest.approx(y, abs=0.03)
+        assert part.compute_identity == pytest.approx([1, 1], rel=1e-6)
 
 
 def test_ordinary_least_squares_through_the_points_does() -> None:
     """Three interior sizes: the exponent of the envelope's points is a ninth too small."""
     setting = Setting.of(World(), Ladder(5, 0.003))
-    found = fit_arch(setting.curves, setting.stretch, None, SETTINGS, [0])
-    assert found["laws"]["n_opt"]["exponent"] == pytest.approx(0.5, rel=0.01)
-    assert found["alternative"]["n_opt"]["exponent"] == pytest.approx(0.5 * (1 - 1 / 9), rel=0.05)
+    laws, part = fit_arch(setting.curves, setting.stretch, None, SETTINGS, [0])
+    assert laws[0].exponent.value == pytest.approx(0.5, rel=0.01)
+    assert part.alternative[0].exponent.value == pytest.approx(0.5 * (1 - 1 / 9), rel=0.05)
 
 
 def test_the_stored_law_gives_its_interval_anywhere() -> None:
     setting = Setting.of(World(), Ladder(6, 0.005))
     noise = SeedNoise(0.005, 8)
-    laws, line = optimum_laws(setting.curves, find_crossings(setting.curves, (0, 100))[0], [], noise, 0.95)
-    assert line is not None
-    for name, sign in (("n_opt", 1), ("d_opt", -1)):
-        law = laws[name]
-        assert law["line"]["is_tokens"] == (sign < 0)
-        for c, low, high in zip(*(law["band"][key] for key in ("c", "low", "high")), strict=True):
-            assert interval_at(law, math.log(c)) == pytest.approx((math.log(low), math.log(high)))
-        inside = [np.diff(interval_at(law, math.log(c)))[0] for c in law["range"]]
-        assert np.diff(interval_at(law, math.log(10 * law["range"][1])))[0] > max(inside)
-        low, high = law["interval"]["exponent"]
-        assert low < law["exponent"] < high
+    laws = optimum_laws(setting.curves, find_crossings(setting.curves, (0, 100))[0], [], noise, 0.95)
+    for law, of_tokens in zip(laws, (False, True), strict=True):
+        assert law.line is not None and law.line.of_tokens == of_tokens and law.band is not None and law.range
+        for c, low, high in zip(law.band.c, law.band.low, law.band.high, strict=True):
+            assert law.line.log_interval(math.log(c)) == pytest.approx((math.log(low), math.log(high)))
+            assert law.at(c).interval == pytest.approx((low, high))
+        inside = [np.diff(law.line.log_interval(math.log(c)))[0] for c in law.range]
+        assert np.diff(law.line.log_interval(math.log(10 * law.range[1])))[0] > max(inside)
+        assert law.exponent.low < law.exponent.value < law.exponent.high
 
 
 def test_cost_that_grows_otherwise_than_parameters() -> None:
@@ -152,9 +149,8 @@ def test_cost_that_grows_otherwise_than_parameters() -> None:
         for c in setting.curves
     ]
     laws = [
-        optimum_laws(curves, find_crossings(curves, (0, 100))[0], [], None, 0.95)[0]
-        for curves in (setting.curves, dear)
+        optimum_laws(curves, find_crossings(curves, (0, 100))[0], [], None, 0.95) for curves in (setting.curves, dear)
     ]
-    for one, other in zip(laws[0].values(), laws[1].values(), strict=True):
-        assert other["exponent"] == pytest.approx(one["exponent"], rel=1e-3)
-        assert other["centre"] == pytest.approx([2 * one["centre"][0], one["centre"][1]], rel=1e-3)
+    for one, other in zip(*laws, strict=True):
+        assert other.exponent.value == pytest.approx(one.exponent.value, rel=1e-3)
+        assert other.centre == pytest.approx([2 * one.centre[0], one.centre[1]], rel=1e-3)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from analysis.fits.cost import Cost, six_nd
+from analysis.fits.fit import Fit
 from analysis.fits.forms import DATA_CONSTRAINED, OVER_TRAINING
 from analysis.fits.parametric.draws import Draws, quantiles
 from analysis.fits.parametric.fit import fit_parametric
@@ -29,15 +30,16 @@ def study(sizes=6, amounts=4, s=0.005, seed=0, per_token=6.0, **labels):
 
 def test_the_chinchilla_points_end_to_end():
     found = parametric_result(fit_parametric(chinchilla()), at=[5.76e23], predict=[(70e9, 1.4e12)])
-    assert found.params["a"] == pytest.approx(0.51390, rel=1e-4)
-    assert found.intervals["a"] == pytest.approx((0.480, 0.557), abs=0.01)
-    assert found.objective["value"] == pytest.approx(0.00101827, rel=1e-4)
-    assert found.objective["worst"] == pytest.approx(found.objective["value"]) and found.objective["abnormal"] == 0
-    assert found.interval["method"] == "bootstrap over 240 runs, percentile interval"
-    one = found.diagnostics["optimum"][0]
-    assert one["N"] * one["D"] * 6 == pytest.approx(5.76e23)
-    assert one["intervals"]["N"][0] < one["N"] < one["intervals"]["N"][1]
-    assert json.loads(json.dumps(found.to_dict()))["params"]["E"] == pytest.approx(1.817218, rel=1e-4)
+    assert found.parameters["a"].value == pytest.approx(0.51390, rel=1e-4)
+    assert found.parameters["a"].interval == pytest.approx((0.480, 0.557), abs=0.01)
+    assert found.objective.value == pytest.approx(0.00101827, rel=1e-4)
+    assert found.objective.worst == pytest.approx(found.objective.value) and found.objective.abnormal == 0
+    assert found.intervals.method == "bootstrap over 240 runs, percentile interval"
+    one = found.optima[0]
+    assert one.n_params.value * one.n_tokens.value * 6 == pytest.approx(5.76e23)
+    assert one.n_params.low < one.n_params.value < one.n_params.high
+    again = Fit.from_dict(json.loads(json.dumps(found.to_dict(), allow_nan=False)))
+    assert again == found and again.parameters["E"].value == pytest.approx(1.817218, rel=1e-4)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -45,10 +47,10 @@ def test_intervals_hold_the_truth_of_this_study(objective):
     found = parametric_result(fit_parametric(study(), objective=objective, n_replicates=199), at=[1e20])
     truth = TRUTH.to_dict() | {"a": TRUTH.a, "b": TRUTH.b}
     for name, value in truth.items():
-        low, high = found.intervals[name]
-        assert low < value < high and low < found.params[name] < high, name
-    assert found.params["N_opt"] == pytest.approx(TRUTH.n_opt(found.diagnostics["middle"]), rel=0.1)
-    assert not found.diagnostics["not_identified"]
+        one = found.parameters[name]
+        assert one.low < value < one.high and one.low < one.value < one.high, name
+    assert found.parameters["N_opt"].value == pytest.approx(TRUTH.n_opt(found.middle.flops), rel=0.1)
+    assert not found.reasons
 
 
 def test_large_integers_do_not_overflow():
@@ -74,14 +76,15 @@ def test_the_same_run_twice_is_one():
     points = study(4, 3)
     twice = points.take(np.tile(np.arange(12), 2))
     one, both = (parametric_result(fit_parametric(p, n_replicates=99)) for p in (points, twice))
-    assert both.params == pytest.approx(one.params) and both.intervals["a"] == pytest.approx(one.intervals["a"])
-    assert both.diagnostics["left_out"] == ["12 rows given twice"]
+    for name, mine in both.parameters.items():
+        assert mine.value == pytest.approx(one.parameters[name].value), name
+    assert both.a.interval == pytest.approx(one.a.interval) and both.left_out == ("12 rows given twice",)
 
 
 def test_few_runs_widen_the_interval_and_too_few_have_none():
     widths = {}
     for sizes, amounts in ((6, 3), (3, 3)):
-        low, high = parametric_result(fit_parametric(study(sizes, amounts), n_replicates=199)).intervals["a"]
+        low, high = parametric_result(fit_parametric(study(sizes, amounts), n_replicates=199)).parameters["a"].interval
         widths[sizes * amounts] = high - low
     assert widths[9] > 2 * widths[18]
     for points in (study().take([3]), study().take([0, 7, 14]), study(1, 8)):
@@ -94,7 +97,7 @@ def test_six_points_leave_one_degree_of_freedom():
     d = np.array([1e9, 1e10, 2e9, 2e10, 4e9, 4e10])
     noise = np.exp(0.003 * np.random.default_rng(0).standard_normal(6))
     found = parametric_result(fit_parametric(Points(n, d, 6 * n * d, TRUTH.loss(n, d) * noise), n_replicates=199))
-    low, high = found.intervals["a"]
+    low, high = found.parameters["a"].interval
     assert high - low > 0.2
 
 
@@ -102,7 +105,7 @@ def test_seed_noise_measured_elsewhere_narrows_the_interval_of_few_runs():
     points = study(3, 3, 0.003)
     alone, told = (fit_parametric(points, n_replicates=199, noise=noise) for noise in (None, (0.003, 30)))
     assert told.effects.df == pytest.approx([34], abs=0.5)
-    narrow, wide = (parametric_result(one).intervals["a"] for one in (told, alone))
+    narrow, wide = (parametric_result(one).parameters["a"].interval for one in (told, alone))
     assert narrow[1] - narrow[0] < wide[1] - wide[0]
 
 
@@ -123,8 +126,8 @@ def test_whole_curves_count_as_runs():
     fit = fit_parametric(points, n_replicates=99, objective=LEAST_SQUARES)
     found = parametric_result(fit)
     assert found.n_runs == 6 and fit.effects.df[0] == pytest.approx(3, abs=0.3)
-    assert "rows before 0.1 of their run" in found.diagnostics["left_out"][0]
-    assert found.intervals["alpha"][0] < TRUTH.alpha < found.intervals["alpha"][1]
+    assert "rows before 0.1 of their run" in found.left_out[0]
+    assert found.parameters["alpha"].interval[0] < TRUTH.alpha < found.parameters["alpha"].interval[1]
 
 
 def test_optima_under_another_cost():
@@ -133,20 +136,19 @@ def test_optima_under_another_cost():
     found = fit_parametric(points, n_replicates=19)
     assert found.optimum(1e19)["n_opt"] == pytest.approx(TRUTH.n_opt(1e19, found.cost), rel=1e-5)
     told = parametric_result(found)
-    assert told.conventions["C"] == "exact" and told.params["a"] < TRUTH.a
-    assert parametric_result(fit_parametric(points, cost=six_nd(), n_replicates=19)).params["a"] == pytest.approx(
-        TRUTH.a
-    )
+    assert told.conventions["C"] == "exact" and told.parameters["a"].value < TRUTH.a
+    other = parametric_result(fit_parametric(points, cost=six_nd(), n_replicates=19))
+    assert other.a.value == pytest.approx(TRUTH.a)
 
 
 def test_leaving_a_size_out():
-    found = parametric_result(fit_parametric(study(), n_replicates=19)).diagnostics["leave_one_size_out"]
-    assert len(found["left_out"]) == 6 and not found["impossible"]
+    found = parametric_result(fit_parametric(study(), n_replicates=19)).parametric.without_sizes
+    assert len(found.left_out) == 6 and not found.impossible
     points = study()
-    others = [fit_parametric(points.take(points.size != name), n_replicates=1).surface.a for name in found["left_out"]]
-    assert found["ranges"]["a"] == pytest.approx((min(others), max(others)), rel=1e-6)
-    three = parametric_result(fit_parametric(study(3, 4), n_replicates=19)).diagnostics["leave_one_size_out"]
-    assert not three["left_out"] and "3 or more different N" in next(iter(three["impossible"].values()))
+    others = [fit_parametric(points.take(points.size != name), n_replicates=1).surface.a for name in found.left_out]
+    assert found.ranges["a"] == pytest.approx((min(others), max(others)), rel=1e-6)
+    three = parametric_result(fit_parametric(study(3, 4), n_replicates=19)).parametric.without_sizes
+    assert not three.left_out and "3 or more different N" in next(iter(three.impossible.values()))
 
 
 def test_an_exponent_at_the_end_of_its_range_has_no_interval():
@@ -154,9 +156,9 @@ def test_an_exponent_at_the_end_of_its_range_has_no_interval():
     noise = np.exp(0.001 * np.random.default_rng(0).standard_normal(len(n)))
     nothing = Points(n, d, 6 * n * d, (2 + 1e9 / d**1.2) * noise)
     found = parametric_result(fit_parametric(nothing, n_replicates=99), at=[1e20])
-    assert "alpha" in found.diagnostics["not_identified"]
-    assert all(found.intervals[name] is None for name in ("alpha", "A", "a", "b", "N_opt", "D_opt"))
-    assert found.diagnostics["optimum"][0]["intervals"]["N"] is None
+    assert "alpha" in found.reasons
+    assert all(found.parameters[name].interval is None for name in ("alpha", "A", "a", "b", "N_opt", "D_opt"))
+    assert found.optima[0].n_params.interval is None
 
 
 def test_forms():
@@ -166,15 +168,15 @@ def test_forms():
     repeated = Points(n, d, 6 * n * d, TRUTH.loss(n, effective(d, unique, 15.4)) * noise, unique_tokens=unique)
     fit = fit_parametric(repeated, form=DATA_CONSTRAINED, objective=LEAST_SQUARES, n_replicates=49)
     found = parametric_result(fit)
-    assert found.intervals["R_star"][0] < 15.4 < found.intervals["R_star"][1]
+    assert found.parameters["R_star"].interval[0] < 15.4 < found.parameters["R_star"].interval[1]
     fresh, again = fit.surface.loss(1e9, 4e9), fit.surface.loss(1e9, 4e9, 1e9)
     assert fresh == pytest.approx(TRUTH.loss(1e9, 4e9), rel=1e-2) and again > fresh
     low, high = fit.loss_interval(1e9, 4e9, 1e9)[:, 0]
     assert low < again < high
     tied = parametric_result(fit_parametric(study(), form=OVER_TRAINING, n_replicates=49))
-    assert tied.params["alpha"] == tied.params["beta"] and tied.params["a"] == 0.5
-    assert found.diagnostics["assumes"] and "assumes" not in tied.diagnostics
-    assert tied.diagnostics["over_training"]["eta"] == tied.params["alpha"] / 2
+    assert tied.parameters["alpha"].value == tied.parameters["beta"].value and tied.parameters["a"].value == 0.5
+    assert found.parametric.assumes and not tied.parametric.assumes
+    assert tied.parametric.over_training["eta"].value == tied.parameters["alpha"].value / 2
 
 
 def test_an_exponent_that_the_form_assumes_has_no_interval_and_is_tested():
@@ -186,11 +188,11 @@ def test_an_exponent_that_the_form_assumes_has_no_interval_and_is_tested():
         tied = parametric_result(
             fit_parametric(points, form=OVER_TRAINING, objective=objective, n_replicates=49), at=[1e20]
         )
-        assert tied.intervals["a"] is None and tied.intervals["b"] is None
-        assert tied.diagnostics["not_identified"] == {"a": "assumed: alpha = beta", "b": "assumed: alpha = beta"}
-        assert tied.intervals["N_opt"] and tied.diagnostics["optimum"][0]["intervals"]["N"]
-        assert "a" not in tied.diagnostics["leave_one_size_out"]["ranges"]
-        assert (tied.diagnostics["p_tied"] <= 0.01) == rejected
+        assert tied.parameters["a"].interval is None and tied.parameters["b"].interval is None
+        assert tied.reasons == {"a": "assumed: alpha = beta"} and tied.b.reason == tied.a.reason
+        assert tied.parameters["N_opt"].interval and tied.optima[0].n_params.interval
+        assert "a" not in tied.parametric.without_sizes.ranges
+        assert (tied.parametric.p_tied <= 0.01) == rejected
 
 
 def test_the_test_of_a_tie_is_of_the_interval_of_a():
@@ -216,9 +218,10 @@ def test_the_exponents_under_a_cost_that_is_a_power_of_n():
 
 def test_no_replicates_are_no_intervals():
     found = parametric_result(fit_parametric(study(), n_replicates=0), at=[1e20], predict=[(1e9, 1e10)])
-    assert set(found.intervals.values()) == {None} and "no replicates were asked for" in found.interval["method"]
+    assert not any(one.interval for one in found.parameters.values())
+    assert "no replicates were asked for" in found.intervals.method
     tied = parametric_result(fit_parametric(study(3, 4), form=OVER_TRAINING, n_replicates=0))
-    assert tied.diagnostics["p_tied"] is None
+    assert tied.parametric.p_tied is None
 
 
 def test_unknown_names_are_refused():

@@ -146,13 +146,13 @@ def test_published_form_end_to_end():
     points = Points(n, d, 6 * n * d, loss, unique_tokens=unique)
     fit = fit_parametric(points, form=BOTH, objective=LEAST_SQUARES, n_replicates=99)
     found = parametric_result(fit)
-    assert found.intervals["R_star"][0] < R_D < found.intervals["R_star"][1]
-    assert found.intervals["R_N_star"][0] < R_N < found.intervals["R_N_star"][1]
+    assert found.parameters["R_star"].interval[0] < R_D < found.parameters["R_star"].interval[1]
+    assert found.parameters["R_N_star"].interval[0] < R_N < found.parameters["R_N_star"].interval[1]
     assert fit.n_free == 7 and fit.effects.df == pytest.approx([23], abs=0.2)
     assert fit.surface.loss(n, d, unique) == pytest.approx(loss, rel=0.02)
-    assert "N_opt is U_N, where N counts in full" in found.diagnostics["assumes"]
+    assert "N_opt is U_N, where N counts in full" in found.parametric.assumes
     alone = parametric_result(fit_parametric(points, form=DATA_CONSTRAINED, objective=LEAST_SQUARES, n_replicates=0))
-    assert found.objective["value"] < alone.objective["value"] and "R_N_star" not in alone.params
+    assert found.objective.value < alone.objective.value and "R_N_star" not in alone.parameters
 
 
 def test_noise_counts_the_parameters_that_are_free():
@@ -183,14 +183,14 @@ def test_forms_without_repeats_tell_of_text_that_is_read_again():
     points = Points(n, d, 6 * n * d, SURFACES[0].loss(n, d), unique_tokens=unique)
 
     def notes(form, table=points):
-        return parametric_result(fit_parametric(table, form=form, n_replicates=0)).diagnostics["notes"]
+        return parametric_result(fit_parametric(table, form=form, n_replicates=0)).notes
 
-    assert notes(PLAIN) == [
+    assert notes(PLAIN) == (
         "12 of 24 points read their text more than 4 times: a plain law takes repeated text for new; "
-        "--form data-constrained tells them apart"
-    ]
+        "--form data-constrained tells them apart",
+    )
     assert "an over-training law takes" in notes(OVER_TRAINING)[0]
-    assert notes(DATA_CONSTRAINED) == notes(PLAIN, replace(points, unique_tokens=d / 4)) == []
+    assert notes(DATA_CONSTRAINED) == notes(PLAIN, replace(points, unique_tokens=d / 4)) == ()
 
 
 def test_text_that_all_runs_read_as_often_tells_nothing_of_repeats():

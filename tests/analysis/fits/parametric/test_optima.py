@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from analysis.fits.cost import Cost, six_nd
+from analysis.fits.fit import QUANTITIES
 from analysis.fits.forms import BOTH
 from analysis.fits.parametric.fit import fit_parametric
 from analysis.fits.parametric.results import parametric_result
@@ -111,17 +112,16 @@ def test_published_form_under_a_cost_that_grows_slowly():
         )  # fmt: skip
         fit = fit_parametric(points, form=BOTH, objective=LEAST_SQUARES, n_replicates=49, cost=cost)
         found = parametric_result(fit, at=[1e21])
-        for c, told in ((1e21, found.diagnostics["optimum"][0]), (found.diagnostics["middle"], None)):
+        for c, told in ((1e21, found.optima[0]), (found.middle.flops, found.middle)):
             expected = searched(fit.surface, c, cost)
-            names = ("N", "D", "L") if told else ("N_opt", "D_opt", "L_opt")
-            assert [(told or found.params)[name] for name in names] == pytest.approx(expected, rel=1e-4)
+            assert [told.of(name).value for name in QUANTITIES] == pytest.approx(expected, rel=1e-4)
         truth = searched(replace(MUENNIGHOFF, **STARS), 1e21, cost)[0]
-        low, high = found.diagnostics["optimum"][0]["intervals"]["N"]
+        low, high = found.optima[0].n_params.interval
         assert low < truth < high < 1.3 * truth
         assert MUENNIGHOFF.n_opt(1e21, cost) > high  # the surface's own is another
         ends = points.flops.min(), points.flops.max()
         first, last = (searched(fit.surface, c, cost)[0] for c in ends)
-        assert found.params["a"] == pytest.approx(np.log(last / first) / np.log(ends[1] / ends[0]), abs=1e-4)
-        low, high = found.diagnostics["leave_one_size_out"]["ranges"]["N_opt"]
-        assert low <= found.params["N_opt"] <= high <= MUENNIGHOFF.n_opt(found.diagnostics["middle"], cost)
-        assert "N_opt is above U_N" in found.diagnostics["assumes"]
+        assert found.parameters["a"].value == pytest.approx(np.log(last / first) / np.log(ends[1] / ends[0]), abs=1e-4)
+        low, high = found.parametric.without_sizes.ranges["N_opt"]
+        assert low <= found.parameters["N_opt"].value <= high <= MUENNIGHOFF.n_opt(found.middle.flops, cost)
+        assert "N_opt is above U_N" in found.parametric.assumes

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from analysis.fits.cost import six_nd
-from analysis.fits.parametric.waste import of_loss, of_runs, of_sizes
 from analysis.fits.surface import Surface
+from analysis.fits.waste import of_loss, of_runs, of_sizes
 
 SURFACE = Surface(1.69, 406.4, 410.7, 0.34, 0.28)
 

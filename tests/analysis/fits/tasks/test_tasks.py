@@ -10,7 +10,6 @@ from scipy.special import expit
 
 from analysis.evals.scales import scales_of
 from analysis.fits.settings import FitSettings
-from analysis.fits.study import fit_study
 from analysis.fits.tasks import fit_tasks
 from analysis.fits.tasks.places import places_of
 from analysis.pages.cells import Number
@@ -19,6 +18,7 @@ from analysis.report.tasks import benchmarks_figure, tasks_figure
 from analysis.run_table import RunTable
 from analysis.runs import load_tables
 
+from ..built import envelopes_of
 from ..synthetic import BATCH, SIZES, power_world, write_run
 
 ARCHS = ("llama", "tnl", "hgrn2")
@@ -69,7 +69,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunTable, pd.DataFr
 @pytest.fixture(scope="module")
 def found(study: tuple[RunTable, pd.DataFrame]) -> dict[str, Any]:
     tables, evals = study
-    fits = fit_study(tables, SETTINGS)
+    fits = envelopes_of(tables, SETTINGS)
     known = {task: scales for task in evals["task"].unique() if (scales := scales_of(task))}
     told = fit_tasks(fits, tables, evals, known)
     json.dumps(told, allow_nan=False)
@@ -85,15 +85,17 @@ def test_links_of_a_study(found: dict[str, Any]) -> None:
     assert piqa["scale"]["chance"] == 0.5 and list(piqa["archs"]) == list(ARCHS)
     for arch in ARCHS:
         link = piqa["archs"][arch]["link"]
-        low, high = link["intervals"]["k"]
-        assert low < 2.5 < high and link["params"]["L0"] == pytest.approx(2.1, abs=0.05)
-        assert link["approach"] == "downstream logistic" and link["conventions"]["C"] == "exact"
+        steep, middle = (link["parameters"][name] for name in ("k", "L0"))
+        assert steep["low"] < 2.5 < steep["high"] and middle["value"] == pytest.approx(2.1, abs=0.05)
+        assert link["form"] == "logistic" and link["conventions"]["C"] == "exact"
     assert piqa["shared"]["same"] and piqa["shared"]["p"] > 0.05
     assert piqa["shared"]["link"]["n_runs"] == 20
     arc = of(found, "arc-easy")
     assert arc["shared"]["same"] is False and arc["shared"]["p"] < 0.01
     text = of(found, "wikitext")["archs"]["tnl"]["link"]
-    assert text["params"] == pytest.approx({"k": 1.3, "exponent": 1.0}, rel=0.03)
+    assert {name: one["value"] for name, one in text["parameters"].items()} == pytest.approx(
+        {"k": 1.3, "exponent": 1.0}, rel=0.03
+    )
     assert [one["metric"] for one in found["tasks"] if one["task"] == "lambada"] == ["perplexity", "acc"]
 
 
@@ -139,11 +141,11 @@ def test_trends_do_not_extrapolate(found: dict[str, Any]) -> None:
 def test_scores_at_a_compute_come_through_the_loss_there(
     study: tuple[RunTable, pd.DataFrame], found: dict[str, Any]
 ) -> None:
-    fits = fit_study(study[0], SETTINGS)
+    fits = envelopes_of(study[0], SETTINGS)
     for arch in ARCHS:
-        at = fits["verdicts"][0]["archs"][arch]["predictions"][0]
+        at = fits.verdicts[0].archs[arch].predictions[0]
         told = of(found, "piqa")["archs"][arch]["predictions"][0]
-        assert told["c"] == at["c"] and told["loss"] == at["loss"]["value"]
+        assert told["c"] == at.flops and told["loss"] == at.loss.value
         if told["value"] is not None:
             assert told["value"] == pytest.approx(0.5 + 0.5 * expit(2.5 * (2.1 - told["loss"])), abs=0.02)
             if told["interval"]:

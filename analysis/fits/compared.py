@@ -1,4 +1,5 @@
-"""The architectures of a study compared, under every way of counting compute and size that its runs tell.
+"""Architectures compared by their surfaces: those of a study under every way of counting compute and size that its runs
+tell, and groups of points of any source, counted as they are.
 
 Each run gives a few points along its settled curve. The noise that moves a run as a whole is a draw of the run's, and
 what the runs of one cell share (size, seed and batches) is taken out of differences: analysis.fits.comparison.
@@ -13,12 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.fits.approaches import Options
 from analysis.fits.comparison.views import across
 from analysis.fits.grouping import grouped
 from analysis.fits.parametric.curves import FIRST_SHARE
 from analysis.fits.points import CURVES, Points
 from analysis.fits.prepare import no_formula, prepare, under
-from analysis.fits.study import WholeCurves, contexts
 from analysis.labels import families
 from analysis.run_table import RunTable
 from arch.amounts import counted_of
@@ -27,64 +28,72 @@ from scaling.study.schedule import DECAYED, MERGED
 
 POINTS_A_RUN = 5
 N_REPLICATES = 299
+Views = Mapping[str, Sequence[Points] | str]  # by the name of a way of counting, the groups, or why there are none
+
+
+def compare_groups(
+    views: Views, families: Sequence[tuple[str, Sequence[str]]], options: Options, seed_noise: float = 0.0
+) -> list[dict[str, Any]]:
+    """A comparison as plain data for each family of groups whose losses can be compared (`at`: its name, "" where there
+    is one): `views`, `pairs`, and `reason` where there is none to be had. seed_noise: between seeds, in log loss (0:
+    not measured)."""
+    found = []
+    for name, mine in families:
+        own = {
+            view: groups if isinstance(groups, str) else [one for one in groups if one.group in mine]
+            for view, groups in views.items()
+        }
+        if max((len(groups) for groups in own.values() if not isinstance(groups, str)), default=0) < 2:
+            found.append(_none("a comparison needs two architectures", name))
+        else:
+            found.append(
+                {"at": name, "reason": None} | across(own, N_REPLICATES, options.level, options.seed, seed_noise)
+            )
+    return found
+
+
+def _none(reason: str, at: str = "") -> dict[str, Any]:
+    return {"at": at, "reason": reason, "views": {}, "pairs": []}
 
 
 def compare_study(
-    study: RunTable, seed: int = 0, level: float = 0.95, seed_noise: float = 0.0, points: str = CURVES
+    study: RunTable, options: Options, seed_noise: float = 0.0, points: str = CURVES
 ) -> list[dict[str, Any]]:
-    """A comparison as plain data for each family of the study's groups (analysis.labels; `at`: its name, "" without
-    axes): `views`, `pairs`, and `reason` where there is none to be had. seed_noise: between the study's seeds, in log
-    loss (0: not measured)."""
+    """`compare_groups` of a study, for each family of its groups (analysis.labels); points: of each run its curve, or
+    its end alone."""
     if study.settings.points == MERGED:  # its draws know no error that points have in common
         study = study.under(None, points=DECAYED)
     try:
         views = views_of(study, points)
     except InputError as error:
-        return [{"at": "", "reason": str(error), "views": {}, "pairs": []}]
+        return [_none(str(error))]
     groups = list(dict.fromkeys(one.group for found in views.values() if not isinstance(found, str) for one in found))
-    found = []
-    for name, mine in families(groups, contexts(grouped(study).runs)):
-        own = {
-            view: told if isinstance(told, str) else [one for one in told if one.group in mine]
-            for view, told in views.items()
-        }
-        found.append({"at": name} | _compared(own, seed, level, seed_noise))
-    return found
+    return compare_groups(views, families(groups, contexts(grouped(study).runs)), options, seed_noise)
 
 
-def seed_noise_of_study(study: RunTable) -> float:
-    """The standard deviation of log loss between the study's seeds, of a run's mean where that is known, as its fit
-    stage measures it; 0 where it is not measured."""
-    noise = WholeCurves.of(study, study.settings).noises().every
-    return 0.0 if noise is None else float(noise.of_means or noise.s)
-
-
-def compare_points(groups: Sequence[Points], seed: int = 0, level: float = 0.95) -> list[dict[str, Any]]:
-    """The same for points of any source, counted as they are; of curves a few points a run. Groups whose losses are of
-    another text, tokenizer, ... (Points.loss_of) are compared with their like alone, and `reason` names them all."""
+def compare_points(groups: Sequence[Points], options: Options) -> list[dict[str, Any]]:
+    """`compare_groups` of points of any source, counted as they are; of curves a few points a run. Groups whose losses
+    are of another text, tokenizer, ... (Points.loss_of) are compared with their like alone, and `reason` names them
+    all."""
     several = any(len(one) > one.n_runs for one in groups)
-    kinds: dict[str, list[Points]] = {}
+    views = {f"C {groups[0].convention}": [thinned(one, POINTS_A_RUN) if several else one for one in groups]}
+    kinds: dict[str, list[str]] = {}
     for one in groups:
-        kinds.setdefault(one.loss_of, []).append(thinned(one, POINTS_A_RUN) if several else one)
-    found: list[dict[str, Any]] = []
-    for kind, mine in kinds.items():
-        if len(mine) > 1 or len(kinds) == 1:
-            views = {f"C {mine[0].convention}": mine}
-            found.append({"at": kind if len(kinds) > 1 else ""} | _compared(views, seed, level))
-    if len(kinds) > 1:
-        names = {kind: ", ".join(one.group for one in mine) for kind, mine in kinds.items()}
-        told = "; ".join(f"{mine} ({kind or 'unstated'})" for kind, mine in names.items())
-        why = f"losses of {len(kinds)} kinds, which are not compared with each other: {told}"
-        found.append({"at": "", "reason": why, "views": {}, "pairs": []})
-    return found
+        kinds.setdefault(one.loss_of, []).append(one.group)
+    if len(kinds) == 1:
+        return compare_groups(views, [("", [one.group for one in groups])], options)
+    found = compare_groups(views, [(kind, mine) for kind, mine in kinds.items() if len(mine) > 1], options)
+    named = "; ".join(f"{', '.join(mine)} ({kind or 'unstated'})" for kind, mine in kinds.items())
+    return [*found, _none(f"losses of {len(kinds)} kinds, which are not compared with each other: {named}")]
 
 
-def _compared(
-    views: Mapping[str, Sequence[Points] | str], seed: int, level: float, seed_noise: float = 0.0
-) -> dict[str, Any]:
-    if max((len(groups) for groups in views.values() if not isinstance(groups, str)), default=0) < 2:
-        return {"reason": "a comparison needs two architectures", "views": {}, "pairs": []}
-    return {"reason": None} | across(views, N_REPLICATES, level, seed, seed_noise)
+def contexts(runs: pd.DataFrame) -> dict[str, str]:
+    """By group, what its runs' tokens are read after, the context length and whether documents are read apart: losses
+    that differ in it are not compared within an architecture."""
+    read = runs["context_length"].astype(str) + runs["reset_at_documents"].map({True: ", apart"}).fillna("")
+    known = read[runs["context_length"].notna() & (runs["left_out"] == "")].groupby(runs["group"])
+    used = runs.loc[runs["left_out"] == "", "group"].unique()
+    return {str(group): str([]) for group in used} | {str(group): str(sorted(one.unique())) for group, one in known}
 
 
 def views_of(study: RunTable, points: str = CURVES) -> dict[str, list[Points] | str]:

@@ -1,0 +1,656 @@
+"""A fitted law, by whatever approach: what `scaling fit` prints, what fits.json stores and what reports read.
+
+from analysis.fits.approaches import fit
+found = fit(points, "parametric", at=[1e22])
+found.a.value, found.a.interval         # N_opt ~ C^a
+found.optima[0].n_params                # N_opt at 1e22 FLOP: an Estimate
+found.law("N_opt").at(3e21)             # the same by its power law
+found.to_dict(), Fit.from_dict(...)     # as JSON, and back
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Self, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+ENVELOPE, ISOFLOP, PARAMETRIC = "envelope", "isoflop", "parametric"
+APPROACHES = (ENVELOPE, ISOFLOP, PARAMETRIC)
+N_OPT, D_OPT, L_OPT = "N_opt", "D_opt", "L_opt"
+QUANTITIES = (N_OPT, D_OPT, L_OPT)
+FAR = 100.0  # times beyond the computes of a fit: from there on no backtest comes near, and the form alone speaks
+NEAR = 1.01  # a compute this near to the end of a range is still in it
+MOST_LOG = 700.0  # of a float
+BELIEVE, INSIDE, DO_NOT = "believe", "believe inside the range", "do not believe"
+DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)  # what reading raises
+
+
+class Stored:
+    """A dataclass that is stored as JSON and read back."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: numbers at full precision, null for what is not finite."""
+        found: dict[str, Any] = plain(self)
+        return found
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
+        """The inverse. Raises KeyError, TypeError or ValueError for what `to_dict` did not write."""
+        found: Self = read_as(cls, stored)
+        return found
+
+
+@dataclass(frozen=True)
+class Estimate(Stored):
+    """A number with its interval. value: None where it is not known; low, high: both None without an interval, one of
+    them where it has no end on that side; reason: why there is no value, or no interval where others have one."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("value", "low", "high"):  # as JSON has them
+            number = getattr(self, name)
+            if number is not None and not math.isfinite(number):
+                object.__setattr__(self, name, None)
+
+    @classmethod
+    def of(cls, value: float | None, ends: Any = None, reason: str = "") -> Estimate:
+        """ends: (low, high), or None without an interval."""
+        low, high = ends if ends is not None else (None, None)
+        return cls(value, low, high, reason)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """(low, high), infinite on a side without an end; None without an interval."""
+        if self.low is None and self.high is None:
+            return None
+        return -math.inf if self.low is None else self.low, math.inf if self.high is None else self.high
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """(low, high) where both are finite, else None."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+
+NOTHING = Estimate()
+
+
+@dataclass(frozen=True)
+class Band:
+    """A law's interval [low, high] at C [FLOP], rising; None where it has no end."""
+
+    c: tuple[float, ...]
+    low: tuple[float | None, ...]
+    high: tuple[float | None, ...]
+
+    def at(self, c: float) -> tuple[float, float] | None:
+        """Between two of its points by a line in log-log; None outside of them."""
+        grid = np.log(self.c)
+        if not max(grid[0] - math.log(c), math.log(c) - grid[-1]) < math.log(NEAR):
+            return None
+        low, high = (
+            float(np.exp(np.interp(math.log(c), grid, np.log(np.array(ends, dtype=float)))))
+            for ends in (self.low, self.high)
+        )
+        return low, high
+
+
+@dataclass(frozen=True)
+class InverseLine:
+    """x = log C at which y is optimal: x = level + slope (y - centre); y is log N, or log of a token's cost.
+
+    covariance [2, 2] of (level, slope) for a noise of 1 in log loss; misfit: the weighted sum of squares that is left,
+    with `df` degrees of freedom; in units of the noise's variance it is chi-squared where the optimum is a power law.
+    error: half an interval's width in units of a parameter's standard error for that noise (None: the noise is not
+    known); of_tokens: the law is of D = C / y, where y is the cost of a token.
+    """
+
+    level: float
+    slope: float
+    centre: float
+    covariance: tuple[tuple[float, float], tuple[float, float]]
+    misfit: float
+    df: int
+    error: float | None = None
+    of_tokens: bool = False
+
+    @property
+    def exponent(self) -> float:
+        """dy / dx."""
+        return 1 / self.slope
+
+    def value(self, x: float) -> float:
+        """y at x."""
+        return self.centre + (x - self.level) / self.slope
+
+    def exponent_interval(self, error: float) -> tuple[float, float]:
+        """Of dy / dx, for `error` = t s; unbounded where a slope of 0 belongs to it."""
+        half = error * math.sqrt(self.covariance[1][1])
+        low, high = self.slope - half, self.slope + half
+        return (1 / high, 1 / low) if low > 0 else (1 / high if high > 0 else -math.inf, math.inf)
+
+    def interval(self, x: float, error: float) -> tuple[float, float]:
+        """Of y at x: Fieller's, all y with |x - level - slope u| <= error sqrt(variance of level + slope u),
+        u = y - centre; unbounded where a slope of 0 belongs to the slope's interval."""
+        off, k = x - self.level, error**2
+        (v_level, v_both), (_, v_slope) = self.covariance
+        square = self.slope**2 - k * v_slope
+        half = -(self.slope * off + k * v_both)
+        rest = off**2 - k * v_level
+        if square <= 0 or self.slope <= 0:
+            return -math.inf, math.inf
+        root = math.sqrt(max(half**2 - square * rest, 0.0))
+        return self.centre + (-half - root) / square, self.centre + (-half + root) / square
+
+    def log_interval(self, log_c: float) -> tuple[float, float] | None:
+        """Of log N_opt or log D_opt at log C, anywhere; None where the noise is not known."""
+        if self.error is None:
+            return None
+        low, high = self.interval(log_c, self.error)
+        return (log_c - high, log_c - low) if self.of_tokens else (low, high)
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """Of the crossings about their line: the chance of so much scatter or more, and the factor by which the noise grew
+    for it (1: none)."""
+
+    chance: float | None
+    scale: float
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """Whether a pure power law describes L(C) (envelope/curvature.py). tested: False where there could be no test
+    (`reason`); shape: `convex`, as an irreducible loss makes it, `concave` or `ragged`; None where noise may bend it
+    so. quadratic: term of log L in log C, less that of the envelope's steps (`steps`); p_value: chance of as much or
+    more under a pure power law, near 1 for a concave curve; power_half: chance to find an irreducible loss of half the
+    lowest loss; visible: the irreducible loss that is found with a chance of 0.8, None where even nearly all of the
+    lowest loss would not be."""
+
+    tested: bool
+    shape: str | None = None
+    reason: str = ""
+    quadratic: float | None = None
+    steps: float | None = None
+    p_value: float | None = None
+    power_half: float | None = None
+    visible: float | None = None
+
+    @property
+    def found(self) -> bool:
+        return self.shape is not None
+
+
+@dataclass(frozen=True)
+class LossLine:
+    """How the envelope's points lie about L(C). off_line: root mean square distance in log loss; steep_early: they fall
+    faster early on; steps: mean of what the envelope's steps add to the loss, as a share of it; level_bias: how far
+    simulated noise moves log L; n_outside: points left out because no size near the optimal one has a curve there."""
+
+    n_outside: int = 0
+    off_line: float | None = None
+    steep_early: bool = False
+    steps: float | None = None
+    level_bias: float | None = None
+    curvature: Curvature | None = None
+
+
+@dataclass(frozen=True)
+class Law:
+    """How an optimum moves with compute: quantity = coefficient C^exponent, for C [FLOP] in `range`.
+
+    quantity: N_opt, D_opt or L_opt; reason: why it is not identified: then there are no numbers. coefficient: its value
+    at C = 1 FLOP, far beyond every range; centre: (C, value), from which predictions go out; floor: E of
+    L_opt = E + coefficient C^exponent. band: its interval in the range; wide_band: the
+    same up to 100 times beyond it.
+    The rest is known of laws through crossings or points alone: what these are, how many, R^2 of the logarithms;
+    line: that of the crossings; replicates, and how many of them identify no law; about_loss: of L(C).
+    """
+
+    quantity: str
+    exponent: Estimate = NOTHING
+    coefficient: Estimate = NOTHING
+    floor: Estimate = NOTHING
+    centre: tuple[float, float] | None = None
+    range: tuple[float, float] | None = None
+    reason: str = ""
+    method: str = ""
+    estimand: str = ""
+    n_points: int = 0
+    r2: float | None = None
+    band: Band | None = None
+    wide_band: Band | None = None
+    line: InverseLine | None = None
+    misfit: Misfit | None = None
+    replicates: int | None = None
+    replicates_lost: int | None = None
+    about_loss: LossLine | None = None
+
+    @property
+    def identified(self) -> bool:
+        return not self.reason
+
+    @property
+    def curved(self) -> bool:
+        """Whether L(C) misses its own points by more than noise: then it predicts nothing."""
+        return self.about_loss is not None and self.about_loss.curvature is not None and self.about_loss.curvature.found
+
+    def at(self, c: float) -> Estimate:
+        """The law at C [FLOP], inside its range or beyond it; of laws without a line, intervals end with the range."""
+        if self.centre is None or self.exponent.value is None:
+            return Estimate(reason=self.reason or "the law has no centre")
+        floor = self.floor.value or 0.0
+        value = floor + (self.centre[1] - floor) * (c / self.centre[0]) ** self.exponent.value
+        if self.exponent.interval is None:
+            return Estimate(value, reason="no interval")
+        if self.line is not None:
+            logs = self.line.log_interval(math.log(c)) or (-math.inf, math.inf)
+            ends = (math.exp(logs[0]), math.exp(logs[1])) if max(map(abs, logs)) < MOST_LOG else None
+        else:
+            ends = None if self.band is None else self.band.at(c)
+        return Estimate.of(
+            value, ends, "" if ends else "no interval" if self.beyond(c) <= 1 else "outside of the range"
+        )
+
+    def beyond(self, c: float) -> float:
+        """How many times C [FLOP] lies outside the range; 1 inside, and so near to its end that it counts as inside."""
+        low, high = self.range or (c, c)
+        outside = max(low / c, c / high)
+        return outside if outside > NEAR else 1.0
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """N, D and loss of the optimal model at a compute of `flops`."""
+
+    flops: float
+    n_params: Estimate = NOTHING
+    n_tokens: Estimate = NOTHING
+    loss: Estimate = NOTHING
+
+    def of(self, quantity: str) -> Estimate:
+        """By the quantity's name: N_opt, D_opt or L_opt."""
+        return {N_OPT: self.n_params, D_OPT: self.n_tokens, L_OPT: self.loss}[quantity]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The loss of a model of N parameters after D tokens, without the noise of a new run."""
+
+    n_params: float
+    n_tokens: float
+    loss: Estimate
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """One budget: C [FLOP], its points and different sizes, and its lowest loss: N, D and loss there, the standard
+    error of log N, the N between which the loss stays within 0.5% of it. window, reach: how many sizes it is read from,
+    and the smallest and the largest; bend, asymmetry: of log loss = lowest + bend (u^2 + asymmetry u^3) there, u the
+    distance in log N; tested: whether the sizes are enough to test that curve; reason: why the laws do without the
+    budget (None: they use it)."""
+
+    c: float
+    n_points: int
+    n_sizes: int
+    n_params: float | None = None
+    n_tokens: float | None = None
+    loss: float | None = None
+    error: float | None = None
+    flat: tuple[float, float] | None = None
+    window: int = 0
+    reach: tuple[float, float] | None = None
+    bend: float | None = None
+    asymmetry: float | None = None
+    tested: bool = False
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class NoiseOf:
+    """Of what the noise is (a run, a trunk, one loss), its standard deviation in log loss, its degrees of freedom."""
+
+    of: str
+    s: float
+    df: float
+
+
+@dataclass(frozen=True)
+class SameRuns:
+    """Trunks of the same N and D, that differ by their seeds alone: standard deviation of log L between them, its
+    degrees of freedom, and the probability of residuals this large from a surface that fits (nan: no other runs)."""
+
+    s: float
+    df: int
+    p_fits: float
+
+
+@dataclass(frozen=True)
+class WithoutSizes:
+    """The ranges of parameters, by name, over fits that leave one size out: what one size decides. left_out: sizes
+    without which the fit was done; impossible: without which it cannot be, with the reason."""
+
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    impossible: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ParametricPart:
+    """What the parametric approach has beside its laws: the form of the surface and its parameters by name (E, A, B,
+    alpha, beta, and what a form has more); noise: of what its intervals are drawn; over_training: a, b and eta of that
+    form, p_tied: how probable alpha and beta this far apart are where they are one, as it assumes (None: not tested);
+    assumes: what the form takes for granted."""
+
+    form: str
+    parameters: dict[str, Estimate]
+    without_sizes: WithoutSizes = field(default_factory=WithoutSizes)
+    noise: tuple[NoiseOf, ...] = ()
+    seeds: SameRuns | None = None
+    over_training: dict[str, Estimate] | None = None
+    p_tied: float | None = None
+    assumes: str = ""
+
+
+@dataclass(frozen=True)
+class IsoflopPart:
+    """What the isoFLOP approach has beside its laws: its budgets, how their minima are found, and whether their losses
+    are read off whole curves; off_budget: the largest share by which a run misses its budget; flatness: the median
+    factor of N within 0.5% of the lowest loss; noise: of a trunk and of one loss, and what tells it; scatter: standard
+    deviation of log N_opt between budgets."""
+
+    minimum: str
+    minima: tuple[Minimum, ...]
+    from_curves: bool
+    off_budget: float
+    flatness: float
+    scatter: float
+    noise: tuple[NoiseOf, ...] = ()
+    noise_source: str = ""
+
+    @property
+    def used(self) -> tuple[Minimum, ...]:
+        """The budgets with a minimum."""
+        return tuple(one for one in self.minima if one.reason is None)
+
+    @property
+    def refused(self) -> tuple[Minimum, ...]:
+        """Those of several sizes that have none."""
+        return tuple(one for one in self.minima if one.reason is not None and one.n_sizes > 1)
+
+
+@dataclass(frozen=True)
+class EnvelopePoints:
+    """The lower envelope of the sizes' curves: at each C [FLOP] the lowest loss, N, D and the size that owns it, and
+    why the point says nothing about N_opt (None: it does)."""
+
+    c: tuple[float, ...]
+    loss: tuple[float, ...]
+    n_params: tuple[float, ...]
+    n_tokens: tuple[float, ...]
+    size: tuple[str, ...]
+    censored: tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two neighbouring sizes: C [FLOP] at which the larger one takes over, the sizes' and their tokens' geometric means
+    there, and by how much of log C that lies beyond what is compared; or `reason`: why there is no crossing."""
+
+    sizes: tuple[str, str]
+    n_params: float
+    c: float | None = None
+    n_tokens: float | None = None
+    beyond: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A size, and how many points of the envelope are its own; n_uncensored: those that say something about N_opt."""
+
+    size: str
+    n_params: float
+    n_points: int
+    n_uncensored: int
+
+
+@dataclass(frozen=True)
+class OutOfSample:
+    """Root mean square errors of log loss above C [FLOP], up to which both forms of L(C) were fitted."""
+
+    c: float
+    power_law: float
+    irreducible: float
+
+
+@dataclass(frozen=True)
+class EnvelopePart:
+    """What the envelope has beside its laws: its points, the crossings of neighbouring sizes, N_opt and D_opt by the
+    other way (`alternative`: through the points, or the crossings), L(C) with an irreducible loss, and which form
+    describes the curve. off_irreducible: how far the points lie off that form, root mean square of log loss.
+
+    Of its points: how many lie inside warm-up, how many computes have no curve, the share that says nothing about
+    N_opt; decades of C that L(C) rests on, and over which it falls; flatness: median of N_max / N_min among the sizes
+    within 0.5% of the lowest loss; cost_growth: p of a token's training cost ~ N^p; a_plus_b, cost_identity (a p + b -
+    1) and compute_identity (6 N_opt D_opt / C at the ends of the range): whether N_opt and D_opt make the compute."""
+
+    points: EnvelopePoints
+    pairs: tuple[Pair, ...]
+    alternative: tuple[Law, ...]
+    irreducible: Law
+    describes: str
+    out_of_sample: tuple[OutOfSample, ...] = ()
+    off_irreducible: float | None = None
+    owners: tuple[Owner, ...] = ()
+    n_points: int = 0
+    n_uncovered: int = 0
+    n_in_warmup: int = 0
+    fraction_censored: float | None = None
+    n_crossings: int = 0
+    n_crossings_missing: int = 0
+    n_crossings_extrapolated: int = 0
+    n_crossings_disordered: int = 0
+    decades: float = 0.0
+    falling_decades: float | None = None
+    flatness: float | None = None
+    cost_growth: float | None = None
+    a_plus_b: float | None = None
+    cost_identity: float | None = None
+    compute_identity: tuple[float, float] | None = None
+    loss_first_last: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What was minimised, and its value; worst: that of the worst of so many starts, of which `abnormal` stopped before
+    they reached a minimum."""
+
+    name: str
+    value: float | None = None
+    worst: float | None = None
+    starts: int | None = None
+    abnormal: int = 0
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """How the intervals of a fit were made: method, nominal level (None: there are none, and `method` says why), what
+    they are of, from how many replicates by which seed, drawn over what; noise: between seeds, where they rest on
+    it."""
+
+    method: str
+    level: float | None = None
+    estimand: str = ""
+    replicates: int = 0
+    seed: int | None = None
+    over: str = ""
+    noise: NoiseOf | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`believe`: one of "believe", "believe inside the range" and "do not believe"; the reasons in plain words."""
+
+    believe: str
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fit(Stored):
+    """The laws of one group (an architecture) by one approach.
+
+    laws: N_opt, D_opt and L_opt over C; optima: at each C that was asked for; middle: in the middle of the range (None:
+    nothing is identified); curve: at many C, for figures: no verdict is drawn from them; predictions: losses of N and D
+    that were asked for. Numbers are in the units of the points. conventions: C, N and L by name; range: of C [FLOP]
+    that the points cover; input_hash: of the points. intervals: how they were made. parametric, isoflop, envelope: what
+    one approach alone has. left_out: what of the points entered no fit; notes: what a reader should know first. checks:
+    what the verdict rests on.
+    """
+
+    approach: str
+    group: str
+    n_points: int
+    n_runs: int
+    input_hash: str
+    range: tuple[float, float]
+    conventions: dict[str, str]
+    objective: Objective
+    intervals: Intervals
+    laws: tuple[Law, ...]
+    middle: Optimum | None = None
+    optima: tuple[Optimum, ...] = ()
+    curve: tuple[Optimum, ...] = ()
+    predictions: tuple[Prediction, ...] = ()
+    parametric: ParametricPart | None = None
+    isoflop: IsoflopPart | None = None
+    envelope: EnvelopePart | None = None
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    checks: dict[str, Any] | None = None
+    verdict: Verdict | None = None
+
+    def law(self, quantity: str) -> Law:
+        """Of N_opt, D_opt or L_opt."""
+        return next(law for law in self.laws if law.quantity == quantity)
+
+    @property
+    def a(self) -> Estimate:
+        """The exponent of N_opt over C."""
+        return self.law(N_OPT).exponent
+
+    @property
+    def b(self) -> Estimate:
+        """The exponent of D_opt over C."""
+        return self.law(D_OPT).exponent
+
+    @property
+    def n_opt(self) -> Estimate:
+        """N_opt in the middle of the range."""
+        return NOTHING if self.middle is None else self.middle.n_params
+
+    @property
+    def parameters(self) -> dict[str, Estimate]:
+        """All that was estimated, by name: of the surface, exponents, and the optimum in the middle; without those that
+        the fit does not know."""
+        found = dict(self.parametric.parameters) if self.parametric else {}
+        found |= {"a": self.a, "b": self.b, "L_exponent": self.law(L_OPT).exponent}
+        if self.middle is not None:
+            found |= {name: self.middle.of(name) for name in QUANTITIES}
+        found = {"E": self.law(L_OPT).floor} | found
+        return {name: one for name, one in found.items() if one.value is not None}
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """By parameter or law, why it is not identified: each reason once, where it arises."""
+        named = [(law.quantity, law.reason) for law in self.laws]
+        if self.parametric is not None:
+            named += [(name, one.reason) for name, one in self.parametric.parameters.items()]
+        named += [("a", self.a.reason), ("b", self.b.reason)]
+        found: dict[str, str] = {}
+        for name, reason in named:
+            if reason and reason not in found.values():
+                found[name] = reason
+        return found
+
+    def optimum(self, c: float) -> Optimum | None:
+        """That of `optima` at C [FLOP], which is one that was asked for; None at others."""
+        return next((one for one in self.optima if one.flops == c), None)
+
+    def beyond(self, c: float) -> float:
+        """How many times C [FLOP] lies above the range, or below it; 1 inside."""
+        low, high = self.range
+        times = max(c / high, low / c)
+        return round(times, 9) if times > 1 + 1e-9 else 1.0
+
+
+@dataclass(frozen=True)
+class NotFitted(Stored):
+    """An approach that cannot fit a group, and why."""
+
+    group: str
+    approach: str
+    reason: str
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON holds it: dataclasses as objects, arrays and tuples as lists, null for numbers that are not
+    finite."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if isinstance(value, bool) or value is None or isinstance(value, (str, int)):
+        return value
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    return float(value) if math.isfinite(value) else None
+
+
+def read_as(kind: Any, stored: Any) -> Any:
+    """What `plain` wrote of a value of this type (as a dataclass annotates it). Raises KeyError, TypeError or
+    ValueError for what it cannot have written."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        if stored is None:
+            return None
+        (kind,) = (one for one in inner if one is not NoneType)
+        return read_as(kind, stored)
+    if origin is tuple:
+        if not isinstance(stored, list):
+            raise TypeError(f"{stored!r} is no list")
+        kinds = [inner[0]] * len(stored) if inner[1:] == (...,) else inner
+        return tuple(read_as(one, value) for one, value in zip(kinds, stored, strict=True))
+    if origin is dict:
+        return {key: read_as(inner[1], value) for key, value in stored.items()}
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = _hints(kind)
+        if unknown := stored.keys() - hints.keys():
+            raise KeyError(f"{sorted(unknown)[0]} in {kind.__name__}")
+        return kind(**{name: read_as(hints[name], value) for name, value in stored.items()})
+    if hasattr(kind, "model_validate"):
+        return kind(**stored)
+    if kind is float:
+        return math.nan if stored is None else float(stored)
+    if kind in (int, str, bool) and type(stored) is not kind:
+        raise TypeError(f"{stored!r} is no {kind.__name__}")
+    return stored
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {one.name: hints[one.name] for one in fields(kind)}
