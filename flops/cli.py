@@ -134,9 +134,10 @@ def table(
     ] = None,
     plugins: Plugins = None,
 ) -> None:
-    """The paper's table 7: parameters without embeddings in millions, PFLOP of a step of 480 x 8192 tokens.
+    """Print the paper's table 7, as counted here.
 
-    Architectures of plugins follow at the same sizes.
+    Prints parameters without embeddings in millions, PFLOP of a step of 480 x 8192 tokens. Architectures of plugins
+    follow at the same sizes.
     """
     load_plugins(plugins or [])
     form = output.name
@@ -167,7 +168,10 @@ def count(
         ),
     ] = "none",
 ) -> None:
-    """Parameters, and training FLOP per token by convention, of a preset or of any shape."""
+    """Count the parameters and training FLOP of a model.
+
+    The model is a preset or any shape; the FLOP are per token, by convention.
+    """
     form = output.name
     if by not in (None, "module"):
         raise InputError(f"--by: unknown {by!r}: the only choice is module")
@@ -196,7 +200,10 @@ def memory(
         bool, typer.Option("--plain", help="Without Triton kernels: portable operations, as on a CPU.")
     ] = False,
 ) -> None:
-    """Bytes of training on a GPU line by line, of checkpoints on disk, and of the decode state."""
+    """Count the bytes of training, checkpoints and decoding.
+
+    Prints those of training on a GPU line by line, of checkpoints on disk, and of the decode state.
+    """
     form = output.name
     name, cfg = model.configuration()
     tokens = cfg.context_length
@@ -274,7 +281,9 @@ def size(
     ] = None,
     as_yaml: AsYaml = False,
 ) -> None:
-    """The shapes on a hardware-friendly grid that are closest to a target, and by how much they miss it.
+    """Find the shapes that are closest to a target.
+
+    Shapes are on a hardware-friendly grid; the table says by how much they miss the target.
 
     The grid: d in multiples of 128 (below 1,024 of 64, below 256 of 16, below 64 of 4), heads of 128 or 64 channels
     (below 256: two), g as in the presets.
@@ -301,7 +310,10 @@ def match(
     aspect: Aspect = None,
     as_yaml: AsYaml = False,
 ) -> None:
-    """For every architecture the shape that is closest to a preset in parameters, and the one in FLOP per token."""
+    """Find each architecture's shapes closest to a preset.
+
+    Prints the closest in parameters and the closest in FLOP per token.
+    """
     names, form = shapes.named(), _form(output, as_yaml)
     convention = convention_named(shapes.convention)
     changes, span = shapes.changes(), None if aspect is None else aspect_of(aspect)
@@ -327,8 +339,9 @@ def ladder(
     aspect: Annotated[Text, typer.Option(help="Width over layers; default: by the ladder's rule.")] = None,
     as_yaml: AsYaml = False,
 ) -> None:
-    """Sizes at which the architectures share depth, width and heads, as grid.sizes of a study file has them.
+    """Find sizes that all architectures share.
 
+    At each the architectures have one depth, width and number of heads, as grid.sizes of a study file has them.
     docs/study-file.md says how a ladder is made.
     """
     names, form = shapes.named(), _form(output, as_yaml)
@@ -371,9 +384,9 @@ def budget(
         bool, typer.Option("--extrapolate", help="Allow more than 100 times outside of the fitted range.")
     ] = False,
 ) -> None:
-    """What a compute budget buys by a scaling law: N_opt, D_opt, loss and steps of each architecture.
+    """Say what a compute budget buys by a scaling law.
 
-    Values outside of the fitted range are marked.
+    Prints N_opt, D_opt, loss and steps of each architecture. Values outside of the fitted range are marked.
     """
     form = output.name
     flops = compute(c, unit, "--compute")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SHOWN = 10  # runs that are named of those left out, or not compared
 
-app = typer.Typer(help="Carry finished runs between machines: pack them without their weights, unpack and merge them.")
+app = typer.Typer(help="Carry finished runs between machines. Pack them without their weights, unpack and merge them.")
 
 
 @app.command()
@@ -34,7 +34,7 @@ def pack(
     ] = 1,
     dry_run: DryRun = False,
 ) -> None:
-    """Write one file with all that is finished: metrics, evaluations and manifests, without weights and text."""
+    """Write one file with all that is finished. It has metrics, evaluations and manifests, without weights and text."""
     from arch.amounts import byte_size
 
     from ..bundle.index import ENDING
@@ -64,7 +64,7 @@ def unpack(
     out: Annotated[Path, typer.Option(help="Directory of all studies' output.")] = Path("out"),
     as_json: AsJson = False,
 ) -> None:
-    """Verify bundles of a study and merge them into OUT/STUDY. Its runs count as trained and evaluated there."""
+    """Verify bundles and merge them into OUT/STUDY. Its runs count as trained and evaluated there."""
     from ..stages.bundle import unpack_stage
 
     unpacked = unpack_stage(files, out, sys.stderr if as_json else sys.stdout)
@@ -93,7 +93,7 @@ def compare(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the runs that two machines both trained: final losses, curves, devices, in units of seed noise."""
+    """Compare the runs that two machines both trained. Prints losses, curves and devices, in units of seed noise."""
     from arch.arguments import file_to_write
     from arch.registry import load_plugins
 

@@ -72,7 +72,7 @@ def inspect(
     plugin: Plugin = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look inside a model: what its forget gates keep, layer by layer, and which tokens its layers mix."""
+    """Look inside a model. Shows what its forget gates keep, layer by layer, and which tokens its layers mix."""
     from ..rundir.find_checkpoint import find_checkpoint
 
     saved = find_checkpoint(checkpoint, tell, plugin)
@@ -98,7 +98,8 @@ def export(
     plugin: Plugin = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a checkpoint for other tools: weights, tokenizer, model card and code, for trust_remote_code=True."""
+    """Write a checkpoint for other tools. The folder has weights, tokenizer, model card and code, for
+    trust_remote_code=True."""
     if not hf:
         raise InputError("export: give the format; --hf is the only one")
     from ..checkpoints.export import export_hf

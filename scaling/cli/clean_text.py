@@ -54,8 +54,11 @@ def clean_text(
     source: Annotated[list[str], typer.Argument(metavar="SOURCE..", help="Text, as corpus.source of a study file.")],
     options: CleanOptions,
 ) -> None:
-    """Drop text that fails a rule or is a near-duplicate, with datatrove, and write the rest as JSONL. The same command
-    does only what is missing when it is run again, and prints what was dropped."""
+    """Drop low-quality text and near-duplicates.
+
+    datatrove's rules and MinHash decide what is dropped; the rest is written as JSONL. The same command does only what
+    is missing when it is run again, and prints what was dropped.
+    """
     if find_spec("datatrove") is None:
         raise InputError("clean-text needs datatrove, which is not installed: pip install 'linear-scaling[corpus]'")
     from data.checks import check_text

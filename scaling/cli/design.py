@@ -184,10 +184,11 @@ class ResultOptions:
 def design(
     context_of: typer.Context, asked: QuestionOptions, runs: RunOptions, worlds: WorldOptions, output: ResultOptions
 ) -> None:
-    """Propose a study that answers a question within a budget, and say how precise its answer will be.
+    """Propose a study that answers a question in a budget.
 
-    Sizes, tokens, seeds and branches are chosen by simulating studies through the project's own fits, beside the ladder
-    that one would write without a plan (equal tokens at all sizes). docs/design.md says what the numbers mean.
+    Says how precise its answer will be. Sizes, tokens, seeds and branches are chosen by simulating studies through the
+    project's own fits, beside the ladder that one would write without a plan (equal tokens at all sizes).
+    docs/design.md says what the numbers mean.
     """
     from analysis.design.cores import on_cores
     from analysis.design.study_file import Setting

@@ -26,7 +26,7 @@ def named(words: str | None, option: str) -> tuple[str, ...]:
     return names
 
 
-app = typer.Typer(help="Evaluate checkpoints: `eval study` a study's, by the tasks of `eval list`.")
+app = typer.Typer(help="Evaluate checkpoints by tasks, and list the tasks.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,7 @@ def list_tasks(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the tasks, what they need from the data folder, and the presets that name several of them."""
+    """List the tasks and the presets. Says what a task needs in the data folder, and which tasks a preset names."""
     from analysis.evals.registry import ENTRIES, PRESETS, layouts
 
     task_names = named(rows, "--rows")
@@ -126,9 +126,12 @@ def table(
         bool, typer.Option("--all-steps", help="Every checkpoint instead of each run's last.")
     ] = False,
 ) -> None:
-    """Downstream results by run, the columns of the paper's table 4 first and in its order: accuracies, the needle's
-    weighted accuracy and SCROLLS in percent, perplexities, averages. Notes name what is missing and what is left out,
-    because weights, data or settings changed since or it failed."""
+    """Print downstream results by run.
+
+    The columns of the paper's table 4 come first and in its order: accuracies, the needle's weighted accuracy and
+    SCROLLS in percent, perplexities, averages. Notes name what is missing and what is left out, because weights, data
+    or settings changed since or it failed.
+    """
     from analysis.evals.lmeval.summary import show_summary, summary
 
     from ..stages.evaluation_matrix import require_checkpoints, shown_words
@@ -165,8 +168,11 @@ def contamination(
     ] = None,
     force: Force = False,
 ) -> None:
-    """What the training text holds of the evaluation sets, by n-grams of 13 words; the report shows it. Once for a
-    corpus: only what is missing is done."""
+    """Find evaluation sets in the training text.
+
+    Searches by n-grams of 13 words, once for a corpus: a later call does only what is missing. The report shows the
+    result.
+    """
     from analysis.report.contamination import contamination_notes, contamination_rows
 
     from ..stages.contamination import contamination_stage, own_sets, sets_of
@@ -200,7 +206,7 @@ def fetch(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Download the tasks' data once, from the Hugging Face hub; nothing else ever downloads. Run it on a login node."""
+    """Download the tasks' data. Run it once, on a login node: no other command reads from the Hugging Face hub."""
     from analysis.evals.lmeval.fetch import data_sets, fetch, missing
 
     names = data_sets(named(tasks, "--tasks") or None)

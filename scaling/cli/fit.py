@@ -22,7 +22,7 @@ REPLICATES, LEVEL, SEED = 1000, 0.95, 0  # of intervals: those of FitSettings, w
 
 Text = str | None
 
-app = typer.Typer(help="Fit scaling laws: `fit study` to a study, `fit table` to anybody's runs.")
+app = typer.Typer(help="Fit scaling laws to a study, or to anybody's runs.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +105,10 @@ def study(
     force: Force = False,
     details: Annotated[bool, typer.Option("--details", help="Print all laws and their checks.")] = False,
 ) -> None:
-    """Fit the laws of a study as its file says, and keep them in results/ (with --set of fit or grid in a folder of
-    their own). The report is drawn from them."""
+    """Fit a study's laws as its file says.
+
+    They are kept in results/ (with --set of fit or grid in a folder of their own), and the report is drawn from them.
+    """
     from ..stages import pipeline as commands
 
     Output(details=details, as_json=study.as_json).check()
@@ -136,9 +138,11 @@ def runs(
     out: Out = None,
     plugin: Plugin = None,
 ) -> None:
-    """Fit the runs of one study, or of several as one, by any approach: laws with intervals, and optima at the compute
-    of --at. Nothing is kept but --save and --plot. Several studies are pooled where they agree in corpus, tokenizer,
-    context and convention."""
+    """Fit the runs of one study or of several, by any approach.
+
+    Gives laws with intervals, and optima at the compute of --at. Nothing is kept but --save and --plot. Several studies
+    are pooled where they agree in corpus, tokenizer, context and convention.
+    """
     from analysis.fits.approaches import STUDY_OBJECTIVE
     from analysis.fits.tables.read import check_choices
 
@@ -163,8 +167,11 @@ def table(
     options: FitOptions,
     output: Output,
 ) -> None:
-    """Fit a table of anybody's runs, by any approach: laws with intervals, and optima at the compute of --at. Nothing
-    is kept but --save and --plot. A study's results/curves.parquet gives the numbers of `fit runs STUDY`."""
+    """Fit a table of anybody's runs, by any approach.
+
+    Gives laws with intervals, and optima at the compute of --at. Nothing is kept but --save and --plot. A study's
+    results/curves.parquet gives the numbers of `fit runs STUDY`.
+    """
     from analysis.fits.approaches import STUDY_OBJECTIVE
     from analysis.fits.solver import HUBER
     from analysis.fits.tables.columns import parse_columns

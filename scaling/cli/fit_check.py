@@ -69,7 +69,7 @@ def check(
     save: Save = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check published laws: do their exponents add up, and does 6 N_opt D_opt stay near C?"""
+    """Check published laws. Do their exponents add up, and does 6 N_opt D_opt stay near C?"""
     from analysis.fits.published import check_stated, number_list, read_stated
 
     Output(save=save).check([law])

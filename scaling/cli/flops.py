@@ -39,7 +39,10 @@ def study(
     only: Only = None,
     sets: Sets = None,
 ) -> None:
-    """What a study costs: FLOP, device hours, wall time and disk, of each run and in total."""
+    """Say what a study costs on a machine.
+
+    Prints FLOP, device hours, wall time and disk, of each run and in total.
+    """
     form = output.name
     convention = convention_named(convention)
     chosen, share = device_of(device), None if mfu is None else quantity(mfu, "--mfu", 1.0)
