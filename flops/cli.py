@@ -20,7 +20,7 @@ from . import views
 from .budget import budget as buy
 from .budget import refuse_far, warnings
 from .budget_view import budgets
-from .commands import application, with_options
+from .commands import Plugins, application, with_options
 from .console import run_app
 from .conventions import CONVENTIONS, RECOMPUTE
 from .ladder_view import ladder_of, ladder_table, models_of, rungs_of
@@ -35,9 +35,6 @@ app = application(
     "Parameters, FLOPs and costs of models, counted from their configurations. Every FLOP number names its convention. "
     "Numbers may be written as 1.3B, 410M, 70_000 or 1e22."
 )
-Plugins = Annotated[
-    list[str] | None, typer.Option("--plugin", help="A module that registers architectures; repeatable.")
-]
 Text = str | None
 Archs = Annotated[list[str] | None, typer.Option("--arch", help="Architecture; repeatable; default: all.")]
 Context = Annotated[Text, typer.Option(help="Tokens in a sequence.")]

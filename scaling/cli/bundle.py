@@ -12,9 +12,9 @@ import typer
 from arch.amounts import counted
 from arch.errors import InputError
 from arch.tables import rows_table, wrapped
-from flops.commands import with_options
+from flops.commands import Plugins, with_options
 
-from .options import AsJson, DryRun, Only, Plugin, RunsOptions, page_to_write, print_json, tell, write_option_file
+from .options import AsJson, DryRun, Only, RunsOptions, page_to_write, print_json, tell, write_option_file
 
 if TYPE_CHECKING:
     from ..stages.bundle_compare import Comparison
@@ -78,6 +78,7 @@ def unpack(
         f"{unpacked['directory']}: {counted(len(unpacked['new']), 'run')} unpacked, {len(unpacked['equal'])} there "
         f"already{added}"
     )
+    print(f"next: scaling status STUDY --out {out}, by the study file that the bundles were packed with")
 
 
 @app.command()
@@ -86,7 +87,7 @@ def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A bundle, or the directory of a study, OUT/STUDY.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="Another of the same study.")],
     only: Only = None,
-    plugin: Plugin = None,
+    plugin: Plugins = None,
     curves: Annotated[bool, typer.Option("--curves", help="Print the held-out curves side by side.")] = False,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Draw both curves of every run on a page.")

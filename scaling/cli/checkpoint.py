@@ -12,8 +12,9 @@ import typer
 
 from arch.amounts import counted
 from arch.errors import InputError
+from flops.commands import Plugins
 
-from .options import AsJson, Plugin, print_json, tell
+from .options import AsJson, print_json, tell
 
 CheckpointPath = Annotated[
     Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint's directory, or a run's for its newest.")
@@ -31,7 +32,7 @@ class GenerateOptions:
     seed: Annotated[int, typer.Option(min=0, help="Of the draws.")] = 0
     dtype: Annotated[str, typer.Option(help="Precision of the weights: fp32 or bf16.")] = "fp32"
     stats: Annotated[bool, typer.Option("--stats", help="Speed, state bytes and parameters, on stderr.")] = False
-    plugin: Plugin = None
+    plugin: Plugins = None
     as_json: Annotated[bool, typer.Option("--json", help="Print one object at the end: text, ids, statistics.")] = False
 
 
@@ -69,7 +70,7 @@ def inspect(
     out: Annotated[
         Path | None, typer.Option(help="Directory for gates.json, index.html and pictures; default: inspect-RUN-STEP.")
     ] = None,
-    plugin: Plugin = None,
+    plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
     """Look inside a model. Shows what its forget gates keep, layer by layer, and which tokens its layers mix."""
@@ -95,7 +96,7 @@ def export(
     dtype: Annotated[
         str | None, typer.Option(help="Precision of the weights: fp32 or bf16; default: the checkpoint's.")
     ] = None,
-    plugin: Plugin = None,
+    plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a checkpoint for other tools. The folder has weights, tokenizer, model card and code, for

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arch.errors import InputError
-from flops.commands import with_options
+from flops.commands import Plugins, with_options
 
 from .fit_check import check
 from .fit_laws import Output, fit_points
-from .options import ChangedFittedOptions, Force, Out, Plugin, Sets, print_json
+from .options import ChangedFittedOptions, Force, Out, Sets, print_json
 
 if TYPE_CHECKING:
     from analysis.fits.approaches import Options
@@ -136,7 +136,7 @@ def runs(
     output: Output,
     sets: Sets = None,
     out: Out = None,
-    plugin: Plugin = None,
+    plugin: Plugins = None,
 ) -> None:
     """Fit the runs of one study or of several, by any approach.
 

@@ -14,6 +14,7 @@ import typer
 
 from arch.amounts import counted_of
 from arch.errors import InputError
+from flops.commands import Plugins
 
 if TYPE_CHECKING:
     from ..stages.request import Request
@@ -32,9 +33,6 @@ Repair = Annotated[
     bool, typer.Option("--repair", help="Train runs again whose files are damaged, from their newest intact state.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Do it again, even where it is up to date.")]
-Plugin = Annotated[
-    list[str] | None, typer.Option("--plugin", help="Module that registers an architecture; repeatable.")
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +94,7 @@ class FittedOptions(StudyOptions):
     """A study that may be a published folder, with the architectures that it needs."""
 
     study: Fitted
-    plugin: Plugin = None
+    plugin: Plugins = None
 
     may_be_published = True
 
