@@ -40,7 +40,7 @@ Archs = Annotated[list[str] | None, typer.Option("--arch", help="Architecture; r
 Context = Annotated[Text, typer.Option(help="Tokens in a sequence.")]
 Convention = Annotated[str, typer.Option(help=f"One of {', '.join(CONVENTIONS)}.")]
 Unit = Annotated[Text, typer.Option(help="Unit of the compute: flop or pfday.")]
-Vocab = Annotated[Text, typer.Option(help="Vocabulary.")]
+Vocab = Annotated[Text, typer.Option(help="Vocabulary size.")]
 AsYaml = Annotated[
     bool, typer.Option("--yaml", help="Print it as a study file takes it: each architecture's closest shape.")
 ]
@@ -67,9 +67,9 @@ class ModelOptions:
     size: Annotated[Text, typer.Option(help="A preset, e.g. 410m, which the shape's options change; or a shape.")] = (
         None
     )
-    layers: Annotated[Text, typer.Option(help="Layers.")] = None
+    layers: Annotated[Text, typer.Option(help="Number of layers.")] = None
     dim: Annotated[Text, typer.Option(help="Width d.")] = None
-    heads: Annotated[Text, typer.Option(help="Heads; default: the preset's, else d / 128.")] = None
+    heads: Annotated[Text, typer.Option(help="Number of heads; default: the preset's, else d / 128.")] = None
     ffn: Annotated[
         Text, typer.Option(help="Width g of the GLU; default: the preset's, else 8d/3, to a multiple of 256.")
     ] = None

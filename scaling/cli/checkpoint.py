@@ -29,9 +29,9 @@ class GenerateOptions:
     temperature: Annotated[float, typer.Option(min=0, help="0 always takes the likeliest token.")] = 0.8
     top_k: Annotated[int, typer.Option(min=0, help="Draw from the k likeliest tokens; 0: from all.")] = 0
     top_p: Annotated[float, typer.Option(help="Draw from the likeliest tokens that reach this probability.")] = 1.0
-    seed: Annotated[int, typer.Option(min=0, help="Of the draws.")] = 0
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0
     dtype: Annotated[str, typer.Option(help="Precision of the weights: fp32 or bf16.")] = "fp32"
-    stats: Annotated[bool, typer.Option("--stats", help="Speed, state bytes and parameters, on stderr.")] = False
+    stats: Annotated[bool, typer.Option("--stats", help="Print speed, state bytes and parameters on stderr.")] = False
     plugin: Plugins = None
     as_json: Annotated[bool, typer.Option("--json", help="Print one object at the end: text, ids, statistics.")] = False
 

@@ -40,13 +40,13 @@ class EvaluateOptions:
         ),
     ] = None
     checkpoints: Annotated[str, typer.Option(help="all, last (of each run), or steps as 1000,2000.")] = "all"
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: the study's jobs.parallel.")] = None
+    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes; default: jobs.parallel.")] = None
     dry_run: DryRun = False
     worker: Annotated[
         bool, typer.Option("--worker", help="Evaluate in this process beside other workers: for a scheduler's jobs.")
     ] = False
     checkpoint: Annotated[
-        list[str] | None, typer.Option(help="As --worker, these alone: RUN or RUN/STEP; repeatable.")
+        list[str] | None, typer.Option(help="As --worker, for this checkpoint alone: RUN or RUN/STEP; repeatable.")
     ] = None
     attempt: Annotated[
         str | None, typer.Option(help="With --worker: a name for this start; what failed in it is not tried again.")

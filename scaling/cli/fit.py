@@ -31,29 +31,31 @@ class FitOptions:
 
     approach: Annotated[str, typer.Option(help="envelope, isoflop, parametric or all.")] = "all"
     objective: Annotated[
-        Text, typer.Option(help="Of parametric; default: huber of tables, least_squares of studies.")
+        Text, typer.Option(help="Objective of parametric: huber or least_squares; default: huber for tables.")
     ] = None
     form: Annotated[
         Text,
         typer.Option(
-            help="Of parametric: plain, over-training, data-constrained or data-constrained-both; default: plain."
+            help="Form of parametric: plain, over-training, data-constrained or data-constrained-both; default: plain."
         ),
     ] = None
     minimum: Annotated[
-        Text, typer.Option(help="Of isoflop, the lowest loss of a budget: local (about it) or akima; default: local.")
+        Text,
+        typer.Option(help="How isoflop finds the lowest loss: local (about it) or akima; default: local."),
     ] = None
     points: Annotated[
-        Text, typer.Option(help="ends (last of each run) or curves; default: ends of tables, curves of studies.")
+        Text, typer.Option(help="Fit the ends of runs or whole curves; default: ends for tables, curves for studies.")
     ] = None
     convention: Annotated[
-        Text, typer.Option(help="Of C: 6nd, exact, ...; a column C or D that a table lacks follows from C = 6 N D.")
+        Text, typer.Option(help="Convention of C: 6nd, exact, ...; a missing column C or D follows from C = 6 N D.")
     ] = None
-    replicates: Annotated[int, typer.Option(min=1, help="Of the laws' intervals.")] = REPLICATES
+    replicates: Annotated[int, typer.Option(min=1, help="Replicates of the laws' intervals.")] = REPLICATES
     level: Annotated[float, typer.Option(help="Nominal level of the intervals.")] = LEVEL
-    seed: Annotated[int, typer.Option(min=0, help="Of the replicates.")] = SEED
-    at: Annotated[Text, typer.Option(help="C in FLOP for N_opt, D_opt and L_opt, as 1e22,1e23.")] = None
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the replicates.")] = SEED
+    at: Annotated[Text, typer.Option(help="Print N_opt, D_opt and L_opt at these C in FLOP, as 1e22,1e23.")] = None
     predict: Annotated[
-        list[str] | None, typer.Option(metavar="N,D", help="Loss of N parameters on D tokens, as 7e9,2e12; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="N,D", help="Predict the loss of a run, as 7e9,2e12; repeatable."),
     ] = None
 
     def resolved(self, objective: str, draws_curves: bool) -> tuple[tuple[str, ...], str | None, Options]:
@@ -90,12 +92,12 @@ class RowOptions:
     """Which rows of a table are fitted, and what its columns mean."""
 
     columns: Annotated[
-        Text, typer.Option(help='Columns, as n_params="Model Size",flops=C; default: by their names.')
+        Text, typer.Option(help='Name the columns, as n_params="Model Size",flops=C; default: by their names.')
     ] = None
-    where: Annotated[list[str] | None, typer.Option(help='Rows to keep, as "loss<5"; repeatable.')] = None
-    group: Annotated[Text, typer.Option(help="A column; each of its values is fitted.")] = None
+    where: Annotated[list[str] | None, typer.Option(help='Keep these rows, as "loss<5"; repeatable.')] = None
+    group: Annotated[Text, typer.Option(help="Fit each value of this column by itself.")] = None
     drop_highest_loss: Annotated[int | None, typer.Option(help="Leave out so many points of each group.")] = None
-    loss_unit: Annotated[Text, typer.Option(help="nats or bits, a token; default: as the column's name says.")] = None
+    loss_unit: Annotated[Text, typer.Option(help="nats or bits, a token; default: by the column's name.")] = None
 
 
 @app.command()

@@ -50,7 +50,7 @@ def run(study: RunsOptions, repair: Repair = False, dry_run: DryRun = False) -> 
 
 def plan(
     study: RunsOptions,
-    device: Annotated[str | None, typer.Option(help="Its time on one of these too, as `flops study` has it.")] = None,
+    device: Annotated[str | None, typer.Option(help="Print the time on this device too, as flops study.")] = None,
 ) -> None:
     """Say what the study will cost.
 
@@ -98,7 +98,7 @@ def data(study: RunsOptions) -> None:
 def train(
     study: RunsOptions,
     prepare: Annotated[
-        bool, typer.Option("--prepare", help="Write corpus and run directories and print each run's command.")
+        bool, typer.Option("--prepare", help="Write the corpus and the run directories, and print each run's command.")
     ] = False,
     repair: Repair = False,
     dry_run: DryRun = False,

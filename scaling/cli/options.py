@@ -24,7 +24,7 @@ Fitted = Annotated[
     str,
     typer.Argument(metavar="STUDY", help="A study file, the name of one of the package's, or a published folder."),
 ]
-Only = Annotated[str | None, typer.Option(help="Some runs only, as arch=hgrn2|tnl,size=98k,seed=0,branch=trunk.")]
+Only = Annotated[str | None, typer.Option(help="Take only these runs, as arch=hgrn2|tnl,size=98k,seed=0,branch=trunk.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Change a value, as training.lr=1e-3; repeatable.")]
 Out = Annotated[Path | None, typer.Option(help="Directory of all studies' output; default: the study file's `out`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout; progress goes to stderr.")]
