@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -30,8 +30,8 @@ app = typer.Typer(help="Evaluate checkpoints by tasks, and list the tasks.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions:
-    """Which tasks run on which checkpoints, and how."""
+class TaskOptions:
+    """Which tasks run on which checkpoints."""
 
     tasks: Annotated[
         str | None,
@@ -40,48 +40,38 @@ class EvaluateOptions:
         ),
     ] = None
     checkpoints: Annotated[str, typer.Option(help="all, last (of each run), or steps as 1000,2000.")] = "all"
-    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes; default: jobs.parallel.")] = None
-    dry_run: DryRun = False
-    worker: Annotated[
-        bool, typer.Option("--worker", help="Evaluate in this process beside other workers: for a scheduler's jobs.")
-    ] = False
-    checkpoint: Annotated[
-        list[str] | None, typer.Option(help="As --worker, for this checkpoint alone: RUN or RUN/STEP; repeatable.")
-    ] = None
-    attempt: Annotated[
-        str | None, typer.Option(help="With --worker: a name for this start; what failed in it is not tried again.")
-    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerRuns(RunsOptions):
+    """The runs of a worker, which prints no JSON."""
+
+    as_json: bool = field(default=False, init=False)
 
 
 @app.command()
 @with_options
-def study(study: RunsOptions, options: EvaluateOptions) -> None:
+def study(
+    study: RunsOptions,
+    chosen: TaskOptions,
+    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes; default: jobs.parallel.")] = None,
+    dry_run: DryRun = False,
+) -> None:
     """Evaluate the checkpoints that have no result yet. `scaling eval list` shows the tasks."""
-    from ..stages.evaluation import eval_stage, eval_worker
+    from ..stages.evaluation import eval_stage
     from ..stages.evaluation_matrix import require_checkpoints
     from ..stages.evaluation_plan import missing_evaluations, show_missing
     from ..stages.evaluation_tasks import EvalOptions
 
-    alone = options.worker or bool(options.checkpoint)
-    if options.attempt is not None and not alone:
-        raise InputError("--attempt: goes with --worker or --checkpoint alone")
-    given = {"--workers": options.workers is not None, "--dry-run": options.dry_run, "--json": study.as_json}
-    if alone and (conflicting := [option for option, is_given in given.items() if is_given]):
-        raise InputError(
-            f"{conflicting[0]}: does not go with --worker and --checkpoint, which evaluate in this process"
-        )
     request = study.request()
-    checkpoints = options.checkpoints, options.workers, tuple(options.checkpoint or ())
-    chosen = EvalOptions(named(options.tasks, "--tasks"), *checkpoints)
-    if alone:
-        raise typer.Exit(1 if eval_worker(request, chosen, options.attempt) else 0)
+    options = EvalOptions(named(chosen.tasks, "--tasks"), chosen.checkpoints, workers)
     require_checkpoints(request)
-    if options.dry_run:
-        todo = missing_evaluations(request, chosen)
+    if dry_run:
+        todo = missing_evaluations(request, options)
         print_json(todo) if study.as_json else request.say(show_missing(todo))
         raise typer.Exit(1 if todo["refused"] else 0)
     with request.writing():
-        result = eval_stage(request, chosen)
+        result = eval_stage(request, options)
     if study.as_json:
         print_json(result)
     else:
@@ -91,6 +81,27 @@ def study(study: RunsOptions, options: EvaluateOptions) -> None:
             print(f"\n{title}\n{text_table(heads, rows)}")
     close(request, {"evaluations": result})
     study.say_next("fit study")
+
+
+@app.command()
+@with_options
+def worker(
+    study: WorkerRuns,
+    chosen: TaskOptions,
+    checkpoint: Annotated[
+        list[str] | None, typer.Option(help="Evaluate this checkpoint alone: RUN or RUN/STEP; repeatable.")
+    ] = None,
+    attempt: Annotated[
+        str | None, typer.Option(help="A name for this start: what failed in it is not tried again.")
+    ] = None,
+) -> None:
+    """Evaluate in this process, beside other workers. A scheduler's jobs and `eval study` start workers."""
+    from ..stages.evaluation import eval_worker
+    from ..stages.evaluation_tasks import EvalOptions
+
+    request = study.request()
+    options = EvalOptions(named(chosen.tasks, "--tasks"), chosen.checkpoints, None, tuple(checkpoint or ()))
+    raise typer.Exit(1 if eval_worker(request, options, attempt) else 0)
 
 
 @app.command("list")
