@@ -132,6 +132,7 @@ def test_every_command_tells_a_mistake_in_one_line(command, study, tmp_path):
         (["plan"], "STUDY"),
         (["plan", "no-such-study"], "no such study file"),
         (["plam", "quickstart"], "plam"),
+        (["fit", "quickstart"], "No such command 'quickstart'. fit has study, runs, table, check"),
         (["plan", "quickstart", "--onyl", "arch=tnl"], "--only"),
         (["plan", "quickstart", "--only", "arch=mamba"], "this study has llama, tnl, hgrn2, cosformer2"),
         (["plan", "quickstart", "--only", "arch"], "--only arch: write it as key=value"),
