@@ -75,7 +75,8 @@ def main(arguments: list[str] | None = None) -> None:
             draw_table(path, *size)
             rows.append(measure(name, ["fit", "table", str(path), "--approach", options.approach]))
         if options.table is not None:
-            rows.append(measure(options.table.name, ["fit", "table", str(options.table), "--approach", options.approach]))
+            words = ["fit", "table", str(options.table), "--approach", options.approach]
+            rows.append(measure(options.table.name, words))
     print(json.dumps(rows, indent=1) if options.json else rows_table(rows))
 
 
