@@ -387,7 +387,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = Parser("python -m benchmarks.extrapolation", __doc__)
     parser.add_argument("data", type=Path, help="the folder of the public tables")
     parser.add_argument("--table", action="append", default=[], help="a table of your own; repeatable")
-    parser.add_argument("--columns", default="", help="of your tables, as scaling fit takes them")
+    parser.add_argument("--columns", default="", help="of your tables, as scaling fit table takes them")
     parser.add_argument("--group", help="the column that your tables are grouped by")
     parser.add_argument("--cuts", type=int, default=rehearsal.MOST_CUTS, help="of each group, at most (20)")
     parser.add_argument("--python", help="a Python that has the packages of others")

@@ -62,7 +62,7 @@ def measure(name: str, words: list[str]) -> dict[str, str]:
 def main(arguments: list[str] | None = None) -> None:
     parser = Parser("python -m benchmarks.fit_speed", __doc__)
     parser.add_argument("--most", type=int, default=100_000, help="leave out tables of more runs (100000)")
-    parser.add_argument("--approach", default="all", help="of scaling fit (all)")
+    parser.add_argument("--approach", default="all", help="of scaling fit table (all)")
     parser.add_argument("--table", type=Path, help="one more table")
     parser.add_argument("--json", action="store_true", help="rows as JSON")
     options = parser.parse_args(arguments)
@@ -73,9 +73,10 @@ def main(arguments: list[str] | None = None) -> None:
         for name, size in tables.items():
             path = Path(folder) / "runs.csv"
             draw_table(path, *size)
-            rows.append(measure(name, ["fit", str(path), "--approach", options.approach]))
+            rows.append(measure(name, ["fit", "table", str(path), "--approach", options.approach]))
         if options.table is not None:
-            rows.append(measure(options.table.name, ["fit", str(options.table), "--approach", options.approach]))
+            words = ["fit", "table", str(options.table), "--approach", options.approach]
+            rows.append(measure(options.table.name, words))
     print(json.dumps(rows, indent=1) if options.json else rows_table(rows))
 
 

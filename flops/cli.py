@@ -20,7 +20,7 @@ from . import views
 from .budget import budget as buy
 from .budget import refuse_far, warnings
 from .budget_view import budgets
-from .commands import application, with_options
+from .commands import Plugins, application, with_options
 from .console import run_app
 from .conventions import CONVENTIONS, RECOMPUTE
 from .ladder_view import ladder_of, ladder_table, models_of, rungs_of
@@ -35,15 +35,12 @@ app = application(
     "Parameters, FLOPs and costs of models, counted from their configurations. Every FLOP number names its convention. "
     "Numbers may be written as 1.3B, 410M, 70_000 or 1e22."
 )
-Plugins = Annotated[
-    list[str] | None, typer.Option("--plugin", help="A module that registers architectures; repeatable.")
-]
 Text = str | None
 Archs = Annotated[list[str] | None, typer.Option("--arch", help="Architecture; repeatable; default: all.")]
 Context = Annotated[Text, typer.Option(help="Tokens in a sequence.")]
 Convention = Annotated[str, typer.Option(help=f"One of {', '.join(CONVENTIONS)}.")]
 Unit = Annotated[Text, typer.Option(help="Unit of the compute: flop or pfday.")]
-Vocab = Annotated[Text, typer.Option(help="Vocabulary.")]
+Vocab = Annotated[Text, typer.Option(help="Vocabulary size.")]
 AsYaml = Annotated[
     bool, typer.Option("--yaml", help="Print it as a study file takes it: each architecture's closest shape.")
 ]
@@ -70,9 +67,9 @@ class ModelOptions:
     size: Annotated[Text, typer.Option(help="A preset, e.g. 410m, which the shape's options change; or a shape.")] = (
         None
     )
-    layers: Annotated[Text, typer.Option(help="Layers.")] = None
+    layers: Annotated[Text, typer.Option(help="Number of layers.")] = None
     dim: Annotated[Text, typer.Option(help="Width d.")] = None
-    heads: Annotated[Text, typer.Option(help="Heads; default: the preset's, else d / 128.")] = None
+    heads: Annotated[Text, typer.Option(help="Number of heads; default: the preset's, else d / 128.")] = None
     ffn: Annotated[
         Text, typer.Option(help="Width g of the GLU; default: the preset's, else 8d/3, to a multiple of 256.")
     ] = None
@@ -134,9 +131,10 @@ def table(
     ] = None,
     plugins: Plugins = None,
 ) -> None:
-    """The paper's table 7: parameters without embeddings in millions, PFLOP of a step of 480 x 8192 tokens.
+    """Print the paper's table 7, as counted here.
 
-    Architectures of plugins follow at the same sizes.
+    Prints parameters without embeddings in millions, PFLOP of a step of 480 x 8192 tokens. Architectures of plugins
+    follow at the same sizes.
     """
     load_plugins(plugins or [])
     form = output.name
@@ -167,7 +165,10 @@ def count(
         ),
     ] = "none",
 ) -> None:
-    """Parameters, and training FLOP per token by convention, of a preset or of any shape."""
+    """Count the parameters and training FLOP of a model.
+
+    The model is a preset or any shape; the FLOP are per token, by convention.
+    """
     form = output.name
     if by not in (None, "module"):
         raise InputError(f"--by: unknown {by!r}: the only choice is module")
@@ -196,7 +197,10 @@ def memory(
         bool, typer.Option("--plain", help="Without Triton kernels: portable operations, as on a CPU.")
     ] = False,
 ) -> None:
-    """Bytes of training on a GPU line by line, of checkpoints on disk, and of the decode state."""
+    """Count the bytes of training, checkpoints and decoding.
+
+    Prints those of training on a GPU line by line, of checkpoints on disk, and of the decode state.
+    """
     form = output.name
     name, cfg = model.configuration()
     tokens = cfg.context_length
@@ -274,7 +278,9 @@ def size(
     ] = None,
     as_yaml: AsYaml = False,
 ) -> None:
-    """The shapes on a hardware-friendly grid that are closest to a target, and by how much they miss it.
+    """Find the shapes that are closest to a target.
+
+    Shapes are on a hardware-friendly grid; the table says by how much they miss the target.
 
     The grid: d in multiples of 128 (below 1,024 of 64, below 256 of 16, below 64 of 4), heads of 128 or 64 channels
     (below 256: two), g as in the presets.
@@ -301,7 +307,10 @@ def match(
     aspect: Aspect = None,
     as_yaml: AsYaml = False,
 ) -> None:
-    """For every architecture the shape that is closest to a preset in parameters, and the one in FLOP per token."""
+    """Find each architecture's shapes closest to a preset.
+
+    Prints the closest in parameters and the closest in FLOP per token.
+    """
     names, form = shapes.named(), _form(output, as_yaml)
     convention = convention_named(shapes.convention)
     changes, span = shapes.changes(), None if aspect is None else aspect_of(aspect)
@@ -327,8 +336,9 @@ def ladder(
     aspect: Annotated[Text, typer.Option(help="Width over layers; default: by the ladder's rule.")] = None,
     as_yaml: AsYaml = False,
 ) -> None:
-    """Sizes at which the architectures share depth, width and heads, as grid.sizes of a study file has them.
+    """Find sizes that all architectures share.
 
+    At each the architectures have one depth, width and number of heads, as grid.sizes of a study file has them.
     docs/study-file.md says how a ladder is made.
     """
     names, form = shapes.named(), _form(output, as_yaml)
@@ -371,9 +381,9 @@ def budget(
         bool, typer.Option("--extrapolate", help="Allow more than 100 times outside of the fitted range.")
     ] = False,
 ) -> None:
-    """What a compute budget buys by a scaling law: N_opt, D_opt, loss and steps of each architecture.
+    """Say what a compute budget buys by a scaling law.
 
-    Values outside of the fitted range are marked.
+    Prints N_opt, D_opt, loss and steps of each architecture. Values outside of the fitted range are marked.
     """
     form = output.name
     flops = compute(c, unit, "--compute")

@@ -10,6 +10,10 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+Plugins = Annotated[
+    list[str] | None, typer.Option("--plugin", help="A module that registers architectures; repeatable.")
+]
+
 
 def _show_version(is_asked: bool) -> None:
     if is_asked:

@@ -39,6 +39,10 @@ def run_app(app: typer.Typer, interrupted: str = "interrupted") -> None:
         message = error.format_message()
         if message == "Missing command.":
             message = "no command was given; --help lists them"
+        elif message.startswith("No such command") and "Did you mean" not in message:
+            context = vars(error)["ctx"]  # that of the group
+            names = [name for name, command in context.command.commands.items() if not command.hidden]
+            message += f" {context.info_name} has {', '.join(names)}"
     except (typer.Abort, KeyboardInterrupt):
         status = INTERRUPTED
     except MemoryError:

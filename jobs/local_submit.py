@@ -118,7 +118,7 @@ def _tasks(
         return [
             Task(
                 f"{job.name}_{i}",
-                [*command, "eval", "study", *context.study_arguments, *words],
+                [*command, "eval", "worker", *context.study_arguments, *words],
                 log / f"{job.name}_{i}.log",
                 environment,
             )

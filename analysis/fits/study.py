@@ -2,7 +2,7 @@
 and verdicts, what the runs wasted, the architectures compared, and what none of this could use. The only place where
 law constants live.
 
-The fit stage and the command `scaling fit STUDY --approach` give the same numbers: both come from `runs_of_study`.
+The fit stage and the command `scaling fit runs STUDY` give the same numbers: both come from `runs_of_study`.
 Curves enter as points: under a constant learning rate each is as good as a run that ends there. The surface is fitted
 by least squares: the noise between seeds has no outliers that Huber's loss would hold off
 (docs/research/parametric-fits.md: its intervals cover as they should and are narrower).

@@ -12,16 +12,16 @@ import typer
 from arch.amounts import counted
 from arch.errors import InputError
 from arch.tables import rows_table, wrapped
-from flops.commands import with_options
+from flops.commands import Plugins, with_options
 
-from .options import AsJson, DryRun, Only, Plugin, RunsOptions, page_to_write, print_json, tell, write_option_file
+from .options import AsJson, DryRun, Only, RunsOptions, page_to_write, print_json, tell, write_option_file
 
 if TYPE_CHECKING:
     from ..stages.bundle_compare import Comparison
 
 SHOWN = 10  # runs that are named of those left out, or not compared
 
-app = typer.Typer(help="Carry finished runs between machines: pack them without their weights, unpack and merge them.")
+app = typer.Typer(help="Carry finished runs between machines. Pack them without their weights, unpack and merge them.")
 
 
 @app.command()
@@ -34,7 +34,7 @@ def pack(
     ] = 1,
     dry_run: DryRun = False,
 ) -> None:
-    """Write one file with all that is finished: metrics, evaluations and manifests, without weights and text."""
+    """Write one file with all that is finished. It has metrics, evaluations and manifests, without weights and text."""
     from arch.amounts import byte_size
 
     from ..bundle.index import ENDING
@@ -64,7 +64,7 @@ def unpack(
     out: Annotated[Path, typer.Option(help="Directory of all studies' output.")] = Path("out"),
     as_json: AsJson = False,
 ) -> None:
-    """Verify bundles of a study and merge them into OUT/STUDY. Its runs count as trained and evaluated there."""
+    """Verify bundles and merge them into OUT/STUDY. Its runs count as trained and evaluated there."""
     from ..stages.bundle import unpack_stage
 
     unpacked = unpack_stage(files, out, sys.stderr if as_json else sys.stdout)
@@ -78,6 +78,7 @@ def unpack(
         f"{unpacked['directory']}: {counted(len(unpacked['new']), 'run')} unpacked, {len(unpacked['equal'])} there "
         f"already{added}"
     )
+    print(f"next: scaling status STUDY --out {out}, by the study file that the bundles were packed with")
 
 
 @app.command()
@@ -86,14 +87,14 @@ def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A bundle, or the directory of a study, OUT/STUDY.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="Another of the same study.")],
     only: Only = None,
-    plugin: Plugin = None,
+    plugin: Plugins = None,
     curves: Annotated[bool, typer.Option("--curves", help="Print the held-out curves side by side.")] = False,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Draw both curves of every run on a page.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the runs that two machines both trained: final losses, curves, devices, in units of seed noise."""
+    """Compare the runs that two machines both trained. Prints losses, curves and devices, in units of seed noise."""
     from arch.arguments import file_to_write
     from arch.registry import load_plugins
 

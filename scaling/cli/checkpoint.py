@@ -12,8 +12,9 @@ import typer
 
 from arch.amounts import counted
 from arch.errors import InputError
+from flops.commands import Plugins
 
-from .options import AsJson, Plugin, print_json, tell
+from .options import AsJson, print_json, tell
 
 CheckpointPath = Annotated[
     Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint's directory, or a run's for its newest.")
@@ -28,10 +29,10 @@ class GenerateOptions:
     temperature: Annotated[float, typer.Option(min=0, help="0 always takes the likeliest token.")] = 0.8
     top_k: Annotated[int, typer.Option(min=0, help="Draw from the k likeliest tokens; 0: from all.")] = 0
     top_p: Annotated[float, typer.Option(help="Draw from the likeliest tokens that reach this probability.")] = 1.0
-    seed: Annotated[int, typer.Option(min=0, help="Of the draws.")] = 0
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0
     dtype: Annotated[str, typer.Option(help="Precision of the weights: fp32 or bf16.")] = "fp32"
-    stats: Annotated[bool, typer.Option("--stats", help="Speed, state bytes and parameters, on stderr.")] = False
-    plugin: Plugin = None
+    stats: Annotated[bool, typer.Option("--stats", help="Print speed, state bytes and parameters on stderr.")] = False
+    plugin: Plugins = None
     as_json: Annotated[bool, typer.Option("--json", help="Print one object at the end: text, ids, statistics.")] = False
 
 
@@ -69,10 +70,10 @@ def inspect(
     out: Annotated[
         Path | None, typer.Option(help="Directory for gates.json, index.html and pictures; default: inspect-RUN-STEP.")
     ] = None,
-    plugin: Plugin = None,
+    plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look inside a model: what its forget gates keep, layer by layer, and which tokens its layers mix."""
+    """Look inside a model. Shows what its forget gates keep, layer by layer, and which tokens its layers mix."""
     from ..rundir.find_checkpoint import find_checkpoint
 
     saved = find_checkpoint(checkpoint, tell, plugin)
@@ -95,10 +96,11 @@ def export(
     dtype: Annotated[
         str | None, typer.Option(help="Precision of the weights: fp32 or bf16; default: the checkpoint's.")
     ] = None,
-    plugin: Plugin = None,
+    plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a checkpoint for other tools: weights, tokenizer, model card and code, for trust_remote_code=True."""
+    """Write a checkpoint for other tools. The folder has weights, tokenizer, model card and code, for
+    trust_remote_code=True."""
     if not hf:
         raise InputError("export: give the format; --hf is the only one")
     from ..checkpoints.export import export_hf

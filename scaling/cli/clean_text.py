@@ -33,16 +33,14 @@ class CleanOptions:
         list[str] | None, typer.Option(help="language, repetition or quality; repeatable. Default: the last two.")
     ] = None
     language: Annotated[
-        list[str] | None, typer.Option(help="Of the rule language: keep this one, as the model calls it; repeatable.")
+        list[str] | None, typer.Option(help="With the rule language: keep this one, as the model calls it; repeatable.")
     ] = None
-    language_model: Annotated[Path | None, typer.Option(help="Of the rule language: the file of a fastText model.")] = (
-        None
-    )
+    language_model: Annotated[Path | None, typer.Option(help="With the rule language: a fastText model's file.")] = None
     keep_near_duplicates: Annotated[
         bool, typer.Option("--keep-near-duplicates", help="Drop by rules alone, not by MinHash.")
     ] = False
-    tasks: Annotated[int, typer.Option(min=1, help="Parts of the work.")] = 1
-    workers: Annotated[int, typer.Option(min=1, help="Parts at a time on this machine.")] = 1
+    tasks: Annotated[int, typer.Option(min=1, help="Number of parts of the work.")] = 1
+    workers: Annotated[int, typer.Option(min=1, help="Parts that are at work at a time on this machine.")] = 1
     cluster: Annotated[
         str | None, typer.Option(metavar="NAME_OR_FILE", help="Submit to SLURM by this cluster profile instead.")
     ] = None
@@ -54,8 +52,11 @@ def clean_text(
     source: Annotated[list[str], typer.Argument(metavar="SOURCE..", help="Text, as corpus.source of a study file.")],
     options: CleanOptions,
 ) -> None:
-    """Drop text that fails a rule or is a near-duplicate, with datatrove, and write the rest as JSONL. The same command
-    does only what is missing when it is run again, and prints what was dropped."""
+    """Drop low-quality text and near-duplicates.
+
+    datatrove's rules and MinHash decide what is dropped; the rest is written as JSONL. The same command does only what
+    is missing when it is run again, and prints what was dropped.
+    """
     if find_spec("datatrove") is None:
         raise InputError("clean-text needs datatrove, which is not installed: pip install 'linear-scaling[corpus]'")
     from data.checks import check_text

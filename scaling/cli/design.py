@@ -50,9 +50,9 @@ class QuestionOptions:
         Text, typer.Option(help="C in FLOP that the answer is for; default: a tenth of one architecture's runs.")
     ] = None
     budget: Annotated[Text, typer.Option(help="FLOP of all runs (exact), as 2e17.")] = None
-    gpu_minutes: Annotated[Text, typer.Option(help="Or minutes of one GPU of --device.")] = None
-    wall_minutes: Annotated[Text, typer.Option(help="Or minutes on the cores of this machine.")] = None
-    device: Annotated[str, typer.Option(help=f"For times: one of {', '.join(DEVICES)} (one core).")] = "h200"
+    gpu_minutes: Annotated[Text, typer.Option(help="Instead of --budget: minutes of one GPU of --device.")] = None
+    wall_minutes: Annotated[Text, typer.Option(help="Instead of --budget: minutes on this machine's cores.")] = None
+    device: Annotated[str, typer.Option(help=f"Device that times are of: {', '.join(DEVICES)} (one core).")] = "h200"
 
     def check(self) -> None:
         """Raise InputError for options that no question is made of."""
@@ -93,11 +93,11 @@ class QuestionOptions:
 class RunOptions:
     """What the runs of the study are trained on, and from which rates and sizes."""
 
-    corpus: Annotated[Text, typer.Option(help="Its text, as corpus.source of the study file; read as bytes.")] = None
+    corpus: Annotated[Text, typer.Option(help="Text of the study, as corpus.source of its file; read as bytes.")] = None
     corpus_tokens: Annotated[
         Text,
         typer.Option(
-            help="Tokens of it, which no run goes beyond; default: by its size, where that is known without reading it."
+            help="Tokens of the text, which no run exceeds; default: by its size, where known without reading."
         ),
     ] = None
     context: Annotated[
@@ -119,7 +119,8 @@ class WorldOptions:
     """What the simulated studies are drawn from."""
 
     pilot: Annotated[
-        Text, typer.Option(metavar="STUDY", help="A study that ran: its surfaces instead of the laws.")
+        Text,
+        typer.Option(metavar="STUDY", help="Draw from the surfaces of this finished study."),
     ] = None
     seed_noise: Annotated[Text, typer.Option(help="Standard deviation of the loss between seeds, as 0.5%.")] = None
     text_noise: Annotated[
@@ -129,8 +130,8 @@ class WorldOptions:
             help="Standard deviation of the mean training loss of n tokens, times the root of n; default: 5.4.",
         ),
     ] = None
-    studies: Annotated[int, typer.Option(min=8, help="Simulated studies a proposal.")] = 40
-    seed: Annotated[int, typer.Option(min=0, help="Of the draws.")] = 0
+    studies: Annotated[int, typer.Option(min=8, help="Simulated studies for each proposal.")] = 40
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0
 
     def noises(self, pilot: Pilot | None, held_out: bool) -> dict[str, tuple[float, str]]:
         """{noise: (its size, where that is from)}: what was stated, else what the pilot shows, else what is assumed.
@@ -159,7 +160,7 @@ class WorldOptions:
 class ResultOptions:
     """What becomes of the best proposal."""
 
-    name: Annotated[str, typer.Option(help="Of the study that is written.")] = "designed"
+    name: Annotated[str, typer.Option(help="Name of the study that is written.")] = "designed"
     write: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the best proposal's study file.")] = None
     dry_run: DryRun = False
     as_json: AsJson = False
@@ -184,10 +185,11 @@ class ResultOptions:
 def design(
     context_of: typer.Context, asked: QuestionOptions, runs: RunOptions, worlds: WorldOptions, output: ResultOptions
 ) -> None:
-    """Propose a study that answers a question within a budget, and say how precise its answer will be.
+    """Propose a study that answers a question in a budget.
 
-    Sizes, tokens, seeds and branches are chosen by simulating studies through the project's own fits, beside the ladder
-    that one would write without a plan (equal tokens at all sizes). docs/design.md says what the numbers mean.
+    Says how precise its answer will be. Sizes, tokens, seeds and branches are chosen by simulating studies through the
+    project's own fits, beside the ladder that one would write without a plan (equal tokens at all sizes).
+    docs/design.md says what the numbers mean.
     """
     from analysis.design.cores import on_cores
     from analysis.design.study_file import Setting

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -26,12 +26,12 @@ def named(words: str | None, option: str) -> tuple[str, ...]:
     return names
 
 
-app = typer.Typer(help="Evaluate checkpoints: `eval study` a study's, by the tasks of `eval list`.")
+app = typer.Typer(help="Evaluate checkpoints by tasks, and list the tasks.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions:
-    """Which tasks run on which checkpoints, and how."""
+class TaskOptions:
+    """Which tasks run on which checkpoints."""
 
     tasks: Annotated[
         str | None,
@@ -40,48 +40,38 @@ class EvaluateOptions:
         ),
     ] = None
     checkpoints: Annotated[str, typer.Option(help="all, last (of each run), or steps as 1000,2000.")] = "all"
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: the study's jobs.parallel.")] = None
-    dry_run: DryRun = False
-    worker: Annotated[
-        bool, typer.Option("--worker", help="Evaluate in this process beside other workers: for a scheduler's jobs.")
-    ] = False
-    checkpoint: Annotated[
-        list[str] | None, typer.Option(help="As --worker, these alone: RUN or RUN/STEP; repeatable.")
-    ] = None
-    attempt: Annotated[
-        str | None, typer.Option(help="With --worker: a name for this start; what failed in it is not tried again.")
-    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerRuns(RunsOptions):
+    """The runs of a worker, which prints no JSON."""
+
+    as_json: bool = field(default=False, init=False)
 
 
 @app.command()
 @with_options
-def study(study: RunsOptions, options: EvaluateOptions) -> None:
+def study(
+    study: RunsOptions,
+    chosen: TaskOptions,
+    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes; default: jobs.parallel.")] = None,
+    dry_run: DryRun = False,
+) -> None:
     """Evaluate the checkpoints that have no result yet. `scaling eval list` shows the tasks."""
-    from ..stages.evaluation import eval_stage, eval_worker
+    from ..stages.evaluation import eval_stage
     from ..stages.evaluation_matrix import require_checkpoints
     from ..stages.evaluation_plan import missing_evaluations, show_missing
     from ..stages.evaluation_tasks import EvalOptions
 
-    alone = options.worker or bool(options.checkpoint)
-    if options.attempt is not None and not alone:
-        raise InputError("--attempt: goes with --worker or --checkpoint alone")
-    given = {"--workers": options.workers is not None, "--dry-run": options.dry_run, "--json": study.as_json}
-    if alone and (conflicting := [option for option, is_given in given.items() if is_given]):
-        raise InputError(
-            f"{conflicting[0]}: does not go with --worker and --checkpoint, which evaluate in this process"
-        )
     request = study.request()
-    checkpoints = options.checkpoints, options.workers, tuple(options.checkpoint or ())
-    chosen = EvalOptions(named(options.tasks, "--tasks"), *checkpoints)
-    if alone:
-        raise typer.Exit(1 if eval_worker(request, chosen, options.attempt) else 0)
+    options = EvalOptions(named(chosen.tasks, "--tasks"), chosen.checkpoints, workers)
     require_checkpoints(request)
-    if options.dry_run:
-        todo = missing_evaluations(request, chosen)
+    if dry_run:
+        todo = missing_evaluations(request, options)
         print_json(todo) if study.as_json else request.say(show_missing(todo))
         raise typer.Exit(1 if todo["refused"] else 0)
     with request.writing():
-        result = eval_stage(request, chosen)
+        result = eval_stage(request, options)
     if study.as_json:
         print_json(result)
     else:
@@ -93,6 +83,27 @@ def study(study: RunsOptions, options: EvaluateOptions) -> None:
     study.say_next("fit study")
 
 
+@app.command()
+@with_options
+def worker(
+    study: WorkerRuns,
+    chosen: TaskOptions,
+    checkpoint: Annotated[
+        list[str] | None, typer.Option(help="Evaluate this checkpoint alone: RUN or RUN/STEP; repeatable.")
+    ] = None,
+    attempt: Annotated[
+        str | None, typer.Option(help="A name for this start: what failed in it is not tried again.")
+    ] = None,
+) -> None:
+    """Evaluate in this process, beside other workers. A scheduler's jobs and `eval study` start workers."""
+    from ..stages.evaluation import eval_worker
+    from ..stages.evaluation_tasks import EvalOptions
+
+    request = study.request()
+    options = EvalOptions(named(chosen.tasks, "--tasks"), chosen.checkpoints, None, tuple(checkpoint or ()))
+    raise typer.Exit(1 if eval_worker(request, options, attempt) else 0)
+
+
 @app.command("list")
 def list_tasks(
     rows: Annotated[
@@ -100,7 +111,7 @@ def list_tasks(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the tasks, what they need from the data folder, and the presets that name several of them."""
+    """List the tasks and the presets. Says what a task needs in the data folder, and which tasks a preset names."""
     from analysis.evals.registry import ENTRIES, PRESETS, layouts
 
     task_names = named(rows, "--rows")
@@ -126,9 +137,12 @@ def table(
         bool, typer.Option("--all-steps", help="Every checkpoint instead of each run's last.")
     ] = False,
 ) -> None:
-    """Downstream results by run, the columns of the paper's table 4 first and in its order: accuracies, the needle's
-    weighted accuracy and SCROLLS in percent, perplexities, averages. Notes name what is missing and what is left out,
-    because weights, data or settings changed since or it failed."""
+    """Print downstream results by run.
+
+    The columns of the paper's table 4 come first and in its order: accuracies, the needle's weighted accuracy and
+    SCROLLS in percent, perplexities, averages. Notes name what is missing and what is left out, because weights, data
+    or settings changed since or it failed.
+    """
     from analysis.evals.lmeval.summary import show_summary, summary
 
     from ..stages.evaluation_matrix import require_checkpoints, shown_words
@@ -165,8 +179,11 @@ def contamination(
     ] = None,
     force: Force = False,
 ) -> None:
-    """What the training text holds of the evaluation sets, by n-grams of 13 words; the report shows it. Once for a
-    corpus: only what is missing is done."""
+    """Find evaluation sets in the training text.
+
+    Searches by n-grams of 13 words, once for a corpus: a later call does only what is missing. The report shows the
+    result.
+    """
     from analysis.report.contamination import contamination_notes, contamination_rows
 
     from ..stages.contamination import contamination_stage, own_sets, sets_of
@@ -200,7 +217,7 @@ def fetch(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Download the tasks' data once, from the Hugging Face hub; nothing else ever downloads. Run it on a login node."""
+    """Download the tasks' data. Run it once, on a login node: no other command reads from the Hugging Face hub."""
     from analysis.evals.lmeval.fetch import data_sets, fetch, missing
 
     names = data_sets(named(tasks, "--tasks") or None)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arch.errors import InputError
-from flops.commands import with_options
+from flops.commands import Plugins, with_options
 
 from .fit_check import check
 from .fit_laws import Output, fit_points
-from .options import ChangedFittedOptions, Force, Out, Plugin, Sets, print_json
+from .options import ChangedFittedOptions, Force, Out, Sets, print_json
 
 if TYPE_CHECKING:
     from analysis.fits.approaches import Options
@@ -22,7 +22,7 @@ REPLICATES, LEVEL, SEED = 1000, 0.95, 0  # of intervals: those of FitSettings, w
 
 Text = str | None
 
-app = typer.Typer(help="Fit scaling laws: `fit study` to a study, `fit table` to anybody's runs.")
+app = typer.Typer(help="Fit scaling laws to a study, or to anybody's runs.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,29 +31,31 @@ class FitOptions:
 
     approach: Annotated[str, typer.Option(help="envelope, isoflop, parametric or all.")] = "all"
     objective: Annotated[
-        Text, typer.Option(help="Of parametric; default: huber of tables, least_squares of studies.")
+        Text, typer.Option(help="Objective of parametric: huber or least_squares; default: huber for tables.")
     ] = None
     form: Annotated[
         Text,
         typer.Option(
-            help="Of parametric: plain, over-training, data-constrained or data-constrained-both; default: plain."
+            help="Form of parametric: plain, over-training, data-constrained or data-constrained-both; default: plain."
         ),
     ] = None
     minimum: Annotated[
-        Text, typer.Option(help="Of isoflop, the lowest loss of a budget: local (about it) or akima; default: local.")
+        Text,
+        typer.Option(help="How isoflop finds the lowest loss: local (about it) or akima; default: local."),
     ] = None
     points: Annotated[
-        Text, typer.Option(help="ends (last of each run) or curves; default: ends of tables, curves of studies.")
+        Text, typer.Option(help="Fit the ends of runs or whole curves; default: ends for tables, curves for studies.")
     ] = None
     convention: Annotated[
-        Text, typer.Option(help="Of C: 6nd, exact, ...; a column C or D that a table lacks follows from C = 6 N D.")
+        Text, typer.Option(help="Convention of C: 6nd, exact, ...; a missing column C or D follows from C = 6 N D.")
     ] = None
-    replicates: Annotated[int, typer.Option(min=1, help="Of the laws' intervals.")] = REPLICATES
+    replicates: Annotated[int, typer.Option(min=1, help="Replicates of the laws' intervals.")] = REPLICATES
     level: Annotated[float, typer.Option(help="Nominal level of the intervals.")] = LEVEL
-    seed: Annotated[int, typer.Option(min=0, help="Of the replicates.")] = SEED
-    at: Annotated[Text, typer.Option(help="C in FLOP for N_opt, D_opt and L_opt, as 1e22,1e23.")] = None
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the replicates.")] = SEED
+    at: Annotated[Text, typer.Option(help="Print N_opt, D_opt and L_opt at these C in FLOP, as 1e22,1e23.")] = None
     predict: Annotated[
-        list[str] | None, typer.Option(metavar="N,D", help="Loss of N parameters on D tokens, as 7e9,2e12; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="N,D", help="Predict the loss of a run, as 7e9,2e12; repeatable."),
     ] = None
 
     def resolved(self, objective: str, draws_curves: bool) -> tuple[tuple[str, ...], str | None, Options]:
@@ -90,12 +92,12 @@ class RowOptions:
     """Which rows of a table are fitted, and what its columns mean."""
 
     columns: Annotated[
-        Text, typer.Option(help='Columns, as n_params="Model Size",flops=C; default: by their names.')
+        Text, typer.Option(help='Name the columns, as n_params="Model Size",flops=C; default: by their names.')
     ] = None
-    where: Annotated[list[str] | None, typer.Option(help='Rows to keep, as "loss<5"; repeatable.')] = None
-    group: Annotated[Text, typer.Option(help="A column; each of its values is fitted.")] = None
+    where: Annotated[list[str] | None, typer.Option(help='Keep these rows, as "loss<5"; repeatable.')] = None
+    group: Annotated[Text, typer.Option(help="Fit each value of this column by itself.")] = None
     drop_highest_loss: Annotated[int | None, typer.Option(help="Leave out so many points of each group.")] = None
-    loss_unit: Annotated[Text, typer.Option(help="nats or bits, a token; default: as the column's name says.")] = None
+    loss_unit: Annotated[Text, typer.Option(help="nats or bits, a token; default: by the column's name.")] = None
 
 
 @app.command()
@@ -105,8 +107,10 @@ def study(
     force: Force = False,
     details: Annotated[bool, typer.Option("--details", help="Print all laws and their checks.")] = False,
 ) -> None:
-    """Fit the laws of a study as its file says, and keep them in results/ (with --set of fit or grid in a folder of
-    their own). The report is drawn from them."""
+    """Fit a study's laws as its file says.
+
+    They are kept in results/ (with --set of fit or grid in a folder of their own), and the report is drawn from them.
+    """
     from ..stages import pipeline as commands
 
     Output(details=details, as_json=study.as_json).check()
@@ -134,11 +138,13 @@ def runs(
     output: Output,
     sets: Sets = None,
     out: Out = None,
-    plugin: Plugin = None,
+    plugin: Plugins = None,
 ) -> None:
-    """Fit the runs of one study, or of several as one, by any approach: laws with intervals, and optima at the compute
-    of --at. Nothing is kept but --save and --plot. Several studies are pooled where they agree in corpus, tokenizer,
-    context and convention."""
+    """Fit the runs of one study or of several, by any approach.
+
+    Gives laws with intervals, and optima at the compute of --at. Nothing is kept but --save and --plot. Several studies
+    are pooled where they agree in corpus, tokenizer, context and convention.
+    """
     from analysis.fits.approaches import STUDY_OBJECTIVE
     from analysis.fits.tables.read import check_choices
 
@@ -163,8 +169,11 @@ def table(
     options: FitOptions,
     output: Output,
 ) -> None:
-    """Fit a table of anybody's runs, by any approach: laws with intervals, and optima at the compute of --at. Nothing
-    is kept but --save and --plot. A study's results/curves.parquet gives the numbers of `fit runs STUDY`."""
+    """Fit a table of anybody's runs, by any approach.
+
+    Gives laws with intervals, and optima at the compute of --at. Nothing is kept but --save and --plot. A study's
+    results/curves.parquet gives the numbers of `fit runs STUDY`.
+    """
     from analysis.fits.approaches import STUDY_OBJECTIVE
     from analysis.fits.solver import HUBER
     from analysis.fits.tables.columns import parse_columns

@@ -64,12 +64,12 @@ def _law_notes(law: Mapping[str, Any]) -> list[str]:
 
 def check(
     law: Annotated[str, typer.Argument(metavar="LAW", help='"N=1.8e8 C^0.71,D=2.6e10 C^0.51", or a CSV of laws.')],
-    unit: Annotated[str, typer.Option(help="Of C: auto, flop or pf-days.")] = "auto",
-    at: Annotated[str | None, typer.Option(help="C in FLOP at which 6 N_opt D_opt / C is shown, as 1e22,1e23.")] = None,
+    unit: Annotated[str, typer.Option(help="Unit of C: auto, flop or pf-days.")] = "auto",
+    at: Annotated[str | None, typer.Option(help="Print 6 N_opt D_opt / C at these C in FLOP, as 1e22,1e23.")] = None,
     save: Save = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check published laws: do their exponents add up, and does 6 N_opt D_opt stay near C?"""
+    """Check published laws. Do their exponents add up, and does 6 N_opt D_opt stay near C?"""
     from analysis.fits.published import check_stated, number_list, read_stated
 
     Output(save=save).check([law])

@@ -1,4 +1,4 @@
-"""What `scaling fit --details` prints of each law: its parameters, optima, how it was fitted, and its verdict."""
+"""What --details prints of each law: its parameters, optima, how it was fitted, and its verdict."""
 
 from __future__ import annotations
 

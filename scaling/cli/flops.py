@@ -27,19 +27,22 @@ from .options import Only, Sets, Study
 def study(
     name: Study,
     output: Format,
-    device: Annotated[str, typer.Option(help=f"One of {', '.join(DEVICES)} (one core).")] = "h100",
+    device: Annotated[str, typer.Option(help=f"Device: one of {', '.join(DEVICES)} (one core).")] = "h100",
     mfu: Annotated[
         str | None, typer.Option(help="Share of the peak that matrix products reach; default: 0.4, cpu: as measured.")
     ] = None,
     gpus: Annotated[
         str,
-        typer.Option(help="Devices (cpu: cores) at work, on jobs.parallel runs at once, default one after the other."),
+        typer.Option(help="Devices at work (cores of cpu); they train jobs.parallel runs at once, or one."),
     ] = "1",
     convention: Convention = "exact",
     only: Only = None,
     sets: Sets = None,
 ) -> None:
-    """What a study costs: FLOP, device hours, wall time and disk, of each run and in total."""
+    """Say what a study costs on a machine.
+
+    Prints FLOP, device hours, wall time and disk, of each run and in total.
+    """
     form = output.name
     convention = convention_named(convention)
     chosen, share = device_of(device), None if mfu is None else quantity(mfu, "--mfu", 1.0)

@@ -61,7 +61,7 @@ class SubmitOptions:
 
 
 def submit(study: RunsOptions, options: SubmitOptions) -> None:
-    """Submit everything that a study still lacks to SLURM: corpus, training, evaluations, fits and report."""
+    """Submit what a study still lacks to SLURM. These are corpus, training, evaluations, fits and report."""
     from jobs import records, slurm
     from jobs.profile import load_profile
     from jobs.submit import check, prepare, script_context, send, settle
@@ -126,7 +126,7 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Repeat until no job is queued or running.")] = False,
     every: Annotated[float, typer.Option(min=1, max=86_400, help="Seconds between two updates of --watch.")] = 10.0,
 ) -> None:
-    """How far each run is, here or on a cluster: state, steps, tokens, loss, speed, and why it stopped."""
+    """Show how far each run is, here or on a cluster. Prints state, steps, tokens, loss, speed, and why it stopped."""
     from ..stages.evaluation_tasks import task_names
     from ..stages.forecast import waiting_lines
     from ..stages.status import show_jobs, show_status, status_rows
@@ -158,7 +158,7 @@ def status(
 
 
 def cancel(study: RunsOptions) -> None:
-    """Cancel a study's jobs on the cluster, queued or running. Saved states stay: submit again to continue."""
+    """Cancel a study's jobs, queued or running. Saved states stay: submit again to continue."""
     from jobs import records, slurm
     from jobs.submit import settle
 

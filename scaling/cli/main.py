@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def run(study: RunsOptions, repair: Repair = False, dry_run: DryRun = False) -> None:
-    """The whole study here: plan, data, train, eval, fit, report. A re-run does only what is missing."""
+    """Run the whole study here, from plan to report. A re-run does only what is missing."""
     from ..stages import pipeline as commands
     from ..stages import planning, sweep
 
@@ -50,10 +50,13 @@ def run(study: RunsOptions, repair: Repair = False, dry_run: DryRun = False) -> 
 
 def plan(
     study: RunsOptions,
-    device: Annotated[str | None, typer.Option(help="Its time on one of these too, as `flops study` has it.")] = None,
+    device: Annotated[str | None, typer.Option(help="Print the time on this device too, as flops study.")] = None,
 ) -> None:
-    """What the study will cost: parameters, tokens, steps and FLOP of every run, its time on this machine, and what its
-    fits will not identify."""
+    """Say what the study will cost.
+
+    Prints parameters, tokens, steps and FLOP of every run, its time on this machine, and what its fits will not
+    identify.
+    """
     from flops.hardware import device_of
 
     from ..stages import planning, sweep
@@ -95,7 +98,7 @@ def data(study: RunsOptions) -> None:
 def train(
     study: RunsOptions,
     prepare: Annotated[
-        bool, typer.Option("--prepare", help="Write corpus and run directories and print each run's command.")
+        bool, typer.Option("--prepare", help="Write the corpus and the run directories, and print each run's command.")
     ] = False,
     repair: Repair = False,
     dry_run: DryRun = False,

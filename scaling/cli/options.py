@@ -14,6 +14,7 @@ import typer
 
 from arch.amounts import counted_of
 from arch.errors import InputError
+from flops.commands import Plugins
 
 if TYPE_CHECKING:
     from ..stages.request import Request
@@ -23,7 +24,7 @@ Fitted = Annotated[
     str,
     typer.Argument(metavar="STUDY", help="A study file, the name of one of the package's, or a published folder."),
 ]
-Only = Annotated[str | None, typer.Option(help="Some runs only, as arch=hgrn2|tnl,size=98k,seed=0,branch=trunk.")]
+Only = Annotated[str | None, typer.Option(help="Take only these runs, as arch=hgrn2|tnl,size=98k,seed=0,branch=trunk.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Change a value, as training.lr=1e-3; repeatable.")]
 Out = Annotated[Path | None, typer.Option(help="Directory of all studies' output; default: the study file's `out`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout; progress goes to stderr.")]
@@ -32,9 +33,6 @@ Repair = Annotated[
     bool, typer.Option("--repair", help="Train runs again whose files are damaged, from their newest intact state.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Do it again, even where it is up to date.")]
-Plugin = Annotated[
-    list[str] | None, typer.Option("--plugin", help="Module that registers an architecture; repeatable.")
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +94,7 @@ class FittedOptions(StudyOptions):
     """A study that may be a published folder, with the architectures that it needs."""
 
     study: Fitted
-    plugin: Plugin = None
+    plugin: Plugins = None
 
     may_be_published = True
 

@@ -15,11 +15,13 @@ def predict(
         bool, typer.Option("--force", help="Predict anew, which is refused once one of the runs has begun to train.")
     ] = False,
 ) -> None:
-    """Predict the losses of the study's forecast runs from its fits, and store that once; later calls show the
-    predictions beside what was measured, and predict the next round of the forecast once the one before is trained.
+    """Predict larger runs' losses before they are trained.
 
-    Forecast runs (section forecast of the study file) are trained only after this, and enter no fit but those of
-    later rounds.
+    Predicts the forecast runs of the study from its fits, and stores that once. Later calls show the predictions beside
+    what was measured, and predict the next round of the forecast once the one before is trained.
+
+    Forecast runs (section forecast of the study file) are trained only after this, and enter no fit but those of later
+    rounds.
     """
     from ..stages.prediction import predict_stage
     from ..stages.show import show_forecast

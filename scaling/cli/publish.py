@@ -30,12 +30,12 @@ def publish(
         ),
     ] = False,
 ) -> None:
-    """Write a study as a small folder for a repository: its tables, study file, laws, fits and where they came from.
+    """Write a study as a small folder for a repository.
 
-    fit, report and design --pilot read that folder in the place of a study file, without runs, text or weights.
-    `scaling publish --check DIR` makes the fits from its tables again, says of each file whether it is the same, and
-    ends with 1 where one is not. With other versions than those that made the folder, rounding is printed and is no
-    difference.
+    The folder holds its tables, study file, laws, fits and where they came from. fit, report and design --pilot read
+    that folder in the place of a study file, without runs, text or weights. `scaling publish --check DIR` makes the
+    fits from its tables again, says of each file whether it is the same, and ends with 1 where one is not. With other
+    versions than those that made the folder, rounding is printed and is no difference.
     """
     if directory is None and not check:
         raise InputError("publish: give the folder to write after the study, or --check and a published folder")
@@ -89,8 +89,8 @@ def publish_stage(request: Request, folder: Path) -> dict[str, Any]:
 
 
 def check_stage(request: Request, folder: Path | None) -> Checked:
-    """Check the files of a published study: the folder that the request is of by itself, or `folder` against
-    the study that the request is of. Writes nothing that stays. Raises InputError for a folder that is damaged."""
+    """Check the files of a published study: the folder that the request is of by itself, or `folder` against the study
+    that the request is of. Writes nothing that stays. Raises InputError for a folder that is damaged."""
     from analysis.publish.check import check_against, check_alone, differ, other_versions
     from analysis.publish.write import fill
     from analysis.source.published import read_published

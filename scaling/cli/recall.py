@@ -26,9 +26,10 @@ def recall(
         bool, typer.Option("--worker", help="Train beside other workers, here or on another node.")
     ] = False,
 ) -> None:
-    """Train every architecture on associative recall and draw accuracy against width, as HGRN2's figure 3.
+    """Train on associative recall: accuracy against width.
 
-    A re-run does what is missing. The lines above the table say what was tried and by which rule one was chosen.
+    Every architecture is trained, and accuracy drawn as in HGRN2's figure 3. A re-run does what is missing. The lines
+    above the table say what was tried and by which rule a recipe was chosen.
     """
     from analysis.recall.recipe import read_sweep
     from analysis.recall.sweep import outcomes

@@ -8,7 +8,7 @@ from .options import ChangedStudyOptions, DryRun, Repair, close, print_json
 
 
 def sweep(study: ChangedStudyOptions, repair: Repair = False, dry_run: DryRun = False) -> None:
-    """Find learning rates: the short runs of the study's section `sweep`, and a law that its runs follow."""
+    """Find learning rates by short runs. The study's section `sweep` describes them; its runs follow their law."""
     from ..stages.show import show_sweep
     from ..stages.sweep import plan_sweep, sweep_stage
     from ..study.plan_view import show_plan

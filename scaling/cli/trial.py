@@ -53,7 +53,7 @@ def try_(
         Path | None, typer.Argument(metavar="VARIANT", help="A variant's YAML file: name, arch, model, training.")
     ] = None,
 ) -> None:
-    """Is a change worth scaling? Two small sizes beside the study's own runs, then two more, and a verdict."""
+    """Say whether a change is worth scaling. Trains two small sizes beside the study's own, then two more."""
     from data.units import loss_unit
     from flops.quantity import flop as read_flop
 

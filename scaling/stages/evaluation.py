@@ -1,7 +1,7 @@
 """The evaluation stage: what is missing of the matrix checkpoints x tasks, given to workers on this machine.
 
-The workers (`scaling eval study STUDY --worker`, here or as array elements of a scheduler) share the matrix by claim
-files and need no lock; this process starts some, watches the results appear, and draws the table at the end.
+The workers (`scaling eval worker STUDY`, here or as array elements of a scheduler) share the matrix by claim files and
+need no lock; this process starts some, watches the results appear, and draws the table at the end.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _run_workers(
 
     study, log, attempt = request.study, request.study.directory / "eval.log", uuid.uuid4().hex
     workers = min(options.workers or at_once(study.jobs.parallel, 1), len(missing))
-    argv = [sys.executable, "-m", "scaling", "eval", "study", study.path, "--out", study.out, "--worker"]
+    argv = [sys.executable, "-m", "scaling", "eval", "worker", study.path, "--out", study.out]
     argv += ["--attempt", attempt, *options.arguments(), *(["--only", request.only] if request.only else [])]
     argv += [option for change in study.sets for option in ("--set", change)]
     environment = thread_environment(max(run.training.threads for run in request.runs))

@@ -1,4 +1,4 @@
-"""What `scaling eval --dry-run` prints: what is missing of the matrix checkpoints x tasks, and its time."""
+"""What `scaling eval study --dry-run` prints: what is missing of the matrix checkpoints x tasks, and its time."""
 
 from __future__ import annotations
 

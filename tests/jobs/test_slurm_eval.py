@@ -46,7 +46,7 @@ def submit(slurm, tmp_path, max_restarts, setup=()):
     paths.elements(job).write_text("a b\n")
     number = slurm.run("sbatch", "--parsable", paths.script(job).name, cwd=submission).strip()
     slurm.wait_for_jobs(lambda jobs: (tmp_path / "began").exists(), 600, "the first start")
-    return number, f"-m scaling eval study {paths.study_file} --out {tmp_path} --checkpoint a b"
+    return number, f"-m scaling eval worker {paths.study_file} --out {tmp_path} --checkpoint a b"
 
 
 def ends(slurm, number, state):

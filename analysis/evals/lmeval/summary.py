@@ -84,7 +84,7 @@ def _mean(scores: Sequence[float]) -> float | None:
 
 
 NIAH = "niah-easy"  # table 4's mode; its weighted average accuracy
-# Table 4's columns, and by which words `scaling eval --tasks` computes what they lack
+# Table 4's columns, and by which words `scaling eval study --tasks` computes what they lack
 PAPER = {task: task for task in TABLE4} | {
     "csr_avg": "",  # of the ones before
     "wikitext_ppl": "wikitext",
@@ -210,7 +210,7 @@ def show_summary(lines: Sequence[SummaryLine]) -> tuple[tuple[str, ...], list[tu
     if absent:
         words = ["csr"] if set(TABLE4) <= set(absent) else [name for name in absent if name in TABLE4]
         words += [PAPER[name] for name in absent if name not in TABLE4 and PAPER[name]]
-        notes.append(f"of table 4 not here: {', '.join(absent)} (scaling eval STUDY --tasks {','.join(words)})")
+        notes.append(f"of table 4 not here: {', '.join(absent)} (scaling eval study STUDY --tasks {','.join(words)})")
     return heads, cells, notes
 
 

@@ -206,11 +206,11 @@ def test_a_note_names_the_columns_of_table_4_without_values():
     given = [result("a", 10, "piqa", acc=0.5), result("a", 10, "boolq", acc=0.5)]
     assert show_summary(summary(given))[2][-1] == (
         "of table 4 not here: hellaswag, winogrande, arc-easy, arc-challenge, openbookqa, wikitext_ppl, lambada_ppl, "
-        "niah_easy, scrolls_plain (scaling eval STUDY --tasks hellaswag,winogrande,arc-easy,arc-challenge,openbookqa,"
-        "wikitext,lambada,niah-easy,scrolls)"
+        "niah_easy, scrolls_plain (scaling eval study STUDY --tasks hellaswag,winogrande,arc-easy,arc-challenge,"
+        "openbookqa,wikitext,lambada,niah-easy,scrolls)"
     )
     (note,) = show_summary(summary([result("a", 10, "niah-easy", weighted_avg_acc=1.0)]))[2]
-    assert note.endswith("(scaling eval STUDY --tasks csr,wikitext,lambada,scrolls)")
+    assert note.endswith("(scaling eval study STUDY --tasks csr,wikitext,lambada,scrolls)")
 
 
 def test_a_note_names_tasks_evaluated_on_less_than_all():

@@ -43,13 +43,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def command(folder: Path, *arguments: str, out: str = "out") -> list[str]:
+def command(folder: Path, *arguments: str, out: str = "out", name: str = "study") -> list[str]:
     return [
         sys.executable,
         "-m",
         "scaling",
         "eval",
-        "study",
+        name,
         str(folder / "small.yaml"),
         "--out",
         f"{folder / out}",
@@ -63,8 +63,10 @@ def own_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
-def scaling_eval(folder: Path, *arguments: str, out: str = "out") -> subprocess.CompletedProcess[str]:
-    line = command(folder, *arguments, out=out)
+def scaling_eval(
+    folder: Path, *arguments: str, out: str = "out", name: str = "study"
+) -> subprocess.CompletedProcess[str]:
+    line = command(folder, *arguments, out=out, name=name)
     return subprocess.run(line, capture_output=True, text=True, timeout=600, check=False)
 
 
@@ -156,7 +158,7 @@ def test_choices_of_tasks_checkpoints_and_runs(folder: Path) -> None:
     assert lock is not None
     with lock:
         share = [word for step in (3, 4) for word in ("--checkpoint", f"tnl-14k-c32-s0/{step}")]
-        element = scaling_eval(folder, *tasks, *share)
+        element = scaling_eval(folder, *tasks, *share, name="worker")
     assert element.returncode == 0, element.stderr
     assert re.findall(r"^(\S+) four: done$", element.stdout, re.MULTILINE) == ["tnl-14k-c32-s0/00000004"]
     last = scaling_eval(folder, *tasks, "--checkpoints", "last", "--only", "arch=llama,size=14k", "--json")
@@ -166,9 +168,11 @@ def test_choices_of_tasks_checkpoints_and_runs(folder: Path) -> None:
         "tnl-14k-c32-s0/evals/00000004/four.json",
         "llama-14k-c32-s0/evals/00000010/four.json",
     }
-    whole = scaling_eval(folder, *tasks, "--checkpoint", "tnl-25k-c32-s0", "--checkpoint", "tnl-25k-c32-s0/3")
+    whole = scaling_eval(
+        folder, *tasks, "--checkpoint", "tnl-25k-c32-s0", "--checkpoint", "tnl-25k-c32-s0/3", name="worker"
+    )
     assert whole.returncode == 0 and whole.stdout.count(" four: done") == 10
-    words = ("eval", "study", folder / "small.yaml", "--out", folder / "out", *tasks, "--checkpoint", "tnl-14k")
+    words = ("eval", "worker", folder / "small.yaml", "--out", folder / "out", *tasks, "--checkpoint", "tnl-14k")
     wrong = quickly(*words)
     assert wrong.returncode == 2 and "did you mean 'tnl-14k-c32-s0'?" in wrong.stderr
 

@@ -81,7 +81,7 @@ def test_every_command_has_a_short_help_and_the_commands_a_version(app):
 
 @pytest.mark.parametrize(
     ("words", "allowed"),
-    [(["--help"], set()), (["plan", "quickstart"], {"numpy"}), (["plan", "paper"], {"numpy"})],
+    [(["--help"], set()), *((["plan", study], {"numpy", "pydantic", "yaml"}) for study in ("quickstart", "paper"))],
     ids=lambda given: " ".join(given),
 )
 def test_help_and_plan_load_nothing_heavy(words, allowed):
@@ -93,7 +93,8 @@ def test_help_and_plan_load_nothing_heavy(words, allowed):
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(result.stderr.split())
-    assert not (loaded & {"torch", "deepspeed", "transformers", "pandas", "plotly", "scipy", "numpy"}) - allowed
+    heavy = {"torch", "deepspeed", "transformers", "pandas", "plotly", "scipy", "numpy", "pydantic", "yaml", "rich"}
+    assert not (loaded & heavy) - allowed
 
 
 def test_status_says_where_it_looked_when_nothing_is_there(study, tmp_path):
@@ -131,6 +132,7 @@ def test_every_command_tells_a_mistake_in_one_line(command, study, tmp_path):
         (["plan"], "STUDY"),
         (["plan", "no-such-study"], "no such study file"),
         (["plam", "quickstart"], "plam"),
+        (["fit", "quickstart"], "No such command 'quickstart'. fit has study, runs, table, check"),
         (["plan", "quickstart", "--onyl", "arch=tnl"], "--only"),
         (["plan", "quickstart", "--only", "arch=mamba"], "this study has llama, tnl, hgrn2, cosformer2"),
         (["plan", "quickstart", "--only", "arch"], "--only arch: write it as key=value"),
