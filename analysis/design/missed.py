@@ -45,15 +45,15 @@ def missed(
     losses = np.stack([world.loss(*at) * np.exp(lost_[trunks.size]) for world, lost_ in zip(worlds, off, strict=True)])
     n, d = map(np.log, at)
     most = min(MOST, len(begins) - LEAST_LEFT) if leaves_out else 0
-    stays = np.ones(len(worlds))
+    p_kept = np.ones(len(worlds))
     results = []
     fits = fit_surfaces(n, d, losses, seeds[trunks.size], objective=LEAST_SQUARES)
-    for k, goes in enumerate([*(_above(trunks, losses, layout, worlds, noise, k, seeds) for k in range(most)), None]):
+    for k, p_out in enumerate([*(_above(trunks, losses, layout, worlds, noise, k, seeds) for k in range(most)), None]):
         kept = layout if k == 0 else take(layout, np.flatnonzero(layout.size >= k))
-        share = stays if goes is None else stays * (1 - goes[0])
+        share = p_kept if p_out is None else p_kept * (1 - p_out[0])
         results.append(_off(fits, kept, worlds, cost, flops, share))
-        if goes is not None:
-            stays, fits = stays * goes[0], goes[1]
+        if p_out is not None:
+            p_kept, fits = p_kept * p_out[0], p_out[1]
     return results
 
 
@@ -77,8 +77,8 @@ def _above(
     weight[:, small] = 1 / small.sum()
     weight[:, ~small] = -(slope[:, None] @ np.linalg.pinv(rest))[:, 0] * loss[:, ~small]
     sd = np.sqrt(spread(part, noise, weight[:, None], loss)[:, 0])
-    goes = stats.norm.sf(stats.norm.isf(CHANCE) - above / sd)
-    return np.where(fits.unidentified, 0.0, goes), fits
+    p_out = stats.norm.sf(stats.norm.isf(CHANCE) - above / sd)
+    return np.where(fits.unidentified, 0.0, p_out), fits
 
 
 def _off(

@@ -183,7 +183,9 @@ def _furthest(proposal: Proposal, lengths: Sequence[tuple[float, ...]]) -> float
 
 def _quoted(source: str) -> str:
     if "\n" in source or '"' in source:
-        raise InputError(f"--corpus: {source!r} cannot be written into a study file")
+        raise InputError(
+            f"--corpus: {source!r} cannot be written into a study file: give a path without quotes and line ends"
+        )
     return f'"{source}"'
 
 

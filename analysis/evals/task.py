@@ -17,10 +17,10 @@ from pydantic import BaseModel, ConfigDict
 from arch.errors import InputError
 from scaling.study.file import validate
 
+from .model import LoadedModel  # a task of another package takes it from here too
+
 if TYPE_CHECKING:
     from data.tokenizer import Tokenizer
-
-    from .model import LoadedModel
 
 Say = Callable[[float, str], None]  # (share done 0..1, a few words)
 

@@ -36,9 +36,9 @@ def check_alone(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, str]:
 
 def check_against(folder: Path, made: Path) -> dict[str, str]:
     """By file how the publication in `folder` differs from that of its study just made in `made`."""
-    wanted, there = read_json(made / MANIFEST)["files"], Published(folder).manifest["files"]
-    states = {name: compared(folder / name, (made / name).read_bytes(), made / name) for name in wanted}
-    return states | {name: "is of no file of the study now" for name in there if name not in wanted}
+    files, published = read_json(made / MANIFEST)["files"], Published(folder).manifest["files"]
+    states = {name: compared(folder / name, (made / name).read_bytes(), made / name) for name in files}
+    return states | {name: "is of no file of the study now" for name in published if name not in files}
 
 
 def differ(states: Mapping[str, str], versions: str = "") -> list[str]:
@@ -54,11 +54,11 @@ def differ(states: Mapping[str, str], versions: str = "") -> list[str]:
 def other_versions(folder: Path, but: Sequence[str] = ()) -> str:
     """What the folder was made with that differs here, as in "numpy 2.1.0 (here 2.4.6)", without the packages in
     `but`."""
-    before, here = Published(folder).manifest.get("made_with", {}), made_with()
+    recorded, current = Published(folder).manifest.get("made_with", {}), made_with()
     return ", ".join(
-        f"{name} {before.get(name, 'none')} (here {here.get(name, 'none')})"
-        for name in {**before, **here}
-        if before.get(name) != here.get(name) and name not in but
+        f"{name} {recorded.get(name, 'none')} (here {current.get(name, 'none')})"
+        for name in {**recorded, **current}
+        if recorded.get(name) != current.get(name) and name not in but
     )
 
 

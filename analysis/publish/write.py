@@ -184,9 +184,9 @@ def _check_place(folder: Path, study: StudySpec) -> None:
     wanted = {STUDY_FILE: Path(study.path).read_bytes()} | _law_files(study)
     rounds = [name_of_round(place) for place in range(len(study.rounds))]
     for name in sorted({*OWN, *rounds, *wanted} - {*before}):
-        there = folder / name
-        if there.exists() and not (there.is_file() and there.read_bytes() == wanted.get(name)):
-            raise InputError(f"{there}: is there already and of no published study: move it, or name another folder")
+        path = folder / name
+        if path.exists() and not (path.is_file() and path.read_bytes() == wanted.get(name)):
+            raise InputError(f"{path}: is there already and of no published study: move it, or name another folder")
 
 
 def _of_publication(folder: Path) -> list[str]:

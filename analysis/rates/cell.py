@@ -105,10 +105,10 @@ def fit_cell(points: Sequence[RatePoint], cubic: float = 0.0) -> Cell:
     lowest = min(ended, key=lambda point: point.loss, default=first)
     far = [point for point in ended if point.loss > DIVERGED * lowest.loss]
     # a rate that one seed did not survive is too high, whatever the others show
-    lost = {point.lr for point in points if not math.isfinite(point.loss)}
-    lost |= {point.lr for point in far if point.lr > lowest.lr}
-    too_low = {point.lr for point in far if point.lr < lowest.lr} - lost
-    kept = [point for point in points if point.lr not in lost | too_low]
+    diverged = {point.lr for point in points if not math.isfinite(point.loss)}
+    diverged |= {point.lr for point in far if point.lr > lowest.lr}
+    too_low = {point.lr for point in far if point.lr < lowest.lr} - diverged
+    kept = [point for point in points if point.lr not in diverged | too_low]
     means = _means(kept, rates)
     shown = means | _means([point for point in points if point.lr in too_low], rates)
     common = {
@@ -117,7 +117,7 @@ def fit_cell(points: Sequence[RatePoint], cubic: float = 0.0) -> Cell:
         "losses": tuple(math.exp(shown[rate]) if rate in shown else math.nan for rate in rates),
         "n_runs": len(points),
         "n_seeds": len({point.seed for point in points}),
-        "n_diverged": len(points) - len(ended) + sum(point.lr in lost for point in far),
+        "n_diverged": len(points) - len(ended) + sum(point.lr in diverged for point in far),
         "n_too_low": sum(point.lr in too_low for point in far),
         "points": tuple(points),
     }
@@ -132,7 +132,7 @@ def fit_cell(points: Sequence[RatePoint], cubic: float = 0.0) -> Cell:
     near = _near(sorted(means), best)
     used = tuple(rate in near for rate in rates)
     runs = [point for point in kept if point.lr in near]
-    gap = _gap(rates, best, lost, too_low)
+    gap = _gap(rates, best, diverged, too_low)
     if len(near) < 3 and gap:
         reason = f"only {len(near)} of its rates can be fitted: add one between {gap[0]:g} and {gap[1]:g}"
         return Cell(**common, used=used, fitted=None, reason=reason, extend="between", gap=gap)
@@ -150,13 +150,13 @@ def fit_cell(points: Sequence[RatePoint], cubic: float = 0.0) -> Cell:
     return Cell(**common, used=used, fitted=fitted, pure_rss=pure[0], pure_dof=pure[1])
 
 
-def _gap(rates: list[float], best: float, lost: set[float], too_low: set[float]) -> tuple[float, float] | None:
+def _gap(rates: list[float], best: float, diverged: set[float], too_low: set[float]) -> tuple[float, float] | None:
     """The best rate and a neighbour that diverged, or is too low to learn: the optimum may lie between them."""
     place = rates.index(best)
-    if (above := rates[place + 1]) in lost:
+    if (above := rates[place + 1]) in diverged:
         return best, above
     below = rates[place - 1]
-    return (below, best) if below in too_low | lost else None
+    return (below, best) if below in too_low | diverged else None
 
 
 def _near(rates: list[float], best: float) -> set[float]:

@@ -67,8 +67,8 @@ def terms_of(cells: Sequence[Cell], without: Sequence[Term] = ()) -> list[Term]:
     sizes = sorted({(cell.n_params, cell.size) for cell in usable})
     if len({n for n, _ in sizes}) < MIN_SIZES:
         named = ", ".join(name for _, name in sizes) or "none"
-        lost = sum(cell.fitted is None for cell in cells)
-        none = f"; {counted(lost, 'cell has', 'cells have')} none" if lost else ""
+        n_without = sum(cell.fitted is None for cell in cells)
+        none = f"; {counted(n_without, 'cell has', 'cells have')} none" if n_without else ""
         raise InputError(
             f"a law needs a best rate inside the rates tried at {MIN_SIZES} sizes, and there are {len(sizes)} "
             f"({named}){none}"

@@ -71,14 +71,14 @@ def read_up_to_question(model: LoadedModel, prompts: Prompts, cells: Sequence[Ce
     haystack = _tensor(prompts.haystack, model)
     clean = read(model, _tensor(np.array([prompts.start]), model)[None], None)
     rows: DecodeCache | None = None
-    here = 0
+    n_read = 0
     for cell in [*cells, None]:
-        there = cells[0].n_haystack if cell is None else cell.insert_at
-        if there > here:
-            piece = haystack[None, here:there]
+        place = cells[0].n_haystack if cell is None else cell.insert_at
+        if place > n_read:
+            piece = haystack[None, n_read:place]
             rows = None if rows is None else read(model, piece.expand(len(rows.seen), -1), rows)
             clean = clean if cell is None else read(model, piece, clean)
-            here = there
+            n_read = place
         if cell is not None:
             joining = read(model, _tensor(cell.needle_ids, model)[None], clean)
             rows = joining if rows is None else DecodeCache.concat([rows, joining])

@@ -79,10 +79,12 @@ def test_a_point_of_the_axes_has_a_panel() -> None:
     kinds = ("independent", "dependent", "none")
     runs = [f"tnl-14k-c128-s{seed}-decay{kind}{end}" for kind in kinds for seed in (0, 1) for end in ("-d5m", "-d10m")]
     drawn = figures([extrapolated(run, 10, 9.0, 8.0) for run in runs], "nats/token")["extrapolate"]
-    assert [one.text for one in drawn.layout.annotations][:3] == [f"<b>TNL, decay={kind}</b>" for kind in kinds]
+    assert [annotation.text for annotation in drawn.layout.annotations][:3] == [
+        f"<b>TNL, decay={kind}</b>" for kind in kinds
+    ]
     lines = {trace.name: trace for trace in drawn.data if trace.mode == "lines+markers"}
-    looks = {(one.xaxis, one.line.color, one.line.dash, one.opacity) for one in lines.values()}
-    assert len(looks) == len(runs) and len({one.xaxis for one in lines.values()}) == 3
+    looks = {(line.xaxis, line.line.color, line.line.dash, line.opacity) for line in lines.values()}
+    assert len(looks) == len(runs) and len({line.xaxis for line in lines.values()}) == 3
 
 
 def test_the_page_is_drawn_once(tmp_path: Path) -> None:

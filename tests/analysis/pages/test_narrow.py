@@ -48,7 +48,7 @@ def test_panels_without_anything_take_no_room() -> None:
 def test_names_move_with_their_panels_and_every_panel_says_what_it_shows() -> None:
     narrow = narrow_layout(grid())
     names = narrow["annotations"][:4]
-    assert [(one["x"], one["y"]) for one in names] == [
+    assert [(name["x"], name["y"]) for name in names] == [
         (0.5, narrow[f"yaxis{i}"]["domain"][1]) for i in ("", "2", "3", "4")
     ]
     assert (narrow["annotations"][4]["x"], narrow["annotations"][4]["xref"]) == (1, "x")
