@@ -45,10 +45,10 @@ for group in json.loads(Path(sys.argv[1]).read_text()):
 
 @dataclass(frozen=True)
 class Measured:
-    """told: the line of error of each command, "" where it has none; megabytes: the most that they took above what the
+    """lines: the line of error of each command, "" where it has none; megabytes: the most that they took above what the
     process had before them."""
 
-    told: list[str]
+    lines: list[str]
     seconds: float
     megabytes: int
 

@@ -154,8 +154,8 @@ def fits(a: float = 0.5, b: float = 0.6) -> dict:
     conventions["unit_L"] = "nats/token"
     groups = [{"name": "tnl", "reason": ""}, {"name": "hgrn2", "reason": ""}]
     groups += [{"name": "llama", "reason": "no usable run"}]
-    found = {"schema": FITS_SCHEMA, "study": "small", "conventions": conventions, "intervals": {"level": 0.95}}
-    return found | {"groups": groups, "fits": [{"approach": "parametric"}, tnl, half, other]}
+    content = {"schema": FITS_SCHEMA, "study": "small", "conventions": conventions, "intervals": {"level": 0.95}}
+    return content | {"groups": groups, "fits": [{"approach": "parametric"}, tnl, half, other]}
 
 
 def law_of(content: dict, quantity: str) -> dict:

@@ -66,7 +66,7 @@ def test_from_plan_to_report(studied):
         assert (row["lr"], row["context_length"]) == (run.training.lr, run.context_length)
     fits = read_json(home / "results" / "fits.json")
     groups = ["llama, context_length=32", "llama, context_length=64"]
-    assert [(one["name"], one["n_runs"]) for one in fits["groups"]] == [(group, 5) for group in groups]
+    assert [(fit["name"], fit["n_runs"]) for fit in fits["groups"]] == [(group, 5) for group in groups]
     assert [verdict["at"] for verdict in fits["verdicts"]] == ["context_length=32", "context_length=64"]
     # the rate of each size and context is the one whose runs ended lower, and every other run is listed as left out
     curves = pd.read_parquet(home / "results" / "curves.parquet")

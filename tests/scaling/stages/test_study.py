@@ -82,7 +82,7 @@ def test_one_command_does_it_all(studied):
         for checkpoint in checkpoints:
             assert read_json(rundir.evaluation(checkpoint.step))["n_tokens"] == checkpoint.manifest["n_tokens"]
     assert (home / "report" / "index.html").stat().st_size > 10_000
-    assert {one["name"] for one in read_json(home / "results" / "fits.json")["groups"]} == {"llama", "tnl"}
+    assert {fit["name"] for fit in read_json(home / "results" / "fits.json")["groups"]} == {"llama", "tnl"}
     # what people see, not on a terminal: plain lines, the table of laws, the path of the report
     assert "\r" not in result.stdout and "\x1b" not in result.stdout
     assert all(f"{run_id}: done, step 30/30, loss " in result.stdout for run_id in RUNS)
@@ -169,7 +169,7 @@ def test_a_published_study_gives_its_fits_and_report_again_without_its_directory
         assert fits == unsealed(before["fits.json"])
         smaller = ("--set", "grid.sizes=[14k]", "--json")
         fits = json.loads(invoke("fit", "study", published, "--out", tmp_path / "out", *smaller).stdout)
-        assert {one["run_id"] for one in fits["left_out"] if "grid" in one["why"]} == set(RUNS[1::2])
+        assert {run["run_id"] for run in fits["left_out"] if "grid" in run["why"]} == set(RUNS[1::2])
     finally:
         (tmp_path / "away").rename(out / "tiny")
 
