@@ -128,8 +128,8 @@ def _read(
         notes.append(f"grouped by {chosen[ARCH]!r}; --columns {ARCH}= fits all of its values as one")
     fields["group"] = ""
     if parts:
-        cells = ([text_of(cell) for cell in frame.loc[fields.index, column]] for column in parts)
-        fields["group"] = [", ".join(values) for values in zip(*cells, strict=True)]
+        names = ([text_of(cell) for cell in frame.loc[fields.index, column]] for column in parts)
+        fields["group"] = [", ".join(values) for values in zip(*names, strict=True)]
     fields, several = _once(fields, frame, "run" in chosen, dropped)
     if "run" not in chosen and "run" not in columns:
         _refuse_unnamed_curves(fields, chosen)
