@@ -47,8 +47,8 @@ def measure(name: str, words: list[str]) -> dict[str, str]:
         [sys.executable, "-m", "scaling", *words],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        text=True,
         encoding="utf-8",
+        errors="replace",
         check=False,
     )
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -7,6 +7,7 @@ found = approaches.fit(points, approach="parametric", at=[1e22])
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from analysis.fits.cost import cost_of
+from analysis.fits.envelope.of_points import OBJECTIVES as OPTIMA
 from analysis.fits.envelope.of_points import Curves, fit_envelope, seed_noise_of
 from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Fit
 from analysis.fits.forms import FORMS
@@ -39,10 +41,11 @@ class Options:
     """What the approaches are asked for beside the points.
 
     at: C [FLOP] of optima (none: `default_at`); predict: (N, D) of losses, and objective and form, of the parametric
-    approach; minimum: how isoFLOP finds the lowest loss of a budget; n_replicates, level and seed: of the intervals;
-    curve: at so many C, from the smallest of the points to the last of `at`, optima stand in `Fit.curve`, for figures:
-    no verdict is drawn from them. Raises InputError for an unknown objective, form or minimum, and for a
-    level that is none.
+    approach; minimum: how isoFLOP finds the lowest loss of a budget; optimum and near_sizes: what the envelope's N_opt
+    is fitted to, and within which factor sizes count as one (None: as the settings have it); n_replicates, level and
+    seed: of the intervals; curve: at so many C, from the smallest of the points to the last of `at`, optima stand in
+    `Fit.curve`, for figures: no verdict is drawn from them. Raises InputError for an unknown objective, form, minimum
+    or optimum, a factor below 1, and a level that is none.
     """
 
     at: Sequence[float] = ()
@@ -50,6 +53,8 @@ class Options:
     objective: str = HUBER
     form: str = "plain"
     minimum: str = LOCAL
+    optimum: str | None = None
+    near_sizes: float | None = None
     n_replicates: int = DEFAULTS.n_replicates
     level: float = DEFAULTS.level
     seed: int = DEFAULTS.seed
@@ -61,10 +66,13 @@ class Options:
             ("objective", self.objective, OBJECTIVES),
             ("form", self.form, FORMS),
             ("minimum", self.minimum, MINIMA),
+            ("optimum", self.optimum, OPTIMA),
         ):
-            if value not in known:
+            if value is not None and value not in known:
                 written = [name.replace("_", "-") if option == "form" else name for name in known]
                 raise InputError(f"--{option}: {value!r}{choice(value, written)}")
+        if self.near_sizes is not None and not 1 <= self.near_sizes < math.inf:
+            raise InputError(f"--near-sizes: {self.near_sizes:g} is no factor of 1 or more, as 1.1")
         if not 0.5 <= self.level < 1:
             raise InputError(f"--level: {self.level:g} is no level of an interval: give 0.5 to below 1, as 0.95")
         if self.n_replicates < 2 / (1 - self.level):
@@ -135,9 +143,11 @@ def fit_with_surface(
     asked: dict[str, Any] = {"at": at, "curve": _curve(points, at, options)}
     of_intervals: dict[str, Any] = {"n_replicates": options.n_replicates, "level": options.level, "seed": options.seed}
     if approach == ENVELOPE:
+        wanted = {"optimum": options.optimum, "near_sizes": options.near_sizes}
+        of_envelope = {name: value for name, value in wanted.items() if value is not None}
         noise = noise or (seed_noise_of([points]) if curves is None else None)
         return fit_envelope(
-            points, curves, noise=noise, settings=settings.model_copy(update=of_intervals), **asked
+            points, curves, noise=noise, settings=settings.model_copy(update=of_intervals | of_envelope), **asked
         ), None
     if approach == ISOFLOP:
         return fit_isoflop(points, cost_of(points), options.minimum, noise=noise, **of_intervals, **asked), None

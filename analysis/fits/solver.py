@@ -38,7 +38,7 @@ FLAT = {HUBER: 1e-5, LEAST_SQUARES: 1e-7}  # of the gradient over its largest po
 UNSOLVED = 1e6  # residual where the fitted loss is not positive: a step there is always rejected
 # Searches that start at a fit of such data end where others do while an exponent moves by less, as a share of itself;
 # where more of them than a tenth move farther, the data hardly tell it, and there may be several such ends
-# (docs/research/parametric-fits.md).
+# (docs/research/fit-speed.md).
 SAME_BASIN, FEW_LOST = 0.2, 0.1
 BLOCK = 150_000  # points of all data sets that are worked on together, for the cache's sake
 

@@ -56,7 +56,7 @@ def _surface_text(fits: StudyFits) -> list[str]:
 
 def _loss_text(settings: FitSettings) -> str:
     line = "L = beta C^alpha is a line in log-log, by ordinary least squares, through all points after warm-up"
-    if settings.optimum == "envelope":
+    if settings.optimum != "crossings":
         return f"{line}."
     return (
         f"{line} at which a size next to the optimal one has a curve. What a point loses because its size is not the "
@@ -68,7 +68,8 @@ def _loss_text(settings: FitSettings) -> str:
 def _crossings_text(settings: FitSettings) -> str:
     role = "N_opt and D_opt" if settings.optimum == "crossings" else "The second pair of laws"
     return (
-        f"{role}: the difference of two neighbouring sizes' curves is fitted with a parabola within a factor of 3.5 in "
+        f"{role}: sizes less than {settings.near_sizes:g} times apart are one, with the lowest loss among them at each "
+        "compute. The difference of two neighbouring sizes' curves is fitted with a parabola within a factor of 3.5 in "
         "compute around its zero, the crossing. Beyond the compute that both curves cover, its tangent is used, up to "
         "a factor of 2. Generalised least squares finds the line of log C on log N at which these differences are "
         "smallest in units of the seed noise; neighbouring differences share a curve and are correlated. The inverse "
@@ -79,6 +80,12 @@ def _crossings_text(settings: FitSettings) -> str:
 
 def _points_text(settings: FitSettings) -> str:
     role = "The second pair of laws" if settings.optimum == "crossings" else "N_opt and D_opt"
+    if settings.optimum == "hull":
+        return (
+            f"{role}: ordinary least squares through the vertices of the lower convex hull of log loss over log "
+            "compute after warm-up, of which three sizes must have some; near sizes are apart there. Their intervals "
+            "are percentiles over hulls of curves that seed noise moves."
+        )
     which = "the uncensored points" if settings.censor else "all points after warm-up (fit.censor: off)"
     return (
         f"{role}: ordinary least squares through {which} of the envelope, provided that each of three sizes owns two "

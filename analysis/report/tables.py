@@ -70,13 +70,14 @@ def short_laws_table(fits: StudyFits) -> list[dict[str, str]]:
 
 
 def optimum_table(fits: StudyFits) -> list[dict[str, str]]:
-    """a and b from the crossings of neighbouring sizes and from the points of the envelope, a row an architecture."""
+    """a and b from the crossings of neighbouring sizes and from the points of the envelope, or of its hull, a row an
+    architecture."""
     rows = []
     for fit, found in envelopes(fits):
         own, other = {law.quantity: law for law in fit.laws}, {law.quantity: law for law in found.alternative}
         crossings, points = (own, other) if own[N_OPT].method == CROSSINGS else (other, own)
         row = {"architecture": name_of(fit.group)}
-        for name, laws in (("crossings", crossings), ("envelope points", points)):
+        for name, laws in (("crossings", crossings), (_of_points(fits), points)):
             row[f"a ({name})"] = estimate(laws[N_OPT], "exponent")
             row[f"b ({name})"] = estimate(laws[D_OPT], "exponent")
         row["crossings"] = str(found.n_crossings)
@@ -120,9 +121,13 @@ def curvature_table(fits: StudyFits) -> list[dict[str, str]]:
     return rows
 
 
+def _of_points(fits: StudyFits) -> str:
+    return "hull" if fits.settings.optimum == "hull" else "envelope points"
+
+
 def conventions_table(fits: StudyFits) -> list[dict[str, str]]:
     """Exponents and coefficients under every FLOP convention, a row for each (architecture, convention)."""
-    other = "envelope points" if fits.settings.optimum == "crossings" else "crossings"
+    other = _of_points(fits) if fits.settings.optimum == "crossings" else "crossings"
     rows = []
     for group in fits.groups:
         for convention in CONVENTIONS:

@@ -11,11 +11,13 @@ import numpy as np
 
 from analysis.fits.envelope.crossings import Crossing, Missing
 from analysis.fits.envelope.extract import UNCOVERED, WARMUP, Envelope, SizeCurve
-from analysis.fits.fit import Law, Owner
+from analysis.fits.fit import L_OPT, N_OPT, Law, Owner
 from analysis.fits.powerlaw import fit_power_law
 from analysis.fits.smooth import read_at
+from arch.amounts import count
 
 SLACK = 1 + 1e-9  # of a stored end of a range, after its round trip through a logarithm
+BESIDE = 1.5  # times the sizes with a curve: an optimum there is hardly lower than the nearest of them
 FLAT = 0.005  # sizes within this fraction of the minimal loss count as equally good
 
 
@@ -94,3 +96,39 @@ def _flatness(curves: Sequence[SizeCurve], envelope: Envelope) -> float | None:
     n_params = np.array([float(curve.n_params) for curve in curves])[:, None]
     widest = np.where(near, n_params, 0).max(0) / np.where(near, n_params, np.inf).min(0)
     return float(np.median(widest))
+
+
+def refuted(
+    curves: Sequence[SizeCurve], c: float, n_opt: float | None, l_opt: float | None, slack: float
+) -> dict[str, str]:
+    """What the curves say against an optimum at C [FLOP] among them, by quantity, by more than `slack` of log loss:
+
+    N_opt: of the sizes with a curve there, one that lies between it and the best of them is worse than that;
+    L_opt: a run had a lower loss after less compute; or the optimal size is among those, at most BESIDE times beyond
+    them, and none of them has a loss as low."""
+    log_c, found = math.log(c), {}
+    began = [curve for curve in curves if curve.settled_from <= log_c]
+    here = [curve for curve in began if log_c <= curve.log_c[-1] + 1e-9]
+    losses = [float(np.interp(log_c, curve.log_c, curve.log_loss)) for curve in here]
+    best = int(np.argmin(losses)) if losses else 0
+    if n_opt is not None and here:
+        low, high = sorted((float(here[best].n_params), n_opt))
+        for curve, loss in zip(here, losses, strict=True):
+            if low < curve.n_params < high and loss > losses[best] + slack:
+                found[N_OPT] = (
+                    f"there N = {count(curve.n_params)} has {math.exp(loss):.4g}, and N = {count(here[best].n_params)} "
+                    f"{math.exp(losses[best]):.4g}"
+                )
+    if l_opt is not None and began:
+        lows = [float(curve.log_loss[curve.log_c <= log_c + 1e-9].min(initial=math.inf)) for curve in began]
+        if min(lows) < math.log(l_opt) - slack:
+            lowest = began[int(np.argmin(lows))]
+            found[L_OPT] = f"N = {count(lowest.n_params)} had {math.exp(min(lows)):.4g} by then"
+        elif (
+            n_opt is not None
+            and here
+            and here[0].n_params / BESIDE <= n_opt <= here[-1].n_params * BESIDE
+            and losses[best] > math.log(l_opt) + slack
+        ):
+            found[L_OPT] = f"the best size there, N = {count(here[best].n_params)}, has {math.exp(losses[best]):.4g}"
+    return found

@@ -69,6 +69,41 @@ def average_seeds(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.n
     return grid, np.mean([np.interp(grid, *curve) for curve in curves], axis=0)
 
 
+def near_as_one(curves: Sequence[SizeCurve], factor: float) -> list[SizeCurve]:
+    """`curves`, smallest first, with those of near sizes as one: at each compute the lowest loss among them, for the
+    geometric means of their sizes and of their costs of a token. Where two such curves cross says little of the optimal
+    size: noise, or another shape, moves the crossing by decades."""
+    return [_as_one(group) if len(group) > 1 else group[0] for group in near_sizes(curves, factor)]
+
+
+def near_sizes(curves: Sequence[SizeCurve], factor: float) -> list[list[SizeCurve]]:
+    """`curves`, smallest first, in groups of sizes less than `factor` times the smallest of their group."""
+    groups: list[list[SizeCurve]] = []
+    for curve in curves:
+        if groups and curve.n_params < factor * groups[-1][0].n_params:
+            groups[-1].append(curve)
+        else:
+            groups.append([curve])
+    return groups
+
+
+def _as_one(curves: Sequence[SizeCurve]) -> SizeCurve:
+    log_c = np.unique(np.concatenate([curve.log_c for curve in curves]))
+    n_params, per_token = (
+        float(np.exp(np.mean(np.log([float(getattr(curve, name)) for curve in curves]))))
+        for name in ("n_params", "flops_per_token")
+    )
+    return SizeCurve(
+        f"{curves[0].size} to {curves[-1].size}",
+        float(round(n_params)),
+        per_token,
+        max(curve.warmup_tokens for curve in curves),
+        min(curve.n_seeds for curve in curves),
+        log_c,
+        np.min([read_at(curve.log_c, curve.log_loss, log_c) for curve in curves], axis=0),
+    )
+
+
 def extract(
     curves: Sequence[SizeCurve], log_c: np.ndarray, shifts: np.ndarray | None = None, censor: bool = True
 ) -> Envelope:

@@ -107,17 +107,25 @@ def bootstrap(
 
     L(C) is fitted to the points that are `inside` [g], less `excess` [g] in log loss (staircase.py).
     """
+    shifts, of_one_s = draw_shifts(curves, noise, n_replicates, seed)
+    moved = extract(curves, log_c, shifts, censor)
+    found = fit_envelopes(curves, moved)
+    study, at_s = extract(curves, log_c), extract(curves, log_c, of_one_s)
+    level = [replace(one, log_loss=one.log_loss - excess) for one in (moved, study, at_s)]
+    loss, bias = correct_level(level[0], level[1], level[2], shifts, inside)
+    return replace(found, loss=loss, level_bias=bias, log_loss=moved.log_loss)
+
+
+def draw_shifts(
+    curves: Sequence[SizeCurve], noise: SeedNoise, n_replicates: int, seed: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """By how much re-drawn seeds move each size's log loss [r, sizes], with a noise that each replicate draws as its
+    degrees of freedom leave it open; and the same with the noise as it was measured."""
     rng = np.random.default_rng(list(seed))
     s = noise.s * np.sqrt(noise.df / rng.chisquare(noise.df, size=n_replicates))
     seeds = np.array([curve.n_seeds for curve in curves])
     normal = rng.standard_normal((n_replicates, len(curves)))
-    shifts = normal * s[:, None] / np.sqrt(seeds)
-    moved = extract(curves, log_c, shifts, censor)
-    found = fit_envelopes(curves, moved)
-    study, at_s = extract(curves, log_c), extract(curves, log_c, normal * noise.s / np.sqrt(seeds))
-    level = [replace(one, log_loss=one.log_loss - excess) for one in (moved, study, at_s)]
-    loss, bias = correct_level(level[0], level[1], level[2], shifts, inside)
-    return replace(found, loss=loss, level_bias=bias, log_loss=moved.log_loss)
+    return normal * s[:, None] / np.sqrt(seeds), normal * noise.s / np.sqrt(seeds)
 
 
 def correct_level(

@@ -15,13 +15,15 @@ import numpy as np
 from analysis.fits.envelope.crossings import Crossing, Missing, find_crossings
 from analysis.fits.envelope.curvature import find_curvature
 from analysis.fits.envelope.diagnostics import diagnostics_of
-from analysis.fits.envelope.extract import REASONS, UNCOVERED, Envelope, SizeCurve, extract
+from analysis.fits.envelope.extract import REASONS, UNCOVERED, Envelope, SizeCurve, extract, near_as_one
 from analysis.fits.envelope.floor import Floored, irreducible_law, which
+from analysis.fits.envelope.hull import hulls
 from analysis.fits.envelope.intervals import (
     MIN_SIZES,
     Lines,
     Replicates,
     bootstrap,
+    draw_shifts,
     owns_stretch,
     percentiles,
     settled,
@@ -42,7 +44,7 @@ from analysis.fits.fit import (
     Pair,
 )
 from analysis.fits.noise import SeedNoise
-from analysis.fits.powerlaw import fit_power_law
+from analysis.fits.powerlaw import fit_lines, fit_power_law
 from analysis.fits.settings import FitSettings
 from arch.amounts import counted, counted_of
 
@@ -54,6 +56,8 @@ ENVELOPE = "points of the envelope, least squares"
 ENVELOPE_ESTIMAND = (
     "the best of these sizes at each compute, whose steps make a too small by about 1 / k^2 for k sizes that own points"
 )
+HULL = "vertices of the convex hull of log loss over log compute, least squares"
+HULL_ESTIMAND = "the runs that no straight line of two others in log loss over log compute lies below"
 
 
 def fit_arch(
@@ -64,8 +68,9 @@ def fit_arch(
     seed: Sequence[int],
 ) -> tuple[tuple[Law, ...], EnvelopePart]:
     """N_opt, D_opt and L(C) of `curves` (sorted by size) over C in `stretch` [FLOP], and the envelope, its crossings
-    and diagnostics. settings: the points of the grid, how N_opt is found, whether points that say nothing about it are
-    left out of its lines, and the replicates and level of intervals."""
+    and diagnostics. settings: the points of the grid, which sizes count as one, how N_opt is found, whether points that
+    say nothing about it are left out of its lines, and the replicates and level of intervals."""
+    every, curves = curves, near_as_one(curves, settings.near_sizes)
     log_c = np.linspace(math.log(stretch[0]), math.log(stretch[1]), settings.grid_points)
     full = extract(curves, log_c)
     envelope = full if settings.censor else extract(curves, log_c, censor=False)
@@ -80,6 +85,8 @@ def fit_arch(
             curves, log_c, noise, settings.n_replicates, seed, taken.excess, taken.inside, settings.censor
         )
     points = _envelope_laws(curves, envelope, replicates, settings)
+    if settings.optimum == "hull":
+        points = _hull_laws(every, stretch, noise, settings, seed)
     (n_opt, d_opt), second = (optimum, points) if settings.optimum == "crossings" else (points, optimum)
     loss = _loss_law(envelope, taken, replicates, settings.level)
     curvature = None
@@ -203,6 +210,39 @@ def _envelope_laws(
     n_opt, d_opt = (
         replace(_law(name, c[free], y[free], line, settings.level, reason), method=ENVELOPE, estimand=ENVELOPE_ESTIMAND)
         for name, y, line in ((N_OPT, sizes, lines[0]), (D_OPT, tokens, lines[1]))
+    )
+    return n_opt, d_opt
+
+
+def _hull_laws(
+    curves: Sequence[SizeCurve],
+    stretch: tuple[float, float],
+    noise: SeedNoise | None,
+    settings: FitSettings,
+    seed: Sequence[int],
+) -> tuple[Law, Law]:
+    """N_opt and D_opt through the runs on the convex hull, those of near sizes each by itself."""
+    drawn = np.zeros((0, len(curves))) if noise is None else draw_shifts(curves, noise, settings.n_replicates, seed)[0]
+    x, rank, is_vertex = hulls(curves, stretch, np.concatenate([np.zeros((1, len(curves))), drawn]))
+    log_n, log_cost = (
+        np.log([getattr(curve, name) for curve in curves])[rank] for name in ("n_params", "flops_per_token")
+    )
+    vertices, n_sizes = is_vertex[0], len(set(rank[is_vertex[0]].tolist()))
+    few = f"{counted(n_sizes, 'size lies', 'sizes lie')} on the hull, {MIN_SIZES} are needed"
+    n_opt, d_opt = (
+        replace(
+            _law(
+                name,
+                np.exp(x[vertices]),
+                np.exp(y[vertices]),
+                None if noise is None else fit_lines(x, np.broadcast_to(y, is_vertex.shape)[1:], is_vertex[1:]),
+                settings.level,
+                few if n_sizes < MIN_SIZES else "",
+            ),
+            method=HULL,
+            estimand=HULL_ESTIMAND,
+        )
+        for name, y in ((N_OPT, log_n), (D_OPT, x - log_cost))
     )
     return n_opt, d_opt
 

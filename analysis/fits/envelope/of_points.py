@@ -9,19 +9,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analysis.fits.cost import cost_of
-from analysis.fits.envelope.extract import SizeCurve, average_seeds
+from analysis.fits.envelope.diagnostics import refuted
+from analysis.fits.envelope.extract import SizeCurve, average_seeds, near_as_one, near_sizes
 from analysis.fits.envelope.intervals import ESTIMAND, METHOD, NO_SEEDS
-from analysis.fits.envelope.laws import CURVED, ENVELOPE_ESTIMAND, fit_arch
+from analysis.fits.envelope.laws import CURVED, ENVELOPE_ESTIMAND, HULL_ESTIMAND, RAGGED, TIMES_NOISE, fit_arch
 from analysis.fits.envelope.optimum import ESTIMAND as OF_OPTIMUM
 from analysis.fits.envelope.optimum import FIELLER
-from analysis.fits.fit import ENVELOPE, Estimate, Fit, Intervals, Law, NoiseOf, Objective, Optimum
+from analysis.fits.fit import ENVELOPE, L_OPT, N_OPT, NEAR, Estimate, Fit, Intervals, Law, NoiseOf, Objective, Optimum
 from analysis.fits.noise import Group, SeedNoise
 from analysis.fits.points import COPIED, SAME_SEED, Points
 from analysis.fits.pooling import SeedNoises
 from analysis.fits.replicates import SAME_D, alike
 from analysis.fits.settings import FitSettings
 from analysis.fits.smooth import read_at
-from arch.amounts import count, counted, counted_of
+from arch.amounts import count, counted, counted_of, flop
 from arch.errors import InputError
 
 MIN_SIZES = 2  # of an envelope
@@ -32,6 +33,7 @@ OBJECTIVES = {
     "crossings": "generalised least squares of log C on log N at the crossings of neighbouring sizes; least squares of "
     "log L on log C",
     "envelope": "least squares through the points of the envelope, in logarithms",
+    "hull": "least squares through the runs on the convex hull of log L over log C, in logarithms",
 }
 SETTINGS = FitSettings()
 Trunk = list[np.ndarray]  # of each of its branches, most often one, the rows
@@ -229,6 +231,11 @@ def fit_envelope(
     seed = (settings.seed, *points.group.encode())
     laws, part = fit_arch(curves.sizes, curves.stretch, curves.noise, settings, seed)
     spans = [law.range for law in laws if law.range is not None]
+    centre = math.sqrt(math.prod(spans[0])) if spans else None
+    slack = max(RAGGED, TIMES_NOISE * (curves.noise.s if curves.noise else 0.0))
+    stated = [(c, _optimum(laws, c)) for c in dict.fromkeys(c for c in (centre, *at, *curve) if c is not None)]
+    checked = {c: _checked(optimum, curves, slack, settings.near_sizes) for c, optimum in stated}
+    notes = [text for c in dict.fromkeys((centre, *at)) if c is not None for text in checked[c][1]]
     return Fit(
         approach=ENVELOPE,
         group=points.group,
@@ -240,10 +247,11 @@ def fit_envelope(
         objective=Objective(OBJECTIVES[settings.optimum]),
         intervals=_intervals(curves.noise, settings),
         laws=laws,
-        middle=Optimum(c := math.sqrt(math.prod(spans[0])), *(law.at(c) for law in laws)) if spans else None,
-        optima=tuple(_optimum(laws, c) for c in at),
-        curve=tuple(_optimum(laws, c) for c in curve),
+        middle=None if centre is None else checked[centre][0],
+        optima=tuple(checked[c][0] for c in at),
+        curve=tuple(checked[c][0] for c in curve),
         envelope=part,
+        notes=(*_near(curves.sizes, settings.near_sizes), *notes),
         left_out=curves.left_out,
     )
 
@@ -253,10 +261,11 @@ def _intervals(noise: SeedNoise | None, settings: FitSettings) -> Intervals:
     if noise is None:
         return Intervals(NO_SEEDS)
     fieller = settings.optimum == "crossings"
+    of_points = HULL_ESTIMAND if settings.optimum == "hull" else ENVELOPE_ESTIMAND
     return Intervals(
         method=(f"of N_opt and D_opt {FIELLER}; of L " if fieller else "") + METHOD,
         level=settings.level,
-        estimand=f"N_opt, D_opt: {OF_OPTIMUM if fieller else ENVELOPE_ESTIMAND}; L: {ESTIMAND}",
+        estimand=f"N_opt, D_opt: {OF_OPTIMUM if fieller else of_points}; L: {ESTIMAND}",
         replicates=settings.n_replicates,
         seed=settings.seed,
         noise=NoiseOf("seeds", noise.s, noise.df),
@@ -266,6 +275,38 @@ def _intervals(noise: SeedNoise | None, settings: FitSettings) -> Intervals:
 def _optimum(laws: Sequence[Law], c: float) -> Optimum:
     """At C [FLOP]; without the loss of a law that does not describe its points."""
     return Optimum(c, *(Estimate(reason=CURVED) if law.curved else law.at(c) for law in laws))
+
+
+def _checked(optimum: Optimum, curves: Curves, slack: float, factor: float) -> tuple[Optimum, list[str]]:
+    """The optimum without what runs refute (`refuted`), and what they say; beyond the runs' compute it stays."""
+    low, high = curves.stretch
+    if not low / NEAR <= optimum.flops <= high * NEAR:
+        return optimum, []
+    values = optimum.n_params.value, optimum.loss.value
+    sizes = near_as_one(curves.sizes, factor)
+    against = refuted(sizes, min(max(optimum.flops, low), high), *values, slack)
+    shown = {N_OPT: lambda: count(values[0] or 0.0), L_OPT: lambda: f"{values[1]:.4g}"}
+    texts = [
+        f"at {flop(optimum.flops)} FLOP no {name} stands: the law's {shown[name]()} is refuted, as {why}"
+        for name, why in against.items()
+    ]
+    of_size = Estimate(reason=texts[0]) if N_OPT in against else None
+    of_loss = Estimate(reason=texts[-1]) if texts else None
+    return replace(
+        optimum,
+        n_params=of_size or optimum.n_params,
+        n_tokens=of_size or optimum.n_tokens,
+        loss=of_loss or optimum.loss,
+    ), texts
+
+
+def _near(sizes: Sequence[SizeCurve], factor: float) -> list[str]:
+    """Which sizes count as one, in words."""
+    near = [group for group in near_sizes(sizes, factor) if len(group) > 1]
+    if not near:
+        return []
+    names = ", ".join(f"{count(group[0].n_params)} to {count(group[-1].n_params)} ({len(group)})" for group in near)
+    return [f"sizes less than {factor:g} times apart count as one, the best of them at each compute: {names}"]
 
 
 def _seeds(points: Points, trunks: Sequence[Trunk]) -> list[list[Trunk]]:

@@ -103,7 +103,7 @@ def averaged(points: Points, most: int = MOST_ROWS) -> Points:
 
 def check_design(log_n: np.ndarray, log_d: np.ndarray, more: int = 0) -> None:
     """Raises InputError, saying how many are needed, where these N and D [n] cannot identify five parameters, and
-    `more` that a form has beside them."""
+    `more` that a form has beside them (-1: one less)."""
     wanted = f"L = E + A / N^alpha + B / D^beta needs {LEAST_DISTINCT} or more different"
     for name, values in (("N", log_n), ("D", log_d)):
         found = len(np.unique(_groups(values)))
@@ -111,7 +111,9 @@ def check_design(log_n: np.ndarray, log_d: np.ndarray, more: int = 0) -> None:
             raise InputError(f"{wanted} {name}; these points have {found}")
     both = len(np.unique(np.column_stack([_groups(log_n), _groups(log_d)]), axis=0))
     if both < LEAST_POINTS + more:
-        what = "L = E + A / N^alpha + B / D^beta" + (" with repeated data" if more else "")
+        what = "L = E + A / N^alpha + B / D^beta" + (
+            " with repeated data" if more > 0 else " with alpha = beta" * -more
+        )
         raise InputError(f"{what} needs {LEAST_POINTS + more} or more different (N, D); {both} given")
     x = log_n - log_n.mean()
     off = log_d - log_d.mean() - (x @ log_d / (x @ x)) * x
@@ -120,6 +122,15 @@ def check_design(log_n: np.ndarray, log_d: np.ndarray, more: int = 0) -> None:
             f"D follows N in these points (within {100 * off.std():.2g}% of a power law), so the terms of N and D "
             "cannot be told apart: train some sizes on other amounts of tokens"
         )
+
+
+def has_design(log_n: np.ndarray, log_d: np.ndarray) -> bool:
+    """Whether these N and D [n] can identify the five parameters of the plain form."""
+    try:
+        check_design(log_n, log_d)
+    except InputError:
+        return False
+    return True
 
 
 def check_repeats(times: np.ndarray) -> None:

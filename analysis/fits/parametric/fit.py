@@ -13,7 +13,7 @@ from analysis.fits.cost import Cost, cost_of
 from analysis.fits.fit import SameRuns
 from analysis.fits.forms import BOTH, DATA_CONSTRAINED, OVER_TRAINING, PLAIN, REPEATED, Form
 from analysis.fits.parametric import draws as drawn
-from analysis.fits.parametric.curves import FIRST_SHARE, Prepared, check_design, check_repeats, prepare
+from analysis.fits.parametric.curves import FIRST_SHARE, Prepared, check_design, check_repeats, has_design, prepare
 from analysis.fits.parametric.draws import LEAST_TRUNKS, Draws
 from analysis.fits.parametric.noise import Effects, kinds_of, measure, replicates
 from analysis.fits.parametric.tied import LEAST_REPLICATES, p_of_tie
@@ -23,7 +23,7 @@ from analysis.fits.surface import Surface
 from arch.errors import InputError
 
 MANY = 1000  # points, from which on replicates start at the fit itself: noise moves it by less than its basin
-MORE = {DATA_CONSTRAINED: 1, BOTH: 2}  # unknowns beside those of the plain form
+MORE = {OVER_TRAINING: -1, DATA_CONSTRAINED: 1, BOTH: 2}  # unknowns beside those of the plain form
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def fit_parametric(
         again = refit(fit, losses, weights, progress)
     shares = again.at_bound.mean(0).tolist()
     fit = replace(fit, draws=Draws(again.surface, method, f"{n_trunks} {what}", tuple(shares), df, moved))
-    if form != OVER_TRAINING:
+    if form != OVER_TRAINING or not has_design(log_n, log_d):
         return fit
     free = fit_parametric(
         points,

@@ -75,9 +75,10 @@ def read_table(
     smooth nothing and leave nothing out.
 
     columns: {field: column}, where the names alone do not say it ("" leaves a field out); where: conditions on the rows
-    that are kept, as "loss<5"; group: the column or field to group by; convention: of C, by name; where C or D is
-    missing it follows from C = 6 N D, which needs "6nd" (the default) or "6nd_total"; loss_unit: nats or bits, a token
-    (by default as the column's name says, else unstated); the loss itself is left as it is.
+    that are kept, as "loss<5"; group: the column or field to group by, or several by commas; convention: of C, by
+    name; where C or D is missing it follows from C = 6 N D, which needs "6nd" (the default) or "6nd_total";
+    loss_unit: nats or bits, a token (by default as the column's name says, else unstated); the loss itself is left
+    as it is.
 
     Raises InputError, one line with row numbers, for what is missing, ambiguous, not positive or no number, for a run
     that occurs with two losses at one place, for a mixture of corpora, tokenizers, contexts, kinds of loss or
@@ -112,9 +113,7 @@ def _read(
         blank = blank[[text_of(cell) == "" for cell in cells.iloc[blank]]]
     frame = _keep_rows(frame, ~np.isin(np.arange(n_rows), blank), dropped, "empty")
     frame, later = _filtered(frame, chosen, where, dropped)
-    if group is not None and group not in frame.columns and group not in chosen:
-        known = [*frame.columns, *(field for field in FIELDS if field in chosen and field not in frame.columns)]
-        raise InputError(f"--group: there is no column {group!r}{nearest(group, known)}")
+    parts = _group_columns(group, frame, chosen)
     fields, derived, six_nd, named = _number_fields(frame, chosen, convention)
     fields = _derived_conditions(fields, later, dropped)
     for field in fields.columns:  # before equal rows are told apart: those of 0 parameters are no curves
@@ -125,12 +124,12 @@ def _read(
         fields[field] = [text_of(cell) for cell in frame.loc[fields.index, chosen[field]]]
     notes: list[str] = []
     if group is None and len({text_of(cell) for cell in fields.get(ARCH, ())}) > 1:
-        group = ARCH  # laws of several architectures are no law
+        parts = [chosen[ARCH]]  # laws of several architectures are no law
         notes.append(f"grouped by {chosen[ARCH]!r}; --columns {ARCH}= fits all of its values as one")
     fields["group"] = ""
-    if group is not None:
-        column = group if group in frame.columns else chosen[group]
-        fields["group"] = [text_of(cell) for cell in frame.loc[fields.index, column]]
+    if parts:
+        names = ([text_of(cell) for cell in frame.loc[fields.index, column]] for column in parts)
+        fields["group"] = [", ".join(values) for values in zip(*names, strict=True)]
     fields, several = _once(fields, frame, "run" in chosen, dropped)
     if "run" not in chosen and "run" not in columns:
         _refuse_unnamed_curves(fields, chosen)
@@ -148,6 +147,17 @@ def _read(
         notes.append(f"C was said to be {named}, but 6 N D / C runs from {six_nd[0]:.4g} to {six_nd[2]:.4g}")
     origin = Origin(chosen, derived, six_nd, n_rows, several, unit, tuple(notes))
     return RunTable(runs, curves, curves.iloc[:0], name, as_it_stands(named), dropped, origin)
+
+
+def _group_columns(group: str | None, frame: pd.DataFrame, chosen: Mapping[str, str]) -> list[str]:
+    """The columns of --group: one, or several by commas, by their own names or those of fields. Raises InputError for a
+    name that none has."""
+    known = [*frame.columns, *(field for field in FIELDS if field in chosen and field not in frame.columns)]
+    names = [] if group is None else [group] if group in known else [name.strip() for name in group.split(",")]
+    for name in names:
+        if name not in known:
+            raise InputError(f"--group: there is no column {name!r}{nearest(name, known)}")
+    return [name if name in frame.columns else chosen[name] for name in names]
 
 
 def _runs_and_curves(fields: pd.DataFrame, convention: str) -> tuple[pd.DataFrame, pd.DataFrame]:

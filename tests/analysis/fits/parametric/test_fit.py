@@ -101,6 +101,21 @@ def test_six_points_leave_one_degree_of_freedom():
     assert high - low > 0.2
 
 
+def test_five_points_determine_the_over_training_form():
+    """Gadre et al. 2024 publish a protocol of five: four unknowns, and one degree of freedom. Whether alpha = beta is
+    not tested then, and the plain form needs six."""
+    n = np.array([1e7, 8e7, 1.5e8, 4e8, 1e7])
+    d = np.array([2e8, 1.6e9, 3e9, 8e9, 3.2e9])
+    one = Surface(1.69, 400.0, 400.0, 0.3, 0.3)
+    points = Points(n, d, 6 * n * d, one.loss(n, d))
+    found = fit_parametric(points, form=OVER_TRAINING, n_replicates=99)
+    assert found.surface.to_dict() == pytest.approx(one.to_dict(), rel=1e-6) and found.p_tied is None
+    with pytest.raises(InputError, match=r"with alpha = beta needs 5 or more different \(N, D\); 4 given"):
+        fit_parametric(points.take(np.arange(1, 5)), form=OVER_TRAINING)
+    with pytest.raises(InputError, match="needs 6 or more"):
+        fit_parametric(points)
+
+
 def test_seed_noise_measured_elsewhere_narrows_the_interval_of_few_runs():
     points = study(3, 3, 0.003)
     alone, told = (fit_parametric(points, n_replicates=199, noise=noise) for noise in (None, (0.003, 30)))

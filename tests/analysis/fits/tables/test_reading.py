@@ -407,3 +407,11 @@ def test_of_recipes_at_one_place_the_lowest_stands():
     assert len(tables.read_points(elsewhere, {"recipe": "lr"}).groups[""]) == 25  # other D, and of those the lowest
     branched = sweep(seed=0, run=[f"{i}" for i in range(60)], trunk=[f"{i % 20}" for i in range(60)])
     assert tables.read_points(branched).dropped == {}  # branches of one trunk share its seed
+
+
+def test_a_table_is_grouped_by_two_columns():
+    table = frame(rate=["low", "low", "high"], **{"a, b": ["x", "y", "x"]}, width=[64, 64, 128])
+    read = tables.read_points(table, group="rate,width", columns={"run": ""})
+    assert {name: len(points) for name, points in read.groups.items()} == {"low, 64": 2, "high, 128": 1}
+    assert list(tables.read_points(table, group="a, b", columns={"run": ""}).groups) == ["x", "y"]  # its own name
+    refused("--group: there is no column 'widht'.*width", table, group="rate,widht")
