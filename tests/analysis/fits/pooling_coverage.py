@@ -78,7 +78,7 @@ def interval(points: Points, noise: SeedNoise | None, seed: int) -> tuple[float,
     options = Options(objective=LEAST_SQUARES, n_replicates=REPLICATES, seed=seed)
     fit = fit_surface(points, options, noise, REPLICATES)
     assert fit.draws is not None
-    low, high = fit.draws.interval(fit.exponents(fit.draws.surface, None)["a"])
+    low, high = fit.draws.interval(fit.exponents(fit.draws.surface)["a"])
     return float(low), float(high)
 
 

@@ -18,7 +18,7 @@ from analysis.fits.parametric.results import parametric_result
 from analysis.fits.settings import FitSettings
 from arch.errors import InputError
 
-from .worlds import drawn, study
+from .worlds import drawn, exponent_of, study
 
 RIGHT_A, RIGHT_N = 0.05, math.log(1.3)
 REPLICATES = 199
@@ -58,7 +58,7 @@ def outcomes(kind: str, seed: int) -> list[Outcome]:
                 Outcome(kind, one.approach, None, math.nan, math.nan, one.verdict.believe, one.verdict.reasons)
             )
             continue
-        off_a = a - world.exponent(math.log(one.middle.flops))
+        off_a = a - exponent_of(world, math.log(one.middle.flops))
         off_n = math.log(one.n_opt.value) - world.log_n_opt(math.log(one.middle.flops))
         right = abs(off_a) < RIGHT_A and abs(off_n) < RIGHT_N
         found.append(Outcome(kind, one.approach, right, off_a, off_n, one.verdict.believe, one.verdict.reasons))

@@ -28,6 +28,12 @@ def drawn(kind: str, rng: np.random.Generator) -> World:
     return World(kind, rng.uniform(0.6, 1.0), alpha, beta, a, b, float(extra), int(rng.integers(1 << 30)))
 
 
+def exponent_of(world: World, log_c: float) -> float:
+    """Of N_opt under 6 N D, over a factor of 2 of compute around it."""
+    low, high = world.log_n_opt(np.array([log_c - 0.35, log_c + 0.35])).tolist()
+    return float(high - low) / 0.7
+
+
 def study(world: World, rng: np.random.Generator) -> tuple[Points, SeedNoise]:
     """One architecture's curves under C = 6 N D, and the noise between seeds as it was measured."""
     off = world.off(len(SIZES))
