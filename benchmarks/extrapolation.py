@@ -29,7 +29,6 @@ from analysis.fits.isoflop import isoflop
 from analysis.fits.parametric.fit import fit_parametric
 from analysis.fits.points import CURVES, Points
 from analysis.fits.rehearsal import LEVEL, Rule
-from analysis.fits.settings import FitSettings
 from analysis.fits.solver import HUBER, LEAST_SQUARES
 from analysis.fits.surface import PARAMS, Surface
 from analysis.fits.tables import read_points
@@ -155,9 +154,8 @@ def _irreducible(c: np.ndarray, loss: np.ndarray, at: np.ndarray) -> np.ndarray:
 
 def envelope(below: Points, above: Points) -> Predicted:
     """The lowest loss by the envelope of curves."""
-    settings = FitSettings(n_replicates=REPLICATES)
-    optima = fit_envelope(below, at=above.flops.tolist(), settings=settings).optima
-    return _none(np.array([optimum.loss.value or math.nan for optimum in optima], dtype=float))
+    optima = fit_envelope(below, at=above.flops.tolist()).optima
+    return _none(np.array([one.loss.value or math.nan for one in optima], dtype=float))
 
 
 def power_law(below: Points, above: Points) -> Predicted:

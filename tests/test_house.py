@@ -92,6 +92,7 @@ ALLOWED = {
     "analysis.fits.envelope": (*FITTED, *SHARED, "analysis.fits.settings"),
     "analysis.fits.isoflop": (*FITTED, *SHARED, "analysis.fits.budgets"),
     "analysis.fits.diagnose": (*FITTED, *SHARED, *ROOMS, "analysis.fits.budgets", "analysis.fits.settings"),
+    "analysis.fits.rehearsal": (*FITTED, "analysis.fits.parametric"),
     "analysis.fits.comparison": (*FITTED, "analysis.fits.parametric"),
     "analysis.fits.downstream": (*FITTED, "analysis.scales"),
     "analysis.fits.tasks": (

@@ -53,7 +53,7 @@ class Rule:
     """The constants of the docstring above. near: log loss above the frontier at which a run has half its weight (inf:
     all weigh the same); growth: of errors, as log(reach)^growth; by_runs: power of the number of runs below a cut."""
 
-    near: float = 0.05
+    near: float = 0.03
     growth: float = 0.5
     by_runs: float = 2.0
 
@@ -128,8 +128,11 @@ class Rehearsal:
         """Why there is no interval at a reach; None where there is one."""
         if reach <= self.limit * (1 + 1e-9) and self.limit > 1:
             return None
-        most = f"the farthest that two disjoint cuts rehearse is {self.limit:.3g}" if self.limit > 1 else "no two cuts"
-        return f"nothing rehearses a reach of {reach:.3g} ({most})"
+        if self.limit <= 1:
+            return "nothing could be rehearsed: no two disjoint cuts leave enough below them"
+        return (
+            f"nothing rehearses a reach of {_times_text(reach)} (two disjoint cuts: {_times_text(self.limit)} at most)"
+        )
 
     def sentence(self, reach: float, level: float = LEVEL) -> str:
         """What the interval at a reach rests on, or why there is none."""
@@ -137,11 +140,15 @@ class Rehearsal:
             return why
         share = self.held(level)
         inside = "" if share is None else f", where {share:.0%} of the runs lay within such intervals"
-        at = f"{reach:.3g} times the largest compute fitted" if reach > 1 else "inside the compute fitted"
-        return f"{at}; rehearsed up to {self.limit:.3g} times at {self.n_cuts} disjoint cuts{inside}"
+        at = f"{_times_text(reach)} times the largest compute fitted" if reach > 1 else "inside the compute fitted"
+        return f"{at}; rehearsed up to {_times_text(self.limit)} times at {self.n_cuts} disjoint cuts{inside}"
 
     def _grown(self, reach: np.ndarray) -> np.ndarray:
         return np.asarray(np.log(np.maximum(reach, NEAREST)) ** self.rule.growth)
+
+
+def _times_text(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _times(n_cuts: int, level: float) -> float:

@@ -93,7 +93,7 @@ def test_runs_far_above_the_frontier_weigh_little():
     truth = float(TRUTH.l_opt(c))
     near, alike = (
         abs(math.log(forecast(points, rule=Rule(near)).predict(TRUTH.n_opt(c), TRUTH.d_opt(c)).loss / truth))
-        for near in (0.05, math.inf)
+        for near in (0.03, math.inf)
     )
     assert near < alike / 2
 
