@@ -13,12 +13,12 @@ ZOO: tuple[Any, ...] = (None, [], {}, "x", "", 3, -1, 10**18, True, 1.5, [None],
 GONE = object()
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where a value and everything in it is; of a long list or mapping the first entries."""
+def places(value: Any, path: tuple[Any, ...] = (), most: int = 20) -> Iterator[tuple[Any, ...]]:
+    """Where a value and everything in it is; of a list or mapping at most the first `most` entries."""
     yield path
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in [*inside][:20]:
-        yield from places(inner, (*path, key))
+    for key, inner in [*inside][:most]:
+        yield from places(inner, (*path, key), most)
 
 
 def with_another(whole: Any, path: tuple[Any, ...], value: Any) -> Any:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 from pathlib import Path
 
 import pytest
 
 from arch.errors import InputError
-from data.files import read_json, write_json
+from data.files import json_bytes, read_json, write_json
 from jobs.speed import measured
 from scaling.bundle.pack import provenance
 from scaling.rundir.directory import RunDir
@@ -18,9 +18,10 @@ from scaling.rundir.worklist import is_trained, reason_of
 from scaling.study.jobs_schema import Cluster
 from scaling.trainer.state import newest_state
 
-from ...wrong_forms import changes
+from ...wrong_forms import places, with_another
 from ..small_runs import make_run, train
 
+WRONG = (None, [], {}, "x", -1, True, 1.5)
 FILES = {
     "run.json": "run.json",
     "status.json": "status.json",
@@ -42,7 +43,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
 def test_values_of_another_kind_end_in_one_line(trained: RunDir, name: str) -> None:
     (file,) = trained.path.glob(FILES[name])
     good, run, fingerprint = file.read_bytes(), trained.spec(), trained.record()["corpus_fingerprint"]
-    value = json.loads(good)
+    value = read_json(file)
     readers = [
         lambda: check_run(trained, run, fingerprint),
         lambda: prepare_run(trained.path, run, {}, fingerprint, {}, "0" * 64),
@@ -55,13 +56,14 @@ def test_values_of_another_kind_end_in_one_line(trained: RunDir, name: str) -> N
         trained.checked_rows,
     ]
     try:
-        for changed in changes(value, 200):
+        for place, wrong in itertools.product(places(value, most=100), WRONG):
+            changed = json_bytes(with_another(value, place, wrong))
             for reader in readers:
                 file.write_bytes(changed)  # prepare_run may write it anew
                 try:
                     reader()
                 except InputError as error:
-                    assert "\n" not in str(error) and str(trained.path) in str(error), (changed, str(error))
+                    assert "\n" not in str(error) and str(trained.path) in str(error), (place, wrong, str(error))
     finally:
         file.write_bytes(good)
     assert is_trained(run, trained)
