@@ -109,13 +109,13 @@ def _notes(result: Fit) -> list[str]:
     return lines
 
 
-def _without_sizes(found: WithoutSizes) -> list[str]:
+def _without_sizes(without: WithoutSizes) -> list[str]:
     """How far single sizes decide the result."""
     forms = {"a": "{:.3f}".format, "N_opt": count}
-    ranges = found.ranges
+    ranges = without.ranges
     text = ", ".join(f"{name} {interval_cell(ranges[name], form)}" for name, form in forms.items() if name in ranges)
-    lines = [f"without one of {len(found.left_out)} sizes: {text}"] if text else []
-    impossible = [name for name in found.impossible if name != "all"]
+    lines = [f"without one of {len(without.left_out)} sizes: {text}"] if text else []
+    impossible = [name for name in without.impossible if name != "all"]
     return lines + ([f"without size {', '.join(impossible)} no fit is possible"] if impossible else [])
 
 
