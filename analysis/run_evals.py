@@ -18,7 +18,7 @@ def held_out_losses(run: Path, training: Training) -> tuple[list[dict[str, Any]]
     found = list[dict[str, Any]]()
     bad = others = 0
     for path in sorted(run.glob("*evals/*/validation.json")):
-        with reading(path, "`scaling eval` makes it again"):
+        with reading(path, "`scaling eval study` makes it again"):
             result = read_object(path)
             name, step = result.get("run_id", run.name), result.get("step", path.parent.name)
             if (name, str(step).zfill(8)) != (run.name, path.parent.name):

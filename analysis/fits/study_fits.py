@@ -18,7 +18,7 @@ from analysis.fits.settings import FITS, FitSettings
 from data.files import SEAL, read_object, reading
 from flops.laws import FITS_SCHEMA
 
-AGAIN = "`scaling fit` makes it again"
+AGAIN = "`scaling fit study` makes it again"
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FORECAST_SCORES = "results/forecast-evals.parquet"
 SCORE_COLUMNS = ("run_id", "step", "task", "metric", "value")
-SCORES = "results/evals.parquet"  # of the study, whatever --set changed of the fit; `scaling eval` writes it
+SCORES = "results/evals.parquet"  # of the study, whatever --set changed of the fit; `scaling eval study` writes it
 
 
 class RunDirectories:
@@ -118,7 +118,7 @@ class RunDirectories:
 
     def _scores(self, name: str) -> pd.DataFrame | None:
         path = self.directory / name
-        again = "`scaling eval` writes it again"
+        again = "`scaling eval study` writes it again"
         return read_table(path, again, SCORE_COLUMNS) if path.exists() else None
 
     def corpus(self) -> dict[str, Any] | None:
