@@ -198,7 +198,7 @@ def _unevaluated(request: Request) -> dict[str, str]:
                     missing.setdefault(run.run_id, []).append(f"{folder.name} {task}")
     return {
         f"runs/{run_id}": f"not evaluated: {len(names)} missing ({names[0]}{', ...' if len(names) > 1 else ''}), "
-        f"`scaling eval` first"
+        f"`scaling eval study` first"
         for run_id, names in missing.items()
     }
 
@@ -285,5 +285,5 @@ def _tables(home: Path, bundles: Sequence[Bundle]) -> list[str]:
     try:
         show_results(Request(load_study(path, [], home.parent), stream=io.StringIO()))
     except (ValueError, OSError) as error:  # of a study file, or of the table that is there
-        return [f"results/evals.parquet was not made anew ({error}): `scaling eval` does it"]
+        return [f"results/evals.parquet was not made anew ({error}): `scaling eval study` does it"]
     return []

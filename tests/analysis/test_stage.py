@@ -174,7 +174,7 @@ def test_scores_of_tasks_enter_fits_and_report(small: StudySpec) -> None:
     with pytest.raises(InputError, match=r"evals\.parquet: is another table: it has no column 'task'; `scaling eval`"):
         stage.fit(small, runs)
     tables[0].write_bytes(b"x")
-    with pytest.raises(InputError, match=r"evals\.parquet: cannot be read .*; `scaling eval` writes it again"):
+    with pytest.raises(InputError, match=r"evals\.parquet: cannot be read .*; `scaling eval study` writes it again"):
         stage.fit(small, runs)
 
 

@@ -58,7 +58,7 @@ def test_what_is_not_finished_is_left_out_and_named(made: Made, tmp_path: Path) 
     assert list(packed["runs"]) == ["runs/llama-6k-c64-s0"] and packed["bytes"] is None
     assert packed["left_out"] == {
         "runs/llama-25k-c64-s0": "not begun here",
-        "runs/llama-10k-c64-s0": "not evaluated: 3 missing (00000001 validation, ...), `scaling eval` first",
+        "runs/llama-10k-c64-s0": "not evaluated: 3 missing (00000001 validation, ...), `scaling eval study` first",
         "runs/llama-14k-c64-s0": "not trained: running, step 10 of 10",
     }
     assert not list(tmp_path.glob("*.tar.xz"))
