@@ -225,7 +225,8 @@ def test_an_evaluation_that_cannot_be_is_left_out_and_counted(tmp_path: Path) ->
     assert tables.evals["loss"].tolist() == [3.0, 2.0]
     assert tables.runs.loc[0, "skipped_why"] == "2 evaluations that cannot be read"
     at[4].write_text("{")
-    with pytest.raises(InputError, match=r"00000004/validation\.json: cannot be read .*`scaling eval study` makes it again"):
+    missing = r"00000004/validation\.json: cannot be read .*`scaling eval study` makes it again"
+    with pytest.raises(InputError, match=missing):
         load_tables(tmp_path, [run])
     at[4].write_text(at[8].read_text())
     with pytest.raises(InputError, match=r"00000004/validation\.json: .* it is that of 'tnl-14k.*' after step 8"):
