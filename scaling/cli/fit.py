@@ -43,6 +43,13 @@ class FitOptions:
         Text,
         typer.Option(help="How isoflop finds the lowest loss: local (about it) or akima; default: local."),
     ] = None
+    optimum: Annotated[
+        Text,
+        typer.Option(help="How envelope finds the optimal size: crossings, envelope or hull; default: crossings."),
+    ] = None
+    near_sizes: Annotated[
+        float | None, typer.Option(help="Factor within which sizes are one to the envelope; default: 1.1.")
+    ] = None
     points: Annotated[
         Text, typer.Option(help="Fit the ends of runs or whole curves; default: ends for tables, curves for studies.")
     ] = None
@@ -61,7 +68,7 @@ class FitOptions:
     def resolved(self, objective: str, draws_curves: bool) -> tuple[tuple[str, ...], str | None, Options]:
         """The approaches, the points, and the settings of the fits; objective: where none is given. Raises InputError
         for unknown names, and for what none of the approaches reads."""
-        from analysis.fits.approaches import CURVE, ISOFLOP, NEEDS_CURVES, PARAMETRIC, Options, named
+        from analysis.fits.approaches import CURVE, ENVELOPE, ISOFLOP, NEEDS_CURVES, PARAMETRIC, Options, named
         from analysis.fits.published import number_list
 
         approaches, points = named(self.approach), self.points
@@ -71,13 +78,17 @@ class FitOptions:
             objective=self.objective or objective,
             form=self.form or "plain",
             minimum=self.minimum or "local",
+            optimum=self.optimum,
+            near_sizes=self.near_sizes,
             n_replicates=self.replicates,
             level=self.level,
             seed=self.seed,
             curve=CURVE if draws_curves else 0,
         )
         of_parametric = {"--objective": self.objective, "--form": self.form, "--predict": self.predict}
-        for owner, given in ((PARAMETRIC, of_parametric), (ISOFLOP, {"--minimum": self.minimum})):
+        of_envelope = {"--optimum": self.optimum, "--near-sizes": self.near_sizes}
+        of_isoflop = {"--minimum": self.minimum}
+        for owner, given in ((PARAMETRIC, of_parametric), (ISOFLOP, of_isoflop), (ENVELOPE, of_envelope)):
             if owner not in approaches and (names := [name for name, value in given.items() if value is not None]):
                 raise InputError(f"{names[0]}: belongs to the approach {owner}")
         if all(name in NEEDS_CURVES for name in approaches):
@@ -95,7 +106,9 @@ class RowOptions:
         Text, typer.Option(help='Name the columns, as n_params="Model Size",flops=C; default: by their names.')
     ] = None
     where: Annotated[list[str] | None, typer.Option(help='Keep these rows, as "loss<5"; repeatable.')] = None
-    group: Annotated[Text, typer.Option(help="Fit each value of this column by itself.")] = None
+    group: Annotated[Text, typer.Option(help="Fit each value of this column, or of several by commas, by itself.")] = (
+        None
+    )
     drop_highest_loss: Annotated[int | None, typer.Option(help="Leave out so many points of each group.")] = None
     loss_unit: Annotated[Text, typer.Option(help="nats or bits, a token; default: by the column's name.")] = None
 
