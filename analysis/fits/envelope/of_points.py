@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -233,9 +234,10 @@ def fit_envelope(
     spans = [law.range for law in laws if law.range is not None]
     centre = math.sqrt(math.prod(spans[0])) if spans else None
     slack = max(RAGGED, TIMES_NOISE * (curves.noise.s if curves.noise else 0.0))
-    stated = [(c, _optimum(laws, c)) for c in dict.fromkeys(c for c in (centre, *at, *curve) if c is not None)]
-    checked = {c: _checked(optimum, curves, slack, settings.near_sizes) for c, optimum in stated}
-    notes = [text for c in dict.fromkeys((centre, *at)) if c is not None for text in checked[c][1]]
+    check = partial(_checked, curves=curves, slack=slack, factor=settings.near_sizes)
+    middle = None if centre is None else check(Optimum(centre, *(law.at(centre) for law in laws)))
+    optima, drawn = ([check(_optimum(laws, c)) for c in computes] for computes in (at, curve))
+    against = [text for _, texts in ([middle] if middle else []) + optima for text in texts]
     return Fit(
         approach=ENVELOPE,
         group=points.group,
@@ -247,11 +249,11 @@ def fit_envelope(
         objective=Objective(OBJECTIVES[settings.optimum]),
         intervals=_intervals(curves.noise, settings),
         laws=laws,
-        middle=None if centre is None else checked[centre][0],
-        optima=tuple(checked[c][0] for c in at),
-        curve=tuple(checked[c][0] for c in curve),
+        middle=middle and middle[0],
+        optima=tuple(optimum for optimum, _ in optima),
+        curve=tuple(optimum for optimum, _ in drawn),
         envelope=part,
-        notes=(*_near(curves.sizes, settings.near_sizes), *notes),
+        notes=(*_near(curves.sizes, settings.near_sizes), *dict.fromkeys(against)),
         left_out=curves.left_out,
     )
 
