@@ -171,7 +171,9 @@ def test_scores_of_tasks_enter_fits_and_report(small: StudySpec) -> None:
         "`scaling fit study` makes it again"
     )
     tables[0].write_bytes(tables[1].read_bytes())
-    with pytest.raises(InputError, match=r"evals\.parquet: is another table: it has no column 'task'; `scaling eval`"):
+    with pytest.raises(
+        InputError, match=r"evals\.parquet: is another table: it has no column 'task'; `scaling eval study`"
+    ):
         stage.fit(small, runs)
     tables[0].write_bytes(b"x")
     with pytest.raises(InputError, match=r"evals\.parquet: cannot be read .*; `scaling eval study` writes it again"):
