@@ -11,7 +11,6 @@ import pandas as pd
 
 from analysis.figures.axes import minus, power_of_ten
 from analysis.figures.palette import name_of
-from analysis.fits.diagnose.backtest import RUN
 from analysis.fits.settings import FITS, settings_of
 from analysis.fits.study_fits import StudyFits, read_fits
 from analysis.fits.tasks.lengths import by_length
@@ -21,10 +20,9 @@ from analysis.forecast.stage import told
 from analysis.last_steps import last_steps
 from analysis.pages.cells import signed
 from analysis.publish.derived import table
-from analysis.report.approaches import believed
+from analysis.report.approaches import NAMES, believed, check_rows
 from analysis.report.believed import believed_rows, drawn_law
 from analysis.report.comparison import comparison_rows, main_view
-from analysis.report.first_shares import first_share_rows
 from analysis.report.forecast import forecast_rows
 from analysis.report.lengths import length_rows
 from analysis.report.rehearsals import rehearsal_rows
@@ -87,26 +85,9 @@ def beside_the_paper() -> str:
     return table(rows)
 
 
-def foretold() -> str:
-    """What surfaces fitted below cuts of compute foretold of the runs above, by how far they were extrapolated."""
-    rows = []
-    for law in _fits().laws:
-        found = [one for one in (law.checks or {})["summary"] if one["what"] == RUN]
-        if law.approach != "parametric" or not found:
-            continue
-        errors = {
-            "median error {:.3g} to {:.3g} times".format(*one["ratio"]): f"{math.expm1(one['error']):.2%}"
-            for one in sorted(found, key=lambda one: float(one["ratio"][0]))
-        }
-        held = sum(round(one["held"] * one["n_intervals"]) for one in found if one["held"] is not None)
-        n = sum(one["n_intervals"] for one in found)
-        rows.append({"": name_of(law.group)} | errors | {"95% intervals that held": f"{held} of {n}"})
-    return table(rows)
-
-
-def first_shares() -> str:
-    """The errors and exponents that follow from leaving out more or less of each run's beginning."""
-    return table(first_share_rows(_fits().first_shares))
+def checks() -> str:
+    """What the verdicts on the parametric laws rest on."""
+    return table([row for row in check_rows(_fits()) if row.pop("approach") == NAMES["parametric"]])
 
 
 def inside() -> str:

@@ -91,8 +91,8 @@ ALLOWED = {
     "analysis.fits.smooth": (),
     "analysis.fits.envelope": (*FITTED, *SHARED, "analysis.fits.settings"),
     "analysis.fits.isoflop": (*FITTED, *SHARED, "analysis.fits.budgets"),
-    "analysis.fits.diagnose": (*FITTED, *SHARED, *ROOMS, "analysis.fits.budgets", "analysis.fits.settings"),
     "analysis.fits.rehearsal": (*FITTED, "analysis.fits.parametric"),
+    "analysis.fits.verdicts": (*FITTED, *SHARED, *ROOMS, "analysis.fits.rehearsal", "analysis.fits.settings"),
     "analysis.fits.comparison": (*FITTED, "analysis.fits.parametric"),
     "analysis.fits.downstream": (*FITTED, "analysis.scales"),
     "analysis.fits.tasks": (
@@ -102,11 +102,11 @@ ALLOWED = {
     ),
     "analysis.fits.approaches": (*FITTED, *SHARED, *ROOMS, "analysis.fits.settings"),
     "analysis.fits.groups": (
-        *(*FITTED, *SHARED, *ROOMS, "analysis.fits.approaches", "analysis.fits.budgets", "analysis.fits.diagnose"),
+        *(*FITTED, *SHARED, *ROOMS, "analysis.fits.approaches", "analysis.fits.budgets"),
         "analysis.fits.settings",
     ),
     "analysis.fits": (
-        *(*FITTED, *SHARED, *ROOMS, "analysis.fits.approaches", "analysis.fits.diagnose", "analysis.fits.groups"),
+        *(*FITTED, *SHARED, *ROOMS, "analysis.fits.approaches", "analysis.fits.groups"),
         *("analysis.fits.settings", "analysis.fits.study_fits"),
         *("analysis.table_files", "analysis.labels", "analysis.run_table", "scaling.study.schedule"),
         *("flops.laws", "flops.quantity", "data"),
@@ -175,7 +175,7 @@ ALLOWED = {
     ),
     "scaling.cli": ("scaling", "jobs", "analysis", "arch", "data", "flops"),
     "scaling.__main__": ("scaling.cli",),
-    "benchmarks": ("arch", "data", "analysis.fits"),
+    "benchmarks": ("arch", "data", "analysis.design", "analysis.fits"),
     "scaling": (),
 }
 

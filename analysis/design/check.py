@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from analysis.design.known import WIDE_A
 from analysis.design.layout import Layout, along
 from analysis.design.precision import precision
 from analysis.design.worlds import Noise, World, literature
 from analysis.fits.cost import Cost
-from analysis.fits.diagnose.against import WIDE_A
 
 WORLDS, SEED = 24, 0
 Z = 1.96

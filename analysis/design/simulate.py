@@ -9,15 +9,13 @@ from functools import partial
 import numpy as np
 
 from analysis.design.cores import Each
+from analysis.design.known import reasons_unknown
 from analysis.design.layout import Layout, drawn
 from analysis.design.precision import MEMORY, along_sizes
 from analysis.design.proposal import Proposal
 from analysis.design.sweep import lost
 from analysis.design.worlds import Noise, Scenario, World, paths
 from analysis.fits.cost import Cost
-from analysis.fits.diagnose.against import reasons_against
-from analysis.fits.diagnose.evidence import Evidence
-from analysis.fits.diagnose.influence import leave_out
 from analysis.fits.parametric.fit import fit_parametric
 from analysis.fits.parametric.results import parametric_result
 from analysis.fits.parametric.stopped import without_stopped
@@ -90,9 +88,7 @@ def outcome(
     except InputError as error:
         return _failed(str(error))
     result = parametric_result(fit, level=LEVEL)
-    assert result.middle is not None  # a surface has one
-    alone = leave_out(points, "parametric", result.middle.flops, cost, "size", LEAST_SQUARES)
-    against = reasons_against(result, Evidence(by_size=alone))
+    against = reasons_unknown(fit, result, cost)
     between = result.a.interval
     if between is None or fit.draws is None:
         return _failed(against[0] if against else "no interval")

@@ -17,13 +17,14 @@ import numpy as np
 from analysis.fits.cost import cost_of
 from analysis.fits.envelope.of_points import OBJECTIVES as OPTIMA
 from analysis.fits.envelope.of_points import Curves, fit_envelope, seed_noise_of
-from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Fit
+from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Estimate, Fit
 from analysis.fits.forms import FORMS
 from analysis.fits.isoflop import LOCAL, MINIMA, fit_isoflop
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.fit import ParametricFit, fit_parametric
 from analysis.fits.parametric.results import parametric_result
 from analysis.fits.points import Points
+from analysis.fits.rehearsal import forecast
 from analysis.fits.settings import FitSettings
 from analysis.fits.solver import HUBER, LEAST_SQUARES, OBJECTIVES
 from arch.errors import InputError, choice
@@ -153,8 +154,26 @@ def fit_with_surface(
         return fit_isoflop(points, cost_of(points), options.minimum, noise=noise, **of_intervals, **asked), None
     found = fit_surface(points, options, noise, options.n_replicates, progress)
     result = parametric_result(found, predict=options.predict, level=options.level, seed=options.seed, **asked)
+    result = with_rehearsed(result, found) if options.predict else result
     # of what was given, not of curves as they were averaged
     return replace(result, input_hash=points.input_hash), found
+
+
+def with_rehearsed(result: Fit, fit: ParametricFit) -> Fit:
+    """The result whose predictions have `rehearsed`: what analysis.fits.rehearsal predicts of the same runs."""
+    try:
+        known = forecast(fit.points, fit.prepared.weights, cost=fit.cost, objective=fit.objective, form=fit.form)
+    except InputError as error:
+        none = Estimate(reason=str(error))
+        return replace(
+            result, predictions=tuple(replace(one, rehearsed=none, rests_on=str(error)) for one in result.predictions)
+        )
+    rows = []
+    for one in result.predictions:
+        told = known.predict(one.n_params, one.n_tokens)
+        rehearsed = Estimate(told.loss, told.low, told.high, told.reason or "")
+        rows.append(replace(one, rehearsed=rehearsed, rests_on=told.sentence))
+    return replace(result, predictions=tuple(rows))
 
 
 def _of_runs(points: Points, noise: SeedNoise) -> float:

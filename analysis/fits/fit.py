@@ -26,7 +26,7 @@ QUANTITIES = (N_OPT, D_OPT, L_OPT)
 FAR = 100.0  # times beyond the computes of a fit: from there on no backtest comes near, and the form alone speaks
 NEAR = 1.01  # a compute this near to the end of a range is still in it
 MOST_LOG = 700.0  # of a float
-BELIEVE, INSIDE, DO_NOT = "believe", "believe inside the range", "do not believe"
+DO_NOT = "do not believe"
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)  # what reading raises
 
 
@@ -284,11 +284,15 @@ class Optimum:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The loss of a model of N parameters after D tokens, without the noise of a new run."""
+    """The loss of a model of N parameters after D tokens, without the noise of a new run. rehearsed: what
+    analysis.fits.rehearsal predicts of a new run, with its interval or the reason why there is none; rests_on: a
+    sentence on that."""
 
     n_params: float
     n_tokens: float
     loss: Estimate
+    rehearsed: Estimate | None = None
+    rests_on: str = ""
 
 
 @dataclass(frozen=True)
@@ -498,11 +502,59 @@ class Intervals:
 
 
 @dataclass(frozen=True)
+class Check:
+    """One check of a claim: "passed", "failed" or "not done", its number and limit, and both in words."""
+
+    name: str
+    state: str
+    value: float | None
+    limit: float
+    words: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a law says at C [FLOP], `reach` times the largest compute of its points, with its checks."""
+
+    what: str
+    c: float
+    reach: float
+    value: float
+    checks: tuple[Check, ...]
+
+    @property
+    def against(self) -> tuple[str, ...]:
+        """Why it is not believed: checks that failed, and those that had to be done and could not be."""
+        needed = ("rehearsed", "stable")
+        bad = [one for one in self.checks if one.state == "failed" or (one.state == "not done" and one.name in needed)]
+        return tuple(one.words for one in bad)
+
+    @property
+    def believed(self) -> bool:
+        return not self.against
+
+
+@dataclass(frozen=True)
 class Verdict:
-    """`believe`: one of "believe", "believe inside the range" and "do not believe"; the reasons in plain words."""
+    """How far a law is believed. believe: in words; reach: up to how many times the largest compute that was fitted (0:
+    not at all; inf: nothing limits it); reasons in words; claims: what was checked, nearest first."""
 
     believe: str
+    reach: float
     reasons: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
+
+
+def believed_to(reach: float, reasons: tuple[str, ...], claims: tuple[Claim, ...] = ()) -> Verdict:
+    """The verdict that a law is believed up to `reach`."""
+    if reach == 0:
+        words = DO_NOT
+    elif math.isinf(reach):
+        words = "believe"
+    else:
+        times = f"{reach:.3g} times " if reach > 1 else ""
+        words = f"believe up to {times}the largest compute"
+    return Verdict(words, reach, reasons, claims)
 
 
 @dataclass(frozen=True)
@@ -513,8 +565,7 @@ class Fit(Stored):
     nothing is identified); curve: at many C, for figures: no verdict is drawn from them; predictions: losses of N and D
     that were asked for. Numbers are in the units of the points. conventions: C, N and L by name; range: of C [FLOP]
     that the points cover; input_hash: of the points. intervals: how they were made. parametric, isoflop, envelope: what
-    one approach alone has. left_out: what of the points entered no fit; notes: what a reader should know first. checks:
-    what the verdict rests on.
+    one approach alone has. left_out: what of the points entered no fit; notes: what a reader should know first.
     """
 
     approach: str
@@ -536,7 +587,6 @@ class Fit(Stored):
     envelope: EnvelopePart | None = None
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    checks: dict[str, Any] | None = None
     verdict: Verdict | None = None
 
     def law(self, quantity: str) -> Law:

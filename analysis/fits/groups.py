@@ -6,18 +6,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from analysis.fits.approaches import DEFAULTS, NEEDS_CURVES, Options, default_at, fit_with_surface
 from analysis.fits.budgets import has_budgets
-from analysis.fits.diagnose.checks import check_laws
-from analysis.fits.diagnose.influence import Reread
 from analysis.fits.envelope.of_points import Curves, seed_noises_of
-from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Fit, NotFitted, plain
-from analysis.fits.noise import SeedNoise
+from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Fit, NotFitted
 from analysis.fits.parametric.fit import ParametricFit
 from analysis.fits.points import Points
 from analysis.fits.settings import FitSettings
+from analysis.fits.verdicts import with_verdict
 from arch.errors import InputError
 
 CHECKS = "checks"  # the step after the approaches of a group
@@ -30,8 +27,7 @@ class Runs:
     the others; ends_alone: curves tell the noise between seeds, and no approach fits them.
 
     envelopes: of a study, the whole curves of each group, or why it has no envelope (None: the envelope is that of
-    `curves`); settings: its grid and optimum; others: by name, other readings of the same runs, by which the checks
-    tell how much the reading decides.
+    `curves`); settings: its grid and optimum.
     """
 
     ends: Mapping[str, Points]
@@ -39,18 +35,15 @@ class Runs:
     ends_alone: bool = False
     envelopes: Mapping[str, Curves | str] | None = None
     settings: FitSettings = DEFAULTS
-    others: Mapping[str, Reread] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Fits:
-    """results: what was fitted, group by group, each with its verdict and what that rests on; failed: what could not be
-    fitted; compared: by group, the approaches side by side; surfaces: by group, the parametric fit behind its result,
-    with its draws."""
+    """results: what was fitted, group by group, each with its verdict; failed: what could not be fitted; surfaces: by
+    group, the parametric fit behind its result, with its draws."""
 
     results: tuple[Fit, ...]
     failed: tuple[NotFitted, ...]
-    compared: Mapping[str, Any] = field(default_factory=dict)
     surfaces: Mapping[str, ParametricFit] = field(default_factory=dict)
 
     def of(self, group: str) -> list[Fit]:
@@ -69,7 +62,6 @@ def fit_groups(
     envelopes = runs.envelopes if ENVELOPE in approaches and not runs.ends_alone else None
     results: list[Fit] = []
     failed = [NotFitted(group, ENVELOPE, one) for group, one in (envelopes or {}).items() if isinstance(one, str)]
-    compared: dict[str, Any] = {}
     surfaces: dict[str, ParametricFit] = {}
     for group in {**ends, **curves}:
         # what a group's own seeds tell is in the residuals of its surface already
@@ -94,11 +86,12 @@ def fit_groups(
             except InputError as error:
                 reason = re.sub(rf"^{name}( \(\w+\))?: ", "", str(error), flags=re.IGNORECASE)  # named beside it
                 failed.append(NotFitted(group, name, reason))
-        progress(group, CHECKS, 0.0)
-        fitted = {name: mine for name, mine in points.items() if name in found and mine is not None}
-        judged, compared[group] = _judged(found, fitted, noises, options, runs.others, partial(progress, group, CHECKS))
-        results += judged
-    return Fits(tuple(results), tuple(failed), compared, surfaces)
+        for place, name in enumerate(name for name in APPROACHES if name in found):
+            progress(group, CHECKS, place / len(found))
+            fitted = points[name]
+            assert fitted is not None
+            results.append(with_verdict(found[name], fitted, options.objective, options.form))
+    return Fits(tuple(results), tuple(failed), surfaces)
 
 
 def needs_curves(ends_alone: bool) -> str:
@@ -106,19 +99,3 @@ def needs_curves(ends_alone: bool) -> str:
     return (
         f"needs curves, several rows a run; {'--points ends leaves' if ends_alone else 'this table has'} one row a run"
     )
-
-
-def _judged(
-    found: Mapping[str, Fit],
-    points: Mapping[str, Points],
-    noise: Mapping[str, SeedNoise | None],
-    options: Options,
-    others: Mapping[str, Reread],
-    progress: Callable[[float], None],
-) -> tuple[list[Fit], Any]:
-    """One group's fits in the order of APPROACHES with their verdicts, and the approaches side by side. points, noise:
-    what each was fitted to."""
-    in_order = [found[name] for name in APPROACHES if name in found]
-    chosen: dict[str, Any] = {"seed": options.seed, "objective": options.objective, "form": options.form}
-    judged, told = check_laws(points, in_order, noise=noise, others=others, said=progress, **chosen)
-    return [replace(one, checks=plain(told["approaches"][one.approach])) for one in judged], plain(told["compare"])

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.fits.approaches import CURVE, STUDY_OBJECTIVE, options_of
+from analysis.fits.approaches import CURVE, options_of
 from analysis.fits.compared import compare_study, contexts
-from analysis.fits.diagnose.influence import Reread, Variant
 from analysis.fits.envelope.extract import SizeCurve
 from analysis.fits.envelope.intervals import ESTIMAND, METHOD, NO_SEEDS
 from analysis.fits.envelope.laws import owner_at_ends
@@ -43,7 +42,6 @@ from analysis.fits.study_fits import (
     StudyNoise,
     UnusedRun,
 )
-from analysis.fits.study_shares import first_shares
 from analysis.fits.variants import ALIKE
 from analysis.fits.verdict import judge_architectures
 from analysis.fits.waste import waste_rows, wrong_choices
@@ -55,7 +53,6 @@ from data.units import loss_unit
 from flops.laws import FITS_SCHEMA
 from scaling.study.schedule import MERGED, UNDECAYED
 
-EARLIER = (0.05, 0.1, 0.2)  # of a run's tokens, from which on curves are read too, where fits leave out more
 NOT_JUDGED = "no usable run: at no size can a value of the nuisance axes, or their mean, be judged"
 
 
@@ -65,7 +62,7 @@ def runs_of_study(
     """A study's runs as the approaches read them (ends, curves: of `prepare`): the envelope that of whole curves, and
     the checks read the runs in other ways too."""
     whole = WholeCurves.of(study, study.settings)
-    return Runs(ends, curves, ends_alone, whole.envelopes(), whole.settings, other_readings(study))
+    return Runs(ends, curves, ends_alone, whole.envelopes(), whole.settings)
 
 
 def fit_study(
@@ -92,7 +89,7 @@ def fit_study(
     curves = _curves(table) if approaches else {}
     found = Fits((), ())
     if approaches:
-        runs_of = Runs(curves, curves, False, own, settings, other_readings(table))
+        runs_of = Runs(curves, curves, False, own, settings)
         found = fit_groups(runs_of, approaches, options_of(settings, curve=CURVE))
     every = whole.points | dict(curves)
     envelopes = {one.group: one for one in found.results if one.approach == ENVELOPE}
@@ -128,11 +125,9 @@ def fit_study(
         verdicts=tuple(_verdicts(own, envelopes, settings.level, runs)),
         points=described(table, settings),
         merged=calibrations_to_dict(table, settings.level),
-        side_by_side=dict(found.compared),
         comparisons=tuple(compare_study(table, options_of(settings), seed_noise) if approaches else ()),
         waste={arch: waste_rows(fit, curves[arch], runs, settings.level) for arch, fit in surfaces.items()},
         wrong_choices={arch: wrong_choices(fit, settings.level) for arch, fit in surfaces.items()},
-        first_shares=tuple(first_shares(table, STUDY_OBJECTIVE) if curves else ()),
         nuisance={"axes": settings.nuisance, **nuisance},
         left_out=tuple(_left_out(runs)),
         skipped=tuple(_skipped(runs)),
@@ -153,37 +148,6 @@ def _curves(table: RunTable) -> Mapping[str, Points]:
         return prepare(table, points=CURVES).groups
     except InputError:
         return {}
-
-
-def other_readings(study: RunTable) -> dict[str, Reread]:
-    """Other ways to read the runs of a study than its fits do: C by its other conventions (6 N D is among the checks of
-    any points), and curves from an earlier point on."""
-    runs = grouped(study).runs
-
-    def counted(convention: str) -> Reread:
-        def read(points: Points) -> Variant | None:
-            other = None if points.convention == convention else under(points, runs, convention)
-            return None if other is None else Variant(other)
-
-        return read
-
-    def earlier(share: float) -> Reread:
-        found: dict[str, Points] = {}
-
-        def read(points: Points) -> Variant | None:
-            if len(points) == points.n_runs:
-                return None
-            if not found:
-                found.update(prepare(study, points=CURVES, first_share=share).groups)
-            one = found[points.group]
-            return Variant(one.take(np.isin(one.size.astype(str), points.size.astype(str))), share)
-
-        return read
-
-    readings = {f"C by {name}": counted(name) for name in CONVENTIONS if name != "6nd"}
-    return readings | {
-        f"from {share:.0%} of each run": earlier(share) for share in EARLIER if share < study.settings.first_share
-    }
 
 
 @dataclass(frozen=True)

@@ -180,11 +180,9 @@ class StudyFits(Stored):
     verdicts: tuple[LowestLoss, ...]
     points: dict[str, Any] | None = None
     merged: dict[str, Any] = field(default_factory=dict)
-    side_by_side: dict[str, Any] = field(default_factory=dict)
     comparisons: tuple[dict[str, Any], ...] = ()
     waste: dict[str, tuple[Waste, ...]] = field(default_factory=dict)
     wrong_choices: dict[str, WrongChoices] = field(default_factory=dict)
-    first_shares: tuple[dict[str, Any], ...] = ()
     variants: dict[str, Any] = field(default_factory=lambda: {"noise": None, "families": []})
     nuisance: dict[str, Any] = field(default_factory=dict)
     downstream: dict[str, Any] | None = None

@@ -2,7 +2,7 @@
 
 The surface is the parametric approach's, as the fit stage reports it: the same points, objective and replicates. A new
 run's loss is the surface's, with the error that the fit's own draws give it, and the noise between seeds
-(analysis.fits.diagnose.predictors, as backtests have it). Beside it stands the pure power law of the envelope, L(C),
+(analysis.forecast.predictors). Beside it stands the pure power law of the envelope, L(C),
 whether or not its checks believe it.
 """
 
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.fits.approaches import PARAMETRIC, Options, fit_surface, options_of
-from analysis.fits.diagnose.predictors import Predictor, of_new_runs, of_surface
 from analysis.fits.envelope.of_points import seed_noises_of
 from analysis.fits.fit import L_OPT, plain
 from analysis.fits.noise import SeedNoise
@@ -25,6 +24,7 @@ from analysis.fits.prepare import prepare
 from analysis.fits.settings import FitSettings
 from analysis.fits.smooth import smooth
 from analysis.fits.study_fits import StudyFits
+from analysis.forecast.predictors import Predictor, of_new_runs, of_surface
 from analysis.forecast.rehearsals import rehearsals_of, widened
 from analysis.grid_points import named, point_of_run
 from analysis.labels import group_of

@@ -15,12 +15,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from analysis.fits.approaches import PARAMETRIC
-from analysis.fits.cost import cost_of
-from analysis.fits.diagnose.predictors import fitted
 from analysis.fits.points import Points
 from analysis.fits.solver import LEAST_SQUARES
-from arch.errors import InputError
+from analysis.forecast.predictors import predicted
 
 SMALLER = 3  # sizes below the cut, beside the size at the cut
 TARGETS, APART = 4, 1.25  # token counts of a target size, from its last one down, and how far apart they are wanted
@@ -96,16 +93,10 @@ def _targets(tokens: np.ndarray) -> list[float]:
 
 def _error(left: Points, mine: Points, tokens: float, first_share: float, objective: str) -> float | None:
     """Measured over predicted, less 1; None where the points that are left identify no surface."""
-    try:
-        told = fitted(PARAMETRIC, left, cost_of(left), objective=objective, first_share=first_share)
-    except InputError:
-        return None
     there = np.abs(np.log(mine.n_tokens / tokens)) < SAME
-    assert told.loss is not None
-    predicted, _ = told.loss(float(mine.n_params[0]), tokens, float(mine.unique_tokens[there].mean()))
-    if told.a is None or not (math.isfinite(predicted) and predicted > 0):
-        return None
-    return float(mine.loss[there].mean()) / predicted - 1
+    n, unique = float(mine.n_params[0]), float(mine.unique_tokens[there].mean())
+    loss = predicted(left, objective, first_share, n, tokens, unique)
+    return None if loss is None else float(mine.loss[there].mean()) / loss - 1
 
 
 def _told(r_n: float, r_d: float, rows: Sequence[Rehearsed], refused: int, reason: str | None) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from analysis.forecast.stage import told
 from analysis.report.approaches import approach_reasons, approach_rows
 from analysis.report.comparison import comparison_rows
 from analysis.report.costs import cost_notes
-from analysis.report.first_shares import ABOUT, first_share_rows
 from analysis.report.forecast import forecast_rows, round_parts
 from analysis.report.rehearsals import rehearsal_rows
 from analysis.report.tables import short_laws_table
@@ -71,12 +70,6 @@ def results_text(
     if rows := approach_rows(fits):
         reasons = approach_reasons(fits, not_fitted=False)
         parts += ["## The optimal size by three approaches", table(rows), listed(reasons)]
-    if rows := first_share_rows(fits.first_shares):
-        parts += [
-            "## What surfaces would have foretold, by the share of each run that they leave out",
-            table(rows),
-            ABOUT,
-        ]
     if rows := [row for comparison in fits.comparisons for row in comparison_rows(comparison)]:
         parts += ["## Compute for the same loss, along the optimal frontiers of fitted surfaces", table(rows)]
     for round_ in forecast:

@@ -8,15 +8,15 @@ from plotly.subplots import make_subplots
 from analysis.figures.axes import log_axis, power_of_ten
 from analysis.figures.palette import APPROACH_COLORS, name_of
 from analysis.figures.style import INK, dress
-from analysis.fits.fit import BELIEVE, DO_NOT, INSIDE, Estimate, Fit
+from analysis.fits.fit import Estimate, Fit
 from analysis.fits.study_fits import StudyFits
 from analysis.report.approaches import NAMES, believed
 from analysis.report.figures import WIDTH
 
 ROW, AROUND = 22, 120  # pixels: a law, and what the figure takes beside
 LEFT = 150  # for the names
-SYMBOLS = {BELIEVE: "circle", INSIDE: "circle-open-dot"}
-NOT_BELIEVED = "x-thin-open"
+FARTHER, INSIDE, NOT_BELIEVED = "believed beyond the largest compute", "believed up to it", "not believed"
+SYMBOLS = {FARTHER: "circle", INSIDE: "circle-open-dot", NOT_BELIEVED: "x-thin-open"}
 MARGIN = 1.15  # factor around the values
 
 
@@ -44,7 +44,7 @@ def approach_figure(fits: StudyFits) -> go.Figure | None:
         axis = log_axis(min(sizes) / MARGIN, max(sizes) * MARGIN, "non-embedding parameters N", "count")
         figure.update_xaxes(axis, row=1, col=2)
     figure.update_xaxes(title_text="exponent a", row=1, col=1)
-    for name, symbol in (*SYMBOLS.items(), (DO_NOT, NOT_BELIEVED)):
+    for name, symbol in SYMBOLS.items():
         marker = {"symbol": symbol, "size": 9, "color": INK, "line": {"width": 1.6}}
         figure.add_trace(go.Scatter(x=[None], y=[names[0]], mode="markers", marker=marker, name=name), row=1, col=1)
     figure.update_layout(legend={"title": {"text": "its checks say"}, "x": 1.01, "y": 1})
@@ -54,7 +54,8 @@ def approach_figure(fits: StudyFits) -> go.Figure | None:
 
 def _add(figure: go.Figure, column: int, law: Fit, name: str, one: Estimate, hover: str) -> None:
     color, verdict = APPROACH_COLORS[law.approach], believed(law)
-    symbol = SYMBOLS.get(verdict, NOT_BELIEVED)
+    reach = law.verdict.reach if law.verdict else 0.0
+    symbol = SYMBOLS[NOT_BELIEVED if reach == 0 else INSIDE if reach == 1 else FARTHER]
     value, ends = one.value or 0.0, one.ends
     low, high = ends or (value, value)
     error = {

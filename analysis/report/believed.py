@@ -6,21 +6,18 @@ import re
 
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
-from analysis.fits.diagnose.limits import OUTSIDE
-from analysis.fits.fit import BELIEVE, DO_NOT, INSIDE, Fit, NotFitted
+from analysis.fits.fit import Fit, NotFitted
 from analysis.fits.study_fits import StudyFits
 from analysis.report.approaches import NAMES, believed, exponent, size_of
 from analysis.report.noise import listed
-from arch.amounts import count
 
 ORDER = ("envelope", "parametric", "isoflop")  # of those that are believed alike
-TRUST = (BELIEVE, INSIDE)
 
 
 def leading_law(fits: StudyFits, group: str) -> Fit | None:
     """The law of the optimal size that is believed most, of those alike the first of ORDER; None where none is."""
-    laws = [law for law in fits.of(group) if believed(law) in TRUST]
-    return min(laws, key=lambda law: (TRUST.index(believed(law)), ORDER.index(law.approach)), default=None)
+    laws = [law for law in fits.of(group) if _reach(law)]
+    return min(laws, key=lambda law: (-_reach(law), ORDER.index(law.approach)), default=None)
 
 
 def drawn_law(fits: StudyFits, group: str) -> Fit | None:
@@ -28,13 +25,13 @@ def drawn_law(fits: StudyFits, group: str) -> Fit | None:
     of those alike the first of ORDER. None where that is the envelope's, or where there is none."""
     known = [law for law in fits.of(group) if law.approach == "envelope" or law.curve]
     laws = [law for law in known if law.a.value is not None]
-    first = min(laws, key=lambda law: (_rank(law), ORDER.index(law.approach)), default=None)
+    first = min(laws, key=lambda law: (-_reach(law), ORDER.index(law.approach)), default=None)
     return None if first is None or first.approach == "envelope" else first
 
 
 def envelope_doubted(fits: StudyFits, group: str) -> bool:
     """Whether checks do not believe the envelope's law of the optimal size; False where none was made."""
-    return any(law.approach == "envelope" and believed(law) == DO_NOT for law in fits.of(group))
+    return any(law.approach == "envelope" and not _reach(law) for law in fits.of(group))
 
 
 def optimum_sentences(fits: StudyFits, group: str) -> list[str]:
@@ -47,30 +44,16 @@ def optimum_sentences(fits: StudyFits, group: str) -> list[str]:
     if law is None:
         return [f"No approach is believed for the optimal size of {name}. {_reasons(fits, group, laws)}"]
     at = law.optima[0]
-    inside = " inside the range" if believed(law) == INSIDE else ""
     lines = [
-        f"The {NAMES[law.approach]} law is believed{inside}: at C = {power_of_ten(at.flops)} FLOP the optimal {name} "
-        f"has N = {size_of(at.n_params)} parameters and trains on D = {size_of(at.n_tokens)} tokens; "
+        f"The {NAMES[law.approach]} law is believed{_upto(law)}: at C = {power_of_ten(at.flops)} FLOP the optimal "
+        f"{name} has N = {size_of(at.n_params)} parameters and trains on D = {size_of(at.n_tokens)} tokens; "
         f"N_opt ~ C^{exponent(law)}."
     ]
-    lines += _untrained(law, at.flops, name)
-    less = [one for one in laws if one is not law and _rank(one) > _rank(law)]
+    less = [one for one in laws if one is not law and _reach(one) < _reach(law)]
     missing = _missing(fits, group)
     if less or missing:
         lines.append(_reasons(fits, group, less))
     return lines
-
-
-def _untrained(law: Fit, c: float, name: str) -> list[str]:
-    """That no run was near the optimum at C = `c`, where the checks found it so; the size or data that lies farthest
-    off."""
-    found = [one for one in (law.checks or {}).get("outside", ()) if one["C"] == c]
-    far = max((one for one in found if one["factor"] > OUTSIDE), key=lambda one: float(one["factor"]), default=None)
-    if far is None:
-        return []
-    what = "parameters" if far["what"] == "N" else "tokens"
-    off = f"{count(far['value'])} {what} lie a factor of {far['factor']:.2g} outside"
-    return [f"That is extrapolated: {off} of what {name} was trained at."]
 
 
 def law_sentences(fits: StudyFits) -> list[str]:
@@ -79,16 +62,14 @@ def law_sentences(fits: StudyFits) -> list[str]:
     without: dict[str, list[str]] = {}
     for group in dict.fromkeys(law.group for law in fits.laws):
         if law := leading_law(fits, group):
-            leading.setdefault((NAMES[law.approach], believed(law)), []).append(name_of(group))
+            leading.setdefault((NAMES[law.approach], _upto(law)), []).append(name_of(group))
         else:
             reasons = {law.approach: _brief(_first(law)) for law in fits.of(group)}
             approach = "parametric" if "parametric" in reasons else next(iter(reasons))
             without.setdefault(f"{NAMES[approach]}: {reasons[approach]}", []).append(name_of(group))
     lines = []
-    for (approach, trust), names in leading.items():
-        where = ": carry it no further than the compute that was trained" if trust == INSIDE else ""
-        inside = " inside the range" if trust == INSIDE else ""
-        lines.append(f"The {approach} law of the optimal size is believed{inside} for {listed(names)}{where}.")
+    for (approach, upto), names in leading.items():
+        lines.append(f"The {approach} law of the optimal size is believed{upto} for {listed(names)}.")
     for reason, names in without.items():
         lines.append(f"No law of the optimal size is believed for {listed(names)} ({reason}).")
     return lines
@@ -115,8 +96,13 @@ def _first(law: Fit) -> str:
     return law.verdict.reasons[0] if law.verdict else ""
 
 
-def _rank(law: Fit) -> int:
-    return (*TRUST, DO_NOT).index(believed(law))
+def _reach(law: Fit) -> float:
+    """How many times the largest compute a law is believed up to; 0 where it is not."""
+    return law.verdict.reach if law.verdict else 0.0
+
+
+def _upto(law: Fit) -> str:
+    return believed(law).removeprefix("believe")
 
 
 def _missing(fits: StudyFits, group: str) -> list[NotFitted]:
@@ -125,8 +111,10 @@ def _missing(fits: StudyFits, group: str) -> list[NotFitted]:
 
 def _reasons(fits: StudyFits, group: str, laws: list[Fit]) -> str:
     """A sentence each: of these laws the first reason, and why the others could not be fitted. The page lists all."""
-    only = {BELIEVE: "is believed", INSIDE: "is believed inside the range only", DO_NOT: "is not believed"}
-    told = [f"The {NAMES[one.approach]} law {only[believed(one)]}: {_brief(_first(one))}." for one in laws]
+    told = []
+    for one in laws:
+        trust = f"is believed{_upto(one)}" if _reach(one) else "is not believed"
+        told.append(f"The {NAMES[one.approach]} law {trust}: {_brief(_first(one))}.")
     missing = _missing(fits, group)
     return " ".join(told + [f"The {NAMES[one.approach]} law is not fitted: {_brief(one.reason)}." for one in missing])
 

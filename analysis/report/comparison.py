@@ -11,10 +11,8 @@ import plotly.graph_objects as go
 from analysis.figures.axes import log_axis, power_of_ten
 from analysis.figures.palette import arch_colors, dashes, name_of
 from analysis.figures.style import GREY, SHADE, dress, fade
-from analysis.fits.fit import DO_NOT
 from analysis.fits.study_fits import StudyFits, Waste, WrongChoices
 from analysis.pages.cells import number, shown
-from analysis.report.approaches import believed
 from analysis.report.figures import WIDTH
 
 SHORT_COLUMNS = ("pair", "compute for the same loss", "under every count")  # of `comparison_rows`, for a terminal
@@ -130,7 +128,7 @@ def comparison_notes(comparison: dict[str, Any], level: float) -> list[str]:
 
 def doubted_surfaces(fits: StudyFits) -> list[str]:
     """The groups whose parametric law is not believed."""
-    return [law.group for law in fits.laws if law.approach == "parametric" and believed(law) == DO_NOT]
+    return [law.group for law in fits.laws if law.approach == "parametric" and law.verdict and law.verdict.reach == 0]
 
 
 def waste_notes(fits: StudyFits) -> list[str]:

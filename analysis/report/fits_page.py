@@ -9,7 +9,7 @@ from analysis.fits.groups import Fits
 from analysis.fits.points import Reading
 from analysis.pages.html import render
 from analysis.report.optimum_figure import optimum_figure
-from analysis.report.summary import disagreement, fitted_on, legend, reason_lines, shown_at, summary_table, title
+from analysis.report.summary import fitted_on, legend, reason_lines, shown_at, summary_table, title
 
 TEMPLATE = Path(__file__).parent / "fits.html.j2"
 
@@ -26,7 +26,6 @@ def fits_page(reading: Reading, fits: Fits, computes: Sequence[float]) -> str:
             tables.append((title(points, "", c, bool(computes)), summary_table(results, c, failed)))
         if results:
             notes += [
-                disagreement(fits.compared.get(name, {"pairs": ()})),
                 fitted_on(results),
                 legend(results, len(computes) or 1, "behind a value"),
             ]

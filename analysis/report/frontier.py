@@ -9,10 +9,10 @@ import plotly.graph_objects as go
 
 from analysis.figures.palette import name_of
 from analysis.figures.style import fade
-from analysis.fits.fit import BELIEVE, D_OPT, DO_NOT, L_OPT, N_OPT, Fit
+from analysis.fits.fit import D_OPT, L_OPT, N_OPT, Fit
 from analysis.fits.study_fits import StudyFits
 from analysis.pages.cells import shown
-from analysis.report.approaches import NAMES, believed
+from analysis.report.approaches import NAMES
 from analysis.report.believed import drawn_law
 from analysis.report.noise import listed
 
@@ -26,7 +26,8 @@ def add_frontier(
     """named: it stands in the legend of architectures."""
     rows = _rows(law, quantity)
     inside = _inside(law, rows)
-    solid = {BELIEVE: rows, DO_NOT: []}.get(believed(law), inside)
+    last = law.range[1] * (law.verdict.reach if law.verdict else 0.0)
+    solid = [at for at in rows if at[0] <= last * (1 + 1e-9)]
     known = [(c, *ends) for c, _, ends in inside if ends is not None]
     if known:
         c, low, high = (list(part) for part in zip(*known, strict=True))
@@ -46,7 +47,7 @@ def add_frontier(
 def frontier_title(law: Fit, quantity: str) -> str:
     """ "N_opt ~ C^0.672 [0.615, 0.746], parametric"; of L in words, as it is no power law."""
     approach = NAMES[law.approach]
-    doubt = " (not believed)" * (believed(law) == DO_NOT)
+    doubt = " (not believed)" * (law.verdict is not None and law.verdict.reach == 0)
     if quantity == L_OPT:
         return f"L at N<sub>opt</sub>{doubt or f': {approach}'}"  # with both it is wider than a narrow screen
     one = law.law(quantity).exponent

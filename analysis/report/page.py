@@ -16,8 +16,7 @@ from analysis.report.approaches import (
     approach_notes,
     approach_reasons,
     approach_rows,
-    backtest_rows,
-    reading_rows,
+    check_rows,
 )
 from analysis.report.believed import believed_rows
 from analysis.report.comparison import (
@@ -32,8 +31,6 @@ from analysis.report.comparison import (
 from analysis.report.contamination import contamination_notes, contamination_rows
 from analysis.report.costs import cost_notes, cost_rows
 from analysis.report.figures import figure_one, rows_of_figure_one
-from analysis.report.first_shares import ABOUT as FIRST_SHARES
-from analysis.report.first_shares import first_share_notes, first_share_rows
 from analysis.report.floors import floor_notes
 from analysis.report.forecast import forecast_figure, forecast_leads, forecast_rows, round_parts, table_names
 from analysis.report.frontier import frontier_text
@@ -186,10 +183,8 @@ def page(
         baseline=baseline_text(baseline, fits.unit) if baseline else None,
         approach_notes=[
             *floor_notes(fits),
-            *first_share_notes(fits.first_shares),
-            *approach_notes(fits),
+            *approach_notes(),
         ],
-        first_share_about=FIRST_SHARES,
         lengths_note=LENGTHS,
         approach_reasons=approach_reasons(fits),
         comparisons=comparisons,
@@ -224,9 +219,7 @@ def _tables(fits: StudyFits, tables: RunTable, contamination: dict[str, Any] | N
         "laws": [{HEADINGS[key]: value for key, value in row.items()} for row in laws_table(fits)],
         "predictions": known_predictions(fits) if compared else [],
         "approaches": approach_rows(fits),
-        "readings": reading_rows(fits),
-        "first_shares": first_share_rows(fits.first_shares),
-        "backtests": backtest_rows(fits),
+        "checks": check_rows(fits),
         "choices": choice_table(fits.wrong_choices),
         "waste": waste_table(fits.waste),
         **({name: [] for name in TASK_TABLES} if downstream is None else task_tables(downstream)),

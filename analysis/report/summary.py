@@ -1,14 +1,11 @@
-"""Laws of one group by all approaches in one table: exponent, optima at a compute, backtest and verdict, and in few
+"""Laws of one group by all approaches in one table: exponent, optima at a compute and verdict, and in few
 words why. What `scaling fit` prints first, and what its page shows."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from statistics import median
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from analysis.fits.diagnose.backtest import LOWEST, RUN, SIZE
 from analysis.fits.fit import FAR, QUANTITIES, Estimate, Fit, NotFitted, Optimum
 from analysis.fits.points import Points
 from arch.amounts import count, counted, flop
@@ -37,7 +34,6 @@ def summary_rows(results: Sequence[Fit], failed: Sequence[NotFitted], c: float) 
             value = at.of(name)
             cell = _cell(value, form)
             row[name] = Cell(f"({cell.value})") if far and value.value is not None else cell
-        row["backtest"] = backtest_cell(one)
         row["verdict"] = Cell(one.verdict.believe if one.verdict else "not judged", _where(one, c))
         rows.append(row)
     rows += [{"approach": Cell(one.approach), "verdict": Cell("not fitted")} for one in failed]
@@ -53,7 +49,7 @@ def cell_text(head: str, cell: Cell) -> str:
     """The interval of a number in brackets, other words behind a comma."""
     if not cell.under:
         return cell.value
-    return f"{cell.value}, {cell.under}" if head in ("backtest", "verdict") else f"{cell.value} [{cell.under}]"
+    return f"{cell.value}, {cell.under}" if head == "verdict" else f"{cell.value} [{cell.under}]"
 
 
 def _cell(one: Estimate, form: Any) -> Cell:
@@ -70,18 +66,6 @@ def between(ends: Sequence[float], form: Any) -> str:
     """ "0.351–0.550"; with "to" where an end is negative."""
     low, high = form(ends[0]), form(ends[1])
     return f"{low} to {high}" if "-" in low + high else f"{low}–{high}"
-
-
-def backtest_cell(result: Fit) -> Cell:
-    """Median errors of what was foretold of the runs above cuts of compute: factor of N_opt, share of the loss."""
-    errors: dict[str, list[float]] = {}
-    for row in (result.checks or {}).get("backtest") or ():
-        if row["error"] is not None:
-            errors.setdefault(row["what"], []).append(abs(row["error"]))
-    told = [f"N x {math.exp(median(errors[SIZE])):.2f}"] if SIZE in errors else []
-    losses = errors.get(RUN) or errors.get(LOWEST)
-    told += [f"L {math.expm1(median(losses)):.1%}"] if losses else []
-    return Cell(*told) if told else Cell("none")
 
 
 def _where(result: Fit, c: float) -> str:
@@ -141,20 +125,6 @@ def shortened(text: str, longest: int = LONGEST) -> str:
     return text if len(text) <= longest else text[:longest].rsplit(" ", 1)[0] + " ..."
 
 
-def disagreement(compared: Mapping[str, Any]) -> str:
-    """Whether the approaches of a group contradict each other, as their verdicts weigh it; "" for one approach."""
-    if not compared["pairs"]:
-        return ""
-    told = []
-    for pair in compared["pairs"]:
-        if pair["disagree"]:
-            parts = [] if pair["factor"] is None else [f"N_opt up to a factor of {pair['factor']:.2g} apart"]
-            parts.append(f"a {abs(pair['difference']):.2f} apart")
-            parts += [] if pair["in_errors"] is None else [f"{pair['in_errors']:.1f} joint standard errors"]
-            told.append(f"{' and '.join(pair['approaches'])} ({', '.join(parts)})")
-    return f"approaches disagree: {'; '.join(told)}" if told else "approaches do not contradict each other"
-
-
 def fitted_on(results: Sequence[Fit]) -> str:
     """How many points each law rests on, and their range of C."""
     told = []
@@ -183,7 +153,6 @@ def legend(results: Sequence[Fit], n_computes: int, place: str) -> str:
     told = [
         f"table: {place} its interval{', nominal level ' + ', '.join(levels) if levels else ''}",
         f"L in {', '.join(units) or 'its own unit'}",
-        "backtest: median miss of N_opt and L above cuts of compute",
     ]
     shown = [(one, at.flops) for one in results for at in one.optima[:n_computes]]
     if any(one.beyond(c) > FAR for one, c in shown):

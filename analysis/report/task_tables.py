@@ -12,7 +12,6 @@ from analysis.pages.cells import number, shown
 from analysis.report.tasks import Z95, last_checkpoints, title
 from arch.amounts import count, counted
 
-BELIEVE = "believe"
 BENCHMARKS = (
     "Of each run's last checkpoint that a fit reads. Intervals are 95%, over the questions of a task (1.96 standard "
     "errors); runs of other seeds differ by more. `scaling eval table` has the averages of the papers."
@@ -147,7 +146,7 @@ def _not_believed(tasks: Sequence[dict[str, Any]]) -> list[str]:
     for one in tasks:
         for arch, found in _laws(one).items():
             verdict = found["link"]["verdict"] if found["link"] else None
-            if verdict and verdict["believe"] != BELIEVE:
+            if verdict and verdict["reach"] is not None:
                 lines.append(f"{title(one)}, {name_of(arch)}: {verdict['believe']}: {'; '.join(verdict['reasons'])}.")
     return lines
 

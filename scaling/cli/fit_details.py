@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analysis.fits.fit import FAR, L_OPT, QUANTITIES, Fit, Objective, WithoutSizes
 from analysis.report.summary import points_text
@@ -27,8 +26,8 @@ MEANINGS = {
 
 
 def details_text(fits: Fits) -> list[str]:
-    """Every law, and the approaches of each group side by side."""
-    return [*map(result_text, fits.results), side_by_side_text(fits.compared)]
+    """Every law."""
+    return [*map(result_text, fits.results)]
 
 
 def result_text(result: Fit) -> str:
@@ -106,6 +105,9 @@ def _notes(result: Fit) -> list[str]:
     lines += [f"left out: {why}" for why in result.left_out]
     if result.verdict is not None:
         lines.append(f"verdict: {result.verdict.believe}" + "".join(f"; {why}" for why in result.verdict.reasons))
+        for claim in result.verdict.claims:
+            told = "; ".join(f"{check.name} {check.state}: {check.words}" for check in claim.checks)
+            lines.append(f"{claim.what} at {flop(claim.c)} FLOP: {told}")
     return lines
 
 
@@ -127,23 +129,3 @@ def _starts(objective: Objective) -> str:
     stopped = objective.abnormal
     ended = f"; {stopped} of the starts stopped before they reached a minimum" if stopped else ""
     return f" (the worst{starts} ended at {objective.worst:.6g}{ended})"
-
-
-def side_by_side_text(compared: Mapping[str, Any]) -> str:
-    """The approaches of each group side by side, where it has several; "" without such."""
-    parts = []
-    for group, comparison in compared.items():
-        if not comparison["pairs"]:
-            continue
-        rows = []
-        for approach, claim in comparison["claims"].items():
-            row = {"approach": approach, "a": "not known" if claim["a"] is None else f"{claim['a']:.4f}"}
-            row["interval of a"] = interval_cell(claim["interval"], "{:.4f}".format)
-            row |= {
-                f"N_opt at {flop(float(c))}": "not known" if n is None else count(n) for c, n in claim["n_opt"].items()
-            }
-            rows.append(row)
-        verdict = "they disagree" if comparison["disagree"] else "they do not contradict each other"
-        title = f"{group}: side by side, {verdict}" if group else f"side by side, {verdict}"
-        parts.append(f"{title}\n{rows_table(rows)}")
-    return "\n\n".join(parts)

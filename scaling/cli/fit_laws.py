@@ -87,9 +87,6 @@ def fit_points(source: Source, approaches: Sequence[str], options: Options, outp
         "results": [result.to_dict() for result in fits.results],
         "not_fitted": [one.to_dict() for one in fits.failed],
     }
-    output_json |= {
-        "side_by_side": {group: comparison for group, comparison in fits.compared.items() if comparison["pairs"]}
-    }
     compared = _architectures(source, approaches, options)
     output_json |= {"comparisons": compared}
     page = None

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.fits.fit import BELIEVE, DO_NOT, INSIDE, Fit, NotFitted, Prediction
+from analysis.fits.fit import Estimate, Fit, NotFitted, Prediction
 from analysis.report.comparison import pair_rows
 from analysis.report.summary import (
     Cell,
     cell_text,
-    disagreement,
     first_reasons,
     fitted_on,
     legend,
@@ -75,18 +74,11 @@ def summary_text(
         return [*parts, "\n".join(wrapped([*lines, MORE]))]
     ((group, points),) = reading.groups.items()
     parts = [
-        f"{title(points, group, c, bool(computes))}\n{two_lines(_without_backtest(fits, c))}"
+        f"{title(points, group, c, bool(computes))}\n{two_lines(summary_rows(fits.results, fits.failed, c))}"
         for c in shown_at(fits.results, computes)
     ]
     lines = [*first_reasons(fits.results, fits.failed), *notes(fits.results)]
-    if apart := disagreement(fits.compared.get(group, {"pairs": ()})):
-        lines.append(apart)
     return [*parts, *predictions(fits.results), "\n".join(wrapped([*lines, MORE]))]
-
-
-def _without_backtest(fits: Fits, c: float) -> list[dict[str, Cell]]:
-    rows = summary_rows(fits.results, fits.failed, c)
-    return [{head: cell for head, cell in row.items() if head != "backtest"} for row in rows]
 
 
 def _groups(reading: Reading, fits: Fits, c: float, is_given: bool) -> str:
@@ -95,16 +87,16 @@ def _groups(reading: Reading, fits: Fits, c: float, is_given: bool) -> str:
     for group in reading.groups:
         if laws := fits.of(group):
             (cells,) = summary_rows([min(laws, key=_doubt)], (), c)
-            texts = {head: cell_text(head, cell) for head, cell in cells.items() if head not in ("backtest", "D_opt")}
+            texts = {head: cell_text(head, cell) for head, cell in cells.items() if head != "D_opt"}
             rows.append({"group": group} | texts)
     more = [f"{len(rows) - MOST_GROUPS} more groups (--json has them all)"] if len(rows) > MOST_GROUPS else []
     points = next(iter(reading.groups.values()))
     return "\n".join([title(points, "", c, is_given), rows_table(rows[:MOST_GROUPS]), *more])
 
 
-def _doubt(law: Fit) -> int:
-    """0 for a law that is believed, and more the less it is."""
-    return (BELIEVE, INSIDE, DO_NOT).index(law.verdict.believe) if law.verdict else 3
+def _doubt(law: Fit) -> float:
+    """More the less far a law is believed."""
+    return -law.verdict.reach if law.verdict else 1.0
 
 
 def all_text(reading: Reading, fits: Fits, computes: Sequence[float]) -> list[str]:
@@ -126,8 +118,6 @@ def _group(reading: Reading, fits: Fits, group: str, computes: Sequence[float]) 
         parts.append(f"{title(points, group, c, bool(computes))}\n{two_lines(rows)}")
     parts += predictions(results)
     lines = reason_lines(results, failed)
-    if contradiction := disagreement(fits.compared.get(group, {"pairs": ()})):
-        lines.append(contradiction)
     return [*parts, "\n".join(wrapped([*lines, fitted_on(results)]))]
 
 
@@ -157,7 +147,8 @@ def predictions(results: Sequence[Fit]) -> list[str]:
     for result in results:
         if result.predictions:
             rows = [_prediction(one) for one in result.predictions]
-            parts.append(f"{result.approach}: predicted loss\n{rows_table(rows)}")
+            why = wrapped([f"rehearsed: {one}" for one in dict.fromkeys(one.rests_on for one in result.predictions)])
+            parts.append("\n".join([f"{result.approach}: predicted loss", rows_table(rows), *why]))
     return parts
 
 
@@ -167,7 +158,16 @@ def _prediction(one: Prediction) -> dict[str, str]:
         "D": count(one.n_tokens),
         "L": f"{one.loss.value:.5g}",
         "interval": interval_cell(one.loss.interval, "{:.5g}".format),
+        "a new run, rehearsed": _rehearsed(one.rehearsed),
     }
+
+
+def _rehearsed(found: Estimate | None) -> str:
+    """The loss that rehearsals predict, with the interval of a new run."""
+    if found is None or found.ends is None:
+        return "no interval"
+    low, high = found.ends
+    return f"{found.value:.5g} [{low:.5g}, {high:.5g}]"
 
 
 def interval_cell(ends: Sequence[float] | None, form: Any) -> str:

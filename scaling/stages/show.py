@@ -31,7 +31,6 @@ def show_summary(fits: StudyFits, more: Sequence[str]) -> str:
 def show_laws(fits: StudyFits) -> str:
     """All that the study says, the laws, and what belongs under them, no wider than the terminal where words allow."""
     from analysis.report.approaches import approach_rows
-    from analysis.report.first_shares import first_share_notes
     from analysis.report.floors import floor_notes
     from analysis.report.methods import phase_notes
     from analysis.report.notes import law_notes
@@ -58,7 +57,6 @@ def show_laws(fits: StudyFits) -> str:
     if not is_of_variants(fits):
         if judged := approach_rows(fits):
             parts += ["N_opt by three approaches, and whether to believe it\n" + rows_table(judged)]
-        parts += ["\n".join(wrapped(first_share_notes(fits.first_shares)))]
         parts += ["\n".join(wrapped(floor_notes(fits)))]
         parts += [comparison_text(comparison, fits.settings.level) for comparison in fits.comparisons]
     return "\n\n".join(part for part in parts if part)

@@ -54,9 +54,6 @@ def stage(fits: Json) -> Iterator[Reading]:
     for group, wrong in fits["wrong_choices"].items():
         for row in wrong["sizes"]:
             yield _estimate("wrong choice", group, f"compute lost at {row['amount']:g} N_opt", row["share"])
-    for row in fits["first_shares"]:
-        for group, of_group in row["groups"].items():
-            yield Reading("parametric", group, f"a from {row['share']:g} of each run", of_group["a"])
     seeds = fits["seed_noise"] or {}
     yield Reading("noise", "", "s between seeds, log loss", seeds.get("s"))
     yield Reading("noise", "", "df between seeds", seeds.get("df"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from analysis.fits.downstream.forms import EXPONENTIAL, LOGISTIC, Form
 from analysis.fits.downstream.link import LEAST_RUNS, LEVEL, Link, fit_link
 from analysis.fits.downstream.scores import LOSS
-from analysis.fits.fit import BELIEVE, DO_NOT, INSIDE, Estimate, Intervals, Objective, Stored, Verdict
+from analysis.fits.fit import Estimate, Intervals, Objective, Stored, Verdict, believed_to
 from arch.amounts import counted
 
 BENT = 0.01  # p-value of a bend, below which the form does not hold
@@ -129,4 +130,4 @@ def _verdict(link: Link, bend: float | None, apart: dict[str, float] | None) -> 
                 f"at {link.against} {apart['at']:.4g}, a quarter of the range beyond, the forms say {mine:.3g} and "
                 f"{theirs:.3g}, further apart than the interval"
             )
-    return Verdict(DO_NOT if reasons else INSIDE if inside else BELIEVE, (*reasons, *inside))
+    return believed_to(0.0 if reasons else 1.0 if inside else math.inf, (*reasons, *inside))

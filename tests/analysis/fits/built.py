@@ -20,7 +20,7 @@ from analysis.fits.fit import (
     Objective,
     Optimum,
     ParametricPart,
-    Verdict,
+    believed_to,
 )
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study
@@ -33,7 +33,7 @@ NO_POINTS = EnvelopePoints((), (), (), (), (), ())
 
 def fit_of(
     approach: str = "parametric",
-    believe: str = "",
+    reach: float | None = None,
     why: str = "a reason",
     group: str = "tnl",
     a: Estimate = NOTHING,
@@ -42,9 +42,9 @@ def fit_of(
     span: tuple[float, float] = (1e18, 1e20),
     **more: Any,
 ) -> Fit:
-    """believe, why: its verdict; a, b: exponents of N_opt and D_opt; more: fields of `Fit`."""
+    """reach, why: its verdict; a, b: exponents of N_opt and D_opt; more: fields of `Fit`."""
     named = tuple(laws or (Law(N_OPT, exponent=a), Law(D_OPT, exponent=b), Law(L_OPT)))
-    verdict = Verdict(believe, (why,)) if believe else None
+    verdict = None if reach is None else believed_to(reach, (why,))
     made = Fit(
         approach,
         group,

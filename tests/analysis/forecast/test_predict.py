@@ -9,13 +9,13 @@ import pytest
 
 from analysis.design.worlds import World, paths
 from analysis.fits.approaches import Options
-from analysis.fits.diagnose.predictors import of_new_runs
 from analysis.fits.envelope.of_points import seed_noises_of
 from analysis.fits.points import Points
 from analysis.fits.settings import FitSettings
 from analysis.fits.solver import LEAST_SQUARES
 from analysis.forecast.outcome import NOT_EVALUATED, OTHERWISE, outcome
 from analysis.forecast.predict import NO_SURFACE, interval_of, source_of
+from analysis.forecast.predictors import of_new_runs
 from analysis.forecast.stored import digest
 from analysis.run_table import RunTable
 from analysis.source.base import NOT_TRAINED

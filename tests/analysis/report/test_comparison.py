@@ -92,11 +92,11 @@ def test_the_most_wasteful_runs_come_first():
 
 def test_what_runs_waste_is_doubted_where_the_surface_is():
     laws = [
-        fit_of(approach, believe, group=group)
-        for group, approach, believe in (
-            ("llama", "parametric", "do not believe"),
-            ("tnl", "parametric", "believe inside the range"),
-            ("tnl", "isoflop", "do not believe"),
+        fit_of(approach, reach, group=group)
+        for group, approach, reach in (
+            ("llama", "parametric", 0),
+            ("tnl", "parametric", 1),
+            ("tnl", "isoflop", 0),
         )
     ]
     notes = waste_notes(study_of(*laws))

@@ -15,8 +15,8 @@ RATE = {"nats_per_token": 1.0103, "bits_per_byte": 1.4589}
 
 def _fits(ends: Any, rate: Any = RATE) -> StudyFits:
     laws = [Law(N_OPT), Law(D_OPT), Law(L_OPT, floor=Estimate.of(1.05, ends))]
-    surface = fit_of("parametric", "believe", group="llama", laws=laws)
-    return study_of(surface, fit_of("isoflop", "believe", group="llama"), entropy_rate=rate)
+    surface = fit_of("parametric", 10, group="llama", laws=laws)
+    return study_of(surface, fit_of("isoflop", 10, group="llama"), entropy_rate=rate)
 
 
 @pytest.mark.parametrize(

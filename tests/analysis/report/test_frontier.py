@@ -17,12 +17,12 @@ from ..fits.built import fit_of, group_of, optimum, study_of
 COMPUTES = (1e12, 1e13, 1e14, 1e15)
 
 
-def law(approach: str, believe: str, a: float | None = 0.6) -> Fit:
+def law(approach: str, reach: float, a: float | None = 0.6) -> Fit:
     """Of 1e12 to 1e14 FLOP; L has no interval beyond."""
     curve = [optimum(c, Estimate(c**0.6, c**0.6 / 2, c**0.6 * 2), Estimate(c**0.4), Estimate(2.0)) for c in COMPUTES]
     drawn = () if approach == "envelope" else tuple(curve)
     exponent = NOTHING if a is None else Estimate(a, 0.5, 0.7)
-    return fit_of(approach, believe, a=exponent, b=Estimate(0.4), span=(1e12, 1e14), curve=drawn)
+    return fit_of(approach, reach, a=exponent, b=Estimate(0.4), span=(1e12, 1e14), curve=drawn)
 
 
 def fits(*laws: Fit) -> StudyFits:
@@ -30,7 +30,7 @@ def fits(*laws: Fit) -> StudyFits:
 
 
 def test_the_law_that_is_drawn_is_the_one_believed_most_and_the_envelope_only_where_it_knows_a_size() -> None:
-    no, inside = "do not believe", "believe inside the range"
+    no, inside = 0, 1
     knows, knows_not = law("envelope", no), law("envelope", no, None)
     surface, budgets = law("parametric", no), law("isoflop", no)
     assert drawn_law(fits(knows, surface), "tnl") is None
@@ -43,17 +43,17 @@ def test_the_law_that_is_drawn_is_the_one_believed_most_and_the_envelope_only_wh
 
 
 @pytest.mark.parametrize(
-    ("believe", "solid", "dashed", "legend"),
+    ("reach", "solid", "dashed", "legend"),
     [
-        ("believe", COMPUTES, COMPUTES[3:], "solid"),
-        ("believe inside the range", COMPUTES[:3], COMPUTES[2:], "solid"),
-        ("do not believe", (), COMPUTES, "dash"),
+        (1e9, COMPUTES, COMPUTES[3:], "solid"),
+        (1, COMPUTES[:3], COMPUTES[2:], "solid"),
+        (0, (), COMPUTES, "dash"),
     ],
 )
 def test_laws_are_dashed_beyond_what_is_believed_and_bands_stay_inside_the_range(
-    believe: str, solid: tuple[float, ...], dashed: tuple[float, ...], legend: str
+    reach: float, solid: tuple[float, ...], dashed: tuple[float, ...], legend: str
 ) -> None:
-    found = law("parametric", believe)
+    found = law("parametric", reach)
     figure = make_subplots(1, 1)
     add_frontier(figure, 1, 1, found, N_OPT, "#0072b2", "TNL", named=True)
     band, *lines = figure.data
@@ -68,24 +68,24 @@ def test_laws_are_dashed_beyond_what_is_believed_and_bands_stay_inside_the_range
 
 
 def test_titles_and_axes_have_the_laws_inside_their_ranges() -> None:
-    found = law("parametric", "do not believe")
+    found = law("parametric", 0)
     assert frontier_title(found, N_OPT) == "N<sub>opt</sub> ~ C<sup> 0.600</sup> [0.500, 0.700] (not believed)"
-    assert frontier_title(law("isoflop", "believe"), L_OPT) == "L at N<sub>opt</sub>: isoFLOP"
+    assert frontier_title(law("isoflop", 10), L_OPT) == "L at N<sub>opt</sub>: isoFLOP"
     assert frontier_title(found, L_OPT) == "L at N<sub>opt</sub> (not believed)"
-    assert frontier_title(law("isoflop", "believe"), D_OPT).strip() == "D<sub>opt</sub> ~ C<sup> 0.400</sup>"
+    assert frontier_title(law("isoflop", 10), D_OPT).strip() == "D<sub>opt</sub> ~ C<sup> 0.400</sup>"
     assert max(values_of([found], N_OPT)) == pytest.approx(2 * 1e14**0.6)
     assert values_of([found], L_OPT) == [2.0] * 3 and values_of([], L_OPT) == []
 
 
 @pytest.mark.parametrize(
-    ("believe", "dash", "title"),
+    ("reach", "dash", "title"),
     [
-        ("believe inside the range", "solid", "N = 3 C<sup> 0.500</sup>"),
-        ("do not believe", "dash", "N ~ C<sup> 0.500</sup> (not believed)"),
+        (1, "solid", "N = 3 C<sup> 0.500</sup>"),
+        (0, "dash", "N ~ C<sup> 0.500</sup> (not believed)"),
     ],
 )
 def test_laws_of_the_envelope_that_are_not_believed_are_dashed_too_but_for_the_loss(
-    believe: str, dash: str, title: str
+    reach: float, dash: str, title: str
 ) -> None:
     """The headline says that no approach is believed: figure 1 must not draw a full line there."""
     half, three = Estimate(0.5), Estimate(3.0)
@@ -93,7 +93,7 @@ def test_laws_of_the_envelope_that_are_not_believed_are_dashed_too_but_for_the_l
         Law(name, exponent=half, coefficient=three, centre=(1e13, 2.0), range=(1e12, 1e14))
         for name in (N_OPT, D_OPT, L_OPT)
     ]
-    found = study_of(fit_of("envelope", believe, laws=laws))
+    found = study_of(fit_of("envelope", reach, laws=laws))
     assert envelope_doubted(found, "tnl") is (dash == "dash")
     figure = make_subplots(1, 3)
     _master_row(figure, 1, found, {"tnl": "#0072b2"})

@@ -23,9 +23,9 @@ from .drawn_study import write_study
 ARCHS = {"tnl": "TNL", "hgrn2": "HGRN2"}
 REPLICATES = 60  # of intervals, which nothing here rests on
 FIGURES = len(ARCHS) + 1 + 5  # rows of figure 1; approaches, comparison, held-out loss, benchmarks, tasks
-PARTS = {"losses", "optimum", "laws", "predictions", "approaches", "readings", "backtests", "comparison", "choices"}
+PARTS = {"losses", "optimum", "laws", "predictions", "approaches", "checks", "comparison", "choices"}
 PARTS |= {"waste", "benchmarks", "scores", "rankings", "power_law", "crossings", "conventions", "diagnostics", "runs"}
-PARTS |= {"training", "corpus", "provenance", "checkpoints", "costs", "first_shares"}
+PARTS |= {"training", "corpus", "provenance", "checkpoints", "costs"}
 PHONE, WINDOW = 390, 1300
 # of each table: pixels that its box hides, how far it was scrolled to its end, where its first column then begins and
 # which share of the box that takes

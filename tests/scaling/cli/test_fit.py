@@ -134,7 +134,7 @@ def test_architectures_are_told_apart_unasked_and_compared(tmp_path):
     assert "grouped by 'arch'; --columns arch= fits all of its values as one" in text
     assert "compute for the same loss" in text
     assert [one["group"] for one in grouped["results"]] == ["A", "B"]
-    assert grouped["comparisons"] and "side_by_side" in grouped
+    assert grouped["comparisons"]
     text = fit(*arguments, "--columns", "arch=")
     whole = json.loads(saved.read_text())
     assert "grouped" not in text and "compute for the same loss" not in text
@@ -247,13 +247,12 @@ def test_all_approaches_on_profiles_of_equal_compute(tmp_path):
         assert a.value == pytest.approx(0.28 / 0.62, abs=0.03) and a.low < 0.28 / 0.62 < a.high
     akima = json.loads(fit(path, "--approach", "isoflop", "--minimum", "akima", "--replicates", "200", "--json"))
     assert akima["results"][0]["isoflop"]["minimum"] == "akima"
-    assert all(one["verdict"]["believe"] and one["checks"]["backtest"] for one in found["results"])
+    assert all(one["verdict"]["claims"][0]["reach"] == 1 for one in found["results"])
     assert [one["approach"] for one in found["not_fitted"]] == ["envelope"]
-    assert not found["side_by_side"][""]["disagree"]
     assert found["not_fitted"][0]["reason"].startswith("needs curves")
     text = fit(path, "--replicates", "100", "--details")
     assert "random effects" in text and "x 10" in text  # ten times the largest compute
-    assert text.count("verdict: believe") == 2 and "side by side, they do not contradict each other" in text
+    assert text.count("verdict: believe up to") == 2
 
 
 def cells(text, approach):
@@ -280,11 +279,7 @@ def test_the_first_screen_has_a_table_of_all_approaches_and_why_they_are_believe
     assert "envelope: not fitted: needs curves" in text
     assert len(text[text.index("optimum at") :].splitlines()) <= 15
     whole = fit(path, "--replicates", "40", "--details")
-    for one in (isoflop, parametric):
-        errors = [row["error"] for row in one.checks["backtest"] if row["what"] == "N_opt"]
-        assert f"N x {np.exp(np.median(np.abs(errors))):.2f}" in cells(whole, one.approach)[0]
     assert "isoflop 35 of 35 points of 35 runs (5 budgets with a minimum)" in whole and "L in the table's unit" in whole
-    assert max(len(line) for line in whole.splitlines() if "N x" in line) <= 100
 
 
 def test_a_budget_far_beyond_the_range_is_flagged_in_the_table_and_in_the_verdict(tmp_path):
@@ -295,10 +290,7 @@ def test_a_budget_far_beyond_the_range_is_flagged_in_the_table_and_in_the_verdic
         assert "beyond range" in cells(near, approach)[1] and "(" not in cells(near, approach)[0]
         value, under = cells(far, approach)
         assert value.count("(") >= 2 and "too far: C x 10k beyond" in under and under.count("–") == 1  # that of a
-        assert f"{approach}: believe inside the range: " in far
-    assert "1e26 FLOP is 10k times the largest compute of the fit" in far and "(in brackets)" in far
-    found = json.loads(fit(path, "--replicates", "40", "--at", "1e12", "--approach", "parametric", "--json"))
-    assert "times below the smallest compute" in found["results"][0]["verdict"]["reasons"][0]
+    assert "nothing rehearses a reach of 10,000" in far and "(in brackets)" in far
 
 
 def test_groups_that_no_approach_can_fit_are_named(tmp_path):

@@ -10,7 +10,6 @@ from analysis.fits.downstream.forms import Form
 from analysis.fits.downstream.link import Link, fit_link
 from analysis.fits.downstream.result import to_result
 from analysis.fits.downstream.scores import Scores
-from analysis.fits.fit import BELIEVE, DO_NOT, INSIDE
 from analysis.scales import Scale
 from arch.errors import InputError
 
@@ -131,13 +130,9 @@ def test_few_points() -> None:
     three = fit_link(scores.take(np.array([7, 15, 23])))
     assert three.interval(2.0) is None and three.steepness() is None
     told = to_result(three)
-    assert (
-        told.verdict
-        and told.verdict.believe == INSIDE
-        and told.verdict.reasons == ("no interval: 3 runs, 4 are needed",)
-    )
+    assert told.verdict and told.verdict.reach == 1 and told.verdict.reasons == ("no interval: 3 runs, 4 are needed",)
     assert told.intervals.level is None and not any(one.interval for one in told.parameters.values())
-    assert to_result(fit_link(scores)).verdict.believe == INSIDE  # type: ignore[union-attr]
+    assert to_result(fit_link(scores)).verdict.reach == 1  # type: ignore[union-attr]
 
 
 def test_what_is_refused() -> None:
@@ -167,9 +162,9 @@ def test_what_is_refused() -> None:
 def test_the_verdict() -> None:
     random = np.random.default_rng(8)
     good = to_result(fit_link(drawn(random, 24, questions=20_000, run_noise=0.02)[0]))
-    assert good.verdict and good.verdict.believe in (BELIEVE, INSIDE)
+    assert good.verdict and good.verdict.reach >= 1
     assert good.parameters.keys() == {"floor", "ceiling", "k", "L0"} and good.parameters["k"].interval and good.range
     assert good.to_dict()["other_form"]["name"] == "exponential"
     bent = exact(0.25 + 0.3 * expit(6 * (2.6 - LOSS)) + 0.005 * random.normal(size=len(LOSS)), FOUR)
     verdict = to_result(fit_link(bent)).verdict
-    assert verdict and verdict.believe == DO_NOT and "bend otherwise than the logistic form" in verdict.reasons[0]
+    assert verdict and verdict.reach == 0 and "bend otherwise than the logistic form" in verdict.reasons[0]

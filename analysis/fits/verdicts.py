@@ -1,0 +1,236 @@
+"""Whether to believe what a law claims: N_opt at a compute, a reach times the largest one that was fitted.
+
+Four checks, each passed, failed or not done, with its number and its limit:
+
+inside: N and D of the optimum lie within what was trained, or beyond it by at most a factor of 1.2 times the square
+root of the reach, by which both grow with compute.
+fits: the points do not refute the form at 1%, by seeds or by a free exponent.
+rehearsed: laws fitted below cuts of the data give the optimum above them to a factor of 1.5 at this reach
+(analysis/fits/rehearsal.py).
+stable: without any one size the optimum changes by a factor of at most 1.3.
+
+A claim is believed where none fails and the last two were done. A law is believed up to the largest reach at which its
+claim is, and not at all where that at the largest compute fitted is not. docs/research/verdicts.md has how often
+believed claims are right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from analysis.fits import rehearsal
+from analysis.fits.cost import Cost, cost_of
+from analysis.fits.envelope.crossings import find_crossings
+from analysis.fits.envelope.of_points import size_curves
+from analysis.fits.envelope.optimum import optimum_laws
+from analysis.fits.fit import N_OPT, Check, Claim, Fit, Verdict, believed_to
+from analysis.fits.forms import PLAIN
+from analysis.fits.isoflop import isoflop
+from analysis.fits.parametric.curves import prepare
+from analysis.fits.parametric.fit import fit_form
+from analysis.fits.points import Points
+from analysis.fits.rehearsal import Rehearsal
+from analysis.fits.solver import HUBER
+from analysis.fits.surface import Surface
+from arch.amounts import count
+from arch.errors import InputError
+
+OUTSIDE = 1.2
+MISFIT = 0.01
+REHEARSED = 1.5
+STABLE = 1.3
+MOST_LEFT_OUT = 12  # groups of neighbouring sizes, of more sizes
+PASSED, FAILED, NOT_DONE = "passed", "failed", "not done"
+Law = Callable[[float], float]  # N_opt [nan: none] at C [FLOP]
+
+
+def judge(
+    result: Fit, points: Points, *, cost: Cost | None = None, objective: str = HUBER, form: str = PLAIN
+) -> Verdict:
+    """The verdict on the N_opt of one law at the largest compute that was fitted, and at each one asked for.
+
+    points: what was fitted; objective, form: of the parametric approach.
+    """
+    if result.a.value is None:
+        why = result.law(N_OPT).reason or next(iter(result.reasons.values()), "see the fit")
+        return believed_to(0.0, (f"N_opt is not identified: {why}",))
+    try:
+        law, rehearsed, without = _refitted(result.approach, points, cost or cost_of(points), objective, form)
+    except InputError as error:
+        return believed_to(0.0, (f"nothing could be checked: {error}",))
+    high = result.range[1]
+    computes = dict.fromkeys((high, *(at.flops for at in result.optima if at.flops > high)))
+    claims = tuple(_claim(result, points, c, law, rehearsed, without, cost or cost_of(points)) for c in computes)
+    believed = [one.reach for one in claims if one.believed]
+    if not claims[0].believed:
+        return believed_to(0.0, claims[0].against, claims)
+    farther = [one for one in claims if not one.believed]
+    reasons = [check.words for check in claims[0].checks if check.state == PASSED]
+    reasons += [f"at {one.reach:.3g} times the largest compute: {'; '.join(one.against)}" for one in farther[:1]]
+    nearest = min((one.reach for one in farther), default=math.inf)
+    return believed_to(max(reach for reach in believed if reach < nearest), tuple(reasons), claims)
+
+
+def _claim(
+    result: Fit,
+    points: Points,
+    c: float,
+    law: Law,
+    rehearsed: Rehearsal | str,
+    without: Sequence[tuple[str, Law | None]],
+    cost: Cost,
+) -> Claim:
+    reach = max(c / result.range[1], 1.0)
+    n_opt = law(c)
+    d_opt = c / float(cost.per_token(n_opt))
+    checks = (
+        _inside(points, n_opt, d_opt, reach),
+        _fits(result),
+        _rehearsed(rehearsed, reach),
+        _stable(law, without, c),
+    )
+    return Claim("N_opt", c, reach, n_opt, checks)
+
+
+def _check(name: str, value: float, limit: float, words: str) -> Check:
+    return Check(name, PASSED if value <= limit * (1 + 1e-9) else FAILED, value, limit, words)
+
+
+def _inside(points: Points, n_opt: float, d_opt: float, reach: float) -> Check:
+    limit = OUTSIDE * math.sqrt(reach)
+    told = []
+    for value, trained, what in ((n_opt, points.n_params, "parameters"), (d_opt, points.n_tokens, "tokens")):
+        low, high = float(trained.min()), float(trained.max())
+        told.append((max(low / value, value / high, 1.0), value, what, low, high))
+    factor, value, what, low, high = max(told)
+    if factor <= 1:
+        words = "N_opt and D_opt lie inside what was trained"
+    else:
+        words = (
+            f"the optimal {count(value)} {what} lie a factor of {factor:.2g} outside what was trained, {count(low)} to "
+            f"{count(high)} (limit {limit:.2g})"
+        )
+    return _check("inside", factor, limit, words)
+
+
+def _fits(result: Fit) -> Check:
+    part = result.parametric
+    tied = part is not None and part.over_training is not None
+    p = None if part is None else part.p_tied if tied else part.seeds.p_fits if part.seeds else None
+    what = "the form's one exponent" if tied else "the surface"
+    if p is None or math.isnan(p):
+        return Check("fits", NOT_DONE, None, MISFIT, "no repeated runs tell whether the points refute the form")
+    state = FAILED if p < MISFIT else PASSED
+    verb = "refute" if state == FAILED else "do not refute"
+    return Check("fits", state, p, MISFIT, f"the points {verb} {what} (p = {p:.2g}, limit {MISFIT})")
+
+
+def _rehearsed(found: Rehearsal | str, reach: float) -> Check:
+    limit = REHEARSED
+    why = found if isinstance(found, str) else found.reason(reach)
+    if why:
+        return Check("rehearsed", NOT_DONE, None, limit, why)
+    assert isinstance(found, Rehearsal)
+    factor = math.exp(float(found.half_width(reach)))
+    words = f"rehearsed at {found.n_cuts} disjoint cuts, N_opt is right to a factor of {factor:.2f} (limit {limit:g})"
+    return _check("rehearsed", factor, limit, words)
+
+
+def _stable(law: Law, without: Sequence[tuple[str, Law | None]], c: float) -> Check:
+    whole, changes = law(c), []
+    for name, other in without:
+        value = math.nan if other is None else other(c)
+        if not (math.isfinite(value) and value > 0):
+            return Check("stable", FAILED, None, STABLE, f"without the size {name} nothing is identified")
+        changes.append((abs(math.log(value / whole)), name))
+    if not changes:
+        return Check("stable", NOT_DONE, None, STABLE, "there is one size")
+    most, name = max(changes)
+    words = f"without the size {name} N_opt changes by a factor of {math.exp(most):.2f} (limit {STABLE:g})"
+    return _check("stable", math.exp(most), STABLE, words)
+
+
+def size_groups(points: Points) -> list[tuple[str, np.ndarray]]:
+    """Each size with its points [n], or of more than MOST_LEFT_OUT so many groups of neighbours."""
+    sizes, which = np.unique(np.round(np.log(points.n_params) / rehearsal.SAME), return_inverse=True)
+    group = which * min(len(sizes), MOST_LEFT_OUT) // len(sizes)
+    found = []
+    for i in np.unique(group):
+        mine = group == i
+        low, high = float(points.n_params[mine].min()), float(points.n_params[mine].max())
+        found.append((count(low) if high < low * (1 + rehearsal.SAME) else f"{count(low)} to {count(high)}", mine))
+    return found
+
+
+def _refitted(
+    approach: str, points: Points, cost: Cost, objective: str, form: str
+) -> tuple[Law, Rehearsal | str, list[tuple[str, Law | None]]]:
+    """The law of all points, its rehearsal (or why there is none), and by name the laws without each size."""
+    if approach == "parametric":
+        return _surfaces(points, cost, objective, form)
+    fitted = _isoflop if approach == "isoflop" else _envelope
+    law, c, n = fitted(points, cost)
+    without: list[tuple[str, Law | None]] = []
+    for name, mine in size_groups(points):
+        try:
+            without.append((name, fitted(points.take(~mine), cost)[0]))
+        except InputError:
+            without.append((name, None))
+    return law, rehearsal.rehearse_line("N_opt", c, n), without
+
+
+def _surfaces(
+    points: Points, cost: Cost, objective: str, form: str
+) -> tuple[Law, Rehearsal | str, list[tuple[str, Law | None]]]:
+    prepared = prepare(points)
+    kept, weights = rehearsal.some_of(prepared.points, prepared.weights)
+    groups = size_groups(kept)
+    left = np.stack([weights, *(np.where(mine, 0.0, weights) for _, mine in groups)])
+    solution = fit_form(kept, kept.loss, left, objective, form)
+    laws = [_n_opt(solution.surface.one(i), cost) for i in range(len(left))]
+    without = [(name, None if solution.unidentified[i] else laws[i]) for i, (name, _) in enumerate(groups, 1)]
+    found: Rehearsal | str
+    try:
+        found = rehearsal.rehearse_optimum(kept, weights, cost=cost, objective=objective, form=form)["n_opt"]
+    except InputError as error:
+        found = str(error)
+    return laws[0], found, without
+
+
+def _n_opt(surface: Surface, cost: Cost) -> Law:
+    def at(c: float) -> float:
+        with np.errstate(all="ignore"):
+            return float(surface.n_opt(c, cost))
+
+    return at
+
+
+def _isoflop(points: Points, cost: Cost) -> tuple[Law, list[float], list[float]]:
+    fit = isoflop(points, cost, n_replicates=2)
+    used = [one for one in fit.minima if one.reason is None and one.n_params]
+    return (
+        lambda c: fit.optimum("N_opt", c)[0] or math.nan,
+        [one.c for one in used],
+        [one.n_params or 0 for one in used],
+    )
+
+
+def _envelope(points: Points, cost: Cost) -> tuple[Law, list[float], list[float]]:
+    curves = size_curves(points)
+    ends = math.log(float(points.flops.min())), math.log(float(points.flops.max()))
+    crossings, missing = find_crossings(curves, ends)
+    law = optimum_laws(curves, crossings, missing, None, rehearsal.LEVEL)[0]
+    if not law.identified:
+        raise InputError(law.reason)
+    at = [one for one in crossings if one.beyond == 0]
+    sizes = [math.sqrt(curves[one.small].n_params * curves[one.small + 1].n_params) for one in at]
+    return lambda c: law.at(c).value or math.nan, [math.exp(one.at) for one in at], sizes
+
+
+def with_verdict(result: Fit, points: Points, objective: str = HUBER, form: str = PLAIN) -> Fit:
+    """The result with its verdict."""
+    return replace(result, verdict=judge(result, points, objective=objective, form=form))

@@ -1,0 +1,99 @@
+"""Verdicts: each of the four checks by itself, and what a law is believed of."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analysis.fits import approaches
+from analysis.fits.fit import N_OPT, Law
+from analysis.fits.points import Points
+from analysis.fits.surface import Surface
+from analysis.fits.verdicts import MOST_LEFT_OUT, judge, size_groups
+
+TRUTH = Surface(1.69, 406.4, 410.7, 0.34, 0.28)
+
+
+def profiles(noise: float = 0.001, budgets: int = 9, away: float = 1.0) -> Points:
+    """Nine sizes about the optimum (or `away` times it) of each budget from 1e18 FLOP on."""
+    c = np.repeat(1e18 * 2.0 ** np.arange(budgets), 9)
+    n = away * TRUTH.n_opt(c) * np.tile(np.geomspace(0.25, 4, 9), budgets)
+    n = 1e7 * 1.25 ** np.round(np.log(n / 1e7) / np.log(1.25))  # a ladder of sizes
+    drawn = np.random.default_rng(0).standard_normal(len(c))
+    return Points(n, c / 6 / n, c, TRUTH.loss(n, c / 6 / n) * np.exp(noise * drawn))
+
+
+def judged(points, approach="parametric", **options):
+    result = approaches.fit(points, approach, n_replicates=40, **options)
+    return judge(result, points)
+
+
+def check(verdict, name, claim=0):
+    return next(one for one in verdict.claims[claim].checks if one.name == name)
+
+
+@pytest.mark.parametrize("approach", ["parametric", "isoflop"])
+def test_a_right_law_of_many_budgets_is_believed(approach):
+    found = judged(profiles(), approach)
+    assert found.reach >= 1 and found.believe.startswith("believe up to")
+    first = found.claims[0]
+    assert first.reach == 1 and first.believed
+    assert [one.name for one in first.checks] == ["inside", "fits", "rehearsed", "stable"]
+    assert first.value == pytest.approx(float(TRUTH.n_opt(2.56e20)), rel=0.1)
+
+
+def test_a_reach_that_nothing_rehearses_is_not_believed():
+    found = judged(profiles(), at=[2.56e21, 2.56e23])
+    assert found.reach in (1, 10)
+    far = check(found, "rehearsed", -1)
+    assert far.state == "not done" and "nothing rehearses a reach of 1,000" in far.words
+    assert not found.claims[-1].believed
+
+
+def test_an_optimum_outside_of_what_was_trained_is_not_believed():
+    found = judged(profiles(away=12.0))
+    one = check(found, "inside")
+    assert one.state == "failed" and one.value > one.limit == 1.2
+    assert found.reach == 0 and "outside what was trained" in found.reasons[0]
+
+
+def test_a_law_that_bends_is_refuted_by_its_rehearsal():
+    points = profiles()
+    ratio = np.log(points.flops / points.flops.min())
+    bent = points.loss + 0.02 * ratio * np.log(points.n_params / TRUTH.n_opt(points.flops))
+    found = judged(replace(points, loss=bent), "isoflop")
+    assert check(found, "rehearsed").value > 1.2
+
+
+def test_one_size_that_decides_is_named():
+    """Sizes that are mistuned each in its own way."""
+    points = profiles(0.02, 6)
+    found = judged(points)
+    one = check(found, "stable")
+    assert one.state == "failed" and "without the size" in one.words
+
+
+def test_repeated_runs_that_lie_off_the_surface_fail_the_fit():
+    points = profiles(0.0)
+    off = points.loss * np.exp(0.05 * np.sin(3 * np.log(points.n_params)))
+    points = replace(points, loss=off, recipe=np.arange(len(points)).astype(str).astype(object))
+    again = points.take(np.repeat(np.arange(len(points)), 2))
+    noise = np.exp(0.001 * np.random.default_rng(1).standard_normal(len(again)))
+    again = replace(again, loss=again.loss * noise, run=np.arange(len(again)).astype(str).astype(object))
+    again = replace(again, trunk=again.run, cell=again.run)
+    found = judged(again)
+    assert check(found, "fits").state == "failed" and "refute" in check(found, "fits").words
+
+
+def test_of_many_sizes_neighbours_are_left_out_together():
+    points = profiles()
+    groups = size_groups(points)
+    assert len(groups) <= MOST_LEFT_OUT
+    assert np.sum([mine for _, mine in groups], axis=0).tolist() == [1] * len(points)
+
+
+def test_a_law_without_an_exponent_says_why():
+    result = approaches.fit(profiles(), "parametric", n_replicates=40)
+    gone = replace(result, laws=(Law(N_OPT, reason="no term of N"), *result.laws[1:]))
+    found = judge(gone, profiles())
+    assert (found.reach, found.reasons, found.claims) == (0, ("N_opt is not identified: no term of N",), ())
