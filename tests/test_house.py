@@ -100,7 +100,7 @@ ALLOWED = {
         *("analysis.fits.losses", "analysis.fits.fit", "analysis.fits.study_fits"),
         *("analysis.last_steps", "analysis.run_table", "analysis.scales", "arch.errors"),
     ),
-    "analysis.fits.approaches": (*FITTED, *SHARED, *ROOMS, "analysis.fits.settings"),
+    "analysis.fits.approaches": ("analysis.fits.rehearsal", *FITTED, *SHARED, *ROOMS, "analysis.fits.settings"),
     "analysis.fits.groups": (
         *(*FITTED, *SHARED, *ROOMS, "analysis.fits.approaches", "analysis.fits.budgets"),
         "analysis.fits.settings",
