@@ -102,6 +102,7 @@ ALLOWED = {
     ),
     "analysis.fits.approaches": ("analysis.fits.rehearsal", *FITTED, *SHARED, *ROOMS, "analysis.fits.settings"),
     "analysis.fits.groups": (
+        "analysis.fits.verdicts",
         *(*FITTED, *SHARED, *ROOMS, "analysis.fits.approaches", "analysis.fits.budgets"),
         "analysis.fits.settings",
     ),

@@ -63,7 +63,9 @@ def judge(
     except InputError as error:
         return believed_to(0.0, (f"nothing could be checked: {error}",))
     high = result.range[1]
-    computes = dict.fromkeys((high, *(at.flops for at in result.optima if at.flops > high)))
+    if not _is_size(law(high)):
+        return believed_to(0.0, ("N_opt is not identified: no size is optimal at the largest compute",))
+    computes = dict.fromkeys((high, *(at.flops for at in result.optima if at.flops > high and _is_size(law(at.flops)))))
     claims = tuple(_claim(result, points, c, law, rehearsed, without, cost or cost_of(points)) for c in computes)
     believed = [one.reach for one in claims if one.believed]
     if not claims[0].believed:
@@ -73,6 +75,10 @@ def judge(
     reasons += [f"at {one.reach:.3g} times the largest compute: {'; '.join(one.against)}" for one in farther[:1]]
     nearest = min((one.reach for one in farther), default=math.inf)
     return believed_to(max(reach for reach in believed if reach < nearest), tuple(reasons), claims)
+
+
+def _is_size(n_params: float) -> bool:
+    return math.isfinite(n_params) and n_params > 0
 
 
 def _claim(
@@ -144,7 +150,7 @@ def _stable(law: Law, without: Sequence[tuple[str, Law | None]], c: float) -> Ch
     whole, changes = law(c), []
     for name, other in without:
         value = math.nan if other is None else other(c)
-        if not (math.isfinite(value) and value > 0):
+        if not _is_size(value):
             return Check("stable", FAILED, None, STABLE, f"without the size {name} nothing is identified")
         changes.append((abs(math.log(value / whole)), name))
     if not changes:
