@@ -82,7 +82,7 @@ def test_every_command_has_a_short_help_and_the_commands_a_version(app):
 @pytest.mark.parametrize(
     ("words", "allowed"),
     [(["--help"], set()), *((["plan", study], {"numpy", "pydantic", "yaml"}) for study in ("quickstart", "paper"))],
-    ids=lambda given: " ".join(given),
+    ids=lambda given: " ".join(sorted(given)) if isinstance(given, set) else " ".join(given),
 )
 def test_help_and_plan_load_nothing_heavy(words, allowed):
     """The corpus is looked at by the data package, and a study's tasks by their own modules, which read numpy."""
