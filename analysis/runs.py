@@ -75,7 +75,6 @@ def load_tables(
     return replace(table, curves=add_difficulty(table.curves, specs, corpus, folder))
 
 
-OF_SOURCE = "loss:"  # a metric of the held-out loss: that of one source of a mixture, whose name follows
 _EVAL_COLUMNS = ("step", "n_tokens", "loss", "perplexity", "bits_per_byte", "n_tokens_scored", "weights_sha256")
 _RUN_COLUMNS = (
     *("run_id", "arch", "size", "seed", "state", "reason", "step", "n_tokens", "epochs", "planned_tokens", "n_params"),

@@ -7,12 +7,12 @@ import math
 
 import numpy as np
 
+from analysis.design.check import WIDE_A
 from analysis.fits.cost import Cost
 from analysis.fits.fit import N_OPT, Fit
 from analysis.fits.parametric.fit import ParametricFit, refit
 from arch.amounts import count, counted
 
-WIDE_A = 0.08  # half of the interval of a: more does not tell how to split 100 times the compute by a factor of 1.4
 WIDE_N = 1.5  # factor from N_opt to an end of its interval
 ONE_SIZE_A, ONE_SIZE_N = 0.07, 1.3  # change of a, and factor of N_opt, when one size is left out
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis.fits.points import Points
 from arch.amounts import count
 from arch.errors import InputError
+
+if TYPE_CHECKING:
+    from analysis.fits.points import Points
 
 SIX_ND = ("6nd", "6nd_total")  # the conventions by which C is 6 N D
 SAME = 1e-6  # of log cost

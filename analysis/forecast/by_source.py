@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.evals.results import OF_SOURCE
 from analysis.fits.approaches import fit_surface, options_of
 from analysis.fits.points import CURVES
 from analysis.fits.prepare import prepare
 from analysis.last_steps import last_steps
 from analysis.run_table import RunTable
-from analysis.runs import OF_SOURCE
 
 if TYPE_CHECKING:
     import pandas as pd
