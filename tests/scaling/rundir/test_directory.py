@@ -214,4 +214,4 @@ def test_status_tells_rows_that_the_run_cannot_have_written(tmp_path, monkeypatc
         assert row["rows_left_out"].startswith("1 ")
         assert show_status([row]).splitlines()[-1] == f"{run.run_id}: rows left out: {row['rows_left_out']}"
     monkeypatch.setattr("scaling.stages.status.CHECKED_BYTES", 10)
-    assert "the rows of 1 run were not checked" in show_status(status_rows(study, [run]))
+    assert "the rows of 1 run are many and were not checked" in show_status(status_rows(study, [run]))
