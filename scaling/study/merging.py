@@ -59,7 +59,8 @@ def check_merging(training: Training, where: str) -> None:
     if training.merge_last is not None and decay_start(training) < planned_steps(training):
         raise InputError(
             f"training.merge_last of {where} needs a rate that does not fall: the mean of weights from inside a decay "
-            f"replaces no decay; give training.branches, whose trunk is merged, or schedule constant, or leave it out"
+            "replaces no decay; give training.branches, whose trunk is merged, or schedule constant or inverse_sqrt, "
+            "or leave it out"
         )
 
 

@@ -31,7 +31,6 @@ from analysis.fits.forms import (
     BOUNDS,
     FORMS,
     OVER_TRAINING,
-    PLAIN,
     R_STAR,
     REPEATED,
     over_training,
@@ -250,7 +249,7 @@ def _notes(fit: ParametricFit) -> list[str]:
     many = int((points.n_tokens > MANY * points.unique_tokens * (1 + 1e-9)).sum())
     if fit.form in REPEATED or not many:
         return found
-    law = {PLAIN: "a plain law", OVER_TRAINING: "an over-training law"}[fit.form]
+    law = "an over-training law" if fit.form == OVER_TRAINING else f"a {fit.form} law"
     return [
         f"{counted_of(many, len(points), 'point')} read their text more than {MANY} times: {law} takes repeated "
         "text for new; --form data-constrained tells them apart",
