@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 SEPARATOR = ", "
+OF_SOURCE = "loss:"  # a metric of the held-out loss: that of one source of a mixture, whose name follows
 
 
 def parts(point: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from analysis.labels import OF_SOURCE
 from analysis.table_files import table_bytes
 from arch.amounts import counted
 from arch.errors import InputError
@@ -27,7 +28,6 @@ from .task import MissingData, Task
 if TYPE_CHECKING:
     import pandas as pd
 
-OF_SOURCE = "loss:"  # a metric of the held-out loss: that of one source of a mixture, whose name follows
 S = TypeVar("S", bound="Scores")
 SCHEMA = 2
 SHOWN = 3  # checkpoints that a line names

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.evals.results import OF_SOURCE
 from analysis.fits.approaches import fit_surface, options_of
 from analysis.fits.points import CURVES
 from analysis.fits.prepare import prepare
+from analysis.labels import OF_SOURCE
 from analysis.last_steps import last_steps
 from analysis.run_table import RunTable
 
