@@ -71,7 +71,7 @@ def law_sentences(fits: StudyFits) -> list[str]:
     for (approach, upto), names in leading.items():
         lines.append(f"The {approach} law of the optimal size is believed{upto} for {listed(names)}.")
     for reason, names in without.items():
-        lines.append(f"No law of the optimal size is believed for {listed(names)} ({reason}).")
+        lines.append(f"No law of the optimal size is believed for {listed(names)}; {reason}.")
     return lines
 
 
@@ -120,5 +120,5 @@ def _reasons(fits: StudyFits, group: str, laws: list[Fit]) -> str:
 
 
 def _brief(reason: str) -> str:
-    """A reason without the details behind it."""
-    return re.split(r": |; | \(", reason, maxsplit=1)[0]
+    """A reason without the details behind it, but with the limit that it misses."""
+    return re.split(r": |; | \((?!limit)", reason, maxsplit=1)[0]

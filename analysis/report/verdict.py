@@ -116,9 +116,9 @@ def _is_of_size(archs: Mapping[str, LossOf], arch: str, best: str) -> bool:
 def _of_another_size(arch: str, best: str, archs: Mapping[str, LossOf]) -> str:
     one, other = archs[arch], archs[best]
     return (
-        f"That of {name_of(arch)} may be its size and not its architecture: it is read at {one.size} after "
-        f"{_count(one.n_tokens)} tokens, {name_of(best)} at {other.size} after {_count(other.n_tokens)}, and "
-        f"{_another_size(one)}."
+        f"The difference of {name_of(arch)} may be of its size and not of its architecture: its lowest loss at this C "
+        f"is of size {one.size} after {_count(one.n_tokens)} tokens, {name_of(best)}'s of {other.size} after "
+        f"{_count(other.n_tokens)}, and {_another_size(one)}."
     )
 
 

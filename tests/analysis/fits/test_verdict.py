@@ -92,9 +92,9 @@ def test_a_loss_at_another_size_is_not_told_as_the_architectures(tmp_path: Path)
     fits = envelopes_of(load_tables(tmp_path), FitSettings(smoothing_tokens=5_000, n_replicates=100))
     lines = verdict_text(fits)
     assert "TNL is worse than HGRN2 by more than seed noise." in lines
-    told = next(line for line in lines if line.startswith("That of TNL may be its size and not its architecture: "))
-    assert "it is read at 221k after 81.9k tokens, HGRN2 at 25k after 7" in told
-    assert told.endswith("and only the size 221k was trained that far, so the best size there is not known.")
+    caveat = next(line for line in lines if line.startswith("The difference of TNL may be of its size and not of its "))
+    assert "is of size 221k after 81.9k tokens, HGRN2's of 25k after 7" in caveat
+    assert caveat.endswith("and only the size 221k was trained that far, so the best size there is not known.")
 
 
 def test_without_seeds_nothing_is_told_apart(tmp_path: Path) -> None:
