@@ -23,10 +23,11 @@ ENVELOPE, ISOFLOP, PARAMETRIC = "envelope", "isoflop", "parametric"
 APPROACHES = (ENVELOPE, ISOFLOP, PARAMETRIC)
 N_OPT, D_OPT, L_OPT = "N_opt", "D_opt", "L_opt"
 QUANTITIES = (N_OPT, D_OPT, L_OPT)
-FAR = 100.0  # times beyond the computes of a fit: from there on no backtest comes near, and the form alone speaks
+FAR = 100.0  # times beyond the computes of a fit: from there on no rehearsal comes near, and the form alone speaks
 NEAR = 1.01  # a compute this near to the end of a range is still in it
 MOST_LOG = 700.0  # of a float
 DO_NOT = "do not believe"
+PASSED, FAILED, NOT_DONE = "passed", "failed", "not done"  # states of a check
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)  # what reading raises
 
 
@@ -503,7 +504,7 @@ class Intervals:
 
 @dataclass(frozen=True)
 class Check:
-    """One check of a claim: "passed", "failed" or "not done", its number and limit, and both in words."""
+    """One check of a claim: its state (PASSED, FAILED or NOT_DONE), its number and limit, and both in words."""
 
     name: str
     state: str
@@ -526,7 +527,7 @@ class Claim:
     def against(self) -> tuple[str, ...]:
         """Why it is not believed: checks that failed, and those that had to be done and could not be."""
         needed = ("rehearsed", "stable")
-        bad = [one for one in self.checks if one.state == "failed" or (one.state == "not done" and one.name in needed)]
+        bad = [one for one in self.checks if one.state == FAILED or (one.state == NOT_DONE and one.name in needed)]
         return tuple(one.words for one in bad)
 
     @property

@@ -14,7 +14,7 @@ from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Fit, No
 from analysis.fits.parametric.fit import ParametricFit
 from analysis.fits.points import Points
 from analysis.fits.settings import FitSettings
-from analysis.fits.verdicts import with_verdict
+from analysis.fits.verdicts import judge
 from arch.errors import InputError
 
 CHECKS = "checks"  # the step after the approaches of a group
@@ -90,7 +90,8 @@ def fit_groups(
             progress(group, CHECKS, place / len(found))
             fitted = points[name]
             assert fitted is not None
-            results.append(with_verdict(found[name], fitted, options.objective, options.form))
+            verdict = judge(found[name], fitted, options.objective, options.form)
+            results.append(replace(found[name], verdict=verdict))
     return Fits(tuple(results), tuple(failed), surfaces)
 
 

@@ -330,9 +330,8 @@ def rehearse_optimum(
     cost: Cost | None = None,
     objective: str = HUBER,
     form: str = PLAIN,
-) -> dict[str, Rehearsal]:
-    """What surfaces below cuts in compute missed of the optima, `n_opt` and `l_opt`, of the surface of all points, all
-    inside its range."""
+) -> Rehearsal:
+    """What surfaces below cuts in compute missed of N_opt of the surface of all points, all inside its range."""
     points, weights = some_of(points, weights)
     law = cost or cost_of(points)
     below, surfaces = _fitted_below(points, weights, objective, form, math.inf)
@@ -340,15 +339,10 @@ def rehearse_optimum(
     reached = np.flatnonzero(highest >= cut * NEAREST)
     at = np.repeat(reached, AT)
     c = np.concatenate([np.geomspace(cut[i] * NEAREST, highest, AT) for i in reached] or [np.zeros(0)])
-    found = {}
-    for name in ("n_opt", "l_opt"):
-        with np.errstate(all="ignore"):
-            ours = np.array([float(getattr(surfaces.one(int(i)), name)(x, law)) for i, x in zip(at, c, strict=True)])
-            error = np.log(np.asarray(getattr(surfaces.one(len(below)), name)(c, law)) / ours)
-        known = np.isfinite(error)
-        rows = Rehearsal(name, cut, (below * weights).sum(1), at, c / cut[at], error, np.ones(len(at)))
-        found[name] = rows.take(known)
-    return found
+    with np.errstate(all="ignore"):
+        error = np.log(surfaces.one(len(below)).n_opt(c, law) / surfaces.take(at).n_opt(c, law))
+    rows = Rehearsal("N_opt", cut, (below * weights).sum(1), at, c / cut[at], error, np.ones(len(at)))
+    return rows.take(np.isfinite(error))
 
 
 def rehearse_line(what: str, c: Sequence[float], values: Sequence[float], weights: Any = None) -> Rehearsal:

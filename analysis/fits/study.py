@@ -59,8 +59,7 @@ NOT_JUDGED = "no usable run: at no size can a value of the nuisance axes, or the
 def runs_of_study(
     study: RunTable, ends: Mapping[str, Points], curves: Mapping[str, Points], ends_alone: bool = False
 ) -> Runs:
-    """A study's runs as the approaches read them (ends, curves: of `prepare`): the envelope that of whole curves, and
-    the checks read the runs in other ways too."""
+    """A study's runs as the approaches read them (ends, curves: of `prepare`): the envelope is that of whole curves."""
     whole = WholeCurves.of(study, study.settings)
     return Runs(ends, curves, ends_alone, whole.envelopes(), whole.settings)
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from analysis.fits.cost import Cost, cost_of
 from analysis.fits.envelope.crossings import find_crossings
 from analysis.fits.envelope.of_points import size_curves
 from analysis.fits.envelope.optimum import optimum_laws
-from analysis.fits.fit import N_OPT, Check, Claim, Fit, Verdict, believed_to
+from analysis.fits.fit import FAILED, N_OPT, NOT_DONE, PASSED, Check, Claim, Fit, Verdict, believed_to
 from analysis.fits.forms import PLAIN
 from analysis.fits.isoflop import isoflop
 from analysis.fits.parametric.curves import prepare
@@ -44,13 +43,10 @@ MISFIT = 0.01
 REHEARSED = 1.5
 STABLE = 1.3
 MOST_LEFT_OUT = 12  # groups of neighbouring sizes, of more sizes
-PASSED, FAILED, NOT_DONE = "passed", "failed", "not done"
 Law = Callable[[float], float]  # N_opt [nan: none] at C [FLOP]
 
 
-def judge(
-    result: Fit, points: Points, *, cost: Cost | None = None, objective: str = HUBER, form: str = PLAIN
-) -> Verdict:
+def judge(result: Fit, points: Points, objective: str = HUBER, form: str = PLAIN) -> Verdict:
     """The verdict on the N_opt of one law at the largest compute that was fitted, and at each one asked for.
 
     points: what was fitted; objective, form: of the parametric approach.
@@ -59,14 +55,15 @@ def judge(
         why = result.law(N_OPT).reason or next(iter(result.reasons.values()), "see the fit")
         return believed_to(0.0, (f"N_opt is not identified: {why}",))
     try:
-        law, rehearsed, without = _refitted(result.approach, points, cost or cost_of(points), objective, form)
+        cost = cost_of(points)
+        law, rehearsed, without = _refitted(result.approach, points, cost, objective, form)
     except InputError as error:
         return believed_to(0.0, (f"nothing could be checked: {error}",))
     high = result.range[1]
     if not _is_size(law(high)):
         return believed_to(0.0, ("N_opt is not identified: no size is optimal at the largest compute",))
     computes = dict.fromkeys((high, *(at.flops for at in result.optima if at.flops > high and _is_size(law(at.flops)))))
-    claims = tuple(_claim(result, points, c, law, rehearsed, without, cost or cost_of(points)) for c in computes)
+    claims = tuple(_claim(result, points, c, law, rehearsed, without, cost) for c in computes)
     believed = [one.reach for one in claims if one.believed]
     if not claims[0].believed:
         return believed_to(0.0, claims[0].against, claims)
@@ -201,7 +198,7 @@ def _surfaces(
     without = [(name, None if solution.unidentified[i] else laws[i]) for i, (name, _) in enumerate(groups, 1)]
     found: Rehearsal | str
     try:
-        found = rehearsal.rehearse_optimum(kept, weights, cost=cost, objective=objective, form=form)["n_opt"]
+        found = rehearsal.rehearse_optimum(kept, weights, cost=cost, objective=objective, form=form)
     except InputError as error:
         found = str(error)
     return laws[0], found, without
@@ -235,8 +232,3 @@ def _envelope(points: Points, cost: Cost) -> tuple[Law, list[float], list[float]
     at = [one for one in crossings if one.beyond == 0]
     sizes = [math.sqrt(curves[one.small].n_params * curves[one.small + 1].n_params) for one in at]
     return lambda c: law.at(c).value or math.nan, [math.exp(one.at) for one in at], sizes
-
-
-def with_verdict(result: Fit, points: Points, objective: str = HUBER, form: str = PLAIN) -> Fit:
-    """The result with its verdict."""
-    return replace(result, verdict=judge(result, points, objective=objective, form=form))

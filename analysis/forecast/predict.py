@@ -112,7 +112,7 @@ def source_of(
         "verdict": plain(judged.verdict) if judged else None,
         "surface": {key: float(value) for key, value in fit.surface.to_dict().items()},
         "n_runs": points.n_runs,
-        "noise": None if own is None else {"s": own, "df": noise.df if noise else None},
+        "noise": {"s": own, "df": noise.df if noise else None},
         "largest": _largest(points),
         "power_law": _power_law(fits, group),
         "no_interval": fit.why_no_draws or None,
@@ -151,7 +151,6 @@ def _row(
     nothing = dict.fromkeys(("loss", "expected", "interval", "power_law", "drop"))
     if run.is_pending or isinstance(source, str):
         return row | nothing | {"reason": NO_RATE if run.is_pending else str(source)}
-    assert source.told.loss is not None
     value = source.told.loss(float(n_params), read_at, min(read_at, _text(study)))
     if not (math.isfinite(value[0]) and value[0] > 0):
         return row | nothing | {"reason": "it repeats text, and no fitted run tells what that is worth"}

@@ -1,4 +1,4 @@
-"""What a surface says of compute and runs beyond its points, with intervals."""
+"""What a surface says of runs beyond its points, with intervals."""
 
 from __future__ import annotations
 
@@ -22,40 +22,28 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Predictor:
-    """n_opt, l_opt: of C [FLOP]; loss: of N, D and the unique ones of its tokens, where the approach has a surface (nan
-    where no fitted point tells what repeated ones are worth); None for what it does not tell. a: exponent of N_opt;
-    noise: standard deviation of log loss between runs (None: not known)."""
+    """loss: of N, D and the unique ones of its tokens (nan where no fitted point tells what repeated ones are worth);
+    noise: standard deviation of log loss between runs."""
 
-    a: float | None
-    n_opt: Callable[[float], Value] | None
-    l_opt: Callable[[float], Value] | None
-    loss: Callable[[float, float, float], Value] | None
-    noise: float | None
+    loss: Callable[[float, float, float], Value]
+    noise: float
 
 
 def of_surface(fit: ParametricFit, noise: SeedNoise | None, level: float = LEVEL) -> Predictor:
     """What a fitted surface says, with intervals at `level`; noise: between seeds."""
-    sure = fit.draws is not None
-
-    def optimum(name: str) -> Callable[[float], Value]:
-        def at(c: float) -> Value:
-            found = fit.optimum(c, level)
-            return float(found[name][0]), _ends(found[f"{name}_interval"][:, 0]) if sure else None
-
-        return at
 
     def loss(n_params: float, n_tokens: float, unique: float) -> Value:
         if _cannot_tell(fit.surface, n_tokens, unique):
             return math.nan, None
-        ends = _ends(fit.loss_interval(n_params, n_tokens, unique, level=level)[:, 0]) if sure else None
+        ends = (
+            _ends(fit.loss_interval(n_params, n_tokens, unique, level=level)[:, 0]) if fit.draws is not None else None
+        )
         return float(fit.surface.loss(n_params, n_tokens, unique)), ends
 
     kept = fit.points
     residual = np.log(kept.loss / fit.surface.loss(kept.n_params, kept.n_tokens, kept.unique_tokens))
     own = float(np.sqrt((residual**2).sum() / max(len(residual) - fit.n_free, 1)))
-    a = float(fit.exponents(fit.surface)["a"])
-    known = optimum("n_opt") if fit.identified else None
-    return Predictor(a if fit.identified else None, known, optimum("l_opt"), loss, noise.s if noise else own)
+    return Predictor(loss, noise.s if noise else own)
 
 
 def predicted(points: Points, objective: str, first_share: float, n: float, d: float, unique: float) -> float | None:
