@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from analysis.fits.settings import FitSettings
     from analysis.fits.study_fits import StudyFits
+    from analysis.fits.task_fits import TaskFits
     from analysis.run_table import RunTable
     from analysis.source.base import Provenance
     from analysis.source.choose import Source
@@ -113,10 +114,10 @@ def _inputs_hash(study: StudySpec, source: Source) -> str:
     return _hash(inputs)
 
 
-def _downstream(fits: StudyFits, tables: RunTable, scores: pd.DataFrame | None) -> dict[str, Any] | None:
-    """The links of the other evaluations' scores to loss; None where there are none."""
+def _downstream(fits: StudyFits, tables: RunTable, scores: pd.DataFrame | None) -> TaskFits | None:
+    """The laws of the other evaluations' scores; None where there are none."""
     from analysis.evals.registry import scales_of
-    from analysis.fits.tasks import fit_tasks
+    from analysis.fits.tasks.fit import fit_tasks
 
     if scores is None:
         return None

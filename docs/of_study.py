@@ -13,7 +13,7 @@ from analysis.figures.axes import minus, power_of_ten
 from analysis.figures.palette import name_of
 from analysis.fits.settings import FITS, settings_of
 from analysis.fits.study_fits import StudyFits, read_fits
-from analysis.fits.tasks.lengths import by_length
+from analysis.fits.tasks.fit import by_length
 from analysis.forecast.by_source import by_source
 from analysis.forecast.rehearsals import with_rehearsals
 from analysis.forecast.stage import told
@@ -170,11 +170,12 @@ def sources() -> str:
 def longer_contexts() -> str:
     """Perplexity of a byte at context lengths up to four times the training length: the largest size of the grid, and
     the forecast's."""
-    found = (_fits().downstream or {})["lengths"]
-    largest = {row["arch"]: row["n_params"] for row in found}  # rows come small sizes first
-    kept = [row for row in found if row["n_params"] == largest[row["arch"]]]
+    fits = _fits().downstream
+    assert fits is not None
+    largest = {row.arch: row.n_params for row in fits.lengths}  # rows come small sizes first
+    kept = [row for row in fits.lengths if row.n_params == largest[row.arch]]
     kept += by_length(*_of_forecast())
-    return table(length_rows(sorted(kept, key=lambda row: list(largest).index(row["arch"]))))
+    return table(length_rows(sorted(kept, key=lambda row: list(largest).index(row.arch))))
 
 
 def benchmarks() -> str:

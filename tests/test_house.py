@@ -83,7 +83,8 @@ ALLOWED = {
     "analysis.fits.irreducible": (),
     "analysis.fits.noise": (),
     "analysis.fits.study_fits": (
-        *("analysis.fits.fit", "analysis.fits.noise", "analysis.fits.settings", "data.files", "flops.laws"),
+        *("analysis.fits.fit", "analysis.fits.noise", "analysis.fits.settings", "analysis.fits.task_fits"),
+        *("data.files", "flops.laws"),
     ),
     "analysis.fits.pooling": ("analysis.fits.noise",),
     "analysis.fits.powerlaw": (),
@@ -94,11 +95,11 @@ ALLOWED = {
     "analysis.fits.rehearsal": (*FITTED, "analysis.fits.parametric"),
     "analysis.fits.verdicts": (*FITTED, *SHARED, *ROOMS, "analysis.fits.rehearsal", "analysis.fits.settings"),
     "analysis.fits.comparison": (*FITTED, "analysis.fits.parametric"),
-    "analysis.fits.downstream": (*FITTED, "analysis.scales"),
+    "analysis.fits.task_fits": ("analysis.fits.fit", "analysis.scales"),
     "analysis.fits.tasks": (
-        *("analysis.fits.downstream", "analysis.fits.grouping", "analysis.fits.settings"),
+        *("analysis.fits.task_fits", "analysis.fits.grouping", "analysis.fits.settings"),
         *("analysis.fits.losses", "analysis.fits.fit", "analysis.fits.study_fits"),
-        *("analysis.last_steps", "analysis.run_table", "analysis.scales", "arch.errors"),
+        *("analysis.last_steps", "analysis.run_table", "analysis.scales", "arch.amounts", "arch.errors"),
     ),
     "analysis.fits.approaches": ("analysis.fits.rehearsal", *FITTED, *SHARED, *ROOMS, "analysis.fits.settings"),
     "analysis.fits.groups": (
@@ -116,7 +117,7 @@ ALLOWED = {
     "analysis.pages": ("analysis.table_files",),
     "analysis.report": (
         *("analysis.fits", "analysis.figures", "analysis.labels", "analysis.pages", "analysis.run_table"),
-        *("analysis.costs", "arch.amounts"),
+        *("analysis.costs", "analysis.scales", "arch.amounts"),
         *("data.clean.summary", "data.settings", "data.units"),
     ),
     "analysis.evals": (

@@ -15,6 +15,7 @@ from typing import Any
 from analysis.fits.fit import ENVELOPE, Estimate, Fit, Intervals, NotFitted, Optimum, Stored
 from analysis.fits.noise import NoisePart, SeedsOfSize
 from analysis.fits.settings import FITS, FitSettings
+from analysis.fits.task_fits import TaskFits
 from data.files import SEAL, read_object, reading
 from flops.laws import FITS_SCHEMA
 
@@ -185,7 +186,7 @@ class StudyFits(Stored):
     wrong_choices: dict[str, WrongChoices] = field(default_factory=dict)
     variants: dict[str, Any] = field(default_factory=lambda: {"noise": None, "families": []})
     nuisance: dict[str, Any] = field(default_factory=dict)
-    downstream: dict[str, Any] | None = None
+    downstream: TaskFits | None = None
     left_out: tuple[dict[str, str], ...] = ()
     skipped: tuple[dict[str, Any], ...] = ()
     warnings: tuple[str, ...] = ()

@@ -107,9 +107,9 @@ def figures(
     for one in forecast:
         found[table_names(one)[0]] = forecast_figure(one)
     if fits.downstream:
-        found["benchmarks"] = benchmarks_figure(fits.downstream)
-        found["tasks"] = tasks_figure(fits.downstream)
-        found["lengths"] = lengths_figure(fits.downstream["lengths"])
+        found["benchmarks"] = benchmarks_figure(fits)
+        found["tasks"] = tasks_figure(fits)
+        found["lengths"] = lengths_figure(fits.downstream.lengths)
     return {name: figure for name, figure in found.items() if figure is not None}
 
 
@@ -223,7 +223,7 @@ def _tables(fits: StudyFits, tables: RunTable, contamination: dict[str, Any] | N
         "choices": choice_table(fits.wrong_choices),
         "waste": waste_table(fits.waste),
         **({name: [] for name in TASK_TABLES} if downstream is None else task_tables(downstream)),
-        "lengths": length_rows(downstream["lengths"]) if downstream else [],
+        "lengths": length_rows(downstream.lengths) if downstream else [],
         "power_law": curvature_table(fits),
         "crossings": optimum_table(fits),
         "conventions": conventions_table(fits),

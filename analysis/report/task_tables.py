@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
+from analysis.fits.task_fits import Ranking, ScoreLaw, TaskFit, TaskFits
 from analysis.pages.cells import number, shown
-from analysis.report.tasks import Z95, last_checkpoints, title
+from analysis.report.tasks import Z95, in_percent
+from analysis.scales import PERPLEXITY
 from arch.amounts import count, counted
 
 BENCHMARKS = (
@@ -18,161 +19,130 @@ BENCHMARKS = (
 )
 ABOUT = (
     "A law links the score of a task to the loss that the other laws are fitted to: for accuracies the logistic from "
-    "chance to a full score, for perplexities a power law between their logarithm and the loss, for others a monotone "
-    "trend without extrapolation. A band is the interval of the expected score of a run, over runs."
+    "chance to a full score, for perplexities a power law between their logarithm and the loss. Other scores have no "
+    "law. A band is the interval of the expected score of a run, over runs."
 )
 RANKED = (
     "Signal to noise: the largest difference between two architectures of a size, over the spread of a run's last five "
     "checkpoints about their line. Where it is below what is needed, chance alone makes differences as large."
 )
-
-
 TASK_TABLES = ("benchmarks", "scores", "rankings")
+Rows = list[dict[str, str]]
 
 
-def task_tables(downstream: dict[str, Any]) -> dict[str, list[dict[str, str]]]:
+def task_tables(fits: TaskFits) -> dict[str, Rows]:
     """Rows by TASK_TABLES: of each run's last checkpoint, at the compute of the comparison, and of rankings."""
-    tasks = downstream["tasks"]
-    return dict(zip(TASK_TABLES, (_benchmarks(tasks), _predictions(tasks), _rankings(tasks)), strict=True))
+    return {
+        "benchmarks": _benchmarks(fits.tasks),
+        "scores": [_prediction_row(task) for task in fits.tasks if task.shown_laws],
+        "rankings": [_ranking_row(task, at) for task in fits.tasks if (at := _largest(task)) and not at.reason],
+    }
 
 
-def downstream_notes(downstream: dict[str, Any]) -> dict[str, list[str]]:
+def downstream_notes(fits: TaskFits) -> dict[str, list[str]]:
     """Lines of notes below each table, and of `reasons` why laws are doubted or withheld, and what is left out."""
-    tasks = downstream["tasks"]
-    unknown = [f"Of unknown scale, so not fitted: {', '.join(found)}."] if (found := downstream["unknown"]) else []
+    tasks = fits.tasks
+    unknown = [f"Of unknown scale, so not fitted: {', '.join(fits.unknown)}."] if fits.unknown else []
     return {
         "benchmarks": [BENCHMARKS] if tasks else [],
-        "scores": ([ABOUT] if any(_laws(one) for one in tasks) else []) + _not_foretold(tasks) + unknown,
-        "rankings": [RANKED] if _rankings(tasks) else [],
+        "scores": [*([ABOUT] if any(task.shown_laws for task in tasks) else []), *_not_predicted(tasks), *unknown],
+        "rankings": [RANKED] if task_tables(fits)["rankings"] else [],
         "reasons": [*_not_believed(tasks), *_withheld(tasks), *_left_out(tasks)],
     }
 
 
-def _benchmarks(tasks: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+def _benchmarks(tasks: Sequence[TaskFit]) -> Rows:
     """A row a run, a column a task: the scores of its last checkpoint, as table 4 of the scaling-law paper has them."""
     rows: dict[str, dict[str, str]] = {}
-    for one in tasks:
-        percent = one["scale"]["kind"] == "accuracy" and one["scale"]["full"] == 1
-        scale, head = (100.0, f"{title(one)}, %") if percent else (1.0, title(one))
-        for arch, found in one["archs"].items():
-            points = found.get("points") or {"name": [], "flops": []}
-            for i in last_checkpoints(points):
-                run, _, tokens = points["name"][i].partition(" after ")
-                read = float(tokens.removesuffix(" tokens").replace(",", ""))
-                row = rows.setdefault(
-                    run, {"architecture": name_of(arch), "run": run, "tokens": number(count(read, 4), read)}
-                )
-                value, error = scale * points["value"][i], points["error"][i]
-                ends = None if error is None else (value - Z95 * scale * error, value + Z95 * scale * error)
+    for task in tasks:
+        scale, head = (100.0, f"{task.title}, %") if in_percent(task) else (1.0, task.title)
+        for law in task.laws:
+            for score in law.last_scores:
+                tokens = number(count(score.n_tokens, 4), float(score.n_tokens))
+                new = {"architecture": name_of(law.arch), "run": score.run_id, "tokens": tokens}
+                row, value = rows.setdefault(score.run_id, new), scale * score.value
+                half = None if score.error is None else Z95 * scale * score.error
+                ends = None if half is None else (value - half, value + half)
                 row[head] = shown(value, ".4g" if value >= 1 else ".3g", ends)
     return list(rows.values())
 
 
-def _laws(one: dict[str, Any]) -> dict[str, Any]:
-    """The architectures whose law is not withheld."""
-    return {arch: found for arch, found in one["archs"].items() if found.get("withheld") is None}
+def _prediction_row(task: TaskFit) -> dict[str, str]:
+    """Each architecture's score at the compute that the study compares them at."""
+    at = next((law.predictions[0] for law in task.shown_laws if _predicted(law)), None)
+    row = {"task": task.title, "C (FLOP)": number(power_of_ten(at.flops), at.flops) if at else ""}
+    for law in task.shown_laws:
+        score = law.predictions[0].score if _predicted(law) else None
+        row[name_of(law.arch)] = shown(score.value, ".3g", score.ends) if score else ""
+    return row
 
 
-def _predictions(tasks: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
-    """A row a task: each architecture's score at the compute that the study compares them at."""
-    rows = []
-    for one in tasks:
-        if not (laws := _laws(one)):
-            continue
-        known = [found["predictions"][0] for found in laws.values() if found["predictions"]]
-        first = [at for at in known if at["value"] is not None]
-        p = one["shared"]["p"]
-        rows.append(
-            {
-                "task": title(one),
-                "C (FLOP)": number(power_of_ten(first[0]["c"]), first[0]["c"]) if first else "",
-                **{name_of(arch): _told(found["predictions"]) for arch, found in laws.items()},
-                "one link for all": ""
-                if p is None
-                else f"{'not refuted' if one['shared']['same'] else 'no'} (p = {p:.2g})",
-            }
-        )
-    return rows
+def _predicted(law: ScoreLaw) -> bool:
+    return bool(law.predictions) and law.predictions[0].score.value is not None
 
 
-def _not_foretold(tasks: Sequence[dict[str, Any]]) -> list[str]:
+def _not_predicted(tasks: Sequence[TaskFit]) -> list[str]:
     """Why the table lacks scores, a line a reason."""
-    found: dict[str, dict[str, None]] = {}
-    for one in tasks:
-        for arch, law in _laws(one).items():
-            if law["predictions"] and law["predictions"][0]["value"] is None:
-                found.setdefault(str(law["predictions"][0]["reason"]), {})[name_of(arch)] = None
-    return [f"{', '.join(archs)}: no score is foretold at this compute ({why})." for why, archs in found.items()]
+    archs: dict[str, dict[str, None]] = {}
+    for task in tasks:
+        for law in task.shown_laws:
+            if law.predictions and not _predicted(law):
+                archs.setdefault(law.predictions[0].score.reason, {})[name_of(law.arch)] = None
+    return [f"{', '.join(names)}: no score is predicted at this compute ({why})." for why, names in archs.items()]
 
 
-def _told(predictions: Sequence[dict[str, Any]]) -> str:
-    if not predictions or predictions[0]["value"] is None:
-        return ""
-    at = predictions[0]
-    return shown(at["value"], ".3g", at["interval"])
+def _largest(task: TaskFit) -> Ranking | None:
+    """The largest size with several architectures."""
+    ranked = [ranking for ranking in task.rankings if len(ranking.means) > 1]
+    return ranked[-1] if ranked else None
 
 
-def _rankings(tasks: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
-    """A row a task with a ranking at its largest size that is not withheld."""
-    rows = []
-    for one in tasks:
-        ranked = [size for size in one["rankings"] if len(size["means"]) > 1]
-        if not ranked or ranked[-1]["reason"] is not None:
-            continue
-        large, better = ranked[-1], one["scale"]["higher_is_better"]
-        order = sorted(large["means"].items(), key=lambda pair: pair[1], reverse=better)
-        rows.append(
-            {
-                "task": title(one),
-                "size": large["size"],
-                "best first": ", ".join(f"{name_of(arch)} {_level(value, one):.3g}" for arch, value in order),
-                "signal to noise": shown(large["ratio"], ".3g"),
-                "needed": shown(large["needed"], ".3g"),
-                "pairs ranked alike at smaller sizes": ", ".join(
-                    f"{small['size']} {small['share']:.0%} of {small['n_pairs']}" for small in one["decision_accuracy"]
-                ),
-            }
-        )
-    return rows
+def _ranking_row(task: TaskFit, large: Ranking) -> dict[str, str]:
+    order = sorted(large.means.items(), key=lambda pair: pair[1], reverse=task.scale.higher_is_better)
+    level = math.exp if task.scale.kind == PERPLEXITY else float  # of perplexities the geometric mean
+    smaller = [ranking for ranking in task.rankings if ranking.same_pairs is not None]
+    return {
+        "task": task.title,
+        "size": large.size,
+        "best first": ", ".join(f"{name_of(arch)} {level(value):.3g}" for arch, value in order),
+        "signal to noise": shown(large.ratio, ".3g"),
+        "needed": shown(large.needed, ".3g"),
+        "pairs ranked alike at smaller sizes": ", ".join(
+            f"{small.size} {small.same_pairs:.0%} of {small.n_pairs}" for small in smaller
+        ),
+    }
 
 
-def _level(value: float, one: dict[str, Any]) -> float:
-    """Of perplexities the geometric mean."""
-    return math.exp(value) if one["scale"]["kind"] == "perplexity" else value
+def _not_believed(tasks: Sequence[TaskFit]) -> list[str]:
+    return [
+        f"{task.title}, {name_of(law.arch)}: {law.verdict.believe}: {'; '.join(law.verdict.reasons)}."
+        for task in tasks
+        for law in task.shown_laws
+        if law.verdict and not math.isinf(law.verdict.reach)
+    ]
 
 
-def _not_believed(tasks: Sequence[dict[str, Any]]) -> list[str]:
-    lines = []
-    for one in tasks:
-        for arch, found in _laws(one).items():
-            verdict = found["link"]["verdict"] if found["link"] else None
-            if verdict and verdict["reach"] is not None:
-                lines.append(f"{title(one)}, {name_of(arch)}: {verdict['believe']}: {'; '.join(verdict['reasons'])}.")
-    return lines
-
-
-def _withheld(tasks: Sequence[dict[str, Any]]) -> list[str]:
+def _withheld(tasks: Sequence[TaskFit]) -> list[str]:
     """Laws and rankings that are not shown. Tasks whose every law lacks runs take one line together."""
     lines, few = [], []
-    for one in tasks:
+    for task in tasks:
         reasons: dict[str, list[str]] = {}
-        for arch, found in one["archs"].items():
-            if found.get("withheld"):
-                reasons.setdefault(found["withheld"], []).append(name_of(arch))
-        if not _laws(one) and all("run(s) have scores" in why for why in reasons):
-            few.append(title(one))
+        for law in task.laws:
+            if law.withheld:
+                reasons.setdefault(law.withheld, []).append(name_of(law.arch))
+        if not task.shown_laws and all("run(s) have scores" in why for why in reasons):
+            few.append(task.title)
         else:
-            lines += [f"{title(one)}, {', '.join(archs)}: withheld: {why}." for why, archs in reasons.items()]
-        ranked = [size for size in one["rankings"] if len(size["means"]) > 1]
-        if ranked and ranked[-1]["reason"]:
-            lines.append(f"{title(one)}, ranking at {ranked[-1]['size']}: withheld: {ranked[-1]['reason']}.")
+            lines += [f"{task.title}, {', '.join(archs)}: withheld: {why}." for why, archs in reasons.items()]
+        if (large := _largest(task)) and large.reason:
+            lines.append(f"{task.title}, ranking at {large.size}: withheld: {large.reason}.")
     return lines + ([f"Too few runs with scores for a law: {', '.join(few)}."] if few else [])
 
 
-def _left_out(tasks: Sequence[dict[str, Any]]) -> list[str]:
+def _left_out(tasks: Sequence[TaskFit]) -> list[str]:
     """Checkpoints without a place in a fit, the same counts of several tasks in one line."""
-    found: dict[str, list[str]] = {}
-    for one in tasks:
-        for why, n in one["left_out"].items():
-            found.setdefault(f"{counted(n, 'checkpoint')} left out because {why}", []).append(title(one))
-    return [f"{', '.join(names)}: {what}." for what, names in found.items()]
+    titles: dict[str, list[str]] = {}
+    for task in tasks:
+        for why, n in task.left_out.items():
+            titles.setdefault(f"{counted(n, 'checkpoint')} left out because {why}", []).append(task.title)
+    return [f"{', '.join(names)}: {what}." for what, names in titles.items()]

@@ -1,7 +1,8 @@
-"""Scores of tasks beside the loss and beside compute: a panel for each task, from fits.json only."""
+"""Scores of tasks beside the loss and beside compute: a panel for each task."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -10,129 +11,109 @@ from plotly.subplots import make_subplots
 from analysis.figures.axes import log_axis
 from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.style import GREY, dress, fade, legend_line
+from analysis.fits.study_fits import StudyFits
+from analysis.fits.task_fits import Curve, Score, TaskFit
 from analysis.report.figures import ROW_HEIGHT, WIDTH
+from analysis.scales import PERPLEXITY
 
 COLUMNS = 3
 Z95 = 1.959964  # standard errors to either side of a score
-LOSS, FLOPS = "loss", "flops"
-CURVES = {LOSS: "curve", FLOPS: "compute_curve"}
 
 
-def tasks_figure(downstream: dict[str, Any]) -> go.Figure | None:
-    """Every checkpoint's score beside its loss, with its link and band; better models are on the right. None where
+def tasks_figure(fits: StudyFits) -> go.Figure | None:
+    """Every checkpoint's score beside its loss, with its law and band; better models are on the right. None where
     every law is withheld."""
-    drawn = [one for one in downstream["tasks"] if any(arch["curve"] for arch in _fitted(one).values())]
-    if not drawn:
+    tasks = [task for task in fits.downstream.tasks if task.shown_laws] if fits.downstream else []
+    if not tasks:
         return None
-    figure = _panels(downstream, drawn, LOSS)
-    figure.update_xaxes(
-        autorange="reversed", title_text=f"loss ({downstream['conventions']['unit_L']}), falling", title_standoff=6
-    )
+    figure, colors = _panels(tasks)
+    for i, task in enumerate(tasks):
+        for law in task.laws:
+            if law.curve:
+                _add_curve(figure, _place(i), law.curve, colors[law.arch])
+            losses, hover = [score.loss for score in law.scores], f"loss %{{x:.4g}} {fits.unit}"
+            marks = _marks(losses, law.scores, colors[law.arch], hover, filled=law.curve is not None)
+            figure.add_trace(marks, **_place(i))
+    figure.update_xaxes(autorange="reversed", title_text=f"loss ({fits.unit}), falling", title_standoff=6)
     return figure
 
 
-def benchmarks_figure(downstream: dict[str, Any]) -> go.Figure | None:
-    """The scores of each run's last checkpoint beside its compute, with their fit where there is one (figure 2 of the
-    scaling-law paper); None without scores."""
-    drawn = [one for one in downstream["tasks"] if any("points" in found for found in one["archs"].values())]
-    if not drawn:
+def benchmarks_figure(fits: StudyFits) -> go.Figure | None:
+    """The scores of each run's last checkpoint beside its compute (figure 2 of the scaling-law paper), with 95% error
+    bars over questions; None without scores."""
+    tasks = [task for task in fits.downstream.tasks if task.laws] if fits.downstream else []
+    if not tasks:
         return None
-    last = [{**one, "archs": {arch: _last(found) for arch, found in one["archs"].items()}} for one in drawn]
-    figure = _panels(downstream, last, FLOPS)
-    points = [found["points"] for one in last for found in one["archs"].values() if "points" in found]
-    c = [value for one in points for value in one["flops"]]
-    what = f"training compute C (FLOP, {downstream['conventions']['C']})"
-    figure.update_xaxes(log_axis(min(c) / 1.3, max(c) * 1.3, what, "flop"))
+    figure, colors = _panels(tasks)
+    computes: list[float] = []
+    for i, task in enumerate(tasks):
+        for law in task.laws:
+            last, color = law.last_scores, colors[law.arch]
+            of_law = [score.flops for score in last]
+            marks = _marks(of_law, last, color, "C %{x:.4g} FLOP", filled=False)
+            if any(score.error for score in last):
+                ends = [None if score.error is None else Z95 * score.error for score in last]
+                marks.error_y = {"type": "data", "array": ends, "thickness": 0.8, "width": 2, "color": fade(color, 0.5)}
+            figure.add_trace(marks, **_place(i))
+            computes += of_law
+    title = f"training compute C (FLOP, {fits.conventions['C']})"
+    figure.update_xaxes(log_axis(min(computes) / 1.3, max(computes) * 1.3, title, "flop"))
     return figure
 
 
-def last_checkpoints(points: dict[str, list[Any]]) -> list[int]:
-    """Which of an architecture's points are the last of their runs."""
-    last: dict[str, int] = {}
-    for i, name in enumerate(points["name"]):
-        run = name.partition(" after ")[0]
-        if run not in last or points["flops"][i] > points["flops"][last[run]]:
-            last[run] = i
-    return sorted(last.values())
+def in_percent(task: TaskFit) -> bool:
+    """Whether tables and figures show the scores in percent: shares of right answers."""
+    return task.scale.kind == "accuracy" and task.scale.full == 1
 
 
-def _last(found: dict[str, Any]) -> dict[str, Any]:
-    if "points" not in found:
-        return found
-    kept = last_checkpoints(found["points"])
-    return found | {"points": {key: [values[i] for i in kept] for key, values in found["points"].items()}}
+def _place(i: int) -> dict[str, int]:
+    return {"row": 1 + i // COLUMNS, "col": 1 + i % COLUMNS}
 
 
-def _panels(downstream: dict[str, Any], drawn: list[dict[str, Any]], against: str) -> go.Figure:
-    archs = list(dict.fromkeys(arch for one in drawn for arch in one["archs"]))
-    colors = arch_colors(archs)
-    rows = -(-len(drawn) // COLUMNS)
-    titles = [f"<b>{title(one)}</b>" for one in drawn]
+def _panels(tasks: Sequence[TaskFit]) -> tuple[go.Figure, dict[str, str]]:
+    """A figure with an empty panel for each task and a legend, and the colours of the architectures."""
+    archs = list(dict.fromkeys(law.arch for task in tasks for law in task.laws))
+    colors, rows = arch_colors(archs), -(-len(tasks) // COLUMNS)
+    titles, columns = [f"<b>{task.title}</b>" for task in tasks], min(COLUMNS, len(tasks))
     gap = {"horizontal_spacing": 0.07, "vertical_spacing": 84 / (ROW_HEIGHT * rows)}
-    figure = make_subplots(rows, min(COLUMNS, len(drawn)), subplot_titles=titles, **gap)
+    figure = make_subplots(rows, columns, subplot_titles=titles, **gap)
     figure.update_annotations(font_size=13)
-    hover = f"loss %{{x:.4g}} {downstream['conventions']['unit_L']}" if against == LOSS else "C %{x:.4g} FLOP"
-    for index, one in enumerate(drawn):
-        place = {"row": 1 + index // COLUMNS, "col": 1 + index % COLUMNS}
-        for arch, found in one["archs"].items():
-            if "points" in found:
-                _add(figure, place, found, colors[arch], against, hover)
-        if one["scale"]["kind"] == "accuracy" and one["scale"]["full"] == 1:  # in percent, as in the tables
-            figure.update_yaxes(tickformat=".3~%", **place)
-        if one["scale"]["kind"] == "accuracy" and one["scale"]["full"] == 1:  # in percent, as in the tables
-            figure.update_yaxes(tickformat=".3~%", **place)
-        chance = one["scale"]["chance"] * one["scale"]["full"]
-        if chance:
-            figure.add_hline(chance, line={"color": GREY, "dash": "dash", "width": 1.2}, **place)
-        kind: dict[str, Any] = {"type": "log"} if one["scale"]["kind"] == "perplexity" else {}
-        scores = [value for found in one["archs"].values() for value in found.get("points", {}).get("value", ())]
-        if scores and not any(scores):  # plotly would centre them in an axis from -1 to 1
-            kind = {"range": [-0.03 * one["scale"]["full"], one["scale"]["full"]]}
-        figure.update_yaxes(title_text=one["metric"], title_standoff=4, **kind, **place)
+    for i, task in enumerate(tasks):
+        scale, axis = task.scale, dict[str, Any]()
+        if in_percent(task):
+            axis["tickformat"] = ".3~%"
+        if scale.kind == PERPLEXITY:
+            axis["type"] = "log"
+        elif not any(score.value for law in task.laws for score in law.scores):
+            axis["range"] = [-0.03 * scale.full, scale.full]  # plotly would centre zeros in an axis from -1 to 1
+        figure.update_yaxes(title_text=task.metric, title_standoff=4, **axis, **_place(i))
+        if scale.chance:
+            line = {"color": GREY, "dash": "dash", "width": 1.2}
+            figure.add_hline(scale.chance * scale.full, line=line, **_place(i))
     for arch in archs:
         figure.add_trace(legend_line(name_of(arch), colors[arch], "legend"), row=1, col=1)
     figure.update_layout(legend={"title": {"text": "architecture"}, "x": 1.01, "y": 1})
     dress(figure, WIDTH, ROW_HEIGHT * rows + 70)
-    return figure
+    return figure, colors
 
 
-def title(one: dict[str, Any]) -> str:
-    """Of a task, with its metric where it has several."""
-    return f"{one['task']} ({one['metric']})"
-
-
-def _fitted(one: dict[str, Any]) -> dict[str, Any]:
-    return {arch: found for arch, found in one["archs"].items() if found.get("withheld") is None}
-
-
-def _add(figure: go.Figure, place: dict[str, int], found: dict[str, Any], color: str, against: str, hover: str) -> None:
-    points, curve = found["points"], found.get(CURVES[against])
-    if curve and curve["low"]:
-        known = [
-            (x, low, high)
-            for x, low, high in zip(curve[against], curve["low"], curve["high"], strict=True)
-            if low is not None and high is not None
-        ]
-        x = [one[0] for one in known]
-        y = [one[1] for one in known] + [one[2] for one in reversed(known)]
+def _add_curve(figure: go.Figure, place: dict[str, int], curve: Curve, color: str) -> None:
+    if curve.low:
+        x, y = [*curve.loss, *curve.loss[::-1]], [*curve.low, *curve.high[::-1]]
         fill = {"fill": "toself", "fillcolor": fade(color, 0.14), "line": {"width": 0}, "mode": "lines"}
-        figure.add_trace(go.Scatter(x=x + x[::-1], y=y, **fill, hoverinfo="skip", showlegend=False), **place)
-    if curve:
-        line = {"color": color, "width": 2.2}
-        figure.add_trace(
-            go.Scatter(x=curve[against], y=curve["value"], mode="lines", line=line, hoverinfo="skip", showlegend=False),
-            **place,
-        )
-    trace = go.Scatter(
-        x=points[against],
-        y=points["value"],
+        figure.add_trace(go.Scatter(x=x, y=y, **fill, hoverinfo="skip", showlegend=False), **place)
+    line = {"color": color, "width": 2.2}
+    drawn = go.Scatter(x=curve.loss, y=curve.value, mode="lines", line=line, hoverinfo="skip", showlegend=False)
+    figure.add_trace(drawn, **place)
+
+
+def _marks(x: Sequence[float], scores: Sequence[Score], color: str, hover: str, filled: bool) -> go.Scatter:
+    return go.Scatter(
+        x=x,
+        y=[score.value for score in scores],
         mode="markers",
-        marker={"size": 5, "color": color if curve else "white", "line": {"color": color, "width": 1.2}},
-        text=points["name"],
+        marker={"size": 5, "color": color if filled else "white", "line": {"color": color, "width": 1.2}},
+        text=[score.name for score in scores],
         showlegend=False,
         hovertemplate=f"%{{text}}<br>{hover}<br>score %{{y:.4g}}<extra></extra>",
     )
-    if against == FLOPS and any(points["error"]):  # a score a run; of all checkpoints the bars would hide the links
-        ends = [None if error is None else Z95 * error for error in points["error"]]
-        trace.error_y = {"type": "data", "array": ends, "thickness": 0.8, "width": 2, "color": fade(color, 0.5)}
-    figure.add_trace(trace, **place)

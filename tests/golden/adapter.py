@@ -316,21 +316,18 @@ def _variants(variants: Json) -> Iterator[Reading]:
 def _tasks(scores: Json) -> Iterator[Reading]:
     for task in scores["tasks"]:
         name = f"task {task['task']}"
-        for arch, row in task["archs"].items():
-            yield Reading(name, arch, "t of the trend", row["trend"]["t"], reason=row["withheld"] or "")
-            for against, link in (("loss", row["link"]), ("compute", row["against_compute"])):
-                yield from _link(name, arch, against, link)
-            for prediction in row["predictions"]:
-                at, reason = f"score at {prediction['c']:.6g} FLOP", prediction["reason"] or ""
-                yield _of(name, arch, at, prediction["value"], prediction["interval"], reason)
-        yield Reading(name, "all", "p of one link", task["shared"]["p"])
-        yield from _link(name, "all", "loss", task["shared"]["link"])
-
-
-def _link(task: str, group: str, against: str, link: Json | None) -> Iterator[Reading]:
-    """Of scores to the loss or to compute."""
-    if link is None:
-        return
-    for key, one in link["parameters"].items():
-        yield _estimate(task, group, f"{key} of the link to {against}", one)
-    yield Reading(task, group, f"verdict on the link to {against}", reason=_text(link["verdict"]))
+        for law in task["laws"]:
+            arch = law["arch"]
+            yield Reading(name, arch, "t of the trend", law["t"], reason=law["withheld"])
+            for key, one in law["parameters"].items():
+                yield _estimate(name, arch, f"{key} of the link to loss", one)
+            if law["verdict"]:
+                yield Reading(name, arch, "verdict on the link to loss", reason=_text(law["verdict"]))
+            for prediction in law["predictions"]:
+                yield _estimate(
+                    name,
+                    arch,
+                    f"score at {prediction['flops']:.6g} FLOP",
+                    prediction["score"],
+                    prediction["score"]["reason"],
+                )

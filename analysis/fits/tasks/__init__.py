@@ -1,5 +1,1 @@
-"""The scores of a study's tasks beside its losses: what of fits.json is `downstream`."""
-
-from analysis.fits.tasks.fit import fit_tasks
-
-__all__ = ["fit_tasks"]
+"""Laws of a study's task scores: score against loss, rankings of architectures, perplexity by context length."""

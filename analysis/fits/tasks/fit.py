@@ -1,143 +1,213 @@
 """The scores of a study's tasks beside its losses: the part `downstream` of fits.json.
 
-A score belongs to the loss that the laws are fitted to, read where the checkpoint was taken, so that a link can be
-chained to L(C). What is left out of a task is counted by reason, and a law that is withheld says why.
+A score belongs to the loss that the study's laws are fitted to, read where the checkpoint was taken, so that its law
+can be chained to L(C). What is left out of a task is counted by reason, and a law that is withheld says why.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.fits.downstream.link import LEVEL
-from analysis.fits.downstream.result import to_result
-from analysis.fits.downstream.scores import Scores
-from analysis.fits.downstream.shared import fit_shared
+from analysis.fits.fit import Estimate, Optimum
+from analysis.fits.grouping import grouped
+from analysis.fits.losses import RunCurves
+from analysis.fits.settings import FitSettings
 from analysis.fits.study_fits import StudyFits
-from analysis.fits.tasks.laws import law_of
-from analysis.fits.tasks.lengths import by_length
-from analysis.fits.tasks.places import Checkpoint, Key, places_of
-from analysis.fits.tasks.rankings import rankings_of
+from analysis.fits.task_fits import Curve, LengthScores, Score, ScoreAt, ScoreLaw, TaskFit, TaskFits
+from analysis.fits.tasks.law import FORMS, Law, Scores, fit_law, trend_of
+from analysis.fits.tasks.ranking import rankings_of
+from analysis.last_steps import last_steps
 from analysis.run_table import RunTable
-from analysis.scales import TREND, Scale
+from analysis.scales import Scale
 from arch.errors import InputError
 
-VERSION = 1
-SAME = 0.05  # p-value above which one link for all architectures is not refuted
-Scales = Mapping[str, Mapping[str, Scale]]
+CURVE_POINTS = 40
+ROUNDING = 1e-9
+EXTRAPOLATE, BY_LENGTH = "extrapolate", "perplexity@"
+Key = tuple[str, int]  # run id, tokens
 
 
-def fit_tasks(fits: StudyFits, tables: RunTable, evals: pd.DataFrame, scales: Scales) -> dict[str, Any]:
-    """evals: results/evals.parquet (run_id, step, n_tokens, task, metric, value); scales: {task: {metric: scale}}.
-
-    Every task and metric that has a scale is there, fitted or not, with what was left out of it; `lengths`: perplexity
-    by context length (analysis.fits.tasks.lengths); `unknown` names the tasks without a scale.
-    """
-    settings = fits.settings
-    places, reasons = places_of(tables, evals, settings)
-    asked = [task for task in dict.fromkeys(evals["task"]) if task in scales]
-    found = [
-        _task(fits, evals, places, reasons, task, metric, scale)
-        for task in asked
-        for metric, scale in scales[task].items()
-    ]
-    return {
-        "version": VERSION,
-        "conventions": {key: fits.conventions[key] for key in ("C", "L", "unit_L")},
-        "level": LEVEL,
-        "tasks": found,
-        "lengths": by_length(tables, evals),
-        "unknown": [task for task in dict.fromkeys(evals["task"]) if task not in scales],
-    }
-
-
-def _task(
-    fits: StudyFits,
-    evals: pd.DataFrame,
-    places: Mapping[Key, Checkpoint],
-    reasons: Mapping[Key, str],
-    task: str,
-    metric: str,
-    scale: Scale,
-) -> dict[str, Any]:
-    rows = evals[evals["task"] == task]
-    values, errors = (_by_checkpoint(rows[rows["metric"] == name]) for name in (metric, f"{metric}_stderr"))
-    left: dict[str, int] = {}
-    kept: dict[str, list[tuple[Checkpoint, float, float]]] = {}
-    for key, value in values.items():
-        if np.isnan(value):
-            left["it has no score"] = left.get("it has no score", 0) + 1
-        elif key not in places:
-            left[reasons[key]] = left.get(reasons[key], 0) + 1
-        else:
-            kept.setdefault(places[key].arch, []).append((places[key], value, errors.get(key, float("nan"))))
-    parts: dict[str, Scores] = {}
-    archs: dict[str, Any] = {}
-    for arch, found in kept.items():
-        try:
-            parts[arch] = _scores(arch, task, scale, found, fits.conventions["C"])
-        except InputError as error:
-            archs[arch] = {"withheld": str(error), "n_checkpoints": len(found)}
-            continue
-        archs[arch] = law_of(fits, parts[arch]) | {"points": _points(found)}
-    laws = [parts[arch] for arch in parts if archs[arch]["withheld"] is None]
-    ranking, accuracy = rankings_of([one for found in kept.values() for one in found], scale)
-    return {
-        "task": task,
-        "metric": metric,
-        "scale": scale.to_dict(),
-        "left_out": left,
-        "archs": archs,
-        "shared": _shared(laws, scale, fits.conventions["L"]),
-        "rankings": ranking,
-        "decision_accuracy": accuracy,
-    }
-
-
-def _by_checkpoint(rows: pd.DataFrame) -> dict[Key, float]:
-    keys = zip(rows["run_id"].tolist(), rows["n_tokens"].tolist(), strict=True)
-    return {(str(run_id), int(n)): float(v) for (run_id, n), v in zip(keys, rows["value"].tolist(), strict=True)}
-
-
-def _scores(
-    arch: str, task: str, scale: Scale, found: Sequence[tuple[Checkpoint, float, float]], convention: str
-) -> Scores:
-    return Scores(
-        loss=np.array([one.loss for one, _, _ in found]),
-        flops=np.array([one.flops for one, _, _ in found]),
-        value=np.array([value for _, value, _ in found]),
-        run=np.array([one.run_id for one, _, _ in found], dtype=object),
-        scale=scale,
-        error=np.array([error for _, _, error in found]),
-        row=np.array([f"{one.run_id} after {one.n_tokens:,.0f} tokens" for one, _, _ in found], dtype=object),
-        task=task,
-        group=arch,
-        convention=convention,
+def fit_tasks(
+    fits: StudyFits, runs: RunTable, evals: pd.DataFrame, scales: Mapping[str, Mapping[str, Scale]]
+) -> TaskFits:
+    """evals: results/evals.parquet (run_id, step, n_tokens, task, metric, value); scales: {task: {metric: scale}}."""
+    places = Places(runs, evals, fits.settings)
+    named = list(dict.fromkeys(evals["task"]))
+    return TaskFits(
+        tuple(
+            _fit_task(fits, evals[evals["task"] == task], places, task, metric, scale)
+            for task in named
+            for metric, scale in scales.get(task, {}).items()
+        ),
+        tuple(by_length(runs, evals)),
+        tuple(task for task in named if task not in scales),
     )
 
 
-def _points(found: Sequence[tuple[Checkpoint, float, float]]) -> dict[str, list[Any]]:
-    """What a figure draws."""
-    return {
-        "name": [f"{one.run_id} after {one.n_tokens:,.0f} tokens" for one, _, _ in found],
-        "loss": [one.loss for one, _, _ in found],
-        "flops": [one.flops for one, _, _ in found],
-        "value": [value for _, value, _ in found],
-        "error": [None if np.isnan(error) else error for _, _, error in found],
-    }
+class Places:
+    """The loss and compute of each evaluated checkpoint; reasons: why others have none."""
+
+    def __init__(self, runs: RunTable, evals: pd.DataFrame, settings: FitSettings) -> None:
+        runs = grouped(runs, settings)
+        self._settings = settings
+        self._rows: dict[str, Any] = {str(row.run_id): row for row in runs.runs.itertuples()}
+        self._averaged, self._curves = runs.averaged, RunCurves(runs, settings)
+        unsmoothed = settings.model_copy(update={"smoothing_tokens": 0, "smoothing_fraction": 0.0})
+        self._unsmoothed = RunCurves(runs, unsmoothed)
+        self.losses: dict[Key, float] = {}
+        self.reasons: dict[Key, str] = {}
+        for run_id, tokens in evals.groupby("run_id", sort=False)["n_tokens"]:
+            at = np.unique(tokens.to_numpy())
+            keys = [(str(run_id), int(n)) for n in at]
+            if why := self._left_out(str(run_id)):
+                self.reasons |= dict.fromkeys(keys, why)
+                continue
+            settled = settings.settled_after(int(self._rows[str(run_id)].warmup_tokens))
+            for key, loss in zip(keys, self._losses(str(run_id), at.astype(float)).tolist(), strict=True):
+                if key[1] < settled:
+                    self.reasons[key] = "it lies inside warm-up"
+                elif np.isnan(loss):
+                    self.reasons[key] = "its run has no loss there"
+                else:
+                    self.losses[key] = loss
+
+    def arch(self, run_id: str) -> str:
+        return str(self._rows[run_id].group)
+
+    def score(self, key: Key, value: float, error: float | None) -> Score:
+        """Of a checkpoint that has a loss."""
+        run_id, n_tokens = key
+        flops = n_tokens * self._per_token(run_id)
+        return Score(run_id, str(self._rows[run_id].size), n_tokens, self.losses[key], flops, value, error)
+
+    def _per_token(self, run_id: str) -> float:
+        return float(getattr(self._rows[run_id], f"flops_per_token_{self._settings.flops}"))
+
+    def _left_out(self, run_id: str) -> str:
+        """Why no checkpoint of the run has a place."""
+        run = self._rows.get(run_id)
+        if run is None:
+            return "its run is not of the fit"
+        if run.left_out and run_id not in self._averaged:
+            return f"its run is left out of the fits ({run.left_out})"
+        if run.state != "done":
+            return "its run is not done"
+        if np.isnan(self._per_token(run_id)):
+            return f"the convention {self._settings.flops} has no formula for its architecture"
+        return ""
+
+    def _losses(self, run_id: str, at: np.ndarray) -> np.ndarray:
+        """[m]: the curve's loss after `at` tokens, log-linear between its points, NaN outside of it.
+
+        A smoothed curve ends half a window before its run does. Behind it a line through the losses of the last window
+        is read (local linear regression, which has no lag at an end, where a one-sided mean would).
+        """
+        tokens, loss = self._curves.of(run_id)
+        if not len(tokens):
+            return np.full(len(at), np.nan)
+        losses = np.exp(np.interp(np.log(at), np.log(tokens), np.log(loss)))
+        losses[(at < tokens[0] * (1 - ROUNDING)) | (at > tokens[-1] * (1 + ROUNDING))] = np.nan
+        if self._settings.loss == "validation":
+            return losses
+        steps, unsmoothed = self._unsmoothed.of(run_id)
+        window = max(self._settings.smoothing_tokens, self._settings.smoothing_fraction * steps[-1])
+        last, behind = steps >= steps[-1] - window, (at > tokens[-1]) & (at <= steps[-1])
+        if last.sum() > 2 and behind.any():
+            line = np.polyfit(np.log(steps[last] / steps[-1]), unsmoothed[last], 1)
+            losses[behind] = np.polyval(line, np.log(at[behind] / steps[-1]))
+        return losses
 
 
-def _shared(parts: Sequence[Scores], scale: Scale, loss_name: str) -> dict[str, Any]:
-    """One link for all architectures that have one of their own."""
-    if scale.kind == TREND or len(parts) < 2:
-        return {"p": None, "same": None, "archs": [one.group for one in parts], "link": None}
-    found = fit_shared(parts)
-    return {
-        "p": found.p,
-        "same": None if found.p is None else found.p > SAME,
-        "archs": list(found.groups),
-        "link": to_result(found.link, loss_name).to_dict(),
-    }
+def _fit_task(fits: StudyFits, rows: pd.DataFrame, places: Places, task: str, metric: str, scale: Scale) -> TaskFit:
+    values, errors = (_by_checkpoint(rows[rows["metric"] == name]) for name in (metric, f"{metric}_stderr"))
+    left_out: Counter[str] = Counter()
+    scores: dict[str, list[Score]] = {}
+    for key, value in values.items():
+        if value is None:
+            left_out["it has no score"] += 1
+        elif key not in places.losses:
+            left_out[places.reasons[key]] += 1
+        else:
+            scores.setdefault(places.arch(key[0]), []).append(places.score(key, value, errors.get(key)))
+    laws = tuple(law_of(arch, of_arch, scale, _optima(fits, arch)) for arch, of_arch in scores.items())
+    return TaskFit(task, metric, scale, laws, rankings_of(scores, scale), dict(left_out))
+
+
+def _by_checkpoint(rows: pd.DataFrame) -> dict[Key, float | None]:
+    keys = zip(rows["run_id"].astype(str).tolist(), rows["n_tokens"].astype(int).tolist(), strict=True)
+    return {key: None if np.isnan(value) else value for key, value in zip(keys, rows["value"].tolist(), strict=True)}
+
+
+def _optima(fits: StudyFits, arch: str) -> Sequence[Optimum]:
+    """What L(C) predicts of this architecture, at the computes of its verdict."""
+    return next((lowest.archs[arch].predictions for lowest in fits.verdicts if arch in lowest.archs), ())
+
+
+def law_of(arch: str, scores: Sequence[Score], scale: Scale, optima: Sequence[Optimum]) -> ScoreLaw:
+    """One architecture's law of one task's scores, with predictions at `optima`; or why there is none."""
+    n_runs = len({score.run_id for score in scores})
+    try:
+        table = Scores.of(scale, scores)
+        trend = trend_of(table)
+        withheld = trend.reason
+        if not withheld and scale.kind not in FORMS:
+            withheld = "its scores follow the loss, by no known form"
+        law = None if withheld else fit_law(table)
+    except InputError as error:
+        return ScoreLaw(arch, tuple(scores), n_runs, withheld=str(error))
+    t = None if trend.t is None or np.isinf(trend.t) else trend.t
+    if law is None:
+        return ScoreLaw(arch, tuple(scores), n_runs, t, trend.needed, withheld)
+    losses = np.geomspace(table.loss.min(), table.loss.max(), CURVE_POINTS)
+    low, high = (tuple(end.tolist()) for end in law.interval(losses) or (np.array(()), np.array(())))
+    curve = Curve(tuple(losses.tolist()), tuple(law.predict(losses).tolist()), low, high)
+    return ScoreLaw(
+        *(arch, tuple(scores), n_runs, t, trend.needed, "", law.form.name, law.parameters(), law.verdict(), curve),
+        tuple(_score_at(law, at) for at in optima),
+    )
+
+
+def _score_at(law: Law, at: Optimum) -> ScoreAt:
+    loss = at.loss
+    if loss.value is None:
+        return ScoreAt(at.flops, None, Estimate(reason=f"the loss there: {loss.reason}"))
+    value = float(law.predict(loss.value)[0])
+    if loss.interval is None:
+        reason = f"the loss there: {loss.reason or 'no interval'}"
+        return ScoreAt(at.flops, loss.value, Estimate(value, reason=reason))
+    ends = law.interval(loss.value, loss.interval)
+    if ends is None:
+        return ScoreAt(at.flops, loss.value, Estimate(value, reason="no interval: too few runs"))
+    return ScoreAt(at.flops, loss.value, Estimate(value, float(ends[0][0]), float(ends[1][0])))
+
+
+def by_length(runs: RunTable, evals: pd.DataFrame) -> list[LengthScores]:
+    """What the task `extrapolate` measured of each run's last evaluated checkpoint, group by group, small sizes
+    first."""
+    rows = last_steps(evals[(evals["task"] == EXTRAPOLATE) & evals["metric"].str.startswith(BY_LENGTH)])
+    rows = rows.assign(length=rows["metric"].str.removeprefix(BY_LENGTH).astype(int)).sort_values("length")
+    kept = runs.runs[runs.runs["run_id"].isin(rows["run_id"])]
+    lengths = []
+    for run in kept.to_dict("records"):
+        if not run.get("left_out"):
+            of_run = rows[rows["run_id"] == run["run_id"]]
+            lengths.append(
+                LengthScores(
+                    run_id=str(run["run_id"]),
+                    arch=str(run.get("group") or run["arch"]),
+                    size=str(run["size"]),
+                    n_params=int(run["n_params_non_embedding"]),
+                    context_length=int(run["context_length"]),
+                    perplexity={
+                        str(n): None if np.isnan(value) else value
+                        for n, value in zip(of_run["length"].tolist(), of_run["value"].tolist(), strict=True)
+                    },
+                )
+            )
+    groups = list(dict.fromkeys(str(run.get("group") or run["arch"]) for run in runs.runs.to_dict("records")))
+    return sorted(lengths, key=lambda row: (groups.index(row.arch), row.n_params, row.run_id))
