@@ -161,7 +161,7 @@ def test_scores_of_tasks_enter_fits_and_report(small: StudySpec) -> None:
     evals = pd.DataFrame(rows, columns=["run_id", "step", "n_tokens", "task", "metric", "value"])
     evals.to_parquet(small.directory / "results" / "evals.parquet")
     fitted = stage.fit(small, runs)
-    assert fitted.fresh and [one["task"] for one in fitted.fits.downstream["tasks"]] == ["piqa"]
+    assert fitted.fresh and [task.task for task in fitted.fits.downstream.tasks] == ["piqa"]
     assert not stage.fit(small, runs).fresh
     html = stage.report(small, runs).path.read_text()
     assert "Scores of the tasks" in html and "piqa (acc)" in html
