@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from analysis.forecast.stage import told
+from analysis.forecast.outcome import read_forecast
 from analysis.source.choose import source_of
 from analysis.table_files import read_table
 from arch.errors import InputError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from scaling.study.spec import StudySpec
 
 FIT_VERSION = 33  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 35  # of the page
+REPORT_VERSION = 36  # of the page
 TABLES = {
     "curves": "curves",
     "evals": "validation",
@@ -137,7 +137,7 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
     corpus, baseline, evaluations = source.corpus(), source.baseline(), source.evaluations_page()
     from analysis.evals.registry import texts_of
 
-    held_against, forecast = source.contamination(), [] if study.set_results else told(study, source)
+    held_against, forecast = source.contamination(), [] if study.set_results else read_forecast(study, source)
     with_texts = texts_of(study.evaluation.tasks or [], study.evaluation.settings)
     wanted = _hash(
         {
@@ -147,7 +147,7 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
             "corpus": corpus["fingerprint"] if corpus else None,
             "baseline": baseline,
             "evaluations": evaluations,
-            "forecast": forecast,
+            "forecast": [one.to_dict() for one in forecast],
         }
     )
     from analysis.figures.png import NO_BROWSER, NO_PACKAGE, browser_found, write_pictures
@@ -159,10 +159,7 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
             return Reported(directory / "index.html", False, missing)
 
     from analysis.costs import study_costs
-    from analysis.forecast.rehearsals import with_rehearsals
     from analysis.report.page import figures, page
-
-    forecast = [with_rehearsals(study, source, one) for one in forecast]
 
     tables = read_tables(results)
     drawn = figures(fits, tables, baseline, forecast)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,9 +39,6 @@ def page(path: Path) -> str:
         "study-checks": study.checks,
         "study-inside": study.inside,
         "study-forecast": study.forecast,
-        "study-sources": study.sources,
-        "study-rehearsals": study.rehearsals,
-        "study-second-rehearsals": partial(study.rehearsals, 1),
         "study-repeats": study.repeats,
         "study-benchmarks": study.benchmarks,
         "study-verdicts": verdicts.by_runs,

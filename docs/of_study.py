@@ -11,21 +11,17 @@ import pandas as pd
 
 from analysis.figures.axes import minus, power_of_ten
 from analysis.figures.palette import name_of
-from analysis.fits.settings import FITS, settings_of
+from analysis.fits.settings import FITS
 from analysis.fits.study_fits import StudyFits, read_fits
 from analysis.fits.tasks.fit import by_length
-from analysis.forecast.by_source import by_source
-from analysis.forecast.rehearsals import with_rehearsals
-from analysis.forecast.stage import told
+from analysis.forecast.outcome import read_forecast
 from analysis.last_steps import last_steps
-from analysis.pages.cells import signed
 from analysis.publish.derived import table
 from analysis.report.approaches import NAMES, believed, check_rows
 from analysis.report.believed import believed_rows, drawn_law
 from analysis.report.comparison import comparison_rows, main_view
 from analysis.report.forecast import forecast_rows
 from analysis.report.lengths import length_rows
-from analysis.report.rehearsals import rehearsal_rows
 from analysis.report.verdict import comparison_table
 from analysis.run_table import RunTable
 from analysis.source.choose import source_of
@@ -111,19 +107,7 @@ def inside() -> str:
 def forecast() -> str:
     """What is predicted of the larger runs, and what was measured of those that are trained."""
     study, runs = _study()
-    return table([row for one in told(study, source_of(study, runs)) for row in forecast_rows(one)])
-
-
-def rehearsals(place: int = 0) -> str:
-    """The errors of the step of the forecast's round `place`, from 0, taken inside what was trained before, beside the
-    fit's interval and what was measured."""
-    study, runs = _study()
-    source = source_of(study, runs)
-    found = told(study, source)[place]
-    wanted = ("architecture", "step rehearsed", "times", "mean error", "rms")
-    beside = ("half of the fit's interval", "half as rehearsed", "measured error")
-    rows = rehearsal_rows(with_rehearsals(study, source, found))
-    return table([{name: row[name] for name in (*wanted, *beside)} for row in rows])
+    return table([row for one in read_forecast(study, source_of(study, runs)) for row in forecast_rows(one)])
 
 
 def repeats() -> str:
@@ -143,27 +127,6 @@ def repeats() -> str:
                 "difference": apart,
             }
         )
-    return table(rows)
-
-
-def sources() -> str:
-    """What surfaces of each source of the mixture, fitted alone, would have said of the forecast runs."""
-    study, _ = _study()
-    settings = settings_of(study.fit, study.grid)
-    runs = Published(FOLDER).table(settings, study.evaluation.validation_tokens)
-    forecast, scores = _of_forecast()
-    forecast = forecast.without({run.run_id for run in study.forecast_runs() if run.round})  # of the first round alone
-    found = by_source(runs, pd.read_parquet(FOLDER / SCORES), forecast, scores)
-    rows = []
-    for group in dict.fromkeys(row["group"] for row in found):
-        cells = {"": name_of(group)}
-        for row in (row for row in found if row["group"] == group):
-            cells |= {
-                f"{row['source']}: predicted": f"{row['predicted']:.4f}",
-                f"{row['source']}: measured": f"{row['measured']:.4f}",
-                f"{row['source']}: error": signed(row["error"], ".1%"),
-            }
-        rows.append(cells)
     return table(rows)
 
 

@@ -116,8 +116,15 @@ ALLOWED = {
     "analysis.figures": (*LIGHT, "analysis.labels"),
     "analysis.pages": ("analysis.table_files",),
     "analysis.report": (
-        *("analysis.fits", "analysis.figures", "analysis.labels", "analysis.pages", "analysis.run_table"),
-        *("analysis.costs", "analysis.scales", "arch.amounts"),
+        *(
+            "analysis.fits",
+            "analysis.figures",
+            "analysis.forecast",
+            "analysis.labels",
+            "analysis.pages",
+            "analysis.run_table",
+        ),
+        *("analysis.costs", "arch.amounts"),
         *("data.clean.summary", "data.settings", "data.units"),
     ),
     "analysis.evals": (
@@ -150,9 +157,8 @@ ALLOWED = {
         *("analysis.fits", "scaling.study", "arch.errors", "data.files", "data.parquet_size"),
     ),
     "analysis.forecast": (
-        *("analysis.fits", "analysis.grid_points", "analysis.labels", "analysis.last_steps", "analysis.runs"),
-        *("analysis.run_table", "analysis.source"),
-        *("scaling.study", "arch.errors", "data.files", "data.units", "flops"),
+        *("analysis.fits", "analysis.grid_points", "analysis.labels", "analysis.run_table", "analysis.source"),
+        *("scaling.study", "arch.errors", "data.files", "flops"),
     ),
     "analysis.stage": (
         *("analysis.bigram", "analysis.costs", "analysis.evals.registry", "analysis.fits"),

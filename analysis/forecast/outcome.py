@@ -1,78 +1,118 @@
-"""What became of predictions: the measured losses beside them, held against their intervals and two baselines, the pure
-power law and no change."""
+"""What became of predictions: the measured losses beside them, and whether the intervals held them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from analysis.fits.losses import RunCurves
-from analysis.fits.settings import FitSettings
-from analysis.forecast.stored import digest
+from analysis.forecast.stored import PredictedRun, Predictions, name_of_round, read_rounds
 from analysis.run_table import RunTable
 from analysis.source.base import NOT_TRAINED, WAITING
+from analysis.source.choose import Source
+from analysis.source.published import Published
+
+if TYPE_CHECKING:
+    from scaling.study.spec import StudySpec
 
 NOT_EVALUATED = "not evaluated at its end"
 OTHERWISE = "trained without this prediction"
 SAME = 1e-6  # of tokens
 
 
-def outcome(stored: Mapping[str, Any], tables: RunTable | None) -> dict[str, Any]:
-    """The stored predictions with, in each row of "runs" and "means", `measured` (None: `state` says why), `error`,
-    `power_law_error` and `unchanged_error` (measured over predicted, over the power law's, and over the loss of the
-    largest fitted runs, less 1), `held` (None without an interval), `unchanged_held`, whether the interval contains the
-    loss of those runs too, and `of_drop`, the difference from the prediction as a share of the predicted drop; and
-    "n": {"trained", "with_interval", "held"}.
+@dataclass(frozen=True)
+class Outcome:
+    """A predicted run and its measured loss; None: `state`, the run's, says why."""
 
-    tables: of the forecast runs that have begun. A mean is of all its seeds, or is not there.
-    """
-    settings = FitSettings(**stored["settings"])
-    found = {row["run_id"]: _measured(row, tables, settings, digest(stored, row)) for row in stored["runs"]}
-    runs = [row | _held(row, *found[row["run_id"]]) for row in stored["runs"]]
-    means = [row | _held(row, *_mean_of([found[run] for run in row["run_ids"]])) for row in stored["means"]]
-    judged = [row["held"] for row in runs if row["held"] is not None]
-    trained = sum(row["measured"] is not None for row in runs)
-    counted = {"runs": len(runs), "trained": trained, "with_interval": len(judged), "held": sum(judged)}
-    return dict(stored) | {"runs": runs, "means": means, "n": counted}
+    run: PredictedRun
+    measured: float | None
+    state: str
 
+    @property
+    def error(self) -> float | None:
+        """Measured over predicted, less 1."""
+        return None if self.measured is None or self.run.loss is None else self.measured / self.run.loss - 1
 
-def _measured(
-    row: Mapping[str, Any], tables: RunTable | None, settings: FitSettings, predicted: str
-) -> tuple[float | None, str]:
-    """The loss at the run's end, as fits read it, and the state that explains where there is none."""
-    if tables is None or not len(mine := tables.runs[tables.runs["run_id"] == row["run_id"]]):
-        return None, NOT_TRAINED
-    state = str(mine["state"].iloc[0])
-    if state != "done":
-        return None, NOT_TRAINED if state == WAITING else state
-    if "prediction" not in mine or mine["prediction"].iloc[0] != predicted:
-        return None, OTHERWISE
-    tokens, loss = RunCurves(tables, settings).of(str(row["run_id"]))
-    if not len(tokens) or abs(tokens[-1] / row["read_at"] - 1) > SAME:
-        return None, NOT_EVALUATED
-    return float(loss[-1]), state
+    @property
+    def held(self) -> bool | None:
+        """Whether the interval has the measured loss; None without one of the two."""
+        if self.measured is None or self.run.interval is None:
+            return None
+        return self.run.interval[0] <= self.measured <= self.run.interval[1]
+
+    @property
+    def of_drop(self) -> float | None:
+        """Measured less predicted, as a share of the predicted drop; None where none is predicted."""
+        if self.measured is None or self.run.loss is None or not self.run.drop or self.run.drop < 0:
+            return None
+        return (self.measured - self.run.loss) / self.run.drop
+
+    def to_dict(self) -> dict[str, Any]:
+        derived = {name: getattr(self, name) for name in ("measured", "state", "error", "held", "of_drop")}
+        return self.run.model_dump(mode="json") | derived
 
 
-def _mean_of(found: Sequence[tuple[float | None, str]]) -> tuple[float | None, str]:
-    known = [loss for loss, _ in found if loss is not None]
-    if len(known) < len(found):
-        return None, next(state for loss, state in found if loss is None)
-    return float(np.mean(known)), found[0][1]
+@dataclass(frozen=True)
+class ForecastRound:
+    """The predictions of one round of a forecast, and what was measured of each run."""
+
+    predictions: Predictions
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def number(self) -> int:
+        return self.predictions.round
+
+    @property
+    def judged(self) -> list[Outcome]:
+        """Those that have an interval and a measured loss."""
+        return [one for one in self.outcomes if one.held is not None]
+
+    @property
+    def measured(self) -> list[Outcome]:
+        return [one for one in self.outcomes if one.measured is not None]
+
+    @property
+    def by_size(self) -> list[list[Outcome]]:
+        """The outcomes of the seeds of each group and size."""
+        sizes: dict[tuple[str, str], list[Outcome]] = {}
+        for one in self.outcomes:
+            sizes.setdefault((one.run.group, one.run.size), []).append(one)
+        return list(sizes.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        n_held = sum(bool(one.held) for one in self.judged)
+        counts = {"runs": len(self.outcomes), "trained": len(self.measured), "with_interval": len(self.judged)}
+        return self.predictions.model_dump(mode="json") | {
+            "runs": [one.to_dict() for one in self.outcomes],
+            "n": counts | {"held": n_held},
+        }
 
 
-def _held(row: Mapping[str, Any], measured: float | None, state: str) -> dict[str, Any]:
-    told: dict[str, Any] = {"measured": measured, "state": state}
-    told |= dict.fromkeys(("error", "held", "of_drop", "power_law_error", "unchanged_error", "unchanged_held"))
-    if measured is None or row["loss"] is None:
-        return told
-    largest = row["loss"] + row["drop"]  # the mean loss of the largest fitted runs
-    told["unchanged_error"] = measured / largest - 1
-    if (ends := row["interval"]) is not None:
-        told["held"] = bool(ends[0] <= measured <= ends[1])
-        told["unchanged_held"] = bool(ends[0] <= largest <= ends[1])
-    if row["power_law"] is not None:
-        told["power_law_error"] = measured / row["power_law"] - 1
-    told["of_drop"] = (measured - row["loss"]) / row["drop"] if row["drop"] > 0 else None
-    return told | {"error": measured / row["loss"] - 1}
+def read_forecast(study: StudySpec, source: Source, before: int | None = None) -> list[ForecastRound]:
+    """The rounds that are predicted (those before one), with what `source` has of their runs. Raises InputError where
+    predictions cannot be read (analysis.forecast.stored.read_rounds)."""
+    rounds = read_rounds(study, before)
+    if isinstance(source, Published):
+        for stored in rounds:
+            source.check_has(name_of_round(stored.round - 1))
+    return [outcomes_of(stored, source.forecast()) for stored in rounds]
+
+
+def outcomes_of(predictions: Predictions, table: RunTable | None) -> ForecastRound:
+    """table: of the forecast runs that have begun."""
+    if table is None:
+        return ForecastRound(predictions, tuple(Outcome(run, None, NOT_TRAINED) for run in predictions.runs))
+    curves, runs = RunCurves(table, predictions.settings), table.runs.set_index("run_id")
+    outcomes = []
+    for run in predictions.runs:
+        state = str(runs["state"].get(run.run_id, NOT_TRAINED))
+        if state != "done":
+            outcomes.append(Outcome(run, None, NOT_TRAINED if state == WAITING else state))
+        elif "prediction" not in runs or runs["prediction"][run.run_id] != predictions.digest(run):
+            outcomes.append(Outcome(run, None, OTHERWISE))
+        else:
+            tokens, loss = curves.of(run.run_id)
+            is_at_end = len(tokens) > 0 and abs(tokens[-1] / run.read_at - 1) <= SAME
+            outcomes.append(Outcome(run, float(loss[-1]), state) if is_at_end else Outcome(run, None, NOT_EVALUATED))
+    return ForecastRound(predictions, tuple(outcomes))

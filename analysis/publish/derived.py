@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.costs import Cost, costs_table, study_costs
-from analysis.forecast.rehearsals import with_rehearsals
-from analysis.forecast.stage import told
+from analysis.forecast.outcome import ForecastRound, read_forecast
 from analysis.report.approaches import approach_reasons, approach_rows
 from analysis.report.comparison import comparison_rows
 from analysis.report.costs import cost_notes
-from analysis.report.forecast import forecast_rows, round_parts
-from analysis.report.rehearsals import rehearsal_rows
+from analysis.report.forecast import forecast_lead, forecast_notes, forecast_rows, title_of
 from analysis.report.tables import short_laws_table
 from analysis.report.variants import is_of_variants
 from analysis.report.verdict import comparison_table, known_predictions, verdict_notes, verdict_text
@@ -36,7 +34,7 @@ def derived(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> dict[s
     fits, tables = fits_of(study, runs, source)
     forecast = source.forecast()
     costs = study_costs(study, runs, tables.runs, None if forecast is None else forecast.runs)
-    rounds = [with_rehearsals(study, source, round_) for round_ in told(study, source)]
+    rounds = read_forecast(study, source)
     text = results_text(fits, tables, costs, source.provenance(), source.corpus(), rounds)
     return {
         FITS: json_bytes(fits.to_dict()),
@@ -51,9 +49,9 @@ def results_text(
     costs: Sequence[Cost],
     came: Provenance,
     corpus: Mapping[str, Any] | None,
-    forecast: Sequence[Mapping[str, Any]] = (),
+    forecast: Sequence[ForecastRound] = (),
 ) -> str:
-    """The text of RESULTS.md. forecast: of each round, as analysis.forecast.rehearsals.with_rehearsals makes it."""
+    """The text of RESULTS.md."""
     named, runs = fits.conventions, tables.runs
     states = ", ".join(f"{count} {state}" for state, count in runs["state"].value_counts().to_dict().items())
     days = sorted(runs["started"].dropna().unique())
@@ -73,12 +71,8 @@ def results_text(
     if rows := [row for comparison in fits.comparisons for row in comparison_rows(comparison)]:
         parts += ["## Compute for the same loss, along the optimal frontiers of fitted surfaces", table(rows)]
     for round_ in forecast:
-        shown = round_parts(round_, fits.inputs_hash)
-        parts += [f"## {shown['title']}", shown["lead"], table(forecast_rows(round_)), listed(shown["notes"])]
-        if shown["lines"]:
-            rehearsed = rehearsal_rows(round_)
-            parts += [f"### Rehearsals: the same step, taken inside {shown['inside']}"]
-            parts += [table(rehearsed) if rehearsed else "", listed(shown["lines"])]
+        parts += [f"## {title_of(round_)}", forecast_lead(round_)]
+        parts += [table(forecast_rows(round_)), listed(forecast_notes(round_))]
     parts += ["## Costs", listed([*cost_notes(costs), f"By run: {COSTS}."])]
     facts = {
         "runs": states,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.forecast.stored import LATER, PREDICTIONS, name_of_round, read_rounds
+from analysis.forecast.stored import LATER, PREDICTIONS, name_of_round, path_of, read_rounds
 from analysis.publish.derived import DERIVED, derived
 from analysis.source.base import BASELINE
 from analysis.source.parquet import packed, packed_curves
@@ -133,7 +133,7 @@ def _inputs(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, bytes]:
     files = {STUDY_FILE: Path(study.path).read_bytes()} | _law_files(study)
     files |= {CURVES: packed_curves(tables.curves, tables.runs), RUNS: packed(tables.runs)}
     files[EVALS] = packed(tables.evals)
-    files |= {name_of_round(i): json_bytes(round_) for i, round_ in enumerate(read_rounds(study)) if round_ is not None}
+    files |= {name_of_round(i): path_of(study, i).read_bytes() for i in range(len(read_rounds(study)))}
     if (forecast := source.forecast()) is not None:
         parts = (packed_curves(forecast.curves, forecast.runs), packed(forecast.runs), packed(forecast.evals))
         files |= dict(zip(FORECAST, parts, strict=True))

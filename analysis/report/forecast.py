@@ -1,8 +1,8 @@
-"""Forecasts: losses that were predicted before their runs were trained, and what was measured: table, figure, notes."""
+"""Forecasts: losses that were predicted before their runs were trained, and what was measured: table, figure, words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,198 +11,156 @@ import plotly.graph_objects as go
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.style import GREY, INK, dress
+from analysis.forecast.outcome import ForecastRound, Outcome
 from analysis.pages.cells import number, shown, signed
-from analysis.report.rehearsals import inside, rehearsal_lines
-from arch.amounts import count, counted, counted_of
+from arch.amounts import count, counted_of
 
-Told = Mapping[str, Any]  # analysis.forecast.outcome
-Row = Mapping[str, Any]
 COLUMN, SIDES, HEIGHT = 130, 330, 395  # pixels: an architecture's size, what stands beside, the figure
 BESIDE = 0.16  # of the distance between architectures: measured losses stand beside the prediction
+LARGEST = "largest fitted runs, mean"
 
 
-def forecast_rows(told: Told | None) -> list[dict[str, str]]:
-    """A row a run, and below the runs of one size the mean of its seeds."""
+def forecast_rows(forecast: ForecastRound) -> list[dict[str, str]]:
+    """A row a run."""
     rows = []
-    for mean in (told or {"means": []})["means"]:
-        mine = [row for row in (told or {})["runs"] if row["run_id"] in mean["run_ids"]]
-        rows += [_cells(row, str(row["run_id"])) for row in mine]
-        if len(mine) > 1:
-            rows.append(_cells(mean, f"{name_of(mean['group'])}, {mean['size']}: mean of {len(mine)} seeds"))
+    for one in forecast.outcomes:
+        run, reach = one.run, forecast.predictions.reach(one.run)
+        row = {
+            "run": run.run_id,
+            "parameters": number(count(run.n_params), run.n_params),
+            "tokens": number(count(run.n_tokens), run.n_tokens),
+            "C (FLOP)": number(power_of_ten(run.c), run.c),
+            "over the largest C fitted": shown(reach, ".2f"),
+            "predicted": shown(run.loss, ".4f", run.interval) or f"none: {run.reason}",
+            "measured": shown(one.measured, ".4f") or one.state,
+            "error": signed(one.error, ".2%"),
+            "error over the drop": signed(one.of_drop, ".0%"),
+            "held": {True: "yes", False: "no", None: ""}[one.held],
+        }
+        rows.append(row)
     return rows
 
 
-def _cells(row: Row, name: str) -> dict[str, str]:
-    held = {True: "yes", False: "no", None: ""}
-    return {
-        "run": name,
-        "parameters": number(count(row["n_params"]), row["n_params"]),
-        "tokens": number(count(row["n_tokens"]), row["n_tokens"]),
-        "C (FLOP)": number(power_of_ten(row["c"]), row["c"]),
-        "predicted": shown(row["loss"], ".4f", row["interval"]) or f"none: {row['reason']}",
-        "measured": shown(row["measured"], ".4f") or str(row["state"]),
-        "error": signed(row["error"], ".2%"),
-        "held": held[row["held"]],
-        "error over the drop": signed(row["of_drop"], ".0%"),
-        "power law": shown(row["power_law"], ".4f"),
-        "its error": signed(row["power_law_error"], ".2%"),
-        "error of no change": signed(row["unchanged_error"], ".2%"),
-    }
+def table_name(forecast: ForecastRound) -> str:
+    """Of a round's table and figure."""
+    return "forecast" + (f"-{forecast.number}" if forecast.number > 1 else "")
 
 
-def table_names(told: Told) -> tuple[str, str]:
-    """Of a round's table and figure, and of the table of its rehearsals."""
-    ending = f"-{told['round']}" if told["round"] > 1 else ""
-    return f"forecast{ending}", f"rehearsals{ending}"
+def title_of(forecast: ForecastRound) -> str:
+    return "Forecast" + (f", round {forecast.number}" if forecast.number > 1 else "")
 
 
-def title_of(told: Told) -> str:
-    return "Forecast" + (f", round {told['round']}" if told["round"] > 1 else "")
+def outcome_lines(forecasts: Sequence[ForecastRound]) -> list[str]:
+    """A line for each architecture and size of which a run is measured."""
+    sizes = [(one, seeds) for one in forecasts for seeds in one.by_size]
+    return [_outcome_line(one, seeds) for one, seeds in sizes if any(seed.error is not None for seed in seeds)]
 
 
-def forecast_leads(rounds: Sequence[Told]) -> list[str]:
-    """A line a round, for the report's top."""
-    first = "Larger runs, predicted before they were trained"
-    then = "Round {} of larger runs, predicted from the grid and the rounds before"
-    names = [first if one["round"] == 1 else then.format(one["round"]) for one in rounds]
-    return [f"{name}: {forecast_lead(one)}" for name, one in zip(names, rounds, strict=True)]
+def _outcome_line(forecast: ForecastRound, seeds: Sequence[Outcome]) -> str:
+    run, known = seeds[0].run, [one for one in seeds if one.measured is not None]
+    assert run.loss is not None
+    held = [bool(one.held) for one in known]
+    if run.interval is None:
+        ends, verdict = "no interval", ", ".join(f"{signed(one.error, '.1%')}" for one in known)
+    else:
+        ends = f"{forecast.predictions.level:.0%}: {run.interval[0]:.3f} to {run.interval[1]:.3f}"
+        verdict = "inside" if all(held) else f"{sum(held)} of {len(held)} inside" if any(held) else "outside"
+    measured = ", ".join(f"{one.measured:.3f}" for one in known)
+    reach = forecast.predictions.reach(run)
+    return (
+        f"{name_of(run.group)} {run.size} at {reach:.1f} times the compute: predicted {run.loss:.3f} ({ends}), "
+        f"measured {measured}: {verdict}"
+    )
 
 
-def round_parts(told: Told, inputs_hash: str) -> dict[str, Any]:
-    """What the report says of a round, and the names of its tables."""
-    rows, rehearsals = table_names(told)
-    parts: dict[str, Any] = {"title": title_of(told), "lead": forecast_lead(told), "inside": inside(told)}
-    notes = forecast_notes(told, inputs_hash if told["round"] == 1 else None)
-    return parts | {
-        "rows": rows,
-        "rehearsals": rehearsals,
-        "notes": notes,
-        "lines": rehearsal_lines(told) if "afterwards" in told else [],
-    }
-
-
-def forecast_lead(told: Told) -> str:
+def forecast_lead(forecast: ForecastRound) -> str:
     """One sentence: how the forecast came out, or that nothing of it is trained."""
-    n, level = told["n"], f"{told['level']:.0%}"
-    known = [row for row in told["runs"] if row["error"] is not None]
+    runs, known = forecast.outcomes, [one for one in forecast.outcomes if one.error is not None]
     if not known:
-        return f"{counted_of(_predicted(told), n['runs'], 'run', 'is', 'are')} predicted; none of them is trained yet."
-    parts = [f"{counted_of(n['trained'], n['runs'], 'run', 'is', 'are')} trained"] if n["trained"] < n["runs"] else []
-    if n["with_interval"]:
-        parts.append(f"the {level} intervals held {counted_of(n['held'], n['with_interval'], 'run')}")
-    error = f"the surfaces were off by {_median(known, 'error'):.2%} of the loss (median)"
-    other = [row for row in known if row["power_law_error"] is not None]
-    error += f", pure power laws by {_median(other, 'power_law_error'):.2%}" if other else ""
-    parts.append(f"{error}, the loss of the largest runs before by {_median(known, 'unchanged_error'):.2%}")
-    if said := sum(bool(row["unchanged_held"]) for row in known):
-        also = "contain" if said > 1 else "contains"
-        parts.append(f"{said} of the intervals {also} that loss too, so they do not tell the prediction from no change")
-    if drops := [row for row in known if row["of_drop"] is not None]:
-        of = "" if len(drops) == len(known) else f" of {counted(len(drops), 'run')}"
-        parts.append(f"the error is {_median(drops, 'of_drop'):.0%} of the predicted drop (median{of})")
-    text = "; ".join(parts)
+        n_predicted = sum(one.run.loss is not None for one in runs)
+        predicted = counted_of(n_predicted, len(runs), "larger run", "is", "are")
+        return f"{predicted} predicted; none of them is trained yet."
+    parts = []
+    if len(forecast.measured) < len(runs):
+        parts.append(f"{counted_of(len(forecast.measured), len(runs), 'larger run', 'is', 'are')} trained")
+    if judged := forecast.judged:
+        n_held = sum(bool(one.held) for one in judged)
+        parts.append(
+            f"the {forecast.predictions.level:.0%} intervals held {counted_of(n_held, len(judged), 'larger run')}"
+        )
+    error = f"predictions were off by {_median([one.error for one in known]):.2%} of the loss (median)"
+    if drops := [one.of_drop for one in known if one.of_drop is not None]:
+        error += f", {_median(drops):.0%} of the predicted drop"
+    text = "; ".join([*parts, error])
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _predicted(told: Told) -> int:
-    return sum(row["loss"] is not None for row in told["runs"])
+def _median(values: Sequence[float | None]) -> float:
+    return float(np.median([abs(value) for value in values if value is not None]))
 
 
-def _median(rows: Sequence[Row], key: str) -> float:
-    return float(np.median([abs(row[key]) for row in rows]))
-
-
-def forecast_notes(told: Told, inputs_hash: str | None = None) -> list[str]:
-    """When and from what the predictions were made, what the intervals hold, and how far the laws are believed.
-    inputs_hash: of the fits that are there now."""
-    fitted, program = told["fitted"], told["program"]
-    commit, _, changes = (program["commit"] or "").partition("+")
-    later = told["round"] > 1
-    source = "the grid and the rounds before" if later else "the grid"
+def forecast_notes(forecast: ForecastRound) -> list[str]:
+    """When and from what the predictions were made, and what the intervals rest on."""
+    stored = forecast.predictions
+    commit, _, changes = (stored.program.commit or "").partition("+")
     by = f", by commit {commit[:12]}{' with changes' if changes else ''}" if commit else ""
+    grid = "the grid and the rounds before" if forecast.number > 1 else "the grid"
     lines = [
-        f"Predicted {told['made']}{by}, from {fitted['n_runs']} of the {fitted['of']} runs of {source}, before any of "
-        "these runs was trained. The study's own fits do not see them. "
-        f"Loss: {told['conventions']['L']}; C: {told['conventions']['C']}.",
-        f"Intervals ({told['level']:.0%}) are for one new run, or for the mean of the seeds: the error of the surface "
-        "by the fit's own draws, and the noise between seeds. They hold for learning rates as good as those of the "
-        "fitted runs, and as far as the surface goes on beyond them.",
-        "Error: measured over predicted, less 1. The drop is from the mean loss of the architecture's runs at the "
-        "largest C of the fits to the prediction. The power law is the pure one of the envelope, L(C), carried on. No "
-        "change predicts the mean loss of those largest runs again.",
+        f"Predicted {stored.made}{by}, from {stored.fitted.n_runs} of the {stored.fitted.of} runs of {grid}, before "
+        f"any of these runs was trained. Loss: {stored.conventions.L}; C: {stored.conventions.C}.",
+        "Error: measured over predicted, less 1. The drop is from the mean loss of the largest fitted runs to the "
+        "prediction.",
     ]
-    if any(row.get("interval_by") == "rehearsal" for row in told["runs"]):
-        lines.append(
-            "Where the rehearsed interval is the wider one it stands in the place of the fit's: it is by the errors of "
-            f"the same step, taken inside {inside(told)}."
-        )
-    if inputs_hash is not None and inputs_hash != told["inputs_hash"]:
-        lines.append(
-            "The fits above were made since: their files, settings or method are not all those that these predictions "
-            "were made from."
-        )
-    lines += [line for group, one in told["groups"].items() for line in _of_group(told, group, one)]
-    return lines
+    for group, about in stored.groups.items():
+        if about.reason:
+            lines.append(f"{name_of(group)}: nothing is predicted: {about.reason}.")
+    rests = dict.fromkeys((one.run.group, one.run.size, one.run.rests_on) for one in forecast.outcomes)
+    return lines + [f"{name_of(group)} {size}: {why}." for group, size, why in rests if why]
 
 
-def _of_group(told: Told, group: str, one: Mapping[str, Any]) -> list[str]:
-    name = name_of(group)
-    if one["reason"]:
-        return [f"{name}: nothing is predicted: {one['reason']}."]
-    far, largest = max(row["c"] for row in told["runs"] if row["group"] == group), one["largest"]
-    parts = [
-        f"up to {far / largest['c']:.1f} times the largest C of its fit ({counted(len(largest['runs']), 'run')} of "
-        f"{largest['size']}, mean loss {largest['loss']:.4f})"
-    ]
-    if one["noise"]:
-        df = "" if one["noise"]["df"] is None else f" ({one['noise']['df']:.1f} degrees of freedom)"
-        parts.append(f"noise of a run about its surface {one['noise']['s']:.2%} of the loss{df}")
-    if one["no_interval"]:
-        parts.append(f"no interval: {one['no_interval']}")
-    if one["verdict"]:
-        parts.append(f"verdict on its law: {one['verdict']['believe']}")
-    law = one["power_law"]
-    is_law = "has no law" if law is None else f"is {'a' if law['describes'] else 'no'} power law by its checks"
-    return [f"{name}: {'; '.join(parts)}; its envelope {is_law}."]
-
-
-def forecast_figure(told: Told | None) -> go.Figure | None:
-    """The predicted interval of one run and the measured losses of every architecture and size; None without any."""
-    means = [row for row in (told or {"means": []})["means"] if row["loss"] is not None]
-    if told is None or not means:
+def forecast_figure(forecast: ForecastRound) -> go.Figure | None:
+    """The predicted interval and the measured losses of every architecture and size; None without any."""
+    sizes = [seeds for seeds in forecast.by_size if seeds[0].run.loss is not None]
+    if not sizes:
         return None
-    runs = {row["run_id"]: row for row in told["runs"]}
-    colors = arch_colors(list(dict.fromkeys(str(row["group"]) for row in means)))
-    several = len({row["size"] for row in means}) > 1
+    firsts = [seeds[0].run for seeds in sizes]
+    colors = arch_colors(list(dict.fromkeys(run.group for run in firsts)))
+    several = len({run.size for run in firsts}) > 1
     figure = go.Figure()
-    for place, mean in enumerate(means):
-        one, color = runs[mean["run_ids"][0]], colors[mean["group"]]
-        ends = one["interval"] or (one["loss"], one["loss"])
-        up, down = ends[1] - one["loss"], one["loss"] - ends[0]
-        error = {"type": "data", "symmetric": False, "array": [up], "arrayminus": [down], "thickness": 2, "width": 7}
-        mark = {"size": 11, "symbol": "diamond", "color": color}
-        _add(figure, [place], [one["loss"]], mark, f"{name_of(mean['group'])}, predicted", error)
-        known = [runs[run]["measured"] for run in mean["run_ids"] if runs[run]["measured"] is not None]
-        mark = {"size": 9, "symbol": "circle", "color": "white", "line": {"color": color, "width": 2}}
-        _add(figure, [place + BESIDE] * len(known), known, mark, f"{name_of(mean['group'])}, measured")
-        if one["power_law"] is not None:
-            mark = {"size": 9, "symbol": "x-thin", "line": {"color": GREY, "width": 2}}
-            _add(figure, [place - BESIDE], [one["power_law"]], mark, "pure power law of the envelope")
-        largest = told["groups"][mean["group"]]["largest"]["loss"]
-        mark = {"size": 16, "symbol": "line-ew", "line": {"color": GREY, "width": 2}}
-        _add(figure, [place - BESIDE], [largest], mark, "largest runs of the fit, mean")
-    _legend(figure, told)
-    names = [name_of(row["group"]) + (f"<br>{row['size']}" if several else "") for row in means]
+    for place, (run, seeds) in enumerate(zip(firsts, sizes, strict=True)):
+        assert run.loss is not None and run.drop is not None
+        color, name = colors[run.group], name_of(run.group)
+        low, high = run.interval or (run.loss, run.loss)
+        error = {"array": [high - run.loss], "arrayminus": [run.loss - low], "thickness": 2, "width": 7}
+        _add(figure, [place], [run.loss], _predicted_mark(color), f"{name}, predicted", error)
+        known = [one.measured for one in seeds if one.measured is not None]
+        _add(figure, [place + BESIDE] * len(known), known, _measured_mark(color), f"{name}, measured")
+        _add(figure, [place - BESIDE], [run.loss + run.drop], LARGEST_MARK, LARGEST)
+    marks = {f"predicted, {forecast.predictions.level:.0%} for a run": _predicted_mark(INK), LARGEST: LARGEST_MARK}
+    if forecast.measured:
+        marks["measured"] = _measured_mark(INK)
+    for name, mark in marks.items():
+        figure.add_trace(go.Scatter(x=[None], y=[None], mode="markers", marker=mark, name=name))
+    names = [name_of(run.group) + (f"<br>{run.size}" if several else "") for run in firsts]
     ends = [-0.5, len(names) - 0.5]
     figure.update_xaxes(tickvals=list(range(len(names))), ticktext=names, range=ends, zeroline=False)
     if not several:
-        figure.update_xaxes(
-            title_text=f"{count(means[0]['n_params'])} parameters, {count(means[0]['n_tokens'])} tokens"
-        )
-    figure.update_yaxes(title_text=str(told["conventions"]["L"]))
+        figure.update_xaxes(title_text=f"{count(firsts[0].n_params)} parameters, {count(firsts[0].n_tokens)} tokens")
+    figure.update_yaxes(title_text=forecast.predictions.conventions.L)
     # t: for the buttons of the page, which would lie over the legend
     dress(figure, max(560, COLUMN * len(names) + SIDES), HEIGHT, r=240, t=40)
     return figure
+
+
+LARGEST_MARK = {"size": 16, "symbol": "line-ew", "line": {"color": GREY, "width": 2}}
+
+
+def _predicted_mark(color: str) -> dict[str, Any]:
+    return {"size": 11, "symbol": "diamond", "color": color}
+
+
+def _measured_mark(color: str) -> dict[str, Any]:
+    return {"size": 9, "symbol": "circle", "color": "white", "line": {"color": color, "width": 2}}
 
 
 def _add(
@@ -213,19 +171,7 @@ def _add(
     name: str,
     error: dict[str, Any] | None = None,
 ) -> None:
-    trace = go.Scatter(x=x, y=y, mode="markers", marker=marker, error_y=error, showlegend=False)
+    bars = None if error is None else {"type": "data", "symmetric": False} | error
+    trace = go.Scatter(x=x, y=y, mode="markers", marker=marker, error_y=bars, showlegend=False)
     trace.hovertemplate = f"{name}<br>%{{y:.4f}}<extra></extra>"
     figure.add_trace(trace)
-
-
-def _legend(figure: go.Figure, told: Told) -> None:
-    marks = {
-        f"predicted, {told['level']:.0%} for one run": {"size": 11, "symbol": "diamond", "color": INK},
-        "measured": {"size": 9, "symbol": "circle", "color": "white", "line": {"color": INK, "width": 2}},
-        "pure power law": {"size": 9, "symbol": "x-thin", "line": {"color": GREY, "width": 2}},
-        "largest runs of the fit, mean": {"size": 16, "symbol": "line-ew", "line": {"color": GREY, "width": 2}},
-    }
-    if not told["n"]["trained"]:
-        del marks["measured"]
-    for name, marker in marks.items():
-        figure.add_trace(go.Scatter(x=[None], y=[None], mode="markers", marker=marker, name=name))

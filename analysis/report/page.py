@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from analysis.costs import Cost
 from analysis.figures.palette import name_of
 from analysis.fits.study_fits import StudyFits
+from analysis.forecast.outcome import ForecastRound
 from analysis.pages.export import KINDS, write_tables
 from analysis.pages.html import render
 from analysis.report.approach_figure import approach_figure
@@ -32,7 +33,7 @@ from analysis.report.contamination import contamination_notes, contamination_row
 from analysis.report.costs import cost_notes, cost_rows
 from analysis.report.figures import figure_one, rows_of_figure_one
 from analysis.report.floors import floor_notes
-from analysis.report.forecast import forecast_figure, forecast_leads, forecast_rows, round_parts, table_names
+from analysis.report.forecast import forecast_figure, forecast_lead, forecast_notes, forecast_rows, table_name, title_of
 from analysis.report.frontier import frontier_text
 from analysis.report.lengths import NOTE as LENGTHS
 from analysis.report.lengths import length_rows, lengths_figure
@@ -40,7 +41,6 @@ from analysis.report.merged import merged_figure, merged_notes, merged_rows
 from analysis.report.methods import baseline_text, convention_text, methods
 from analysis.report.notes import common_lean, crossing_notes, crossing_reasons, extrapolation_text, law_notes
 from analysis.report.nuisance import nuisance_notes, nuisance_rows
-from analysis.report.rehearsals import rehearsal_rows
 from analysis.report.rows import checkpoint_rows, checkpoint_values, corpus_rows, run_rows, training_rows
 from analysis.report.tables import (
     HEADINGS,
@@ -93,7 +93,7 @@ DIAGNOSTICS = (
 
 
 def figures(
-    fits: StudyFits, tables: RunTable, baseline: dict[str, Any] | None, forecast: Sequence[dict[str, Any]] = ()
+    fits: StudyFits, tables: RunTable, baseline: dict[str, Any] | None, forecast: Sequence[ForecastRound] = ()
 ) -> dict[str, Any]:
     """The report's figures by file name."""
     found = {"validation": validation_figure(fits, tables, baseline)}
@@ -104,8 +104,8 @@ def figures(
     for name, one in _compared(fits):
         found[name] = comparison_figure(one, fits.conventions, doubted_surfaces(fits))
     found["approaches"] = approach_figure(fits)
-    for one in forecast:
-        found[table_names(one)[0]] = forecast_figure(one)
+    for round_ in forecast:
+        found[table_name(round_)] = forecast_figure(round_)
     if fits.downstream:
         found["benchmarks"] = benchmarks_figure(fits)
         found["tasks"] = tasks_figure(fits)
@@ -137,19 +137,19 @@ def page(
     contamination: dict[str, Any] | None = None,
     tasks: Sequence[str] = (),
     costs: Sequence[Cost] = (),
-    forecast: Sequence[dict[str, Any]] = (),
+    forecast: Sequence[ForecastRound] = (),
 ) -> Page:
     """`drawn` from `figures`, `corpus` the corpus manifest, `provenance` name -> value, `evaluations` the address of
     the page of the other evaluations, None where there is none, `contamination` what the training text holds of
     evaluation sets (analysis.contamination), `tasks` those of the study that have texts of their own, `costs`
-    of its runs, `forecast` its predictions, round by round (analysis.forecast.rehearsals)."""
+    of its runs, `forecast` its predictions, round by round."""
     downstream = fits.downstream
     laws_of_size = not is_of_variants(fits)
     pairs = {"training": training_rows(tables), "corpus": corpus_rows(corpus) if corpus else {}}
     pairs["provenance"] = dict(provenance or {})
     shown = _tables(fits, tables, contamination) | {"costs": cost_rows(costs)}
-    for one in forecast:
-        shown |= dict(zip(table_names(one), (forecast_rows(one), rehearsal_rows(one)), strict=True))
+    for round_ in forecast:
+        shown[table_name(round_)] = forecast_rows(round_)
     shown["losses"] = with_bits(shown["losses"], corpus)
     comparisons = []
     for figure, one in _compared(fits):
@@ -198,8 +198,7 @@ def page(
         loss_unit=fits.unit,
         unfinished=lambda row: row["state"] != "done",
         cost_notes=cost_notes(costs),
-        forecast_leads=forecast_leads(forecast),
-        rounds=[round_parts(one, fits.inputs_hash) for one in forecast],
+        rounds=[(title_of(one), forecast_lead(one), table_name(one), forecast_notes(one)) for one in forecast],
         contamination_notes=contamination_notes(contamination, list(tasks), name),
         methods=methods(fits),
     )

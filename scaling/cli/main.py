@@ -39,12 +39,13 @@ def run(study: RunsOptions, repair: Repair = False, dry_run: DryRun = False) -> 
         request = study.request(repair)
     result = commands.run_study(request)
     if study.as_json:
-        print_json(result | {"fits": result["fits"] and result["fits"].to_dict()})
+        rounds = [one.to_dict() for one in result["forecast"]]
+        print_json(result | {"fits": result["fits"] and result["fits"].to_dict(), "forecast": rounds})
     elif result["fits"]:
         from ..stages.show import show_summary
 
         more = [f"all laws and their checks: {study.command('fit study', '--details')}", f"report: {result['report']}"]
-        print(f"\n{show_summary(result['fits'], more)}")
+        print(f"\n{show_summary(result['fits'], more, result['forecast'])}")
     close(request, result)
 
 

@@ -27,5 +27,8 @@ def predict(
     from ..stages.show import show_forecast
 
     first, *later = rounds = predict_stage(study.request(), force)
-    print_json({**first, "later": later}) if study.as_json else print("\n\n".join(map(show_forecast, rounds)))
-    study.say_next("train" if any(run.get("measured") is None for run in rounds[-1]["runs"]) else "report")
+    if study.as_json:
+        print_json({**first.to_dict(), "later": [one.to_dict() for one in later]})
+    else:
+        print("\n\n".join(map(show_forecast, rounds)))
+    study.say_next("report" if len(rounds[-1].measured) == len(rounds[-1].outcomes) else "train")

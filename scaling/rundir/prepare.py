@@ -49,7 +49,7 @@ def prepare_run(
     """Write run.json, or accept the one that is there if it describes this very run.
 
     `cost` is flops.cost_table of the model; `versions` the packages' versions; `tokenizer` the identity of the corpus'
-    tokenizer; `prediction` that of a forecast run's (analysis.forecast.stored.digest). Raises
+    tokenizer; `prediction` that of a forecast run's (analysis.forecast.stored.Predictions.digest). Raises
     InputError, and changes nothing, where the directory belongs to a run with another spec or another corpus.
     """
     rundir = RunDir(directory)

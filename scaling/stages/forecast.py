@@ -6,7 +6,7 @@ Rounds are predicted one after the other, each from fits that see all before it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from arch.amounts import counted, counted_of
 
@@ -19,6 +19,8 @@ from .request import Request
 
 if TYPE_CHECKING:
     from analysis.fits.study_fits import StudyFits
+    from analysis.forecast.outcome import ForecastRound
+    from analysis.forecast.stored import Predictions
 
 VALIDATION = "validation"  # a loss of fit.loss, and the evaluation that it is from
 
@@ -29,7 +31,7 @@ def waiting(request: Request) -> list[RunSpec]:
     return _waiting(request)[0]
 
 
-def _waiting(request: Request) -> tuple[list[RunSpec], list[dict[str, Any] | None]]:
+def _waiting(request: Request) -> tuple[list[RunSpec], list[Predictions]]:
     """`waiting`, and the stored predictions of each round."""
     rated_runs = [run for run in request.runs if run.is_forecast and not run.is_pending]
     if not rated_runs:
@@ -64,18 +66,16 @@ def waiting_lines(request: Request) -> list[str]:
         runs_text = counted(len(unrated), "run has no learning rate and is", "runs have no learning rate and are")
         lines.append(f"forecast: {runs_text} not trained ({run.run_id}: {run.rate['pending']}){remedy}")
     waits, rounds = _waiting(request)
-    for place, stored in enumerate(rounds):
+    for place in sorted({run.round for run in waits}):
         runs = [run for run in waits if run.round == place]
-        if not runs:
-            continue
-        if stored is None:
+        if place >= len(rounds):
             after = f", once round {place} is trained and evaluated" if place else ""
             lines.append(
                 f"forecast: {counted(len(runs), 'run waits', 'runs wait')} for `scaling predict "
                 f"{request.study.path}`{after}"
             )
             continue
-        why = {row["run_id"]: row["reason"] for row in stored["runs"]}
+        why = {row.run_id: row.reason for row in rounds[place].runs}
         first = runs[0].run_id
         reason = why.get(first) or "it was not among the study's runs"
         without = counted(len(runs), "run has no prediction and is", "runs have no prediction and are")
@@ -86,11 +86,11 @@ def waiting_lines(request: Request) -> list[str]:
 def first_begun(request: Request, place: int) -> str | None:
     """A run of the forecast's round that has begun, after which nothing of it is predicted, whether the study file or
     the stored predictions name it; None where none has."""
-    from analysis.forecast.stored import path_of, read_whole
+    from analysis.forecast.stored import path_of, read_round
 
     names = [run.run_id for run in request.forecast_runs(place)]
     if path_of(request.study, place).exists():  # of a study file that has changed since
-        names += [str(row["run_id"]) for row in read_whole(request.study, place)["runs"]]
+        names += [row.run_id for row in read_round(request.study, place).runs]
     return next((name for name in names if RunDir(request.study.directory / "runs" / name).has_begun), None)
 
 
@@ -98,29 +98,31 @@ def next_round(request: Request) -> int | None:
     """The place of the first round that is not predicted; None where all are."""
     from analysis.forecast.stored import read_rounds
 
-    return next((place for place, stored in enumerate(read_rounds(request.study)) if stored is None), None)
+    n_predicted = len(read_rounds(request.study))
+    return n_predicted if n_predicted < len(request.study.rounds) else None
 
 
 def unmeasured(request: Request, place: int) -> str | None:
     """A run of the rounds before that is predicted and not measured yet, and why; None where all are or have failed, so
     that the round at `place` can be predicted."""
-    from analysis.forecast.stage import told
+    from analysis.forecast.outcome import read_forecast
     from analysis.source.run_directories import RunDirectories
 
     if not place:
         return None
     study = request.study
     runs = {run.run_id: run for run in request.forecast_runs()}
-    for forecast in told(study, RunDirectories(study, request.whole_grid), place):
-        for row in forecast["runs"]:
-            if row["loss"] is None or row["state"] == "failed":
+    for forecast in read_forecast(study, RunDirectories(study, request.whole_grid), place):
+        for outcome in forecast.outcomes:
+            name = outcome.run.run_id
+            if outcome.run.loss is None or outcome.state == "failed":
                 continue
-            if row["measured"] is None:
-                return f"{row['run_id']} is {row['state']}"
-            run = runs[row["run_id"]]
+            if outcome.measured is None:
+                return f"{name} is {outcome.state}"
+            run = runs[name]
             rundir, read = request.rundir(run), study.fit.loss == VALIDATION
             if read and not all(rundir.evaluation(step, VALIDATION).exists() for step in run.checkpoint_steps):
-                return f"{row['run_id']} is not evaluated at all of its checkpoints"
+                return f"{name} is not evaluated at all of its checkpoints"
     return None
 
 
@@ -156,10 +158,10 @@ def predict_missing(request: Request, fits: StudyFits) -> bool:
 def predict_now(request: Request, fits: StudyFits | None, place: int) -> None:
     """Predict and store all runs of a round: the first from `fits`, the study's own, later ones from fits of the grid
     and the rounds before. Called within `request.writing`."""
-    from analysis.forecast.stage import predict
-    from analysis.forecast.stored import digest, path_of
+    from analysis.forecast.predict import predict
+    from analysis.forecast.stored import path_of
     from analysis.source.run_directories import RunDirectories
-    from analysis.stage import FIT_VERSION, fits_of, read_tables
+    from analysis.stage import fits_of, read_tables
 
     study = request.study
     if place:
@@ -170,13 +172,21 @@ def predict_now(request: Request, fits: StudyFits | None, place: int) -> None:
     else:
         tables = read_tables(study.results)
     assert fits is not None
-    predictions = predict(study, request.forecast_runs(place), fits, tables, FIT_VERSION, git_commit(), place)
-    for row in predictions["runs"]:  # of those that are prepared, or wait in a queue
-        record_prediction(RunDir(study.directory / "runs" / row["run_id"]), digest(predictions, row))
-    n_predicted = sum(row["loss"] is not None for row in predictions["runs"])
-    request.say(
-        f"predict: {counted_of(n_predicted, len(predictions['runs']), 'run')} predicted, {path_of(study, place)}"
-    )
+    predictions = predict(study, request.forecast_runs(place), fits, tables, git_commit(), place)
+    for row in predictions.runs:  # of those that are prepared, or wait in a queue
+        record_prediction(RunDir(study.directory / "runs" / row.run_id), predictions.digest(row))
+    n_predicted = sum(row.loss is not None for row in predictions.runs)
+    request.say(f"predict: {counted_of(n_predicted, len(predictions.runs), 'run')} predicted, {path_of(study, place)}")
+
+
+def forecast_rounds(request: Request) -> list[ForecastRound]:
+    """The rounds that are predicted, with what was measured."""
+    if not request.study.rounds:
+        return []
+    from analysis.forecast.outcome import read_forecast
+    from analysis.source.choose import source_of
+
+    return read_forecast(request.study, source_of(request.study, request.whole_grid))
 
 
 def count_of(rounds: int) -> str:

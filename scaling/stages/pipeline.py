@@ -14,7 +14,7 @@ from arch.errors import InputError
 from ..rundir.prepare import at_stored_rate
 from ..study.run import RunSpec
 from .corpus import data_stage, reads_text
-from .forecast import predict_missing, waiting
+from .forecast import forecast_rounds, predict_missing, waiting
 from .request import Request
 from .training import train_stage
 from .trunks import check_trunks
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 def run_study(request: Request) -> dict[str, Any]:
     """Everything that is missing, stage by stage.
 
-    Returns {"trained": run ids, "failed": {run id: reason}, "evaluations": of eval_stage, "fits", "report": path}; fits
-    and report are None for variants made with --set, which lie beside the study's own runs and are not among them.
+    Returns {"trained": run ids, "failed": {run id: reason}, "evaluations": of eval_stage, "fits", "report": path,
+    "forecast": its rounds with what was measured}; fits and report are None for variants made with --set, which lie
+    beside the study's own runs and are not among them, and then there is no forecast.
     """
     from .evaluation import eval_stage
     from .evaluation_tasks import check
@@ -41,13 +42,14 @@ def run_study(request: Request) -> dict[str, Any]:
         result: dict[str, Any] = {"trained": trained, "failed": failed, "evaluations": eval_stage(request)}
         if request.study.is_variant:
             request.say("fit, report: skipped (they use the study's own runs, not variants made with --set)")
-            return result | {"fits": None, "report": None}
+            return result | {"fits": None, "report": None, "forecast": []}
         fits = fit_stage(request)
         while waiting(request) and predict_missing(request, fits):
             more, failed = train_stage(request, corpus)
             trained = [*trained, *more]
             result |= {"trained": trained, "failed": failed, "evaluations": eval_stage(request)}
-        return result | {"fits": fits, "report": str(report_stage(request))}
+        rounds = [] if request.study.set_results else forecast_rounds(request)
+        return result | {"fits": fits, "report": str(report_stage(request)), "forecast": rounds}
 
 
 def fit_stage(request: Request, force: bool = False) -> StudyFits:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from arch.errors import InputError
 
-from .forecast import first_begun, next_round, predict_now, unmeasured
+from .forecast import first_begun, forecast_rounds, next_round, predict_now, unmeasured
 from .pipeline import check_results, fit_stage
 from .request import Request
 
+if TYPE_CHECKING:
+    from analysis.forecast.outcome import ForecastRound
 
-def predict_stage(request: Request, force: bool = False) -> list[dict[str, Any]]:
-    """The study's predictions, round by round, with what was measured (analysis.forecast.outcome) and their rehearsals
-    (analysis.forecast.rehearsal). The next round is predicted and stored first, where the rounds before it are trained
-    and evaluated; with `force` the last one anew, while none of its runs has begun.
+
+def predict_stage(request: Request, force: bool = False) -> list[ForecastRound]:
+    """The study's predictions, round by round, with what was measured. The next round is predicted and stored first,
+    where the rounds before it are trained and evaluated; with `force` the last one anew, while none of its runs has
+    begun.
 
     Raises InputError where the study file asks for no forecast, where a run that is to be predicted has begun, and for
     predictions that cannot be read or are of other runs.
     """
-    from analysis.forecast.rehearsals import with_rehearsals
-    from analysis.forecast.stage import told
-    from analysis.source.choose import source_of
-
     study = request.study
     if study.forecast is None:
         raise InputError(f"{study.path}: has no section forecast: add one (docs/forecasts.md)")
@@ -38,11 +37,10 @@ def predict_stage(request: Request, force: bool = False) -> list[dict[str, Any]]
             if (place := _round_to_predict(request, force)) is not None:
                 _refuse_begun(request, place)
                 predict_now(request, None if place else fit_stage(request), place)
-    source = source_of(study, request.whole_grid)
-    forecasts = told(study, source)
+    forecasts = forecast_rounds(request)
     if not forecasts:
         raise InputError(f"{study.published}: was published without predictions: give the study file to make them")
-    return [with_rehearsals(study, source, forecast) for forecast in forecasts]
+    return forecasts
 
 
 def _round_to_predict(request: Request, force: bool) -> int | None:

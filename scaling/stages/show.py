@@ -9,23 +9,30 @@ from arch.tables import rows_table, wrapped
 
 if TYPE_CHECKING:
     from analysis.fits.study_fits import StudyFits
+    from analysis.forecast.outcome import ForecastRound
     from analysis.rates.fit import RatesFit
 
 
 VARIANT_COLUMNS = ("family", "variant", "held-out loss", "above the first", "told apart")
 MOST_ROWS = 8  # of the table of a summary
+MOST_FORECASTS = 4
 
 
-def show_summary(fits: StudyFits, more: Sequence[str]) -> str:
+def show_summary(fits: StudyFits, more: Sequence[str], forecasts: Sequence[ForecastRound] = ()) -> str:
     """What the study says in at most 15 lines, where the terminal is wide enough: the comparison and the laws in words,
-    one table, and `more`: where the rest is."""
+    one table, a line for each forecast that is measured, and `more`: where the rest is."""
+    from analysis.report.forecast import outcome_lines
     from analysis.report.variants import is_of_variants
     from analysis.report.verdict import study_lines, study_rows
 
     rows = _variants(fits) if is_of_variants(fits) else study_rows(fits)
     left = [f"{len(rows) - MOST_ROWS} more rows are not shown"] if len(rows) > MOST_ROWS else []
     table = [rows_table(rows[:MOST_ROWS])] if rows else []
-    return "\n\n".join(["\n".join(wrapped(study_lines(fits))), *table, "\n".join(wrapped([*left, *more]))])
+    lines = outcome_lines(forecasts)
+    hidden = len(lines) - MOST_FORECASTS
+    rest = [f"{hidden} more forecasts are not shown: `scaling predict` has them"] if hidden > 0 else []
+    measured = ["\n".join(wrapped(lines[:MOST_FORECASTS] + rest))] if lines else []
+    return "\n\n".join(["\n".join(wrapped(study_lines(fits))), *table, *measured, "\n".join(wrapped([*left, *more]))])
 
 
 def show_laws(fits: StudyFits) -> str:
@@ -79,13 +86,12 @@ def comparison_text(comparison: Mapping[str, Any], level: float) -> str:
     return f"{title}{rows_table(rows)}\n\n{notes}" if rows else notes
 
 
-def show_forecast(forecast: dict[str, Any]) -> str:
-    """Predictions beside what was measured, and their rehearsals."""
+def show_forecast(forecast: ForecastRound) -> str:
+    """Predictions beside what was measured, and what they rest on."""
     from analysis.report.forecast import forecast_lead, forecast_notes, forecast_rows, title_of
-    from analysis.report.rehearsals import rehearsal_lines
 
-    lines = wrapped([forecast_lead(forecast), *rehearsal_lines(forecast), *forecast_notes(forecast)])
-    title = f"{title_of(forecast)}\n" if forecast["round"] > 1 else ""
+    lines = wrapped([forecast_lead(forecast), *forecast_notes(forecast)])
+    title = f"{title_of(forecast)}\n" if forecast.number > 1 else ""
     return f"{title}{rows_table(forecast_rows(forecast))}\n\n" + "\n".join(lines)
 
 

@@ -67,25 +67,12 @@ def predictions(answer: Json) -> Iterator[Reading]:
     """Of `scaling predict`: each round's losses, and what was measured."""
     for forecast in (answer, *answer.get("later", ())):
         name = f"forecast, round {forecast.get('round', 1)}"
-        for group, of_group in forecast["groups"].items():
-            for key, value in (of_group["surface"] or {}).items():
-                yield Reading(name, group, key, value)
-            yield Reading(name, group, "verdict", reason=_text(of_group["verdict"]))
-        for row in (*forecast["runs"], *forecast["means"]):
-            who = row.get("run_id") or f"mean of {row['size']} {row['group']}"
-            yield _of(name, who, "loss", row["loss"], row["interval"], row["reason"] or "")
-            for key in ("expected", "interval_of_fit"):
-                if row.get(key):
-                    yield _of(name, who, key, None, row[key])
-            for key in ("power_law", "measured", "error"):
-                yield Reading(name, who, key, row.get(key))
-            if row.get("held") is not None:
-                yield Reading(name, who, "held", float(row["held"]))
-        for row in forecast.get("rehearsals", ()):
-            who = f"{row['size']} {row['group']}"
-            yield _of(name, who, "rehearsed loss", None, row["interval"], row["reason"] or "")
-            for key in ("half", "mean", "rms"):
-                yield Reading(name, who, f"rehearsal {key}", row[key])
+        for row in forecast["runs"]:
+            yield _of(name, row["run_id"], "loss", row["loss"], row["interval"], row["reason"] or "")
+            for key in ("measured", "error"):
+                yield Reading(name, row["run_id"], key, row[key])
+            if row["held"] is not None:
+                yield Reading(name, row["run_id"], "held", float(row["held"]))
 
 
 def rate_law(answer: Json) -> Iterator[Reading]:

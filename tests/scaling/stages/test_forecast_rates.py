@@ -7,15 +7,15 @@ from scaling.stages.request import Request
 from scaling.study.spec import load_study
 from tests.scaling.stages.test_forecast import STUDY, command, refused
 
-UNRATED = "\noverrides: {by_run: {llama/38k: {lr: law}}}\nsweep: {rates: [1e-3, 2e-3, 4e-3], share: null}\n"
-WITHOUT_RATE = "forecast: 2 runs have no learning rate and are not trained (llama-38k-c64-s5: "
+UNRATED = "\noverrides: {by_run: {llama/55k: {lr: law}}}\nsweep: {rates: [1e-3, 2e-3, 4e-3], share: null}\n"
+WITHOUT_RATE = "forecast: 2 runs have no learning rate and are not trained (llama-55k-c64-s5: "
 
 
 @pytest.fixture
 def study(tmp_path):
     """A study with three runs of a few steps, whose forecast waits for a sweep."""
     path = tmp_path / "tiny.yaml"
-    short = STUDY.replace("n_tokens: 10240", "n_tokens: 2048").replace("10k, 14k, 18k, 25k]", "10k]")
+    short = STUDY.replace("n_tokens: 10240", "n_tokens: 2048").replace("10k, 14k, 25k, 38k]", "10k]")
     path.write_text(short + UNRATED)
     return path, ("--out", tmp_path / "out")
 
@@ -23,7 +23,7 @@ def study(tmp_path):
 def test_the_grid_is_trained_without_forecast_runs_that_have_no_rate(study):
     path, out = study
     request = Request(load_study(path, out=out[1]))
-    assert [run.run_id for run in without_rate(request)] == [f"llama-38k-c64-s{seed}" for seed in (5, 6)]
+    assert [run.run_id for run in without_rate(request)] == [f"llama-55k-c64-s{seed}" for seed in (5, 6)]
     assert not waiting(request) and [run.role for run in trainable(request)] == ["grid"] * 3
     request.check_rates()
     output = command("train", path, *out)
