@@ -124,7 +124,7 @@ ALLOWED = {
             "analysis.pages",
             "analysis.run_table",
         ),
-        *("analysis.costs", "arch.amounts"),
+        *("analysis.costs", "analysis.scales", "arch.amounts"),
         *("data.clean.summary", "data.settings", "data.units"),
     ),
     "analysis.evals": (
