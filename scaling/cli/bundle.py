@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arch.amounts import counted
-from arch.errors import InputError
 from arch.tables import rows_table, wrapped
 from flops.commands import Plugins, with_options
 
-from .options import AsJson, DryRun, Only, RunsOptions, page_to_write, print_json, tell, write_option_file
+from .options import AsJson, DryRun, Only, RunsOptions, print_json
 
 if TYPE_CHECKING:
     from ..stages.bundle_compare import Comparison
@@ -88,36 +87,18 @@ def compare(
     b: Annotated[Path, typer.Argument(metavar="B", help="Another of the same study.")],
     only: Only = None,
     plugin: Plugins = None,
-    curves: Annotated[bool, typer.Option("--curves", help="Print the held-out curves side by side.")] = False,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Draw both curves of every run on a page.")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the runs that two machines both trained. Prints losses, curves and devices, in units of seed noise."""
-    from arch.arguments import file_to_write
+    """Compare the runs that two machines both trained. Prints final losses, in units of seed noise, and devices."""
     from arch.registry import load_plugins
 
     from ..stages.bundle_compare import compare_stage
 
-    page_to_write(plot)
-    file_to_write(plot, "--plot")
     load_plugins(plugin or ())
     comparison = compare_stage((a, b), only, sys.stderr)
-    if plot is not None:
-        from analysis.repeats.page import comparison_page
-
-        if not comparison.repeats:
-            raise InputError(f"--plot {plot}: no run was trained twice, so there is nothing to draw")
-        write_option_file(
-            "--plot",
-            plot,
-            comparison_page(comparison.repeats, comparison.study, side_lines(comparison), comparison.noise_of),
-        )
-        tell(f"drawn: {plot}")
     if as_json:
         return print_json(comparison.to_dict())
-    for line in comparison_lines(comparison, curves):
+    for line in comparison_lines(comparison):
         print(line)
 
 
@@ -130,20 +111,15 @@ def _say_left_out(left_out: dict[str, Any]) -> None:
         print(f"  and {len(left_out) - SHOWN} more (--json names all)")
 
 
-def comparison_lines(comparison: Comparison, curves: bool) -> list[str]:
-    """What trained both sides, the table of runs, with `curves` their curves, what is not compared, and a summary."""
-    from analysis.repeats.compare import curve_rows, run_rows, short, sum_lines, unit_of_repeats
+def comparison_lines(comparison: Comparison) -> list[str]:
+    """What trained both sides, the table of runs, what is not compared, and a summary."""
+    from analysis.repeats import run_rows, sum_lines, unit_of_repeats
 
     lines = [f"study {comparison.study}: {counted(len(comparison.repeats), 'run')} trained in both A and B"]
     if comparison.repeats:
-        lines += [*side_lines(comparison), "", rows_table(run_rows(comparison.repeats)), ""]
-    for repeat in comparison.repeats if curves else ():
-        if not repeat.is_bit_equal:
-            lines += [
-                f"{short(repeat.name)}: held-out loss in {unit_of_repeats([repeat])}",
-                rows_table(curve_rows(repeat)),
-                "",
-            ]
+        unit = unit_of_repeats(comparison.repeats)
+        table = f"final held-out losses, {unit}\n{rows_table(run_rows(comparison.repeats))}"
+        lines += [*side_lines(comparison), "", table, ""]
     if comparison.copies:
         lines += [f"copies: {counted(len(comparison.copies), 'run')} of the same training in both, only counted"]
     lines += _named("only in A", comparison.only_a) + _named("only in B", comparison.only_b)
@@ -183,7 +159,7 @@ def _versions(a: dict[str, list[str]], b: dict[str, list[str]]) -> str:
 
 
 def _named(what: str, names: Collection[str]) -> list[str]:
-    from analysis.repeats.compare import short
+    from analysis.repeats import short
 
     if not names:
         return []

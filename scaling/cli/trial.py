@@ -100,8 +100,8 @@ def show_trial(result: Mapping[str, Any], unit: str) -> str:
         parts.append(title_line + rows_table(rows) + "\n" + "\n".join(wrapped([basis])))
     if rows := _projections(result):
         parts.append(f"projected; {level:.0%} intervals\n{rows_table(rows)}")
-    if result["gains_reason"]:
-        parts.append("\n".join(wrapped([f"no gain in compute: {result['gains_reason']}"])))
+    if result["compute_reason"]:
+        parts.append("\n".join(wrapped([f"no comparison of compute: {result['compute_reason']}"])))
     parts.append("\n".join(wrapped([*_costs(result), *(f"warning: {line}" for line in result["warnings"])])))
     return "\n\n".join(parts)
 
@@ -129,24 +129,18 @@ def _differences(result: Mapping[str, Any]) -> list[dict[str, object]]:
 
 
 def _projections(result: Mapping[str, Any]) -> list[dict[str, object]]:
+    """The variant's compute and losses as shares of the baseline's, a row a budget."""
     rows = []
     for i, c in enumerate(result["at"]):
         row: dict[str, object] = {"C exact": flop(c)}
-        if gains := result["gains"]:
-            gain = gains[i]
-            row |= {
-                "baseline needs": f"{gain['gain']:.2f} times the compute [{_end(gain['low'])}, {_end(gain['high'])}]"
-            }
-        if ratios := result["ratios"]:
-            ratio = ratios[i]
-            row |= {"loss ratio by a line": f"{ratio['ratio']:.4f} [{ratio['low']:.4f}, {ratio['high']:.4f}]"}
+        for key, head, form in (("compute", "compute for the same loss", ".2f"), ("losses", "loss by a line", ".4f")):
+            if result[key]:
+                ratio = result[key][i]
+                high = "no bound" if ratio["high"] is None else format(ratio["high"], form)
+                row[f"{head}, times the baseline's"] = f"{ratio['ratio']:{form}} [{ratio['low']:{form}}, {high}]"
         if len(row) > 1:
             rows.append(row)
     return rows
-
-
-def _end(value: float | None) -> str:
-    return "no bound" if value is None else f"{value:.2f}"
 
 
 def _costs(result: Mapping[str, Any]) -> list[str]:

@@ -21,7 +21,7 @@ from .bundle import verified_bundle
 
 if TYPE_CHECKING:
     from analysis.fits.settings import FitSettings
-    from analysis.repeats.compare import Repeat
+    from analysis.repeats import Repeat
 
     from ..study.run import RunSpec
 
@@ -66,7 +66,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        from analysis.repeats.compare import summary
+        from analysis.repeats import summary
 
         return {
             **{"study": self.study, "a": self.a, "b": self.b, "summary": summary(self.repeats)},
@@ -154,14 +154,14 @@ def _of(runs: dict[str, RunSpec], kept: set[str]) -> dict[str, RunSpec]:
 
 def _pairs(a: Side, b: Side, folders: Iterable[str]) -> tuple[list[Repeat], list[str], dict[str, str]]:
     """Runs that were trained twice, copies, and why others are not compared."""
-    from analysis.repeats.compare import compared, not_comparable, read_trained
+    from analysis.repeats import not_comparable, read_trained, repeat_of
 
     repeats, copies, others = list["Repeat"](), list[str](), dict[str, str]()
     for folder in folders:
         first, other = read_trained(a.home / folder), read_trained(b.home / folder)
         if why := not_comparable(first, other):
             others[folder] = why
-        elif (repeat := compared(folder, first, other)).is_copy:
+        elif (repeat := repeat_of(folder, first, other)).is_copy:
             copies.append(folder)
         else:
             repeats.append(repeat)
@@ -172,7 +172,7 @@ def _with_noise(a: Side, b: Side, repeats: list[Repeat]) -> tuple[list[Repeat], 
     """Add the noise between seeds, of the side that measures it with more degrees of freedom; and name that side."""
     from dataclasses import replace
 
-    from analysis.repeats.noise import noise_of_study
+    from analysis.repeats import noise_of_study
 
     if all(repeat.is_bit_equal for repeat in repeats):
         return repeats, None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -34,12 +33,11 @@ from .training import train_stage
 from .trial_runs import Pair, Trial, described, exact
 
 if TYPE_CHECKING:
+    from analysis.fits.pairwise import Comparison
     from analysis.fits.points import Points
-    from analysis.trial.difference import Difference, Pairs, SeedVariance
-    from analysis.trial.projection import Gain
-    from analysis.trial.verdict import Verdict
+    from analysis.trial import Difference, Pairs, SeedVariance, Verdict
 
-VERSION = 1  # of try.json
+VERSION = 2  # of try.json
 FIRST, MORE = 2, 2  # sizes of each stage
 BEYOND = 10.0  # times the study's largest compute: the second budget
 
@@ -108,7 +106,7 @@ def missing(trial: Trial, sizes: Sequence[str]) -> list[RunSpec]:
 def try_variant(trial: Trial, options: Options) -> dict[str, Any]:
     """The trial as try.json holds it, which is written after each stage. Raises InputError for what cannot be compared,
     RunsFailed where runs ended before their time."""
-    from analysis.trial.verdict import NOT_WORTH, Verdict, first_stage, last_stage
+    from analysis.trial import NOT_WORTH, Verdict, first_stage, last_stage
 
     _check_name(trial)
     sizes, at = trial.sizes(), budgets(trial, options)
@@ -137,8 +135,8 @@ def try_variant(trial: Trial, options: Options) -> dict[str, Any]:
     if diverged:
         return _closed(trial, pairs, at, Verdict(NOT_WORTH, _divergence(diverged)), [], differences, seeds)
     differences, seeds = _differences(trial, every, pairs)
-    projected = _projected(trial, pairs, differences, seeds, at)
-    final = last_stage(differences, projected["gains"], projected["ratios"], unit)
+    projected = _projected(trial, differences, seeds, at)
+    final = last_stage(differences, projected.compute, projected.losses, unit)
     return _closed(trial, pairs, at, final, [], differences, seeds, projected)
 
 
@@ -197,22 +195,26 @@ def _evaluated(request: Request) -> dict[str, str]:
 def _differences(
     trial: Trial, sizes: Sequence[str], pairs: Sequence[Pair]
 ) -> tuple[list[Difference], SeedVariance | None]:
-    from analysis.trial.difference import difference, seed_variance
+    from analysis.trial import difference, seed_variance
 
     tables = [pairs_of_size(trial, size, pairs) for size in sizes]
     seeds = seed_variance(tables, seed_noise(trial))
     return [difference(table, seeds) for table in tables], seeds
 
 
+@dataclass(frozen=True)
+class Projected:
+    """The compute for the same loss, or why surfaces give none; losses by a line over the sizes (None: too few)."""
+
+    compute: list[Comparison] | None = None
+    compute_reason: str = ""
+    losses: list[Comparison] | None = None
+
+
 def _projected(
-    trial: Trial,
-    pairs: Sequence[Pair],
-    differences: Sequence[Difference],
-    seeds: SeedVariance | None,
-    at: Sequence[float],
-) -> dict[str, Any]:
-    """{"gains": [Gain] or None, "gains_reason", "ratios": [Ratio] or None}."""
-    from analysis.trial.projection import project_gain, project_ratio
+    trial: Trial, differences: Sequence[Difference], seeds: SeedVariance | None, at: Sequence[float]
+) -> Projected:
+    from analysis.trial import project_compute, project_loss
 
     variants = [
         run for request in trial.requests([d.size for d in differences]) for run in request.runs if not run.branches
@@ -221,19 +223,12 @@ def _projected(
     curves = have_curves([*baseline_runs, *variants])
     noise = seed_noise(trial)
     text = max((difference.se_text or 0.0) / difference.baseline for difference in differences)
-    gains: Any
+    losses = project_loss(differences, seeds, at)
     try:
         tables = points(trial, baseline_runs, curves), points(trial, variants, curves)
-        gains = project_gain(*tables, at, noise[0] if noise else 0.0, text)
+        return Projected(project_compute(*tables, at, noise[0] if noise else 0.0, text), losses=losses)
     except InputError as error:
-        gains = str(error)
-    flops = []
-    for difference in differences:
-        run = max((pair.baseline for pair in pairs if pair.size == difference.size), key=lambda run: run.n_tokens)
-        flops.append(exact(run) * run.n_tokens)
-    ratios = project_ratio(differences, flops, seeds, at)
-    reason = gains if isinstance(gains, str) else None
-    return {"gains": None if reason else gains, "gains_reason": reason, "ratios": ratios}
+        return Projected(compute_reason=str(error), losses=losses)
 
 
 def _closed(
@@ -244,27 +239,26 @@ def _closed(
     left: Sequence[str],
     differences: Sequence[Difference] = (),
     seeds: SeedVariance | None = None,
-    projected: Mapping[str, Any] | None = None,
+    projected: Projected | None = None,
 ) -> dict[str, Any]:
     """The result, stored. left: sizes that need not be trained."""
-    from analysis.trial.difference import LEVEL
-    from analysis.trial.verdict import ALONE
+    from analysis.trial import ALONE, LEVEL
 
     rows, warnings = described(pairs)
     sizes = list(dict.fromkeys(pair.size for pair in pairs))
     runs = [run for request in trial.requests(sizes) for run in request.runs]
     saved = [run for request in (trial.requests(left) if left else []) for run in request.runs]
-    projections = projected or {}
+    projected = projected or Projected()
     result = {
         "study": trial.study.name,
         "level": LEVEL,
         "at": list(at),
         "pairs": rows,
-        "differences": [dataclasses.asdict(difference) | {"verdict": difference.verdict} for difference in differences],
+        "differences": [_difference_row(difference) for difference in differences],
         "seed_noise": dataclasses.asdict(seeds) if seeds else None,
-        "gains": [_plain(gain) for gain in projections["gains"]] if projections.get("gains") else None,
-        "gains_reason": projections.get("gains_reason"),
-        "ratios": [dataclasses.asdict(ratio) for ratio in projections["ratios"]] if projections.get("ratios") else None,
+        "compute": _rows(projected.compute),
+        "compute_reason": projected.compute_reason or None,
+        "losses": _rows(projected.losses),
         "verdict": {"word": verdict.word, "reason": verdict.reason},
         "cost": spent(trial, runs),
         "not_trained": {"sizes": list(left), "flops_exact": sum(exact(run) * run.trained_tokens for run in saved)},
@@ -273,9 +267,21 @@ def _closed(
     return _write(trial, result)
 
 
-def _plain(gain: Gain) -> dict[str, float | None]:
-    """The fields of a gain for JSON, with None for an infinite end, which JSON has no number for."""
-    return {key: value if math.isfinite(value) else None for key, value in dataclasses.asdict(gain).items()}
+def _difference_row(difference: Difference) -> dict[str, Any]:
+    """For JSON: nats a token, with the interval of the difference."""
+    low, high = difference.ends or (None, None)
+    kept = {key: value for key, value in dataclasses.asdict(difference).items() if key != "loss"}
+    return kept | {"value": difference.value, "low": low, "high": high, "verdict": difference.loss.verdict}
+
+
+def _rows(comparisons: Sequence[Comparison] | None) -> list[dict[str, Any]] | None:
+    """For JSON: the variant's share of the baseline's at each C; null for an end without a bound."""
+    if comparisons is None:
+        return None
+    return [
+        {"c": one.at, "ratio": one.ratio.value, "low": one.ratio.low, "high": one.ratio.high, "verdict": one.verdict}
+        for one in comparisons
+    ]
 
 
 def _say_warnings(trial: Trial, pairs: Sequence[Pair]) -> None:
@@ -329,7 +335,7 @@ def pairs_of_size(trial: Trial, size: str, pairs: Sequence[Pair]) -> Pairs:
     """The seeds of a size at the end of their longest runs, window by window. Raises InputError where a checkpoint was
     not evaluated, or on other windows."""
     from analysis.held_out import documents_of, load_held_out, paired_difference
-    from analysis.trial.difference import Pairs
+    from analysis.trial import Pairs
 
     size_pairs = [pair for pair in pairs if pair.size == size]
     longest = max(pair.baseline.n_tokens for pair in size_pairs)
@@ -343,9 +349,9 @@ def pairs_of_size(trial: Trial, size: str, pairs: Sequence[Pair]) -> Pairs:
         paired_difference(held_out[1], held_out[0], documents)  # raises where the windows are others
         for kept, scores in zip(nats, held_out, strict=True):
             kept.append(scores.nats / scores.window_tokens)
-    return Pairs(
-        size, tuple(pair.baseline.seed for pair in size_pairs), np.stack(nats[0]), np.stack(nats[1]), documents
-    )
+    seeds = tuple(pair.baseline.seed for pair in size_pairs)
+    flops = exact(size_pairs[0].baseline) * longest
+    return Pairs(size, seeds, np.stack(nats[0]), np.stack(nats[1]), flops, documents)
 
 
 def too_little_text(trial: Trial, pairs: Sequence[Pair]) -> list[str]:

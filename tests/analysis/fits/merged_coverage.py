@@ -13,10 +13,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from analysis.fits.offset import calibrate
+from analysis.fits.merged import calibrate
 from analysis.fits.parametric.fit import fit_parametric
 from analysis.fits.points import Points
 from analysis.fits.solver import LEAST_SQUARES
+from analysis.fits.study_fits import MergedPair
 
 SIZES = {"14k": 14e3, "25k": 25e3, "55k": 55e3, "98k": 98e3, "221k": 221e3, "393k": 393e3}
 THREE, FOUR = ("14k", "55k", "393k"), ("14k", "55k", "98k", "393k")
@@ -49,8 +50,7 @@ def world(rng, branched, n_pairs, slope, scatter, shared):
             if size in branched and share < 0.8 and k >= len(SHARES) - n_pairs:
                 below = truth(n, d) * np.exp(shift + OWN * rng.standard_normal())
                 rows.append((size, n, d, below))
-                pair = {"size": size, "trunk": size, "n_params": n, "n_tokens": d}
-                pairs.append(pair | {"offset": float(np.log(loss / below))})
+                pairs.append(MergedPair(size, size, n, d, loss, below))
             else:
                 merged.append((size, n, d, loss))
         if size in branched:

@@ -12,7 +12,8 @@ import sys
 
 import numpy as np
 
-from analysis.fits.offset import Calibration, calibrate
+from analysis.fits.merged import Calibration, calibrate
+from analysis.fits.study_fits import MergedPair
 
 NOISE, OFFSET = 0.002, 0.02
 SHARES = (0.48, 0.24, 0.12, 0.06)  # of a size's longest tokens; branches end at these
@@ -43,8 +44,8 @@ def found_in(
             for share in SHARES[: counts[(i + seed) % len(counts)]]:
                 d = share * 5e11 / n
                 noise = own + NOISE * np.sqrt(1 - shared) * rng.standard_normal()
-                pairs.append({"size": str(n), "trunk": f"{n}-{seed}", "n_params": n, "n_tokens": d})
-                pairs[-1]["offset"] = true_offset(n, d, slopes) + noise
+                merged = float(np.exp(true_offset(n, d, slopes) + noise))
+                pairs.append(MergedPair(str(n), f"{n}-{seed}", n, d, merged, 1.0))
     found = calibrate(pairs)
     assert found is not None
     return found

@@ -11,11 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from analysis.fits.comparison.compare import Compared, compare_architectures, interval, log_gain, surfaces_of
-from analysis.fits.comparison.draws import fit_paired
-from analysis.fits.comparison.joint import gather
-from analysis.fits.comparison.pairs import describe_pairs
-from analysis.fits.points import Points
+from analysis.fits.comparison.frontiers import fit_frontiers, view_of
 from analysis.fits.surface import Surface
 
 from .worlds import NEAR, ONE, curves, study
@@ -73,60 +69,48 @@ class Joined:
 
 
 def coverage(cell: Cell, n_studies: int = N_STUDIES) -> dict[str, float]:
-    """Shares of `n_studies` in which intervals hold, and the median widths of log gains, pooled over LOSSES."""
+    """Shares of `n_studies` in which intervals hold, and the median widths of log gains, pooled over LOSSES;
+    "unpaired": as if no batches were shared."""
     worlds = [one if cell.joined == 1 else Joined(one, cell.joined) for one in (ONE, NEAR)]
     truth = [math.log(worlds[0].flops_to_reach(loss) / worlds[1].flops_to_reach(loss)) for loss in LOSSES]
-    hits: dict[str, list[bool]] = {}
+    shares: dict[str, list[bool]] = {}
     widths: dict[str, list[float]] = {}
-    means: dict[str, list[float]] = {}
     for seed in range(n_studies):
         if cell.n_cells:
             groups = study(worlds, cell.cell_noise, cell.own_noise, seed, cell.n_cells, cell.uneven)
         else:
             groups = curves(worlds, cell.cell_noise, cell.own_noise, seed)
-        found = compare_architectures(groups, n_replicates=N_DRAWS, seed=seed + DRAWN)
-        means.setdefault("one E", []).append(found.fitted.shared)
-        for name, one in (("paired", found), ("wild", redrawn(groups, found, seed + DRAWN, True)), ("unpaired", None)):
-            one = one or redrawn(groups, found, seed + DRAWN, False)
+        apart = [replace(one, cell=np.char.add(one.group, one.cell.astype(str))) for one in groups]
+        for name, points in (("paired", groups), ("unpaired", apart)):
+            frontiers = fit_frontiers(points, N_DRAWS, seed=seed + DRAWN)
             for loss, value in zip(LOSSES, truth, strict=True):
-                ends = interval(log_gain(one, "a", "b", loss), one)
-                held = ends is None or (ends[0] or -np.inf) <= value <= (np.inf if ends[1] is None else ends[1])
-                hits.setdefault(name, []).append(held)
-                if ends is not None and None not in ends:
+                ends = frontiers.interval(frontiers.log_gain("a", "b", loss))
+                shares.setdefault(name, []).append(ends is None or ends[0] <= value <= ends[1])
+                if ends is not None and np.isfinite(ends).all():
                     widths.setdefault(name, []).append(ends[1] - ends[0])
-        if cell.joined == 1:
-            ends = interval(found.surfaces["b"].a - found.surfaces["a"].a, found)
-            hits.setdefault("a", []).append(ends is None or ends[0] <= NEAR.a - ONE.a <= ends[1])
-    told = {name: float(np.mean(values)) for name, values in (hits | means).items()}
-    return told | {f"width, {name}": float(np.median(values)) for name, values in widths.items()}
-
-
-def redrawn(groups: list[Points], found: Compared, seed: int, wild: bool) -> Compared:
-    """The same comparison with wild draws, or as if no batches were shared."""
-    data = gather(groups)
-    fitted = found.fitted if wild else fit_paired(data, found.fitted.shared, paired=False)
-    surfaces, fine = surfaces_of(data, fitted, N_DRAWS, seed, wild)
-    return replace(found, fitted=fitted, surfaces=surfaces, fine=fine)
+            if name == "paired":
+                shares.setdefault("one E", []).append(frontiers.fitted.shared)
+                if cell.joined == 1:
+                    ends = frontiers.interval(frontiers.surfaces["b"].a - frontiers.surfaces["a"].a)
+                    shares.setdefault("a", []).append(ends is None or ends[0] <= NEAR.a - ONE.a <= ends[1])
+    means = {name: float(np.mean(values)) for name, values in shares.items()}
+    return means | {f"width, {name}": float(np.median(values)) for name, values in widths.items()}
 
 
 def joint_coverage(n_studies: int = N_STUDIES) -> float:
-    """The share of studies of three architectures whose joint intervals hold for all pairs and budgets at once."""
+    """The share of studies of three architectures whose intervals hold for all pairs and budgets at once."""
     surfaces = {"a": ONE, "b": NEAR, "c": THIRD}
     held = []
     for seed in range(n_studies):
-        told = describe_pairs(
-            compare_architectures(
-                study(list(surfaces.values()), 0.005, 0.001, seed), n_replicates=N_DRAWS, seed=seed + DRAWN
-            )
-        )
+        groups = study(list(surfaces.values()), 0.005, 0.001, seed)
+        frontiers = fit_frontiers(groups, N_DRAWS, seed=seed + DRAWN)
         held.append(
             all(
-                row["joint"][0]
-                <= surfaces[pair["reference"]].flops_to_reach(row["loss"])
-                / surfaces[pair["other"]].flops_to_reach(row["loss"])
-                <= row["joint"][1]
-                for pair in told["pairs"]
-                for row in pair["gains"]
+                one.ratio.low
+                <= surfaces[one.other].flops_to_reach(loss) / surfaces[one.reference].flops_to_reach(loss)
+                <= one.ratio.high
+                for one in view_of(frontiers).compute
+                for loss in [float(frontiers.l_opt(one.reference, one.at)[0])]
             )
         )
     return float(np.mean(held))
@@ -145,6 +129,5 @@ def test_intervals_of_gains_hold_as_often_as_they_say():
 
 if __name__ == "__main__":
     for cell in [*CELLS, *BROKEN]:
-        told = coverage(cell)
-        print(cell, {name: round(value, 4) for name, value in told.items()}, flush=True)
+        print(cell, {name: round(value, 4) for name, value in coverage(cell).items()}, flush=True)
     print("joint", joint_coverage())
