@@ -19,7 +19,6 @@ from analysis.runs import load_tables
 from arch.errors import InputError
 from tests.analysis.fits.built import envelopes_of
 
-from .offset_coverage import DESIGNS, coverage
 from .synthetic import BATCH, SIZES, write_evals
 from .test_losses import decayed, ends_of, write_trunk
 
@@ -102,13 +101,29 @@ def test_with_as_many_pairs_in_every_trunk_the_offset_is_least_squares():
 
 
 def test_intervals_hold_where_pairs_of_a_trunk_share_an_error_and_where_they_do_not():
-    for name in ("4 trunks of 3", "6 trunks of 4, 2, 1"):
+    """In 250 studies of trunks with three pairs or fewer each, at the middle and at the largest size."""
+    for n_trunks, counts in ((4, (3,)), (6, (4, 2, 1))):
         for shared in (0.0, 0.9):
-            held = coverage(DESIGNS[name], shared, 250)[:3]
-            assert held.min() > 0.90, (name, shared, held)
-    both = [calibrate(made({n: (n, (10**5, 10**6, 10**7)) for n in SIZES.values()}, np.random.default_rng(1), noise=s))
-        for s in (0.0, 0.01)]  # fmt: skip
-    assert both[0].scatter < 1e-9 < 0.005 < both[1].scatter
+            rng, held = np.random.default_rng([n_trunks, int(10 * shared)]), np.zeros(2)
+            for _ in range(250):
+                pairs = []
+                for i, n in enumerate(np.geomspace(14e3, 393e3, n_trunks)):
+                    own = math.sqrt(shared) * 0.002 * rng.standard_normal()
+                    for share in (0.48, 0.24, 0.12, 0.06)[: counts[i % len(counts)]]:
+                        d, noise = share * 5e11 / n, math.sqrt(1 - shared) * 0.002 * rng.standard_normal()
+                        pairs.append(MergedPair(str(n), str(n), n, d, math.exp(true_offset(n, d) + own + noise), 1.0))
+                found = calibrate(pairs)
+                normal = rng.standard_normal((1000, 3))
+                drawn = normal * np.column_stack([np.sqrt(df / rng.chisquare(df, 1000)) for df in found.df])
+                for place, (n, d) in enumerate((tuple(np.exp(found.center)), (393e3, 0.24 * 5e11 / 393e3))):
+                    at = np.array([n]), np.array([d])
+                    half = np.quantile(np.abs(drawn @ found.error(*at)[0]), 0.95)
+                    held[place] += abs(found.offset(*at)[0] - true_offset(n, d)) <= half
+            assert held.min() / 250 > 0.90, (n_trunks, shared, held)
+
+
+def true_offset(n, d):
+    return 0.02 + 0.002 * math.log(n / 7e4) + 0.003 * math.log(d / 1e6)
 
 
 def test_tokens_in_proportion_to_the_size_tell_no_slopes():

@@ -6,8 +6,6 @@ import pytest
 from analysis.fits.noise import Group
 from analysis.fits.pooling import TOLD, SeedNoises, told_apart
 
-from .pooling_coverage import CASES, cover
-
 
 def seeds(arch, s, rng, sizes=4, n=3):
     """Groups of n seeds of `sizes` sizes of one architecture, whose curves lie apart as wholes."""
@@ -40,13 +38,3 @@ def test_noises_come_in_as_many_parts_as_are_told_apart():
     assert told_apart([0.0, 1.0, 1.1], [8.0] * 3) == [[0], [1, 2]]  # seeds that end alike
     assert told_apart([2.0], [1.0]) == [[0]] and told_apart([], []) == []
     assert SeedNoises(()).kinds == [] and SeedNoises(()).of("llama") is None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in CASES if "both" not in name and "noisy, 3" not in name])
-def test_intervals_cover_and_those_of_quiet_architectures_are_no_wider_for_a_noisy_one(name):
-    """60 studies: 240 intervals, with a standard error of 1.4%."""
-    found = cover(CASES[name], 60)
-    rows, before = found["those not told apart"], found["all others"]
-    assert 0.92 <= rows[..., 0].mean() <= 0.98
-    assert np.median(rows[:, :3, 1]) <= 1.05 * np.median(before[:, :3, 1])
