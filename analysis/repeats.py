@@ -44,8 +44,8 @@ class HeldOut(NamedTuple):
 
 @dataclass(frozen=True)
 class Trained:
-    """A run as its directory has it. losses: of training, in nats a token, by step; held_out: the values of evaluated
-    checkpoints by step, which are compared where `over` agrees."""
+    """A run as its directory has it. losses: of training, in nats a token, by step; held_out: of evaluated checkpoints,
+    by step."""
 
     run: RunSpec
     record: dict[str, Any]
@@ -53,107 +53,23 @@ class Trained:
     losses: dict[int, float]
     held_out: dict[int, HeldOut]
 
+    @classmethod
+    def read(cls, path: Path) -> Trained:
+        """The run in a directory. Raises InputError where it is damaged, or was written by another version."""
+        rundir = RunDir(path)
+        run = rundir.spec()
+        held_out = {}
+        for row in held_out_losses(path, run.training)[0]:
+            if not row["merged"]:
+                weights, over = str(row.get("weights_sha256") or ""), row["settings"]["validation_tokens"]
+                held_out[int(row["step"])] = HeldOut(float(row["loss"]), int(row["n_tokens"]), weights, over)
+        losses = {int(row["step"]): float(row["loss"]) for row in rundir.checked_rows().rows}
+        return cls(run, rundir.record(), rundir.attempts(), losses, held_out)
+
     @property
     def last(self) -> int:
         """The step of the last evaluated checkpoint; 0 where there is none."""
         return max(self.held_out, default=0)
-
-
-class Losses(NamedTuple):
-    """Of A and B, in nats a token, at one number of tokens (held-out) or one step (training)."""
-
-    at: int
-    a: float
-    b: float
-
-    @property
-    def difference(self) -> float:
-        """B less A."""
-        return self.b - self.a
-
-
-@dataclass(frozen=True)
-class Repeat:
-    """A run in A and in B. held_out: at every checkpoint that both evaluated; training: at every step for which both
-    have a row; noise: between seeds of its architecture, of log loss at the end, None where it is not known."""
-
-    name: str
-    run: RunSpec
-    held_out: Sequence[Losses]
-    training: Sequence[Losses]
-    n_params: int  # without embeddings
-    flops: float  # of the run, exact
-    same_weights: bool
-    same_training: bool  # the same processes trained both: B is a copy of A
-    noise: SeedNoise | None = None
-
-    @cached_property
-    def is_bit_equal(self) -> bool:
-        """Whether every loss that both have is equal, and the weights of every checkpoint that both evaluated."""
-        return self.same_weights and all(losses.a == losses.b for losses in (*self.held_out, *self.training))
-
-    @property
-    def is_copy(self) -> bool:
-        return self.same_training and self.is_bit_equal
-
-    @property
-    def final(self) -> Losses:
-        return self.held_out[-1]
-
-    @property
-    def comparison(self) -> Comparison:
-        """Of the final losses, B against A, with an interval of WITHIN standard deviations between seeds."""
-        more = math.log(self.final.b / self.final.a)
-        half = 0.0 if more == 0 else WITHIN * self.noise.s if self.noise and self.noise.s else None
-        ends = None if half is None else (more - half, more + half)
-        return compared("B", "A", LOSS, self.flops, more, ends, "no size has two seeds")
-
-    @property
-    def seed_sds(self) -> float | None:
-        """The difference of the final log losses in standard deviations between seeds; None: not known."""
-        if self.comparison.verdict == UNKNOWN:
-            return None
-        more = math.log(self.final.b / self.final.a)
-        return more / self.noise.s if more and self.noise else 0.0
-
-    @property
-    def equal_until(self) -> int:
-        """The last step up to which all rows of metrics that both have are equal; 0: none is."""
-        first = next((i for i, losses in enumerate(self.training) if losses.a != losses.b), len(self.training))
-        return self.training[first - 1].at if first else 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """The comparison as plain data."""
-        a, b, more = self.final.a, self.final.b, self.comparison.more.value
-        return {
-            **{"run": self.name, "arch": self.run.arch, "size": self.run.size, "seed": self.run.seed},
-            "bit_equal": self.is_bit_equal,
-            "final": {"n_tokens": self.final.at, "a": a, "b": b, "difference": self.final.difference}
-            | {"percent": None if more is None else 100 * more, "seed_sds": self.seed_sds},
-            "verdict": self.comparison.verdict,
-            "seed_noise": {"s": self.noise.s, "df": self.noise.df} if self.noise else None,
-            "training_rows": len(self.training),
-            "training_equal_until_step": self.equal_until,
-            "held_out": [{"n_tokens": one.at, "a": one.a, "b": one.b} for one in self.held_out],
-        }
-
-
-def read_trained(path: Path) -> Trained:
-    """The run in a directory. Raises InputError where it is damaged, or was written by another version."""
-    rundir = RunDir(path)
-    run = rundir.spec()
-    held_out = {
-        int(row["step"]): HeldOut(
-            float(row["loss"]),
-            int(row["n_tokens"]),
-            str(row.get("weights_sha256") or ""),
-            row["settings"]["validation_tokens"],
-        )
-        for row in held_out_losses(path, run.training)[0]
-        if not row["merged"]
-    }
-    losses = {int(row["step"]): float(row["loss"]) for row in rundir.checked_rows().rows}
-    return Trained(run, rundir.record(), rundir.attempts(), losses, held_out)
 
 
 def not_comparable(a: Trained, b: Trained) -> str:
@@ -169,20 +85,86 @@ def not_comparable(a: Trained, b: Trained) -> str:
     return f"its held-out losses are over {over_a:,} tokens in A, {other:,} in B" if over_a != other else ""
 
 
-def repeat_of(name: str, a: Trained, b: Trained) -> Repeat:
-    """Two trainings of a run whose final losses can be compared (`not_comparable`), without the noise."""
-    both = [(a.held_out[step], b.held_out[step]) for step in sorted(a.held_out) if step in b.held_out]
-    cost = a.record["cost"]
-    return Repeat(
-        name,
-        a.run,
-        held_out=[Losses(of_a.n_tokens, of_a.loss, other.loss) for of_a, other in both if of_a.over == other.over],
-        training=[Losses(step, a.losses[step], b.losses[step]) for step in sorted(a.losses.keys() & b.losses.keys())],
-        n_params=int(cost["n_params_non_embedding"]),
-        flops=float(cost["flops_per_token_train"].get("exact", math.nan)) * a.held_out[a.last].n_tokens,
-        same_weights=all(of_a.weights == other.weights for of_a, other in both),
-        same_training=bool(a.attempts) and a.attempts == b.attempts,
-    )
+@dataclass(frozen=True)
+class Repeat:
+    """A run in A and in B, whose final losses can be compared (`not_comparable`). name: its folder; noise: between
+    seeds of its architecture, of log loss at the end, None where it is not known."""
+
+    name: str
+    a: Trained
+    b: Trained
+    noise: SeedNoise | None = None
+
+    @property
+    def run(self) -> RunSpec:
+        return self.a.run
+
+    @cached_property
+    def held_out(self) -> list[tuple[HeldOut, HeldOut]]:
+        """In A and B, of every checkpoint that both evaluated."""
+        steps = [step for step in sorted(self.a.held_out) if step in self.b.held_out]
+        return [(self.a.held_out[step], self.b.held_out[step]) for step in steps]
+
+    @cached_property
+    def steps(self) -> list[int]:
+        """For which both have a training loss."""
+        return sorted(self.a.losses.keys() & self.b.losses.keys())
+
+    @cached_property
+    def equal_until(self) -> int:
+        """The last step up to which all training losses that both have are equal; 0: none is."""
+        last = 0
+        for step in self.steps:
+            if self.a.losses[step] != self.b.losses[step]:
+                break
+            last = step
+        return last
+
+    @property
+    def is_bit_equal(self) -> bool:
+        """Whether every loss that both have is equal, and the weights of every checkpoint that both evaluated."""
+        alike = all(a.weights == b.weights and (a.loss == b.loss or a.over != b.over) for a, b in self.held_out)
+        return alike and self.equal_until == max(self.steps, default=0)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the same processes trained both."""
+        return bool(self.a.attempts) and self.a.attempts == self.b.attempts and self.is_bit_equal
+
+    @property
+    def comparison(self) -> Comparison:
+        """Of the final losses, B against A, with an interval of WITHIN standard deviations between seeds."""
+        a, b = self.held_out[-1]
+        more = math.log(b.loss / a.loss)
+        half = 0.0 if more == 0 else WITHIN * self.noise.s if self.noise and self.noise.s else None
+        ends = None if half is None else (more - half, more + half)
+        per_token = float(self.a.record["cost"]["flops_per_token_train"].get("exact", math.nan))
+        return compared("B", "A", LOSS, per_token * a.n_tokens, more, ends, "no size has two seeds")
+
+    @property
+    def seed_sds(self) -> float | None:
+        """The difference of the final log losses in standard deviations between seeds; None: not known."""
+        if self.comparison.verdict == UNKNOWN:
+            return None
+        a, b = self.held_out[-1]
+        return math.log(b.loss / a.loss) / self.noise.s if a.loss != b.loss and self.noise else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison as plain data."""
+        a, b = self.held_out[-1]
+        final = {"n_tokens": a.n_tokens, "a": a.loss, "b": b.loss, "difference": b.loss - a.loss}
+        return {
+            **{"run": self.name, "arch": self.run.arch, "size": self.run.size, "seed": self.run.seed},
+            "bit_equal": self.is_bit_equal,
+            "final": final | {"percent": 100 * (b.loss / a.loss - 1), "seed_sds": self.seed_sds},
+            "verdict": self.comparison.verdict,
+            "seed_noise": {"s": self.noise.s, "df": self.noise.df} if self.noise else None,
+            "training_rows": len(self.steps),
+            "training_equal_until_step": self.equal_until,
+            "held_out": [
+                {"n_tokens": a.n_tokens, "a": a.loss, "b": b.loss} for a, b in self.held_out if a.over == b.over
+            ],
+        }
 
 
 @dataclass(frozen=True)
@@ -249,12 +231,12 @@ def run_rows(repeats: Sequence[Repeat]) -> list[dict[str, str]]:
 
 
 def _row(repeat: Repeat) -> dict[str, str]:
-    final = repeat.final
-    row = {"run": short(repeat.name), "tokens": count(final.at, 4), "A": f"{final.a:.5f}", "B": f"{final.b:.5f}"}
+    a, b = repeat.held_out[-1]
+    row = {"run": short(repeat.name), "tokens": count(a.n_tokens, 4), "A": f"{a.loss:.5f}", "B": f"{b.loss:.5f}"}
     if repeat.is_bit_equal:
         return row | {"B - A": BIT_EQUAL}
-    sds, more = repeat.seed_sds, repeat.comparison.more.value
-    row |= {"B - A": f"{final.difference:+.5f}", "%": "" if more is None else f"{100 * more:+.3f}"}
+    sds = repeat.seed_sds
+    row |= {"B - A": f"{b.loss - a.loss:+.5f}", "%": f"{100 * (b.loss / a.loss - 1):+.3f}"}
     row |= {"seed sds": UNKNOWN if sds is None else f"{sds:+.2f}"}
     return row | {"equal until step": str(repeat.equal_until)}
 

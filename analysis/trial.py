@@ -212,15 +212,15 @@ class Verdict:
 def first_stage(differences: Sequence[Difference], unit: str) -> Verdict:
     """The verdict after the smallest sizes: to go on, the variant must be better at every size. unit: of losses
     (data.units)."""
-    if worse := [one for one in differences if one.loss.verdict == WORSE]:
+    if worse := [difference for difference in differences if difference.loss.verdict == WORSE]:
         return Verdict(NOT_WORTH, f"the variant is worse at {_with_intervals(worse, unit)}")
-    if unknown := [one for one in differences if one.loss.verdict == UNKNOWN]:
+    if unknown := [difference for difference in differences if difference.loss.verdict == UNKNOWN]:
         return Verdict(
             CANNOT_TELL,
             f"the held-out text of {_sizes(unknown)} amounts to too few independent documents for an interval: raise "
             f"evaluation.validation_tokens or hold out more documents",
         )
-    if undecided := [one for one in differences if one.loss.verdict != BETTER]:
+    if undecided := [difference for difference in differences if difference.loss.verdict != BETTER]:
         return Verdict(
             CANNOT_TELL,
             f"variant and baseline do not differ clearly at {_with_intervals(undecided, unit)}; more seeds narrow it",
@@ -236,11 +236,11 @@ def last_stage(
 ) -> Verdict:
     """The verdict after all sizes: by the compute for the same loss where surfaces could be fitted, else by the
     projected losses."""
-    if worse := [one for one in differences if one.loss.verdict == WORSE]:
+    if worse := [difference for difference in differences if difference.loss.verdict == WORSE]:
         return Verdict(NOT_WORTH, f"the variant is worse at {_with_intervals(worse, unit)}")
     projected = compute or losses
     if not projected:
-        verdicts = [f"{one.loss.verdict} at {one.size}" for one in differences]
+        verdicts = [f"{difference.loss.verdict} at {difference.size}" for difference in differences]
         return Verdict(
             CANNOT_TELL,
             f"not enough to project: {counted(len(differences), 'size')} ({', '.join(verdicts)}), "
@@ -250,10 +250,10 @@ def last_stage(
         ("the variant needs", ".2f") if compute else ("the variant's loss over the baseline's is projected at", ".4f")
     )
     unit_of = "times the baseline's compute at" if compute else "at"
-    texts = [f"{interval_text(one, form)} {unit_of} {flop(one.at)} FLOP" for one in projected]
+    texts = [f"{interval_text(comparison, form)} {unit_of} {flop(comparison.at)} FLOP" for comparison in projected]
     sentence = f"{what} {', '.join(texts)} ({LEVEL:.0%} intervals)"
-    if all(one.verdict == BETTER for one in projected):
-        against = [one for one in losses or () if compute and (one.ratio.value or 0.0) >= 1]
+    if all(comparison.verdict == BETTER for comparison in projected):
+        against = [comparison for comparison in losses or () if compute and (comparison.ratio.value or 0.0) >= 1]
         if against:
             return Verdict(
                 CANNOT_TELL,
@@ -261,26 +261,26 @@ def last_stage(
                 f"{flop(against[0].at)} FLOP: the two disagree",
             )
         return Verdict(WORTH, sentence)
-    if max(projected, key=lambda one: one.at).verdict == WORSE:
+    if max(projected, key=lambda comparison: comparison.at).verdict == WORSE:
         return Verdict(NOT_WORTH, sentence)
     return Verdict(CANNOT_TELL, f"{sentence}: the advantage is not certain there")
 
 
-def interval_text(one: Comparison, form: str) -> str:
+def interval_text(projected: Comparison, form: str) -> str:
     """A projected ratio with its interval."""
-    low, high = one.ratio.interval or (math.nan, math.nan)
-    return f"{one.ratio.value:{form}} [{low:{form}}, {'no bound' if math.isinf(high) else format(high, form)}]"
+    low, high = projected.ratio.interval or (math.nan, math.nan)
+    return f"{projected.ratio.value:{form}} [{low:{form}}, {'no bound' if math.isinf(high) else format(high, form)}]"
 
 
 def _sizes(differences: Sequence[Difference]) -> str:
-    return " and ".join(one.size for one in differences)
+    return " and ".join(difference.size for difference in differences)
 
 
 def _with_intervals(differences: Sequence[Difference], unit: str) -> str:
-    each = [f"{one.size} ({one.value:+.4f}{_ends_text(one)})" for one in differences]
-    is_known = all(one.se_seeds is not None for one in differences)
+    each = [f"{difference.size} ({difference.value:+.4f}{_ends_text(difference)})" for difference in differences]
+    is_known = all(difference.se_seeds is not None for difference in differences)
     return f"{' and '.join(each)} {unit}{'' if is_known else '; the noise between seeds is not known'}"
 
 
-def _ends_text(one: Difference) -> str:
-    return "" if one.ends is None else f" [{one.ends[0]:+.4f}, {one.ends[1]:+.4f}]"
+def _ends_text(difference: Difference) -> str:
+    return "" if difference.ends is None else f" [{difference.ends[0]:+.4f}, {difference.ends[1]:+.4f}]"

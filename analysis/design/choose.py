@@ -100,18 +100,18 @@ def screen(
     for i, (proposal, score) in enumerate(zip(kept, scores, strict=True)):
         judged.append(Judged(proposal, score))
         report((i + 1) / (len(kept) + SETTLED / SCREENED * BEST))
-    best = [one.proposal for one in sorted(judged, key=lambda one: -one.score)[:BEST]]
+    best = [candidate.proposal for candidate in sorted(judged, key=lambda candidate: -candidate.score)[:BEST]]
     scores = each(partial(answers, scenario=scenario, ask=ask), best)
     judged = [Judged(proposal, score) for proposal, score in zip(best, scores, strict=True)]
     report(1.0)
-    least = max((one.score for one in judged), default=0.0) - AS_GOOD
+    least = max((candidate.score for candidate in judged), default=0.0) - AS_GOOD
 
-    def order(one: Judged) -> tuple[bool, int, float]:
-        return one.score < least, 0 if one.score < least else one.proposal.n_runs, -one.score
+    def order(candidate: Judged) -> tuple[bool, int, float]:
+        return candidate.score < least, 0 if candidate.score < least else candidate.proposal.n_runs, -candidate.score
 
     chosen: dict[tuple[float, ...], Judged] = {}
-    for one in sorted(judged, key=order):
-        chosen.setdefault(one.proposal.sizes, one)
+    for candidate in sorted(judged, key=order):
+        chosen.setdefault(candidate.proposal.sizes, candidate)
     return list(chosen.values())[:MOST_FOUND]
 
 
@@ -220,7 +220,7 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     median, 90%]: half_a (half of the interval of a), factor_n (from N_opt to an end of its interval), half_l (half of
     the interval of log L_opt). tells_apart: the difference of log L_opt from which on two studies differ in the right
     direction in nine of ten pairs."""
-    half_a, off_a, half_n, off_n, half_l, off_l = np.array([astuple(one) for one in outcomes]).T
+    half_a, off_a, half_n, off_n, half_l, off_l = np.array([astuple(outcome) for outcome in outcomes]).T
 
     def quantiles(values: np.ndarray, q: Sequence[float] = (0.1, 0.5, 0.9)) -> list[float]:
         known = np.where(np.isnan(values), np.inf, values)

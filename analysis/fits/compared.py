@@ -39,41 +39,44 @@ def compare_study(study: RunTable, options: Options, seed_noise: float = 0.0, po
         views = views_of(study, points)
     except InputError as error:
         return [Compared(reason=str(error))]
-    groups = list(dict.fromkeys(one.group for read in views.values() if not isinstance(read, str) for one in read))
-    found = families(groups, contexts(grouped(study).runs))
-    return [_compared(name, mine, views, options, seed_noise) for name, mine in found]
+    groups = list(dict.fromkeys(group.group for read in views.values() if not isinstance(read, str) for group in read))
+    compared_names = families(groups, contexts(grouped(study).runs))
+    return [_compared(name, names, views, options, seed_noise) for name, names in compared_names]
 
 
 def compare_points(groups: Sequence[Points], options: Options) -> list[Compared]:
     """Groups of points of any source, counted as they are; of curves a few points a run. Groups whose losses are of
     another text, tokenizer, ... (Points.loss_of) are compared with their like alone, and `reason` names them all."""
     several = any(len(points) > points.n_runs for points in groups)
-    views = {f"C {groups[0].convention}": [thinned(one, POINTS_A_RUN) if several else one for one in groups]}
+    views = {f"C {groups[0].convention}": [thinned(group, POINTS_A_RUN) if several else group for group in groups]}
     kinds: dict[str, list[str]] = {}
     for points in groups:
         kinds.setdefault(points.loss_of, []).append(points.group)
     if len(kinds) == 1:
         return [_compared("", [points.group for points in groups], views, options)]
-    found = [_compared(kind, mine, views, options) for kind, mine in kinds.items() if len(mine) > 1]
-    named = "; ".join(f"{', '.join(mine)} ({kind or 'unstated'})" for kind, mine in kinds.items())
-    return [*found, Compared(reason=f"losses of {len(kinds)} kinds, which are not compared with each other: {named}")]
+    compared = [_compared(kind, names, views, options) for kind, names in kinds.items() if len(names) > 1]
+    named = "; ".join(f"{', '.join(names)} ({kind or 'unstated'})" for kind, names in kinds.items())
+    return [
+        *compared,
+        Compared(reason=f"losses of {len(kinds)} kinds, which are not compared with each other: {named}"),
+    ]
 
 
 def _compared(at: str, names: Sequence[str], views: Views, options: Options, seed_noise: float = 0.0) -> Compared:
     own = {
-        view: groups if isinstance(groups, str) else [one for one in groups if one.group in names]
+        view: groups if isinstance(groups, str) else [group for group in groups if group.group in names]
         for view, groups in views.items()
     }
     if max((len(groups) for groups in own.values() if not isinstance(groups, str)), default=0) < 2:
         return Compared(at, reason="a comparison needs two architectures")
     frontiers, reasons = fit_views(own, N_REPLICATES, options.level, options.seed, seed_noise)
-    found = dict[str, View]()
+    described = dict[str, View]()
     for name in own:
         try:
-            found[name] = view_of(frontiers[name]) if name in frontiers else View(reason=reasons[name])
+            described[name] = view_of(frontiers[name]) if name in frontiers else View(reason=reasons[name])
         except InputError as error:
-            found[name] = View(reason=str(error))
-    return Compared(at, found)
+            described[name] = View(reason=str(error))
+    return Compared(at, described)
 
 
 def contexts(runs: pd.DataFrame) -> dict[str, str]:
@@ -82,7 +85,7 @@ def contexts(runs: pd.DataFrame) -> dict[str, str]:
     read = runs["context_length"].astype(str) + runs["reset_at_documents"].map({True: ", apart"}).fillna("")
     known = read[runs["context_length"].notna() & (runs["left_out"] == "")].groupby(runs["group"])
     used = runs.loc[runs["left_out"] == "", "group"].unique()
-    return {str(group): str([]) for group in used} | {str(group): str(sorted(one.unique())) for group, one in known}
+    return {str(group): str([]) for group in used} | {str(group): str(sorted(texts.unique())) for group, texts in known}
 
 
 def views_of(study: RunTable, points: str = CURVES) -> dict[str, list[Points] | str]:
@@ -90,12 +93,12 @@ def views_of(study: RunTable, points: str = CURVES) -> dict[str, list[Points] | 
     curves, or ends alone. Raises InputError where no run can be fitted."""
     runs, own = grouped(study).runs, study.settings.flops
     read, by_id = (
-        [thinned(one, POINTS_A_RUN) for one in prepare(study, points=points).groups.values()],
+        [thinned(group, POINTS_A_RUN) for group in prepare(study, points=points).groups.values()],
         runs.set_index("run_id"),
     )
     views: dict[str, list[Points] | str] = {f"C {own}, N without embeddings": read}
     views[f"C {own}, N with embeddings"] = [
-        replace(one, n_params=by_id.loc[one.run, "n_params"].to_numpy(dtype=float)) for one in read
+        replace(group, n_params=by_id.loc[group.run, "n_params"].to_numpy(dtype=float)) for group in read
     ]
     views["C measured seconds, N without embeddings"] = _seconds(read, by_id)
     for convention in ("exact", "6nd"):
@@ -106,8 +109,8 @@ def views_of(study: RunTable, points: str = CURVES) -> dict[str, list[Points] | 
 
 def _under(groups: Sequence[Points], runs: pd.DataFrame, convention: str) -> list[Points] | str:
     """The groups counted by another convention, or which has no formula."""
-    counted = [(one, under(one, runs, convention)) for one in groups]
-    lacks = [no_formula(one.group, convention) for one, other in counted if other is None]
+    counted = [(group, under(group, runs, convention)) for group in groups]
+    lacks = [no_formula(group.group, convention) for group, other in counted if other is None]
     return lacks[0] if lacks else [other for _, other in counted if other is not None]
 
 

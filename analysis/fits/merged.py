@@ -154,16 +154,16 @@ def calibrations(table: RunTable, needed: bool = False) -> dict[str, Calibration
     """By group of a grouped table, of those whose pairs are enough. needed: for a fit of merged losses, which raises
     InputError where a group with merged losses has too few."""
     pairs = pairs_of(table)
-    known = {group: made for group, mine in pairs.items() if (made := calibrate(mine)) is not None}
+    known = {group: made for group, own in pairs.items() if (made := calibrate(own)) is not None}
     if needed:
         runs = table.runs.set_index("run_id")["group"]
         names = table.evals.loc[table.evals["phase"] == MERGED, "run_id"]
         for group in dict.fromkeys(runs.reindex(names).dropna()):
             if group not in known:
-                mine = pairs.get(group, [])
-                sizes = counted(len({pair.size for pair in mine}), "size")
+                own = pairs.get(group, [])
+                sizes = counted(len({pair.size for pair in own}), "size")
                 raise InputError(
-                    f"fit.points is merged, and {group} has {counted(len(mine), 'pair')} of a decayed loss and its "
+                    f"fit.points is merged, and {group} has {counted(len(own), 'pair')} of a decayed loss and its "
                     f"trunk's merged loss at the same tokens, at {sizes}: calibration needs "
                     f"{LEAST_PAIRS} at {LEAST_SIZES}; add branches that end before their trunk does, or fit decayed "
                     f"losses alone"

@@ -92,19 +92,21 @@ class Pair:
     @property
     def by_count(self) -> str:
         """The verdict on compute, which must be the same by every count."""
-        return _one_verdict([UNKNOWN if one is None else one.verdict for one in self.compute.values()], every=True)
+        return _joint_verdict(
+            [UNKNOWN if comparison is None else comparison.verdict for comparison in self.compute.values()], every=True
+        )
 
     @property
     def verdict(self) -> str:
         """WORSE or BETTER where the measured loss or the compute by every count says so and nothing says the opposite,
         DISPUTED where both are said, UNDECIDED where neither is."""
-        known = [one.verdict for one in (self.loss, *self.compute.values()) if one is not None]
+        known = [comparison.verdict for comparison in (self.loss, *self.compute.values()) if comparison is not None]
         if WORSE in known and BETTER in known:
             return DISPUTED
-        return _one_verdict([self.loss.verdict if self.loss else UNKNOWN, self.by_count], every=False)
+        return _joint_verdict([self.loss.verdict if self.loss else UNKNOWN, self.by_count], every=False)
 
 
-def _one_verdict(verdicts: list[str], every: bool) -> str:
+def _joint_verdict(verdicts: list[str], every: bool) -> str:
     """Of several: WORSE or BETTER where one, or `every` one, is it."""
     for verdict in (WORSE, BETTER):
         if verdict in verdicts and not (every and set(verdicts) != {verdict}):
@@ -116,7 +118,7 @@ def _one_verdict(verdicts: list[str], every: bool) -> str:
 class View(Stored):
     """Architectures compared by their fitted surfaces, with compute and size counted in one way. archs: the one with
     the lowest loss first; range: of the compute that all reached; beyond: a compute outside of it that is compared too
-    (None: `beyond_reason`); one_e: whether they share one E, and the p value of that; compute: of every pair at each
+    (None: `beyond_reason`); shared_e: whether they share one E; p_shared_e: the p value of that; compute: of every pair at each
     compute, with intervals that hold for all of them at once; crossings: of every pair, in their order.
 
     reason: why there is no comparison ("": there is)."""
@@ -125,8 +127,8 @@ class View(Stored):
     range: tuple[float, float] = (0.0, 0.0)
     beyond: float | None = None
     beyond_reason: str = ""
-    one_e: bool = True
-    p_one_e: float = 1.0
+    shared_e: bool = True
+    p_shared_e: float = 1.0
     compute: tuple[Comparison, ...] = ()
     crossings: tuple[Crossing, ...] = ()
     reason: str = ""
@@ -134,13 +136,17 @@ class View(Stored):
     @property
     def pairs(self) -> list[tuple[str, str]]:
         """(other, reference), as they are compared."""
-        return list(dict.fromkeys((one.other, one.reference) for one in self.compute))
+        return list(dict.fromkeys((comparison.other, comparison.reference) for comparison in self.compute))
 
     def at(self, other: str, reference: str, beyond: bool = False) -> Comparison | None:
         """The compute of a pair at the end of the range, or beyond it; None where these are not compared there."""
         c, names = self.beyond if beyond else self.range[1], {other, reference}
-        found = (one for one in self.compute if one.at == c and {one.other, one.reference} == names)
-        return next((one.against(reference) for one in found), None)
+        known = (
+            comparison
+            for comparison in self.compute
+            if comparison.at == c and {comparison.other, comparison.reference} == names
+        )
+        return next((comparison.against(reference) for comparison in known), None)
 
 
 @dataclass(frozen=True)
@@ -161,11 +167,11 @@ class Compared(Stored):
     @property
     def pairs(self) -> list[tuple[str, str]]:
         """(other, reference) of every pair that is compared under any count."""
-        found: dict[frozenset[str], tuple[str, str]] = {}
+        names: dict[frozenset[str], tuple[str, str]] = {}
         for view in self.views.values():
             for other, reference in view.pairs:
-                found.setdefault(frozenset((other, reference)), (other, reference))
-        return list(found.values())
+                names.setdefault(frozenset((other, reference)), (other, reference))
+        return list(names.values())
 
     def pair(self, other: str, reference: str, loss: Comparison | None = None, beyond: bool = False) -> Pair:
         """All that is known of two; loss: measured; beyond: at the compute outside of the range in place of its end."""
@@ -173,5 +179,5 @@ class Compared(Stored):
         crossing = NO_CROSSING
         if self.main is not None:
             each = zip(self.main.pairs, self.main.crossings, strict=True)
-            crossing = next((one for names, one in each if set(names) == {other, reference}), NO_CROSSING)
+            crossing = next((place for names, place in each if set(names) == {other, reference}), NO_CROSSING)
         return Pair(other, reference, loss, compute, crossing)

@@ -77,8 +77,8 @@ def _families(table: RunTable) -> Iterator[tuple[str, str, pd.DataFrame]]:
     runs = table.runs
     runs = runs[(runs["state"] == "done") & (runs["left_out"] == "") & runs["n_params_non_embedding"].notna()]
     reads = runs["context_length"].astype(str) + runs["reset_at_documents"].map({True: " apart"}).fillna("")
-    for arch, mine in runs.groupby("arch", sort=False):
-        size_n = mine.groupby("size", sort=False)["n_params_non_embedding"].first().sort_values(kind="stable")
+    for arch, own in runs.groupby("arch", sort=False):
+        size_n = own.groupby("size", sort=False)["n_params_non_embedding"].first().sort_values(kind="stable")
         classes: list[list[str]] = []
         for size, n in size_n.items():
             if classes and n <= ALIKE * size_n[classes[-1][0]]:
@@ -86,9 +86,9 @@ def _families(table: RunTable) -> Iterator[tuple[str, str, pd.DataFrame]]:
             else:
                 classes.append([str(size)])
         for sizes in classes:
-            contexts = reads[mine.index[mine["size"].isin(sizes)]]
+            contexts = reads[own.index[own["size"].isin(sizes)]]
             for context, rows in contexts.groupby(contexts, sort=False):
-                alike = mine.loc[rows.index]
+                alike = own.loc[rows.index]
                 if len(alike[["size", "point"]].drop_duplicates()) > 1:
                     name = sizes[0] if len(sizes) == 1 else "shapes of about as many parameters"
                     yield str(arch), name + (f", context {context}" if contexts.nunique() > 1 else ""), alike
@@ -101,12 +101,12 @@ def _read(arch: str, name: str, runs: pd.DataFrame, evals: pd.DataFrame) -> tupl
     # a merged loss stands for a decay, less an offset that is not known here
     rows = evals[evals["phase"] != MERGED] if "phase" in evals else evals
     seed_of = dict(zip(runs["run_id"], runs["seed"].astype(int), strict=True))
-    for (size, point), mine in runs.groupby(["size", "point"], sort=False):
+    for (size, point), own in runs.groupby(["size", "point"], sort=False):
         labels.append(", ".join(filter(None, ("" if one_size else str(size), str(point)))) or str(size))
-        n_params.append(int(mine["n_params_non_embedding"].iloc[0]))
-        flops.append(float(mine["flops_per_token_exact"].iloc[0]))
+        n_params.append(int(own["n_params_non_embedding"].iloc[0]))
+        flops.append(float(own["flops_per_token_exact"].iloc[0]))
         losses.append({})
-        for row in rows[rows["run_id"].isin(mine["run_id"])].to_dict("records"):
+        for row in rows[rows["run_id"].isin(own["run_id"])].to_dict("records"):
             at = int(row["n_tokens"]), str(row["phase"])
             losses[-1].setdefault(at, {})[seed_of[row["run_id"]]] = math.log(row["loss"])
     family = VariantFamily(arch, name, tuple(labels))

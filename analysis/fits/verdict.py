@@ -81,8 +81,8 @@ def _loss_at(curves: Sequence[SizeCurve], c: float, noise: SeedNoise | None, lev
         censored=REASONS[int(envelope.code[0, 0])],
         n_sizes=len(curves),
         n_rivals=sum(
-            one is not curve and bool(np.isfinite(read_at(one.log_c, one.log_loss, np.array([math.log(c)]))[0]))
-            for one in curves
+            other is not curve and bool(np.isfinite(read_at(other.log_c, other.log_loss, np.array([math.log(c)]))[0]))
+            for other in curves
         ),
     )
 
@@ -91,12 +91,12 @@ def _against_best(
     arch: str, best: str, losses: Mapping[str, LossOf], noise: Mapping[str, SeedNoise | None], level: float, c: float
 ) -> Comparison:
     """With an interval that holds for all pairs of the architectures."""
-    one, other = losses[arch], losses[best]
-    difference = math.log((one.loss.value or math.nan) / (other.loss.value or math.nan))
+    own_loss, best_loss = losses[arch], losses[best]
+    difference = math.log((own_loss.loss.value or math.nan) / (best_loss.loss.value or math.nan))
     own, of_best = noise[arch], noise[best]
     if own is None or of_best is None:
         return compared(arch, best, LOSS, c, difference, None, "no size has two seeds")
-    v_own, v_best = own.s**2 / one.n_seeds, of_best.s**2 / other.n_seeds
+    v_own, v_best = own.s**2 / own_loss.n_seeds, of_best.s**2 / best_loss.n_seeds
     df = own.df
     if own != of_best and v_own + v_best:  # two noises, each known by itself: Welch's degrees of freedom
         df = (v_own + v_best) ** 2 / (v_own**2 / own.df + v_best**2 / of_best.df)

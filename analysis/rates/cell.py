@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 
+from analysis.fits.fit import Estimate
 from scaling.study.rate_law import REACH
 
 DIVERGED = 1.25  # times the lowest loss of its cell: a run that ends higher diverged, or hardly learned
@@ -246,22 +246,14 @@ def cubic_of(cells: Sequence[Cell]) -> Cubic:
     return Cubic(top / bottom, 1 / math.sqrt(bottom)) if bottom > 0 else Cubic()
 
 
-class Excess(NamedTuple):
-    """A share of the loss, and the interval that the error of the cell's best rate gives it."""
-
-    share: float
-    low: float
-    high: float
-
-
-def excess_of(fitted: Fitted, lr: float, level: float, sd: float, dof: int) -> Excess:
-    """What the rate `lr` costs. sd, dof: the noise of a run in ln loss. With d the distance of ln lr from the best
-    rate's and h half of the latter's interval, the ends are those of the curve at |d| - h, not below 0, and |d| + h.
-    The curve's own error is left out, so the interval is too narrow far from the best rate: at the level 0.95 it held
-    the truth in 0.95 of 400 simulated cells at the best rate, in 0.93 at 1.2 times that rate and in 0.85 at twice that
-    rate (tests/analysis/rates)."""
+def excess_of(fitted: Fitted, lr: float, level: float, sd: float, dof: int) -> Estimate:
+    """What the rate `lr` costs, as a share of the loss, with the interval that the error of the best rate gives it. sd,
+    dof: the noise of a run in ln loss. With d the distance of ln lr from the best rate's and h half of the latter's
+    interval, the ends are those of the curve at |d| - h, not below 0, and |d| + h. The curve's own error is left out,
+    so the interval is too narrow far from the best rate: at the level 0.95 it held the truth in 0.95 of 400 simulated
+    cells at the best rate, in 0.93 at 1.2 times that rate and in 0.85 at twice that rate (tests/analysis/rates)."""
     half = float(stats.t.ppf(0.5 + level / 2, dof)) * sd * fitted.unit_se
     off = math.log(lr) - fitted.log_rate
     distances = np.array([abs(off), max(abs(off) - half, 0.0), abs(off) + half])
     above = np.clip(fitted.above(math.copysign(1.0, off) * distances), 0.0, MOST)
-    return Excess(*np.expm1(above).tolist())
+    return Estimate(*np.expm1(above).tolist())

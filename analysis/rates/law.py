@@ -347,8 +347,8 @@ def find_outliers(systems: Mapping[str, System]) -> dict[str, Outlier]:
     for arch, system in systems.items():
         for place, cell in enumerate(system.cells):
             others = system.take(np.arange(len(system.y)) != place)
-            rest = [*(one for name, one in systems.items() if name != arch), others]
-            dof = sum(one.dof for one in rest)
+            rest = [*(other for name, other in systems.items() if name != arch), others]
+            dof = sum(other.dof for other in rest)
             if dof < 1 or not others.is_determined:
                 continue
             scatter = _scatter(rest, dof)
@@ -401,13 +401,14 @@ def _left_out(system: System, noise: Noise, scatter: float) -> list[LeftOut]:
             log_rate = float(row @ line.coefficients)
             variance = float(row @ line.covariance @ row) + scatter**2 + (noise.sd * cell.fitted.unit_se) ** 2
             cost = excess_of(cell.fitted, math.exp(log_rate), LEVEL, noise.sd, noise.dof)
+            low, high = cost.interval or (0.0, 0.0)
             left_out.append(
                 LeftOut(
                     ln_error=log_rate - cell.fitted.log_rate,
                     sd=math.sqrt(variance),
-                    excess=cost.share,
-                    low=cost.low,
-                    high=cost.high,
+                    excess=cost.value or 0.0,
+                    low=low,
+                    high=high,
                     size=size,
                     n_params=cell.n_params,
                     n_tokens=cell.n_tokens,

@@ -51,9 +51,9 @@ def _times(row: AtBudget) -> str:
     return "has it" if row.compute.value == 1 else _value(row.compute, "{:.3g}".format, " times")
 
 
-def _value(one: Estimate, form: Callable[[float], str], unit: str = "") -> str:
-    text = "not known" if one.value is None else form(one.value) + unit
-    if one.interval is None:
+def _value(estimate: Estimate, form: Callable[[float], str], unit: str = "") -> str:
+    text = "not known" if estimate.value is None else form(estimate.value) + unit
+    if estimate.interval is None:
         return text
-    low, high = (form(end) if math.isfinite(end) else "?" for end in one.interval)
+    low, high = (form(end) if math.isfinite(end) else "?" for end in estimate.interval)
     return f"{text} [{low}, {high}]"

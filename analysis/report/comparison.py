@@ -31,11 +31,11 @@ def comparison_figure(
     best, colors, dash = view.archs[0], arch_colors(view.archs), dashes(view.archs)
     figure, ends = go.Figure(), [1.0]
     for other in view.archs[1:]:
-        rows = [one for one in view.compute if (one.other, one.reference) == (other, best) and one.ratio.ends]
+        rows = [pair for pair in view.compute if (pair.other, pair.reference) == (other, best) and pair.ratio.ends]
         if not rows:
             continue
-        c, times = [one.at for one in rows], [one.ratio.value for one in rows]
-        least, most = zip(*(one.ratio.ends or (0.0, 0.0) for one in rows), strict=True)
+        c, times = [pair.at for pair in rows], [pair.ratio.value for pair in rows]
+        least, most = zip(*(pair.ratio.ends or (0.0, 0.0) for pair in rows), strict=True)
         ends += [*least, *most]
         band = {"fill": "toself", "fillcolor": fade(colors[other], 0.15), "line": {"width": 0}, "mode": "lines"}
         figure.add_trace(go.Scatter(x=c + c[::-1], y=[*least, *most[::-1]], **band, hoverinfo="skip", showlegend=False))
@@ -90,34 +90,34 @@ def comparison_notes(comparison: Compared, level: float) -> list[str]:
     if view is None:
         reason = comparison.reason or next(iter(comparison.views.values())).reason
         return [f"Architectures are not compared by their surfaces: {reason}."]
-    e = "one E shared by all" if view.one_e else "an E of its own for each, as the test of one E rejects it"
+    e = "one E shared by all" if view.shared_e else "an E of its own for each, as the test of one E rejects it"
     lines = [
-        f"L = E + A / N^alpha + B / D^beta fitted to all architectures at once, {e} (p = {view.p_one_e:.2g}). "
+        f"L = E + A / N^alpha + B / D^beta fitted to all architectures at once, {e} (p = {view.p_shared_e:.2g}). "
         f"Compute is that along each architecture's own optimal frontier; intervals ({level:.0%}, nominal) hold for "
         f"all pairs and budgets at once. By compute one is worse where it is so under every count: "
         f"{'; '.join(comparison.views)}."
     ]
     if view.beyond_reason:
         lines.append(f"Not beyond {power_of_ten(view.range[1])} FLOP: {view.beyond_reason}.")
-    failed = [f"{name} ({one.reason})" for name, one in comparison.views.items() if one.reason]
+    failed = [f"{name} ({other.reason})" for name, other in comparison.views.items() if other.reason]
     return lines + ([f"Without: {'; '.join(failed)}."] if failed else [])
 
 
 def verdict_cell(pair: Pair) -> str:
     """The verdict on a pair; of one that is undecided, where some counts of compute decide it."""
     if pair.verdict == UNDECIDED and pair.by_count == UNDECIDED:
-        counts = [UNKNOWN if one is None else one.verdict for one in pair.compute.values()]
+        counts = [UNKNOWN if compared is None else compared.verdict for compared in pair.compute.values()]
         for verdict in (WORSE, BETTER):
             if verdict in counts:
                 return f"{UNDECIDED}: {verdict} under {counts.count(verdict)} of {len(counts)} counts"
     return pair.verdict
 
 
-def times_cell(one: Comparison | None) -> str:
+def times_cell(compared: Comparison | None) -> str:
     """How many times the compute of the other one of a pair is needed, with its interval; "" where it is not known."""
-    if one is None:
+    if compared is None:
         return ""
-    value, ends = one.ratio.value, one.ratio.interval
+    value, ends = compared.ratio.value, compared.ratio.interval
     if value is None:
         return NEVER
     if ends is None:

@@ -25,7 +25,7 @@ def nuisance_rows(fits: StudyFits) -> list[dict[str, str]]:
             "architecture": name_of(cell["group"]),
             "size": ", ".join(filter(None, (cell["size"], cell["length"]))),
             "taken": _taken(cell),
-            "loss of each value": "; ".join(f"{one['value'] or 'mean'}: {_loss(one)}" for one in cell["values"]),
+            "loss of each value": "; ".join(f"{value['value'] or 'mean'}: {_loss(value)}" for value in cell["values"]),
             "next best": "" if cell["margin"] is None else signed(math.expm1(cell["margin"]), ".2%"),
             "seeds compared": str(cell["n_seeds"]) if len(cell["values"]) > 1 else "",
             "at (tokens)": "" if cell["n_tokens"] is None else count(cell["n_tokens"]),
@@ -65,7 +65,9 @@ def _doubts(cell: dict[str, Any]) -> list[str]:
     if cell["tie"]:
         lines.append("two values end equally low, and the first was taken")
     lines += [
-        f"without {one['value']} ({one['why']})" for one in cell["values"] if one["loss"] is None and one["value"]
+        f"without {value['value']} ({value['why']})"
+        for value in cell["values"]
+        if value["loss"] is None and value["value"]
     ]
     if cell["chosen"] is not None and len(cell["values"]) > 1 and not cell["n_seeds"]:
         lines.append("no seed was trained at all values, and each value is judged by seeds of its own")
@@ -81,14 +83,14 @@ def _doubts(cell: dict[str, Any]) -> list[str]:
 def _of_noise(cell: dict[str, Any], noise: StudyNoise | None) -> list[str]:
     """How the other values compare with the one taken, by the noise of independent seeds: sqrt(2 / seeds) s times
     Student's quantile. Of seeds that share their batches a little more is known than that."""
-    losses = {one["value"]: math.log(one["loss"]) for one in cell["values"] if one["loss"] is not None}
+    losses = {row["value"]: math.log(row["loss"]) for row in cell["values"] if row["loss"] is not None}
     chosen = cell["chosen"]
     if chosen is None or len(losses) < 2:
         return []
     if noise is None:
         return ["no seeds measure the noise, so nobody knows whether the value taken is better than the others"]
-    mine = noise.of(cell["group"])
-    half = float(stdtrit(mine.df, DOUBT)) * mine.s * math.sqrt(2 / max(cell["n_seeds"], 1))
+    own = noise.of(cell["group"])
+    half = float(stdtrit(own.df, DOUBT)) * own.s * math.sqrt(2 / max(cell["n_seeds"], 1))
     verdicts = {}
     for value, loss in losses.items():
         more = loss - losses[chosen]

@@ -42,9 +42,11 @@ def variant_lines(fits: StudyFits) -> list[str]:
         against = f", {_difference(best.against_first)} against {first.name}" if best.against_first else ""
         lines.append(f"{_title(family)}: {best.name} has the lowest held-out loss {where}{against}.")
         others = [best] if best.against_first else family.variants[1:]
-        undecided = [one for one in others if one.against_first and one.against_first.verdict == UNDECIDED]
+        undecided = [
+            variant for variant in others if variant.against_first and variant.against_first.verdict == UNDECIDED
+        ]
         if undecided:
-            names = listed([first.name] if best.against_first else [one.name for one in undecided])
+            names = listed([first.name] if best.against_first else [variant.name for variant in undecided])
             lines[-1] += f" It is not distinguishable from {names}: the difference is within seed noise."
     return lines
 
@@ -111,8 +113,8 @@ def variant_figure(fits: StudyFits) -> go.Figure | None:
     colors = arch_colors(list(dict.fromkeys(family.arch for family in families)))
     for place, family in enumerate(families, start=1):
         more = [variant.against_first.more if variant.against_first else None for variant in family.variants]
-        values = [(one and one.value) or 0.0 for one in more]
-        ends = [(one and one.ends) or (value, value) for one, value in zip(more, values, strict=True)]
+        values = [(estimate and estimate.value) or 0.0 for estimate in more]
+        ends = [(estimate and estimate.ends) or (value, value) for estimate, value in zip(more, values, strict=True)]
         error = {
             "type": "data",
             "symmetric": False,

@@ -67,7 +67,7 @@ def study_rows(fits: StudyFits) -> list[dict[str, str]]:
 def pairs_with_best(fits: StudyFits, lowest: LowestLoss) -> dict[str, Pair]:
     """By architecture, all that is known of it against the best one; the best one is not in it."""
     surfaces, best = fits.compared(lowest.at), lowest.best
-    return {arch: surfaces.pair(arch, best, one.against_best) for arch, one in lowest.archs.items() if arch != best}
+    return {arch: surfaces.pair(arch, best, loss.against_best) for arch, loss in lowest.archs.items() if arch != best}
 
 
 def _comparison(fits: StudyFits, lowest: LowestLoss) -> list[str]:
@@ -118,30 +118,30 @@ def _sentence(pair: Pair, best: str) -> str:
 def _is_of_size(lowest: LowestLoss, arch: str, pair: Pair) -> bool:
     """Whether an architecture that is called worse was read at quite another size than the best, as no better one may
     have been trained so far."""
-    one, best = lowest.archs[arch], lowest.archs[lowest.best]
-    times = max(one.n_params / best.n_params, best.n_params / one.n_params)
-    return pair.verdict == WORSE and _another_size(one) is not None and times > OTHER_SIZE
+    own, best = lowest.archs[arch], lowest.archs[lowest.best]
+    times = max(own.n_params / best.n_params, best.n_params / own.n_params)
+    return pair.verdict == WORSE and _another_size(own) is not None and times > OTHER_SIZE
 
 
 def _of_another_size(arch: str, lowest: LowestLoss) -> str:
-    one, best = lowest.archs[arch], lowest.archs[lowest.best]
+    own, best = lowest.archs[arch], lowest.archs[lowest.best]
     return (
         f"The difference of {name_of(arch)} may be of its size and not of its architecture: its lowest loss at this C "
-        f"is of size {one.size} after {count(one.n_tokens)} tokens, {name_of(lowest.best)}'s of {best.size} after "
-        f"{count(best.n_tokens)}, and {_another_size(one)}."
+        f"is of size {own.size} after {count(own.n_tokens)} tokens, {name_of(lowest.best)}'s of {best.size} after "
+        f"{count(best.n_tokens)}, and {_another_size(own)}."
     )
 
 
-def _another_size(one: LossOf) -> str | None:
+def _another_size(loss: LossOf) -> str | None:
     """Why another size may be better; None where the best lies between others. Where no other size was trained as far
     nothing was compared, and the size's place in the ladder says nothing."""
-    if one.censored is None or one.censored not in ANOTHER_SIZE:
+    if loss.censored is None or loss.censored not in ANOTHER_SIZE:
         return None
-    if one.n_sizes == 1:
+    if loss.n_sizes == 1:
         return "only one size was trained, so the best size is not known"
-    if one.n_rivals == 0:
-        return f"only the size {one.size} was trained that far, so the best size there is not known"
-    return ANOTHER_SIZE[one.censored]
+    if loss.n_rivals == 0:
+        return f"only the size {loss.size} was trained that far, so the best size there is not known"
+    return ANOTHER_SIZE[loss.censored]
 
 
 def _optimum(fits: StudyFits, lowest: LowestLoss) -> list[str]:
@@ -171,14 +171,14 @@ def comparison_table(fits: StudyFits) -> list[dict[str, str]]:
     for lowest in fits.verdicts:
         head = {"compared": family_name(lowest.at)} if len(fits.verdicts) > 1 or lowest.at else {}
         pairs = pairs_with_best(fits, lowest)
-        for arch, one in lowest.archs.items():
-            row = head | {"architecture": name_of(arch), "loss at this C": _with_interval(one.loss)}
+        for arch, own in lowest.archs.items():
+            row = head | {"architecture": name_of(arch), "loss at this C": _with_interval(own.loss)}
             row |= {"above the lowest": "", "compute for the same loss": "", "verdict": ""}
             if arch in pairs:
                 pair = pairs[arch]
                 row |= {"above the lowest": _difference(pair), "verdict": verdict_cell(pair)}
                 row |= {"compute for the same loss": times_cell(next(iter(pair.compute.values()), None))}
-            rows.append(row | {"best size, tokens seen": f"{one.size}, {count(one.n_tokens)}"})
+            rows.append(row | {"best size, tokens seen": f"{own.size}, {count(own.n_tokens)}"})
     return rows
 
 
@@ -219,16 +219,16 @@ def _notes(fits: StudyFits, lowest: LowestLoss) -> list[str]:
 
 def _sizes_that_may_be_better(archs: Mapping[str, LossOf]) -> list[str]:
     alike: dict[str, list[str]] = {}
-    for arch, one in archs.items():
-        if text := _another_size(one):
+    for arch, loss in archs.items():
+        if text := _another_size(loss):
             alike.setdefault(text, []).append(name_of(arch))
     return [f"{listed(names)}: {text}." for text, names in alike.items()]
 
 
-def _with_interval(one: Estimate) -> Number:
-    assert one.value is not None
-    tail = f" [{minus(one.ends[0])}, {minus(one.ends[1])}]" if one.ends else ""
-    return number(f"{minus(one.value)}{tail}", one.value, one.ends)
+def _with_interval(estimate: Estimate) -> Number:
+    assert estimate.value is not None
+    tail = f" [{minus(estimate.ends[0])}, {minus(estimate.ends[1])}]" if estimate.ends else ""
+    return number(f"{minus(estimate.value)}{tail}", estimate.value, estimate.ends)
 
 
 def _difference(pair: Pair) -> str:

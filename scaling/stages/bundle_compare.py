@@ -154,14 +154,14 @@ def _of(runs: dict[str, RunSpec], kept: set[str]) -> dict[str, RunSpec]:
 
 def _pairs(a: Side, b: Side, folders: Iterable[str]) -> tuple[list[Repeat], list[str], dict[str, str]]:
     """Runs that were trained twice, copies, and why others are not compared."""
-    from analysis.repeats import not_comparable, read_trained, repeat_of
+    from analysis.repeats import Repeat, Trained, not_comparable
 
     repeats, copies, others = list["Repeat"](), list[str](), dict[str, str]()
     for folder in folders:
-        first, other = read_trained(a.home / folder), read_trained(b.home / folder)
+        first, other = Trained.read(a.home / folder), Trained.read(b.home / folder)
         if why := not_comparable(first, other):
             others[folder] = why
-        elif (repeat := repeat_of(folder, first, other)).is_copy:
+        elif (repeat := Repeat(folder, first, other)).is_copy:
             copies.append(folder)
         else:
             repeats.append(repeat)

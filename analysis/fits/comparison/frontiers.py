@@ -132,15 +132,15 @@ def fit_views(
     views: Views, n_replicates: int = 999, level: float = 0.95, seed: int = 0, seed_noise: float = 0.0
 ) -> tuple[dict[str, Frontiers], dict[str, str]]:
     """By name, the architectures under every way of counting, and why there are none under the others."""
-    found, reasons = {}, {}
+    fitted, reasons = {}, {}
     for name, groups in views.items():
         try:
             if isinstance(groups, str):
                 raise InputError(groups)
-            found[name] = fit_frontiers(groups, n_replicates, level, seed, seed_noise)
+            fitted[name] = fit_frontiers(groups, n_replicates, level, seed, seed_noise)
         except InputError as error:
             reasons[name] = str(error)
-    return found, reasons
+    return fitted, reasons
 
 
 def view_of(frontiers: Frontiers) -> View:
@@ -165,7 +165,7 @@ def view_of(frontiers: Frontiers) -> View:
         range=(low, high),
         beyond=None if floored else BEYOND * high,
         beyond_reason=NO_E_REASON if floored else "",
-        one_e=frontiers.fitted.shared,
+        shared_e=frontiers.fitted.shared,
         p_one_e=frontiers.p_one_e,
         compute=tuple(_for_the_same_loss(frontiers, pairs, budgets)),
         crossings=tuple(_crossing(frontiers, grid, along[best] - along[other]) for best, other in pairs),

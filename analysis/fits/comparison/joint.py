@@ -133,11 +133,11 @@ def fit(points: Together, shared: bool = True) -> tuple[np.ndarray, float]:
     E: theta [k] and the sum of squares."""
     e, own = np.array(SHARES) * float(points.data.loss.min()), []
     for g in range(len(points.names)):
-        mine = points.arch == g
-        x, y, loss = (value[0, mine] for value in (points.data.x, points.data.y, points.data.loss))
+        of_arch = points.arch == g
+        x, y, loss = (value[0, of_arch] for value in (points.data.x, points.data.y, points.data.loss))
         own.append(fit_surfaces(x, y, loss, objective=LEAST_SQUARES, irreducible=e).surface)
-    logs = [np.log(np.maximum(getattr(one, name), np.exp(FLOOR))) for name in ("A", "B") for one in own]
-    exponents = [getattr(one, name) for name in ("alpha", "beta") for one in own]
+    logs = [np.log(np.maximum(getattr(surface, name), np.exp(FLOOR))) for name in ("A", "B") for surface in own]
+    exponents = [getattr(surface, name) for name in ("alpha", "beta") for surface in own]
     starts = np.stack([*[e] * (1 if shared else len(points.names)), *logs, *exponents], 1)
     theta, total = _solve(points, np.repeat(points.log_loss[None], len(starts), 0), starts, shared)
     best = int(total.argmin())

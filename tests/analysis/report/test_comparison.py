@@ -92,7 +92,7 @@ def test_the_figure_has_a_line_and_a_band_for_every_other_architecture(compared)
 def test_notes_say_what_was_done_and_what_is_missing(compared):
     text = " ".join(comparison_notes(compared, 0.95))
     assert "one E shared by all" in text and "intervals (95%, nominal)" in text and "C 6nd; C exact" in text
-    view = View(compared.main.archs, compared.main.range, beyond_reason="no floor", one_e=False)
+    view = View(compared.main.archs, compared.main.range, beyond_reason="no floor", shared_e=False)
     text = " ".join(comparison_notes(Compared("", {"C 6nd": view, "C s": View(reason="no speed")}), 0.95))
     assert "an E of its own" in text and "FLOP: no floor." in text and text.endswith("Without: C s (no speed).")
 

@@ -82,7 +82,7 @@ def test_pairing_makes_the_interval_three_times_narrower(frontiers):
 
 def test_what_is_read_off_a_comparison(frontiers):
     view = view_of(frontiers)
-    assert view.one_e and view.archs == ("b", "a") and view.pairs == [("a", "b")]
+    assert view.shared_e and view.archs == ("b", "a") and view.pairs == [("a", "b")]
     assert [one.at for one in view.compute][::3] == pytest.approx([*view.range]) and len(view.compute) == 5
     for one in view.compute:
         truth = ONE.flops_to_reach(NEAR.l_opt(one.at)) / one.at
