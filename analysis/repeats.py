@@ -156,7 +156,7 @@ class Repeat:
         return {
             **{"run": self.name, "arch": self.run.arch, "size": self.run.size, "seed": self.run.seed},
             "bit_equal": self.is_bit_equal,
-            "final": final | {"percent": 100 * (b.loss / a.loss - 1), "seed_sds": self.seed_sds},
+            "final": final | {"percent": 100 * (b.loss - a.loss) / a.loss, "seed_sds": self.seed_sds},
             "verdict": self.comparison.verdict,
             "seed_noise": {"s": self.noise.s, "df": self.noise.df} if self.noise else None,
             "training_rows": len(self.steps),
@@ -236,7 +236,7 @@ def _row(repeat: Repeat) -> dict[str, str]:
     if repeat.is_bit_equal:
         return row | {"B - A": BIT_EQUAL}
     sds = repeat.seed_sds
-    row |= {"B - A": f"{b.loss - a.loss:+.5f}", "%": f"{100 * (b.loss / a.loss - 1):+.3f}"}
+    row |= {"B - A": f"{b.loss - a.loss:+.5f}", "%": f"{100 * (b.loss - a.loss) / a.loss:+.3f}"}
     row |= {"seed sds": UNKNOWN if sds is None else f"{sds:+.2f}"}
     return row | {"equal until step": str(repeat.equal_until)}
 

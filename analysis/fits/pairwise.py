@@ -118,8 +118,8 @@ def _joint_verdict(verdicts: list[str], every: bool) -> str:
 class View(Stored):
     """Architectures compared by their fitted surfaces, with compute and size counted in one way. archs: the one with
     the lowest loss first; range: of the compute that all reached; beyond: a compute outside of it that is compared too
-    (None: `beyond_reason`); shared_e: whether they share one E; p_shared_e: the p value of that; compute: of every pair at each
-    compute, with intervals that hold for all of them at once; crossings: of every pair, in their order.
+    (None: `beyond_reason`); shared_e: whether they share one E; p_shared_e: the p value of that; compute: of every pair
+    at each compute, with intervals that hold for all of them at once; crossings: of every pair, in their order.
 
     reason: why there is no comparison ("": there is)."""
 

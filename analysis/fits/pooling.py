@@ -50,11 +50,11 @@ class SeedNoises:
         return [[names[i] for i in part] for part in separated(variances, [noise.df for noise in known.values()])]
 
     def of(self, arch: str) -> SeedNoise | None:
-        """Of an architecture and those that a test does not separate from it; of all where it has no seeds of its own."""
+        """Of an architecture and those not separated from it; of all where it has no seeds of its own."""
         return self._pool([group for group in self.groups if group.arch in self._like(arch)])
 
     def of_others(self, arch: str) -> SeedNoise | None:
-        """Of those that a test does not separate from an architecture, without it; of all others where it has no seeds."""
+        """Of those not separated from an architecture, without it; of all others where it has no seeds."""
         return self._pool([group for group in self.groups if group.arch in self._like(arch) and group.arch != arch])
 
     def parts(self) -> list[NoisePart]:
