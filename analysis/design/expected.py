@@ -141,6 +141,7 @@ def _sizes(layout: Layout) -> tuple[np.ndarray, np.ndarray]:
 def errors_by_sweep(layout: Layout, noise: Noise) -> np.ndarray:
     """[k, k]: covariance of the errors of ln rate at the k sizes, of a law fitted to the layout's sweep. A cell's rates
     are centred at its best rate."""
+    assert layout.swept is not None
     n, d = np.log(layout.swept)
     steps = (np.arange(SWEPT_RATES) - (SWEPT_RATES - 1) / 2) * math.log(FACTOR)
     of_cell = noise.seed / (2 * CURVATURE * math.sqrt(float((steps**2).sum())))

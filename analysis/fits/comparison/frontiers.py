@@ -166,7 +166,7 @@ def view_of(frontiers: Frontiers) -> View:
         beyond=None if floored else BEYOND * high,
         beyond_reason=NO_E_REASON if floored else "",
         shared_e=frontiers.fitted.shared,
-        p_one_e=frontiers.p_one_e,
+        p_shared_e=frontiers.p_one_e,
         compute=tuple(_for_the_same_loss(frontiers, pairs, budgets)),
         crossings=tuple(_crossing(frontiers, grid, along[best] - along[other]) for best, other in pairs),
     )
