@@ -140,7 +140,7 @@ class Extrapolate(Task):
             for rows in batches(tokens, starts, length, max(1, self.chosen.batch_tokens // length)):
                 nats.append(token_nats(model, rows))
                 n_read += rows[:, 1:].size
-                say(n_read / n_all, f"context {length:,}")
+                say(n_read / n_all)
             counts = np.arange(length) >= length - np.tile(n_new, len(grid.starts))[:, None]
             loss = float(np.concatenate(nats)[counts].mean(dtype=float))
             by_length.append(

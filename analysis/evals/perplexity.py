@@ -162,7 +162,7 @@ class Perplexity(Task):
             batch = windows[first : first + step]
             rows = token_nats(model, np.stack([prepared.ids[s : s + window + 1] for s, _ in batch]))
             nats += sum(float(row[-n:].sum(dtype=float)) for row, (_, n) in zip(rows, batch, strict=True))
-            say((first + len(batch)) / len(windows), f"{first + len(batch)} of {len(windows)} windows")
+            say((first + len(batch)) / len(windows))
         return losses(nats, n_tokens, prepared.n_bytes) | {
             "byte_perplexity": exp_or_none(nats / prepared.n_bytes),
             "word_perplexity": exp_or_none(nats / prepared.n_words),

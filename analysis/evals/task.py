@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from .model import LoadedModel
 
-Say = Callable[[float, str], None]  # (share done 0..1, a few words)
+Say = Callable[[float], None]  # gets the share done, 0 to 1
 
 
 class MissingData(InputError):

@@ -80,7 +80,7 @@ class Validation(Task):
         for rows in batches(prepared.tokens, starts, length, self.chosen.batch_rows):
             sums += token_nats(model, rows).sum(1, dtype=float).tolist()
             sizes += prepared.bytes_of[rows[:, 1:]].sum(1).tolist()
-            say(len(sums) / len(starts), f"{len(sums) * length:,} tokens")
+            say(len(sums) / len(starts))
         nats, n_bytes, part = np.array(sums), np.array(sizes, dtype=np.int64), part_of(prepared.parts, starts)
         values = _losses_of_windows(nats, n_bytes, length) | {
             "n_tokens_scored": len(nats) * length,

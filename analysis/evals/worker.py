@@ -53,8 +53,8 @@ class Worker:
     def work(self, matrix: Matrix) -> None:
         """Evaluate the matrix. Raises InputError where results cannot be written."""
         busy = []
-        for checkpoint, pairs in matrix.checkpoints():
-            if any(progress_of(checkpoint.results, pair.task.name) for pair in pairs if not self._is_settled(pair)):
+        for _, pairs in matrix.checkpoints():
+            if any(self._is_claimed(pair) for pair in pairs):
                 busy += pairs
             else:
                 busy += [pair for pair in pairs if not self._visit(pair)]
@@ -80,6 +80,9 @@ class Worker:
         self.n_failed += bool(reason)
         self._tell(f"{pair.name}: {'failed: ' + reason if reason else 'done'}")
         return True
+
+    def _is_claimed(self, pair: Pair) -> bool:
+        return not self._is_settled(pair) and progress_of(pair.checkpoint.results, pair.task.name) is not None
 
     def _is_settled(self, pair: Pair) -> bool:
         return pair.stored() is not None or pair.failed(self._attempt) is not None

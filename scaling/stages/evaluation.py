@@ -178,7 +178,7 @@ class EvalProgress:
 
         self.refresh()
         now = [(pair, progress_of(pair.checkpoint.results, pair.task.name)) for pair in self.open]
-        shares = {pair: progress["share"] for pair, progress in now if progress}
+        shares = {pair: share for pair, share in now if share is not None}
         text = f"eval: {len(self.done)}/{self._total} done"
         text += f", {len(self.failed)} failed" if self.failed else ""
         left = self.left_s(shares)

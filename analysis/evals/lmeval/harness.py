@@ -216,7 +216,7 @@ class CountingLM(HFLM):
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any, max_length: int, batch_size: int, say: Callable[[float, str], None],
+        self, model: Any, tokenizer: Any, max_length: int, batch_size: int, say: Callable[[float], None],
         max_gen_toks: int,
     ) -> None:  # fmt: skip
         super().__init__(
@@ -264,4 +264,4 @@ class CountingLM(HFLM):
 
     def _progress(self, rows: int) -> None:
         self._done += rows
-        self._say(min(1.0, self._done / max(self.n_requests, 1)), f"{self._done}/{self.n_requests} requests")
+        self._say(min(1.0, self._done / max(self.n_requests, 1)))

@@ -96,7 +96,7 @@ class Niah(Task):
         beyond = np.array(lengths) > model.context_length
         answers: list[list[str]] = []
         for i, column in enumerate(prepared.columns):
-            say(sum(lengths[:i]) / sum(lengths), f"length {column.length:,}")
+            say(sum(lengths[:i]) / sum(lengths))
             answers.append(generate_answers(model, prepared, column.cells, self.chosen.max_new_tokens))
         needles = [[cell.needle for cell in column.cells] for column in prepared.columns]
         scores = _scores(answers, needles)

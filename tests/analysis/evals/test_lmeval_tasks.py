@@ -46,7 +46,7 @@ def read_rows(path):
 
 def run(name, model, rows=ROWS, **settings):
     task = make(name, TaskContext(Path("corpus"), rows, {name: settings} if settings else {}))
-    return task.evaluate(model, task.prepare(model.tokenizer), lambda share, text: None)
+    return task.evaluate(model, task.prepare(model.tokenizer), lambda share: None)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_every_task_runs_offline(name, model, monkeypatch):
     assert 3 <= len(rows) <= 5
     shares = []
     task = make(name, TaskContext(Path("corpus"), ROWS, {name: {"max_new_tokens": 12}}))
-    values = task.evaluate(model, task.prepare(model.tokenizer), lambda share, text: shares.append(share))
+    values = task.evaluate(model, task.prepare(model.tokenizer), lambda share: shares.append(share))
     assert values["n_documents"] == n_documents and values["n_requests"] >= n_documents
     for metric in TASKS[name].metrics:
         most = 100 if TASKS[name].scrolls and not metric.startswith("acc") else 1
@@ -97,7 +97,7 @@ def test_right_answers_score_1():
         first = 0 if name == "piqa" else 1
         right = {row[text[int(row["label"]) - first]] for row in rows}
         model = loaded()
-        lm = Oracle(hf_model(model.model), hf_tokenizer(get_tokenizer("bytes")), WINDOW, 4, lambda share, text: None, 8)
+        lm = Oracle(hf_model(model.model), hf_tokenizer(get_tokenizer("bytes")), WINDOW, 4, lambda share: None, 8)
         for answers, score in ((right, 1.0), ({row[key] for row in rows for key in text} - right, 0.0)):
             lm.right = answers
             output = evaluate(lm=lm, task_dict={name: local_task(name, rows)}, bootstrap_iters=10)
@@ -124,7 +124,7 @@ def test_multirc_by_answers_and_by_questions():
     def truth(choice):
         return next(word for answer, word in right.items() if choice.strip().startswith(answer))
 
-    lm = Judge(hf_model(loaded().model), hf_tokenizer(get_tokenizer("bytes")), WINDOW, 4, lambda share, text: None, 8)
+    lm = Judge(hf_model(loaded().model), hf_tokenizer(get_tokenizer("bytes")), WINDOW, 4, lambda share: None, 8)
     for word, acc, em in (
         (truth, 1.0, 1.0),
         (lambda choice: "yes", 2 / 3, 1 / 2),
@@ -202,7 +202,7 @@ def test_requests_are_built_for_the_first_model_and_asked_of_all(name, model, mo
     prepared = task.prepare(model.tokenizer)
     results = []
     for asked_model in (model, other, model):
-        values = task.evaluate(asked_model, prepared, lambda share, text: None)
+        values = task.evaluate(asked_model, prepared, lambda share: None)
         results.append((values, [request.resps for request in prepared.task.instances]))
         monkeypatch.setattr(type(prepared.task), "fewshot_context", lambda *a, **k: pytest.fail("built again"))
     monkeypatch.undo()
@@ -215,7 +215,7 @@ def test_generated_texts_agree_in_every_batch_size(model):
     texts = []
     for size in (1, 3, 16):
         lm = CountingLM(
-            hf_model(model.model), hf_tokenizer(get_tokenizer("bytes")), WINDOW, size, lambda share, text: None, 24
+            hf_model(model.model), hf_tokenizer(get_tokenizer("bytes")), WINDOW, size, lambda share: None, 24
         )
         requests = [type("Request", (), {"args": (line, {"until": ["\n\n"]})})() for line in lines]
         with torch.no_grad():
@@ -231,7 +231,7 @@ def test_an_answer_ends_with_its_end_of_text_in_every_batch_size():
 
     def texts(size):
         tokenizer = hf_tokenizer(get_tokenizer("bytes"))
-        lm = CountingLM(hf_model(adapted.model), tokenizer, WINDOW, size, lambda share, text: None, 24)
+        lm = CountingLM(hf_model(adapted.model), tokenizer, WINDOW, size, lambda share: None, 24)
         requests = [type("Request", (), {"args": (line, {"until": ["\n\n"]})})() for line in lines]
         with torch.no_grad():
             return lm.generate_until(requests)

@@ -49,7 +49,7 @@ def both(study: StudySpec, model: LoadedModel, name: str, data: Path, **settings
     plan = task.plan(readers(context.corpus, "bytes", study.runs())["llama-14k-c32-s0"])
     assert plan is not None
     model.n_tokens_read = 0
-    task.evaluate(model, task.prepare(model.tokenizer), lambda share, text: None)
+    task.evaluate(model, task.prepare(model.tokenizer), lambda share: None)
     return plan, model.n_tokens_read
 
 

@@ -39,7 +39,7 @@ class Tiny(Task):
         return torch.tensor([tokenizer.encode(self.name)])
 
     def evaluate(self, model: LoadedModel, prepared: Any, say: Say) -> dict[str, Any]:
-        say(0.5, "half")
+        say(0.5)
         time.sleep(self.chosen.seconds)
         while self.name == "three" and os.environ.get("TINY_WAIT") == f"{model.config.arch} {model.config.d_model}":
             time.sleep(1.0)  # for a test to kill us
