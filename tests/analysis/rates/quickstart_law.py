@@ -14,7 +14,7 @@ from pathlib import Path
 
 from analysis.rates.law import RatesFit, fit_rates, law_file
 from data.files import write_json
-from scaling.study.find import find_study
+from scaling.study.file import find_study
 from scaling.study.rate_law import RateLaw
 from scaling.study.spec import load_study
 from scaling.study.sweep import recipe_of, sweep_of

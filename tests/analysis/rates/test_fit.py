@@ -12,7 +12,7 @@ from scipy import optimize
 from analysis.rates.cell import RatePoint, cubic_of, excess_of, fit_cell
 from analysis.rates.law import fit_rates
 from analysis.rates.page import cell_rows, law_rows, verdict
-from scaling.study.law_file import read_law
+from scaling.study.rates import read_law
 
 from .quickstart_law import LAW, quickstart_fit
 from .worlds import World, points_of
