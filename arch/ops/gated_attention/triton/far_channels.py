@@ -162,13 +162,13 @@ def _pair_gradients(query, k, log_f, table, d_score, C: tl.constexpr, LEVELS: tl
 
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
-def far_operands(
-    q, key, gate, bound, reset, table, queries, keys, decays, ways, scores, T, H, N, S, C: tl.constexpr,
+def far_scores(
+    q, key, gate, bound, reset, table, decays, ways, scores, T, H, N, S, C: tl.constexpr,
     DK: tl.constexpr, LEVELS: tl.constexpr, TILES: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr,
     RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr, SILU: tl.constexpr,
 ):  # fmt: skip
-    """Of chunks with far channels: these channels of `queries` and `keys`, which `gated_operands` wrote as those of
-    the others, and their part of the scores [BH, N, C, C] of every row with itself and those before it."""
+    """Of chunks with far channels: these channels' part of the scores [BH, N, C, C] of every row with itself and
+    those before it."""
     bh, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     batch, head, rows = bh // H, bh % H, tl.arange(0, C)
     number, token = bh * N + chunk, batch * T + chunk * C
@@ -178,7 +178,7 @@ def far_operands(
     cut = inside[:, None]
     if RESET:
         cut = tl.load(reset + token + rows, mask=inside, other=0)[:, None] != 0
-    given, own = token * S + head * DK, (token * H + head) * DK
+    given = token * S + head * DK
     places, count = far_places(decays + number * 3 * DK, DK)
     score = tl.zeros([C, C], tl.float32)
     for group in tl.range(0, count, GROUP, disable_licm=True):
@@ -190,13 +190,6 @@ def far_operands(
         )  # fmt: skip
         if SILU:
             query, _ = silu(query, FAST)
-        at = rows[:, None] * (H * DK) + columns[None, :]
-        until = tl.cumsum(log_f, 0)
-        behind = row_sums(matrix(table, 1, C), log_f, EXACT) if EXACT else tl.sum(log_f, 0)[None, :] - until
-        x = query * power(until, FAST)
-        tl.store(queries + own + at, x.to(queries.dtype.element_ty), mask=mask)
-        y = k * power(behind, FAST)
-        tl.store(keys + own + at, y.to(keys.dtype.element_ty), mask=mask)
         score = _scores(score, query, k, log_f, table, C, LEVELS, EXACT, FAST)
     at = rows[:, None] * C + rows[None, :]
     if RESET:

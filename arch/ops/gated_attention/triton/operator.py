@@ -16,7 +16,7 @@ from ...triton.column_sums import column_sums
 from ...triton.device_config import gated_for_device
 from ...triton.launch import contiguous, interpreted, on_its_device, operand_dtype
 from .backward_kernels import gated_backward, gated_values
-from .far_channels import far_gradients, far_operands
+from .far_channels import far_gradients, far_scores
 from .forward_kernels import gated_operands, gated_output
 from .state_pass import run_pass, state_pass
 
@@ -120,10 +120,9 @@ def _forward(
         maxnreg=config.operands_registers, num_stages=1, **config.target,
     )  # fmt: skip
     out, scores = v.new_empty(v.shape), v.new_empty(call.rows, call.chunks, chunk, chunk)
-    far_operands[call.grid](
-        q, first, gate, bound, call.reset, call.table, queries, keys, decays, ways, scores, *call.sizes, call.stride,
-        **call.gates, **call.far, num_warps=4, num_stages=1, maxnreg=call.far_registers[0],
-        **config.target,
+    far_scores[call.grid](
+        q, first, gate, bound, call.reset, call.table, decays, ways, scores, *call.sizes, call.stride,
+        **call.gates, **call.far, num_warps=4, num_stages=1, maxnreg=call.far_registers[0], **config.target,
     )  # fmt: skip
     if config.sequential:
         states, final = run_pass(
