@@ -93,7 +93,6 @@ class _Call:
         )  # fmt: skip
         self.tiles = self.key_dim // self.config.operands_tile  # whose far channels are counted
         self.far = dict(LEVELS=chunk.bit_length() - 1, TILES=self.tiles)
-        self.far_registers = (None, None) if self.exact else (128, 168)  # of scores and gradients: for more programs
         self.sizes = (self.length, self.heads, self.chunks)
         self.stride, self.value_stride = row_stride(q), row_stride(v)
         self.grid = (self.rows, self.chunks)
@@ -122,7 +121,7 @@ def _forward(
     out, scores = v.new_empty(v.shape), v.new_empty(call.rows, call.chunks, chunk, chunk)
     far_scores[call.grid](
         q, first, gate, bound, call.reset, call.table, decays, ways, scores, *call.sizes, call.stride,
-        **call.gates, **call.far, num_warps=4, num_stages=1, maxnreg=call.far_registers[0], **config.target,
+        **call.gates, **call.far, num_warps=4, num_stages=1, maxnreg=config.far_registers[0], **config.target,
     )  # fmt: skip
     if config.sequential:
         states, final = run_pass(
@@ -190,7 +189,7 @@ def _backward(
     far_gradients[call.grid](
         q, first, v, gate, bound, call.reset, call.table, decays, ways, d_out, d_q, d_first, d_gate, partial,
         *call.sizes, call.stride, call.value_stride, **call.gates, **call.far, DV=call.value_dim,
-        num_warps=4, num_stages=1, maxnreg=call.far_registers[1], **config.target,
+        num_warps=4, num_stages=1, maxnreg=config.far_registers[1], **config.target,
     )  # fmt: skip
     d_initial = d_initial.view(call.batch, call.heads, call.key_dim, call.value_dim)
     return column_sums(partial).view(call.heads, -1) if bounds else partial.new_empty(call.heads, 0), d_initial
