@@ -75,15 +75,17 @@ def gated_operands(
     tl.store(decay + 2 * DK, tl.where(near, 0.0, early + late))
     tl.store(ways + (bh * N + chunk) * (DK // BK) + tl.program_id(0), tl.sum(tl.where(near, 0, 1), 0))
     to_start, to_end = tl.where(near, 0.0, early)[:, None], tl.where(near, 0.0, late)[:, None]
+    y = k * power(to_end - until, FAST)
+    if EXACT:  # far channels' exponents as sums of their own terms alone
+        y = tl.where(near[:, None], y, k * power(time_sums(log_f, transposed(table, 1, C), EXACT), FAST))
+    tl.store(keys + offsets, y.to(keys.dtype.element_ty), mask=inside)
     query = product(query, one, EXACT) if PRODUCTS else query.to(tl.float32)
     if SILU:
         query, _ = silu(query, FAST)
-    x, y = query * power(to_start + until, FAST), k * power(to_end - until, FAST)
-    if EXACT:  # far channels' exponents as sums of their own terms alone
+    x = query * power(to_start + until, FAST)
+    if EXACT:
         x = tl.where(near[:, None], x, query * power(time_sums(log_f, transposed(table, 0, C), EXACT), FAST))
-        y = tl.where(near[:, None], y, k * power(time_sums(log_f, transposed(table, 1, C), EXACT), FAST))
     tl.store(queries + offsets, x.to(queries.dtype.element_ty), mask=inside)
-    tl.store(keys + offsets, y.to(keys.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["T", "H", "N", "PER_SEGMENT"])
