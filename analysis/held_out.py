@@ -22,7 +22,7 @@ from data.corpus import open_corpus
 from data.files import read_json
 from data.windows import unpacked, window_starts
 
-LEAST = 5.0  # independent groups of windows (`n_effective`) below which no standard error is told
+LEAST = 5.0  # independent groups of windows (`n_effective`) below which no standard error is given
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,18 +44,13 @@ class HeldOut:
 class Difference:
     """`value`: mean held-out loss of the first checkpoint less that of the second, nats a token.
 
-    se: its standard error, windows paired and clustered by document; se_unpaired: as if the two had been scored on
-    different text; se_windows: paired, as if windows were independent. All None where n_effective, to how many
-    independent windows the clusters amount, is below 5. n_documents: that the windows touch, None where the document
-    boundaries are not known.
+    se: its standard error, windows paired and clustered by document; None where n_effective, to how many independent
+    windows the clusters amount, is below 5.
     """
 
     value: float
     se: float | None
-    se_unpaired: float | None
-    se_windows: float | None
     n_windows: int
-    n_documents: int | None
     n_effective: float
 
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
@@ -126,19 +121,10 @@ def paired_difference(first: HeldOut, second: HeldOut, documents: np.ndarray | N
             )
     n = len(first.nats)
     spans = np.repeat(np.arange(n), 2).reshape(n, 2) if documents is None else documents
-    a, b = first.nats / first.window_tokens, second.nats / second.window_tokens
+    apart = (first.nats - second.nats) / first.window_tokens
     n_effective = n / clustered_sum(np.ones(n), spans) * n
-    known: dict[str, float | None] = {"se": None, "se_unpaired": None, "se_windows": None}
-    if n_effective >= LEAST:
-        apart = standard_error(a, spans) ** 2 + standard_error(b, spans) ** 2
-        alone = np.repeat(np.arange(n), 2).reshape(n, 2)
-        known = {
-            "se": standard_error(a - b, spans),
-            "se_unpaired": float(np.sqrt(apart)),
-            "se_windows": standard_error(a - b, alone),
-        }
-    touched = None if documents is None else _n_documents(documents)
-    return Difference(float((a - b).mean()), **known, n_windows=n, n_documents=touched, n_effective=n_effective)
+    se = standard_error(apart, spans) if n_effective >= LEAST else None
+    return Difference(float(apart.mean()), se, n, n_effective)
 
 
 def standard_error(values: np.ndarray, documents: np.ndarray) -> float:
@@ -156,9 +142,3 @@ def clustered_sum(values: np.ndarray, documents: np.ndarray) -> float:
     end = np.searchsorted(documents[:, 0], documents[:, 1], side="right")  # both columns rise along the split
     total = np.concatenate([[0.0], np.cumsum(values)])
     return float(values @ values + 2 * (values * (total[end] - total[1:])).sum())
-
-
-def _n_documents(documents: np.ndarray) -> int:
-    """Touched by any window: each window adds those behind the ones of the window before."""
-    before = np.concatenate([[-1], documents[:-1, 1]])
-    return int((documents[:, 1] - np.maximum(documents[:, 0] - 1, before)).sum())

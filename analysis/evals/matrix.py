@@ -101,7 +101,7 @@ class Pair:
         return failure.reason if failure and (failure.attempt, failure.key) == (attempt, self.key) else None
 
     def store(self, values: dict[str, Any], **cost: Any) -> Result:
-        """Write the result; `cost`: device, seconds, setup_seconds, forward_seconds, forward_tokens."""
+        """Write the result; `cost`: device, seconds, setup_seconds, forward_tokens."""
         manifest, merged = self.checkpoint.manifest, self.checkpoint.is_merged
         result = Result(
             run_id=self.checkpoint.run.run_id,

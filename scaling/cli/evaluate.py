@@ -77,8 +77,8 @@ def study(
     else:
         from analysis.evals.results import Scores, score_tables
 
-        for title, heads, rows in score_tables([Scores(**row) for row in result["results"]]):
-            print(f"\n{title}\n{text_table(heads, rows)}")
+        for title, rows in score_tables([Scores(**row) for row in result["results"]]).items():
+            print(f"\n{title}\n{text_table(tuple(rows[0]), [tuple(row.values()) for row in rows])}")
     close(request, {"evaluations": result})
     study.say_next("fit study")
 
@@ -189,18 +189,14 @@ def contamination(
     from ..stages.contamination import contamination_stage, own_sets, sets_of
 
     request = study.request()
-    file_sets, (task_sets, others) = (
-        own_sets(file or []),
-        ({}, []) if file and tasks is None else sets_of(request, named(tasks, "--tasks")),
-    )
+    file_sets = own_sets(file or [])
+    task_sets = {} if file and tasks is None else sets_of(request, named(tasks, "--tasks"))
     if twice := set(file_sets) & set(task_sets):
         raise InputError(f"--file: {sorted(twice)[0]} is the name of a task; choose another")
     if not (chosen_sets := task_sets | file_sets):
         raise InputError(f"{request.study.name}: none of its tasks has texts of its own: give --tasks or --file")
     with request.writing(rates=False):
         record = contamination_stage(request, chosen_sets, force)
-    for name in others:
-        tell(f"warning: {name}: a task from another package, which does not say where its texts are")
     shown = record | {"sets": {name: record["sets"][name] for name in chosen_sets}}
     if study.as_json:
         return print_json(shown)

@@ -12,20 +12,16 @@ from .passing import Passing
 from .request import Request
 
 
-def sets_of(request: Request, tasks: tuple[str, ...]) -> tuple[dict[str, Path], list[str]]:
-    """{tasks that read it: file or folder} of the study's tasks, or of these; and the tasks whose data are not known.
-    Tasks that read the same file are one set. Raises InputError for data that are not there."""
+def sets_of(request: Request, tasks: tuple[str, ...]) -> dict[str, Path]:
+    """{tasks that read it: file or folder} of the study's tasks, or of these. Tasks that read the same file are one
+    set. Raises InputError for data that are not there."""
     from .evaluation_tasks import EvalOptions, eval_tasks
 
     places: dict[Path, list[str]] = {}
-    others = []
     for task in eval_tasks(request, EvalOptions(tasks)):
-        data_path = getattr(task, "data_path", None)  # a task from outside may have none
-        if data_path is None:
-            others.append(task.name)
-        elif (place := data_path()) is not None:
+        if (place := task.data_path()) is not None:
             places.setdefault(place, []).append(task.name)
-    return {", ".join(names): place for place, names in places.items()}, others
+    return {", ".join(names): place for place, names in places.items()}
 
 
 def own_sets(words: Sequence[str]) -> dict[str, Path]:

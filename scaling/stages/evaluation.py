@@ -12,7 +12,6 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from arch.amounts import counted_of
@@ -62,9 +61,9 @@ def eval_worker(request: Request, options: EvalOptions, attempt: str | None) -> 
 def eval_stage(request: Request, options: EvalOptions | None = None) -> dict[str, Any]:
     """Evaluate every pair without a valid result; write results/evals.parquet and draw evals/index.html.
 
-    Returns pairs, done (now), failed {reason: [names]}, warnings, cost {seconds, setup_seconds, forward_seconds,
-    forward_tokens} of what was done now, in seconds of all workers together, and results: the numbers of all pairs that
-    have them, as {run_id, step, n_tokens, task, values, merged}.
+    Returns pairs, done (now), failed {reason: [names]}, warnings, cost {seconds, setup_seconds, forward_tokens} of what
+    was done now, in seconds of all workers together, and results: the numbers of all pairs that have them, as {run_id,
+    step, n_tokens, task, values, merged}.
     """
     from analysis.claims import clear
 
@@ -87,20 +86,18 @@ def eval_stage(request: Request, options: EvalOptions | None = None) -> dict[str
     if not request.study.is_variant:  # variants made with --set lie beside the study's own runs, which is shown
         show_results(request, options)
     cost = {
-        name: sum(getattr(result, name) for result in done) for name in ("seconds", "setup_seconds", "forward_seconds")
+        "seconds": sum(result.seconds for result in done),
+        "setup_seconds": sum(result.setup_seconds for result in done),
+        "forward_tokens": sum(result.forward_tokens for result in done),
     }
-    cost["forward_tokens"] = sum(result.forward_tokens for result in done)
     if done:
-        in_all = cost["seconds"] + cost["setup_seconds"]
         request.say(
             f"eval: {len(done)} done, {cost['forward_tokens']:,} tokens read; {cost['seconds']:.1f} s of evaluation, "
-            f"of which forward passes took {cost['forward_seconds']:.1f} s, and {cost['setup_seconds']:.1f} s to open "
-            f"models and prepare data; in all {in_all / max(cost['forward_seconds'], 1e-9):.2f} times the forward "
-            f"passes"
+            f"and {cost['setup_seconds']:.1f} s to open models and prepare data"
         )
     n_failed = matrix.n_refused + len(missing) - len(done)
     summary = {"pairs": n_all, "done": len(done), "n_failed": n_failed, "failed": failed, "warnings": warnings}
-    results = [asdict(result.scores) for pair in matrix.pairs if (result := pair.stored()) is not None]
+    results = [result.plain for pair in matrix.pairs if (result := pair.stored()) is not None]
     for line in not_merged(request):
         request.say(line)
     return summary | {"cost": cost, "results": results}
@@ -181,7 +178,7 @@ class EvalProgress:
 
         self.refresh()
         now = [(pair, progress_of(pair.checkpoint.results, pair.task.name)) for pair in self.open]
-        shares = {pair: progress["share"] for pair, progress in now if progress}
+        shares = {pair: share for pair, share in now if share is not None}
         text = f"eval: {len(self.done)}/{self._total} done"
         text += f", {len(self.failed)} failed" if self.failed else ""
         left = self.left_s(shares)

@@ -36,7 +36,7 @@ def missing_evaluations(request: Request, options: EvalOptions) -> dict[str, Any
     forecasts = []
     for name, pairs in todo.items():
         runs = {pair.checkpoint.run.run_id: pair.checkpoint.run for pair in pairs}
-        plans = {run_id: planning.planned([pairs[0].task], readers[run_id]).get(name) for run_id in runs}
+        plans = {run_id: pairs[0].task.plan(readers[run_id]) for run_id in runs}
         reads = [(pair.checkpoint.run, plans[pair.checkpoint.run.run_id]) for pair in pairs]
         if reads:
             forecasts.append(planning.forecast_task(name, reads, paces, device).to_dict())

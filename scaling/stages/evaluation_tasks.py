@@ -12,8 +12,7 @@ from arch.errors import InputError
 from .request import Request
 
 if TYPE_CHECKING:
-    from analysis.evals.planning import Planned
-    from analysis.evals.task import Task, TaskContext
+    from analysis.evals.task import Plan, Task, TaskContext
 
     from ..study.run import RunSpec
 
@@ -86,11 +85,11 @@ def check(request: Request, data_later: bool = False) -> list[str]:
     if not (evaluation.tasks or evaluation.settings or evaluation.data):
         return []
     from analysis.evals.planning import check_data
-    from analysis.evals.registry import ENTRIES, make_tasks
+    from analysis.evals.registry import entry_of, make_tasks
     from analysis.evals.task import MissingData
 
     context = task_context(request)
-    make_tasks([name for name in evaluation.settings if name in ENTRIES], context)  # checks all settings
+    make_tasks([name for name in evaluation.settings if entry_of(name)], context)  # checks all settings
     tasks = eval_tasks(request, EvalOptions())
     check_settings(request, tasks)
     try:
@@ -107,14 +106,17 @@ def check(request: Request, data_later: bool = False) -> list[str]:
     return []
 
 
-def planned(request: Request, options: EvalOptions | None = None) -> dict[str, dict[str, Planned]]:
+def planned(request: Request, options: EvalOptions | None = None) -> dict[str, dict[str, Plan]]:
     """{run id: {task: what one evaluation of one of its checkpoints reads}}. Loads no torch; a task from outside that
     does not know is left out. Raises InputError where a task's data are missing."""
     from analysis.evals import planning
 
     tasks = eval_tasks(request, options or EvalOptions())
     readers = planning.readers(request.corpus_directory, request.study.corpus.tokenizer, request.runs)
-    return {run_id: planning.planned(tasks, reader) for run_id, reader in readers.items()}
+    return {
+        run_id: {task.name: plan for task in tasks if (plan := task.plan(reader)) is not None}
+        for run_id, reader in readers.items()
+    }
 
 
 def planned_tokens(request: Request, run: RunSpec) -> dict[str, int]:
@@ -125,4 +127,4 @@ def planned_tokens(request: Request, run: RunSpec) -> dict[str, int]:
     return {task: plan.tokens for task, plan in _last[0][1][run.run_id].items()}
 
 
-_last: list[tuple[Request, dict[str, dict[str, Planned]]]] = []  # of the last request
+_last: list[tuple[Request, dict[str, dict[str, Plan]]]] = []  # of the last request

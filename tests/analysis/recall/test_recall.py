@@ -59,19 +59,10 @@ def test_figure_3_tries_what_the_paper_tried():
             assert config.d_model // config.n_heads == ratio
     assert [str(trial) for trial in sweep.trials("hgrn1", 512)[:2]] == ["0.001", "0.005"]
     assert sum(len(sweep.trials(unit.arch, unit.width)) for unit in units(sweep)) == 532  # as the file says
-    assert sweep.summary() == [
+    assert sweep.summary() == (
         "tried: learning rates 0.001, 0.005, 0.0005, 0.01, 0.0001, 5e-05, 1e-05, each with expand ratios (in brackets) "
         "hgrn2's 64, 128; all of them; the best counts"
-    ]
-
-
-def test_a_narrower_sweep_says_so():
-    assert read_sweep("small").summary() == [
-        "tried: learning rates 0.0025, 0.01, 0.005; in this order (mamba1 from 0.01 on) until one answers 95%; "
-        "the best counts",
-        "HGRN2's figure 3 (section 4.1) tried more: learning rates 1e-05, 5e-05, 0.0001, 0.0005, 0.001; HGRN2's expand "
-        "ratio 128; all trials, also after one that answers enough",
-    ]
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,4 +180,4 @@ def test_command(tmp_path):
     assert again.output == "nothing to do: all 2 units are trained\n"
     shown = CliRunner().invoke(app, command).output
     assert shown.startswith("tried: learning rates 0.01, 0.005; in this order until one answers 95%; the best counts\n")
-    assert any("0.01: " in line for line in shown.splitlines()) and result["summary"] == shown.splitlines()[:2]
+    assert any("0.01: " in line for line in shown.splitlines()) and result["summary"] == shown.splitlines()[0]

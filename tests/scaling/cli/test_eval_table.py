@@ -47,10 +47,9 @@ def table(folder: Path, *words: str) -> None:
 def test_numbers_come_with_their_errors(evaluated: Path) -> None:
     found = current_results(Request(study_of(evaluated)))
     assert not found.lines()
-    (title, heads, rows), _ = score_tables(found.results)
-    assert title == "piqa, each run's newest checkpoint (± standard error)"
-    assert heads == ("run", "step", "acc", "acc_norm") and len(rows) == 1
-    assert rows[0][:2] == ("tnl-14k-c32-s0", "2") and " ± " in rows[0][2]
+    (row,) = score_tables(found.results)["piqa, each run's newest checkpoint (± standard error)"]
+    assert list(row) == ["run", "step", "acc", "acc_norm"]
+    assert (row["run"], row["step"]) == ("tnl-14k-c32-s0", "2") and " ± " in row["acc"]
 
 
 def test_rows_that_lost_their_labels_are_not_averaged(evaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,12 +61,12 @@ def test_rows_that_lost_their_labels_are_not_averaged(evaluated: Path, capsys: p
         rows = [json.loads(line) for line in whole.splitlines()]
         path.write_text("".join(json.dumps({k: v for k, v in row.items() if k != "label"}) + "\n" for row in rows))
         todo = missing_evaluations(Request(study_of(evaluated)), EvalOptions())
-        assert f"{path}: line 1: column 'label' is missing" in todo["refused"]["piqa"]
+        assert f"{path}: line 1: key 'label' is missing" in todo["refused"]["piqa"]
         table(evaluated, "--json")
         told = json.loads(capsys.readouterr().out)
         (left,) = told["left_out"]
         assert told["rows"] == [] and left["task"] == "piqa" and len(left["checkpoints"]) == 2
-        assert "column 'label' is missing" in left["why"]
+        assert "key 'label' is missing" in left["why"]
         with pytest.raises(InputError, match="small: no downstream results that are up to date: run `scaling eval"):
             table(evaluated)
         assert capsys.readouterr().err.startswith("left out: piqa of 2 checkpoints, it cannot be evaluated (")

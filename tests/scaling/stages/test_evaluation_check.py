@@ -38,9 +38,6 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"tasks": ["perplexity"], "settings": {"perplexity": {"file": "HERE/text.txt", "stride": 65}}},
      "stride 65 is larger than the window of 64 tokens"),
     ({"settings": {"perplexity": {"window": 8, "stride": 9}}}, "stride 9 is larger than the window of 8 tokens"),
-    ({"settings": {"perplexity": {"file": "a.txt", "texts": {"b": "c.txt"}}}}, "file and texts: give one of them"),
-    ({"settings": {"perplexity": {"texts": {"a/b": "c.txt"}}}}, "evaluation.settings.perplexity: texts.a/b"),
-    ({"settings": {"perplexity": {"texts": {}}}}, "evaluation.settings.perplexity: texts: "),
     ({"settings": {"niah-easy": {"first_length": 900, "last_length": 800}}},
      "first_length 900 is over last_length 800"),
     ({"tasks": ["niah-easy"], "data": "HERE", "settings": {"niah-easy": {"first_length": 200, "last_length": 900}}},
@@ -84,8 +81,7 @@ MISSING: list[tuple[dict[str, Any], str]] = [
     ({"tasks": ["niah-easy"]}, "niah-easy: needs needle: set the data folder"),
     ({"tasks": ["perplexity"], "settings": {"perplexity": {"file": "/nowhere/at/all.txt"}}},
      "perplexity: /nowhere/at/all.txt does not exist: put it there"),
-    ({"tasks": ["perplexity"], "settings": {"perplexity": {"texts": {"a": "HERE/text.txt", "b": "HERE/b.txt"}}}},
-     "perplexity-b: "),
+    ({"tasks": ["perplexity-b"], "settings": {"perplexity-b": {"file": "HERE/b.txt"}}}, "perplexity-b: "),
 ]  # fmt: skip
 
 
@@ -113,20 +109,7 @@ def test_every_command_tells_it_first(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_what_can_be_is_left_alone(tmp_path: Path) -> None:
     """An absolute file needs no data folder; the corpus, which is not made yet, is not asked for."""
-    texts = {"texts": {"one": "HERE/text.txt", "two": "HERE/text.txt"}, "stride": 64}
-    path = write(tmp_path, tasks=["perplexity", "extrapolate"], settings={"perplexity": texts})
+    text = {"file": "HERE/text.txt", "stride": 64}
+    tasks = ["perplexity", "perplexity-two", "extrapolate"]
+    path = write(tmp_path, tasks=tasks, settings={"perplexity": text, "perplexity-two": text})
     assert check(Request(load_study(path))) == []
-
-
-def test_a_window_too_short_for_an_answer_is_refused_before_training(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = write(tmp_path, tasks=["piqa"], data=str(tmp_path))
-    (tmp_path / "piqa").mkdir()
-    row = {"goal": "a", "sol1": "b", "sol2": "c" * 300, "label": 0}
-    (tmp_path / "piqa/validation.jsonl").write_text(json.dumps(row) + "\n")
-    for command in COMMANDS:
-        with pytest.raises(InputError, match=r"needs at least 301: set evaluation.settings.piqa.max_length: 301$"):
-            app([command[0], str(path), *command[1:]], standalone_mode=False)
-    assert not (tmp_path / "out").exists()
-    assert check(Request(load_study(path, ["evaluation.settings={piqa: {max_length: 301}}"]))) == []
