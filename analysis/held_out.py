@@ -65,25 +65,24 @@ def load_held_out(study_dir: Path | str, run_id: str, step: int | None = None) -
     """The windows of a checkpoint (None: the run's last one evaluated). Raises InputError where it was not evaluated or
     its result holds no windows: it is of an earlier version, or the loss is not finite."""
     folder = Path(study_dir) / "runs" / run_id / "evals"
-    found = sorted(folder.glob("[0-9]*/validation.json"))
-    if step is not None:
-        found = [path for path in found if int(path.parent.name) == step]
-    what = f"{run_id}/{found[-1].parent.name}" if found else run_id if step is None else f"{run_id}/{step:08d}"
+    paths = sorted(folder.glob("[0-9]*/validation.json" if step is None else f"{step:08d}/validation.json"))
     again = "`scaling eval study STUDY --tasks validation` evaluates it"
-    if not found:
-        raise InputError(f"{what}: no held-out loss is stored in {folder}; {again}")
+    if not paths:
+        name = run_id if step is None else f"{run_id}/{step:08d}"
+        raise InputError(f"{name}: no held-out loss is stored in {folder}; {again}")
+    path, name = paths[-1], f"{run_id}/{paths[-1].parent.name}"
     try:
-        result = read_json(found[-1])
+        result = read_json(path)
         values = result["values"]
         if "window_nats" not in values:
             why = values.get("reason") or f"it is of version {result.get('version')} of the evaluation"
-            raise InputError(f"{what}: its held-out loss holds no windows ({why}); {again} again")
+            raise InputError(f"{name}: its held-out loss holds no windows ({why}); {again} again")
         nats = unpacked(values["window_nats"])
         if len(nats) != values["n_windows"] or not np.isfinite(nats).all():
             raise ValueError("its windows are not those that it counts")
-        return HeldOut(what, nats, int(values["context_length"]), str(result["data_hash"]))
+        return HeldOut(name, nats, int(values["context_length"]), str(result["data_hash"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{found[-1]}: cannot be read ({error}); {again} again") from None
+        raise InputError(f"{path}: cannot be read ({error}); {again} again") from None
 
 
 def documents_of(study_dir: Path | str, held_out: HeldOut) -> np.ndarray:
@@ -109,15 +108,15 @@ def compare_held_out(study_dir: Path | str, first: HeldOut, second: HeldOut) -> 
 def paired_difference(first: HeldOut, second: HeldOut, documents: np.ndarray | None = None) -> Difference:
     """The difference of two checkpoints' held-out losses with its standard errors; documents: of `documents_of`, None:
     windows count as independent. Raises InputError where the two were not scored on the same windows."""
-    for what, one, other in (
+    for what, *values in (
         ("corpora", first.corpus[:12], second.corpus[:12]),
         ("window lengths", first.window_tokens, second.window_tokens),
         ("numbers of windows", len(first.nats), len(second.nats)),
     ):
-        if one != other:
+        if values[0] != values[1]:
             raise InputError(
-                f"{first.name} and {second.name} were scored on other windows ({what} {one} and {other}): a paired "
-                f"difference needs the same corpus, context length and evaluation.validation_tokens"
+                f"{first.name} and {second.name} were scored on other windows ({what} {values[0]} and {values[1]}): a "
+                f"paired difference needs the same corpus, context length and evaluation.validation_tokens"
             )
     n = len(first.nats)
     spans = np.repeat(np.arange(n), 2).reshape(n, 2) if documents is None else documents

@@ -114,7 +114,7 @@ def load_guarded(path: Path, corpus: Corpus, device: str, autocast: bool) -> Loa
     """
     import torch
 
-    from arch.model.lm import empty_model, load_weights
+    from arch.model.lm import load_model
     from data.units import loss_unit
     from scaling.rundir.checkpoint_writer import probe_loss, probe_rows
     from scaling.rundir.find_checkpoint import find_checkpoint
@@ -122,8 +122,7 @@ def load_guarded(path: Path, corpus: Corpus, device: str, autocast: bool) -> Loa
     saved = find_checkpoint(path, lambda line: None)
     tokenizer = saved.tokenizer()
     _check_tokenizer(saved, tokenizer, corpus)
-    model = empty_model(path, device=device).eval()
-    load_weights(model, path)
+    model = load_model(path).to(device).eval()
     length = model.model_config.context_length
     rows = torch.from_numpy(probe_rows(corpus.validation, length)).to(device)
     expected = saved.manifest.get("probe_loss")

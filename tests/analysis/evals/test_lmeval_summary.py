@@ -121,17 +121,6 @@ def test_hgrns_superglue_averages():
     )
 
 
-def test_superglues_two_averages_by_hand():
-    values = {task: {"acc": 0.5} for task in SUPERGLUE if task != "record"}
-    values["record"] = {"f1": 0.9, "em": 0.1}
-    values["multirc"]["em"] = 0.0
-    assert accuracy_average(main_metrics(SUPERGLUE), values).value == pytest.approx((7 * 50 + 90) / 8)
-    assert accuracy_average(HGRN_SUPERGLUE, values).value == pytest.approx(6 * 50 / 7)
-    del values["multirc"]["em"], values["record"]
-    assert accuracy_average(HGRN_SUPERGLUE, values).missing == ("multirc",)
-    assert accuracy_average(main_metrics(SUPERGLUE), values).missing == ("record",)
-
-
 def test_a_question_counts_where_all_of_its_answers_are_judged_as_they_are():
     judged = [((0, 0), True), ((0, 1), True), ((0, 0), False), ((1, 0), True), ((0, 1), True), ((1, 1), False)]
     assert exact_match(judged) == 2 / 4

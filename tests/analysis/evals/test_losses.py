@@ -160,13 +160,6 @@ def test_spans_score_every_token_once(n: int, window: int, stride: int, expected
     assert scored == list(range(n))
 
 
-def test_a_stride_over_the_training_length_is_refused(model: LoadedModel, study: StudySpec, tmp_path: Path) -> None:
-    """Where no window is asked for, the model says how long it is."""
-    (tmp_path / "text.txt").write_text("x" * 10 * CONTEXT)
-    with pytest.raises(InputError, match=f"stride {CONTEXT + 1} is larger than the window of {CONTEXT}"):
-        evaluate(model, study, "perplexity", tmp_path, file="text.txt", stride=CONTEXT + 1)
-
-
 @pytest.mark.parametrize("stride", [None, 8])
 def test_perplexity_by_token_byte_and_word(
     model: LoadedModel, study: StudySpec, tmp_path: Path, stride: int | None

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from analysis.recall.figure import figure, record, table
 from analysis.recall.recipe import PACKAGED, Run, Trial, read_sweep
 from analysis.recall.sweep import cell_key, outcomes, settle, stored, units, work
+from analysis.recall.training import train
 from arch.errors import InputError
 from scaling.cli.main import app
 
@@ -89,6 +90,11 @@ def test_mistakes_are_one_line(tmp_path, changes, message):
     with pytest.raises(InputError) as error:
         sweep_of(tmp_path, **changes)
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_without_learning_nothing_is_recalled():
+    short = read_sweep("small").model_copy(update={"steps": 2, "warm_up_steps": 1})
+    assert train(short, "llama", short.problems[0], 64, Trial(1e-9), seed=0).accuracy < 0.1
 
 
 def test_numbers_may_be_written_as_in_a_study(tmp_path):

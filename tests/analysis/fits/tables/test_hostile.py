@@ -95,11 +95,6 @@ def test_sizes_that_hardly_any_study_has_are_remarked(n, d, told):
     assert sum("read as it stands" in note for note in issue.notes) == 2
 
 
-def test_a_study_of_six_thousand_parameters_passes():
-    found = tables.read_points(grid(n=6e3, d=1e6))
-    assert len(found.groups[""]) == 16 and not any("n_tokens" in note or "D / N" in note for note in found.notes)
-
-
 # -- cells that can be read in two ways
 
 
@@ -269,18 +264,3 @@ def test_a_flipped_byte_is_refused_in_one_line_or_read_as_before(tmp_path, kind)
             n_refused += 1
             assert "\n" not in str(error) and str(path) in str(error)
     assert n_refused > 75
-
-
-def test_metadata_of_another_library_is_refused_in_one_line(tmp_path):
-    table = pa.Table.from_pandas(grid().set_index("N"))
-    for damaged in (
-        b"{}",
-        b"{",
-        b'{"index_columns": ["x"], "columns": [{}]}',
-        b'{"index_columns": [{"kind": "range"}]}',
-    ):
-        pq.write_table(table.replace_schema_metadata({b"pandas": damaged}), tmp_path / "t.parquet")
-        try:
-            tables.read_points(tmp_path / "t.parquet")
-        except InputError as error:
-            assert "cannot be read" in str(error) and "\n" not in str(error)
