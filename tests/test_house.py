@@ -320,7 +320,6 @@ NAMED = {
     "arch/bench": "a case is a sequence operation as one architecture uses it, and is called by its name",
     "flops/ladder.py": "whose FLOP a ladder of equal FLOP has",
     "flops/table7.py": "the paper's table 7, row by row",
-    "analysis/recall/recipe.py": "what HGRN2's figure 3 tried",
 }
 PLACES = re.compile(r"(arch|flops)/architectures/")
 
