@@ -327,7 +327,7 @@ def find_minima(readings: Readings, cost: Cost, variant: str, seeds: SeedNoise |
         # the error of a minimum goes with 1 / bend, and a bend that noise made too small or too large would weigh its
         # budget wrongly: all are put on a line of log bend over log C
         x = np.log([budget.c for budget in budgets if budget.reason is None])
-        bends, x = np.log([one.bend for one in used]), x - x.mean()
+        bends, x = np.log(np.array([one.bend for one in used], dtype=float)), x - x.mean()
         ratio = np.exp(bends - np.polyval(np.polyfit(x, bends, 1), x))
         direct, of_n = direct * ratio**2, of_n * ratio[:, None]
     covariance = np.zeros((p, p)) if noise is None else noise.covariance(readings.unit)
