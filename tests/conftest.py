@@ -85,7 +85,6 @@ LONG = (
     "analysis/test_stage.py",
     "scaling/cli/test_forecast.py",
     "scaling/trainer/test_loop.py",
-    "jobs/test_slurm_train.py",
     "scaling/cli/test_evaluate.py",
     "scaling/checkpoints/test_export.py",
     "scaling/study/test_plugin.py",

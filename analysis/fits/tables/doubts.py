@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from analysis.fits.replicates import ends_of
+from analysis.fits.seeds import ends_of
 from analysis.fits.tables.cells import rows_text
 from analysis.fits.tables.columns import LABELS
 from arch.amounts import count

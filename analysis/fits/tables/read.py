@@ -13,7 +13,7 @@ import pandas as pd
 from analysis.fits.cost import ROUNDED, SIX_ND
 from analysis.fits.points import COPIED, CURVES, ENDS, Reading, copies, refuse_impossible
 from analysis.fits.prepare import prepare
-from analysis.fits.replicates import alike, ends_of
+from analysis.fits.seeds import ends_of, seed_groups
 from analysis.fits.settings import as_it_stands
 from analysis.fits.tables.cells import COUNTS, condition_of, numbers, rows_text, text_of, without_thousands
 from analysis.fits.tables.columns import (
@@ -306,7 +306,7 @@ def _own_recipes(fields: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     plain["key"] = plain["group"].astype(str) + "\0" + run
     ends, n_same = plain.iloc[ends_of(plain["key"].to_numpy(dtype=object), plain["n_tokens"].to_numpy(dtype=float))], 0
     for _, of_size in ends.groupby(["group", "n_params"], sort=False):
-        for group in alike(of_size["recipe"].tolist(), of_size["n_tokens"].tolist(), of_size["loss"].tolist()):
+        for group in seed_groups(of_size["recipe"].tolist(), of_size["n_tokens"].tolist(), of_size["loss"].tolist()):
             mine = of_size.iloc[group]
             if (mine[mine["seed"] != ""].groupby("seed")["trunk"].nunique() > 1).any():
                 n_same += len(group)
