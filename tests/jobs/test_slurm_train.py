@@ -5,18 +5,15 @@ Each run is disturbed while it trains and must end with the very rows of one tha
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
 
 from scaling.rundir.directory import RunDir
-from scaling.rundir.owner import attempts
 from tests.gate import gated
 from tests.scaling.small_runs import BATCH, exact_rows, make_run, train
 
-from .cluster import Cluster, name
+from .cluster import Cluster
 from .slurm_runs import Job, submit
 
 pytestmark = pytest.mark.slow
@@ -57,42 +54,6 @@ def same(job: Job, undisturbed: RunDir) -> None:
     assert job.rundir.status()["state"] == "done"
 
 
-def test_a_lost_node_whose_task_and_srun_wake_up_again(slurm: Cluster, tmp_path: Path, undisturbed: RunDir) -> None:
-    """The node hangs, slurmd, job and all; its task goes on once another node trains the run, and the old srun cancels
-    the step of its number, which is the new start's: one attempt more."""
-    job = started(slurm, tmp_path)
-    node = job.info()["nodes"]
-    (old,) = job.tasks()
-    hung = slurm.hang(job.job_id)
-    slurm.lose(node)
-    try:
-        job.until(lambda: len(attempts(job.rundir.path)) == 2, "another node's task")
-        os.kill(old, signal.SIGCONT)
-        job.until(lambda: exit_code(old) is not None, "the old task ends")
-        ended, rows = exit_code(old), len(job.rundir.rows())
-        waking = [pid for pid in hung if name(pid) == "srun"]
-        for number in (signal.SIGHUP, signal.SIGCONT):
-            for pid in waking:
-                os.kill(pid, number)
-        job.until(lambda: len(attempts(job.rundir.path)) == 3, "a third attempt")
-    finally:
-        (tmp_path / "go").touch()
-        slurm.kill_hung(hung)
-        job.finished()
-        slurm.start_node(node)
-        slurm.wait_for_jobs(lambda _: slurm.idle_nodes() == len(slurm.nodes), 600, "the node is back")
-    assert rows < STEPS and job.info()["nodes"] != node
-    assert ended == 76, "it saw that it is no longer the owner"
-    assert job.exit_codes() == [None, 137, 0], job.logs()
-    same(job, undisturbed)
-
-
-def exit_code(pid: int) -> int | None:
-    """Of a process that ended and was not collected; None while it lives."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-    return int(fields[-1]) >> 8 if fields[0] == "Z" else None
-
-
 def test_a_cancelled_job_is_not_queued_again(slurm: Cluster, tmp_path: Path) -> None:
     job = started(slurm, tmp_path)
     slurm.run("scancel", job.job_id)
@@ -107,17 +68,6 @@ def test_a_run_that_dies_before_it_saves_is_given_up(slurm: Cluster, tmp_path: P
     job = submit(slurm, rundir, max_restarts=1)
     job.until(lambda: job.state == "FAILED", "given up")
     assert job.exit_codes()[-1] == 2 and "bad input" in job.logs()
-
-
-def test_a_submission_takes_over_from_an_earlier_one(slurm: Cluster, tmp_path: Path, undisturbed: RunDir) -> None:
-    job = started(slurm, tmp_path)
-    newer = submit(slurm, job.rundir, number=2)
-    job.until(lambda: len(attempts(job.rundir.path)) == 2, "the newer task")
-    (tmp_path / "go").touch()
-    newer.finished()
-    job.until(lambda: job.state == "FAILED", "the older one leaves")
-    assert "has taken over from" in job.logs()
-    same(newer, undisturbed)
 
 
 def test_the_time_limit_is_announced_and_the_run_goes_on(slurm: Cluster, tmp_path: Path) -> None:
