@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from jobs.local import Task, at_once, core_slots, describe_use, gpu_slots, run_tasks, visible_gpus
-from tests.processes import alive
+from tests.commands import alive
 
 ROOT = Path(__file__).resolve().parents[2]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG and cores are Linux' own")

@@ -7,7 +7,7 @@ from contextlib import closing
 
 from jobs.local import run_tasks
 from jobs.workers import Task
-from tests.processes import alive
+from tests.commands import alive
 
 SERVER = textwrap.dedent("""
     import json, os, sys, time
