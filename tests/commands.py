@@ -1,4 +1,4 @@
-"""Console scripts in the process of the tests, which spares imports: exit status and what was said."""
+"""Console scripts in the process of the tests, which spares imports; whether a process lives."""
 
 from __future__ import annotations
 

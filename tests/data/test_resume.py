@@ -28,7 +28,7 @@ from data.settings import Weighted
 data.writing.NOTED_BYTES, data.splitting.BATCH_BYTES = int(sys.argv[3]), int(sys.argv[3]) // 3
 given = json.loads(sys.argv[1])
 if not isinstance(given["source"], str):
-    given["source"] = tuple(Weighted(**one) for one in given["source"])
+    given["source"] = tuple(Weighted(**entry) for entry in given["source"])
 prepare(CorpusSettings(**given), sys.argv[2], shard_tokens=int(sys.argv[4]))
 """
 SHARD = 25_000

@@ -157,7 +157,7 @@ def test_tiny_sizes_of_cpus(start):
 
 
 def test_architectures_of_plugins():
-    """One of 5 d^2 a mixer is matched as the others; one whose mixer alone is larger than the target tells the
+    """One of 5 d^2 a mixer is matched as the others; one whose mixer alone is larger than the target names the
     nearest."""
     before = dict(ARCHITECTURES), dict(ENTRIES)
     try:

@@ -144,7 +144,7 @@ def test_processes_split_the_batch_as_the_trainer_wants_it(tmp_path):
 
 
 def finished(tmp_path, run, tokens_per_s, world_size):
-    """A run's directory with what a finished one tells of its speed."""
+    """A run's directory with the speed and state of a finished one."""
     rundir = RunDir(tmp_path / run.run_id)
     state = rundir.state(run.n_steps)
     state.mkdir(parents=True)

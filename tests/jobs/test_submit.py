@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from arch.errors import InputError
 from data.files import read_json
+from jobs import slurm as commands
 from scaling.cli.main import main
 from tests.commands import ROOT, in_this_process
 
-from .cluster import cluster, needs_slurm
+from .cluster import PATH, cluster, needs_slurm
 from .studies import CPUS, GPUS, study_file
 from .test_render import INHERITED
 
@@ -305,3 +307,75 @@ def test_the_papers_plan_passes_on_64_gpus(scaling, tmp_path, ranks):
         result = json.loads(scaling(*command, SLURM_CONF=big.environment["SLURM_CONF"]))
     assert result["validated"]
     assert sum(len(e) for job in result["plan"]["jobs"] if job["kind"] == "train" for e in job["elements"]) == 32
+
+
+# A site's own sbatch, squeue and the like: before and behind SLURM's words, in Latin-1, what could be taken for rows of
+# the queue.
+TALKS = r"""#!/bin/bash
+printf 'INFO: Gr\xfc\xdfe, job 77 of 100\n'
+printf 'INFO: Gr\xfc\xdfe, 1 node down\n' >&2
+{program} "$@"
+code=$?
+printf '\nquota|1|2|3|4|5|6|7|8|9|\n 1 | \nn1\n3 GB of 20\n'
+exit $code
+"""
+SILENT = """#!/bin/bash
+{program} "$@" >/dev/null && echo "queued, have a nice day"
+"""
+
+
+@pytest.fixture
+def site(slurm, tmp_path):
+    """Puts a program's stand-in into a folder; gives the PATH that begins with it."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+
+    def put(text, *names):
+        for name in names:
+            (folder / name).write_text(text.replace("{program}", shutil.which(name, path=PATH)))
+            (folder / name).chmod(0o755)
+        return f"{folder}:{PATH}"
+
+    return put
+
+
+def ids_of(tmp_path):
+    return {name: job["id"] for name, job in read_json(tmp_path / "out/tiny/jobs/0001/submission.json")["jobs"].items()}
+
+
+def pending(slurm):
+    return {str(job["array_job_id"] or job["job_id"]) for job in slurm.jobs() if job["job_state"] == "PENDING"}
+
+
+def test_lines_of_the_site_are_passed_over(slurm, scaling, site, tmp_path, monkeypatch):
+    """The id was 'INFO..\\n1234': a job that `cancel` did not know."""
+    path, study = site(TALKS, "sbatch", "squeue", "sinfo", "scontrol", "scancel"), study_file(tmp_path, ["6k"])
+    ids = json.loads(scaling("submit", study, "--json", PATH=path))["jobs"]
+    assert list(ids) == ["corpus", "train-0", "eval-0", "finish"] and ids == ids_of(tmp_path)
+    assert set(ids.values()) == pending(slurm)
+    result = json.loads(scaling("status", study, "--json", PATH=path))
+    assert {run["state"] for run in result["runs"]} == {"queued"} and len(result["jobs"]) == 4
+    for name, value in (slurm.environment | {"PATH": path}).items():
+        monkeypatch.setenv(name, value)
+    assert commands._lost_nodes() == 0 and commands.max_array_size() == 1001 and commands.silent() is None
+    assert scaling("cancel", study, PATH=path).startswith("cancelled: ") and not pending(slurm)
+
+
+def test_a_job_without_an_id_is_not_lost(slurm, scaling, site, tmp_path, monkeypatch):
+    """It is looked up by its name. Where squeue is closed, or behind: one line, and `cancel` ends it later."""
+    path, other = site(SILENT, "sbatch"), study_file(tmp_path, ["6k"], name="other")
+    ids = json.loads(scaling("submit", other, "--json", PATH=path))["jobs"]
+    assert pending(slurm) == {*ids.values()}
+    scaling("cancel", other)
+    site("#!/bin/bash\necho squeue is closed >&2\nexit 1\n", "squeue")
+    monkeypatch.setenv("PATH", path)
+    with pytest.raises(InputError, match="squeue: squeue is closed"):
+        commands.find("mine", tmp_path)
+    site("#!/bin/bash\nexit 0\n", "squeue")
+    study = study_file(tmp_path, ["6k"])
+    output = scaling("submit", study, code=2, PATH=path)
+    assert "took the job and printed no id: queued, have a nice day" in output
+    assert "squeue shows no job tiny-0001-corpus yet: `scaling cancel` ends it" in output
+    assert ids_of(tmp_path)["corpus"] is None
+    (job,) = pending(slurm)
+    assert scaling("cancel", study).startswith(f"cancelled: {job}\n") and not pending(slurm)

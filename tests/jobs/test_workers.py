@@ -95,10 +95,10 @@ SHARED = textwrap.dedent("""
             print(os.getpid(), len(at_work), file=log)
         if len(at_work) < many and request["argv"] != ["alone"] and not again:
             continue  # until as many are here at the same time
-        if any(one["argv"] == ["dies"] for one in at_work):
+        if any(work["argv"] == ["dies"] for work in at_work):
             sys.exit(7)
-        for one in at_work:
-            print(one["task"], 0, flush=True)
+        for work in at_work:
+            print(work["task"], 0, flush=True)
         at_work = []
 """)
 

@@ -105,7 +105,7 @@ def test_slopes_of_both_kinds_in_one_study_drift_too():
 
 
 def test_decays_that_depend_on_the_data_start_at_those_that_do_not():
-    """With W_a = 0 the model is the other one; the states fade as forget_gates tells; padding leaves them alone."""
+    """With W_a = 0 the model is the other one; the states fade by forget_gates; padding leaves them alone."""
     plain = build_model(preset("tnl", "14k", n_layers=3), seed=0)
     model = build_model(preset("tnl", "14k", n_layers=3, decay="dependent"), seed=0)
     ids = torch.arange(2 * 40).reshape(2, 40) % 250

@@ -144,8 +144,8 @@ def test_rows_that_ended_stay_there():
     eos = int(free[0, 4])
     ended = generated(model, ids, 30, eos_id=eos)
     for row, expected in zip(ended, free, strict=True):
-        met = (expected == eos).nonzero()
-        first = int(met[0]) if len(met) else 30
+        ends = (expected == eos).nonzero()
+        first = int(ends[0]) if len(ends) else 30
         assert torch.equal(row[:first], expected[: len(row)][:first]) and (row[first:] == eos).all()
     alone = generated(model, ids[:1], 30, eos_id=eos)
     assert alone[0].tolist() == free[0, : alone.shape[1]].tolist() and alone[0, -1] == eos
