@@ -29,7 +29,7 @@ def test_the_presets_have_the_sizes_of_their_counts(arch, size):
         assert (sizing.cfg, sizing.deviation) == (cfg, 0.0)
 
 
-@pytest.mark.parametrize("arch", ["llama", "hgrn2", "mamba1"])
+@pytest.mark.parametrize("arch", ["llama", "mamba1"])
 @pytest.mark.parametrize("target", [3.3e7, 1.3e9])
 def test_nothing_on_the_grid_is_closer(arch, target):
     low, high = default_aspect(arch)
@@ -46,7 +46,7 @@ def test_nothing_on_the_grid_is_closer(arch, target):
     assert all(sizing.value == count_params(sizing.cfg).non_embedding for sizing in sizings)
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", ["llama", "hgrn1", "mamba1", "mamba2"])
 def test_no_hole_of_more_than_5_percent_from_10k_to_10b(arch):
     """But one of Mamba2's, whose tiny models have no MLP to vary: that is reported."""
     targets = [1e4 * 1.45**k for k in range(38)]

@@ -1,6 +1,5 @@
 """TNL's decays: the two rules of slopes, half-lives, which sizes have which rule, and the warning about drift."""
 
-import json
 import math
 from itertools import pairwise
 
@@ -10,7 +9,7 @@ import torch
 from arch.architectures.tnl import decays
 from arch.architectures.tnl.decays import drift, fastest_half_life, fixed_slopes, log_decays
 from arch.config import field_choices
-from arch.model.lm import build_model, load_model
+from arch.model.lm import build_model
 from arch.model.mixer import Stream
 from arch.presets import PAPER, SIZES, TINY, preset
 from arch.registry import warnings_of
@@ -56,22 +55,6 @@ def test_tiny_presets_are_fixed_and_the_papers_keep_the_papers():
     n_layers, d_model, _ = PAPER["70m"]  # free shapes: from the parameters of the paper's smallest model on
     slopes = [free_shape("tnl", d_model, n).options.decay_slopes for n in (n_layers, n_layers - 1)]
     assert slopes == ["paper", "fixed"]
-
-
-@pytest.mark.parametrize("slopes", CHOICES["decay_slopes"])
-def test_a_model_has_the_decays_its_configuration_names(slopes, tmp_path):
-    config = preset("tnl", "25k", decay_slopes=slopes, n_heads=4)
-    model = build_model(config)
-    for index, layer in enumerate(model.decoder.layers):
-        expected = torch.tensor(log_decays(index, 2, 4, slopes))
-        torch.testing.assert_close(layer.mixer.decays, expected, rtol=1e-7, atol=0)
-    model.save_pretrained(tmp_path)
-    assert json.loads((tmp_path / "config.json").read_text())["decay_slopes"] == slopes
-    again = load_model(tmp_path)
-    ids = torch.arange(40)[None]
-    assert torch.equal(again(input_ids=ids).logits, model(input_ids=ids).logits)
-    naive = model(input_ids=ids, backend="naive").logits
-    torch.testing.assert_close(model(input_ids=ids).logits, naive, rtol=1e-5, atol=1e-5)
 
 
 def test_drift_is_one_sentence():
