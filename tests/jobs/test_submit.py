@@ -104,17 +104,21 @@ def test_the_whole_chain_is_queued_and_a_second_time_nothing(slurm, scaling, tmp
     assert set(states.values()) == {"queued"}
 
 
+def options_of(slurm):
+    """What the jobs that wait, and the elements of arrays, were given."""
+    jobs = [job for job in slurm.jobs() if job["job_state"] == "PENDING"]
+    return sorted(str((job["name"][-7:], job["partition"], job["memory_per_cpu"], job["time_limit"])) for job in jobs)
+
+
 def test_a_job_that_submits_hands_on_nothing_of_its_own(slurm, scaling, tmp_path):
     """salloc, or a notebook on a node. Every srun died of SLURM_MEM_PER_CPU beside the job's own memory."""
     study = study_file(tmp_path, ["6k"])
     ignored = "warning: the environment's SBATCH_ARRAY_INX, SBATCH_EXPORT, SBATCH_MEM_PER_CPU, SBATCH_PARTITION"
     scaling("submit", study, warning=ignored, **INHERITED)
-    inside = [(job["partition"], job["array_task_string"], job["memory_per_cpu"]) for job in slurm.jobs()]
+    inside = options_of(slurm)
     scaling("cancel", study, **INHERITED)
-    known = {job["job_id"] for job in slurm.jobs()}
-    scaling("submit", study)
-    outside = [job for job in slurm.jobs() if job["job_id"] not in known]
-    assert inside[-4:] == [(job["partition"], job["array_task_string"], job["memory_per_cpu"]) for job in outside]
+    scaling("submit", study, "--new")
+    assert options_of(slurm) == inside and len(inside) == 4
     assert {run["state"] for run in json.loads(scaling("status", study, "--json", **INHERITED))["runs"]} == {"queued"}
 
 
