@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from arch.architectures.tnl.mixer import TNLMixer
-from arch.config import ARCHS, ModelConfig, reads
+from arch.config import ARCHS, ModelConfig, field_choices, reads
 from arch.errors import InputError
 from arch.model.lm import build_model, load_model
 from arch.model.mixer import mixer_of
@@ -137,6 +137,14 @@ def test_a_mixer_is_imported_when_a_model_is_built(plugin):
 
 def options_of(name, kind, value):
     return make_dataclass("Made", [(name, kind, value)], bases=(Options,), frozen=True)
+
+
+def test_an_option_of_one_name_in_two_architectures_has_the_choices_of_both():
+    choices = field_choices()["lower_bound"]
+    eighth(options=options_of("lower_bound", "str", option("a", choices=("a", "b"))))
+    assert field_choices()["lower_bound"] == (*choices, "a", "b")
+    with pytest.raises(InputError, match=r"model\.lower_bound must be one of a, b, not 'off'"):
+        preset("eighth", "14k", lower_bound="off")
 
 
 @pytest.mark.parametrize(
