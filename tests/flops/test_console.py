@@ -8,7 +8,7 @@ import sys
 import pytest
 import typer
 
-from arch.errors import shown
+from arch.errors import nearest, shown
 from flops.console import run_app
 from scaling.cli.main import main
 from tests.commands import in_this_process
@@ -26,10 +26,14 @@ def test_a_path_that_is_too_long_and_a_word_of_control_characters_are_one_line()
     assert "File name too long; give another path" in result.stderr
     result = in_this_process(main, "plan", "quickstart", "--only", "arch=\x1b[2J\x07")
     assert result.returncode == 2 and "\\x1b[2J\\x07" in result.stderr and "\x1b" not in result.stderr
+
+
+def test_what_is_large_is_shown_by_its_ends():
     laughs = ["x"] * 10
     for _ in range(20):
         laughs = [laughs] * 10
     assert len(shown(laughs)) < 3000 and len(shown("x" * 10**6)) < 200 and shown({"a": 1}) == "{'a': 1}"
+    assert nearest("x" * 10**6, ["one", "two"]) == " (valid: one, two)"
 
 
 @pytest.mark.parametrize(
