@@ -46,7 +46,7 @@ class GatedConfig:
     operands_registers: int | None = None
     far_registers: tuple[int | None, int | None] = (None, None)  # of the scores and the gradients of far channels
     sequential: bool = False  # outputs and dv by the pass over the states (run_hopper.py)
-    run_tile: int = 0  # columns of the values in a program of it; 0: by the number of programs
+    run_tile: int = 64  # columns of the values in a program of it
     run_stages: int = 3
 
     @property
@@ -98,6 +98,7 @@ def gated_config(key_dim: int, value_dim: int, exact: bool, hopper: bool) -> Gat
         segments=0,
         arch=None if own else "sm80",
         sequential=own and {key_dim, value_dim} <= {64, 128},
+        run_tile=min(value_dim, 64),
     )
     return replace(rules, **_override)
 
@@ -245,16 +246,10 @@ def state_segments(config: GatedConfig, rows: int, key_dim: int, value_dim: int,
     return evened(count, chunks)
 
 
-def run_tile(config: GatedConfig, rows: int, value_dim: int) -> int:
-    """Columns of the values in a program of the pass with outputs over `rows` sequences times heads: fewer where more
-    programs are there at once, so that fewer segments are run twice."""
-    few = rows * (value_dim // 32) <= MULTIPROCESSORS
-    return config.run_tile or min(value_dim, 32 if few else 64)
-
-
 def run_segments(config: GatedConfig, rows: int, value_dim: int, chunks: int) -> tuple[int, int]:
-    """(segments, chunks in each) of the pass with outputs: a program for each multiprocessor, of 32 chunks at least."""
-    programs = rows * (value_dim // run_tile(config, rows, value_dim))
+    """(segments, chunks in each) of the pass with outputs over `rows` sequences times heads: a program for each
+    multiprocessor, of 32 chunks at least."""
+    programs = rows * (value_dim // config.run_tile)
     return evened(config.segments or max(1, min(MULTIPROCESSORS // programs, chunks // 32)), chunks)
 
 

@@ -263,5 +263,4 @@ def test_bf16_is_as_exact_as_the_chunk_backend_with_its_roundings(
         return gradients(lambda x: torch.cat([y.double().flatten() for y in call(x)]), inputs, ones)
 
     ones = torch.cat([weight.double().flatten(), make(leaves[4].numel(), seed=6).double()])
-    with override(run_tile=min(value_dim, 64) if packed else 0):  # that of many programs, and that of these few
-        assert_as_exact_as_the_chunk_backend(run, leaves, ("out", "q", "v", "logits", "bound", "state"))
+    assert_as_exact_as_the_chunk_backend(run, leaves, ("out", "q", "v", "logits", "bound", "state"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from ....kernel_config import GatedConfig, run_segments, run_tile, state_segments
+from ....kernel_config import GatedConfig, run_segments, state_segments
 from ...joint_rows import row_stride
 from ...triton.descriptors import blocks
 from .forward_kernels import carry, gated_states
@@ -41,7 +41,7 @@ def run_pass(
     count, length = run_segments(config, rows, value_dim, chunks)
     starts = _starts(b, c, reset, decays, initial, reverse, config, exact, count, length)
     states, final = _states(decays, c)
-    chunk, tile = config.chunk, run_tile(config, rows, value_dim)
+    chunk, tile = config.chunk, config.run_tile
     assert out.data_ptr() % 16 == 0, "a copy would be written"
     for far in (False, True):
         gated_run[(value_dim // tile, count, rows)](
