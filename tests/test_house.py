@@ -36,9 +36,7 @@ FITTED = (
     *("analysis.fits.points", "analysis.fits.fit", "analysis.fits.cost", "arch.amounts", "arch.errors"),
     *("analysis.fits.surface", "analysis.fits.forms", "analysis.fits.solver"),
 )
-SHARED = tuple(
-    f"analysis.fits.{name}" for name in ("irreducible", "noise", "pooling", "powerlaw", "replicates", "smooth")
-)
+SHARED = tuple(f"analysis.fits.{name}" for name in ("irreducible", "noise", "powerlaw", "replicates", "smooth"))
 ROOMS = tuple(f"analysis.fits.{room}" for room in ("comparison", "envelope", "isoflop", "parametric"))
 ALLOWED = {
     "arch": (),
@@ -79,14 +77,13 @@ ALLOWED = {
     "analysis.fits.forms": ("analysis.fits.surface",),
     "analysis.fits.solver": ("analysis.fits.forms", "analysis.fits.surface", "arch.errors"),
     "analysis.fits.budgets": ("analysis.fits.points", "arch.amounts", "arch.errors"),
-    "analysis.fits.parametric": FITTED,
+    "analysis.fits.parametric": (*FITTED, "analysis.fits.noise"),
     "analysis.fits.irreducible": (),
-    "analysis.fits.noise": (),
+    "analysis.fits.noise": ("analysis.fits.fit",),
     "analysis.fits.study_fits": (
         *("analysis.fits.fit", "analysis.fits.noise", "analysis.fits.settings", "analysis.fits.task_fits"),
         *("data.files", "flops.laws"),
     ),
-    "analysis.fits.pooling": ("analysis.fits.noise",),
     "analysis.fits.powerlaw": (),
     "analysis.fits.replicates": (),
     "analysis.fits.smooth": (),

@@ -10,7 +10,7 @@ import numpy as np
 from analysis.design.check import WIDE_A
 from analysis.fits.cost import Cost
 from analysis.fits.fit import N_OPT, Fit
-from analysis.fits.parametric.fit import ParametricFit, refit
+from analysis.fits.parametric import ParametricFit
 from arch.amounts import count, counted
 
 WIDE_N = 1.5  # factor from N_opt to an end of its interval
@@ -42,15 +42,14 @@ def reasons_unknown(fit: ParametricFit, result: Fit, cost: Cost) -> list[str]:
 
 def _one_size(fit: ParametricFit, result: Fit, cost: Cost) -> list[str]:
     assert result.middle is not None  # a surface has one
-    kept, middle = fit.points, result.middle.flops
-    each = list(dict.fromkeys(kept.size.tolist()))
-    weights = np.stack([fit.prepared.weights, *(np.where(kept.size == one, 0.0, fit.prepared.weights) for one in each)])
-    solution = refit(fit, kept.loss, weights)
-    surface = solution.surface
+    points, middle = fit.points, result.middle.flops
+    each = list(dict.fromkeys(points.size.tolist()))
+    solution = fit.without([np.zeros(len(points), dtype=bool), *(points.size == size for size in each)])
     with np.errstate(all="ignore"):
-        log_n = np.log(np.asarray(surface.n_opt(middle, cost)))
-        low, high = float(kept.flops.min()), float(kept.flops.max())
-        a = np.log(np.asarray(surface.n_opt(high, cost) / surface.n_opt(low, cost))) / math.log(high / low)
+        log_n = np.log(np.asarray(solution.surface.n_opt(middle, cost)))
+        low, high = float(points.flops.min()), float(points.flops.max())
+        a = np.log(np.asarray(solution.surface.n_opt(high, cost) / solution.surface.n_opt(low, cost)))
+        a = a / math.log(high / low)
     known = ~solution.unidentified & np.isfinite(log_n) & np.isfinite(a)
     found = []
     if needed := [name for i, name in enumerate(each, 1) if not (known[i] and known[0])]:

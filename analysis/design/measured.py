@@ -10,7 +10,7 @@ import numpy as np
 from analysis.design.layout import along
 from analysis.design.precision import MEMORY
 from analysis.design.worlds import Noise
-from analysis.fits.parametric.fit import ParametricFit
+from analysis.fits.parametric import ParametricFit
 
 FROM, DEGREE = 0.1, 4  # of a run's tokens, from where on its log loss is a polynomial of log tokens of this degree
 LEAST_ROWS = 100  # of a run

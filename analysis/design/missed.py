@@ -13,7 +13,7 @@ from analysis.design.precision import linear, spread
 from analysis.design.sweep import lost
 from analysis.design.worlds import Noise, World
 from analysis.fits.cost import Cost
-from analysis.fits.parametric.stopped import CHANCE, LEAST_LEFT, MOST
+from analysis.fits.parametric import CHANCE, LEAST_LEFT, MOST_STOPPED
 from analysis.fits.solver import LEAST_SQUARES, Solution, fit_surfaces
 
 
@@ -34,8 +34,8 @@ def missed(
 ) -> list[Missed]:
     """The errors: 0 in worlds of the fitted form, in others the cost of the form. noise: also of a sweep's runs, where
     the layout has a sweep; each world has one draw of the rates' errors. leaves_out: also fits of fewer sizes, where
-    small sizes may have stopped learning (analysis.fits.parametric.stopped); the noise decides how probable it is that
-    they are left out."""
+    small sizes may have stopped learning (`without_stopped` of analysis.fits.parametric); the noise decides how
+    probable it is that they are left out."""
     _, begins = np.unique(layout.size, return_index=True)
     first = layout.trunk == layout.trunk[begins][layout.size]  # other seeds add weight, and without noise nothing else
     seeds = np.bincount(layout.size) / np.bincount(layout.size[first])
@@ -44,7 +44,7 @@ def missed(
     at = trunks.n_params, trunks.n_tokens
     losses = np.stack([world.loss(*at) * np.exp(lost_[trunks.size]) for world, lost_ in zip(worlds, off, strict=True)])
     n, d = map(np.log, at)
-    most = min(MOST, len(begins) - LEAST_LEFT) if leaves_out else 0
+    most = min(MOST_STOPPED, len(begins) - LEAST_LEFT) if leaves_out else 0
     p_kept = np.ones(len(worlds))
     results = []
     fits = fit_surfaces(n, d, losses, seeds[trunks.size], objective=LEAST_SQUARES)

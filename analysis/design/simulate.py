@@ -16,9 +16,8 @@ from analysis.design.proposal import Proposal
 from analysis.design.sweep import lost
 from analysis.design.worlds import Noise, Scenario, World, paths
 from analysis.fits.cost import Cost
-from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.results import parametric_result
-from analysis.fits.parametric.stopped import without_stopped
+from analysis.fits.fit import Estimate
+from analysis.fits.parametric import fit_parametric, parametric_result, without_stopped
 from analysis.fits.points import Points
 from analysis.fits.solver import LEAST_SQUARES
 from arch.errors import InputError
@@ -93,19 +92,26 @@ def outcome(
     if between is None or fit.draws is None:
         return _failed(against[0] if against else "no interval")
     best = fit.optimum(target, LEVEL)
-    logs = {name: np.log(best[name][0]) for name in ("n_opt", "l_opt")}
-    with np.errstate(divide="ignore", invalid="ignore"):
-        half = {name: float(np.diff(np.log(best[f"{name}_interval"][:, 0]))[0]) / 2 for name in logs}
+    half_n, half_l = (_half(estimate) for estimate in (best.n_params, best.loss))
+    off_n, off_l = (np.log(estimate.value or np.nan) for estimate in (best.n_params, best.loss))
     return Outcome(
-        not against and bool(np.isfinite(half["n_opt"])),
+        not against and bool(np.isfinite(half_n)),
         float(between[1] - between[0]) / 2,
         float(result.a.value or np.nan) - true_a,
-        half["n_opt"],
-        float(logs["n_opt"] - true_n[2]),
-        half["l_opt"],
-        float(logs["l_opt"] - true_l),
+        half_n,
+        float(off_n - true_n[2]),
+        half_l,
+        float(off_l - true_l),
         against[0] if against else "",
     )
+
+
+def _half(estimate: Estimate) -> float:
+    """Half the width of its interval in logarithms."""
+    if estimate.interval is None:
+        return np.nan
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(np.diff(np.log(estimate.interval))[0]) / 2
 
 
 def simulate(

@@ -21,8 +21,7 @@ from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Estimat
 from analysis.fits.forms import FORMS
 from analysis.fits.isoflop import LOCAL, MINIMA, fit_isoflop
 from analysis.fits.noise import SeedNoise
-from analysis.fits.parametric.fit import ParametricFit, fit_parametric
-from analysis.fits.parametric.results import parametric_result
+from analysis.fits.parametric import ParametricFit, fit_parametric, parametric_result
 from analysis.fits.points import Points
 from analysis.fits.rehearsal import forecast
 from analysis.fits.settings import FitSettings
@@ -162,7 +161,7 @@ def fit_with_surface(
 def with_rehearsed(result: Fit, fit: ParametricFit) -> Fit:
     """The result whose predictions have `rehearsed`: what analysis.fits.rehearsal predicts of the same runs."""
     try:
-        known = forecast(fit.points, fit.prepared.weights, cost=fit.cost, objective=fit.objective, form=fit.form)
+        known = forecast(fit.points, fit.rows.weights, cost=fit.cost, objective=fit.objective, form=fit.form)
     except InputError as error:
         none = Estimate(reason=str(error))
         return replace(
@@ -170,9 +169,8 @@ def with_rehearsed(result: Fit, fit: ParametricFit) -> Fit:
         )
     rows = []
     for one in result.predictions:
-        told = known.predict(one.n_params, one.n_tokens)
-        rehearsed = Estimate(told.loss, told.low, told.high, told.reason or "")
-        rows.append(replace(one, rehearsed=rehearsed, rests_on=told.sentence))
+        rehearsed = known.predict(one.n_params, one.n_tokens)
+        rows.append(replace(one, rehearsed=rehearsed.loss, rests_on=rehearsed.sentence))
     return replace(result, predictions=tuple(rows))
 
 

@@ -17,7 +17,7 @@ import pandas as pd
 from analysis.fits.approaches import Options
 from analysis.fits.comparison.views import across
 from analysis.fits.grouping import grouped
-from analysis.fits.parametric.curves import FIRST_SHARE
+from analysis.fits.parametric import FIRST_SHARE
 from analysis.fits.points import CURVES, Points
 from analysis.fits.prepare import no_formula, prepare, under
 from analysis.labels import families

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Self, Union, get_args, get_origin, get_type_hints
@@ -340,25 +340,15 @@ class SameRuns:
 
 
 @dataclass(frozen=True)
-class WithoutSizes:
-    """The ranges of parameters, by name, over fits that leave one size out: what one size decides. left_out: sizes
-    without which the fit was done; impossible: without which it cannot be, with the reason."""
-
-    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
-    left_out: tuple[str, ...] = ()
-    impossible: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class ParametricPart:
     """What the parametric approach has beside its laws: the form of the surface and its parameters by name (E, A, B,
-    alpha, beta, and what a form has more); noise: of what its intervals are drawn; over_training: a, b and eta of that
-    form, p_tied: how probable alpha and beta this far apart are where they are one, as it assumes (None: not tested);
-    assumes: what the form takes for granted."""
+    alpha, beta, and what a form has more); sizes: that were fitted; noise: of what its intervals are drawn;
+    over_training: a, b and eta of that form, p_tied: how probable alpha and beta this far apart are where they are
+    equal, as it assumes (None: not tested); assumes: what the form takes for granted."""
 
     form: str
     parameters: dict[str, Estimate]
-    without_sizes: WithoutSizes = field(default_factory=WithoutSizes)
+    sizes: tuple[str, ...] = ()
     noise: tuple[NoiseOf, ...] = ()
     seeds: SameRuns | None = None
     over_training: dict[str, Estimate] | None = None
@@ -477,14 +467,12 @@ class EnvelopePart:
 
 @dataclass(frozen=True)
 class Objective:
-    """What was minimised, and its value; worst: that of the worst of so many starts, of which `abnormal` stopped before
-    they reached a minimum."""
+    """What was minimised, and its value; worst: that of the worst of so many starts."""
 
     name: str
     value: float | None = None
     worst: float | None = None
     starts: int | None = None
-    abnormal: int = 0
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from analysis.fits.approaches import DEFAULTS, NEEDS_CURVES, Options, default_at
 from analysis.fits.budgets import has_budgets
 from analysis.fits.envelope.of_points import Curves, seed_noises_of
 from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Fit, NotFitted
-from analysis.fits.parametric.fit import ParametricFit
+from analysis.fits.parametric import ParametricFit
 from analysis.fits.points import Points
 from analysis.fits.settings import FitSettings
 from analysis.fits.verdicts import judge
@@ -90,7 +90,7 @@ def fit_groups(
             progress(group, CHECKS, place / len(found))
             fitted = points[name]
             assert fitted is not None
-            verdict = judge(found[name], fitted, options.objective, options.form)
+            verdict = judge(found[name], fitted, surfaces.get(group) if name == PARAMETRIC else None)
             results.append(replace(found[name], verdict=verdict))
     return Fits(tuple(results), tuple(failed), surfaces)
 

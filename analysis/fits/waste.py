@@ -15,7 +15,7 @@ import pandas as pd
 
 from analysis.fits.cost import Cost
 from analysis.fits.fit import Estimate
-from analysis.fits.parametric.fit import ParametricFit
+from analysis.fits.parametric import ParametricFit
 from analysis.fits.points import Points
 from analysis.fits.study_fits import Choice, Waste, WrongChoices
 from analysis.fits.surface import Surface

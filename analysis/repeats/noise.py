@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.fits.noise import SeedNoise, pool_seed_noise
-from analysis.fits.pooling import SeedNoises
+from analysis.fits.noise import SeedNoise, SeedNoises, pool_seed_noise
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import WholeCurves
 from analysis.runs import load_tables

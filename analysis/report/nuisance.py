@@ -9,7 +9,8 @@ from scipy.special import stdtrit
 
 from analysis.figures.axes import minus
 from analysis.figures.palette import name_of
-from analysis.fits.study_fits import StudyFits, StudyNoise
+from analysis.fits.noise import SeedNoise
+from analysis.fits.study_fits import StudyFits
 from analysis.pages.cells import signed
 from analysis.report.left_out import named
 from arch.amounts import count, counted
@@ -82,7 +83,7 @@ def _doubts(cell: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _not_apart(cell: dict[str, Any], noise: StudyNoise | None) -> list[str]:
+def _not_apart(cell: dict[str, Any], noise: SeedNoise | None) -> list[str]:
     """The values whose loss differs from that taken by less than noise of independent seeds makes: sqrt(2 / seeds) s
     times Student's quantile. Seeds that share their batches are told apart a little better than that."""
     losses = {one["value"]: math.log(one["loss"]) for one in cell["values"] if one["loss"] is not None}

@@ -32,7 +32,7 @@ def read_pilot(study: str, archs: list[str]) -> Pilot:
     from analysis.design.worlds import SEED_NOISE, Noise, Prior
     from analysis.fits.envelope.of_points import seed_noise_of
     from analysis.fits.grouping import grouped
-    from analysis.fits.parametric.fit import fit_parametric
+    from analysis.fits.parametric import fit_parametric
     from analysis.fits.solver import LEAST_SQUARES
 
     from .fit_sources import of_runs, of_studies

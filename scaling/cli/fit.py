@@ -35,9 +35,7 @@ class FitOptions:
     ] = None
     form: Annotated[
         Text,
-        typer.Option(
-            help="Form of parametric: plain, over-training, data-constrained or data-constrained-both; default: plain."
-        ),
+        typer.Option(help="Form of parametric: plain, over-training or data-constrained; default: plain."),
     ] = None
     minimum: Annotated[
         Text,

@@ -17,9 +17,8 @@ from analysis.fits.envelope.laws import CURVED, ENVELOPE_ESTIMAND, HULL_ESTIMAND
 from analysis.fits.envelope.optimum import ESTIMAND as OF_OPTIMUM
 from analysis.fits.envelope.optimum import FIELLER
 from analysis.fits.fit import ENVELOPE, L_OPT, N_OPT, NEAR, Estimate, Fit, Intervals, Law, NoiseOf, Objective, Optimum
-from analysis.fits.noise import Group, SeedNoise
+from analysis.fits.noise import Group, SeedNoise, SeedNoises
 from analysis.fits.points import COPIED, SAME_SEED, Points
-from analysis.fits.pooling import SeedNoises
 from analysis.fits.replicates import SAME_D, alike
 from analysis.fits.settings import FitSettings
 from analysis.fits.smooth import read_at

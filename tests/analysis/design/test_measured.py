@@ -8,7 +8,7 @@ from analysis.design.proposal import laid
 from analysis.design.simulate import draw
 from analysis.design.worlds import Noise, World
 from analysis.fits.cost import six_nd
-from analysis.fits.parametric.fit import fit_parametric
+from analysis.fits.parametric import fit_parametric
 from analysis.fits.solver import LEAST_SQUARES
 
 WORLD = World("fitted", 0.8, 0.36, 0.34, 0.2, 0.2, 0.0)

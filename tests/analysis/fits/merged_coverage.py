@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from analysis.fits.offset import calibrate
-from analysis.fits.parametric.fit import fit_parametric
+from analysis.fits.parametric import fit_parametric
 from analysis.fits.points import Points
 from analysis.fits.solver import LEAST_SQUARES
 

@@ -17,9 +17,8 @@ from scipy import stats
 
 from analysis.fits.approaches import Options, fit_surface
 from analysis.fits.envelope.of_points import seed_noise_of, seed_noises_of
-from analysis.fits.noise import SeedNoise
+from analysis.fits.noise import SeedNoise, equal_parts
 from analysis.fits.points import Points
-from analysis.fits.pooling import told_apart
 from analysis.fits.solver import LEAST_SQUARES
 
 SIZES, TOKENS, ROWS, POINT, REPLICATES = (288e3, 814e3, 2.3e6, 6.51e6, 18.4e6), 46e6, 12, 0.003, 99
@@ -105,13 +104,13 @@ def cover(case: Case, studies: int) -> dict[str, np.ndarray]:
 def cover_by_level(df: float, fourth: float, level: float, draws: int = 1500) -> tuple[float, float, float]:
     """Of intervals of one run's loss, by Student's t of the pooled noise alone, the share that holds the truth: of the
     first three architectures and of the fourth; and the median of half of the first one's, in its own noise. level: of
-    the test (`told_apart`)."""
+    the test (`equal_parts`)."""
     rng = np.random.default_rng(1)
     s = np.array([1.0, 1.0, 1.0, fourth])
     hits, halves = np.zeros(4), []
     for _ in range(draws):
         variances, off = s**2 * rng.chisquare(df, 4) / df, abs(s * rng.standard_normal(4))
-        for part in told_apart(variances.tolist(), [df] * 4, level):
+        for part in equal_parts(variances.tolist(), [df] * 4, level):
             half = float(np.sqrt(variances[part].mean()) * stats.t.ppf(0.975, df * len(part)))
             hits[part] += off[part] <= half
             halves += [half] if 0 in part else []

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from analysis.fits.envelope.crossings import Missing
 from analysis.fits.envelope.optimum import optimum_laws
-from analysis.fits.noise import NoisePart
-from analysis.fits.study_fits import StudyFits, StudyNoise, UnusedRun, read_fits
+from analysis.fits.noise import NoisePart, SeedNoise
+from analysis.fits.study_fits import StudyFits, UnusedRun, read_fits
 from analysis.report.left_out import sizes_left_out, unused_lines
 from analysis.report.methods import _pooled_text, methods
 from analysis.report.noise import noise_text
@@ -65,7 +65,7 @@ def test_of_pairs_that_do_not_cross_the_reason_has_the_nearest_and_counts_the_ot
 def test_the_noise_is_told_of_each_part() -> None:
     quiet, noisy = NoisePart(("tnl", "hgrn2"), 0.0032, 8.66), NoisePart(("llama",), 0.0094, 4.0)
     whole = NoisePart(("tnl", "hgrn2", "llama"), 0.007, 16.8)
-    one = StudyNoise(0.007, 16.8, None, 1.0, None, (), (whole,))
+    one = SeedNoise(0.007, 16.8, parts=(whole,))
     two = replace(one, parts=(quiet, noisy))
     assert noise_text(replace(one, parts=(replace(whole, archs=("tnl",)),))) == (
         "0.70% of the loss, 16.8 degrees of freedom"

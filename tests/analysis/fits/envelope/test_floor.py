@@ -21,8 +21,7 @@ from analysis.fits.envelope.laws import fit_arch
 from analysis.fits.envelope.of_points import fit_envelope
 from analysis.fits.fit import L_OPT, Estimate, Law, OutOfSample, plain
 from analysis.fits.noise import SeedNoise
-from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.results import parametric_result
+from analysis.fits.parametric import fit_parametric, parametric_result
 from analysis.fits.points import Points
 from analysis.fits.settings import FitSettings
 
