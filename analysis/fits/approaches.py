@@ -10,16 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from analysis.fits.cost import cost_of
-from analysis.fits.envelope.of_points import OBJECTIVES as OPTIMA
-from analysis.fits.envelope.of_points import Curves, fit_envelope, seed_noise_of
 from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Estimate, Fit
 from analysis.fits.forms import FORMS
-from analysis.fits.isoflop import LOCAL, MINIMA, fit_isoflop
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric import ParametricFit, fit_parametric, parametric_result
 from analysis.fits.points import Points
@@ -28,7 +25,11 @@ from analysis.fits.settings import FitSettings
 from analysis.fits.solver import HUBER, LEAST_SQUARES, OBJECTIVES
 from arch.errors import InputError, choice
 
+if TYPE_CHECKING:
+    from analysis.fits.envelope.of_points import Curves
+
 ALL = "all"
+MINIMA, OPTIMA = ("local", "akima"), ("crossings", "envelope", "hull")  # of isoFLOP's budgets, and of the envelope
 NEEDS_CURVES = (ENVELOPE,)
 DEFAULTS = FitSettings()
 STUDY_OBJECTIVE = LEAST_SQUARES  # objective of a study's surfaces, where none is asked for: seeds leave no outliers
@@ -52,7 +53,7 @@ class Options:
     predict: Sequence[tuple[float, float]] = ()
     objective: str = HUBER
     form: str = "plain"
-    minimum: str = LOCAL
+    minimum: str = MINIMA[0]
     optimum: str | None = None
     near_sizes: float | None = None
     n_replicates: int = DEFAULTS.n_replicates
@@ -143,6 +144,8 @@ def fit_with_surface(
     asked: dict[str, Any] = {"at": at, "curve": _curve(points, at, options)}
     of_intervals: dict[str, Any] = {"n_replicates": options.n_replicates, "level": options.level, "seed": options.seed}
     if approach == ENVELOPE:
+        from analysis.fits.envelope.of_points import fit_envelope, seed_noise_of
+
         wanted = {"optimum": options.optimum, "near_sizes": options.near_sizes}
         of_envelope = {name: value for name, value in wanted.items() if value is not None}
         noise = noise or (seed_noise_of([points]) if curves is None else None)
@@ -150,6 +153,8 @@ def fit_with_surface(
             points, curves, noise=noise, settings=settings.model_copy(update=of_intervals | of_envelope), **asked
         ), None
     if approach == ISOFLOP:
+        from analysis.fits.isoflop import fit_isoflop
+
         return fit_isoflop(points, cost_of(points), options.minimum, noise=noise, **of_intervals, **asked), None
     found = fit_surface(points, options, noise, options.n_replicates, progress)
     result = parametric_result(found, predict=options.predict, level=options.level, seed=options.seed, **asked)

@@ -6,16 +6,19 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from analysis.fits.approaches import DEFAULTS, NEEDS_CURVES, Options, default_at, fit_with_surface
-from analysis.fits.budgets import has_budgets
-from analysis.fits.envelope.of_points import Curves, seed_noises_of
 from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Fit, NotFitted
+from analysis.fits.noise import SeedNoises
 from analysis.fits.parametric import ParametricFit
 from analysis.fits.points import Points
 from analysis.fits.settings import FitSettings
 from analysis.fits.verdicts import judge
 from arch.errors import InputError
+
+if TYPE_CHECKING:
+    from analysis.fits.envelope.of_points import Curves
 
 CHECKS = "checks"  # the step after the approaches of a group
 Progress = Callable[[str, str, float], None]  # of group, approach (CHECKS at the end) and the share of it that is done
@@ -58,7 +61,7 @@ def fit_groups(
     ends, curves = runs.ends, runs.curves
     if not options.at and (ends or curves):
         options = replace(options, at=default_at({**ends, **curves}))
-    seeds, whole = seed_noises_of(list(curves.values())), {} if runs.ends_alone else curves
+    seeds, whole = _seeds(curves), {} if runs.ends_alone else curves
     envelopes = runs.envelopes if ENVELOPE in approaches and not runs.ends_alone else None
     results: list[Fit] = []
     failed = [NotFitted(group, ENVELOPE, one) for group, one in (envelopes or {}).items() if isinstance(one, str)]
@@ -67,8 +70,10 @@ def fit_groups(
         # what a group's own seeds tell is in the residuals of its surface already
         noises = {name: seeds.of_others(group) if name == PARAMETRIC else seeds.of(group) for name in APPROACHES}
         points = {name: (whole if name in NEEDS_CURVES else ends).get(group) for name in approaches}
-        if group in whole and (budgets := points.get(ISOFLOP)) is not None and not has_budgets(budgets):
-            points[ISOFLOP] = whole[group]
+        if group in whole and (budgets := points.get(ISOFLOP)) is not None:
+            from analysis.fits.budgets import has_budgets
+
+            points[ISOFLOP] = budgets if has_budgets(budgets) else whole[group]
         found: dict[str, Fit] = {}
         for name in sorted(approaches, key=lambda one: one != PARAMETRIC):  # whose reasons say most
             own = envelopes.get(group, "") if envelopes is not None and name == ENVELOPE else None
@@ -93,6 +98,15 @@ def fit_groups(
             verdict = judge(found[name], fitted, surfaces.get(group) if name == PARAMETRIC else None)
             results.append(replace(found[name], verdict=verdict))
     return Fits(tuple(results), tuple(failed), surfaces)
+
+
+def _seeds(curves: Mapping[str, Points]) -> SeedNoises:
+    """The noise between the seeds of curves."""
+    if not curves:
+        return SeedNoises(())
+    from analysis.fits.envelope.of_points import seed_noises_of
+
+    return seed_noises_of(list(curves.values()))
 
 
 def needs_curves(ends_alone: bool) -> str:

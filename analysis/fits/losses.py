@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.fits.envelope.extract import average_seeds
 from analysis.fits.replicates import SAME_D
 from analysis.fits.settings import FitSettings
 from analysis.fits.smooth import smooth
@@ -151,6 +150,8 @@ def mean_curve(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndar
     ends = [float(log_tokens[-1]) for log_tokens, _ in curves if len(log_tokens) == 1]
     if len(ends) == len(curves) > 1 and max(ends) - min(ends) < SAME_D:
         return np.array([min(ends)]), np.array([np.mean([log_loss[-1] for _, log_loss in curves])])
+    from analysis.fits.envelope.extract import average_seeds
+
     return average_seeds(curves)
 
 

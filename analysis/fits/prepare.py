@@ -12,8 +12,6 @@ import pandas as pd
 
 from analysis.fits.grouping import grouped
 from analysis.fits.losses import AUTO, RunCurves, resolved
-from analysis.fits.merged import calibrations, decayed_at, merged_rows
-from analysis.fits.offset import REACH
 from analysis.fits.parametric import Stopped, without_stopped
 from analysis.fits.points import COPIED, CURVES, ENDS, SAME_SEED, Points, Reading
 from analysis.fits.replicates import beaten, ends_of
@@ -37,7 +35,7 @@ NOT_DONE, SHORT, OTHER_PHASE = (
 HIGHER = "by another recipe that ends higher at the same N and D"
 EARLIER = "earlier rows of their run"
 STOPPED = "of a size that has stopped learning (fit.stopped)"
-FAR = f"merged losses farther than {REACH:g} times from the sizes and tokens that calibrate them"
+FAR = "merged losses farther than 2 times from the sizes and tokens that calibrate them"
 Row = dict[str, Any]  # of the table of runs, with its `curve`: {name: [n]} (RunCurves.whole)
 
 
@@ -228,6 +226,8 @@ def no_formula(group: str, convention: str) -> str:
 
 def _add_merged(table: RunTable, rows_of: dict[str, list[Row]], dropped: dict[str, int]) -> int:
     """Add the merged losses of the trunks, less their offset, to the rows of their groups; how many were considered."""
+    from analysis.fits.merged import calibrations, decayed_at, merged_rows
+
     n_read = 0
     known, taken = calibrations(table, needed=True), decayed_at(table.runs)
     for row in _rows_of(table.runs):

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arch.amounts import counted
+from arch.commands import Plugins, with_options
 from arch.errors import InputError
 from arch.tables import rows_table, wrapped
-from flops.commands import Plugins, with_options
 
 from .options import AsJson, DryRun, Only, RunsOptions, page_to_write, print_json, tell, write_option_file
 

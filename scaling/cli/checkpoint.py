@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from arch.amounts import counted
+from arch.commands import Plugins
 from arch.errors import InputError
-from flops.commands import Plugins
 
 from .options import AsJson, print_json, tell
 

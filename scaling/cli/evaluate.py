@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from arch.amounts import counted_of
+from arch.commands import with_options
 from arch.errors import InputError
 from arch.outside import allow, modules_of
 from arch.tables import text_table, wrapped
-from flops.commands import with_options
 
 from .options import AsJson, ChangedStudyOptions, DryRun, Force, RunsOptions, close, print_json, tell
 

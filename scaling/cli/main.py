@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Iterable
+from importlib import import_module
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from arch.amounts import counted_of
-from flops.commands import application, with_options
-from flops.console import run_app
+from arch.commands import application, with_options
+from arch.console import run_app
 
 from ..rundir.launcher import leave
-from . import bundle, checkpoint, clean_text, design, evaluate, fit, jobs, predict, publish, recall, sweep, trial
 from .numerics import fix_bits
 from .options import ChangedFittedOptions, DryRun, Force, Repair, RunsOptions, close, print_json
 
@@ -176,35 +177,54 @@ def _check_tasks(study: StudySpec, only: str | None, data_later: bool = False) -
     return check(Request(study, only), data_later)
 
 
-app = application(
-    "A scaling study from one YAML file: corpus, runs, evaluations, fits and report. Everything can be resumed."
-)
-COMMANDS: dict[str, Callable[..., None]] = {
-    "run": run,
-    "plan": plan,
-    "data": data,
-    "train": train,
-    "report": report,
-    "status": jobs.status,
-    "submit": jobs.submit,
-    "cancel": jobs.cancel,
-    "design": design.design,
-    "sweep": sweep.sweep,
-    "try": trial.try_,
-    "predict": predict.predict,
-    "publish": publish.publish,
-    "clean-text": clean_text.clean_text,
-    "recall": recall.recall,
-    "generate": checkpoint.generate,
-    "inspect": checkpoint.inspect,
-    "export": checkpoint.export,
+# Of each command, the module of this folder and the function there; of a group of commands its typer application.
+COMMANDS = {
+    "run": "main:run",
+    "plan": "main:plan",
+    "data": "main:data",
+    "train": "main:train",
+    "report": "main:report",
+    "status": "jobs:status",
+    "submit": "jobs:submit",
+    "cancel": "jobs:cancel",
+    "design": "design:design",
+    "sweep": "sweep:sweep",
+    "try": "trial:try_",
+    "predict": "predict:predict",
+    "publish": "publish:publish",
+    "clean-text": "clean_text:clean_text",
+    "recall": "recall:recall",
+    "generate": "checkpoint:generate",
+    "inspect": "checkpoint:inspect",
+    "export": "checkpoint:export",
+    "finish": "jobs:finish",
+    "eval": "evaluate:app",
+    "fit": "fit:app",
+    "bundle": "bundle:app",
 }
-for name, function in COMMANDS.items():
-    app.command(name)(with_options(function))
-app.command(hidden=True)(with_options(jobs.finish))
-app.add_typer(evaluate.app, name="eval")
-app.add_typer(fit.app, name="fit")
-app.add_typer(bundle.app, name="bundle")
+HIDDEN = ("finish",)
+
+
+def application_of(names: Iterable[str]) -> typer.Typer:
+    """The commands of these names. A command's module is imported here, so that `scaling fit` loads no other's."""
+    app = application(
+        "A scaling study from one YAML file: corpus, runs, evaluations, fits and report. Everything can be resumed."
+    )
+    for name in names:
+        module, attribute = COMMANDS[name].split(":")
+        command = getattr(import_module(f"{__package__}.{module}"), attribute)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name, hidden=name in HIDDEN)(with_options(command))
+    return app
+
+
+def __getattr__(name: str) -> typer.Typer:
+    """`app`: all commands."""
+    if name != "app":
+        raise AttributeError(name)
+    return application_of(COMMANDS)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -216,6 +236,8 @@ def main() -> None:
     fix_bits()
     signal.signal(signal.SIGTERM, _stop)  # an exception ends the running trainings in good order
     leave()
+    asked = sys.argv[1] if len(sys.argv) > 1 else ""
+    app = application_of([asked] if asked in COMMANDS else COMMANDS)
     run_app(app, "interrupted: give the same command again to continue")
 
 
