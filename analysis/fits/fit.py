@@ -17,14 +17,14 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
-import numpy as np
+from arch.bands import NEAR as NEAR
+from arch.bands import Band as Band
 
 ENVELOPE, ISOFLOP, PARAMETRIC = "envelope", "isoflop", "parametric"
 APPROACHES = (ENVELOPE, ISOFLOP, PARAMETRIC)
 N_OPT, D_OPT, L_OPT = "N_opt", "D_opt", "L_opt"
 QUANTITIES = (N_OPT, D_OPT, L_OPT)
 FAR = 100.0  # times beyond the computes of a fit: from there on no rehearsal comes near, and the form alone speaks
-NEAR = 1.01  # a compute this near to the end of a range is still in it
 MOST_LOG = 700.0  # of a float
 DO_NOT = "do not believe"
 PASSED, FAILED, NOT_DONE = "passed", "failed", "not done"  # states of a check
@@ -82,26 +82,6 @@ class Estimate(Stored):
 
 
 NOTHING = Estimate()
-
-
-@dataclass(frozen=True)
-class Band:
-    """A law's interval [low, high] at C [FLOP], rising; None where it has no end."""
-
-    c: tuple[float, ...]
-    low: tuple[float | None, ...]
-    high: tuple[float | None, ...]
-
-    def at(self, c: float) -> tuple[float, float] | None:
-        """Between two of its points by a line in log-log; None outside of them."""
-        grid = np.log(self.c)
-        if not max(grid[0] - math.log(c), math.log(c) - grid[-1]) < math.log(NEAR):
-            return None
-        low, high = (
-            float(np.exp(np.interp(math.log(c), grid, np.log(np.array(ends, dtype=float)))))
-            for ends in (self.low, self.high)
-        )
-        return low, high
 
 
 @dataclass(frozen=True)
