@@ -21,11 +21,10 @@ from arch.amounts import counted
 from arch.errors import InputError
 from scaling.study.schedule import MERGED
 
-VARIANT, NUISANCE, UNJUDGED, AVERAGED = (
+VARIANT, NUISANCE, UNJUDGED = (
     "changed by --set",
     "at another value of a nuisance axis than the best",
-    "of a value, or of a mean, of a nuisance axis that cannot be judged",
-    "averaged with others over a nuisance axis",
+    "of a value of a nuisance axis that cannot be judged",
 )
 NOT_DONE, SHORT, OTHER_PHASE = (
     "not done",
@@ -172,14 +171,14 @@ def refuse_ends(table: RunTable) -> None:
 def curves_by_group(table: RunTable, settings: FitSettings) -> tuple[dict[str, list[Row]], dict[str, str]]:
     """The runs of a grouped table that fits may use, by group, each with its whole curve as fits read it; and of the
     others, {run id: why}."""
-    curves, averaged = RunCurves(table, settings), table.averaged
+    curves = RunCurves(table, settings)
     usable: dict[str, list[Row]] = {}
     left_out: dict[str, str] = {}
     for row in _rows_of(table.runs):
         name = str(row["run_id"])
         if row["left_out"]:
             better = NUISANCE if " ends lower than " in row["left_out"] else UNJUDGED
-            left_out[name] = AVERAGED if name in averaged else VARIANT if row["variant"] else better
+            left_out[name] = VARIANT if row["variant"] else better
             continue
         if row["state"] != "done":
             left_out[name] = NOT_DONE

@@ -51,7 +51,7 @@ from data.units import loss_unit
 from flops.laws import FITS_SCHEMA
 from scaling.study.schedule import MERGED, UNDECAYED
 
-NOT_JUDGED = "no usable run: at no size can a value of the nuisance axes, or their mean, be judged"
+NOT_JUDGED = "no usable run: at no size can a value of the nuisance axes be judged"
 
 
 def runs_of_study(
@@ -97,7 +97,7 @@ def fit_study(
     ]
     envelopes |= {one.group: one for one in alone}
     surfaces = {arch: fit for arch, fit in found.surfaces.items() if fit.identified}
-    unit, nuisance = loss_unit(runs["tokenizer"]), table.nuisance or {}
+    unit = loss_unit(runs["tokenizer"])
     noise = noises.every
     seed_noise = 0.0 if noise is None else noise.of_runs
     return StudyFits(
@@ -125,7 +125,7 @@ def fit_study(
         comparisons=tuple(compare_study(table, options_of(settings), seed_noise) if approaches else ()),
         waste={arch: waste_rows(fit, curves[arch], runs, settings.level) for arch, fit in surfaces.items()},
         wrong_choices={arch: wrong_choices(fit, settings.level) for arch, fit in surfaces.items()},
-        nuisance={"axes": settings.nuisance, **nuisance},
+        nuisance=table.nuisance or (),
         left_out=tuple(_left_out(runs)),
         skipped=tuple(_skipped(runs)),
         inputs=dict(inputs or {}),
@@ -182,8 +182,7 @@ class WholeCurves:
     def envelopes(self, convention: str | None = None) -> dict[str, Curves | str]:
         """By group, what its envelope is fitted to with C under a convention (None: that of the settings), or why it
         has none."""
-        nuisance = self.table.nuisance or {}
-        gone = [cell["group"] for cell in nuisance.get("cells", ()) if cell["chosen"] is None]
+        gone = [cell.group for cell in self.table.nuisance or () if cell.chosen is None]
         runs = self.table.runs[self.table.runs["arch"].notna()]
         groups = list(dict.fromkeys([*runs.loc[runs["left_out"] == "", "group"], *gone]))
         noises, found = self.noises(), dict[str, Curves | str]()

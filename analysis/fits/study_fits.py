@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.fits.fit import ENVELOPE, Estimate, Fit, Intervals, NotFitted, Optimum, Stored
+from analysis.fits.fit import ENVELOPE, Estimate, Fit, Intervals, NotFitted, NuisanceCell, Optimum, Stored
 from analysis.fits.noise import SeedNoise
 from analysis.fits.settings import FITS, FitSettings
 from analysis.fits.task_fits import TaskFits
@@ -161,7 +161,7 @@ class StudyFits(Stored):
     waste: dict[str, tuple[Waste, ...]] = field(default_factory=dict)
     wrong_choices: dict[str, WrongChoices] = field(default_factory=dict)
     variants: dict[str, Any] = field(default_factory=lambda: {"noise": None, "families": []})
-    nuisance: dict[str, Any] = field(default_factory=dict)
+    nuisance: tuple[NuisanceCell, ...] = ()
     downstream: TaskFits | None = None
     left_out: tuple[dict[str, str], ...] = ()
     skipped: tuple[dict[str, Any], ...] = ()

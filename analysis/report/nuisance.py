@@ -3,101 +3,103 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from scipy.special import stdtrit
 
 from analysis.figures.axes import minus
 from analysis.figures.palette import name_of
+from analysis.fits.fit import NuisanceCell, NuisanceValue
 from analysis.fits.noise import SeedNoise
 from analysis.fits.study_fits import StudyFits
+from analysis.labels import parts
 from analysis.pages.cells import signed
 from analysis.report.left_out import named
 from arch.amounts import count, counted
 
+TIE = 1e-9  # of log loss
 DOUBT = 0.975  # Student's quantile of a difference that noise seldom makes
 
 
 def nuisance_rows(fits: StudyFits) -> list[dict[str, str]]:
     """A row for each group, size and length: the value that was taken, and the loss of every value."""
-    rows = []
-    for cell in fits.nuisance.get("cells", ()):
-        losses = [f"{one['value'] or 'mean'}: {_loss(one)}" for one in cell["values"]]
-        rows.append(
-            {
-                "architecture": name_of(cell["group"]),
-                "size": ", ".join(filter(None, (cell["size"], cell["length"]))),
-                "taken": _taken(cell),
-                "loss of each value": "; ".join(losses),
-                "next best": "" if cell["margin"] is None else signed(math.expm1(cell["margin"]), ".2%"),
-                "seeds compared": str(cell["n_seeds"]) if len(cell["values"]) > 1 else "",
-                "at (tokens)": "" if cell["n_tokens"] is None else count(cell["n_tokens"]),
-            }
-        )
-    return rows
+    return [
+        {
+            "architecture": name_of(cell.group),
+            "size": ", ".join(filter(None, (cell.size, cell.length))),
+            "taken": cell.chosen or "none: no value can be judged",
+            "loss of each value": "; ".join(f"{tried.value}: {_loss(tried)}" for tried in cell.values),
+            "next best": "" if cell.margin is None else signed(math.expm1(cell.margin), ".2%"),
+            "seeds compared": str(cell.n_seeds),
+            "at (tokens)": "" if cell.n_tokens is None else count(cell.n_tokens),
+        }
+        for cell in fits.nuisance
+    ]
 
 
-def _loss(one: dict[str, Any]) -> str:
-    return f"not judged ({one['why']})" if one["loss"] is None else minus(one["loss"])
-
-
-def _taken(cell: dict[str, Any]) -> str:
-    over = f"mean over {'; '.join(cell['mean_over'])}" if cell["mean_over"] else ""
-    if cell["chosen"] is None:
-        return f"none: no seed has all values of the {over}" if over else "none: no value can be judged"
-    return ", ".join(filter(None, (cell["chosen"], over)))
+def _loss(tried: NuisanceValue) -> str:
+    return f"not judged ({tried.why})" if tried.loss is None else minus(tried.loss)
 
 
 def nuisance_notes(fits: StudyFits) -> list[str]:
     """What makes a choice doubtful, a line each with all that it is so for, and how many runs the fits do not use."""
     found: dict[str, dict[str, list[str]]] = {}
-    cells = fits.nuisance.get("cells", ())
-    for cell in cells:
+    for cell in fits.nuisance:
         for text in [*_doubts(cell), *_not_apart(cell, fits.seed_noise)]:
-            found.setdefault(text, {}).setdefault(name_of(cell["group"]), []).append(cell["size"])
+            found.setdefault(text, {}).setdefault(name_of(cell.group), []).append(cell.size)
     lines = []
     for text, groups in found.items():
         places = "; ".join(f"{group} {', '.join(dict.fromkeys(sizes))}" for group, sizes in groups.items())
         lines.append(f"{text}: {places}")
-    if any(len(cell["values"]) > 1 for cell in cells):
+    if fits.nuisance:
         lines.append("The lowest of several noisy losses is a little too low, the more so the more values were tried.")
     return lines + left_out_lines(fits)
 
 
-def _doubts(cell: dict[str, Any]) -> list[str]:
-    lines = [f"warning: {edge}, and its optimum may lie beyond" for edge in cell["edge"]]
-    if cell["tie"]:
+def _doubts(cell: NuisanceCell) -> list[str]:
+    if cell.chosen is None:
+        return ["warning: no value can be judged, and none of its runs is in the fits", *_without(cell)]
+    lines = [f"warning: {edge}, and its optimum may lie beyond" for edge in _edges(cell)]
+    if cell.margin is not None and abs(cell.margin) < TIE:
         lines.append("two values end equally low, and the first was taken")
-    lines += [
-        f"without {one['value']} ({one['why']})" for one in cell["values"] if one["loss"] is None and one["value"]
-    ]
-    if cell["chosen"] is not None and len(cell["values"]) > 1 and not cell["n_seeds"]:
+    lines += _without(cell)
+    if not cell.n_seeds:
         lines.append("no seed was trained at all values, and each value is judged by seeds of its own")
-    if cell["chosen"] is None and not cell["mean_over"]:
-        lines.append("warning: no value can be judged, and none of its runs is in the fits")
-    elif cell["chosen"] is None:
-        lines.append("warning: no seed has all values of the mean, and none of its runs is in the fits")
-    elif cell["incomplete"]:
-        seeds = ", ".join(map(str, cell["incomplete"]))
-        lines.append(f"seed {seeds} lacks a value of the mean, and is left out of the fits")
     return lines
 
 
-def _not_apart(cell: dict[str, Any], noise: SeedNoise | None) -> list[str]:
+def _without(cell: NuisanceCell) -> list[str]:
+    return [f"without {tried.value} ({tried.why})" for tried in cell.values if tried.loss is None]
+
+
+def _edges(cell: NuisanceCell) -> list[str]:
+    """Of the fields of the chosen value those where it is the smallest or the largest number tried, in words."""
+    edges = []
+    for field, text in parts(cell.chosen or "").items():
+        try:
+            tried = sorted({float(parts(one.value)[field]) for one in cell.values if one.loss is not None})
+            own = float(text)
+        except ValueError:
+            continue
+        if len(tried) > 1 and own in (tried[0], tried[-1]):
+            edges.append(f"{field}={text} is the {'smallest' if own == tried[0] else 'largest'} tried")
+    return edges
+
+
+def _not_apart(cell: NuisanceCell, noise: SeedNoise | None) -> list[str]:
     """The values whose loss differs from that taken by less than noise of independent seeds makes: sqrt(2 / seeds) s
     times Student's quantile. Seeds that share their batches are told apart a little better than that."""
-    losses = {one["value"]: math.log(one["loss"]) for one in cell["values"] if one["loss"] is not None}
-    if cell["chosen"] is None or len(losses) < 2:
+    losses = {tried.value: math.log(tried.loss) for tried in cell.values if tried.loss is not None}
+    if cell.chosen is None or len(losses) < 2:
         return []
     if noise is None:
         return ["no seeds measure the noise, so nobody knows whether the value taken is better than the others"]
-    mine = noise.of(cell["group"])
-    reach = float(stdtrit(mine.df, DOUBT)) * mine.s * math.sqrt(2 / max(cell["n_seeds"], 1))
-    off = {value: loss - losses[cell["chosen"]] for value, loss in losses.items() if value != cell["chosen"]}
+    mine = noise.of(cell.group)
+    reach = float(stdtrit(mine.df, DOUBT)) * mine.s * math.sqrt(2 / max(cell.n_seeds, 1))
+    off = {value: loss - losses[cell.chosen] for value, loss in losses.items() if value != cell.chosen}
     near = [value for value, more in off.items() if abs(more) < reach]
     lower = [value for value, more in off.items() if more <= -reach and more < 0]
-    lines = [f"{cell['chosen']} is not told apart from {', '.join(near)} by the noise between seeds"] if near else []
-    return lines + [f"{value} ends lower here, but the longest branch takes {cell['chosen']}" for value in lower]
+    lines = [f"{cell.chosen} is not told apart from {', '.join(near)} by the noise between seeds"] if near else []
+    return lines + [f"{value} ends lower here, but the longest branch takes {cell.chosen}" for value in lower]
 
 
 def left_out_lines(fits: StudyFits) -> list[str]:
@@ -111,8 +113,6 @@ def left_out_lines(fits: StudyFits) -> list[str]:
 def _kind(why: str) -> str:
     if why.startswith("changed by --set"):
         return "changed by --set"
-    if why.startswith("averaged in"):
-        return "averaged with others"
     if " ends lower than " in why:
         return "as another value of a nuisance axis ends lower"
     return why

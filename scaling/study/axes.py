@@ -21,7 +21,7 @@ from .model_section import model_changes
 from .training import Training
 
 Point = tuple[tuple[str, Any], ...]
-By = Literal["best", "mean"]
+By = Literal["best"]
 LENGTHS = ("training.n_tokens",)  # how far a run goes: the D of the laws, no group of its own
 NEVER = {  # fields that are no axis, and why
     **dict.fromkeys(
@@ -220,8 +220,8 @@ def _refuse(message: str, *place: str) -> Any:
 
 
 def check_nuisance(axes: Mapping[str, Mapping[str, list[Any]]], nuisance: Mapping[str, str]) -> None:
-    """Raises ValidationError for a nuisance that is no axis, or that cannot be resolved so."""
-    for name, by in nuisance.items():
+    """Raises ValidationError for a nuisance that is no axis, or that cannot be resolved."""
+    for name in nuisance:
         if name not in axes:
             inside = next((axis for axis, fields in axes.items() if name in fields), None)
             reason = (
@@ -235,8 +235,6 @@ def check_nuisance(axes: Mapping[str, Mapping[str, list[Any]]], nuisance: Mappin
                 _refuse("the length of a run is the D of the laws, no nuisance", "nuisance", name)
             if field == "training.reset_at_documents":
                 _refuse("losses with and without it have other text before a token: no nuisance", "nuisance", name)
-            if by == "mean" and field.startswith("model."):
-                _refuse(f"models that differ in {short(field)} have no mean: take best", "nuisance", name)
 
 
 Axes = Annotated[dict[str, dict[str, list[Any]]], PlainValidator(_axes)]
