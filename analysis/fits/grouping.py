@@ -67,7 +67,10 @@ def _fields(settings: FitSettings) -> list[str]:
 def _cells(table: RunTable, settings: FitSettings) -> list[list[_Cell]]:
     """By group, size and length, a cell for each branch of a trunk, most often one, of those with several values; cells
     without a run that has begun are left out."""
-    used = table.runs[table.runs["left_out"] == ""].to_dict("records")
+    used: list[Row] = [
+        {str(name): value for name, value in row.items()}
+        for row in table.runs[table.runs["left_out"] == ""].to_dict("records")
+    ]
     fields = _fields(settings)
     begun = [row for row in used if not pd.isna(row["n_params_non_embedding"])]
     endings, curves = Endings([str(row["point"]) for row in begun]), RunCurves(table, settings)
