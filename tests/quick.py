@@ -42,8 +42,8 @@ CONTRACTS = {
     "jobs: plan and scripts": ["tests/jobs/test_plan.py", "tests/jobs/test_render.py"],
     "analysis.fits: laws of known curves": [
         "tests/analysis/fits/test_powerlaw.py",
-        "tests/analysis/fits/envelope/test_crossings.py",
-        "tests/analysis/fits/envelope/test_extract.py",
+        "tests/analysis/fits/test_crossings.py",
+        "tests/analysis/fits/test_envelope.py",
     ],
     "analysis.source: published tables are those of the runs": [
         "tests/analysis/source/test_parquet.py",

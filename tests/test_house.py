@@ -39,8 +39,8 @@ FITTED = (
     *("analysis.fits.points", "analysis.fits.fit", "analysis.fits.cost", "arch.amounts", "arch.errors"),
     *("analysis.fits.surface", "analysis.fits.forms", "analysis.fits.solver"),
 )
-SHARED = tuple(f"analysis.fits.{name}" for name in ("irreducible", "noise", "powerlaw", "replicates", "smooth"))
-ROOMS = tuple(f"analysis.fits.{room}" for room in ("comparison", "envelope", "isoflop", "parametric"))
+SHARED = tuple(f"analysis.fits.{name}" for name in ("draws", "irreducible", "noise", "powerlaw", "seeds", "smooth"))
+ROOMS = tuple(f"analysis.fits.{room}" for room in ("comparison", "crossings", "envelope", "isoflop", "parametric"))
 ALLOWED = {
     "arch": (),
     "data": ("arch.amounts", "arch.arguments", "arch.errors"),
@@ -88,9 +88,11 @@ ALLOWED = {
         *("data.files", "flops.laws"),
     ),
     "analysis.fits.powerlaw": (),
-    "analysis.fits.replicates": (),
     "analysis.fits.smooth": (),
-    "analysis.fits.envelope": (*FITTED, *SHARED, "analysis.fits.settings"),
+    "analysis.fits.draws": (),
+    "analysis.fits.seeds": (*FITTED, *SHARED),
+    "analysis.fits.crossings": (*FITTED, *SHARED, "analysis.fits.settings"),
+    "analysis.fits.envelope": (*FITTED, *SHARED, "analysis.fits.crossings", "analysis.fits.settings"),
     "analysis.fits.isoflop": (*FITTED, *SHARED, "analysis.fits.budgets"),
     "analysis.fits.rehearsal": (*FITTED, "analysis.fits.parametric"),
     "analysis.fits.verdicts": (*FITTED, *SHARED, *ROOMS, "analysis.fits.rehearsal", "analysis.fits.settings"),
@@ -258,7 +260,7 @@ def test_packages_import_only_the_ones_below():
         ("data.corpus", "def f():\n    from arch.presets import preset"),
         ("flops.params", "from arch.hf.auto import build_model"),
         ("jobs.local", "from scaling import trainer"),
-        ("analysis.fits.envelope.laws", "from analysis.evals.results import tidy"),
+        ("analysis.fits.envelope", "from analysis.evals.results import tidy"),
         ("analysis.evals.page", "from analysis.report.tables import laws_table"),
         ("analysis.runs", "class A:\n    def f(self):\n        import scaling.cli.main"),
         ("scaling.trainer.loop", "from ..cli.main import main"),

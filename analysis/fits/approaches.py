@@ -21,12 +21,13 @@ from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric import ParametricFit, fit_parametric, parametric_result
 from analysis.fits.points import Points
 from analysis.fits.rehearsal import forecast
+from analysis.fits.seeds import seed_noise_of
 from analysis.fits.settings import FitSettings
 from analysis.fits.solver import HUBER, LEAST_SQUARES, OBJECTIVES
 from arch.errors import InputError, choice
 
 if TYPE_CHECKING:
-    from analysis.fits.envelope.of_points import Curves
+    from analysis.fits.envelope import Curves
 
 ALL = "all"
 MINIMA, OPTIMA = ("local", "akima"), ("crossings", "envelope", "hull")  # of isoFLOP's budgets, and of the envelope
@@ -144,7 +145,7 @@ def fit_with_surface(
     asked: dict[str, Any] = {"at": at, "curve": _curve(points, at, options)}
     of_intervals: dict[str, Any] = {"n_replicates": options.n_replicates, "level": options.level, "seed": options.seed}
     if approach == ENVELOPE:
-        from analysis.fits.envelope.of_points import fit_envelope, seed_noise_of
+        from analysis.fits.envelope import fit_envelope
 
         wanted = {"optimum": options.optimum, "near_sizes": options.near_sizes}
         of_envelope = {name: value for name, value in wanted.items() if value is not None}

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from analysis.fits.approaches import DEFAULTS, NEEDS_CURVES, Options, default_at, fit_with_surface
 from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Fit, NotFitted
-from analysis.fits.noise import SeedNoises
 from analysis.fits.parametric import ParametricFit
 from analysis.fits.points import Points
+from analysis.fits.seeds import seed_noises_of
 from analysis.fits.settings import FitSettings
 from analysis.fits.verdicts import judge
 from arch.errors import InputError
 
 if TYPE_CHECKING:
-    from analysis.fits.envelope.of_points import Curves
+    from analysis.fits.envelope import Curves
 
 CHECKS = "checks"  # the step after the approaches of a group
 Progress = Callable[[str, str, float], None]  # of group, approach (CHECKS at the end) and the share of it that is done
@@ -61,7 +61,7 @@ def fit_groups(
     ends, curves = runs.ends, runs.curves
     if not options.at and (ends or curves):
         options = replace(options, at=default_at({**ends, **curves}))
-    seeds, whole = _seeds(curves), {} if runs.ends_alone else curves
+    seeds, whole = seed_noises_of(list(curves.values())), {} if runs.ends_alone else curves
     envelopes = runs.envelopes if ENVELOPE in approaches and not runs.ends_alone else None
     results: list[Fit] = []
     failed = [NotFitted(group, ENVELOPE, one) for group, one in (envelopes or {}).items() if isinstance(one, str)]
@@ -98,15 +98,6 @@ def fit_groups(
             verdict = judge(found[name], fitted, surfaces.get(group) if name == PARAMETRIC else None)
             results.append(replace(found[name], verdict=verdict))
     return Fits(tuple(results), tuple(failed), surfaces)
-
-
-def _seeds(curves: Mapping[str, Points]) -> SeedNoises:
-    """The noise between the seeds of curves."""
-    if not curves:
-        return SeedNoises(())
-    from analysis.fits.envelope.of_points import seed_noises_of
-
-    return seed_noises_of(list(curves.values()))
 
 
 def needs_curves(ends_alone: bool) -> str:

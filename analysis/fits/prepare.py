@@ -14,7 +14,7 @@ from analysis.fits.grouping import grouped
 from analysis.fits.losses import AUTO, RunCurves, resolved
 from analysis.fits.parametric import Stopped, without_stopped
 from analysis.fits.points import COPIED, CURVES, ENDS, SAME_SEED, Points, Reading
-from analysis.fits.replicates import beaten, ends_of
+from analysis.fits.seeds import beaten, ends_of
 from analysis.fits.settings import FitSettings
 from analysis.run_table import RunTable
 from arch.amounts import counted

@@ -215,16 +215,15 @@ def _isoflop(points: Points, cost: Cost) -> tuple[Law, list[float], list[float]]
 
 
 def _envelope(points: Points, cost: Cost) -> tuple[Law, list[float], list[float]]:
-    from analysis.fits.envelope.crossings import find_crossings
-    from analysis.fits.envelope.of_points import size_curves
-    from analysis.fits.envelope.optimum import optimum_laws
+    from analysis.fits.crossings import crossed, crossing_laws, find_crossings
+    from analysis.fits.seeds import size_curves
 
     curves = size_curves(points)
     ends = math.log(float(points.flops.min())), math.log(float(points.flops.max()))
-    crossings, missing = find_crossings(curves, ends)
-    law = optimum_laws(curves, crossings, missing, None, LEVEL)[0]
+    crossings = find_crossings(curves, ends)
+    law = crossing_laws(crossings, None, LEVEL)[0]
     if not law.identified:
         raise InputError(law.reason)
-    inside = [crossing for crossing in crossings if crossing.beyond == 0]
-    sizes = [math.sqrt(curves[each.small].n_params * curves[each.small + 1].n_params) for each in inside]
+    inside = [crossing for crossing in crossed(crossings) if crossing.beyond == 0]
+    sizes = [math.exp(crossing.middle("n_params")) for crossing in inside]
     return lambda c: law.at(c).value or math.nan, [math.exp(crossing.at) for crossing in inside], sizes

@@ -8,8 +8,8 @@ from scipy import stats
 
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
-from analysis.fits.envelope.optimum import FIELLER
-from analysis.fits.envelope.optimum import METHOD as CROSSINGS
+from analysis.fits.crossings import FIELLER
+from analysis.fits.crossings import METHOD as CROSSINGS
 from analysis.fits.fit import L_OPT, N_OPT, Curvature, EnvelopePart, Fit, Law
 from analysis.fits.study_fits import StudyFits
 from analysis.report.left_out import unused_lines
@@ -28,7 +28,7 @@ def notes(fits: StudyFits) -> list[str]:
     lines = [*method_notes(fits), *law_notes(fits), *common_lean(fits)]
     for fit, _ in envelopes(fits):
         if not fit.law(L_OPT).curved:
-            lines += _curvature_notes(fit.group, fit.law(L_OPT), fits.unit)
+            lines += _curvature_notes(fit.group, fit.law(L_OPT))
     return [*lines, *crossing_notes(fits)]
 
 
@@ -45,7 +45,7 @@ def law_notes(fits: StudyFits) -> list[str]:
             if not law.identified:
                 lines.append(f"{name_of(group.name)}: {name} not identified: {law.reason}")
         if loss.curved and loss.about_loss is not None:
-            lines += _curvature_notes(group.name, loss, fits.unit)
+            lines += _curvature_notes(group.name, loss)
             if loss.about_loss.steep_early and not group.range_stated:
                 steep.append(group)
         misfit = n_opt.misfit
@@ -99,7 +99,7 @@ def method_notes(fits: StudyFits) -> list[str]:
     return [*lines, _optimum_text(fits)]
 
 
-def _curvature_notes(group: str, loss: Law, unit: str) -> list[str]:
+def _curvature_notes(group: str, loss: Law) -> list[str]:
     about = loss.about_loss
     if about is None or about.curvature is None:
         return []
@@ -119,11 +119,9 @@ def _curvature_notes(group: str, loss: Law, unit: str) -> list[str]:
             f"(p = {chance(loss):.3f}), and its points lie {off} off the line. The law has no interval and predicts no "
             f"loss"
         ]
-    seen = "none" if bend.visible is None else f"{bend.visible:.2f} {unit}"
     return [
         f"{name}: no bend of L(C) was found (the curve is slightly {lean(bend)}, p = {chance(loss):.2f}). In "
-        f"{bend.power_half:.0%} of such studies the test finds an irreducible loss of half the lowest loss; the "
-        f"smallest one that it finds with a power of 0.8: {seen}"
+        f"{bend.power_half:.0%} of such studies the test detects an irreducible loss of half the lowest loss"
     ]
 
 

@@ -81,8 +81,6 @@ OPTIMUM = (
     "widened for it.",
 )
 DIAGNOSTICS = (
-    "a p + b = 1 holds exactly where N_opt and D_opt rest on the same points and the FLOP per token grow as N^p. For "
-    "C = 6 N D, p is 1 and a + b is 1.",
     "A censored point says nothing about the optimal size, because another size may have been better: its owner is the "
     "smallest or the largest size, the point lies inside warm-up (its smoothing window included), a smaller size still "
     "had the lower loss when its run ended, or the next larger size has no curve there after its warm-up.",

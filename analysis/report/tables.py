@@ -6,10 +6,10 @@ import math
 
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
-from analysis.fits.envelope.optimum import METHOD as CROSSINGS
+from analysis.fits.crossings import METHOD as CROSSINGS
 from analysis.fits.fit import D_OPT, L_OPT, N_OPT, Law
 from analysis.fits.study_fits import StudyFits
-from analysis.pages.cells import NONE, number, shown, signed
+from analysis.pages.cells import NONE, number, shown
 from analysis.report.notes import chance, envelopes, lean
 from analysis.run_table import CONVENTIONS
 
@@ -44,7 +44,7 @@ def laws_table(fits: StudyFits) -> list[dict[str, str]]:
                 "a": estimate(fit.law(N_OPT), "exponent"),
                 "b": estimate(fit.law(D_OPT), "exponent"),
                 "r2": shown(loss.r2, ".4f"),
-                "decades": shown(fit.envelope.decades, ".2f"),
+                "decades": shown(loss.decades, ".2f"),
             }
         )
     return rows
@@ -65,7 +65,7 @@ def short_laws_table(fits: StudyFits) -> list[dict[str, str]]:
         row["a (N_opt)"] = estimate(fit.law(N_OPT), "exponent", ".2f")
         row["b (D_opt)"] = estimate(fit.law(D_OPT), "exponent", ".2f")
         row |= {"R^2": "" if loss.r2 is None else f"{loss.r2:.3f}"}
-        rows.append(row | {"decades": f"{fit.envelope.decades:.2f}"})
+        rows.append(row | {"decades": f"{loss.decades:.2f}"})
     return rows
 
 
@@ -110,12 +110,7 @@ def curvature_table(fits: StudyFits) -> list[dict[str, str]]:
                 "power law?": "does not fit" if bend.found else "not refuted",
                 "shape in log-log": lean(bend) if bend.shape != "ragged" else "ragged",
                 "p of this bend": shown(chance(loss), ".3f"),
-                "quadratic term of log L": signed(bend.quadratic, ".2e"),
-                "quadratic term of the steps (subtracted)": signed(bend.steps, ".2e"),
                 "power against an irreducible loss of half the lowest": shown(bend.power_half, ".2f"),
-                f"irreducible loss found with power 0.8 ({fits.unit})": "none"
-                if bend.visible is None
-                else shown(bend.visible, ".2f"),
             }
         )
     return rows
@@ -150,23 +145,17 @@ def diagnostics_table(fits: StudyFits) -> list[dict[str, str]]:
     rows = []
     for fit, found in envelopes(fits):
         loss = fit.law(L_OPT)
-        owners = [f"{one.size} {one.n_uncensored}/{one.n_points}" for one in found.owners if one.n_points]
-        flat, ends = found.flatness, found.compute_identity
+        flat = found.flatness
         rows.append(
             {
                 "architecture": name_of(fit.group),
                 "runs": str(fits.group(fit.group).n_runs),
                 "range of L (FLOP)": _range(loss),
-                "loss falls over (decades)": shown(found.falling_decades or 0.0, ".2f"),
                 "points of the envelope": str(found.n_points),
                 "without a curve": str(found.n_uncovered),
                 "points left out of L(C)": str(loss.about_loss.n_outside if loss.about_loss else 0),
                 "censored": shown(found.fraction_censored, ".0%"),
-                "uncensored/all points by size": ", ".join(owners),
                 "range of N_opt, D_opt (FLOP)": _range(fit.law(N_OPT)),
-                "a + b": shown(found.a_plus_b, ".4f"),
-                "a p + b - 1": shown(found.cost_identity, "+.1e"),
-                "6 N D / C at the ends": "" if ends is None else f"{ends[0]:.2f}, {ends[1]:.2f}",
                 "sizes within 0.5% of the lowest loss": "" if flat is None else number(f"x {flat:.2f}", flat),
             }
         )

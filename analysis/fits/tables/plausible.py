@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import pandas as pd
 
-from analysis.fits.replicates import SAME_D, ends_of
+from analysis.fits.seeds import SAME_D, ends_of
 from analysis.fits.tables.cells import rows_text
 from arch.amounts import count
 from arch.errors import InputError

@@ -12,7 +12,7 @@ import pandas as pd
 from analysis.fits.cost import ROUNDED, SIX_ND
 from analysis.fits.points import COPIED, CURVES, ENDS, Reading, copies, refuse_impossible
 from analysis.fits.prepare import prepare
-from analysis.fits.replicates import alike, ends_of
+from analysis.fits.seeds import ends_of, seed_groups
 from analysis.fits.settings import as_it_stands
 from analysis.fits.tables.cells import COUNTS, condition_of, numbers, rows_text, same_text, text_of, without_thousands
 from analysis.fits.tables.columns import (
@@ -372,7 +372,9 @@ def _own_recipes(fields: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     ends, rows = pd.Series(ends_of(keys, tokens)), plain.groupby(keys).indices
     for _, of_size in ends.groupby([plain["group"].to_numpy()[ends], plain["n_params"].to_numpy()[ends]], sort=False):
         at = of_size.to_numpy()
-        for group in alike([str(recipe[i]) for i in at], tokens[at].tolist(), plain["loss"].to_numpy()[at].tolist()):
+        for group in seed_groups(
+            [str(recipe[i]) for i in at], tokens[at].tolist(), plain["loss"].to_numpy()[at].tolist()
+        ):
             mine = plain.loc[at[group]].assign(trunk=trunk)
             trunks = mine[mine["seed"] != ""].groupby("seed")["trunk"].nunique()
             if (trunks > 1).any():

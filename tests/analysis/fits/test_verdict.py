@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.fits.envelope.extract import SizeCurve
 from analysis.fits.fit import L_OPT, QUANTITIES, EnvelopePoints, Estimate, Fit, Law
 from analysis.fits.noise import SeedNoise
+from analysis.fits.seeds import SizeCurve
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_fits import LowestLoss, StudyFits
 from analysis.fits.verdict import judge_architectures

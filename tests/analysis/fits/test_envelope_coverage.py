@@ -1,4 +1,5 @@
-"""How often intervals cover the continuous law, and how often a bend of L(C) is found: thousands of drawn studies."""
+"""How often intervals cover the continuous law, and how often a bend of L(C) shows: thousands of drawn studies, whose
+table docs/research/envelope.md has. A quick look is in test_envelope.py."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import asdict, replace
 import pandas as pd
 import pytest
 
-from ..worlds import Coverage, Ladder, Setting, World, coverage, oracle_power
+from .worlds import Coverage, Ladder, Setting, World, coverage, oracle_power
 
 STUDIES = 300
 COVERED = ("a", "n_opt", "n_opt_beyond", "d_opt_beyond")
@@ -23,22 +24,14 @@ def cell(world: World, ladder: Ladder, studies: int, seed: int) -> Coverage:
 def run(jobs: list[tuple[World, Ladder, int]]) -> pd.DataFrame:
     """A row a job: what defines it, and how often its studies cover the truth."""
     with ProcessPoolExecutor(2) as pool:
-        found = list(pool.map(cell, *zip(*jobs, strict=True), range(len(jobs))))
+        cells = list(pool.map(cell, *zip(*jobs, strict=True), range(len(jobs))))
     rows = [
         {"E": w.irreducible, "sizes": x.n_sizes, "s": x.s, "memory": x.memory} | asdict(one)
-        for (w, x, _), one in zip(jobs, found, strict=True)
+        for (w, x, _), one in zip(jobs, cells, strict=True)
     ]
     table = pd.DataFrame(rows)
     print(table.round(3).to_string())
     return table
-
-
-def test_a_few_studies_cover() -> None:
-    """A quick look at one easy and one hard cell: at least 85% of 40 (4 sigma below 97%)."""
-    for ladder in (Ladder(6, 0.003), Ladder(4, 0.015)):
-        found = coverage(Setting.of(World(), ladder), 40)
-        assert min(found.a, found.n_opt, found.n_opt_beyond, found.d_opt_beyond) >= 0.85, found
-        assert found.identified > 0.4
 
 
 @pytest.mark.slow
@@ -55,6 +48,15 @@ def test_intervals_cover_the_continuous_law() -> None:
     assert 0.92 <= exact["loss"].mean() <= 0.98 and exact["loss"].min() >= 0.90
     assert 0.03 <= exact["curved"].mean() <= 0.07
     assert table[table["sizes"] > 5]["points"].mean() < 0.8
+
+
+@pytest.mark.slow
+def test_the_level_covers_however_dense_the_sizes() -> None:
+    """L in the middle, at least 91% of 400 (3.7 sigma): ten sizes a factor of 1.4 apart, where percentiles of the
+    refitted level cover 64, 49 and 28%, and four a factor of 3.6 apart."""
+    dense = [(World(0.0, 0.4, 0.25), Ladder(10, s, 1.4), 400) for s in (0.0065, 0.01, 0.025)]
+    table = run([*dense, (World(0.0, 0.4, 0.25), Ladder(4, 0.025, 3.6), 400)])
+    assert table["loss"].min() >= 0.91
 
 
 @pytest.mark.slow
@@ -76,8 +78,8 @@ def test_the_bend_of_an_irreducible_loss_is_found() -> None:
         null, bent = (Setting.of(World(e), ladder) for e in (0.0, 0.6))
         with ProcessPoolExecutor(2) as pool:
             drawn = pool.map(cell, [World(0), World(0.6)] * 2, [ladder] * 4, [1000] * 4, range(4))
-            found = [one.curved for one in drawn]
-        alarms, power = (found[0] + found[2]) / 2, (found[1] + found[3]) / 2
+            curved = [one.curved for one in drawn]
+        alarms, power = (curved[0] + curved[2]) / 2, (curved[1] + curved[3]) / 2
         oracle, measuring = oracle_power(null, bent), oracle_power(null, bent, df=8)
         print(
             f"s = {s:.1%}: false alarms {alarms:.3f}, power {power:.3f}, an oracle's {oracle:.3f}, of one who measures "
