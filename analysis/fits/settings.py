@@ -9,7 +9,7 @@ from pydantic import Field as PydanticField
 from scaling.study.fit_section import Fit
 
 if TYPE_CHECKING:
-    from scaling.study.grid import Grid
+    from scaling.study.schema import Grid
 
 FITS = "fits.json"  # of a study's results, and of its published folder
 MIN_CROSSINGS = 3  # of neighbouring sizes' curves: two fix a line, a third can tell whether it is one

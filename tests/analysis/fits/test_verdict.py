@@ -18,7 +18,7 @@ from analysis.report.notes import law_notes
 from analysis.report.tables import estimate, laws_table, short_laws_table
 from analysis.report.verdict import comparison_table, prediction_table, verdict_notes, verdict_text
 from analysis.runs import load_tables
-from scaling.stages.show import show_laws, show_summary
+from scaling.cli.show import show_laws, show_summary
 
 from .built import envelopes_of, fit_of, study_of
 from .synthetic import SIZES, power_world, write_run
