@@ -230,6 +230,7 @@ def form_oracle(cell: FormCell, points: Points) -> dict[str, float]:
     """Widths of the intervals of one who knows the noise, linearised at the true surface (Cramer-Rao)."""
     tied = cell.form == OVER_TRAINING
     jacobian = free_slopes(points, cell.form, cell.surface, NO_END)
+    jacobian[:, 0] /= points.loss.mean()  # where E counts in units of the mean loss
     mean_n, mean_d = np.log(points.n_params).mean(), np.log(points.n_tokens).mean()
 
     def moved(k: int, step: float) -> dict[str, np.ndarray]:
