@@ -10,6 +10,7 @@ from analysis.figures.axes import minus
 from analysis.figures.palette import name_of
 from analysis.fits.fit import NuisanceCell, NuisanceValue
 from analysis.fits.noise import SeedNoise
+from analysis.fits.pairwise import BETTER, LOSS, UNDECIDED, compared
 from analysis.fits.study_fits import StudyFits
 from analysis.labels import parts
 from analysis.pages.cells import signed
@@ -44,7 +45,7 @@ def nuisance_notes(fits: StudyFits) -> list[str]:
     """What makes a choice doubtful, a line each with all that it is so for, and how many runs the fits do not use."""
     found: dict[str, dict[str, list[str]]] = {}
     for cell in fits.nuisance:
-        for text in [*_doubts(cell), *_not_apart(cell, fits.seed_noise)]:
+        for text in [*_doubts(cell), *_of_noise(cell, fits.seed_noise)]:
             found.setdefault(text, {}).setdefault(name_of(cell.group), []).append(cell.size)
     lines = []
     for text, groups in found.items():
@@ -85,29 +86,34 @@ def _edges(cell: NuisanceCell) -> list[str]:
     return edges
 
 
-def _not_apart(cell: NuisanceCell, noise: SeedNoise | None) -> list[str]:
-    """The values whose loss differs from that taken by less than noise of independent seeds makes: sqrt(2 / seeds) s
-    times Student's quantile. Seeds that share their batches are told apart a little better than that."""
+def _of_noise(cell: NuisanceCell, noise: SeedNoise | None) -> list[str]:
+    """How the other values compare with the one taken, by the noise of independent seeds: sqrt(2 / seeds) s times
+    Student's quantile. Of seeds that share their batches a little more is known than that."""
     losses = {tried.value: math.log(tried.loss) for tried in cell.values if tried.loss is not None}
-    if cell.chosen is None or len(losses) < 2:
+    chosen = cell.chosen
+    if chosen is None or len(losses) < 2:
         return []
     if noise is None:
         return ["no seeds measure the noise, so nobody knows whether the value taken is better than the others"]
-    mine = noise.of(cell.group)
-    reach = float(stdtrit(mine.df, DOUBT)) * mine.s * math.sqrt(2 / max(cell.n_seeds, 1))
-    off = {value: loss - losses[cell.chosen] for value, loss in losses.items() if value != cell.chosen}
-    near = [value for value, more in off.items() if abs(more) < reach]
-    lower = [value for value, more in off.items() if more <= -reach and more < 0]
-    lines = [f"{cell.chosen} is not told apart from {', '.join(near)} by the noise between seeds"] if near else []
-    return lines + [f"{value} ends lower here, but the longest branch takes {cell.chosen}" for value in lower]
+    own = noise.of(cell.group)
+    half = float(stdtrit(own.df, DOUBT)) * own.s * math.sqrt(2 / max(cell.n_seeds, 1))
+    verdicts = {}
+    for value, loss in losses.items():
+        more = loss - losses[chosen]
+        if value != chosen:
+            verdicts[value] = compared(value, chosen, LOSS, 0.0, more, (more - half, more + half)).verdict
+    near = [value for value, verdict in verdicts.items() if verdict == UNDECIDED]
+    lower = [value for value, verdict in verdicts.items() if verdict == BETTER]
+    lines = [f"{chosen} is not distinguishable from {', '.join(near)} by the noise between seeds"] if near else []
+    return lines + [f"{value} ends lower here, but the longest branch takes {chosen}" for value in lower]
 
 
 def left_out_lines(fits: StudyFits) -> list[str]:
     """Of runs that are in no fit, a line for each kind of reason, with how many and which."""
-    found: dict[str, list[str]] = {}
-    for one in fits.left_out:
-        found.setdefault(_kind(one["why"]), []).append(one["run_id"])
-    return [f"{counted(len(runs), 'run')} left out of the fits, {why}: {named(runs)}" for why, runs in found.items()]
+    kinds: dict[str, list[str]] = {}
+    for run in fits.left_out:
+        kinds.setdefault(_kind(run["why"]), []).append(run["run_id"])
+    return [f"{counted(len(runs), 'run')} left out of the fits, {why}: {named(runs)}" for why, runs in kinds.items()]
 
 
 def _kind(why: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from analysis.costs import Cost
 from analysis.figures.palette import name_of
+from analysis.fits.pairwise import Compared
 from analysis.fits.study_fits import StudyFits
 from analysis.forecast.outcome import ForecastRound
 from analysis.pages.export import KINDS, write_tables
@@ -20,24 +21,22 @@ from analysis.report.approaches import (
     check_rows,
 )
 from analysis.report.believed import believed_rows
-from analysis.report.comparison import (
-    choice_table,
-    comparison_figure,
-    comparison_notes,
-    comparison_rows,
-    doubted_surfaces,
-    waste_notes,
-    waste_table,
-)
+from analysis.report.comparison import comparison_figure, comparison_notes, comparison_rows
 from analysis.report.contamination import contamination_notes, contamination_rows
-from analysis.report.costs import cost_notes, cost_rows
+from analysis.report.costs import (
+    choice_notes,
+    choice_table,
+    cost_notes,
+    cost_rows,
+    doubted_surfaces,
+)
 from analysis.report.figures import figure_one, rows_of_figure_one
 from analysis.report.floors import floor_notes
 from analysis.report.forecast import forecast_figure, forecast_lead, forecast_notes, forecast_rows, table_name, title_of
 from analysis.report.frontier import frontier_text
 from analysis.report.lengths import NOTE as LENGTHS
 from analysis.report.lengths import length_rows, lengths_figure
-from analysis.report.merged import merged_figure, merged_notes, merged_rows
+from analysis.report.merged import merged_notes, merged_rows
 from analysis.report.methods import baseline_text, convention_text, methods
 from analysis.report.notes import common_lean, crossing_notes, crossing_reasons, extrapolation_text, law_notes
 from analysis.report.nuisance import nuisance_notes, nuisance_rows
@@ -54,14 +53,7 @@ from analysis.report.task_tables import TASK_TABLES, downstream_notes, task_tabl
 from analysis.report.tasks import benchmarks_figure, tasks_figure
 from analysis.report.validation import validation_figure
 from analysis.report.variants import is_of_variants, variant_figure, variant_notes, variant_rows
-from analysis.report.verdict import (
-    comparison_table,
-    family_name,
-    known_predictions,
-    verdict_notes,
-    verdict_parts,
-    with_bits,
-)
+from analysis.report.verdict import comparison_table, family_name, verdict_notes, verdict_parts
 from analysis.run_table import RunTable
 from arch.amounts import counted
 
@@ -98,9 +90,8 @@ def figures(
     if not is_of_variants(fits):
         found["figure1"] = figure_one(fits, tables, baseline)
     found["variants"] = variant_figure(fits)
-    found["merged"] = merged_figure(fits)
-    for name, one in _compared(fits):
-        found[name] = comparison_figure(one, fits.conventions, doubted_surfaces(fits))
+    for name, compared in _compared(fits):
+        found[name] = comparison_figure(compared, fits.conventions, doubted_surfaces(fits))
     found["approaches"] = approach_figure(fits)
     for round_ in forecast:
         found[table_name(round_)] = forecast_figure(round_)
@@ -148,12 +139,11 @@ def page(
     shown = _tables(fits, tables, contamination) | {"costs": cost_rows(costs)}
     for round_ in forecast:
         shown[table_name(round_)] = forecast_rows(round_)
-    shown["losses"] = with_bits(shown["losses"], corpus)
     comparisons = []
-    for figure, one in _compared(fits):
-        shown[figure] = comparison_rows(one)
-        at = family_name(one["at"]) if one["at"] else ""
-        notes = comparison_notes(one, fits.settings.level)
+    for figure, compared in _compared(fits):
+        shown[figure] = comparison_rows(compared, fits.lowest_losses(compared.at))
+        at = family_name(compared.at) if compared.at else ""
+        notes = comparison_notes(compared, fits.settings.level)
         comparisons.append({"at": at, "figure": drawn.get(figure), "name": figure, "notes": notes})
     files = {key: rows for key, rows in shown.items() if rows}
     files |= {key: [{"what": what, "value": told} for what, told in of.items() if told] for key, of in pairs.items()}
@@ -190,7 +180,7 @@ def page(
         variant_notes=variant_notes(fits),
         merged_notes=merged_notes(fits),
         nuisance_notes=nuisance_notes(fits),
-        waste_notes=waste_notes(fits),
+        choice_notes=choice_notes(fits),
         downstream=downstream_notes(downstream) if downstream else None,
         shown_checkpoints=checkpoint_rows(tables),
         loss_unit=fits.unit,
@@ -214,11 +204,9 @@ def _tables(fits: StudyFits, tables: RunTable, contamination: dict[str, Any] | N
         "variants": variant_rows(fits),
         "merged": merged_rows(fits),
         "laws": [{HEADINGS[key]: value for key, value in row.items()} for row in laws_table(fits)],
-        "predictions": known_predictions(fits) if compared else [],
         "approaches": approach_rows(fits),
         "checks": check_rows(fits),
         "choices": choice_table(fits.wrong_choices),
-        "waste": waste_table(fits.waste),
         **({name: [] for name in TASK_TABLES} if downstream is None else task_tables(downstream)),
         "lengths": length_rows(downstream.lengths) if downstream else [],
         "power_law": curvature_table(fits),
@@ -230,7 +218,7 @@ def _tables(fits: StudyFits, tables: RunTable, contamination: dict[str, Any] | N
     }
 
 
-def _compared(fits: StudyFits) -> list[tuple[str, dict[str, Any]]]:
+def _compared(fits: StudyFits) -> list[tuple[str, Compared]]:
     """The comparisons by the names of their figures."""
     return [("comparison" if i == 0 else f"comparison-{i + 1}", one) for i, one in enumerate(fits.comparisons)]
 

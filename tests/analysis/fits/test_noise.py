@@ -20,8 +20,6 @@ from analysis.fits.noise import (
     same_runs,
 )
 
-from .pooling_coverage import CASES, cover
-
 
 def test_noise_is_pooled_by_degrees_of_freedom():
     three = np.array([[0.0], [1.0], [2.0]]) * np.ones((3, 7))  # variance 1, 2 degrees of freedom
@@ -144,16 +142,6 @@ def test_variances_come_in_as_many_parts_as_are_told_apart():
     assert equal_parts(variances, [0.5] * 5) == [[2, 1, 0, 4, 3]]
     assert equal_parts([0.0, 1.0, 1.1], [8.0] * 3) == [[0], [1, 2]]  # seeds that end alike
     assert equal_parts([2.0], [1.0]) == [[0]] and equal_parts([], []) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in CASES if "both" not in name and "noisy, 3" not in name])
-def test_intervals_cover_and_those_of_quiet_architectures_are_no_wider_for_a_noisy_one(name):
-    """60 studies: 240 intervals, with a standard error of 1.4%."""
-    found = cover(CASES[name], 60)
-    rows, before = found["those not told apart"], found["all others"]
-    assert 0.92 <= rows[..., 0].mean() <= 0.98
-    assert np.median(rows[:, :3, 1]) <= 1.05 * np.median(before[:, :3, 1])
 
 
 def labels(trunks, runs_each, rows_each=1):

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from analysis.design.choose import draw, outcome
 from analysis.design.proposal import laid, naive
-from analysis.design.simulate import draw, outcome
 from analysis.design.worlds import Noise, World
 from analysis.fits.cost import Cost, six_nd
 from analysis.fits.fit import Fit

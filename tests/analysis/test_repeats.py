@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from analysis.fits.noise import Group, SeedNoises
-from analysis.repeats.noise import NoiseOfStudy
+from analysis.repeats import NoiseOfStudy
 
 
 def seeds(arch: str, size: str, ends: tuple[float, ...], early: float = 0.1) -> Group:
