@@ -26,7 +26,7 @@ from analysis.fits.cost import cost_of
 from analysis.fits.envelope import fit_envelope
 from analysis.fits.forms import OVER_TRAINING, PLAIN
 from analysis.fits.isoflop import fit_isoflop
-from analysis.fits.parametric.fit import fit_parametric
+from analysis.fits.parametric import fit_parametric
 from analysis.fits.points import CURVES, Points
 from analysis.fits.rehearsal import LEVEL, Rule
 from analysis.fits.solver import HUBER, LEAST_SQUARES
@@ -100,8 +100,8 @@ def forecast(below: Points, above: Points, rule: Rule = rehearsal.RULE) -> Predi
 
 def _told(found: rehearsal.Forecast, above: Points) -> Predicted:
     told = [found.predict(n, d) for n, d in zip(above.n_params, above.n_tokens, strict=True)]
-    half = [math.nan if one.high is None else math.log(one.high / one.loss) for one in told]
-    return np.array([one.loss for one in told]), np.array(half)
+    losses = np.array([one.loss.value for one in told], dtype=float)
+    return losses, np.log(np.array([one.loss.high for one in told], dtype=float) / losses)
 
 
 def surface(objective: str, form: str, n_replicates: int = 0) -> Method:

@@ -10,19 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from analysis.fits.cost import cost_of
-from analysis.fits.envelope import OBJECTIVES as OPTIMA
-from analysis.fits.envelope import Curves, fit_envelope
 from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Estimate, Fit, Prediction
 from analysis.fits.forms import FORMS
-from analysis.fits.isoflop import LOCAL, MINIMA, fit_isoflop
 from analysis.fits.noise import SeedNoise
-from analysis.fits.parametric.fit import ParametricFit, fit_parametric
-from analysis.fits.parametric.results import parametric_result
+from analysis.fits.parametric import ParametricFit, fit_parametric, parametric_result
 from analysis.fits.points import Points
 from analysis.fits.rehearsal import Forecast, forecast
 from analysis.fits.seeds import seed_noise_of
@@ -30,7 +26,11 @@ from analysis.fits.settings import FitSettings
 from analysis.fits.solver import HUBER, LEAST_SQUARES, OBJECTIVES
 from arch.errors import InputError, choice
 
+if TYPE_CHECKING:
+    from analysis.fits.envelope import Curves
+
 ALL = "all"
+MINIMA, OPTIMA = ("local", "akima"), ("crossings", "envelope", "hull")  # of isoFLOP's budgets, and of the envelope
 NEEDS_CURVES = (ENVELOPE,)
 DEFAULTS = FitSettings()
 STUDY_OBJECTIVE = LEAST_SQUARES  # objective of a study's surfaces, where none is asked for: seeds leave no outliers
@@ -54,7 +54,7 @@ class Options:
     predict: Sequence[tuple[float, float]] = ()
     objective: str = HUBER
     form: str = "plain"
-    minimum: str = LOCAL
+    minimum: str = MINIMA[0]
     optimum: str | None = None
     near_sizes: float | None = None
     n_replicates: int = DEFAULTS.n_replicates
@@ -145,6 +145,8 @@ def fit_with_surface(
     asked: dict[str, Any] = {"at": at, "curve": _curve(points, at, options)}
     of_intervals: dict[str, Any] = {"n_replicates": options.n_replicates, "level": options.level, "seed": options.seed}
     if approach == ENVELOPE:
+        from analysis.fits.envelope import fit_envelope
+
         wanted = {"optimum": options.optimum, "near_sizes": options.near_sizes}
         of_envelope = {name: value for name, value in wanted.items() if value is not None}
         noise = noise or (seed_noise_of([points]) if curves is None else None)
@@ -152,6 +154,8 @@ def fit_with_surface(
             points, curves, noise=noise, settings=settings.model_copy(update=of_intervals | of_envelope), **asked
         ), None
     if approach == ISOFLOP:
+        from analysis.fits.isoflop import fit_isoflop
+
         return fit_isoflop(points, cost_of(points), options.minimum, noise=noise, **of_intervals, **asked), None
     surface = fit_surface(points, options, noise, options.n_replicates, progress)
     result = parametric_result(surface, predict=options.predict, level=options.level, seed=options.seed, **asked)
@@ -167,12 +171,11 @@ def with_rehearsed(result: Fit, fit: ParametricFit) -> Fit:
         if isinstance(known, str):
             return replace(prediction, rehearsed=Estimate(reason=known), rests_on=known)
         new = known.predict(prediction.n_params, prediction.n_tokens)
-        loss = Estimate(new.loss, new.low, new.high, new.reason or "")
-        return replace(prediction, rehearsed=loss, rests_on=new.sentence)
+        return replace(prediction, rehearsed=new.loss, rests_on=new.sentence)
 
     known: Forecast | str
     try:
-        known = forecast(fit.points, fit.prepared.weights, cost=fit.cost, objective=fit.objective, form=fit.form)
+        known = forecast(fit.points, fit.rows.weights, cost=fit.cost, objective=fit.objective, form=fit.form)
     except InputError as error:
         known = str(error)
     return replace(result, predictions=tuple(map(rehearsed, result.predictions)))

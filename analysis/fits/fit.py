@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
-import numpy as np
+from arch.bands import NEAR as NEAR
+from arch.bands import Band as Band
 
 ENVELOPE, ISOFLOP, PARAMETRIC = "envelope", "isoflop", "parametric"
 APPROACHES = (ENVELOPE, ISOFLOP, PARAMETRIC)
 N_OPT, D_OPT, L_OPT = "N_opt", "D_opt", "L_opt"
 QUANTITIES = (N_OPT, D_OPT, L_OPT)
 FAR = 100.0  # times beyond the computes of a fit: from there on no rehearsal comes near, and the form alone speaks
-NEAR = 1.01  # a compute this near to the end of a range is still in it
 MOST_LOG = 700.0  # of a float
 DO_NOT = "do not believe"
 PASSED, FAILED, NOT_DONE = "passed", "failed", "not done"  # states of a check
@@ -83,26 +83,6 @@ class Estimate(Stored):
 
 
 NOTHING = Estimate()
-
-
-@dataclass(frozen=True)
-class Band:
-    """A law's interval [low, high] at C [FLOP], rising; None where it has no end."""
-
-    c: tuple[float, ...]
-    low: tuple[float | None, ...]
-    high: tuple[float | None, ...]
-
-    def at(self, c: float) -> tuple[float, float] | None:
-        """Between two of its points by a line in log-log; None outside of them."""
-        grid = np.log(self.c)
-        if not max(grid[0] - math.log(c), math.log(c) - grid[-1]) < math.log(NEAR):
-            return None
-        low, high = (
-            float(np.exp(np.interp(math.log(c), grid, np.log(np.array(ends, dtype=float)))))
-            for ends in (self.low, self.high)
-        )
-        return low, high
 
 
 @dataclass(frozen=True)
@@ -336,25 +316,15 @@ class SameRuns:
 
 
 @dataclass(frozen=True)
-class WithoutSizes:
-    """The ranges of parameters, by name, over fits that leave one size out: what one size decides. left_out: sizes
-    without which the fit was done; impossible: without which it cannot be, with the reason."""
-
-    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
-    left_out: tuple[str, ...] = ()
-    impossible: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class ParametricPart:
     """What the parametric approach has beside its laws: the form of the surface and its parameters by name (E, A, B,
-    alpha, beta, and what a form has more); noise: of what its intervals are drawn; over_training: a, b and eta of that
-    form, p_tied: how probable alpha and beta this far apart are where they are one, as it assumes (None: not tested);
-    assumes: what the form takes for granted."""
+    alpha, beta, and what a form has more); sizes: that were fitted; noise: of what its intervals are drawn;
+    over_training: a, b and eta of that form, p_tied: how probable alpha and beta this far apart are where they are
+    equal, as it assumes (None: not tested); assumes: what the form takes for granted."""
 
     form: str
     parameters: dict[str, Estimate]
-    without_sizes: WithoutSizes = field(default_factory=WithoutSizes)
+    sizes: tuple[str, ...] = ()
     noise: tuple[NoiseOf, ...] = ()
     seeds: SameRuns | None = None
     over_training: dict[str, Estimate] | None = None
@@ -454,15 +424,38 @@ class EnvelopePart:
 
 
 @dataclass(frozen=True)
+class NuisanceValue:
+    """A value of the nuisance axes that was tried, and its mean loss; loss None: it cannot be judged, and `why`."""
+
+    value: str
+    loss: float | None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class NuisanceCell:
+    """How nuisance axes were resolved for a size and length of a group: the value chosen (None: none can be judged), by
+    the mean over n_seeds that all values have (0: each by seeds of its own) after n_tokens; margin: log loss of the
+    next best above it."""
+
+    group: str
+    size: str
+    length: str
+    values: tuple[NuisanceValue, ...]
+    chosen: str | None
+    n_seeds: int
+    n_tokens: int | None
+    margin: float | None
+
+
+@dataclass(frozen=True)
 class Objective:
-    """What was minimised, and its value; worst: that of the worst of so many starts, of which `abnormal` stopped before
-    they reached a minimum."""
+    """What was minimised, and its value; worst: that of the worst of so many starts."""
 
     name: str
     value: float | None = None
     worst: float | None = None
     starts: int | None = None
-    abnormal: int = 0
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,11 @@ import numpy as np
 from scipy import stats
 
 from analysis.fits.cost import Cost, cost_of
-from analysis.fits.forms import PLAIN, REPEATED
-from analysis.fits.parametric.curves import check_design
+from analysis.fits.fit import Estimate
+from analysis.fits.forms import PLAIN
+from analysis.fits.parametric import fit_form, identifies
 from analysis.fits.points import Points
-from analysis.fits.solver import HUBER, fit_surfaces
+from analysis.fits.solver import HUBER
 from analysis.fits.surface import Surface
 from arch.amounts import count
 from arch.errors import InputError
@@ -118,9 +119,9 @@ class Rehearsal:
         if self.n_cuts <= LEAST_CUTS:
             return None
         shares = []
-        for one in np.unique(self.at):
-            mine = self.at == one
-            wide = _times(self.n_cuts - 1, level) * self.scale(without=one) * self._grown(self.reach[mine])
+        for cut in np.unique(self.at):
+            mine = self.at == cut
+            wide = _times(self.n_cuts - 1, level) * self.scale(without=cut) * self._grown(self.reach[mine])
             shares.append(float(np.average(np.abs(self.error[mine]) <= wide, weights=self.weight[mine])))
         return float(np.mean(shares))
 
@@ -165,17 +166,12 @@ def disjoint(cuts: np.ndarray) -> int:
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """The loss of a run that is to come. low, high: the rehearsed interval, None where `reason` says why there is none;
-    reach: its compute over the largest that was fitted; sentence: what the interval rests on."""
+class Rehearsed:
+    """The loss of a run that is to come, with its rehearsed interval or the reason why there is none; reach: its
+    compute over the largest that was fitted; sentence: what the interval rests on."""
 
-    n_params: float
-    n_tokens: float
-    loss: float
-    low: float | None
-    high: float | None
+    loss: Estimate
     reach: float
-    reason: str | None
     sentence: str
 
 
@@ -192,18 +188,18 @@ class Forecast:
 
     def predict(
         self, n_params: float, n_tokens: float, unique_tokens: float | None = None, level: float = LEVEL
-    ) -> Prediction:
+    ) -> Rehearsed:
         loss = float(self.surface.loss(n_params, n_tokens, unique_tokens))
         reach = float(self.cost.per_token(n_params)) * n_tokens / float(self.points.flops.max())
         rehearsal = self.beyond if n_params > LARGER * float(self.points.n_params.max()) else self.within
         why = self._outside(n_params, n_tokens) or rehearsal.reason(reach)
-        if why and rehearsal is self.beyond and why.startswith("nothing"):
-            why = f"{why} at sizes beyond the largest below a cut"
-        low = high = None
         if why is None:
             half = float(rehearsal.half_width(reach, level))
-            low, high = loss * math.exp(-half), loss * math.exp(half)
-        return Prediction(n_params, n_tokens, loss, low, high, reach, why, why or rehearsal.sentence(reach, level))
+            ends = loss * math.exp(-half), loss * math.exp(half)
+            return Rehearsed(Estimate.of(loss, ends), reach, rehearsal.sentence(reach, level))
+        if rehearsal is self.beyond and why.startswith("nothing"):
+            why = f"{why} at sizes beyond the largest below a cut"
+        return Rehearsed(Estimate(loss, reason=why), reach, why)
 
     def _outside(self, n_params: float, n_tokens: float) -> str | None:
         every = np.ones((1, len(self.points)), dtype=bool)
@@ -218,15 +214,15 @@ class Forecast:
 
 def cuts_of(points: Points) -> np.ndarray:
     """[k, n]: what lies below each cut in compute, then below each cut in size."""
-    found: list[np.ndarray] = []
+    below: list[np.ndarray] = []
     for values, most in ((points.flops, MOST_CUTS), (points.n_params, MOST_SIZE_CUTS)):
         logs = np.sort(np.log(values))
         ends = np.append(logs[:-1][np.diff(logs) > SAME], logs[-1])[:-1]
         if len(ends) > most:
             wanted = np.linspace(ends[0], ends[-1], most)
             ends = ends[np.unique([np.abs(ends - at).argmin() for at in wanted])]
-        found += [np.log(values) <= end + 1e-9 for end in ends]
-    return np.array(found, dtype=bool).reshape(len(found), len(points))
+        below += [np.log(values) <= end + 1e-9 for end in ends]
+    return np.array(below, dtype=bool).reshape(len(below), len(points))
 
 
 def above_frontier(points: Points, below: np.ndarray) -> np.ndarray:
@@ -251,17 +247,6 @@ def covered(points: Points, below: np.ndarray, n_params: np.ndarray, n_tokens: n
     return np.asarray((asked >= low[:, None] - OUTSIDE) & (asked <= high[:, None] + OUTSIDE))
 
 
-def identifies(points: Points) -> bool:
-    """Whether points are enough for a rehearsal's surface."""
-    if len(points) < LEAST_POINTS:
-        return False
-    try:
-        check_design(np.log(points.n_params), np.log(points.n_tokens))
-    except InputError:
-        return False
-    return True
-
-
 def some_of(points: Points, weights: np.ndarray | None) -> tuple[Points, np.ndarray]:
     """At most MOST_POINTS of the points, with their weights."""
     weights = np.ones(len(points)) if weights is None else weights
@@ -272,27 +257,22 @@ def some_of(points: Points, weights: np.ndarray | None) -> tuple[Points, np.ndar
     return points.take(kept), weights[kept]
 
 
+def _is_enough(points: Points) -> bool:
+    return len(points) >= LEAST_POINTS and identifies(points)
+
+
 def _fitted_below(
     points: Points, weights: np.ndarray, objective: str, form: str, near: float
 ) -> tuple[np.ndarray, Surface]:
     """Cuts [k, n], and the surfaces [k + 1] below each of them and of everything."""
-    if not identifies(points):
+    if not _is_enough(points):
         raise InputError(
             f"a rehearsal needs {LEAST_POINTS} or more points that identify a surface; {len(points)} given"
         )
     below = cuts_of(points)
-    below = below[np.array([identifies(points.take(one)) for one in below], dtype=bool)]
+    below = below[np.array([_is_enough(points.take(rows)) for rows in below], dtype=bool)]
     excess = above_frontier(points, np.concatenate([below, np.ones((1, len(points)), dtype=bool)]))
-    solution = fit_surfaces(
-        np.log(points.n_params),
-        np.log(points.n_tokens),
-        points.loss,
-        by_nearness(excess, near) * weights,
-        objective=objective,
-        form=form,
-        log_unique=np.log(points.unique_tokens) if form in REPEATED else None,
-    )
-    return below, solution.surface
+    return below, fit_form(points, points.loss, by_nearness(excess, near) * weights, objective, form).surface
 
 
 def forecast(

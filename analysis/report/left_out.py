@@ -22,10 +22,8 @@ def sizes_left_out(fits: StudyFits) -> dict[str, list[str]]:
     for law in fits.laws if fits.settings.stopped == "leave_out" else ():
         if law.parametric is None:
             continue
-        kept = law.parametric.without_sizes
-        tried = {*kept.left_out, *kept.impossible}
-        gone = [one.size for one in fits.group(law.group).sizes if one.size not in tried]
-        if tried and gone:
+        gone = [one.size for one in fits.group(law.group).sizes if one.size not in law.parametric.sizes]
+        if law.parametric.sizes and gone:
             found[law.group] = gone
     return found
 

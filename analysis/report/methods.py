@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from analysis.figures.palette import name_of
+from analysis.fits.noise import SeedNoise
 from analysis.fits.settings import FitSettings
-from analysis.fits.study_fits import StudyFits, StudyNoise
+from analysis.fits.study_fits import StudyFits
 from analysis.report.left_out import sizes_left_out
 from analysis.report.noise import listed
 from analysis.report.notes import interval_text, method_notes
@@ -117,7 +118,7 @@ def _noise_text(fits: StudyFits) -> str:
     )
 
 
-def _pooled_text(noise: StudyNoise) -> str:
+def _pooled_text(noise: SeedNoise) -> str:
     parts = [[name_of(arch) for arch in part.archs] for part in noise.parts]
     if len(parts) < 2:
         found = "" if len(parts[0]) < 2 else ": here it tells none apart, and one noise holds for all of them"

@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 from analysis.figures.axes import log_axis
 from analysis.figures.palette import SPARE_COLORS
 from analysis.figures.style import GREY, dress
-from analysis.fits.parametric.fit import ParametricFit
+from analysis.fits.parametric import ParametricFit
 from analysis.fits.points import Points
 from analysis.fits.published_surfaces import PRINTED, misses
 from analysis.fits.surface import Surface

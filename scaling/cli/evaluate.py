@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arch.amounts import count, counted, counted_of
+from arch.commands import with_options
 from arch.errors import InputError
 from arch.outside import allow, modules_of
 from arch.tables import text_table, wrapped
-from flops.commands import with_options
 from flops.tables import duration
 
 from .evaluation import (

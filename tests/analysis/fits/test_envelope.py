@@ -30,8 +30,7 @@ from analysis.fits.envelope import (
 )
 from analysis.fits.fit import L_OPT, N_OPT, Law
 from analysis.fits.noise import SeedNoise
-from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.results import parametric_result
+from analysis.fits.parametric import fit_parametric, parametric_result
 from analysis.fits.points import Points
 from analysis.fits.prepare import prepare
 from analysis.fits.seeds import SizeCurve

@@ -28,7 +28,7 @@ def test_without_noise_the_surface_is_found_and_nothing_is_missed():
     found = forecast(isoflops())
     assert np.abs(found.within.error).max() < 1e-4
     told = found.predict(TRUTH.n_opt(1e21), TRUTH.d_opt(1e21))
-    assert told.loss == pytest.approx(float(TRUTH.l_opt(1e21)), rel=1e-5)
+    assert told.loss.value == pytest.approx(float(TRUTH.l_opt(1e21)), rel=1e-5)
     assert told.reach == pytest.approx(1e21 / 2.56e20, rel=1e-6)
 
 
@@ -53,8 +53,7 @@ def test_new_runs_lie_inside():
             n, d = float(TRUTH.n_opt(c)), float(TRUTH.d_opt(c))
             told = found.predict(n, d)
             loss = float(TRUTH.loss(n, d)) * math.exp(0.01 * rng.standard_normal())
-            assert told.low is not None and told.high is not None
-            held.append(told.low <= loss <= told.high)
+            held.append(told.loss.low <= loss <= told.loss.high)
     assert 0.85 <= np.mean(held) <= 1.0
 
 
@@ -62,14 +61,13 @@ def test_a_reach_that_nothing_rehearses_has_no_interval():
     found = forecast(isoflops(0.01))
     n, d = float(TRUTH.n_opt(2.56e22)), float(TRUTH.d_opt(2.56e22))
     told = found.predict(n, d)
-    assert told.low is None and told.high is None
-    assert told.reason is not None and told.reason.startswith("nothing rehearses a reach of 100")
+    assert told.loss.interval is None and told.loss.reason.startswith("nothing rehearses a reach of 100")
     assert math.isnan(float(found.within.half_width(100.0)))
 
 
 def test_tokens_a_parameter_that_nothing_rehearses_have_no_interval():
     told = forecast(isoflops(0.01)).predict(1e8, 1e13)
-    assert told.reason is not None and told.reason.startswith("nothing rehearses 100k tokens a parameter")
+    assert told.loss.reason.startswith("nothing rehearses 100k tokens a parameter")
 
 
 def test_sizes_beyond_the_largest_are_rehearsed_by_leaving_the_largest_out():
@@ -77,10 +75,10 @@ def test_sizes_beyond_the_largest_are_rehearsed_by_leaving_the_largest_out():
     n, d = (one.ravel() for one in np.meshgrid(np.geomspace(1e7, 1e9, 9), np.geomspace(1e8, 1e11, 9)))
     found = forecast(Points(n, d, 6 * n * d, TRUTH.loss(n, d) * (1 + 0.05 * (n > 2e8))))
     inside, larger = found.predict(9e8, 2e11), found.predict(2e9, 2e11)
-    assert inside.high is not None
     assert np.all(found.points.n_params.max() >= 1e9)
     assert found.beyond.scale() > found.within.scale()
-    assert larger.high is None or larger.high / larger.loss > inside.high / inside.loss
+    inside, larger = inside.loss, larger.loss
+    assert larger.high is None or larger.high / larger.value > inside.high / inside.value
 
 
 def test_runs_far_above_the_frontier_weigh_little():
@@ -92,7 +90,7 @@ def test_runs_far_above_the_frontier_weigh_little():
     c = 2.56e21
     truth = float(TRUTH.l_opt(c))
     near, alike = (
-        abs(math.log(forecast(points, rule=Rule(near)).predict(TRUTH.n_opt(c), TRUTH.d_opt(c)).loss / truth))
+        abs(math.log(forecast(points, rule=Rule(near)).predict(TRUTH.n_opt(c), TRUTH.d_opt(c)).loss.value / truth))
         for near in (0.03, math.inf)
     )
     assert near < alike / 2

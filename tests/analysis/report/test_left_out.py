@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from analysis.fits.noise import NoisePart
-from analysis.fits.study_fits import StudyFits, StudyNoise, UnusedRun, read_fits
+from analysis.fits.noise import NoisePart, SeedNoise
+from analysis.fits.study_fits import StudyFits, UnusedRun, read_fits
 from analysis.report.left_out import sizes_left_out, unused_lines
 from analysis.report.methods import _pooled_text, methods
 from analysis.report.noise import noise_text
@@ -49,7 +49,7 @@ def test_sizes_that_a_surface_is_fitted_without_are_told() -> None:
 def test_the_noise_is_told_of_each_part() -> None:
     quiet, noisy = NoisePart(("tnl", "hgrn2"), 0.0032, 8.66), NoisePart(("llama",), 0.0094, 4.0)
     whole = NoisePart(("tnl", "hgrn2", "llama"), 0.007, 16.8)
-    one = StudyNoise(0.007, 16.8, None, 1.0, None, (), (whole,))
+    one = SeedNoise(0.007, 16.8, parts=(whole,))
     two = replace(one, parts=(quiet, noisy))
     assert noise_text(replace(one, parts=(replace(whole, archs=("tnl",)),))) == (
         "0.70% of the loss, 16.8 degrees of freedom"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from analysis.fits.approaches import Options, fit_with_surface
-from analysis.fits.parametric.fit import fit_parametric
+from analysis.fits.parametric import fit_parametric
 from analysis.fits.points import Points
 from analysis.fits.published import check_stated
 from analysis.fits.published_surfaces import PRINTED, Printed, beside, law_of, misses

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from flops.commands import application, with_options
+from arch.commands import application, with_options
 
 
 @dataclass(frozen=True, kw_only=True)
