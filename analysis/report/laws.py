@@ -22,11 +22,13 @@ MOST_NAMED = 3  # runs that a line names
 
 
 def approach_rows(fits: StudyFits) -> list[dict[str, str]]:
-    """A row an architecture and approach: exponent, N_opt at some computes with intervals, and the verdict."""
+    """A row an architecture and approach: exponent, optima at some computes with intervals, and the verdict."""
     rows = []
     for law in fits.laws:
         row = {"architecture": name_of(law.group), "approach": NAMES[law.approach], "a (N_opt exponent)": exponent(law)}
-        row |= {f"N_opt at {power_of_ten(at.flops)} FLOP": size_of(at.n_params) for at in law.optima}
+        for at in law.optima:
+            c = power_of_ten(at.flops)
+            row |= {f"N_opt at {c} FLOP": size_of(at.n_params), f"D_opt at {c} FLOP": size_of(at.n_tokens)}
         rows.append(row | {"verdict": believed(law)})
     for one in fits.not_fitted:
         rows.append({"architecture": name_of(one.group), "approach": NAMES[one.approach], "verdict": "not fitted"})
@@ -90,15 +92,15 @@ def law_rows(fits: StudyFits, conventions: Sequence[str | None] = CONVENTIONS, d
                 rows += [] if group.fitted else [row | {"alpha (L exponent)": "not fitted"}]
                 continue
             loss = fit.law(L_OPT)
-            row["alpha (L exponent)"] = _cell(loss, loss.exponent, f".{digits}f")
-            row["beta (L at C = 1 FLOP)"] = _cell(loss, loss.coefficient, f".{digits}g")
-            row["a (N_opt exponent)"] = _cell(fit.law(N_OPT), fit.law(N_OPT).exponent, f".{digits}f")
-            row["b (D_opt exponent)"] = _cell(fit.law(D_OPT), fit.law(D_OPT).exponent, f".{digits}f")
+            row["alpha (L exponent)"] = law_cell(loss, loss.exponent, f".{digits}f")
+            row["beta (L at C = 1 FLOP)"] = law_cell(loss, loss.coefficient, f".{digits}g")
+            row["a (N_opt exponent)"] = law_cell(fit.law(N_OPT), fit.law(N_OPT).exponent, f".{digits}f")
+            row["b (D_opt exponent)"] = law_cell(fit.law(D_OPT), fit.law(D_OPT).exponent, f".{digits}f")
             rows.append(row | {"R^2 of L": shown(loss.r2, f".{digits}f")})
     return rows
 
 
-def _cell(law: Law, one: Estimate, form: str) -> str:
+def law_cell(law: Law, one: Estimate, form: str) -> str:
     """A number of a law with its interval, and what speaks against it."""
     if not law.identified:
         return NOT_IDENTIFIED

@@ -19,7 +19,6 @@ from analysis.fits.study_fits import StudyFits
 from analysis.forecast.outcome import ForecastRound
 from analysis.pages.export import write_tables
 from analysis.pages.html import render
-from analysis.report.believed import believed_rows
 from analysis.report.comparison import (
     choice_table,
     comparison_figure,
@@ -216,7 +215,6 @@ def _laws(fits: StudyFits) -> Section:
         "The optimal size by three approaches, and whether to believe it",
         figures=_one("approaches", laws_figure(fits)),
         tables=[
-            Table("optimum", believed_rows(fits)),
             Table("approaches", approach_rows(fits)),
             Table("checks", check_rows(fits), "What the verdicts rest on: the checks of each law at each compute"),
             Table("conventions", law_rows(fits), "Laws of the envelope under every FLOP convention"),
