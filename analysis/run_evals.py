@@ -15,7 +15,7 @@ def held_out_losses(run: Path, training: Training) -> tuple[list[dict[str, Any]]
     """The held-out losses of a run, and how many files hold none, by reason: of another version, which the next
     evaluation replaces; or of weights merged when merge_last or merge_fraction was another. Raises InputError for a
     damaged file."""
-    found = list[dict[str, Any]]()
+    losses = list[dict[str, Any]]()
     bad = others = 0
     for path in sorted(run.glob("*evals/*/validation.json")):
         with reading(path, "`scaling eval study` makes it again"):
@@ -32,12 +32,12 @@ def held_out_losses(run: Path, training: Training) -> tuple[list[dict[str, Any]]
             right = type(step) is int and step > 0 and n_tokens == step * training.batch_tokens
             if not right or not all(type(v) in (int, float) and 0 < v < math.inf for v in numbers):
                 raise ValueError
-            told = {"validation_tokens": result["settings"]["validation_tokens"]}
+            settings = {"validation_tokens": result["settings"]["validation_tokens"]}
             if "merged_steps" in result and not are_source_steps(result["merged_steps"], step, training):
                 others += 1
                 continue
-            found.append(result | values | {"settings": told, "merged": path.parts[-3] == "merged-evals"})
+            losses.append(result | values | {"settings": settings, "merged": path.parts[-3] == "merged-evals"})
         except (ValueError, KeyError, TypeError, AttributeError):
             bad += 1
     why = {"evaluations that cannot be read": bad, "evaluations of weights merged otherwise": others}
-    return found, {reason: count for reason, count in why.items() if count}
+    return losses, {reason: count for reason, count in why.items() if count}

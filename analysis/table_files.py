@@ -70,8 +70,8 @@ def read_arrow_table(path: Path, advice: str = "") -> pa.Table:
             schema = pa.ipc.read_schema(pa.py_buffer(b64decode(copies[ARROW])))
             digest = digest if schema.metadata == table.schema.metadata else None
     if digest != written:
-        told = f"{path}: was changed or damaged: its content does not match its {SEAL}"
-        raise InputError(f"{told}; {advice}" if advice else told)
+        message = f"{path}: was changed or damaged: its content does not match its {SEAL}"
+        raise InputError(f"{message}; {advice}" if advice else message)
     return table
 
 

@@ -134,8 +134,8 @@ class Page:
 
 def page(study: Study) -> Page:
     sections = [section for section in sections_of(study) if not section.is_empty]
-    figures = dict(one for section in sections for one in section.figures)
-    tables = {one.name: one.written for section in sections for one in section.shown_tables}
+    figures = dict(named for section in sections for named in section.figures)
+    tables = {table.name: table.written for section in sections for table in section.shown_tables}
     summary, *others = sections
     html = render(
         TEMPLATE,
@@ -182,8 +182,8 @@ def _one(name: str, figure: go.Figure | None) -> list[tuple[str, go.Figure | Non
 def _summary(study: Study) -> Section:
     """What the study says: sentences, the laws of all architectures in one figure, and the losses in one table."""
     fits = study.fits
-    lines = [*study_lines(fits), *(f"{title_of(one)}: {forecast_lead(one)}" for one in study.forecast)]
-    rows = comparison_table(fits) if any(one.archs for one in fits.verdicts) else []
+    lines = [*study_lines(fits), *(f"{title_of(forecast)}: {forecast_lead(forecast)}" for forecast in study.forecast)]
+    rows = comparison_table(fits) if any(verdict.archs for verdict in fits.verdicts) else []
     figure = None if is_of_variants(fits) else figure_one(fits, study.tables, study.baseline, [None])
     return Section(
         "What the study says",
@@ -225,14 +225,17 @@ def _laws(fits: StudyFits) -> Section:
 
 
 def _comparisons(fits: StudyFits) -> Iterator[Section]:
-    for i, one in enumerate(fits.comparisons):
-        name, at = f"comparison-{i + 1}" if i else "comparison", family_name(one["at"]) if one["at"] else ""
+    for i, comparison in enumerate(fits.comparisons):
+        name, at = (
+            f"comparison-{i + 1}" if i else "comparison",
+            family_name(comparison["at"]) if comparison["at"] else "",
+        )
         yield Section(
             "Architectures compared along their optimal frontiers" + (f", {at}" if at else ""),
             (),
-            _one(name, comparison_figure(one, fits.conventions, doubted_surfaces(fits))),
-            [Table(name, comparison_rows(one))],
-            comparison_notes(one, fits.settings.level),
+            _one(name, comparison_figure(comparison, fits.conventions, doubted_surfaces(fits))),
+            [Table(name, comparison_rows(comparison))],
+            comparison_notes(comparison, fits.settings.level),
         )
 
 
@@ -271,14 +274,14 @@ def _held_out(study: Study) -> Section:
 
 
 def _tasks(fits: StudyFits) -> Iterator[Section]:
-    found = fits.downstream
-    if not found:
+    scores = fits.downstream
+    if not scores:
         return
-    tables, notes = task_tables(found), downstream_notes(found)
-    benchmarks, lengths = Table("benchmarks", tables["benchmarks"]), Table("lengths", length_rows(found.lengths))
+    tables, notes = task_tables(scores), downstream_notes(scores)
+    benchmarks, lengths = Table("benchmarks", tables["benchmarks"]), Table("lengths", length_rows(scores.lengths))
     yield Section("Benchmarks", (), _one("benchmarks", benchmarks_figure(fits)), [benchmarks], notes["benchmarks"])
     if lengths.rows:
-        figure = _one("lengths", lengths_figure(found.lengths))
+        figure = _one("lengths", lengths_figure(scores.lengths))
         yield Section("Contexts longer than those of the training", (), figure, [lengths], [LENGTHS])
     yield Section(
         "Scores of the tasks",
@@ -347,6 +350,6 @@ def _lead(fits: StudyFits, tables: RunTable) -> str:
     own = tables.runs[tables.runs["variant"] == ""]
     by_state = ", ".join(f"{count} {state}" for state, count in own["state"].value_counts().to_dict().items())
     variants = f" and {n} of variants" if (n := len(tables.runs) - len(own)) else ""
-    several = "; " if any(one.point for one in fits.groups) else ", "
-    archs = several.join(name_of(one.name) for one in fits.groups)
+    several = "; " if any(group.point for group in fits.groups) else ", "
+    archs = several.join(name_of(group.name) for group in fits.groups)
     return f"{archs}. {counted(len(own), 'run')} ({by_state}){variants}."

@@ -20,7 +20,7 @@ from data.units import loss_unit
 def run_rows(fits: StudyFits, tables: RunTable) -> list[dict[str, str]]:
     own = tables.evals[tables.evals["phase"] != "merged"] if "phase" in tables.evals else tables.evals
     best = own.groupby("run_id")[["loss", "bits_per_byte"]].min() if len(own) else pd.DataFrame()
-    settings, unused = fits.settings, {one["run_id"]: one["why"] for one in fits.left_out}
+    settings, unused = fits.settings, {run["run_id"]: run["why"] for run in fits.left_out}
     curves, rows = RunCurves(tables, settings), []
     for run in tables.runs.to_dict("records"):
         curve = curves.of(str(run["run_id"]))[1]
@@ -101,8 +101,10 @@ def corpus_rows(manifest: dict[str, Any]) -> dict[str, str]:
         rows[f"source {source['name']}"] = (
             f"weight {source['weight']:g}: {sizes[0]} tokens to train on, {sizes[1]} held out"
         )
-    for split, found in manifest["splits"].items():
-        rows[split] = f"{counted(found['documents'], 'document')}, {found['bytes']:,} bytes, {found['tokens']:,} tokens"
+    for split, counts in manifest["splits"].items():
+        rows[split] = (
+            f"{counted(counts['documents'], 'document')}, {counts['bytes']:,} bytes, {counts['tokens']:,} tokens"
+        )
     rows |= {name.replace("_", " "): f"{count:,}" for name, count in manifest["counts"].items()}
     if share := manifest.get("held_out_share"):
         rows["held out"] = f"{share:.2%} of the bytes"
@@ -115,10 +117,10 @@ def corpus_rows(manifest: dict[str, Any]) -> dict[str, str]:
     return rows | {"fingerprint": manifest["fingerprint"]}
 
 
-def _shared(found: dict[str, int]) -> str:
+def _shared(shared: dict[str, int]) -> str:
     return (
-        f"{found['tokens']:,} tokens cut from {found['documents']:,} held-out documents "
-        f"({counted(found['passages'], 'passage')} of {found['passage_tokens']} tokens or more)"
+        f"{shared['tokens']:,} tokens cut from {shared['documents']:,} held-out documents "
+        f"({counted(shared['passages'], 'passage')} of {shared['passage_tokens']} tokens or more)"
     )
 
 
