@@ -17,8 +17,8 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from analysis.figures.axes import log_axis, minus, power_of_ten
-from analysis.figures.palette import APPROACH_COLORS, arch_colors, dashes, name_of
+from analysis.figures.axes import log_axis, minus
+from analysis.figures.palette import arch_colors, dashes, name_of
 from analysis.figures.style import (
     GREY,
     INK,
@@ -30,12 +30,12 @@ from analysis.figures.style import (
     reference_line,
     size_scale,
 )
-from analysis.fits.fit import D_OPT, L_OPT, N_OPT, EnvelopePart, Estimate, Fit
+from analysis.fits.fit import D_OPT, L_OPT, N_OPT, EnvelopePart, Estimate
 from analysis.fits.grouping import grouped
 from analysis.fits.losses import RunCurves
 from analysis.fits.study_fits import StudyFits
 from analysis.report.believed import drawn_law, envelope_doubted
-from analysis.report.laws import NAMES, believed
+from analysis.report.laws import NAMES
 from analysis.run_table import RunTable
 
 MAX_POINTS = 300  # of a curve
@@ -379,47 +379,3 @@ def _legends(
     gap = GAP / (ROW_HEIGHT * len(shown))
     top = 1 - first * ((1 - gap * (len(shown) - 1)) / len(shown) + gap)
     figure.update_layout(legend2={"title": {"text": "curves by size"}, "y": top} | place)
-
-
-def laws_figure(fits: StudyFits) -> go.Figure | None:
-    """The approaches side by side: the exponent of N_opt and its value at one compute, a line a law; None where no law
-    has a value."""
-    laws = [law for law in fits.laws if law.a.value is not None]
-    if not laws:
-        return None
-    c = next((at.flops for law in laws for at in law.optima), None)
-    where = "" if c is None else f" at {power_of_ten(c)} FLOP"
-    titles = ["<b>a</b> of N<sub>opt</sub> ~ C<sup> a</sup>", f"<b>N<sub>opt</sub></b>{where}"]
-    figure = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.05)
-    names, sizes = [f"{name_of(law.group)}, {NAMES[law.approach]}" for law in laws], list[float]()
-    for law, name in zip(laws, names, strict=True):
-        _add_estimate(figure, 1, law, name, law.a, "a %{x:.3f}")
-        at = None if c is None else law.optimum(c)
-        if at is not None and at.n_params.value is not None:
-            _add_estimate(figure, 2, law, name, at.n_params, "N %{x:.4g}")
-            sizes += [at.n_params.value, *(at.n_params.ends or ())]
-    figure.update_yaxes(categoryorder="array", categoryarray=names[::-1], range=[-0.6, len(names) - 0.4])
-    figure.update_yaxes(showticklabels=False, col=2)
-    figure.update_xaxes(title_text="exponent a", row=1, col=1)
-    if sizes:
-        axis = log_axis(min(sizes) / 1.15, max(sizes) * 1.15, "non-embedding parameters N", "count")
-        figure.update_xaxes(axis, row=1, col=2)
-    for mark, symbol in (("believed", "circle"), ("not believed", "x-thin-open")):
-        marker = {"symbol": symbol, "size": 9, "color": INK, "line": {"width": 1.6}}
-        figure.add_trace(go.Scatter(x=[None], y=[names[0]], mode="markers", marker=marker, name=mark), row=1, col=1)
-    figure.update_layout(legend={"x": 1.01, "y": 1})
-    dress(figure, WIDTH, 22 * len(names) + AROUND, l=150)
-    return figure
-
-
-def _add_estimate(figure: go.Figure, column: int, law: Fit, name: str, estimate: Estimate, hover: str) -> None:
-    color, value = APPROACH_COLORS[law.approach], estimate.value or 0.0
-    is_believed = law.verdict is not None and law.verdict.reach > 0
-    low, high = estimate.ends or (value, value)
-    error = {"type": "data", "symmetric": False, "array": [high - value], "arrayminus": [value - low]}
-    error |= {"thickness": 1.8, "width": 4 if estimate.ends else 0}
-    symbol = "circle" if is_believed else "x-thin-open"
-    marker = {"symbol": symbol, "size": 9, "color": color, "line": {"width": 1.8, "color": color}}
-    trace = go.Scatter(x=[value], y=[name], mode="markers", marker=marker, error_x=error, showlegend=False)
-    trace.hovertemplate = f"{name}: {believed(law)}<br>{hover}<extra></extra>"
-    figure.add_trace(trace, row=1, col=column)

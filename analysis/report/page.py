@@ -30,7 +30,7 @@ from analysis.report.comparison import (
 )
 from analysis.report.contamination import contamination_notes, contamination_rows
 from analysis.report.costs import cost_notes, cost_rows
-from analysis.report.figures import figure_one, laws_figure
+from analysis.report.figures import figure_one
 from analysis.report.forecast import forecast_figure, forecast_lead, forecast_notes, forecast_rows, table_name, title_of
 from analysis.report.laws import approach_reasons, approach_rows, check_rows, law_notes, law_rows
 from analysis.report.lengths import NOTE as LENGTHS
@@ -38,7 +38,7 @@ from analysis.report.lengths import length_rows, lengths_figure
 from analysis.report.merged import merged_figure, merged_notes, merged_rows
 from analysis.report.methods import baseline_text, convention_text, methods
 from analysis.report.nuisance import nuisance_notes, nuisance_rows
-from analysis.report.rows import checkpoint_rows, checkpoint_values, corpus_rows, run_rows, training_rows
+from analysis.report.rows import checkpoint_rows, corpus_rows, run_rows, training_rows
 from analysis.report.task_tables import downstream_notes, task_tables
 from analysis.report.tasks import benchmarks_figure, tasks_figure
 from analysis.report.validation import validation_figure
@@ -80,18 +80,14 @@ class Study:
 @dataclass(frozen=True)
 class Table:
     """Rows with the name of their file. hidden: the words behind which they open; good: a column and its value in rows
-    that are not marked; values: what the file holds in the place of the rows; pairs: a row is a name and a value."""
+    that are not marked; is_file: the page has its link alone; pairs: a row is a name and a value."""
 
     name: str
     rows: Rows
     hidden: str = ""
     good: tuple[str, str] | None = None
-    values: Rows | None = None
+    is_file: bool = False
     pairs: bool = False
-
-    @property
-    def written(self) -> Rows:
-        return self.rows if self.values is None else self.values
 
 
 @dataclass(frozen=True)
@@ -135,7 +131,7 @@ class Page:
 def page(study: Study) -> Page:
     sections = [section for section in sections_of(study) if not section.is_empty]
     figures = dict(named for section in sections for named in section.figures)
-    tables = {table.name: table.written for section in sections for table in section.shown_tables}
+    tables = {table.name: table.rows for section in sections for table in section.shown_tables}
     summary, *others = sections
     html = render(
         TEMPLATE,
@@ -213,7 +209,6 @@ def _merged(fits: StudyFits) -> Section:
 def _laws(fits: StudyFits) -> Section:
     return Section(
         "The optimal size by three approaches, and whether to believe it",
-        figures=_one("approaches", laws_figure(fits)),
         tables=[
             Table("approaches", approach_rows(fits)),
             Table("checks", check_rows(fits), "What the verdicts rest on: the checks of each law at each compute"),
@@ -262,13 +257,11 @@ def _curves(study: Study) -> Section:
 def _held_out(study: Study) -> Section:
     fits, unit = study.fits, study.fits.unit
     figure = validation_figure(fits, study.tables, study.baseline)
-    hidden = f"Every evaluated checkpoint: loss ({unit}) after so many tokens"
-    rows, values = checkpoint_rows(study.tables), checkpoint_values(study.tables)
     return Section(
         "Held-out loss",
         [] if figure else ["No checkpoint has been evaluated."],
         _one("validation", figure),
-        [Table("checkpoints", rows, hidden, values=values)],
+        [Table("checkpoints", checkpoint_rows(study.tables), is_file=True)],
         [baseline_text(study.baseline, unit)] if study.baseline else [],
     )
 

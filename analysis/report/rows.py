@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from analysis.fits.losses import RunCurves
 from analysis.fits.study_fits import StudyFits
 from analysis.pages.cells import shown
 from analysis.run_table import RunTable
-from arch.amounts import count, counted
+from arch.amounts import counted
 from data.clean.summary import examples, headline
 from data.settings import shown_source
 from data.units import loss_unit
@@ -48,21 +47,7 @@ def run_rows(fits: StudyFits, tables: RunTable) -> list[dict[str, str]]:
 
 
 def checkpoint_rows(tables: RunTable) -> list[dict[str, str]]:
-    rows = []
-    whole = tables.evals
-    names = [  # lists: columns of an empty table have no type that words could be added to
-        f"{run_id}, merged weights" if phase == "merged" else str(run_id)
-        for run_id, phase in zip(whole["run_id"], whole["phase"] if "phase" in whole else whole["run_id"], strict=True)
-    ]
-    for run_id, evals in whole.groupby(np.array(names, dtype=object), sort=False):
-        rising = evals.sort_values("step")
-        cells = [f"{loss:.4f} @ {count(n, 4)}" for n, loss in zip(rising["n_tokens"], rising["loss"], strict=True)]
-        rows.append({"run": str(run_id)} | {f"checkpoint {i}": cell for i, cell in enumerate(cells, start=1)})
-    return rows
-
-
-def checkpoint_values(tables: RunTable) -> list[dict[str, str]]:
-    """The same with a row a checkpoint, for files."""
+    """A row an evaluated checkpoint."""
     merged = tables.evals["phase"] == "merged" if "phase" in tables.evals else pd.Series(False, tables.evals.index)
     unit = loss_unit(tables.runs["tokenizer"])
     return [
