@@ -52,11 +52,11 @@ def add_difficulty(
 ) -> pd.DataFrame:
     """`curves` with a column `difficulty`, nats a token, of the batch of each row's step; `folder`: as of
     difficulties."""
-    found = difficulties(runs, corpus, folder)
+    by_kind = difficulties(runs, corpus, folder)
     column = np.full(len(curves), np.nan)
     for run in runs:
         mine = (curves["run_id"] == run.run_id).to_numpy()
-        column[mine] = found[kind_of(run)][curves.loc[mine, "step"].to_numpy() - 1]
+        column[mine] = by_kind[kind_of(run)][curves.loc[mine, "step"].to_numpy() - 1]
     return curves.assign(difficulty=column)
 
 
@@ -66,14 +66,14 @@ def difficulties(runs: Sequence[RunSpec], corpus: Corpus, folder: Path | None = 
     if corpus.is_left_out:
         return {kind_of(run): _stored(run, corpus, folder) for run in runs}
     model = fit_bigram(corpus.train, corpus.tokenizer.vocab_size, MAX_TRAIN_TOKENS, corpus.parts("train"))
-    found: dict[Kind, np.ndarray] = {}
+    by_kind: dict[Kind, np.ndarray] = {}
     for run in sorted(runs, key=lambda run: -run.n_steps):
-        if kind_of(run) not in found:  # the longest run of a kind comes first and serves the others
+        if kind_of(run) not in by_kind:  # the longest run of a kind comes first and serves the others
             rows = run.training.batch_tokens // run.context_length
             shape = (run.context_length, rows, run.seed, run.corpus.epochs)
             loader = Loader(corpus.train, *shape, corpus.parts("train"), run.text_share)
-            found[kind_of(run)] = batch_difficulty(model, loader, run.n_steps)
-    return found
+            by_kind[kind_of(run)] = batch_difficulty(model, loader, run.n_steps)
+    return by_kind
 
 
 def kind_of(run: RunSpec) -> Kind:
@@ -84,8 +84,8 @@ def kind_of(run: RunSpec) -> Kind:
 def difficulty_file(kind: Kind, corpus: Corpus, nats: np.ndarray) -> tuple[str, bytes]:
     """The name and content of the file that keeps difficulties where the text is left out; floats as they are."""
     content = {"version": _difficulty_version(corpus), "corpus_fingerprint": corpus.fingerprint}
-    content |= {"kind": _told(kind), "nats": nats.tolist()}
-    return f"{_told(kind)}-{len(nats)}.json", json_bytes(content)
+    content |= {"kind": _name_of(kind), "nats": nats.tolist()}
+    return f"{_name_of(kind)}-{len(nats)}.json", json_bytes(content)
 
 
 def _difficulty_version(corpus: Corpus) -> int:
@@ -95,14 +95,14 @@ def _difficulty_version(corpus: Corpus) -> int:
     return OF_WHOLE_SPLITS if whole else DIFFICULTY_VERSION
 
 
-def _told(kind: Kind) -> str:
+def _name_of(kind: Kind) -> str:
     seed, rows, length, share = kind
     return f"s{seed}-b{rows}-c{length}-t{share.numerator}.{share.denominator}"
 
 
 def _stored(run: RunSpec, corpus: Corpus, folder: Path | None) -> np.ndarray:
-    told = _told(kind_of(run))
-    for path in sorted(folder.glob(f"{told}-*.json")) if folder else ():
+    name = _name_of(kind_of(run))
+    for path in sorted(folder.glob(f"{name}-*.json")) if folder else ():
         with reading(path, "take it from the bundle again"):
             stored = read_json(path)
             key = (stored["version"], stored["corpus_fingerprint"])

@@ -22,11 +22,8 @@ from typing import Any
 BEAT_S = 5.0
 STALE_S = 120.0
 OF_RECORD: dict[str, type | tuple[type, ...]] = {
-    "host": str,
-    "pid": int,
-    "start": (str, type(None)),
+    **{"host": str, "pid": int, "start": (str, type(None))},
     "share": (int, float),
-    "text": str,
 }
 RECORD_BYTES = 512  # always written whole: a reader never sees a part
 
@@ -36,13 +33,13 @@ class Claim:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._said = (0.0, "")
+        self._share = 0.0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
-    def say(self, share: float, text: str) -> None:
-        """How far the work is; written with the next heartbeat."""
-        self._said = (share, text)
+    def say(self, share: float) -> None:
+        """How far the work is, 0 to 1; written with the next heartbeat."""
+        self._share = share
 
     def __enter__(self) -> Claim:
         self._thread.start()
@@ -65,7 +62,7 @@ class Claim:
     def _write(self) -> None:
         handle = os.open(self.path, os.O_WRONLY)
         try:
-            os.pwrite(handle, _record(*self._said), 0)
+            os.pwrite(handle, _record(self._share), 0)
         finally:
             os.close(handle)
 
@@ -78,7 +75,7 @@ def take(directory: Path, task: str) -> Claim | None:
         return None
     path = directory / f"{task}.claim-{held[0] + 1 if held else 0}"
     whole = directory / f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp"
-    whole.write_bytes(_record(0.0, ""))
+    whole.write_bytes(_record(0.0))
     try:
         os.link(whole, path)
     except (FileExistsError, FileNotFoundError):  # somebody was quicker; or a command that began now swept `whole` away
@@ -88,12 +85,13 @@ def take(directory: Path, task: str) -> Claim | None:
     return Claim(path)
 
 
-def progress_of(directory: Path, task: str) -> dict[str, Any] | None:
-    """share (0..1) and text of the living claim on `task`, None where no worker has one."""
+def progress_of(directory: Path, task: str) -> float | None:
+    """The share done (0..1) of the living claim on `task`, None where no worker has one."""
     held = _newest(directory, task)
     if held is None or not is_alive(held[1]):
         return None
-    return _read(held[1]) or {"share": 0.0, "text": ""}
+    record = _read(held[1])
+    return float(record["share"]) if record else 0.0
 
 
 def clear(directory: Path) -> None:
@@ -116,19 +114,18 @@ def is_alive(path: Path) -> bool:
         return False
 
 
-def _record(share: float, text: str) -> bytes:
+def _record(share: float) -> bytes:
     """What this process writes into its claims, RECORD_BYTES long."""
     record = {"host": _host(), "pid": os.getpid(), "start": _start_of(os.getpid()), "share": share}
-    return json.dumps(record | {"text": text[:80]}, ensure_ascii=False).encode()[:RECORD_BYTES].ljust(RECORD_BYTES)
+    return json.dumps(record, ensure_ascii=False).encode().ljust(RECORD_BYTES)
 
 
 def _newest(directory: Path, task: str) -> tuple[int, Path] | None:
     prefix = f"{task}.claim-"
     with suppress(OSError), os.scandir(directory) as entries:  # what is wrong with it shows where a claim is made
-        numbers = [e.name.removeprefix(prefix) for e in entries if e.name.startswith(prefix)]
-        found = [int(number) for number in numbers if number.isdecimal()]
-        if found:
-            return max(found), directory / f"{prefix}{max(found)}"
+        endings = [entry.name.removeprefix(prefix) for entry in entries if entry.name.startswith(prefix)]
+        if generations := [int(ending) for ending in endings if ending.isdecimal()]:
+            return max(generations), directory / f"{prefix}{max(generations)}"
     return None
 
 

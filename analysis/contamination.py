@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from data.json_lines import are_json_rows, json_rows
 from data.sources.content import BOM, readable
 
 VERSION = 1  # of the method
+Reader = Callable[[], Iterable[tuple[str, list[str]]]]
 FILE = "contamination.json"  # below the study's results
 
 
@@ -38,15 +40,16 @@ def ensure(
     record = stored(path, corpus.fingerprint) or {
         "version": VERSION, "corpus_fingerprint": corpus.fingerprint, "words": WORDS, "sets": {},
     }  # fmt: skip
-    known = {name: one["data_hash"] for name, one in record["sets"].items()}
+    known = {name: overlap["data_hash"] for name, overlap in record["sets"].items()}
     todo = {name: place for name, place in sets.items() if force or known.get(name) != hashes[name]}
     if not todo:
         return record
     for name, place in todo.items():
         if not any(texts for _, texts in documents(name, place)):
             raise InputError(f"{name}: {place} holds no text; give another file")
-    found = overlaps(corpus, {name: _again(name, place) for name, place in todo.items()}, tell)
-    record["sets"] |= {name: {"data": str(sets[name]), "data_hash": hashes[name]} | one for name, one in found.items()}
+    readers: dict[str, Reader] = {name: partial(documents, name, place) for name, place in todo.items()}
+    for name, overlap in overlaps(corpus, readers, tell).items():
+        record["sets"][name] = {"data": str(sets[name]), "data_hash": hashes[name]} | overlap
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, record, kind="results")
     return record
@@ -56,8 +59,8 @@ def stored(path: Path, fingerprint: str) -> dict[str, Any] | None:
     """The record at `path`; None where there is none, or it is of other text or of an earlier method."""
     try:
         record = dict(read_json(path))
-        for one in record["sets"].values():
-            str(one["data_hash"])
+        for overlap in record["sets"].values():
+            str(overlap["data_hash"])
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
     same = record.get("version") == VERSION and record.get("corpus_fingerprint") == fingerprint
@@ -93,18 +96,14 @@ def documents(name: str, place: Path) -> Iterator[tuple[str, list[str]]]:
                 yield f"{readable(file.name)} paragraph {i}", [paragraph]
 
 
-def _again(name: str, place: Path) -> Callable[[], Iterator[tuple[str, list[str]]]]:
-    return lambda: documents(name, place)
-
-
 def _files(name: str, place: Path) -> list[Path]:
     if not place.is_dir():
         if not place.exists():
             raise InputError(f"{name}: {place} does not exist; mend the path")
         return [place]
-    if not (found := sorted(place.glob("*.txt"))):
+    if not (files := sorted(place.glob("*.txt"))):
         raise InputError(f"{name}: {place} holds no .txt file; give a folder with text")
-    return found
+    return files
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -112,5 +111,5 @@ def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _strings(one)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _strings(item)

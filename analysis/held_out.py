@@ -22,7 +22,7 @@ from data.corpus import open_corpus
 from data.files import read_json
 from data.windows import unpacked, window_starts
 
-LEAST = 5.0  # independent groups of windows (`n_effective`) below which no standard error is told
+LEAST = 5.0  # independent groups of windows (`n_effective`) below which no standard error is given
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,18 +44,13 @@ class HeldOut:
 class Difference:
     """`value`: mean held-out loss of the first checkpoint less that of the second, nats a token.
 
-    se: its standard error, windows paired and clustered by document; se_unpaired: as if the two had been scored on
-    different text; se_windows: paired, as if windows were independent. All None where n_effective, to how many
-    independent windows the clusters amount, is below 5. n_documents: that the windows touch, None where the document
-    boundaries are not known.
+    se: its standard error, windows paired and clustered by document; None where n_effective, to how many independent
+    windows the clusters amount, is below 5.
     """
 
     value: float
     se: float | None
-    se_unpaired: float | None
-    se_windows: float | None
     n_windows: int
-    n_documents: int | None
     n_effective: float
 
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
@@ -70,25 +65,24 @@ def load_held_out(study_dir: Path | str, run_id: str, step: int | None = None) -
     """The windows of a checkpoint (None: the run's last one evaluated). Raises InputError where it was not evaluated or
     its result holds no windows: it is of an earlier version, or the loss is not finite."""
     folder = Path(study_dir) / "runs" / run_id / "evals"
-    found = sorted(folder.glob("[0-9]*/validation.json"))
-    if step is not None:
-        found = [path for path in found if int(path.parent.name) == step]
-    what = f"{run_id}/{found[-1].parent.name}" if found else run_id if step is None else f"{run_id}/{step:08d}"
+    paths = sorted(folder.glob("[0-9]*/validation.json" if step is None else f"{step:08d}/validation.json"))
     again = "`scaling eval study STUDY --tasks validation` evaluates it"
-    if not found:
-        raise InputError(f"{what}: no held-out loss is stored in {folder}; {again}")
+    if not paths:
+        name = run_id if step is None else f"{run_id}/{step:08d}"
+        raise InputError(f"{name}: no held-out loss is stored in {folder}; {again}")
+    path, name = paths[-1], f"{run_id}/{paths[-1].parent.name}"
     try:
-        result = read_json(found[-1])
+        result = read_json(path)
         values = result["values"]
         if "window_nats" not in values:
             why = values.get("reason") or f"it is of version {result.get('version')} of the evaluation"
-            raise InputError(f"{what}: its held-out loss holds no windows ({why}); {again} again")
+            raise InputError(f"{name}: its held-out loss holds no windows ({why}); {again} again")
         nats = unpacked(values["window_nats"])
         if len(nats) != values["n_windows"] or not np.isfinite(nats).all():
             raise ValueError("its windows are not those that it counts")
-        return HeldOut(what, nats, int(values["context_length"]), str(result["data_hash"]))
+        return HeldOut(name, nats, int(values["context_length"]), str(result["data_hash"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{found[-1]}: cannot be read ({error}); {again} again") from None
+        raise InputError(f"{path}: cannot be read ({error}); {again} again") from None
 
 
 def documents_of(study_dir: Path | str, held_out: HeldOut) -> np.ndarray:
@@ -114,31 +108,22 @@ def compare_held_out(study_dir: Path | str, first: HeldOut, second: HeldOut) -> 
 def paired_difference(first: HeldOut, second: HeldOut, documents: np.ndarray | None = None) -> Difference:
     """The difference of two checkpoints' held-out losses with its standard errors; documents: of `documents_of`, None:
     windows count as independent. Raises InputError where the two were not scored on the same windows."""
-    for what, one, other in (
+    for what, *values in (
         ("corpora", first.corpus[:12], second.corpus[:12]),
         ("window lengths", first.window_tokens, second.window_tokens),
         ("numbers of windows", len(first.nats), len(second.nats)),
     ):
-        if one != other:
+        if values[0] != values[1]:
             raise InputError(
-                f"{first.name} and {second.name} were scored on other windows ({what} {one} and {other}): a paired "
-                f"difference needs the same corpus, context length and evaluation.validation_tokens"
+                f"{first.name} and {second.name} were scored on other windows ({what} {values[0]} and {values[1]}): a "
+                f"paired difference needs the same corpus, context length and evaluation.validation_tokens"
             )
     n = len(first.nats)
     spans = np.repeat(np.arange(n), 2).reshape(n, 2) if documents is None else documents
-    a, b = first.nats / first.window_tokens, second.nats / second.window_tokens
+    apart = (first.nats - second.nats) / first.window_tokens
     n_effective = n / clustered_sum(np.ones(n), spans) * n
-    known: dict[str, float | None] = {"se": None, "se_unpaired": None, "se_windows": None}
-    if n_effective >= LEAST:
-        apart = standard_error(a, spans) ** 2 + standard_error(b, spans) ** 2
-        alone = np.repeat(np.arange(n), 2).reshape(n, 2)
-        known = {
-            "se": standard_error(a - b, spans),
-            "se_unpaired": float(np.sqrt(apart)),
-            "se_windows": standard_error(a - b, alone),
-        }
-    touched = None if documents is None else _n_documents(documents)
-    return Difference(float((a - b).mean()), **known, n_windows=n, n_documents=touched, n_effective=n_effective)
+    se = standard_error(apart, spans) if n_effective >= LEAST else None
+    return Difference(float(apart.mean()), se, n, n_effective)
 
 
 def standard_error(values: np.ndarray, documents: np.ndarray) -> float:
@@ -156,9 +141,3 @@ def clustered_sum(values: np.ndarray, documents: np.ndarray) -> float:
     end = np.searchsorted(documents[:, 0], documents[:, 1], side="right")  # both columns rise along the split
     total = np.concatenate([[0.0], np.cumsum(values)])
     return float(values @ values + 2 * (values * (total[end] - total[1:])).sum())
-
-
-def _n_documents(documents: np.ndarray) -> int:
-    """Touched by any window: each window adds those behind the ones of the window before."""
-    before = np.concatenate([[-1], documents[:-1, 1]])
-    return int((documents[:, 1] - np.maximum(documents[:, 0] - 1, before)).sum())

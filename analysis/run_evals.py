@@ -15,7 +15,7 @@ def held_out_losses(run: Path, training: Training) -> tuple[list[dict[str, Any]]
     """The held-out losses of a run, and how many files hold none, by reason: of another version, which the next
     evaluation replaces; or of weights merged when merge_last or merge_fraction was another. Raises InputError for a
     damaged file."""
-    losses = list[dict[str, Any]]()
+    evaluations = list[dict[str, Any]]()
     bad = others = 0
     for path in sorted(run.glob("*evals/*/validation.json")):
         with reading(path, "`scaling eval study` makes it again"):
@@ -36,8 +36,8 @@ def held_out_losses(run: Path, training: Training) -> tuple[list[dict[str, Any]]
             if "merged_steps" in result and not are_source_steps(result["merged_steps"], step, training):
                 others += 1
                 continue
-            losses.append(result | values | {"settings": settings, "merged": path.parts[-3] == "merged-evals"})
+            evaluations.append(result | values | {"settings": settings, "merged": path.parts[-3] == "merged-evals"})
         except (ValueError, KeyError, TypeError, AttributeError):
             bad += 1
     why = {"evaluations that cannot be read": bad, "evaluations of weights merged otherwise": others}
-    return losses, {reason: count for reason, count in why.items() if count}
+    return evaluations, {reason: count for reason, count in why.items() if count}

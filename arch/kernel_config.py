@@ -44,6 +44,7 @@ class GatedConfig:
     operands_tile: int = 32  # at least as wide as the tiles of the backward
     operands_warps: int = 4
     operands_registers: int | None = None
+    far_registers: tuple[int | None, int | None] = (None, None)  # of the scores and the gradients of far channels
     sequential: bool = False  # outputs and dv by the pass over the states (run_hopper.py)
     run_tile: int = 64  # columns of the values in a program of it
     run_stages: int = 3
@@ -93,6 +94,7 @@ def gated_config(key_dim: int, value_dim: int, exact: bool, hopper: bool) -> Gat
         values_tile=min(key_dim, 32 if exact else 64),
         operands_tile=min(key_dim, 32 if exact else 64),
         operands_registers=None if exact else 128,
+        far_registers=(None, None) if exact else (128, 168),
         segments=0,
         arch=None if own else "sm80",
         sequential=own and {key_dim, value_dim} <= {64, 128},

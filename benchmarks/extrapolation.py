@@ -23,7 +23,7 @@ import numpy as np
 
 from analysis.fits import rehearsal
 from analysis.fits.cost import cost_of
-from analysis.fits.envelope.of_points import fit_envelope
+from analysis.fits.envelope import fit_envelope
 from analysis.fits.forms import OVER_TRAINING, PLAIN
 from analysis.fits.isoflop import isoflop
 from analysis.fits.parametric.fit import fit_parametric

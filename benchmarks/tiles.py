@@ -178,7 +178,7 @@ def timed_kernels() -> dict[Any, tuple[str, ...]]:
     from arch.ops.triton.device_config import GLUON
 
     names = {
-        gated: ("gated_operands", "gated_output", "gated_values", "gated_backward", "far_operands", "far_gradients"),
+        gated: ("gated_operands", "gated_output", "gated_values", "gated_backward", "far_scores", "far_gradients"),
         state_pass: ("gated_states", "gated_run", "carry"),
         decay: ("activate", "decay_rows", "decay_sums", "decay_attend"),
         tma: ("decay_sums_hopper", "decay_attend_hopper"),

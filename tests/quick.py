@@ -14,7 +14,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 CONTRACTS = {
     "arch: configurations and registry": ["tests/arch/test_config.py", "tests/arch/test_registry.py"],
-    "arch: mixers are the papers' equations": ["tests/arch/architectures/test_equations.py"],
+    "arch: mixers are the papers' equations": [
+        "tests/arch/architectures/test_equations.py",
+        "tests/arch/architectures/test_ablations.py::test_mixers_equal_the_equations",
+    ],
     "arch: operations agree with the naive recurrence": ["tests/arch/ops/test_step.py"],
     "arch: decoding agrees with reading at once": [
         "tests/arch/model/test_decode.py::test_greedy_is_the_argmax_of_full_passes",
@@ -42,8 +45,8 @@ CONTRACTS = {
     "jobs: plan and scripts": ["tests/jobs/test_plan.py", "tests/jobs/test_render.py"],
     "analysis.fits: laws of known curves": [
         "tests/analysis/fits/test_powerlaw.py",
-        "tests/analysis/fits/envelope/test_crossings.py",
-        "tests/analysis/fits/envelope/test_extract.py",
+        "tests/analysis/fits/test_crossings.py",
+        "tests/analysis/fits/test_envelope.py",
     ],
     "analysis.source: published tables are those of the runs": [
         "tests/analysis/source/test_parquet.py",

@@ -37,9 +37,9 @@ FITTED = (
     *("analysis.fits.surface", "analysis.fits.forms", "analysis.fits.solver"),
 )
 SHARED = tuple(
-    f"analysis.fits.{name}" for name in ("irreducible", "noise", "pooling", "powerlaw", "replicates", "smooth")
+    f"analysis.fits.{name}" for name in ("draws", "irreducible", "noise", "pooling", "powerlaw", "seeds", "smooth")
 )
-ROOMS = tuple(f"analysis.fits.{room}" for room in ("comparison", "envelope", "isoflop", "parametric"))
+ROOMS = tuple(f"analysis.fits.{room}" for room in ("comparison", "crossings", "envelope", "isoflop", "parametric"))
 ALLOWED = {
     "arch": (),
     "data": ("arch.amounts", "arch.arguments", "arch.errors"),
@@ -88,9 +88,11 @@ ALLOWED = {
     ),
     "analysis.fits.pooling": ("analysis.fits.noise",),
     "analysis.fits.powerlaw": (),
-    "analysis.fits.replicates": (),
     "analysis.fits.smooth": (),
-    "analysis.fits.envelope": (*FITTED, *SHARED, "analysis.fits.settings"),
+    "analysis.fits.draws": (),
+    "analysis.fits.seeds": (*FITTED, *SHARED),
+    "analysis.fits.crossings": (*FITTED, *SHARED, "analysis.fits.settings"),
+    "analysis.fits.envelope": (*FITTED, *SHARED, "analysis.fits.crossings", "analysis.fits.settings"),
     "analysis.fits.isoflop": (*FITTED, *SHARED, "analysis.fits.budgets"),
     "analysis.fits.rehearsal": (*FITTED, "analysis.fits.parametric"),
     "analysis.fits.verdicts": (*FITTED, *SHARED, *ROOMS, "analysis.fits.rehearsal", "analysis.fits.settings"),
@@ -140,13 +142,7 @@ ALLOWED = {
         *("arch.amounts", "arch.errors", "data.files"),
     ),
     "analysis.repeats": (
-        *(
-            "analysis.figures",
-            "analysis.fits",
-            "analysis.pages",
-            "analysis.run_evals",
-            "analysis.runs",
-        ),
+        *("analysis.fits", "analysis.run_evals", "analysis.runs"),
         *("scaling.rundir", "scaling.study", "arch.amounts", "arch.errors", "data.files", "data.units"),
     ),
     "analysis.trial": ("analysis.held_out", "analysis.fits.comparison", "analysis.fits.points", *LIGHT),
@@ -171,16 +167,6 @@ ALLOWED = {
         *("analysis.source", "analysis.stage", "scaling.rundir.versions", "scaling.study", "arch.errors", "data.files"),
     ),
     "analysis": (),
-    "scaling.stages": (
-        "scaling.study",
-        "scaling.rundir",
-        "scaling.bundle",
-        "jobs",
-        "analysis",
-        "arch",
-        "data",
-        "flops",
-    ),
     "scaling.cli": ("scaling", "jobs", "analysis", "arch", "data", "flops"),
     "scaling.__main__": ("scaling.cli",),
     "benchmarks": ("arch", "data", "analysis.design", "analysis.fits"),
@@ -258,7 +244,7 @@ def test_packages_import_only_the_ones_below():
         ("data.corpus", "def f():\n    from arch.presets import preset"),
         ("flops.params", "from arch.hf.auto import build_model"),
         ("jobs.local", "from scaling import trainer"),
-        ("analysis.fits.envelope.laws", "from analysis.evals.results import tidy"),
+        ("analysis.fits.envelope", "from analysis.evals.results import tidy"),
         ("analysis.evals.page", "from analysis.report.tables import laws_table"),
         ("analysis.runs", "class A:\n    def f(self):\n        import scaling.cli.main"),
         ("scaling.trainer.loop", "from ..cli.main import main"),
@@ -318,7 +304,6 @@ NAMED = {
     "arch/bench": "a case is a sequence operation as one architecture uses it, and is called by its name",
     "flops/ladder.py": "whose FLOP a ladder of equal FLOP has",
     "flops/table7.py": "the paper's table 7, row by row",
-    "analysis/recall/recipe.py": "what HGRN2's figure 3 tried",
 }
 PLACES = re.compile(r"(arch|flops)/architectures/")
 

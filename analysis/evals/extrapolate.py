@@ -1,18 +1,17 @@
-"""Perplexity against context length, up to 16 times the training length, and loss by position.
+"""Perplexity against context length, up to 16 times the training length.
 
 One span of text is cut into windows of each length in turn, so that every length scores the very same tokens and only
 what they see differs: a token of a window of n tokens has between 1 and n tokens before it. Where a length does not
 divide the longest, the last of its windows in each of the longest is moved back to be whole, and only tokens that no
-earlier window scored count. The mean over lengths is the "avg" of HGRN's table (Qin et al. 2023, table 14). Loss by
-position is that of the longest windows.
+earlier window scored count. The mean over lengths is the "avg" of HGRN's table (Qin et al. 2023, table 14).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,13 +26,11 @@ from data.windows import batches, window_starts
 from scaling.study.types import Count, Distinct
 
 from .model import LoadedModel, token_nats
-from .perplexity import read_text, spans
-from .planning import Planned, Reader, by_tokenizer
-from .task import Say, Settings, TaskContext
+from .perplexity import read_text, spans, tokenized
+from .task import Plan, Reader, Say, Settings, Task
 from .validation import exp_or_none
 
 SHORTEST, FACTOR = 512, 16
-BINS_PER_OCTAVE = 4
 
 
 class ExtrapolateSettings(Settings):
@@ -49,149 +46,124 @@ class ExtrapolateSettings(Settings):
 
 def default_lengths(context_length: int) -> list[int]:
     """The lengths without settings, ascending; the training length is one of them."""
-    longest = FACTOR * context_length
-    doublings = {context_length * 2**k for k in range(5)}
+    doublings = {context_length * 2**k for k in range(1 + int(math.log2(FACTOR)))}
     below = {SHORTEST * 2**k for k in range(40) if SHORTEST * 2**k < context_length}
-    return sorted(n for n in doublings | below if n <= longest)
+    return sorted(doublings | below)
 
 
-class Extrapolate:
-    def __init__(self, name: str, context: TaskContext) -> None:
-        self.name, self._place, self._settings = name, context, context.settings_of(name, ExtrapolateSettings)
-        # of a file 1: line ends of other systems were read as newlines
-        self.version = 2 if self._settings.file else 1
-        if any(longer % length for length, longer in combinations(sorted(self._settings.lengths or []), 2)):
-            self.version += 2  # before: the lengths scored other tokens
+@dataclass(frozen=True)
+class Grid:
+    """wanted: the lengths asked for; lengths: those that every part of the text has; starts: where windows of the
+    longest begin, of a mixture in its proportions."""
+
+    wanted: list[int]
+    lengths: list[int]
+    starts: Sequence[int] | np.ndarray
+
+    @property
+    def longest(self) -> int:
+        return self.lengths[-1]
+
+
+class Extrapolate(Task):
+    Chosen = ExtrapolateSettings
 
     @cached_property
-    def _path(self) -> Any:
-        return self._place.data_file(self.name, self._settings.file or "", fetch="")
-
-    def settings(self) -> dict[str, Any]:
-        return self._settings.model_dump()
+    def _path(self) -> Path:
+        return self.context.data_file(self.name, self.chosen.file)
 
     def data_path(self) -> Path | None:
-        return Path(self._path) if self._settings.file else None
+        return self._path if self.chosen.file else None
 
     def data_hash(self) -> str:
         from data.corpus import open_corpus
 
-        if not self._settings.file:
-            return open_corpus(self._place.corpus).fingerprint
+        if not self.chosen.file:
+            return open_corpus(self.context.corpus).fingerprint
         read_text(self._path, self.name)
         return sha256(self._path)
 
-    def _grid(
-        self, context_length: int, parts: Sequence[Part]
-    ) -> tuple[list[int], list[int], Sequence[int] | np.ndarray]:
-        """(the lengths asked for, those that every part of the text has, where windows of the longest begin: of a
-        mixture in its proportions). Raises InputError where the text is too short for all."""
+    def _grid(self, context_length: int, parts: Sequence[Part]) -> Grid:
+        """Raises InputError where the text is too short for all lengths."""
         n_text = min(part.n_tokens for part in parts)
-        wanted = sorted(set(self._settings.lengths or default_lengths(context_length)))
+        wanted = sorted(set(self.chosen.lengths or default_lengths(context_length)))
         lengths = [n for n in wanted if n < n_text]
         if not lengths:
             raise InputError(
-                f"{self.name}: the text has {n_text:,} tokens, too few for one window of {wanted[0]:,}: give "
-                f"more text, or evaluation.settings.{self.name}.lengths"
+                f"{self.name}: the text has {n_text:,} tokens, too few for one window of {wanted[0]:,}: give more "
+                f"text, or evaluation.settings.{self.name}.lengths"
             )
         longest = lengths[-1]
         if len(parts) > 1:
-            return wanted, lengths, window_starts(parts, longest, self._settings.n_tokens)
-        n_windows = min((n_text - 1) // longest, max(1, self._settings.n_tokens // longest))
-        return wanted, lengths, range(0, n_windows * longest, longest)
+            return Grid(wanted, lengths, window_starts(parts, longest, self.chosen.n_tokens))
+        n_windows = min((n_text - 1) // longest, max(1, self.chosen.n_tokens // longest))
+        return Grid(wanted, lengths, range(0, n_windows * longest, longest))
 
-    def planned(self, reader: Reader) -> Planned:
-        if self._settings.file:
-            parts, estimate = whole(1 + reader.tokens_of(self._path.stat().st_size)), by_tokenizer(reader)
+    def plan(self, reader: Reader) -> Plan:
+        if self.chosen.file:
+            parts, estimate = whole(1 + reader.tokens_of(self._path.stat().st_size)), reader.estimate
         elif reader.held_out is not None:
             parts, estimate = list(reader.held_out), ""
         else:
             parts, estimate = whole(1 << 62), "there is no corpus yet"
-        _, lengths, starts = self._grid(reader.context_length, parts)
-        longest, n_windows = lengths[-1], len(starts)
-        each = [-(-longest // length) * n_windows for length in lengths]
-        tokens = sum(count * length for count, length in zip(each, lengths, strict=True))
-        return Planned(tokens, sum(each), f"windows of {counted(len(lengths), 'length')}", estimate)
+        grid = self._grid(reader.context_length, parts)
+        windows = {length: -(-grid.longest // length) * len(grid.starts) for length in grid.lengths}
+        n_tokens = sum(length * n for length, n in windows.items())
+        return Plan(n_tokens, sum(windows.values()), f"windows of {counted(len(windows), 'length')}", estimate)
 
     def check(self, reader: Reader) -> None:
-        if self._settings.file or reader.held_out is not None:
-            self.planned(reader)
+        if self.chosen.file or reader.held_out is not None:
+            self.plan(reader)
 
     def prepare(self, tokenizer: Tokenizer) -> tuple[Any, list[Part]]:
         """Token ids and their parts; in front of a file's text stands end-of-text."""
         from data.corpus import open_corpus
 
-        if not self._settings.file:
-            corpus = open_corpus(self._place.corpus)
+        if not self.chosen.file:
+            corpus = open_corpus(self.context.corpus)
             return corpus.validation, corpus.parts("validation")
-        ids = tokenizer.encode_array(read_text(self._path, self.name)).astype(np.int64)
-        return np.concatenate([[tokenizer.eot_id], ids]), whole(1 + len(ids))
+        ids = tokenized(read_text(self._path, self.name), tokenizer).ids
+        return ids, whole(len(ids))
 
     def evaluate(self, model: LoadedModel, prepared: tuple[Any, list[Part]], say: Say) -> dict[str, Any]:
-        """The result's values: perplexity@N for each length N, by_length and by_position. Lengths beyond the text are
-        left out and counted."""
+        """The result's values: perplexity@N for each length N, by_length. Lengths beyond the text are left out and
+        counted."""
         tokens, parts = prepared
-        wanted, lengths, starts = self._grid(model.context_length, parts)
-        longest, n_windows = lengths[-1], len(starts)
-        by_length, read, last = [], 0, np.empty((0, 0))
-        all_tokens = sum(-(-longest // length) * length for length in lengths) * n_windows
-        for length in lengths:
-            offsets, new = map(np.array, zip(*spans(longest, length, length), strict=True))
-            inner = np.concatenate([start + offsets for start in starts])
-            rows = max(1, self._settings.batch_tokens // length)
+        grid = self._grid(model.context_length, parts)
+        n_scored, longest = len(grid.starts) * grid.longest, grid.longest
+        by_length, n_read = [], 0
+        n_all = sum(-(-longest // length) * length for length in grid.lengths) * len(grid.starts)
+        for length in grid.lengths:
+            offsets, n_new = map(np.array, zip(*spans(longest, length, length), strict=True))
+            starts = np.concatenate([start + offsets for start in grid.starts])
             nats = []
-            for batch in batches(tokens, inner, length, rows):
-                nats.append(token_nats(model, batch))
-                read += batch[:, 1:].size
-                say(read / all_tokens, f"context {length:,}")
-            last = np.concatenate(nats)
-            counts = np.arange(length) >= length - np.tile(new, n_windows)[:, None]
-            by_length.append(self._row(length, last[counts], model.context_length))
-        finite = [row["perplexity"] for row in by_length if row["perplexity"] is not None]
+            for rows in batches(tokens, starts, length, max(1, self.chosen.batch_tokens // length)):
+                nats.append(token_nats(model, rows))
+                n_read += rows[:, 1:].size
+                say(n_read / n_all)
+            counts = np.arange(length) >= length - np.tile(n_new, len(grid.starts))[:, None]
+            loss = float(np.concatenate(nats)[counts].mean(dtype=float))
+            by_length.append(
+                {
+                    "length": length,
+                    "loss": loss if math.isfinite(loss) else None,
+                    "perplexity": exp_or_none(loss),
+                    "extrapolated": length > model.context_length,
+                }
+            )
+        perplexity = {row["length"]: row["perplexity"] for row in by_length}
+        finite = [value for value in perplexity.values() if value is not None]
         return {
-            **{f"perplexity@{row['length']}": row["perplexity"] for row in by_length},
+            **{f"perplexity@{length}": value for length, value in perplexity.items()},
             "perplexity_avg": float(np.mean(finite)) if len(finite) == len(by_length) else None,
-            "n_tokens_scored": n_windows * longest,
-            "n_lengths_left_out": len(wanted) - len(lengths),
-            "lengths_left_out": wanted[len(lengths) :],
+            "n_tokens_scored": n_scored,
+            "n_lengths_left_out": len(grid.wanted) - len(grid.lengths),
+            "lengths_left_out": grid.wanted[len(grid.lengths) :],
             "context_length": model.context_length,
             "extrapolated": longest > model.context_length,
             "by_length": by_length,
-            "by_position": by_position(last, model.context_length),
             "warnings": model.warnings_at(longest),
         }
-
-    @staticmethod
-    def _row(length: int, nats: np.ndarray, context_length: int) -> dict[str, Any]:
-        loss = float(nats.mean(dtype=float))
-        return {
-            "length": length,
-            "loss": loss if math.isfinite(loss) else None,
-            "perplexity": exp_or_none(loss) if math.isfinite(loss) else None,
-            "n_tokens_scored": nats.size,
-            "extrapolated": length > context_length,
-        }
-
-
-def by_position(nats: np.ndarray, context_length: int) -> list[dict[str, Any]]:
-    """Mean loss of nats [windows, T] over ranges of positions, four for each octave. A position, from 1 on, is the
-    number of tokens read when a token is predicted."""
-    length = nats.shape[1]
-    edges = {1, length + 1} | {round(2 ** (k / BINS_PER_OCTAVE)) for k in range(int(4 * math.log2(length)))}
-    ordered = sorted(edge for edge in edges if edge <= length + 1)
-    rows = []
-    for first, end in pairwise(ordered):
-        loss = float(nats[:, first - 1 : end - 1].mean(dtype=float))
-        rows.append(
-            {
-                "first": first,
-                "last": end - 1,
-                "loss": loss if math.isfinite(loss) else None,
-                "n_tokens_scored": nats.shape[0] * (end - first),
-                "extrapolated": end - 1 > context_length,
-            }
-        )
-    return rows
 
 
 make = Extrapolate

@@ -101,7 +101,7 @@ class Pair:
         return failure.reason if failure and (failure.attempt, failure.key) == (attempt, self.key) else None
 
     def store(self, values: dict[str, Any], **cost: Any) -> Result:
-        """Write the result; `cost`: device, seconds, setup_seconds, forward_seconds, forward_tokens."""
+        """Write the result; `cost`: device, seconds, setup_seconds, forward_tokens."""
         manifest, merged = self.checkpoint.manifest, self.checkpoint.is_merged
         result = Result(
             run_id=self.checkpoint.run.run_id,
@@ -153,6 +153,10 @@ class Matrix:
         for pairs in by_path.values():
             yield pairs[0].checkpoint, pairs
 
+    def refuse(self, name: str, why: str, n_pairs: int = 1) -> None:
+        self.refused[name] = why
+        self.n_refused += n_pairs
+
 
 def expand(
     runs_dir: Path,
@@ -167,64 +171,60 @@ def expand(
     Reads manifests and data, loads no model. Raises InputError where `which` means nothing, or `which` or `share` names
     a step without a checkpoint.
     """
-    matrix, checkpoints, n_damaged = Matrix(), [], 0
-    saved = [
-        (run, path)
-        for run in runs
-        for path in _pick(runs_dir / run.run_id, which)
-        if path.parent.name != MERGED or RunDir(runs_dir / run.run_id).has_merged(int(path.name), run.training)
-    ]
-    if which not in ("all", "last"):
-        for step in sorted(_steps(which) - {int(path.name) for _, path in saved}):
-            raise InputError(
-                f"--checkpoints {which}: no run has a checkpoint of step {step}; `all` and `last` are the other choices"
-            )
-    for name, wanted in (share or {}).items():
-        for step in sorted(wanted - {int(path.name) for path in _pick(runs_dir / name, "all")}):
-            raise InputError(f"--checkpoint {name}/{step}: this run has no checkpoint of that step")
-    for run, path in saved:
-        steps = (share or {}).get(run.run_id)
-        if steps and int(path.name) not in steps:
-            continue
+    tasks, matrix = list(tasks), Matrix()
+    matrix.tasks = [task.name for task in tasks]
+    checkpoints = []
+    for run, path in _chosen(runs_dir, runs, which, share or {}):
         manifest = read_saved(path, verify=False, partial=True)
         if manifest is None or WEIGHTS not in manifest["files"]:  # it appeared whole, so it is not being written
-            matrix.refused[f"{run.run_id}/{path.name}"] = DAMAGED
-            n_damaged += 1
+            matrix.refuse(f"{run.run_id}/{path.name}", DAMAGED, len(tasks))
         else:
             checkpoints.append(RunCheckpoint(path, manifest, run))
     hashes: list[tuple[Task, str]] = []
     for task in tasks:
-        matrix.tasks.append(task.name)
-        matrix.n_refused += n_damaged
         try:
             hashes.append((task, task.data_hash()))
         except (InputError, OSError) as error:
-            matrix.refused[task.name] = str(error).removeprefix(f"{task.name}: ")
-            matrix.n_refused += len(checkpoints)
+            matrix.refuse(task.name, str(error).removeprefix(f"{task.name}: "), len(checkpoints))
     for checkpoint in checkpoints:
-        absent = checkpoint.left_out
         for task, data_hash in hashes:
             if checkpoint.is_merged and task.name not in OF_MERGED:
                 continue
             key = result_key(checkpoint.weights_sha256, task, data_hash, checkpoint.autocast)
             pair = Pair(checkpoint, task, key, data_hash)
-            if absent and pair.stored() is None:
-                matrix.refused[pair.name] = f"its weights {LEFT_OUT}"
-                matrix.n_refused += 1
+            if checkpoint.left_out and pair.stored() is None:
+                matrix.refuse(pair.name, f"its weights {LEFT_OUT}")
             else:
                 matrix.pairs.append(pair)
     return matrix
 
 
-def _pick(run: Path, which: str) -> list[Path]:
-    """The run's checkpoints, then its merged weights, which never count as its last checkpoint."""
-    paths = [path for folder in RESULTS for path in sorted((run / folder).glob("[0-9]*"))]
-    if which == "all":
-        return paths
-    if which == "last":
-        return [path for path in paths if path.parent.name == CHECKPOINTS][-1:]
-    steps = _steps(which)
-    return [path for path in paths if int(path.name) in steps]
+def _chosen(
+    runs_dir: Path, runs: Sequence[RunSpec], which: str, share: Mapping[str, set[int]]
+) -> list[tuple[RunSpec, Path]]:
+    """The runs' checkpoints, and after those of each run its merged weights, which never count as its last
+    checkpoint."""
+    chosen = []
+    for run in runs:
+        paths = sorted((runs_dir / run.run_id / CHECKPOINTS).glob("[0-9]*"))
+        if unknown := share.get(run.run_id, set()) - {int(path.name) for path in paths}:
+            raise InputError(f"--checkpoint {run.run_id}/{min(unknown)}: this run has no checkpoint of that step")
+        if which == "last":
+            paths = paths[-1:]
+        else:
+            merged = sorted((runs_dir / run.run_id / MERGED).glob("[0-9]*"))
+            of_run = RunDir(runs_dir / run.run_id)
+            paths += [path for path in merged if of_run.has_merged(int(path.name), run.training)]
+        chosen += [(run, path) for path in paths]
+    if which not in ("all", "last"):
+        steps = _steps(which)
+        if unknown := steps - {int(path.name) for _, path in chosen}:
+            raise InputError(
+                f"--checkpoints {which}: no run has a checkpoint of step {min(unknown)}; `all` and `last` are the "
+                f"other choices"
+            )
+        chosen = [(run, path) for run, path in chosen if int(path.name) in steps]
+    return [(run, path) for run, path in chosen if not share.get(run.run_id) or int(path.name) in share[run.run_id]]
 
 
 def _steps(which: str) -> set[int]:

@@ -1,113 +1,37 @@
-"""A checkpoint's model as tasks read it: in its run's precision, its loss on each token of fixed windows over a text,
-and a meter of the tokens that it reads and the seconds that this takes.
+"""A checkpoint's model as tasks read it: opened and guarded, in its run's precision, with its loss on each token.
+
+Every checkpoint's manifest has the loss of the reloaded model on a fixed batch of held-out text. The guard reads that
+batch again and refuses the checkpoint where the loss differs: otherwise a head that was not loaded, a changed
+configuration or code that computes something else would score at chance level, and nobody would notice.
 """
 
 from __future__ import annotations
 
-import time
+import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from arch.errors import InputError
 from arch.registry import ARCHITECTURES
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from arch.config import ModelConfig
     from arch.model.lm import LanguageModel
+    from data.corpus import Corpus
     from data.tokenizer import Tokenizer
+    from scaling.rundir.saved import Checkpoint
 
-
-class Meter:
-    """Counts the tokens that pass through a model in an evaluation, and the seconds spent in its forward passes.
-
-    tokens: rows x tokens that the decoder read, padding included. Attached to a model it sees every forward pass, also
-    where another wrapper holds the same decoder and head. On a GPU events are read at the end, so nothing waits."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        self.tokens = 0
-        self._seconds = 0.0
-        self._depth = 0
-        self._events: list[tuple[Any, Any]] = []
-        self._begun: Any = None
-
-    @property
-    def seconds(self) -> float:
-        """Seconds in forward passes since the last reset."""
-        if self._events:
-            self._events[-1][1].synchronize()
-            self._seconds += sum(a.elapsed_time(b) for a, b in self._events) / 1000
-            self._events = []
-        return self._seconds
-
-    def attach(self, model: LanguageModel) -> None:
-        """Count every forward pass of `model` from now on."""
-        for module in (model, model.decoder, model.lm_head):
-            module.register_forward_pre_hook(lambda _module, _inputs: self._enter())
-            module.register_forward_hook(lambda _module, _inputs, _output: self._leave(), always_call=True)
-        model.decoder.register_forward_pre_hook(self._count, with_kwargs=True)
-
-    def _count(self, _module: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-        self.tokens += (inputs[0] if inputs else named["input_ids"]).numel()
-
-    @contextmanager
-    def span(self) -> Iterator[None]:
-        """Count what happens inside as part of a forward pass, such as the loss of logits."""
-        self._enter()
-        try:
-            yield
-        finally:
-            self._leave()
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Count nothing of what happens inside, such as a check."""
-        tokens = self.tokens
-        self._depth += 1
-        try:
-            yield
-        finally:
-            self._depth -= 1
-            self.tokens = tokens
-
-    def _enter(self) -> None:
-        self._depth += 1
-        if self._depth == 1:
-            self._begun = self._now()
-
-    def _leave(self) -> None:
-        self._depth -= 1
-        if self._depth == 0:
-            if isinstance(self._begun, float):
-                self._seconds += time.perf_counter() - self._begun
-            else:
-                self._events.append((self._begun, self._now()))
-
-    @staticmethod
-    def _now() -> Any:
-        import torch
-
-        if not torch.cuda.is_initialized():
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-
-class Passes(Protocol):
-    """Reads batches of ids, as `replayed.Batches` does on a GPU."""
-
-    def nats(self, model: LoadedModel, ids: Tensor) -> Tensor: ...
-
-    def few(self, model: LoadedModel, ids: Tensor) -> Tensor: ...
+# Nats a token. On one CPU the chunked form, the naive one and float64 agree within 1e-7; the rest is left to GPUs,
+# whose matrix products may be in TF32. What is no longer the same model is off by more (tests).
+PROBE_TOLERANCE = 1e-3
+MAX_LOGITS = 1 << 28  # of one slice: 1 GiB in fp32
 
 
 @dataclass
@@ -115,8 +39,7 @@ class LoadedModel:
     """A checkpoint's model in evaluation mode on `device`; its probe loss was reproduced.
 
     autocast: forward passes run under bf16 autocast, as in training (never on a CPU). context_length: training length
-    in tokens. tokenizer: the checkpoint's. meter: counts what the model reads. passes: on a GPU, reads batches of equal
-    shape as CUDA graphs.
+    in tokens. tokenizer: the checkpoint's. n_tokens_read: rows x tokens that the decoder read, padding included.
     """
 
     model: LanguageModel
@@ -126,8 +49,14 @@ class LoadedModel:
     autocast: bool
     context_length: int
     checkpoint: Path
-    meter: Meter = field(default_factory=Meter)
-    passes: Passes | None = None
+    n_tokens_read: int = 0
+
+    def count_tokens(self) -> None:
+        """Count what every forward pass reads from now on, also where another wrapper holds the same decoder."""
+        self.model.decoder.register_forward_pre_hook(self._count, with_kwargs=True)
+
+    def _count(self, _module: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        self.n_tokens_read += (inputs[0] if inputs else named["input_ids"]).numel()
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -148,38 +77,99 @@ class LoadedModel:
         ]
 
 
-MAX_LOGITS = 1 << 28  # of one slice: 1 GiB in fp32
-
-
 def token_nats(model: LoadedModel, rows: np.ndarray) -> np.ndarray:
-    """float32 [B, T]: -log p of each token of rows [B, T + 1] but the first, given those before it in its row."""
+    """float32 [B, T]: -log p of each token of rows [B, T + 1] but the first, given those before it in its row.
+
+    The head runs over slices, so that the logits of a long row of a large vocabulary need not lie in memory at once.
+    Raises InputError for ids outside of the model's vocabulary.
+    """
     import torch
+    import torch.nn.functional as nnf
 
     from arch.model.layout import check_ids, ids_checked
 
     ids = torch.from_numpy(rows)
     check_ids(ids, model.config.vocab_size)  # here, where no GPU is waited for
-    with ids_checked():
-        nats: np.ndarray = nats_of(model, ids.to(model.device)).cpu().numpy()
-    return nats
-
-
-def nats_of(model: LoadedModel, ids: Tensor) -> Tensor:
-    """`token_nats` of ids on the model's device, left there: float32 [B, T].
-
-    The head runs over slices, so that the logits of a long row of a large vocabulary need not lie in memory at once.
-    """
-    import torch
-    import torch.nn.functional as nnf
-
+    ids = ids.to(model.device)
     nats = torch.empty(ids.shape[0], ids.shape[1] - 1, dtype=torch.float32, device=ids.device)
     step = max(1, MAX_LOGITS // (len(ids) * model.config.vocab_size))
-    with model.reading():
+    with ids_checked(), model.reading():
         hidden, _ = model.model.decoder(ids[:, :-1].contiguous(), None, None, None, False, None)
         for start in range(0, nats.shape[1], step):
             logits = model.model.lm_head(hidden[:, start : start + step])
-            with model.meter.span(), torch.autocast(logits.device.type, enabled=False):
+            with torch.autocast(logits.device.type, enabled=False):
                 targets = ids[:, 1 + start : 1 + start + logits.shape[1]].flatten()
                 losses = nnf.cross_entropy(logits.float().flatten(0, 1), targets, reduction="none")
             nats[:, start : start + step] = losses.view(len(ids), -1)
-    return nats
+    values: np.ndarray = nats.cpu().numpy()
+    return values
+
+
+def load_guarded(path: Path, corpus: Corpus, device: str, autocast: bool) -> LoadedModel:
+    """The model of the checkpoint at `path` in fp32 on `device`; autocast: read it under bf16 autocast where that is a
+    GPU.
+
+    Raises InputError: no intact checkpoint, a tokenizer that is not the corpus' or differs from the files that the
+    checkpoint carries, no probe loss, or another probe loss than when the checkpoint was written.
+    """
+    import torch
+
+    from arch.model.lm import load_model
+    from data.units import loss_unit
+    from scaling.rundir.checkpoint_writer import probe_loss, probe_rows
+    from scaling.rundir.find_checkpoint import find_checkpoint
+
+    saved = find_checkpoint(path, lambda line: None)
+    tokenizer = saved.tokenizer()
+    _check_tokenizer(saved, tokenizer, corpus)
+    model = load_model(path).to(device).eval()
+    length = model.model_config.context_length
+    rows = torch.from_numpy(probe_rows(corpus.validation, length)).to(device)
+    expected = saved.manifest.get("probe_loss")
+    if expected is None or saved.manifest.get("probe_rows") != list(rows.shape):
+        raise InputError(
+            f"{path}: its manifest has no probe loss of this corpus, so nothing shows that this is the model that was "
+            f"trained; train it again"
+        )
+    loss = probe_loss(model, rows)
+    if not math.isfinite(loss) or abs(loss - expected) > PROBE_TOLERANCE:
+        raise InputError(
+            f"{path}: its probe loss is {loss:.4f} {loss_unit([tokenizer.name])} and was {expected:.4f} when it was "
+            f"written: this is not the model that was trained (other code, configuration or corpus); not evaluated"
+        )
+    in_bf16 = autocast and device.startswith("cuda")
+    loaded = LoadedModel(model, model.model_config, tokenizer, device, in_bf16, length, path)
+    loaded.count_tokens()
+    return loaded
+
+
+def _check_tokenizer(checkpoint: Checkpoint, tokenizer: Tokenizer, corpus: Corpus) -> None:
+    """Raise InputError where the checkpoint's tokenizer is not the corpus', or its files are not what this version
+    writes for it (as where somebody replaced them)."""
+    wanted = corpus.tokenizer
+    if tokenizer.identity != wanted.identity:
+        raise InputError(
+            f"{checkpoint.path}: its tokenizer is {tokenizer.name} ({tokenizer.identity[:12]}), that of the study's "
+            f"corpus is {wanted.name} ({wanted.identity[:12]}): the checkpoint belongs to another study"
+        )
+    if _vocabulary((checkpoint.path / "tokenizer.json").read_bytes()) != _known_vocabulary(wanted):
+        raise InputError(
+            f"{checkpoint.path}/tokenizer.json: differs from this program's tokenizer {tokenizer.name}: put the file "
+            f"back that training wrote"
+        )
+
+
+@cache
+def _vocabulary(content: bytes) -> Any:
+    try:
+        vocabulary = json.loads(content)
+        return vocabulary["model"]["vocab"], vocabulary["added_tokens"]
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+@cache
+def _known_vocabulary(tokenizer: Tokenizer) -> Any:
+    from data.hf_tokenizer import tokenizer_files
+
+    return _vocabulary(tokenizer_files(tokenizer)["tokenizer.json"])

@@ -10,15 +10,14 @@ it by article, so the two differ.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import model_validator
 
 from arch.errors import InputError
 from data.files import reading, regular, sha256
@@ -28,9 +27,10 @@ from data.tokenizer import Tokenizer
 from scaling.study.types import Count
 
 from .model import LoadedModel, token_nats
-from .planning import Planned, Reader, by_tokenizer
-from .task import Say, Settings, TaskContext
+from .task import Plan, Reader, Say, Settings, Task
 from .validation import exp_or_none, losses
+
+WIKITEXT = "wikitext/test.jsonl"  # as `scaling eval fetch` writes it
 
 
 def read_text(path: Path, task: str, text_key: str | None = None) -> str:
@@ -53,8 +53,7 @@ def read_text(path: Path, task: str, text_key: str | None = None) -> str:
     return text
 
 
-def _rows(content: bytes, path: Path, task: str, key: str) -> list[str]:
-    texts = []
+def _rows(content: bytes, path: Path, task: str, key: str) -> Iterator[str]:
     for number, row in json_rows(content.split(b"\n"), f"{task}: {path}"):
         if not isinstance(row, dict) or not isinstance(row.get(key), str):
             has = f"; it has {', '.join(row)}" if isinstance(row, dict) and row else ""
@@ -62,24 +61,14 @@ def _rows(content: bytes, path: Path, task: str, key: str) -> list[str]:
                 f"{task}: {path}: line {number} has no text {key!r}{has}: name the column in "
                 f"evaluation.settings.{task}.text_key"
             )
-        texts.append(row[key])
-    return texts
-
-
-NAME = "perplexity"
-WIKITEXT = "wikitext/test.jsonl"  # as `scaling eval fetch` writes it
-
-
-TextName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
+        yield row[key]
 
 
 class PerplexitySettings(Settings):
-    """file: plain text or .jsonl, below the data folder unless absolute; texts: several files by name instead, each a
-    task perplexity-NAME; text_key: the column of a .jsonl file; window, stride: in tokens, null for the training length
-    and for the window."""
+    """file: plain text or .jsonl, below the data folder unless absolute; text_key: the column of a .jsonl file; window,
+    stride: in tokens, null for the training length and for the window."""
 
     file: str = WIKITEXT
-    texts: Annotated[dict[TextName, str], Field(min_length=1)] | None = None
     text_key: str = "page"
     window: Count | None = None
     stride: Count | None = None
@@ -87,14 +76,12 @@ class PerplexitySettings(Settings):
 
     @model_validator(mode="after")
     def _fits(self) -> PerplexitySettings:
-        if self.texts and "file" in self.model_fields_set:
-            raise ValueError("file and texts: give one of them (texts: {NAME: FILE, ..})")
         if self.window and self.stride and self.stride > self.window:
-            raise ValueError(too_far(self.stride, self.window))
+            raise ValueError(_too_far(self.stride, self.window))
         return self
 
 
-def too_far(stride: int, window: int) -> str:
+def _too_far(stride: int, window: int) -> str:
     return (
         f"stride {stride} is larger than the window of {window} tokens, so some tokens would never be scored: give at "
         f"most the window"
@@ -110,6 +97,11 @@ class Text:
     n_words: int
 
 
+def tokenized(text: str, tokenizer: Tokenizer) -> Text:
+    ids = np.concatenate([[tokenizer.eot_id], tokenizer.encode_array(text).astype(np.int64)])
+    return Text(ids, len(text.encode()), len(text.split()))
+
+
 def spans(n_targets: int, window: int, stride: int) -> Iterator[tuple[int, int]]:
     """(start, n_scored) of each window over ids[0 .. n_targets]: it predicts ids[start + 1 .. start + window], of which
     the last `n_scored` count. Each of the n_targets is scored once."""
@@ -121,20 +113,14 @@ def spans(n_targets: int, window: int, stride: int) -> Iterator[tuple[int, int]]
         done = end
 
 
-class Perplexity:
-    version = 2  # 1: line ends of other systems were read as newlines
-
-    def __init__(self, name: str, context: TaskContext) -> None:
-        self.name, self._place, self._settings = name, context, context.settings_of(NAME, PerplexitySettings)
+class Perplexity(Task):
+    version = 2
+    Chosen = PerplexitySettings
 
     @cached_property
     def _path(self) -> Path:
-        texts = self._settings.texts
-        file = texts[self.name.removeprefix(f"{NAME}-")] if texts else self._settings.file
-        return self._place.data_file(self.name, file, "wikitext" if file == WIKITEXT else "")
-
-    def settings(self) -> dict[str, Any]:
-        return self._settings.model_dump(exclude={"texts"} | ({"file"} if self._settings.texts else set()))
+        file = self.chosen.file
+        return self.context.data_file(self.name, file, "wikitext" if file == WIKITEXT else "")
 
     def data_path(self) -> Path:
         return self._path
@@ -143,51 +129,47 @@ class Perplexity:
         self._text()
         return sha256(self._path)
 
-    def planned(self, reader: Reader) -> Planned:
-        window = self._settings.window or reader.context_length
+    def plan(self, reader: Reader) -> Plan:
+        window, stride = self._windows(reader.context_length)
         n_tokens = reader.tokens_of(len(self._text().encode()))
-        n_windows = sum(1 for _ in spans(n_tokens, window, self._stride(window)))
-        return Planned(n_windows * min(window, n_tokens), n_windows, "windows", by_tokenizer(reader))
+        n_windows = sum(1 for _ in spans(n_tokens, window, stride))
+        return Plan(n_windows * min(window, n_tokens), n_windows, "windows", reader.estimate)
 
     def check(self, reader: Reader) -> None:
-        self._stride(self._settings.window or reader.context_length)
+        self._windows(reader.context_length)
 
     def prepare(self, tokenizer: Tokenizer) -> Text:
-        text = self._text()
-        ids = np.concatenate([[tokenizer.eot_id], tokenizer.encode_array(text).astype(np.int64)])
-        return Text(ids, len(text.encode()), len(text.split()))
+        return tokenized(self._text(), tokenizer)
 
     def _text(self) -> str:
-        return read_text(self._path, self.name, self._settings.text_key)
+        return read_text(self._path, self.name, self.chosen.text_key)
 
-    def _stride(self, window: int) -> int:
-        """The stride. Raises InputError where it is larger than the window."""
-        stride = self._settings.stride or window
+    def _windows(self, context_length: int) -> tuple[int, int]:
+        """Window and stride. Raises InputError where the stride is larger than the window."""
+        window = self.chosen.window or context_length
+        stride = self.chosen.stride or window
         if stride > window:
-            raise InputError(f"evaluation.settings.{NAME}: {too_far(stride, window)}")
-        return stride
+            raise InputError(f"evaluation.settings.{self.name}: {_too_far(stride, window)}")
+        return window, stride
 
     def evaluate(self, model: LoadedModel, prepared: Text, say: Say) -> dict[str, Any]:
-        window = self._settings.window or model.context_length
-        stride = self._stride(window)
+        window, stride = self._windows(model.context_length)
         n_tokens = len(prepared.ids) - 1
-        todo = list(spans(n_tokens, window, stride))
+        windows = list(spans(n_tokens, window, stride))
         window = min(window, n_tokens)
-        nats, step = 0.0, self._settings.batch_rows
-        for first in range(0, len(todo), step):
-            batch = todo[first : first + step]
+        nats, step = 0.0, self.chosen.batch_rows
+        for first in range(0, len(windows), step):
+            batch = windows[first : first + step]
             rows = token_nats(model, np.stack([prepared.ids[s : s + window + 1] for s, _ in batch]))
             nats += sum(float(row[-n:].sum(dtype=float)) for row, (_, n) in zip(rows, batch, strict=True))
-            say((first + len(batch)) / len(todo), f"{first + len(batch)} of {len(todo)} windows")
-        result = losses(nats, n_tokens, prepared.n_bytes)
-        finite = math.isfinite(nats)
-        return result | {
-            "byte_perplexity": exp_or_none(nats / prepared.n_bytes) if finite else None,
-            "word_perplexity": exp_or_none(nats / prepared.n_words) if finite else None,
+            say((first + len(batch)) / len(windows))
+        return losses(nats, n_tokens, prepared.n_bytes) | {
+            "byte_perplexity": exp_or_none(nats / prepared.n_bytes),
+            "word_perplexity": exp_or_none(nats / prepared.n_words),
             "n_tokens_scored": n_tokens,
             "n_bytes_scored": prepared.n_bytes,
             "n_words_scored": prepared.n_words,
-            "n_windows": len(todo),
+            "n_windows": len(windows),
             "window": window,
             "stride": stride,
             "extrapolated": window > model.context_length,

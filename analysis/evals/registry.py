@@ -6,7 +6,7 @@ A task from outside of this package is named "module:task": the module has `make
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
@@ -38,17 +38,16 @@ class Entry:
 PERPLEXITY = "perplexity"
 ENTRIES: dict[str, Entry] = {
     "validation": Entry("validation", "held-out loss, perplexity and bits per byte on the study's corpus"),
-    "perplexity": Entry(
+    PERPLEXITY: Entry(
         "perplexity",
-        "perplexity of a text per token, byte and word, in fixed windows",
+        "perplexity of a text per token, byte and word, in fixed windows; perplexity-NAME: of another text",
         "wikitext/test.jsonl",
-        layout="wikitext/test.jsonl below the data folder, or what evaluation.settings.perplexity names: file, or "
-        "texts (NAME: FILE); a text file of UTF-8, or a .jsonl of records with a text under text_key (page)",
+        layout="wikitext/test.jsonl below the data folder, or the file of its settings: a text file of UTF-8, or a "
+        ".jsonl of records with a text under text_key (page)",
     ),
     "extrapolate": Entry(
         "extrapolate",
         "perplexity at context lengths from 512 tokens (or a shorter training length) to 16 times the training length",
-        plots="extrapolate_plot",
         layout="the study's own held-out text, or a text file of UTF-8 (evaluation.settings.extrapolate.file)",
     ),
     **{
@@ -70,49 +69,41 @@ ENTRIES: dict[str, Entry] = {
 PRESETS: dict[str, tuple[str, ...]] = {"niah": ("niah-easy", "niah-standard"), **lmeval.PRESETS}
 
 
-def expand(words: Iterable[str], texts: Sequence[str] = (PERPLEXITY,)) -> list[str]:
-    """Task names in the registry's order, presets resolved, each once; tasks from outside come last. texts: the tasks
-    that "perplexity" stands for. Raises InputError with the nearest name."""
-    order = [name for entry in ENTRIES for name in (texts if entry == PERPLEXITY else (entry,))]
+def entry_of(task: str) -> Entry | None:
+    """The entry of a task by the name that its results carry; None for a task from outside."""
+    return ENTRIES.get(PERPLEXITY if task.startswith(f"{PERPLEXITY}-") else task)
+
+
+def expand(words: Iterable[str]) -> list[str]:
+    """Task names in the registry's order, presets resolved, each once; other texts and tasks from outside come last.
+    Raises InputError with the nearest name."""
     wanted: dict[str, None] = {}
     for word in words:
-        if ":" not in word and word not in order and word not in ENTRIES and word not in PRESETS:
+        if ":" not in word and word not in PRESETS and entry_of(word) is None:
             raise InputError(
                 f"evaluation.tasks: evaluation task {word!r} is unknown"
-                f"{nearest(word.lower(), list(dict.fromkeys([*ENTRIES, *order, *PRESETS])))}; "
-                f"`scaling eval list` shows all"
+                f"{nearest(word.lower(), [*ENTRIES, *PRESETS])}; `scaling eval list` shows all"
             )
-        wanted |= dict.fromkeys(texts if word == PERPLEXITY else PRESETS.get(word, (word,)))
-    return [name for name in order if name in wanted] + [name for name in wanted if ":" in name]
+        wanted |= dict.fromkeys(PRESETS.get(word, (word,)))
+    return [name for name in ENTRIES if name in wanted] + [name for name in wanted if name not in ENTRIES]
 
 
 def texts_of(words: Iterable[str], settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The tasks among these words that read other texts than the corpus' held-out text, without those from outside."""
     of_corpus = {"validation"} | ({"extrapolate"} if not settings.get("extrapolate", {}).get("file") else set())
-    return [name for name in expand(words, text_tasks(settings)) if name not in of_corpus and ":" not in name]
-
-
-def text_tasks(settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The tasks that "perplexity" stands for: itself, or a task for each of the texts that the settings name."""
-    texts = settings.get(PERPLEXITY, {}).get("texts")
-    return [f"{PERPLEXITY}-{name}" for name in texts] if isinstance(texts, Mapping) and texts else [PERPLEXITY]
-
-
-def entry_of(task: str) -> Entry | None:
-    """The entry of a task by the name that its results carry; None for a task from outside."""
-    return ENTRIES.get(PERPLEXITY if task.startswith(f"{PERPLEXITY}-") else task)
+    return [name for name in expand(words) if name not in of_corpus and ":" not in name]
 
 
 def make_tasks(words: Iterable[str], context: TaskContext) -> list[Task]:
     """The tasks and presets named. Raises InputError for an unknown name, a module that cannot be imported, invalid
     settings or those of no task, and two tasks with one name."""
     for name in context.settings:
-        if ":" not in name and name not in ENTRIES:
+        if ":" not in name and entry_of(name) is None:
             raise InputError(f"evaluation.settings: unknown task {name!r}{nearest(name, list(ENTRIES))}")
     tasks: dict[str, Task] = {}
-    for name in expand(words, text_tasks(context.settings)):
-        task = _make(name, context)
-        if task.name in tasks:
+    for name in expand(words):
+        task = _make_outside(name, context) if ":" in name else _make(name, context)
+        if task.name in tasks or (":" in name and entry_of(task.name) is not None):
             raise InputError(
                 f"evaluation task {name!r}: another task has the name {task.name!r}: choose a different one"
             )
@@ -120,25 +111,22 @@ def make_tasks(words: Iterable[str], context: TaskContext) -> list[Task]:
     return list(tasks.values())
 
 
-def known_tasks(context: TaskContext) -> list[str]:
-    """The tasks of this package as the settings have them, in order."""
-    return expand(ENTRIES, text_tasks(context.settings))
-
-
 def _make(name: str, context: TaskContext) -> Task:
-    module, colon, task_name = name.partition(":")
-    if not colon:
-        entry = entry_of(name)
-        assert entry is not None
-        task: Task = import_module(f"analysis.evals.{entry.module}").make(name, context)
-        return task
+    entry = entry_of(name)
+    assert entry is not None
+    task: Task = import_module(f"analysis.evals.{entry.module}").make(name, context)
+    return task
+
+
+def _make_outside(name: str, context: TaskContext) -> Task:
+    module, _, task_name = name.partition(":")
     try:
         imported = import_allowed(module)
     except InputError as error:
         raise InputError(f"evaluation task {name!r}: {error}; write module:task") from None
     try:
         own_context = replace(context, settings={task_name: context.settings.get(name, {})})
-        task = imported.make(task_name, own_context)
+        task: Task = imported.make(task_name, own_context)
     except (InputError, KeyboardInterrupt):
         raise
     except BaseException as error:  # somebody else's code, which may fail in any way
@@ -146,26 +134,20 @@ def _make(name: str, context: TaskContext) -> Task:
         raise InputError(
             f"evaluation task {name!r}: cannot be made ({type(error).__name__}: {reason}); write module:task"
         ) from None
-    if entry_of(task.name) is not None:
-        raise InputError(f"evaluation task {name!r}: another task has the name {task.name!r}: choose a different one")
     return task
 
 
 def scales_of(task: str) -> dict[str, Scale]:
-    """{metric: its scale} of a task's main metrics, for fits of scores against loss. Empty for the held-out loss
-    itself, and for tasks from outside, of whose scores nothing is known."""
-    if task in lmeval.TASKS:
-        return _of_lm_eval(task)
+    """{metric: its scale} of a task's main metrics, for laws of scores. Empty for the held-out loss itself, and for
+    tasks from outside, of whose scores nothing is known."""
     if entry_of(task) is None or task == "validation":
         return {}
-    if task == PERPLEXITY or task.startswith(f"{PERPLEXITY}-"):
-        return {"word_perplexity": Scale(PERPLEXITY_SCALE, higher_is_better=False)}
-    if task == "extrapolate":  # beyond the training length the loss decides nothing
-        return {"perplexity_avg": Scale(TREND, higher_is_better=False)}
-    return {"weighted_avg_acc": Scale(TREND, full=100.0)}
-
-
-def _of_lm_eval(task: str) -> dict[str, Scale]:
+    if task not in lmeval.TASKS:
+        if task.startswith(PERPLEXITY):
+            return {"word_perplexity": Scale(PERPLEXITY_SCALE, higher_is_better=False)}
+        if task == "extrapolate":  # beyond the training length the loss decides nothing
+            return {"perplexity_avg": Scale(TREND, higher_is_better=False)}
+        return {"weighted_avg_acc": Scale(TREND, full=100.0)}
     lm_task = lmeval.TASKS[task]
     if lm_task.scrolls:
         return {lm_task.metrics[0]: Scale(TREND, full=100.0)}
@@ -183,27 +165,14 @@ def _of_lm_eval(task: str) -> dict[str, Scale]:
 def layouts(words: Iterable[str]) -> dict[str, str]:
     """{task: in words what it reads and in what form}; of lm-eval's tasks the columns of a row. Raises InputError with
     the nearest name."""
-    names = expand(words)
-    for name in names:
-        if name not in ENTRIES:
-            raise InputError(f"task {name!r} is from another package: its own module says what it reads")
-    return {name: _layout(name) for name in names}
+    return {name: _layout(name) for name in expand(words)}
 
 
 def _layout(name: str) -> str:
+    entry = entry_of(name)
+    if entry is None:
+        raise InputError(f"task {name!r} is from another package: its own module says what it reads")
     if name not in lmeval.TASKS:
-        return ENTRIES[name].layout
-    data = lmeval.TASKS[name].data
-    return f"{lmeval.DATA[data].file} below the data folder, a JSON object a line; other columns are allowed\n" + (
-        show_layout(data)
-    )
-
-
-def layouts_page() -> str:
-    """The text of ROWS.md beside this module; a test compares the two."""
-    written = "Written by `analysis.evals.registry.layouts_page`; `scaling eval list --rows TASK` prints the same."
-    parts = ["# What the tasks read", f"{written} Every row is checked before anything runs."]
-    for name, layout in layouts(ENTRIES).items():
-        first, _, columns = layout.partition("\n")
-        parts.append(f"## {name}\n\n{first}" + (f"\n\n```\n{columns}\n```" if columns else ""))
-    return "\n\n".join(parts) + "\n"
+        return entry.layout
+    columns = show_layout(lmeval.TASKS[name].data)
+    return f"{entry.needs} below the data folder, a JSON object a line; other columns are allowed\n{columns}"

@@ -13,7 +13,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from analysis.labels import OF_SOURCE
 from analysis.table_files import table_bytes
@@ -33,6 +33,19 @@ SCHEMA = 2
 SHOWN = 3  # checkpoints that a line names
 COLUMNS = ("run_id", "step", "n_tokens", "task", "metric", "value")
 NOT_SCORES = ("window", "stride", "max_length", "max_new_tokens", "context_length")  # sizes of what was read
+STDERR = "_stderr"  # behind a metric's name: the name of its standard error
+
+
+class Score(NamedTuple):
+    """One metric of a task on a checkpoint. error: its standard error over the task's documents, None where the task
+    gives none."""
+
+    metric: str
+    value: float
+    error: float | None
+
+    def __str__(self) -> str:
+        return f"{self.value:.5g}" + (f" ± {self.error:.2g}" if self.error is not None else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,22 +69,27 @@ class Scores:
         }
 
     @property
-    def cells(self) -> dict[str, str]:
-        """The scores among the numbers as text, with their standard errors where the task gives them."""
-        numbers, cells = self.numbers, {}
-        for name, value in numbers.items():
-            if value is None or name.startswith("n_") or name in NOT_SCORES or name.endswith("_stderr"):
-                continue
-            error = numbers.get(f"{name}_stderr")
-            cells[name] = f"{value:.5g}" + (f" ± {error:.2g}" if error is not None else "")
-        return cells
+    def scores(self) -> dict[str, Score]:
+        """By metric, those that have a number."""
+        numbers = self.numbers
+        return {
+            name: Score(name, value, numbers.get(name + STDERR))
+            for name, value in numbers.items()
+            if value is not None and not (name.startswith("n_") or name in NOT_SCORES or name.endswith(STDERR))
+        }
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """With the numbers alone, for JSON."""
+        place = {"run_id": self.run_id, "step": self.step, "n_tokens": self.n_tokens, "task": self.task}
+        return place | {"values": self.numbers, "merged": self.merged}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result(Scores):
     """Scores as they are stored, with everything that decided them. merged_steps: the steps whose weights were
-    averaged; seconds: of the evaluation; setup_seconds: before it, for model and data; forward_seconds, forward_tokens:
-    of its forward passes."""
+    averaged; seconds: of the evaluation; setup_seconds: before it, for model and data; forward_tokens: that passed
+    through the model."""
 
     version: int
     key: str
@@ -82,20 +100,7 @@ class Result(Scores):
     device: str = ""
     seconds: float = 0.0
     setup_seconds: float = 0.0
-    forward_seconds: float = 0.0
     forward_tokens: int = 0
-
-    @property
-    def scores(self) -> Scores:
-        """The scores with the numbers alone."""
-        return Scores(
-            run_id=self.run_id,
-            step=self.step,
-            n_tokens=self.n_tokens,
-            task=self.task,
-            values=self.numbers,
-            merged=self.merged,
-        )
 
     def to_dict(self) -> dict[str, Any]:
         """The content of the result's file."""
@@ -185,10 +190,9 @@ def read_current(runs_dir: Path, runs: Sequence[RunSpec], tasks: Iterable[Task])
         for folder in sorted((runs_dir / run.run_id / "evals").glob("[0-9]*")):
             manifest = read_saved(runs_dir / run.run_id / "checkpoints" / folder.name, verify=False, partial=True)
             weights = manifest["files"].get(WEIGHTS, {}).get("sha256") if manifest else None
-            names = {path.stem for pattern in ("*.json", "*.failed") for path in folder.glob(pattern)}
-            for name in sorted(names):
+            for name in sorted({path.stem for pattern in ("*.json", "*.failed") for path in folder.glob(pattern)}):
                 if (task := known.get(name)) is None:
-                    why: str | None = "it is no task of the study"
+                    why = "it is no task of the study"
                 elif weights is None:
                     why = "its checkpoint is gone"
                 else:
@@ -216,8 +220,8 @@ def _data_hash(task: Task, current: CurrentResults) -> str | InputError | None:
 
 def _take(
     current: CurrentResults, path: Path, task: Task, weights: str, autocast: bool, data: str | InputError | None
-) -> str | None:
-    """Add the result at `path` to the current ones. Returns why it was left out, None where it was added."""
+) -> str:
+    """Add the result at `path` to the current ones. Returns why it was left out, "" where it was added."""
     if isinstance(data, InputError):
         return f"it cannot be evaluated ({data})"
     try:
@@ -228,7 +232,7 @@ def _take(
     key = result_key(weights, task, data_hash, autocast)
     if result and result.key == key:
         current.results.append(result)
-        return None
+        return ""
     failure = read_failure(path.with_suffix(".failed"))
     if failure and (failure.key == key or not result):
         return f"it failed ({failure.reason})"
@@ -244,8 +248,7 @@ def _difference(result: Result | None, task: Task, weights: str, data_hash: str)
     if result.version != task.version:
         return f"it is of version {result.version} of the task, now {task.version}"
     now, then = json.loads(json.dumps(task.settings())), result.settings
-    changed = [key for key in {**now, **then} if now.get(key) != then.get(key)]
-    if changed:
+    if changed := [key for key in {**now, **then} if now.get(key) != then.get(key)]:
         return f"its settings changed ({', '.join(changed)})"
     return "its data changed" if result.data_hash != data_hash else "it was read in another precision"
 
@@ -265,14 +268,7 @@ def tidy(results: Sequence[Scores]) -> pd.DataFrame:
     import pandas as pd
 
     rows = [
-        (
-            result.run_id,
-            result.step,
-            result.n_tokens,
-            result.task,
-            name,
-            float("nan") if value is None else float(value),
-        )
+        (*(result.run_id, result.step, result.n_tokens, result.task, name), float("nan") if value is None else value)
         for result in results
         for name, value in (result.numbers | _by_source(result)).items()
     ]
@@ -303,17 +299,23 @@ def write_table(path: Path, frame: pd.DataFrame) -> bool:
     return True
 
 
-def score_tables(results: Sequence[Scores]) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
-    """(title, heads, rows) for each task: the scores of each run's newest checkpoint among `results`."""
-    tables = []
+def score_rows(results: Sequence[Scores]) -> list[dict[str, str]]:
+    """A row for each run's newest checkpoint among a task's results, a column for each score."""
+    newest = newest_of_each_run(results)
+    metrics = list(dict.fromkeys(name for result in newest for name in result.scores))
+    return [
+        {"run": result.run_id, "step": f"{result.step:,}"}
+        | {name: str(result.scores[name]) if name in result.scores else "-" for name in metrics}
+        for result in newest
+    ]
+
+
+def score_tables(results: Sequence[Scores]) -> dict[str, list[dict[str, str]]]:
+    """The rows of each task, by their title."""
+    tables = {}
     for task in dict.fromkeys(result.task for result in results):
-        newest = newest_of_each_run([result for result in results if result.task == task])
-        names = list(dict.fromkeys(name for result in newest for name in result.cells))
-        rows = [
-            (result.run_id, f"{result.step:,}", *(result.cells.get(name, "-") for name in names)) for result in newest
-        ]
-        title = f"{task}, each run's newest checkpoint" + (
-            " (± standard error)" if any("±" in cell for row in rows for cell in row) else ""
-        )
-        tables.append((title, ("run", "step", *names), rows))
+        rows = score_rows([result for result in results if result.task == task])
+        has_errors = any("±" in cell for row in rows for cell in row.values())
+        title = f"{task}, each run's newest checkpoint" + (" (± standard error)" if has_errors else "")
+        tables[title] = rows
     return tables

@@ -1,28 +1,32 @@
-"""What an evaluation is: the protocol of a task, and what a study gives it.
+"""What an evaluation is, what a study gives it, and what is known of a model before it is trained.
 
 A task is one named evaluation with its settings. It never loads a model, writes a file or decides what is missing. The
 runner does that (matrix.py, worker.py): a model is loaded once for all its tasks, and a task's requests are tokenised
-once for all models. A new task is a module here with `make(name, context)` and a line in registry.py.
+once for all models. A new task is a subclass of `Task` in a module here with `make(name, context)`, and a line in
+registry.py; or in a module of your own.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
 from arch.errors import InputError
 from scaling.study.file import validate
 
-from .model import LoadedModel  # a task of another package takes it from here too
-
 if TYPE_CHECKING:
+    from arch.config import ModelConfig
+    from data.mixture import Part
     from data.tokenizer import Tokenizer
 
-Say = Callable[[float, str], None]  # (share done 0..1, a few words)
+    from .model import LoadedModel
+
+Say = Callable[[float], None]  # gets the share done, 0 to 1
 
 
 class MissingData(InputError):
@@ -35,9 +39,6 @@ class Settings(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-S = TypeVar("S", bound=Settings)
-
-
 @dataclass(frozen=True)
 class TaskContext:
     """What a study gives its tasks. corpus: the corpus directory; data: the folder of `scaling eval fetch`, None
@@ -47,15 +48,10 @@ class TaskContext:
     data: Path | None = None
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def settings_of(self, task: str, kind: type[S]) -> S:
-        """The task's settings with their defaults. Raises InputError for an unknown key or an invalid value."""
-        settings: S = validate(kind, dict(self.settings.get(task, {})), f"evaluation.settings.{task}", [])
-        return settings
-
-    def data_file(self, task: str, name: str, fetch: str | None = None) -> Path:
+    def data_file(self, task: str, name: str, fetch: str = "") -> Path:
         """The path of a file or folder below the data folder, or an absolute path. fetch: its name for `scaling eval
-        fetch` (default: the task; "": that command does not have it). Raises MissingData where the path, or the data
-        folder, is missing."""
+        fetch` ("": that command does not have it). Raises MissingData where the path, or the data folder, is
+        missing."""
         path = Path(name).expanduser()
         if not path.is_absolute():
             if self.data is None:
@@ -65,38 +61,96 @@ class TaskContext:
                 )
             path = self.data / path
         if not path.exists():
-            word = task if fetch is None else fetch
-            remedy = f"run `scaling eval fetch --tasks {word} {self.data}`" if word else "put it there"
-            folder = (
-                "" if self.data is None or self.data.is_dir() else f" (evaluation.data, {self.data}, is not a folder)"
-            )
+            remedy = f"run `scaling eval fetch --tasks {fetch} {self.data}`" if fetch else "put it there"
+            is_folder = self.data is None or self.data.is_dir()
+            folder = "" if is_folder else f" (evaluation.data, {self.data}, is not a folder)"
             raise MissingData(f"{task}: {path} does not exist{folder}: {remedy}")
         return path
 
 
-class Task(Protocol):
-    """One named evaluation. Reading its attributes loads neither torch nor data. It may have a method `data_path`: the
-    file or folder of its texts, None for the corpus' held-out text; without it they cannot be compared with the
-    training text (contamination)."""
+@dataclass(frozen=True)
+class Reader:
+    """What is known of a run's model before training. context_length: of the training, in tokens; bytes_per_token:
+    UTF-8 bytes of text; exact: whether that is the same for every text; held_out: the parts of the corpus' validation
+    split, None before there is a corpus."""
 
-    name: str
-    version: int  # of the method: a change makes every stored result stale
+    config: ModelConfig
+    context_length: int
+    bytes_per_token: float
+    exact: bool
+    held_out: tuple[Part, ...] | None
+
+    def tokens_of(self, n_bytes: float) -> int:
+        """The number of tokens of a text of `n_bytes`; an estimate unless `exact`."""
+        return round(n_bytes / self.bytes_per_token)
+
+    @property
+    def estimate(self) -> str:
+        """`Plan.estimate` of a count that is exact but for the tokenizer."""
+        return "" if self.exact else f"at {self.bytes_per_token:.2f} bytes a token"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one evaluation of one checkpoint reads. tokens: that pass through the model; items: windows, cells or
+    documents, as `unit` says; estimate: why `tokens` is an estimate, "" where it is exact."""
+
+    tokens: int
+    items: int
+    unit: str
+    estimate: str = ""
+
+
+class Task(ABC):
+    """One named evaluation. Making it and reading its settings loads neither torch nor data. Raises InputError for
+    unknown or invalid settings.
+
+    version: of the method: a change makes every stored result stale; Chosen: the class of its settings.
+    """
+
+    version: ClassVar[int] = 1
+    Chosen: ClassVar[type[Settings]] = Settings
+
+    def __init__(self, name: str, context: TaskContext) -> None:
+        self.name, self.context = name, context
+        self.chosen: Any = validate(
+            self.Chosen, dict(context.settings.get(name, {})), f"evaluation.settings.{name}", []
+        )
 
     def settings(self) -> dict[str, Any]:
         """Everything that decides the result beside data and model: plain JSON, part of the result's key."""
+        return dict(self.chosen.model_dump(mode="json"))
 
+    @abstractmethod
+    def data_path(self) -> Path | None:
+        """The file or folder of its texts, which may overlap with the training text; None for the corpus' held-out
+        text."""
+
+    @abstractmethod
     def data_hash(self) -> str:
         """A hash of the data read; quick, since every start asks for it. Raises InputError where they do not have the
         form that the task reads, MissingData, which names `scaling eval fetch`, where they are missing."""
 
+    def plan(self, reader: Reader) -> Plan | None:
+        """What one evaluation of such a model reads, None where the task does not know. Raises InputError where data
+        are missing."""
+        return None
+
+    def check(self, reader: Reader) -> None:  # noqa: B027
+        """Raise InputError where settings and sizes of data do not suit such a model, MissingData where data are
+        missing that decide it. Loads no torch."""
+
+    @abstractmethod
     def prepare(self, tokenizer: Tokenizer) -> Any:
         """The tokenised requests: made once for each tokenizer and shared by all checkpoints, so they must not be
         changed."""
 
+    @abstractmethod
     def evaluate(self, model: LoadedModel, prepared: Any, say: Say) -> dict[str, Any]:
         """The result's values: numbers (null where a number is missing), or lists and dictionaries of numbers.
 
-        Numbers at the top level become rows of results/evals.parquet; `warnings`, a list of lines, is shown once.
-        Values of contexts beyond the training length stand beside `extrapolated: true`. Raises InputError where this
-        model cannot be evaluated: the pair has failed, the others go on.
+        Numbers at the top level become rows of results/evals.parquet, NAME_stderr the standard error of NAME;
+        `warnings`, a list of lines, is shown once. Values of contexts beyond the training length stand beside
+        `extrapolated: true`. Raises InputError where this model cannot be evaluated: the pair has failed, the others go
+        on.
         """

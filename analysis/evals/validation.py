@@ -3,14 +3,14 @@
 The windows do not overlap, are one context long and lie evenly over the split; every model of a study is scored on the
 same windows. In each, the first token is predicted from the token before it, as in a training sequence. Bits a byte
 divide by the bytes of the tokens scored (an end-of-text token is scored but has no bytes), so they compare across
-tokenizers. The sum of each window is kept, so that two models can be compared window by window (analysis.held_out). The
-windows are put on the device once for each worker.
+tokenizers. The sum of each window is kept, so that two models can be compared window by window (analysis.held_out).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,90 +18,20 @@ import numpy as np
 from data.tokenizer import Tokenizer
 from data.windows import batches, packed, part_of, window_starts
 
-from .model import LoadedModel, nats_of
-from .planning import Planned, Reader
-from .task import Say, Settings, TaskContext
+from .model import LoadedModel, token_nats
+from .task import Plan, Reader, Say, Settings, Task
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from data.corpus import Corpus
+    from data.mixture import Part
 
 
-PART = 1 << 24  # tokens that lie on the device together: 128 MiB
-
-
+@dataclass(frozen=True)
 class HeldOut:
-    """Windows of `corpus`' validation split, about n_tokens of them, read `batch_rows` at a time."""
+    """A corpus' validation split; bytes_of: of each token of the vocabulary."""
 
-    def __init__(self, corpus: Corpus, tokenizer: Tokenizer, n_tokens: int, batch_rows: int) -> None:
-        self._tokens, self._parts, self._bytes_of = corpus.validation, corpus.parts("validation"), tokenizer.n_bytes
-        self._wanted, self._rows = n_tokens, batch_rows
-        self._counts: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        self._kept: dict[int, Tensor] = {}
-
-    def counts(self, length: int) -> tuple[int, int]:
-        """The number of windows of `length` tokens, and of bytes of the tokens that they score."""
-        windows, n_bytes = self._by_part(length)
-        return int(windows.sum()), int(n_bytes.sum())
-
-    def by_source(self, length: int) -> dict[str, tuple[slice, int]]:
-        """For a mixture: by source its windows, and the number of bytes of the tokens that they score."""
-        windows, n_bytes = (counts.tolist() for counts in self._by_part(length))
-        ends = np.cumsum(windows).tolist()
-        return {
-            part.name: (slice(end - n, end), size)
-            for part, end, n, size in zip(self._parts, ends, windows, n_bytes, strict=True)
-            if part.name
-        }
-
-    def _by_part(self, length: int) -> tuple[np.ndarray, np.ndarray]:
-        if length not in self._counts:
-            part, k = part_of(self._parts, self._starts(length)), len(self._parts)
-            each = np.concatenate([self._bytes_of[rows[:, 1:]].sum(1) for rows in self._read(length)])
-            n_bytes = np.array([each[part == i].sum() for i in range(k)], dtype=np.int64)
-            self._counts[length] = np.bincount(part, minlength=k), n_bytes
-        return self._counts[length]
-
-    def parts(self, length: int, device: str) -> Iterator[Tensor]:
-        """int64 [windows, length + 1] on `device`, the same each time; kept there where there is a single part."""
-        import torch
-
-        if length in self._kept:
-            yield self._kept[length]
-            return
-        for rows in self._read(length):
-            part = torch.from_numpy(rows)
-            if device != "cpu":
-                part = part.pin_memory().to(device, non_blocking=True)
-            if len(part) == len(self._starts(length)):
-                self._kept[length] = part
-            yield part
-
-    def score(self, model: LoadedModel, part: Tensor, say: Callable[[int], None]) -> list[float]:
-        """Nats of each window of a part. Between the first batch and the last nothing waits for a GPU. say: gets the
-        windows that the host has passed on. Raises InputError for ids outside of the model's vocabulary."""
-        import torch
-
-        from arch.model.layout import check_ids, ids_checked
-
-        nats = torch.empty(len(part), part.shape[1] - 1, dtype=torch.float32, device=part.device)
-        with model.reading():
-            check_ids(part, model.config.vocab_size)
-        read = nats_of if model.passes is None else model.passes.nats
-        with ids_checked():
-            for first in range(0, len(part), self._rows):
-                ids = part[first : first + self._rows]
-                nats[first : first + len(ids)] = read(model, ids)
-                say(first + len(ids))
-        return [total for batch in nats.cpu().split(self._rows) for total in batch.numpy().sum(1, dtype=float).tolist()]
-
-    def _read(self, length: int) -> Iterator[np.ndarray]:
-        per_part = max(1, PART // (length + 1) // self._rows) * self._rows
-        return batches(self._tokens, self._starts(length), length, per_part)
-
-    def _starts(self, length: int) -> np.ndarray:
-        return window_starts(self._parts, length, self._wanted)
+    tokens: Any
+    parts: Sequence[Part]
+    bytes_of: np.ndarray
 
 
 class ValidationSettings(Settings):
@@ -112,42 +42,31 @@ class ValidationSettings(Settings):
     batch_rows: int = 16
 
 
-class Validation:
-    version = 3  # 2: without the windows' nats
-
-    def __init__(self, name: str, context: TaskContext) -> None:
-        self.name, self._corpus = name, context.corpus
-        self._settings = context.settings_of(name, ValidationSettings)
-
-    def settings(self) -> dict[str, Any]:
-        return self._settings.model_dump()
+class Validation(Task):
+    version = 3
+    Chosen = ValidationSettings
 
     def data_path(self) -> None:
-        """None: the text is the corpus' held-out text, and duplicates of it in the training text were cut when it was
-        made."""
+        """None: duplicates of the held-out text in the training text were cut when the corpus was made."""
 
     def data_hash(self) -> str:
         from data.corpus import open_corpus
 
-        return open_corpus(self._corpus).fingerprint
+        return open_corpus(self.context.corpus).fingerprint
 
-    def planned(self, reader: Reader) -> Planned:
-        length, wanted = reader.context_length, self._settings.validation_tokens
+    def plan(self, reader: Reader) -> Plan:
+        length, wanted = reader.context_length, self.chosen.validation_tokens
         if reader.held_out is None:
             n_windows, estimate = max(1, wanted // length), "there is no corpus yet"
         else:
             n_windows, estimate = len(window_starts(reader.held_out, length, wanted)), ""
-        return Planned(n_windows * length, n_windows, "windows", estimate)
-
-    def check(self, reader: Reader) -> None:
-        """The corpus is checked where it is made (scaling.stages.corpus)."""
+        return Plan(n_windows * length, n_windows, "windows", estimate)
 
     def prepare(self, tokenizer: Tokenizer) -> HeldOut:
-        """The corpus' windows, whose tokens are made already."""
         from data.corpus import open_corpus
 
-        wanted = self._settings
-        return HeldOut(open_corpus(self._corpus), tokenizer, wanted.validation_tokens, wanted.batch_rows)
+        corpus = open_corpus(self.context.corpus)
+        return HeldOut(corpus.validation, corpus.parts("validation"), tokenizer.n_bytes)
 
     def evaluate(self, model: LoadedModel, prepared: HeldOut, say: Say) -> dict[str, Any]:
         """`loss` is the mean over all scored tokens in nats; null, with `reason`, where it is not finite.
@@ -156,25 +75,31 @@ class Validation:
         data.windows.packed writes it; missing where a sum is not finite.
         """
         length = model.context_length
-        n_windows, n_bytes = prepared.counts(length)
-        nats, n_scored = list[float](), n_windows * length
-
-        def report(n_done: int) -> None:
-            n_read = (len(nats) + n_done) * length
-            say(n_read / n_scored, f"{n_read:,} tokens")
-
-        for part in prepared.parts(length, model.device):
-            nats += prepared.score(model, part, report)
-        counts = {"n_tokens_scored": n_scored, "n_bytes_scored": n_bytes, "n_windows": n_windows}
-        total = math.fsum(nats) if all(map(math.isfinite, nats)) else math.nan
-        windows = {"window_nats": packed(nats)} if math.isfinite(total) else {}
-        sources = {
-            name: losses(math.fsum(nats[which]), len(nats[which]) * length, size) | {"n_windows": len(nats[which])}
-            for name, (which, size) in prepared.by_source(length).items()
-            if nats[which]
+        starts = window_starts(prepared.parts, length, self.chosen.validation_tokens)
+        sums, sizes = [], []
+        for rows in batches(prepared.tokens, starts, length, self.chosen.batch_rows):
+            sums += token_nats(model, rows).sum(1, dtype=float).tolist()
+            sizes += prepared.bytes_of[rows[:, 1:]].sum(1).tolist()
+            say(len(sums) / len(starts))
+        nats, n_bytes, part = np.array(sums), np.array(sizes, dtype=np.int64), part_of(prepared.parts, starts)
+        values = _losses_of_windows(nats, n_bytes, length) | {
+            "n_tokens_scored": len(nats) * length,
+            "n_bytes_scored": int(n_bytes.sum()),
+            "context_length": length,
         }
-        values = losses(total, n_scored, n_bytes) | counts | {"context_length": length} | windows
+        if values["loss"] is not None:
+            values["window_nats"] = packed(nats)
+        sources = {
+            source.name: _losses_of_windows(nats[part == i], n_bytes[part == i], length)
+            for i, source in enumerate(prepared.parts)
+            if source.name and (part == i).any()
+        }
         return values | ({"by_source": sources} if sources else {})
+
+
+def _losses_of_windows(nats: np.ndarray, n_bytes: np.ndarray, length: int) -> dict[str, Any]:
+    total = math.fsum(nats) if np.isfinite(nats).all() else math.nan
+    return losses(total, len(nats) * length, int(n_bytes.sum())) | {"n_windows": len(nats)}
 
 
 def losses(nats: float, n_tokens: int, n_bytes: int) -> dict[str, Any]:
@@ -190,8 +115,8 @@ def losses(nats: float, n_tokens: int, n_bytes: int) -> dict[str, Any]:
 
 
 def exp_or_none(nats: float) -> float | None:
-    """exp(nats), None where it is beyond float64."""
-    return math.exp(nats) if nats < 700 else None
+    """exp(nats), None where it is not finite or beyond float64."""
+    return math.exp(nats) if math.isfinite(nats) and nats < 700 else None
 
 
 make = Validation

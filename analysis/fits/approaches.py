@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from analysis.fits.cost import cost_of
-from analysis.fits.envelope.of_points import OBJECTIVES as OPTIMA
-from analysis.fits.envelope.of_points import Curves, fit_envelope, seed_noise_of
+from analysis.fits.envelope import OBJECTIVES as OPTIMA
+from analysis.fits.envelope import Curves, fit_envelope
 from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Estimate, Fit
 from analysis.fits.forms import FORMS
 from analysis.fits.isoflop import LOCAL, MINIMA, fit_isoflop
@@ -25,6 +25,7 @@ from analysis.fits.parametric.fit import ParametricFit, fit_parametric
 from analysis.fits.parametric.results import parametric_result
 from analysis.fits.points import Points
 from analysis.fits.rehearsal import forecast
+from analysis.fits.seeds import seed_noise_of
 from analysis.fits.settings import FitSettings
 from analysis.fits.solver import HUBER, LEAST_SQUARES, OBJECTIVES
 from arch.errors import InputError, choice

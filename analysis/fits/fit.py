@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
+from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
@@ -108,54 +109,57 @@ class Band:
 class InverseLine:
     """x = log C at which y is optimal: x = level + slope (y - centre); y is log N, or log of a token's cost.
 
-    covariance [2, 2] of (level, slope) for a noise of 1 in log loss; misfit: the weighted sum of squares that is left,
-    with `df` degrees of freedom; in units of the noise's variance it is chi-squared where the optimum is a power law.
-    error: half an interval's width in units of a parameter's standard error for that noise (None: the noise is not
-    known); of_tokens: the law is of D = C / y, where y is the cost of a token.
+    covariance [2, 2] of (level, slope) for a noise of 1 in log loss; error: half an interval's width in units of a
+    parameter's standard error for that noise (None: the noise is not known); of_tokens: the law is of D = C / y, where
+    y is the cost of a token.
     """
 
     level: float
     slope: float
     centre: float
     covariance: tuple[tuple[float, float], tuple[float, float]]
-    misfit: float
-    df: int
     error: float | None = None
     of_tokens: bool = False
 
     @property
     def exponent(self) -> float:
-        """dy / dx."""
-        return 1 / self.slope
+        """Of the law over C."""
+        return 1 - 1 / self.slope if self.of_tokens else 1 / self.slope
 
-    def value(self, x: float) -> float:
-        """y at x."""
-        return self.centre + (x - self.level) / self.slope
-
-    def exponent_interval(self, error: float) -> tuple[float, float]:
-        """Of dy / dx, for `error` = t s; unbounded where a slope of 0 belongs to it."""
-        half = error * math.sqrt(self.covariance[1][1])
-        low, high = self.slope - half, self.slope + half
-        return (1 / high, 1 / low) if low > 0 else (1 / high if high > 0 else -math.inf, math.inf)
-
-    def interval(self, x: float, error: float) -> tuple[float, float]:
-        """Of y at x: Fieller's, all y with |x - level - slope u| <= error sqrt(variance of level + slope u),
-        u = y - centre; unbounded where a slope of 0 belongs to the slope's interval."""
-        off, k = x - self.level, error**2
-        (v_level, v_both), (_, v_slope) = self.covariance
-        square = self.slope**2 - k * v_slope
-        half = -(self.slope * off + k * v_both)
-        rest = off**2 - k * v_level
-        if square <= 0 or self.slope <= 0:
-            return -math.inf, math.inf
-        root = math.sqrt(max(half**2 - square * rest, 0.0))
-        return self.centre + (-half - root) / square, self.centre + (-half + root) / square
-
-    def log_interval(self, log_c: float) -> tuple[float, float] | None:
-        """Of log N_opt or log D_opt at log C, anywhere; None where the noise is not known."""
+    @property
+    def steepest(self) -> float | None:
+        """The upper end of the interval of dy / dx, infinite where a slope of 0 belongs to it; None without one."""
         if self.error is None:
             return None
-        low, high = self.interval(log_c, self.error)
+        low = self.slope - self.error * math.sqrt(self.covariance[1][1])
+        return 1 / low if low > 0 else math.inf
+
+    def exponent_interval(self) -> tuple[float, float] | None:
+        """None where the noise is not known, or a slope of 0 belongs to it."""
+        if self.error is None or self.steepest is None or math.isinf(self.steepest):
+            return None
+        flattest = 1 / (self.slope + self.error * math.sqrt(self.covariance[1][1]))
+        return (1 - self.steepest, 1 - flattest) if self.of_tokens else (flattest, self.steepest)
+
+    def log_value(self, log_c: float) -> float:
+        """log N_opt or log D_opt."""
+        y = self.centre + (log_c - self.level) / self.slope
+        return log_c - y if self.of_tokens else y
+
+    def log_interval(self, log_c: float) -> tuple[float, float] | None:
+        """Fieller's, of log N_opt or log D_opt at log C, anywhere: of all y with |log C - level - slope u| <= error
+        sqrt(variance of level + slope u), u = y - centre; unbounded where a slope of 0 belongs to the slope's interval.
+        None where the noise is not known."""
+        if self.error is None:
+            return None
+        off, k = log_c - self.level, self.error**2
+        (v_level, v_both), (_, v_slope) = self.covariance
+        square = self.slope**2 - k * v_slope
+        if square <= 0 or self.slope <= 0:
+            return -math.inf, math.inf
+        half = self.slope * off + k * v_both
+        root = math.sqrt(max(half**2 - square * (off**2 - k * v_level), 0.0))
+        low, high = self.centre + (half - root) / square, self.centre + (half + root) / square
         return (log_c - high, log_c - low) if self.of_tokens else (low, high)
 
 
@@ -170,21 +174,16 @@ class Misfit:
 
 @dataclass(frozen=True)
 class Curvature:
-    """Whether a pure power law describes L(C) (envelope/curvature.py). tested: False where there could be no test
-    (`reason`); shape: `convex`, as an irreducible loss makes it, `concave` or `ragged`; None where noise may bend it
-    so. quadratic: term of log L in log C, less that of the envelope's steps (`steps`); p_value: chance of as much or
-    more under a pure power law, near 1 for a concave curve; power_half: chance to find an irreducible loss of half the
-    lowest loss; visible: the irreducible loss that is found with a chance of 0.8, None where even nearly all of the
-    lowest loss would not be."""
+    """Whether a pure power law describes L(C). tested: False where there could be no test (`reason`); shape: `convex`,
+    as an irreducible loss makes it, `concave` or `ragged`; None where noise may bend it so. p_value: chance of as much
+    bend or more under a pure power law, near 1 for a concave curve; power_half: chance to detect an irreducible loss of
+    half the lowest loss."""
 
     tested: bool
     shape: str | None = None
     reason: str = ""
-    quadratic: float | None = None
-    steps: float | None = None
     p_value: float | None = None
     power_half: float | None = None
-    visible: float | None = None
 
     @property
     def found(self) -> bool:
@@ -194,13 +193,12 @@ class Curvature:
 @dataclass(frozen=True)
 class LossLine:
     """How the envelope's points lie about L(C). off_line: root mean square distance in log loss; steep_early: they fall
-    faster early on; steps: mean of what the envelope's steps add to the loss, as a share of it; level_bias: how far
-    simulated noise moves log L; n_outside: points left out because no size near the optimal one has a curve there."""
+    faster early on; level_bias: how far simulated noise moves log L; n_outside: points left out because no size near
+    the optimal one has a curve there."""
 
     n_outside: int = 0
     off_line: float | None = None
     steep_early: bool = False
-    steps: float | None = None
     level_bias: float | None = None
     curvature: Curvature | None = None
 
@@ -211,8 +209,7 @@ class Law:
 
     quantity: N_opt, D_opt or L_opt; reason: why it is not identified: then there are no numbers. coefficient: its value
     at C = 1 FLOP, far beyond every range; centre: (C, value), from which predictions go out; floor: E of
-    L_opt = E + coefficient C^exponent. band: its interval in the range; wide_band: the
-    same up to 100 times beyond it.
+    L_opt = E + coefficient C^exponent. band: its interval in the range.
     The rest is known of laws through crossings or points alone: what these are, how many, R^2 of the logarithms;
     line: that of the crossings; replicates, and how many of them identify no law; about_loss: of L(C).
     """
@@ -229,7 +226,6 @@ class Law:
     n_points: int = 0
     r2: float | None = None
     band: Band | None = None
-    wide_band: Band | None = None
     line: InverseLine | None = None
     misfit: Misfit | None = None
     replicates: int | None = None
@@ -261,6 +257,11 @@ class Law:
         return Estimate.of(
             value, ends, "" if ends else "no interval" if self.beyond(c) <= 1 else "outside of the range"
         )
+
+    @property
+    def decades(self) -> float:
+        """Of C in its range."""
+        return math.log10(self.range[1] / self.range[0]) if self.range else 0.0
 
     def beyond(self, c: float) -> float:
         """How many times C [FLOP] lies outside the range; 1 inside, and so near to its end that it counts as inside."""
@@ -420,59 +421,47 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Owner:
-    """A size, and how many points of the envelope are its own; n_uncensored: those that say something about N_opt."""
-
-    size: str
-    n_params: float
-    n_points: int
-    n_uncensored: int
-
-
-@dataclass(frozen=True)
-class OutOfSample:
-    """Root mean square errors of log loss above C [FLOP], up to which both forms of L(C) were fitted."""
-
-    c: float
-    power_law: float
-    irreducible: float
-
-
-@dataclass(frozen=True)
 class EnvelopePart:
-    """What the envelope has beside its laws: its points, the crossings of neighbouring sizes, N_opt and D_opt by the
-    other way (`alternative`: through the points, or the crossings), L(C) with an irreducible loss, and which form
-    describes the curve. off_irreducible: how far the points lie off that form, root mean square of log loss.
-
-    Of its points: how many lie inside warm-up, how many computes have no curve, the share that says nothing about
-    N_opt; decades of C that L(C) rests on, and over which it falls; flatness: median of N_max / N_min among the sizes
-    within 0.5% of the lowest loss; cost_growth: p of a token's training cost ~ N^p; a_plus_b, cost_identity (a p + b -
-    1) and compute_identity (6 N_opt D_opt / C at the ends of the range): whether N_opt and D_opt make the compute."""
+    """What the envelope has beside its laws: its points, pairs of neighbouring sizes with their crossings, N_opt and
+    D_opt by the other way (`alternative`: through the points, or the crossings). n_uncovered: how many computes of the
+    grid have no curve; flatness: median of N_max / N_min among the sizes within 0.5% of the lowest loss."""
 
     points: EnvelopePoints
     pairs: tuple[Pair, ...]
     alternative: tuple[Law, ...]
-    irreducible: Law
-    describes: str
-    out_of_sample: tuple[OutOfSample, ...] = ()
-    off_irreducible: float | None = None
-    owners: tuple[Owner, ...] = ()
-    n_points: int = 0
     n_uncovered: int = 0
-    n_in_warmup: int = 0
-    fraction_censored: float | None = None
-    n_crossings: int = 0
-    n_crossings_missing: int = 0
-    n_crossings_extrapolated: int = 0
-    n_crossings_disordered: int = 0
-    decades: float = 0.0
-    falling_decades: float | None = None
     flatness: float | None = None
-    cost_growth: float | None = None
-    a_plus_b: float | None = None
-    cost_identity: float | None = None
-    compute_identity: tuple[float, float] | None = None
-    loss_first_last: tuple[float, float] | None = None
+
+    @property
+    def n_points(self) -> int:
+        return len(self.points.c)
+
+    @property
+    def fraction_censored(self) -> float | None:
+        """Of its points, the share that says nothing about N_opt."""
+        censored = [why is not None for why in self.points.censored]
+        return sum(censored) / len(censored) if censored else None
+
+    @property
+    def crossings(self) -> tuple[Pair, ...]:
+        return tuple(pair for pair in self.pairs if pair.c is not None)
+
+    @property
+    def n_crossings(self) -> int:
+        return len(self.crossings)
+
+    @property
+    def n_crossings_missing(self) -> int:
+        return len(self.pairs) - len(self.crossings)
+
+    @property
+    def n_crossings_extrapolated(self) -> int:
+        return sum((pair.beyond or 0.0) > 0 for pair in self.crossings)
+
+    @property
+    def n_crossings_disordered(self) -> int:
+        """At less compute than that of the next smaller sizes."""
+        return sum((later.c or 0.0) < (earlier.c or 0.0) for earlier, later in pairwise(self.crossings))
 
 
 @dataclass(frozen=True)

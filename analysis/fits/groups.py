@@ -9,10 +9,11 @@ from functools import partial
 
 from analysis.fits.approaches import DEFAULTS, NEEDS_CURVES, Options, default_at, fit_with_surface
 from analysis.fits.budgets import has_budgets
-from analysis.fits.envelope.of_points import Curves, seed_noises_of
+from analysis.fits.envelope import Curves
 from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Fit, NotFitted
 from analysis.fits.parametric.fit import ParametricFit
 from analysis.fits.points import Points
+from analysis.fits.seeds import seed_noises_of
 from analysis.fits.settings import FitSettings
 from analysis.fits.verdicts import judge
 from arch.errors import InputError

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.fits.envelope.extract import average_seeds
-from analysis.fits.replicates import SAME_D
+from analysis.fits.seeds import SAME_D
 from analysis.fits.settings import FitSettings
-from analysis.fits.smooth import smooth
+from analysis.fits.smooth import average_seeds, smooth
 from analysis.run_table import RunTable
 from arch.amounts import counted
 from arch.errors import InputError

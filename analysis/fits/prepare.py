@@ -16,7 +16,7 @@ from analysis.fits.merged import calibrations, decayed_at, merged_rows
 from analysis.fits.offset import REACH
 from analysis.fits.parametric.stopped import Stopped, without_stopped
 from analysis.fits.points import COPIED, CURVES, ENDS, SAME_SEED, Points, Reading
-from analysis.fits.replicates import beaten, ends_of
+from analysis.fits.seeds import beaten, ends_of
 from analysis.fits.settings import FitSettings
 from analysis.run_table import RunTable
 from arch.amounts import counted

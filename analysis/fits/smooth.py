@@ -1,6 +1,8 @@
-"""Smoothing of a training curve, and reading it between its points."""
+"""A training curve: smoothing it, reading it between its points, and the mean of several."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -38,3 +40,13 @@ def read_at(log_c: np.ndarray, log_loss: np.ndarray, at: np.ndarray) -> np.ndarr
     values = np.interp(at, log_c, log_loss)
     slack = 1e-12 * max(abs(log_c[0]), abs(log_c[-1]), 1.0)  # a grid's end that equals the curve's end is inside
     return np.where((at < log_c[0] - slack) | (at > log_c[-1] + slack), np.inf, values)
+
+
+def average_seeds(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """The mean log loss of several (log C, log loss) curves over the stretch that all of them cover."""
+    if len(curves) == 1:
+        return curves[0]
+    start, end = max(c[0][0] for c in curves), min(c[0][-1] for c in curves)
+    base = curves[0][0]
+    grid = base[(base >= start) & (base <= end)]
+    return grid, np.mean([np.interp(grid, *curve) for curve in curves], axis=0)

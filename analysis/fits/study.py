@@ -19,10 +19,7 @@ import pandas as pd
 
 from analysis.fits.approaches import CURVE, options_of
 from analysis.fits.compared import compare_study, contexts
-from analysis.fits.envelope.extract import SizeCurve
-from analysis.fits.envelope.intervals import ESTIMAND, METHOD, NO_SEEDS
-from analysis.fits.envelope.laws import owner_at_ends
-from analysis.fits.envelope.of_points import Curves, Size, curves_of, fit_envelope, seed_noises_of, sizes_of
+from analysis.fits.envelope import ESTIMAND, METHOD, NO_SEEDS, Curves, fit_envelope, owner_at_ends
 from analysis.fits.fit import APPROACHES, ENVELOPE, Fit, Intervals
 from analysis.fits.grouping import grouped
 from analysis.fits.groups import Fits, Runs, fit_groups
@@ -32,6 +29,7 @@ from analysis.fits.noise import degrees_text
 from analysis.fits.points import CURVES, Points
 from analysis.fits.pooling import SeedNoises
 from analysis.fits.prepare import Row, curves_by_group, prepare, under, whole_curves
+from analysis.fits.seeds import Size, SizeCurve, curves_of, seed_noises_of, sizes_of
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_fits import (
     Group,

@@ -17,9 +17,10 @@ from functools import cache
 import numpy as np
 from scipy import stats
 
-from analysis.fits.envelope.extract import REASONS, SizeCurve, extract
+from analysis.fits.envelope import REASONS, extract
 from analysis.fits.fit import L_OPT, N_OPT, NEAR, QUANTITIES, Estimate, Fit, Law, Optimum
 from analysis.fits.noise import SeedNoise
+from analysis.fits.seeds import SizeCurve
 from analysis.fits.smooth import read_at
 from analysis.fits.study_fits import LossOf, LowestLoss
 from arch.amounts import flop

@@ -23,9 +23,7 @@ import numpy as np
 
 from analysis.fits import rehearsal
 from analysis.fits.cost import Cost, cost_of
-from analysis.fits.envelope.crossings import find_crossings
-from analysis.fits.envelope.of_points import size_curves
-from analysis.fits.envelope.optimum import optimum_laws
+from analysis.fits.crossings import crossed, crossing_laws, find_crossings
 from analysis.fits.fit import FAILED, N_OPT, NOT_DONE, PASSED, Check, Claim, Fit, Verdict, believed_to
 from analysis.fits.forms import PLAIN
 from analysis.fits.isoflop import isoflop
@@ -33,6 +31,7 @@ from analysis.fits.parametric.curves import prepare
 from analysis.fits.parametric.fit import fit_form
 from analysis.fits.points import Points
 from analysis.fits.rehearsal import Rehearsal
+from analysis.fits.seeds import size_curves
 from analysis.fits.solver import HUBER
 from analysis.fits.surface import Surface
 from arch.amounts import count
@@ -225,10 +224,10 @@ def _isoflop(points: Points, cost: Cost) -> tuple[Law, list[float], list[float]]
 def _envelope(points: Points, cost: Cost) -> tuple[Law, list[float], list[float]]:
     curves = size_curves(points)
     ends = math.log(float(points.flops.min())), math.log(float(points.flops.max()))
-    crossings, missing = find_crossings(curves, ends)
-    law = optimum_laws(curves, crossings, missing, None, rehearsal.LEVEL)[0]
+    crossings = find_crossings(curves, ends)
+    law = crossing_laws(crossings, None, rehearsal.LEVEL)[0]
     if not law.identified:
         raise InputError(law.reason)
-    at = [one for one in crossings if one.beyond == 0]
-    sizes = [math.sqrt(curves[one.small].n_params * curves[one.small + 1].n_params) for one in at]
-    return lambda c: law.at(c).value or math.nan, [math.exp(one.at) for one in at], sizes
+    inside = [one for one in crossed(crossings) if one.beyond == 0]
+    sizes = [math.exp(one.middle("n_params")) for one in inside]
+    return lambda c: law.at(c).value or math.nan, [math.exp(one.at) for one in inside], sizes

@@ -1,12 +1,12 @@
 """Time and state of one decode step against the tokens read before: constant for all architectures but LLaMA.
 
-    python -m analysis.inspection.decode_speed --size 98k --out DIR            all architectures, 1k to 64k tokens
-    python -m analysis.inspection.decode_speed --archs llama,hgrn2 --size 410m --device cuda --bf16 --graph --out DIR
+    python -m analysis.inspection.decode_speed --size 98k --out decode.json    all architectures, 1k to 64k tokens
+    python -m analysis.inspection.decode_speed --archs llama,hgrn2 --size 410m --device cuda --bf16 --graph
 
 Weights are random, which changes no time. The context is read once, in pieces, and at each length the next token is
 read many times from the same state; the fastest time counts, since other processes only add to it. A GPU finishes a
 step of one token long before the host has launched its kernels, so --graph records the launches once and times their
-replay. Writes decode.json and, with Chrome, decode.png.
+replay. Prints a line a length, and writes them to --out as JSON.
 """
 
 from __future__ import annotations
@@ -19,14 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import plotly.graph_objects as go
 import torch
 
-from analysis.figures.axes import kibi, log_axis
-from analysis.figures.palette import arch_colors, name_of
-from analysis.figures.png import add_pictures
-from analysis.figures.style import dress
-from arch.amounts import count
 from arch.arguments import Parser, at_least_one, run, whole_numbers
 from arch.config import ARCHS
 from arch.errors import InputError
@@ -56,13 +50,13 @@ def decode_steps(
     device = model.lm_head.weight.device
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(model.model_config.vocab_size, (batch, lengths[-1] + 1), generator=generator).to(device)
-    cache, read = None, 0
+    cache, n_read = None, 0
     with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=autocast):
         for length in lengths:
-            while read < length:
-                piece = ids[:, read : min(read + PIECE, length)]
+            while n_read < length:
+                piece = ids[:, n_read : min(n_read + PIECE, length)]
                 cache = model(piece, cache=cache, use_cache=True, logits_to_keep=1).cache
-                read += piece.shape[1]
+                n_read += piece.shape[1]
             assert cache is not None
             step = partial(model, ids[:, length : length + 1], cache=cache, use_cache=True, backend="naive")
             least_ms = _least_ms(_recorded(step) if graph else step, device)
@@ -79,39 +73,15 @@ def _recorded(step: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def _least_ms(step: Callable[[], Any], device: torch.device) -> float:
+    wait = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
     times = []
     for _ in range(REPEATS):
-        _wait(device)
-        begun = time.perf_counter()
+        wait()
+        start = time.perf_counter()
         step()
-        _wait(device)
-        times.append(1e3 * (time.perf_counter() - begun))
+        wait()
+        times.append(1e3 * (time.perf_counter() - start))
     return min(times)
-
-
-def figure(results: dict[str, list[DecodeStep]], title: str) -> go.Figure:
-    """Milliseconds a step over tokens read, a line for each architecture."""
-    colors = arch_colors(list(results))
-    drawn = go.Figure()
-    for arch, steps in results.items():
-        line = go.Scatter(
-            x=[step.n_tokens for step in steps],
-            y=[step.step_ms for step in steps],
-            customdata=[count(step.state_bytes, 4) for step in steps],
-            name=name_of(arch),
-            mode="lines+markers",
-            line={"color": colors[arch]},
-            hovertemplate=f"{name_of(arch)}, %{{x:,}} tokens<br>%{{y:.3g}} ms, state %{{customdata}}B<extra></extra>",
-        )
-        drawn.add_trace(line)
-    times = [step.step_ms for steps in results.values() for step in steps]
-    lengths = sorted({step.n_tokens for steps in results.values() for step in steps})
-    drawn.update_xaxes(log_axis(lengths[0] / 1.1, lengths[-1] * 1.1, "tokens read before"))
-    drawn.update_xaxes(tickvals=lengths, ticktext=[kibi(n) for n in lengths])
-    drawn.update_yaxes(log_axis(min(times) / 1.2, max(times) * 1.2, "one decode step (ms)"))
-    dress(drawn, 760, 430, r=130)
-    drawn.update_layout(title={"text": title, "x": 0.02, "font": {"size": 14}})
-    return drawn
 
 
 def measure(asked: Namespace) -> dict[str, list[DecodeStep]]:
@@ -126,11 +96,6 @@ def measure(asked: Namespace) -> dict[str, list[DecodeStep]]:
     return results
 
 
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def main(arguments: list[str] | None = None) -> None:
     parser = Parser("python -m analysis.inspection.decode_speed", __doc__)
     parser.add_argument("--archs", default=",".join(ARCHS), help="default: all")
@@ -140,7 +105,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--bf16", action="store_true", help="autocast, as a bf16 run is evaluated")
     parser.add_argument("--graph", action="store_true", help="without the host's time: a CUDA graph of the step")
-    parser.add_argument("--out", type=Path, default=Path("decode-speed"))
+    parser.add_argument("--out", type=Path, default=Path("decode.json"))
     asked = parser.parse_args(arguments)
     at_least_one(asked, "batch")
     asked.lengths = sorted(set(whole_numbers(asked.lengths, "--lengths")))
@@ -153,19 +118,14 @@ def main(arguments: list[str] | None = None) -> None:
         raise InputError(f"--device {asked.device}: PyTorch finds no such device; cpu always works") from None
     if asked.graph and not asked.device.startswith("cuda"):
         raise InputError(f"--graph: {asked.device} has no CUDA graphs; give --device cuda, or leave it out")
-    try:
-        asked.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--out {asked.out}: cannot be made ({error.strerror}); name another directory") from None
+    if asked.out.is_dir() or not asked.out.parent.is_dir():
+        raise InputError(f"--out {asked.out}: cannot be written: name a file in a folder that is there")
     results = measure(asked)
     device = torch.cuda.get_device_name() if asked.device.startswith("cuda") else "CPU"
     settings = {"size": asked.size, "batch": asked.batch, "device": device, "bf16": asked.bf16, "graph": asked.graph}
     rows = {arch: [asdict(step) for step in steps] for arch, steps in results.items()}
-    write_json(asked.out / "decode.json", settings | {"threads": torch.get_num_threads(), "results": rows})
-    how = (", bf16" if asked.bf16 else "") + (", CUDA graph" if asked.graph else "")
-    title = f"Decoding, {asked.size}, batch {asked.batch}, {device}{how}"
-    reason = add_pictures({"decode": figure(results, title)}, asked.out)
-    print(f"{asked.out}/decode.json" if reason else f"{asked.out}/decode.json and decode.png")
+    write_json(asked.out, settings | {"threads": torch.get_num_threads(), "results": rows})
+    print(asked.out)
 
 
 if __name__ == "__main__":

@@ -24,9 +24,6 @@ from scaling.study.types import Arch, Count, Distinct, Flag, Name, Number, Posit
 from scaling.study.yaml_text import read_mapping
 
 PACKAGED = Path(__file__).parent / "sweeps"
-# The range of HGRN2's section 4.1
-PAPER_RATES = (1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2)
-PAPER_RATIOS = (64, 128)  # of HGRN2: d_model / n_heads, the width of a head's keys
 
 Rate = Annotated[Number, Field(gt=0, lt=1)]
 
@@ -135,25 +132,15 @@ class Sweep(Part):
         ratios: list[int | None] = [*dict.fromkeys(min(ratio, width) for ratio in self.expand_ratios.get(arch, []))]
         return [Trial(rate, ratio) for rate in self.rates_of(arch) for ratio in ratios or [None]]
 
-    def summary(self) -> list[str]:
-        """What is tried and which result counts; then what HGRN2's figure 3 tried beyond that, if anything."""
-        ratios = [f"{arch}'s {_listed(tried_ratios)}" for arch, tried_ratios in self.expand_ratios.items()]
+    def summary(self) -> str:
+        """What is tried, and which result counts."""
+        ratios = [f"{arch}'s {_listed(of_arch)}" for arch, of_arch in self.expand_ratios.items()]
         first = [f"{arch} from {rate:g} on" for arch, rate in self.first.items()]
         order = f"in this order{f' ({_listed(first)})' if first else ''} until one answers {self.solved:.0%}"
         tried = f"tried: learning rates {_listed(self.rates)}"
         if ratios:
             tried += f", each with expand ratios (in brackets) {_listed(ratios)}"
-        lines = [f"{tried}; {order if self.stop else 'all of them'}; the best counts"]
-        less = []
-        if missing := [rate for rate in PAPER_RATES if rate not in self.rates]:
-            less.append(f"learning rates {_listed(missing)}")
-        ratios_of_hgrn2 = self.expand_ratios.get("hgrn2", [self.head_dim.get("hgrn2", 64)])
-        untried = [ratio for ratio in PAPER_RATIOS if ratio not in ratios_of_hgrn2]
-        if "hgrn2" in self.archs and untried:
-            less.append(f"HGRN2's expand ratio {_listed(untried)}")
-        if self.stop:
-            less.append("all trials, also after one that answers enough")
-        return lines + ([f"HGRN2's figure 3 (section 4.1) tried more: {'; '.join(less)}"] if less else [])
+        return f"{tried}; {order if self.stop else 'all of them'}; the best counts"
 
     def steps_of(self, arch: str) -> int:
         return self.steps * self.longer.get(arch, 1)

@@ -10,20 +10,14 @@ COMMAND = "scaling eval contamination"
 def contamination_rows(record: dict[str, Any] | None) -> list[dict[str, str]]:
     """A row for each set of the record, as analysis.contamination keeps it."""
     rows = []
-    for name, one in sorted((record or {"sets": {}})["sets"].items()):
-        judged = one["documents"] - one["short"]
-        example = one["examples"][0] if one["examples"] else None
-        rows.append(
-            {
-                "set": name,
-                "documents": f"{one['documents']:,}",
-                "too short to judge": f"{one['short']:,}",
-                "overlapping": f"{one['overlapping']:,} ({_share(one['overlapping'], judged)})",
-                "at least half of them": f"{one['mostly']:,} ({_share(one['mostly'], judged)})",
-                "of their n-grams": _share(one["ngrams_found"], one["ngrams"]),
-                "example": f"{example['document']}: {example['words']}" if example else "",
-            }
-        )
+    for name, overlap in sorted((record or {"sets": {}})["sets"].items()):
+        judged = overlap["documents"] - overlap["short"]
+        row = {"set": name, "documents": f"{overlap['documents']:,}", "too short to judge": f"{overlap['short']:,}"}
+        row["overlapping"] = f"{overlap['overlapping']:,} ({_share(overlap['overlapping'], judged)})"
+        row["at least half of them"] = f"{overlap['mostly']:,} ({_share(overlap['mostly'], judged)})"
+        row["of their n-grams"] = _share(overlap["ngrams_found"], overlap["ngrams"])
+        row["example"] = next((f"{example['document']}: {example['words']}" for example in overlap["examples"]), "")
+        rows.append(row)
     return rows
 
 

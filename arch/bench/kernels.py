@@ -30,7 +30,7 @@ def profile(step: Callable[[], object]) -> list[dict[str, Any]]:
 
     step()
     torch.cuda.synchronize()
-    with profiler(activities=[ProfilerActivity.CUDA]) as recorded:
+    with profiler(activities=[ProfilerActivity.CUDA], acc_events=True) as recorded:
         for _ in range(PROFILED):
             step()
         torch.cuda.synchronize()

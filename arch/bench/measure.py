@@ -16,6 +16,8 @@ from ..errors import InputError
 from ..ops import common
 from .cases import Case
 
+PAUSE, LONGEST_PAUSE = 10_000_000, 320_000_000  # cycles of the GPU, about 5 and 170 ms
+
 
 class RoundedProducts(TorchDispatchMode):
     """Matrix products of operands rounded to bf16: the chunk backend with the kernels' roundings."""
@@ -41,19 +43,25 @@ def relative(computed: list[Tensor], expected: list[Tensor]) -> list[float]:
 
 
 def median_ms(run: Callable[[], Any], repeats: int) -> float:
+    """The GPU's time for `run`. The work is queued behind a pause; where the GPU was through with that before the host
+    had queued all, as on a busy machine, it is queued again behind a pause twice as long."""
     flush = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
-    times = []
-    for index in range(repeats + 3):
-        torch.cuda._sleep(10_000_000)  # the host runs ahead
+    times: list[float] = []
+    pause = PAUSE
+    while len(times) < repeats + 3:
+        torch.cuda._sleep(pause)
         flush.zero_()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         run()
         end.record()
+        late = start.query()
         end.synchronize()
-        if index >= 3:
+        if late and pause < LONGEST_PAUSE:
+            pause *= 2
+        else:
             times.append(start.elapsed_time(end))
-    return statistics.median(times)
+    return statistics.median(times[3:])
 
 
 def last_line(error: Exception) -> str:

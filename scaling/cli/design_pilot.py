@@ -30,9 +30,9 @@ def read_pilot(study: str, archs: list[str]) -> Pilot:
     from analysis.design.layout import CONTROLLED
     from analysis.design.measured import bend, seeds_alone, text_noise
     from analysis.design.worlds import SEED_NOISE, Noise, Prior
-    from analysis.fits.envelope.of_points import seed_noise_of
     from analysis.fits.grouping import grouped
     from analysis.fits.parametric.fit import fit_parametric
+    from analysis.fits.seeds import seed_noise_of
     from analysis.fits.solver import LEAST_SQUARES
 
     from .fit_sources import of_runs, of_studies

@@ -47,7 +47,7 @@ def recall(
         if not todo:
             return print(f"nothing to do: all {len(outcome_of)} units are trained")
         print(f"would train {len(todo)} of {len(outcome_of)} units: {', '.join(todo)}")
-        return print("\n".join(chosen.summary()))
+        return print(chosen.summary())
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -64,7 +64,7 @@ def recall(
         print_json(result)
     else:
         settled = [outcome for outcome in outcome_of.values() if outcome is not None]
-        print("\n".join([*result["summary"], "", text_table(HEADINGS, table(chosen, settled))]))
+        print(f"{result['summary']}\n\n{text_table(HEADINGS, table(chosen, settled))}")
         print(f"\npage: {result['page']}")
         if result["no_pictures"]:
             print(f"no PNG ({result['no_pictures']})")
@@ -91,7 +91,7 @@ def _train(sweep: str, out: Path, workers: int, chosen: Any, directory: Path, st
     from jobs.local import Task, run_tasks
 
     from ..rundir.worklist import thread_environment
-    from ..stages.passing import Passing
+    from .passing import Passing
 
     command = [sys.executable, "-m", "scaling", "recall", sweep, "--out", str(out), "--worker"]
     tasks = [

@@ -25,7 +25,7 @@ from arch.amounts import counted
 from arch.errors import InputError
 
 from ..rundir.launcher import Ranks, ranks_of
-from ..study.batch import split_batch
+from ..study.training import split_batch
 from .stop import StopRequest
 from .store import shared_store
 
@@ -140,7 +140,6 @@ class Engine:
         self.deepspeed_engine = deepspeed.initialize(
             model=model, optimizer=self.optimizer, config=self._config(batch_rows, training), dist_init_required=False
         )[0]
-        self._reduces = bool(self.stage) or self.ranks.world > 1  # gloo takes 1-2 ms to average over one process
         self._groups = self.deepspeed_engine.optimizer.param_groups
         self._parameters = list(model.parameters())
         self.autocast_dtype = torch.bfloat16 if training.precision == "bf16" else None
@@ -180,7 +179,7 @@ class Engine:
         """The sum of the micro-batches' losses; their mean's gradients, averaged over ranks, are in the parameters."""
         engine, total = self.deepspeed_engine, None
         engine.micro_steps -= engine.micro_steps % self.accumulate  # passes may be made again
-        reduces, engine.enable_backward_allreduce = engine.enable_backward_allreduce, self._reduces and average
+        reduces, engine.enable_backward_allreduce = engine.enable_backward_allreduce, bool(self.stage)
         tokens = tokens.to(self.device, non_blocking=True)
         for micro in tokens.split(self.micro_rows):
             if total is not None:
@@ -189,6 +188,8 @@ class Engine:
             engine.backward(loss)
             total = loss.detach() if total is None else total + loss.detach()
         engine.enable_backward_allreduce = reduces
+        if average and not self.stage:
+            self.average_gradients()
         assert total is not None
         return total
 
@@ -217,9 +218,12 @@ class Engine:
             parameter.grad = None
 
     def average_gradients(self) -> None:
-        """Average the gradients over ranks in place, as DeepSpeed does after a backward pass. Not under ZeRO."""
-        if self._reduces:
-            self.deepspeed_engine.buffered_allreduce_fallback()
+        """Average the gradients over ranks in place, by one launch. Not under ZeRO. (DeepSpeed copies them into a
+        buffer and back.)"""
+        if self.ranks.world > 1:
+            with dist._coalescing_manager():
+                for gradient in self.gradients():
+                    dist.all_reduce(gradient, op=dist.ReduceOp.AVG)
 
     def count_step(self) -> None:
         """Add a step that was made without DeepSpeed to its counters, which it saves."""

@@ -123,13 +123,6 @@ def test_options_shared_by_name_keep_what_a_study_may_say():
         preset("eighth", "14k", lower_bound="off")
 
 
-def test_an_option_that_nothing_derives_is_an_error():
-    eighth(options=Underived)
-    with pytest.raises(InputError, match=r"model\.width: Underived\.derived must give its value"):
-        preset("eighth", "14k")
-    assert preset("eighth", "14k", width=3).options.width == 3
-
-
 @dataclass(frozen=True)
 class SharedNames(Options):
     lower_bound: str = option("a", choices=("a", "b"))
@@ -139,13 +132,6 @@ class SharedNames(Options):
 @dataclass(frozen=True)
 class Underived(Options):
     width: int | None = option(None)
-
-
-def test_its_own_shape():
-    eighth(preset=lambda size, shared, changes: {"d_ffn": shared["d_model"], "chunk_size": 16})
-    config = preset("eighth", "14k")
-    assert (config.d_ffn, config.chunk_size, config.n_layers, config.norm) == (24, 16, 2, "srms")
-    assert preset("eighth", "14k", chunk_size=8).chunk_size == 8
 
 
 def test_a_mixer_is_imported_when_a_model_is_built(plugin):

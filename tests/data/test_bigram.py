@@ -51,21 +51,6 @@ def test_equals_the_formula(monkeypatch: pytest.MonkeyPatch, dense_up_to: int, b
     assert loss == pytest.approx(expected, rel=1e-12)
 
 
-def test_recovers_the_entropy_rate_of_a_markov_chain() -> None:
-    random = np.random.default_rng(1)
-    transition = random.dirichlet(np.full(20, 0.3), size=20)
-    cumulative = transition.cumsum(1)
-    state, sequence = 0, []
-    for u in random.random(220_000):
-        state = min(int(np.searchsorted(cumulative[state], u)), 19)
-        sequence.append(state)
-    tokens = np.array(sequence, np.uint16)
-    share = np.bincount(tokens, minlength=20) / len(tokens)
-    entropy = -(share[:, None] * transition * np.log(np.maximum(transition, 1e-300))).sum()
-    loss = bigram_loss(tokens[:200_000], tokens[200_000:], 20)
-    assert loss == pytest.approx(entropy, abs=0.02)
-
-
 def test_shards_and_the_bound_on_training_tokens() -> None:
     tokens = np.random.default_rng(0).integers(0, 50, 4000).astype(np.uint16)
     sharded = ShardedTokens(np.split(tokens, [10, 1500]))

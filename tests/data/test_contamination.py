@@ -86,9 +86,3 @@ def test_the_table_of_bytes_decodes_as_the_tokenizer_does():
     ids = np.array([*"déjà vu 字".encode(), tokenizer.eot_id, 65])
     assert decoder(tokenizer)(ids) == tokenizer.decode_bytes(ids.tolist())
     assert decoder(tokenizer)(ids[:0]) == b""
-
-
-def test_a_large_vocabulary_decodes_too(ranks):
-    tokenizer = get_tokenizer("cl100k_base")
-    ids = np.random.default_rng(0).integers(0, tokenizer.vocab_size, 20_000)
-    assert decoder(tokenizer)(ids) == tokenizer.decode_bytes(ids.tolist())

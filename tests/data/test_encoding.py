@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from data.corpus import prepare
-from data.encoding import AHEAD_BYTES, encode_block, in_order
+from data.encoding import AHEAD_BYTES, in_order
 from data.settings import CorpusSettings
-from data.tokenizer import ByteTokenizer
 
 
 def test_results_come_in_order_and_little_is_ahead() -> None:
@@ -59,14 +58,6 @@ def test_errors_come_through_and_no_thread_is_left() -> None:
         if first == 3:
             break
     assert threading.active_count() == before
-
-
-def test_a_block_is_documents_with_their_ends() -> None:
-    block = encode_block(ByteTokenizer(), ["ab", "", "é"], 4)
-    assert block.tokens.tolist() == [97, 98, 256, 256, 195, 169, 256] and block.tokens.dtype == np.uint16
-    assert block.lengths.tolist() == [3, 1, 3] and block.n_bytes == 4
-    empty = encode_block(ByteTokenizer(), [], 0)
-    assert len(empty.tokens) == len(empty.lengths) == 0 and empty.tokens.dtype == np.uint16
 
 
 def test_the_time_left_is_known_of_compressed_text_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,7 @@
 
 import argparse
 import hashlib
-import itertools
 import json
-import lzma
 import os
 import subprocess
 import sys
@@ -119,12 +117,6 @@ def test_ids_are_ours_on_real_text(ours: Tokenizer, exported: Any) -> None:
         same(ours, exported, file.read_text(encoding="utf-8"))
 
 
-def test_ids_are_ours_on_real_chinese(ours: Tokenizer, exported: Any, shared: Path) -> None:
-    with lzma.open(shared / "data" / "corpus" / "zh_docs_poems.jsonl.xz", "rt", encoding="utf-8") as lines:
-        for line in itertools.islice(lines, 30):
-            same(ours, exported, json.loads(line)["text"][:5000])
-
-
 def test_end_of_text_is_an_id_and_never_a_text(ours: Tokenizer, exported: Any) -> None:
     assert exported.eos_token_id == exported.pad_token_id == ours.eot_id
     assert exported.all_special_ids == [ours.eot_id]
@@ -148,41 +140,6 @@ def test_a_batch_is_padded_with_end_of_text_behind_a_mask(ours: Tokenizer, expor
     # on the left: what is generated follows the prompt
     assert batch["input_ids"] == [long, [ours.eot_id] * (len(long) - 1) + short]
     assert [sum(mask) for mask in batch["attention_mask"]] == [len(long), 1]
-
-
-@pytest.mark.parametrize("name", [pytest.param("cl100k_base", marks=pytest.mark.slow), "bpe:3000"])
-def test_merges_cannot_come_in_another_order(name: str, request: pytest.FixtureRequest) -> None:
-    """tiktoken merges the leftmost of equally good neighbours, `tokenizers` the pair listed first.
-
-    They would differ where a token is both left + middle and middle + right of three neighbours left, middle, right,
-    and the neighbours can stand so, which is where the earlier merges of the three's bytes lead to them.
-    """
-    if name == "cl100k_base":
-        request.getfixturevalue("ranks")
-        ids = get_tokenizer(name).ranks  # type: ignore[attr-defined]
-    else:
-        texts = [file.read_text() for file in sorted(Path(os.__file__).parent.glob("[a-b]*.py"))]
-        ids = train_tokenizer(name, texts).ranks
-
-    def merged(text: bytes, below: int) -> list[bytes]:
-        parts = [text[i : i + 1] for i in range(len(text))]
-        while True:
-            ranks = [(ids.get(a + b, below), i) for i, (a, b) in enumerate(itertools.pairwise(parts))]
-            rank, i = min(ranks, default=(below, 0))
-            if rank >= below:
-                return parts
-            parts[i : i + 2] = [parts[i] + parts[i + 1]]
-
-    overlaps = [
-        (token, [token[:-n], token[:n], token[n:]])
-        for token in ids
-        for n in range(1, len(token))
-        if token.endswith(token[:n]) and token[:-n] in ids and token[:n] in ids and token[n:] in ids
-    ]
-    assert len(overlaps) > (5000 if name == "cl100k_base" else 50)
-    for token, three in overlaps:
-        if len(set(three)) > 1:
-            assert merged(b"".join(three), ids[token]) != three, token
 
 
 def test_the_files_are_frozen_and_written_without_heavy_imports(tmp_path: Path) -> None:

@@ -6,14 +6,6 @@ from hypothesis import strategies as st
 from arch.errors import InputError
 from data.loader import LOOK_AHEAD, Loader, permute
 from data.mixture import Part
-from data.shards import ShardedTokens
-
-
-@pytest.mark.parametrize("n", [1, 65_537, 300_000])
-def test_permutation_is_a_bijection(n: int) -> None:
-    order = permute(np.arange(n), n, seed=n, epoch=0)
-    assert np.array_equal(np.sort(order), np.arange(n))
-    assert n < 5 or not np.array_equal(order, np.arange(n))
 
 
 @settings(max_examples=100)
@@ -92,14 +84,6 @@ def test_steps_are_the_same_in_any_order() -> None:
         assert np.array_equal(alone._starts(places), in_order[step])
     with pytest.raises(ValueError, match="read-only"):
         in_order[0][0] = 0
-
-
-def test_sharded_tokens_give_the_same_batches() -> None:
-    tokens = np.random.default_rng(0).integers(0, 257, 3000).astype(np.uint16)
-    sharded = ShardedTokens(np.split(tokens, [100, 101, 1700]))
-    plain, many = Loader(tokens, 32, 8, seed=0), Loader(sharded, 32, 8, seed=0)
-    for step in range(plain.steps_available):
-        assert np.array_equal(plain.batch(step), many.batch(step))
 
 
 def test_a_batch_larger_than_the_corpus_spans_epochs() -> None:

@@ -2,13 +2,11 @@
 
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from data.resumable import unfinished
 from data.settings import CorpusSettings, Weighted
 from data.split_writer import SplitWriter
 
-NOTED = 60_000  # bytes of text between notes, in these tests
+NOTED = 30_000  # bytes of text between notes, in these tests
 CODE = """
 import json, sys
 import data.splitting, data.writing
@@ -35,7 +33,7 @@ if not isinstance(given["source"], str):
     given["source"] = tuple(Weighted(**one) for one in given["source"])
 prepare(CorpusSettings(**given), sys.argv[2], shard_tokens=int(sys.argv[4]))
 """
-SHARD = 50_000
+SHARD = 25_000
 
 
 def settings(tmp_path: Path, **changes: Any) -> dict[str, Any]:
@@ -43,8 +41,8 @@ def settings(tmp_path: Path, **changes: Any) -> dict[str, Any]:
     if not folder.exists():
         folder.mkdir()
         for i in range(120):
-            (folder / f"{i:03d}.txt").write_text(f"document {i} says é {i * i}\n" * 150)
-    sources = [{"source": str(folder), "weight": 2}, {"source": "synthetic:0:300000", "weight": 1}]
+            (folder / f"{i:03d}.txt").write_text(f"document {i} says é {i * i}\n" * 75)
+    sources = [{"source": str(folder), "weight": 2}, {"source": "synthetic:0:150000", "weight": 1}]
     return {"source": sources, "tokenizer": "bpe:300", "validation_fraction": 0.1} | changes
 
 
@@ -93,12 +91,10 @@ def test_killed_at_a_few_moments(tmp_path: Path, often: None, monkeypatch: pytes
         open_corpus(directory, verify=True)
         whole = sum(split["bytes"] for split in expected.manifest["splits"].values())
         notes = {"corpus-journal:1": 0, "corpus-journal:7": 6, "corpus:1": 8}[at]
-        assert encoded <= whole + 40_000 - notes * NOTED  # held-out passages were cut, and documents are not
+        assert encoded <= whole + 20_000 - notes * NOTED  # held-out passages were cut, and documents are not
         assert any("before a stop" in message for message in again) == (notes > 0)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "texts", "whole"]
-        for path in directory.iterdir():
-            path.unlink()
-        directory.rmdir()
+        shutil.rmtree(directory)
 
 
 def test_text_that_changed_since_is_read_anew(tmp_path: Path, often: None) -> None:
@@ -176,32 +172,3 @@ def test_a_writer_goes_on_where_another_stopped(tmp_path: Path, shard_tokens: in
             assert (tmp_path / str(number) / shard["file"]).read_bytes() == (
                 tmp_path / "whole" / shard["file"]
             ).read_bytes()
-
-
-@pytest.mark.slow
-def test_killed_at_ten_moments(tmp_path: Path) -> None:
-    """Real text, killed wherever it is: while it reads, trains its tokenizer, tokenises, compares or seals."""
-    given = {"source": "stdlib:", "tokenizer": "bpe:1024", "max_bytes": 20_000_000}
-    began = time.monotonic()
-    expected = prepare(CorpusSettings(**given), tmp_path / "whole", shard_tokens=1_000_000)  # type: ignore[arg-type]
-    lasts = time.monotonic() - began
-    command = [sys.executable, "-c", CODE, json.dumps(given), str(tmp_path / "corpus"), "600000", "1000000"]
-    moments, kills = random.Random(0), 0
-    while kills < 10:
-        started = time.monotonic()
-        process = subprocess.Popen(command, start_new_session=True)
-        try:
-            process.wait(moments.uniform(0.1, 1.0) * lasts)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            kills += 1
-            continue
-        assert process.returncode == 0  # it was quicker: it must be right, and is made again
-        lasts = min(lasts, time.monotonic() - started)
-        assert open_corpus(tmp_path / "corpus", verify=True).fingerprint == expected.fingerprint
-        shutil.rmtree(tmp_path / "corpus")
-    subprocess.run(command, check=True)
-    corpus = open_corpus(tmp_path / "corpus", verify=True)
-    assert corpus.fingerprint == expected.fingerprint
-    assert corpus.manifest["splits"] == expected.manifest["splits"]

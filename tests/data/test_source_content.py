@@ -47,7 +47,9 @@ def texts(path: Path, key: str = "text", counts: Counts | None = None) -> list[s
 def test_json_lines_are_read_whatever_they_are_called(tmp_path: Path, name: str, ending: str, start: bytes) -> None:
     path = tmp_path / f"{name}{ending}"
     path.write_bytes(PACKED[ending](start + LINES))
-    assert texts(path) == TEXTS and texts(tmp_path) == TEXTS
+    first = 1 + start.count(b"\n")
+    assert list(read_documents(str(path))) == [(f"{path.name}:{i}", text) for i, text in enumerate(TEXTS, first)]
+    assert texts(tmp_path) == TEXTS
     assert (file_sizes(str(path)) is None) is bool(ending) and stored_bytes(str(path)) == path.stat().st_size
     path.write_bytes(PACKED[ending](LINES.replace(b'"text"', b'"content"')))
     for place in (path, tmp_path):
@@ -59,7 +61,7 @@ def test_compression_is_recognised_by_content(tmp_path: Path) -> None:
     for ending, pack in PACKED.items():
         (tmp_path / "a.jsonl").write_bytes(pack(LINES))
         assert texts(tmp_path / "a.jsonl") == TEXTS, ending
-    (tmp_path / "a.jsonl").write_bytes(SKIPPABLE + zstd(LINES))
+    (tmp_path / "a.jsonl").write_bytes(SKIPPABLE + zstd(LINES[:40]) + zstd(LINES[40:]))
     assert texts(tmp_path / "a.jsonl") == TEXTS
     for ending in (".gz", ".xz", ".bz2", ".zst"):
         (tmp_path / f"b.txt{ending}").write_bytes(b"plain text\n")
@@ -151,17 +153,6 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
     assert texts(tmp_path / "a.txt") == ["Zeile\n"]
 
 
-def test_records_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text(
-        '{"text": "good"}\n{"text": "one", "text": "two"}\n{"text": "\\ud800"}\n{"text": ' + "[" * 100_000 + "\n"
-        '{"text": "also", "n": NaN, "m": 1, "m": 2}\n{"text": null}\n[]\n{"\\u0074ext": "a", "text": "b"}\n',
-        encoding="utf-8",
-    )
-    counts = Counts()
-    assert texts(tmp_path / "a.jsonl", counts=counts) == ["good", "also"]
-    assert (counts.invalid_records, counts.invalid_utf8) == (5, 1)
-
-
 def test_a_line_without_end_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("data.sources.jsonl.LONGEST_LINE", 1 << 16)
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "' + b"x" * (1 << 17))
@@ -174,10 +165,8 @@ def test_names_that_are_no_utf8(tmp_path: Path) -> None:
     folder.mkdir()
     for name in (b"caf\xe9.txt", b"\xff\xfe.txt", "gut\u2028.txt".encode()):
         (Path(os.fsdecode(os.fsencode(folder) + b"/" + name))).write_text(f"text of {name!r}\n" * 100)
-    manifest = prepare(CorpusSettings(source=str(folder), validation_fraction=0.4), tmp_path / "corpus")
-    assert manifest is not None
-    ids = [name for name, _ in read_documents(str(folder))]
-    assert "caf\\xe9.txt" in ids and "\\xff\\xfe.txt" in ids
+    prepare(CorpusSettings(source=str(folder), validation_fraction=0.4), tmp_path / "corpus")
+    assert {"caf\\xe9.txt", "\\xff\\xfe.txt"} < {name for name, _ in read_documents(str(folder))}
 
 
 def damaged(content: bytes, draw: random.Random) -> bytes:

@@ -1,6 +1,5 @@
 """Sources of every kind that is not plain text: tables, datasets, packages, compressed files."""
 
-import json
 import shutil
 from importlib import metadata
 from pathlib import Path
@@ -38,10 +37,13 @@ def written(folder: Path) -> dict[str, Path]:
     return paths
 
 
-def test_tables_give_their_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("batch_bytes", [2000, 1 << 20])
+def test_tables_give_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_bytes: int) -> None:
+    monkeypatch.setattr("data.sources.tables.BATCH_BYTES", batch_bytes)
     for name, path in written(tmp_path).items():
         assert list(read_documents(str(path))) == [(f"{name}:{i}", text) for i, text in enumerate(TEXTS, start=1)]
         assert file_sizes(str(path)) is None
+        assert next(iter(read_documents(str(path), most_bytes=10))).text == TEXTS[0]
     counts = Counts()
     parquet.write_table(table([None, "", "x"]), tmp_path / "some.parquet")
     assert [text for _, text in read_documents(str(tmp_path / "some.parquet"), counts=counts)] == ["x"]
@@ -76,18 +78,6 @@ def test_a_table_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     counts = Counts()
     assert [text for _, text in read_documents(str(tmp_path / "folder"), "content", counts)] == ["a"]
     assert counts.invalid_utf8 == 1
-
-
-def test_zstandard_of_several_frames(tmp_path: Path) -> None:
-    lines = [json.dumps({"text": text}).encode() + b"\n" for text in TEXTS]
-    codec = pa.Codec("zstd")
-    frames = [codec.compress(line).to_pybytes() for line in lines]
-    path = tmp_path / "a.jsonl.zst"
-    path.write_bytes(b"".join(frames))
-    assert [text for _, text in read_documents(str(path))] == TEXTS
-    path.write_bytes(b"".join(frames)[:-5])
-    with pytest.raises(InputError, match=r"corpus.source: .*a.jsonl.zst: cannot be read"):
-        list(read_documents(str(path)))
 
 
 @pytest.mark.parametrize("content", [b"good\ncaf\xe9\n", "Größe\n".encode("utf-16-le")[:5] + b"\xff\xfe\n"])
@@ -171,12 +161,3 @@ def test_a_hub_that_cannot_be_reached_is_one_line(
     with pytest.raises(InputError, match=r"\(ConnectionError: .*\); without a network give a folder on disk"):
         next(read_documents("hf:nobody/nothing"))
     assert not capsys.readouterr().err and hub.utils.logging.get_verbosity() == level
-
-
-def test_tables_are_read_in_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("data.sources.tables.BATCH_BYTES", 2000)
-    for path in written(tmp_path).values():
-        assert [text for _, text in read_documents(str(path))] == TEXTS
-        counts = Counts()
-        first = next(iter(read_documents(str(path), counts=counts, most_bytes=10)))
-        assert first.text == TEXTS[0]

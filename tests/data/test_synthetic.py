@@ -1,13 +1,108 @@
+"""Synthetic text and associative recall (MQAR): frozen, and what a reader finds in them."""
+
 import hashlib
-import itertools
 
-from data.synthetic import MAX_DEPTH, mix64, synthetic_documents, vocabulary
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arch.errors import InputError
+from data.synthetic import NOT_SCORED, mqar_batch, synthetic_documents
+
+TASK = {"rows": 64, "length": 64, "n_pairs": 4, "vocab_size": 256}
 
 
-def test_splitmix64_reference_values() -> None:
-    # first outputs of splitmix64 started at 0 (Vigna's splitmix64.c): state advances by the golden gamma
-    gamma = 0x9E3779B97F4A7C15
-    assert [mix64(i * gamma % 2**64) for i in range(2)] == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]
+def check(inputs: np.ndarray, targets: np.ndarray, n_pairs: int, vocab_size: int) -> None:
+    """Read every row as a person would: the pairs, then whatever is scored, and what must not be there."""
+    assert inputs.dtype == targets.dtype == np.int64 and inputs.shape == targets.shape
+    half = vocab_size // 2
+    for row, target in zip(inputs.tolist(), targets.tolist(), strict=True):
+        assert all(0 <= token < vocab_size for token in row)
+        pairs = {row[2 * i]: row[2 * i + 1] for i in range(n_pairs)}
+        assert len(pairs) == len(set(pairs.values())) == n_pairs
+        assert all(0 < key < half <= value for key, value in pairs.items())
+        scored = [t for t, value in enumerate(target) if value != NOT_SCORED]
+        assert sorted(row[t] for t in scored) == sorted(pairs), "each key is asked for once"
+        assert all(target[t] == pairs[row[t]] for t in scored)
+        assert all(t >= 2 * n_pairs and t % 2 == 0 for t in scored)
+        repeated = [t for t, token in enumerate(row) if token in pairs and t >= 2 * n_pairs]
+        assert repeated == scored, "filler repeats no key"
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_every_target_follows_from_the_row(data: st.DataObject) -> None:
+    n_pairs = data.draw(st.integers(1, 12))
+    task = {
+        "rows": data.draw(st.integers(1, 9)),
+        "length": data.draw(st.integers(4 * n_pairs, 4 * n_pairs + 40)),
+        "n_pairs": n_pairs,
+        "vocab_size": data.draw(st.integers(2 * n_pairs + 2, 600)),
+    }
+    extra = {"power_percent": data.draw(st.integers(1, 100)), "random_filler": data.draw(st.booleans())}
+    inputs, targets = mqar_batch(data.draw(st.integers()), data.draw(st.integers(0, 10**12)), **task, **extra)
+    assert inputs.shape == (task["rows"], task["length"])
+    check(inputs, targets, n_pairs, task["vocab_size"])
+    if not extra["random_filler"]:
+        assert ((inputs[:, 2 * n_pairs :] != 0) == (targets[:, 2 * n_pairs :] != NOT_SCORED)).all()
+
+
+def test_batches_are_frozen() -> None:
+    digest = hashlib.sha256()
+    for step in range(3):
+        for array in mqar_batch(7, step, **TASK):
+            digest.update(array.astype("<i8").tobytes())
+    assert digest.hexdigest() == "74d6b85b49d9f289d41890b9557474521c638e63c95b396179f99dd5bd5846a2"
+    inputs, targets = mqar_batch(0, 0, rows=1, length=12, n_pairs=2, vocab_size=12, random_filler=False)
+    none = NOT_SCORED
+    assert inputs.tolist() == [[1, 11, 3, 10, 1, 0, 3, 0, 0, 0, 0, 0]]
+    assert targets.tolist() == [[none, none, none, none, 11, none, 10, none, none, none, none, none]]
+
+
+def test_a_part_is_those_rows_of_the_batch() -> None:
+    whole = mqar_batch(1, 5, **TASK)
+    for part in (slice(0, 16), slice(48, None), slice(3, 60, 7)):
+        for array, expected in zip(mqar_batch(1, 5, **TASK, part=part), whole, strict=True):
+            assert np.array_equal(array, expected[part])
+    longer = mqar_batch(1, 5, **(TASK | {"rows": 100}))
+    assert np.array_equal(longer[0][:64], whole[0])
+
+
+def test_gaps_follow_the_power_law() -> None:
+    """The first pair's slot, whose odds no earlier pair has changed: i^(a-1), normalised."""
+    for percent in (1, 50, 100):
+        slots = np.concatenate(
+            [
+                np.argmax(targets == inputs[:, 1:2], axis=1)
+                for inputs, targets in (
+                    mqar_batch(3, step, 500, 64, 4, 256, power_percent=percent, random_filler=False)
+                    for step in range(20)
+                )
+            ]
+        )
+        slots = (slots - 8) // 2
+        odds = np.arange(1, 29) ** (percent / 100 - 1)
+        expected = 10_000 * odds / odds.sum()
+        counts = np.bincount(slots, minlength=28)
+        chi_squared = ((counts - expected) ** 2 / expected).sum()
+        assert chi_squared < 60, f"{percent}%: {chi_squared:.0f} of 27 degrees of freedom"  # p = 0.0003
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"length": 15}, "length=15 is too short for 4 pairs: give at least 16"),
+        ({"vocab_size": 9}, "vocab_size=9 is too small for 4 pairs: give at least 10"),
+        ({"n_pairs": 0}, "n_pairs=0: give at least one pair"),
+        ({"rows": 0}, "rows=0 and step=0"),
+        ({"power_percent": 0}, "power_percent=0: give 1"),
+    ],
+)
+def test_a_task_that_does_not_fit_is_refused(change: dict[str, int], message: str) -> None:
+    with pytest.raises(InputError, match=f"associative recall: {message}"):
+        mqar_batch(0, 0, **(TASK | change))
+    mqar_batch(0, 0, 1, 16, 4, 10)  # the smallest that fits
 
 
 def test_text_is_frozen() -> None:
@@ -23,30 +118,3 @@ def test_length_prefix_and_seed() -> None:
     assert "".join(long).startswith("".join(short))
     assert len(set(long)) == len(long)
     assert "".join(synthetic_documents(2, 5_000)) != "".join(short)
-
-
-def test_brackets_nest_and_close() -> None:
-    deepest = 0
-    for text in itertools.islice(synthetic_documents(3, 10**9), 50):
-        stack: list[str] = []
-        for c in text:
-            if c in "([{":
-                stack.append(c)
-            elif c in ")]}":
-                assert stack.pop() + c in ("()", "[]", "{}")
-            deepest = max(deepest, len(stack))
-        assert not stack
-    assert deepest == MAX_DEPTH
-
-
-def test_two_words_tell_the_next() -> None:
-    words = vocabulary(0)
-    assert len(set(words)) == len(words)
-    plain = str.maketrans("", "", "()[]{}.\n")
-    followers: dict[tuple[str, str], set[str]] = {}
-    for text in synthetic_documents(0, 200_000):
-        sequence = text.translate(plain).split()[:-1]  # the last word may be cut
-        assert set(sequence) <= set(words)
-        for a, b, c in zip(sequence, sequence[1:], sequence[2:], strict=False):
-            followers.setdefault((a, b), set()).add(c)
-    assert max(map(len, followers.values())) <= 4 and len(followers) > 300

@@ -21,6 +21,9 @@ AT_7B = {
     "cosformer2": (137.4, 1.01, 1.31, 1.30, 2.473),
 }
 MILLIONS = {"llama": 6476.5, "tnl": 6509.6, "hgrn2": 6476.1, "cosformer2": 6511.0}
+# a + b as printed less what it should be where C is table 1's cost (reference/README.md, "Table 3: unit of C"):
+# attention makes a small LLaMA's token cost more than 6N, so that half of its 0.222 is no breach
+IDENTITY_ERROR = {"llama": 1.2220 - 1.117, "tnl": 1.1154 - 1.0015, "hgrn2": 1.0927 - 1.0013, "cosformer2": 0.0982}
 # 6 N_opt D_opt / C at these FLOP
 RATIOS = {
     "llama": {1e18: 0.120, 1e20: 0.334, 1e22: 0.929, 1e24: 2.583},
@@ -39,14 +42,8 @@ def test_the_papers_law_at_its_7b_models(arch):
     assert row["ratio_6nd"] == pytest.approx(ratio, abs=0.006)
     assert row["loss"] == pytest.approx(loss, abs=6e-4)
     assert row["steps"] == row["d_opt"] / (480 * 8192) and row["in_range"]
+    assert row["identity_error"] == pytest.approx(IDENTITY_ERROR[arch], abs=2e-3)
     assert row["c_max"] / PF_DAY == pytest.approx(pf_days, rel=1e-3)  # the largest run's
-
-
-def test_law_by_hand():
-    """LLaMA at 100 PF-days: 1.82e8 x 100^0.7118, 2.56e10 x 100^0.5102, 3.7087 x 100^-0.0798."""
-    row = budget(paper_laws(), 100 * PF_DAY)[0]
-    assert row["n_opt"] == pytest.approx(1.82e8 * 10**1.4236) and row["d_opt"] == pytest.approx(2.56e10 * 10**1.0204)
-    assert row["loss"] == pytest.approx(3.7087 * 10**-0.1596) and row["tokens_per_param"] == row["d_opt"] / row["n_opt"]
 
 
 def test_the_compute_identity_of_the_papers_law():
@@ -57,18 +54,6 @@ def test_the_compute_identity_of_the_papers_law():
         (broken,) = [line for line in warnings(paper_laws(), rows) if "compute identity" in line]
         assert f"llama (a + b = 1.222, 6ND/C = {RATIOS['llama'][c]:.3g}, x 1.67 a decade)" in broken
         assert all(arch in broken for arch in RATIOS)
-
-
-# What a + b should be where C is table 1's cost (reference/README.md, "Table 3: unit of C"); a + b as printed.
-SHOULD_BE = {"llama": 1.117, "tnl": 1.0015, "hgrn2": 1.0013, "cosformer2": 1.0063}
-A_PLUS_B = {"llama": 1.2220, "tnl": 1.1154, "hgrn2": 1.0927, "cosformer2": 1.1045}
-
-
-@pytest.mark.parametrize("arch", SHOULD_BE)
-def test_the_identity_is_that_of_the_laws_own_convention(arch):
-    """Attention makes a small LLaMA's token cost more than 6N: of 0.222 half is no breach."""
-    (row,) = budget(paper_laws(), 1e21, archs=[arch])
-    assert row["identity_error"] == pytest.approx(A_PLUS_B[arch] - SHOULD_BE[arch], abs=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -94,20 +79,6 @@ def test_a_law_far_beyond_all_models_is_refused(tmp_path):
         load_laws(stored(tmp_path, fits(a=400.0)))
 
 
-@pytest.mark.parametrize("span", [[math.nan, math.inf], [1e12, 1e9], [0, 1e12], [1e9, 10**400]])
-def test_a_law_whose_range_is_none(tmp_path, span):
-    content = fits()
-    law_of(content, "N_opt")["range"] = span
-    with pytest.raises(InputError, match="is damaged"):
-        load_laws(stored(tmp_path, content))
-
-
-def test_a_law_that_is_no_file(tmp_path):
-    for name, why in (("a" * 300, "cannot be read"), (stored(tmp_path, "[" * 100_000), "is damaged, or no JSON")):
-        with pytest.raises(InputError, match=why):
-            load_laws(name)
-
-
 def test_what_is_extrapolated():
     laws = paper_laws()
     lines = {c: "\n".join(warnings(laws, budget(laws, c))) for c in (1e18, 1e20, 1e22, 1e24)}
@@ -117,12 +88,6 @@ def test_what_is_extrapolated():
     longer = next(line for line in lines[1e22].splitlines() if "more tokens" in line)
     assert "tnl (4.1e+11 of 3e+11)" in longer and "llama" not in longer  # 289B
     assert laws.archs["tnl"].most_tokens == PAPER_TOKENS
-
-
-def test_far_beyond_anything():
-    rows = json.loads(must("budget", "--compute", "1e30", "--extrapolate", "--json"))["rows"]
-    assert all(math.isfinite(row[key]) and row[key] > 0 for row in rows for key in ("n_opt", "d_opt", "loss", "steps"))
-    assert rows[0]["n_opt"] == pytest.approx(1.82e8 * (1e30 / 8.64e19) ** 0.7118)
 
 
 # A study whose every size costs 6 N^0.8 x 10 FLOP a token, and whose laws share its compute out: a 0.8 + b = 1.
@@ -185,14 +150,6 @@ def test_a_studys_law(tmp_path):
     assert (tnl["c_min"], hgrn2["c_min"]) == (1e10, 1e10)  # of N_opt where there is one, else of the loss
 
 
-def test_losses_are_labelled_with_the_units_of_the_studys_tokens(tmp_path):
-    content = fits()
-    assert "nats/token" in must("budget", "--compute", "4e11", "--law", stored(tmp_path, content))
-    content["conventions"] |= {"unit_L": "nats/byte", "L": "held-out loss (nats/byte)"}
-    output = must("budget", "--compute", "4e11", "--law", stored(tmp_path, content))
-    assert output.count("nats/byte") == 2 and "nats/token" not in output
-
-
 def cells(text: str, arch: str) -> list[str]:
     return next(line for line in text.splitlines() if line.startswith(arch)).split()
 
@@ -206,6 +163,10 @@ def test_what_lies_beyond_the_range_is_marked_in_its_cell(tmp_path):
     assert not any("~" in cell for cell in inside) and inside[-1] == "inside"
     near = cells(must("budget", "--compute", "5e12", "--law", path), "tnl")
     assert [cell.startswith("~") for cell in near[1:4]] == [True, True, False] and near[-2:] == ["x", "5"]
+    output = must("budget", "--compute", "5e12", "--law", path)
+    assert "L's range" in output and "N_opt's" in output and "the range" not in "".join(output.splitlines()[1:3])
+    assert cells(output, "tnl")[-3:] == ["inside", "x", "5"]
+    assert cells(output, "hgrn2")[-3:] == ["x", "5", "-"]  # it has no N_opt
     output = must("budget", "--compute", "5e13", "--law", path)
     assert cells(output, "tnl")[1].startswith("(~") and cells(output, "tnl")[3].startswith("~")
     assert (
@@ -244,13 +205,6 @@ def test_far_beyond_the_range_is_refused_unless_asked_for(tmp_path):
     assert "(~" in must("budget", "--compute", "1e15", "--law", path, "--extrapolate")
 
 
-def test_a_studys_law_that_breaks_its_identity_is_reported(tmp_path):
-    laws = load_laws(stored(tmp_path, fits(b=0.7)))
-    rows = budget(laws, 1e12)
-    ratio = 6 * (2e4 * 10**0.5) * (5e5 * 10**0.7) / 1e12
-    assert warnings(laws, rows)[0].endswith(f"tnl (a + b = 1.200, 6ND/C = {ratio:.3g}, x 1.58 a decade)")
-
-
 def test_a_law_that_its_curve_does_not_follow_is_reported(tmp_path):
     content = fits()
     law_of(content, "L_opt")["about_loss"]["curvature"] = {"shape": "convex"}
@@ -274,18 +228,6 @@ def test_a_loss_that_is_off_inside_the_range_too_says_by_how_much_and_is_marked(
         load_laws(stored(tmp_path, content))
 
 
-def test_the_ranges_of_the_loss_and_of_n_opt_stand_apart_where_they_differ(tmp_path):
-    content = fits()
-    law_of(content, "L_opt")["range"] = [1e10, 1e13]
-    output = must("budget", "--compute", "5e12", "--law", stored(tmp_path, content))
-    assert "L's range" in output and "N_opt's" in output
-    assert cells(output, "tnl")[-3:] == ["inside", "x", "5"]
-    assert cells(output, "hgrn2")[-3:] == ["x", "5", "-"]  # it has no N_opt
-    assert "the range" not in "".join(output.splitlines()[1:3])
-    same = must("budget", "--compute", "5e12", "--law", stored(tmp_path, content), "--arch", "hgrn2")
-    assert cells(same, "hgrn2")[-1] == "-"
-
-
 def test_the_command_names_conventions_and_tells_warnings(tmp_path):
     path = stored(tmp_path, fits(b=0.7))
     result = flops("budget", "--compute", "1e13", "--law", path, columns=120)
@@ -294,6 +236,12 @@ def test_the_command_names_conventions_and_tells_warnings(tmp_path):
     assert "compute identity" in result.stderr and "tnl (1e+10 to 1e+12)" in result.stderr
     data = json.loads(must("budget", "--compute", "1e13", "--law", path, "--json"))
     assert len(data["warnings"]) == 4 and data["conventions"]["C"] == "exact"
+    assert "x 1.58 a decade" in data["warnings"][0] and "(a + b = 1.200, 6ND/C = " in data["warnings"][0]
+    (tmp_path / "bytes").mkdir()
+    in_bytes = fits()
+    in_bytes["conventions"] |= {"unit_L": "nats/byte", "L": "held-out loss (nats/byte)"}
+    output = must("budget", "--compute", "4e11", "--law", stored(tmp_path / "bytes", in_bytes))
+    assert output.count("nats/byte") == 2 and "nats/token" not in output and "nats/token" in result.stdout
     (tmp_path / "results").mkdir()
     (tmp_path / "fits.json").rename(tmp_path / "results" / "fits.json")
     assert json.loads(must("budget", "--compute", "1e13", "--law", str(tmp_path), "--json")) == data
@@ -326,6 +274,11 @@ def changed(*path, value) -> dict:
         (changed("fits", 1, "envelope", value=None), "is damaged"),
         (changed("fits", 1, "envelope", "cost_growth", value="x"), "is damaged"),
         (changed("fits", value=[]), "no law .llama: no usable run"),
+        ("[" * 100_000, "is damaged, or no JSON"),
+        *(
+            (changed("fits", 1, "laws", 0, "range", value=span), "is damaged")
+            for span in ([math.nan, math.inf], [1e12, 1e9], [0, 1e12], [1e9, 10**400])
+        ),
     ],
 )
 def test_a_law_file_that_cannot_be_used(tmp_path, content, message):

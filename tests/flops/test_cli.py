@@ -67,9 +67,6 @@ def test_count_json():
     }
     assert report["flops_per_token_train"] == {name: train_flops_per_token(cfg, name) for name in CONVENTIONS}
     assert sum(report["n_params_by_module"].values()) == report["n_params"]
-
-
-def test_count_table():
     printed = must("count", "--arch", "tnl", "--size", "7b", "--convention", "6nd")
     assert "6,509,559,808" in printed and "39,057,358,848" in printed and "exact" not in printed
 
@@ -146,35 +143,21 @@ def test_tables_fit_the_terminal_and_cut_nothing_off(args, columns):
     assert not any("…" in line for line in lines)
 
 
-def test_a_wide_table_is_cut_into_parts_with_its_names_in_each():
-    printed = must("table", "--convention", "all", columns=80)
-    assert printed.count("HGRN2  7B") == 3 and printed.count("executed") == 1
-
-
 @pytest.mark.parametrize(
     ("args", "message"),
     [
         (["count", "--arch", "hgrn", "--size", "7b"], "did you mean 'hgrn2'?"),
-        (["count", "--arch", "tnl", "--size", "7c"], "did you mean '7b'?"),
         (["count", "--arch", "tnl", "--size", "7b", "--convention", "exat"], "did you mean 'exact'?"),
         (["count", "--arch", "hgrn1", "--size", "7b", "--convention", "paper"], "'paper' has no formula for hgrn1"),
-        (["count", "--arch", "tnl", "--size", "7b", "--context", "0"], "--context: '0' is zero"),
         (["count", "--arch", "tnl", "--size", "7b", "--context", "8k"], "multiple of 1000 or of 1024"),
-        (["count", "--arch", "tnl", "--size", "7b", "--context", "much"], "--context: 'much' is not a number"),
         (["count", "--arch", "tnl"], "which size of tnl? Give --layers and --dim, or --size"),
-        (["count", "--arch", "tnl", "--layers", "3"], "Give --dim, or --size"),
         (["count", "--arch", "tnl", "--layers", "3", "--dim", "1000"], "not a multiple of 128: give --heads"),
         (
             ["count", "--arch", "tnl", "--layers", "3", "--dim", "1024", "--heads", "7"],
             "not divisible by model.n_heads=7",
         ),
-        (["count", "--arch", "tnl", "--layers", "1e60", "--dim", "1024"], "--layers: '1e60' is too large"),
-        (["count", "--arch", "tnl", "--layers", "2.5", "--dim", "1024"], "is not a whole number"),
-        (["count", "--arch", "tnl", "--size", "7b", "--set", "nrm=layer"], "did you mean 'norm'?"),
         (["count", "--arch", "tnl", "--size", "7b", "--set", "tie_embeddings=no"], "must be true or false, not 'no'"),
         (["count", "--arch", "tnl", "--size", "7b", "--by", "layer"], "--by: unknown 'layer'"),
-        (["count", "--arch", "tnl", "--size", "7b", "--recompute", "layer"], "did you mean 'layers'?"),
-        (["count", "--arch", "tnl", "--size", "7b", "--format", "cvs"], "did you mean 'csv'?"),
         (["count", "--arch", "tnl", "--size", "7b", "--format", "md", "--json"], "leave one out"),
         (
             ["count", "--arch", "tnl", "--size", "7b", "--set", "n_layers=5", "--layers", "6"],
@@ -185,31 +168,22 @@ def test_a_wide_table_is_cut_into_parts_with_its_names_in_each():
             "not a multiple of a sequence's 8192",
         ),
         (["size", "--arch", "tnl", "--params", "1B", "--convention", "all"], "exact, 6nd, 6nd_total here, not all"),
-        (["study", "paper", "--convention", "all"], "exact, 6nd, 6nd_total here, not all"),
         (["count", "--arch", "mamba2", "--size", "7b", "--ffn", "4096"], "--ffn: mamba2 has no MLP"),
-        (["study", "paper", "--set", "training.n_tokens=1e60"], "training.n_tokens: must be less than or equal to"),
-        (["table", "--norms", "papr"], "did you mean 'paper'?"),
         (["table", "--as-printed", "--convention", "exact"], "leave --convention out"),
         (["size", "--arch", "tnl"], "give one"),
         (
             ["size", "--arch", "tnl", "--params", "1B", "--budget", "1e20", "--tokens", "1B"],
             "not --params and --budget at once",
         ),
-        (["size", "--arch", "tnl", "--params", "1,3B"], "write 1.3B"),
         (["size", "--arch", "tnl", "--params", "1k"], "the smallest that tnl has on the grid: give a larger target"),
         (["size", "--arch", "tnl", "--budget", "1e22"], "belong together"),
-        (["size", "--arch", "tnl", "--budget", "50", "--tokens", "1B"], "FLOP or PF-days? Give --unit"),
         (["size", "--arch", "tnl", "--params", "1B", "--aspect", "32"], "write it as 32:160"),
-        (["match", "llama410m"], "write it as llama-410m"),
         (["match", "llama-411m"], "did you mean '410m'?"),
         (["budget", "--compute", "179"], "FLOP or PF-days? Give --unit flop or --unit pfday"),
-        (["budget", "--compute", "1e60"], "is too large"),
         (["budget", "--compute", "1e22", "--law", "nowhere.json"], "nowhere.json: does not exist"),
         (["budget", "--compute", "1e22", "--arch", "mamba2"], "which has llama, tnl, hgrn2, cosformer2"),
         (["study", "quickstrt"], "no such study file"),
-        (["study", "paper", "--device", "h1000"], "did you mean 'h100'?"),
         (["study", "paper", "--mfu", "40"], "more than 1"),
-        (["study", "paper", "--gpus", "0"], "--gpus: '0' is zero"),
         (["cuont"], "Did you mean 'count'?"),
         (["table", "--jsn"], "--json"),
         ([], "no command was given; --help lists them"),

@@ -9,13 +9,10 @@ import torch
 from arch.architectures.hgrn1.shape import forget_gates
 from arch.config import ARCHS
 from arch.model.lm import build_model
-from arch.model.mixer import Stream, mixer_of
-from arch.presets import preset
 from flops import by_kernels
 from flops.memory import layer_activations, matrix_weights, outer_activations
-from flops.params import layer_matrices
 from tests.flops.kept import kept_bytes
-from tests.flops.test_against_torch import ABLATED, name_of
+from tests.flops.test_against_torch import ABLATED, ablated, name_of
 from tests.flops.unlaunched import unlaunched
 
 CASES = [
@@ -61,17 +58,12 @@ def modelled(cfg, sequences, context, precision):
     return cfg.n_layers * layer + outside + loss + 2 * weights
 
 
-def small(arch, changes):
-    width = {"d_model": 60} if changes.get("expand_ratio") == 5 else {}
-    return preset(arch, "55k", **{"vocab_size": 301} | width | changes)
-
-
 @needs_triton
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("arch, changes", CASES, ids=name_of)
 def test_activations_are_those_that_autograd_keeps(arch, changes, precision):
     """To one percent, and to the byte in what a sequence's tokens add: left out are vectors, and a token id a row."""
-    cfg = small(arch, changes)
+    cfg = ablated(arch, "55k", changes, vocab_size=301)
     short, long = ((kept(cfg, 3, context, precision), modelled(cfg, 3, context, precision)) for context in (77, 300))
     for n_bytes, expected in (short, long):
         assert n_bytes == pytest.approx(expected, rel=0.01)
@@ -80,52 +72,12 @@ def test_activations_are_those_that_autograd_keeps(arch, changes, precision):
 
 
 @needs_triton
-@pytest.mark.parametrize("arch", ARCHS)
-def test_each_module_keeps_what_its_lines_say(arch):
-    """Norms, mixer, MLP and Tpe alone, each with the copies of its weights."""
-    cfg, n = preset(arch, "410m", n_layers=2, vocab_size=301, context_length=256), 2 * 256
-    lines = layer_activations(cfg, 256, 2, 2, kernels=True)
-    model = build_model(cfg, seed=0).decoder
-    layer, x = model.layers[0], torch.zeros(2, 256, cfg.d_model, dtype=torch.bfloat16)
-    bounds = None if model.gamma is None else torch.zeros(2, cfg.d_model)
-    rotary = mixer_of(arch).rotary(cfg, torch.arange(256), x)
-    stream = Stream(torch.arange(256), backend="triton", bounds=bounds, rotary=rotary)
-    matrices = layer_matrices(cfg)
-    cases = {"mixer.": (layer.mixer, lambda: layer.mixer(x, stream, {})[0])}
-    if layer.mixer.has_mlp:
-        cases["ffn"] = (layer.channel, lambda: layer.channel(x))
-    with unlaunched(own_instructions=arch != "cosformer2"):  # whose own keep less
-        for name, (module, run) in cases.items():
-            expected = sum(size for line, size in lines.items() if line.startswith(name))
-            expected += 2 * sum(size for matrix, size in matrices.items() if matrix.startswith(name))
-            assert kept_bytes(module, run, "bf16") == pytest.approx(expected, rel=0.01), name
-        branch = x.clone().requires_grad_()
-        norms = kept_bytes(layer.mixer_norm, lambda: layer.mixer_norm.add(x, branch), "bf16")
-        assert norms * (1 + layer.mixer.has_mlp) == lines["norms"]
-        if model.tpe is not None:
-            n_bytes = kept_bytes(model.tpe, lambda: model.tpe(x, stream, {})[0], "bf16")
-            assert n_bytes == pytest.approx(2 * n * cfg.d_model, rel=0.002)
-
-
-@needs_triton
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("arch, shape", LONG, ids=str)
 def test_long_sequences_and_wide_heads(arch, shape, precision):
     """Sequences cut into segments, and heads that no kernel takes; with and without Hopper's own instructions."""
     context, changes = shape
-    cfg = small(arch, changes)
+    cfg = ablated(arch, "55k", changes, vocab_size=301)
     for own_instructions in (True, False):
         n_bytes = kept(cfg, 1, context, precision, own_instructions)
         assert n_bytes == pytest.approx(modelled(cfg, 1, context, precision), rel=0.01)
-
-
-@needs_triton
-def test_rows_of_chunks_are_those_of_the_kernels():
-    """Segments, stored states and rows of the loss come from arch/kernel_config.py on both sides."""
-    from arch.kernel_config import decay_config, rotary_config
-
-    for a, exact in ((2, False), (4, True)):
-        for hopper in (False, True):
-            assert rotary_config(128, 128, exact, hopper, hopper).chunk == by_kernels.chunks_of(64, a)[0]
-        for keys, values in ((16, 16), (64, 128), (128, 64), (128, 128), (256, 128), (256, 256)):
-            assert decay_config(keys, values, exact).chunk == by_kernels.chunks_of(64, a)[0]

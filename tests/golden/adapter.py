@@ -213,10 +213,6 @@ def _laws(laws: Iterable[Json]) -> Iterator[Reading]:
             for name in ("a", "b", "eta"):
                 yield _estimate(*where, f"over-training {name}", tilted[name])
             yield Reading(*where, "p of one exponent", part["p_tied"])
-        if fit["envelope"]:
-            offset = fit["envelope"]["irreducible"]
-            for name, key in (("E", "floor"), ("exponent", "exponent"), ("coef", "coefficient")):
-                yield _estimate(*where, f"{name} of L = E + c C^x", offset[key], offset["reason"])
         for noise in part.get("noise", ()):
             yield Reading(*where, f"noise of {noise['of']}", noise["s"])
         yield Reading(*where, "n_points", fit["n_points"])

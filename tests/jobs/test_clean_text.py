@@ -3,11 +3,12 @@
 import gzip
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from scaling.cli.main import main
+from tests.commands import in_this_process
 from tests.data.clean.sample import sample
 
 from .cluster import Cluster
@@ -18,8 +19,10 @@ TASKS = 3
 
 def command(slurm: Cluster, folder: Path, to: str, *more: str) -> subprocess.CompletedProcess[str]:
     words = ["clean-text", *sample(folder, 4), "--to", str(folder / to), "--tasks", str(TASKS), "--json", *more]
-    asked = [sys.executable, "-m", "scaling", *words]
-    return subprocess.run(asked, env=slurm.environment, capture_output=True, text=True, check=False, timeout=300)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("SLURM_CONF", "PATH"):
+            patch.setenv(name, slurm.environment[name])
+        return in_this_process(main, *words)
 
 
 def rows(folder: Path) -> list[str]:

@@ -12,12 +12,22 @@ from hypothesis import strategies as st
 
 from arch.errors import InputError
 from jobs.model import ArrayJob, Resources
-from jobs.render import TEMPLATES, Paths, ScriptContext, render, sbatch_options
+from jobs.render import Paths, ScriptContext, render, sbatch_options
 from scaling.study.jobs_schema import Cluster
 
 from .studies import CPUS, GPUS
-from .test_slurm_inside import INHERITED
 
+# What a job's processes have of its options, or a user of his own: sbatch takes its options from them, the jobs that it
+# submits inherit them, and so does every srun in these.
+INHERITED = {
+    **dict.fromkeys(("SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU", "SBATCH_MEM_PER_CPU"), "500"),
+    **dict.fromkeys(("SLURM_EXPORT_ENV", "SRUN_EXPORT_ENV", "SBATCH_EXPORT"), "NONE"),
+    **{"SLURM_NTASKS": "7", "SLURM_CPU_BIND": "map_cpu:900", "SLURM_GRES": "gpu:9", "SLURM_HINT": "memory_bound"},
+    **{"SLURM_RESERVATION": "nowhere", "SLURM_RESTART_COUNT": "5", "SLURM_TIMELIMIT": "never"},
+    **{"SRUN_CPUS_PER_TASK": "63", "SBATCH_PARTITION": "nowhere", "SBATCH_ARRAY_INX": "0-99"},
+    **{"SQUEUE_USERS": "nobody", "SQUEUE_STATES": "CANCELLED", "SCANCEL_STATE": "PENDING"},
+    **{"RANK": "3", "WORLD_SIZE": "8", "PMI_RANK": "3"},
+}
 KINDS = ("corpus", "train", "eval", "finish")
 NASTY = 'it\'s a "study"; $(touch pwned) `touch pwned` & | > < * ? ~ # ! \\ {a,b} %j [x] é'
 
@@ -95,33 +105,26 @@ def test_no_name_reaches_the_shell_unquoted(study, root, value, variable, kind):
             assert words[words.index("--set") + 1] == value
 
 
-@settings(max_examples=5)
-@given(names, st.sampled_from(KINDS))
-def test_shellcheck_agrees(name, kind):
-    linted(render(context(name, f"/out/{name}"), job(kind)))
+def run_evaluation(folder, made, srun, before="", **environment):
+    """What bash makes of an evaluation's script, with a stand-in for srun."""
+    evaluation, programs = job("eval"), folder / "bin"
+    made.paths.submission.mkdir(parents=True)
+    made.paths.elements(evaluation).write_text("a b\t$(touch pwned)\nnot this\n")
+    programs.mkdir()
+    (programs / "srun").write_text(f"#!/bin/bash\n{srun}\n")
+    (programs / "srun").chmod(0o755)
+    env = {"PATH": f"{programs}:/usr/bin:/bin", "SLURM_ARRAY_TASK_ID": "0", "SLURM_RESTART_COUNT": "0"} | environment
+    script = before + render(made, evaluation)
+    done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, check=False, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_nothing_is_executed_but_what_is_meant(tmp_path):
-    """bash runs an evaluation script, with commands in all its names, against a program that notes what it got."""
-    root = tmp_path / NASTY
+    """With commands in all its names, against a program that notes what it got."""
+    root, called = tmp_path / NASTY, shlex.quote(str(tmp_path / "called"))
     made = context("st$(touch pwned)", str(root), python=str(tmp_path / "pyth'on; touch pwned"), sets=("--set", NASTY))
-    made.paths.submission.mkdir(parents=True)
-    evaluation = job("eval")
-    made.paths.elements(evaluation).write_text("a b\t$(touch pwned)\nnot this\n")
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "srun").write_text(f"#!/bin/bash\nprintf '%s\\0' \"$@\" >> {shlex.quote(str(tmp_path / 'called'))}\n")
-    (programs / "srun").chmod(0o755)
-    script = render(made, evaluation)
-    done = subprocess.run(
-        ["bash", "-c", script],
-        env={"PATH": f"{programs}:/usr/bin:/bin", "SLURM_ARRAY_TASK_ID": "0", "SLURM_RESTART_COUNT": "0"},
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
+    run_evaluation(tmp_path, made, f"printf '%s\\0' \"$@\" >> {called}")
     words = (tmp_path / "called").read_text().split("\0")[:-1]
     assert words[words.index("--checkpoint") + 1] == "a b"
     assert words[-1] == "$(touch pwned)" and "not this" not in words
@@ -131,85 +134,30 @@ def test_nothing_is_executed_but_what_is_meant(tmp_path):
 
 def test_srun_finds_no_options_but_the_scripts(tmp_path):
     """Of the job that the script was submitted in, by hand or by a library, or of a site's defaults."""
-    made, evaluation = context("s", str(tmp_path)), job("eval")
-    made.paths.submission.mkdir(parents=True)
-    made.paths.elements(evaluation).write_text("a\n")
-    (tmp_path / "srun").write_text(f"#!/bin/bash\nenv > {shlex.quote(str(tmp_path / 'found'))}\n")
-    (tmp_path / "srun").chmod(0o755)
     ours = {"SLURM_CONF": "/etc/slurm.conf", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1", "SLURM_ARRAY_JOB_ID": "7"}
     ours |= {"SLURM_ARRAY_TASK_ID": "0", "SLURM_RESTART_COUNT": "1", "SLURMD_NODENAME": "n1"}
-    done = subprocess.run(
-        ["bash", "-c", render(made, evaluation)],
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin"} | INHERITED | ours,
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    inherited = dict(line.partition("=")[::2] for line in (tmp_path / "found").read_text().splitlines())
+    run_evaluation(tmp_path, context("s", str(tmp_path)), f"env > {tmp_path / 'env'}", **(INHERITED | ours))
+    inherited = dict(line.partition("=")[::2] for line in (tmp_path / "env").read_text().splitlines())
     assert {name: value for name, value in inherited.items() if name.startswith(("SLURM", "SRUN_"))} == ours
 
 
 def test_a_steps_exit_code_is_its_own(tmp_path):
     """A signal ends the script's wait, and the step ends well before the script looks whether it still runs."""
-    made, evaluation = context("s", str(tmp_path)), job("eval")
-    made.paths.submission.mkdir(parents=True)
-    made.paths.elements(evaluation).write_text("a\n")
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "srun").write_text('#!/bin/bash\ntrap "" TERM\nkill -USR1 $PPID\nsleep 0.1\n')
-    (programs / "srun").chmod(0o755)
     stand_ins = 'kill() { [ "$1" != -0 ] || command sleep 1; builtin kill "$@"; }\nsleep() { :; }\n'
     stand_ins += "scontrol() { echo queued again; }\n"
-    done = subprocess.run(
-        ["bash", "-c", stand_ins + render(made, evaluation)],
-        env={"PATH": f"{programs}:/usr/bin:/bin", "SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_JOB_ID": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert (done.returncode, done.stdout) == (0, ""), done
+    srun = 'trap "" TERM\nkill -USR1 $PPID\nsleep 0.1'
+    assert run_evaluation(tmp_path, context("s", str(tmp_path)), srun, stand_ins, SLURM_ARRAY_JOB_ID="1") == ""
 
 
 def test_what_is_asked_for():
-    profile = Cluster(
-        **GPUS
-        | {
-            "gpu_type": "h100",
-            "partition": "gpu",
-            "account": "a",
-            "qos": "q",
-            "constraint": "x&y",
-            "sbatch": ["--exclusive"],
-        }
-    )
-    options = sbatch_options(context(profile=profile), job("train", nodes=3, gpus=2))
-    shown = {
-        "--nodes=3",
-        "--ntasks-per-node=2",
-        "--cpus-per-task=4",
-        "--time=90",
-        "--mem=2048M",
-        "--gpus-per-node=h100:2",
-    }
-    shown |= {
-        "--partition=gpu",
-        "--account=a",
-        "--qos=q",
-        "--constraint=x&y",
-        "--exclusive",
-        "--array=0-2",
-        "--requeue",
-    }
-    shown |= {
-        "--open-mode=append",
-        "--signal=B:USR1@180",
-        "--job-name=tiny-0001-train-0",
+    more = {"gpu_type": "h100", "partition": "gpu", "account": "a", "qos": "q", "constraint": "x&y"}
+    profile = Cluster(**GPUS | more | {"sbatch": ["--exclusive"]})
+    assert set(sbatch_options(context(profile=profile), job("train", nodes=3, gpus=2))) == {
+        *("--nodes=3", "--ntasks-per-node=2", "--cpus-per-task=4", "--time=90", "--mem=2048M"),
+        *("--gpus-per-node=h100:2", "--partition=gpu", "--account=a", "--qos=q", "--constraint=x&y", "--exclusive"),
+        *("--array=0-2", "--requeue", "--open-mode=append", "--signal=B:USR1@180", "--job-name=tiny-0001-train-0"),
         "--output=logs/train-0_%a.log",
     }
-    assert set(options) == shown
     gres = Cluster(**GPUS | {"ask_gpus": "gres"})
     assert "--gres=gpu:2" in sbatch_options(context(profile=gres), job("train", gpus=2))
 
@@ -221,23 +169,20 @@ def test_an_admins_own_template_wins(tmp_path):
     assert script.startswith("#!/bin/bash\n#SBATCH --comment=ours\n") and "-m scaling finish" in script
 
 
-@pytest.mark.parametrize(("text", "message"), [("{{ nothing }}", "'nothing' is undefined"), ("a\n{% if %}", "line 2")])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"{{ nothing }}", "'nothing' is undefined"),
+        (b"a\n{% if %}", "line 2"),
+        (b"# caf\xe9\n", r"of finish jobs or one that it includes cannot be read: .*utf-8"),
+    ],
+)
 def test_a_broken_template_is_one_line(tmp_path, text, message):
-    (tmp_path / "finish.sbatch.j2").write_text(text)
+    (tmp_path / "finish.sbatch.j2").write_bytes(text)
     with pytest.raises(InputError, match=message):
-        render(context(profile=Cluster(**CPUS | {"templates": str(tmp_path)})), job("finish"))
-
-
-def test_a_template_that_cannot_be_read_is_one_line(tmp_path):
-    (tmp_path / "head.sbatch.j2").write_bytes(b"# caf\xe9\n")
-    with pytest.raises(InputError, match=r"of finish jobs or one that it includes cannot be read: .*utf-8"):
         render(context(profile=Cluster(**CPUS | {"templates": str(tmp_path)})), job("finish"))
 
 
 def test_a_line_break_in_a_path_is_refused():
     with pytest.raises(InputError, match="line break"):
         render(context(root="/a\nb"), job("finish"))
-
-
-def test_every_template_is_there():
-    assert {path.name for path in TEMPLATES.iterdir()} == {f"{name}.sbatch.j2" for name in ("head", "steps", *KINDS)}

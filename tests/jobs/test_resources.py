@@ -38,30 +38,18 @@ def test_a_run_gets_the_fewest_gpus_that_finish_in_time():
     assert math.isclose(asked.seconds, one_gpu_h * 3600 / enough[0])
     assert asked.resources.gpus_per_node == asked.resources.tasks_per_node
     assert asked.resources.minutes * 60 >= min(24 * 3600, START_S + asked.seconds * profile.time_factor)
+    assert expected(run, 8, gpus(mfu=0.2)).step_seconds == 2 * expected(run, 8, gpus(mfu=0.4)).step_seconds
     tighter = ResourceEstimator(gpus(mfu=0.5, target_hours=12.0)).train(run, NOTHING)
     assert tighter.resources.world_size > asked.resources.world_size
 
 
-@pytest.mark.parametrize("seconds", [60.0, 700.0, 1900.0, 5000.0, 30_000.0])
+@pytest.mark.parametrize("seconds", [60.0, 700.0, 5000.0, 30_000.0])
 def test_a_time_limit_is_the_least_that_holds_the_expected_time(seconds):
     estimator = ResourceEstimator(gpus(max_hours=24.0))
     limited = estimator.limited(ResourceEstimate(Resources(1, 1, 1, 1, None, 0), seconds)).resources
     wanted = START_S + seconds * estimator.profile.time_factor
     assert limited.minutes * 60 >= wanted and limited.expected_requeues == 0
     assert not [limit for limit in LIMITS if wanted <= limit * 60 < limited.minutes * 60]
-
-
-def test_memory_decides_where_time_does_not():
-    """With all the time in the world a large model still gets the GPUs that its optimizer's state is spread over."""
-    run = paper("7b", "llama", "training.micro_batch_tokens=8192", "training.zero_stage=2")
-    profile = gpus(target_hours=1e9, gpu="h100")
-    world = ResourceEstimator(profile).train(run, NOTHING).resources.world_size
-    for size, fits in ((1, False), (world, True)):
-        sizes = {"micro_batch_tokens": 8192, "world_size": size, "zero_stage": 2}
-        needed = training_memory(run.config, **sizes, recompute=True, accumulate=True)
-        assert (needed["total"] <= FILLED * 80e9) == fits
-    assert world > 1
-    assert ResourceEstimator(profile).train(paper("70m"), NOTHING).resources.world_size == 1
 
 
 def test_gpus_are_reckoned_by_their_kernels_and_cores_by_plain_forms(tmp_path):
@@ -75,6 +63,8 @@ def test_gpus_are_reckoned_by_their_kernels_and_cores_by_plain_forms(tmp_path):
 
     assert ResourceEstimator(gpus(target_hours=1e9, gpu="h100")).train(run, NOTHING).resources.world_size == 2
     assert needed(2, True) < FILLED * 80e9 < min(needed(1, True), needed(64, False))
+    small = ResourceEstimator(gpus(target_hours=1e9, gpu="h100")).train(paper("70m"), NOTHING)
+    assert small.resources.world_size == 1
 
     run = study(tmp_path, ["98k"]).runs()[0]
     plain = ResourceEstimator(cluster()).train(run, NOTHING).resources
@@ -122,22 +112,14 @@ def test_what_a_study_asks_for_is_what_it_gets(tmp_path):
 @pytest.mark.parametrize(
     ("profile", "asked", "message"),
     [
-        (
-            {},
-            {"nodes": 5, "tasks_per_node": 1},
-            "does not split over 5 x 1 process; these numbers do: 1, 2, 4, 8",
-        ),
+        ({}, {"nodes": 5, "tasks_per_node": 1}, "does not split over 5 x 1 process; these numbers do: 1, 2, 4, 8"),
         ({}, {"nodes": 8}, "needs 8 nodes, and the cluster has 4"),
         ({}, {"cpus_per_task": 65}, "needs 65 cores a node, and the cluster has 64"),
         ({}, {"memory_gb": 500}, "MiB of memory a node, and the cluster has"),
         ({}, {"minutes": 61}, "needs 61 minutes, and the cluster has 60"),
         ({}, {"gpus_per_node": 1}, "the cluster has no GPUs"),
         ({"gpus_per_node": 2}, {"gpus_per_node": 4}, "needs 4 GPUs a node, and the cluster has 2"),
-        (
-            {"memory_gb_per_node": 0.5},
-            {},
-            r"does not fit: .* processes, and a node of the cluster has 0\.5 GB",
-        ),
+        ({"memory_gb_per_node": 0.5}, {}, r"does not fit: .* processes, and a node of the cluster has 0\.5 GB"),
     ],
 )
 def test_what_no_node_can_give_is_refused(tmp_path, profile, asked, message):
@@ -159,15 +141,6 @@ def test_processes_split_the_batch_as_the_trainer_wants_it(tmp_path):
     eight_rows = study(tmp_path, ["6k"]).runs()[0]
     assert list(worlds(eight_rows, 4, 8)) == [(1, 1), (1, 2), (1, 4), (1, 8)], "no two nodes half used"
     assert list(worlds(eight_rows, 4, 2)) == [(1, 1), (1, 2), (2, 2), (4, 2)]
-
-
-def test_an_evaluation_is_one_process(tmp_path):
-    spec = study(tmp_path, ["98k"])
-    run = spec.runs()[0]
-    on_cpu = ResourceEstimator(cluster()).evaluate(run, {"validation": 65_536}, 16, NOTHING).resources
-    assert (on_cpu.nodes, on_cpu.tasks_per_node, on_cpu.gpus_per_node) == (1, 1, 0)
-    on_gpu = ResourceEstimator(gpus()).evaluate(run, {"validation": 65_536}, 16, NOTHING).resources
-    assert (on_gpu.gpus_per_node, on_gpu.memory_mb) == (1, int(500e9 / 2**20 / 8))
 
 
 def finished(tmp_path, run, tokens_per_s, world_size):
@@ -201,14 +174,6 @@ def test_finished_runs_correct_what_is_expected(tmp_path):
     assert "measured on 3 finished runs" in asked.resources.reasons["minutes"] or asked.fixed
 
 
-def test_a_profiles_mfu_is_that_of_its_gpus_and_of_cores_where_it_names_one(tmp_path):
-    run = study(tmp_path, ["393k"]).runs()[0]
-    assert expected(run, 1, cluster()) == expected(run, 1, cluster(nodes=2))
-    assert expected(run, 1, cluster(mfu=0.1)).step_seconds > expected(run, 1, cluster()).step_seconds
-    large = paper("1b")
-    assert expected(large, 8, gpus(mfu=0.2)).step_seconds == 2 * expected(large, 8, gpus()).step_seconds
-
-
 def test_a_run_without_a_state_or_a_speed_tells_nothing(tmp_path):
     run = study(tmp_path, ["6k"]).runs()[0]
     assert measured([(run, RunDir(tmp_path / "none"))], cluster()) == {}
@@ -240,5 +205,9 @@ def test_reasons_say_what_is_so(tmp_path):
     assert "2.000M tokens of niah, 65.54k tokens of validation, mine, of unknown length" in shown
     alone = estimator.evaluate(run, {"validation": 65_536}, 16, NOTHING)
     assert math.isclose(both.seconds - alone.seconds, alone.seconds * 2_000_000 / 65_536, rel_tol=0.01)
+    on_cpu = alone.resources
+    assert (on_cpu.nodes, on_cpu.tasks_per_node, on_cpu.gpus_per_node) == (1, 1, 0)
+    on_gpu = ResourceEstimator(gpus()).evaluate(run, {"validation": 65_536}, 16, NOTHING).resources
+    assert (on_gpu.gpus_per_node, on_gpu.memory_mb) == (1, int(500e9 / 2**20 / 8))
     gpu = ResourceEstimator(gpus()).train(paper("70m"), NOTHING).resources
     assert gpu.reasons["cpus_per_task"] in ("training.threads", "its GPU's share of the node's cores")

@@ -82,19 +82,17 @@ def test_lines_of_the_site_are_passed_over(slurm, site, tmp_path):
     assert {job["job_state"] for job in slurm.jobs()} == {"CANCELLED"}
 
 
-def test_an_id_that_is_not_printed_is_looked_up_by_the_jobs_name(slurm, site, tmp_path):
-    site(SILENT, "sbatch")
-    study = study_file(tmp_path, ["6k"])
-    ids = json.loads(scaling("submit", study, "--json"))["jobs"]
-    assert {str(job["array_job_id"] or job["job_id"]) for job in slurm.jobs() if job["job_state"] == "PENDING"} == {
-        *ids.values()
-    }
-
-
 def test_a_job_without_an_id_is_not_lost(slurm, site, tmp_path):
-    """squeue is behind: one line, and `cancel` ends it later."""
+    """It is looked up by its name. Where squeue is closed, or behind: one line, and `cancel` ends it later."""
     study = study_file(tmp_path, ["6k"])
     site(SILENT, "sbatch")
+    ids = json.loads(scaling("submit", study_file(tmp_path, ["6k"], name="other"), "--json"))["jobs"]
+    pending = {str(job["array_job_id"] or job["job_id"]) for job in slurm.jobs() if job["job_state"] == "PENDING"}
+    assert pending == {*ids.values()}
+    slurm.run("scancel", "-f", "-u", str(os.getuid()))
+    site("#!/bin/bash\necho squeue is closed >&2\nexit 1\n", "squeue")
+    with pytest.raises(InputError, match="squeue: squeue is closed"):
+        commands.find("mine", tmp_path)
     site(BLIND, "squeue")
     output = scaling("submit", study, code=2)
     assert output.count("\n") == 1 and "took the job and printed no id: queued, have a nice day" in output
@@ -104,9 +102,3 @@ def test_a_job_without_an_id_is_not_lost(slurm, site, tmp_path):
     (Path(os.environ["PATH"].split(":")[0]) / "squeue").unlink()
     assert scaling("cancel", study).startswith(f"cancelled: {job['job_id']}\n")
     assert not [job for job in slurm.jobs() if job["job_state"] == "PENDING"]
-
-
-def test_a_queue_that_does_not_answer_is_not_an_empty_one(site, tmp_path):
-    site("#!/bin/bash\necho squeue is closed >&2\nexit 1\n", "squeue")
-    with pytest.raises(InputError, match="squeue: squeue is closed"):
-        commands.find("mine", tmp_path)

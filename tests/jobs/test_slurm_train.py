@@ -1,7 +1,6 @@
-"""Training jobs on a real SLURM: launch over nodes, and every way in which a cluster takes its nodes back.
+"""Training jobs on a real SLURM: ways in which a cluster takes its nodes back, beside those of test_campaign.py.
 
-Each run is disturbed while it trains and must end with the very rows of one that was not. Preemption and a killed task:
-test_campaign.py.
+Each run is disturbed while it trains and must end with the very rows of one that was not.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import os
 import signal
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from scaling.rundir.directory import RunDir
@@ -21,7 +19,7 @@ from tests.scaling.small_runs import BATCH, exact_rows, make_run, train
 from .cluster import Cluster, name
 from .slurm_runs import Job, submit
 
-SLOW = pytest.mark.slow
+pytestmark = pytest.mark.slow
 STEPS = 300
 SETTINGS = {
     "n_steps": STEPS,
@@ -59,26 +57,6 @@ def same(job: Job, undisturbed: RunDir) -> None:
     assert job.rundir.status()["state"] == "done"
 
 
-def test_two_nodes_saved_by_usr1_and_queued_again(slurm: Cluster, tmp_path: Path, undisturbed: RunDir) -> None:
-    """What SLURM does ahead of a time limit: USR1 to the batch script."""
-    job = started(slurm, tmp_path, nodes=2)
-    ranks = {env["SLURM_PROCID"]: env["SLURMD_NODENAME"] for env in job.tasks().values()}
-    assert len(set(ranks.values())) == 2, ranks
-    slurm.run("scancel", "--batch", "--signal=USR1", job.job_id)
-    job.until(lambda: job.info()["restart_cnt"] == 1, "the job is queued again")
-    step = job.stopped("SIGUSR1")
-    assert 120 <= step < STEPS
-    job.finished()
-    assert job.exit_codes() == [75, 0] and f"step {step} of {STEPS}, 2 processes" in job.logs()
-    assert [row["step"] for row in job.rundir.rows()] == list(range(1, STEPS + 1))
-    for column, tolerance in (("loss", 1e-5), ("grad_norm", 1e-4), ("lr", 0.0)):
-        alone, together = ([row[column] for row in run.rows()[:40]] for run in (undisturbed, job.rundir))
-        np.testing.assert_allclose(together, alone, rtol=tolerance, err_msg=column)
-    hosts = [attempt["host"] for attempt in attempts(job.rundir.path)]
-    assert len(hosts) == 2 and set(hosts) <= set(slurm.nodes)
-
-
-@SLOW  # a node whose srun stays dead is lost in test_campaign.py
 def test_a_lost_node_whose_task_and_srun_wake_up_again(slurm: Cluster, tmp_path: Path, undisturbed: RunDir) -> None:
     """The node hangs, slurmd, job and all; its task goes on once another node trains the run, and the old srun cancels
     the step of its number, which is the new start's: one attempt more."""
@@ -115,20 +93,6 @@ def exit_code(pid: int) -> int | None:
     return int(fields[-1]) >> 8 if fields[0] == "Z" else None
 
 
-@SLOW
-def test_a_controller_that_starts_again_while_a_run_asks_to_be_queued(
-    slurm: Cluster, tmp_path: Path, undisturbed: RunDir
-) -> None:
-    job = started(slurm, tmp_path)
-    slurm.run("scancel", "--batch", "--signal=USR1", job.job_id)
-    slurm.restart_controller(away_s=5.0)
-    job.finished()
-    assert 120 <= job.stopped("SIGUSR1") < STEPS
-    assert job.exit_codes() == [75, 0]
-    same(job, undisturbed)
-
-
-@SLOW
 def test_a_cancelled_job_is_not_queued_again(slurm: Cluster, tmp_path: Path) -> None:
     job = started(slurm, tmp_path)
     slurm.run("scancel", job.job_id)
@@ -137,7 +101,6 @@ def test_a_cancelled_job_is_not_queued_again(slurm: Cluster, tmp_path: Path) -> 
     assert job.rundir.status()["reason"].startswith("stopped by SIGTERM after step")
 
 
-@SLOW
 def test_a_run_that_dies_before_it_saves_is_given_up(slurm: Cluster, tmp_path: Path) -> None:
     rundir = make_run(tmp_path, **SETTINGS)
     (rundir.study / "corpus" / "manifest.json").write_text("{")
@@ -146,7 +109,6 @@ def test_a_run_that_dies_before_it_saves_is_given_up(slurm: Cluster, tmp_path: P
     assert job.exit_codes()[-1] == 2 and "bad input" in job.logs()
 
 
-@SLOW
 def test_a_submission_takes_over_from_an_earlier_one(slurm: Cluster, tmp_path: Path, undisturbed: RunDir) -> None:
     job = started(slurm, tmp_path)
     newer = submit(slurm, job.rundir, number=2)
@@ -158,7 +120,6 @@ def test_a_submission_takes_over_from_an_earlier_one(slurm: Cluster, tmp_path: P
     same(newer, undisturbed)
 
 
-@SLOW
 def test_the_time_limit_is_announced_and_the_run_goes_on(slurm: Cluster, tmp_path: Path) -> None:
     """SLURM's own notice, not ours: a job of one minute with a run of many."""
     rundir = make_run(tmp_path, **SETTINGS | {"n_steps": 200_000, "checkpoint_tokens": [200_000 * BATCH]}, epochs=300.0)
@@ -171,7 +132,6 @@ def test_the_time_limit_is_announced_and_the_run_goes_on(slurm: Cluster, tmp_pat
     assert job.exit_codes()[0] == 75 and f"step {stopped} of 200000" in job.logs()
 
 
-@SLOW
 def test_two_jobs_share_their_nodes(slurm: Cluster, tmp_path: Path) -> None:
     """So are addresses: each process must join those of its own run."""
     jobs = [

@@ -30,9 +30,6 @@ def test_the_place_is_slurms() -> None:
         srun_task(STEP)
     with pytest.raises(InputError, match="SLURM_STEP_NUM_TASKS is missing: srun"):
         srun_task({})
-
-
-def test_the_token_is_the_jobs_and_grows_with_its_restarts() -> None:
     assert token({"SLURM_JOB_ID": "7"}, 2) == Token(2, 7, 0)
     assert token({"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "3"}, 2) == Token(2, 7, 3)
 

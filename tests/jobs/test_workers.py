@@ -69,12 +69,6 @@ def test_a_task_that_did_not_begin_gets_a_fresh_process(tmp_path):
     assert pids[0] != pids[1] == pids[2] != pids[3] != pids[4] != pids[5] == pids[6]
 
 
-def test_two_slots_have_a_process_each(tmp_path):
-    tasks = [served(name, tmp_path) for name in ("aa-1", "aa-2", "aa-3", "aa-4")]
-    assert set(ended(tasks, 2).values()) == {2}
-    assert len({pid_and_word(tmp_path, task.name)[0] for task in tasks}) == 2
-
-
 def test_leaving_early_ends_those_at_work_and_those_without(tmp_path):
     tasks = [served(name, tmp_path) for name in ("waits", "aa")]
     with closing(run_tasks(tasks, 2)) as events:

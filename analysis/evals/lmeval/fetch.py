@@ -20,6 +20,7 @@ from data.files import read_json, sha256, write_bytes, write_json
 from .sets import DATA, PRESETS, TASKS, DataSet
 
 RECORD = "fetched.json"
+Download = Callable[[DataSet], tuple[list[dict[str, Any]], str]]  # rows and revision
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,7 @@ def data_sets(words: Iterable[str] | None) -> list[str]:
     for word in words:
         if word not in TASKS and word not in PRESETS and word not in DATA:
             raise InputError(f"eval fetch: {word!r} is unknown{nearest(word, [*PRESETS, *TASKS, *DATA])}")
-        tasks = PRESETS.get(word, (word,))
-        wanted |= {TASKS[task].data if task in TASKS else task for task in tasks}
+        wanted |= {TASKS[task].data if task in TASKS else task for task in PRESETS.get(word, (word,))}
     return [name for name in DATA if name in wanted]
 
 
@@ -52,33 +52,8 @@ def missing(folder: Path, names: Iterable[str]) -> list[str]:
     return [name for name in names if _stored(folder, DATA[name]) is None]
 
 
-def fetch(folder: Path, names: Iterable[str], say: Callable[[str], None], download: Any = None) -> list[Fetched]:
-    """Fetch the data sets `names` into `folder`; a failure is reported, and the others are fetched all the same.
-
-    download(data_set) -> (rows, revision): by default from the hub. Raises InputError where the folder cannot be
-    written or its record is damaged.
-    """
-    names, results = list(names), []
-    for number, name in enumerate(names, start=1):
-        data = DATA[name]
-        stored = _stored(folder, data)
-        if stored is not None:
-            result = Fetched(name, data.file, "there", stored)
-        else:
-            say(f"{number}/{len(names)} {name}: {data.hub}")
-            try:
-                rows, revision = (download or from_hub)(data)
-            except Exception as error:  # whatever a network, a hub or an archive can come up with
-                result = Fetched(name, data.file, "failed", reason=_one_line(error))
-            else:
-                result = _store(folder, name, data, rows, revision)
-        say(f"{number}/{len(names)} {name}: {result.state}{f' ({result.reason})' if result.reason else ''}")
-        results.append(result)
-    return results
-
-
 def from_hub(data: DataSet) -> tuple[list[dict[str, Any]], str]:
-    """Rows and revision from the Hugging Face hub."""
+    """From the Hugging Face hub."""
     from huggingface_hub import HfApi, hf_hub_download
 
     revision = str(HfApi().dataset_info(data.hub, timeout=20).sha)
@@ -98,18 +73,32 @@ def rows_of_archive(path: Path, member: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in io.TextIOWrapper(handle, encoding="utf-8") if line.strip()]
 
 
-def _stored(folder: Path, data: DataSet) -> int | None:
-    """How many rows an intact file has; None where it is missing or differs from what was fetched."""
-    entry = _record(folder).get(data.file)
+def fetch(
+    folder: Path, names: Iterable[str], say: Callable[[str], None], download: Download = from_hub
+) -> list[Fetched]:
+    """Fetch the data sets `names` into `folder`; a failure is reported, and the others are fetched all the same. Raises
+    InputError where the folder cannot be written or its record is damaged."""
+    results = []
+    for name in names:
+        result = _fetch(folder, name, download)
+        say(f"{name}: {result.state}{f' ({result.reason})' if result.reason else ''}")
+        results.append(result)
+    return results
+
+
+def _fetch(folder: Path, name: str, download: Download) -> Fetched:
+    data = DATA[name]
     path = folder / data.file
-    return int(entry["rows"]) if entry and path.exists() and sha256(path) == entry["sha256"] else None
-
-
-def _store(folder: Path, name: str, data: DataSet, rows: list[dict[str, Any]], revision: str) -> Fetched:
+    if (n_rows := _stored(folder, data)) is not None:
+        return Fetched(name, data.file, "there", n_rows)
+    try:
+        rows, revision = download(data)
+    except Exception as error:  # whatever a network, a hub or an archive can come up with
+        text = " ".join(str(error).split())
+        return Fetched(name, data.file, "failed", reason=f"{type(error).__name__}: {text[:200]}")
     if not rows:
         return Fetched(name, data.file, "failed", reason="the hub's split has no rows")
     content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
-    path = folder / data.file
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, content, kind="data")
@@ -118,6 +107,12 @@ def _store(folder: Path, name: str, data: DataSet, rows: list[dict[str, Any]], r
     except OSError as error:
         raise InputError(f"{error.filename or path}: {error.strerror}; give another folder") from None
     return Fetched(name, data.file, "fetched", len(rows))
+
+
+def _stored(folder: Path, data: DataSet) -> int | None:
+    """How many rows an intact file has; None where it is missing or differs from what was fetched."""
+    entry, path = _record(folder).get(data.file), folder / data.file
+    return int(entry["rows"]) if entry and path.exists() and sha256(path) == entry["sha256"] else None
 
 
 def _record(folder: Path) -> dict[str, Any]:
@@ -129,8 +124,3 @@ def _record(folder: Path) -> dict[str, Any]:
         raise InputError(f"{folder}: is a file; give a folder") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{folder / RECORD}: cannot be read ({error}); remove it to fetch everything again") from None
-
-
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:200]}"

@@ -34,13 +34,12 @@ from lm_eval.utils import env
 from rouge_score.rouge_scorer import RougeScorer
 from transformers import PreTrainedTokenizerFast
 
-from arch.errors import InputError
 from arch.hf.auto import LinearScalingConfig, LinearScalingForCausalLM
 from arch.model.lm import LanguageModel
 from data.hf_tokenizer import write_tokenizer
 from data.tokenizer import Tokenizer
 
-from .sets import DATA, ROUGE, TASKS
+from .sets import ROUGE, TASKS
 
 # This spares work that changes no result: lm-eval compiles a template for every document, and starts a process for each
 # core to draw the thousand samples of a standard error.
@@ -121,16 +120,8 @@ class BuiltOnce:
 
 
 def local_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
-    """lm-eval's task for `name`, a key of TASKS, over `rows`, for lm-eval's evaluator. Raises InputError where the rows
-    do not have the data set's form."""
-    try:
-        return _scrolls_task(name, rows) if TASKS[name].scrolls else _yaml_task(name, rows)
-    except (KeyError, ValueError, IndexError, TypeError, AttributeError) as error:
-        file = DATA[TASKS[name].data].file
-        raise InputError(
-            f"{name}: the rows of {file} are not of the form that lm-eval's task reads "
-            f"({type(error).__name__}: {error}); fetch the file again"
-        ) from None
+    """lm-eval's task for `name`, a key of TASKS, over `rows` of its data set's layout, for lm-eval's evaluator."""
+    return _scrolls_task(name, rows) if TASKS[name].scrolls else _yaml_task(name, rows)
 
 
 def _yaml_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
@@ -209,40 +200,40 @@ def hf_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     return opened
 
 
-class CountingLM(HFLM):
-    """HFLM that reports its progress and counts what it cut.
+class AnswerTooLong(Exception):
+    """An answer of n_tokens does not fit into the window, and lm-eval scores no part of it."""
 
-    max_length: tokens of a window, prompt and continuation together. encoded: text -> ids, shared by the checkpoints
-    of one tokenizer, so that every text is tokenised once. n_truncated: requests that lost tokens on their left;
-    n_requests: all of them, windows of rolling perplexity included.
+    def __init__(self, n_tokens: int) -> None:
+        super().__init__(n_tokens)
+        self.n_tokens = n_tokens
+
+
+class CountingLM(HFLM):
+    """HFLM that reports its progress and counts what it cut. Raises AnswerTooLong.
+
+    max_length: tokens of a window, prompt and continuation together. n_truncated: requests that lost tokens on their
+    left; n_requests: all of them, windows of rolling perplexity included.
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any, max_length: int, batch_size: int, say: Callable[[float, str], None],
-        encoded: dict[tuple[str, Any], list[int]], max_gen_toks: int,
+        self, model: Any, tokenizer: Any, max_length: int, batch_size: int, say: Callable[[float], None],
+        max_gen_toks: int,
     ) -> None:  # fmt: skip
         super().__init__(
             pretrained=model, tokenizer=tokenizer, backend="causal", max_length=max_length, batch_size=batch_size
         )
-        self._gen_toks = max_gen_toks
-        self._say, self._encoded = say, encoded
+        self._gen_toks, self._say = max_gen_toks, say
         self.n_truncated = self.n_requests = self._done = 0
 
     @property
     def max_gen_toks(self) -> int:
         return self._gen_toks
 
-    def tok_encode(
-        self, string: str, add_special_tokens: bool | None = None, left_truncate_len: int | None = None, **kwargs: Any
-    ) -> list[int]:
-        key = (string, add_special_tokens)
-        if key not in self._encoded:
-            self._encoded[key] = super().tok_encode(string, add_special_tokens, **kwargs)
-        ids = self._encoded[key]
-        return ids[-left_truncate_len:] if left_truncate_len else list(ids)
-
     def _loglikelihood_tokens(self, requests: Any, disable_tqdm: bool = False, override_bs: int | None = None) -> Any:
-        self._begin(len(requests), sum(len(request[1]) + len(request[2]) > self.max_length + 1 for request in requests))
+        longest = max((len(answer) for _, _, answer in requests), default=0)
+        if longest > self.max_length:
+            raise AnswerTooLong(longest)
+        self._begin(len(requests), sum(len(asked) + len(answer) > self.max_length + 1 for _, asked, answer in requests))
         return super()._loglikelihood_tokens(requests, True, override_bs)
 
     def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> Any:
@@ -273,4 +264,4 @@ class CountingLM(HFLM):
 
     def _progress(self, rows: int) -> None:
         self._done += rows
-        self._say(min(1.0, self._done / max(self.n_requests, 1)), f"{self._done}/{self.n_requests} requests")
+        self._say(min(1.0, self._done / max(self.n_requests, 1)))

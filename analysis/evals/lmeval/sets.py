@@ -108,6 +108,7 @@ CHOICES = {
     **dict.fromkeys(("siqa", "cb", "scrolls-contractnli"), 3),
     **dict.fromkeys(("hellaswag", "arc-easy", "arc-challenge", "openbookqa", "scrolls-quality"), 4),
 }
+ONE_WORD = ("boolq", "cb", "multirc", "rte", "wic", "wsc")  # tasks whose answers are words of one token
 CSR = ("boolq", "piqa", "siqa", "hellaswag", "winogrande", "arc-easy", "arc-challenge", "openbookqa")
 SUPERGLUE = ("boolq", "cb", "copa", "multirc", "record", "rte", "wic", "wsc")
 SCROLLS = tuple(name for name in TASKS if name.startswith("scrolls-"))

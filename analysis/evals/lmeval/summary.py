@@ -33,20 +33,21 @@ class Average(NamedTuple):
     missing: tuple[str, ...]
 
 
-def headline(task: str, values: Mapping[str, float | None], metric: str | None = None) -> float | None:
-    """The value of a task's `metric`, or of its main metric; shares in percent."""
-    metric = metric or TASKS[task].metrics[0]
-    value = values.get(metric)
-    share = metric in SHARES and (TASKS[task].scrolls is None or metric.startswith("acc"))
-    return None if value is None else 100 * value if share else value
+def in_percent(task: str, metric: str, value: float | None) -> float | None:
+    """Shares in percent, other values as they are."""
+    is_share = metric in SHARES and (metric.startswith("acc") or not (task in TASKS and TASKS[task].scrolls))
+    return 100 * value if value is not None and is_share else value
 
 
-def accuracy_average(tasks: Iterable[str], values: Values) -> Average:
-    """Mean in percent over `tasks`, each by its main metric, or by the metric that a mapping gives it."""
-    metrics = tasks if isinstance(tasks, Mapping) else {}
-    by_task = {task: headline(task, values.get(task, {}), metrics.get(task)) for task in tasks}
+def accuracy_average(metrics: Mapping[str, str], values: Values) -> Average:
+    """Mean in percent over tasks, each by its metric."""
+    by_task = {task: in_percent(task, metric, values.get(task, {}).get(metric)) for task, metric in metrics.items()}
     scores = [score for score in by_task.values() if score is not None]
     return Average(_mean(scores), tuple(task for task, score in by_task.items() if score is None))
+
+
+def main_metrics(tasks: Iterable[str]) -> dict[str, str]:
+    return {task: TASKS[task].metrics[0] for task in tasks}
 
 
 def scrolls_plain(values: Values) -> Average:
@@ -69,8 +70,7 @@ def _sub_scores(values: Values) -> tuple[list[list[float]], tuple[str, ...]]:
     whole, missing = [], []
     for task in SCROLLS:
         metrics = TASKS[task].metrics
-        wanted = ROUGE if metrics == ROUGE else metrics[:1]
-        parts = [values.get(task, {}).get(metric) for metric in wanted]
+        parts = [values.get(task, {}).get(metric) for metric in (ROUGE if metrics == ROUGE else metrics[:1])]
         known = [part for part in parts if part is not None]
         if len(known) < len(parts):
             missing.append(task)
@@ -93,9 +93,8 @@ PAPER = {task: task for task in TABLE4} | {
     "scrolls_plain": "scrolls",
 }
 GRID = ("first_length", "last_length", "n_lengths", "n_depths", "alpha_c", "alpha_d")
-MOST_COLUMNS = 110  # characters of a line that has its standard errors in the cells
 # By column its task and metric; averages are not among them.
-COLUMNS = {task: (task, TASKS[task].metrics[0]) for task in (*TABLE4, "siqa")} | {
+COLUMNS = {task: (task, metric) for task, metric in main_metrics((*TABLE4, "siqa")).items()} | {
     "wikitext_ppl": ("wikitext", "word_perplexity"),
     "lambada_ppl": ("lambada", "perplexity"),
     "niah_easy": (NIAH, "weighted_avg_acc"),
@@ -123,14 +122,10 @@ class SummaryLine:
         content = asdict(self)
         return {name: content.pop(name) for name in ("run_id", "step", "n_tokens")} | content.pop("columns") | content
 
-    def cells(self, names: Sequence[str], with_errors: bool) -> tuple[str, ...]:
-        """The cells of these columns; a star marks an average that lacks tasks."""
-        cells = [self.run_id, f"{self.step:,}"]
-        for name in names:
-            value, error = self.columns[name], self.errors.get(name) if with_errors else None
-            text = "-" if value is None else _rounded(value) + "*" * (name in self.missing)
-            cells.append(text if value is None or error is None else f"{text} ± {_rounded(error)}")
-        return tuple(cells)
+    def cell(self, name: str) -> str:
+        """Of a column; a star marks an average that lacks tasks."""
+        value = self.columns[name]
+        return "-" if value is None else _rounded(value) + "*" * (name in self.missing)
 
 
 def summary(results: Iterable[Result], all_steps: bool = False) -> list[SummaryLine]:
@@ -148,28 +143,27 @@ def summary(results: Iterable[Result], all_steps: bool = False) -> list[SummaryL
 
 def _line(results: Mapping[str, Result]) -> SummaryLine:
     """The line of a checkpoint's results by task."""
-    values = {task: result.values for task, result in results.items()}
+    values = {task: result.numbers for task, result in results.items()}
     glue = {} if set(values) & set(SUPERGLUE) <= set(CSR) else values  # BoolQ, which is of both, makes no SuperGLUE
     averages = {
-        "csr_avg": (accuracy_average(TABLE4, values), TABLE4),
+        "csr_avg": (accuracy_average(main_metrics(TABLE4), values), TABLE4),
         "scrolls_plain": (scrolls_plain(values), SCROLLS),
-        "superglue_avg": (accuracy_average(SUPERGLUE, glue), SUPERGLUE),
+        "superglue_avg": (accuracy_average(main_metrics(SUPERGLUE), glue), SUPERGLUE),
         "superglue_hgrn": (accuracy_average(HGRN_SUPERGLUE, glue), HGRN_SUPERGLUE),
         "scrolls_official": (scrolls_official(values), SCROLLS),
     }
-    scores, errors = dict[str, float | None](), dict[str, float]()
+    columns, errors = dict[str, float | None](), dict[str, float]()
     for name, (task, metric) in COLUMNS.items():
-        of_task = values.get(task, {})
-        scores[name] = headline(task, of_task, metric)
-        error = headline(task, {metric: of_task.get(f"{metric}_stderr")}, metric)
+        columns[name] = in_percent(task, metric, values.get(task, {}).get(metric))
+        error = in_percent(task, metric, values.get(task, {}).get(f"{metric}_stderr"))
         errors |= {} if error is None else {name: error}
-    scores |= {name: average.value for name, (average, _) in averages.items()}
+    columns |= {name: average.value for name, (average, _) in averages.items()}
     first = next(iter(results.values()))
     return SummaryLine(
         run_id=first.run_id,
         step=first.step,
         n_tokens=first.n_tokens,
-        columns={name: scores[name] for name in dict.fromkeys((*PAPER, *scores))},
+        columns={name: columns[name] for name in dict.fromkeys((*PAPER, *columns))},
         missing={
             name: list(average.missing)
             for name, (average, tasks) in averages.items()
@@ -177,32 +171,29 @@ def _line(results: Mapping[str, Result]) -> SummaryLine:
         },
         unlike={task: words for task, result in results.items() if (words := _unlike(task, result.settings))},
         errors=errors,
-        rows={task: n for task, scored in values.items() if (n := scored.get("n_documents"))},
+        rows={task: int(n) for task, numbers in values.items() if (n := numbers.get("n_documents"))},
     )
 
 
-def _unlike(task: str, settings: Mapping[str, Any]) -> str | None:
+def _unlike(task: str, settings: Mapping[str, Any]) -> str:
     """In words what a task was evaluated on, where that is not what the papers evaluated it on."""
     if task != NIAH:
-        return f"its first {counted(settings['limit'], 'document')}" if settings.get("limit") else None
+        return f"its first {counted(settings['limit'], 'document')}" if settings.get("limit") else ""
     paper = NiahSettings().model_dump()
     grid = {**paper, **settings}
     if all(grid[name] == paper[name] for name in GRID):
-        return None
+        return ""
     lengths = f"{grid['n_lengths']} lengths from {grid['first_length']:,} to {grid['last_length']:,} tokens"
     return f"another grid than the paper's: {lengths} x {grid['n_depths']} depths"
 
 
 def show_summary(lines: Sequence[SummaryLine]) -> tuple[tuple[str, ...], list[tuple[str, ...]], list[str]]:
-    """Heads and cells of the columns that have a value, and notes: which tasks averages lack, which were evaluated on
-    less than all of their data, and which of table 4's columns have no value."""
+    """Heads and cells of the columns that have a value, and notes: standard errors, which tasks averages lack, which
+    were evaluated on less than all of their data, and which of table 4's columns have no value."""
     names = list(lines[0].columns) if lines else []
     used = [name for name in names if any(line.columns[name] is not None for line in lines)]
-    heads = ("run", "step", *used)
-    cells, notes = [line.cells(used, True) for line in lines], list[str]()
-    if lines and sum(max(map(len, column)) + 2 for column in zip(heads, *cells, strict=True)) - 2 > MOST_COLUMNS:
-        cells = [line.cells(used, False) for line in lines]
-        notes += _range_notes("standard errors", [line.errors for line in lines], 2)
+    cells = [(line.run_id, f"{line.step:,}", *map(line.cell, used)) for line in lines]
+    notes = _range_notes("standard errors", [line.errors for line in lines], 2)
     notes += _range_notes("rows evaluated", [line.rows for line in lines], 0)
     notes += sorted({f"* {name} without {', '.join(tasks)}" for line in lines for name, tasks in line.missing.items()})
     notes += sorted({f"{task} on {words}" for line in lines for task, words in line.unlike.items()})
@@ -211,7 +202,7 @@ def show_summary(lines: Sequence[SummaryLine]) -> tuple[tuple[str, ...], list[tu
         words = ["csr"] if set(TABLE4) <= set(absent) else [name for name in absent if name in TABLE4]
         words += [PAPER[name] for name in absent if name not in TABLE4 and PAPER[name]]
         notes.append(f"of table 4 not here: {', '.join(absent)} (scaling eval study STUDY --tasks {','.join(words)})")
-    return heads, cells, notes
+    return ("run", "step", *used), cells, notes
 
 
 def _range_notes(what: str, rows: Sequence[Mapping[str, float]], digits: int) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,21 +15,19 @@ from pydantic import Field
 
 from arch.errors import InputError
 from data.files import sha256
-from data.tokenizer import get_tokenizer, is_at_hand
 from scaling.study.types import Count
 
 from ..model import LoadedModel
-from ..planning import Planned, Reader
-from ..task import Say, Settings, TaskContext
-from .prompts import longest, planned
+from ..task import Plan, Reader, Say, Settings, Task, TaskContext
 from .rows import read_rows
-from .sets import DATA, TASKS, LmTask
+from .sets import CHOICES, DATA, ONE_WORD, TASKS
 
 if TYPE_CHECKING:
     from data.tokenizer import Tokenizer
 
 DEFAULT_NEW_TOKENS = 256  # lm-eval's own default
 CHECKED_BYTES = 1 << 26  # of rows, at every start; all SuperGLUE and common-sense files are smaller
+TEMPLATE_BYTES = 30  # of a prompt beside the texts of its row, about
 BOOTSTRAPS = 1000  # of standard errors that have no closed form
 
 
@@ -48,81 +46,68 @@ class LmSettings(Settings):
 class Prepared:
     task: Any
     tokenizer: Any
-    encoded: dict[tuple[str, Any], list[int]] = field(default_factory=dict)
 
 
-class LmEvalTask:
+class LmEvalTask(Task):
     """A task of TASKS; its data lies in the study's data folder."""
 
-    def __init__(self, name: str, context: TaskContext) -> None:
-        self.version = TASKS[name].version
-        self.name, self._place, self._chosen = name, context, context.settings_of(name, LmSettings)
-        self._planned: dict[tuple[float, ...], Planned] = {}
+    Chosen = LmSettings
 
-    @property
-    def spec(self) -> LmTask:
-        return TASKS[self.name]
+    def __init__(self, name: str, context: TaskContext) -> None:
+        super().__init__(name, context)
+        self.spec = TASKS[name]
+        self.version = self.spec.version  # type: ignore[misc]
 
     def settings(self) -> dict[str, Any]:
         from importlib.metadata import version
 
-        return self._chosen.model_dump(exclude={"batch_size"}) | {"lm_eval": version("lm-eval"), "num_fewshot": 0}
+        return self.chosen.model_dump(exclude={"batch_size"}) | {"lm_eval": version("lm-eval"), "num_fewshot": 0}
 
     def data_hash(self) -> str:
         """The file's SHA-256. Also checks rows against their layout: the first rows of a large file; `prepare` checks
         all."""
         if find_spec("lm_eval") is None:
             raise InputError(f"{self.name}: lm-eval is not installed: pip install 'linear-scaling[eval]'")
-        path = self._file()
+        path = self.data_path()
         status = path.stat()
         return _hash_of(path, self.name, self.spec.data, status.st_size, status.st_mtime_ns)
 
     def data_path(self) -> Path:
-        return self._file()
+        return self.context.data_file(self.name, DATA[self.spec.data].file, self.name)
 
-    def _file(self) -> Path:
-        return self._place.data_file(self.name, DATA[self.spec.data].file)
+    def plan(self, reader: Reader) -> Plan:
+        """An estimate: the texts of all columns, once for each answer, and lists of answers once."""
+        rows, share = read_rows(self.data_path(), self.name, self.spec.data, CHECKED_BYTES)
+        if self.spec.scrolls:  # one document a question, whatever the number of its answers
+            rows = list({row["id"]: row for row in rows}.values())
+        if self.chosen.limit is not None and len(rows) >= self.chosen.limit:
+            rows, share = rows[: self.chosen.limit], 1.0
+        max_length, _ = self._window(reader.context_length)
+        n_tokens = sum(self._tokens_of(row, reader, max_length) for row in rows)
+        estimate = "the texts of all columns, for each answer"
+        return Plan(round(n_tokens / share), round(len(rows) / share), "documents", estimate)
 
-    def planned(self, reader: Reader) -> Planned:
-        """An estimate from the lengths of the parts of lm-eval's prompts."""
-        window = self._window(reader.context_length)
-        key = (*window, reader.bytes_per_token)
-        if key not in self._planned:
-            rows, share = read_rows(self._file(), self.name, self.spec.data, CHECKED_BYTES)
-            if self.spec.scrolls:  # one document a question, whatever the number of its answers
-                rows = list({row["id"]: row for row in rows}.values())
-            self._planned[key] = planned(self.spec.data, rows, share, reader, window, self._chosen.limit)
-        return self._planned[key]
+    def _tokens_of(self, row: dict[str, Any], reader: Reader, max_length: int) -> int:
+        shared = sum(len(value.encode()) for value in row.values() if isinstance(value, str))
+        if "perplexity" in self.spec.metrics[0]:  # every window of the text
+            return reader.tokens_of(shared)
+        lists = [value for value in row.values() if isinstance(value, list)]
+        lists += [row["choices"]["text"]] if "choices" in row else []
+        n_answers = len(row["entities"]) if "entities" in row else CHOICES.get(self.name, 1)
+        if self.name in ONE_WORD and not reader.exact:
+            n_answers = 1  # answers of one token share a forward pass
+        answer = sum(len(str(text).encode()) for texts in lists for text in texts) / n_answers
+        return n_answers * min(reader.tokens_of(TEMPLATE_BYTES + shared + answer), max_length)
 
     def check(self, reader: Reader) -> None:
-        """Raise InputError for a window that is too short for a prompt or, where rows and tokenizer are available, for
-        an answer."""
-        max_length, _ = self._window(reader.context_length)
-        self._file()
-        if not is_at_hand(reader.tokenizer, reader.corpus):  # its file, or the corpus that it is trained on
-            return
-        if (needed := self._longest_answer(get_tokenizer(reader.tokenizer, reader.corpus))) > max_length:
-            raise self._too_short(max_length, needed)
-
-    def _longest_answer(self, tokenizer: Tokenizer) -> int:
-        """The longest answer in tokens, among the rows that are checked at every start. 0 where rows do not have their
-        layout, which `data_hash` reports. Raises MissingData."""
-        file = self._file()
-        status = file.stat()
-        key = (file, self.name, self.spec.data, tokenizer, self._chosen.limit, status.st_size, status.st_mtime_ns)
-        return _longest_of(*key)
-
-    def _too_short(self, max_length: int, needed: int) -> InputError:
-        return InputError(
-            f"{self.name}: an answer is longer than the window of {max_length} tokens, it needs at least {needed}: set "
-            f"evaluation.settings.{self.name}.max_length: {needed}"
-        )
+        """Raise InputError for a window that is too short for a prompt."""
+        self._window(reader.context_length)
 
     def _window(self, context_length: int) -> tuple[int, int]:
         """The tokens of a window, and of a generated answer at most. Raises InputError where no prompt fits beside the
         answer."""
-        max_length = self._chosen.max_length or context_length
-        new_tokens = self._chosen.max_new_tokens or min(DEFAULT_NEW_TOKENS, max_length // 2)
+        max_length = self.chosen.max_length or context_length
+        new_tokens = self.chosen.max_new_tokens or min(DEFAULT_NEW_TOKENS, max_length // 2)
         if new_tokens >= max_length:
             raise InputError(
                 f"evaluation.settings.{self.name}.max_new_tokens={new_tokens} leaves no room for a prompt in a window "
@@ -131,10 +116,10 @@ class LmEvalTask:
         return max_length, new_tokens
 
     def prepare(self, tokenizer: Tokenizer) -> Prepared:
-        _quiet()
+        _silence()
         from .harness import hf_tokenizer, local_task
 
-        rows, _ = read_rows(self._file(), self.name, self.spec.data)
+        rows, _ = read_rows(self.data_path(), self.name, self.spec.data)
         return Prepared(local_task(self.name, rows), hf_tokenizer(tokenizer))
 
     def evaluate(self, model: LoadedModel, prepared: Prepared, say: Say) -> dict[str, Any]:
@@ -142,28 +127,34 @@ class LmEvalTask:
         and n_documents, n_requests, n_truncated (requests that lost tokens on their left), max_length."""
         from lm_eval.evaluator import evaluate
 
-        from .harness import CountingLM, hf_model
+        from .harness import AnswerTooLong, CountingLM, hf_model
 
         max_length, new_tokens = self._window(model.context_length)
-        wrapped = hf_model(model.model)
-        lm = CountingLM(
-            wrapped, prepared.tokenizer, max_length, self._chosen.batch_size, say, prepared.encoded, new_tokens
-        )
+        size = self.chosen.batch_size
+        lm = CountingLM(hf_model(model.model), prepared.tokenizer, max_length, size, say, new_tokens)
         # bars of its own, which know nothing of the whole; an exception still comes through
         with model.reading(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             try:
                 output = evaluate(
                     lm=lm,
                     task_dict={self.name: prepared.task},
-                    limit=self._chosen.limit,
+                    limit=self.chosen.limit,
                     bootstrap_iters=BOOTSTRAPS,
                     log_samples=False,
                 )
-            except AssertionError:  # of lm-eval, which scores no answer longer than the window
-                raise self._too_short(max_length, self._longest_answer(model.tokenizer)) from None
+            except AnswerTooLong as error:
+                raise InputError(
+                    f"{self.name}: an answer is longer than the window of {max_length} tokens, it needs "
+                    f"{error.n_tokens}: set evaluation.settings.{self.name}.max_length: {error.n_tokens}"
+                ) from None
         assert output is not None
+        results, values = output["results"][self.name], dict[str, float | None]()
+        for metric in self.spec.metrics:
+            stderr = results.get(f"{metric}_stderr,none")
+            values[metric] = float(results[f"{metric},none"])
+            values[f"{metric}_stderr"] = float(stderr) if isinstance(stderr, (int, float)) else None
         return {
-            **_values(output["results"][self.name], self.spec.metrics),
+            **values,
             "n_documents": output["n-samples"][self.name]["effective"],
             "n_requests": lm.n_requests,
             "n_truncated": lm.n_truncated,
@@ -175,34 +166,13 @@ make = LmEvalTask
 
 
 @lru_cache(maxsize=64)
-def _longest_of(
-    path: Path, task: str, data: str, tokenizer: Tokenizer, limit: int | None, size: int, mtime_ns: int
-) -> int:
-    """The longest answer of the file's rows in tokens; computed again where the file has changed."""
-    try:
-        rows, _ = read_rows(path, task, data, CHECKED_BYTES)
-    except InputError:
-        return 0
-    return longest(data, rows[:limit], lambda text: len(tokenizer.encode_array(text)))
-
-
-@lru_cache(maxsize=64)
 def _hash_of(path: Path, task: str, data: str, size: int, mtime_ns: int) -> str:
     """The file's SHA-256, once its rows have been checked; computed again where the file has changed."""
     read_rows(path, task, data, CHECKED_BYTES)
     return sha256(path)
 
 
-def _values(results: dict[str, Any], metrics: tuple[str, ...]) -> dict[str, float | None]:
-    values: dict[str, float | None] = {}
-    for metric in metrics:
-        values[metric] = float(results[f"{metric},none"])
-        error = results.get(f"{metric}_stderr,none")
-        values[f"{metric}_stderr"] = float(error) if isinstance(error, (int, float)) else None
-    return values
-
-
-def _quiet() -> None:
+def _silence() -> None:
     """Silence lm-eval's warnings of each task's defaults and the bars of `datasets`; the result counts what matters."""
     import datasets
 

@@ -1,7 +1,7 @@
 """Tables and heatmaps of needle-in-a-haystack results, as the paper's: length to the right, depth downwards.
 
-Orange is a score of 1, blue 10 (colour-blind readers cannot distinguish the paper's red and green); lengths beyond the
-training context are hatched.
+Orange is a score of 1, blue 10 (colour-blind readers cannot distinguish the paper's red and green); a line stands where
+the training context ends.
 """
 
 from __future__ import annotations
@@ -32,95 +32,57 @@ HEADINGS = {
 }
 COLORS = ((0.0, "#c2410c"), (0.5, "#f3ead3"), (1.0, "#0072b2"))  # orange, pale, blue
 WIDTH, HEIGHT = 760, 420
-MAX_TICKS = 12
-HATCH = "rgba(34,34,34,0.55)"
 
 
 def table(results: Sequence[Result]) -> list[dict[str, str]]:
     """A row for each run's newest checkpoint, with the paper's columns and ours; "-" where the grid does not reach."""
     rows = []
     for result in newest_of_each_run(results):
-        values, row = result.values, {"run": result.run_id, "tokens": count(result.n_tokens, 4)}
+        row = {"run": result.run_id, "tokens": count(result.n_tokens, 4)}
         for name, heading in HEADINGS.items():
-            if name in values:
-                row[heading] = "-" if values[name] is None else f"{values[name]:.1f}"
+            if name in result.values:
+                row[heading] = "-" if result.values[name] is None else f"{result.values[name]:.1f}"
         rows.append(row)
     return rows
 
 
-def figures(results: Sequence[Result], unit: str) -> dict[str, go.Figure]:
+def figures(results: Sequence[Result]) -> dict[str, go.Figure]:
     """By file name: a heatmap of each run's newest checkpoint."""
-    newest = newest_of_each_run(results)
-    return {f"{result.task}-{result.run_id}": heatmap(result.values, _title(result)) for result in newest}
+    drawn = {}
+    for result in newest_of_each_run(results):
+        arch, _, rest = result.run_id.partition("-")
+        title = f"{result.task}: {name_of(arch)} {rest} after {count(result.n_tokens, 4)} tokens"
+        drawn[f"{result.task}-{result.run_id}"] = heatmap(result.values, title)
+    return drawn
 
 
-def heatmap(result: Mapping[str, Any], title: str) -> go.Figure:
-    """The grid of one result file's `values`; cells stand side by side, whatever the distance of their lengths."""
-    lengths, depths = result["lengths"], result["depths_percent"]
-    scores = np.array(result["scores"]).T  # [n_depths, n_lengths]
+def heatmap(values: Mapping[str, Any], title: str) -> go.Figure:
+    """The grid of one result's values; cells stand side by side, whatever the distance of their lengths."""
+    lengths = [f"{length:,}" for length in values["lengths"]]
+    depths = [f"{depth}%" for depth in values["depths_percent"]]
     figure = go.Figure(
         go.Heatmap(
-            z=scores,
-            customdata=np.broadcast_to(np.array(lengths), scores.shape),
-            text=np.broadcast_to(np.array(depths)[:, None], scores.shape),
+            x=lengths,
+            y=depths,
+            z=np.array(values["scores"]).T,  # [n_depths, n_lengths]
             zmin=1,
             zmax=10,
             colorscale=COLORS,
             colorbar={"title": {"text": "score"}, "tickvals": [1, 4, 7, 10], "thickness": 14, "outlinewidth": 0},
-            hovertemplate="%{customdata:,} tokens, depth %{text}%<br>score %{z}<extra></extra>",
+            hovertemplate="%{x} tokens, depth %{y}<br>score %{z}<extra></extra>",
         )
     )
-    beyond = [i for i, length in enumerate(lengths) if length > result["context_length"]]
-    if beyond:
-        figure.add_trace(_hatching(beyond, len(depths)))
-    figure.update_xaxes(
-        **_ticks([count(length, 4) if length < 1000 else f"{length / 1000:.1f}k" for length in lengths]),
-        title_text="prompt and answer (tokens)",
-        range=[-0.5, len(lengths) - 0.5],
-    )
+    means = f"accuracy {values['acc_avg']:.1f}% · weighted {values['weighted_avg_acc']:.1f}%"
+    means += f" · NIAH score {values['niah_score']:.1f}%"
+    if values["extrapolated"]:
+        n_inside = sum(length <= values["context_length"] for length in values["lengths"])
+        figure.add_vline(n_inside - 0.5, line={"color": "#222222", "dash": "dash", "width": 1.5})
+        means += f"<br>right of the line: beyond the training context of {values['context_length']:,} tokens"
+    figure.update_xaxes(type="category", nticks=12, showgrid=False, title_text="prompt and answer (tokens)")
     figure.update_yaxes(
-        **_ticks([f"{depth}%" for depth in depths]), title_text="depth of the needle", range=[len(depths) - 0.5, -0.5]
+        type="category", nticks=12, showgrid=False, autorange="reversed", title_text="depth of the needle"
     )
     dress(figure, WIDTH, HEIGHT, r=20, t=90)
-    figure.update_xaxes(showgrid=False, zeroline=False)
-    figure.update_yaxes(showgrid=False, zeroline=False)
-    figure.update_layout(
-        title={"text": f"<b>{title}</b><br><sup>{summary(result)}</sup>", "x": 0.02, "font": {"size": 15}},
-        showlegend=False,
-    )
+    heading = {"text": f"<b>{title}</b><br><sup>{means}</sup>", "x": 0.02, "font": {"size": 15}}
+    figure.update_layout(title=heading, showlegend=False)
     return figure
-
-
-def summary(result: Mapping[str, Any]) -> str:
-    """The line below the title: the three averages, and what is hatched."""
-    parts = [f"accuracy {result['acc_avg']:.1f}%", f"weighted {result['weighted_avg_acc']:.1f}%"]
-    hatched = ""
-    parts.append(f"NIAH score {result['niah_score']:.1f}%")
-    if result["extrapolated"]:
-        hatched = f"<br>hatched: beyond the training context of {result['context_length']:,} tokens"
-    return " · ".join(parts) + hatched
-
-
-def _title(result: Result) -> str:
-    arch, _, rest = result.run_id.partition("-")
-    return f"{result.task}: {name_of(arch)} {rest} after {count(result.n_tokens, 4)} tokens"
-
-
-def _hatching(columns: list[int], n_depths: int) -> go.Bar:
-    """Transparent striped bars over these columns, as high as the grid."""
-    pattern = {"shape": "/", "size": 7, "solidity": 0.12, "fgcolor": HATCH, "bgcolor": "rgba(0,0,0,0)"}
-    return go.Bar(
-        x=columns,
-        y=[n_depths] * len(columns),
-        base=-0.5,
-        width=1,
-        marker={"color": "rgba(0,0,0,0)", "pattern": pattern, "line": {"width": 0}},
-        hoverinfo="skip",
-    )
-
-
-def _ticks(labels: list[str]) -> dict[str, Any]:
-    """As many of the labels as fit, among them the last."""
-    every = -(-len(labels) // MAX_TICKS)
-    shown = sorted(range(len(labels) - 1, -1, -every))
-    return {"tickvals": shown, "ticktext": [labels[i] for i in shown]}

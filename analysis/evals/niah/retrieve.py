@@ -21,13 +21,12 @@ from arch.model.cache import DecodeCache
 from arch.model.decode import generate_tokens
 from flops.state import decode_state
 
-from .settings import CPU_STATE_BYTES
-
 if TYPE_CHECKING:
     from analysis.evals.model import LoadedModel
 
     from .prompts import Cell, Prompts
 
+CPU_STATE_BYTES = 1 << 30  # of all rows' states; on a GPU a share of what is free: caches are copied as they grow
 PIECE_TOKENS = 16_384  # of all rows in one forward pass, so that activations stay small at any length
 STATE_SHARE = 0.2  # of a GPU's free memory
 

@@ -11,7 +11,6 @@ from analysis.evals.task import Settings
 from scaling.study.types import Count, Positive, Seed
 
 Cells = Annotated[Count, Field(le=10_000)]
-CPU_STATE_BYTES = 1 << 30  # of all rows' states; on a GPU a share of what is free: caches are copied as they grow
 
 
 @dataclass(frozen=True)

@@ -23,13 +23,13 @@ ONE_COMMA = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")  # 7,000: thousands, or a dec
 ONE_POINT = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")  # 7.000 parameters: thousands, or a number in another unit
 COMMA = re.compile(r"[+-]?\d+,\d+")
 COUNTS = ("n_params", "n_tokens", "unique_tokens", "flops")  # that are whole and large, so that a point is suspect
-OPERATORS = ("==", "!=", "<=", ">=", "=", "<", ">")
 ORDER: dict[str, Callable[[Any, float], Any]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
 }
+OPERATORS = ("==", "!=", "<=", ">=", "=", "<", ">")
 
 
 def text_of(cell: Any) -> str:
@@ -77,29 +77,28 @@ def numbers(cells: pd.Series, field: str) -> np.ndarray:
     """A column as float64 [n], also one of int64. Raises InputError with the rows that are empty, no numbers, or could
     be two."""
     plain = _plain(cells)
-    is_read = pd.api.types.is_numeric_dtype(cells.dtype) or field not in COUNTS
-    if plain is not None and (is_read or (plain >= 1000).all()):
+    is_typed = pd.api.types.is_numeric_dtype(cells.dtype)
+    if plain is not None and (is_typed or field not in COUNTS or (plain >= 1000).all()):
         return plain
-    values = [number_of(cell) for cell in cells]
-    empty = np.array([is_empty(cell) for cell in cells], dtype=bool)
-    _refuse(cells, empty, field, EMPTY_WHY.format(cells.name))
-    wrong = np.array([value is None for value in values], dtype=bool)
-    if wrong.any():
-        first = text_of(cells[wrong].iloc[0])
-        why = f"is no number, as {first!r}: write 7e9 or 7000000000,"
-        if COMMA.fullmatch(first):
-            why = f"has a comma that could be a decimal point or part thousands, as {first!r}: write 0.125 or 125000,"
-        _refuse(cells, wrong, field, why)
-    texts = [text_of(cell) if isinstance(cell, str) else "" for cell in cells]
+    values, texts = [number_of(cell) for cell in cells], [text_of(cell) for cell in cells]
+
+    def refuse(bad: Iterable[bool], why: str) -> None:
+        rows = cells[np.array(list(bad), dtype=bool)]
+        if len(rows):
+            column = f" (column {cells.name!r})" if cells.name != field else ""
+            why = why.format(text_of(rows.iloc[0]))
+            raise InputError(f"{field}{column}: {why} in {rows_text(rows.index)}")
+
+    refuse(map(is_empty, cells), f'is empty or NaN (--where "{cells.name}!=" leaves such rows out)')
+    two = "has a comma that could be a decimal point or part thousands, as {!r}: write 0.125 or 125000,"
+    refuse((value is None and bool(COMMA.fullmatch(text)) for value, text in zip(values, texts, strict=True)), two)
+    refuse((value is None for value in values), "is no number, as {!r}: write 7e9 or 7000000000,")
     if field == "loss":  # of thousands a loss has none
-        grouped = np.array([bool(GROUPED.fullmatch(text)) for text in texts], dtype=bool)
-        _refuse(cells, grouped, field, "has a comma or a blank that could be a decimal point,")
-    pointed = np.array([bool(ONE_POINT.fullmatch(text)) for text in texts], dtype=bool)
-    others = any("." in text for text, one in zip(texts, pointed, strict=True) if not one)  # they say what a point is
-    if field in COUNTS and not others and pointed.any():
-        first = texts[int(pointed.argmax())]
-        why = f"could be thousands or a fraction, as {first!r}: write {first.replace('.', '')} or {first}e9,"
-        _refuse(cells, pointed, field, why)
+        refuse(map(bool, map(GROUPED.fullmatch, texts)), "has a comma or a blank that could be a decimal point,")
+    written = [text if isinstance(cell, str) else "" for cell, text in zip(cells, texts, strict=True)]
+    pointed = [bool(ONE_POINT.fullmatch(text)) for text in written]
+    if field in COUNTS and sum("." in text for text in written) == sum(pointed):  # no other says what a point is
+        refuse(pointed, "could be thousands or a fraction, as {0!r}: write it without the point, or as {0}e9,")
     return np.array(values, dtype=np.float64)
 
 
@@ -109,15 +108,12 @@ def _plain(cells: pd.Series) -> np.ndarray | None:
         return None
     try:
         if pd.api.types.is_numeric_dtype(cells.dtype):
-            found = cells.to_numpy(dtype=np.float64, na_value=np.nan)
+            plain = cells.to_numpy(dtype=np.float64, na_value=np.nan)
         else:
-            found = np.array(cells.to_list(), dtype=str).astype(np.float64)
+            plain = np.array(cells.to_list(), dtype=str).astype(np.float64)
     except ValueError:
         return None
-    return found if np.isfinite(found).all() else None
-
-
-EMPTY_WHY = 'is empty or NaN (--where "{}!=" leaves such rows out)'
+    return plain if np.isfinite(plain).all() else None
 
 
 def rows_text(rows: Iterable[Any]) -> str:
@@ -125,12 +121,6 @@ def rows_text(rows: Iterable[Any]) -> str:
     named = list(rows)
     more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
     return f"row{'' if len(named) == 1 else 's'} {', '.join(map(str, named[:SHOWN]))}{more}"
-
-
-def _refuse(cells: pd.Series, bad: np.ndarray, field: str, why: str) -> None:
-    if bad.any():
-        column = f" (column {cells.name!r})" if cells.name != field else ""
-        raise InputError(f"{field}{column}: {why} in {rows_text(cells.index[bad])}")
 
 
 @dataclass(frozen=True)
@@ -145,34 +135,26 @@ class Condition:
     def holds(self, cells: pd.Series) -> np.ndarray:
         """[n] bool. A number is compared as one, everything else as text; an empty cell is neither less nor greater.
         Raises InputError with the rows where an order is asked of what is no number."""
-        if self.operator in ORDER:
-            return self._ordered(cells)
-        wanted = [(text_of(value), number_of(value)) for value in self.values]
-
-        def among(cell: Any) -> bool:
-            if is_empty(cell):
-                return any(not text for text, _ in wanted)
-            number, text = number_of(cell), text_of(cell)
-            return any(text == other or (number is not None and number == value) for other, value in wanted)
-
         codes, different = pd.factorize(cells, use_na_sentinel=False)
-        found = np.array([among(cell) for cell in different], dtype=bool)[codes]
-        return ~found if self.operator == "!=" else found
-
-    def _ordered(self, cells: pd.Series) -> np.ndarray:
+        if self.operator not in ORDER:
+            equal = np.array([self._is_among(cell) for cell in different], dtype=bool)[codes]
+            return ~equal if self.operator == "!=" else equal
         bound = number_of(self.values[0])
-        if bound is None or math.isnan(bound) or len(self.values) > 1:
+        if bound is None or math.isnan(bound):
             raise InputError(f"--where {self.text!r}: {self.operator} needs one number on its right")
-        plain = _plain(cells)
-        if plain is not None:
-            return np.asarray(ORDER[self.operator](plain, bound), dtype=bool)
-        full = np.array([not is_empty(cell) for cell in cells], dtype=bool)
-        found = np.array([number_of(cell) if there else None for cell, there in zip(cells, full, strict=True)], object)
-        wrong = full & np.array([value is None for value in found], dtype=bool)
+        values = [math.nan if is_empty(cell) else number_of(cell) for cell in different]
+        wrong = np.array([value is None for value in values], dtype=bool)[codes]
         if wrong.any():
             raise InputError(f"--where {self.text!r}: {self.column} is no number in {rows_text(cells.index[wrong])}")
-        holds = ORDER[self.operator]
-        return np.array([value is not None and holds(float(value), bound) for value in found], dtype=bool)
+        return np.asarray(ORDER[self.operator](np.array(values, dtype=float)[codes], bound), dtype=bool)
+
+    def _is_among(self, cell: Any) -> bool:
+        if is_empty(cell):
+            return any(not text_of(value) for value in self.values)
+        number, text = number_of(cell), text_of(cell)
+        return any(
+            text == text_of(value) or (number is not None and number == number_of(value)) for value in self.values
+        )
 
 
 def condition_of(text: str, names: Collection[str]) -> Condition:
@@ -180,11 +162,9 @@ def condition_of(text: str, names: Collection[str]) -> Condition:
     is none."""
     places = [(at, op) for at in range(len(text)) for op in OPERATORS if text.startswith(op, at)]
     for at, op in places:  # a column's own name may hold an operator
-        column = _unquoted(text[:at])
+        column, value = _unquoted(text[:at]), text[at + len(op) :]
         if column in names:
-            value = text[at + len(op) :]
-            ordered = op in ORDER
-            values = (value,) if ordered else tuple(value.split("|"))
+            values = (value,) if op in ORDER else value.split("|")
             return Condition(column, "==" if op == "=" else op, tuple(map(_unquoted, values)), text)
     if not places:
         raise InputError(f"--where {text!r}: is no condition: write it as \"loss<5\" or 'size!=10m'")
@@ -195,8 +175,3 @@ def condition_of(text: str, names: Collection[str]) -> Condition:
 def _unquoted(text: str) -> str:
     text = text.strip()
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
-
-
-def same_text(cells: Iterable[Any]) -> list[str]:
-    """The different values of `cells` as text, in the order of their appearance."""
-    return list(dict.fromkeys(text_of(cell) for cell in cells))

@@ -1,4 +1,4 @@
-"""Which column of a table is which field of the points: as it was said, else by the names that people use."""
+"""Which column of a table is which field of the points: as the user says it, else by the names that people use."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _PAIR = re.compile(r"""\s*(\w*)\s*=\s*("[^"]*"|'[^']*'|[^,]*)\s*(?:,|$)""")
 
 def parse_columns(text: str) -> dict[str, str]:
     """--columns: `field=name, field="another name"`, as {field: name}. Raises InputError."""
-    found: dict[str, str] = {}
+    columns: dict[str, str] = {}
     at = 0
     while at < len(text):
         pair = _PAIR.match(text, at)
@@ -78,13 +78,13 @@ def parse_columns(text: str) -> dict[str, str]:
         field, name = pair[1], pair[2].strip()
         if name[:1] in ("'", '"') and name[:1] == name[-1:]:
             name = name[1:-1]
-        if field in found:
+        if field in columns:
             raise InputError(f"--columns: {field} is given twice")
-        found[field] = name
+        columns[field] = name
         at = pair.end()
-    if not found:
+    if not columns:
         raise InputError("--columns: names no column")
-    return found
+    return columns
 
 
 def choose(there: Sequence[str], given: Mapping[str, str], convention: str | None) -> dict[str, str]:
@@ -101,20 +101,22 @@ def choose(there: Sequence[str], given: Mapping[str, str], convention: str | Non
             raise InputError(f"--columns: there is no field {field!r}{nearest(field, list(FIELDS))}")
         if name:
             chosen[field] = _exactly(there, name, field)
-            same = (one for one, its in chosen.items() if its == chosen[field] and one != field)
-            if other := next((one for one in same if "run" not in (one, field)), None):
-                raise InputError(f"--columns: column {chosen[field]} is to be {other} and {field}: it is one of them")
+            others = [
+                other for other, column in chosen.items() if column == chosen[field] and other not in (field, "run")
+            ]
+            if others and field != "run":
+                raise InputError(f"--columns: column {chosen[field]} is to be {others[0]} and {field}: choose one")
     for field in FIELDS:
         if field in given:
             continue
-        taken = {its for one, its in chosen.items() if one != "run"}  # a size may name its run
-        found = [name for name in there if _means(name, field) and name not in taken]
-        if field == "flops" and convention is not None and len(found) > 1:
-            found = [name for name in found if convention_of(name) == convention] or found
-        if len(found) > 1:
-            raise InputError(f"{_listed(found)} could all be {field}: {_which(field, found)}")
-        if found:
-            chosen[field] = found[0]
+        taken = {column for other, column in chosen.items() if other != "run"}  # a size may name its run
+        names = [name for name in there if _means(name, field) and name not in taken]
+        if field == "flops" and convention is not None and len(names) > 1:
+            names = [name for name in names if convention_of(name) == convention] or names
+        if len(names) > 1:
+            raise InputError(f"{_listed(names)} could all be {field}: {_which(field, names)}")
+        if names:
+            chosen[field] = names[0]
     needed = [field for field in ("n_params", "loss") if field not in chosen]
     if "n_tokens" not in chosen and "flops" not in chosen:
         needed.append("n_tokens or flops")
@@ -129,12 +131,12 @@ def choose(there: Sequence[str], given: Mapping[str, str], convention: str | Non
     return {field: chosen[field] for field in FIELDS if field in chosen}
 
 
-def _which(field: str, found: Sequence[str]) -> str:
+def _which(field: str, names: Sequence[str]) -> str:
     """What to do about several columns that could be one field."""
-    conventions = [convention_of(name) for name in found]
+    conventions = [convention_of(name) for name in names]
     if field == "flops" and None not in conventions:
         return f"say which by --convention {conventions[0]}"
-    how = f"say which by --columns {field}={_quoted(found[0])}"
+    how = f"say which by --columns {field}={_quoted(names[0])}"
     return how if field in NUMBERS else f"{how}, or leave it out by --columns {field}="
 
 
@@ -166,7 +168,7 @@ def _means(name: str, field: str) -> bool:
 def _exactly(there: Sequence[str], name: str, field: str) -> str:
     if name in there:
         return name
-    alike = [one for one in there if normal(one) == normal(name) and normal(name)]
+    alike = [column for column in there if normal(column) == normal(name) and normal(name)]
     if len(alike) == 1:
         return alike[0]
     meant = nearest(name, list(there))

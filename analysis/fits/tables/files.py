@@ -68,25 +68,25 @@ def from_frame(frame: pd.DataFrame) -> pd.DataFrame:
 def _numbered(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     """Its rows counted from 1; every level of its index that has a name is a column, and a cell that holds several
     values their text."""
-    found = frame.reset_index(drop=True)
-    found.index = pd.RangeIndex(1, len(found) + 1)
-    found.columns = pd.Index([_head(name) for name in found.columns], dtype=object)
+    numbered = frame.reset_index(drop=True)
+    numbered.index = pd.RangeIndex(1, len(numbered) + 1)
+    numbered.columns = pd.Index([_head(name) for name in numbered.columns], dtype=object)
     for at, name in enumerate(frame.index.names):
         if name is None or not _head(name):
             continue
-        level = pd.Series(frame.index.get_level_values(at).to_numpy(), index=found.index)
-        if _head(name) not in found or not found[_head(name)].astype(str).equals(level.astype(str)):
-            found.insert(0, _head(name), level, allow_duplicates=True)
-    _refuse_twice(list(found.columns), where)
-    for head in found.columns:
-        cells = [] if pd.api.types.is_numeric_dtype(found[head]) else found[head].to_list()
+        level = pd.Series(frame.index.get_level_values(at).to_numpy(), index=numbered.index)
+        if _head(name) not in numbered or not numbered[_head(name)].astype(str).equals(level.astype(str)):
+            numbered.insert(0, _head(name), level, allow_duplicates=True)
+    _refuse_twice(list(numbered.columns), where)
+    for head in numbered.columns:
+        cells = [] if pd.api.types.is_numeric_dtype(numbered[head]) else numbered[head].to_list()
         if any(map(pd.api.types.is_list_like, cells)):
-            found[head] = [str(cell) if pd.api.types.is_list_like(cell) else cell for cell in cells]
+            numbered[head] = [str(cell) if pd.api.types.is_list_like(cell) else cell for cell in cells]
         try:
             "".join([head, *(cell for cell in cells if isinstance(cell, str))]).encode()
         except UnicodeEncodeError:
             raise InputError(f"{where}: column {head!r} holds half of a surrogate pair, which is no text") from None
-    return found
+    return numbered
 
 
 def _head(name: Any) -> str:
@@ -138,10 +138,9 @@ def _records(text: str, kind: str, path: Path) -> pd.DataFrame:
     """JSON objects, one a line or in one array; a key that a row lacks is an empty cell."""
     records: list[Any] = []
     if kind == ".json":
-        found = parse_json(text, any_number=True)
-        if not isinstance(found, list):
+        records = parse_json(text, any_number=True)
+        if not isinstance(records, list):
             raise InputError(f"{path}: is no array of rows: write [{{...}}, {{...}}], or one object a line as .jsonl")
-        records = found
     else:
         for number, line in enumerate(LINE_END.split(text), 1):
             if line.strip():

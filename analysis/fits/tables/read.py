@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,12 @@ import pandas as pd
 from analysis.fits.cost import ROUNDED, SIX_ND
 from analysis.fits.points import COPIED, CURVES, ENDS, Reading, copies, refuse_impossible
 from analysis.fits.prepare import prepare
-from analysis.fits.replicates import alike, ends_of
+from analysis.fits.seeds import ends_of, seed_groups
 from analysis.fits.settings import as_it_stands
-from analysis.fits.tables.cells import COUNTS, condition_of, numbers, rows_text, same_text, text_of, without_thousands
+from analysis.fits.tables.cells import COUNTS, condition_of, numbers, rows_text, text_of, without_thousands
 from analysis.fits.tables.columns import (
     AGREEING,
     FIELDS,
-    LABELS,
     LOSS_OF,
     NUMBERS,
     OF_CONVENTION,
@@ -26,10 +26,10 @@ from analysis.fits.tables.columns import (
     convention_of,
     loss_unit_of,
 )
+from analysis.fits.tables.doubts import refuse_two_kinds, refuse_units, refuse_unnamed_curves, unit_notes
 from analysis.fits.tables.files import from_frame, read_frame
-from analysis.fits.tables.plausible import refuse_two_kinds, refuse_units, units_told
 from analysis.run_table import Origin, RunTable
-from arch.amounts import count, counted
+from arch.amounts import counted
 from arch.errors import InputError, choice, nearest
 
 UNITS = {"nats": "nats/token", "bits": "bits/token"}
@@ -43,7 +43,6 @@ SAME_SEEDS = (
 TWICE = "exactly as another row"
 AGAIN = "the same run again"
 RELABELLED = "the same numbers under other labels"  # of tables that do not name runs
-LEAST_CURVE = 8  # different D of one size; a table of runs seldom has as many
 ARCH = "arch"  # the field by which a table is grouped unasked
 AS_THEY_STAND = "losses are taken as they stand: those of single steps are noisy, and a smoothed column is better"
 
@@ -82,120 +81,20 @@ def read_table(
 
     Raises InputError, one line with row numbers, for what is missing, ambiguous, not positive or no number, for a run
     that occurs with two losses at one place, for a mixture of corpora, tokenizers, contexts, kinds of loss or
-    conventions in one group, for columns that count in another unit (module plausible), and where no row is left.
+    conventions in one group, for columns that count in another unit (module doubts), and where no row is left.
     """
     check_choices(None, convention, loss_unit)
-    name, frame = _opened(source)
+    name = "the table"
+    if isinstance(source, pd.DataFrame):
+        frame = from_frame(source)
+    else:
+        name, frame = str(source).encode(errors="backslashreplace").decode(), read_frame(source)  # need not be UTF-8
     try:
-        return _read(name, frame, columns or {}, where, group, convention, loss_unit)
+        chosen = choose(list(frame.columns), columns or {}, convention)
+        unit = _loss_unit(chosen["loss"], loss_unit)
+        return _read(name, Rows(frame), chosen, where, group, convention, unit, unasked="run" not in (columns or {}))
     except InputError as error:
         raise InputError(str(error) if str(error).startswith("--") else f"{name}: {error}") from None
-
-
-def _read(
-    name: str,
-    frame: pd.DataFrame,
-    columns: Mapping[str, str],
-    where: Sequence[str],
-    group: str | None,
-    convention: str | None,
-    loss_unit: str | None,
-) -> RunTable:
-    chosen = choose(list(frame.columns), columns, convention)
-    frame = frame.assign(
-        **{chosen[field]: without_thousands(frame[chosen[field]]) for field in COUNTS if field in chosen}
-    )
-    unit = _loss_unit(chosen["loss"], loss_unit)
-    n_rows = len(frame)
-    dropped: dict[str, int] = {}
-    blank = np.arange(n_rows)
-    for _, cells in frame.items():
-        blank = blank[[text_of(cell) == "" for cell in cells.iloc[blank]]]
-    frame = _keep_rows(frame, ~np.isin(np.arange(n_rows), blank), dropped, "empty")
-    frame, later = _filtered(frame, chosen, where, dropped)
-    parts = _group_columns(group, frame, chosen)
-    fields, derived, six_nd, named = _number_fields(frame, chosen, convention)
-    fields = _derived_conditions(fields, later, dropped)
-    for field in fields.columns:  # before equal rows are told apart: those of 0 parameters are no curves
-        refuse_impossible(field, fields[field].to_numpy(), fields.index.to_numpy())
-    if six_nd is not None:
-        refuse_units(six_nd, chosen)
-    for field in set(chosen) - set(fields.columns):
-        fields[field] = [text_of(cell) for cell in frame.loc[fields.index, chosen[field]]]
-    notes: list[str] = []
-    if group is None and len({text_of(cell) for cell in fields.get(ARCH, ())}) > 1:
-        parts = [chosen[ARCH]]  # laws of several architectures are no law
-        notes.append(f"grouped by {chosen[ARCH]!r}; --columns {ARCH}= fits all of its values as one")
-    fields["group"] = ""
-    if parts:
-        names = ([text_of(cell) for cell in frame.loc[fields.index, column]] for column in parts)
-        fields["group"] = [", ".join(values) for values in zip(*names, strict=True)]
-    fields, several = _once(fields, frame, "run" in chosen, dropped)
-    if "run" not in chosen and "run" not in columns:
-        _refuse_unnamed_curves(fields, chosen)
-    for label, rows in fields.groupby("group", sort=False):
-        refuse_two_kinds(rows, frame.loc[rows.index], {chosen[name] for name in NUMBERS if name in chosen})
-        _agree(rows, chosen, str(label))
-    fields, n_same = _own_recipes(fields)
-    if n_same:
-        notes.append(f"{counted(n_same, 'run')} {SAME_SEEDS}")
-    runs, curves = _runs_and_curves(fields, named)
-    notes += units_told(fields, chosen)
-    notes += [] if "run" in chosen else [NO_RUNS]
-    notes += [AS_THEY_STAND] if several else []
-    if six_nd is not None and max(abs(np.log(six_nd[0])), abs(np.log(six_nd[2]))) > ROUNDED and named in SIX_ND:
-        notes.append(f"C was said to be {named}, but 6 N D / C runs from {six_nd[0]:.4g} to {six_nd[2]:.4g}")
-    origin = Origin(chosen, derived, six_nd, n_rows, several, unit, tuple(notes))
-    return RunTable(runs, curves, curves.iloc[:0], name, as_it_stands(named), dropped, origin)
-
-
-def _group_columns(group: str | None, frame: pd.DataFrame, chosen: Mapping[str, str]) -> list[str]:
-    """The columns of --group: one, or several by commas, by their own names or those of fields. Raises InputError for a
-    name that none has."""
-    known = [*frame.columns, *(field for field in FIELDS if field in chosen and field not in frame.columns)]
-    names = [] if group is None else [group] if group in known else [name.strip() for name in group.split(",")]
-    for name in names:
-        if name not in known:
-            raise InputError(f"--group: there is no column {name!r}{nearest(name, known)}")
-    return [name if name in frame.columns else chosen[name] for name in names]
-
-
-def _runs_and_curves(fields: pd.DataFrame, convention: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The runs and curves of a RunTable. Each row of a table that does not name runs is a run; runs of two groups that
-    have one name share nothing."""
-    if "size" in fields and (empty := fields["size"] == "").any():
-        raise InputError(f"size is empty in {rows_text(fields.index[empty])}")
-    run = fields["run"] if "run" in fields else pd.Series([f"row {row}" for row in fields.index], fields.index)
-    in_group = fields["group"] + ", " + run
-
-    def filled(field: str, otherwise: pd.Series[Any]) -> pd.Series[Any]:
-        return fields[field].where(fields[field] != "", otherwise) if field in fields else otherwise
-
-    kinds = [f"{field} " + fields[field].where(fields[field] != "", "unstated") for field in LOSS_OF if field in fields]
-    runs = pd.DataFrame(
-        {
-            "run_id": in_group,
-            "run": run,
-            "arch": fields["group"],
-            "n_params_non_embedding": fields["n_params"],
-            "size": fields["size"] if "size" in fields else fields["n_params"].map("{:.6g}".format),
-            "recipe": fields.get("recipe", ""),
-            "trunk": filled("trunk", run),
-            "cell": filled("cell", run) if "cell" in fields or "run" not in fields else in_group,
-            "loss_of": [" and ".join(row) for row in zip(*kinds, strict=True)] if kinds else "",
-        }
-    )
-    curves = fields[["n_tokens", "loss", *(["unique_tokens"] if "unique_tokens" in fields else [])]]
-    curves = curves.assign(run_id=runs["run_id"], row=fields.index, **{f"flops_{convention}": fields["flops"]})
-    every: dict[str, Any] = {"state": "done", "point": "", "variant": "", "epochs": np.nan, "warmup_tokens": 0}
-    runs = runs.drop_duplicates("run_id").assign(**every, n_tokens=np.nan)
-    return runs.reset_index(drop=True), curves.reset_index(drop=True)
-
-
-def _opened(source: str | Path | pd.DataFrame) -> tuple[str, pd.DataFrame]:
-    if isinstance(source, pd.DataFrame):
-        return "the table", from_frame(source)
-    return str(source).encode(errors="backslashreplace").decode(), read_frame(source)  # names need not be UTF-8
 
 
 def check_choices(points: str | None, convention: str | None, loss_unit: str | None) -> None:
@@ -216,146 +115,183 @@ def _loss_unit(column: str, asked: str | None) -> str:
     return UNITS.get(asked or own or "", UNSTATED)
 
 
-def _agree(rows: pd.DataFrame, chosen: Mapping[str, str], group: str) -> None:
-    """Raise InputError where one group has several corpora, tokenizers or contexts: their losses cannot be compared."""
-    for field in AGREEING:
-        if field in chosen and len(values := same_text(rows[field])) > 1:
-            more = f", ... ({len(values)} in all)" if len(values) > 3 else ""
-            raise InputError(
-                f"{f'group {group!r}' if group else 'the table'} has several values of {field} "
-                f"({', '.join(values[:3])}{more}), and losses of one fit must be comparable: choose one by "
-                f'--where "{chosen[field]}={values[0]}", group by it, or leave the column out by --columns {field}='
-            )
+@dataclass
+class Rows:
+    """The rows that are kept, and how many were dropped, by reason."""
+
+    frame: pd.DataFrame
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    def keep(self, mask: np.ndarray, why: str) -> None:
+        """Keep the rows of a mask [n]; the others are counted under `why`. Raises InputError where none is left."""
+        gone = int((~mask).sum())
+        if gone:
+            self.dropped[why] = self.dropped.get(why, 0) + gone
+            self.frame = self.frame[mask]
+        if not len(self.frame):
+            reasons = ", ".join(f"{number} {reason}" for reason, number in self.dropped.items())
+            raise InputError(f"no row is left ({reasons})")
 
 
-def _keep_rows(frame: pd.DataFrame, keep: np.ndarray, dropped: dict[str, int], why: str) -> pd.DataFrame:
-    """The rows of `keep` [n], the others counted under `why`. Raises InputError where none is left."""
-    gone = int((~keep).sum())
-    if gone:
-        dropped[why] = dropped.get(why, 0) + gone
-    if gone == len(frame):
-        reasons = ", ".join(f"{number} {reason}" for reason, number in dropped.items())
-        raise InputError(f"no row is left ({reasons})")
-    return frame[keep] if gone else frame
-
-
-def _filtered(
-    frame: pd.DataFrame, chosen: Mapping[str, str], where: Sequence[str], dropped: dict[str, int]
-) -> tuple[pd.DataFrame, list[str]]:
-    """The rows that hold all conditions on columns that are there; and the conditions on what is yet to be derived."""
-    later = []
+def _read(
+    name: str,
+    rows: Rows,
+    chosen: Mapping[str, str],
+    where: Sequence[str],
+    group: str | None,
+    convention: str | None,
+    unit: str,
+    unasked: bool,
+) -> RunTable:
+    """unasked: the user has not said which column names the runs."""
+    n_rows, has_runs, notes = len(rows.frame), "run" in chosen, list[str]()
+    counts = {chosen[key]: without_thousands(rows.frame[chosen[key]]) for key in COUNTS if key in chosen}
+    rows.frame = rows.frame.assign(**counts)
+    blank = np.ones(n_rows, dtype=bool)
+    for _, cells in rows.frame.items():
+        blank[blank] = [text_of(cell) == "" for cell in cells[blank]]
+    rows.keep(~blank, "empty")
     for text in where:
-        condition = condition_of(text, [*frame.columns, *chosen, "n_tokens", "flops"])
-        column = condition.column if condition.column in frame.columns else chosen.get(condition.column)
-        if column is None:
-            later.append(text)
-        else:
-            frame = _keep_rows(frame, condition.holds(frame[column]), dropped, f"not {text}")
-    return frame, later
-
-
-def _derived_conditions(fields: pd.DataFrame, later: Sequence[str], dropped: dict[str, int]) -> pd.DataFrame:
-    for text in later:
-        condition = condition_of(text, list(fields.columns))
-        fields = _keep_rows(fields, condition.holds(fields[condition.column]), dropped, f"not {text}")
-    return fields
+        condition = condition_of(text, [*rows.frame.columns, *chosen])
+        column = condition.column if condition.column in rows.frame else chosen[condition.column]
+        rows.keep(condition.holds(rows.frame[column]), f"not {text}")
+    fields, derived, six_nd, named = _number_fields(rows.frame, chosen, convention)
+    for number in fields.columns:  # before equal rows are told apart: those of 0 parameters are no curves
+        refuse_impossible(number, fields[number].to_numpy(), fields.index.to_numpy())
+    if six_nd is not None:
+        refuse_units(six_nd, chosen)
+    for label in set(chosen) - set(fields.columns):
+        fields[label] = [text_of(cell) for cell in rows.frame[chosen[label]]]
+    parts = _group_columns(group, rows.frame, chosen)
+    if group is None and ARCH in chosen and len({text_of(cell) for cell in rows.frame[chosen[ARCH]]}) > 1:
+        parts = [chosen[ARCH]]  # laws of several architectures are no law
+        notes.append(f"grouped by {chosen[ARCH]!r}; --columns {ARCH}= fits all of its values as one")
+    texts = [[text_of(cell) for cell in rows.frame[column]] for column in parts]
+    fields["group"] = [", ".join(values) for values in zip(*texts, strict=True)] if parts else ""
+    twice = rows.frame.astype(str).duplicated().to_numpy()
+    rows.frame = fields
+    rows.keep(~twice, TWICE)
+    several = _drop_copies(rows, has_runs)
+    fields = rows.frame
+    if not has_runs and unasked:
+        refuse_unnamed_curves(fields, chosen)
+    for group_name, of_group in fields.groupby("group", sort=False):
+        refuse_two_kinds(of_group)
+        _refuse_mixtures(of_group, chosen, str(group_name))
+    fields, n_same = _own_recipes(fields)
+    notes += [f"{counted(n_same, 'run')} {SAME_SEEDS}"] if n_same else []
+    notes += unit_notes(fields, chosen)
+    notes += [] if has_runs else [NO_RUNS]
+    notes += [AS_THEY_STAND] if several else []
+    if six_nd is not None and max(abs(np.log(six_nd[0])), abs(np.log(six_nd[2]))) > ROUNDED and named in SIX_ND:
+        notes.append(f"C was said to be {named}, but 6 N D / C runs from {six_nd[0]:.4g} to {six_nd[2]:.4g}")
+    origin = Origin(chosen, derived, six_nd, n_rows, several, unit, tuple(notes))
+    runs, curves = _runs_and_curves(fields, named)
+    return RunTable(runs, curves, curves.iloc[:0], name, as_it_stands(named), rows.dropped, origin)
 
 
 def _number_fields(
     frame: pd.DataFrame, chosen: Mapping[str, str], convention: str | None
 ) -> tuple[pd.DataFrame, dict[str, str], tuple[float, float, float] | None, str]:
     """The fields that are numbers, what was derived of them, 6 N D / C where all three were given, and C's name."""
-    fields = pd.DataFrame(index=frame.index)
-    for field in (*NUMBERS, "unique_tokens"):
-        if field in chosen:
-            fields[field] = numbers(frame[chosen[field]], field)
+    fields = pd.DataFrame(
+        {name: numbers(frame[chosen[name]], name) for name in (*NUMBERS, "unique_tokens") if name in chosen},
+        index=frame.index,
+    )
     own = convention_of(chosen["flops"]) if "flops" in chosen else None
     if "convention" in chosen:
-        stated = same_text(frame[chosen["convention"]])
+        stated = list(dict.fromkeys(map(text_of, frame[chosen["convention"]])))
         if len(stated) > 1:
             raise InputError(f"C is counted by several conventions ({', '.join(stated)}): one fit takes one of them")
         own = stated[0] or own
     if own is not None and convention is not None and own != convention:
         raise InputError(f"--convention {convention}: the table's compute is counted by {own}")
     named = convention or own
-    missing = next((field for field in ("n_tokens", "flops") if field not in chosen), None)
-    six_nd = None
-    with np.errstate(all="ignore"):  # zeros are refused with their rows by Points
+    with np.errstate(all="ignore"):  # zeros are refused with their rows later
         six = 6.0 * fields["n_params"]
-        if missing is not None:
-            if named not in (None, *SIX_ND):
-                raise InputError(
-                    f"{missing} is missing, and the convention {named} does not say how C follows from N and D: name "
-                    f"the column, or give --convention 6nd"
-                )
-            named = named or "6nd"
-            fields[missing] = fields["flops"] / six if missing == "n_tokens" else six * fields["n_tokens"]
-            how = "C / (6 N)" if missing == "n_tokens" else "6 N D"
-            return fields, {missing: f"{how} ({named})"}, None, named
-        ratio = six * fields["n_tokens"] / fields["flops"]
-        six_nd = (float(ratio.min()), float(ratio.median()), float(ratio.max()))
-        is_six = bool(np.abs(np.log(ratio)).max() < ROUNDED)
-    return fields, {}, six_nd, named or ("6nd" if is_six else chosen["flops"])
+        if "n_tokens" in chosen and "flops" in chosen:
+            ratio = six * fields["n_tokens"] / fields["flops"]
+            is_six = bool(np.abs(np.log(ratio)).max() < ROUNDED)
+            ends = (float(ratio.min()), float(ratio.median()), float(ratio.max()))
+            return fields, {}, ends, named or ("6nd" if is_six else chosen["flops"])
+        missing, how = ("n_tokens", "C / (6 N)") if "flops" in chosen else ("flops", "6 N D")
+        if named not in (None, *SIX_ND):
+            raise InputError(
+                f"{missing} is missing, and the convention {named} does not say how C follows from N and D: name the "
+                f"column, or give --convention 6nd"
+            )
+        fields[missing] = fields["flops"] / six if missing == "n_tokens" else six * fields["n_tokens"]
+    named = named or "6nd"
+    return fields, {missing: f"{how} ({named})"}, None, named
 
 
-def _once(
-    fields: pd.DataFrame, frame: pd.DataFrame, has_runs: bool, dropped: dict[str, int]
-) -> tuple[pd.DataFrame, bool]:
-    """`fields` without the rows that stand twice in the table `frame`, or are the same run again; and whether a run has
-    several rows. What is left out is counted in `dropped`.
+def _group_columns(group: str | None, frame: pd.DataFrame, chosen: Mapping[str, str]) -> list[str]:
+    """The columns of --group: one, or several by commas, by their own names or those of fields. Raises InputError for a
+    name that none has."""
+    known = [*frame.columns, *(name for name in FIELDS if name in chosen and name not in frame.columns)]
+    names = [] if group is None else [group] if group in known else [name.strip() for name in group.split(",")]
+    for name in names:
+        if name not in known:
+            raise InputError(f"--group: there is no column {name!r}{nearest(name, known)}")
+    return [name if name in frame.columns else chosen[name] for name in names]
+
+
+def _drop_copies(rows: Rows, has_runs: bool) -> bool:
+    """Drop the rows that are the same run again; returns whether a run has several rows.
 
     A run is named by its column. Without one, each row is a run. Runs of a group whose numbers are all the same, to the
     last bit, are one run, whatever their names, seeds and other labels say.
 
     Raises InputError where a run has two losses for the same tokens, or two numbers of parameters.
     """
-    texts = frame.loc[fields.index].astype(str)
-    fields = _first(fields, texts.duplicated().to_numpy(), dropped, TWICE)
     if not has_runs:
-        fields = _first(fields, fields.duplicated().to_numpy(), dropped, AGAIN)
-        return _first(fields, _copies(fields), dropped, RELABELLED), False
-    if (empty := fields["run"] == "").any():
-        raise InputError(f"run is empty in {rows_text(fields.index[empty])}")
+        rows.keep(~rows.frame.duplicated().to_numpy(), AGAIN)
+        rows.keep(~_copies(rows.frame), RELABELLED)
+        return False
+    if (empty := rows.frame["run"] == "").any():
+        raise InputError(f"run is empty in {rows_text(rows.frame.index[empty])}")
     keys = ["group", "run"]
-    again = fields.duplicated([*keys, "n_params", "n_tokens", "flops", "loss"]).to_numpy()
-    fields = _first(fields, again, dropped, AGAIN)
-    of_run = fields.groupby(keys, sort=False)
+    rows.keep(~rows.frame.duplicated([*keys, *NUMBERS]).to_numpy(), AGAIN)
+    of_run = rows.frame.groupby(keys, sort=False)
     if (many := of_run["n_params"].transform("nunique") > 1).any():
-        rows = fields[many]
-        run = rows["run"].iloc[0]
+        run = rows.frame["run"][many].iloc[0]
         raise InputError(
-            f"run {run!r} has several numbers of parameters in {rows_text(rows.index[rows['run'] == run])}: one run "
-            f"has one; name the column that tells runs apart by --columns run=its name"
+            f"run {run!r} has several numbers of parameters in "
+            f"{rows_text(rows.frame.index[many & (rows.frame['run'] == run)])}: one run has one; name the column that "
+            f"tells runs apart by --columns run=its name"
         )
-    if (clash := fields.duplicated([*keys, "n_tokens"], keep=False)).any():
-        rows = fields[clash]
-        first = (rows["run"] == rows["run"].iloc[0]) & (rows["n_tokens"] == rows["n_tokens"].iloc[0])
+    if (clash := rows.frame.duplicated([*keys, "n_tokens"], keep=False)).any():
+        clashing = rows.frame[clash]
+        run, n_tokens = clashing["run"].iloc[0], clashing["n_tokens"].iloc[0]
+        same = clashing.index[(clashing["run"] == run) & (clashing["n_tokens"] == n_tokens)]
         raise InputError(
-            f"run {rows['run'].iloc[0]!r} has several losses after {rows['n_tokens'].iloc[0]:.6g} tokens "
-            f"({rows_text(rows.index[first])}): keep one, or name the column that tells runs apart"
+            f"run {run!r} has several losses after {n_tokens:.6g} tokens ({rows_text(same)}): keep one, or name the "
+            f"column that tells runs apart"
         )
     several = bool((of_run["loss"].transform("size") > 1).any())
-    return _first(fields, _copies(fields), dropped, COPIED), several
+    rows.keep(~_copies(rows.frame), COPIED)
+    return several
 
 
-def _refuse_unnamed_curves(fields: pd.DataFrame, chosen: Mapping[str, str]) -> None:
-    """Raise InputError where rows that count as runs of their own, for want of a column of runs, are evidently curves:
-    most rows belong to one size (and seed, recipe, ...) with LEAST_CURVE or more different D. As runs they would make
-    intervals many times too narrow."""
-    labels = [name for name in ("group", "n_params", *LABELS) if name in fields]
-    of_size = fields.groupby(labels, sort=False)
-    along = of_size["n_tokens"].transform("nunique") >= LEAST_CURVE
-    if along.sum() * 2 <= len(fields):
-        return
-    first = fields[along].iloc[0]
-    rows = fields[(fields[labels] == first[labels]).all(axis=1)]
-    column = chosen["n_params"]
-    raise InputError(
-        f"these rows look like curves, not like runs: N = {count(first['n_params'], 6)} has {len(rows)} rows from "
-        f"{count(rows['n_tokens'].min())} to {count(rows['n_tokens'].max())} tokens. Name the column that tells runs "
-        f'apart by --columns run="its name" (run="{column}" if a size is one run), or give --columns run= if each '
-        "row is a run of its own"
-    )
+def _copies(fields: pd.DataFrame) -> np.ndarray:
+    """[n] bool: rows of runs that are another run of their group, number for number."""
+    group = pd.factorize(fields["group"])[0]
+    run = fields["run"].to_numpy(dtype=object) if "run" in fields else np.arange(len(fields))
+    named = np.array([f"{code} {name}" for code, name in zip(group, run, strict=True)], dtype=object)
+    columns = [fields[name].to_numpy() for name in (*NUMBERS, "unique_tokens") if name in fields]
+    return copies(named, group, *columns)
+
+
+def _refuse_mixtures(rows: pd.DataFrame, chosen: Mapping[str, str], group: str) -> None:
+    """Raise InputError where one group has several corpora, tokenizers or contexts: their losses cannot be compared."""
+    for name in AGREEING:
+        if name in chosen and len(values := list(dict.fromkeys(rows[name]))) > 1:
+            more = f", ... ({len(values)} in all)" if len(values) > 3 else ""
+            raise InputError(
+                f"{f'group {group!r}' if group else 'the table'} has several values of {name} "
+                f"({', '.join(values[:3])}{more}), and losses of one fit must be comparable: choose one by "
+                f'--where "{chosen[name]}={values[0]}", group by it, or leave the column out by --columns {name}='
+            )
 
 
 def _own_recipes(fields: pd.DataFrame) -> tuple[pd.DataFrame, int]:
@@ -365,33 +301,48 @@ def _own_recipes(fields: pd.DataFrame) -> tuple[pd.DataFrame, int]:
         return fields, 0
     plain = fields.reset_index(drop=True)
     run = (plain["run"] if "run" in plain else plain.index.to_series()).astype(str)
-    trunk = plain["trunk"].where(plain["trunk"] != "", run) if "trunk" in plain else run
-    recipe = (plain["recipe"] if "recipe" in plain else pd.Series("", index=plain.index)).to_numpy(dtype=object)
-    keys = (plain["group"].astype(str) + "\0" + run).to_numpy(dtype=object)
-    tokens, again = plain["n_tokens"].to_numpy(dtype=float), 0
-    ends, rows = pd.Series(ends_of(keys, tokens)), plain.groupby(keys).indices
-    for _, of_size in ends.groupby([plain["group"].to_numpy()[ends], plain["n_params"].to_numpy()[ends]], sort=False):
-        at = of_size.to_numpy()
-        for group in alike([str(recipe[i]) for i in at], tokens[at].tolist(), plain["loss"].to_numpy()[at].tolist()):
-            mine = plain.loc[at[group]].assign(trunk=trunk)
-            trunks = mine[mine["seed"] != ""].groupby("seed")["trunk"].nunique()
-            if (trunks > 1).any():
-                again += len(group)
-                for i in at[group]:
-                    recipe[rows[keys[i]]] = f"{recipe[i]} ({trunk[i]})"
-    return (fields.assign(recipe=recipe), again) if again else (fields, 0)
+    plain["trunk"] = plain["trunk"].where(plain["trunk"] != "", run) if "trunk" in plain else run
+    plain["recipe"] = plain.get("recipe", "")
+    plain["key"] = plain["group"].astype(str) + "\0" + run
+    ends, n_same = plain.iloc[ends_of(plain["key"].to_numpy(dtype=object), plain["n_tokens"].to_numpy(dtype=float))], 0
+    for _, of_size in ends.groupby(["group", "n_params"], sort=False):
+        for group in seed_groups(of_size["recipe"].tolist(), of_size["n_tokens"].tolist(), of_size["loss"].tolist()):
+            mine = of_size.iloc[group]
+            if (mine[mine["seed"] != ""].groupby("seed")["trunk"].nunique() > 1).any():
+                n_same += len(group)
+                own = (mine["recipe"] + " (" + mine["trunk"] + ")").set_axis(mine["key"])
+                rows = plain["key"].isin(mine["key"])
+                plain.loc[rows, "recipe"] = plain.loc[rows, "key"].map(own)
+    return (fields.assign(recipe=plain["recipe"].to_numpy(dtype=object)), n_same) if n_same else (fields, 0)
 
 
-def _copies(fields: pd.DataFrame) -> np.ndarray:
-    """[n] bool: rows of runs that are another run of their group, number for number."""
-    group = pd.factorize(fields["group"])[0]
-    run = fields["run"].to_numpy(dtype=object) if "run" in fields else np.arange(len(fields))
-    named = np.array([f"{code} {name}" for code, name in zip(group, run, strict=True)], dtype=object)
-    numbers = [name for name in (*NUMBERS, "unique_tokens") if name in fields]
-    return copies(named, group, *(fields[name].to_numpy() for name in numbers))
+def _runs_and_curves(fields: pd.DataFrame, convention: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The runs and curves of a RunTable. Each row of a table that does not name runs is a run; runs of two groups that
+    have one name share nothing."""
+    if "size" in fields and (empty := fields["size"] == "").any():
+        raise InputError(f"size is empty in {rows_text(fields.index[empty])}")
+    run = fields["run"] if "run" in fields else pd.Series([f"row {row}" for row in fields.index], fields.index)
+    in_group = fields["group"] + ", " + run
 
+    def filled(name: str, otherwise: pd.Series[Any]) -> pd.Series[Any]:
+        return fields[name].where(fields[name] != "", otherwise) if name in fields else otherwise
 
-def _first(fields: pd.DataFrame, again: np.ndarray, dropped: dict[str, int], why: str) -> pd.DataFrame:
-    if again.any():
-        dropped[why] = dropped.get(why, 0) + int(again.sum())
-    return fields[~again]
+    kinds = [f"{name} " + fields[name].where(fields[name] != "", "unstated") for name in LOSS_OF if name in fields]
+    runs = pd.DataFrame(
+        {
+            "run_id": in_group,
+            "run": run,
+            "arch": fields["group"],
+            "n_params_non_embedding": fields["n_params"],
+            "size": fields["size"] if "size" in fields else fields["n_params"].map("{:.6g}".format),
+            "recipe": fields.get("recipe", ""),
+            "trunk": filled("trunk", run),
+            "cell": filled("cell", run) if "cell" in fields or "run" not in fields else in_group,
+            "loss_of": [" and ".join(row) for row in zip(*kinds, strict=True)] if kinds else "",
+        }
+    )
+    curves = fields[["n_tokens", "loss", *(["unique_tokens"] if "unique_tokens" in fields else [])]]
+    curves = curves.assign(run_id=runs["run_id"], row=fields.index, **{f"flops_{convention}": fields["flops"]})
+    every: dict[str, Any] = {"state": "done", "point": "", "variant": "", "epochs": np.nan, "warmup_tokens": 0}
+    runs = runs.drop_duplicates("run_id").assign(**every, n_tokens=np.nan)
+    return runs.reset_index(drop=True), curves.reset_index(drop=True)

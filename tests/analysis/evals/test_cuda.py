@@ -1,4 +1,4 @@
-"""The runner on a GPU: the CPU's numbers in fp32, near them under the run's autocast, and a meter that reads events."""
+"""The runner on a GPU: the CPU's numbers in fp32, and near them under the run's autocast."""
 
 from pathlib import Path
 
@@ -51,7 +51,6 @@ def test_a_gpu_gives_the_cpus_numbers(tmp_path: Path, precision: str, relative: 
     assert results.keys() == expected.keys() and len(results) == len(ARCHS) * len(TASKS)
     for name, result in results.items():
         assert result.device == "cuda" and result.key == expected[name].key
-        assert 0 < result.forward_seconds <= result.seconds
         assert result.forward_tokens == expected[name].forward_tokens
         if name[1] == "niah-easy-facts":  # an untrained model's answers are decided by the last bit
             continue

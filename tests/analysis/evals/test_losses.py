@@ -2,7 +2,6 @@
 
 import json
 import math
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,8 @@ import torch
 import torch.nn.functional as nnf
 
 from analysis.bigram import ensure_baseline
-from analysis.evals.extrapolate import by_position, default_lengths
-from analysis.evals.extrapolate_plot import table
-from analysis.evals.loaded import load_guarded
-from analysis.evals.model import LoadedModel, token_nats
+from analysis.evals.extrapolate import default_lengths
+from analysis.evals.model import LoadedModel, load_guarded
 from analysis.evals.perplexity import spans
 from analysis.evals.registry import make_tasks
 from analysis.evals.task import TaskContext
@@ -28,7 +25,7 @@ from data.settings import CorpusSettings, Weighted
 from data.windows import batches, packed, part_of, unpacked, window_starts
 from scaling.study.spec import StudySpec
 
-from .small_study import CONTEXT, stored_result, write_study
+from .small_study import CONTEXT, write_study
 
 TEXT = "The cat sat on the mät.\n " * 9 + "And  then it left."
 
@@ -44,9 +41,9 @@ def corpus(study: StudySpec) -> Corpus:
 
 
 @pytest.fixture(params=["llama", "tnl"])
-def model(request: pytest.FixtureRequest, study: StudySpec) -> LoadedModel:
+def model(request: pytest.FixtureRequest, study: StudySpec, corpus: Corpus) -> LoadedModel:
     path = study.directory / f"runs/{request.param}-14k-c32-s0/checkpoints/00000001"
-    return load_guarded(path, study.directory / "corpus", "cpu", False)
+    return load_guarded(path, corpus, "cpu", False)
 
 
 def evaluate(
@@ -54,7 +51,7 @@ def evaluate(
 ) -> dict[str, Any]:
     (task,) = make_tasks([name], TaskContext(study.directory / "corpus", data, {name: settings}))
     shares: list[float] = []
-    values = task.evaluate(model, task.prepare(model.tokenizer), lambda share, text: shares.append(share))
+    values = task.evaluate(model, task.prepare(model.tokenizer), lambda share: shares.append(share))
     assert shares == sorted(shares) and shares[-1] == pytest.approx(1.0)
     json.dumps(values, allow_nan=False)
     return values
@@ -77,16 +74,6 @@ def test_windows_are_fixed_whole_and_spread() -> None:
     assert window_starts(whole(1001), 10, 1).tolist() == [0]
     with pytest.raises(InputError, match="too few for one window"):
         window_starts(whole(10), 10, 200)
-
-
-def test_nats_of_sliced_logits_are_the_same(
-    model: LoadedModel, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (rows,) = batches(corpus.validation, [0, 40, 80], CONTEXT, 3)
-    whole = token_nats(model, rows)
-    monkeypatch.setattr("analysis.evals.model.MAX_LOGITS", 5 * 3 * 257)  # 5 positions at a time
-    assert whole.shape == (3, CONTEXT)
-    np.testing.assert_allclose(token_nats(model, rows), whole, rtol=1e-6)
 
 
 def test_validation_equals_the_model_called_directly(model: LoadedModel, study: StudySpec, corpus: Corpus) -> None:
@@ -115,7 +102,7 @@ def test_a_mixture_is_scored_in_its_proportions_and_by_source(model: LoadedModel
 
     def scored(name: str, **settings: Any) -> dict[str, Any]:
         (task,) = make_tasks([name], TaskContext(tmp_path / "corpus", None, {name: settings}))
-        return dict(task.evaluate(model, task.prepare(model.tokenizer), lambda share, text: None))
+        return dict(task.evaluate(model, task.prepare(model.tokenizer), lambda share: None))
 
     values = scored("validation", validation_tokens=30 * CONTEXT, batch_rows=7)
     starts = window_starts(parts, CONTEXT, 30 * CONTEXT)
@@ -171,13 +158,6 @@ def test_spans_score_every_token_once(n: int, window: int, stride: int, expected
     width = min(window, n)
     scored = [i for start, count in expected for i in range(start + width - count, start + width)]
     assert scored == list(range(n))
-
-
-def test_a_stride_over_the_training_length_is_refused(model: LoadedModel, study: StudySpec, tmp_path: Path) -> None:
-    """Where no window is asked for, the model says how long it is."""
-    (tmp_path / "text.txt").write_text("x" * 10 * CONTEXT)
-    with pytest.raises(InputError, match=f"stride {CONTEXT + 1} is larger than the window of {CONTEXT}"):
-        evaluate(model, study, "perplexity", tmp_path, file="text.txt", stride=CONTEXT + 1)
 
 
 @pytest.mark.parametrize("stride", [None, 8])
@@ -267,19 +247,11 @@ def test_extrapolation_scores_the_same_tokens_at_every_length(
     for row in values["by_length"]:
         length = row["length"]
         nats = [x for s in range(0, 256, length) for x in nats_of(model, ids[s : s + length + 1])]
-        assert row["n_tokens_scored"] == len(nats) == 256
+        assert values["n_tokens_scored"] == len(nats) == 256
         assert row["loss"] == pytest.approx(np.mean(nats), rel=1e-6)
         assert values[f"perplexity@{length}"] == row["perplexity"] == pytest.approx(math.exp(np.mean(nats)), rel=1e-5)
     assert values["perplexity_avg"] == pytest.approx(np.mean([row["perplexity"] for row in values["by_length"]]))
     assert bool(values["warnings"]) == (model.config.arch == "llama")
-
-    # the mean over positions, each weighted by its tokens, is the loss of the longest windows
-    where = values["by_position"]
-    assert where[0]["first"] == 1 and where[-1]["last"] == 128
-    assert all(a["last"] + 1 == b["first"] for a, b in pairwise(where))
-    weighted = sum(row["loss"] * (row["last"] - row["first"] + 1) for row in where) / 128
-    assert weighted == pytest.approx(values["by_length"][-1]["loss"], rel=1e-6)
-    assert [row["extrapolated"] for row in where] == [row["last"] > CONTEXT for row in where]
 
 
 def test_lengths_that_divide_no_other_score_the_same_tokens_too(
@@ -297,18 +269,8 @@ def test_lengths_that_divide_no_other_score_the_same_tokens_too(
                 losses = nats_of(model, np.asarray(corpus.validation[start + first : start + first + length + 1]))
                 nats += list(losses[at - first :])
                 at = first + length
-        assert row["n_tokens_scored"] == len(nats) == 200
+        assert len(nats) == 200
         assert row["loss"] == pytest.approx(np.mean(nats), rel=1e-6)
-    assert all(row["n_tokens_scored"] == 2 * (row["last"] - row["first"] + 1) for row in values["by_position"])
-    rows = table([stored_result("run", 1, "extrapolate", values)])
-    assert rows[-1] == {"context length": "tokens scored", "run": "200"}
-
-
-def test_results_whose_lengths_scored_other_tokens_are_made_again(study: StudySpec) -> None:
-    for lengths, version in (([10, 20, 100], 1), ([16, 100], 3), (None, 1)):
-        settings = {"extrapolate": {"lengths": lengths}}
-        (task,) = make_tasks(["extrapolate"], TaskContext(study.directory / "corpus", None, settings))
-        assert task.version == version
 
 
 def test_lengths_beyond_the_text_are_counted(
@@ -320,19 +282,6 @@ def test_lengths_beyond_the_text_are_counted(
     assert (values["n_lengths_left_out"], values["lengths_left_out"]) == (1, [41])
     with pytest.raises(InputError, match="too few for one window of 41"):
         evaluate(model, study, "extrapolate", tmp_path, file="t.txt", lengths=[41])
-
-
-def test_loss_by_position() -> None:
-    nats = np.arange(1, 9, dtype=np.float32)[None].repeat(2, axis=0)
-    rows = by_position(nats, context_length=4)
-    assert [(row["first"], row["last"], row["loss"]) for row in rows] == [
-        *((n, n, float(n)) for n in (1, 2, 3, 4, 5, 6)),
-        (7, 8, 7.5),
-    ]
-    assert [row["extrapolated"] for row in rows] == [False] * 4 + [True] * 3
-    long = by_position(np.zeros((1, 100_000), dtype=np.float32), 8192)
-    assert long[0]["first"] == 1 and long[-1]["last"] == 100_000
-    assert all(row["last"] - row["first"] > 8_000 for row in long[-4:])
 
 
 def test_baseline_scores_the_windows_of_the_checkpoints_once(corpus: Corpus, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from analysis.evals.model import LoadedModel
-from analysis.evals.task import Say, Settings, TaskContext
+from analysis.evals.task import Say, Settings, Task, TaskContext
 from arch.errors import InputError
 from arch.outside import allow
 from data.tokenizer import Tokenizer
@@ -22,14 +22,11 @@ class TinySettings(Settings):
     fail: str | None = None
 
 
-class Tiny:
-    version = 1
+class Tiny(Task):
+    Chosen = TinySettings
 
-    def __init__(self, name: str, context: TaskContext) -> None:
-        self.name, self._settings = name, context.settings_of(name, TinySettings)
-
-    def settings(self) -> dict[str, Any]:
-        return self._settings.model_dump()
+    def data_path(self) -> None:
+        """None: it reads its own name."""
 
     def data_hash(self) -> str:
         if self.name == "homeless":
@@ -42,13 +39,13 @@ class Tiny:
         return torch.tensor([tokenizer.encode(self.name)])
 
     def evaluate(self, model: LoadedModel, prepared: Any, say: Say) -> dict[str, Any]:
-        say(0.5, "half")
-        time.sleep(self._settings.seconds)
+        say(0.5)
+        time.sleep(self.chosen.seconds)
         while self.name == "three" and os.environ.get("TINY_WAIT") == f"{model.config.arch} {model.config.d_model}":
             time.sleep(1.0)  # for a test to kill us
-        if self._settings.fail == "input":
+        if self.chosen.fail == "input":
             raise InputError(f"{model.config.arch} cannot do this")
-        if self._settings.fail == model.config.arch:
+        if self.chosen.fail == model.config.arch:
             raise RuntimeError("no good\nand more lines")
         with model.reading():
             logits = model.model(prepared).logits

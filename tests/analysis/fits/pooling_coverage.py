@@ -16,10 +16,10 @@ import numpy as np
 from scipy import stats
 
 from analysis.fits.approaches import Options, fit_surface
-from analysis.fits.envelope.of_points import seed_noise_of, seed_noises_of
 from analysis.fits.noise import SeedNoise
 from analysis.fits.points import Points
 from analysis.fits.pooling import told_apart
+from analysis.fits.seeds import seed_noise_of, seed_noises_of
 from analysis.fits.solver import LEAST_SQUARES
 
 SIZES, TOKENS, ROWS, POINT, REPLICATES = (288e3, 814e3, 2.3e6, 6.51e6, 18.4e6), 46e6, 12, 0.003, 99

@@ -1,4 +1,4 @@
-"""Which runs of a study are seeds of each other, and what stands for a size."""
+"""Which runs are seeds of each other, and what stands for a size: of points, and of studies."""
 
 import shutil
 from dataclasses import replace
@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.fits.approaches import seed_noise_of
+from analysis.fits.envelope import fit_envelope
+from analysis.fits.points import Points
 from analysis.fits.prepare import prepare
-from analysis.fits.replicates import alike
+from analysis.fits.seeds import not_in_curves, seed_groups, seed_noise_of, size_curves
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import WholeCurves
 from analysis.report.laws import law_notes
@@ -23,6 +24,79 @@ from .synthetic import SIZES, named_anew, write_run
 
 SETTINGS = FitSettings(smoothing_tokens=20_480, flops="6nd", n_replicates=40)
 S = 0.003
+
+
+D = np.geomspace(1e8, 1e10, 40)
+LADDER = np.geomspace(1e6, 3e7, 6)
+
+
+def drawn(trunks, branches=1, trunk_noise=0.01, branch_noise=0.0, seed=0, ends=(1.0,)):
+    """Curves of LADDER on a known surface; the j-th trunk of a size ends after `ends[j]` of the tokens."""
+    rng, parts = np.random.default_rng(seed), []
+    for n in LADDER:
+        for j in range(trunks):
+            shared, d = trunk_noise * rng.standard_normal(), D * ends[j % len(ends)]
+            for k in range(branches):
+                shift = shared + branch_noise * rng.standard_normal()
+                loss = (1 + (n / 1e7) ** -0.3 + (d / 1e9) ** -0.3) * np.exp(shift)
+                parts.append((np.full(len(d), n), d, loss, f"{n:.0f}-{j}-{k}", f"{n:.0f}-{j}"))
+    n, d, loss = (np.concatenate([part[i] for part in parts]) for i in range(3))
+    run, trunk = (np.repeat(np.array([part[i] for part in parts], dtype=object), len(D)) for i in (3, 4))
+    return Points(n, d, 6 * n * d, loss, run, trunk)
+
+
+def test_branches_of_one_trunk_are_averaged_and_no_seeds():
+    """The variance between trunks is the trunks' and a third of the branches'."""
+    branched = drawn(1, 3, 0.01, 0.001)
+    assert seed_noise_of([branched]) is None
+    assert [curve.n_seeds for curve in size_curves(branched)] == [1] * 6
+    assert fit_envelope(branched).a.interval is None
+    noises = [seed_noise_of([drawn(3, 3, 0.01, 0.001, seed)]) for seed in range(20)]
+    assert all(one.df == 12 for one in noises)
+    assert np.mean([one.s**2 for one in noises]) == pytest.approx(0.01**2 + 0.001**2 / 3, rel=0.15)
+    assert [curve.n_seeds for curve in size_curves(drawn(3, 3))] == [3] * 6
+
+
+def test_the_longest_runs_and_branches_stand_for_a_size():
+    points = drawn(2, 2)
+    early = np.array([run.endswith("-1") for run in points.run]) & (points.n_tokens > 3e9)
+    for left, seeds, gone in ((points.take(~early), 2, 12), (drawn(2, ends=(1.0, 0.5)), 1, 6)):
+        curves = size_curves(left)
+        assert all(np.exp(curve.log_c[-1]) == pytest.approx(6 * curve.n_params * 1e10) for curve in curves)
+        assert [curve.n_seeds for curve in curves] == [seeds] * 6
+        assert not_in_curves(left) == [f"{gone} runs that end before the longest of their size"]
+        assert fit_envelope(left).left_out == tuple(not_in_curves(left))
+
+
+def test_points_of_runs_of_other_lengths_are_no_seeds():
+    for ends, df in (((1.0, 0.5), None), ((1.0, 0.99), 6), ((1.0, 0.97), None), ((1.0, 0.3, 0.99, 0.3), 12)):
+        noise = seed_noise_of([drawn(len(ends), ends=ends)])
+        assert (noise and noise.df) == df
+
+
+def test_points_of_a_copy_are_no_seed():
+    points = drawn(1)
+    both = np.concatenate([points.run, np.array([f"{run} again" for run in points.run], dtype=object)])
+    copied = replace(points.take(np.tile(np.arange(len(points)), 2)), run=both, trunk=both, cell=both)
+    assert seed_noise_of([copied]) is None
+    assert not_in_curves(copied) == ["6 runs with the same numbers under another run name"]
+    for curve, plain in zip(size_curves(copied), size_curves(points), strict=True):
+        assert curve.n_seeds == 1 and curve.log_loss.tolist() == plain.log_loss.tolist()
+
+
+def test_compute_of_a_curve_is_that_of_its_size():
+    """Not that of a law of cost over N, in which shapes of nearly one size are one: theirs differ by half."""
+    points = drawn(1)
+    shape = points.n_params == LADDER[2]
+    near = replace(points.take(shape), n_params=points.n_params[shape] * 1.01, flops=2.0 * points.flops[shape])
+    names = ("n_params", "n_tokens", "flops", "loss")
+    both = Points(
+        *(np.concatenate([getattr(points, name), getattr(near, name)]) for name in names),
+        np.concatenate([points.run, np.array([f"{run}, deeper" for run in near.run], dtype=object)]),
+    )
+    ends = {round(curve.n_params): float(np.exp(curve.log_c[-1])) for curve in size_curves(both)}
+    assert ends[round(LADDER[2])] == pytest.approx(6 * LADDER[2] * 1e10)
+    assert ends[round(LADDER[2] * 1.01)] == pytest.approx(12 * LADDER[2] * 1e10)
 
 
 def write(path, shifts, size="55k", tokens=600_000, lr=1e-3, first=0):
@@ -42,10 +116,10 @@ def pooled(tmp_path, *names):
 
 
 def test_groups_of_one_recipe_and_length():
-    assert alike(["", "", ""], [100, 99, 50], [1, 1, 1]) == [[2], [0, 1]]
-    assert alike(["a", "b", "a"], [100, 100, 100], [2.0, 1.5, 2.0]) == [[0, 2], [1]]  # b ends lower
-    assert alike(["a", "b"], [100, 50], [2.0, 1.5]) == [[1], [0]]  # lower, but shorter
-    assert alike([], [], []) == []
+    assert seed_groups(["", "", ""], [100, 99, 50], [1, 1, 1]) == [[2], [0, 1]]
+    assert seed_groups(["a", "b", "a"], [100, 100, 100], [2.0, 1.5, 2.0]) == [[0, 2], [1]]  # b ends lower
+    assert seed_groups(["a", "b"], [100, 50], [2.0, 1.5]) == [[1], [0]]  # lower, but shorter
+    assert seed_groups([], [], []) == []
 
 
 def test_runs_of_two_lengths_are_no_seeds(tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.fits.smooth import read_at, smooth
+from analysis.fits.smooth import average_seeds, read_at, smooth
 
 
 def test_window_lies_inside_the_run() -> None:
@@ -52,3 +52,9 @@ def test_a_wide_window_does_not_move_a_curve_that_is_straight_in_log_tokens() ->
     tokens = np.arange(1, 201) * 1024.0
     at, loss = smooth(tokens, 9 - 0.5 * np.log(tokens), 50_000)
     np.testing.assert_allclose(loss, 9 - 0.5 * np.log(at), rtol=1e-12)
+
+
+def test_seeds_are_averaged_where_all_are() -> None:
+    x = np.array([0.0, 1.0, 2.0, 3.0])
+    at, mean = average_seeds([(x, x), (x[1:], 3 * x[1:]), (x[:3], 2 * x[:3])])
+    assert at.tolist() == [1.0, 2.0] and mean.tolist() == [2.0, 4.0]

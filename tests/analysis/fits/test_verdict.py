@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.fits.envelope.extract import SizeCurve
 from analysis.fits.fit import L_OPT, QUANTITIES, EnvelopePoints, Estimate, Fit, Law
 from analysis.fits.noise import SeedNoise
+from analysis.fits.seeds import SizeCurve
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_fits import LowestLoss, StudyFits
 from analysis.fits.verdict import judge_architectures
 from analysis.report.laws import law_cell, law_notes, law_rows
 from analysis.report.verdict import comparison_table, prediction_table, verdict_notes, verdict_text
 from analysis.runs import load_tables
-from scaling.stages.show import show_laws, show_summary
+from scaling.cli.show import show_laws, show_summary
 
 from .built import envelopes_of, fit_of, study_of
 from .synthetic import SIZES, power_world, write_run

@@ -1,7 +1,7 @@
 """Synthetic worlds with a known continuous law, studies drawn from them, and how often the fits cover it.
 
 A world is a loss surface L(N, D) with C = 6 N D. A study trains a ladder of sizes in it, each run's log loss moved by
-seed noise; its fits are the product's own (`fit_arch`). The truth is the optimum over all N, not over the ladder.
+seed noise; its fits are the product's own (`envelope_laws`). The truth is the optimum over all N, not over the ladder.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import numpy as np
 from scipy import optimize
 
 from analysis.design.worlds import paths
-from analysis.fits.envelope.crossings import find_crossings
-from analysis.fits.envelope.extract import SizeCurve, extract
-from analysis.fits.envelope.laws import fit_arch
-from analysis.fits.envelope.optimum import fit_line
-from analysis.fits.fit import Law
+from analysis.fits.crossings import crossed, find_crossings, fit_line
+from analysis.fits.envelope import Curves, envelope_laws, extract
+from analysis.fits.fit import EnvelopePart, Law
 from analysis.fits.noise import Group, SeedNoise, pool_seed_noise
+from analysis.fits.seeds import SizeCurve
 from analysis.fits.settings import FitSettings
 
 N0, D0, SMALLEST, WARMUP = 1.2e5, 2e6, 14e3, 20_480
@@ -115,14 +114,12 @@ class Setting:
             )
         middle, beyond = (first + last) / 2, last + math.log(10)
         a = (world.log_n_opt(last) - world.log_n_opt(first)) / (last - first)
-        told = [(x, world.log_n_opt(x), world.log_l_opt(x)) for x in (middle, beyond)]
-        clean, _ = find_crossings(curves, (first, last))
-        y = [math.log(sizes[c.small] * sizes[c.small + 1]) / 2 for c in clean]
-        gaps = [math.log(sizes[c.small + 1] / sizes[c.small]) for c in clean]
-        line = fit_line(clean, y, gaps, ladder.n_seeds, math.exp(-1 / ladder.memory))
+        true = [(x, world.log_n_opt(x), world.log_l_opt(x)) for x in (middle, beyond)]
+        clean = crossed(find_crossings(curves, (first, last)))
+        line = fit_line(clean, [one.middle("n_params") for one in clean], math.exp(-1 / ladder.memory))
         assert line is not None
         width = 2 * Z95 * ladder.s * math.sqrt(line.covariance[1][1]) / line.slope**2
-        return cls(world, ladder, tuple(curves), (math.exp(first), math.exp(last)), a, told[0], told[1], width)
+        return cls(world, ladder, tuple(curves), (math.exp(first), math.exp(last)), a, *true, width)
 
     def draw(self, rng: np.random.Generator) -> tuple[list[SizeCurve], SeedNoise]:
         """One study: its curves, and the noise as it would measure it."""
@@ -171,7 +168,7 @@ def coverage(setting: Setting, studies: int, seed: int = 0) -> Coverage:
     widths = []
     for study in range(studies):
         curves, noise = setting.draw(rng)
-        (n_opt, d_opt, loss), part = fit_arch(curves, setting.stretch, noise, SETTINGS, [study])
+        (n_opt, d_opt, loss), part = envelope_laws(Curves(curves, setting.stretch, noise), SETTINGS, [study])
         hits["points"] += within(setting.a, part.alternative[0].exponent.interval)
         hits["curved"] += loss.curved
         hits["loss"] += loss.band is None or within(setting.middle[2], band_at(loss, setting.middle[0]))
@@ -191,6 +188,12 @@ def coverage(setting: Setting, studies: int, seed: int = 0) -> Coverage:
     shares = {key: count / studies for key, count in hits.items()}
     width = float(np.median(widths)) / setting.oracle_width if widths else math.nan
     return Coverage(studies=studies, width=width, **shares)
+
+
+def laws_of(setting: Setting, noise: SeedNoise | None) -> tuple[dict[str, Law], EnvelopePart]:
+    """Of the curves without noise, with intervals by `noise`."""
+    laws, part = envelope_laws(Curves(setting.curves, setting.stretch, noise), SETTINGS, [0])
+    return {law.quantity: law for law in laws}, part
 
 
 def within(value: float, interval: Any) -> bool:

@@ -3,8 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-from analysis.fits.envelope.crossings import Missing
-from analysis.fits.envelope.optimum import optimum_laws
 from analysis.fits.noise import NoisePart
 from analysis.fits.study_fits import StudyFits, StudyNoise, UnusedRun, read_fits
 from analysis.report.laws import sizes_left_out, unused_lines
@@ -12,7 +10,6 @@ from analysis.report.methods import methods
 from analysis.report.noise import noise_text
 
 from ..fits.built import group_of, study_of
-from ..fits.envelope.test_crossings import curve
 
 FITS = Path(__file__).resolve().parents[3] / "analysis" / "studies" / "h200-2026" / "fits.json"
 
@@ -47,19 +44,6 @@ def test_sizes_that_a_surface_is_fitted_without_are_told() -> None:
     assert "the larger ones says: n360k of HGRN2." in " ".join(methods(found))
     found = replace(found, settings=found.settings.model_copy(update={"stopped": "keep"}))
     assert sizes_left_out(found) == {} and "larger ones" not in " ".join(methods(found))
-
-
-def test_of_pairs_that_do_not_cross_the_reason_has_the_nearest_and_counts_the_others() -> None:
-    curves = [curve(n, 29.0) for n in (1e3, 2e3, 4e3, 8e3)]
-    missing = [Missing(0, "far", 0.02), Missing(1, "near", 0.01), Missing(2, "not known")]
-    for pairs, told in (
-        (missing, ": 2000 and 4000: near; 2 more pairs do not cross either"),
-        (missing[::2], ": 1000 and 2000: far; 1 more pair does not cross either"),
-        (missing[2:], ": 4000 and 8000: not known"),
-        ([], ""),
-    ):
-        n_opt, d_opt = optimum_laws(curves, [], pairs, None, 0.95)
-        assert n_opt.reason == d_opt.reason == f"0 pairs cross in the range, 3 are needed{told}"
 
 
 def test_the_noise_is_told_of_each_part() -> None:

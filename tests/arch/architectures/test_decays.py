@@ -14,7 +14,6 @@ from arch.model.lm import build_model, load_model
 from arch.model.mixer import Stream
 from arch.presets import PAPER, SIZES, TINY, preset
 from arch.registry import warnings_of
-from flops import count_params, train_flops_per_token
 from flops.shapes import free_shape
 
 CHOICES = field_choices()
@@ -43,13 +42,6 @@ def test_fixed_slopes_begin_at_one_end_for_every_number_of_heads(heads):
     assert slopes == sorted(slopes, reverse=True) and slopes[-1] == pytest.approx(2 ** -(8 - 7.5 / heads))
     for earlier, later in pairwise(slopes):
         assert earlier / later == pytest.approx(2 ** (7.5 / heads))
-
-
-def test_the_range_is_tuned_in_one_place(monkeypatch):
-    monkeypatch.setattr(decays, "FASTEST_EXPONENT", 1.0)
-    monkeypatch.setattr(decays, "SLOWEST_EXPONENT", 3.0)
-    assert fixed_slopes(2) == [0.5, 0.25] and fixed_slopes(1) == [0.5]
-    assert tuple(decays.SLOPES) == CHOICES["decay_slopes"]
 
 
 @pytest.mark.parametrize("slopes", CHOICES["decay_slopes"])
@@ -95,18 +87,6 @@ def test_a_model_has_the_decays_its_configuration_names(slopes, tmp_path):
     assert torch.equal(again(input_ids=ids).logits, model(input_ids=ids).logits)
     naive = model(input_ids=ids, backend="naive").logits
     torch.testing.assert_close(model(input_ids=ids).logits, naive, rtol=1e-5, atol=1e-5)
-
-
-def test_the_papers_slopes_are_no_part_of_an_identity():
-    assert "decay_slopes" not in preset("tnl", "70m").identity()
-    assert preset("tnl", "14k").identity()["decay_slopes"] == "fixed"
-
-
-def test_slopes_cost_nothing():
-    paper, fixed = (preset("tnl", "410m", decay_slopes=slopes) for slopes in CHOICES["decay_slopes"])
-    assert count_params(paper) == count_params(fixed)
-    for convention in ("paper", "exact"):
-        assert train_flops_per_token(paper, convention) == train_flops_per_token(fixed, convention)
 
 
 def test_drift_is_one_sentence():

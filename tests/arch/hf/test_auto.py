@@ -96,15 +96,6 @@ def test_a_longer_context_is_the_same_model(saved):
         assert preset(arch, "14k", context_length=4096).identity().get("tpe_context") is None
 
 
-def test_generation_reads_each_token_once(saved):
-    path, model = saved["hgrn2"]
-    hf = auto(path)
-    lengths = []
-    hf.decoder.register_forward_pre_hook(lambda module, args: lengths.append(args[0].shape[1]))
-    hf.generate(tokens(model.model_config, length=40), max_new_tokens=5, eos_token_id=None, pad_token_id=0)
-    assert lengths == [40, 1, 1, 1, 1]
-
-
 def test_generation_goes_on_from_a_state(saved):
     path, model = saved["tnl"]
     hf = auto(path).double()

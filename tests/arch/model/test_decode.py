@@ -72,27 +72,6 @@ def test_states_that_are_no_batch():
 
 @pytest.mark.parametrize("n_steps", STEPS)
 @pytest.mark.parametrize("arch", ARCHS)
-def test_greedy_steps_are_those_of_the_parallel_form(arch, n_steps):
-    """The same tokens in float64, from a state that does not grow (LLaMA's: by 2 n d numbers a layer)."""
-    model, ids = model_of(arch), prompt()
-    config, n_bytes, tokens = model.model_config, {}, []
-    steps = generate_tokens(model, ids, n_steps)
-    for token in steps:
-        tokens.append(token)
-        n_bytes[len(tokens)] = steps.cache.n_bytes
-    everything = torch.cat([ids, torch.stack(tokens, 1)], 1)
-    with torch.inference_mode():
-        parallel = model(everything[:, :-1]).logits[0, ids.shape[1] - 1 :]
-    assert torch.equal(parallel.argmax(-1), everything[0, ids.shape[1] :]) and len(everything.unique()) > 10
-    if arch == "llama":  # the newest token has not been read
-        cached = {n: 2 * (ids.shape[1] + n - 1) * config.d_model * config.n_layers for n in (10, n_steps)}
-        assert all(n_bytes[n] == 8 * cached[n] + 8 for n in cached)
-    else:
-        assert n_bytes[10] == n_bytes[n_steps]
-
-
-@pytest.mark.parametrize("n_steps", STEPS)
-@pytest.mark.parametrize("arch", ARCHS)
 def test_steps_in_fp32(arch, n_steps):
     """Logits of a state that read many tokens one by one, to 1e-4, the same likeliest token wherever it is one. The
     state has the size that flops says."""

@@ -8,14 +8,20 @@ from arch.errors import InputError
 from arch.model.cache import DecodeCache
 from arch.model.lm import build_model, load_model, next_token_loss
 from arch.presets import preset
+from tests.arch.architectures.test_ablations import CASES, PLAIN, ablated, every_model, name_of
 from tests.arch.model.test_model import tokens
 
 LENGTHS = [1, 37, 64, 2, 32]  # of packed documents: of one token, across chunks of 32, aligned with them
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}
+every_model_and_backend = pytest.mark.parametrize(
+    "arch, changes, backend",
+    [*((*model, backend) for model in PLAIN for backend in (None, "naive")), *((*case, None) for case in CASES)],
+    ids=name_of,
+)
 
 
-def model_of(arch):
-    model = build_model(preset(arch, "25k", init_std=0.1), seed=1).double()
+def model_of(arch, changes=None):
+    model = build_model(ablated(arch, "25k", changes or {}, init_std=0.1), seed=1).double()
     with torch.no_grad():  # away from the start, where gates of all tokens are much alike
         for index, parameter in enumerate(model.parameters()):
             parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index)).double()
@@ -29,11 +35,10 @@ def packed(model):
     return ids, documents, list(ids.split(LENGTHS, 1))
 
 
-@pytest.mark.parametrize("backend", [None, "naive"])
-@pytest.mark.parametrize("arch", ARCHS)
-def test_packed_documents_are_each_as_if_alone(arch, backend):
-    """Logits, loss and the gradient of every parameter."""
-    model = model_of(arch)
+@every_model_and_backend
+def test_packed_documents_are_each_as_if_alone(arch, changes, backend):
+    """Logits, loss and the gradient of every parameter; no bit of a document is of another one."""
+    model = model_of(arch, changes)
     ids, documents, alone = packed(model)
     targets = ids.roll(-1, 1)
     targets[:, -1] = -100
@@ -47,8 +52,9 @@ def test_packed_documents_are_each_as_if_alone(arch, backend):
     ]
     loss = sum(losses) / (sum(LENGTHS) - len(LENGTHS))
     torch.testing.assert_close(together.loss, loss, **CLOSE)
-    for (name, parameter), grad in zip(model.named_parameters(), grads, strict=True):
-        reference = torch.autograd.grad(loss, parameter, retain_graph=True)[0]
+    for (name, _), grad, reference in zip(
+        model.named_parameters(), grads, torch.autograd.grad(loss, list(model.parameters())), strict=True
+    ):
         torch.testing.assert_close(grad, reference, rtol=1e-7, atol=1e-11, msg=lambda m, name=name: f"{name}: {m}")
 
 
@@ -76,24 +82,9 @@ def test_a_token_that_begins_documents(arch, tmp_path):
     assert load_model(tmp_path).decoder.document_start_id == begins
 
 
-@pytest.mark.parametrize("arch", ARCHS)
-def test_nothing_leaks_across_a_boundary(arch):
-    """Changing every token of one document changes no bit of another one's logits; without ids it does."""
-    model = model_of(arch)
-    ids, documents, _ = packed(model)
-    other = ids.clone()
-    other[:, 1:38] = (other[:, 1:38] + 1) % model.model_config.vocab_size
-    first, second = (model(input_ids=x, documents=documents).logits for x in (ids, other))
-    same = (first == second).all(-1)[0]
-    assert same[0] and same[38:].all() and not same[1:38].any()
-    first, second = (model(input_ids=x).logits for x in (ids, other))
-    assert not (first == second).all(-1)[0, 38:].all()
-
-
-@pytest.mark.parametrize("backend", [None, "naive"])
-@pytest.mark.parametrize("arch", ARCHS)
-def test_padding_at_either_end_changes_nothing(arch, backend):
-    model = model_of(arch)
+@every_model_and_backend
+def test_padding_at_either_end_changes_nothing(arch, changes, backend):
+    model = model_of(arch, changes)
     lengths, widest = [1, 40, 70], 70
     alone = [tokens(model.model_config, rows=1, length=n, seed=n) for n in lengths]
     plain = [model(input_ids=ids, backend=backend, use_cache=True) for ids in alone]
@@ -116,11 +107,11 @@ def test_padding_at_either_end_changes_nothing(arch, backend):
                         torch.testing.assert_close(state[row], plain[row].cache.layers[layer][name][0], **CLOSE)
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@every_model
 @pytest.mark.parametrize("padded", [False, True])
-def test_a_carried_state_is_as_good_as_the_tokens(arch, padded):
+def test_a_carried_state_is_as_good_as_the_tokens(arch, changes, padded):
     """In pieces of any length, one token too; with left padding in the first."""
-    model = model_of(arch)
+    model = model_of(arch, changes)
     ids = tokens(model.model_config, rows=3, length=90)
     mask = torch.ones_like(ids)
     if padded:
@@ -188,32 +179,20 @@ def test_gradient_checkpointing_keeps_less():
         ({"input_ids": torch.tensor([[1, 257]])}, "token id 257 is outside the vocabulary 0 .. 256"),
         ({"input_ids": torch.tensor([[1, -5]])}, "token id -5 is outside"),
         ({"input_ids": torch.tensor([[1.0]])}, "input_ids are float32"),
-        ({"input_ids": torch.ones(1, 3, dtype=torch.int64), "attention_mask": torch.ones(2, 3)}, "one entry a token"),
-        ({"input_ids": torch.ones(1, 3, dtype=torch.int64), "attention_mask": torch.ones(1, 4)}, "one entry a token"),
-        ({"input_ids": torch.ones(1, 3, dtype=torch.int64), "attention_mask": torch.tensor([[1, 0, 1]])}, "between"),
-        (
-            {
-                "input_ids": torch.ones(1, 3, dtype=torch.int64),
-                "attention_mask": torch.tensor([[1, 1, 0]]),
-                "use_cache": True,
-            },
-            "pad on the left",
-        ),
-        ({"input_ids": torch.ones(1, 3, dtype=torch.int64), "documents": torch.ones(1, 2)}, "documents has shape"),
-        (
-            {
-                "input_ids": torch.ones(1, 2, dtype=torch.int64),
-                "documents": torch.ones(1, 2),
-                "attention_mask": torch.ones(1, 2),
-            },
-            "a document of its own",
-        ),
+        ({"attention_mask": torch.ones(2, 3)}, "one entry a token"),
+        ({"attention_mask": torch.tensor([[1, 0, 1]])}, "between"),
+        ({"attention_mask": torch.tensor([[1, 1, 0]]), "use_cache": True}, "pad on the left"),
+        ({"documents": torch.ones(1, 2)}, "documents has shape"),
+        ({"documents": torch.ones(1, 3), "attention_mask": torch.ones(1, 3)}, "a document of its own"),
+        ({"targets": torch.ones(3, 1, dtype=torch.int64)}, "one target a token"),
+        ({"targets": torch.ones(1, 3, dtype=torch.int64), "logits_to_keep": 2}, "one target a token"),
+        *(({"logits_to_keep": n}, "must be a number of tokens") for n in (-1, torch.tensor([1]), 1.0)),
     ],
 )
 def test_bad_inputs_are_named(arguments, message):
     model = build_model(preset("hgrn2", "14k"), seed=0)
     with pytest.raises(InputError, match=message):
-        model(**arguments)
+        model(**{"input_ids": torch.ones(1, 3, dtype=torch.int64)} | arguments)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -252,16 +231,16 @@ def test_a_state_after_one_document_masks_nothing(arch):
         assert masked[0].tolist() == [True] * 7 + [False] * 13 and not masked[1].any()
 
 
-@pytest.mark.parametrize("arch", ARCHS)
-def test_padding_after_a_state(arch):
+@every_model
+def test_padding_after_a_state(arch, changes):
     """On the right it changes nothing; on the left, where Tpe and convolutions would read it, it is refused."""
-    model = model_of(arch)
+    model = model_of(arch, changes)
     ids = tokens(model.model_config, rows=2, length=40)
     cache = model(input_ids=ids[:, :20], use_cache=True).cache
     mask = torch.ones(2, 20, dtype=torch.int64)
     mask[1, 13:] = 0
-    out = model(input_ids=ids[:, 20:].masked_fill(mask == 0, 7), attention_mask=mask, cache=cache).logits
-    torch.testing.assert_close(out[mask == 1], model(input_ids=ids).logits[:, 20:][mask == 1], **CLOSE)
+    out = model(input_ids=ids[:, 20:].masked_fill(mask == 0, 7), attention_mask=mask, cache=cache)
+    torch.testing.assert_close(out.logits[mask == 1], model(input_ids=ids).logits[:, 20:][mask == 1], **CLOSE)
     with pytest.raises(InputError, match="between the cache's tokens and these"):
         model(input_ids=ids[:, 20:], attention_mask=mask.flip(1), cache=cache)
 
@@ -292,19 +271,3 @@ def test_padding_does_not_count_in_the_loss(left):
     mask[:, part] = 1
     padded = model(input_ids=ids, targets=ids, attention_mask=mask).loss
     torch.testing.assert_close(padded, model(input_ids=ids[:, part], targets=ids[:, part]).loss, **CLOSE)
-
-
-@pytest.mark.parametrize("arguments", [{"targets": torch.ones(3, 2)}, {"targets": torch.ones(2, 3), "keep": 2}])
-def test_targets_that_are_not_the_logits(arguments):
-    """Three rows of two are as many numbers as two rows of three."""
-    model = build_model(preset("hgrn2", "14k"), seed=0)
-    targets, keep = arguments["targets"].long(), arguments.get("keep", 0)
-    with pytest.raises(InputError, match="one target a token"):
-        model(input_ids=torch.ones(2, 3, dtype=torch.int64), targets=targets, logits_to_keep=keep)
-
-
-@pytest.mark.parametrize("count", [-1, torch.tensor([1]), 1.0])
-def test_logits_to_keep_is_a_number(count):
-    model = build_model(preset("hgrn2", "14k"), seed=0)
-    with pytest.raises(InputError, match="logits_to_keep must be a number of tokens"):
-        model(input_ids=torch.ones(2, 3, dtype=torch.int64), logits_to_keep=count)

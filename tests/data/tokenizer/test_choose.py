@@ -15,24 +15,12 @@ from data.tokenizer.ranks import PATTERN, RankTokenizer, rank_files
 from data.tokenizer.training import train_tokenizer
 from data.vocabulary import ENCODINGS, padded, vocabulary
 
-from ...conftest import rank_folder
-
 TEXT = "def f(x):\n    return x  # naïve ☃ <|endoftext|>\n"
 
 
 @pytest.fixture
 def cl100k(ranks: Path) -> Tokenizer:
     return get_tokenizer("cl100k_base")
-
-
-def test_the_rank_file_beside_the_checkout_is_used(
-    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Or the tests that need it would never run: nobody sets TIKTOKEN_CACHE_DIR for them."""
-    monkeypatch.delenv("TIKTOKEN_CACHE_DIR", raising=False)
-    assert rank_folder() == shared / "data" / "tiktoken"
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
-    assert rank_folder() is None
 
 
 @settings(max_examples=50)

@@ -39,7 +39,7 @@ def gated_operands(
 
     Where no half chunk's decay is below 2^REACH the reference of both is the chunk's middle: factors above 1 on one
     side meet small ones on the other. Else q's is the chunk's start and k's its end, with factors of at most 1: such
-    channels are counted in `ways` [BH, N, DK / BK], and what is written of them here is not used (far_channels.py).
+    channels are counted in `ways` [BH, N, DK / BK], and far_channels.py adds the scores of their pairs.
     """
     k0, bh, chunk = tl.program_id(0) * BK, tl.program_id(1).to(tl.int64), tl.program_id(2)
     batch, head = bh // H, bh % H
@@ -65,20 +65,27 @@ def gated_operands(
     if KEY:
         k = tl.load(key + given, mask=inside, other=0.0).to(tl.float32)
     decay = decays + (bh * N + chunk) * 3 * DK + columns
-    later = rows[None, :] >= C // 2
-    early, late = tl.sum(tl.where(later, 0.0, log_f), 1), tl.sum(tl.where(later, log_f, 0.0), 1)
+    # the sums of the halves are made of those to the middle: in bf16 both then hold the same roundings of their terms
+    until = time_sums(log_f, sums, EXACT)
+    early = tl.sum(tl.where(rows[None, :] == 0, log_f - until, 0.0), 1)
+    late = tl.sum(tl.where(rows[None, :] == C - 1, until, 0.0), 1)
     near = tl.minimum(early, late) > REACH
     tl.store(decay, tl.where(near, early, 0.0))
     tl.store(decay + DK, tl.where(near, late, 0.0))
     tl.store(decay + 2 * DK, tl.where(near, 0.0, early + late))
     tl.store(ways + (bh * N + chunk) * (DK // BK) + tl.program_id(0), tl.sum(tl.where(near, 0, 1), 0))
-    until = time_sums(log_f, sums, EXACT)
+    to_start, to_end = tl.where(near, 0.0, early)[:, None], tl.where(near, 0.0, late)[:, None]
+    y = k * power(to_end - until, FAST)
+    if EXACT:  # far channels' exponents as sums of their own terms alone
+        y = tl.where(near[:, None], y, k * power(time_sums(log_f, transposed(table, 1, C), EXACT), FAST))
+    tl.store(keys + offsets, y.to(keys.dtype.element_ty), mask=inside)
     query = product(query, one, EXACT) if PRODUCTS else query.to(tl.float32)
     if SILU:
         query, _ = silu(query, FAST)
-    x, y = query * power(until, FAST), k * power(-until, FAST)
+    x = query * power(to_start + until, FAST)
+    if EXACT:
+        x = tl.where(near[:, None], x, query * power(time_sums(log_f, transposed(table, 0, C), EXACT), FAST))
     tl.store(queries + offsets, x.to(queries.dtype.element_ty), mask=inside)
-    tl.store(keys + offsets, y.to(keys.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["T", "H", "N", "PER_SEGMENT"])

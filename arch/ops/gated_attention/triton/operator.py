@@ -16,7 +16,7 @@ from ...triton.column_sums import column_sums
 from ...triton.device_config import gated_for_device
 from ...triton.launch import contiguous, interpreted, on_its_device, operand_dtype
 from .backward_kernels import gated_backward, gated_values
-from .far_channels import far_gradients, far_operands
+from .far_channels import far_gradients, far_scores
 from .forward_kernels import gated_operands, gated_output
 from .state_pass import run_pass, state_pass
 
@@ -119,10 +119,9 @@ def _forward(
         maxnreg=config.operands_registers, num_stages=1, **config.target,
     )  # fmt: skip
     out, scores = v.new_empty(v.shape), v.new_empty(call.rows, call.chunks, chunk, chunk)
-    far_operands[call.grid](
-        q, first, gate, bound, call.reset, call.table, queries, keys, decays, ways, scores, *call.sizes, call.stride,
-        **call.gates, **call.far, num_warps=4, num_stages=1,
-        **config.target,
+    far_scores[call.grid](
+        q, first, gate, bound, call.reset, call.table, decays, ways, scores, *call.sizes, call.stride,
+        **call.gates, **call.far, num_warps=4, num_stages=1, maxnreg=config.far_registers[0], **config.target,
     )  # fmt: skip
     if config.sequential:
         states, final = run_pass(
@@ -190,7 +189,7 @@ def _backward(
     far_gradients[call.grid](
         q, first, v, gate, bound, call.reset, call.table, decays, ways, d_out, d_q, d_first, d_gate, partial,
         *call.sizes, call.stride, call.value_stride, **call.gates, **call.far, DV=call.value_dim,
-        num_warps=4, num_stages=1, **config.target,
+        num_warps=4, num_stages=1, maxnreg=config.far_registers[1], **config.target,
     )  # fmt: skip
     d_initial = d_initial.view(call.batch, call.heads, call.key_dim, call.value_dim)
     return column_sums(partial).view(call.heads, -1) if bounds else partial.new_empty(call.heads, 0), d_initial

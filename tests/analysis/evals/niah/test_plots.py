@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 from analysis.evals.niah.plots import heatmap, table
 from analysis.evals.niah.scores import measures
+from scaling.cli.evaluation import current_results
 from scaling.cli.main import app
-from scaling.stages.evaluation_results import current_results
-from scaling.stages.request import Request
+from scaling.cli.request import Request
 from tests.analysis.evals.small_study import stored_result, write_study
 
 GRID = {"first_length": 256, "last_length": 512, "n_lengths": 2, "n_depths": 3, "max_new_tokens": 4}
@@ -28,14 +28,15 @@ def grid_values(context_length=4096):
     }
 
 
-def test_a_heatmap_has_length_to_the_right_depth_downwards_and_hatches_what_is_beyond():
+def test_a_heatmap_has_length_to_the_right_depth_downwards_and_a_line_where_the_training_ends():
     figure = heatmap(grid_values(), "title")
-    cells, stripes = figure.data
+    (cells,) = figure.data
     assert np.array(cells.z).shape == (3, 5) and list(np.array(cells.z)[:, 0]) == [10, 7, 1]
-    assert tuple(figure.layout.yaxis.range) == (2.5, -0.5)
-    assert list(stripes.x) == [3, 4] and "4,096 tokens" in figure.layout.title.text
+    assert figure.layout.yaxis.autorange == "reversed" and cells.y[0] == "0%" and cells.x[-1] == "8,000"
+    (line,) = figure.layout.shapes
+    assert line.x0 == line.x1 == 2.5 and "4,096 tokens" in figure.layout.title.text
     assert (cells.zmin, cells.zmax) == (1, 10)
-    assert len(heatmap(grid_values(16_000), "title").data) == 1
+    assert not heatmap(grid_values(16_000), "title").layout.shapes
 
 
 def test_from_checkpoints_to_heatmaps(tmp_path, browser):

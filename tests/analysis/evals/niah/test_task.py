@@ -37,7 +37,7 @@ def context(tmp_path_factory):
     return TaskContext(data / "no-corpus", data, {name: SMALL for name in VARIANTS})
 
 
-def quiet(share, text):
+def quiet(share):
     assert 0 <= share <= 1
 
 

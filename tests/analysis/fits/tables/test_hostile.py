@@ -95,11 +95,6 @@ def test_sizes_that_hardly_any_study_has_are_remarked(n, d, told):
     assert sum("read as it stands" in note for note in issue.notes) == 2
 
 
-def test_a_study_of_six_thousand_parameters_passes():
-    found = tables.read_points(grid(n=6e3, d=1e6))
-    assert len(found.groups[""]) == 16 and not any("n_tokens" in note or "D / N" in note for note in found.notes)
-
-
 # -- cells that can be read in two ways
 
 
@@ -108,7 +103,10 @@ def test_a_study_of_six_thousand_parameters_passes():
     [
         (["0,125", "0,250", "0,500"], r"has a comma that could be a decimal point .* as '0,125'.* in rows 1, 2, 3"),
         (["125,000", "250,000", "500,000"], r"has a comma that could be a decimal point .* as '125,000'"),
-        (["1.234", "2.468", "4.936"], r"could be thousands or a fraction, as '1.234': write 1234 or 1.234e9"),
+        (
+            ["1.234", "2.468", "4.936"],
+            r"could be thousands or a fraction, as '1.234': write it without the point, or as 1.234e9",
+        ),
         (["1.234.000", "2.468.000", "4.936.000"], "is no number, as '1.234.000'"),
         (["1.234,5", "2.468,5", "4.936,5"], "is no number"),
         (["7'000'000", "7000000", "70000000"], "is no number"),
@@ -145,9 +143,7 @@ def test_two_kinds_of_loss_at_one_place_are_refused():
     some = pd.concat([grid(), grid().iloc[:3].assign(loss=lambda t: 2.8 * t.loss)], ignore_index=True)
     refused("at 3 of 3 such places .rows 1, 17; rows 2, 18; rows 3, 19.", some)
     named = both.assign(kind=["a"] * 16 + ["b"] * 16)
-    refused("the column 'kind' tells them apart: --group 'kind', or keep one by --where", named)
-    alone = both.assign(run=[f"r{i}" for i in range(32)])
-    refused("keep one by --where, or name the column of what differs by --columns recipe=NAME", alone)
+    refused("keep one by --where, group by a column that tells them apart, or name it by --columns recipe=", named)
     assert len(tables.read_points(named, where=["kind=a"]).groups[""]) == 16
     assert len(tables.read_points(named, group="kind").groups) == 2
     assert len(tables.read_points(named, {"recipe": "kind"}).groups[""]) == 16
@@ -268,18 +264,3 @@ def test_a_flipped_byte_is_refused_in_one_line_or_read_as_before(tmp_path, kind)
             n_refused += 1
             assert "\n" not in str(error) and str(path) in str(error)
     assert n_refused > 75
-
-
-def test_metadata_of_another_library_is_refused_in_one_line(tmp_path):
-    table = pa.Table.from_pandas(grid().set_index("N"))
-    for damaged in (
-        b"{}",
-        b"{",
-        b'{"index_columns": ["x"], "columns": [{}]}',
-        b'{"index_columns": [{"kind": "range"}]}',
-    ):
-        pq.write_table(table.replace_schema_metadata({b"pandas": damaged}), tmp_path / "t.parquet")
-        try:
-            tables.read_points(tmp_path / "t.parquet")
-        except InputError as error:
-            assert "cannot be read" in str(error) and "\n" not in str(error)
