@@ -26,7 +26,7 @@ from analysis.fits.cost import Cost, cost_of
 from analysis.fits.crossings import crossed, crossing_laws, find_crossings
 from analysis.fits.fit import FAILED, N_OPT, NOT_DONE, PASSED, Check, Claim, Fit, Verdict, believed_to
 from analysis.fits.forms import PLAIN
-from analysis.fits.isoflop import isoflop
+from analysis.fits.isoflop import fit_isoflop
 from analysis.fits.parametric.curves import prepare
 from analysis.fits.parametric.fit import fit_form
 from analysis.fits.points import Points
@@ -212,13 +212,9 @@ def _n_opt(surface: Surface, cost: Cost) -> Law:
 
 
 def _isoflop(points: Points, cost: Cost) -> tuple[Law, list[float], list[float]]:
-    fit = isoflop(points, cost, n_replicates=2)
-    used = [one for one in fit.minima if one.reason is None and one.n_params]
-    return (
-        lambda c: fit.optimum("N_opt", c)[0] or math.nan,
-        [one.c for one in used],
-        [one.n_params or 0 for one in used],
-    )
+    fit = fit_isoflop(points, cost, n_replicates=2)
+    law, used = fit.law(N_OPT), fit.isoflop.used if fit.isoflop else ()
+    return lambda c: law.at(c).value or math.nan, [one.c for one in used], [one.n_params or 0 for one in used]
 
 
 def _envelope(points: Points, cost: Cost) -> tuple[Law, list[float], list[float]]:

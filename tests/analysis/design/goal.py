@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from analysis.design.choose import summary
+from analysis.design.choose import Outcome, simulate, summary
 from analysis.design.layout import TEXT
 from analysis.design.precision import precision
 from analysis.design.prices import Prices
 from analysis.design.proposal import Proposal
-from analysis.design.simulate import Outcome, simulate
 from analysis.design.study_file import Setting
 from analysis.design.worlds import BEND, KINDS, Noise, Scenario, World, literature
 from flops.hardware import device_of
@@ -97,8 +96,8 @@ def show(budget: float, seeds: float = 0.005, text: float = TEXT, bend: float = 
         right = np.array([abs(o.off_a) < 0.05 and abs(o.off_n) < np.log(1.3) for o in result.outcomes])
         print(f"{name}: {result.words}")
         print(
-            f"  right {summary['right']:.0%} (a {summary['right_a']:.0%}, N_opt {summary['right_n']:.0%}), identified "
-            f"{summary['identified']:.0%}, held {summary['held']:.0%}; by kind "
+            f"  right {summary['right']:.0%} (a {summary['right_a']:.0%}, N_opt {summary['right_n']:.0%}), "
+            f"held {summary['held']:.0%}; by kind "
             + ", ".join(f"{kind} {right[kinds == kind].sum()}/{(kinds == kind).sum()}" for kind in KINDS)
         )
         ratios = [f"{np.nanquantile(x, (0.1, 0.5, 0.9)).round(2)}" for x in (result.ratio, result.known)]

@@ -37,8 +37,8 @@ def test_a_surface_implies_laws_that_share_out_every_budget():
     for c in (1e18, 1e24):
         assert law.value("n_opt", c, 1.0) == pytest.approx(TRUTH.n_opt(c))
         assert law.value("d_opt", c, 1.0) == pytest.approx(TRUTH.d_opt(c))
-    (told,) = check_stated([law], "flop")["laws"]
-    assert told["holds"] and told["six_nd_over_c"] == pytest.approx([1] * 4)
+    (checked,) = check_stated([law], "flop").laws
+    assert checked.holds and checked.six_nd_over_c == pytest.approx([1] * 4)
 
 
 def test_surfaces_beside_a_fit(points, fits):
