@@ -169,7 +169,15 @@ ALLOWED = {
     "analysis.publish": (
         "analysis.fits.study_fits",
         *("analysis.costs", "analysis.fits.settings", "analysis.forecast", "analysis.report", "analysis.run_table"),
-        *("analysis.source", "analysis.stage", "scaling.rundir.versions", "scaling.study", "arch.errors", "data.files"),
+        *(
+            "analysis.source",
+            "analysis.stage",
+            "analysis.table_files",
+            "scaling.rundir.versions",
+            "scaling.study",
+            "arch.errors",
+            "data.files",
+        ),
     ),
     "analysis": (),
     "scaling.cli": ("scaling", "jobs", "analysis", "arch", "data", "flops"),

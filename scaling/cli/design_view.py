@@ -106,12 +106,10 @@ def _noises(result: Mapping[str, Any]) -> str:
         f"noise between seeds: {result['seed_noise']:.2%} of the loss ({result['seed_noise_source']}); sizes fall "
         f"faster or slower than the surface by {result['bend']:.1%} an e-fold of tokens ({result['bend_source']})"
     )
-    ranges = {(row["point_noise"], row["windows"]) for row in result["proposals"] if row["point_noise"]}
-    for (least, most), (few, many) in sorted(ranges)[:1]:
+    if result["text_noise"]:
         text += (
-            f"; of a point of a curve, whose text is harder or easier: {least:.2g} to {most:.2g} {NATS_A_BYTE}, "
-            f"computed from {result['text_noise']:.3g} of one token alone ({result['text_noise_source']}) and means "
-            f"over {few:,.0f} to {many:,.0f} tokens"
+            f"; of the text: {result['text_noise']:.3g} {NATS_A_BYTE} of a token ({result['text_noise_source']}), less "
+            "by the root of the tokens of a point"
         )
     if result["held_out"] and any(row["curves"] for row in result["proposals"]):
         text += "; curves are held-out losses at checkpoints, all on the same text"
