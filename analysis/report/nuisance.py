@@ -14,7 +14,7 @@ from analysis.fits.pairwise import BETTER, LOSS, UNDECIDED, compared
 from analysis.fits.study_fits import StudyFits
 from analysis.labels import parts
 from analysis.pages.cells import signed
-from analysis.report.left_out import named
+from analysis.report.laws import named
 from arch.amounts import count, counted
 
 TIE = 1e-9  # of log loss
