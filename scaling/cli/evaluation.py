@@ -143,10 +143,7 @@ def planned_reads(request: Request) -> dict[str, dict[str, Plan]]:
 
     tasks = eval_tasks(request)
     readers = planning.readers(request.corpus_directory, request.study.corpus.tokenizer, request.runs)
-    return {
-        run_id: {task.name: plan for task in tasks if (plan := task.plan(reader)) is not None}
-        for run_id, reader in readers.items()
-    }
+    return planning.plans_of(tasks, readers)
 
 
 # The matrix
