@@ -159,20 +159,19 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
             return Reported(directory / "index.html", False, missing)
 
     from analysis.costs import study_costs
-    from analysis.report.page import figures, page
+    from analysis.report.page import Study, page
 
     tables = read_tables(results)
-    drawn = figures(fits, tables, baseline, forecast)
     content: dict[str, Any] = {"kind": "report", "study": study.name, "inputs_hash": wanted}
     with new_directory(directory, content, kind="report") as temporary:
         name = study.name + (f" ({', '.join(study.sets)})" if study.set_results else "")
         larger = None if study.set_results else source.forecast()
         costs = study_costs(study, runs, tables.runs, None if larger is None else larger.runs)
-        came = _provenance(study, source.provenance(), fits, tables)
-        beside = (evaluations, held_against, with_texts, costs, forecast)
-        made = page(name, fits, tables, drawn, baseline, corpus, came, *beside)
+        provenance = _provenance(study, source.provenance(), fits, tables)
+        beside = (baseline, corpus, provenance, evaluations, held_against, with_texts, costs, forecast)
+        made = page(Study(name, fits, tables, *beside))
         made.write(temporary)
-        content["no_pictures"] = write_pictures(drawn, temporary / "figures")
+        content["no_pictures"] = write_pictures(made.figures, temporary / "figures")
     return Reported(directory / "index.html", True, content["no_pictures"])
 
 

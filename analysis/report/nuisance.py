@@ -11,7 +11,7 @@ from analysis.figures.axes import minus
 from analysis.figures.palette import name_of
 from analysis.fits.study_fits import StudyFits, StudyNoise
 from analysis.pages.cells import signed
-from analysis.report.left_out import named
+from analysis.report.laws import named
 from arch.amounts import count, counted
 
 DOUBT = 0.975  # Student's quantile of a difference that noise seldom makes

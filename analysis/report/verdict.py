@@ -13,8 +13,8 @@ from analysis.fits.study_fits import LossOf, LowestLoss, StudyFits
 from analysis.fits.verdict import MISSED
 from analysis.labels import arch_of
 from analysis.pages.cells import Number, number, signed
-from analysis.report.approaches import NOT_IDENTIFIED
 from analysis.report.believed import believed_rows, law_sentences, leading_law, optimum_sentences
+from analysis.report.laws import NOT_IDENTIFIED
 from analysis.report.noise import listed, noise_text
 from analysis.report.variants import is_of_variants, variant_lines
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 Json = dict[str, Any]
 CONVENTIONS = ("exact", "paper", "6nd")
-REPORT_TABLES = ("losses", "approaches", "optimum", "comparison")
+REPORT_TABLES = ("losses", "approaches", "comparison")
 
 
 class Reading(NamedTuple):

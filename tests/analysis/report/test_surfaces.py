@@ -8,8 +8,7 @@ from analysis.fits.parametric.fit import fit_parametric
 from analysis.fits.points import Points
 from analysis.fits.published import check_stated
 from analysis.fits.published_surfaces import PRINTED, Printed, beside, law_of, misses
-from analysis.report.isoflop_figure import isoflop_figure
-from analysis.report.surface_figures import draws_figure, misses_figure
+from analysis.report.fit_figures import isoflop_figure
 
 TRUTH = PRINTED["Hoffmann et al. 2022"].surface
 BUDGETS = (1e18, 1e19, 1e20)
@@ -66,13 +65,3 @@ def test_profiles_hold_every_point_and_meet_at_the_minima(points, fits):
         assert line.x[np.argmin(line.y)] == pytest.approx(budget.n_params, rel=0.05)  # of 60 places
         assert min(line.y) == pytest.approx(budget.loss, rel=1e-4)
         assert [line.x[0], line.x[-1]] == pytest.approx(budget.reach)
-
-
-def test_figures_of_draws_and_misses(points, fits):
-    figure = draws_figure(fits[0])
-    assert [trace.name for trace in figure.data[:5]] == ["draws of this fit", "this fit", *PRINTED]
-    assert len(figure.data[0].x) == 100 and figure.data[2].x[0] == TRUTH.alpha
-    figure = misses_figure(fits[0])
-    assert len(figure.data) == 1 + len(PRINTED)
-    assert figure.data[1].y == pytest.approx(100 * np.expm1(misses(points, TRUTH)))
-    assert "mean" in figure.layout.annotations[1].text

@@ -156,9 +156,9 @@ def test_measured_losses_stand_beside_their_predictions(made):
 
 def test_the_report_has_the_forecast_before_and_after(made):
     folder, outputs, _ = made
-    assert "<h2>Forecast</h2>" in outputs["page before"] and "none of them is trained yet" in outputs["page before"]
+    assert ">Forecast</h2>" in outputs["page before"] and "none of them is trained yet" in outputs["page before"]
     now = page(None, folder)
-    assert "<h2>Forecast</h2>" in now and "none of them is trained yet" not in now
+    assert ">Forecast</h2>" in now and "none of them is trained yet" not in now
     assert "llama-55k-c64-s5" in (folder / "out/tiny/report/tables/forecast.csv").read_text()
 
 
@@ -363,7 +363,7 @@ def test_a_second_round_is_predicted_from_the_grid_and_the_first(made, tmp_path)
     (later,) = predicted.pop("later")
     assert predicted["runs"] == outputs["measured"]["runs"] and later["round"] == 2 and later["n"]["trained"] == 1
     html = page(None, tmp_path)
-    assert "<h2>Forecast, round 2</h2>" in html and "Forecast, round 2: " in html
+    assert ">Forecast, round 2</h2>" in html and "Forecast, round 2: " in html
     assert "llama-98k-c64-s7" in (tmp_path / "out/tiny/report/tables/forecast-2.csv").read_text()
     assert "has begun" in refused("predict", study, *out, "--force")
     command("publish", study, tmp_path / "public", *out)
