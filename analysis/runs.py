@@ -31,9 +31,9 @@ from arch.errors import InputError
 from data.files import read_manifest
 from data.manifest import parts_of
 from scaling.rundir.directory import DAMAGED, RunDir
-from scaling.study.grid import FORECAST
 from scaling.study.run import decisive
 from scaling.study.schedule import MERGED, phase
+from scaling.study.schema import FORECAST
 from scaling.study.training import Training
 
 METRICS = ("step", "n_tokens", "loss", "grad_norm", "lr", "time_s", "tokens_per_s")

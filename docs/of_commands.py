@@ -102,7 +102,6 @@ def modules() -> list[tuple[Callable[..., Any], list[str]]]:
     from analysis.inspection import decode_speed
     from arch.bench import command
     from scaling import check
-    from scaling.cli import bench as answers
     from scaling.trainer import bench as trainer
 
     return [
@@ -111,7 +110,6 @@ def modules() -> list[tuple[Callable[..., Any], list[str]]]:
         (command.main, ["--model"]),
         (trainer.main, []),
         (decode_speed.main, []),
-        (answers.main, []),
     ]
 
 

@@ -20,7 +20,7 @@ from arch.config import ARCHS, ModelConfig, field_choices, field_names, reads
 from arch.options import kind_of
 from arch.presets import ALL_SIZES, SIZES, preset
 from arch.registry import ARCHITECTURES
-from scaling.study import axes, forecast_section, grid, jobs_schema, schema, sources, sweep_section, training
+from scaling.study import axes, jobs_schema, schema, training
 from scaling.study import sizes as sizes_schema
 from scaling.study import types as values
 
@@ -31,12 +31,12 @@ HEADS = ["key", "type", "default", "unit", "meaning"]
 SECTIONS = (
     ("The whole file", schema.StudyFile, ""),
     ("corpus", schema.Corpus, ""),
-    ("corpus.source, of a mixture", sources.WeightedSource, "Each source of a mixture: docs/corpus.md."),
-    ("grid", grid.Grid, ""),
+    ("corpus.source, of a mixture", schema.WeightedSource, "Each source of a mixture: docs/corpus.md."),
+    ("grid", schema.Grid, ""),
     ("training", training.Training, ""),
     ("overrides", training.Overrides, "Each entry holds keys of `training`, and `model` with fields of the model."),
-    ("sweep", sweep_section.Sweep, "docs/rates.md describes it."),
-    ("forecast", forecast_section.Forecast, "docs/forecasts.md describes it."),
+    ("sweep", schema.Sweep, "docs/rates.md describes it."),
+    ("forecast", schema.Forecast, "docs/forecasts.md describes it."),
     ("evaluation", schema.Evaluation, ""),
     ("fit", schema.Fit, ""),
     ("jobs", jobs_schema.Jobs, ""),
@@ -55,13 +55,13 @@ UNITS = (  # of a key by its end, the first that fits
 # Types of which the schema's own words would tell less
 NAMED = (
     (values.Sources, "text, or a list of texts"),
-    (sources.CorpusSources, "text, list of texts, or list of sources"),
+    (schema.CorpusSources, "text, list of texts, or list of sources"),
     (values.Plugins, "text, or a list of texts"),
     (values.Steps, "text, or a list of texts"),
     (values.Betas, "two numbers, at least 0, below 1"),
     (values.TokenCounts, "list of integers"),
     (values.Tokens, "integer, as `2e9` or `2B`, or a multiple of N: `20N`"),
-    (sweep_section.RatesOfSweep, "list of numbers, or a ladder, or either by size"),
+    (schema.RatesOfSweep, "list of numbers, or a ladder, or either by size"),
     (values.Rate, "number, or `law`"),
     (values.BranchPoints, "list of integers, or of multiples of N"),
     (values.Ranges, "[number, number], or {architecture: [number, number]}"),

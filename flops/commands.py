@@ -26,10 +26,11 @@ def _show_version(is_asked: bool) -> None:
         raise typer.Exit
 
 
-def application(about: str) -> typer.Typer:
-    """An application without commands, with --version, -h and --help. typer's own colours and panels take longer to
-    import than everything else of a help."""
+def application(about: str, group: Any = None) -> typer.Typer:
+    """An application without commands, with --version, -h and --help; group: the class that has its commands. typer's
+    own colours and panels take longer to import than everything else of a help."""
     app = typer.Typer(
+        cls=group,
         rich_markup_mode=None,
         add_completion=False,
         pretty_exceptions_enable=False,

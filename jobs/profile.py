@@ -10,8 +10,7 @@ import os
 from pathlib import Path
 
 from arch.errors import InputError, nearest
-from scaling.study.file import validate
-from scaling.study.find import came_with_others
+from scaling.study.file import came_with_others, validate
 from scaling.study.jobs_schema import Cluster
 from scaling.study.yaml_text import read_mapping
 

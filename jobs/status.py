@@ -67,7 +67,7 @@ def job_rows(submitted: Sequence[Submission], elements: Iterable[Element]) -> li
 def merge(
     rows: Sequence[Mapping[str, Any]], submitted: Sequence[Submission], elements: Iterable[Element]
 ) -> list[dict[str, Any]]:
-    """`rows` of scaling.stages.status.status_rows with what the queue says: job, limit_left, node, state, reason.
+    """`rows` of scaling.cli.status.status_rows with what the queue says: job, limit_left, node, state, reason.
 
     Of a run that several submissions have, the newest counts that is in the queue.
     """

@@ -14,7 +14,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from scaling.cli.numerics import fix_bits
+from scaling.cli.main import fix_bits
 from tests import surroundings
 from tests.registries import as_registered
 
@@ -80,10 +80,10 @@ def pytest_unconfigure() -> None:
 # alone with one at the end. pytest-xdist's own order, by the number of tests, has a file of one long test last.
 LONG = (
     "jobs/test_campaign.py",
-    "scaling/stages/test_study.py",
+    "scaling/cli/test_study.py",
     "golden/test_laws.py",
     "analysis/test_stage.py",
-    "scaling/stages/test_forecast.py",
+    "scaling/cli/test_forecast.py",
     "scaling/trainer/test_loop.py",
     "scaling/cli/test_evaluate.py",
     "scaling/checkpoints/test_export.py",
@@ -94,7 +94,7 @@ LONG = (
     "scaling/cli/test_try.py",
     "scaling/bundle/test_lies.py",
     "scaling/trainer/test_pickles.py",
-    "scaling/stages/test_damage.py",
+    "scaling/cli/test_damage.py",
     "jobs/test_clean_text.py",
 )
 

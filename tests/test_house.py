@@ -142,13 +142,7 @@ ALLOWED = {
         *("arch.amounts", "arch.errors", "data.files"),
     ),
     "analysis.repeats": (
-        *(
-            "analysis.figures",
-            "analysis.fits",
-            "analysis.pages",
-            "analysis.run_evals",
-            "analysis.runs",
-        ),
+        *("analysis.fits", "analysis.run_evals", "analysis.runs"),
         *("scaling.rundir", "scaling.study", "arch.amounts", "arch.errors", "data.files", "data.units"),
     ),
     "analysis.trial": ("analysis.held_out", "analysis.fits.comparison", "analysis.fits.points", *LIGHT),
@@ -173,16 +167,6 @@ ALLOWED = {
         *("analysis.source", "analysis.stage", "scaling.rundir.versions", "scaling.study", "arch.errors", "data.files"),
     ),
     "analysis": (),
-    "scaling.stages": (
-        "scaling.study",
-        "scaling.rundir",
-        "scaling.bundle",
-        "jobs",
-        "analysis",
-        "arch",
-        "data",
-        "flops",
-    ),
     "scaling.cli": ("scaling", "jobs", "analysis", "arch", "data", "flops"),
     "scaling.__main__": ("scaling.cli",),
     "benchmarks": ("arch", "data", "analysis.design", "analysis.fits"),
@@ -320,7 +304,6 @@ NAMED = {
     "arch/bench": "a case is a sequence operation as one architecture uses it, and is called by its name",
     "flops/ladder.py": "whose FLOP a ladder of equal FLOP has",
     "flops/table7.py": "the paper's table 7, row by row",
-    "analysis/recall/recipe.py": "what HGRN2's figure 3 tried",
 }
 PLACES = re.compile(r"(arch|flops)/architectures/")
 

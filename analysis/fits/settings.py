@@ -7,8 +7,7 @@ from typing import Any
 from pydantic import Field as PydanticField
 
 from scaling.study.axes import short
-from scaling.study.grid import Grid
-from scaling.study.schema import Fit
+from scaling.study.schema import Fit, Grid
 
 FITS = "fits.json"  # of a study's results, and of its published folder
 MIN_CROSSINGS = 3  # of neighbouring sizes' curves: two fix a line, a third can tell whether it is one

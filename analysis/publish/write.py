@@ -34,7 +34,7 @@ from analysis.source.run_directories import RunDirectories
 from arch.errors import InputError
 from data.files import MANIFEST, fsync_dir, json_bytes, kill_point, read_object, sha256, write_bytes, write_json
 from scaling.rundir.versions import git_commit
-from scaling.study.find import STUDY_FILE
+from scaling.study.file import STUDY_FILE
 from scaling.study.rates import LOCK, Lock, resolve
 from scaling.study.spec import load_study
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.source.base import BASELINE, Inputs, Provenance
 from analysis.table_files import read_table
 from data.files import MANIFEST, read_json, read_manifest, sha256
-from scaling.study.grid import FORECAST
+from scaling.study.schema import FORECAST
 
 if TYPE_CHECKING:
     import pandas as pd

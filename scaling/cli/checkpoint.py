@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 
 from arch.amounts import counted
-from arch.errors import InputError
 from flops.commands import Plugins
 
+from ..rundir.find_checkpoint import find_checkpoint
 from .options import AsJson, print_json, tell
 
 CheckpointPath = Annotated[
@@ -42,8 +42,6 @@ def generate(
     options: GenerateOptions,
 ) -> None:
     """Continue a text with a trained model. Prints the continuation as it is written; uses a GPU where there is one."""
-    from ..rundir.find_checkpoint import find_checkpoint
-
     saved = find_checkpoint(checkpoint, tell, options.plugin)
     from ..checkpoints.generate import SamplingOptions, describe, open_model, read_prompt
     from ..checkpoints.generate import generate as write_on
@@ -74,8 +72,6 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """Look inside a model. Shows what its forget gates keep, layer by layer, and which tokens its layers mix."""
-    from ..rundir.find_checkpoint import find_checkpoint
-
     saved = find_checkpoint(checkpoint, tell, plugin)
     from analysis.inspection.gates import inspect_checkpoint
     from analysis.inspection.page import gates_table, write_inspection
@@ -92,19 +88,15 @@ def inspect(
 def export(
     checkpoint: CheckpointPath,
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write; must not exist, or be empty.")],
-    hf: Annotated[bool, typer.Option("--hf", help="As a folder that transformers opens by itself.")] = False,
     dtype: Annotated[
         str | None, typer.Option(help="Precision of the weights: fp32 or bf16; default: the checkpoint's.")
     ] = None,
     plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a checkpoint for other tools. The folder has weights, tokenizer, model card and code, for
+    """Write a checkpoint for other tools. transformers opens the folder: weights, tokenizer, model card and code, for
     trust_remote_code=True."""
-    if not hf:
-        raise InputError("export: give the format; --hf is the only one")
     from ..checkpoints.export import export_hf
-    from ..rundir.find_checkpoint import find_checkpoint
 
     result = export_hf(find_checkpoint(checkpoint, tell, plugin).path, directory, dtype)
     if as_json:

@@ -19,16 +19,16 @@ from flops.hardware import DEVICES, device_of
 from flops.quantity import quantity
 from flops.tables import duration
 
-from ..stages.passing import Passing
 from .design_pilot import Pilot, read_pilot
 from .design_view import command_of, head_of, show
 from .options import AsJson, DryRun, print_json
+from .passing import Passing
 
 if TYPE_CHECKING:
     from flops.hardware import Device
 
-    from ..study.law_recipe import SweptAs
     from ..study.rate_law import ArchLaw
+    from ..study.rates import SweptAs
 
 ASKS = ("exponent", "loss", "compare")
 RECORDS = (".jsonl", ".json")  # more bytes than text
@@ -194,8 +194,8 @@ def design(
     from analysis.design.cores import on_cores
     from analysis.design.study_file import Setting
 
-    from ..stages.design import Question
-    from ..stages.design import design as answer
+    from .design_study import Question
+    from .design_study import design as answer
 
     started = time.monotonic()
     asked.check()
@@ -305,8 +305,7 @@ def _bytes_of(corpus: str) -> int | None:
 
 def _laws(path: str | None, archs: list[str]) -> tuple[tuple[ArchLaw, ...], SweptAs]:
     """The laws of the architectures in a law file, and what its runs were trained with."""
-    from ..study.law_file import read_law
-    from ..study.law_recipe import SweptAs, swept_as
+    from ..study.rates import SweptAs, read_law, swept_as
 
     if path is None:
         return (), SweptAs()

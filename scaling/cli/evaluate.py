@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arch.amounts import counted_of
+from arch.amounts import count, counted, counted_of
 from arch.errors import InputError
 from arch.outside import allow, modules_of
 from arch.tables import text_table, wrapped
 from flops.commands import with_options
+from flops.tables import duration
 
+from .evaluation import (
+    EvalOptions,
+    current_results,
+    eval_matrix,
+    eval_stage,
+    eval_tasks,
+    eval_worker,
+    require_checkpoints,
+    shown_words,
+)
 from .options import AsJson, ChangedStudyOptions, DryRun, Force, RunsOptions, close, print_json, tell
+from .passing import Passing
+from .request import Request
+
+if TYPE_CHECKING:
+    from analysis.evals.matrix import Pair
+    from analysis.evals.planning import Forecast
 
 
 def named(words: str | None, option: str) -> tuple[str, ...]:
@@ -58,18 +76,13 @@ def study(
     dry_run: DryRun = False,
 ) -> None:
     """Evaluate the checkpoints that have no result yet. `scaling eval list` shows the tasks."""
-    from ..stages.evaluation import eval_stage
-    from ..stages.evaluation_matrix import require_checkpoints
-    from ..stages.evaluation_plan import missing_evaluations, show_missing
-    from ..stages.evaluation_tasks import EvalOptions
-
     request = study.request()
     options = EvalOptions(named(chosen.tasks, "--tasks"), chosen.checkpoints, workers)
     require_checkpoints(request)
     if dry_run:
         todo = missing_evaluations(request, options)
-        print_json(todo) if study.as_json else request.say(show_missing(todo))
-        raise typer.Exit(1 if todo["refused"] else 0)
+        print_json(todo.to_dict()) if study.as_json else print(todo.text())
+        raise typer.Exit(1 if todo.refused else 0)
     with request.writing():
         result = eval_stage(request, options)
     if study.as_json:
@@ -81,6 +94,79 @@ def study(
             print(f"\n{title}\n{text_table(tuple(rows[0]), [tuple(row.values()) for row in rows])}")
     close(request, {"evaluations": result})
     study.say_next("fit study")
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What `eval study` would do. pairs: of the whole matrix; missing: {task: [checkpoints]}; refused: {task or
+    RUN/STEP: why}; forecast: of each task that is missing."""
+
+    pairs: int
+    missing: dict[str, list[str]]
+    refused: dict[str, str]
+    n_refused: int
+    forecast: Sequence[Forecast]
+    workers: int
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data for JSON."""
+        return vars(self) | {"forecast": [task.to_dict() for task in self.forecast]}
+
+    def text(self) -> str:
+        """A table of tasks, then what their times follow from and what cannot be done."""
+        rows, notes = [], list[str]()
+        for task in self.forecast:
+            tokens, seconds, about = task.forward_tokens, task.seconds, "about " if task.estimate else ""
+            each = "-" if task.examples is None else f"{task.examples:,} {task.kind}"
+            total = "-" if tokens is None else f"{about}{count(tokens)}"
+            time = "-" if seconds is None else duration(seconds)
+            rows.append((task.task, f"{task.checkpoints:,}", each, total, time))
+            notes += [f"{task.task}: tokens estimated ({task.estimate})"] if task.estimate else []
+        for basis in dict.fromkeys(task.basis for task in self.forecast if task.basis):
+            names = [task.task for task in self.forecast if task.basis == basis]
+            notes.append(f"time of {', '.join(names)}: {basis}")
+        notes += [f"{name}: cannot be evaluated: {why}" for name, why in self.refused.items()]
+        n_missing = sum(map(len, self.missing.values()))
+        seconds = sum(task.seconds or 0.0 for task in self.forecast)
+        workers = min(self.workers, max(1, n_missing))
+        notes.append(
+            f"{counted_of(n_missing, self.pairs, 'evaluation')} to do"
+            + (f", about {duration(seconds / workers)} with {counted(workers, 'worker')}" if seconds else "")
+            + (f", {self.n_refused:,} cannot be done" if self.n_refused else "")
+            + " (dry run: nothing was written)"
+        )
+        heads = ("task", "checkpoints", "each", "forward tokens in all", "expected time")
+        return "\n".join([*([text_table(heads, rows)] if rows else []), *wrapped(notes)])
+
+
+def missing_evaluations(request: Request, options: EvalOptions) -> Missing:
+    """What is missing of the matrix, and its time on this machine."""
+    from analysis.evals import planning
+    from flops.hardware import DEVICES
+    from jobs.local import at_once, visible_gpus
+
+    request.check_runs()
+    matrix = eval_matrix(request, options)
+    todo: dict[str, list[Pair]] = {pair.task.name: [] for pair in matrix.pairs}
+    for pair in matrix.pairs:
+        todo[pair.task.name] += [pair] if pair.stored() is None else []
+    kind, device = ("cuda", DEVICES["h100"]) if visible_gpus() else ("cpu", DEVICES["cpu"])
+    paces = planning.measured_paces(request.study.directory / "runs", request.runs, device, kind)
+    readers = planning.readers(request.corpus_directory, request.study.corpus.tokenizer, request.runs)
+    forecasts = []
+    for name, pairs in todo.items():
+        runs = {pair.checkpoint.run.run_id: pair.checkpoint.run for pair in pairs}
+        plans = {run_id: pairs[0].task.plan(readers[run_id]) for run_id in runs}
+        reads = [(pair.checkpoint.run, plans[pair.checkpoint.run.run_id]) for pair in pairs]
+        forecasts += [planning.forecast_task(name, reads, paces, device)] if reads else []
+    return Missing(
+        pairs=len(matrix.pairs) + matrix.n_refused,
+        missing={name: [pair.checkpoint.name for pair in pairs] for name, pairs in todo.items()},
+        refused=matrix.refused,
+        n_refused=matrix.n_refused,
+        forecast=forecasts,
+        workers=options.workers or at_once(request.study.jobs.parallel, 1),
+    )
 
 
 @app.command()
@@ -96,9 +182,6 @@ def worker(
     ] = None,
 ) -> None:
     """Evaluate in this process, beside other workers. A scheduler's jobs and `eval study` start workers."""
-    from ..stages.evaluation import eval_worker
-    from ..stages.evaluation_tasks import EvalOptions
-
     request = study.request()
     options = EvalOptions(named(chosen.tasks, "--tasks"), chosen.checkpoints, None, tuple(checkpoint or ()))
     raise typer.Exit(1 if eval_worker(request, options, attempt) else 0)
@@ -145,9 +228,6 @@ def table(
     """
     from analysis.evals.lmeval.summary import show_summary, summary
 
-    from ..stages.evaluation_matrix import require_checkpoints, shown_words
-    from ..stages.evaluation_results import current_results
-
     request = study.request()
     require_checkpoints(request)
     current = current_results(request)
@@ -184,26 +264,56 @@ def contamination(
     Searches by n-grams of 13 words, once for a corpus: a later call does only what is missing. The report shows the
     result.
     """
+    from analysis.contamination import FILE, ensure
     from analysis.report.contamination import contamination_notes, contamination_rows
-
-    from ..stages.contamination import contamination_stage, own_sets, sets_of
+    from data.corpus import open_corpus
 
     request = study.request()
-    file_sets = own_sets(file or [])
-    task_sets = {} if file and tasks is None else sets_of(request, named(tasks, "--tasks"))
-    if twice := set(file_sets) & set(task_sets):
-        raise InputError(f"--file: {sorted(twice)[0]} is the name of a task; choose another")
-    if not (chosen_sets := task_sets | file_sets):
+    sets = own_sets(file or [])
+    if tasks is not None or not sets:
+        of_tasks = _sets_of_tasks(request, named(tasks, "--tasks"))
+        if twice := set(sets) & set(of_tasks):
+            raise InputError(f"--file: {min(twice)} is the name of a task; choose another")
+        sets = of_tasks | sets
+    if not sets:
         raise InputError(f"{request.study.name}: none of its tasks has texts of its own: give --tasks or --file")
-    with request.writing(rates=False):
-        record = contamination_stage(request, chosen_sets, force)
-    shown = record | {"sets": {name: record["sets"][name] for name in chosen_sets}}
+    with request.writing(rates=False), Passing(request.stream) as passing:
+
+        def progress(done: int, total: int) -> None:
+            passing.tell(f"contamination: {done / total:.0%} of the training text read")
+
+        corpus = open_corpus(request.corpus_directory)
+        record = ensure(corpus, request.study.results / FILE, sets, force, progress)
+    shown = record | {"sets": {name: record["sets"][name] for name in sets}}
     if study.as_json:
         return print_json(shown)
     rows = contamination_rows(shown)
     print(text_table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
     print("\n".join(wrapped(contamination_notes(shown, [], request.study.name))))
     study.say_next("report")
+
+
+def _sets_of_tasks(request: Request, tasks: tuple[str, ...]) -> dict[str, Path]:
+    """{tasks that read it: file or folder} of the study's tasks, or of these. Tasks that read the same file are one
+    set. Raises InputError for data that are not there."""
+    places: dict[Path, list[str]] = {}
+    for task in eval_tasks(request, EvalOptions(tasks)):
+        if (place := task.data_path()) is not None:
+            places.setdefault(place, []).append(task.name)
+    return {", ".join(names): place for place, names in places.items()}
+
+
+def own_sets(words: Sequence[str]) -> dict[str, Path]:
+    """NAME=PATH of --file. Raises InputError for another form, or a name given twice."""
+    paths: dict[str, Path] = {}
+    for word in words:
+        name, equals, path = word.partition("=")
+        if not (name.strip() and equals and path.strip()):
+            raise InputError(f"--file: {word!r} is not NAME=PATH")
+        if name in paths:
+            raise InputError(f"--file: {name} is given twice")
+        paths[name] = Path(path).expanduser()
+    return paths
 
 
 @app.command()

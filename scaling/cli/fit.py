@@ -124,7 +124,7 @@ def study(
 
     They are kept in results/ (with --set of fit or grid in a folder of their own), and the report is drawn from them.
     """
-    from ..stages import pipeline as commands
+    from . import fitting as commands
 
     Output(details=details, as_json=study.as_json).check()
     request = study.request()
@@ -134,7 +134,7 @@ def study(
     if study.as_json:
         print_json(fits.to_dict())
     else:
-        from ..stages.show import show_laws, show_summary
+        from .show import show_laws, show_summary
 
         more = ["more: --details (all laws and their checks), --json (everything)"]
         more += [f"next: {study.command('report')}"]

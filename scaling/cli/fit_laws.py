@@ -16,8 +16,8 @@ import typer
 from arch.arguments import file_to_write
 from arch.errors import InputError
 
-from ..stages.passing import Passing
 from .options import AsJson, DryRun, page_to_write, print_json, tell, write_option_file
+from .passing import Passing
 
 if TYPE_CHECKING:
     from analysis.fits.approaches import Options
@@ -99,8 +99,8 @@ def fit_points(source: Source, approaches: Sequence[str], options: Options, outp
         for line in failed_lines(fits.failed):
             tell(f"not fitted: {line}")
     else:
-        from ..stages.show import comparison_text
         from .fit_details import details_text
+        from .show import comparison_text
 
         parts = [reading_text(source.reading)]
         if output.details:

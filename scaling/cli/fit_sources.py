@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from analysis.fits.points import Points, Reading
     from analysis.run_table import RunTable
 
-    from ..stages.request import Request
+    from .request import Request
 
 STUDY_FILES = (".yaml", ".yml")
 
@@ -60,7 +60,7 @@ def of_studies(requests: Sequence[Request], convention: str | None) -> RunTable:
     from analysis.run_table import pool
     from analysis.source.choose import source_of
 
-    from ..stages.pipeline import check_results
+    from .fitting import check_results
 
     tables = []
     for request in requests:

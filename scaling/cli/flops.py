@@ -6,7 +6,8 @@ This module adds the command to those of the flops package, which may not know o
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,11 +16,14 @@ from flops.cli import Convention, Format, app, convention_named
 from flops.commands import with_options
 from flops.console import run_app
 from flops.hardware import DEVICES, device_of
-from flops.pace import MFU, NEXT_S, START_S, makespan
-from flops.quantity import MOST_GPUS, quantity, whole
+from flops.pace import MFU, NEXT_S, START_S
+from flops.quantity import MOST_GPUS, PF_DAY, quantity, whole
 from flops.tables import Column, Table, digits, duration, emit, short, si, warn
 
 from .options import Only, Sets, Study
+
+if TYPE_CHECKING:
+    from ..study.cost import StudyCost
 
 
 @app.command()
@@ -43,35 +47,53 @@ def study(
 
     Prints FLOP, device hours, wall time and disk, of each run and in total.
     """
-    form = output.name
     convention = convention_named(convention)
     chosen, share = device_of(device), None if mfu is None else quantity(mfu, "--mfu", 1.0)
-    count = whole(gpus, "--gpus", MOST_GPUS)
+    n_devices = whole(gpus, "--gpus", MOST_GPUS)
 
-    from ..study.machine_cost import cost
+    from ..study.cost import study_cost
     from ..study.spec import load_study
 
     spec = load_study(name, sets or [], only=only, own=True)
-    costs = cost(spec, spec.runs(only), chosen, share, count, convention)
-    emit(*view(costs), form)
-    warn(costs["warnings"], form)
+    costs = study_cost(spec, spec.runs(only), chosen, share, n_devices, convention)
+    emit(table_of(costs), to_dict(costs), output.name)
+    warn(costs.warnings, output.name)
 
 
-def view(costs: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
-    """The table, and `costs` itself for JSON."""
-    from ..study.cost import merged_note
+def to_dict(costs: StudyCost) -> dict[str, Any]:
+    """Plain data for JSON. Totals are sums, but for wall_seconds: until the last run ends."""
+    from ..study.axes import label_of
 
-    unit, totals = costs["device_unit"], costs["totals"]
+    rows: list[dict[str, Any]] = []
+    for row in costs.runs:
+        run, disk = row.run, asdict(row.disk)
+        rows.append(
+            {"run_id": run.run_id, "arch": run.arch, "size": run.size, "seed": run.seed, "point": label_of(run.point)}
+            | {"n_params_non_embedding": row.n_params_non_embedding, "n_tokens": row.n_tokens, "n_steps": row.n_steps}
+            | {"flops": row.flops, "devices": row.devices, "device_hours": row.device_hours}
+            | {"wall_seconds": row.wall_seconds, "pace": row.pace.basis, "bound_by": row.pace.bound_by}
+            | {"memory_bytes": row.memory_bytes, "state_bytes": row.state_bytes}
+            | disk
+        )
+    summed = ("n_tokens", "n_steps", "flops", "device_hours", "state_bytes")
+    totals: dict[str, Any] = {key: sum(row[key] for row in rows) for key in summed} | asdict(costs.disk)
+    totals |= {"n_runs": len(rows), "wall_seconds": costs.wall_seconds, "pf_days": costs.flops / PF_DAY}
+    return {
+        **{"study": costs.study, "device": costs.device.name, "gpus": costs.n_devices, "runs_at_once": costs.at_once},
+        **{"mfu": costs.mfu, "convention": costs.convention, "peak_flops_per_s": costs.device.peak_flops_per_s},
+        **{"runs": rows, "totals": totals, "warnings": costs.warnings},
+    }
+
+
+def table_of(costs: StudyCost) -> Table:
+    device, unit = costs.device, costs.device.unit
     columns = [
         Column("run_id", "run", text=True),
-        Column("arch", csv_only=True),
-        Column("size", csv_only=True),
-        Column("seed", csv_only=True),
-        Column("point", csv_only=True),
+        *(Column(key, csv_only=True) for key in ("arch", "size", "seed", "point")),
         Column("n_params_non_embedding", "N\nnon-emb.", short),
         Column("n_tokens", "tokens", short),
         Column("n_steps", "steps", csv_only=True),
-        Column("flops", f"FLOP\n{costs['convention']}", digits),
+        Column("flops", f"FLOP\n{costs.convention}", digits),
         Column("device_hours", f"{unit}-hours", digits),
         Column("devices", csv_only=True),
         Column("wall_seconds", "wall time", duration),
@@ -80,40 +102,36 @@ def view(costs: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
         Column("n_checkpoints", csv_only=True),
         Column("checkpoint_bytes", "check-\npoints", si),
         Column("state_bytes", "states", si),
-        Column("n_merged", csv_only=True),
-        Column("merged_bytes", csv_only=True),
-        Column("merging_bytes", csv_only=True),
+        *(Column(key, csv_only=True) for key in ("n_merged", "merged_bytes", "merging_bytes")),
     ]
-    number = counted(costs["gpus"], unit)
-    at_once = costs["runs_at_once"]
-    first = totals["wall_seconds"] - makespan((row["wall_seconds"] for row in costs["runs"]), at_once)
     further = f", {NEXT_S[unit]:g} s for each further run of the same {'GPU' if unit == 'GPU' else 'process'}"
-    start_text = further if first > 1e-6 else ""  # what the first run of a process takes longer
-    title = f"{costs['study']}: {counted(totals['n_runs'], 'run')} on {number} ({costs['device']}), " + (
-        f"{at_once} at once" if at_once > 1 else "one after the other"
+    several = further if costs.first_start_seconds > 1e-6 else ""
+    title = (
+        f"{costs.study}: {counted(len(costs.runs), 'run')} on {counted(costs.n_devices, unit)} ({device.name}), "
+        f"{f'{costs.at_once} at once' if costs.at_once > 1 else 'one after the other'}"
     )
+    data = to_dict(costs)
+    merged = costs.disk.merged_words
     notes = [
-        f"{totals['pf_days']:,.4g} PF-days, convention {costs['convention']}. Peak: "
-        f"{costs['peak_flops_per_s'] / 1e12:,.4g} TFLOP/s in {costs['peak_precision']} ({costs['peak_source']}). "
+        f"{costs.flops / PF_DAY:,.4g} PF-days, convention {costs.convention}. Peak: "
+        f"{device.peak_flops_per_s / 1e12:,.4g} TFLOP/s in {device.precision} ({device.source}). "
         f"Tokens in whole batches; checkpoints (weights) and states: bytes on disk; without corpus, evaluation, "
-        f"restarts; {START_S[unit]:g} s from the start of a process to its first step{start_text}.",
-        *[f"Beside these: {note}." for note in [merged_note(totals)] if note],
+        f"restarts; {START_S[unit]:g} s from the start of a process to its first step{several}.",
+        *([f"Beside these: {merged}."] if merged else []),
         *_bases(costs),
     ]
-    rows = [*costs["runs"], {"run_id": "total"} | totals]
-    return Table(title, columns, rows, notes, last=1), costs
+    return Table(title, columns, [*data["runs"], {"run_id": "total"} | data["totals"]], notes, last=1)
 
 
-def _bases(costs: dict[str, Any]) -> list[str]:
+def _bases(costs: StudyCost) -> list[str]:
     """How the times are known, with the number of runs: a line for each way."""
-    runs = costs["runs"]
-    if costs["device_unit"] == "core":
-        paces = Counter(row["pace"] for row in runs)
-        return [f"Times: {basis}, of {counted(number, 'run')}." for basis, number in paces.items()]
-    bound = Counter(row["pace"] for row in runs if row["bound_by"] != "flops")
+    paces = [row.pace for row in costs.runs]
+    if costs.device.unit == "core":
+        return [f"Times: {basis}, of {counted(n, 'run')}." for basis, n in Counter(p.basis for p in paces).items()]
+    bound = Counter(pace.basis for pace in paces if pace.bound_by != "flops")
     lines = [f"Times of {counted(number, 'run')}: {basis}." for basis, number in bound.items()]
-    if free := len(runs) - sum(bound.values()):
-        lines.append(f"Times of {counted(free, 'run')}: their FLOP at {costs['mfu'] or MFU:.0%} of the peak.")
+    if free := len(paces) - sum(bound.values()):
+        lines.append(f"Times of {counted(free, 'run')}: their FLOP at {costs.mfu or MFU:.0%} of the peak.")
     return lines
 
 

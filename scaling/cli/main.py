@@ -1,210 +1,121 @@
-"""The `scaling` command. typer alone is imported before a command runs, so that --help is there at once."""
+"""The `scaling` command. A command's module is imported when the command is called, and none for `--help`."""
 
 from __future__ import annotations
 
+import os
+import platform
 import signal
-from collections.abc import Callable
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
-from arch.amounts import counted_of
 from flops.commands import application, with_options
 from flops.console import run_app
 
 from ..rundir.launcher import leave
-from . import bundle, checkpoint, clean_text, design, evaluate, fit, jobs, predict, publish, recall, sweep, trial
-from .numerics import fix_bits
-from .options import ChangedFittedOptions, DryRun, Force, Repair, RunsOptions, close, print_json
 
-if TYPE_CHECKING:
-    from ..stages.request import Request
-    from ..study.spec import StudySpec
+# name: (module of this folder, its function or application, what the list of commands says)
+COMMANDS = {
+    "run": ("run", "run", "Run the whole study here, from plan to report."),
+    "plan": ("run", "plan_command", "Say what the study will cost."),
+    "data": ("run", "data", "Prepare the corpus."),
+    "train": ("run", "train", "Train the runs that are not done yet."),
+    "report": ("run", "report", "Draw the report from the fitted laws and the tables."),
+    "status": ("status", "status", "Show how far each run is, here or on a cluster."),
+    "submit": ("submit", "submit", "Submit what a study still lacks to SLURM."),
+    "cancel": ("submit", "cancel", "Cancel a study's jobs, queued or running."),
+    "finish": ("submit", "finish", ""),
+    "design": ("design", "design", "Propose a study that answers a question in a budget."),
+    "sweep": ("sweep", "sweep", "Find learning rates by short runs."),
+    "try": ("trial", "try_", "Say whether a change is worth scaling."),
+    "predict": ("forecast", "predict", "Predict larger runs' losses before they are trained."),
+    "publish": ("publish", "publish", "Write a study as a small folder for a repository."),
+    "clean-text": ("clean_text", "clean_text", "Drop low-quality text and near-duplicates."),
+    "recall": ("recall", "recall", "Train on associative recall: accuracy against width."),
+    "generate": ("checkpoint", "generate", "Continue a text with a trained model."),
+    "inspect": ("checkpoint", "inspect", "Look inside a model."),
+    "export": ("checkpoint", "export", "Write a checkpoint for other tools."),
+    "eval": ("evaluate", "app", "Evaluate checkpoints by tasks, and list the tasks."),
+    "fit": ("fit", "app", "Fit scaling laws to a study, or to anybody's runs."),
+    "bundle": ("bundle", "app", "Carry finished runs between machines."),
+}
+HIDDEN = ("finish",)
 
-
-def run(study: RunsOptions, repair: Repair = False, dry_run: DryRun = False) -> None:
-    """Run the whole study here, from plan to report. A re-run does only what is missing."""
-    from ..stages import pipeline as commands
-    from ..stages import planning, sweep
-
-    request = study.request(repair)
-    if dry_run:
-        return _dry_run(request, study.as_json)
-    request.say(planning.headline(request))
-    if sweep.pending(request):
-        request.say(sweep.sweep_line(request))
-        sweep_result = sweep.sweep_stage(request)
-        request.say(f"sweep: law {sweep_result['law']}, report {sweep_result['report']}")
-        request = study.request(repair)
-    result = commands.run_study(request)
-    if study.as_json:
-        rounds = [one.to_dict() for one in result["forecast"]]
-        print_json(result | {"fits": result["fits"] and result["fits"].to_dict(), "forecast": rounds})
-    elif result["fits"]:
-        from ..stages.show import show_summary
-
-        more = [f"all laws and their checks: {study.command('fit study', '--details')}", f"report: {result['report']}"]
-        print(f"\n{show_summary(result['fits'], more, result['forecast'])}")
-    close(request, result)
-
-
-def plan(
-    study: RunsOptions,
-    device: Annotated[str | None, typer.Option(help="Print the time on this device too, as flops study.")] = None,
-) -> None:
-    """Say what the study will cost.
-
-    Prints parameters, tokens, steps and FLOP of every run, its time on this machine, and what its fits will not
-    identify.
-    """
-    from flops.hardware import device_of
-
-    from ..stages import planning, sweep
-    from ..stages.corpus import check_corpus
-    from ..stages.plan_notes import notes_of
-    from ..stages.trunks import short_trunks
-    from ..study.machine_cost import on_device
-    from ..study.plan_view import show_plan
-
-    chosen = None if device is None else device_of(device)
-    request = study.request()
-    later = _check_tasks(request.study, request.only, data_later=True)
-    table = planning.timed_plan(request) | notes_of(request)
-    if chosen is not None:
-        table |= on_device(request.study, request.runs, chosen)
-        table["notes"].append(table["on_device"]["text"])
-    table["warnings"] += later + check_corpus(request, data_later=True)
-    table["notes"] += [sweep.sweep_line(request)] if sweep.pending(request) else []
-    table["notes"] += short_trunks(request)
-    if study.as_json:
-        print_json(table)
-    else:
-        print(show_plan(table))
-    study.say_next("run")
+# The bits of fits depend neither on a machine's cores nor on which of today's x86 processors it has: sums of several
+# threads, and those of longer registers, add up in another order. AVX2 with FMA is what every x86 processor of the last
+# ten years has; names of features that a version of numpy does not know are passed over.
+LONGER_REGISTERS = "X86_V4 AVX512_ICL AVX512_SPR AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL"
+CPUINFO = "/proc/cpuinfo"
 
 
-def data(study: RunsOptions) -> None:
-    """Prepare the corpus."""
-    from ..stages.corpus import data_stage
+class Lazy(MutableMapping[str, Any]):
+    """The commands by name, each made where it is asked for."""
 
-    request = study.request()
-    with request.writing(rates=False):
-        corpus = data_stage(request)
-    if study.as_json:
-        print_json(corpus.manifest)
-    study.say_next("train")
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
 
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            module, attribute, _ = COMMANDS[name]
+            command = getattr(import_module(f"scaling.cli.{module}"), attribute)
+            holder = application("")
+            if isinstance(command, typer.Typer):
+                holder.add_typer(command, name=name)
+            else:
+                holder.command(name, hidden=name in HIDDEN)(with_options(command))
+            self._made[name] = typer.main.get_command(holder).commands[name]  # type: ignore[attr-defined]
+        return self._made[name]
 
-def train(
-    study: RunsOptions,
-    prepare: Annotated[
-        bool, typer.Option("--prepare", help="Write the corpus and the run directories, and print each run's command.")
-    ] = False,
-    repair: Repair = False,
-    dry_run: DryRun = False,
-) -> None:
-    """Train the runs that are not done yet."""
-    import shlex
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._made[name] = command
 
-    from ..stages import training as commands
-    from ..stages.corpus import data_stage, reads_text
-    from ..stages.trunks import check_trunks
+    def __delitem__(self, name: str) -> None:
+        del self._made[name]
 
-    request = study.request(repair)
-    if dry_run:
-        return _dry_run(request, study.as_json)
-    _check_tasks(request.study, request.only)
-    if not prepare:
-        check_trunks(request)
-    result: dict[str, Any]
-    with request.writing():
-        corpus = data_stage(request, reads_text(request))
-        _check_tasks(request.study, request.only)  # what they read of the corpus too
-        if prepare:
-            dirs = commands.prepare_runs(request, corpus)
-            launch = request.study.jobs.processes, request.study.plugins
-            result = {"commands": [shlex.join(commands.train_argv(rundir, *launch)) for rundir in dirs]}
-            request.say("\n".join(result["commands"]))
-        else:
-            trained, failed = commands.train_stage(request, corpus)
-            result = {"trained": trained, "failed": failed}
-    if study.as_json:
-        print_json(result)
-    close(request, result)
-    if not prepare:
-        study.say_next("eval")
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
 
 
-def report(study: ChangedFittedOptions, force: Force = False) -> None:
-    """Draw the report from the fitted laws and the tables."""
-    from ..stages import pipeline as commands
+class Commands(TyperGroup):
+    """The group of all commands, whose list is drawn from COMMANDS alone."""
 
-    request = study.request()
-    commands.check_results(request)
-    with request.writing(rates=False):
-        path = commands.report_stage(request, force)
-    if study.as_json:
-        print_json({"report": str(path)})
-    else:
-        print(f"report: {path}")
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings | {"commands": None})
+        self.commands = Lazy()
 
-
-def _dry_run(request: Request, as_json: bool) -> None:
-    from ..stages import planning, sweep
-    from ..stages.corpus import check_corpus
-    from ..stages.plan_notes import notes_of
-    from ..study.plan_view import show_plan
-
-    _check_tasks(request.study, request.only)
-    table = planning.timed_plan(request) | notes_of(request) | {"todo": planning.outstanding(request)}
-    table["warnings"] += check_corpus(request)
-    table["notes"] += [sweep.sweep_line(request)] if sweep.pending(request) else []
-    if as_json:
-        return print_json(table)
-    print(show_plan(table))
-    print(f"would train {counted_of(len(table['todo']), len(request.runs), 'run')} (dry run: nothing was written)")
-
-
-def _check_tasks(study: StudySpec, only: str | None, data_later: bool = False) -> list[str]:
-    """Check the evaluations before anything is trained. A study that names none passes, without more imports."""
-    if not (study.evaluation.tasks or study.evaluation.settings or study.evaluation.data):
-        return []
-    from ..stages.evaluation_tasks import check
-    from ..stages.request import Request
-
-    return check(Request(study, only), data_later)
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, _, about) in COMMANDS.items() if name not in HIDDEN])
 
 
 app = application(
-    "A scaling study from one YAML file: corpus, runs, evaluations, fits and report. Everything can be resumed."
+    "A scaling study from one YAML file: corpus, runs, evaluations, fits and report. Everything can be resumed.",
+    Commands,
 )
-COMMANDS: dict[str, Callable[..., None]] = {
-    "run": run,
-    "plan": plan,
-    "data": data,
-    "train": train,
-    "report": report,
-    "status": jobs.status,
-    "submit": jobs.submit,
-    "cancel": jobs.cancel,
-    "design": design.design,
-    "sweep": sweep.sweep,
-    "try": trial.try_,
-    "predict": predict.predict,
-    "publish": publish.publish,
-    "clean-text": clean_text.clean_text,
-    "recall": recall.recall,
-    "generate": checkpoint.generate,
-    "inspect": checkpoint.inspect,
-    "export": checkpoint.export,
-}
-for name, function in COMMANDS.items():
-    app.command(name)(with_options(function))
-app.command(hidden=True)(with_options(jobs.finish))
-app.add_typer(evaluate.app, name="eval")
-app.add_typer(fit.app, name="fit")
-app.add_typer(bundle.app, name="bundle")
+
+
+def fix_bits() -> None:
+    """Set before numpy is imported; what the environment says already stays."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if platform.machine() == "x86_64" and _has_avx2():
+        os.environ.setdefault("OPENBLAS_CORETYPE", "Haswell")
+        os.environ.setdefault("NPY_DISABLE_CPU_FEATURES", LONGER_REGISTERS)
+
+
+def _has_avx2() -> bool:
+    try:
+        with open(CPUINFO, encoding="utf-8") as handle:
+            flags = next((line.split() for line in handle if line.startswith("flags")), [])
+    except OSError:
+        return False
+    return "avx2" in flags and "fma" in flags
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -17,7 +17,7 @@ from arch.errors import InputError
 from flops.commands import Plugins
 
 if TYPE_CHECKING:
-    from ..stages.request import Request
+    from .request import Request
 
 Study = Annotated[str, typer.Argument(metavar="STUDY", help="A study file, or the name of one of the package's.")]
 Fitted = Annotated[
@@ -53,8 +53,8 @@ class StudyOptions:
         """Raises InputError for anything wrong in the study file or the options."""
         from arch.registry import load_plugins
 
-        from ..stages.request import Request
         from ..study.spec import load_study
+        from .request import Request
 
         load_plugins(self.plugin or ())
         spec = load_study(self.study, self.sets or [], self.out, self.only, self.may_be_published, own=True)

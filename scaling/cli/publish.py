@@ -15,7 +15,7 @@ from arch.errors import InputError
 from .options import FittedOptions, print_json, tell
 
 if TYPE_CHECKING:
-    from ..stages.request import Request
+    from .request import Request
 
 
 def publish(
@@ -79,7 +79,7 @@ def publish_stage(request: Request, folder: Path) -> dict[str, Any]:
     """Write the folder; returns its manifest. Raises InputError as fit_stage does, and for what cannot be published."""
     from analysis.publish.write import publish
 
-    from ..stages.pipeline import check_results, runs_at_stored_rates
+    from .fitting import check_results, runs_at_stored_rates
 
     if request.study.published is not None:
         raise InputError(f"{request.study.published}: is published already: give the study file to publish it again")
@@ -95,7 +95,7 @@ def check_stage(request: Request, folder: Path | None) -> Checked:
     from analysis.publish.write import fill
     from analysis.source.published import read_published
 
-    from ..stages.pipeline import check_results, runs_at_stored_rates
+    from .fitting import check_results, runs_at_stored_rates
 
     study = request.study
     if folder is None:

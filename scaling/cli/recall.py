@@ -91,7 +91,7 @@ def _train(sweep: str, out: Path, workers: int, chosen: Any, directory: Path, st
     from jobs.local import Task, run_tasks
 
     from ..rundir.worklist import thread_environment
-    from ..stages.passing import Passing
+    from .passing import Passing
 
     command = [sys.executable, "-m", "scaling", "recall", sweep, "--out", str(out), "--worker"]
     tasks = [

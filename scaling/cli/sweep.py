@@ -1,32 +1,271 @@
-"""`scaling sweep`: learning rates found by short runs, and their law."""
+"""`scaling sweep`: short runs over learning rates, more of them where a cell's best rate is its first or last, the laws
+fitted to them, and the law file that the study's runs follow.
+"""
 
 from __future__ import annotations
 
-from arch.amounts import counted
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from arch.amounts import count, counted, flop
+from arch.errors import InputError
+from flops import count_params
+
+from ..rundir.directory import RunDir
+from ..rundir.lock import study_lock
+from ..rundir.prepare import OtherRun, check_run
+from ..rundir.worklist import is_trained
+from ..study.plan import plan, show_plan
+from ..study.sweep import SweepSpec, Where, not_swept, recipe_of, sweep_identity, sweep_of
+from .corpus import data_stage
+from .evaluation import eval_worker, steps_to_evaluate
 from .options import ChangedStudyOptions, DryRun, Repair, close, print_json
+from .planning import TimedPlan, timed_plan
+from .request import Request
+from .training import train_stage
+
+if TYPE_CHECKING:
+    from analysis.rates.fit import RatesFit
+    from analysis.rates.points import RatePoint
+    from data.corpus import Corpus
+
+MAX_EXTRA = 2  # rates that a cell may get beyond those of the study file, on each side; between them twice as many
+NARROW = 1.25  # times that the rates of a gap must differ by to get another between them
 
 
 def sweep(study: ChangedStudyOptions, repair: Repair = False, dry_run: DryRun = False) -> None:
     """Find learning rates by short runs. The study's section `sweep` describes them; its runs follow their law."""
-    from ..stages.show import show_sweep
-    from ..stages.sweep import plan_sweep, sweep_stage
-    from ..study.plan_view import show_plan
-
     request = study.request(repair)
     if dry_run:
-        table = plan_sweep(request)
+        planned = plan_sweep(request)
         if study.as_json:
-            return print_json(table)
-        print(show_plan(table))
-        print(f"{counted(table['cells'], 'cell')}, {table['share']:.1%} of the FLOP of the study's runs")
-        print(f"would be refused: {table['refused']}" if table["refused"] else "(dry run: nothing was written)")
-        return
+            return print_json(planned.to_dict())
+        print(show_plan(planned.timed.plan))
+        print(f"{counted(planned.n_cells, 'cell')}, {planned.share:.1%} of the FLOP of the study's runs")
+        return print(f"would be refused: {planned.refused}" if planned.refused else "(dry run: nothing was written)")
     result = sweep_stage(request)
-    fit = result.pop("fit")
     if study.as_json:
-        print_json(result | {"without_law": fit.without_law})
+        print_json(result.to_dict())
     else:
-        print(f"\n{show_sweep(fit)}\n\nlaw: {result['law']}\nreport: {result['report']}")
+        from .show import show_sweep
+
+        print(f"\n{show_sweep(result.fit)}\n\nlaw: {result.law}\nreport: {result.report}")
     close(request, {})
     study.say_next("run")
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """The plan of the sweep's first rates. share: its FLOP `exact` over those of the grid's runs; refused: why it would
+    be refused, None where it would not."""
+
+    timed: TimedPlan
+    n_cells: int
+    share: float
+    refused: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.timed.to_dict() | {"cells": self.n_cells, "share": self.share, "refused": self.refused}
+
+
+@dataclass(frozen=True)
+class Swept:
+    """Runs that were trained now and that failed, {cell: rates added}, where law and report are, and the fit."""
+
+    trained: list[str]
+    failed: dict[str, str]
+    extended: dict[str, list[float]]
+    law: Path
+    report: Path
+    fit: RatesFit
+
+    def to_dict(self) -> dict[str, Any]:
+        paths = {"law": str(self.law), "report": str(self.report)}
+        return {
+            **{"trained": self.trained, "failed": self.failed, "extended": self.extended, **paths},
+            "without_law": self.fit.without_law,
+        }
+
+
+def plan_sweep(request: Request) -> SweepPlan:
+    """Refused where it costs more than sweep.share allows, two cells are the same, or other runs are in the way."""
+    study, spec = request.study, sweep_of(request.study)
+    timed = timed_plan(Request(spec, None, request.stream))
+    main = plan(study, request.whole_grid).flops_exact
+    share, most = timed.plan.flops_exact / main, study.sweep.share if study.sweep else None
+    costly = None
+    if most is not None and share > most:
+        costly = (
+            f"{study.path}: the sweep would cost {share:.0%} of the grid's {flop(main)} FLOP exact, and sweep.share "
+            f"allows {most:.0%}: raise it, or take fewer rates, seeds or tokens"
+        )
+    refused = _twice(spec) or _other_runs(spec) or _trained_at_other_rates(request, spec) or costly
+    timed.plan.notes += [line] if (line := not_swept(study)) else []
+    return SweepPlan(timed, len(spec.tried), share, refused)
+
+
+def _twice(spec: SweepSpec) -> str | None:
+    """An error message where two cells are the same, since their runs make the same steps; None otherwise."""
+    run_of_cell: dict[tuple[Any, ...], str] = {}
+    for run in spec.runs():
+        cell = (run.arch, run.size, run.n_tokens, run.training.batch_tokens, run.seed, run.training.lr)
+        if (first := run_of_cell.setdefault(cell, run.run_id)) != run.run_id:
+            return (
+                f"{spec.path}: sweep.tokens: {first} and {run.run_id} have the same {run.n_steps:,} steps: take "
+                f"lengths that are further apart, or a smaller batch"
+            )
+    return None
+
+
+def _other_runs(spec: SweepSpec, corpus: Corpus | None = None) -> str | None:
+    """Why what was swept earlier is in the way."""
+    for run in spec.runs():
+        try:
+            check_run(RunDir(spec.run_directory(run)), run, corpus.fingerprint if corpus else None)
+        except OtherRun as error:
+            return f"{error.difference}: remove {spec.directory} to sweep again"
+    return None
+
+
+def _is_left(spec: SweepSpec) -> bool:
+    """Whether the sweep has a run to train."""
+    swept = [(run, RunDir(spec.run_directory(run))) for run in spec.runs()]
+    return not all(is_trained(run, rundir) or rundir.status()["state"] == "failed" for run, rundir in swept)
+
+
+def _trained_at_other_rates(request: Request, spec: SweepSpec) -> str | None:
+    """Why the study's runs would be refused after the sweep; None where the sweep has nothing left to train."""
+    for run in request.whole_grid if _is_left(spec) else ():
+        rundir = request.rundir(run)
+        if run.is_pending and rundir.run_json.exists():
+            return (
+                f"{rundir.path}: holds a run at learning rate {rundir.spec().training.lr:g}, and the sweep is to give "
+                f"another: rename the study, or remove this directory"
+            )
+    return None
+
+
+def is_pending(request: Request) -> bool:
+    """Whether chosen runs wait for the study's sweep, which has not been made or has not left them without a rate."""
+    return any(run.is_pending and run.rate is not None and not run.rate.swept for run in request.runs)
+
+
+def sweep_line(request: Request) -> str:
+    """What the sweep that runs wait for costs, in one line, and a second one for axes that it does not sweep."""
+    planned = plan_sweep(request)
+    made = planned.timed.plan
+    return (
+        f"learning rates by a sweep first: {counted(planned.n_cells, 'cell')}, {counted(len(made.runs), 'run')}, "
+        f"{count(made.n_tokens)} tokens, {flop(made.flops_exact)} FLOP exact "
+        f"({planned.share:.1%} of the grid's runs); {planned.refused or planned.timed.expected}"
+        + (f"\n{line}" if (line := not_swept(request.study)) else "")
+    )
+
+
+def sweep_stage(request: Request) -> Swept:
+    """Train and evaluate what is missing, fit, write <study>/rates.json and sweep/report/index.html. Raises InputError
+    where no architecture has a law; the page is there then."""
+    from analysis.rates.fit import fit_rates, law_file, without_doubtful
+    from analysis.rates.page import write_page
+    from data.files import write_json
+
+    if refused := plan_sweep(request).refused:
+        raise InputError(refused)
+    study, spec = request.study, sweep_of(request.study)
+    first = {where: tuple(rates) for where, rates in spec.tried.items()}
+    with study_lock(study.directory):
+        corpus = data_stage(request, _is_left(spec))
+    spec.directory.mkdir(parents=True, exist_ok=True)
+    if not (link := spec.directory / "corpus").exists():
+        link.symlink_to(Path("..") / "corpus")
+    if refused := _other_runs(spec, corpus):
+        raise InputError(refused)
+    recipe = recipe_of(spec, corpus.fingerprint)
+    follow = [run for run in request.whole_grid if run.rate and request.rundir(run).run_json.exists()]
+    if follow and _is_left(spec):
+        request.say(
+            f"warning: {counted(len(follow), 'run that is there follows', 'runs that are there follow')} a law "
+            f"({follow[0].run_id}, ...): a law fitted to more runs may move their rates, and they would have to be "
+            f"trained again"
+        )
+    trained: list[str] = []
+    # a study with one length has no term in the tokens
+    without: list[Any] = ["n_tokens"] if spec.sweep is not None and len(spec.sweep.tokens) == 1 else []
+    while True:
+        of_sweep = Request(spec, None, request.stream, repair=request.repair)
+        with of_sweep.writing():
+            now, failed = train_stage(of_sweep, corpus)
+            trained += now
+            _evaluate(of_sweep)
+        fit = fit_rates(points_of_sweep(of_sweep), without=without)
+        more = _more(spec, first, fit)
+        if not more:
+            break
+        request.say(f"sweep: {counted(len(more), 'cell needs', 'cells need')} one more rate each beside their best one")
+        spec = spec.with_rates(more)
+    if spec.sweep is not None and spec.sweep.doubts == "stop":
+        fit = without_doubtful(fit)
+    page = write_page(fit, study.name, spec.directory / "report")
+    law = law_file(fit, recipe).model_copy(update={"sweep": sweep_identity(study)})
+    write_json(request.lock.path, law.model_dump(mode="json", by_alias=True), kind="results")
+    extended = {
+        f"{where.arch}/{where.size} {where.tokens}": [rate for rate in rates if rate not in first[where]]
+        for where, rates in spec.tried.items()
+        if len(rates) > len(first[where])
+    }
+    return Swept(trained, failed, extended, request.lock.path, page, fit)
+
+
+def _evaluate(request: Request) -> None:
+    """The held-out losses of the last checkpoints, in this process: workers would look for a study file."""
+    if any(steps_to_evaluate(request).values()) and eval_worker(request):
+        raise InputError(f"{request.study.directory}: an evaluation failed: run the sweep again")
+
+
+def points_of_sweep(request: Request) -> list[RatePoint]:
+    """A point for each run that has ended; loss nan where it diverged. Raises InputError for runs that have not."""
+    from analysis.rates.points import RatePoint
+    from analysis.runs import load_tables
+
+    evals = load_tables(request.study.directory, [run.run_id for run in request.runs], "none").evals
+    losses = {(row["run_id"], int(row["step"])): float(row["loss"]) for row in evals.to_dict("records")}
+    states = {run.run_id: request.rundir(run).status()["state"] for run in request.runs}
+    if missing := [name for name, state in states.items() if state not in ("failed", "done")]:
+        have = "has" if len(missing) == 1 else "have"
+        raise InputError(
+            f"{request.study.directory}: {len(missing)} of {counted(len(request.runs), 'run')} of the sweep {have} "
+            f"not ended ({missing[0]}, ...): run the sweep again"
+        )
+    return [
+        RatePoint(
+            arch=run.arch,
+            size=run.size,
+            n_params=count_params(run.config).non_embedding,
+            n_tokens=run.n_tokens,
+            batch_tokens=run.training.batch_tokens,
+            seed=run.seed,
+            lr=run.training.peak_lr,
+            loss=losses.get((run.run_id, run.n_steps), math.nan) if states[run.run_id] == "done" else math.nan,
+        )
+        for run in request.runs
+    ]
+
+
+def _more(spec: SweepSpec, first: dict[Where, tuple[float, ...]], fit: RatesFit) -> dict[Where, float]:
+    """One more rate for each cell whose best rate is its first or last, on that side, or beside one that diverged,
+    between the two; MAX_EXTRA at most on a side."""
+    cells = {(cell.arch, cell.size, cell.n_tokens, cell.batch_tokens): cell for cell in fit.cells}
+    more = {}
+    for where, rates in spec.tried.items():
+        run = next(spec.runs_of(where))
+        cell = cells[(run.arch, run.size, run.n_tokens, run.training.batch_tokens)]
+        side, gap, n_more = cell.extend, cell.gap, len(rates) - len(first[where])
+        if side == "lower" and sum(rate < first[where][0] for rate in rates) < MAX_EXTRA:
+            more[where] = float(f"{rates[0] ** 2 / rates[1]:.6g}")
+        elif side == "higher" and sum(rate > first[where][-1] for rate in rates) < MAX_EXTRA:
+            more[where] = float(f"{rates[-1] ** 2 / rates[-2]:.6g}")
+        elif side == "between" and gap and gap[1] >= NARROW * gap[0] and n_more < 2 * MAX_EXTRA:
+            more[where] = float(f"{math.sqrt(gap[0] * gap[1]):.6g}")
+    return more

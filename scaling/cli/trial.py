@@ -1,29 +1,50 @@
-"""`scaling try`: whether a change of an architecture is worth scaling."""
+"""`scaling try`: is a change of an architecture worth scaling? A few runs of it beside the study's own, and a verdict.
+
+The two smallest sizes first; unless the variant is better at both, that is all. Then two more sizes, and projections
+at larger budgets. Every part does only what is missing, so that the command may be given again after anything.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import json
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from arch.amounts import count, counted, flop
+from arch.errors import InputError
 from arch.tables import rows_table, wrapped
+from data.files import read_json, write_json
+from data.units import loss_unit
+from flops.quantity import flop as read_flop
 
+from ..rundir.worklist import is_trained
+from ..study.run import RunSpec
+from .corpus import data_stage, reads_text
+from .evaluation import VALIDATION, EvalOptions, eval_stage, shown_words
 from .options import AsJson, DryRun, Only, Out, Repair, StudyOptions, print_json, tell
+from .planning import outstanding, timed_plan
+from .request import Request
+from .training import train_stage
+from .variant import Pair, Trial, exact, opened, read_variant, unlike
 
+if TYPE_CHECKING:
+    from analysis.fits.points import Points
+    from analysis.trial.difference import Difference, Pairs, SeedVariance
+    from analysis.trial.projection import Gain, Ratio
+    from analysis.trial.verdict import Verdict
 
-@dataclass(frozen=True, kw_only=True)
-class VariantOptions:
-    """A variant without a file of its own."""
-
-    arch: Annotated[str | None, typer.Option(help="Without a file: the study's architecture that is changed.")] = None
-    sets: Annotated[
-        list[str] | None, typer.Option("--set", help="Without a file: a change, as model.norm=layer; repeatable.")
-    ] = None
-    name: Annotated[str | None, typer.Option(help="Without a file: what the variant is called.")] = None
+VERSION = 1  # of try.json
+FIRST, MORE = 2, 2  # sizes of each stage
+BEYOND = 10.0  # times the study's largest compute: the second budget
+POINTS_A_RUN, FIRST_SHARE = 5, 0.1  # of a curve: points, and where they begin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,34 +66,30 @@ class TrialOptions:
     dry_run: DryRun = False
     as_json: AsJson = False
 
+    def budgets(self, trial: Trial) -> list[float]:
+        """C of the projections in FLOP, ascending."""
+        if self.at:
+            return sorted(read_flop(amount, "--at") for amount in self.at.split(","))
+        largest = max(exact(run) * run.n_tokens for run in trial.ends(()))
+        return [largest, BEYOND * largest]
+
 
 def try_(
-    changes: VariantOptions,
-    options: TrialOptions,
     variant: Annotated[
-        Path | None, typer.Argument(metavar="VARIANT", help="A variant's YAML file: name, arch, model, training.")
-    ] = None,
+        Path, typer.Argument(metavar="VARIANT", help="A variant's YAML file: name, arch, model, training.")
+    ],
+    options: TrialOptions,
 ) -> None:
     """Say whether a change is worth scaling. Trains two small sizes beside the study's own, then two more."""
-    from data.units import loss_unit
-    from flops.quantity import flop as read_flop
-
-    from ..stages import trial as stage
-    from ..stages.trial_runs import opened
-    from ..study.variant import read_variant
-
     study = StudyOptions(study=options.against, out=options.out, as_json=options.as_json)
-    request = study.request(options.repair)
-    changed = read_variant(variant, changes.arch, changes.sets, changes.name)
-    budgets = tuple(read_flop(amount, "--at") for amount in options.at.split(",")) if options.at else ()
-    of_trial = stage.Options(budgets, options.go_on, options.train_baseline)
-    with opened(replace(request, only=options.only), changed, options.match, options.dry_run) as trial:
+    request = replace(study.request(options.repair), only=options.only)
+    with opened(request, read_variant(variant), options.match, options.dry_run) as trial:
         if options.dry_run:
-            trial_plan = stage.planned(trial, of_trial)
-            return print_json(trial_plan) if options.as_json else print(show_plan(trial_plan))
+            planned = plan_trial(trial, options)
+            return print_json(planned.to_dict()) if options.as_json else print(planned.text())
         try:
-            result = stage.try_variant(trial, of_trial)
-        except stage.RunsFailed as error:
+            result = try_variant(trial, options)
+        except RunsFailed as error:
             for run_id, reason in error.failed.items():
                 tell(f"failed: {run_id}: {reason}")
             tell(
@@ -80,99 +97,464 @@ def try_(
                 f"give the same command again"
             )
             raise typer.Exit(1) from None
-    if options.as_json:
-        print_json(result)
-    else:
-        print(f"\n{show_trial(result, loss_unit([request.study.corpus.tokenizer]))}\n\nstored: {stage.path_of(trial)}")
+    print_json(result.stored()) if options.as_json else print(f"\n{result.text()}\n\nstored: {path_of(trial)}")
 
 
-def show_trial(result: Mapping[str, Any], unit: str) -> str:
-    """unit: of losses (data.units)."""
-    variant, level = result["variant"], result["level"]
-    what = ", ".join(f"{field}={value}" for field, value in variant["changes"].items()) or f"arch {variant['arch']}"
-    title = f"try {variant['name']}: {variant['of']} with {what}, matched in {result['match']}; study {result['study']}"
-    word = f"{result['verdict']['word']}: {result['verdict']['reason']}"
-    parts = ["\n".join(wrapped([title, word]))]
-    if rows := _differences(result):
-        title_line = f"held-out loss at the last checkpoint, {unit}; {level:.0%} intervals of the difference\n"
-        noise = result["seed_noise"]
-        basis = f"noise between seeds: {noise['basis']}" if noise else "noise between seeds: not known, not counted"
-        parts.append(title_line + rows_table(rows) + "\n" + "\n".join(wrapped([basis])))
-    if rows := _projections(result):
-        parts.append(f"projected; {level:.0%} intervals\n{rows_table(rows)}")
-    if result["gains_reason"]:
-        parts.append("\n".join(wrapped([f"no gain in compute: {result['gains_reason']}"])))
-    parts.append("\n".join(wrapped([*_costs(result), *(f"warning: {line}" for line in result["warnings"])])))
-    return "\n\n".join(parts)
+class RunsFailed(Exception):
+    """Runs or evaluations that ended before their time: {name: reason}."""
+
+    def __init__(self, failed: Mapping[str, str]) -> None:
+        super().__init__(f"{len(failed)} failed")
+        self.failed = dict(failed)
 
 
-def _differences(result: Mapping[str, Any]) -> list[dict[str, object]]:
-    rows = []
-    for difference in result["differences"]:
-        pair = next(row for row in result["pairs"] if row["size"] == difference["size"])
-        ends = f"[{difference['low']:+.4f}, {difference['high']:+.4f}]" if difference["low"] is not None else "-"
-        base, other = pair["baseline"], pair["variant"]
-        rows.append(
-            {
-                "size": difference["size"],
-                "seeds": len(difference["seeds"]),
-                "N": f"{count(base['n_params_non_embedding'])} / {count(other['n_params_non_embedding'])}",
-                "FLOP/token": f"{flop(base['flops_per_token_exact'])} / {flop(other['flops_per_token_exact'])}",
-                "baseline": f"{difference['baseline']:.4f}",
-                "variant": f"{difference['variant']:.4f}",
-                "difference": f"{difference['value']:+.4f}",
-                "interval": ends,
-                "": difference["verdict"],
-            }
+@dataclass(frozen=True)
+class StagePlan:
+    """What would be trained at `sizes`: the variant's runs `todo`, and the study's own that are `missing`; flops_exact
+    counts all of the variant's."""
+
+    sizes: list[str]
+    pairs: list[dict[str, Any]]
+    todo: list[str]
+    missing: list[str]
+    flops_exact: float
+    expected: list[str]
+
+
+@dataclass(frozen=True)
+class TrialPlan:
+    """What a trial would train, and the budgets at which it would project."""
+
+    trial: Trial
+    at: list[float]
+    stages: list[StagePlan]
+    warnings: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        stages = [asdict(stage) for stage in self.stages]
+        return {**_identity(self.trial), "at": self.at, "stages": stages, "warnings": self.warnings}
+
+    def text(self) -> str:
+        lines = []
+        for number, stage in enumerate(self.stages, 1):
+            when = "" if number == 1 else " (only if the variant is better at both sizes before)"
+            lines.append(
+                f"stage {number}{when}: {' and '.join(stage.sizes)}, {flop(stage.flops_exact)} FLOP exact; "
+                f"would train {counted(len(stage.todo), 'run')}: {', '.join(stage.todo) or 'none'}"
+            )
+            lines += stage.expected
+            if stage.missing:
+                lines.append(f"the study's own runs that are missing: {', '.join(stage.missing)}")
+        lines.append(f"projected at {' and '.join(map(flop, self.at))} FLOP exact")
+        lines += [f"warning: {line}" for line in self.warnings]
+        return "\n".join(wrapped([*lines, "(dry run: nothing was written)"]))
+
+
+def plan_trial(trial: Trial, options: TrialOptions) -> TrialPlan:
+    """What would be trained. Writes nothing."""
+    _check_name(trial)
+    stages, warnings = list[StagePlan](), list[str]()
+    for sizes in (trial.sizes[:FIRST], trial.sizes[FIRST : FIRST + MORE]):
+        if sizes:
+            requests, pairs = trial.requests(sizes), trial.pairs(sizes)
+            warnings += unlike(pairs) + too_little_text(trial, pairs)
+            stage = StagePlan(
+                sizes=sizes,
+                pairs=[pair.to_dict() for pair in pairs],
+                todo=[run_id for request in requests for run_id in outstanding(request)],
+                missing=[run.run_id for run in _missing(trial, sizes)],
+                flops_exact=_flops_of(trial, sizes),
+                expected=[str(timed_plan(request).expected) for request in requests],
+            )
+            stages.append(stage)
+    return TrialPlan(trial, options.budgets(trial), stages, warnings)
+
+
+def _flops_of(trial: Trial, sizes: Sequence[str]) -> float:
+    return sum(exact(run) * run.trained_tokens for run in trial.runs(sizes))
+
+
+def _missing(trial: Trial, sizes: Sequence[str]) -> list[RunSpec]:
+    """The study's own runs at `sizes` that are not done, trunks too. Raises InputError where one is of another spec."""
+    request = trial.baseline(sizes)
+    request.check_runs()
+    return [run for run in request.runs if not is_trained(run, request.rundir(run))]
+
+
+@dataclass
+class TrialResult:
+    """A trial so far. left: sizes that need not be trained; gains_reason: why surfaces give no gains; cost: exact
+    training FLOP of the variant, and seconds of processes."""
+
+    trial: Trial
+    at: list[float]
+    pairs: list[Pair]
+    verdict: Verdict
+    left: list[str] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
+    seeds: SeedVariance | None = None
+    gains: list[Gain] | None = None
+    gains_reason: str | None = None
+    ratios: list[Ratio] | None = None
+    warnings: list[str] = field(default_factory=list)
+    cost: dict[str, float] = field(default_factory=dict)
+
+    def stored(self) -> dict[str, Any]:
+        """The content of try.json, with None for an infinite end of a gain, which JSON has no number for."""
+        from analysis.trial.difference import LEVEL
+
+        gains = [
+            {key: value if math.isfinite(value) else None for key, value in asdict(gain).items()}
+            for gain in self.gains or ()
+        ]
+        return {
+            **{"kind": "try", "version": VERSION, **_identity(self.trial)},
+            **{"study": self.trial.study.name, "level": LEVEL, "at": self.at},
+            "pairs": [pair.to_dict() for pair in self.pairs],
+            "differences": [asdict(difference) | {"verdict": difference.verdict} for difference in self.differences],
+            "seed_noise": asdict(self.seeds) if self.seeds else None,
+            **{"gains": gains or None, "gains_reason": self.gains_reason},
+            "ratios": [asdict(ratio) for ratio in self.ratios] if self.ratios else None,
+            "verdict": {"word": self.verdict.word, "reason": self.verdict.reason},
+            "cost": self.cost,
+            "not_trained": {"sizes": self.left, "flops_exact": _flops_of(self.trial, self.left)},
+            "warnings": self.warnings,
+        }
+
+    def text(self) -> str:
+        """What people read: the verdict, the differences, the projections, and what it took."""
+        from analysis.trial.difference import LEVEL
+
+        trial, variant, unit = self.trial, self.trial.variant, loss_unit([self.trial.study.corpus.tokenizer])
+        what = ", ".join(f"{field}={value}" for field, value in variant.changes.items()) or f"arch {variant.arch}"
+        title = (
+            f"try {variant.name}: {variant.baseline} with {what}, matched in {trial.match}; study {trial.study.name}"
         )
-    return rows
+        parts = ["\n".join(wrapped([title, f"{self.verdict.word}: {self.verdict.reason}"]))]
+        if self.differences:
+            heading = f"held-out loss at the last checkpoint, {unit}; {LEVEL:.0%} intervals of the difference\n"
+            basis = f"noise between seeds: {self.seeds.basis if self.seeds else 'not known, not counted'}"
+            parts.append(heading + rows_table(self._difference_rows()) + "\n" + "\n".join(wrapped([basis])))
+        if rows := self._projection_rows():
+            parts.append(f"projected; {LEVEL:.0%} intervals\n{rows_table(rows)}")
+        lines = [f"no gain in compute: {self.gains_reason}"] if self.gains_reason else []
+        minutes = [f"{self.cost[key] / 60:.1f} min" for key in ("train_seconds", "eval_seconds")]
+        lines.append(
+            f"cost: {flop(self.cost['flops_exact'])} FLOP exact, {minutes[0]} of training and {minutes[1]} of "
+            f"evaluation, summed over processes"
+        )
+        if self.left:
+            spared = flop(_flops_of(trial, self.left))
+            lines.append(f"not trained: {' and '.join(self.left)}, {spared} FLOP exact (--go-on)")
+        lines += [f"warning: {line}" for line in self.warnings]
+        return "\n\n".join([*parts, "\n".join(wrapped(lines))])
+
+    def _difference_rows(self) -> list[dict[str, object]]:
+        rows = []
+        for difference in self.differences:
+            pair = next(pair for pair in self.pairs if pair.size == difference.size)
+            sides, ends = pair.to_dict(), "-"
+            base, other = sides["baseline"], sides["variant"]
+            if difference.low is not None:
+                ends = f"[{difference.low:+.4f}, {difference.high:+.4f}]"
+            rows.append(
+                {
+                    "size": difference.size,
+                    "seeds": len(difference.seeds),
+                    "N": f"{count(base['n_params_non_embedding'])} / {count(other['n_params_non_embedding'])}",
+                    "FLOP/token": f"{flop(base['flops_per_token_exact'])} / {flop(other['flops_per_token_exact'])}",
+                    "baseline": f"{difference.baseline:.4f}",
+                    "variant": f"{difference.variant:.4f}",
+                    "difference": f"{difference.value:+.4f}",
+                    "interval": ends,
+                    "": difference.verdict,
+                }
+            )
+        return rows
+
+    def _projection_rows(self) -> list[dict[str, object]]:
+        rows = []
+        for i, c in enumerate(self.at):
+            row: dict[str, object] = {"C exact": flop(c)}
+            if self.gains:
+                gain = self.gains[i]
+                ends = [f"{end:.2f}" if math.isfinite(end) else "no bound" for end in (gain.low, gain.high)]
+                row["baseline needs"] = f"{gain.gain:.2f} times the compute [{', '.join(ends)}]"
+            if self.ratios:
+                ratio = self.ratios[i]
+                row["loss ratio by a line"] = f"{ratio.ratio:.4f} [{ratio.low:.4f}, {ratio.high:.4f}]"
+            rows += [row] if len(row) > 1 else []
+        return rows
 
 
-def _projections(result: Mapping[str, Any]) -> list[dict[str, object]]:
-    rows = []
-    for i, c in enumerate(result["at"]):
-        row: dict[str, object] = {"C exact": flop(c)}
-        if gains := result["gains"]:
-            gain = gains[i]
-            row |= {
-                "baseline needs": f"{gain['gain']:.2f} times the compute [{_end(gain['low'])}, {_end(gain['high'])}]"
-            }
-        if ratios := result["ratios"]:
-            ratio = ratios[i]
-            row |= {"loss ratio by a line": f"{ratio['ratio']:.4f} [{ratio['low']:.4f}, {ratio['high']:.4f}]"}
-        if len(row) > 1:
-            rows.append(row)
-    return rows
+def try_variant(trial: Trial, options: TrialOptions) -> TrialResult:
+    """The trial, which is stored at its end. Raises InputError for what cannot be compared, RunsFailed where runs ended
+    before their time."""
+    from analysis.trial.verdict import NOT_WORTH, Verdict, first_stage, last_stage
+
+    _check_name(trial)
+    at, unit = options.budgets(trial), loss_unit([trial.study.corpus.tokenizer])
+    first, more = trial.sizes[:FIRST], trial.sizes[FIRST : FIRST + MORE]
+    result = TrialResult(trial, at, trial.pairs(first), Verdict("", ""), more)  # refuses before anything is written
+    _require_baseline(trial, first, options)
+    _say_warnings(trial, result.pairs)
+    if not path_of(trial).exists():  # an unfinished one, which keeps the name
+        _write(trial, {"kind": "try", "version": VERSION, **_identity(trial), "verdict": None})
+    if diverged := _train(trial, first, options):
+        result.verdict = Verdict(NOT_WORTH, diverged)
+        return _closed(result)
+    _measure(result, first)
+    result.verdict = first_stage(result.differences, unit)
+    if not more or not (result.verdict.goes_on or options.go_on):
+        if result.verdict.goes_on:
+            result.verdict = last_stage(result.differences, None, None, unit)
+        return _closed(result)
+    trial.request.say(f"try: {result.verdict.reason}; on to {' and '.join(more)}")
+    _require_baseline(trial, more, options)
+    larger = trial.pairs(more)
+    _say_warnings(trial, larger)
+    result.pairs, result.left = [*result.pairs, *larger], []
+    if diverged := _train(trial, more, options):
+        result.verdict = Verdict(NOT_WORTH, diverged)
+        return _closed(result)
+    _measure(result, [*first, *more])
+    _project(result)
+    result.verdict = last_stage(result.differences, result.gains, result.ratios, unit)
+    return _closed(result)
 
 
-def _end(value: float | None) -> str:
-    return "no bound" if value is None else f"{value:.2f}"
+def _require_baseline(trial: Trial, sizes: Sequence[str], options: TrialOptions) -> None:
+    lacking = _missing(trial, sizes)
+    if not lacking or options.train_baseline:
+        return
+    command = f"scaling train {shown_words(trial.baseline(sizes))} --out {shlex.quote(trial.study.out)}"
+    raise InputError(
+        f"{trial.study.directory}: {len(lacking)} of the study's own runs at {', '.join(sizes)} are not trained "
+        f"({lacking[0].run_id}{', ...' if len(lacking) > 1 else ''}): `{command}` trains them, or add --train-baseline"
+    )
 
 
-def _costs(result: Mapping[str, Any]) -> list[str]:
-    cost, left = result["cost"], result["not_trained"]
-    minutes = [f"{cost[key] / 60:.1f} min" for key in ("train_seconds", "eval_seconds")]
-    lines = [
-        f"cost: {flop(cost['flops_exact'])} FLOP exact, {minutes[0]} of training and {minutes[1]} of evaluation, "
-        f"summed over processes"
-    ]
-    if left["sizes"]:
-        lines.append(f"not trained: {' and '.join(left['sizes'])}, {flop(left['flops_exact'])} FLOP exact (--go-on)")
+def _train(trial: Trial, sizes: Sequence[str], options: TrialOptions) -> str:
+    """Train and evaluate what is missing at `sizes`; returns how a run of the variant diverged, "" where none did.
+    Raises RunsFailed."""
+    requests, baseline = trial.requests(sizes), trial.baseline(sizes)
+    failed = dict[str, str]()
+    with baseline.writing():
+        corpus = data_stage(baseline, any(map(reads_text, [baseline, *requests])))
+        if options.train_baseline and _missing(trial, sizes):
+            trial.request.say("try: the study's own runs first")
+            failed |= train_stage(baseline, corpus)[1]
+        failed |= _evaluated(baseline)
+    diverged = ""
+    for request in requests if not failed else ():
+        with request.writing():
+            ended = train_stage(request, corpus)[1]
+            states = {run.run_id: request.rundir(run).status()["state"] for run in request.runs}
+            for name, why in ended.items():
+                if states[name] == "failed":
+                    diverged = diverged or f"the variant's {name} diverged: {why}"
+                else:
+                    failed[name] = why
+            failed |= {} if ended else _evaluated(request)
+        if failed:
+            break
+    if failed:
+        raise RunsFailed(failed)
+    return diverged
+
+
+def _evaluated(request: Request) -> dict[str, str]:
+    """Evaluate the held-out loss where it is missing; returns what failed."""
+    evaluated = eval_stage(request, EvalOptions(tasks=(VALIDATION,)))
+    return {name: reason for reason, names in evaluated["failed"].items() for name in names}
+
+
+def _measure(result: TrialResult, sizes: Sequence[str]) -> None:
+    """The differences at `sizes`."""
+    from analysis.trial.difference import difference, seed_variance
+
+    tables = [pairs_of_size(result.trial, size, result.pairs) for size in sizes]
+    result.seeds = seed_variance(tables, seed_noise(result.trial))
+    result.differences = [difference(table, result.seeds) for table in tables]
+
+
+def _project(result: TrialResult) -> None:
+    """The gains in compute and the ratios of losses at the budgets."""
+    from analysis.trial.projection import project_gain, project_ratio
+
+    trial, differences, noise = result.trial, result.differences, seed_noise(result.trial)
+    variants = [run for run in trial.runs([d.size for d in differences]) if not run.branches]
+    baseline = [run for run in trial.ends(()) if is_trained(run, trial.request.rundir(run))]
+    # checkpoints before a run's end can be fitted beside its end where the learning rate never falls
+    curves = all(run.training.schedule == "constant" and run.trunk is None for run in (*baseline, *variants))
+    text = max((difference.se_text or 0.0) / difference.baseline for difference in differences)
+    try:
+        tables = points(trial, baseline, curves), points(trial, variants, curves)
+        gains = project_gain(*tables, result.at, noise[0] if noise else 0.0, text)
+    except InputError as error:
+        gains = str(error)
+    longest = [_longest(result.pairs, difference.size) for difference in differences]
+    flops = [exact(run) * run.n_tokens for run in longest]
+    result.ratios = project_ratio(differences, flops, result.seeds, result.at)
+    result.gains, result.gains_reason = (None, gains) if isinstance(gains, str) else (gains, None)
+
+
+def _longest(pairs: Sequence[Pair], size: str) -> RunSpec:
+    return max((pair.baseline for pair in pairs if pair.size == size), key=lambda run: run.n_tokens)
+
+
+def _closed(result: TrialResult) -> TrialResult:
+    """The result with its cost and warnings, stored."""
+    from analysis.trial.verdict import ALONE
+
+    trial, sizes = result.trial, list(dict.fromkeys(pair.size for pair in result.pairs))
+    result.cost = _spent(trial, trial.runs(sizes))
+    result.warnings = [*unlike(result.pairs), *([ALONE] if result.differences and result.seeds is None else [])]
+    _write(trial, result.stored())
+    return result
+
+
+def _say_warnings(trial: Trial, pairs: Sequence[Pair]) -> None:
+    for line in unlike(pairs) + too_little_text(trial, pairs):
+        trial.request.say(f"warning: {line}")
+
+
+def path_of(trial: Trial) -> Path:
+    return trial.folder / "try.json"
+
+
+def _identity(trial: Trial) -> dict[str, Any]:
+    identity = {"variant": trial.variant.record, "match": trial.match, "only": trial.request.only}
+    return dict(json.loads(json.dumps(identity)))  # as it is read again
+
+
+def _check_name(trial: Trial) -> None:
+    """Raise InputError where the name is that of another variant, or of the same one matched otherwise."""
+    path, identity = path_of(trial), _identity(trial)
+    if not path.exists():
+        return
+    try:
+        raw = read_json(path)
+        stored = {key: raw[key] for key in identity}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError(f"{path}: is damaged: remove it and give the command again") from None
+    if stored != identity:
+        is_other = stored["variant"] != identity["variant"]
+        what = "another variant" if is_other else "this variant matched otherwise"
+        raise InputError(f"{path.parent}: the name {trial.variant.name} is taken by {what}: give another name")
+
+
+def _write(trial: Trial, content: dict[str, Any]) -> None:
+    trial.folder.mkdir(parents=True, exist_ok=True)
+    write_json(path_of(trial), content)
+
+
+def pairs_of_size(trial: Trial, size: str, pairs: Sequence[Pair]) -> Pairs:
+    """The seeds of a size at the end of their longest runs, window by window. Raises InputError where a checkpoint was
+    not evaluated, or on other windows."""
+    from analysis.held_out import documents_of, load_held_out, paired_difference
+    from analysis.trial.difference import Pairs
+
+    longest, home = _longest(pairs, size).n_tokens, trial.study.directory
+    chosen = [pair for pair in pairs if pair.size == size and pair.baseline.n_tokens == longest]
+    nats: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+    documents = None
+    for pair in chosen:
+        held_out = [load_held_out(home, run.run_id, run.n_steps) for run in (pair.baseline, pair.variant)]
+        documents = documents_of(home, held_out[0])
+        paired_difference(held_out[1], held_out[0], documents)  # raises where the windows are others
+        for kept, scores in zip(nats, held_out, strict=True):
+            kept.append(scores.nats / scores.window_tokens)
+    seeds = tuple(pair.baseline.seed for pair in chosen)
+    return Pairs(size, seeds, np.stack(nats[0]), np.stack(nats[1]), documents)
+
+
+def too_little_text(trial: Trial, pairs: Sequence[Pair]) -> list[str]:
+    """A line for each size whose baseline, where it is evaluated, was scored on too few independent documents for an
+    interval: known before a variant is trained."""
+    from analysis.held_out import LEAST, documents_of, load_held_out, paired_difference
+
+    lines = []
+    for size in dict.fromkeys(pair.size for pair in pairs):
+        run = _longest(pairs, size)
+        try:
+            held_out = load_held_out(trial.study.directory, run.run_id, run.n_steps)
+            documents = documents_of(trial.study.directory, held_out)
+        except InputError:  # is not evaluated yet
+            continue
+        n_effective = paired_difference(held_out, held_out, documents).n_effective
+        if n_effective < LEAST:
+            lines.append(
+                f"{size}: the held-out text amounts to {n_effective:.1f} independent documents, and an interval needs "
+                f"{LEAST:g}: no difference will be detected; raise evaluation.validation_tokens or hold out more text"
+            )
     return lines
 
 
-def show_plan(trial_plan: Mapping[str, Any]) -> str:
-    """What --dry-run prints."""
-    lines = []
-    for number, stage in enumerate(trial_plan["stages"], 1):
-        when = "" if number == 1 else " (only if the variant is better at both sizes before)"
-        lines.append(
-            f"stage {number}{when}: {' and '.join(stage['sizes'])}, {flop(stage['flops_exact'])} FLOP exact; "
-            f"would train {counted(len(stage['todo']), 'run')}: {', '.join(stage['todo']) or 'none'}"
+def seed_noise(trial: Trial) -> tuple[float, float] | None:
+    """(s, degrees of freedom) of log held-out loss between the study's own seeds; None where none is repeated."""
+    from analysis.fits.noise import Group, pool_seed_noise
+    from analysis.held_out import load_held_out
+
+    kinds: dict[tuple[str, ...], list[tuple[RunSpec, float]]] = {}
+    for run in trial.request.whole_grid:
+        if not run.branches:
+            with suppress(InputError):  # not trained or not evaluated yet
+                held_out = load_held_out(trial.study.directory, run.run_id, run.n_steps)
+                kinds.setdefault(run.kind, []).append((run, held_out.loss))
+    groups = [
+        Group(
+            kind[0],
+            kind[1],
+            np.log([[loss] for _, loss in seeds]),
+            tuple(run.run_id for run, _ in seeds),
+            tuple(str(run.seed) for run, _ in seeds),
         )
-        lines += stage["expected"]
-        if stage["missing"]:
-            lines.append(f"the study's own runs that are missing: {', '.join(stage['missing'])}")
-    lines.append(f"projected at {' and '.join(flop(c) for c in trial_plan['at'])} FLOP exact")
-    lines += [f"warning: {line}" for line in trial_plan["warnings"]]
-    return "\n".join(wrapped([*lines, "(dry run: nothing was written)"]))
+        for kind, seeds in kinds.items()
+    ]
+    pooled = pool_seed_noise(groups)
+    return None if pooled is None else (pooled.s, pooled.df)
+
+
+def points(trial: Trial, runs: Sequence[RunSpec], curves: bool) -> Points:
+    """Held-out losses of `runs`: their ends, and with `curves` a few checkpoints before. Raises InputError without."""
+    from analysis.fits.points import Points
+    from analysis.runs import load_tables
+
+    specs = {run.run_id: run for run in runs}
+    rows = load_tables(trial.study.directory, list(specs), "none").evals
+    if not curves:
+        rows = rows[[n == specs[name].n_tokens for n, name in zip(rows["n_tokens"], rows["run_id"], strict=True)]]
+    if rows.empty:
+        raise InputError("no held-out losses to fit")
+    ids = rows["run_id"].tolist()
+    ends = Points(
+        rows["n_params_non_embedding"].to_numpy(float),
+        rows["n_tokens"].to_numpy(float),
+        rows["flops_exact"].to_numpy(float),
+        rows["loss"].to_numpy(float),
+        run=np.array(ids, dtype=object),
+        trunk=np.array([specs[name].trunk or name for name in ids], dtype=object),
+        cell=np.array([f"{specs[name].size}, seed {specs[name].seed}" for name in ids], dtype=object),
+        size=rows["size"].to_numpy(object),
+        convention="exact",
+    )
+    return ends.thinned(POINTS_A_RUN, FIRST_SHARE) if curves else ends
+
+
+def _spent(trial: Trial, runs: Sequence[RunSpec]) -> dict[str, float]:
+    """Exact training FLOP of `runs`, and seconds of their processes: training, evaluation of the held-out loss."""
+    from analysis.runs import load_tables
+
+    table = load_tables(trial.study.directory, [run.run_id for run in runs], "none").runs
+    seconds = 0.0
+    for run in runs:
+        for path in (trial.study.run_directory(run) / "evals").glob(f"[0-9]*/{VALIDATION}.json"):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                stored = read_json(path)
+                seconds += float(stored["seconds"]) + float(stored.get("setup_seconds") or 0.0)
+    return {
+        "flops_exact": sum(exact(run) * run.trained_tokens for run in runs),
+        "train_seconds": float(table["time_s"].fillna(0).astype(float).sum()),
+        "eval_seconds": seconds,
+    }

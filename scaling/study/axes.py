@@ -19,6 +19,7 @@ from arch.errors import nearest, shown
 
 from .model_section import model_changes
 from .training import Training
+from .types import refuse_at
 
 Point = tuple[tuple[str, Any], ...]
 By = Literal["best", "mean"]
@@ -146,22 +147,22 @@ def _axes(raw: Any) -> dict[str, dict[str, list[Any]]]:
         elif isinstance(given, dict) and given:
             fields = given
         else:
-            _refuse(f"{shown(name)} is no field of a section, and holds no fields: {HOW}", name)
+            refuse_at(f"{shown(name)} is no field of a section, and holds no fields: {HOW}", name)
         axis = {}
         for field, values in fields.items():
             place = (field,) if "." in name else (name, field)
             if field in owner:
-                _refuse(f"is an axis twice, here and in {owner[field]}: leave one of them out", *place)
+                refuse_at(f"is an axis twice, here and in {owner[field]}: leave one of them out", *place)
             owner[field] = "grid.axes" if "." in name else f"grid.axes.{name}"
             axis[field] = _values(field, values, place)
         lengths = {field: len(values) for field, values in axis.items()}
         if len(set(lengths.values())) > 1:
             counts = ", ".join(f"{field} has {length}" for field, length in lengths.items())
-            _refuse(f"its fields vary together and must have as many values each ({counts})", name)
+            refuse_at(f"its fields vary together and must have as many values each ({counts})", name)
         together = list(zip(*axis.values(), strict=True))
         if len({repr(point) for point in together}) < len(together):
             twice = next(point for i, point in enumerate(together) if point in together[:i])
-            _refuse(f"names {shown(twice[0] if len(twice) == 1 else list(twice))} twice", *place[:1])
+            refuse_at(f"names {shown(twice[0] if len(twice) == 1 else list(twice))} twice", *place[:1])
         axes[name] = axis
     return axes
 
@@ -171,16 +172,16 @@ def _named(axis: str, given: dict[str, dict[str, Any]], owner: dict[str, str]) -
     points: list[Named] = []
     for name, fields in given.items():
         if not POINT_NAME.fullmatch(name):
-            _refuse(f"{shown(name)} is no name of a point: letters, digits, _, . and +", axis)
+            refuse_at(f"{shown(name)} is no name of a point: letters, digits, _, . and +", axis)
         for field in fields:
             if owner.setdefault(field, f"grid.axes.{axis}") != f"grid.axes.{axis}":
-                _refuse(f"is an axis twice, here and in {owner[field]}: leave one of them out", axis, name, field)
+                refuse_at(f"is an axis twice, here and in {owner[field]}: leave one of them out", axis, name, field)
         points.append(
             Named(name, {field: _values(field, [value], (axis, name, field))[0] for field, value in fields.items()})
         )
         same = next((point for point in points[:-1] if point.fields == points[-1].fields), None)
         if same is not None:
-            _refuse(f"{name} and {same} are the same point", axis)
+            refuse_at(f"{name} and {same} are the same point", axis)
     return points
 
 
@@ -188,19 +189,19 @@ def _values(field: str, values: Any, place: tuple[str, ...]) -> list[Any]:
     """The values of an axis as its field's own type reads them."""
     section, _, name = field.partition(".")
     if section == "corpus":
-        _refuse(
+        refuse_at(
             "a study has one corpus: write a study file for each, and fit them together: `scaling fit runs ONE TWO`",
             *place,
         )
     if section not in SECTIONS or not name:
-        _refuse(f"{shown(field)} is no field of {' or '.join(SECTIONS)}: {HOW}", *place)
+        refuse_at(f"{shown(field)} is no field of {' or '.join(SECTIONS)}: {HOW}", *place)
     if field in NEVER:
-        _refuse(f"is no axis: {NEVER[field]}", *place)
+        refuse_at(f"is no axis: {NEVER[field]}", *place)
     schema = Training if section == "training" else model_changes()
     if name not in schema.model_fields:
-        _refuse(f"unknown field {shown(name)} of {section}{nearest(name, list(schema.model_fields))}", *place)
+        refuse_at(f"unknown field {shown(name)} of {section}{nearest(name, list(schema.model_fields))}", *place)
     if not isinstance(values, list) or not values:
-        _refuse(f"must be a list of at least one value, not {shown(values)}", *place)
+        refuse_at(f"must be a list of at least one value, not {shown(values)}", *place)
     read = []
     for value in values:
         try:
@@ -209,14 +210,8 @@ def _values(field: str, values: Any, place: tuple[str, ...]) -> list[Any]:
             lines: Any = [line | {"loc": (*place, *line["loc"][1:])} for line in error.errors(include_url=False)]
             raise ValidationError.from_exception_data(error.title, lines) from None
         if value is None:
-            _refuse("null leaves the field out: give values", *place)
+            refuse_at("null leaves the field out: give values", *place)
     return read
-
-
-def _refuse(message: str, *place: str) -> Any:
-    """Raise ValidationError with a message at a place below grid.axes."""
-    line: Any = {"type": "value_error", "loc": place, "input": None, "ctx": {"error": ValueError(message)}}
-    raise ValidationError.from_exception_data("axes", [line])
 
 
 def check_nuisance(axes: Mapping[str, Mapping[str, list[Any]]], nuisance: Mapping[str, str]) -> None:
@@ -229,14 +224,14 @@ def check_nuisance(axes: Mapping[str, Mapping[str, list[Any]]], nuisance: Mappin
                 if inside
                 else f"is no axis of this grid{nearest(name, list(axes))}"
             )
-            _refuse(reason, "nuisance", name)
+            refuse_at(reason, "nuisance", name)
         for field in fields_of({name: axes[name]}):
             if field in LENGTHS:
-                _refuse("the length of a run is the D of the laws, no nuisance", "nuisance", name)
+                refuse_at("the length of a run is the D of the laws, no nuisance", "nuisance", name)
             if field == "training.reset_at_documents":
-                _refuse("losses with and without it have other text before a token: no nuisance", "nuisance", name)
+                refuse_at("losses with and without it have other text before a token: no nuisance", "nuisance", name)
             if by == "mean" and field.startswith("model."):
-                _refuse(f"models that differ in {short(field)} have no mean: take best", "nuisance", name)
+                refuse_at(f"models that differ in {short(field)} have no mean: take best", "nuisance", name)
 
 
 Axes = Annotated[dict[str, dict[str, list[Any]]], PlainValidator(_axes)]

@@ -1,20 +1,25 @@
-"""What the training of a run takes on a device: seconds of a step, bytes of memory and of disk. Imports no torch."""
+"""What the training of runs takes on a device: seconds of a step, bytes of memory and of disk; of a whole study for
+`flops study`. Imports no torch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
-from arch.amounts import byte_size, counted
+from arch.amounts import byte_size, counted, counted_of
 from arch.errors import InputError
-from flops import checkpoint_bytes, training_memory
-from flops.hardware import DEVICES, Device
-from flops.pace import Pace, pace
+from flops import checkpoint_bytes, count_params, state_bytes, train_flops_per_token, training_memory
+from flops.hardware import DEVICES, FILLED, Device
+from flops.pace import START_S, Pace, makespan, pace, start_of
 
 from .merging import most_sources
 from .run import RunSpec
 
-MERGED_KEYS = ("n_merged", "merged_bytes", "merging_bytes")
+if TYPE_CHECKING:
+    from .spec import StudySpec
 
 
 def processes_on(run: RunSpec, device: Device, units: int) -> int:
@@ -54,28 +59,168 @@ def memory_bytes(run: RunSpec, processes: int, kernels: bool) -> float | None:
     return lines["total"]
 
 
-def merged_files(run: RunSpec) -> dict[str, Any]:
-    """{"n_merged", "merged_bytes", "merging_bytes"}: the run's merged points, their bytes on disk, and of the fp32
-    weights that they are of the most at once, which go as the points are written."""
-    number = len(run.merged_after)
-    return {
-        "n_merged": number,
-        "merged_bytes": number * checkpoint_bytes(run.config, run.training.checkpoint_dtype),
-        "merging_bytes": most_sources(run.merged_after, run.training) * checkpoint_bytes(run.config, "fp32"),
-    }
-
-
-def merged_note(totals: Mapping[str, Any]) -> str:
-    """`merged_files` of all runs together, in words; "" without any."""
-    if not totals["n_merged"]:
-        return ""
-    return (
-        f"{counted(totals['n_merged'], 'merged point')} ({byte_size(totals['merged_bytes'])}, and up to "
-        f"{byte_size(totals['merging_bytes'])} of weights that they are of while the runs train)"
-    )
-
-
 def states_kept(run: RunSpec) -> int:
     """States on disk after the run: the newest training.keep_states, and of a trunk those from which branches begin,
     until all that begin there are trained."""
     return len({*run.state_steps[-run.training.keep_states :], *run.branch_steps})
+
+
+@dataclass(frozen=True)
+class Disk:
+    """Checkpoints and merged points of runs with their bytes; merging_bytes: of the fp32 weights that a merged point
+    is made of, the most at once, which go as the points are written."""
+
+    n_checkpoints: int
+    checkpoint_bytes: float
+    n_merged: int
+    merged_bytes: float
+    merging_bytes: float
+
+    @classmethod
+    def of(cls, run: RunSpec) -> Disk:
+        n_checkpoints, n_merged = len(run.checkpoint_steps), len(run.merged_after)
+        one, source = (checkpoint_bytes(run.config, kind) for kind in (run.training.checkpoint_dtype, "fp32"))
+        merging = most_sources(run.merged_after, run.training) * source
+        return cls(n_checkpoints, n_checkpoints * one, n_merged, n_merged * one, merging)
+
+    @classmethod
+    def sum(cls, parts: Sequence[Disk]) -> Disk:
+        return cls(*(sum(getattr(part, field.name) for part in parts) for field in fields(cls)))
+
+    @property
+    def merged_words(self) -> str:
+        """The merged points in words; "" without any."""
+        if not self.n_merged:
+            return ""
+        return (
+            f"{counted(self.n_merged, 'merged point')} ({byte_size(self.merged_bytes)}, and up to "
+            f"{byte_size(self.merging_bytes)} of weights that they are of while the runs train)"
+        )
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """A run on `devices` devices. n_tokens, n_steps, flops: what it trains itself, of a branch its decay;
+    wall_seconds: its start and all steps; memory_bytes: on each device; state_bytes: the states kept for resuming and
+    for branches."""
+
+    run: RunSpec
+    n_params_non_embedding: int
+    n_tokens: int
+    n_steps: int
+    flops: float
+    devices: int
+    wall_seconds: float
+    pace: Pace
+    memory_bytes: float | None
+    state_bytes: float
+    disk: Disk
+
+    @property
+    def device_hours(self) -> float:
+        return self.wall_seconds * self.devices / 3600
+
+
+@dataclass(frozen=True)
+class StudyCost:
+    """The runs of a study on `n_devices` devices (cpu: cores), `at_once` at a time, each on an equal share of them;
+    mfu: share of the peak, None for what is usual; FLOP under `convention`."""
+
+    study: str
+    device: Device
+    n_devices: int
+    at_once: int
+    mfu: float | None
+    convention: str
+    runs: list[RunCost]
+    warnings: list[str]
+
+    @property
+    def flops(self) -> float:
+        return math.fsum(row.flops for row in self.runs)
+
+    @property
+    def disk(self) -> Disk:
+        return Disk.sum([row.disk for row in self.runs])
+
+    @property
+    def first_start_seconds(self) -> float:
+        """What the first run of each process takes longer to start than the next ones."""
+        starts = [start_of(self.device, processes_on(row.run, self.device, row.devices)) for row in self.runs]
+        return START_S[self.device.unit] - min(starts) if starts else 0.0
+
+    @property
+    def wall_seconds(self) -> float:
+        """From the start of the first process until the last run ends."""
+        return self.first_start_seconds + makespan((row.wall_seconds for row in self.runs), self.at_once)
+
+
+def study_cost(
+    spec: StudySpec, runs: Sequence[RunSpec], device: Device, mfu: float | None, n_devices: int, convention: str
+) -> StudyCost:
+    """What the runs cost on `n_devices` devices, which train jobs.parallel runs at once, or one. Raises InputError
+    where the convention does not cover an architecture."""
+    at_once = min(spec.jobs.parallel or 1, n_devices)
+    share, processes = n_devices // at_once, spec.jobs.processes
+    rows = []
+    for run in runs:
+        units = share if device.unit == "GPU" else min(share, processes * run.training.threads)
+        step = pace_of(run, device, units, mfu, convention)
+        used = processes_on(run, device, units)
+        row = RunCost(
+            run=run,
+            n_params_non_embedding=count_params(run.config).non_embedding,
+            n_tokens=run.trained_tokens,
+            n_steps=run.trained_steps,
+            flops=train_flops_per_token(run.config, convention) * float(run.trained_tokens),
+            devices=units,
+            wall_seconds=start_of(device, used) + run.trained_steps * step.step_seconds,
+            pace=step,
+            memory_bytes=memory_bytes(run, used, device.unit == "GPU"),
+            state_bytes=states_kept(run) * state_bytes(run.config, run.training.zero_stage),
+            disk=Disk.of(run),
+        )
+        rows.append(row)
+    warnings = [*_uneven(runs, device, share), *_idle(rows, device), *_too_large(rows, device)]
+    return StudyCost(spec.name, device, n_devices, at_once, mfu, convention, rows, warnings)
+
+
+def _uneven(runs: Sequence[RunSpec], device: Device, gpus: int) -> list[str]:
+    """A line for each size of batch that does not split over the GPUs, naming the numbers around that it does."""
+    lines = []
+    for rows in sorted({run.training.batch_tokens // run.context_length for run in runs}):
+        if device.unit == "GPU" and rows % gpus:
+            whole_shares = [n for n in range(1, rows + 1) if rows % n == 0]
+            fewer = [str(n) for n in whole_shares if n < gpus][-1:]
+            more = [str(n) for n in whole_shares if n > gpus][:1]
+            lines.append(
+                f"a batch of {counted(rows, 'sequence')} does not split over {gpus:,} GPUs: "
+                f"{' or '.join(fewer + more)} would do"
+            )
+    return lines
+
+
+def _idle(rows: Sequence[RunCost], device: Device) -> list[str]:
+    """A line where several GPUs wait for one run's host."""
+    bound = [row for row in rows if row.pace.bound_by == "host" and row.devices > 1]
+    if device.unit != "GPU" or not bound:
+        return []
+    return [
+        f"{counted_of(len(bound), len(rows), 'run', 'is', 'are')} bound by the host, which more GPUs for one run do "
+        f"not help: several runs at once do (jobs.parallel)"
+    ]
+
+
+def _too_large(rows: Sequence[RunCost], device: Device) -> list[str]:
+    room = FILLED * device.memory_bytes if device.memory_bytes is not None else math.inf
+    large = {
+        row.run.run_id: row.memory_bytes for row in rows if row.memory_bytes is not None and row.memory_bytes > room
+    }
+    if not large or device.memory_bytes is None:
+        return []
+    name, most = max(large.items(), key=lambda item: item[1])
+    return [
+        f"{counted_of(len(large), len(rows), 'run', 'needs', 'need')} more than {FILLED:.0%} of the "
+        f"{device.memory_bytes / 1e9:,.0f} GB of {device.name}, up to {most / 1e9:,.0f} GB ({name}): lower "
+        f"training.micro_batch_tokens, set jobs.recompute, or take more"
+    ]

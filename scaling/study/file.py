@@ -6,7 +6,7 @@ import hashlib
 import re
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,59 @@ from arch.outside import allow, modules_of
 from arch.registry import KNOWN, load_plugins
 
 from .axes import SECTIONS, fields_of, short
-from .changes import given_in, unread
-from .forecast_section import of_rounds
 from .jobs_schema import KINDS
 from .model_section import ModelSection, model_changes
 from .schema import StudyFile
 from .sizes import chosen, names_in
 from .training import Training
-from .types import as_tokens
+from .training_rules import LAW
+from .types import Section, as_tokens
 from .yaml_text import parse, read_mapping
 
+PACKAGED = Path(__file__).parents[1] / "studies"
+STUDY_FILE = "study.yaml"  # of a published study's folder
+BESIDE = ("provenance.json", "index.json")  # what lies beside the study file of a publication, of an unpacked bundle
 SETTABLE = ("training", "model", "corpus", "evaluation", "fit", "grid", "jobs")
+HINT = "name, corpus, grid, training, ..."  # what a study file has
+
+
+def find_study(name: str | Path) -> Path:
+    """The path of a study file; a bare name that is no file here is one that comes with the package."""
+    path = Path(name)
+    try:
+        if path.is_file():
+            return path
+    except OSError as error:
+        raise InputError(f"{path.name[:40]}...: no such study file ({error.strerror})") from None
+    packaged = sorted(file.stem for file in PACKAGED.glob("*.yaml"))
+    is_bare = str(path) == path.name
+    if is_bare and path.name in packaged:
+        return PACKAGED / f"{path.name}.yaml"
+    if (path / STUDY_FILE).is_file():
+        raise InputError(
+            f"{path}: is a published study, tables alone: fit, report, publish --check and design --pilot read it; "
+            f"this needs a study file, and runs"
+        )
+    if path.is_dir():
+        raise InputError(f"{path}: is a directory, not a study file")
+    from difflib import get_close_matches
+
+    here = path.parent.iterdir() if path.parent.is_dir() else ()
+    beside = {file.stem: file.name for file in here if file.suffix == ".yaml" or (file / STUDY_FILE).is_file()}
+    names = ({name: name for name in packaged} if is_bare else {}) | beside
+    if meant := get_close_matches(path.stem, names, n=1):  # by stems: that both end with .yaml is no likeness
+        raise InputError(f"{path}: no such study file (did you mean {names[meant[0]]!r}?)")
+    raise InputError(f"{path}: no such study file (studies of the package, by bare name: {', '.join(packaged)})")
+
+
+def came_with_others(file: Path) -> bool:
+    """Whether a study file came with a published folder or a bundle, so that it names no code (arch.outside)."""
+    return any((file.parent / name).is_file() for name in BESIDE)
+
+
+def given_in(section: Section) -> dict[str, Any]:
+    """The keys that a section gives, without its defaults."""
+    return section.model_dump(exclude_unset=True, serialize_as_any=True)  # the fields of a model: of its options too
 
 
 def read_study(file: Path, sets: list[str], out: str | Path | None, own: bool = False) -> dict[str, Any]:
@@ -36,9 +78,11 @@ def read_study(file: Path, sets: list[str], out: str | Path | None, own: bool = 
 
     Raises InputError, one line, for anything wrong in the file or the changes.
     """
-    raw = read_mapping(file, "study", "name, corpus, grid, training, ...")
-    in_file, of_file = _named(raw), _grid(raw).get("sizes")
-    raw |= of_rounds(raw, lambda sizes: chosen(sizes, of_file))  # by names of the grid's own too
+    raw = read_mapping(file, "study", HINT)
+    archs, sizes = _grid(raw).get("archs"), _grid(raw).get("sizes")
+    in_file = {"archs": [name for name in archs if isinstance(name, str)] if isinstance(archs, list) else []}
+    in_file["sizes"] = names_in(sizes)
+    raw |= of_rounds(raw, lambda names: chosen(names, sizes))  # by names of the grid's own too
     changes: dict[str, dict[str, Any]] = {"training": {}, "model": {}}
     results: dict[str, Any] = {}
     stated = raw["fit"].get("flops", "exact") if isinstance(raw.get("fit"), dict) else "exact"
@@ -49,8 +93,7 @@ def read_study(file: Path, sets: list[str], out: str | Path | None, own: bool = 
         if keys[0] in changes:
             changes[keys[0]][keys[1]] = value
         else:
-            new = chosen(value, of_file) if keys == ["grid", "sizes"] else value
-            _assign(raw, keys, new, change)
+            _assign(raw, keys, chosen(value, sizes) if keys == ["grid", "sizes"] else value, change)
         if keys[0] in ("fit", "grid"):
             results[".".join(keys[1:])] = value
     _keep_range(raw, stated, results)
@@ -62,22 +105,14 @@ def read_study(file: Path, sets: list[str], out: str | Path | None, own: bool = 
     # what --set takes out of the grid may still be named by the file
     names_of = {key: list(dict.fromkeys([*getattr(checked.grid, key), *names])) for key, names in in_file.items()}
     shared_range = isinstance(raw.get("fit", {}).get("range"), list)  # for all architectures
-    for keys in unknown_names(checked, names_of["archs"], names_of["sizes"], shared_range):
+    for keys in _unknown_names(checked, names_of, shared_range):
         raise InputError(f"{_origin('.'.join(keys), str(file), sets)}: {_unknown_name(keys, names_of)}")
     for size, seeds in checked.grid.extra_seeds.items():
         if (again := set(seeds) & set(checked.grid.seeds)) and not {"seeds", f"extra_seeds.{size}"} & set(results):
             raise InputError(
                 f"{file}: grid.extra_seeds.{size}: {min(again)} is one of grid.seeds too: leave one of them out"
             )
-    sections = {
-        f"overrides.{by}.{key}": given_in(override)
-        for by, table in checked.overrides
-        for key, override in table.items()
-    }
-    sections |= {"training": given_in(checked.training), "--set training": changes["training"]}
-    for field, values in fields_of(checked.grid.axes).items():
-        sections |= {f"grid.axes {i}": {short(field): value} for i, value in enumerate(values, len(sections))}
-    if fault := unread(sections):
+    if fault := _unread(checked, changes["training"]):
         raise InputError(f"{_origin(fault[0], str(file), sets)}: {fault[0]} {fault[1]}")
     varied = {field for axis in checked.grid.axes.values() for field in axis}
     for section, given in changes.items():  # they leave fewer points to fit
@@ -102,6 +137,22 @@ def import_plugins(raw: dict[str, Any], where: str) -> None:
         raise InputError(f"{where}: plugins: {error}") from None
 
 
+def of_rounds(raw: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """{"forecast": as a study file has it, with the sizes of each round changed}; nothing where it has none."""
+    changed: dict[str, Any] = {}
+    for key in ("forecast", "then"):
+        if isinstance(section := raw.get(key), dict):
+            sizes = {"sizes": change(section["sizes"])} if "sizes" in section else {}
+            changed[key] = section | sizes | of_rounds({"then": section.get("then")}, change)
+    return changed
+
+
+def _grid(raw: dict[str, Any]) -> dict[str, Any]:
+    """The section `grid`, empty where it is none."""
+    grid = raw.get("grid")
+    return grid if isinstance(grid, dict) else {}
+
+
 def _keep_range(raw: dict[str, Any], stated: Any, changes: dict[str, Any]) -> None:
     """Where `changes` of the command line count FLOP otherwise, a range of the file stays one of the convention
     `stated` there. Raises InputError where a part of it would be of one convention and the rest of another."""
@@ -116,60 +167,46 @@ def _keep_range(raw: dict[str, Any], stated: Any, changes: dict[str, Any]) -> No
         raw["fit"].setdefault("range_flops", stated)
 
 
-def validate(schema: Any, raw: Any, where: str, sets: list[str], prefix: str = "") -> Any:
-    """`raw` as a `schema`; raises InputError, one line that names `where`, or --set."""
-    try:
-        return schema.model_validate(raw)
-    except ValidationError as error:
-        # a plugin first, whose architectures and options are unknown without it, then a misspelt key: it is why another
-        # is missing
-        errors = sorted(error.errors(include_url=False), key=_report_order)
-        shows_count = len(errors) > 1 and errors[0]["loc"][:1] != ("plugins",)  # a plugin's error may cause others
-        more = f" (and {len(errors) - 1} more)" if shows_count else ""
-        key = ".".join(str(part) for part in _location(errors[0]["loc"]))
-        raise InputError(f"{_origin(prefix + key, where, sets)}: {_tell(schema, errors[0], prefix)}{more}") from None
+def _unread(study: StudyFile, by_set: dict[str, Any]) -> tuple[str, str] | None:
+    """(the place and key, what is wrong with it) of the first key of training that no run reads."""
+    sections = {
+        f"overrides.{by}.{key}": given_in(override) for by, table in study.overrides for key, override in table.items()
+    }
+    sections |= {"training": given_in(study.training), "--set training": by_set}
+    for field, values in fields_of(study.grid.axes).items():
+        sections |= {f"grid.axes {i}": {short(field): value} for i, value in enumerate(values, len(sections))}
+    follows_law = any(given.get("lr") == LAW for given in sections.values())
+    merges = any(given.get("merge_last") is not None for given in sections.values())
+    needed = {"lr_law": (follows_law, "lr: law"), "lr_law_beyond": (follows_law, "lr: law")}
+    needed["merge_fraction"] = merges, "merge_last"
+    for place, given in sections.items():
+        for key, (is_there, what) in needed.items():
+            if given.get(key) is not None and not is_there:
+                return f"{place}.{key}", f"is read with {what} alone, which is not given: add that, or leave it out"
+        if given.get("n_checkpoints") is not None and given.get("checkpoint_tokens") is not None:
+            return f"{place}.n_checkpoints", "means nothing beside checkpoint_tokens: leave one of them out"
+    return None
 
 
-def _report_order(error: Any) -> tuple[bool, bool]:
-    return error["loc"][:1] != ("plugins",), error["type"] != "extra_forbidden"
-
-
-def _origin(key: str, where: str, sets: list[str]) -> str:
-    """`where`, but for a value that came from the command line."""
-    given = any(f"{key}.".startswith(change.partition("=")[0].strip() + ".") for change in sets)
-    return "--set" if given else where
-
-
-def _named(raw: dict[str, Any]) -> dict[str, list[str]]:
-    """The architectures and sizes of a file's grid, as far as they can be read."""
-    archs = _grid(raw).get("archs")
-    archs = [name for name in archs if isinstance(name, str)] if isinstance(archs, list) else []
-    return {"archs": archs, "sizes": names_in(_grid(raw).get("sizes"))}
-
-
-def _grid(raw: dict[str, Any]) -> dict[str, Any]:
-    """The section `grid`, empty where it is none."""
-    grid = raw.get("grid")
-    return grid if isinstance(grid, dict) else {}
-
-
-def unknown_names(study: StudyFile, archs: list[str], sizes: list[str], shared_range: bool) -> Iterator[list[str]]:
+def _unknown_names(study: StudyFile, names_of: dict[str, list[str]], shared_range: bool) -> Iterator[list[str]]:
     """The keys, from the section's on, that name an architecture or a size of which the study has no run."""
-    yield from (["grid", "sizes", *keys] for keys in study.grid.sizes.unknown_names(archs))
+    archs, sizes = names_of["archs"], names_of["sizes"]
     rounds = study.forecast.rounds if study.forecast else []
-    for at, round in enumerate(rounds):
-        yield from (["forecast", *["then"] * at, "sizes", *keys] for keys in round.sizes.unknown_names(archs))
-    larger = [size for round in rounds for size in round.sizes]
-    named = [(("overrides", by), table) for by, table in study.overrides]
-    named += [(("grid", "extra_seeds"), study.grid.extra_seeds), (("jobs", "resources"), study.jobs.resources)]
-    named += [] if shared_range else [(("fit", "range"), study.fit.range)]
-    for place, table in named:
-        by_run = place != ("grid", "extra_seeds")
+    places = [(["grid", "sizes"], study.grid.sizes)]
+    places += [(["forecast", *["then"] * at, "sizes"], round.sizes) for at, round in enumerate(rounds)]
+    for place, of_place in places:
+        yield from ([*place, *keys] for keys in of_place.unknown_names(archs))
+    all_sizes = [*sizes, *(size for round in rounds for size in round.sizes)]
+    tables: list[tuple[list[str], Mapping[str, Any], list[str]]] = [
+        (["overrides", by], table, all_sizes) for by, table in study.overrides
+    ]
+    tables += [(["grid", "extra_seeds"], study.grid.extra_seeds, sizes)]
+    tables += [(["jobs", "resources"], study.jobs.resources, all_sizes)]
+    tables += [] if shared_range else [(["fit", "range"], study.fit.range, all_sizes)]
+    for place, table, known in tables:
         for key in table:
             arch, slash, size = key.partition("/")
-            all_sizes = [*sizes, *(larger if by_run else ())]
-            is_run = arch in archs and size in all_sizes if slash else key in (*archs, *all_sizes, *KINDS)
-            if not is_run:
+            if not (arch in archs and size in known if slash else key in (*archs, *known, *KINDS)):
                 yield [*place, key]
 
 
@@ -182,38 +219,59 @@ def _unknown_name(keys: list[str], names_of: dict[str, list[str]]) -> str:
     return f"{'.'.join(keys)}: this study has no run of {key}{nearest(key, alike)}: correct the key, or leave it out"
 
 
+def validate(schema: Any, raw: Any, where: str, sets: list[str], prefix: str = "") -> Any:
+    """`raw` as a `schema`; raises InputError, one line that names `where`, or --set."""
+    try:
+        return schema.model_validate(raw)
+    except ValidationError as error:
+        # a plugin first, whose architectures and options are unknown without it, then a misspelt key: it is why another
+        # is missing
+        errors = sorted(error.errors(include_url=False), key=_report_order)
+        shows_count = len(errors) > 1 and errors[0]["loc"][:1] != ("plugins",)  # a plugin's error may cause others
+        more = f" (and {len(errors) - 1} more)" if shows_count else ""
+        key = ".".join(str(part) for part in _location(errors[0]["loc"]))
+        raise InputError(f"{_origin(prefix + key, where, sets)}: {_words(schema, errors[0], prefix)}{more}") from None
+
+
+def _report_order(error: Any) -> tuple[bool, bool]:
+    return error["loc"][:1] != ("plugins",), error["type"] != "extra_forbidden"
+
+
+def _origin(key: str, where: str, sets: list[str]) -> str:
+    """`where`, but for a value that came from the command line."""
+    given = any(f"{key}.".startswith(change.partition("=")[0].strip() + ".") for change in sets)
+    return "--set" if given else where
+
+
 def _location(loc: tuple[int | str, ...]) -> list[int | str]:
     return [part for part in loc if part not in ("[key]", "[profile]", "[name]")]
 
 
-def _tell(schema: Any, error: Any, prefix: str) -> str:
-    """One of pydantic's findings in this project's words."""
+def _words(schema: Any, error: Any, prefix: str) -> str:
+    """An error of pydantic's in this project's words."""
     loc = _location(error["loc"])
-    key = prefix + ".".join(str(part) for part in loc)
-    if error["type"] == "extra_forbidden":
-        valid = _keys_at(schema, loc[:-1])
-        return f"unknown key {key!r}{nearest(str(loc[-1]), valid)}"
-    if error["type"] == "missing":
+    key, kind, value = prefix + ".".join(str(part) for part in loc), error["type"], error["input"]
+    if kind == "extra_forbidden":
+        return f"unknown key {key!r}{nearest(str(loc[-1]), _keys_at(schema, loc[:-1]))}"
+    if kind == "missing":
         return f"key {key!r} is missing: add it"
-    if error["type"] == "value_error":
+    if kind == "value_error":
         message = str(error["ctx"]["error"])
-        if message.startswith(f"{key}."):  # it says where in the section
-            return message
-        return f"{key}: {message}" if key else message
-    message = error["msg"].replace("Input should be", "must be")
-    if error["type"] in ("model_type", "model_attributes_type", "dict_type"):
-        message = "must be keys and values"
-    value = error["input"]
-    if error["type"] == "string_pattern_mismatch":
+        says_where = message.startswith(f"{key}.") or not key
+        return message if says_where else f"{key}: {message}"
+    if kind == "string_pattern_mismatch":
         allowed = error["ctx"]["pattern"].removeprefix("^").removesuffix("$")
         return f"{key}: {shown(value)} holds a character that is not allowed: allowed are {allowed}"
+    message = error["msg"].replace("Input should be", "must be")
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        message = "must be keys and values"
     if value is None:
         return f"{key}: {message}, but nothing is given"
     remedy = ""
-    if error["type"] == "literal_error" and isinstance(value, str):
+    if kind == "literal_error" and isinstance(value, str):
         remedy = nearest(value, re.findall(r"'([^']+)'", message))
         remedy = remedy if "did you mean" in remedy else ""
-    elif error["type"] == "string_type" and isinstance(value, int | float):  # as YAML reads 2026, 1e3 or true
+    elif kind == "string_type" and isinstance(value, int | float):  # as YAML reads 2026, 1e3 or true
         remedy = ": write it in quotes"
     return f"{key}: {message}, not {shown(value)}{remedy}"
 
@@ -247,41 +305,31 @@ def _model_in(schema: Any) -> Any:
 def parse_set(change: str) -> tuple[list[str], Any]:
     """(keys, value) of "training.lr=1e-3". Raises InputError for a path that is no field of a study file."""
     path, equals, text = change.partition("=")
-    keys = path.strip().split(".")
+    keys, where = path.strip().split("."), f"--set {change}"
     if not equals:
-        raise InputError(f"--set {change}: write it as section.key=value, for example training.lr=1e-3")
+        raise InputError(f"{where}: write it as section.key=value, for example training.lr=1e-3")
     if keys[0] not in SETTABLE:
         homes = [f"{name}.{keys[0]}" for name in SETTABLE if len(keys) == 1 and keys[0] in _keys_of(_section(name))]
         meant = f" (did you mean {homes[0]!r}?)" if homes else nearest(keys[0], list(SETTABLE))
-        raise InputError(f"--set {change}: unknown section {keys[0]!r}{meant}")
+        raise InputError(f"{where}: unknown section {keys[0]!r}{meant}")
     section = _section(keys[0])
     if len(keys) < 2 or keys[1] not in _keys_of(section):
         name = keys[1] if len(keys) > 1 else ""
-        raise InputError(f"--set {change}: unknown key {path.strip()!r}{nearest(name, _keys_of(section))}")
+        raise InputError(f"{where}: unknown key {path.strip()!r}{nearest(name, _keys_of(section))}")
     if keys[:2] in (["grid", "axes"], ["grid", "nuisance"]):  # their keys have dots: training.lr
-        return _with_field(keys), parse(text, f"--set {change}")
-    nested = (("grid", "extra_seeds"), ("fit", "range"))
-    if len(keys) > (3 if (keys[0], keys[1]) in nested else 2):
-        raise InputError(f"--set {change}: {'.'.join(keys[:2])} has no keys of its own: give the whole value")
-    return keys, _value(text, change)
+        field = next((i for i, key in enumerate(keys) if i > 1 and key in SECTIONS), len(keys))
+        return [*keys[:field], *([".".join(keys[field:])] if field < len(keys) else [])], parse(text, where)
+    nested = keys[:2] in (["grid", "extra_seeds"], ["fit", "range"])
+    if len(keys) > (3 if nested else 2):
+        raise InputError(f"{where}: {'.'.join(keys[:2])} has no keys of its own: give the whole value")
+    word = text.strip()  # YAML reads stdlib: as {stdlib: null}
+    return keys, word if re.fullmatch(r"[\w.:/@+-]+:", word) else parse(text, where)
 
 
 def _section(name: str) -> type[BaseModel]:
     section = StudyFile.model_fields[name].annotation
     assert isinstance(section, type) and issubclass(section, BaseModel)
     return section
-
-
-def _value(text: str, change: str) -> Any:
-    """The value that `text` is as YAML; a word that ends in a colon is that word: stdlib:, not {stdlib: null}."""
-    word = text.strip()
-    return word if re.fullmatch(r"[\w.:/@+-]+:", word) else parse(text, f"--set {change}")
-
-
-def _with_field(keys: list[str]) -> list[str]:
-    """grid.axes.training.lr as three keys, grid.axes.depth.model.n_layers as four."""
-    field = next((i for i, key in enumerate(keys) if i > 1 and key in SECTIONS), len(keys))
-    return [*keys[:field], *([".".join(keys[field:])] if field < len(keys) else [])]
 
 
 def _assign(raw: dict[str, Any], keys: list[str], value: Any, change: str) -> None:

@@ -5,7 +5,7 @@ step; nothing of it decides what a run learns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from arch.errors import InputError
@@ -62,8 +62,3 @@ def check_merging(training: Training, where: str) -> None:
             "replaces no decay; give training.branches, whose trunk is merged, or schedule constant or inverse_sqrt, "
             "or leave it out"
         )
-
-
-def without_merging(training: Mapping[str, Any]) -> dict[str, Any]:
-    """A section `training` without what says how weights are merged: no weight that is trained depends on it."""
-    return {key: value for key, value in training.items() if key not in MERGE_KEYS}

@@ -9,8 +9,8 @@ from typing import Any
 from arch.errors import InputError, nearest
 
 from .axes import short
-from .grid import Cell
 from .run import RunSpec
+from .schema import Cell
 from .types import as_integer
 
 CELL = ("arch", "size", "seed")

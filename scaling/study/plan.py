@@ -1,88 +1,132 @@
-"""What a study will cost before anything runs: parameters, tokens, steps and FLOP of every run. Imports no torch."""
+"""What a study will take before anything runs: parameters, tokens, steps and FLOP of every run, as data and as a table
+for reading. Imports no torch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from arch.amounts import counted
+from arch.amounts import byte_size, count, counted, flop
 from arch.registry import warnings_of
+from arch.tables import text_table, wrapped
 from flops import cost_table
+from flops.quantity import PF_DAY
 
 from .axes import unread
-from .cost import MERGED_KEYS, merged_files
+from .cost import Disk
 from .run import RunSpec
+from .schema import FORECAST, role_text
 from .spec import StudySpec
 
-PF_DAY = 8.64e19  # FLOP; the unit of the paper's laws
-ADVISED_FLOPS = 0.4 * 989e12  # an H200's dense bf16 peak at 40 % utilisation, for the reader's sense of proportion
+MOST_LINES = 40
+TOGETHER = "s*: all seeds in one line, and a trunk with its branches where there are many; --json lists every run"
 
 
-def plan(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
-    """{"study", "directory", "sets", "runs": [row], "totals", "notes", "warnings": [line]}, forecasts (`role`) among
-    the runs; FLOP keys name their convention. A row has none for a convention that does not cover its architecture, and
-    then neither have the totals.
+@dataclass(frozen=True)
+class RunPlan:
+    """A run. n_tokens, n_steps, flops (by convention, those that cover its architecture): from the first token on, of a
+    branch that of its trunk; trained_tokens, spent_exact: what it takes itself. lr: None before it has one."""
 
-    `n_tokens` counts whole batches, so it may exceed the study file's number by less than one batch. Of a branch
-    `n_tokens`, `n_steps` and `flops_*` are those of its point, from the trunk's first token on; `trained_tokens` and
-    `spent_*` what it takes beside its trunk. Totals and `share` are of what is spent.
-    """
-    rows = [plan_row(run) for run in runs]
-    totals: dict[str, Any] = {
-        "n_tokens": sum(row["trained_tokens"] for row in rows),
-        "n_steps": sum(run.trained_steps for run in runs),
-        "n_checkpoints": sum(row["n_checkpoints"] for row in rows),
-    }
-    for convention in ("exact", "paper", "6nd"):
-        key = f"spent_{convention}"
-        if all(key in row for row in rows):
-            totals[f"flops_{convention}"] = sum(row[key] for row in rows)
-    for row in rows:
-        row["share"] = row["spent_exact"] / totals["flops_exact"]
-    totals |= {key: sum(row[key] for row in rows) for key in ("checkpoint_bytes", *MERGED_KEYS)}
-    totals["pf_days_exact"] = totals["flops_exact"] / PF_DAY
-    totals["h200_days_at_40_percent"] = totals["flops_exact"] / ADVISED_FLOPS / 86_400
-    return {
-        "study": study.name,
-        "directory": str(study.directory),
-        "sets": list(study.sets),
-        "runs": rows,
-        "totals": totals | {"n_runs": len(rows)},
-        "notes": [*_fewer_points(study), *dict.fromkeys(note for run in runs for note in run.notes)],
-        "warnings": [*confounded(runs), *_not_beyond(rows)],
-    }
+    run_id: str
+    arch: str
+    size: str
+    seed: int
+    point: dict[str, Any]
+    role: str
+    round: int | None  # of a forecast run, from 1 on
+    trunk: str | None
+    n_params: int
+    n_params_non_embedding: int
+    n_tokens: int
+    n_steps: int
+    batch_tokens: int
+    trained_tokens: int
+    lr: float | None
+    spec_hash: str | None
+    flops: dict[str, float]
+    spent_exact: float
+    disk: Disk
+
+    @classmethod
+    def of(cls, run: RunSpec) -> RunPlan:
+        cost = cost_table(run.config)
+        per_token_of = cost["flops_per_token_train"]
+        return cls(
+            run_id=run.run_id,
+            arch=run.arch,
+            size=run.size,
+            seed=run.seed,
+            point=run.point,
+            role=run.role,
+            round=run.round + 1 if run.is_forecast else None,
+            trunk=run.trunk,
+            n_params=cost["n_params"],
+            n_params_non_embedding=cost["n_params_non_embedding"],
+            n_tokens=run.n_tokens,
+            n_steps=run.n_steps,
+            batch_tokens=run.training.batch_tokens,
+            trained_tokens=run.trained_tokens,
+            lr=None if run.is_pending else run.training.peak_lr,
+            spec_hash=None if run.is_pending else run.spec_hash,
+            flops={name: float(per_token) * run.n_tokens for name, per_token in per_token_of.items()},
+            spent_exact=float(per_token_of["exact"]) * run.trained_tokens,
+            disk=Disk.of(run),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON: FLOP keys name their convention."""
+        row = asdict(self)
+        flops, disk = row.pop("flops"), row.pop("disk")
+        return row | {f"flops_{name}": value for name, value in flops.items()} | disk
 
 
-def _fewer_points(study: StudySpec) -> list[str]:
-    """A line for each axis that means nothing to some of the architectures."""
-    without = unread(study.grid.axes, study.grid.archs)
-    return [f"axis {field} means nothing to {', '.join(archs)}: one run there" for field, archs in without.items()]
+@dataclass
+class Plan:
+    """Lines for the reader: `notes`, `warnings`, and `outlook`: time, evaluations, and what the fits will lack."""
 
+    study: StudySpec
+    runs: list[RunPlan]
+    notes: list[str]
+    warnings: list[str]
+    outlook: list[str] = field(default_factory=list)
 
-def _not_beyond(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """A line a round about forecast runs that lie inside of what is fitted: the grid, and the rounds before."""
-    most: dict[tuple[str, int], float] = {}  # by architecture and round, 0 of the grid
-    for row in rows:
-        place = row["arch"], row["round"] or 0
-        most[place] = max(most.get(place, 0.0), row["flops_exact"])
-    lines = []
-    for number in sorted({row["round"] for row in rows} - {None}):
-        before = {
-            arch: max(most.get((arch, place), 0.0) for place in range(number)) for arch in {arch for arch, _ in most}
+    @property
+    def flops_exact(self) -> float:
+        """What all runs spend."""
+        return sum(run.spent_exact for run in self.runs)
+
+    @property
+    def n_tokens(self) -> int:
+        return sum(run.trained_tokens for run in self.runs)
+
+    @property
+    def disk(self) -> Disk:
+        return Disk.sum([run.disk for run in self.runs])
+
+    def to_dict(self) -> dict[str, Any]:
+        whole = self.flops_exact
+        totals = {"n_runs": len(self.runs), "n_tokens": self.n_tokens, "flops_exact": whole, **asdict(self.disk)}
+        return {
+            "study": self.study.name,
+            "directory": str(self.study.directory),
+            "sets": list(self.study.sets),
+            "runs": [run.to_dict() | {"share": run.spent_exact / whole} for run in self.runs],
+            "totals": totals,
+            "outlook": self.outlook,
+            "notes": self.notes,
+            "warnings": self.warnings,
         }
-        inside = [row for row in rows if row["round"] == number and row["flops_exact"] <= before[row["arch"]]]
-        if inside:
-            of_arch = "of their architecture"
-            largest = (
-                f"the grid's largest {of_arch}"
-                if number == 1
-                else f"the largest {of_arch} in the grid and rounds before"
-            )
-            lines.append(
-                f"forecast: {counted(len(inside), 'run takes', 'runs take')} no more compute than {largest} "
-                f"({inside[0]['run_id']}): a forecast is of a run beyond the fits"
-            )
-    return lines
+
+
+def plan(study: StudySpec, runs: Sequence[RunSpec]) -> Plan:
+    """The plan of runs of a study, forecasts among them."""
+    rows = [RunPlan.of(run) for run in runs]
+    without = unread(study.grid.axes, study.grid.archs)
+    notes = [f"axis {field} means nothing to {', '.join(archs)}: one run there" for field, archs in without.items()]
+    notes += dict.fromkeys(note for run in runs for note in run.notes)
+    return Plan(study, rows, notes, [*confounded(runs), *_not_beyond(rows)])
 
 
 def confounded(runs: Sequence[RunSpec]) -> list[str]:
@@ -90,22 +134,106 @@ def confounded(runs: Sequence[RunSpec]) -> list[str]:
     return warnings_of((run.size, run.config) for run in runs)
 
 
-def plan_row(run: RunSpec) -> dict[str, Any]:
-    cost = cost_table(run.config)
-    checkpoints = len(run.checkpoint_steps)
-    row: dict[str, Any] = {"run_id": run.run_id, "arch": run.arch, "size": run.size, "seed": run.seed}
-    row |= {"point": run.point, "role": run.role, "round": run.round + 1 if run.is_forecast else None}
-    row |= {key: cost[key] for key in ("n_params", "n_params_non_embedding")}
-    row |= {"n_tokens": run.n_tokens, "n_steps": run.n_steps, "batch_tokens": run.training.batch_tokens}
-    row |= {"trunk": run.trunk, "trained_tokens": run.trained_tokens}
-    row |= {
-        "lr": None if run.is_pending else run.training.peak_lr,
-        "n_checkpoints": checkpoints,
-        "spec_hash": None if run.is_pending else run.spec_hash,
-    }
-    row["flops_per_token_train"] = cost["flops_per_token_train"]
-    for convention, per_token in cost["flops_per_token_train"].items():
-        row[f"flops_{convention}"] = float(per_token) * run.n_tokens
-        row[f"spent_{convention}"] = float(per_token) * run.trained_tokens
-    row["checkpoint_bytes"] = checkpoints * cost["n_params"] * (2 if run.training.checkpoint_dtype == "bf16" else 4)
-    return row | merged_files(run)
+def _not_beyond(rows: Sequence[RunPlan]) -> list[str]:
+    """A line a round about forecast runs that lie inside of what is fitted: the grid, and the rounds before."""
+    lines = []
+    for number in sorted({row.round for row in rows if row.round}):
+        before: dict[str, float] = {}
+        for row in rows:
+            if (row.round or 0) < number:
+                before[row.arch] = max(before.get(row.arch, 0.0), row.flops["exact"])
+        inside = [row for row in rows if row.round == number and row.flops["exact"] <= before.get(row.arch, 0.0)]
+        if inside:
+            earlier = " and rounds before" if number > 1 else ""
+            lines.append(
+                f"forecast: {counted(len(inside), 'run takes', 'runs take')} no more compute than the largest of their "
+                f"architecture in the grid{earlier} ({inside[0].run_id}): a forecast is of a run beyond the fits"
+            )
+    return lines
+
+
+def show_plan(plan: Plan) -> str:
+    """The table of runs, then totals and notes. Runs that differ by seed alone share a line where there are more than
+    MOST_LINES, and where that is not enough a trunk's branches too; tokens, steps and C are then those of the first and
+    the last."""
+    namings: tuple[Callable[[RunPlan], str], ...] = (
+        lambda run: run.run_id,
+        lambda run: _without_seed(run.run_id, run.seed),
+        lambda run: _without_seed(run.trunk or run.run_id, run.seed),
+    )
+    groups: dict[str, list[RunPlan]] = {}
+    for naming in namings:
+        groups = {}
+        for run in plan.runs:
+            groups.setdefault(naming(run), []).append(run)
+        if len(groups) <= MOST_LINES:
+            break
+    return "\n".join([_table(groups, plan.flops_exact), *wrapped(_closing(plan, len(groups)))])
+
+
+def _without_seed(run_id: str, seed: int) -> str:
+    """llama-12m-c2048-s* of llama-12m-c2048-s3: ids end in seed, axes and branch, so the last such part is the seed."""
+    before, there, after = run_id.rpartition(f"-s{seed}")
+    return f"{before}-s*{after}" if there else run_id
+
+
+def _table(groups: dict[str, list[RunPlan]], whole: float) -> str:
+    branches = any(run.trunk for runs in groups.values() for run in runs)
+    several = any(len(runs) > 1 for runs in groups.values())
+    heads = ["run", *["runs"] * several, "N non-emb.", "tokens", *["trained"] * branches, "steps", "lr", "C exact"]
+    lines = []
+    for name, runs in groups.items():
+        ends = [run for run in runs if run.trunk] or runs  # a trunk is no point of its own beside its branches
+        lines.append(
+            [
+                name + role_text(runs[0].role, runs[0].round),
+                *[f"{len(runs):,}"] * several,
+                count(runs[0].n_params_non_embedding),
+                _span([run.n_tokens for run in ends], count),
+                *[count(sum(run.trained_tokens for run in runs))] * branches,
+                _span([run.n_steps for run in ends], lambda steps: f"{steps:,}"),
+                _span([run.lr for run in runs], lambda rate: "law" if rate is None else f"{rate:g}"),
+                _span([run.flops["exact"] for run in ends], flop),
+                f"{sum(run.spent_exact for run in runs) / whole:.1%}",
+            ]
+        )
+    return text_table([*heads, "share"], lines)
+
+
+def _span(values: Sequence[Any], form: Callable[[Any], str]) -> str:
+    """The least and the most."""
+    ordered = sorted(values, key=lambda value: -1.0 if value is None else value)
+    return " to ".join(dict.fromkeys((form(ordered[0]), form(ordered[-1]))))
+
+
+def _closing(plan: Plan, n_lines: int) -> list[str]:
+    """The lines below the table."""
+    runs, disk = plan.runs, plan.disk
+    n_branches, n_forecast = sum(bool(run.trunk) for run in runs), sum(run.role == FORECAST for run in runs)
+    parts = [f"{n_branches:,} of them branches"] * bool(n_branches) + [f"{n_forecast:,} forecast"] * bool(n_forecast)
+    about = f" ({', '.join(parts)})" if parts else ""
+    merged = f", and {disk.merged_words}" if disk.n_merged else ""
+    return [
+        *[TOGETHER] * (n_lines < len(runs)),
+        f"{counted(len(runs), 'run')}{about}, {count(plan.n_tokens)} tokens, "
+        f"{counted(disk.n_checkpoints, 'checkpoint')} ({byte_size(disk.checkpoint_bytes)}){merged}",
+        f"{'spent' if n_branches else 'C'} = {flop(plan.flops_exact, 4)} FLOP exact "
+        f"({flop(plan.flops_exact / PF_DAY)} PF-days)",
+        *plan.outlook,
+        *_together(plan.notes),
+        *(f"warning: {line}" for line in plan.warnings),
+        f"everything goes to {plan.study.directory}/",
+    ]
+
+
+def _together(notes: Sequence[str]) -> list[str]:
+    """Notes of `arch/size: text`, one for all architectures of a size that have the same."""
+    archs_of: dict[tuple[str, str], list[str]] = {}
+    for note in notes:
+        where, colon, text = note.partition(": ")
+        arch, slash, size = where.partition("/")
+        archs_of.setdefault((size, text) if slash and colon else ("", note), []).append(arch)
+    return [
+        f"{size} ({', '.join(dict.fromkeys(archs))}): {text}" if size else text
+        for (size, text), archs in archs_of.items()
+    ]

@@ -4,35 +4,76 @@ wrote, or from the law file that the study names.
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from arch.errors import InputError
-from data.files import reading
+from data.files import reading, regular, unsealed
 from data.vocabulary import portable
 from flops import count_params
+from flops.ladder import Ladder, rung
 
-from .batch_rule import beta2_at
-from .law_file import OPTIMIZER, LawFile, read_law
-from .rate_law import TERMS, WORDS, Rate, Recipe, Term
-from .run import RunSpec
+from .model_section import model_changes
+from .rate_law import OPTIMIZER, TERMS, WORDS, Rate, RateLaw, Recipe, Term
+from .run import FollowedLaw, LawRate, RunSpec
+from .schedule import CONSTANT
 from .spec import StudySpec
 from .sweep import RUNS, runs_hash
+from .training import Training
+from .training_rules import beta2_at
 
 LOCK = "rates.json"  # in the study's directory: the laws of its own sweep
+LADDER = Ladder(1e5, 1e7, 2)  # of any: fields that are no shape are the same at all sizes
 
 
 @dataclass(frozen=True)
-class Followed:
-    """The rate of a run, to three significant digits; `record`: what run.json says of it; notes: for the reader of a
-    plan."""
+class LawFile:
+    """A law file's path, what it says, and the SHA-256 of its bytes."""
 
-    lr: float
-    record: dict[str, Any]
-    notes: list[str]
+    path: Path
+    law: RateLaw
+    sha256: str
+
+
+def read_law(path: Path) -> LawFile:
+    """Raises InputError, one line, where there is no law file that this version reads."""
+    try:
+        content = regular(path).read_bytes()
+    except ValueError as error:
+        raise InputError(f"{path}: no law file ({error}): give what `scaling sweep` wrote") from None
+    except OSError as error:
+        raise InputError(
+            f"{path}: no such law file ({error.strerror}): `scaling sweep` of a study with a section `sweep` writes one"
+        ) from None
+    return _parsed(path, content)
+
+
+@lru_cache(maxsize=16)
+def _parsed(path: Path, content: bytes) -> LawFile:
+    try:
+        raw = unsealed(content)
+    except ValueError as error:
+        raise InputError(f"{path}: is no law file: {error}") from None
+    for key in ("schema", "version", "n_params", "n_tokens", "rate"):
+        meant = RateLaw.model_fields["schema_" if key == "schema" else key].default
+        value = raw.get(key) if isinstance(raw, dict) else None
+        if value != meant:
+            raise InputError(f"{path}: is no law file that this program reads: its {key} is {value!r}, not {meant!r}")
+    try:
+        law = RateLaw.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise InputError(f"{path}: is damaged: {where}: {first['msg']}{more}") from None
+    return LawFile(path, law, hashlib.sha256(content).hexdigest())
 
 
 @dataclass(frozen=True)
@@ -52,23 +93,22 @@ class Lock:
         """The law files that were read."""
         return list(dict.fromkeys(law.path for law in self._laws.values() if isinstance(law, LawFile)))
 
-    def law(self, run: RunSpec) -> LawFile:
-        """The law file that a run follows. Raises InputError where there is none, or, of the study's own sweep, none of
-        the sweep that the study file asks for."""
-        named = run.rate["law"]
+    def law(self, run: RunSpec, named: str | None) -> LawFile:
+        """The law file that a run follows: `named`, or None for the study's own sweep. Raises InputError where there is
+        none, or, of the sweep, none of the one that the study file asks for."""
         key = f"sweep of {run.arch}" if named is None else named
         if key not in self._laws:
             try:
-                self._laws[key] = self._of_sweep(run.arch) if named is None else self._named(named)
+                if named is None:
+                    self._laws[key] = self._of_sweep(run.arch)
+                else:
+                    self._laws[key] = read_law(Path(self.study.path).parent / Path(named).expanduser())
             except InputError as error:
                 self._laws[key] = error
         law = self._laws[key]
         if isinstance(law, InputError):
             raise law
         return law
-
-    def _named(self, name: str) -> LawFile:
-        return read_law(Path(self.study.path).parent / Path(name).expanduser())
 
     def _of_sweep(self, arch: str) -> LawFile:
         if not self.path.exists():
@@ -93,83 +133,87 @@ class Lock:
 
 def resolve(runs: Iterable[RunSpec], lock: Lock) -> list[RunSpec]:
     """`runs` with the rates of the laws that they follow. A run whose rate the study's own sweep has not given stays
-    without one, and its `rate` says why: "pending", and "swept", whether another sweep would not give it either. Raises
-    InputError where a law file that the study names does not hold for a run."""
-    return [_resolved(run, lock) if run.is_pending else run for run in runs]
+    without one, and its `rate` says why. Raises InputError where a law file that the study names does not hold for a
+    run."""
+    return [run if run.rate is None or not run.is_pending else _resolved(run, run.rate, lock) for run in runs]
 
 
-def _resolved(run: RunSpec, lock: Lock) -> RunSpec:
+def _resolved(run: RunSpec, rate: LawRate, lock: Lock) -> RunSpec:
     swept = False
     try:
-        file = lock.law(run)
+        file = lock.law(run, rate.law)
         swept = True
-        followed = follow(file, run)
+        lr, followed, notes = _follow(file, run, rate)
     except InputError as error:
-        if run.rate["law"] is not None:
+        if rate.law is not None:
             raise InputError(f"{lock.study.origin}: {error}") from None
-        why = {"pending": str(error), "swept": swept}
-        notes = [*run.notes, f"no learning rate yet: {error}"]
-        return run.model_copy(update={"rate": run.rate | why, "notes": notes})
-    training = run.training.model_copy(update={"lr": followed.lr})
-    notes = [*run.notes, *followed.notes]
-    return run.model_copy(update={"training": training, "rate": followed.record, "notes": notes})
+        pending = rate.model_copy(update={"pending": str(error), "swept": swept})
+        return run.model_copy(update={"rate": pending, "notes": [*run.notes, f"no learning rate yet: {error}"]})
+    training = run.training.model_copy(update={"lr": lr})
+    rate = rate.model_copy(update={"followed": followed})
+    return run.model_copy(update={"training": training, "rate": rate, "notes": [*run.notes, *notes]})
 
 
-def follow(file: LawFile, run: RunSpec) -> Followed:
-    """The rate of a run that has none yet. Raises InputError where the law is of something else."""
-    law, config, training, arch = file.law, run.config, run.training, run.arch
+def _follow(file: LawFile, run: RunSpec, asked: LawRate) -> tuple[float, FollowedLaw, list[str]]:
+    """The rate to three significant digits, its record, and notes for the reader of a plan. Raises InputError where the
+    law is of something else."""
+    law, config, arch = file.law, run.config, run.arch
     origin = f"training.lr_law of {run.where}: {file.path}"
     if arch not in law.laws:
-        why = law.without_law.get(arch)
-        reason = f"has laws of {', '.join(law.laws)}" if why is None else why
+        reason = law.without_law.get(arch) or f"has laws of {', '.join(law.laws)}"
         raise InputError(
             f"{origin}: no law of {arch} ({reason}): sweep it, or give overrides.by_arch.{arch}.lr a number"
         )
-    of_run = {"tokenizer": portable(run.corpus.tokenizer), "vocab_size": config.vocab_size}
-    of_run |= {"schedule": run.rate["schedule"]} | {key: getattr(training, key) for key in OPTIMIZER}
-    of_law = law.recipe.model_dump() | law.recipe.optimizer
-    for key, value in of_run.items():
-        if of_law.get(key) != value:
-            raise InputError(f"{origin}: its sweep had {key} {_words(of_law.get(key))}, the run has {_words(value)}")
+    _check_recipe(law.recipe, file.path, run, asked, origin)
+    arch_law = law.laws[arch]
     with reading(file.path, "sweep again"):
-        betas = _betas_of(law.recipe, training.batch_tokens)
-    if betas != training.betas:
-        raise InputError(f"{origin}: its sweep had betas {betas} at this batch, the run has {training.betas}")
-    horizon = run.rate["horizon"]
-    with reading(file.path, "sweep again"):
-        rate = law.laws[arch].at(count_params(config).non_embedding, horizon, training.batch_tokens)
-    _refuse_far(rate, law.laws[arch].terms, run.rate["beyond"], origin)
+        rate = arch_law.at(count_params(config).non_embedding, asked.horizon, run.training.batch_tokens)
+    _check_reach(rate, arch_law.terms, asked.beyond, origin)
     lr = float(f"{rate.rate:.3g}")
     if not 0 < lr < math.inf:
         raise InputError(f"{origin}: is damaged: it gives a rate of {lr:g}; sweep again")
-    record = {"law_sha256": file.sha256, "low": rate.low, "high": rate.high, "level": law.laws[arch].level}
-    record |= {"n_tokens": horizon, "outside": dict(rate.outside), "corpus_fingerprint": law.recipe.corpus_fingerprint}
     notes = []
     if rate.outside:
-        notes.append(f"{run.where}: {_beyond(rate)} than what its law of the learning rate was swept at")
-    if law.recipe.context_length != run.context_length:
-        notes.append(
-            f"{run.where}: context_length {run.context_length}, the law of its learning rate "
-            f"{law.recipe.context_length}"
-        )
+        beyond = ", ".join(f"{WORDS[term]} lies {times:.3g} times further" for term, times in rate.outside.items())
+        notes.append(f"{run.where}: {beyond} than what its law of the learning rate was swept at")
+    if (swept_length := law.recipe.context_length) != run.context_length:
+        notes.append(f"{run.where}: context_length {run.context_length}, the law of its learning rate {swept_length}")
     model = config.to_dict()
     swept = {key: value for key, value in law.recipe.model.get(arch, {}).items() if model.get(key) != value}
     if swept:
-        record["swept_model"] = swept
         has = ", ".join(f"{key}={model.get(key)}" for key in swept)
         was = ", ".join(f"{key}={value}" for key, value in swept.items())
         notes.append(f"{run.where}: its rate was swept with {was}, and the run has {has}")
-    return Followed(lr, record, notes)
+    followed = FollowedLaw(
+        law_sha256=file.sha256,
+        low=rate.low,
+        high=rate.high,
+        level=arch_law.level,
+        outside=dict(rate.outside),
+        corpus_fingerprint=law.recipe.corpus_fingerprint,
+        swept_model=swept,
+    )
+    return lr, followed, notes
 
 
-def _betas_of(recipe: Recipe, batch: int) -> list[float]:
-    first, second = recipe.optimizer["betas"]
-    if recipe.beta2_batch_tokens is not None:
-        second = beta2_at(second, recipe.beta2_batch_tokens, batch)
-    return [first, second]
+def _check_recipe(recipe: Recipe, path: Path, run: RunSpec, asked: LawRate, origin: str) -> None:
+    """Raise InputError where the sweep was of another tokenizer, schedule or optimizer."""
+    training = run.training
+    of_run = {"tokenizer": portable(run.corpus.tokenizer), "vocab_size": run.config.vocab_size}
+    of_run |= {"schedule": asked.schedule} | {key: getattr(training, key) for key in OPTIMIZER}
+    of_law = recipe.model_dump() | recipe.optimizer
+    for key, value in of_run.items():
+        if of_law.get(key) != value:
+            raise InputError(f"{origin}: its sweep had {key} {_words(of_law.get(key))}, the run has {_words(value)}")
+    with reading(path, "sweep again"):
+        first, second = recipe.optimizer["betas"]
+        if recipe.beta2_batch_tokens is not None:
+            second = beta2_at(second, recipe.beta2_batch_tokens, training.batch_tokens)
+    if [first, second] != training.betas:
+        raise InputError(f"{origin}: its sweep had betas {[first, second]} at this batch, the run has {training.betas}")
 
 
-def _refuse_far(rate: Rate, terms: list[Term], most: float, origin: str) -> None:
+def _check_reach(rate: Rate, terms: list[Term], most: float, origin: str) -> None:
     for term in TERMS:
         times = rate.outside.get(term, 1.0)
         if times > 1 and term not in terms:
@@ -184,9 +228,43 @@ def _refuse_far(rate: Rate, terms: list[Term], most: float, origin: str) -> None
             )
 
 
-def _beyond(rate: Rate) -> str:
-    return ", ".join(f"{WORDS[term]} lies {times:.3g} times further" for term, times in rate.outside.items())
-
-
 def _words(value: Any) -> str:
     return ", ".join(f"{key} {item}" for key, item in value.items()) if isinstance(value, dict) else str(value)
+
+
+@dataclass(frozen=True)
+class SweptAs:
+    """What a study file must say so that its runs are as those that a law was swept with. model, training: what the
+    sections must give beside their defaults, for all architectures; batch: tokens of a step, None where the law has a
+    term in it; warmup: [fewest, most] tokens; decays: whether losses were decayed."""
+
+    model: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+    batch: int | None = None
+    warmup: tuple[int, int] | None = None
+    decays: bool | None = None
+
+
+def swept_as(law: RateLaw, archs: Sequence[str]) -> SweptAs:
+    """The recipe for the architectures, which the law has. A field of the model that they do not share is left out: a
+    plan names it."""
+    recipe, defaults = law.recipe, Training().model_dump()
+    training = {key: value for key, value in recipe.optimizer.items() if defaults[key] != value}
+    if recipe.beta2_batch_tokens is not None:
+        training["beta2_batch_tokens"] = recipe.beta2_batch_tokens
+    ranges = [law.laws[arch].ranges["batch_tokens"] for arch in archs if "batch_tokens" not in law.laws[arch].terms]
+    batches = {value for ends in ranges for value in ends}
+    shared = [_swept_model(recipe.model.get(arch, {}), arch) for arch in archs]
+    return SweptAs(
+        {key: value for key, value in shared[0].items() if all(other.get(key) == value for other in shared)},
+        training,
+        int(batches.pop()) if len(batches) == 1 else None,
+        (min(recipe.warmup_tokens), max(recipe.warmup_tokens)),
+        recipe.schedule["schedule"] != CONSTANT,
+    )
+
+
+def _swept_model(swept: dict[str, Any], arch: str) -> dict[str, Any]:
+    """The fields of an architecture's swept runs that the ladders' models have otherwise."""
+    allowed, usual = model_changes().model_fields, rung(arch, LADDER, LADDER.end, {}).cfg.to_dict()
+    return {key: value for key, value in swept.items() if key in usual and key in allowed and usual[key] != value}

@@ -7,36 +7,31 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
-from arch.amounts import counted
 from arch.config import ModelConfig
-from arch.errors import InputError
 from arch.registry import ARCHITECTURES, Architecture
 from data.share import share_of
 from data.vocabulary import portable
 
 from .axes import label_of
-from .batch import BatchSplit, split_batch
-from .batch_rule import BATCH_KEYS
-from .grid import FORECAST, OF_GRID, Role
-from .law_file import LAW, OWN_KEYS
-from .merging import MERGE_KEYS, check_merging, merged_after
-from .schedule import FIELDS, READS, check_schedule, decay_start, planned_steps
-from .schema import Corpus
-from .training import Training
-from .types import Arch, Plugins, Section, Seed, Size, tokens_of
+from .merging import MERGE_KEYS, merged_after
+from .rate_law import Term
+from .schedule import FIELDS, READS, decay_start, planned_steps
+from .schema import FORECAST, OF_GRID, Corpus, Role
+from .training import BatchSplit, Training, split_batch
+from .training_rules import BATCH_KEYS, LAW, LAW_KEYS
+from .types import Arch, Plugins, Section, Seed, Size
 
 # of a training: what it is to a run's end, or leaves on disk
 ENDINGS = {"n_tokens", "max_steps", "n_checkpoints", "checkpoint_tokens", "checkpoint_dtype"}
 ENDINGS |= {"state_every_tokens", "keep_states", "log_every", *FIELDS}
-GONE_INTO_OTHERS = ("max_tokens", "branches", *OWN_KEYS, *BATCH_KEYS)  # fields of training
-CHECKPOINT_DECADES = 1.5  # n_checkpoints lie evenly in log tokens over this many decades before the end
+GONE_INTO_OTHERS = ("max_tokens", "branches", *LAW_KEYS, *BATCH_KEYS)  # fields of training
 
 
 @lru_cache(maxsize=8192)
@@ -44,6 +39,34 @@ def _config(architecture: Architecture | None, kinds: tuple[type, ...], *fields:
     """The configuration of a model's fields and their types (True is no 1), kept because the runs of a study share few.
     `architecture` is the one registered now: a plugin may register another."""
     return ModelConfig.from_dict(dict(fields))
+
+
+class FollowedLaw(Section):
+    """What a law gave a run. low, high: the interval of its rate at the law's level; outside: how many times N, D or
+    the batch lie outside of what was swept; swept_model: fields of the model that the swept runs had otherwise."""
+
+    law_sha256: str
+    low: float
+    high: float
+    level: float
+    outside: dict[Term, float]
+    corpus_fingerprint: str | None
+    swept_model: dict[str, Any] = {}
+
+
+class LawRate(Section):
+    """The learning rate of a run with `lr: law`. law: the law's file, None of the study's own sweep; horizon: tokens
+    that the rate is chosen for; beyond: how far outside of the swept ones it may lie; schedule: by name with its
+    fields, which a trunk has of its branches. While there is no rate, `pending` says why, and `swept` whether another
+    sweep would not give it either."""
+
+    law: str | None
+    horizon: float
+    beyond: float
+    schedule: dict[str, Any]
+    pending: str = ""
+    swept: bool = False
+    followed: FollowedLaw | None = None
 
 
 class RunSpec(Section):
@@ -68,7 +91,7 @@ class RunSpec(Section):
     branches: dict[str, int] = {}  # of a trunk: {run id: the step after which it begins}
     merged_after: list[int] = []  # steps after which the mean of its last weights is evaluated
     notes: list[str] = []  # for the reader: branches that are one, a law's limits
-    rate: dict[str, Any] = {}  # of a run with lr: law: what it asks of the law, then the file's hash and an interval
+    rate: LawRate | None = None  # of a run with lr: law
 
     @model_serializer(mode="wrap")
     def _without_the_usual_role(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -98,8 +121,8 @@ class RunSpec(Section):
             parts["corpus"]["mixture"] = mixture
         parts["model"] = self.config.identity()
         parts["training"] = decisive(self.training)
-        if self.is_pending:
-            parts["law"] = self.rate["law"]
+        if self.is_pending and self.rate is not None:
+            parts["law"] = self.rate.law
         if self.plugins:
             parts["plugins"] = self.plugins
         return parts
@@ -212,7 +235,7 @@ class RunSpec(Section):
         return sorted({step for step in steps if step > self.begins_after} | {self.n_steps} | self.branch_steps)
 
 
-def with_branches(trunk: RunSpec, branches: dict[str, Training], notes: list[str]) -> list[RunSpec]:
+def with_branches(trunk: RunSpec, branches: dict[str, Training]) -> list[RunSpec]:
     """`trunk` and its branches, by the endings of their ids."""
     runs = [
         trunk.model_copy(update={"run_id": f"{trunk.run_id}-{label}", "training": training, "trunk": trunk.run_id})
@@ -221,7 +244,7 @@ def with_branches(trunk: RunSpec, branches: dict[str, Training], notes: list[str
     begin = {run.run_id: run.begins_after for run in runs}
     ends = [run.n_steps for run in runs if run.n_steps <= trunk.n_steps]
     merged = merged_after([*trunk.checkpoint_steps, *ends], trunk.training)
-    return [trunk.model_copy(update={"branches": begin, "notes": notes, "merged_after": merged}), *runs]
+    return [trunk.model_copy(update={"branches": begin, "merged_after": merged}), *runs]
 
 
 def each_once(families: Sequence[Sequence[RunSpec]]) -> list[RunSpec]:
@@ -262,58 +285,3 @@ def decisive(training: Training) -> dict[str, Any]:
     its schedule does not read, how weights are merged, or what is at its default."""
     unread = {*GONE_INTO_OTHERS, *MERGE_KEYS, *FIELDS} - {"schedule", *READS[training.schedule]}
     return training.model_dump(mode="json", exclude=unread, exclude_defaults=True)
-
-
-def resolved_training(
-    training: Training, context_length: int, processes: int, where: str, n_params: Callable[[], int]
-) -> Training:
-    """`training` with its token counts filled in; `n_params`: of the model, without embeddings. Raises InputError where
-    sizes do not go together."""
-    if training.n_tokens is None:
-        raise InputError(f"training.n_tokens is missing for {where}: give it in training or in the overrides")
-    length = training.n_tokens
-    n_tokens = length if isinstance(length, int) else tokens_of(length, n_params())
-    n_tokens = min(n_tokens, training.max_tokens or n_tokens)
-    training = training.model_copy(update={"n_tokens": n_tokens, "max_tokens": None})
-    if training.batch_tokens % context_length:
-        raise InputError(
-            f"training.batch_tokens={training.batch_tokens} of {where} is not a multiple of "
-            f"model.context_length={context_length}: a batch holds whole sequences"
-        )
-    micro = training.micro_batch_tokens or training.batch_tokens
-    if training.batch_tokens % micro or micro % context_length:
-        raise InputError(
-            f"training.micro_batch_tokens={micro} of {where} must divide batch_tokens={training.batch_tokens} and be "
-            f"a multiple of model.context_length={context_length}"
-        )
-    split = split_batch(training, context_length, processes)
-    if not split.is_even:
-        raise InputError(
-            f"training.batch_tokens={training.batch_tokens} of {where}: "
-            f"{counted(split.rows, 'sequence does', 'sequences do')} not split over "
-            f"jobs.processes={processes} and micro-batches of {micro // context_length}: change one of them"
-        )
-    if training.batch_tokens > n_tokens:
-        raise InputError(
-            f"training.batch_tokens={training.batch_tokens} of {where} is more than n_tokens={n_tokens}: one "
-            f"step would train on more tokens than are planned; lower the one or raise the other"
-        )
-    if training.warmup_tokens >= n_tokens:
-        raise InputError(
-            f"training.warmup_tokens={training.warmup_tokens} of {where} is not below n_tokens={n_tokens}: "
-            f"the run would end before it reaches its learning rate; lower the one or raise the other (max_steps ends "
-            f"a trial early)"
-        )
-    check_schedule(training, where)
-    check_merging(training, where)
-    tokens = training.checkpoint_tokens
-    if tokens is None:
-        count, end = training.n_checkpoints, n_tokens
-        spaced = [end * 10 ** (-CHECKPOINT_DECADES * (1 - i / (count - 1))) for i in range(count - 1)]
-        tokens = sorted({math.ceil(at / training.batch_tokens) * training.batch_tokens for at in [*spaced, end]})
-    elif tokens[-1] > n_tokens:
-        raise InputError(
-            f"training.checkpoint_tokens of {where} ends at {tokens[-1]}, after the run's "
-            f"n_tokens={n_tokens}: remove it or train longer"
-        )
-    return training.model_copy(update={"checkpoint_tokens": tokens})

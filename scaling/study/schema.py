@@ -1,27 +1,40 @@
-"""A study file: its sections that no other module of this folder has, and the whole.
+"""The sections of a study file, and the whole. `training` and `overrides`, `model`, `jobs`, the sizes and the axes of
+`grid` have modules of their own.
 
 The text below a field is its meaning in docs/study-file.md.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import math
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
-from arch.errors import InputError
-from data.settings import CorpusSettings
+from arch.errors import InputError, shown
+from data.settings import CorpusSettings, Weighted
 
-from .forecast_section import Forecast
-from .grid import Grid
+from .axes import Axes, By, Point, check_nuisance, points_of
 from .jobs_schema import Jobs
 from .model_section import ModelChanges, ModelSection
-from .sources import CorpusSources
-from .sweep_section import Sweep
+from .sizes import SizesOfStudy
 from .training import Overrides, Training
 from .types import (
     Amount,
+    Arch,
     Count,
+    Distinct,
     FilePath,
     Flag,
     Name,
@@ -31,10 +44,58 @@ from .types import (
     Ranges,
     Section,
     Seed,
+    Size,
     Sources,
     Steps,
     Tokenizer,
+    Tokens,
+    different,
+    section_at,
 )
+
+TEXTS = TypeAdapter(Sources)
+SOURCE_FORMS = "write texts, or {source: ..., weight: ...} for each source of a mixture"
+
+
+class WeightedSource(Section):
+    """A source of a mixture."""
+
+    source: Sources
+    """The text: as `corpus.source` without weights."""
+    weight: Positive
+    """The share of this source in the training tokens, relative to the weights of the others."""
+    text_key: str | None = None
+    """The key of its records; null takes the corpus' `text_key`."""
+    name: str = ""
+    """A short name for tables and files, of letters, digits and `-`; by default it is made of the path."""
+
+    def settings(self) -> Weighted:
+        source = self.source[0] if len(self.source) == 1 else tuple(self.source)
+        return Weighted(source, self.weight, self.text_key, self.name)
+
+
+def _sources(value: Any) -> list[str] | list[WeightedSource]:
+    items = value if isinstance(value, list) else [value]
+    if not items:
+        raise ValueError("must name at least one")
+    if not any(isinstance(item, (dict, WeightedSource)) for item in items):
+        return TEXTS.validate_python(items)
+    for item in items:
+        if not isinstance(item, (dict, WeightedSource)):
+            raise ValueError(f"{shown(item)} has no weight and other sources have one: {SOURCE_FORMS}")
+    return [section_at(WeightedSource, item, i) for i, item in enumerate(items)]
+
+
+def _plain(sources: list[str] | list[WeightedSource]) -> list[Any]:
+    return [source if isinstance(source, str) else source.model_dump() for source in sources]
+
+
+CorpusSources = Annotated[
+    list[str] | list[WeightedSource],
+    PlainValidator(_sources),
+    PlainSerializer(_plain),
+    WithJsonSchema({"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "object"}]}}),
+]
 
 
 class Corpus(Section):
@@ -86,6 +147,234 @@ class Corpus(Section):
         sources = tuple(source if isinstance(source, str) else source.settings() for source in self.source)
         source = sources[0] if len(sources) == 1 and isinstance(sources[0], str) else sources
         return CorpusSettings(source=source, **self.model_dump(exclude={"source", "epochs", "target_tokens"}))
+
+
+MOST_RUNS = 10_000
+Role = Literal["grid", "forecast"]  # of a run
+OF_GRID: Role = "grid"
+FORECAST: Role = "forecast"
+
+
+class Cell(NamedTuple):
+    """What one run of a grid is of; round: of a forecast run, its place among the rounds."""
+
+    arch: str
+    size: str
+    seed: int
+    point: Point = ()
+    role: Role = OF_GRID
+    round: int = 0
+
+
+def role_text(role: str, round: int | None) -> str:
+    """What follows the name of a run in tables; round: of a forecast run, from 1 on."""
+    later = f", round {round}" if round and round > 1 else ""
+    return f" (forecast{later})" if role == FORECAST else ""
+
+
+class Grid(Section):
+    archs: Annotated[list[Arch], Distinct]
+    """The architectures; every architecture is trained at every size."""
+    sizes: SizesOfStudy
+    """The sizes: names of presets, such as `98k`, `410m` or `mamba-130m`; shapes,
+    `12m: {n_layers: 8, d_model: 384, n_heads: 6, d_ffn: 1024}`, read as presets are, changed below an architecture's
+    name; ladders, `{from: 1M, to: 60M, count: 6}`, with `match`, `aspect` and `head_dim`. See Sizes."""
+    seeds: Annotated[list[Seed], AfterValidator(different)] = [0]
+    """Seeds of every cell; a seed decides the initial weights and the order of the training text. `[]` where every size
+    has its own in `extra_seeds`."""
+    extra_seeds: dict[Size, Annotated[list[Seed], AfterValidator(different)]] = {}
+    """More seeds for some sizes; intervals of the fits need seeds that were repeated somewhere."""
+
+    axes: Axes = {}
+    """Fields of `training` and `model` with several values each, such as `training.lr: [1e-3, 2e-3]`: every run is
+    trained at all of them, crossed. Fields that vary together are given below a name of their own:
+    `depth: {model.n_layers: [12, 24], model.d_model: [1024, 768]}`, or as points with names:
+    `ablation: {hgrn: {}, no_gate: {model.output_gate: false}}`. Values win over `overrides`."""
+    nuisance: dict[str, By] = {}
+    """Axes that are resolved before anything is fitted: `best` keeps the value of the lowest loss, for every size;
+    `mean` averages over the values. The others make groups of fits."""
+
+    @model_validator(mode="after")
+    def _every_size_has_seeds(self) -> Grid:
+        if not self.seeds and (bare := [size for size in self.sizes if not self.extra_seeds.get(size)]):
+            raise ValueError(f"seeds: must name at least one, or extra_seeds must name seeds of {', '.join(bare)} too")
+        return self
+
+    @model_validator(mode="after")
+    def _runs_are_few(self) -> Grid:
+        points = math.prod(len(next(iter(axis.values()), ())) for axis in self.axes.values())
+        cells = len(self.archs) * sum(len(self.seeds) + len(self.extra_seeds.get(size, ())) for size in self.sizes)
+        if cells * points > MOST_RUNS:
+            raise ValueError(
+                f"asks for {cells * points:,} runs, and at most {MOST_RUNS:,} make a study: make it smaller"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _nuisance_is_of_axes(self) -> Grid:
+        check_nuisance(self.axes, self.nuisance)
+        return self
+
+    def cells(self, fixed: Mapping[str, Any] | None = None) -> Iterator[Cell]:
+        """What every run is of, in file order. fixed: values by field that win over the axes."""
+        for arch in self.archs:
+            points = list(points_of(self.axes, arch, fixed or {}))
+            for size in self.sizes:
+                for seed in dict.fromkeys([*self.seeds, *self.extra_seeds.get(size, [])]):
+                    for point in points:
+                        yield Cell(arch, size, seed, point)
+
+
+OF_LENGTH = ("n_tokens", "max_tokens", "branches")  # of training, which the section's n_tokens replaces
+
+
+class Forecast(Section):
+    """Runs larger than those of the grid, of all its architectures, by the study's other settings."""
+
+    sizes: SizesOfStudy
+    """The sizes, as `grid.sizes`; names may be those of the grid, and `{from: 55M, to: 55M, count: 1}` is one size of a
+    ladder."""
+    n_tokens: Tokens
+    """Tokens that each run trains on, as `training.n_tokens`; replaces every other length in the file."""
+    seeds: Annotated[list[Seed], Distinct]
+    """Seeds of every size, other than those of the grid at that size."""
+    level: Annotated[Number, Field(gt=0, lt=1)] = 0.9
+    """How often the predictive intervals are to hold a new run's loss."""
+    then: Forecast | None = None
+    """The next round, of still larger runs, predicted from fits of the grid and of all rounds before once these are
+    trained. It has the same fields."""
+
+    @property
+    def rounds(self) -> list[Forecast]:
+        """This section and those below it, in the order in which they are predicted."""
+        return [self, *(self.then.rounds if self.then else [])]
+
+    def cells(self, grid: Grid, fixed: Mapping[str, Any]) -> Iterator[Cell]:
+        """What every run of every round is of: the architectures and points of the grid, in its order."""
+        for at, round in enumerate(self.rounds):
+            for arch in grid.archs:
+                for size in round.sizes:
+                    for seed in round.seeds:
+                        for point in points_of(grid.axes, arch, fixed):
+                            yield Cell(arch, size, seed, point, FORECAST, at)
+
+    def check(self, grid: Grid) -> None:
+        """Raise ValueError where the section and the grid do not go together."""
+        if grid.nuisance:
+            raise ValueError(
+                f"forecast: goes with no grid.nuisance ({', '.join(grid.nuisance)}), whose values are chosen by runs "
+                f"that are trained: leave out one of the two"
+            )
+        fields = [field for axis in grid.axes.values() for field in axis]
+        if lengths := [field for field in fields if field in {f"training.{name}" for name in OF_LENGTH}]:
+            raise ValueError(f"forecast: n_tokens takes the place of the axis {lengths[0]}: leave out one of the two")
+        shape_of, runs = {name: ("grid.sizes", shape) for name, shape in grid.sizes.shapes.items()}, dict[Any, str]()
+        for at, round in enumerate(self.rounds):
+            place = "forecast" + ".then" * at
+            for name, shape in round.sizes.shapes.items():
+                where, other = shape_of.setdefault(name, (f"{place}.sizes", shape))
+                if other != shape:
+                    raise ValueError(
+                        f"{place}.sizes: {name} is another size in {where}: give it by its name there, or another name"
+                    )
+            for run in ((name, seed) for name in round.sizes for seed in round.seeds):
+                if (first := runs.setdefault(run, place)) != place:
+                    raise ValueError(f"{place}: {run[0]} with seed {run[1]} is a run of {first}: give another seed")
+
+    def length(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What `given` says of training, with the section's length in the place of its own."""
+        return {key: value for key, value in given.items() if key not in OF_LENGTH} | {"n_tokens": self.n_tokens}
+
+
+EVERY = ""  # the key of rates for the sizes that have none of their own
+LEAST_RATES = 3  # rates: fewer have no parabola
+
+
+class RateLadder(Section):
+    """Rates from the first one up."""
+
+    first: Positive
+    factor: Annotated[Number, Field(gt=1)]
+    count: Annotated[Count, Field(ge=LEAST_RATES, le=50)]
+
+    @property
+    def rates(self) -> list[float]:
+        try:
+            rates = [float(f"{self.first * self.factor**step:.6g}") for step in range(self.count)]
+        except OverflowError:
+            rates = [math.inf]
+        if not math.isfinite(rates[-1]):
+            raise ValueError(f"first x factor^{self.count - 1} is no finite rate: write smaller numbers")
+        if len(set(rates)) < len(rates):
+            raise ValueError(f"a factor of {self.factor:.9g} makes equal rates, to six digits: write a larger one")
+        return rates
+
+
+class RateList(Section):
+    rates: Annotated[list[Positive], Field(min_length=LEAST_RATES), Distinct]
+
+
+def _rates(raw: Any) -> dict[str, list[float]]:
+    """{size, or EVERY: rates, ascending}."""
+    if isinstance(raw, list) or (isinstance(raw, dict) and set(raw) & set(RateLadder.model_fields)):
+        return {EVERY: _rates_of(raw)}
+    if isinstance(raw, dict) and raw and all(isinstance(key, str) for key in raw):
+        return {key: _rates_of(value) for key, value in raw.items()}
+    raise ValueError(
+        f"must be a list of rates, {{first: 1e-3, factor: 2, count: 5}}, or these by size, not {shown(raw)}"
+    )
+
+
+def _rates_of(raw: Any) -> list[float]:
+    try:
+        if isinstance(raw, list):
+            rates = sorted(RateList.model_validate({"rates": raw}).rates)
+            if len({f"{rate:.6g}" for rate in rates}) < len(rates):
+                raise ValueError("rates are equal to six digits: write distinct ones")
+            return rates
+        ladder = RateLadder.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+        raise ValueError(
+            f"{place}: {message}: write a list of at least {LEAST_RATES} rates, or {{first: 1e-3, factor: 2, count: 5}}"
+        ) from None
+    return ladder.rates
+
+
+def _listed(raw: Any) -> Any:
+    return raw if isinstance(raw, list) else [raw]
+
+
+RatesOfSweep = Annotated[dict[str, list[float]], PlainValidator(_rates)]
+USUAL_RATES = {EVERY: RateLadder(first=1e-3, factor=2.0, count=5).rates}
+
+
+class Sweep(Section):
+    """Short runs over learning rates, for every architecture of the grid alike."""
+
+    sizes: Annotated[list[Size], Distinct] | None = None
+    """The sizes of the grid that are swept; null takes the three smallest."""
+    tokens: Annotated[list[Tokens], BeforeValidator(_listed), Distinct] = ["10N", "40N"]
+    """The lengths of the runs, as `training.n_tokens`; a law's term in tokens needs two."""
+    rates: RatesOfSweep = USUAL_RATES
+    """The rates: a list, or `{first: 1e-3, factor: 2, count: 5}`, or either by size. A cell whose best rate is its
+    first or last gets up to two more on that side."""
+    seeds: Annotated[list[Seed], Distinct] = [0]
+    """Seeds of every rate."""
+    batch_tokens: Annotated[list[Count], Distinct] | None = None
+    """Batches, for a law with a term in the batch; null takes that of `training`."""
+    doubts: Literal["stop", "follow"] = "stop"
+    """What runs do where one cell of an architecture contradicts all others: wait for a decision (`stop`), or follow
+    the law that is fitted to all cells."""
+    share: Positive | None = 0.2
+    """The most FLOP that the sweep's first rates may cost, as a share of the study's runs; null sets no limit."""
+
+    @property
+    def decisive(self) -> dict[str, Any]:
+        """What decides the sweep's runs, for its law file."""
+        return self.model_dump(mode="json", exclude={"share", "doubts"})
 
 
 class Evaluation(Section):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, ValidationError, WithJsonSchema
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from arch.config import ModelConfig, field_names, reads
 from arch.errors import nearest, shown
@@ -23,7 +23,7 @@ from flops.shapes import of_shape
 
 from .jobs_schema import KINDS
 from .model_section import model_changes
-from .types import Count, Positive, Section, distinct, word_of_size
+from .types import Count, Positive, Section, distinct, section_at, word_of_size
 
 SHAPE = ("n_layers", "d_model", "n_heads", "d_ffn")
 FORMS = (
@@ -182,7 +182,7 @@ def _entries(item: Any) -> list[tuple[str, Size]]:
     for key in item:
         if key not in keys:
             raise ValueError(f"unknown key {shown(key)} of a ladder{nearest(str(key), keys)}")
-    given = _within(LadderKeys, item)
+    given = _given(LadderKeys, item)
     ladder = Ladder(**given)
     return [(name, Rung(ladder, target)) for name, target in zip(ladder.names, ladder.targets, strict=True)]
 
@@ -207,7 +207,7 @@ def _shape(name: str, fields: Any) -> Shape:
                 f"architecture's name, in model, or in overrides.by_size.{name}.model"
             )
         raise ValueError(f"unknown key {f'{name}.{key}'!r}{nearest(str(key), [*SHAPE, *KNOWN])}")
-    common = _within(Common, {key: value for key, value in fields.items() if key in SHAPE}, name)
+    common = _given(Common, {key: value for key, value in fields.items() if key in SHAPE}, name)
     changes_of = {}
     for arch in [key for key in fields if key in KNOWN]:
         section, changes = model_changes(), fields[arch]
@@ -215,17 +215,13 @@ def _shape(name: str, fields: Any) -> Shape:
             if key not in section.model_fields:
                 fitting = [field for field in section.model_fields if reads(arch, field)]
                 raise ValueError(f"{name}.{arch}.{key} is unknown{nearest(str(key), fitting)}")
-        changes_of[arch] = _within(section, changes, name, arch)
+        changes_of[arch] = _given(section, changes, name, arch)
     return Shape(common, changes_of)
 
 
-def _within(schema: type[Section], raw: Any, *where: str) -> dict[str, Any]:
-    """The fields of a section that `raw` gives; errors name the place `where`."""
-    try:
-        return schema.model_validate(raw).model_dump(exclude_unset=True)
-    except ValidationError as error:
-        lines: Any = [line | {"loc": (*where, *line["loc"])} for line in error.errors(include_url=False)]
-        raise ValidationError.from_exception_data(error.title, lines) from None
+def _given(schema: type[Section], raw: Any, *where: str) -> dict[str, Any]:
+    """The fields of a section that `raw` gives."""
+    return section_at(schema, raw, *where).model_dump(exclude_unset=True)
 
 
 SizesOfStudy = Annotated[

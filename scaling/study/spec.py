@@ -1,7 +1,7 @@
 """StudySpec: a study file with the changes of the command line, and the runs that follow from it.
 
 Every key is checked: an unknown one, a wrong type or an impossible size is an error that names file, key and remedy
-(file.py turns pydantic's findings into that one line).
+(file.py turns pydantic's errors into that one line).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from arch.amounts import counted
 from arch.config import ModelConfig, means, reads
 from arch.errors import InputError
 from arch.registry import archs_with, plugin_of
@@ -18,21 +19,26 @@ from data.vocabulary import vocabulary as vocabulary_of
 from flops import count_params
 
 from .axes import Point, fields_of, label_of, points_of, section_of, short
-from .batch_rule import BATCH_KEYS, too_few_steps, with_batch, with_betas
-from .branches import branched
-from .changes import check_logged, check_read, check_target, differing, given_in
-from .file import read_study, suffix_of
-from .find import STUDY_FILE, came_with_others, find_study
-from .forecast_section import OF_LENGTH, Forecast
-from .grid import FORECAST, OF_GRID, Cell, Role
-from .law_file import LAW, OWN_KEYS, horizon_of, rate_request
+from .file import STUDY_FILE, came_with_others, find_study, given_in, read_study, suffix_of
 from .merging import merged_after
 from .model_section import ModelChanges, ModelSection
 from .only import chosen, of_branches
-from .run import RunSpec, each_once, resolved_training, same_trunk, with_branches
-from .schema import StudyFile
+from .run import LawRate, RunSpec, each_once, same_trunk, with_branches
+from .schedule import planned_steps
+from .schema import FORECAST, OF_LENGTH, Cell, Forecast, StudyFile
 from .sizes import Sizes
 from .training import Training
+from .training_rules import (
+    LAW,
+    Keys,
+    Resolved,
+    Sized,
+    check_read,
+    horizon_of,
+    or_default,
+    resolve_training,
+    schedule_of,
+)
 
 
 class StudySpec(StudyFile):
@@ -64,13 +70,10 @@ class StudySpec(StudyFile):
     @property
     def law_files(self) -> list[str]:
         """The law files that runs may follow, as the file and --set name them."""
-        sections = [
-            self.training,
-            self.set_training,
-            *(override for _, table in self.overrides for override in table.values()),
-        ]
+        overrides = (override for _, table in self.overrides for override in table.values())
+        named = [section.lr_law for section in (self.training, self.set_training, *overrides)]
         varied = fields_of(self.grid.axes).get("training.lr_law", [])
-        return list(dict.fromkeys([section.lr_law for section in sections if section.lr_law is not None] + varied))
+        return list(dict.fromkeys([*(law for law in named if law is not None), *varied]))
 
     @property
     def origin(self) -> str:
@@ -84,6 +87,17 @@ class StudySpec(StudyFile):
             return bool(self.sets) and any(run.sets for run in self.runs())
         except InputError:
             return True
+
+    @property
+    def rounds(self) -> list[Forecast]:
+        """The rounds of the section `forecast`."""
+        return [] if self.forecast is None else self.forecast.rounds
+
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes of the grid and of the section `forecast`."""
+        more = {name: shape for round in self.rounds for name, shape in round.sizes.shapes.items()}
+        return Sizes({**more, **self.grid.sizes.shapes})
 
     def run_directory(self, run: RunSpec) -> Path:
         return self.directory / "runs" / run.run_id
@@ -110,44 +124,31 @@ class StudySpec(StudyFile):
         runs = self.all_runs() if self.forecast is not None else []
         return [run for run in runs if run.is_forecast and round in (None, run.round)]
 
-    @property
-    def rounds(self) -> list[Forecast]:
-        """The rounds of the section `forecast`."""
-        return [] if self.forecast is None else self.forecast.rounds
+    def runs_at(self, arch: str, size: str, point: Point, seed: int) -> list[RunSpec]:
+        """What is trained of any point, whether the grid has it or not."""
+        return self._runs_of(Cell(arch, size, seed, point))(seed)
 
     def _expanded(self, cells: list[Cell], only: str | None) -> list[RunSpec]:
         branches: list[str] | None = None
         if only is not None:
             cells, branches = chosen(cells, only, self.path)
-        for where, archs, fields in self._model_changes(list(dict.fromkeys(cell.arch for cell in cells))):
-            for field in fields:
-                if not any(reads(arch, field) for arch in archs):
-                    raise InputError(
-                        f"{self.origin}: {where}.{field} means nothing to {', '.join(archs)}, only to "
-                        f"{', '.join(archs_with(field))}: leave it out"
-                    )
+        self._check_model_changes(list(dict.fromkeys(cell.arch for cell in cells)))
         families, kinds = list[list[RunSpec]](), dict[str, Callable[[int], list[RunSpec]]]()
-        for arch, size, seed, point, role, at in cells:
-            kind = repr((arch, size, point, role, at))  # values of a point may be lists
+        for cell in cells:
+            kind = repr(cell._replace(seed=0))  # values of a point may be lists
             if kind not in kinds:
-                kinds[kind] = self._runs_of(arch, size, point, role, at)
-            families.append(kinds[kind](seed))
+                kinds[kind] = self._runs_of(cell)
+            families.append(kinds[kind](cell.seed))
+        runs = [run for family in families for run in family]
+        several = bool(self.grid.axes) or any(len(family) > 1 for family in families)
         try:
-            _check_forecast([run for family in families for run in family], alike=bool(self.sets))
+            _check_forecast(runs, alike=bool(self.sets))
+            if several:
+                runs = each_once(families)
+                _check_trunks(runs)
+            _check_runs(runs)
         except ValueError as error:
             raise InputError(f"{self.origin}: {error}") from None
-        several = bool(self.grid.axes) or any(len(family) > 1 for family in families)
-        runs = each_once(families) if several else [run for family in families for run in family]
-        if several and (twice := same_trunk(runs)):
-            raise InputError(
-                f"{self.origin}: {twice[0]} and {twice[1]} are one trunk, trained twice: an axis beside branches "
-                f"must be read before the rate falls; give it one value, or training.n_tokens in place of branches"
-            )
-        check_logged(runs, self.origin)
-        names = [run.run_id for run in runs]
-        if len(set(names)) < len(names):
-            again = next(name for i, name in enumerate(names) if name in names[:i])
-            raise InputError(f"{self.origin}: two runs would be called {again}: their values are too alike to be named")
         return runs if branches is None else of_branches(runs, branches, f"--only {only}")
 
     @property
@@ -177,133 +178,150 @@ class StudySpec(StudyFile):
         of_file = list(self.file_archs)
         yield "model", of_file, given_in(self.model)
         yield "model", chosen, given_in(self.set_model)
-        axes = [short(field) for field in fields_of(self.grid.axes) if field.startswith("model.")]
-        yield "grid.axes.model", of_file, axes
+        yield "grid.axes.model", of_file, [short(f) for f in fields_of(self.grid.axes) if f.startswith("model.")]
         for by, table in self.overrides:
             for key, change in table.items():
                 archs = of_file if by == "by_size" else [key.partition("/")[0]]
                 yield f"overrides.{by}.{key}.model", archs, given_in(change.model)
 
-    def runs_at(self, arch: str, size: str, point: Point, seed: int) -> list[RunSpec]:
-        """What is trained of any point, whether the grid has it or not."""
-        return self._runs_of(arch, size, point)(seed)
+    def _check_model_changes(self, chosen: list[str]) -> None:
+        for where, archs, fields in self._model_changes(chosen):
+            for field in fields:
+                if not any(reads(arch, field) for arch in archs):
+                    raise InputError(
+                        f"{self.origin}: {where}.{field} means nothing to {', '.join(archs)}, only to "
+                        f"{', '.join(archs_with(field))}: leave it out"
+                    )
 
-    @property
-    def sizes(self) -> Sizes:
-        """The sizes of the grid and of the section `forecast`."""
-        more = {name: shape for round in self.rounds for name, shape in round.sizes.shapes.items()}
-        return Sizes({**more, **self.grid.sizes.shapes})
-
-    def _runs_of(
-        self, arch: str, size: str, point: Point, role: Role = OF_GRID, place: int = 0
-    ) -> Callable[[int], list[RunSpec]]:
-        """What is trained of a cell, by its seed: a run, or a trunk and its branches; place: of a forecast's round."""
-        training, file = given_in(self.training), given_in(self.model)
+    def _runs_of(self, cell: Cell) -> Callable[[int], list[RunSpec]]:
+        """What is trained of a cell, by its seed: a run, or a trunk and its branches."""
+        arch, size, point = cell.arch, cell.size, cell.point
+        where = ", ".join(filter(None, (f"{arch}/{size}", label_of(dict(point)))))
+        training, file_model = given_in(self.training), given_in(self.model)
         for change in self.overrides.of(arch, size):
             override = given_in(change)
-            file |= override.pop("model", {})
+            file_model |= override.pop("model", {})
             training |= override
-        training |= section_of(at := self._point_of_file(arch, point), "training")
-        axes = {field: value for field, value in section_of(at, "model").items() if reads(arch, field)}
+        at = self._point_of_file(arch, point)
+        training |= section_of(at, "training")
         set_training = given_in(self.set_training)
-        if role == FORECAST:
-            training = self.rounds[place].length(training)
+        if cell.role == FORECAST:
+            training = self.rounds[cell.round].length(training)
             set_training = {key: value for key, value in set_training.items() if key not in OF_LENGTH}
         of_file = Training(**training)
         training |= set_training
-        vocabulary = vocabulary_of(self.corpus.tokenizer)
+
         # a change reaches the architectures that it means something to; the others' runs stay what they are
-        set_model = {field: value for field, value in given_in(self.set_model).items() if reads(arch, field)}
-        file = {"vocab_size": vocabulary} | {field: value for field, value in file.items() if reads(arch, field)}
-        vocab_size = (file | axes | set_model)["vocab_size"]
-        plugin, where = plugin_of(arch), ", ".join(filter(None, (f"{arch}/{size}", label_of(dict(point)))))
+        def read(fields: dict[str, Any]) -> dict[str, Any]:
+            return {field: value for field, value in fields.items() if reads(arch, field)}
+
+        vocabulary = vocabulary_of(self.corpus.tokenizer)
+        file_model = {"vocab_size": vocabulary} | read(file_model)
+        axes_model, set_model = read(section_of(at, "model")), read(given_in(self.set_model))
         try:
-            if vocab_size < vocabulary:
+            if (stated := (file_model | axes_model | set_model)["vocab_size"]) < vocabulary:
                 raise InputError(
-                    f"model.vocab_size={vocab_size} is smaller than the {vocabulary} tokens of "
-                    f"{self.corpus.tokenizer}: leave it out"
+                    f"model.vocab_size={stated} is smaller than the {vocabulary} tokens of {self.corpus.tokenizer}: "
+                    f"leave it out"
                 )
-            config = self.sizes.config(arch, size, file, axes | set_model)
+            config = self.sizes.config(arch, size, file_model, axes_model | set_model)
         except InputError as error:
             raise InputError(f"{self.origin}: {where}: {error}") from None
 
         def n_params() -> int:
             return count_params(config).non_embedding
 
-        def resolve(given: dict[str, Any]) -> Training:
-            return resolved_training(Training(**given), config.context_length, self.jobs.processes, where, n_params)
-
+        sized = Sized(config.context_length, self.jobs.processes, n_params, where)
         try:
             check_read(training, section_of(at, "training") | set_training, where)
-            training_keys, rate = self._with_rules(training, config, n_params, where)
-            split = branched(training_keys, resolve, n_params, where) if training.get("branches") else None
-            resolved = split.trunk if split else resolve(training_keys)
-            check_target(self.corpus.target_tokens, resolved, bool(split), where)
+            rate = self._law_rate(training, sized)
+            resolved = resolve_training(training, sized)
+            _check_target(self.corpus.target_tokens, resolved, where)
         except InputError as error:
             raise InputError(f"{self.origin}: {error}") from None
-        notes = too_few_steps(training, resolved.batch_tokens, n_params)
-        notes += self.sizes.off_target(arch, size, file, n_params)
-        notes = [f"{where}: {note}" for note in notes]
+        off_target = self.sizes.off_target(arch, size, file_model, n_params)
         # what the file says already makes no other run
-        set_model = differing(set_model, config, self._of_file(arch, size, file, axes)) if set_model else {}
-        set_training = differing(set_training, Training(**training), of_file)
+        if set_model:
+            set_model = _differing(set_model, config, self._model_of_file(arch, size, file_model, axes_model))
+        set_training = _differing(set_training, Training(**training), of_file)
         new = {f"training.{field}" for field in set_training} | {f"model.{field}" for field in set_model}
         named = {short(field): value for field, value in point}
-        suffix, model = suffix_of(named | set_training | set_model), config.to_dict()
-        sets = [change for change in self.sets if change.partition("=")[0].strip() in new]
+        suffix, plugin = suffix_of(named | set_training | set_model), plugin_of(arch)
+        shared = RunSpec(
+            plugins=[plugin] if plugin else [],
+            study=self.name,
+            run_id=f"{arch}-{size}",
+            arch=arch,
+            size=size,
+            seed=0,
+            role=cell.role,
+            round=cell.round,
+            point=dict(point),
+            model=config.to_dict(),
+            corpus=self.corpus,
+            training=resolved.training,
+            recompute=self.jobs.recompute,
+            cuda_graphs=self.jobs.cuda_graphs,
+            sets=[change for change in self.sets if change.partition("=")[0].strip() in new],
+            rate=rate,
+            notes=[*resolved.notes, *(f"{where}: {note}" for note in off_target)],
+        )
+        merged = [] if resolved.branches else merged_after(shared.checkpoint_steps, resolved.training)
 
         def of_seed(seed: int) -> list[RunSpec]:
-            run = RunSpec(
-                plugins=[plugin] if plugin else [],
-                study=self.name,
-                run_id=f"{arch}-{size}-c{config.context_length}-s{seed}{suffix}",
-                arch=arch,
-                size=size,
-                seed=seed,
-                role=role,
-                round=place,
-                point=dict(point),
-                model=model,
-                corpus=self.corpus,
-                training=resolved,
-                recompute=self.jobs.recompute,
-                cuda_graphs=self.jobs.cuda_graphs,
-                sets=sets,
-                rate=rate,
-                notes=notes,
-            )
-            if split:
-                return with_branches(run, split.branches, [*split.notes, *notes])
-            merged = merged_after(run.checkpoint_steps, resolved)
-            return [run.model_copy(update={"merged_after": merged}) if merged else run]
+            run_id = f"{arch}-{size}-c{config.context_length}-s{seed}{suffix}"
+            run = shared.model_copy(update={"run_id": run_id, "seed": seed, "merged_after": merged})
+            return with_branches(run, resolved.branches) if resolved.branches else [run]
 
         return of_seed
 
-    def _with_rules(
-        self, given: dict[str, Any], config: ModelConfig, n_params: Callable[[], int], where: str
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """`given` with the batch and the betas that follow from its rules, and what the run asks of the law that it
-        follows (RunSpec.rate), {} where its rate is a number."""
-        given = with_betas(with_batch(given, config.context_length, self.jobs.processes, n_params))
-        training_keys = {key: value for key, value in given.items() if key not in (*OWN_KEYS, *BATCH_KEYS)}
+    def _law_rate(self, given: Keys, model: Sized) -> LawRate | None:
+        """What the run asks of the law that it follows; None where its rate is a number."""
         if given.get("lr_law") is not None and "lr" not in given:
-            raise InputError(f"training.lr_law of {where} is used with lr: law alone: add that, or leave it out")
-        horizon = horizon_of(given, n_params)
+            raise InputError(f"training.lr_law of {model.where} is used with lr: law alone: add that, or leave it out")
+        horizon = horizon_of(given, model)
         if given.get("lr") != LAW or horizon is None:
-            return training_keys, {}
+            return None
         if given.get("lr_law") is None and self.sweep is None:
             raise InputError(
-                f"training.lr: law of {where} needs the law's file: add training.lr_law, or a section sweep that makes "
-                f"it"
+                f"training.lr: law of {model.where} needs the law's file: add training.lr_law, or a section sweep that "
+                f"makes it"
             )
-        return training_keys, rate_request(given, horizon)
+        beyond = or_default(given, "lr_law_beyond")
+        return LawRate(law=given.get("lr_law"), horizon=horizon, beyond=beyond, schedule=schedule_of(given))
 
-    def _of_file(self, arch: str, size: str, file: dict[str, Any], axes: dict[str, Any]) -> ModelConfig | None:
+    def _model_of_file(self, arch: str, size: str, file: Keys, axes: Keys) -> ModelConfig | None:
         """The model of the file without --set; None where the file alone is wrong, and --set mends it."""
         try:
             return self.sizes.config(arch, size, file, axes)
         except InputError:
             return None
+
+
+def _differing(changes: Keys, section: Any, other: Any) -> Keys:
+    """The changes to fields that two sections or configurations do not agree on; all where there is no other."""
+    if other is None:
+        return changes
+    first, second = (
+        each.to_dict() if isinstance(each, ModelConfig) else each.model_dump() for each in (section, other)
+    )
+    return {field: value for field, value in changes.items() if first[field] != second[field]}
+
+
+def _check_target(target: int | None, resolved: Resolved, where: str) -> None:
+    """Raise InputError for a run that is longer than the one that the laws are for, and for branches, whose trunk
+    would read as much text for each of them."""
+    n_tokens = resolved.training.n_tokens
+    if target is not None and resolved.branches:
+        raise InputError(
+            f"corpus.target_tokens of {where} with training.branches: runs of several lengths read several shares of "
+            f"the text, so they share no trunk; give training.n_tokens in place of branches"
+        )
+    if target is not None and isinstance(n_tokens, int) and n_tokens > target:
+        raise InputError(
+            f"corpus.target_tokens: {target:,} are fewer than the {n_tokens:,} tokens of {where}: plan fewer, or give "
+            f"the tokens of a longer target"
+        )
 
 
 def _check_forecast(runs: Sequence[RunSpec], alike: bool = False) -> None:
@@ -323,6 +341,29 @@ def _check_forecast(runs: Sequence[RunSpec], alike: bool = False) -> None:
             raise ValueError(
                 f"forecast: {run.run_id} has the shape and the seed of {first.run_id}: give another size or seed"
             )
+
+
+def _check_trunks(runs: Sequence[RunSpec]) -> None:
+    if twice := same_trunk(runs):
+        raise ValueError(
+            f"{twice[0]} and {twice[1]} are one trunk, trained twice: an axis beside branches must be read before the "
+            f"rate falls; give it one value, or training.n_tokens in place of branches"
+        )
+
+
+def _check_runs(runs: Sequence[RunSpec]) -> None:
+    """Raise ValueError for a run whose losses are written at its checkpoints alone, and for two of one name."""
+    names = set[str]()
+    for run in runs:
+        every, steps = run.training.log_every, planned_steps(run.training)
+        if every > steps and run.trunk is None:
+            raise ValueError(
+                f"training.log_every={every} of {run.run_id} is more than its {counted(steps, 'step')}: no loss would "
+                f"be written between its checkpoints; give fewer steps"
+            )
+        if run.run_id in names:
+            raise ValueError(f"two runs would be called {run.run_id}: their values are too alike to be named")
+        names.add(run.run_id)
 
 
 def load_study(

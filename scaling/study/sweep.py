@@ -15,21 +15,20 @@ from data.vocabulary import portable
 from flops import count_params
 
 from .axes import Point, fields_of
-from .batch_rule import beta2_at
-from .file import read_study
-from .law_file import OPTIMIZER, OWN_KEYS, schedule_of
+from .file import given_in, read_study
 from .model_section import ModelSection
-from .rate_law import Recipe
+from .rate_law import OPTIMIZER, Recipe
 from .run import RunSpec
+from .schema import EVERY, Sweep
 from .sizes import SHAPE
 from .spec import StudySpec
-from .sweep_section import EVERY, Sweep
 from .training import Overrides, Training
+from .training_rules import LAW_KEYS, beta2_at, schedule_of
 
 RUNS = "runs"  # in a law file, beside the section's keys: {architecture: hash of its runs}
 OF_FILE = ("training", "model", "grid")  # sections of which a sweep takes what the study file says, whatever --set says
 N_SIZES = 3
-OF_MAIN_RUNS = ("lr", "n_tokens", "max_tokens", "branches", "checkpoint_tokens", "max_steps", *OWN_KEYS)
+OF_MAIN_RUNS = ("lr", "n_tokens", "max_tokens", "branches", "checkpoint_tokens", "max_steps", *LAW_KEYS)
 
 
 class Where(NamedTuple):
@@ -144,8 +143,7 @@ def swept_sizes(study: StudySpec, sweep: Sweep) -> list[str]:
 
 def _short(section: Training) -> dict[str, Any]:
     """What a section says, but for what decides rates, lengths and checkpoints."""
-    section_keys = section.model_dump(exclude_unset=True, serialize_as_any=True)
-    return {key: value for key, value in section_keys.items() if key not in (*OF_MAIN_RUNS, "n_checkpoints")}
+    return {key: value for key, value in given_in(section).items() if key not in (*OF_MAIN_RUNS, "n_checkpoints")}
 
 
 def sweep_identity(study: StudySpec) -> dict[str, Any]:
@@ -189,7 +187,7 @@ def _alike(runs: list[RunSpec]) -> dict[str, Any]:
 def not_swept(study: StudySpec) -> str | None:
     """What the axes of the grid are to the sweep, in one line; None where there are none but of rates and lengths."""
     fields = list(fields_of(study.grid.axes))
-    judged = ("n_tokens", "lr", *OWN_KEYS, *(["batch_tokens"] if study.sweep and study.sweep.batch_tokens else []))
+    judged = ("n_tokens", "lr", *LAW_KEYS, *(["batch_tokens"] if study.sweep and study.sweep.batch_tokens else []))
     left = [field for field in fields if field.removeprefix("training.") not in judged]
     if not left:
         return None

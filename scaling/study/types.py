@@ -8,9 +8,9 @@ import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
 
 from arch.errors import InputError, nearest, shown
 from arch.registry import KNOWN, check_plugins
@@ -29,6 +29,24 @@ class Section(BaseModel):
     """A part of a study file: no unknown keys, no silent conversions, no later changes."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+S = TypeVar("S", bound=Section)
+
+
+def section_at(schema: type[S], raw: Any, *place: str | int) -> S:
+    """`raw` as a section; errors name its place below the field that is validated."""
+    try:
+        return schema.model_validate(raw)
+    except ValidationError as error:
+        lines: Any = [line | {"loc": (*place, *line["loc"])} for line in error.errors(include_url=False)]
+        raise ValidationError.from_exception_data(error.title, lines) from None
+
+
+def refuse_at(message: str, *place: str | int) -> NoReturn:
+    """Raise ValidationError with a message at a place below the field that is validated."""
+    line: Any = {"type": "value_error", "loc": place, "input": None, "ctx": {"error": ValueError(message)}}
+    raise ValidationError.from_exception_data("study file", [line])
 
 
 def _number(value: Any) -> Any:

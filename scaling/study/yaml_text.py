@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ import yaml
 
 from arch.errors import InputError, shown
 
-from .yaml_size import MOST_BYTES, check_size
-
+MOST_BYTES = 1 << 18  # of a file
+MOST_VALUES = 200_000  # that a text expands to: by its aliases a short one can expand to billions
 TAG = "tag:yaml.org,2002:"
 DOUBTFUL = "!doubtful"
 NUMBERS = {
@@ -47,12 +48,40 @@ for _tag, _pattern in PLAIN.items():
     _Resolver.add_implicit_resolver(_tag, re.compile(rf"(?:{_pattern.pattern})\Z"), None)
 
 
+def _check_size(root: yaml.Node | None) -> None:
+    """Raise yaml.MarkedYAMLError where a text expands to too many values, each alias counted as what it repeats, or an
+    alias holds itself."""
+    sizes: dict[int, int] = {}
+    around, stack = set[int](), [] if root is None else [(root, False)]
+    while stack:
+        node, is_left = stack.pop()
+        key = id(node)
+        if is_left:
+            around.discard(key)
+            sizes[key] = 1 + sum(sizes[id(node)] for node in _inner(node))
+            if sizes[key] > MOST_VALUES:
+                raise yaml.MarkedYAMLError(problem="it expands to too many values", problem_mark=node.start_mark)
+        elif key in around:
+            raise yaml.MarkedYAMLError(problem="an alias holds itself", problem_mark=node.start_mark)
+        elif key not in sizes:
+            around.add(key)
+            stack += [(node, True), *((node, False) for node in _inner(node))]
+
+
+def _inner(node: yaml.Node) -> Iterator[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        for pair in node.value:
+            yield from pair
+    elif isinstance(node, yaml.SequenceNode):
+        yield from node.value
+
+
 class _Loader(_Resolver, yaml.SafeLoader):
     """Keys once and text, aliases few."""
 
     def get_single_node(self) -> yaml.Node | None:
         node: yaml.Node | None = super().get_single_node()
-        check_size(node)
+        _check_size(node)
         return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:

@@ -25,7 +25,7 @@ from arch.amounts import counted
 from arch.errors import InputError
 
 from ..rundir.launcher import Ranks, ranks_of
-from ..study.batch import split_batch
+from ..study.training import split_batch
 from .stop import StopRequest
 from .store import shared_store
 

@@ -14,7 +14,7 @@ from analysis.contamination import data_hash, documents, ensure, stored
 from arch.errors import InputError
 from data.corpus import Corpus, open_corpus, prepare
 from data.settings import CorpusSettings
-from scaling.stages.contamination import own_sets
+from scaling.cli.evaluate import own_sets
 
 LINE = "a long line of twenty words and no fewer that stands in the text that we train on here today so"
 

@@ -10,9 +10,9 @@ TRAINING = "from scaling.trainer.process import _set_numerics; _set_numerics('cu
 EVALUATION = """
 from contextlib import suppress
 from arch.errors import InputError
-from scaling.stages.evaluation import eval_worker
-from scaling.stages.evaluation_tasks import EvalOptions
-from scaling.stages.request import Request
+from scaling.cli.evaluation import eval_worker
+from scaling.cli.evaluation import EvalOptions
+from scaling.cli.request import Request
 from scaling.study.spec import load_study
 with suppress(InputError):  # there is no corpus
     eval_worker(Request(load_study("quickstart")), EvalOptions(), None)

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from scaling.cli.main import app
-from scaling.study.find import PACKAGED
+from scaling.study.file import PACKAGED
 from scaling.study.spec import StudySpec, load_study
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tutorial.md").read_text(encoding="utf-8")

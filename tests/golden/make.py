@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from scaling.cli.numerics import fix_bits
+from scaling.cli.main import fix_bits
 
 from .sources import FIELDS, SOURCES, Row
 

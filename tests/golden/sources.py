@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from scaling.__main__ import main
-from scaling.stages.corpus import data_stage
-from scaling.stages.pipeline import Request
-from scaling.stages.trial_runs import opened
+from scaling.cli.corpus import data_stage
+from scaling.cli.request import Request
+from scaling.cli.variant import opened, read_variant
 from scaling.study.spec import StudySpec, load_study
 from scaling.study.sweep import sweep_of
-from scaling.study.variant import read_variant
 from tests.commands import in_this_process
 
 from . import adapter, study
@@ -68,7 +67,7 @@ class Place:
     def draw_variant(self) -> None:
         self.draw_grid()
         with opened(self.request("golden"), read_variant(HERE / "variant.yaml"), "data", True) as trial:
-            for request in trial.requests(trial.sizes()[:4]):
+            for request in trial.requests(trial.sizes[:4]):
                 study.write_runs(request)
 
     def scaling(self, words: list[str]) -> Any:

@@ -19,11 +19,11 @@ from data.corpus import Corpus
 from data.files import new_directory, write_json
 from data.windows import packed
 from flops import count_params
+from scaling.cli.corpus import data_stage
+from scaling.cli.evaluation import EvalOptions, eval_tasks
+from scaling.cli.request import Request
+from scaling.cli.training import prepare_runs
 from scaling.rundir.saved import WEIGHTS, read_saved
-from scaling.stages.corpus import data_stage
-from scaling.stages.evaluation_tasks import EvalOptions, eval_tasks
-from scaling.stages.pipeline import Request
-from scaling.stages.training import prepare_runs
 from scaling.study.run import RunSpec
 
 HERE = Path(__file__).parent

@@ -20,7 +20,7 @@ from analysis.design.simulate import Outcome, simulate
 from analysis.design.study_file import Setting
 from analysis.design.worlds import BEND, KINDS, Noise, Scenario, World, literature
 from flops.hardware import device_of
-from scaling.stages.design import Question, design
+from scaling.cli.design_study import Question, design
 
 FRESH = {"fitted": 14, "interaction": 4, "exponents": 4, "mistuned": 4, "saturating": 4}  # 30 worlds
 SEED = 20_000  # of worlds and noise that no design was made on

@@ -15,9 +15,9 @@ from analysis.evals.task import Plan, TaskContext
 from data.corpus import open_corpus
 from data.files import write_json
 from flops.hardware import DEVICES
-from scaling.stages.evaluation_plan import missing_evaluations, show_missing
-from scaling.stages.evaluation_tasks import EvalOptions, planned_tokens
-from scaling.stages.request import Request
+from scaling.cli.evaluate import missing_evaluations, show_missing
+from scaling.cli.evaluation import EvalOptions, planned_tokens
+from scaling.cli.request import Request
 from scaling.study.spec import StudySpec
 
 from .small_study import stored_result, write_study

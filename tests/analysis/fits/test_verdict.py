@@ -17,7 +17,7 @@ from analysis.fits.verdict import judge_architectures
 from analysis.report.laws import law_cell, law_notes, law_rows
 from analysis.report.verdict import comparison_table, prediction_table, verdict_notes, verdict_text
 from analysis.runs import load_tables
-from scaling.stages.show import show_laws, show_summary
+from scaling.cli.show import show_laws, show_summary
 
 from .built import envelopes_of, fit_of, study_of
 from .synthetic import SIZES, power_world, write_run

@@ -13,7 +13,7 @@ from analysis.publish.write import publish
 from analysis.runs import load_tables
 from analysis.source.read import read_runs
 from arch.errors import InputError
-from scaling.study.find import find_study
+from scaling.study.file import find_study
 from scaling.study.spec import load_study
 from tests.analysis.notebooks.execute import execute, plots_of, text_of
 

@@ -17,7 +17,7 @@ import pandas as pd
 from analysis.rates.fit import RatesFit, fit_rates, law_file
 from analysis.rates.points import points_of
 from data.files import write_json
-from scaling.study.find import find_study
+from scaling.study.file import find_study
 from scaling.study.rate_law import RateLaw
 from scaling.study.spec import load_study
 from scaling.study.sweep import recipe_of, sweep_of

@@ -16,7 +16,7 @@ from analysis.rates.fit import fit_rates
 from analysis.rates.points import RatePoint, points_of
 from analysis.rates.rows import cell_rows, law_rows, verdict
 from arch.errors import InputError
-from scaling.study.law_file import read_law
+from scaling.study.rates import read_law
 
 from .quickstart_law import LAW, quickstart_fit
 from .worlds import World

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from scaling.stages.request import Request
+from scaling.cli.request import Request
 
 from .small import finished_study, scaling, write_study, write_text
 

@@ -14,14 +14,12 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from data.files import new_directory
+from scaling.cli.corpus import data_stage
+from scaling.cli.evaluation import EvalOptions, eval_matrix, show_results
 from scaling.cli.main import app
+from scaling.cli.request import Request
+from scaling.cli.training import prepare_runs
 from scaling.rundir.directory import RunDir
-from scaling.stages.corpus import data_stage
-from scaling.stages.evaluation_matrix import eval_matrix
-from scaling.stages.evaluation_results import show_results
-from scaling.stages.evaluation_tasks import EvalOptions
-from scaling.stages.request import Request
-from scaling.stages.training import prepare_runs
 from scaling.study.run import RunSpec
 from scaling.study.spec import load_study
 

@@ -11,9 +11,8 @@ import pytest
 
 from analysis.bigram import ensure_baseline
 from analysis.runs import load_tables
-from scaling.stages.corpus import data_stage
-from scaling.stages.training import prepare_runs
-from scaling.stages.trunks import check_trunks
+from scaling.cli.corpus import data_stage
+from scaling.cli.training import check_trunks, prepare_runs
 
 from .conftest import Made
 from .small import RUNS, files_of, finish, line_of, request_of, scaling, write_study
@@ -51,7 +50,7 @@ def test_what_fits_and_reports_take_of_the_text_is_there_without_it(
 def test_what_needs_weights_says_where_they_are(made: Made, there: Path, tmp_path: Path) -> None:
     run = there / "tiny/runs" / RUNS[0]
     message = f"the weights of {RUNS[0]} were left out by a bundle"
-    for words in (("generate", run, "x"), ("export", run, tmp_path / "x", "--hf"), ("inspect", run)):
+    for words in (("generate", run, "x"), ("export", run, tmp_path / "x"), ("inspect", run)):
         assert message in line_of(scaling(*words))
     assert message in line_of(scaling("generate", run / "checkpoints/00000030", "x"))
     before = files_of(there)

@@ -152,18 +152,6 @@ def test_without_seeds_the_noise_is_not_known(made: Made, tmp_path: Path) -> Non
     assert "the noise between seeds of 1 run is not known: neither has two seeds of one size" in text
 
 
-def test_a_page_of_both_curves(two: Two, tmp_path: Path) -> None:
-    page = tmp_path / "repeats.html"
-    result = scaling("bundle", "compare", two.a, two.b, "--plot", page)
-    assert result.exit_code == 0 and f"drawn: {page}" in result.stderr, (result.output, result.exception)
-    html = page.read_text()
-    assert "tiny: runs that were trained twice" in html and f"{RUNS[0]}, B" in html
-    picture = tmp_path / "repeats.png"
-    assert "is a page: name it .html" in line_of(scaling("bundle", "compare", two.a, two.b, "--plot", picture))
-    same = scaling("bundle", "compare", two.a, two.a, "--plot", tmp_path / "same.html")
-    assert "no run was trained twice, so there is nothing to draw" in line_of(same)
-
-
 def test_only_some_runs(two: Two) -> None:
     comparison = compared(two.a, two.b, "--only", "size=6k,seed=1")
     assert [run["run"] for run in comparison["runs"]] == [f"runs/{RUNS[1]}"]

@@ -13,8 +13,8 @@ import pytest
 from data.files import write_json
 from scaling.bundle.index import most_bytes
 from scaling.bundle.pack import members_of_file
-from scaling.stages.corpus import data_stage
-from scaling.stages.training import prepare_runs
+from scaling.cli.corpus import data_stage
+from scaling.cli.training import prepare_runs
 
 from .conftest import Made
 from .small import RUNS, finish, finished_study, line_of, read_tar, request_of, scaling, write_study

@@ -17,8 +17,8 @@ import pytest
 
 from data.files import write_json
 from data.left_out import left_out
+from scaling.cli import passing
 from scaling.rundir.directory import RunDir
-from scaling.stages import passing
 
 from .conftest import Made
 from .small import RUNS, Member, files_of, finished_study, line_of, read_tar, scaling, write_study, write_tar

@@ -184,7 +184,7 @@ def test_help_loads_nothing_heavy():
     ("command", "case"),
     [
         *((("generate", "x"), case) for case in ("missing", "file", "folder", "corpus", "empty run", "damaged")),
-        *((command, "lost file") for command in (("inspect",), ("export", "DIR", "--hf"))),
+        *((command, "lost file") for command in (("inspect",), ("export", "DIR"))),
     ],
 )
 def test_what_is_no_checkpoint_is_refused_in_one_line(scaling, rundir, tmp_path, monkeypatch, command, case):
@@ -236,8 +236,7 @@ def test_what_is_no_checkpoint_is_refused_in_one_line(scaling, rundir, tmp_path,
         (["generate", "x", "--sed", "1"], "--seed"),
         (["inspect", "--text", "nowhere.txt"], "nowhere.txt"),
         (["inspect", "--tokens", "1"], "--tokens"),
-        (["export", "DIR"], "--hf"),
-        (["export", "DIR", "--hf", "--dtype", "fp8"], "fp8"),
+        (["export", "DIR", "--dtype", "fp8"], "fp8"),
         (["export"], "DIR"),
     ],
 )
@@ -282,9 +281,9 @@ def test_inspect_of_a_text_in_json_beside_nothing(scaling, rundir, tmp_path, mon
 
 
 def test_export_writes_a_model_that_loads(scaling, rundir, tmp_path):
-    status, out, _ = scaling("export", rundir.path, tmp_path / "hf", "--hf", "--json", "--dtype", "fp32")
+    status, out, _ = scaling("export", rundir.path, tmp_path / "hf", "--json", "--dtype", "fp32")
     result = json.loads(out)
     assert status == 0 and result["n_params"] == sum(p.numel() for p in load_model(tmp_path / "hf").parameters())
-    status, out, err = scaling("export", rundir.checkpoint(12), tmp_path / "hf", "--hf")
+    status, out, err = scaling("export", rundir.checkpoint(12), tmp_path / "hf")
     assert status == 2 and "not empty" in err and out == ""
-    assert "trust_remote_code" in scaling("export", rundir.checkpoint(12), tmp_path / "other", "--hf")[1]
+    assert "trust_remote_code" in scaling("export", rundir.checkpoint(12), tmp_path / "other")[1]

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from arch.errors import InputError
 from flops import train_flops_per_token
 from scaling.cli.main import app
-from scaling.study.find import PACKAGED
+from scaling.study.file import PACKAGED
 from scaling.study.spec import load_study
 from scaling.study.sweep import sweep_of
 from tests.scaling.rated import rated
@@ -105,7 +105,7 @@ def test_a_study_that_follows_a_law_is_trained_as_the_laws_runs_were(tmp_path):
     study = load_study(file)
     for run in rated(study):
         assert (run.config.init_std, run.training.batch_tokens, run.training.warmup_tokens) == (0.08, 1024, 20_480)
-        assert run.rate is not None and "swept_model" not in run.rate and run.training.schedule == "constant"
+        assert run.rate is not None and not run.rate.followed.swept_model and run.training.schedule == "constant"
     assert (study.fit.loss, study.fit.control) == ("train_smoothed", "bigram")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,11 @@ import pytest
 from analysis.evals.results import score_tables
 from analysis.evals.worker import Worker
 from arch.errors import InputError
+from scaling.cli.evaluate import missing_evaluations
+from scaling.cli.evaluation import EvalOptions, alike_together, current_results, eval_matrix
 from scaling.cli.main import app
-from scaling.stages.evaluation_matrix import eval_matrix
-from scaling.stages.evaluation_plan import missing_evaluations
-from scaling.stages.evaluation_results import current_results
-from scaling.stages.evaluation_tasks import EvalOptions
-from scaling.stages.request import Request
+from scaling.cli.request import Request
+from scaling.study.cost import expected_work
 from scaling.study.spec import StudySpec, load_study
 from tests.analysis.evals.small_study import write_study
 from tests.analysis.evals.test_lmeval_tasks import ROWS
@@ -61,7 +61,7 @@ def test_rows_that_lost_their_labels_are_not_averaged(evaluated: Path, capsys: p
         rows = [json.loads(line) for line in whole.splitlines()]
         path.write_text("".join(json.dumps({k: v for k, v in row.items() if k != "label"}) + "\n" for row in rows))
         todo = missing_evaluations(Request(study_of(evaluated)), EvalOptions())
-        assert f"{path}: line 1: key 'label' is missing" in todo["refused"]["piqa"]
+        assert f"{path}: line 1: key 'label' is missing" in todo.refused["piqa"]
         table(evaluated, "--json")
         told = json.loads(capsys.readouterr().out)
         (left,) = told["left_out"]
@@ -120,3 +120,20 @@ def test_a_dry_run_fails_where_the_run_would(evaluated: Path, capsys: pytest.Cap
 def test_a_task_from_outside_has_no_layout_here() -> None:
     with pytest.raises(InputError, match="its own module says what it reads"):
         app(["eval", "list", "--rows", "mine:task"], standalone_mode=False)
+
+
+def test_runs_whose_models_are_built_once_follow_each_other_the_largest_first(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(
+        "name: s\ncorpus: {source: 'synthetic:0:60000'}\n"
+        "grid: {archs: [llama, tnl], sizes: [6k, 14k], seeds: [0, 1, 2]}\n"
+        "model: {context_length: 64}\n"
+        "training: {n_tokens: 25600, batch_tokens: 256}\n"
+        "overrides: {by_run: {llama/6k: {n_tokens: 256000}}}\n"
+    )
+    runs = list(load_study(tmp_path / "s.yaml").runs())
+    order = alike_together(runs)
+    assert {run.run_id for run in order} == {run.run_id for run in runs} and len(order) == len(runs) == 12
+    kinds = [(run.arch, run.config.d_model) for run in order]
+    assert sum(a != b for a, b in pairwise(kinds)) == 3, "each configuration once"
+    heads = [expected_work(run) for run in order[::3]]
+    assert heads == sorted(heads, reverse=True) and alike_together(order[::-1])[0].arch == order[0].arch

@@ -20,7 +20,7 @@ from arch.errors import InputError
 from scaling.cli.fit_details import result_text
 from scaling.cli.fit_laws import Progress
 from scaling.cli.main import app
-from scaling.stages.passing import Passing
+from scaling.cli.passing import Passing
 
 ROOT = Path(__file__).resolve().parents[3]
 COLUMNS = 'n_params="Model Size",flops="Training FLOP",loss=loss'
@@ -364,7 +364,7 @@ def test_the_time_left_weighs_steps_by_what_they_cost(monkeypatch, capsys):
     """Parametric fits count for one, checks for two, all others for a tenth."""
     clock = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
-    monkeypatch.setattr("scaling.stages.passing.PLAIN_EVERY_S", 5.0)
+    monkeypatch.setattr("scaling.cli.passing.PLAIN_EVERY_S", 5.0)
     with Passing(sys.stderr) as passing:
         progress = Progress(["parametric", "isoflop", "checks"], passing)
         for clock[0], step, share in (

@@ -10,6 +10,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from scaling.cli import main as command_line
 from scaling.cli.flops import app as flops_app
 from scaling.cli.main import app as scaling_app
 from scaling.cli.main import main
@@ -77,6 +78,12 @@ def test_every_command_has_a_short_help_and_the_commands_a_version(app):
     for words in every:
         short, long = (CliRunner().invoke(app, [*words, option]) for option in ("-h", "--help"))
         assert short.exit_code == 0 and short.stdout == long.stdout and "Usage: " in short.stdout
+
+
+def test_the_list_of_commands_says_what_each_says_itself():
+    for name, command in get_command(scaling_app).commands.items():
+        about = command_line.COMMANDS[name][2]
+        assert command.hidden or " ".join(command.help.split()).startswith(about) or about.rstrip(".") in command.help
 
 
 @pytest.mark.parametrize(
@@ -241,3 +248,49 @@ def test_an_output_directory_that_cannot_be(study, tmp_path):
     (tmp_path / "out").write_text("a file")
     result = scaling("data", study, "--out", tmp_path / "out")
     assert result.returncode == 2 and "cannot be written" in result.stderr and result.stderr.count("\n") == 1
+
+
+# a least-squares problem whose sums two threads share out; its bits, and whether numpy came before the bits were fixed
+BITS = """
+import sys
+import scaling.cli.main as main
+assert "numpy" not in sys.modules
+if {fixed}:
+    main.fix_bits()
+import numpy as np
+rng = np.random.default_rng(0)
+a, b = rng.standard_normal((600, 400)), rng.standard_normal((400, 500))
+print((a @ b).tobytes().hex()[:20000], np.linalg.solve(b[:400, :400], a[:400]).tobytes().hex()[:20000])
+print(" ".join(np.show_config(mode="dicts")["SIMD Extensions"]["found"]))
+"""
+
+
+def bits(fixed: bool, threads: int) -> list[str]:
+    names = ("OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    environment |= {"OMP_NUM_THREADS": str(threads)}
+    command = [sys.executable, "-c", BITS.format(fixed=fixed)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split("\n")
+
+
+def test_threads_do_not_change_the_bits_of_a_fit():
+    numbers, registers, _ = bits(True, 1)
+    assert bits(True, 2) == [numbers, registers, ""]
+    assert not {"X86_V4", "AVX512_ICL", "AVX512_SPR"} & set(registers.split())
+    if len(os.sched_getaffinity(0)) > 1:
+        assert bits(False, 2)[0] != numbers  # so that this test could fail
+
+
+def test_a_processor_without_fma_keeps_its_own_registers(monkeypatch, tmp_path):
+    environment = {}
+    monkeypatch.setattr(command_line.os, "environ", environment)
+    monkeypatch.setattr(command_line, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(command_line.platform, "machine", lambda: "x86_64")
+    (tmp_path / "cpuinfo").write_text("flags : fpu sse2\n")
+    command_line.fix_bits()
+    assert environment == {"OPENBLAS_NUM_THREADS": "1"}
+    environment["OPENBLAS_NUM_THREADS"] = "3"  # somebody's own choice stays
+    (tmp_path / "cpuinfo").write_text("flags : fpu fma avx2\n")
+    command_line.fix_bits()
+    assert environment.pop("NPY_DISABLE_CPU_FEATURES").startswith("X86_V4 ")
+    assert environment == {"OPENBLAS_NUM_THREADS": "3", "OPENBLAS_CORETYPE": "Haswell"}

@@ -10,9 +10,8 @@ from arch.errors import InputError
 from data.files import read_json
 from scaling.cli.main import app
 from scaling.cli.options import StudyOptions
-from scaling.stages.trial import Options, planned
-from scaling.stages.trial_runs import opened
-from scaling.study.variant import read_variant
+from scaling.cli.trial import TrialOptions, plan_trial
+from scaling.cli.variant import opened, read_variant
 
 from ..eighth import page_files
 
@@ -42,16 +41,16 @@ def folder(tmp_path):
 def test_a_bad_variant_stops_after_the_smallest_sizes(folder, monkeypatch):
     words = ["try", str(folder / "bad.yaml"), "--against", str(folder / "tiny.yaml")]
     refused = scaling(folder, *words)
-    told = str(refused.exception)
+    text = str(refused.exception)
     assert isinstance(refused.exception, InputError) and not (folder / "out").exists()
-    assert "are not trained (llama-10k-c64-s0, ...)" in told and "size=6k|10k" in told
+    assert "are not trained (llama-10k-c64-s0, ...)" in text and "size=6k|10k" in text
     done = scaling(folder, *words, "--train-baseline", "--json")
     assert done.exit_code == 0, done.output
     result = json.loads(done.stdout)
     assert result["verdict"]["word"] == "not worth" and "worse at 6k (+" in result["verdict"]["reason"]
     assert "noise between seeds is not known" in result["verdict"]["reason"]
-    assert [one["size"] for one in result["differences"]] == ["6k", "10k"]
-    assert all(one["low"] > 0.1 and one["se_seeds"] is None for one in result["differences"])
+    assert [row["size"] for row in result["differences"]] == ["6k", "10k"]
+    assert all(row["low"] > 0.1 and row["se_seeds"] is None for row in result["differences"])
     assert any("seeds were not repeated" in line for line in result["warnings"])
     cost = [row["variant"]["flops_exact"] for row in result["pairs"]]
     assert result["cost"]["flops_exact"] == sum(cost) and result["cost"]["train_seconds"] > 0
@@ -76,34 +75,32 @@ def test_a_bad_variant_stops_after_the_smallest_sizes(folder, monkeypatch):
 
 @pytest.mark.slow
 def test_larger_sizes_are_projected(folder):
-    """--go-on trains them after a bad start; what the first sizes told stays."""
+    """--go-on trains them after a bad start; what the first sizes gave stays."""
     (folder / "tiny.yaml").write_text(STUDY.replace("[10k, 6k]", "[10k, 6k, 14k]").replace("llama, tnl", "llama"))
     words = ["try", str(folder / "bad.yaml"), "--against", str(folder / "tiny.yaml"), "--train-baseline", "--json"]
     first = json.loads(scaling(folder, *words).stdout)
     assert first["not_trained"]["sizes"] == ["14k"] and first["ratios"] is None
     done = json.loads(scaling(folder, *words, "--go-on", "--at", "1e12,1e11").stdout)
-    assert [one["size"] for one in done["differences"]] == ["6k", "10k", "14k"]
+    assert [row["size"] for row in done["differences"]] == ["6k", "10k", "14k"]
     assert done["differences"][:2] == first["differences"] and done["verdict"]["word"] == "not worth"
-    assert [one["c"] for one in done["ratios"]] == done["at"] == [1e11, 1e12]
-    assert all(one["low"] < one["ratio"] < one["high"] for one in done["ratios"])
+    assert [row["c"] for row in done["ratios"]] == done["at"] == [1e11, 1e12]
+    assert all(row["low"] < row["ratio"] < row["high"] for row in done["ratios"])
     assert done["gains"] is None and done["gains_reason"]
     assert done["cost"]["flops_exact"] > first["cost"]["flops_exact"]
 
 
-def plan_of(folder, text=None, match="data", only=None, study=STUDY, **words):
-    """What --dry-run tells of a variant, in this process."""
+def plan_of(folder, text, match="data", study=STUDY):
+    """What --dry-run shows of a variant, in this process."""
     (folder / "tiny.yaml").write_text(study)
-    if text is not None:
-        (folder / "variant.yaml").write_text(text)
+    (folder / "variant.yaml").write_text(text)
     request = StudyOptions(study=str(folder / "tiny.yaml"), out=folder / "out", as_json=True).request()
-    variant = read_variant(None if text is None else folder / "variant.yaml", **words)
-    with opened(request, variant, match, dry_run=True) as trial:
-        return planned(trial, Options())
+    with opened(request, read_variant(folder / "variant.yaml"), match, dry_run=True) as trial:
+        return plan_trial(trial, TrialOptions(against="")).to_dict()
 
 
-def message(folder, *arguments, **words):
+def message(folder, text, match="data", study=STUDY):
     with pytest.raises(InputError) as error:
-        plan_of(folder, *arguments, **words)
+        plan_of(folder, text, match, study)
     assert "\n" not in str(error.value) and not (folder / "out").exists()
     return str(error.value)
 
@@ -129,36 +126,36 @@ def test_what_cannot_be_tried_is_one_line(folder):
     sweep = (
         sweep.replace("[10k, 6k]", "[6k, 10k, 14k]") + "sweep: {rates: {first: 2e-3, factor: 2, count: 4}, share: 9}\n"
     )
-    told = message(folder, name + "model: {norm: layer}", study=sweep)
-    assert "runs have no learning rate yet" in told and told.endswith("` first") and "scaling sweep" in told
+    text = message(folder, name + "model: {norm: layer}", study=sweep)
+    assert "runs have no learning rate yet" in text and text.endswith("` first") and "scaling sweep" in text
     assert "--match" in message(folder, name + "training: {lr: 0.1}", match="size")
-    assert "together" in message(folder, arch="llama")
-    assert "model and training alone" in message(folder, arch="llama", sets=["corpus.seed=1"], name="x")
+    assert "key 'name' is missing" in message(folder, "arch: llama\ntraining: {lr: 0.1}")
+    assert "unknown key 'corpus'" in message(folder, name + "corpus: {seed: 1}")
 
 
 def test_branches_are_paired_by_their_endings(folder):
     """Each branch with the variant's of the same tokens; their trunks have no end to compare."""
     study = STUDY.replace("n_tokens: 5120", "schedule: wsd, branches: [2560, 5120]")
-    words = {"arch": "llama", "sets": ["training.lr=0.1"], "name": "fast", "study": study}
-    (stage,) = plan_of(folder, **words)["stages"]
+    fast = "name: fast\narch: llama\ntraining: {lr: 0.1}\n"
+    (stage,) = plan_of(folder, fast, study=study)["stages"]
     assert len(stage["todo"]) == 6 and len(stage["pairs"]) == 4
     for pair in stage["pairs"]:
         assert pair["variant"]["run_id"].rpartition("-")[2] == pair["baseline"]["run_id"].rpartition("-")[2]
         assert pair["variant"]["n_tokens"] == pair["baseline"]["n_tokens"]
-    assert "are branches" in message(folder, match="compute", **words)
+    assert "are branches" in message(folder, fast, "compute", study)
 
 
 def test_compute_is_matched_in_whole_batches(folder):
     """A wider feed-forward part costs more a token, so the variant reads fewer."""
-    words = {"arch": "llama", "sets": ["model.d_ffn=96"], "name": "wide"}
-    made = plan_of(folder, match="compute", **words)
+    wide = "name: wide\narch: llama\nmodel: {d_ffn: 96}\n"
+    made = plan_of(folder, wide, "compute")
     (stage,) = made["stages"]
     for pair in stage["pairs"]:
-        one, other = pair["baseline"], pair["variant"]
-        assert other["n_tokens"] < one["n_tokens"] and other["n_tokens"] % 256 == 0
-        assert abs(other["flops_exact"] - one["flops_exact"]) <= 128 * other["flops_per_token_exact"]
+        base, other = pair["baseline"], pair["variant"]
+        assert other["n_tokens"] < base["n_tokens"] and other["n_tokens"] % 256 == 0
+        assert abs(other["flops_exact"] - base["flops_exact"]) <= 128 * other["flops_per_token_exact"]
     assert len(made["warnings"]) == 2 and "are not matched" in made["warnings"][0]
-    same = plan_of(folder, **words)["stages"][0]["pairs"]
+    same = plan_of(folder, wide)["stages"][0]["pairs"]
     assert all(pair["variant"]["n_tokens"] == pair["baseline"]["n_tokens"] for pair in same)
 
 
@@ -174,7 +171,7 @@ def test_an_architecture_of_a_plugin_is_tried_as_a_variant(folder, monkeypatch):
     assert sorted(made["stages"][0]["todo"]) == ["gla-10k-c64-s0", "gla-6k-c64-s0"]
     request = StudyOptions(study=str(folder / "tiny.yaml"), out=folder / "out", as_json=True).request()
     with opened(request, read_variant(folder / "variant.yaml"), "data", dry_run=True) as trial:
-        runs = {run.size: run for one in trial.requests(["6k", "10k"]) for run in one.runs}
+        runs = {run.size: run for request in trial.requests(["6k", "10k"]) for run in request.runs}
     assert (runs["6k"].training.lr, runs["10k"].training.lr) == (7e-3, 3e-3)
     assert runs["6k"].training.weight_decay == 0.3 and runs["6k"].plugins == ["gla"]
     assert not (folder / "out").exists()

@@ -12,11 +12,11 @@ from analysis.runs import load_tables
 from arch.errors import InputError
 from data.files import json_bytes, new_directory, read_json, write_json
 from scaling.bundle.pack import provenance
+from scaling.cli.status import show_status, status_rows
 from scaling.rundir.directory import RunDir, clean_unfinished
 from scaling.rundir.lock import is_locked, run_lock, study_lock
 from scaling.rundir.owner import attempt_by_hand
 from scaling.rundir.worklist import is_trained, reason_of
-from scaling.stages.status import show_status, status_rows
 from scaling.study.spec import load_study
 
 from .prepared import one_run, prepare
@@ -213,5 +213,5 @@ def test_status_tells_rows_that_the_run_cannot_have_written(tmp_path, monkeypatc
         (row,) = status_rows(study, [run])
         assert row["rows_left_out"].startswith("1 ")
         assert show_status([row]).splitlines()[-1] == f"{run.run_id}: rows left out: {row['rows_left_out']}"
-    monkeypatch.setattr("scaling.stages.status.CHECKED_BYTES", 10)
+    monkeypatch.setattr("scaling.cli.status.CHECKED_BYTES", 10)
     assert "the rows of 1 run are many and were not checked" in show_status(status_rows(study, [run]))

@@ -85,9 +85,8 @@ def test_a_common_field_that_an_architecture_ignores_gives_it_one_run(tmp_path):
     def runs(axes):
         study = load_study(write(tmp_path, {**MINIMAL, "grid": {"archs": archs, "sizes": ["14k"], "axes": axes}}))
         planned_runs = study.runs()
-        return {arch: [run.point for run in planned_runs if run.arch == arch] for arch in archs}, plan(
-            study, planned_runs
-        )["notes"]
+        points = {arch: [run.point for run in planned_runs if run.arch == arch] for arch in archs}
+        return points, plan(study, planned_runs).notes
 
     points, notes = runs({"model.d_ffn": [32, 64], "model.n_heads": [1, 2, 4]})
     assert {arch: len(values) for arch, values in points.items()} == {"hgrn1": 2, "mamba2": 3, "mamba1": 1, "tnl": 6}
@@ -106,8 +105,8 @@ def test_a_field_that_means_nothing_to_an_architecture_gives_it_one_run(load):
     assert len(runs["llama"]) == 4 and len(runs["tnl"]) == 8
     assert all("model.decay_slopes" not in run.point for run in runs["llama"])
     planned = plan(study, study.runs())
-    assert planned["notes"] == ["axis model.decay_slopes means nothing to llama: one run there"]
-    assert planned["runs"][0]["point"] == {"training.lr": 1e-3}
+    assert planned.notes == ["axis model.decay_slopes means nothing to llama: one run there"]
+    assert planned.runs[0].point == {"training.lr": 1e-3}
 
 
 def test_only_takes_the_axes(load):

@@ -85,10 +85,10 @@ def test_rounds_have_sizes_lengths_and_seeds_of_their_own(tmp_path):
 
 def test_plans_warn_of_a_round_that_lies_inside_of_those_before(tmp_path):
     study = loaded(tmp_path, forecast=forecast(then={"sizes": ["25k"], "n_tokens": 16000, "seeds": [7]}))
-    (line,) = (warning for warning in plan(study, study.all_runs())["warnings"] if warning.startswith("forecast: "))
+    (line,) = (warning for warning in plan(study, study.all_runs()).warnings if warning.startswith("forecast: "))
     assert line.startswith("forecast: 2 runs take no more compute than the largest of their architecture in the grid")
     study = loaded(tmp_path, forecast=forecast(then={"sizes": ["55k"], "n_tokens": 16000, "seeds": [7]}))
-    assert not any(warning.startswith("forecast: ") for warning in plan(study, study.all_runs())["warnings"])
+    assert not any(warning.startswith("forecast: ") for warning in plan(study, study.all_runs()).warnings)
 
 
 def test_a_run_under_another_name_of_its_size_is_no_forecast(tmp_path):
@@ -177,7 +177,7 @@ def test_what_cannot_be_is_one_line(sections, message, tmp_path):
 def test_a_plan_marks_forecasts_and_warns_of_those_inside_the_fits(tmp_path):
     study = loaded(tmp_path)
     made = plan(study, study.all_runs())
-    assert [row["role"] for row in made["runs"]].count("forecast") == 4 and not made["warnings"]
+    assert [run.role for run in made.runs].count("forecast") == 4 and not made.warnings
     inside = loaded(tmp_path, forecast=forecast(sizes=["14k"], n_tokens=2560))
-    (line,) = plan(inside, inside.all_runs())["warnings"]
-    assert line.startswith("forecast: 4 runs take no more compute than the grid's largest")
+    (line,) = plan(inside, inside.all_runs()).warnings
+    assert line.startswith("forecast: 4 runs take no more compute than the largest of their architecture in the grid (")

@@ -16,10 +16,11 @@ from arch.errors import InputError
 from data.files import write_json
 from flops import count_params
 from jobs.snapshot import copy_study
-from scaling.study.batch_rule import beta2_at
-from scaling.study.law_file import read_law
+from scaling.study.file import PACKAGED
 from scaling.study.rate_law import RateLaw, Recipe
+from scaling.study.rates import read_law, swept_as
 from scaling.study.spec import load_study
+from scaling.study.training_rules import beta2_at
 from tests.analysis.rates.worlds import World
 from tests.scaling.rated import rated
 from tests.wrong_forms import changes
@@ -61,9 +62,9 @@ def test_runs_take_the_laws_rate_to_three_digits_and_record_where_it_is_from(tmp
         n = count_params(run.config).non_embedding
         rate = law.laws[run.arch].at(n, 20 * n, 1_024)
         assert run.training.lr == float(f"{rate.rate:.3g}") and run.training.lr_law is None
-        assert run.rate["law_sha256"] == read_law(tmp_path / "rates.json").sha256
-        assert run.rate["low"] < run.training.lr < run.rate["high"]
-    assert runs[3].training.lr == 1e-3 and runs[3].rate == {}
+        assert run.rate.followed.law_sha256 == read_law(tmp_path / "rates.json").sha256
+        assert run.rate.followed.low < run.training.lr < run.rate.followed.high
+    assert runs[3].training.lr == 1e-3 and runs[3].rate is None
     # the number is what a run is known by, not where it is from
     fixed = rated(load_study(study(tmp_path, law, {"lr": runs[0].training.lr, "lr_law": None})))[0]
     assert (fixed.spec_hash, fixed.run_id) == (runs[0].spec_hash, runs[0].run_id)
@@ -89,7 +90,7 @@ def test_a_study_alone_reads_no_law(tmp_path, law):
     """Its runs are the same whether the file is there or not, and no run without a rate is one with a rate."""
     path = study(tmp_path, law, {})
     before = load_study(path).runs()
-    assert all(run.is_pending and run.training.lr == "law" and run.rate["law"] == "rates.json" for run in before)
+    assert all(run.is_pending and run.training.lr == "law" and run.rate.law == "rates.json" for run in before)
     followed = rated(load_study(path))
     assert not {run.spec_hash for run in before} & {run.spec_hash for run in followed}
     (tmp_path / "rates.json").unlink()
@@ -122,7 +123,7 @@ def test_a_law_of_something_else_is_refused_in_one_line(tmp_path, law, training,
 def test_an_extrapolated_rate_may_be_asked_for_and_is_a_warning(tmp_path, law):
     training = {"n_tokens": "8000N", "lr_law_beyond": 1e3}
     run = rated(load_study(study(tmp_path, law, training)), "size=25k")[0]
-    assert run.rate["outside"]["n_tokens"] > 10
+    assert run.rate.followed.outside["n_tokens"] > 10
     assert any("D lies" in note and "llama/25k" in note for note in run.notes)
     other = study(tmp_path, law, {"lr_law": "rates.json"}, model={"context_length": 128})
     assert any(
@@ -135,8 +136,8 @@ def test_a_run_of_another_model_than_the_swept_one_is_named(tmp_path, law):
     swept = law.model_copy(update={"recipe": recipe})
     grid = {"archs": ["llama", "tnl"], "sizes": ["25k"], "axes": {"model.decay": ["independent", "none"]}}
     llama, same, other = rated(load_study(study(tmp_path, swept, {}, grid=grid)))
-    assert not llama.notes and not same.notes and "swept_model" not in same.rate
-    assert other.rate["swept_model"] == {"decay": "independent"}
+    assert not llama.notes and not same.notes and not same.rate.followed.swept_model
+    assert other.rate.followed.swept_model == {"decay": "independent"}
     assert other.notes == ["tnl/25k, decay=none: its rate was swept with decay=independent, and the run has decay=none"]
 
 
@@ -156,9 +157,9 @@ def test_a_law_without_a_term_in_tokens_holds_for_the_tokens_that_were_swept(tmp
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": "x"}, "is no law file of learning rates"),
-        ({"version": 2}, "is a law file of version 2, this program reads 1"),
-        ({"n_params": "total"}, "counts n_params by another convention, 'total', not 'non_embedding'"),
+        ({"schema": "x"}, "its schema is 'x', not"),
+        ({"version": 2}, "its version is 2, not 1"),
+        ({"n_params": "total"}, "its n_params is 'total', not 'non_embedding'"),
         ({"laws": {"llama": {}}}, "is damaged: laws.llama"),
     ],
 )
@@ -239,3 +240,32 @@ def test_a_law_file_of_any_form_is_one_line(tmp_path, law):
             assert "\n" not in str(error) and str(path) in str(error)
             refused += 1
     assert refused > 15
+
+
+PACKAGED_LAW = read_law(PACKAGED / "quickstart-rates.json").law
+ARCHS = ["llama", "tnl", "hgrn2", "cosformer2"]
+
+
+def test_the_model_the_batch_and_the_warm_up_of_the_sweep():
+    recipe = swept_as(PACKAGED_LAW, ARCHS)
+    assert recipe.model["init_std"] == 0.08 and not {"n_layers", "d_model", "decay_slopes"} & set(recipe.model)
+    assert (recipe.training, recipe.batch, recipe.warmup, recipe.decays) == ({}, 1024, (20_480, 20_480), False)
+
+
+def test_what_differs_from_the_defaults_is_taken_over():
+    recipe = PACKAGED_LAW.recipe.model_copy(
+        update={
+            "optimizer": PACKAGED_LAW.recipe.optimizer | {"weight_decay": 0.3, "betas": [0.9, 0.99]},
+            "schedule": {"schedule": "wsd", "decay_fraction": 0.1, "decay_shape": "linear"},
+            "beta2_batch_tokens": 2048,
+            "warmup_tokens": [1000, 4000],
+            "model": {arch: {"norm": "layer", "init_std": 0.02 + 0.01 * i} for i, arch in enumerate(ARCHS)},
+        }
+    )
+    laws = {
+        arch: law.model_copy(update={"terms": [*law.terms, "batch_tokens"]}) for arch, law in PACKAGED_LAW.laws.items()
+    }
+    taken = swept_as(PACKAGED_LAW.model_copy(update={"recipe": recipe, "laws": laws}), ARCHS)
+    assert taken.model == {"norm": "layer"}, "what architectures had otherwise is left out"
+    assert taken.training == {"weight_decay": 0.3, "betas": [0.9, 0.99], "beta2_batch_tokens": 2048}
+    assert (taken.batch, taken.warmup, taken.decays) == (None, (1000, 4000), True)

@@ -6,14 +6,13 @@ import yaml
 from arch.errors import InputError
 from flops import checkpoint_bytes, count_params
 from flops.hardware import device_of
-from scaling.cli.flops import view
-from scaling.stages.plan_notes import evaluation_time
-from scaling.stages.request import Request
-from scaling.stages.status import status_rows
-from scaling.study.machine_cost import cost
+from scaling.cli.flops import table_of
+from scaling.cli.planning import evaluation_time
+from scaling.cli.request import Request
+from scaling.cli.status import status_rows
+from scaling.study.cost import study_cost
 from scaling.study.merging import most_sources, source_steps
-from scaling.study.plan import plan
-from scaling.study.plan_view import show_plan
+from scaling.study.plan import plan, show_plan
 from scaling.study.spec import load_study
 from scaling.study.training import Training
 
@@ -61,7 +60,7 @@ def test_points_of_a_trunk_and_that_no_hash_depends_on_them(tmp_path):
 @pytest.mark.parametrize(("last", "fraction"), [(2, 0.3), (5, 0.2), (10, 0.9)])
 def test_disk_and_evaluations_of_merged_points_are_planned(tmp_path, last, fraction):
     study = load(tmp_path / "s.yaml", **BRANCHED, merge_last=last, merge_fraction=fraction)
-    planned, costs = plan(study, study.runs()), cost(study, study.runs(), device_of("cpu"), None, 1, "exact")
+    planned, costs = plan(study, study.runs()), study_cost(study, study.runs(), device_of("cpu"), None, 1, "exact")
     trunk = study.runs()[0]
     kept, most = set[int](), 0
     for step in range(1, trunk.n_steps + 1):  # what the trainer keeps and drops
@@ -73,13 +72,12 @@ def test_disk_and_evaluations_of_merged_points_are_planned(tmp_path, last, fract
     assert most == most_sources(trunk.merged_after, trunk.training) >= last
     n_merged, each = len(trunk.merged_after), checkpoint_bytes(trunk.config, "bf16")
     fp32 = 4 * count_params(trunk.config).total
-    expected = {"n_merged": n_merged, "merged_bytes": n_merged * each, "merging_bytes": most * fp32}
-    for totals in (planned["totals"], planned["runs"][0], costs["totals"], costs["runs"][0]):
-        assert {key: totals[key] for key in expected} == expected
+    for disk in (planned.disk, planned.runs[0].disk, costs.disk, costs.runs[0].disk):
+        assert (disk.n_merged, disk.merged_bytes, disk.merging_bytes) == (n_merged, n_merged * each, most * fp32)
     assert f"and {n_merged} merged points (" in show_plan(planned)
-    assert f"Beside these: {n_merged} merged points (" in " ".join(view(costs)[0].notes)
-    time = evaluation_time(Request(study))
-    assert time["merged"] == n_merged and f", {n_merged} merged points, " in time["text"]
+    assert f"Beside these: {n_merged} merged points (" in " ".join(table_of(costs).notes)
+    (line,) = evaluation_time(Request(study))
+    assert f", {n_merged} merged points, " in line
     rows = status_rows(study, study.runs())
     evaluated = sum(len(run.checkpoint_steps) for run in study.runs()) + n_merged
     assert sum(row["to_evaluate"] for row in rows) == evaluated and all(row["evaluated"] == 0 for row in rows)

@@ -26,7 +26,7 @@ from pathlib import Path
 import pytest
 
 from jobs.profile import EXAMPLE
-from scaling.study.find import PACKAGED
+from scaling.study.file import PACKAGED
 
 from .damages import COMMANDS as OF_FINISHED
 from .damages import LAUNCHERS, damaged_case, finished, foreign_exceptions
@@ -98,7 +98,7 @@ OF_WORDS = [
     ("scaling", ["report", FILE], 1),
     ("scaling", ["generate", "no-checkpoint", "a text", "--tokens", "5", "--temperature", "0", "--top-p", "0.5"], 1),
     ("scaling", ["inspect", "no-checkpoint", "--tokens", "100", "--out", "there"], 1),
-    ("scaling", ["export", "no-checkpoint", "there", "--hf", "--dtype", "bf16"], 1),
+    ("scaling", ["export", "no-checkpoint", "there", "--dtype", "bf16"], 1),
     ("flops", ["study", FILE, "--device", "h100", "--mfu", "0.4", "--gpus", "8", "--only", "arch=tnl"], 1),
     ("flops", ["count", "--arch", "hgrn2", "--size", "410m", "--by", "module", "--set", "norm=layer"], 1),
     ("flops", ["count", "--arch", "tnl", "--layers", "4", "--dim", "256", "--heads", "2", "--context", "1024"], 1),

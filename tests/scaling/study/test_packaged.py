@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from scaling.cli.main import app
-from scaling.study.find import PACKAGED
+from scaling.study.file import PACKAGED
 from scaling.study.spec import load_study
 
 STUDIES = sorted(path.stem for path in PACKAGED.glob("*.yaml"))

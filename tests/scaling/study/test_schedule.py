@@ -1,4 +1,5 @@
-"""Schedules against closed forms, exact at both ends; token counts as multiples of parameters; what hashes are of."""
+"""Schedules against closed forms, exact at both ends; token counts as multiples of parameters; what hashes are of;
+how a batch splits."""
 
 import math
 
@@ -11,7 +12,7 @@ from flops import count_params
 from scaling.study.run import decisive
 from scaling.study.schedule import decay_start, learning_rate, phase
 from scaling.study.spec import load_study
-from scaling.study.training import Training
+from scaling.study.training import Training, split_batch
 
 STUDY = {
     "name": "s",
@@ -133,3 +134,45 @@ def test_what_does_not_go_together_is_one_line(tmp_path, training, message):
     with pytest.raises(InputError) as error:
         load(tmp_path, **training)
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+CONTEXT = 64
+
+
+def batch(rows: int, processes: int, micro_rows: int | None = None):
+    training = Training(
+        batch_tokens=rows * CONTEXT, micro_batch_tokens=None if micro_rows is None else micro_rows * CONTEXT
+    )
+    return split_batch(training, CONTEXT, processes)
+
+
+@pytest.mark.parametrize(
+    ("asked", "process_rows", "micro_rows", "passes", "is_even"),
+    [
+        ((8, 1), 8, 8, 1, True),
+        ((8, 2), 4, 4, 1, True),
+        ((8, 2, 2), 4, 2, 2, True),
+        ((8, 4, 4), 2, 2, 1, True),  # a process has fewer sequences than a micro-batch may hold
+        ((12, 2, 4), 6, 4, 2, False),  # the second pass is half empty
+        ((8, 3), 3, 3, 1, False),
+        ((2, 3), 1, 1, 1, False),  # a process without work
+    ],
+)
+def test_split(asked, process_rows, micro_rows, passes, is_even):
+    result = batch(*asked)
+    numbers = (result.process_rows, result.micro_rows, result.passes, result.is_even)
+    assert numbers == (process_rows, micro_rows, passes, is_even)
+
+
+def test_less_than_one_sequence_is_not_even():
+    assert not split_batch(Training(batch_tokens=256, micro_batch_tokens=32), CONTEXT, 1).is_even
+
+
+def test_even_means_whole_micro_batches_for_every_process():
+    for rows in range(1, 25):
+        for processes in range(1, 9):
+            for micro in (None, 1, 2, 3, 4, 6):
+                result = batch(rows, processes, micro)
+                whole = rows % processes == 0 and (rows // processes) % result.micro_rows == 0
+                assert result.is_even == whole
+                assert result.passes * result.micro_rows >= result.process_rows

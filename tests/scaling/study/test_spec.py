@@ -13,9 +13,8 @@ from analysis.fits.settings import FitSettings
 from arch.config import field_choices, field_names
 from arch.errors import ELSEWHERE, InputError
 from data.settings import CorpusSettings
-from scaling.study.grid import Grid
 from scaling.study.run import RunSpec
-from scaling.study.schema import Corpus, Fit
+from scaling.study.schema import Corpus, Fit, Grid
 from scaling.study.spec import load_study
 from scaling.study.training import Training
 

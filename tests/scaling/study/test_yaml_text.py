@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from arch.errors import InputError
-from scaling.study.yaml_text import dump, parse
+from scaling.study.yaml_text import dump, parse, read_mapping
 
 from .mutations import ZOO
 
@@ -95,3 +95,27 @@ def _plain(value):
         except ValueError:
             return value
     return value
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "a0: &a0 [1]\n" + "".join(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 30)),
+            "too many",
+        ),
+        ("a: &a [*a]\n", "an alias holds itself"),
+        ("a: &a {b: [*a]}\n", "an alias holds itself"),
+        ("#" * 300_000, "is no file of at most 262,144 bytes"),
+    ],
+)
+def test_what_stands_for_too_much_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message) as caught:
+        read_mapping(path, "study", "name")
+    assert "\n" not in str(caught.value)
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    with pytest.raises(InputError, match="is no file of at most"):
+        read_mapping(path, "study", "name")

@@ -15,10 +15,10 @@ from data.corpus import open_corpus
 from data.files import read_json, write_json
 from flops import train_flops_per_token
 from scaling.cli.main import app
+from scaling.cli.planning import outstanding
+from scaling.cli.request import Request
+from scaling.cli.training import short_trunks
 from scaling.rundir.held_states import release_states
-from scaling.stages.planning import outstanding
-from scaling.stages.request import Request
-from scaling.stages.trunks import short_trunks
 from scaling.study.spec import load_study
 from scaling.trainer.branch import hand_over
 

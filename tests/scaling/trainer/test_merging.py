@@ -13,8 +13,8 @@ import torch
 from safetensors.numpy import load_file
 
 from data.tokenizer import get_tokenizer
-from scaling.stages.request import Request
-from scaling.stages.trunks import not_merged
+from scaling.cli.request import Request
+from scaling.cli.training import not_merged
 from scaling.study.merging import are_source_steps
 from scaling.study.spec import load_study
 from scaling.trainer.loop import Trainer

@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 from analysis.evals.niah.plots import heatmap, table
 from analysis.evals.niah.scores import measures
+from scaling.cli.evaluation import current_results
 from scaling.cli.main import app
-from scaling.stages.evaluation_results import current_results
-from scaling.stages.request import Request
+from scaling.cli.request import Request
 from tests.analysis.evals.small_study import stored_result, write_study
 
 GRID = {"first_length": 256, "last_length": 512, "n_lengths": 2, "n_depths": 3, "max_new_tokens": 4}

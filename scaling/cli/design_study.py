@@ -1,0 +1,355 @@
+"""The answer of `scaling design`: proposals, simulated, with real costs, and the study file of the best."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arch.amounts import count, flop
+from arch.errors import InputError
+from data.vocabulary import BYTES
+from data.vocabulary import vocabulary as vocabulary_of
+from flops import train_flops_per_token
+from flops.hardware import Device
+from flops.pace import START_S, start_of
+
+from ..study.cost import pace_of
+from ..study.spec import load_study
+from ..study.sweep import sweep_of
+
+if TYPE_CHECKING:
+    from analysis.design.choose import Judged
+    from analysis.design.cores import Each
+    from analysis.design.proposal import Proposal
+    from analysis.design.study_file import Setting
+    from analysis.design.worlds import Noise, Prior
+
+    from ..study.rate_law import ArchLaw
+    from ..study.run import RunSpec
+
+CORRECTED, NEAR = 4, 0.01  # times that a proposal is resized, so that its real runs cost the budget within NEAR
+LOWERED = 7  # least sizes that are tried, each 1.5 times below the one before
+NUDGED = 6  # smallest sizes of the naive ladder that are tried, where no shape comes close to one
+MARGIN = 1.02  # on a limit of the budget, so that the budget in a message is enough
+MOST_SHOWN = 3  # proposals
+TARGET = 0.1  # of the compute of one architecture: where N_opt and the loss are predicted without --target
+
+
+@dataclass(frozen=True)
+class Question:
+    """budget: of all architectures together, FLOP (`exact`), or seconds of `device` where `timed`; cap: tokens that no
+    run goes beyond; target: C in FLOP, 0 for the default; least_size: parameters that no size goes below; units: GPUs
+    or cores that work at once; lower: the least size is a default, and falls until the budget buys a study; sweep:
+    rates are swept first, within the budget; laws: of rates, one an architecture, where the study follows the file
+    law_path, which setting.law names as the study file shall; share: of the main runs' cost, what a sweep may cost;
+    curves: whether runs keep their rate, for which a law was swept; None: as is best."""
+
+    ask: str
+    budget: float
+    timed: bool
+    device: Device
+    cap: float
+    target: float
+    seed_noise: float
+    text_noise: float
+    bend: float
+    setting: Setting
+    least_size: float = 0.0
+    units: int = 1
+    lower: bool = False
+    studies: int = 40
+    seed: int = 0
+    priors: Mapping[str, Prior] = field(default_factory=dict)
+    sweep: bool = True
+    laws: tuple[ArchLaw, ...] = ()
+    law_path: str = ""
+    share: float = 0.0
+    curves: bool | None = None
+
+
+def design(question: Question, report: Callable[[str, float], None], each: Each = map) -> dict[str, Any]:
+    """{"proposals": [row, best first], "naive": row or None, ..}; a row: words, runs, flops, seconds, and of simulated
+    studies their summary (analysis.design.choose.summary). report: gets a step and its share; each: as `map`.
+
+    Raises InputError where the budget buys no study of this kind, with what it does buy."""
+    import numpy as np
+
+    from analysis.design.choose import SETTLED, Judged, answers, family_of, naive_of, saving, screen, simulated
+    from analysis.design.layout import CONTROLLED
+    from analysis.design.prices import Prices
+    from analysis.design.worlds import Noise, Scenario, World, literature
+
+    archs = question.setting.archs
+    vocabulary = vocabulary_of(BYTES)
+    prices = Prices(archs, {"vocab_size": vocabulary, "context_length": question.setting.context})
+    cost = prices.flops()
+    text = CONTROLLED * question.text_noise  # its study files have control: bigram
+    noise = Noise(question.seed_noise, text=text, bend=question.bend, laws=question.laws)
+    price = prices.in_seconds(question.device) if question.timed else prices.in_flops()
+    price = replace(price, batch=question.setting.batch or 0)
+    budget = question.budget * (question.units if question.timed else 1)
+    question = _that_is_bought(question, price, budget)
+    ladder = naive_of(price, budget, question.cap, question.least_size)
+    middle = math.inf if ladder is None else math.sqrt(ladder.sizes[0] * ladder.sizes[-1])
+    priors = [question.priors.get(arch) or literature(arch, vocabulary, middle) for arch in archs]
+
+    def drawn(of: str, number: int) -> list[World]:
+        rng = np.random.default_rng([question.seed, *of.encode()])
+        return [priors[i % len(priors)].draw(rng) for i in range(number)]
+
+    worlds = drawn("reported", question.studies)  # none of those that proposals are chosen by: that would flatter them
+    if question.target and not question.timed:
+        within_reach(question.target, question.budget, "the whole budget")  # refused before anything is simulated
+    target = question.target or TARGET * _flops_of(question, prices, budget)
+    screening = Scenario(drawn("screened", SETTLED), noise, cost, target)
+    family = family_of(price, budget, question.cap, question.least_size, question.share, question.curves)
+    candidates = screen(family, screening, question.ask, lambda share: report("proposals", share), each)
+    if not candidates:
+        given = flop(question.budget)
+        raise InputError(f"scaling design: no study of the family costs {given}: give a little less, or more")
+    ladder = _naive(question, price, budget)
+    real: list[tuple[Judged, dict[str, Any], bool]] = []
+    skipped: list[str] = []
+    if ladder is not None:
+        candidates.append(Judged(ladder, answers(ladder, screening, question.ask)))
+    for candidate in candidates:
+        if len(real) == MOST_SHOWN and candidate.proposal != ladder:
+            continue
+        try:
+            proposal, costs = fitted_to(candidate.proposal, question)
+        except InputError as error:  # no shape comes close to one of its sizes
+            skipped.append(f"{candidate.proposal.words}: {error}")
+            continue
+        real.append((replace(candidate, proposal=proposal), costs, candidate.proposal == ladder))
+    if all(is_naive for *_, is_naive in real):
+        raise InputError(
+            f"scaling design: none of the {len(skipped)} best proposals makes a study file, as in: {skipped[0]}; give "
+            f"another budget, or --least-size"
+        )
+    if question.timed and not question.target:
+        target = TARGET * real[0][1]["flops"] / len(archs)
+    total, done = len(real) * len(worlds), 0
+    note = outside(target, real[0][0].proposal, cost)
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        report("simulated studies", done / total)
+
+    rows, other, reporting = [], None, Scenario(worlds, noise, cost, target)
+    for candidate, costs, is_naive in real:
+        row = _row(simulated(candidate, reporting, question.seed, step, each), costs, noise)
+        if is_naive:
+            other = row
+        else:
+            rows.append(row)
+    rows.sort(key=lambda row: _merit(row, question.ask), reverse=True)
+    for row in rows:
+        row["saving"] = None if other is None else saving(row["summary"], other["summary"], question.ask)
+    better = other is None or _merit(rows[0], question.ask) > _merit(other, question.ask)
+    return {
+        "ask": question.ask,
+        "archs": list(archs),
+        "budget": question.budget,
+        "budget_unit": f"seconds of {question.device.name}" if question.timed else "FLOP exact",
+        "device": question.device.name,
+        "target_flops": target,
+        "target_note": note,
+        "least_size": question.least_size,
+        "seed_noise": question.seed_noise,
+        "text_noise": text,
+        "held_out": question.setting.held_out,
+        "bend": question.bend,
+        "seed": question.seed,
+        "worlds": len(worlds),
+        "prior": sorted({prior.source for prior in priors}),
+        "proposals": rows,
+        "naive": other,
+        "better_than_naive": better,
+        "rates": "law" if question.laws else "sweep" if question.sweep else "guessed",
+        "skipped": skipped,
+    }
+
+
+def _flops_of(question: Question, prices: Any, budget: float) -> float:
+    """The FLOP of one architecture that the budget buys; of time, those of a usual ladder of it."""
+    if not question.timed:
+        return budget / len(prices.archs)
+    from analysis.design.proposal import laid, scaled
+
+    price, flops = prices.in_seconds(question.device), prices.in_flops()
+    ladder = scaled(lambda n: laid(n, 6, 16.0, 14.0, 8.0, 1.0, (1, 1), question.cap), price, budget)
+    if ladder is None:  # it only serves to choose proposals: theirs is the target that is reported
+        return 1e15
+    return ladder.cost(flops) / len(prices.archs)
+
+
+def _merit(row: Mapping[str, Any], ask: str) -> tuple[float, float]:
+    """How often it is right, in the simulated studies and without them, each as many worlds weigh; then how narrow its
+    interval is."""
+    from analysis.design.choose import SETTLED
+
+    summary, right, half = row["summary"], *(("right", "half_a") if ask == "exponent" else ("right_l", "half_l"))
+    studies = summary["studies"]
+    return float(studies * summary[right] + SETTLED * row["score"]) / (studies + SETTLED), -float(summary[half][1])
+
+
+def fitted_to(proposal: Proposal, question: Question) -> tuple[Proposal, dict[str, Any]]:
+    """The proposal, resized so that its real runs cost the budget, and what they cost."""
+    from analysis.design.study_file import resized
+
+    best: tuple[float, Proposal, dict[str, Any]] | None = None
+    for _ in range(CORRECTED):
+        real = cost_of_file(proposal, question)
+        off = (real["seconds"] if question.timed else real["flops"]) / question.budget
+        if best is None or abs(math.log(off)) < abs(math.log(best[0])):
+            best = off, proposal, real
+        if abs(off - 1) < NEAR:
+            break
+        proposal = resized(proposal, 1 / off, question.cap)
+    assert best is not None
+    return best[1], best[2]
+
+
+def cost_of_file(proposal: Proposal, question: Question) -> dict[str, Any]:
+    """Runs, FLOP (`exact`) and seconds on the device of the study that the proposal is written as; its text."""
+    from analysis.design.study_file import text_of
+
+    setting = question.setting
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{setting.name}.yaml"
+        path.write_text(text_of(proposal, replace(setting, law=question.law_path)), encoding="utf-8")
+        try:
+            study = load_study(path)
+            runs = study.runs()
+            swept = sweep_of(study).runs() if proposal.sweep else []
+        except InputError as error:
+            raise InputError(str(error).removeprefix(f"{path}: ")) from None
+    costs = cost_of_runs([*swept, *runs], question.device, question.units)
+    of_sweep = cost_of_runs(swept, question.device, question.units) if swept else None
+    return {"text": text_of(proposal, setting), "sweep": of_sweep} | costs
+
+
+def cost_of_runs(runs: Sequence[RunSpec], device: Device, units: int) -> dict[str, Any]:
+    """{"runs", "flops", "seconds"}: on `units` GPUs or cores, each with one run at a time."""
+    flops = math.fsum(float(train_flops_per_token(run.config, "exact")) * run.trained_tokens for run in runs)
+    start = start_of(device)
+    seconds = math.fsum(start + run.trained_steps * pace_of(run, device).step_seconds for run in runs)
+    return {"runs": len(runs), "flops": flops, "seconds": START_S[device.unit] + seconds / units}
+
+
+def _row(judged: Judged, real: Mapping[str, Any], noise: Noise) -> dict[str, Any]:
+    proposal = judged.proposal
+    windows = proposal.windows if noise.text else None
+    return {
+        "words": proposal.words,
+        "sizes": list(proposal.sizes),
+        "tokens": [list(row) for row in proposal.tokens],
+        "seeds": list(proposal.seeds),
+        "tilt": proposal.tilt,
+        "curves": proposal.curves,
+        "swept_sizes": list(proposal.sweep),
+        "same_text": proposal.same_text,
+        "windows": windows,
+        "point_noise": windows and tuple(noise.text / math.sqrt(tokens) for tokens in reversed(windows)),
+        "capped": proposal.capped,
+        "points_an_architecture": proposal.n_runs,
+        **real,
+        "score": judged.score,
+        "summary": judged.summary,
+    }
+
+
+def _naive(question: Question, price: Any, budget: float) -> Any:
+    """The naive ladder, of sizes that there are; None where there is none."""
+    from analysis.design.choose import naive_of
+    from analysis.design.study_file import ladder_of
+
+    for i in range(NUDGED):
+        ladder = naive_of(price, budget, question.cap, question.least_size * 1.05**i)
+        if ladder is None:
+            return None
+        try:
+            ladder_of(ladder)
+            fitted_to(ladder, question)
+            return ladder
+        except InputError:
+            continue
+    return ladder
+
+
+def _that_is_bought(question: Question, price: Any, budget: float) -> Question:
+    """The question, its least size lowered where it may be. Raises InputError where the budget buys no study of it,
+    before anything is simulated."""
+    from analysis.design.proposal import LARGE_SWEEP, MOST_SWEEP, least_cost, most_cost
+
+    for _ in range(LOWERED if question.lower else 1):
+        shares = (MOST_SWEEP, LARGE_SWEEP) if question.sweep else (0.0,)
+        least, share = min(
+            ((least_cost(price, question.cap, question.least_size, share), share) for share in shares),
+            key=lambda pair: (pair[0] > budget, pair[1] if pair[0] <= budget else pair[0]),
+        )
+        if budget >= least:
+            break
+        if question.lower:
+            question = replace(question, least_size=question.least_size / 1.5)
+    unit, stated_per_unit = "s" if question.timed else "FLOP", question.budget / budget
+    text = f" within {count(question.cap)} tokens of text" if math.isfinite(question.cap) else ""
+    or_none = " or --no-sweep" if question.sweep else ""
+    swept = ", and a sweep of learning rates" if question.sweep else ""
+    smallest = f"the smallest of {count(question.least_size)} parameters or more"
+    what = f"five sizes with two lengths each{text}{swept}, {smallest}"
+    if math.isinf(least):
+        raise InputError(f"scaling design: no budget buys {what}: give more text, or a lower --least-size")
+    if budget < least:
+        raise InputError(
+            f"scaling design: {flop(question.budget)} {unit} is too small for {what}: "
+            f"{_two_digits(least * stated_per_unit, 1)} {unit} would do: give more, fewer architectures, "
+            f"a lower --least-size{or_none}"
+        )
+    most = most_cost(price, question.cap, question.least_size, share)
+    if budget > most:
+        raise InputError(
+            f"scaling design: {flop(question.budget)} {unit} is more than {what} can use: "
+            f"{_two_digits(most * stated_per_unit, -1)} {unit} can: give less{', or more text' if text else ''}"
+        )
+    return replace(question, share=share)
+
+
+def _two_digits(value: float, up: int) -> str:
+    """A limit in two digits, on its safe side by MARGIN or more."""
+    value *= MARGIN**up
+    step = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return flop((math.ceil if up > 0 else math.floor)(value / step) * step, 2)
+
+
+FAR, TOO_FAR = (
+    100.0,
+    1e6,
+)  # times the largest run's compute: beyond the first a target gets a note, beyond the second it is refused
+
+
+def outside(target: float, proposal: Proposal, cost: Any) -> str:
+    """Where the target lies far outside of what is trained, in words. Raises InputError where no fit reaches it."""
+    layout = proposal.layout()
+    flops = cost.per_token(layout.n_params) * layout.n_tokens
+    least, most = float(flops.min()), float(flops.max())
+    within_reach(target, most, "the largest run's compute")
+    if target < least:
+        return f"the target of {flop(target)} FLOP lies below the smallest run's compute ({flop(least)} FLOP)"
+    if target > FAR * most:
+        return f"the target of {flop(target)} FLOP is {target / most:.3g} times the largest run's compute: extrapolated"
+    return ""
+
+
+def within_reach(target: float, most: float, what: str) -> None:
+    """Raise InputError where the target is more than TOO_FAR times `most`, the FLOP of `what`."""
+    if target > TOO_FAR * most:
+        raise InputError(
+            f"scaling design: a target of {flop(target)} FLOP is {flop(target / most, 1)} times {what} ({flop(most)} "
+            f"FLOP): no run of this budget says anything about it: give at most {flop(TOO_FAR * most, 1)}"
+        )

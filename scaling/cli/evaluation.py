@@ -1,0 +1,401 @@
+"""The evaluation stage: the tasks that a study asks for, what is missing of the matrix checkpoints x tasks, and the
+workers that fill it.
+
+Workers (`scaling eval worker STUDY`, here or as array elements of a scheduler) share the matrix by claim files and need
+no lock; the stage starts some, watches the results appear, and draws the table at the end. A study that asks for
+nothing beside its held-out loss imports nothing of the tasks before it is evaluated.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arch.amounts import counted_of
+from arch.errors import InputError, nearest
+from flops.tables import duration
+
+from ..rundir.memory import keep_freed_memory
+from ..rundir.worklist import EXIT_INPUT, thread_environment
+from ..study.cost import expected_work
+from ..study.file import PACKAGED
+from .passing import Passing
+from .request import Request
+
+if TYPE_CHECKING:
+    from analysis.evals.matrix import Matrix, Pair
+    from analysis.evals.results import CurrentResults, Result
+    from analysis.evals.task import Plan, Task, TaskContext
+
+    from ..study.run import RunSpec
+
+VALIDATION = "validation"  # the task of the held-out loss, which every study asks for
+NAMED = 3  # evaluations that the line of progress names
+
+
+@dataclass(frozen=True)
+class EvalOptions:
+    """What the command line chose: task names and presets (none: the study's), checkpoints, workers (None: the study's
+    jobs.parallel), a worker's share as RUN or RUN/STEP (none: all)."""
+
+    tasks: tuple[str, ...] = ()
+    checkpoints: str = "all"
+    workers: int | None = None
+    share: tuple[str, ...] = ()
+
+    def arguments(self) -> list[str]:
+        """The options of a worker's command."""
+        tasks = ["--tasks", ",".join(self.tasks)] if self.tasks else []
+        return ["--checkpoints", self.checkpoints, *tasks]
+
+
+ALL = EvalOptions()
+
+
+# Tasks
+
+
+def task_context(request: Request) -> TaskContext:
+    """What the study's tasks are made with. Raises InputError for settings of the held-out loss in the wrong place."""
+    from analysis.evals.task import TaskContext
+
+    evaluation = request.study.evaluation
+    if VALIDATION in evaluation.settings:
+        raise InputError(
+            f"{request.study.origin}: evaluation.settings.validation: write evaluation.validation_tokens and batch_rows"
+        )
+    validation = {"validation_tokens": evaluation.validation_tokens, "batch_rows": evaluation.batch_rows}
+    folder = Path(evaluation.data).expanduser() if evaluation.data else None
+    return TaskContext(request.corpus_directory, folder, {VALIDATION: validation} | evaluation.settings)
+
+
+def eval_tasks(request: Request, options: EvalOptions = ALL) -> list[Task]:
+    """The tasks to evaluate; without options held-out loss and what the study file names. Raises InputError: a task
+    that is not known, settings that cannot be."""
+    from analysis.evals.registry import make_tasks
+
+    return make_tasks(options.tasks or (VALIDATION, *(request.study.evaluation.tasks or ())), task_context(request))
+
+
+def task_names(request: Request) -> list[str] | None:
+    """The names of the study's tasks; None where they cannot be made; `check_evaluations` says why."""
+    if not request.study.evaluation.tasks:
+        return [VALIDATION]
+    try:
+        return [task.name for task in eval_tasks(request)]
+    except InputError:
+        return None
+
+
+def _check_settings(request: Request, tasks: Sequence[Task]) -> None:
+    """Raise InputError where a task does not suit one of the runs' models."""
+    from analysis.evals import planning
+
+    models = planning.readers(request.corpus_directory, request.study.corpus.tokenizer, request.runs)
+    planning.check_settings(tasks, models.values())
+
+
+def check_evaluations(request: Request, data_later: bool = False) -> list[str]:
+    """Raise InputError, before anything runs, where the evaluations that the study asks for cannot be: a task that is
+    not known, settings that contradict each other or the runs, data that are missing or of another form.
+
+    data_later: where data are not there, as a study that is only planned may be, is no error: returned are lines that
+    say so. Loads no torch.
+    """
+    evaluation = request.study.evaluation
+    if not (evaluation.tasks or evaluation.settings or evaluation.data):
+        return []
+    from analysis.evals.planning import check_data
+    from analysis.evals.registry import entry_of, make_tasks
+    from analysis.evals.task import MissingData
+
+    context = task_context(request)
+    make_tasks([name for name in evaluation.settings if entry_of(name)], context)  # checks all settings
+    tasks = eval_tasks(request)
+    _check_settings(request, tasks)
+    try:
+        if context.data is not None and not context.data.is_dir():
+            raise MissingData(
+                f"{request.study.origin}: evaluation.data: {context.data} is no folder; "
+                f"`scaling eval fetch {context.data}` fills one"
+            )
+        check_data(tasks, context)
+    except MissingData as error:
+        if not data_later:
+            raise
+        return [f"evaluation: {error}"]
+    return []
+
+
+def planned_reads(request: Request) -> dict[str, dict[str, Plan]]:
+    """{run id: {task: what one evaluation of one of its checkpoints reads}} of the study's tasks. Loads no torch; a
+    task from outside that does not know is left out. Raises InputError where a task's data are missing."""
+    from analysis.evals import planning
+
+    tasks = eval_tasks(request)
+    readers = planning.readers(request.corpus_directory, request.study.corpus.tokenizer, request.runs)
+    return {
+        run_id: {task.name: plan for task in tasks if (plan := task.plan(reader)) is not None}
+        for run_id, reader in readers.items()
+    }
+
+
+# The matrix
+
+
+def eval_matrix(request: Request, options: EvalOptions = ALL) -> Matrix:
+    """The matrix, the largest models first, those of one configuration together. Raises InputError as eval_tasks and
+    `expand` do; for a share of no run."""
+    from analysis.evals.matrix import expand
+
+    run_ids = [run.run_id for run in request.runs]
+    share: dict[str, set[int]] = {}  # steps by run; none of them: all
+    for item in options.share:
+        name, slash, step = item.partition("/")
+        if name not in run_ids or (slash and not step.isdigit()):
+            raise InputError(f"--checkpoint {item}: is no RUN or RUN/STEP of this study{nearest(name, run_ids)}")
+        share.setdefault(name, set()).update([int(step)] if slash else [])
+    share |= {name: set() for name in options.share if name in share}
+    runs = alike_together([run for run in request.runs if not share or run.run_id in share])
+    tasks = eval_tasks(request, options)
+    _check_settings(request, tasks)
+    return expand(request.study.directory / "runs", runs, tasks, options.checkpoints, share)
+
+
+def alike_together(runs: Sequence[RunSpec]) -> list[RunSpec]:
+    """Runs whose models one worker builds once, next to each other; the largest first."""
+
+    def kind(run: RunSpec) -> tuple[str, str]:
+        return json.dumps(run.config.to_dict(), sort_keys=True), run.training.precision
+
+    largest = sorted(runs, key=expected_work, reverse=True)
+    kinds = list(dict.fromkeys(map(kind, largest)))
+    return sorted(largest, key=lambda run: kinds.index(kind(run)))
+
+
+def steps_to_evaluate(request: Request) -> dict[str, list[int]]:
+    """{run id: steps of its checkpoints that lack a result of a task which the study asks for}."""
+    missing: dict[str, list[int]] = {}
+    for pair in eval_matrix(request).pairs:
+        steps = missing.setdefault(pair.checkpoint.run.run_id, [])
+        step = int(pair.checkpoint.path.name)
+        if step not in steps and pair.stored() is None:
+            steps.append(step)
+    return missing
+
+
+def require_checkpoints(request: Request) -> None:
+    """Raise InputError where no chosen run has a checkpoint."""
+    runs = request.study.directory / "runs"
+    if not any(path for run in request.runs for path in (runs / run.run_id / "checkpoints").glob("[0-9]*")):
+        raise InputError(
+            f"{request.study.name}: no checkpoints yet in {request.study.directory}: train first, "
+            f"`scaling train {shown_words(request)}`"
+        )
+
+
+def shown_words(request: Request) -> str:
+    """The study as the next command names it."""
+    path = Path(request.study.path)
+    words = [path.stem if path.parent == PACKAGED else str(path)]
+    words += [word for change in request.study.sets for word in ("--set", change)]
+    return shlex.join([*words, *(["--only", request.only] if request.only else [])])
+
+
+# The stage
+
+
+def eval_worker(request: Request, options: EvalOptions = ALL, attempt: str | None = None) -> int:
+    """Evaluate in this process what no other worker does; returns how many pairs failed. Takes no lock."""
+    start = time.perf_counter()
+    threads = max(run.training.threads for run in request.runs)
+    os.environ.update(thread_environment(threads))
+    import torch
+
+    from analysis.evals.worker import Worker
+    from arch.no_compiler import keep_from_the_compiler
+    from arch.products import multiply_in_fp32
+
+    multiply_in_fp32()
+    matrix = eval_matrix(request, options)
+    torch.set_num_threads(threads)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda":
+        keep_from_the_compiler()
+    else:
+        keep_freed_memory()
+    worker = Worker(request.corpus_directory, device, attempt or uuid.uuid4().hex, request.say, start)
+    worker.work(matrix)
+    for name, reason in matrix.refused.items():
+        request.say(f"{name}: failed: {reason}")
+    return worker.n_failed + matrix.n_refused
+
+
+def eval_stage(request: Request, options: EvalOptions = ALL) -> dict[str, Any]:
+    """Evaluate every pair without a valid result; write results/evals.parquet and draw evals/index.html.
+
+    Returns pairs, done (now), n_failed, failed {reason: [names]}, warnings, and results: the numbers of all pairs that
+    have them, as {run_id, step, n_tokens, task, values, merged}.
+    """
+    from analysis.claims import clear
+
+    matrix = eval_matrix(request, options)
+    for checkpoint, _ in matrix.checkpoints():
+        clear(checkpoint.results)
+    missing = [pair for pair in matrix.pairs if pair.stored() is None]
+    n_all = len(matrix.pairs) + matrix.n_refused
+    what = ", ".join(matrix.tasks) if n_all else "no checkpoints"
+    request.say(f"eval: {counted_of(len(missing), n_all, 'evaluation')} to do ({what})")
+    if damaged := [pair for pair in missing if pair.damage]:
+        more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
+        request.say(f"eval: made again: {damaged[0].path}: {damaged[0].damage}{more}")
+    failed: dict[str, list[str]] = {}
+    for name, reason in matrix.refused.items():
+        failed.setdefault(reason, []).append(name)
+    done = _run_workers(request, options, missing, failed) if missing else []
+    if not request.study.is_variant:  # variants made with --set lie beside the study's own runs, which is shown
+        show_results(request, options)
+    if done:
+        seconds = sum(result.seconds + result.setup_seconds for result in done)
+        n_tokens = sum(result.forward_tokens for result in done)
+        request.say(f"eval: {len(done)} done, {n_tokens:,} tokens read in {duration(seconds)} of all workers together")
+    for line in _not_merged(request):
+        request.say(line)
+    return {
+        "pairs": n_all,
+        "done": len(done),
+        "n_failed": matrix.n_refused + len(missing) - len(done),
+        "failed": failed,
+        "warnings": list(dict.fromkeys(line for result in done for line in result.values.get("warnings", []))),
+        "results": [result.plain for pair in matrix.pairs if (result := pair.stored()) is not None],
+    }
+
+
+def _run_workers(
+    request: Request, options: EvalOptions, missing: Sequence[Pair], failed: dict[str, list[str]]
+) -> list[Result]:
+    """Start workers and watch them; returns the new results, adds to `failed` what has none."""
+    from jobs.local import Task as Process
+    from jobs.local import at_once, run_tasks
+
+    study, log, attempt = request.study, request.study.directory / "eval.log", uuid.uuid4().hex
+    workers = min(options.workers or at_once(study.jobs.parallel, 1), len(missing))
+    argv = [sys.executable, "-m", "scaling", "eval", "worker", study.path, "--out", study.out]
+    argv += ["--attempt", attempt, *options.arguments(), *(["--only", request.only] if request.only else [])]
+    argv += [option for change in study.sets for option in ("--set", change)]
+    environment = thread_environment(max(run.training.threads for run in request.runs))
+    processes = [Process(f"eval worker {i}", argv, log, environment) for i in range(workers)]
+    progress = EvalProgress(missing, attempt)
+    codes = []
+    with closing(run_tasks(processes, workers)) as events, Passing(request.stream) as passing:
+        for event in events:
+            if event.kind == "finished":
+                codes.append(event.exit_code)
+            elif event.kind == "tick":
+                passing.tell(progress.line)
+    progress.refresh()
+    for pair, reason in progress.failed.items():
+        failed.setdefault(reason, []).append(pair.name)
+    if progress.open:
+        why = f"a worker ended before its time (exit codes {codes}); run it again to go on, see {log}"
+        if EXIT_INPUT in codes:
+            lines = log.read_text(errors="replace", encoding="utf-8").splitlines()
+            why = [line for line in lines if line.startswith("error: ")][-1].removeprefix("error: ")
+        failed[why] = [pair.name for pair in progress.open]
+    return list(progress.done.values())
+
+
+class EvalProgress:
+    """open: pairs without a result; done: the new results; failed: why."""
+
+    def __init__(self, missing: Sequence[Pair], attempt: str) -> None:
+        self.open = list(missing)
+        self.done: dict[Pair, Result] = {}
+        self.failed: dict[Pair, str] = {}
+        self._attempt, self._begun = attempt, time.monotonic()
+        runs = {pair.checkpoint.run.run_id: pair.checkpoint.run for pair in missing}
+        work = {run_id: expected_work(run) / run.n_tokens for run_id, run in runs.items()}  # of a token
+        self._work = {pair: work[pair.checkpoint.run.run_id] for pair in missing}
+
+    def refresh(self) -> None:
+        """Look for new results and failures."""
+        still_open = []
+        for pair in self.open:
+            if (result := pair.stored()) is not None:
+                self.done[pair] = result
+            elif (reason := pair.failed(self._attempt)) is not None:
+                self.failed[pair] = reason
+            else:
+                still_open.append(pair)
+        self.open = still_open
+
+    def line(self) -> str:
+        """One line for people: counts, time left at the pace so far by the models' cost, what the workers are at."""
+        from analysis.claims import progress_of
+
+        self.refresh()
+        now = [(pair, progress_of(pair.checkpoint.results, pair.task.name)) for pair in self.open]
+        shares = {pair: share for pair, share in now if share is not None}
+        text = f"eval: {len(self.done)}/{len(self._work)} done"
+        text += f", {len(self.failed)} failed" if self.failed else ""
+        elapsed = time.monotonic() - self._begun
+        work = sum(self._work[pair] for pair in self.done)
+        left = sum(self._work[pair] * (1 - shares.get(pair, 0.0)) for pair in self.open)
+        text += f", {duration(round(elapsed * left / work))} left" if work else f", {duration(round(elapsed))} so far"
+        return "; ".join([text, *(f"{pair.name} {share:.0%}" for pair, share in list(shares.items())[:NAMED])])
+
+
+def _not_merged(request: Request) -> list[str]:
+    """A line for each trained run that lacks merged points which the study asks for."""
+    lines = []
+    for run in request.runs:
+        rundir = request.rundir(run)
+        if run.merged_after and rundir.status()["state"] == "done":
+            missing = [step for step in run.merged_after if not rundir.has_merged(step, run.training)]
+            if missing:
+                lines.append(
+                    f"eval: {run.run_id} has no merged weights after steps {', '.join(map(str, missing))}: it was "
+                    f"trained without training.merge_last or with another, or they were lost; remove its directory to "
+                    f"train it again"
+                )
+    return lines
+
+
+def current_results(request: Request, options: EvalOptions = ALL) -> CurrentResults:
+    """What is stored of the request's runs, as far as it would be computed so today. The tasks of `options` are known
+    beside the study's. Raises InputError for settings that cannot be."""
+    from analysis.evals.registry import entry_of, make_tasks
+    from analysis.evals.results import read_current
+
+    context, runs_dir = task_context(request), request.study.directory / "runs"
+    words = [*(request.study.evaluation.tasks or ()), *options.tasks]
+    stored = {path.stem for run in request.runs for path in (runs_dir / run.run_id / "evals").glob("[0-9]*/*.*")}
+    names = [name for name in sorted(stored) if entry_of(name)] + [word for word in words if ":" in word]
+    return read_current(runs_dir, request.runs, make_tasks(names, context))
+
+
+def show_results(request: Request, options: EvalOptions = ALL) -> None:
+    """Write results/evals.parquet and evals/index.html of all the study's own runs; print what is left out of them."""
+    from analysis.evals.page import write_page
+    from analysis.evals.results import write_tables
+
+    directory = request.study.directory
+    current = current_results(replace(request, only=None), options)
+    for line in current.lines():
+        request.say(f"eval: {line}")
+    if write_tables(directory / "results", current.results, {run.run_id for run in request.study.forecast_runs()}):
+        request.say(f"eval: all numbers are in {directory}/results/evals.parquet")
+    if all(result.task == VALIDATION for result in current.results):
+        return  # the report shows it
+    page = write_page(directory / "evals", request.study.name, current.results, current.lines())
+    if page.fresh:
+        request.say(f"eval: drawn, {page.path}" + (f" (no PNGs: {page.no_pictures})" if page.no_pictures else ""))

@@ -1,0 +1,204 @@
+"""What a study will take and lack before anything runs: its plan with the time of what is missing here, of its
+evaluations, and what the fits of its runs cannot determine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from analysis.fits.settings import MIN_CROSSINGS
+from arch.amounts import count, counted, flop
+from arch.errors import InputError
+from flops import count_params, train_flops_per_token
+from flops.tables import duration
+from jobs.expected import Expected, expected_time
+from jobs.local import at_once, visible_gpus
+
+from ..rundir.directory import RunDir
+from ..rundir.worklist import is_trained
+from ..study.plan import Plan, plan
+from ..study.run import RunSpec
+from .evaluation import planned_reads
+from .forecast import Waiting, trainable
+from .gpu_sharing import gains_of, shares_of
+from .request import Request
+from .training import check_trunks
+
+if TYPE_CHECKING:
+    from ..study.schema import Fit
+
+LINEAR = 0.25  # half of the interval of an exponent between 0 and 1, beyond which the linearised width is a bound alone
+MOST_CHECKED = 200  # runs
+
+
+def outstanding(request: Request) -> list[str]:
+    """The ids of the runs that `scaling train` would train now. Raises InputError where it would refuse."""
+    request.check_runs()
+    check_trunks(request)
+    todo = [run for run in trainable(request) if not is_trained(run, request.rundir(run))]
+    return [run.run_id for run in todo if request.rundir(run).status()["state"] != "failed"]
+
+
+@dataclass
+class TimedPlan:
+    """The plan, and the time that what is missing is expected to take here."""
+
+    plan: Plan
+    expected: Expected
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.plan.to_dict() | {"expected": asdict(self.expected) | {"text": str(self.expected)}}
+
+    @property
+    def headline(self) -> str:
+        """What is to be done and how long that takes, after a line for each warning."""
+        study = self.plan.study
+        return "".join(f"warning: {line}\n" for line in self.plan.warnings) + (
+            f"{study.name}: {counted(len(self.plan.runs), 'run')}, {count(self.plan.n_tokens)} tokens, "
+            f"C = {flop(self.plan.flops_exact)} FLOP exact; everything goes to {study.directory}/\n{self.expected}"
+        )
+
+
+def timed_plan(request: Request) -> TimedPlan:
+    """The plan of the chosen runs, with a warning where training would refuse them."""
+    todo, done = list[tuple[RunSpec, RunDir]](), list[tuple[RunSpec, RunDir]]()
+    for run in request.runs:
+        rundir = request.rundir(run)
+        if is_trained(run, rundir):
+            done.append((run, rundir))
+        elif rundir.status()["state"] != "failed":
+            todo.append((run, rundir))
+    runs, jobs = [run for run, _ in todo], request.study.jobs
+    gains = gains_of(runs, shares_of(runs, jobs), at_once(jobs.parallel, jobs.processes))
+    expected = expected_time(request.study, todo, done, gains)
+    made = plan(request.study, request.runs)
+    made.outlook.append(str(expected))
+    made.notes += [f"learning rates (lr: law) are those of {path}" for path in request.lock.files]
+    try:
+        request.check_runs()
+    except InputError as error:
+        made.warnings.append(f"training refuses: {error}")
+    return TimedPlan(made, expected)
+
+
+def outlook(request: Request) -> list[str]:
+    """Lines on the time of the evaluations, what the fits of these runs will not determine, and what waits."""
+    fitted = [run for run in request.runs if not run.is_forecast]
+    lines = evaluation_time(request)
+    lines += [fit_notes(fitted), *design_notes(fitted, request.study.fit)] if fitted else []
+    return lines + Waiting.of(request).lines(request)
+
+
+def fit_notes(runs: Sequence[RunSpec]) -> str:
+    """One line: pairs of neighbouring sizes of each architecture, how many must cross, and whether seeds give
+    intervals."""
+    sizes: dict[str, set[str]] = {}
+    seeds: dict[tuple[str, ...], set[int]] = {}
+    for run in runs:
+        sizes.setdefault(run.arch, set()).add(run.size)
+        seeds.setdefault(run.kind, set()).add(run.seed)
+    pairs = {arch: f"{len(own) - 1}" for arch, own in sizes.items()}
+    few = [arch for arch, number in pairs.items() if int(number) < MIN_CROSSINGS]
+    line = f"fits: pairs of neighbouring sizes: {_grouped(pairs)}; the curves of {MIN_CROSSINGS} pairs must cross "
+    line += "for a law of N_opt" + (f", so {', '.join(few)} can have none" if few else "")
+    twice = {kind[:2] for kind, own in seeds.items() if len(own) > 1}
+    if not twice:
+        return f"{line}; no size has two seeds: no intervals"
+    shares = {arch: f"{sum(kind[0] == arch for kind in twice)} of {len(own)}" for arch, own in sizes.items()}
+    alike = len(set(shares.values())) == 1
+    return f"{line}; sizes with two seeds or more: {next(iter(shares.values())) if alike else _grouped(shares)}"
+
+
+def _grouped(value_of: dict[str, str]) -> str:
+    """tnl, llama: 1; hgrn2: 2"""
+    archs: dict[str, list[str]] = {}
+    for arch, value in value_of.items():
+        archs.setdefault(value, []).append(arch)
+    return "; ".join(f"{', '.join(names)}: {value}" for value, names in archs.items())
+
+
+def design_notes(runs: Sequence[RunSpec], fit: Fit) -> list[str]:
+    """A line for each architecture whose exponent of N_opt these runs will not determine well enough, and what would;
+    a single one where there are too many runs to look at, or where axes make them several studies."""
+    if len(runs) > MOST_CHECKED or any(run.point for run in runs):
+        why = f"more than {MOST_CHECKED} runs" if len(runs) > MOST_CHECKED else "axes"
+        return [f"design: not checked ({why}): docs/design.md"]
+    from analysis.design.check import Reading, Run, expect
+    from analysis.design.layout import CONTROLLED, TEXT
+    from analysis.design.worlds import SEED_NOISE, Noise
+
+    trunks = {run.trunk for run in runs if run.trunk}
+    runs_of: dict[str, list[Run]] = {}
+    vocabulary = {run.arch: run.config.vocab_size for run in runs}
+    for run in runs:
+        if run.run_id in trunks:
+            continue
+        try:
+            per_token = float(train_flops_per_token(run.config, "exact"))
+        except InputError:  # the costs of a plugin are not known
+            continue
+        n_params = float(count_params(run.config).non_embedding)
+        trunk = run.trunk or run.run_id
+        planned = Run(run.size, n_params, float(run.n_tokens), per_token, trunk, bool(run.trunk), run.seed)
+        runs_of.setdefault(run.arch, []).append(planned)
+    reading = Reading(Noise(SEED_NOISE))
+    if fit.loss == "train_smoothed":
+        noise = replace(reading.noise, text=TEXT * (CONTROLLED if fit.control == "bigram" else 1.0))
+        reading = Reading(noise, float(fit.smoothing_tokens), fit.smoothing_fraction)
+    lines: dict[str, list[str]] = {}
+    for arch, arch_runs in runs_of.items():
+        try:
+            expected = expect(arch, arch_runs, vocabulary[arch], reading)
+        except InputError as error:  # shapes of nearly one size, say
+            lines.setdefault(f"no law of N_opt: {error}", []).append(arch)
+            continue
+        if expected.too_wide:
+            width = f"about ±{expected.half_a:.2f}" if expected.half_a < LINEAR else f"±{LINEAR} or worse"
+            text = f"the exponent of N_opt will be known to {width} (limit {expected.limit})"
+            text += f": {expected.remedy}" if expected.remedy else ""
+            lines.setdefault(text, []).append(arch)
+    noted = [f"design: {', '.join(archs)}: {text}" for text, archs in lines.items()]
+    if noted:
+        noted.append(
+            f"design: computed to first order, for noise between seeds of {reading.noise.seed:.2%} of the loss; "
+            f"scaling design simulates whole studies, whose intervals may be narrower or wider, and proposes one"
+        )
+    return noted
+
+
+def evaluation_time(request: Request) -> list[str]:
+    """A line on the time of all planned evaluations of checkpoints and merged points, with those done; none where the
+    tasks' data or the corpus are not there to know."""
+    from analysis.evals.matrix import OF_MERGED
+    from analysis.evals.planning import forecast_task, measured_paces
+    from flops.hardware import DEVICES
+
+    try:
+        plans = planned_reads(request)
+    except InputError:
+        return []
+    kind, device = ("cuda", DEVICES["h100"]) if visible_gpus() else ("cpu", DEVICES["cpu"])
+    paces = measured_paces(request.study.directory / "runs", request.runs, device, kind)
+    seconds, basis, n_checkpoints, n_merged = 0.0, dict[str, str](), 0, 0
+    for run in request.runs:
+        n_checkpoints, n_merged = n_checkpoints + len(run.checkpoint_steps), n_merged + len(run.merged_after)
+        for task, read in plans[run.run_id].items():
+            expected = forecast_task(task, [(run, read)], paces, device)
+            merged = len(run.merged_after) if task in OF_MERGED else 0
+            seconds += (expected.seconds or 0.0) * (len(run.checkpoint_steps) + merged)
+            basis[task] = expected.basis.partition(":")[0]  # measured or assumed
+    unknown = [
+        word for word in request.study.evaluation.tasks or () if ":" in word and word.partition(":")[2] not in basis
+    ]
+    workers = at_once(request.study.jobs.parallel, 1)
+    also = f", {counted(n_merged, 'merged point')}" if n_merged else ""
+    known = "; ".join(
+        f"{', '.join(t for t in basis if basis[t] == how)}: {how}" for how in dict.fromkeys(basis.values())
+    )
+    return [
+        f"all evaluations are expected to take about {duration(seconds / workers)} here: "
+        f"{counted(n_checkpoints, 'checkpoint')}{also}, {counted(workers, 'worker')} (pace of {known})"
+        + (f"; without {', '.join(unknown)}, of unknown length" if unknown else "")
+    ]

@@ -1,0 +1,167 @@
+"""The commands of a study on this machine: run, plan, data, train and report. Each does only what is missing."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arch.amounts import counted_of
+
+from ..study.plan import show_plan
+from .corpus import check_corpus, data_stage, reads_text
+from .evaluation import check_evaluations, eval_stage
+from .fitting import check_results, fit_stage, report_stage
+from .forecast import forecast_rounds, predict_missing
+from .options import ChangedFittedOptions, DryRun, Force, Repair, RunsOptions, close, print_json
+from .planning import TimedPlan, outlook, outstanding, timed_plan
+from .request import Request
+from .sweep import is_pending, sweep_line, sweep_stage
+from .training import check_trunks, prepare_runs, train_argv, train_stage
+
+if TYPE_CHECKING:
+    from analysis.fits.study_fits import StudyFits
+    from analysis.forecast.outcome import ForecastRound
+
+
+@dataclass
+class StudyRun:
+    """What `scaling run` did. trained: run ids; failed: {run id: reason}; evaluations: of eval_stage; fits, report:
+    None for variants made with --set, which lie beside the study's own runs and are not among them; forecast: its
+    rounds with what was measured, of the study's own fits."""
+
+    trained: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    evaluations: dict[str, Any] = field(default_factory=dict)
+    fits: StudyFits | None = None
+    report: Path | None = None
+    forecast: list[ForecastRound] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        fits, report = self.fits and self.fits.to_dict(), self.report and str(self.report)
+        return vars(self) | {"fits": fits, "report": report, "forecast": [part.to_dict() for part in self.forecast]}
+
+
+def run(study: RunsOptions, repair: Repair = False, dry_run: DryRun = False) -> None:
+    """Run the whole study here, from plan to report. A re-run does only what is missing."""
+    request = study.request(repair)
+    if dry_run:
+        return _dry_run(request, study.as_json)
+    request.say(timed_plan(request).headline)
+    if is_pending(request):
+        request.say(sweep_line(request))
+        swept = sweep_stage(request)
+        request.say(f"sweep: law {swept.law}, report {swept.report}")
+        request = study.request(repair)
+    result = run_study(request)
+    if study.as_json:
+        print_json(result.to_dict())
+    elif result.fits:
+        from .show import show_summary
+
+        more = [f"all laws and their checks: {study.command('fit study', '--details')}", f"report: {result.report}"]
+        print(f"\n{show_summary(result.fits, more, result.forecast)}")
+    close(request, {"failed": result.failed, "evaluations": result.evaluations})
+
+
+def run_study(request: Request) -> StudyRun:
+    """Everything that is missing, stage by stage."""
+    check_evaluations(request)  # a wrong evaluation is refused before anything is trained
+    check_trunks(request)
+    with request.writing():
+        corpus = data_stage(request, reads_text(request))
+        check_evaluations(request)  # what it reads of the corpus too
+        result = StudyRun(*train_stage(request, corpus), eval_stage(request))
+        if request.study.is_variant:
+            request.say("fit, report: skipped (they use the study's own runs, not variants made with --set)")
+            return result
+        result.fits = fit_stage(request)
+        while predict_missing(request, result.fits):
+            more, result.failed = train_stage(request, corpus)
+            result.trained, result.evaluations = [*result.trained, *more], eval_stage(request)
+        result.forecast = [] if request.study.set_results else forecast_rounds(request)
+        result.report = report_stage(request)
+        return result
+
+
+def plan_command(study: RunsOptions) -> None:
+    """Say what the study will cost.
+
+    Prints parameters, tokens, steps and FLOP of every run, its time on this machine, and what its fits will not
+    identify.
+    """
+    request = study.request()
+    made = _planned(request, data_later=True)
+    print_json(made.to_dict()) if study.as_json else print(show_plan(made.plan))
+    study.say_next("run")
+
+
+def _planned(request: Request, data_later: bool) -> TimedPlan:
+    """The plan with all that is known about it. Raises InputError where a corpus or evaluations cannot be, unless these
+    may come later."""
+    later = check_evaluations(request, data_later)
+    made = timed_plan(request)
+    made.plan.outlook += outlook(request)
+    made.plan.warnings += later + check_corpus(request, data_later)
+    made.plan.notes += [sweep_line(request)] if is_pending(request) else []
+    return made
+
+
+def _dry_run(request: Request, as_json: bool) -> None:
+    made, todo = _planned(request, data_later=False), outstanding(request)
+    if as_json:
+        return print_json(made.to_dict() | {"todo": todo})
+    print(show_plan(made.plan))
+    print(f"would train {counted_of(len(todo), len(request.runs), 'run')} (dry run: nothing was written)")
+
+
+def data(study: RunsOptions) -> None:
+    """Prepare the corpus."""
+    request = study.request()
+    with request.writing(rates=False):
+        corpus = data_stage(request)
+    if study.as_json:
+        print_json(corpus.manifest)
+    study.say_next("train")
+
+
+def train(
+    study: RunsOptions,
+    prepare: Annotated[
+        bool, typer.Option("--prepare", help="Write the corpus and the run directories, and print each run's command.")
+    ] = False,
+    repair: Repair = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Train the runs that are not done yet."""
+    request = study.request(repair)
+    if dry_run:
+        return _dry_run(request, study.as_json)
+    check_evaluations(request)
+    if not prepare:
+        check_trunks(request)
+    with request.writing():
+        corpus = data_stage(request, reads_text(request))
+        check_evaluations(request)  # what they read of the corpus too
+        if prepare:
+            launch = request.study.jobs.processes, request.study.plugins
+            commands = [shlex.join(train_argv(rundir, *launch)) for rundir in prepare_runs(request, corpus)]
+            request.say("\n".join(commands))
+            return print_json({"commands": commands}) if study.as_json else None
+        trained, failed = train_stage(request, corpus)
+    if study.as_json:
+        print_json({"trained": trained, "failed": failed})
+    close(request, {"failed": failed})
+    study.say_next("eval study")
+
+
+def report(study: ChangedFittedOptions, force: Force = False) -> None:
+    """Draw the report from the fitted laws and the tables."""
+    request = study.request()
+    check_results(request)
+    with request.writing(rates=False):
+        path = report_stage(request, force)
+    print_json({"report": str(path)}) if study.as_json else print(f"report: {path}")

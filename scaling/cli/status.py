@@ -1,0 +1,240 @@
+"""`scaling status`: how far each run of a study is, here and in a cluster's queue."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from arch.amounts import count, counted
+from arch.errors import InputError
+from arch.tables import text_table, wrapped
+from flops.tables import duration
+from jobs import local, records, slurm
+from jobs import status as queue_status
+
+from ..rundir.directory import RunDir
+from ..rundir.lock import is_locked
+from ..rundir.owner import last_attempt, this_host, tokens
+from ..rundir.prepare import check_run
+from ..study.run import RunSpec
+from ..study.schema import OF_GRID, role_text
+from ..study.spec import StudySpec
+from .evaluation import VALIDATION, task_names
+from .forecast import Waiting
+from .options import RunsOptions, print_json, tell
+from .request import Request
+
+OTHER_SETTINGS = "other settings"  # a state beside those of status.json
+ENDED = ("done", "failed", OTHER_SETTINGS)
+ELSEWHERE = "weights are elsewhere: it came in a bundle"
+CHECKED_BYTES = 20e6  # of metrics.jsonl, all runs together: what reads in half a second
+
+
+def status(
+    study: RunsOptions,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat until no job is queued or running.")] = False,
+    every: Annotated[float, typer.Option(min=1, max=86_400, help="Seconds between two updates of --watch.")] = 10.0,
+) -> None:
+    """Show how far each run is, here or on a cluster. Prints state, steps, tokens, loss, speed, and why it stopped."""
+    request = study.request()
+    tasks = task_names(request)
+    while True:
+        now = in_queue(request, status_rows(request.study, request.runs, tasks))
+        if now.warning:
+            tell(f"warning: {now.warning}")
+        if study.as_json:
+            head = {"study": request.study.name, "directory": str(request.study.directory)}
+            print_json(head | {"runs": now.runs, "jobs": now.jobs})
+        else:
+            clear = "\x1b[H\x1b[2J" if watch and sys.stdout.isatty() else ""
+            lines = [f"{clear}{show_status(now.runs)}{show_jobs(now.jobs)}", *Waiting.of(request).lines(request)]
+            if not (where := request.study.directory).exists():  # as from another folder than the study was run in
+                lines.append(f"nothing of this study is in {where.absolute()} yet (--out says where else)")
+            print("\n".join(lines), flush=True)
+        going = any(row["state"] in ("queued", "requeued", "running") for row in now.runs)
+        at_work = going or any({"PENDING", "RUNNING"} & set(row["states"]) for row in now.jobs)
+        if not watch:
+            is_done = all(row["state"] == "done" for row in now.runs)
+            again = "submit" if now.jobs else "run"
+            return study.say_next(*(("status", "--watch") if at_work else ("fit study",) if is_done else (again,)))
+        if not at_work:
+            return
+        time.sleep(every)
+
+
+@dataclass(frozen=True)
+class InQueue:
+    """The rows of runs and of the newest submission's jobs; and why SLURM does not answer."""
+
+    runs: list[dict[str, Any]]
+    jobs: list[dict[str, Any]]
+    warning: str | None = None
+
+
+def in_queue(request: Request, rows: Sequence[dict[str, Any]]) -> InQueue:
+    """The rows of `status_rows` with what SLURM says, where it is installed and something was submitted."""
+    submissions = [submission for submission in records.submissions(request.study.directory) if submission.ids]
+    if not submissions or not slurm.available():
+        return InQueue(queue_status.merge(rows, [], []), [])
+    try:
+        elements = queue_status.look(submissions)
+    except InputError as error:
+        warning = f"{error}; the table shows what the run directories say"
+        return InQueue(queue_status.merge(rows, [], []), [], warning)
+    return InQueue(queue_status.merge(rows, submissions, elements), queue_status.job_rows(submissions, elements))
+
+
+def status_rows(
+    study: StudySpec, runs: Sequence[RunSpec], tasks: Sequence[str] | None = (VALIDATION,)
+) -> list[dict[str, Any]]:
+    """One row a run: how far it came and why it stopped. tasks: that the study asks for; None where that cannot be
+    known: `to_evaluate`, the pairs of a planned checkpoint or merged point and a task, is None then, and `evaluated`
+    counts what there is of any task.
+
+    A run that says it is running while no process trains it was interrupted; it resumes when it is run again. A
+    directory that was written with other settings than the study's has the state OTHER_SETTINGS in any case.
+    `weights`: of the newest checkpoint, "here", or "elsewhere" where a bundle left them out; None before the first.
+    `rows_left_out`: what metrics.jsonl holds that the run cannot have written, in words; None where that was not
+    looked at, because the study is large.
+    """
+    rows = []
+    to_check = CHECKED_BYTES
+    for run in runs:
+        rundir = RunDir(study.run_directory(run))
+        status, last = rundir.status(), rundir.last_row() or {}
+        if other := _other_settings(rundir, run):
+            status = status | {"state": OTHER_SETTINGS, "reason": other}
+        elif run.is_pending:
+            stored_rate = f"holds a run at {rundir.spec().training.lr:g}; " if rundir.run_json.exists() else ""
+            state = OTHER_SETTINGS if stored_rate else "waiting"
+            pending = run.rate.pending if run.rate else ""
+            status = status | {"state": state, "reason": f"{stored_rate}no learning rate yet: {pending}"}
+        saved, attempt = rundir.checkpoints(verify=False, partial=True), last_attempt(rundir.path) or {}
+        elsewhere = saved[-1].left_out if saved else ""
+        to_check -= rundir.metrics.stat().st_size if rundir.metrics.exists() else 0
+        rows.append(
+            {
+                "run_id": run.run_id,
+                "role": run.role,
+                "round": run.round + 1 if run.is_forecast else None,
+                "state": "interrupted"
+                if status["state"] == "running" and not is_locked(rundir.path)
+                else status["state"],
+                "step": last.get("step", 0),
+                "n_steps": run.n_steps,
+                "n_tokens": last.get("n_tokens", 0),
+                "loss": last.get("loss"),
+                "tokens_per_s": last.get("tokens_per_s"),
+                "checkpoints": len(saved),
+                "weights": None if not saved else "elsewhere" if elsewhere else "here",
+                "evaluated": _evaluated(rundir, run, None if tasks is None else {f"{task}.json" for task in tasks}),
+                "to_evaluate": None if tasks is None else _to_evaluate(run, tasks),
+                "seconds_left": _seconds_left(run, last)
+                if status["state"] not in ("done", "failed", OTHER_SETTINGS)
+                else None,
+                "restarts": max(0, len(tokens(rundir.path)) - 1),
+                "node": attempt.get("host"),
+                "reason": attempt.get("reason") or status["reason"] or (ELSEWHERE if elsewhere else None),
+                "rows_left_out": None if to_check < 0 else _left_out(rundir),
+            }
+        )
+    return _shared(rows)
+
+
+def _shared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """`seconds_left` is computed from the speed that a run has alone: more where runs here share the GPUs."""
+    running_rows = [row for row in rows if row["state"] == "running" and row["node"] == this_host()]
+    company = len(running_rows) / (len(local.visible_gpus()) or len(running_rows) or 1)
+    for row in running_rows:
+        if row["seconds_left"] is not None:
+            row["seconds_left"] *= max(1.0, company)
+    return rows
+
+
+def _other_settings(rundir: RunDir, run: RunSpec) -> str | None:
+    """Why `scaling run` would refuse this directory: the run there has other settings, or run.json is damaged."""
+    try:
+        check_run(rundir, run)
+    except InputError as error:
+        return str(error).removeprefix(f"{rundir.path}: ")
+    return None
+
+
+def _to_evaluate(run: RunSpec, tasks: Sequence[str]) -> int:
+    """Merged points are evaluated on the held-out loss alone."""
+    return len(run.checkpoint_steps) * len(tasks) + len(run.merged_after) * (VALIDATION in tasks)
+
+
+def _evaluated(rundir: RunDir, run: RunSpec, names: set[str] | None) -> int:
+    """Results of the files `names` (None: of all tasks), valid or not: `scaling eval` checks them."""
+    count = sum(
+        (rundir.path / "merged-evals" / f"{step:08d}" / f"{VALIDATION}.json").is_file() for step in run.merged_after
+    )
+    with contextlib.suppress(FileNotFoundError):
+        for folder in os.scandir(rundir.path / "evals"):
+            if folder.name[:1].isdigit():
+                files = {name for name in os.listdir(folder) if name.endswith(".json")}
+                count += len(files if names is None else files & names)
+    return count
+
+
+def _left_out(rundir: RunDir) -> str:
+    try:
+        return rundir.checked_rows().why if rundir.run_json.exists() else ""
+    except InputError as error:
+        return f"all: {error}"
+
+
+def _seconds_left(run: RunSpec, last: dict[str, Any]) -> float | None:
+    """Seconds left of the run's training at its speed so far; None before it has one."""
+    speed = last.get("tokens_per_s")
+    return (run.n_tokens - last["n_tokens"]) / speed if speed else None
+
+
+def show_status(rows: Sequence[dict[str, Any]]) -> str:
+    """The status rows as a table for reading; columns of the queue only where a run has been in one."""
+    queue = any(row.get("job") for row in rows)
+    heads = ["run", "state", "steps", "tokens", "loss", "tokens/s", "left", "checkpoints", "evaluated", "restarts"]
+    heads += ["job", "node"] * queue
+    lines = []
+    for row in rows:
+        loss, speed = row["loss"], row["tokens_per_s"]
+        line = [
+            row["run_id"] + role_text(row.get("role", OF_GRID), row.get("round")),
+            row["state"],
+            f"{row['step']:,}/{row['n_steps']:,}",
+            count(row["n_tokens"]),
+            f"{loss:.3f}" if loss is not None else "-",
+            count(speed) if speed else "-",
+            duration(row["seconds_left"]) if row["seconds_left"] is not None else "-",
+            str(row["checkpoints"]),
+            f"{row['evaluated']}/{'?' if row['to_evaluate'] is None else row['to_evaluate']}",
+            str(row["restarts"]),
+        ]
+        line += [row["job"] or "-", row["node"] or "-"] if queue else []
+        lines.append([*line, row["reason"] or ""])
+    notes = [f"{row['run_id']}: rows left out: {row['rows_left_out']}" for row in rows if row["rows_left_out"]]
+    if unread := sum(row["rows_left_out"] is None for row in rows):
+        notes.append(
+            f"the rows of {counted(unread, 'run')} are many and were not checked: `scaling fit study` checks them"
+        )
+    return "\n".join([text_table([*heads, "reason"], lines), *wrapped(notes)])
+
+
+def show_jobs(rows: Sequence[dict[str, Any]]) -> str:
+    """What the newest submission's jobs do, a line each under the table; "" without any."""
+    lines = []
+    for row in rows:
+        states = ", ".join(f"{number} {state.lower()}" for state, number in row["states"].items())
+        reasons = f" ({', '.join(row['reasons'])})" if row["reasons"] else ""
+        logs = row["logs"]
+        log = f"; see {logs[0]}{f' and {len(logs) - 1} more' if len(logs) > 1 else ''}" if logs else ""
+        lines.append(f"{row['job']}, job {row['id']}: {states}{reasons}{log}")
+    return "\n\n" + "\n".join(lines) if lines else ""

@@ -1,0 +1,468 @@
+"""`scaling submit`: what is missing of a study as a plan of jobs for a cluster or this machine; `cancel`, and `finish`,
+the last job of a submission.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arch.amounts import counted, counted_of
+from arch.errors import InputError
+from arch.tables import text_table
+from flops.tables import duration
+from jobs import local_submit, records, slurm, status
+from jobs.local import at_once, describe_use
+from jobs.plan import MAX_ARRAY_SIZE, Need, make_plan
+from jobs.plan import explain as reasons
+from jobs.profile import EXAMPLE, load_profile
+from jobs.render import render
+from jobs.resources import ResourceEstimator
+from jobs.speed import measured
+from jobs.submit import check, prepare, script_context, send, settle
+
+from ..rundir.directory import RunDir
+from ..rundir.held_states import release_states
+from ..rundir.lock import study_lock
+from ..rundir.owner import last_attempt
+from ..rundir.prepare import check_run
+from ..rundir.worklist import is_trained
+from ..study.plan import confounded
+from ..study.run import RunSpec
+from ..study.spec import StudySpec
+from .corpus import check_corpus
+from .evaluation import check_evaluations, eval_tasks, planned_reads, show_results, steps_to_evaluate
+from .fitting import fit_stage, report_stage
+from .forecast import Waiting, trainable
+from .options import ChangedStudyOptions, DryRun, RunsOptions, close, print_json, tell
+from .request import Request
+from .training import check_trunks, train_argv
+
+if TYPE_CHECKING:
+    from jobs.model import JobPlan
+    from jobs.records import Submission
+    from jobs.render import ScriptContext
+    from jobs.slurm import Element
+
+    from ..study.jobs_schema import Cluster
+
+LOCAL = "these jobs run on this machine"
+
+
+def _show_example(show: bool) -> None:
+    if show:
+        print(EXAMPLE, end="")
+        raise typer.Exit
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitOptions:
+    """Where jobs run, and which runs are submitted although an earlier submission had them."""
+
+    cluster: Annotated[
+        str | None, typer.Option(metavar="NAME_OR_FILE", help="Cluster profile; default: the study's jobs.cluster.")
+    ] = None
+    local: Annotated[bool, typer.Option("--local", help="Run the jobs on this machine.")] = False
+    new: Annotated[bool, typer.Option("--new", help="Submit although the study changed since the last submission.")] = (
+        False
+    )
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Also submit runs that failed: their loss became infinite or NaN.")
+    ] = False
+    explain: Annotated[bool, typer.Option("--explain", help="Print the reason for everything that a job requests.")] = (
+        False
+    )
+    dry_run: DryRun = False
+    example_profile: Annotated[
+        bool,
+        typer.Option("--example-profile", is_eager=True, callback=_show_example, help="Print a cluster profile."),
+    ] = False
+
+
+def submit(study: RunsOptions, options: SubmitOptions) -> None:
+    """Submit what a study still lacks to SLURM. These are corpus, training, evaluations, fits and report."""
+    local, dry_run = options.local, options.dry_run
+    if local and options.cluster is not None:
+        raise InputError("--local and --cluster: give one of them")
+    request = study.request()
+    check_evaluations(request)
+    request.check_rates()
+    _warn(check_corpus(request))
+    if not (local or dry_run):
+        slurm.require()
+    _warn([] if local else slurm.unused_options())
+    of_study = request.study.jobs.cluster, request.study.path
+    profile = None if local else load_profile(options.cluster, *of_study)  # before SLURM is waited for
+    unheard = _unheard(patient=not (local or dry_run))
+    if unheard and not (local or dry_run):
+        raise InputError(f"{unheard}: is this a login node of the cluster? --dry-run shows the scripts all the same")
+    ask_slurm = slurm.available() if local and not dry_run else not unheard
+    with contextlib.nullcontext() if dry_run else study_lock(records.folder(request.study.directory)):
+        if slurm.available() and not dry_run:
+            settle(records.submissions(request.study.directory))
+        drafted = draft(request, profile=profile, new=options.new, retry=options.retry_failed, ask_slurm=ask_slurm)
+        _warn(confounded(request.runs))
+        path = records.next_path(request.study.directory).absolute()
+        context = script_context(drafted.study, path, drafted.profile, request.only, options.retry_failed)
+        waiting = Waiting.of(request).lines(request)
+        if dry_run:
+            unjudged = LOCAL if local else unheard
+            return _dry_run(drafted, context, options.explain, study.as_json, unjudged, waiting)
+        request.say("\n".join([drafted.text(options.explain), *waiting]))
+        if not drafted.plan.jobs:
+            return print_json(drafted.to_dict()) if study.as_json else None
+        if not local:
+            _warn(check(drafted.plan, context))
+        backend, settings = "local" if local else "slurm", settings_hash(drafted.study)
+        submission = prepare(drafted.study, drafted.plan, context, spec_hashes(request), settings, backend)
+        if local:
+            return _run_here(request, drafted, submission, context, study.as_json)
+        send(submission, drafted.plan, context, drafted.progress.waits())
+    if study.as_json:
+        return print_json(drafted.to_dict(submission))
+    print("\n".join(f"{name}: job {job_id}" for name, job_id in submission.ids.items()))
+    print(f"scripts and logs: {submission.path}")
+    study.say_next("status")
+
+
+def cancel(study: RunsOptions) -> None:
+    """Cancel a study's jobs, queued or running. Saved states stay: submit again to continue."""
+    slurm.require()
+    request = study.request()
+    with study_lock(records.folder(request.study.directory)):
+        settle(records.submissions(request.study.directory))
+        cancelled = cancel_jobs(request)
+    if study.as_json:
+        return print_json({"cancelled": cancelled})
+    if not cancelled:
+        return print("no job is queued or running")
+    print(f"cancelled: {', '.join(cancelled)}")
+    study.say_next("submit")
+
+
+def finish(study: ChangedStudyOptions) -> None:
+    """The last job of a submission: print what is missing, then make laws and report of the runs that are done."""
+    request = study.request()
+    missing = incomplete(request)
+    for line in Waiting.of(request).lines(request):
+        tell(line)
+    for run_id, what in missing.items():
+        tell(f"missing: {run_id}: {what}")
+    with request.writing():
+        release_states(request.study.directory / "runs", request.runs)
+        show_results(request)
+        fit_stage(request)
+        report = report_stage(request)
+    if study.as_json:
+        print_json({"report": str(report), "missing": missing})
+    if missing:
+        tell(f"error: {counted_of(len(missing), len(request.runs), 'run', 'is', 'are')} not complete; submit again")
+        raise typer.Exit(1)
+
+
+@dataclass
+class StudyProgress:
+    """The state of a study: what was submitted, what is in the queue, what is missing, and the count of the rest."""
+
+    submissions: list[records.Submission]
+    elements: list[Element]
+    needs: list[Need] = field(default_factory=list)
+    unprepared: bool = False  # a run without its directory: the corpus job makes them
+    done: list[RunSpec] = field(default_factory=list)
+    skipped: dict[str, int] = field(default_factory=dict)
+
+    def skip(self, why: str) -> None:
+        self.skipped[why] = self.skipped.get(why, 0) + 1
+
+    def queued(self) -> bool:
+        return any(entry.element.active for entry in records.queue_entries(self.submissions, self.elements))
+
+    def waits(self) -> dict[str, list[str]]:
+        """Jobs of earlier submissions that write the whole study, one at a time."""
+        whole = [
+            job for kind in ("corpus", "finish") for job in status.active_jobs(self.submissions, self.elements, kind)
+        ]
+        return {"corpus": whole, "finish": whole} if whole else {}
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A plan to be submitted, the study it is of (with local resources where it is a local one), and its cluster."""
+
+    plan: JobPlan
+    study: StudySpec
+    profile: Cluster
+    progress: StudyProgress
+
+    def to_dict(self, submission: Submission | None = None) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "study": self.study.name,
+            "submission": None if submission is None else str(submission.path),
+            "jobs": {} if submission is None else submission.ids,
+            "plan": self.plan.to_dict(),
+            "skipped": self.progress.skipped,
+        }
+
+    def text(self, explain: bool) -> str:
+        """The plan for reading: what is left out, the graph of jobs, and their reasons."""
+        left_out = [f"{number} {why}" for why, number in self.progress.skipped.items()]
+        training = sum(need.train for need in self.progress.needs)
+        checkpoints = sum(len(need.steps) for need in self.progress.needs)
+        lines = [
+            f"{self.study.name}: {counted(training, 'run')} to train, {counted(checkpoints, 'checkpoint')} of "
+            f"trained runs to evaluate" + (f"; left out: {', '.join(left_out)}" if left_out else "")
+        ]
+        rows = []
+        for job in self.plan.jobs:
+            resources = job.resources
+            size = f"{resources.nodes} x {resources.tasks_per_node}" + (" GPU" if resources.gpus_per_node else "")
+            memory = "-" if resources.memory_mb is None else f"{resources.memory_mb / 1024:,.0f} GiB"
+            waits = ", ".join(f"{kind} {name}" for name, kind in job.after) or "-"
+            waits = waits if job.kind != "finish" else "afterany all"
+            items = str(sum(map(len, job.elements)) or 1)
+            limit = f"{resources.minutes // 60}:{resources.minutes % 60:02d}"
+            elements = f"{len(job.elements)}" + (f" (%{job.throttle})" if job.throttle else "")
+            expected = duration(job.longest_s) if job.longest_s else "-"
+            rows.append((job.name, elements, items, size, str(resources.cpus_per_task), memory, expected, limit, waits))
+        if rows:
+            heads = (
+                "job",
+                "elements",
+                "runs or checkpoints",
+                "nodes x tasks",
+                "cores",
+                "memory",
+                "expected",
+                "limit",
+                "after",
+            )
+            lines.append(text_table(heads, rows))
+            lines.append(self._expected())
+        else:
+            lines.append("nothing to submit")
+        return "\n".join([*lines, *(reasons(self.plan) if explain else [])])
+
+    def _expected(self) -> str:
+        """What the elements take together; the column of the table is of the longest element."""
+        on_gpus = self.profile.gpus_per_node > 0
+        hours_text = []
+        for kind, what in (("train", "training"), ("eval", "evaluations")):
+            jobs = [job for job in self.plan.jobs if job.kind == kind]
+            per_task = [1 if on_gpus else job.resources.cpus_per_task for job in jobs]
+            hours = sum(
+                job.total_s * job.resources.world_size * n / 3600 for job, n in zip(jobs, per_task, strict=True)
+            )
+            if jobs:
+                hours_text.append(f"{what} {hours:,.3g} {'GPU' if on_gpus else 'core'}-hours")
+        return (
+            f"expected in all: {', '.join(hours_text) or 'minutes'} (the column is the time of an array's longest "
+            f"element; --explain prints what it follows from)"
+        )
+
+
+def draft(request: Request, *, profile: Cluster | None, new: bool, retry: bool, ask_slurm: bool = True) -> Draft:
+    """The jobs of what is missing, neither done nor in the queue; without a profile this machine's. Raises InputError,
+    and has written nothing, where the profile, the study or the cluster do not go together."""
+    local, study = profile is None, request.study
+    if profile is None:
+        study, profile = local_submit.this_machine(study)
+    request.check_runs()
+    check_trunks(request)
+    submissions = records.submissions(study.directory)
+    elements = slurm.queue(records.job_ids(submissions)) if ask_slurm and records.job_ids(submissions) else []
+    active = {entry.submission.number for entry in records.queue_entries(submissions, elements) if entry.element.active}
+    records.refuse_changed(submissions, spec_hashes(request), settings_hash(study), active, new)
+    progress = look(request, submissions, elements, retry)
+    factors = measured(((run, request.rundir(run)) for run in progress.done), profile)
+    most = profile.max_array_size
+    if most is None and not local and ask_slurm:
+        most = slurm.max_array_size()
+    reported = (study.directory / "report" / "index.html").is_file() or progress.queued()
+    finish = not study.is_variant and (bool(progress.needs) or not reported)
+    plan = make_plan(
+        study,
+        progress.needs,
+        ResourceEstimator(profile, factors),
+        corpus=progress.unprepared,
+        finish=finish,
+        max_array_size=most or MAX_ARRAY_SIZE,
+        tokens=_token_counts(request),
+    )
+    return Draft(plan, study, profile, progress)
+
+
+def look(
+    request: Request, submissions: list[records.Submission], elements: list[Element], retry: bool
+) -> StudyProgress:
+    """What is missing of the request's runs."""
+    progress = StudyProgress(submissions, elements)
+    training = status.active_items(submissions, elements, "train")
+    evaluating = status.active_items(submissions, elements, "eval")
+    missing, failed, waiting = _steps_to_evaluate(request), set[str](), Waiting.of(request)
+    unpredicted = {run.run_id for run in waiting.for_prediction}
+    unrated = {run.run_id for run in waiting.for_rate}
+    for run in request.runs:
+        rundir = request.rundir(run)
+        if run.run_id in unpredicted:
+            progress.skip("forecast runs without a prediction (`scaling predict`)")
+        elif run.run_id in unrated:
+            progress.skip("forecast runs without a learning rate")
+        elif run.run_id in training:
+            progress.skip("in the queue")
+        elif is_trained(run, rundir):
+            progress.done.append(run)
+            pending = missing.get(run.run_id, []) if run.run_id not in evaluating else []
+            steps = tuple(step for step in pending if f"{run.run_id}/{step}" not in evaluating)
+            if steps:
+                progress.needs.append(Need(run, False, steps))
+            else:
+                progress.skip("evaluations in the queue" if run.run_id in evaluating else "done")
+        elif rundir.status()["state"] == "failed" and not retry:
+            progress.skip("failed before (--retry-failed submits them again)")
+            failed.add(run.run_id)
+        elif run.trunk in failed:
+            progress.skip("branches of a trunk that failed before")
+        elif run.trunk in training:
+            progress.skip("branches of a trunk in the queue: submit them once it is trained")
+        else:
+            progress.needs.append(Need(run, True, world_size=_of_trunk(request, run)))
+            progress.unprepared = progress.unprepared or not check_run(rundir, run)
+    return progress
+
+
+def _of_trunk(request: Request, run: RunSpec) -> int | None:
+    """The processes that saved the states of a branch's trunk; None without one, or before it has any."""
+    if run.trunk is None:
+        return None
+    states = RunDir(request.study.directory / "runs" / run.trunk).states(verify=False)
+    return states[-1].world_size if states else None
+
+
+def incomplete(request: Request) -> dict[str, str]:
+    """{run id: what is missing} of the study's runs that are not trained and evaluated."""
+    pending, missing = _steps_to_evaluate(request), dict[str, str]()
+    for run in trainable(request):
+        rundir = request.rundir(run)
+        if not is_trained(run, rundir):
+            status, attempt = rundir.status(), last_attempt(rundir.path) or {}
+            missing[run.run_id] = f"not trained: {attempt.get('reason') or status['reason'] or status['state']}"
+        elif steps := pending.get(run.run_id):
+            missing[run.run_id] = f"not evaluated: {counted(len(steps), 'checkpoint')}"
+    return missing
+
+
+def spec_hashes(request: Request) -> dict[str, str]:
+    return {run.run_id: run.spec_hash for run in request.runs}
+
+
+def settings_hash(study: StudySpec) -> str:
+    """16 hex digits over what evaluations and fits depend on beside the runs."""
+    parts: dict[str, Any] = {name: getattr(study, name).model_dump(mode="json") for name in ("evaluation", "fit")}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def cancel_jobs(request: Request) -> list[str]:
+    """End the jobs of the study that wait or run, or those elements that hold chosen runs alone; returns what was
+    cancelled, as "17" or "17_3". Raises InputError where an element also holds other runs."""
+    submissions = records.submissions(request.study.directory)
+    elements = slurm.queue(records.job_ids(submissions))
+    active_entries = [entry for entry in records.queue_entries(submissions, elements) if entry.element.active]
+    chosen = {run.run_id for run in request.runs}
+    targets: list[str] = []
+    for entry in active_entries:
+        element = entry.element
+        if request.only is None:
+            targets.append(element.job_id)
+            continue
+        runs = {item.partition("/")[0] for item in records.items(entry)}
+        if not runs & chosen:
+            continue
+        if others := sorted(runs - chosen):
+            raise InputError(
+                f"--only {request.only}: element {element.job_id}_{element.index} also works on {others[0]}"
+                + (f" and {len(others) - 1} more" if len(others) > 1 else "")
+                + ": choose these too, or cancel all"
+            )
+        targets.append(f"{element.job_id}_{element.index}")
+    targets = list(dict.fromkeys(targets))
+    slurm.cancel(targets)
+    return targets
+
+
+def _token_counts(request: Request) -> Callable[[RunSpec], dict[str, float | None]]:
+    """Of a run the tokens of one checkpoint's evaluation, by task; None for one from outside that does not know."""
+    reads = cache(lambda: planned_reads(request))
+    names = cache(lambda: [task.name for task in eval_tasks(request)])
+
+    def tokens(run: RunSpec) -> dict[str, float | None]:
+        of_run = reads()[run.run_id]
+        return {name: of_run[name].tokens if name in of_run else None for name in names()}
+
+    return tokens
+
+
+def _steps_to_evaluate(request: Request) -> dict[str, list[int]]:
+    """The steps to evaluate by run; nothing where there is no corpus yet, and so nothing trained."""
+    return steps_to_evaluate(request) if (request.corpus_directory / "manifest.json").is_file() else {}
+
+
+def _run_here(request: Request, drafted: Draft, submission: Submission, context: ScriptContext, as_json: bool) -> None:
+    """The local backend, while this process holds the study's submissions."""
+    processes, parallel_runs = request.study.jobs.processes, request.study.jobs.parallel
+    if use := describe_use(parallel_runs, processes):
+        request.say(use)
+    parallel = at_once(parallel_runs, processes)
+    threads = max(run.training.threads for run in request.runs)
+
+    def train(rundir: RunDir, retry: bool) -> list[str]:
+        return train_argv(rundir, processes, request.study.plugins) + (["--retry"] if retry else [])
+
+    failed = local_submit.run(submission, drafted.plan, context, parallel, train, threads, request.say)
+    if as_json:
+        print_json(drafted.to_dict(submission) | {"failed": failed})
+    close(request, {"failed": failed})
+
+
+def _unheard(patient: bool) -> str | None:
+    """Why SLURM does not answer; None where it does. A controller that restarts is waited for where `patient`."""
+    if not slurm.available():
+        return "no SLURM here"
+    why = slurm.silent(patient)
+    return why and f"no controller of SLURM answers ({why})"
+
+
+def _dry_run(
+    drafted: Draft, context: ScriptContext, explain: bool, as_json: bool, unjudged: str | None, lines: Sequence[str]
+) -> None:
+    """Print every script, the graph and `lines`. SLURM validates the scripts, unless `unjudged` says why it cannot."""
+    scripts = {job.name: render(context, job) for job in drafted.plan.jobs}
+    if as_json:
+        warnings = [] if unjudged else check(drafted.plan, context)
+        validated = {"validated": unjudged is None, "not_validated": unjudged, "warnings": warnings}
+        return print_json(drafted.to_dict() | {"scripts": scripts} | validated)
+    for name, text in scripts.items():
+        print(f"# ----- {name}.sbatch -----\n{text}")
+    print("\n".join([drafted.text(explain), *lines]), flush=True)
+    if unjudged is None:
+        _warn(check(drafted.plan, context))
+        outcome = "SLURM accepts every script"
+    else:
+        outcome = f"not validated: {unjudged}"
+        if drafted.profile.max_array_size is None and unjudged != LOCAL:
+            outcome += f"; arrays of at most {MAX_ARRAY_SIZE:,} elements, SLURM's default"
+        if records.job_ids(drafted.progress.submissions):
+            outcome += "; jobs that are queued or running count as missing"
+    print(f"{outcome} (dry run: nothing was written or submitted)")
+
+
+def _warn(lines: Sequence[str]) -> None:
+    for line in lines:
+        tell(f"warning: {line}")
