@@ -107,10 +107,10 @@ def _inputs_hash(study: StudySpec, source: Source) -> str:
         from analysis.bigram import DIFFICULTY_VERSION
 
         inputs["difficulty"] = DIFFICULTY_VERSION
-    found = source.inputs()
-    inputs["files"] = found["files"]
-    if found["others"]:
-        inputs["others"] = found["others"]
+    read = source.inputs()
+    inputs["files"] = read["files"]
+    if read["others"]:
+        inputs["others"] = read["others"]
     return _hash(inputs)
 
 
@@ -122,7 +122,7 @@ def _downstream(fits: StudyFits, tables: RunTable, scores: pd.DataFrame | None) 
     if scores is None:
         return None
     evals = scores[scores["task"] != "validation"]
-    known = {task: found for task in evals["task"].unique() if (found := scales_of(task))}
+    known = {task: scales for task in evals["task"].unique() if (scales := scales_of(task))}
     return None if evals.empty else fit_tasks(fits, tables, evals, known)
 
 
@@ -147,7 +147,7 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
             "corpus": corpus["fingerprint"] if corpus else None,
             "baseline": baseline,
             "evaluations": evaluations,
-            "forecast": [one.to_dict() for one in forecast],
+            "forecast": [round_.to_dict() for round_ in forecast],
         }
     )
     from analysis.figures.png import NO_BROWSER, NO_PACKAGE, browser_found, write_pictures
@@ -179,11 +179,11 @@ def read_tables(results: Path) -> RunTable:
     """The tables as `fit` stored them. Raises InputError for one that cannot be read."""
     from analysis.run_table import RunTable
 
-    found: dict[str, Any] = {
+    frames: dict[str, Any] = {
         name: read_table(path, "`scaling fit study` makes it again", ("run_id", OWN_COLUMN[name]))
         for name, path in zip(TABLES, _tables(results), strict=True)
     }
-    return RunTable(**found)
+    return RunTable(**frames)
 
 
 def _fit_settings(study: StudySpec) -> FitSettings:
@@ -197,7 +197,7 @@ def _provenance(study: StudySpec, came: Provenance, fits: StudyFits, tables: Run
         "study file": str(study.path),
         "changes (--set)": ", ".join(study.sets) or "none",
         "git commit": ", ".join(came["git_commits"]) or "unknown",
-        "versions": ", ".join(f"{package} {'/'.join(found)}" for package, found in came["versions"].items()),
+        "versions": ", ".join(f"{package} {'/'.join(numbers)}" for package, numbers in came["versions"].items()),
         "trained on": ", ".join(tables.runs["hardware"].dropna().unique()) or "not recorded",
         "FLOP": f"convention {fits.conventions['C']}",
         "corpus fingerprint": ", ".join(came["corpus_fingerprints"]) or "unknown",

@@ -17,8 +17,8 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from analysis.figures.axes import log_axis, minus, power_of_ten
-from analysis.figures.palette import APPROACH_COLORS, arch_colors, dashes, name_of
+from analysis.figures.axes import log_axis, minus
+from analysis.figures.palette import arch_colors, dashes, name_of
 from analysis.figures.style import (
     GREY,
     INK,
@@ -30,12 +30,12 @@ from analysis.figures.style import (
     reference_line,
     size_scale,
 )
-from analysis.fits.fit import D_OPT, L_OPT, N_OPT, EnvelopePart, Estimate, Fit
+from analysis.fits.fit import D_OPT, L_OPT, N_OPT, EnvelopePart, Estimate
 from analysis.fits.grouping import grouped
 from analysis.fits.losses import RunCurves
 from analysis.fits.study_fits import StudyFits
 from analysis.report.believed import drawn_law, envelope_doubted
-from analysis.report.laws import NAMES, believed
+from analysis.report.laws import NAMES
 from analysis.run_table import RunTable
 
 MAX_POINTS = 300  # of a curve
@@ -72,7 +72,11 @@ def law_of_figure(fits: StudyFits, group: str, quantity: str) -> DrawnLaw | str:
     """The law that is drawn of a group's N_opt, D_opt or L; or why there is none."""
     if leading := drawn_law(fits, group):
         known = [(at.flops, at.of(quantity)) for at in leading.curve]
-        rows = [(c, one.value, one.ends if one.ends and min(one.ends) > 0 else None) for c, one in known if one.value]
+        rows = [
+            (c, estimate.value, estimate.ends if estimate.ends and min(estimate.ends) > 0 else None)
+            for c, estimate in known
+            if estimate.value
+        ]
         reach = leading.verdict.reach if leading.verdict else math.inf
         doubt = "" if reach else " (not believed)"
         if quantity == L_OPT:
@@ -89,7 +93,7 @@ def law_of_figure(fits: StudyFits, group: str, quantity: str) -> DrawnLaw | str:
     doubted = quantity != L_OPT and envelope_doubted(fits, group)
     note = ", no pure power law" if law.curved else " (not believed)" if doubted else ""
     at = [(float(c), law.at(float(c))) for c in np.geomspace(*law.range, ON_LAW)]
-    rows = [(c, one.value, one.ends) for c, one in at if one.value is not None]
+    rows = [(c, estimate.value, estimate.ends) for c, estimate in at if estimate.value is not None]
     return DrawnLaw(rows, law.range, 0.0 if doubted else math.inf, _power(quantity, law.exponent) + note)
 
 
@@ -166,19 +170,19 @@ def _axes(fits: StudyFits, tables: RunTable, baseline: dict[str, Any] | None, la
             N_OPT: log_axis(1e4, 1e6, "parameters N", "count"),
             D_OPT: log_axis(1e5, 1e7, "tokens D", "count"),
         }
-    drawn = {quantity: [law for (_, one), law in laws.items() if one == quantity] for quantity in SYMBOLS}
+    drawn = {quantity: [law for (_, of), law in laws.items() if of == quantity] for quantity in SYMBOLS}
     along = {quantity: _values([law for law in drawn[quantity] if isinstance(law, DrawnLaw)]) for quantity in SYMBOLS}
-    fitted = [one for group in fits.groups if (one := fits.envelope(group.name)) is not None]
-    points = [one.envelope.points for one in fitted if one.envelope and one.envelope.points.c]
+    fitted = [fit for group in fits.groups if (fit := fits.envelope(group.name)) is not None]
+    points = [fit.envelope.points for fit in fitted if fit.envelope and fit.envelope.points.c]
     compute = curves[f"flops_{convention}"]
-    start = min((one.range[0] for one in fitted), default=float(compute.min()))
-    end = max([float(compute.max()), *(one.range[1] for one in fitted)])
-    seen = [value for one in points for value in one.loss] or [curves["loss"].min(), curves["loss"].max()]
+    start = min((fit.range[0] for fit in fitted), default=float(compute.min()))
+    end = max([float(compute.max()), *(fit.range[1] for fit in fitted)])
+    seen = [value for part in points for value in part.loss] or [curves["loss"].min(), curves["loss"].max()]
     lowest = min([*seen, *along[L_OPT], *([baseline["loss"]] if baseline else [])])
     bigram = baseline["loss"] * ABOVE_BIGRAM if baseline else 0.0
     highest = max(min(max(seen) * 1.12, float(np.percentile(seen, MOST_LOSSES))), bigram)
     n_params = tables.runs["n_params_non_embedding"].dropna()
-    tokens = [value for one in points for value in one.n_tokens] or [1e5, 1e7]
+    tokens = [value for part in points for value in part.n_tokens] or [1e5, 1e7]
     low_d = max(min(tokens) / 3, min([*tokens, *along[D_OPT]]))
     high_d = max(tokens) if not along[D_OPT] else min(max(tokens) * 10, max([*tokens, *along[D_OPT]]))
     return {
@@ -282,11 +286,14 @@ def _add_envelope(
     figure.add_trace(go.Scatter(x=points.c, y=y, marker=marker, text=text, hovertemplate=hover, **style), row, column)
     if quantity == L_OPT:
         return
-    pairs = [one for one in envelope.pairs if one.c is not None]
-    symbols = ["diamond-open" if (one.beyond or 0.0) > 0 else "diamond" for one in pairs]
+    pairs = [pair for pair in envelope.pairs if pair.c is not None]
+    symbols = ["diamond-open" if (pair.beyond or 0.0) > 0 else "diamond" for pair in pairs]
     marker = {"size": 9, "symbol": symbols, "color": INK, "line": {"width": 1.2, "color": INK}}
-    at = {"x": [one.c for one in pairs], "y": [one.n_params if quantity == N_OPT else one.n_tokens for one in pairs]}
-    text = [f"{one.sizes[0]} and {one.sizes[1]} cross" for one in pairs]
+    at = {
+        "x": [pair.c for pair in pairs],
+        "y": [pair.n_params if quantity == N_OPT else pair.n_tokens for pair in pairs],
+    }
+    text = [f"{pair.sizes[0]} and {pair.sizes[1]} cross" for pair in pairs]
     figure.add_trace(go.Scatter(**at, marker=marker, text=text, hovertemplate=hover, **style), row, column)
 
 
@@ -372,47 +379,3 @@ def _legends(
     gap = GAP / (ROW_HEIGHT * len(shown))
     top = 1 - first * ((1 - gap * (len(shown) - 1)) / len(shown) + gap)
     figure.update_layout(legend2={"title": {"text": "curves by size"}, "y": top} | place)
-
-
-def laws_figure(fits: StudyFits) -> go.Figure | None:
-    """The approaches side by side: the exponent of N_opt and its value at one compute, a line a law; None where no law
-    has a value."""
-    laws = [law for law in fits.laws if law.a.value is not None]
-    if not laws:
-        return None
-    c = next((at.flops for law in laws for at in law.optima), None)
-    where = "" if c is None else f" at {power_of_ten(c)} FLOP"
-    titles = ["<b>a</b> of N<sub>opt</sub> ~ C<sup> a</sup>", f"<b>N<sub>opt</sub></b>{where}"]
-    figure = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.05)
-    names, sizes = [f"{name_of(law.group)}, {NAMES[law.approach]}" for law in laws], list[float]()
-    for law, name in zip(laws, names, strict=True):
-        _add_estimate(figure, 1, law, name, law.a, "a %{x:.3f}")
-        at = None if c is None else law.optimum(c)
-        if at is not None and at.n_params.value is not None:
-            _add_estimate(figure, 2, law, name, at.n_params, "N %{x:.4g}")
-            sizes += [at.n_params.value, *(at.n_params.ends or ())]
-    figure.update_yaxes(categoryorder="array", categoryarray=names[::-1], range=[-0.6, len(names) - 0.4])
-    figure.update_yaxes(showticklabels=False, col=2)
-    figure.update_xaxes(title_text="exponent a", row=1, col=1)
-    if sizes:
-        axis = log_axis(min(sizes) / 1.15, max(sizes) * 1.15, "non-embedding parameters N", "count")
-        figure.update_xaxes(axis, row=1, col=2)
-    for mark, symbol in (("believed", "circle"), ("not believed", "x-thin-open")):
-        marker = {"symbol": symbol, "size": 9, "color": INK, "line": {"width": 1.6}}
-        figure.add_trace(go.Scatter(x=[None], y=[names[0]], mode="markers", marker=marker, name=mark), row=1, col=1)
-    figure.update_layout(legend={"x": 1.01, "y": 1})
-    dress(figure, WIDTH, 22 * len(names) + AROUND, l=150)
-    return figure
-
-
-def _add_estimate(figure: go.Figure, column: int, law: Fit, name: str, one: Estimate, hover: str) -> None:
-    color, value = APPROACH_COLORS[law.approach], one.value or 0.0
-    is_believed = law.verdict is not None and law.verdict.reach > 0
-    low, high = one.ends or (value, value)
-    error = {"type": "data", "symmetric": False, "array": [high - value], "arrayminus": [value - low]}
-    error |= {"thickness": 1.8, "width": 4 if one.ends else 0}
-    symbol = "circle" if is_believed else "x-thin-open"
-    marker = {"symbol": symbol, "size": 9, "color": color, "line": {"width": 1.8, "color": color}}
-    trace = go.Scatter(x=[value], y=[name], mode="markers", marker=marker, error_x=error, showlegend=False)
-    trace.hovertemplate = f"{name}: {believed(law)}<br>{hover}<extra></extra>"
-    figure.add_trace(trace, row=1, col=column)

@@ -31,7 +31,7 @@ def optimum_figure(points: Points, results: Sequence[Fit]) -> go.Figure:
     figure = make_subplots(1, 2, subplot_titles=[f"<b>{name}</b>" for *_, name in PANELS], horizontal_spacing=0.09)
     step = max(1, len(points) // MOST_DRAWN)
     high = float(points.flops.max())
-    last = max([high, *(at.flops for one in results for at in one.curve if one.beyond(at.flops) <= FAR)])
+    last = max([high, *(at.flops for fit in results for at in fit.curve if fit.beyond(at.flops) <= FAR)])
     for column, (quantity, letter, _) in enumerate(PANELS, 1):
         values = (points.n_params if quantity == N_OPT else points.n_tokens)[::step]
         marker = {"color": GREY, "size": 4, "opacity": 0.5}
@@ -39,8 +39,8 @@ def optimum_figure(points: Points, results: Sequence[Fit]) -> go.Figure:
         hover = f"C %{{x:.3g}}<br>{letter} %{{y:.3g}}<extra>run</extra>"
         figure.add_trace(dots.update(legendgroup="runs", showlegend=column == 1, hovertemplate=hover), 1, column)
         shown = [float(values.min()), float(values.max())]
-        for one in results:
-            shown += _law(figure, one, quantity, letter, column)
+        for fit in results:
+            shown += _law(figure, fit, quantity, letter, column)
         figure.update_yaxes(log_axis(min(shown) / MARGIN, max(shown) * MARGIN, "", "count"), row=1, col=column)
         if last > high * (1 + 1e-9):
             figure.add_vrect(high, last * MARGIN, fillcolor=SHADE, line_width=0, layer="below", row=1, col=column)
@@ -55,7 +55,7 @@ def optimum_figure(points: Points, results: Sequence[Fit]) -> go.Figure:
 def _law(figure: go.Figure, result: Fit, quantity: str, letter: str, column: int) -> list[float]:
     """Band, line and minima of one approach in one panel; the values that axes must hold."""
     known = [(at.flops, at.of(quantity)) for at in result.curve if result.beyond(at.flops) <= FAR]
-    rows: list[Row] = [(c, one.value, one.interval) for c, one in known if one.value]
+    rows: list[Row] = [(c, estimate.value, estimate.interval) for c, estimate in known if estimate.value]
     if not rows:
         return []
     color, name = APPROACH_COLORS[result.approach], result.approach
@@ -74,8 +74,8 @@ def _law(figure: go.Figure, result: Fit, quantity: str, letter: str, column: int
         x, y = [row[0] for row in part], [row[1] for row in part]
         trace = go.Scatter(x=x, y=y, mode="lines", line=line, name=name, legendgroup=name, hovertemplate=hover)
         figure.add_trace(trace.update(showlegend=is_named and column == 1), 1, column)
-    for one in result.isoflop.used if result.isoflop else ():
-        at = {"x": [one.c], "y": [one.n_params if quantity == N_OPT else one.n_tokens]}
+    for minimum in result.isoflop.used if result.isoflop else ():
+        at = {"x": [minimum.c], "y": [minimum.n_params if quantity == N_OPT else minimum.n_tokens]}
         marker = {"color": color, "symbol": "diamond", "size": 9, "line": {"color": "white", "width": 1}}
         trace = go.Scatter(**at, mode="markers", marker=marker, name="minima of budgets", hovertemplate=hover)
         figure.add_trace(trace.update(legendgroup=name, showlegend=False), 1, column)
@@ -89,19 +89,19 @@ def isoflop_figure(points: Points, result: Fit) -> go.Figure:
     was fitted to. Grey: points at no budget of three sizes; each curve is drawn over the sizes that it was fitted to; a
     budget without a minimum has none, and its name says so."""
     readings, minima = read_budgets(points), result.isoflop.minima if result.isoflop else ()
-    shown = [(j, one) for j, one in enumerate(minima) if one.n_sizes >= LEAST_SIZES]
+    shown = [(j, minimum) for j, minimum in enumerate(minima) if minimum.n_sizes >= LEAST_SIZES]
     colors = size_scale([str(j) for j, _ in shown])
     kept = np.isin(readings.budget, [j for j, _ in shown])
     rest = np.setdiff1d(np.arange(len(points)), readings.rows[kept])
     figure = go.Figure()
     name = f"at no such budget ({counted(len(rest), 'point')})"
     _dots(figure, points.n_params[rest], points.loss[rest], points.loss_unit, GREY, name, size=4, opacity=0.4)
-    for j, one in shown:
+    for j, minimum in shown:
         n, loss = np.exp(readings.log_n[readings.budget == j]), readings.loss[readings.budget == j]
-        name = f"{power_of_ten(one.c)} FLOP" + ("" if one.reason is None else ": no minimum")
+        name = f"{power_of_ten(minimum.c)} FLOP" + ("" if minimum.reason is None else ": no minimum")
         _dots(figure, n, loss, points.loss_unit, colors[str(j)], name)
-        if one.reason is None:
-            _profile(figure, one, colors[str(j)])
+        if minimum.reason is None:
+            _profile(figure, minimum, colors[str(j)])
     sizes, losses = np.exp(readings.log_n[kept]), readings.loss[kept]
     figure.update_xaxes(**log_axis(sizes.min() / 1.2, sizes.max() * 1.2, "parameters N", "count"))
     room = 0.06 * float(np.ptp(losses))

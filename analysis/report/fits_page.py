@@ -20,7 +20,7 @@ def fits_page(reading: Reading, fits: Fits, computes: Sequence[float]) -> str:
     groups = []
     for name, points in reading.groups.items():
         results = fits.of(name)
-        failed = [one for one in fits.failed if one.group == name]
+        failed = [fit for fit in fits.failed if fit.group == name]
         tables, notes = [], reason_lines(results, failed)
         for c in shown_at(results, computes) if results else ():
             tables.append((title(points, "", c, bool(computes)), summary_table(results, c, failed)))
@@ -30,8 +30,8 @@ def fits_page(reading: Reading, fits: Fits, computes: Sequence[float]) -> str:
                 legend(results, len(computes) or 1, "behind a value"),
             ]
         figure = optimum_figure(points, results) if results else None
-        profiles = [isoflop_figure(points, one) for one in results if one.isoflop]
+        profiles = [isoflop_figure(points, fit) for fit in results if fit.isoflop]
         group = {"name": name, "figure": figure, "profiles": profiles, "tables": tables}
-        groups.append(group | {"notes": [one for one in notes if one]})
+        groups.append(group | {"notes": [line for line in notes if line]})
     lead = f"{reading.n_kept:,} of {reading.n_read:,} {reading.unit} of {reading.source}"
     return render(TEMPLATE, figures=bool(fits.results), name=reading.source, lead=lead, groups=groups)

@@ -30,8 +30,10 @@ def approach_rows(fits: StudyFits) -> list[dict[str, str]]:
             c = power_of_ten(at.flops)
             row |= {f"N_opt at {c} FLOP": size_of(at.n_params), f"D_opt at {c} FLOP": size_of(at.n_tokens)}
         rows.append(row | {"verdict": believed(law)})
-    for one in fits.not_fitted:
-        rows.append({"architecture": name_of(one.group), "approach": NAMES[one.approach], "verdict": "not fitted"})
+    for failure in fits.not_fitted:
+        rows.append(
+            {"architecture": name_of(failure.group), "approach": NAMES[failure.approach], "verdict": "not fitted"}
+        )
     return rows
 
 
@@ -39,7 +41,7 @@ def approach_reasons(fits: StudyFits, not_fitted: bool = True) -> list[str]:
     """The reasons of every verdict, a line a law; and why others are not fitted."""
     lines = [(law.group, law.approach, believed(law), law.verdict.reasons) for law in fits.laws if law.verdict]
     if not_fitted:
-        lines += [(one.group, one.approach, "not fitted", (one.reason,)) for one in fits.not_fitted]
+        lines += [(failure.group, failure.approach, "not fitted", (failure.reason,)) for failure in fits.not_fitted]
     return [
         f"{name_of(group)}, {NAMES[approach]}: {verdict}. {_sentence(reasons)}"
         for group, approach, verdict, reasons in lines
@@ -58,16 +60,16 @@ def check_rows(fits: StudyFits) -> list[dict[str, str]]:
         for claim in law.verdict.claims if law.verdict else ():
             head = {"architecture": name_of(law.group), "approach": NAMES[law.approach]}
             head["N_opt at"] = f"{power_of_ten(claim.c)} FLOP"
-            rows.append(head | {one.name: f"{one.state}: {one.words}" for one in claim.checks})
+            rows.append(head | {check.name: f"{check.state}: {check.words}" for check in claim.checks})
     return rows
 
 
-def size_of(one: Estimate) -> str:
+def size_of(estimate: Estimate) -> str:
     """N or D of an optimum, with its interval."""
-    if one.value is None:
+    if estimate.value is None:
         return NOT_IDENTIFIED
-    tail = "" if one.ends is None else f" [{count(one.ends[0])}, {count(one.ends[1])}]"
-    return cell(f"{count(one.value)}{tail}", one.value, one.ends)
+    tail = "" if estimate.ends is None else f" [{count(estimate.ends[0])}, {count(estimate.ends[1])}]"
+    return cell(f"{count(estimate.value)}{tail}", estimate.value, estimate.ends)
 
 
 def exponent(law: Fit) -> str:
@@ -100,13 +102,15 @@ def law_rows(fits: StudyFits, conventions: Sequence[str | None] = CONVENTIONS, d
     return rows
 
 
-def law_cell(law: Law, one: Estimate, form: str) -> str:
+def law_cell(law: Law, estimate: Estimate, form: str) -> str:
     """A number of a law with its interval, and what speaks against it."""
     if not law.identified:
         return NOT_IDENTIFIED
     failed = law.replicates_lost / law.replicates if law.replicates_lost and law.replicates else 0.0
-    notes = [f"{'' if one.interval else 'no interval: '}{failed:.0%} of replicates failed"] if failed >= MANY else []
-    return shown(one.value, form, one.ends, ", ".join([*notes, *([NO_POWER_LAW] if law.curved else [])]))
+    notes = (
+        [f"{'' if estimate.interval else 'no interval: '}{failed:.0%} of replicates failed"] if failed >= MANY else []
+    )
+    return shown(estimate.value, form, estimate.ends, ", ".join([*notes, *([NO_POWER_LAW] if law.curved else [])]))
 
 
 def law_notes(fits: StudyFits) -> list[str]:
@@ -142,18 +146,18 @@ def unused_lines(fits: StudyFits) -> list[str]:
     evaluations are left out."""
     reasons: dict[tuple[str, str, str], list[str]] = {}
     for run in (run for group in fits.groups for run in group.left_out):
-        one, several = "enters no curve of its size", "enter no curve of their size"
+        single, several = "enters no curve of its size", "enter no curve of their size"
         if run.state != "done":
-            one = f"left out of the fits, its state is {run.state}"
+            single = f"left out of the fits, its state is {run.state}"
             several = f"are left out of the fits, their state is {run.state}"
-        reasons.setdefault((one, several, f": {run.reason}" if run.reason else ""), []).append(run.run_id)
+        reasons.setdefault((single, several, f": {run.reason}" if run.reason else ""), []).append(run.run_id)
     lines = [
-        f"{runs[0]}: {one}{why}" if len(runs) == 1 else f"{len(runs)} runs {several}{why}: {named(runs)}"
-        for (one, several, why), runs in reasons.items()
+        f"{runs[0]}: {single}{why}" if len(runs) == 1 else f"{len(runs)} runs {several}{why}: {named(runs)}"
+        for (single, several, why), runs in reasons.items()
     ]
     return lines + [
-        f"{one['run_id']}: single rows or evaluations of it are left out, not the run: {one['why']}"
-        for one in fits.skipped
+        f"{run['run_id']}: single rows or evaluations of it are left out, not the run: {run['why']}"
+        for run in fits.skipped
     ]
 
 
@@ -172,7 +176,7 @@ def sizes_left_out(fits: StudyFits) -> dict[str, list[str]]:
             continue
         without = law.parametric.without_sizes
         tried = {*without.left_out, *without.impossible}
-        sizes = [one.size for one in fits.group(law.group).sizes if one.size not in tried]
+        sizes = [size.size for size in fits.group(law.group).sizes if size.size not in tried]
         if tried and sizes:
             gone[law.group] = sizes
     return gone

@@ -80,11 +80,13 @@ def _optimum_text(settings: FitSettings) -> str:
 def interval_text(fits: StudyFits) -> str:
     """What the intervals of the envelope's laws are of."""
     made, noise = fits.intervals, fits.seed_noise
-    alone = [run for one in fits.not_paired for run in one.runs]
+    alone = [run for size in fits.not_paired for run in size.runs]
     others = f" No seeds of other runs of their size, and no part of that: {', '.join(alone)}." if alone else ""
     if noise is None:
         return f"Intervals: {made.method}.{others}"
-    measured = ", ".join(f"{name_of(one.arch)} {one.size} ({one.n_seeds} seeds: {one.s:.2%})" for one in noise.groups)
+    measured = ", ".join(
+        f"{name_of(group.arch)} {group.size} ({group.n_seeds} seeds: {group.s:.2%})" for group in noise.groups
+    )
     return (
         f"Intervals: {made.level:.0%}. Those of the envelope's laws: {made.method}, {made.replicates} replicates; "
         f"estimand: {made.estimand}. Seed noise: {noise_text(noise)}; measured on {measured}, assumed to hold for "

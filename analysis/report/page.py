@@ -30,7 +30,7 @@ from analysis.report.comparison import (
 )
 from analysis.report.contamination import contamination_notes, contamination_rows
 from analysis.report.costs import cost_notes, cost_rows
-from analysis.report.figures import figure_one, laws_figure
+from analysis.report.figures import figure_one
 from analysis.report.forecast import forecast_figure, forecast_lead, forecast_notes, forecast_rows, table_name, title_of
 from analysis.report.laws import approach_reasons, approach_rows, check_rows, law_notes, law_rows
 from analysis.report.lengths import NOTE as LENGTHS
@@ -38,7 +38,7 @@ from analysis.report.lengths import length_rows, lengths_figure
 from analysis.report.merged import merged_figure, merged_notes, merged_rows
 from analysis.report.methods import baseline_text, convention_text, methods
 from analysis.report.nuisance import nuisance_notes, nuisance_rows
-from analysis.report.rows import checkpoint_rows, checkpoint_values, corpus_rows, run_rows, training_rows
+from analysis.report.rows import checkpoint_rows, corpus_rows, run_rows, training_rows
 from analysis.report.task_tables import downstream_notes, task_tables
 from analysis.report.tasks import benchmarks_figure, tasks_figure
 from analysis.report.validation import validation_figure
@@ -80,18 +80,14 @@ class Study:
 @dataclass(frozen=True)
 class Table:
     """Rows with the name of their file. hidden: the words behind which they open; good: a column and its value in rows
-    that are not marked; values: what the file holds in the place of the rows; pairs: a row is a name and a value."""
+    that are not marked; is_file: the page has its link alone; pairs: a row is a name and a value."""
 
     name: str
     rows: Rows
     hidden: str = ""
     good: tuple[str, str] | None = None
-    values: Rows | None = None
+    is_file: bool = False
     pairs: bool = False
-
-    @property
-    def written(self) -> Rows:
-        return self.rows if self.values is None else self.values
 
 
 @dataclass(frozen=True)
@@ -134,8 +130,8 @@ class Page:
 
 def page(study: Study) -> Page:
     sections = [section for section in sections_of(study) if not section.is_empty]
-    figures = dict(one for section in sections for one in section.figures)
-    tables = {one.name: one.written for section in sections for one in section.shown_tables}
+    figures = dict(named for section in sections for named in section.figures)
+    tables = {table.name: table.rows for section in sections for table in section.shown_tables}
     summary, *others = sections
     html = render(
         TEMPLATE,
@@ -182,8 +178,8 @@ def _one(name: str, figure: go.Figure | None) -> list[tuple[str, go.Figure | Non
 def _summary(study: Study) -> Section:
     """What the study says: sentences, the laws of all architectures in one figure, and the losses in one table."""
     fits = study.fits
-    lines = [*study_lines(fits), *(f"{title_of(one)}: {forecast_lead(one)}" for one in study.forecast)]
-    rows = comparison_table(fits) if any(one.archs for one in fits.verdicts) else []
+    lines = [*study_lines(fits), *(f"{title_of(forecast)}: {forecast_lead(forecast)}" for forecast in study.forecast)]
+    rows = comparison_table(fits) if any(verdict.archs for verdict in fits.verdicts) else []
     figure = None if is_of_variants(fits) else figure_one(fits, study.tables, study.baseline, [None])
     return Section(
         "What the study says",
@@ -213,7 +209,6 @@ def _merged(fits: StudyFits) -> Section:
 def _laws(fits: StudyFits) -> Section:
     return Section(
         "The optimal size by three approaches, and whether to believe it",
-        figures=_one("approaches", laws_figure(fits)),
         tables=[
             Table("approaches", approach_rows(fits)),
             Table("checks", check_rows(fits), "What the verdicts rest on: the checks of each law at each compute"),
@@ -225,14 +220,17 @@ def _laws(fits: StudyFits) -> Section:
 
 
 def _comparisons(fits: StudyFits) -> Iterator[Section]:
-    for i, one in enumerate(fits.comparisons):
-        name, at = f"comparison-{i + 1}" if i else "comparison", family_name(one["at"]) if one["at"] else ""
+    for i, comparison in enumerate(fits.comparisons):
+        name, at = (
+            f"comparison-{i + 1}" if i else "comparison",
+            family_name(comparison["at"]) if comparison["at"] else "",
+        )
         yield Section(
             "Architectures compared along their optimal frontiers" + (f", {at}" if at else ""),
             (),
-            _one(name, comparison_figure(one, fits.conventions, doubted_surfaces(fits))),
-            [Table(name, comparison_rows(one))],
-            comparison_notes(one, fits.settings.level),
+            _one(name, comparison_figure(comparison, fits.conventions, doubted_surfaces(fits))),
+            [Table(name, comparison_rows(comparison))],
+            comparison_notes(comparison, fits.settings.level),
         )
 
 
@@ -259,26 +257,24 @@ def _curves(study: Study) -> Section:
 def _held_out(study: Study) -> Section:
     fits, unit = study.fits, study.fits.unit
     figure = validation_figure(fits, study.tables, study.baseline)
-    hidden = f"Every evaluated checkpoint: loss ({unit}) after so many tokens"
-    rows, values = checkpoint_rows(study.tables), checkpoint_values(study.tables)
     return Section(
         "Held-out loss",
         [] if figure else ["No checkpoint has been evaluated."],
         _one("validation", figure),
-        [Table("checkpoints", rows, hidden, values=values)],
+        [Table("checkpoints", checkpoint_rows(study.tables), is_file=True)],
         [baseline_text(study.baseline, unit)] if study.baseline else [],
     )
 
 
 def _tasks(fits: StudyFits) -> Iterator[Section]:
-    found = fits.downstream
-    if not found:
+    scores = fits.downstream
+    if not scores:
         return
-    tables, notes = task_tables(found), downstream_notes(found)
-    benchmarks, lengths = Table("benchmarks", tables["benchmarks"]), Table("lengths", length_rows(found.lengths))
+    tables, notes = task_tables(scores), downstream_notes(scores)
+    benchmarks, lengths = Table("benchmarks", tables["benchmarks"]), Table("lengths", length_rows(scores.lengths))
     yield Section("Benchmarks", (), _one("benchmarks", benchmarks_figure(fits)), [benchmarks], notes["benchmarks"])
     if lengths.rows:
-        figure = _one("lengths", lengths_figure(found.lengths))
+        figure = _one("lengths", lengths_figure(scores.lengths))
         yield Section("Contexts longer than those of the training", (), figure, [lengths], [LENGTHS])
     yield Section(
         "Scores of the tasks",
@@ -347,6 +343,6 @@ def _lead(fits: StudyFits, tables: RunTable) -> str:
     own = tables.runs[tables.runs["variant"] == ""]
     by_state = ", ".join(f"{count} {state}" for state, count in own["state"].value_counts().to_dict().items())
     variants = f" and {n} of variants" if (n := len(tables.runs) - len(own)) else ""
-    several = "; " if any(one.point for one in fits.groups) else ", "
-    archs = several.join(name_of(one.name) for one in fits.groups)
+    several = "; " if any(group.point for group in fits.groups) else ", "
+    archs = several.join(name_of(group.name) for group in fits.groups)
     return f"{archs}. {counted(len(own), 'run')} ({by_state}){variants}."
