@@ -53,8 +53,8 @@ def study_costs(
     study: StudySpec, runs: Sequence[RunSpec], table: pd.DataFrame, forecast: pd.DataFrame | None
 ) -> list[Cost]:
     """`costs_of` the study's runs, then of those of its forecast that have begun, whose table is `forecast`."""
-    found = costs_of(runs, table)
-    return found if forecast is None else found + costs_of(study.forecast_runs(), forecast)
+    costs = costs_of(runs, table)
+    return costs if forecast is None else costs + costs_of(study.forecast_runs(), forecast)
 
 
 def costs_of(runs: Sequence[RunSpec], table: pd.DataFrame) -> list[Cost]:
@@ -65,14 +65,14 @@ def costs_of(runs: Sequence[RunSpec], table: pd.DataFrame) -> list[Cost]:
 
 
 def costs_table(costs: Iterable[Cost]) -> pd.DataFrame:
-    return pd.DataFrame([[getattr(one, name) for name in COLUMNS] for one in costs], columns=list(COLUMNS))
+    return pd.DataFrame([[getattr(cost, name) for name in COLUMNS] for cost in costs], columns=list(COLUMNS))
 
 
 def _cost(run: RunSpec, row: dict[Any, Any]) -> Cost:
     before = run.n_tokens - run.trained_tokens  # of a branch: its trunk's
     tokens = max(0, int(row["n_tokens"]) - before)
     per_token = _number(row["flops_per_token_exact"]) or 0.0
-    seconds, told = _number(row["time_s"]), _number(row["tokens_per_s"])
+    seconds, tokens_per_s = _number(row["time_s"]), _number(row["tokens_per_s"])
     processes, device = _ran_on(row["hardware"])
     units = planned = spent = mfu = None
     if device is not None:
@@ -95,7 +95,7 @@ def _cost(run: RunSpec, row: dict[Any, Any]) -> Cost:
         units=units,
         planned_minutes=planned,
         spent_minutes=spent,
-        tokens_per_s=told,
+        tokens_per_s=tokens_per_s,
         mfu_exact=mfu,
         is_forecast=run.is_forecast,
     )
@@ -113,14 +113,14 @@ def _planned(run: RunSpec, device: Device, units: int) -> float | None:
 def _ran_on(hardware: object) -> tuple[int, Device | None]:
     """Processes and device of a run, as the table of runs names them; no device where it ran on several kinds, was
     moved, or on none that flops.hardware knows. A processor without a GPU counts as cores."""
-    found = RAN_ON.fullmatch(hardware) if isinstance(hardware, str) else None
-    if found is None or re.search(r", \d+ x ", found[2]):
+    match = RAN_ON.fullmatch(hardware) if isinstance(hardware, str) else None
+    if match is None or re.search(r", \d+ x ", match[2]):
         return 0, None
-    name = found[2].lower()
+    name = match[2].lower()
     kind = next((key for key in DEVICES if key in name), None)
     if kind is None and not re.search(r"nvidia|tesla|geforce|rtx|amd instinct", name):
         kind = "cpu"
-    return int(found[1]), DEVICES[kind] if kind else None
+    return int(match[1]), DEVICES[kind] if kind else None
 
 
 def _number(value: Any) -> float | None:

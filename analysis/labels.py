@@ -12,7 +12,7 @@ OF_SOURCE = "loss:"  # a metric of the held-out loss: that of one source of a mi
 
 def parts(point: str) -> dict[str, str]:
     """{field: value as text} of a point as tables name it, "lr=0.001, context_length=4096"."""
-    return dict(one.split("=", 1) for one in point.split(SEPARATOR) if "=" in one)
+    return dict(field.split("=", 1) for field in point.split(SEPARATOR) if "=" in field)
 
 
 def joined(fields: Mapping[str, str]) -> str:
@@ -55,16 +55,16 @@ class Endings:
         """Its point, values written as the others write them (None where no run that has begun has the same fields),
         and the rest of the name: the label of a branch."""
         name = re.search(r"-c(\d+)-s\d+(?:-(.*))?$", run_id)
-        found, rest = {"context_length": name[1]} if name else {}, []
+        values, rest = {"context_length": name[1]} if name else {}, []
         for ending in (name[2] or "").split("-") if name else ():
             if fields := [field for field in self.values if ending.startswith(field)]:
-                found[max(fields, key=len)] = ending.removeprefix(max(fields, key=len))
+                values[max(fields, key=len)] = ending.removeprefix(max(fields, key=len))
             else:
                 rest.append(ending)
         point = {
-            field: known.get(_in_names(found[field]), found[field])
+            field: known.get(_in_names(values[field]), values[field])
             for field, known in self.values.items()
-            if field in found
+            if field in values
         }
         return joined(point) if frozenset(point) in self.fields else None, "-".join(rest)
 
@@ -86,19 +86,15 @@ def families(groups: Sequence[str], alike: Mapping[str, object]) -> list[tuple[s
     An architecture to which a field means nothing has one group, which is compared at every value of it.
     """
     points = {group: frozenset(parts(point_of(group)).items()) for group in groups}
-    whole = [one for one in dict.fromkeys(points.values()) if not any(one < other for other in points.values())]
-    found: list[tuple[str, list[str]]] = []
+    whole = [point for point in dict.fromkeys(points.values()) if not any(point < other for other in points.values())]
+    together: list[tuple[str, list[str]]] = []
     for point in whole:
-        mine = [group for group in groups if points[group] <= point]
-        found.append((next(point_of(group) for group in mine if points[group] == point), mine))
+        members = [group for group in groups if points[group] <= point]
+        together.append((next(point_of(group) for group in members if points[group] == point), members))
     for arch in dict.fromkeys(map(arch_of, groups)):
-        mine = [group for group in groups if arch_of(group) == arch]
-        if len(mine) > 1 and len({alike.get(group) for group in mine}) == 1:
-            found.append((arch, mine))
-    compared = [one for one in found if len(one[1]) > 1]
-    alone = [one for one in found if len(one[1]) == 1 and not _inside(one[1][0], compared)]
-    return [*compared, *alone]
-
-
-def _inside(group: str, found: Iterable[tuple[str, list[str]]]) -> bool:
-    return any(group in mine for _, mine in found)
+        members = [group for group in groups if arch_of(group) == arch]
+        if len(members) > 1 and len({alike.get(group) for group in members}) == 1:
+            together.append((arch, members))
+    compared = [(name, members) for name, members in together if len(members) > 1]
+    inside = {group for _, members in compared for group in members}
+    return compared + [(name, members) for name, members in together if len(members) == 1 and members[0] not in inside]

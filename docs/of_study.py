@@ -18,7 +18,6 @@ from analysis.forecast.outcome import read_forecast
 from analysis.last_steps import last_steps
 from analysis.publish.derived import table
 from analysis.report.believed import believed_rows, drawn_law
-from analysis.report.comparison import comparison_rows, main_view
 from analysis.report.forecast import forecast_rows
 from analysis.report.laws import NAMES, believed, check_rows
 from analysis.report.lengths import length_rows
@@ -39,7 +38,6 @@ def summary() -> str:
     fits = _fits()
     losses = {row["architecture"]: row for row in comparison_table(fits)}
     best = next(iter(losses))
-    times = {row["pair"]: row["compute for the same loss"] for row in _compared(fits)}
     laws = {row["architecture"]: row for row in believed_rows(fits)}
     rows = []
     for name, row in losses.items():
@@ -50,7 +48,7 @@ def summary() -> str:
                 "": name,
                 f"held-out loss at {_c(fits)} FLOP": row["loss at this C"],
                 "above the lowest": row["above the lowest"] or "the lowest",
-                f"compute for {best}'s loss, at optimal sizes": times.get(f"{name} against {best}", "1"),
+                f"compute for {best}'s loss, at optimal sizes": row["compute for the same loss"] or "1",
                 "a (N_opt ~ C^a)": law.get("a (N_opt exponent)", "no law is believed"),
                 f"N_opt at {_c(fits)} FLOP": law.get(size, ""),
                 "verdict": law.get("verdict", "do not believe"),
@@ -209,11 +207,6 @@ def _tables() -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def _c(fits: StudyFits) -> str:
     return power_of_ten(fits.verdicts[0].c or 0.0)
-
-
-def _compared(fits: StudyFits) -> list[dict[str, str]]:
-    comparison = fits.comparisons[0]
-    return comparison_rows(comparison) if main_view(comparison) else []
 
 
 def _largest(runs: pd.DataFrame, arch: str, scored: pd.DataFrame) -> list[Any]:

@@ -3,14 +3,12 @@ fitted, and on how size and compute are counted."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from analysis.figures.palette import name_of
 from analysis.fits.settings import FITS
 from analysis.fits.study_fits import read_fits
-from analysis.pages.cells import shown
 from analysis.publish.derived import table
 from analysis.report.believed import drawn_law
+from analysis.report.comparison import times_cell
 from analysis.report.laws import believed, sizes_left_out
 from data.files import read_json
 
@@ -43,20 +41,10 @@ def by_runs() -> str:
 def by_count() -> str:
     """The compute of the other architectures over the best one's for the same loss, by every way of counting."""
     comparison = read_fits(FOLDER / FITS).comparisons[0]
-    best = next(iter(comparison["views"].values()))["archs"][0]
-    rows: dict[str, dict[str, str]] = {}
-    for count, view in comparison["views"].items():
-        for pair in view["pairs"]:
-            if best in (pair["reference"], pair["other"]):
-                other = pair["other"] if pair["reference"] == best else pair["reference"]
-                rows.setdefault(other, {"": name_of(other)})[count] = _times(view, pair, best)
-    return table(list(rows.values()))
-
-
-def _times(view: dict[str, Any], pair: dict[str, Any], best: str) -> str:
-    """At the largest compute that all reached; the stored gain is the reference's compute over the other's."""
-    at = next(row for row in pair["gains"] if row["c"] == view["range"][1])
-    gain, (low, high) = at["gain"], at["joint"]
-    if pair["reference"] == best:
-        gain, low, high = 1 / gain, 1 / high, 1 / low
-    return shown(gain, ".3g", (low, high))
+    assert comparison.main is not None
+    best, *others = comparison.main.archs
+    rows = []
+    for other in others:
+        each = comparison.pair(other, best).compute.items()
+        rows.append({"": name_of(other)} | {count: times_cell(one) for count, one in each})
+    return table(rows)

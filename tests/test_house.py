@@ -83,7 +83,8 @@ ALLOWED = {
     "analysis.fits.irreducible": (),
     "analysis.fits.noise": (),
     "analysis.fits.study_fits": (
-        *("analysis.fits.fit", "analysis.fits.noise", "analysis.fits.settings", "analysis.fits.task_fits"),
+        *("analysis.fits.fit", "analysis.fits.noise", "analysis.fits.pairwise", "analysis.fits.settings"),
+        "analysis.fits.task_fits",
         *("data.files", "flops.laws"),
     ),
     "analysis.fits.pooling": ("analysis.fits.noise",),
@@ -96,7 +97,8 @@ ALLOWED = {
     "analysis.fits.isoflop": (*FITTED, *SHARED, "analysis.fits.budgets"),
     "analysis.fits.rehearsal": (*FITTED, "analysis.fits.parametric"),
     "analysis.fits.verdicts": (*FITTED, *SHARED, *ROOMS, "analysis.fits.rehearsal", "analysis.fits.settings"),
-    "analysis.fits.comparison": (*FITTED, "analysis.fits.parametric"),
+    "analysis.fits.pairwise": ("analysis.fits.fit",),
+    "analysis.fits.comparison": (*FITTED, "analysis.fits.pairwise", "analysis.fits.parametric"),
     "analysis.fits.task_fits": ("analysis.fits.fit", "analysis.scales"),
     "analysis.fits.tasks": (
         *("analysis.fits.task_fits", "analysis.fits.grouping", "analysis.fits.settings"),
@@ -110,7 +112,7 @@ ALLOWED = {
         "analysis.fits.settings",
     ),
     "analysis.fits": (
-        *(*FITTED, *SHARED, *ROOMS, "analysis.fits.approaches", "analysis.fits.groups"),
+        *(*FITTED, *SHARED, *ROOMS, "analysis.fits.approaches", "analysis.fits.groups", "analysis.fits.pairwise"),
         *("analysis.fits.settings", "analysis.fits.study_fits"),
         *("analysis.table_files", "analysis.labels", "analysis.run_table", "scaling.study.schedule"),
         *("flops.laws", "flops.quantity", "data"),
@@ -138,14 +140,17 @@ ALLOWED = {
     ),
     "analysis.inspection": ("analysis.figures", "analysis.pages", "arch", "data"),
     "analysis.rates": (
-        *("analysis.figures", "analysis.pages", "scaling.study.rate_law"),
+        *("analysis.figures", "analysis.fits.fit", "analysis.pages", "scaling.study.rate_law"),
         *("arch.amounts", "arch.errors", "data.files"),
     ),
     "analysis.repeats": (
         *("analysis.fits", "analysis.run_evals", "analysis.runs"),
-        *("scaling.rundir", "scaling.study", "arch.amounts", "arch.errors", "data.files", "data.units"),
+        *("scaling.rundir", "scaling.study", "arch.amounts", "arch.errors", "data.units"),
     ),
-    "analysis.trial": ("analysis.held_out", "analysis.fits.comparison", "analysis.fits.points", *LIGHT),
+    "analysis.trial": (
+        *("analysis.held_out", "analysis.fits.comparison", "analysis.fits.pairwise", "analysis.fits.points"),
+        *LIGHT,
+    ),
     "analysis.recall": ("analysis.claims", "analysis.figures", "analysis.pages", "scaling.study", "arch", "data"),
     "analysis.costs": ("scaling.study", "flops", "arch.errors"),
     "analysis.source": (
@@ -164,7 +169,15 @@ ALLOWED = {
     "analysis.publish": (
         "analysis.fits.study_fits",
         *("analysis.costs", "analysis.fits.settings", "analysis.forecast", "analysis.report", "analysis.run_table"),
-        *("analysis.source", "analysis.stage", "scaling.rundir.versions", "scaling.study", "arch.errors", "data.files"),
+        *(
+            "analysis.source",
+            "analysis.stage",
+            "analysis.table_files",
+            "scaling.rundir.versions",
+            "scaling.study",
+            "arch.errors",
+            "data.files",
+        ),
     ),
     "analysis": (),
     "scaling.cli": ("scaling", "jobs", "analysis", "arch", "data", "flops"),
@@ -245,7 +258,7 @@ def test_packages_import_only_the_ones_below():
         ("flops.params", "from arch.hf.auto import build_model"),
         ("jobs.local", "from scaling import trainer"),
         ("analysis.fits.envelope", "from analysis.evals.results import tidy"),
-        ("analysis.evals.page", "from analysis.report.tables import laws_table"),
+        ("analysis.evals.page", "from analysis.report.laws import law_rows"),
         ("analysis.runs", "class A:\n    def f(self):\n        import scaling.cli.main"),
         ("scaling.trainer.loop", "from ..cli.main import main"),
         ("scaling.trainer.loop", "from analysis.fits import envelope"),

@@ -9,6 +9,8 @@ rest is a run's own.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,6 +58,8 @@ def take(layout: Layout, rows: np.ndarray) -> Layout:
 TEXT = 5.4
 CONTROLLED = 0.65  # times that, less what a bigram model says of each batch: 0.53 and 0.73 there
 SHARED = 0.9  # of the variance, that runs of one seed have in common
+FROM, DEGREE = 0.1, 4  # of a run's tokens, from where on its log loss is a polynomial of log tokens of this degree
+LEAST_ROWS = 100  # of a run that its noise is measured on
 
 
 def weighed(layout: Layout, weight: np.ndarray) -> np.ndarray:
@@ -99,3 +103,24 @@ def _ends(layout: Layout) -> tuple[np.ndarray, np.ndarray]:
     assert layout.window is not None
     start = np.maximum(layout.n_tokens - layout.window / 2, 0.0)
     return start, start + layout.window
+
+
+def text_noise(curves: Sequence[tuple[np.ndarray, np.ndarray, float]]) -> float | None:
+    """The noise of the text in nats, of a pilot's own runs: the root mean square of steps' losses about a smooth curve,
+    times the root of a step's tokens; the median over runs. curves: tokens [n], loss [n] of single steps and tokens of
+    a step. None where no run is long enough."""
+    noises = []
+    for tokens, loss, batch in curves:
+        late = tokens >= FROM * tokens[-1] if len(tokens) else np.zeros(0, dtype=bool)
+        if late.sum() < LEAST_ROWS:
+            continue
+        smooth = np.polynomial.Polynomial.fit(np.log(tokens[late]), np.log(loss[late]), DEGREE)
+        off = loss[late] - np.exp(smooth(np.log(tokens[late])))
+        noises.append(math.sqrt(batch * float((off**2).sum()) / (len(off) - DEGREE - 1)))
+    return float(np.median(noises)) if noises else None
+
+
+def seeds_alone(s: float, text: float, loss: float, window: float) -> float:
+    """The noise between seeds of log loss, without that of the text: s is measured on points that are means of `window`
+    tokens, whose text differs too. At least a third of s, since both are estimates."""
+    return math.sqrt(max(s**2 - (text / loss) ** 2 / window, (s / 3) ** 2))

@@ -1,6 +1,7 @@
 """How precisely fits of a proposal's points determine a world, without simulation: by linearised least squares.
 
-The Jacobian says how the fitted surface moves with noise; points are weighed as the fits weigh them.
+The Jacobian says how the fitted surface moves with noise; points are weighed as the fits weigh them. Imports no
+scipy: a plan stays quick.
 """
 
 from __future__ import annotations
@@ -26,6 +27,62 @@ class Precision:
     a: np.ndarray
     log_n: np.ndarray
     log_l: np.ndarray
+
+
+def precision(layout: Layout, worlds: Sequence[World], noise: Noise, cost: Cost, flops: float) -> Precision:
+    """The precision of a fit of the layout's points, at C = `flops`; a is between the ends of the layout's compute."""
+    loss, jac = linear(layout, worlds)
+    turned = np.swapaxes(jac, 1, 2)
+    grad = _gradients(layout, worlds, cost, flops)  # [w, 3, 5]
+    weight = grad @ np.linalg.pinv(turned @ jac, hermitian=True) @ turned * loss[:, None]  # [w, 3, n]: of log losses
+    sd = np.sqrt(spread(layout, noise, weight, loss))
+    return Precision(sd[:, 0], sd[:, 1], sd[:, 2])
+
+
+def linear(layout: Layout, worlds: Sequence[World]) -> tuple[np.ndarray, np.ndarray]:
+    """Losses [w, n] of the worlds' surfaces, and their Jacobian [w, n, 5] over E, log A, log B at the centre of the
+    points, alpha and beta."""
+    e, a, b, alpha, beta = (column[:, None] for column in _theta(worlds).T)
+    log_n, log_d = np.log(layout.n_params), np.log(layout.n_tokens)
+    term_n, term_d = a * np.exp(-alpha * log_n), b * np.exp(-beta * log_d)
+    loss = e + term_n + term_d
+    x, y = log_n - log_n.mean(), log_d - log_d.mean()  # log A and log B there: better conditioned
+    return loss, np.stack([np.ones_like(loss), term_n, term_d, -term_n * x, -term_d * y], -1)
+
+
+def _theta(worlds: Sequence[World]) -> np.ndarray:
+    """[w, 5]: E, A, B, alpha, beta."""
+    return np.array([list(world.surface.to_dict().values()) for world in worlds])
+
+
+def _gradients(layout: Layout, worlds: Sequence[World], cost: Cost, flops: float) -> np.ndarray:
+    """[w, 3, 5]: of a, log N_opt and log L_opt over E, log A, log B at the centre, alpha, beta. At a knot of the cost
+    N_opt has no gradient, so the cost is the power law through the smallest and the largest size."""
+    at = ends_of(layout, cost, flops)
+    sizes = np.log([layout.n_params.min(), layout.n_params.max()])
+    smooth = Cost(sizes, cost.log_per_token(sizes), cost.convention)
+    centre = np.log(layout.n_params).mean(), np.log(layout.n_tokens).mean()
+    # how E, log A, log B, alpha, beta move along each parameter: those at the centre stay where exponents move
+    moves = np.eye(5)
+    moves[3, 1], moves[4, 2] = centre
+    e, a, b, alpha, beta = _theta(worlds).T
+    gradients = np.empty((len(worlds), 3, 5))
+    for p, move in enumerate(STEP * moves):
+        both = []
+        for sign in (1.0, -1.0):
+            d = sign * move
+            surface = Surface(e + d[0], a * np.exp(d[1]), b * np.exp(d[2]), alpha + d[3], beta + d[4]).column()
+            log_n = np.log(surface.n_opt(at, smooth))
+            slope = (log_n[:, 1] - log_n[:, 0]) / np.log(at[1] / at[0])
+            both.append(np.stack([slope, log_n[:, 2], np.log(surface.l_opt(at, smooth))[:, 2]], 1))
+        gradients[:, :, p] = (both[0] - both[1]) / (2 * STEP)
+    return gradients
+
+
+def ends_of(layout: Layout, cost: Cost, flops: float) -> np.ndarray:
+    """The least and the most compute of the points, and `flops`."""
+    c = cost.per_token(layout.n_params) * layout.n_tokens
+    return np.array([c.min(), c.max(), flops])
 
 
 def along_sizes(layout: Layout) -> np.ndarray:
@@ -54,64 +111,3 @@ def spread(layout: Layout, noise: Noise, weight: np.ndarray, loss: np.ndarray) -
     if noise.text and layout.window is not None:
         variance = variance + noise.text**2 * weighed(layout, weight / loss[:, None])
     return np.asarray(variance)
-
-
-def linear(layout: Layout, worlds: Sequence[World]) -> tuple[np.ndarray, np.ndarray]:
-    """Losses [w, n] of the worlds' surfaces, and their Jacobian [w, n, 5] over E, log A, log B at the centre of the
-    points, alpha and beta."""
-    theta = np.array([list(world.surface.to_dict().values()) for world in worlds])
-    log_n, log_d = np.log(layout.n_params), np.log(layout.n_tokens)
-    alpha, beta = theta[:, 3:4], theta[:, 4:5]
-    term_n, term_d = theta[:, 1:2] * np.exp(-alpha * log_n), theta[:, 2:3] * np.exp(-beta * log_d)
-    loss = theta[:, :1] + term_n + term_d
-    x, y = log_n - log_n.mean(), log_d - log_d.mean()  # log A and log B there: better conditioned
-    return loss, np.stack([np.ones_like(loss), term_n, term_d, -term_n * x, -term_d * y], -1)
-
-
-def precision(layout: Layout, worlds: Sequence[World], noise: Noise, cost: Cost, flops: float) -> Precision:
-    """The precision of a fit of the layout's points, at C = `flops`; a is between the ends of the layout's compute."""
-    theta = np.array([list(world.surface.to_dict().values()) for world in worlds])  # [w, 5]
-    log_n, log_d = np.log(layout.n_params), np.log(layout.n_tokens)
-    loss, jac = linear(layout, worlds)
-    turned = np.swapaxes(jac, 1, 2)
-    grad = _gradients(theta, (log_n.mean(), log_d.mean()), layout, cost, flops)  # [w, 3, 5]
-    weight = grad @ np.linalg.pinv(turned @ jac, hermitian=True) @ turned * loss[:, None]  # [w, 3, n]: of log losses
-    variance = spread(layout, noise, weight, loss)
-    sd = np.sqrt(variance)
-    return Precision(sd[:, 0], sd[:, 1], sd[:, 2])
-
-
-def _gradients(theta: np.ndarray, centre: tuple[float, float], layout: Layout, cost: Cost, flops: float) -> np.ndarray:
-    """[w, 3, 5]: of a, log N_opt and log L_opt over E, log A, log B at the centre, alpha, beta."""
-    c = cost.per_token(layout.n_params) * layout.n_tokens
-    at = np.array([c.min(), c.max(), flops])
-    cost = _smooth(layout, cost)
-    gradients = np.empty((len(theta), 3, 5))
-    for p in range(5):
-        both = []
-        for sign in (1.0, -1.0):
-            e, a, b, alpha, beta = (column.copy() for column in theta.T)
-            move = sign * STEP
-            if p == 0:
-                e = e + move
-            elif p == 1:
-                a = a * np.exp(move)
-            elif p == 2:
-                b = b * np.exp(move)
-            elif p == 3:
-                alpha, a = alpha + move, a * np.exp(move * centre[0])
-            else:
-                beta, b = beta + move, b * np.exp(move * centre[1])
-            surface = Surface(e, a, b, alpha, beta).column()
-            log_n = np.log(surface.n_opt(at, cost))
-            slope = (log_n[:, 1] - log_n[:, 0]) / np.log(at[1] / at[0])
-            both.append(np.stack([slope, log_n[:, 2], np.log(surface.l_opt(at, cost))[:, 2]], 1))
-        gradients[:, :, p] = (both[0] - both[1]) / (2 * STEP)
-    return gradients
-
-
-def _smooth(layout: Layout, cost: Cost) -> Cost:
-    """The power law through the cost at the smallest and the largest size: at a knot of the cost N_opt has no
-    gradient."""
-    ends = np.log([layout.n_params.min(), layout.n_params.max()])
-    return Cost(ends, cost.log_per_token(ends), cost.convention)

@@ -104,7 +104,6 @@ class Proposal:
     seeds: tuple[int, ...]
     tilt: float = 1.0
     curves: bool = False
-    capped: bool = False
     sweep: tuple[int, ...] = ()
     same_text: bool = False
 
@@ -137,21 +136,19 @@ class Proposal:
 
     @property
     def words(self) -> str:
-        """The proposal in one line of text."""
-        least, most = min(d[0] for d in self.tokens), max(d[-1] for d in self.tokens)
-        ratio = [d / n for n, row in zip(self.sizes, self.tokens, strict=True) for d in row]
-        low, high = f"{amounts.count(self.sizes[0])}", f"{amounts.count(self.sizes[-1])}"
+        """The proposal in a line of text."""
+        every = [(d, d / n) for n, row in zip(self.sizes, self.tokens, strict=True) for d in row]
+        lengths, ratios = (sorted(column) for column in zip(*every, strict=True))
+        amount = " to ".join(dict.fromkeys(map(amounts.count, (lengths[0], lengths[-1]))))
+        branches = " to ".join(dict.fromkeys(str(size(map(len, self.tokens))) for size in (min, max)))
         several = [f"{seeds} at {self.seeds.count(seeds)}" for seeds in sorted(set(self.seeds)) if seeds > 1]
         if len(several) > 2:
             several = [f"{self.seeds[0]} at the smallest, falling to {self.seeds[-1]}"]
-        branches = sorted({len(row) for row in self.tokens})
-        n_branches = f"{branches[0]}" if len(branches) == 1 else f"{branches[0]} to {branches[-1]}"
         laid = {1.0: "tokens a parameter", 0.0: "tokens", -1.0: "compute"}[self.tilt]
-        amount = f"{amounts.count(least)} to {amounts.count(most)}" if least < most else amounts.count(most)
         return (
-            f"{len(self.sizes)} sizes {low} to {high}, "
-            + (f"whole curves to {amount} tokens" if self.curves else f"{n_branches} branches of {amount} tokens")
-            + f" ({min(ratio):.3g} to {max(ratio):.3g} a parameter; equal {laid}), seeds: {', '.join(several) or 'one'}"
+            f"{len(self.sizes)} sizes {amounts.count(self.sizes[0])} to {amounts.count(self.sizes[-1])}, "
+            + (f"whole curves to {amount} tokens" if self.curves else f"{branches} branches of {amount} tokens")
+            + f" ({ratios[0]:.3g} to {ratios[-1]:.3g} a parameter; equal {laid}), seeds: {', '.join(several) or 'one'}"
         )
 
     def cost(self, price: Price) -> float:
@@ -205,14 +202,6 @@ class Proposal:
         share = 1.0 if self.curves else 0.5
         return row[-1] ** share * row[0] ** (1 - share)
 
-    @property
-    def windows(self) -> tuple[float, float] | None:
-        """The fewest and the most tokens over which a point of the curves is a mean; None for branches."""
-        if not self.curves:
-            return None
-        ends = [row[-1] for row in self.tokens]
-        return SMOOTHED * float(along(min(ends))[0]), SMOOTHED * float(along(max(ends))[-1])
-
     def layout(self) -> Layout:
         """The points of one architecture, for whole curves rows along them."""
         rows: list[tuple[float, float, int, str, str, str]] = []
@@ -249,13 +238,12 @@ def laid(
     middle = math.sqrt(sizes[0] * sizes[-1])
     last = round(math.log2(span_d))
     factors = [span_d ** (j / last - 0.5) for j in range(last + 1)] if last else [1.0]
-    tokens, capped = [], False
+    tokens = []
     for n in sizes:
         power, low, high = (n / middle) ** tilt, LEAST_TOKENS * n, MOST_TOKENS * n
         kept = at = [d for factor in factors if low <= (d := centre * middle * factor * power) <= high]
         if at and at[-1] > cap:  # they ascend
             kept = [d for d in at if d <= cap]
-            capped = True
             if cap >= low and (not kept or kept[-1] < 0.8 * cap):
                 kept.append(cap)
         tokens.append(tuple(kept))
@@ -266,7 +254,7 @@ def laid(
         number[i] = times
     if places == GRADED:
         number = [round(times * (sizes[-1] / n) ** GRADE) for n in sizes]
-    return Proposal(tuple(sizes), tuple(tokens), tuple(number), tilt, curves, capped)
+    return Proposal(tuple(sizes), tuple(tokens), tuple(number), tilt, curves)
 
 
 def naive(largest: float, cap: float = math.inf, smallest: float = 0.0) -> Proposal:

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from analysis.design.expected import FACTOR
 from analysis.design.layout import SMOOTHED
 from analysis.design.proposal import DECAY, SWEPT_RATES, Price, Proposal, batch_of, decisive
-from analysis.design.sweep import FACTOR
 from arch import amounts
 from arch.errors import InputError
 from flops.ladder import Ladder

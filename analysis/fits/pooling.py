@@ -1,14 +1,14 @@
-"""Which architectures' noise between seeds counts as one: those that a test does not tell apart.
+"""Which architectures' noise between seeds counts as one: those that a test does not separate.
 
 One noisy architecture in a common pool widens the intervals of the quiet ones, and its own are too narrow. So the
 architectures are put in order of the variance of their curves' means between seeds, and cut in two where the likelihood
 ratio of two variances against one is largest (as Scott and Knott, 1974, cut means); the cut stands where a larger one
-has a probability below TOLD among equal variances with these degrees of freedom, which is simulated; then each part is
+has a probability below CUT among equal variances with these degrees of freedom, which is simulated; then each part is
 cut in the same way. The degrees are Satterthwaite's of each architecture's sum of squares (module noise); architectures
-that read the same batches have variances that go together, and are then told apart less often than TOLD.
+that read the same batches have variances that go together, and are then separated less often than CUT.
 
 A test that finds nothing proves no equality: noise three times as large is often missed where an architecture has two
-or three degrees of freedom, and intervals of the noisy one are then too narrow. A larger TOLD finds it more often, and
+or three degrees of freedom, and intervals of the noisy one are then too narrow. A larger CUT finds it more often, and
 takes degrees of freedom from architectures that are equal (docs/research/pooled-noise.md has both).
 """
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from analysis.fits.noise import Group, NoisePart, SeedNoise, pool_seed_noise
 
-TOLD = 0.1  # probability of a cut among equal variances
+CUT = 0.1  # probability of a cut among equal variances
 DRAWS = 4000  # of equal variances
 LEAST = 1e-300  # variance: what seeds that end alike count as
 
@@ -43,40 +43,40 @@ class SeedNoises:
     @cached_property
     def kinds(self) -> list[list[str]]:
         """The architectures with seeds, in parts of one noise, the quietest first."""
-        own = {arch: self._pool([one for one in self.groups if one.arch == arch]) for arch in self._archs()}
+        own = {arch: self._pool([group for group in self.groups if group.arch == arch]) for arch in self._archs()}
         known = {arch: noise for arch, noise in own.items() if noise is not None}
         names = list(known)
         variances = [float(noise.of_means or 0.0) ** 2 for noise in known.values()]
-        return [[names[i] for i in part] for part in told_apart(variances, [noise.df for noise in known.values()])]
+        return [[names[i] for i in part] for part in separated(variances, [noise.df for noise in known.values()])]
 
     def of(self, arch: str) -> SeedNoise | None:
-        """Of an architecture and those that are not told from it; of all where it has no seeds of its own."""
-        return self._pool([one for one in self.groups if one.arch in self._like(arch)])
+        """Of an architecture and those not separated from it; of all where it has no seeds of its own."""
+        return self._pool([group for group in self.groups if group.arch in self._like(arch)])
 
     def of_others(self, arch: str) -> SeedNoise | None:
-        """Of those that are not told from an architecture, without it; of all others where it has no seeds."""
-        return self._pool([one for one in self.groups if one.arch in self._like(arch) and one.arch != arch])
+        """Of those not separated from an architecture, without it; of all others where it has no seeds."""
+        return self._pool([group for group in self.groups if group.arch in self._like(arch) and group.arch != arch])
 
     def parts(self) -> list[NoisePart]:
         """Of each part, quietest first."""
-        found = []
+        parts = []
         for part in self.kinds:
             noise = self.of(part[0])
             assert noise is not None
-            found.append(NoisePart(tuple(part), noise.s, noise.df, noise.of_means))
-        return found
+            parts.append(NoisePart(tuple(part), noise.s, noise.df, noise.of_means))
+        return parts
 
     def _like(self, arch: str) -> list[str]:
         return next((part for part in self.kinds if arch in part), self._archs())
 
     def _archs(self) -> list[str]:
-        return list(dict.fromkeys(one.arch for one in self.groups))
+        return list(dict.fromkeys(group.arch for group in self.groups))
 
     def _pool(self, groups: Sequence[Group]) -> SeedNoise | None:
         return pool_seed_noise(groups, self.step)
 
 
-def told_apart(variances: Sequence[float], df: Sequence[float], level: float = TOLD) -> list[list[int]]:
+def separated(variances: Sequence[float], df: Sequence[float], level: float = CUT) -> list[list[int]]:
     """Variances with so many degrees of freedom, by index, in parts of one variance, the smallest first."""
     if not len(variances):
         return []
@@ -89,9 +89,9 @@ def told_apart(variances: Sequence[float], df: Sequence[float], level: float = T
     if float((_largest_among_equal(tuple(sorted(np.round(known, 1).tolist()))) >= ratios[at - 1]).mean()) >= level:
         return [order]
     return [
-        [part[i] for i in one]
+        [part[i] for i in some]
         for part in (order[:at], order[at:])
-        for one in told_apart([variances[i] for i in part], [df[i] for i in part], level)
+        for some in separated([variances[i] for i in part], [df[i] for i in part], level)
     ]
 
 

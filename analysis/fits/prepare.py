@@ -12,8 +12,7 @@ import pandas as pd
 
 from analysis.fits.grouping import grouped
 from analysis.fits.losses import AUTO, RunCurves, resolved
-from analysis.fits.merged import calibrations, decayed_at, merged_rows
-from analysis.fits.offset import REACH
+from analysis.fits.merged import REACH, calibrations, decayed_at, merged_rows
 from analysis.fits.parametric.stopped import Stopped, without_stopped
 from analysis.fits.points import COPIED, CURVES, ENDS, SAME_SEED, Points, Reading
 from analysis.fits.seeds import beaten, ends_of

@@ -1,6 +1,6 @@
 """What a study's runs say: the envelope of every architecture and the laws of every other approach with their checks
-and verdicts, what the runs wasted, the architectures compared, and what none of this could use. The only place where
-law constants live.
+and verdicts, what a wrong choice costs, the architectures compared, and what none of this could use. The only place
+where law constants live.
 
 The fit stage and the command `scaling fit runs STUDY` give the same numbers: both come from `runs_of_study`.
 Curves enter as points: under a constant learning rate each is as good as a run that ends there. The surface is fitted
@@ -24,7 +24,7 @@ from analysis.fits.fit import APPROACHES, ENVELOPE, Fit, Intervals
 from analysis.fits.grouping import grouped
 from analysis.fits.groups import Fits, Runs, fit_groups
 from analysis.fits.losses import NO_CURVE, described, resolved
-from analysis.fits.merged import calibrations, calibrations_to_dict
+from analysis.fits.merged import calibrations, merged_offsets
 from analysis.fits.noise import degrees_text
 from analysis.fits.points import CURVES, Points
 from analysis.fits.pooling import SeedNoises
@@ -42,7 +42,7 @@ from analysis.fits.study_fits import (
 )
 from analysis.fits.variants import ALIKE
 from analysis.fits.verdict import judge_architectures
-from analysis.fits.waste import waste_rows, wrong_choices
+from analysis.fits.waste import wrong_choices
 from analysis.labels import arch_of, families, point_of
 from analysis.run_table import CONVENTIONS, RunTable
 from arch.amounts import count
@@ -121,9 +121,8 @@ def fit_study(
         not_paired=tuple(whole.not_paired()),
         verdicts=tuple(_verdicts(own, envelopes, settings.level, runs)),
         points=described(table, settings),
-        merged=calibrations_to_dict(table, settings.level),
+        merged=merged_offsets(table, settings.level),
         comparisons=tuple(compare_study(table, options_of(settings), seed_noise) if approaches else ()),
-        waste={arch: waste_rows(fit, curves[arch], runs, settings.level) for arch, fit in surfaces.items()},
         wrong_choices={arch: wrong_choices(fit, settings.level) for arch, fit in surfaces.items()},
         nuisance={"axes": settings.nuisance, **nuisance},
         left_out=tuple(_left_out(runs)),

@@ -7,6 +7,7 @@ fits.envelope("hgrn2").law("L_opt")     # analysis.fits.fit.Law
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 from analysis.fits.fit import ENVELOPE, Estimate, Fit, Intervals, NotFitted, Optimum, Stored
 from analysis.fits.noise import NoisePart, SeedsOfSize
+from analysis.fits.pairwise import Compared, Comparison
 from analysis.fits.settings import FITS, FitSettings
 from analysis.fits.task_fits import TaskFits
 from data.files import SEAL, read_object, reading
@@ -95,9 +97,9 @@ class NotPaired:
 @dataclass(frozen=True)
 class LossOf:
     """The lowest loss of an architecture at a compute, and the size that has it, after `n_tokens`. censored: why
-    another size may be better there (None: none is); n_rivals: how many of the other sizes were trained as far.
-    difference: of log loss to the best; significant: its interval, over all pairs at once, excludes 0 (None: not
-    known). predictions: of the envelope's laws, there and at the end of their own range."""
+    another size may be better there (None: none is); n_rivals: how many of the other sizes were trained as far;
+    against_best: with an interval that holds for all pairs at once (None: it is the best one); predictions: losses by
+    the envelope's law, there and at the end of the law's range."""
 
     loss: Estimate
     size: str
@@ -107,8 +109,7 @@ class LossOf:
     n_sizes: int
     n_rivals: int
     censored: str | None = None
-    difference: Estimate = field(default_factory=Estimate)
-    significant: bool | None = None
+    against_best: Comparison | None = None
     predictions: tuple[Optimum, ...] = ()
 
 
@@ -124,17 +125,74 @@ class LowestLoss:
     archs: dict[str, LossOf] = field(default_factory=dict)
     reason: str = ""
 
+    def against(self, other: str, reference: str) -> Comparison | None:
+        """The losses of two architectures; None where neither is the best one."""
+        names = {other, reference} - {self.best}
+        mine = self.archs.get(next(iter(names))) if len(names) == 1 else None
+        return None if mine is None or mine.against_best is None else mine.against_best.against(reference)
+
 
 @dataclass(frozen=True)
-class Waste:
-    """The compute of a run that its size and length cost beyond the optimum of the fitted surface: as a share of its c
-    [FLOP], in FLOP, and in hours of its training where these are known."""
+class Variant:
+    """A variant of a family: its name, parameters, training compute [FLOP, exact], mean loss, and how it compares with
+    the family's first one (None: it is that one)."""
 
-    run_id: str
-    c: float
-    share: Estimate
+    name: str
+    n_params: int
     flops: float
-    hours: float | None
+    loss: float
+    against_first: Comparison | None = None
+
+
+@dataclass(frozen=True)
+class VariantFamily:
+    """Variants of an architecture that are compared after `n_tokens`, by the seeds that all of them have. at: what they
+    have in common; labels: their names; reason: why there is no comparison ("": there is)."""
+
+    arch: str
+    at: str
+    labels: tuple[str, ...]
+    n_tokens: int = 0
+    seeds: tuple[int, ...] = ()
+    variants: tuple[Variant, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Variants:
+    """s: standard deviation of log loss between seeds, beside what a seed adds to all variants, with `df` degrees of
+    freedom (None: no family has two seeds)."""
+
+    s: float | None = None
+    df: int = 0
+    families: tuple[VariantFamily, ...] = ()
+
+
+@dataclass(frozen=True)
+class MergedPair:
+    """A branch's decayed loss and its trunk's merged loss after the same tokens."""
+
+    size: str
+    trunk: str
+    n_params: int
+    n_tokens: int
+    merged: float
+    decayed: float
+
+    @property
+    def offset(self) -> float:
+        """ln merged - ln decayed."""
+        return math.log(self.merged / self.decayed)
+
+
+@dataclass(frozen=True)
+class MergedOffset:
+    """By how much merged losses lie above decayed ones, as a share of the loss, in the middle of the pairs; scatter:
+    standard deviation of a pair about it. Where pairs are too few neither is known, and offset.reason says so."""
+
+    pairs: tuple[MergedPair, ...]
+    offset: Estimate
+    scatter: float | None = None
 
 
 @dataclass(frozen=True)
@@ -180,11 +238,10 @@ class StudyFits(Stored):
     not_paired: tuple[NotPaired, ...]
     verdicts: tuple[LowestLoss, ...]
     points: dict[str, Any] | None = None
-    merged: dict[str, Any] = field(default_factory=dict)
-    comparisons: tuple[dict[str, Any], ...] = ()
-    waste: dict[str, tuple[Waste, ...]] = field(default_factory=dict)
+    merged: dict[str, MergedOffset] = field(default_factory=dict)
+    comparisons: tuple[Compared, ...] = ()
     wrong_choices: dict[str, WrongChoices] = field(default_factory=dict)
-    variants: dict[str, Any] = field(default_factory=lambda: {"noise": None, "families": []})
+    variants: Variants = field(default_factory=Variants)
     nuisance: dict[str, Any] = field(default_factory=dict)
     downstream: TaskFits | None = None
     left_out: tuple[dict[str, str], ...] = ()
@@ -195,6 +252,14 @@ class StudyFits(Stored):
 
     def group(self, name: str) -> Group:
         return next(one for one in self.groups if one.name == name)
+
+    def compared(self, at: str) -> Compared:
+        """The comparison by surfaces of what shares a point of the axes."""
+        return next((one for one in self.comparisons if one.at == at), Compared(at))
+
+    def lowest_losses(self, at: str) -> LowestLoss | None:
+        """The losses at equal compute of what shares a point of the axes."""
+        return next((one for one in self.verdicts if one.at == at), None)
 
     @property
     def laws(self) -> list[Fit]:

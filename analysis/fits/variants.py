@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
+from analysis.fits.pairwise import LOSS, compared
+from analysis.fits.study_fits import Variant, VariantFamily, Variants
 from analysis.run_table import RunTable
 from scaling.study.schedule import MERGED
 
@@ -25,73 +26,50 @@ ALIKE = 1.1  # shapes of one family: the largest has so many times the parameter
 
 
 @dataclass(frozen=True, eq=False)
-class _Family:
-    """ln loss [variants, seeds] after n_tokens; why: what it lacks, then there is no loss."""
+class _Losses:
+    """ln loss [variants, seeds] of a family, and by variant its parameters and FLOP a token."""
 
-    arch: str
-    name: str
-    labels: list[str]
+    log_loss: np.ndarray
     n_params: list[int]
     flops_per_token: list[float]
-    n_tokens: int = 0
-    seeds: tuple[int, ...] = ()
-    log_loss: np.ndarray | None = None
-    why: str | None = None
 
     @property
-    def residuals(self) -> np.ndarray:
-        """Of variant + seed, [variants, seeds]."""
-        assert self.log_loss is not None
+    def squares(self) -> float:
+        """Of the residuals of variant + seed."""
         y = self.log_loss
-        return y - y.mean(0, keepdims=True) - y.mean(1, keepdims=True) + y.mean()
+        return float(((y - y.mean(0, keepdims=True) - y.mean(1, keepdims=True) + y.mean()) ** 2).sum())
 
     @property
     def df(self) -> int:
-        return 0 if self.log_loss is None else (len(self.labels) - 1) * (len(self.seeds) - 1)
+        n_variants, n_seeds = self.log_loss.shape
+        return (n_variants - 1) * (n_seeds - 1)
 
 
-def compare_variants(table: RunTable, level: float) -> dict[str, Any]:
-    """{"noise": {"s", "df"} of ln loss, None without seeds, "families": [..]} of a table that has been grouped.
-
-    A family: {"arch", "at", "n_tokens", "seeds", "labels", "reason", "rows"}; a row: {"variant", "n_params", "flops"
-    (exact, to these tokens), "loss" (nats a token), "more" (of the loss, over the first variant's), "low", "high" (None
-    without noise)}. Families of one variant are left out; `reason`: why there are no rows.
-    """
-    families = [_read(family, table) for family in _families(table)]
-    found = [one for one in families if one.log_loss is not None]
-    df = sum(one.df for one in found)
-    s = math.sqrt(sum(float((one.residuals**2).sum()) for one in found if one.df) / df) if df else None
-    return {
-        "noise": None if s is None else {"s": s, "df": df},
-        "families": [
-            {
-                "arch": one.arch,
-                "at": one.name,
-                "n_tokens": one.n_tokens,
-                "seeds": list(one.seeds),
-                "reason": one.why,
-                "labels": one.labels,
-                "rows": [] if one.log_loss is None else _rows(one, s, df, level),
-            }
-            for one in families
-        ],
-    }
+def compare_variants(table: RunTable, level: float) -> Variants:
+    """The families of a table that has been grouped. Families of one variant are left out."""
+    read = [_read(arch, name, runs, table.evals) for arch, name, runs in _families(table)]
+    known = [losses for _, losses in read if losses is not None and losses.df]
+    df = sum(losses.df for losses in known)
+    s = math.sqrt(sum(losses.squares for losses in known) / df) if df else None
+    families = (
+        family if losses is None else replace(family, variants=_variants(family, losses, s, df, level))
+        for family, losses in read
+    )
+    return Variants(s, df, tuple(families))
 
 
-def _rows(family: _Family, s: float | None, df: int, level: float) -> list[dict[str, Any]]:
-    assert family.log_loss is not None
-    means, others = family.log_loss.mean(1), len(family.labels) - 1
-    half = None
+def _variants(family: VariantFamily, losses: _Losses, s: float | None, df: int, level: float) -> tuple[Variant, ...]:
+    means, others = losses.log_loss.mean(1), len(family.labels) - 1
+    half = math.nan
     if s is not None:
         half = s * math.sqrt(2 / len(family.seeds)) * float(stats.t.ppf(1 - (1 - level) / (2 * others), df))
-    rows = []
-    for index, label in enumerate(family.labels):
-        more = float(means[index] - means[0])
-        ends = [None, None] if half is None or not index else [math.expm1(more - half), math.expm1(more + half)]
-        row = {"variant": label, "n_params": family.n_params[index], "loss": float(np.exp(means[index]))}
-        row["flops"] = family.flops_per_token[index] * family.n_tokens
-        rows.append(row | {"more": math.expm1(more), "low": ends[0], "high": ends[1]})
-    return rows
+    variants = []
+    for i, name in enumerate(family.labels):
+        flops, more = losses.flops_per_token[i] * family.n_tokens, float(means[i] - means[0])
+        ends = None if s is None else (more - half, more + half)
+        against = compared(name, family.labels[0], LOSS, flops, more, ends, "" if ends else "no seeds") if i else None
+        variants.append(Variant(name, losses.n_params[i], flops, float(np.exp(means[i])), against))
+    return tuple(variants)
 
 
 def _families(table: RunTable) -> Iterator[tuple[str, str, pd.DataFrame]]:
@@ -99,8 +77,8 @@ def _families(table: RunTable) -> Iterator[tuple[str, str, pd.DataFrame]]:
     runs = table.runs
     runs = runs[(runs["state"] == "done") & (runs["left_out"] == "") & runs["n_params_non_embedding"].notna()]
     reads = runs["context_length"].astype(str) + runs["reset_at_documents"].map({True: " apart"}).fillna("")
-    for arch, mine in runs.groupby("arch", sort=False):
-        size_n = mine.groupby("size", sort=False)["n_params_non_embedding"].first().sort_values(kind="stable")
+    for arch, own in runs.groupby("arch", sort=False):
+        size_n = own.groupby("size", sort=False)["n_params_non_embedding"].first().sort_values(kind="stable")
         classes: list[list[str]] = []
         for size, n in size_n.items():
             if classes and n <= ALIKE * size_n[classes[-1][0]]:
@@ -108,39 +86,36 @@ def _families(table: RunTable) -> Iterator[tuple[str, str, pd.DataFrame]]:
             else:
                 classes.append([str(size)])
         for sizes in classes:
-            several = mine[mine["size"].isin(sizes)]
-            contexts = reads[several.index]
-            for context in dict.fromkeys(contexts):
-                alike = several[contexts == context]
+            contexts = reads[own.index[own["size"].isin(sizes)]]
+            for context, rows in contexts.groupby(contexts, sort=False):
+                alike = own.loc[rows.index]
                 if len(alike[["size", "point"]].drop_duplicates()) > 1:
                     name = sizes[0] if len(sizes) == 1 else "shapes of about as many parameters"
-                    told = f", context {context}" if contexts.nunique() > 1 else ""
-                    yield str(arch), name + told, alike
+                    yield str(arch), name + (f", context {context}" if contexts.nunique() > 1 else ""), alike
 
 
-def _read(family: tuple[str, str, pd.DataFrame], table: RunTable) -> _Family:
-    arch, name, runs = family
+def _read(arch: str, name: str, runs: pd.DataFrame, evals: pd.DataFrame) -> tuple[VariantFamily, _Losses | None]:
     one_size = runs["size"].nunique() == 1
     labels, n_params, flops = list[str](), list[int](), list[float]()
     losses: list[dict[tuple[int, str], dict[int, float]]] = []  # by variant, (tokens, phase), seed
-    evals = {run: rows for run, rows in table.evals.groupby("run_id") if run in set(runs["run_id"])}
-    for (size, point), mine in runs.groupby(["size", "point"], sort=False):
+    # a merged loss stands for a decay, less an offset that is not known here
+    rows = evals[evals["phase"] != MERGED] if "phase" in evals else evals
+    seed_of = dict(zip(runs["run_id"], runs["seed"].astype(int), strict=True))
+    for (size, point), own in runs.groupby(["size", "point"], sort=False):
         labels.append(", ".join(filter(None, ("" if one_size else str(size), str(point)))) or str(size))
-        n_params.append(int(mine["n_params_non_embedding"].iloc[0]))
-        flops.append(float(mine["flops_per_token_exact"].iloc[0]))
-        at: dict[tuple[int, str], dict[int, float]] = {}
-        losses.append(at)
-        for run, seed in zip(mine["run_id"], mine["seed"], strict=True):
-            for row in evals[run].to_dict("records") if run in evals else ():
-                if row["phase"] == MERGED:  # it stands for a decay, less an offset that is not known here
-                    continue
-                at.setdefault((int(row["n_tokens"]), str(row["phase"])), {})[int(seed)] = math.log(row["loss"])
-    shared = set.intersection(*(set(at) for at in losses))
+        n_params.append(int(own["n_params_non_embedding"].iloc[0]))
+        flops.append(float(own["flops_per_token_exact"].iloc[0]))
+        losses.append({})
+        for row in rows[rows["run_id"].isin(own["run_id"])].to_dict("records"):
+            at = int(row["n_tokens"]), str(row["phase"])
+            losses[-1].setdefault(at, {})[seed_of[row["run_id"]]] = math.log(row["loss"])
+    family = VariantFamily(arch, name, tuple(labels))
+    shared = set.intersection(*(set(of_variant) for of_variant in losses))
     if not shared:
-        return _Family(arch, name, labels, n_params, flops, why="its variants were not evaluated after equal tokens")
+        return replace(family, reason="its variants were not evaluated after equal tokens"), None
     last = max(shared)
-    seeds = tuple(sorted(set.intersection(*(set(at[last]) for at in losses))))
+    seeds = tuple(sorted(set.intersection(*(set(of_variant[last]) for of_variant in losses))))
     if not seeds:
-        return _Family(arch, name, labels, n_params, flops, why="no seed has all of its variants")
-    log_loss = np.array([[at[last][seed] for seed in seeds] for at in losses])
-    return _Family(arch, name, labels, n_params, flops, last[0], seeds, log_loss)
+        return replace(family, reason="no seed has all of its variants"), None
+    log_loss = np.array([[of_variant[last][seed] for seed in seeds] for of_variant in losses])
+    return replace(family, n_tokens=last[0], seeds=seeds), _Losses(log_loss, n_params, flops)

@@ -1,5 +1,5 @@
-"""What a study says: which architecture has the lowest loss at the largest compute that all of them reached, whether
-that is more than seed noise, and what the laws tell there and at the end of their own ranges.
+"""Which architecture has the lowest loss at the largest compute that all of them reached, and whether that is more than
+seed noise.
 
 Losses are read off the envelopes, not off the laws: they hold where a curve is no power law. The noise of a point is
 that between seeds, s / sqrt(seeds) in log loss, of architectures that are not told apart in it (module pooling). The
@@ -18,15 +18,15 @@ import numpy as np
 from scipy import stats
 
 from analysis.fits.envelope import REASONS, extract
-from analysis.fits.fit import L_OPT, N_OPT, NEAR, QUANTITIES, Estimate, Fit, Law, Optimum
+from analysis.fits.fit import L_OPT, N_OPT, NEAR, Estimate, Fit, Optimum
 from analysis.fits.noise import SeedNoise
+from analysis.fits.pairwise import LOSS, Comparison, compared
 from analysis.fits.seeds import SizeCurve
 from analysis.fits.smooth import read_at
 from analysis.fits.study_fits import LossOf, LowestLoss
 from arch.amounts import flop
 
 WARMUP = "inside warm-up"
-MISSED = "the law misses its points"
 
 
 def judge_architectures(
@@ -48,17 +48,13 @@ def judge_architectures(
     if low > high:
         why = f"no compute was reached by all: some end at {flop(high)} FLOP, some begin at {flop(low)}"
         return replace(nothing, reason=why)
-    found = {arch: _loss_at(sizes, high, noise[arch], level) for arch, sizes in curves.items()}
-    order = sorted(found, key=lambda arch: found[arch].loss.value or math.inf)
+    losses = {arch: _loss_at(sizes, high, noise[arch], level) for arch, sizes in curves.items()}
+    order = sorted(losses, key=lambda arch: losses[arch].loss.value or math.inf)
     best = order[0]
-    archs = {
-        arch: replace(
-            _against(found[arch], found[best], noise[arch], noise[best], level, len(order)),
-            predictions=_predictions(fitted[arch], high),
-        )
-        for arch in order
-    }
-    return replace(nothing, c=high, best=best, archs=archs)
+    for arch in order:
+        against = None if arch == best else _against_best(arch, best, losses, noise, level, high)
+        losses[arch] = replace(losses[arch], against_best=against, predictions=_losses_by_law(fitted[arch], high))
+    return replace(nothing, c=high, best=best, archs={arch: losses[arch] for arch in order})
 
 
 def _reached(fit: Fit) -> tuple[float, float] | None:
@@ -86,27 +82,27 @@ def _loss_at(curves: Sequence[SizeCurve], c: float, noise: SeedNoise | None, lev
         censored=REASONS[int(envelope.code[0, 0])],
         n_sizes=len(curves),
         n_rivals=sum(
-            one is not curve and bool(np.isfinite(read_at(one.log_c, one.log_loss, np.array([math.log(c)]))[0]))
-            for one in curves
+            other is not curve and bool(np.isfinite(read_at(other.log_c, other.log_loss, np.array([math.log(c)]))[0]))
+            for other in curves
         ),
     )
 
 
-def _against(
-    one: LossOf, best: LossOf, noise: SeedNoise | None, of_best: SeedNoise | None, level: float, n_archs: int
-) -> LossOf:
-    """With its `difference` of log loss, whose interval holds for all pairs of `n_archs`, and whether the two are told
-    apart."""
-    difference = math.log((one.loss.value or math.nan) / (best.loss.value or math.nan))
-    if noise is None or of_best is None or one is best:
-        return replace(one, difference=Estimate(difference))
-    own, other = noise.s**2 / one.n_seeds, of_best.s**2 / best.n_seeds
-    df = noise.df
-    if noise != of_best:  # two noises, each known by itself: Welch's degrees of freedom
-        df = (own + other) ** 2 / (own**2 / noise.df + other**2 / of_best.df) if own + other else noise.df
-    half = _times(level, n_archs, df) * math.sqrt(own + other)
-    ends = difference - half, difference + half
-    return replace(one, difference=Estimate.of(difference, ends), significant=ends[0] > 0)
+def _against_best(
+    arch: str, best: str, losses: Mapping[str, LossOf], noise: Mapping[str, SeedNoise | None], level: float, c: float
+) -> Comparison:
+    """With an interval that holds for all pairs of the architectures."""
+    own_loss, best_loss = losses[arch], losses[best]
+    difference = math.log((own_loss.loss.value or math.nan) / (best_loss.loss.value or math.nan))
+    own, of_best = noise[arch], noise[best]
+    if own is None or of_best is None:
+        return compared(arch, best, LOSS, c, difference, None, "no size has two seeds")
+    v_own, v_best = own.s**2 / own_loss.n_seeds, of_best.s**2 / best_loss.n_seeds
+    df = own.df
+    if own != of_best and v_own + v_best:  # two noises, each known by itself: Welch's degrees of freedom
+        df = (v_own + v_best) ** 2 / (v_own**2 / own.df + v_best**2 / of_best.df)
+    half = _times(level, len(losses), df) * math.sqrt(v_own + v_best)
+    return compared(arch, best, LOSS, c, difference, (difference - half, difference + half))
 
 
 @cache
@@ -115,18 +111,14 @@ def _times(level: float, n_archs: int, df: float) -> float:
     return float(stats.studentized_range.ppf(level, n_archs, df)) / math.sqrt(2)
 
 
-def _predictions(fit: Fit, c: float) -> tuple[Optimum, ...]:
-    """Of N_opt, D_opt and loss at C and, where that is another compute, at the end of the range of N_opt (of the loss
-    where N_opt is not identified)."""
-    n_opt, loss = fit.law(N_OPT), fit.law(L_OPT)
-    known, places = n_opt if n_opt.identified else loss, [c]
+def _losses_by_law(fit: Fit, c: float) -> tuple[Optimum, ...]:
+    """Of L(C) at C and, where that is another compute, at the end of the range of N_opt (of the loss where N_opt is not
+    identified). A law that misses its own points by more than noise gives no value: it would pass for one."""
+    n_opt, law = fit.law(N_OPT), fit.law(L_OPT)
+    known, places = n_opt if n_opt.identified else law, [c]
     if known.range is not None and not 1 / NEAR < known.range[1] / c < NEAR:
         places.append(known.range[1])
-    return tuple(Optimum(at, *(_predict(fit.law(name), at) for name in QUANTITIES)) for at in places)
-
-
-def _predict(law: Law, c: float) -> Estimate:
-    """A law of the loss that misses its own points by more than noise gives no value: it would pass for one."""
     if law.curved and law.about_loss is not None:
-        return Estimate(reason=f"{MISSED} by {math.expm1(law.about_loss.off_line or 0.0):.1%}")
-    return law.at(c)
+        missed = Estimate(reason=f"the law misses its points by {math.expm1(law.about_loss.off_line or 0.0):.1%}")
+        return tuple(Optimum(at, loss=missed) for at in places)
+    return tuple(Optimum(at, loss=law.at(at)) for at in places)

@@ -11,13 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from analysis.fits.cost import Cost
 from analysis.fits.fit import Estimate
 from analysis.fits.parametric.fit import ParametricFit
-from analysis.fits.points import Points
-from analysis.fits.study_fits import Choice, Waste, WrongChoices
+from analysis.fits.study_fits import Choice, WrongChoices
 from analysis.fits.surface import Surface
 
 FACTORS = (0.25, 0.5, 0.7, 1.4, 2.0, 4.0)  # of N_opt: what a wrong size costs
@@ -66,26 +64,3 @@ def wrong_choices(fit: ParametricFit, level: float) -> WrongChoices:
         tuple(priced(factor, of_size(factor)) for factor in FACTORS),
         tuple(priced(share, of_share(share)) for share in LOST),
     )
-
-
-def waste_rows(fit: ParametricFit, points: Points, runs: pd.DataFrame, level: float) -> tuple[Waste, ...]:
-    """For every run, most wasteful first: the compute that its size and length cost beyond the optimum of the fitted
-    surface."""
-    known = runs.set_index("run_id")
-    rows = []
-    for run, mine in points.rows_of_runs.items():
-        if run not in known.index:  # merged losses are no runs
-            continue
-        last = mine[int(points.n_tokens[mine].argmax())]
-        n, d, c = (float(values[last]) for values in (points.n_params, points.n_tokens, points.flops))
-        share = float(of_runs(fit.surface, n, d, fit.cost))
-        ends = None
-        if fit.draws is not None:
-            low, high = fit.draws.interval(of_runs(fit.draws.surface, n, d, fit.cost), level)
-            optimum = fit.draws.interval(fit.draws.surface.n_opt(c, fit.cost), level)
-            # no draw wastes nothing, but a run whose size may be the optimal one may
-            ends = 0.0 if optimum[0] <= n <= optimum[1] else float(low), float(high)
-        seconds = float(known.loc[run, "time_s"]) if "time_s" in known else float("nan")
-        hours = share * seconds / HOUR if np.isfinite(seconds) else None
-        rows.append(Waste(str(run), c, Estimate.of(share, ends), share * c, hours))
-    return tuple(sorted(rows, key=lambda row: -(row.share.value or 0.0)))

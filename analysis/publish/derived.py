@@ -12,7 +12,7 @@ from analysis.report.costs import cost_notes
 from analysis.report.forecast import forecast_lead, forecast_notes, forecast_rows, title_of
 from analysis.report.laws import approach_reasons, approach_rows, law_rows
 from analysis.report.variants import is_of_variants
-from analysis.report.verdict import comparison_table, known_predictions, verdict_notes, verdict_text
+from analysis.report.verdict import comparison_table, verdict_notes, verdict_text
 from analysis.stage import fits_of
 from data.files import json_bytes
 
@@ -59,7 +59,7 @@ def results_text(
         "This page is made from the tables beside it: `scaling publish --check` of this folder makes it again. Do not "
         "write into it.",
         "\n".join(f"{line}  " for line in verdict_text(fits)),
-        *(table(rows) for rows in (comparison_table(fits), known_predictions(fits)) if rows),
+        *([table(rows)] if (rows := comparison_table(fits)) else []),
         listed([*verdict_notes(fits), f"C: FLOP of the convention {named['C']}; N: {named['N']}; L: {named['L']}."]),
     ]
     if not is_of_variants(fits):
@@ -67,7 +67,7 @@ def results_text(
     if rows := approach_rows(fits):
         reasons = approach_reasons(fits, not_fitted=False)
         parts += ["## The optimal size by three approaches", table(rows), listed(reasons)]
-    if rows := [row for comparison in fits.comparisons for row in comparison_rows(comparison)]:
+    if rows := [row for one in fits.comparisons for row in comparison_rows(one, fits.lowest_losses(one.at))]:
         parts += ["## Compute for the same loss, along the optimal frontiers of fitted surfaces", table(rows)]
     for round_ in forecast:
         parts += [f"## {title_of(round_)}", forecast_lead(round_)]

@@ -1,5 +1,5 @@
-"""The best rate of one cell: a parabola of ln loss in ln rate, over the rates around the lowest loss; and what another
-rate costs there: its loss above the lowest point of the cell's curve.
+"""The best rate of one cell of a sweep: a parabola of ln loss in ln rate, over the rates around the lowest loss; and
+what another rate costs there: its loss above the lowest point of the cell's curve.
 
 A cell's runs differ by rate and seed alone. Runs of one seed read the same text in the same order, so each seed has a
 level of its own, and the parabola is fitted to the differences between rates. Above the best rate losses rise otherwise
@@ -10,18 +10,37 @@ all cells of an architecture share it (cubic_of).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy import stats
 
+from analysis.fits.fit import Estimate
 from scaling.study.rate_law import REACH
 
-from .points import RatePoint
-
 DIVERGED = 1.25  # times the lowest loss of its cell: a run that ends higher diverged, or hardly learned
+MOST = 700.0  # of log loss: no number is larger
+
+
+@dataclass(frozen=True)
+class RatePoint:
+    """A run of a sweep. n_params: without embeddings; n_tokens: trained on; lr: the highest rate of its schedule; loss:
+    nats a token at its end, nan where it diverged."""
+
+    arch: str
+    size: str
+    n_params: int
+    n_tokens: int
+    batch_tokens: int
+    seed: int
+    lr: float
+    loss: float
+
+    @property
+    def cell(self) -> tuple[str, str, int, int]:
+        """The run's cell: runs of a cell differ by rate and seed alone."""
+        return self.arch, self.size, self.n_tokens, self.batch_tokens
 
 
 @dataclass(frozen=True)
@@ -31,9 +50,6 @@ class Cubic:
 
     value: float = 0.0
     unit_se: float = 0.0
-
-
-NO_CUBIC = Cubic()
 
 
 @dataclass(frozen=True)
@@ -55,16 +71,17 @@ class Fitted:
     rss: float
     dof: int
 
+    def above(self, off: np.ndarray | float) -> np.ndarray:
+        """ln loss above the lowest point, where ln rate is off by so much."""
+        return np.asarray(self.curvature * np.square(off) + self.cubic * np.power(off, 3))
+
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a sweep. `fitted` is None where it has no optimum, and `reason` says why in one line.
-
-    rates, losses: every rate tried, ascending, and its mean loss over the seeds, nan where a run of it diverged; used:
-    whether the parabola is fitted to it. n_too_low: runs below the best rate that had not trained by their end.
-    extend: where a rate is missing: "lower", "higher", or "between" the two rates of `gap`.
-    pure_rss, pure_dof: of the differences between seeds at equal rates, less their levels.
-    """
+    """A cell of a sweep. rates, losses: every rate tried, ascending, and its mean loss over the seeds, nan where a run
+    of it diverged; used: whether the parabola is fitted to it. n_too_low: runs below the best rate that had not trained
+    by their end. fitted: None where the cell has no optimum, and `reason` says why in one line; extend: where a rate is
+    missing: "lower", "higher", or "between" the two rates of `gap`."""
 
     arch: str
     size: str
@@ -78,29 +95,22 @@ class Cell:
     n_seeds: int
     n_diverged: int
     n_too_low: int
-    fitted: Fitted | None
+    fitted: Fitted | None = None
     reason: str = ""
     extend: str = ""
     gap: tuple[float, float] | None = None
-    pure_rss: float = 0.0
-    pure_dof: int = 0
     points: tuple[RatePoint, ...] = field(repr=False, default=())
 
     @property
     def fitted_points(self) -> list[RatePoint]:
         """The runs that the parabola is fitted to."""
-        used = {rate for rate, taken in zip(self.rates, self.used, strict=True) if taken}
+        used = {rate for rate, is_used in zip(self.rates, self.used, strict=True) if is_used}
         return [point for point in self.points if point.lr in used]
-
-    @property
-    def name(self) -> str:
-        return f"{self.arch}/{self.size} at {self.n_tokens:,} tokens in batches of {self.batch_tokens:,}"
 
 
 def fit_cell(points: Sequence[RatePoint], cubic: float = 0.0) -> Cell:
     """The cell of runs that differ by rate and seed alone, with a given cubic term."""
-    first = points[0]
-    rates = sorted({point.lr for point in points})
+    first, rates = points[0], sorted({point.lr for point in points})
     ended = [point for point in points if math.isfinite(point.loss)]
     lowest = min(ended, key=lambda point: point.loss, default=first)
     far = [point for point in ended if point.loss > DIVERGED * lowest.loss]
@@ -109,54 +119,56 @@ def fit_cell(points: Sequence[RatePoint], cubic: float = 0.0) -> Cell:
     diverged |= {point.lr for point in far if point.lr > lowest.lr}
     too_low = {point.lr for point in far if point.lr < lowest.lr} - diverged
     kept = [point for point in points if point.lr not in diverged | too_low]
-    means = _means(kept, rates)
-    shown = means | _means([point for point in points if point.lr in too_low], rates)
-    common = {
-        **{name: getattr(first, name) for name in ("arch", "size", "n_params", "n_tokens", "batch_tokens")},
-        "rates": tuple(rates),
-        "losses": tuple(math.exp(shown[rate]) if rate in shown else math.nan for rate in rates),
-        "n_runs": len(points),
-        "n_seeds": len({point.seed for point in points}),
-        "n_diverged": len(points) - len(ended) + sum(point.lr in diverged for point in far),
-        "n_too_low": sum(point.lr in too_low for point in far),
-        "points": tuple(points),
-    }
-    nothing = tuple(False for _ in rates)
+    means = _means(kept)
+    shown = means | _means([point for point in points if point.lr in too_low])
+    cell = Cell(
+        *(first.arch, first.size, first.n_params, first.n_tokens, first.batch_tokens),
+        rates=tuple(rates),
+        losses=tuple(math.exp(shown[rate]) if rate in shown else math.nan for rate in rates),
+        used=(False,) * len(rates),
+        n_runs=len(points),
+        n_seeds=len({point.seed for point in points}),
+        n_diverged=len(points) - len(ended) + sum(point.lr in diverged for point in far),
+        n_too_low=sum(point.lr in too_low for point in far),
+        points=tuple(points),
+    )
     if not means:
-        return Cell(**common, used=nothing, fitted=None, reason="every run diverged: lower the rates", extend="lower")
+        return replace(cell, reason="every run diverged: lower the rates", extend="lower")
     best = min(means, key=lambda rate: means[rate])
-    if best in (rates[0], rates[-1]):
-        side, word = ("lower", "below") if best == rates[0] else ("higher", "above")
-        reason = f"its optimum lies {word} {best:g}, the {side.replace('er', 'est')} rate tried: add rates"
-        return Cell(**common, used=nothing, fitted=None, reason=reason, extend=side)
+    if best == rates[0]:
+        reason = f"its optimum lies below {best:g}, the lowest rate tried: add rates"
+        return replace(cell, reason=reason, extend="lower")
+    if best == rates[-1]:
+        reason = f"its optimum lies above {best:g}, the highest rate tried: add rates"
+        return replace(cell, reason=reason, extend="higher")
     near = _near(sorted(means), best)
-    used = tuple(rate in near for rate in rates)
-    runs = [point for point in kept if point.lr in near]
+    cell = replace(cell, used=tuple(rate in near for rate in rates))
     gap = _gap(rates, best, diverged, too_low)
     if len(near) < 3 and gap:
         reason = f"only {len(near)} of its rates can be fitted: add one between {gap[0]:g} and {gap[1]:g}"
-        return Cell(**common, used=used, fitted=None, reason=reason, extend="between", gap=gap)
-    fitted = _parabola(runs, cubic)
-    pure = _pure(runs)
-    if fitted is None or not math.log(min(near)) <= fitted.log_rate <= math.log(max(near)):
-        if gap and best in (min(near), max(near)):
-            other = gap[1] if gap[0] == best else gap[0]
-            why = "which is too low to learn" if other in too_low else "where a run diverged"
-            reason = f"its optimum lies between {best:g}, its best rate, and {other:g}, {why}: add a rate between"
-            return Cell(**common, used=used, fitted=None, reason=reason, extend="between", gap=gap)
-        shape = "its parabola has no lowest point" if fitted is None else "its parabola is lowest outside of its rates"
-        reason = f"{shape}: noise is as large as what the rates differ by: add seeds, or rates further apart"
-        return Cell(**common, used=used, fitted=None, reason=reason)
-    return Cell(**common, used=used, fitted=fitted, pure_rss=pure[0], pure_dof=pure[1])
+        return replace(cell, reason=reason, extend="between", gap=gap)
+    fitted = _parabola(cell.fitted_points, cubic)
+    if fitted is not None and math.log(min(near)) <= fitted.log_rate <= math.log(max(near)):
+        return replace(cell, fitted=fitted)
+    if gap and best in (min(near), max(near)):
+        other = gap[1] if gap[0] == best else gap[0]
+        why = "which is too low to learn" if other in too_low else "where a run diverged"
+        reason = f"its optimum lies between {best:g}, its best rate, and {other:g}, {why}: add a rate between"
+        return replace(cell, reason=reason, extend="between", gap=gap)
+    shape = "its parabola has no lowest point" if fitted is None else "its parabola is lowest outside of its rates"
+    reason = f"{shape}: noise is as large as what the rates differ by: add seeds, or rates further apart"
+    return replace(cell, reason=reason)
 
 
-def _gap(rates: list[float], best: float, diverged: set[float], too_low: set[float]) -> tuple[float, float] | None:
+def _gap(
+    rates: Sequence[float], best: float, diverged: Collection[float], too_low: Collection[float]
+) -> tuple[float, float] | None:
     """The best rate and a neighbour that diverged, or is too low to learn: the optimum may lie between them."""
     place = rates.index(best)
     if (above := rates[place + 1]) in diverged:
         return best, above
     below = rates[place - 1]
-    return (below, best) if below in too_low | diverged else None
+    return (below, best) if below in too_low or below in diverged else None
 
 
 def _near(rates: list[float], best: float) -> set[float]:
@@ -166,14 +178,25 @@ def _near(rates: list[float], best: float) -> set[float]:
     return close | set(rates[max(place - 1, 0) : place + 2])
 
 
+def _means(points: Sequence[RatePoint]) -> dict[float, float]:
+    """The mean ln loss of each rate, as if every seed had run at it: rates and seeds are additive."""
+    if not points:
+        return {}
+    rates, of_rate = np.unique([point.lr for point in points], return_inverse=True)
+    seeds, of_seed = np.unique([point.seed for point in points], return_inverse=True)
+    design = np.concatenate([np.eye(len(rates))[of_rate], np.eye(len(seeds))[of_seed] - 1 / len(seeds)], 1)
+    values = np.linalg.lstsq(design, np.log([point.loss for point in points]), rcond=None)[0]
+    return dict(zip(rates.tolist(), values[: len(rates)].tolist(), strict=True))
+
+
 def _design(points: Sequence[RatePoint]) -> tuple[np.ndarray, np.ndarray, float]:
     """(columns, ln loss, centre): x and x^2 of ln rate - centre, then a column for each seed."""
     x = np.log([point.lr for point in points])
+    seeds, of_seed = np.unique([point.seed for point in points], return_inverse=True)
     centre = float(x.mean())
-    seeds = sorted({point.seed for point in points})
-    levels = [[float(point.seed == seed) for seed in seeds] for point in points]
     off = x - centre
-    return np.column_stack([off, off**2, np.array(levels)]), np.log([point.loss for point in points]), centre
+    columns = np.column_stack([off, off**2, np.eye(len(seeds))[of_seed]])
+    return columns, np.log([point.loss for point in points]), centre
 
 
 def _parabola(points: Sequence[RatePoint], cubic: float) -> Fitted | None:
@@ -182,13 +205,11 @@ def _parabola(points: Sequence[RatePoint], cubic: float) -> Fitted | None:
     third = design[:, 0] ** 3
     y = y - cubic * third
     coefficients, _, rank, _ = np.linalg.lstsq(design, y, rcond=None)
-    if rank < design.shape[1]:
-        return None
-    residual = y - design @ coefficients
     slope, bend = float(coefficients[0]), float(coefficients[1])
     root = bend**2 - 3 * cubic * slope
-    if bend <= 0 or root <= 0:
+    if rank < design.shape[1] or bend <= 0 or root <= 0:
         return None
+    residual = y - design @ coefficients
     at = -slope / (bend + math.sqrt(root))
     second = bend + 3 * cubic * at  # half of the second derivative there
     covariance = np.linalg.inv(design.T @ design)[:2, :2]
@@ -222,64 +243,17 @@ def cubic_of(cells: Sequence[Cell]) -> Cubic:
         rest = third - design @ np.linalg.lstsq(design, third, rcond=None)[0]
         top += float(rest @ y)
         bottom += float(rest @ rest)
-    return Cubic(top / bottom, 1 / math.sqrt(bottom)) if bottom > 0 else NO_CUBIC
+    return Cubic(top / bottom, 1 / math.sqrt(bottom)) if bottom > 0 else Cubic()
 
 
-def _means(points: Sequence[RatePoint], rates: Sequence[float]) -> dict[float, float]:
-    """The mean ln loss of each rate, as if every seed had run at it: rates and seeds are additive."""
-    if not points:
-        return {}
-    tried = [rate for rate in rates if any(point.lr == rate for point in points)]
-    seeds = sorted({point.seed for point in points})
-    columns = [
-        [float(point.lr == rate) for rate in tried] + [float(point.seed == seed) - 1 / len(seeds) for seed in seeds]
-        for point in points
-    ]
-    coefficients = np.linalg.lstsq(np.array(columns), np.log([point.loss for point in points]), rcond=None)[0]
-    return {rate: float(value) for rate, value in zip(tried, coefficients, strict=False)}
-
-
-def _pure(points: Sequence[RatePoint]) -> tuple[float, int]:
-    """(sum of squares, degrees of freedom) of ln loss less rate and seed: noise, whatever the shape of the curve."""
-    rates, seeds = sorted({point.lr for point in points}), sorted({point.seed for point in points})
-    columns = np.array(
-        [
-            [*(float(point.lr == rate) for rate in rates), *(float(point.seed == seed) for seed in seeds)]
-            for point in points
-        ]
-    )
-    y = np.log([point.loss for point in points])
-    coefficients, _, rank, _ = np.linalg.lstsq(columns, y, rcond=None)
-    residual = y - columns @ coefficients
-    return float(residual @ residual), len(y) - int(rank)
-
-
-MOST = 700.0  # of log loss: no number is larger
-
-
-class Excess(NamedTuple):
-    """A share of the loss, and the interval that the error of the cell's best rate gives it."""
-
-    share: float
-    low: float
-    high: float
-
-
-def excess_of(fitted: Fitted, lr: float, level: float, sd: float | None = None, dof: int | None = None) -> Excess:
-    """What the rate `lr` costs. sd, dof: the noise of a run in ln loss, where it is known better than from the cell
-    itself (None). With d the distance of ln lr from the best rate's and h half of the latter's interval, the ends are
-    those of the curve at |d| - h, not below 0, and |d| + h. The curve's own error is left out, so the interval is too
-    narrow far from the best rate: at the level 0.95 it held the truth in 0.95 of 400 simulated cells at the best rate,
-    in 0.93 at 1.2 times that rate and in 0.85 at twice that rate (tests/analysis/rates). Raises ValueError for a cell
-    without residuals and no `sd`."""
-    if sd is None or dof is None:
-        if fitted.dof < 1:
-            raise ValueError("a cell with as many runs as terms has no residuals, so its noise is unknown")
-        sd, dof = math.sqrt(fitted.rss / fitted.dof), fitted.dof
+def excess_of(fitted: Fitted, lr: float, level: float, sd: float, dof: int) -> Estimate:
+    """What the rate `lr` costs, as a share of the loss, with the interval that the error of the best rate gives it. sd,
+    dof: the noise of a run in ln loss. With d the distance of ln lr from the best rate's and h half of the latter's
+    interval, the ends are those of the curve at |d| - h, not below 0, and |d| + h. The curve's own error is left out,
+    so the interval is too narrow far from the best rate: at the level 0.95 it held the truth in 0.95 of 400 simulated
+    cells at the best rate, in 0.93 at 1.2 times that rate and in 0.85 at twice that rate (tests/analysis/rates)."""
     half = float(stats.t.ppf(0.5 + level / 2, dof)) * sd * fitted.unit_se
     off = math.log(lr) - fitted.log_rate
-    side = math.copysign(1.0, off)
-    ends = (abs(off), max(abs(off) - half, 0.0), abs(off) + half)
-    log_excess = [fitted.curvature * d**2 + fitted.cubic * (side * d) ** 3 for d in ends]
-    share, low, high = (math.expm1(min(max(value, 0.0), MOST)) for value in log_excess)
-    return Excess(share, low, high)
+    distances = np.array([abs(off), max(abs(off) - half, 0.0), abs(off) + half])
+    above = np.clip(fitted.above(math.copysign(1.0, off) * distances), 0.0, MOST)
+    return Estimate(*np.expm1(above).tolist())

@@ -1,21 +1,25 @@
-"""LR(N, D, batch) of each architecture by weighted least squares on its cells' best rates. All architectures share the
-noise of a run and the scatter of best rates around their laws.
+"""From a sweep's runs to LR(N, D, batch) of each architecture, by weighted least squares on its cells' best rates; and
+why an architecture has no law. All architectures share the noise of a run and the scatter of best rates around their
+laws.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from scipy import optimize, stats
 
-from arch.amounts import counted
+from arch.amounts import count, counted
 from arch.errors import InputError
-from scaling.study.rate_law import TERMS, WORDS, ArchLaw, Curvature, LeftOut, Misfit, Term
+from scaling.study.rate_law import TERMS, WORDS, ArchLaw, Curvature, LeftOut, Misfit, RateLaw, Recipe, Term
 
-from .cell import Cell, Cubic, excess_of
+from .cell import Cell, Cubic, Fitted, RatePoint, cubic_of, excess_of, fit_cell
 
 LEVEL = 0.95
 MIN_SIZES = 3
@@ -26,23 +30,138 @@ DRIFT = 2.0  # standard errors from which on the curvature is a function of N
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise of ln loss. sd: standard deviation of a run around its cell's parabola, pooled over all cells; pure_sd:
-    that between seeds at one rate, None where no seed was repeated."""
+    """sd: standard deviation of ln loss of a run around its cell's parabola, pooled over all cells."""
 
     sd: float
     dof: int
-    pure_sd: float | None
-    pure_dof: int
 
 
 @dataclass(frozen=True)
-class Line:
-    """Least squares of y [cells] on a design [cells, 1 + terms], weights 1 / (se^2 + scatter^2)."""
+class Outlier:
+    """A cell that all others contradict. factor: its best rate over that of the law of its architecture's other cells;
+    sds: the same in standard deviations of a cell about that law; law: of the others alone (None: they have none)."""
 
-    coefficients: np.ndarray
-    covariance: np.ndarray
-    chi2: float
-    dof: int
+    cell: Cell
+    factor: float
+    sds: float
+    law: ArchLaw | None = None
+
+
+@dataclass(frozen=True)
+class RatesFit:
+    """cells: in the order of the points; laws: by architecture; without_law: by architecture, why it has no law; noise:
+    None where no cell has an optimum; doubts: by architecture, the cell that its others contradict."""
+
+    cells: list[Cell]
+    laws: dict[str, ArchLaw]
+    without_law: dict[str, str]
+    noise: Noise | None
+    input_hash: str
+    doubts: dict[str, Outlier] = field(default_factory=dict)
+
+    @property
+    def n_diverged(self) -> int:
+        """Runs that were left out as diverged."""
+        return sum(cell.n_diverged for cell in self.cells)
+
+    @property
+    def n_too_low(self) -> int:
+        """Runs that were left out because they hardly learned: their rates are too low."""
+        return sum(cell.n_too_low for cell in self.cells)
+
+    @property
+    def unused(self) -> list[Cell]:
+        """Cells without an optimum."""
+        return [cell for cell in self.cells if cell.fitted is None]
+
+    def usable(self, arch: str) -> list[Cell]:
+        """The cells of an architecture that have an optimum."""
+        return [cell for cell in self.cells if cell.arch == arch and cell.fitted is not None]
+
+
+def fit_rates(points: Sequence[RatePoint], without: Sequence[Term] = ()) -> RatesFit:
+    """Cells and laws of a sweep. without: terms that the law shall not have (terms_of)."""
+    fit = _fit(points, without)
+    if fit.noise is None or not fit.laws:
+        return fit
+    systems = {arch: System.of(fit.usable(arch), law.terms, fit.noise) for arch, law in fit.laws.items()}
+    doubts = {}
+    for arch, outlier in find_outliers(systems).items():
+        # all is fitted anew: a curve of another shape would leave its mark on the cubic term that all cells share
+        again = _fit([point for point in points if point not in outlier.cell.points], without)
+        doubts[arch] = replace(outlier, law=again.laws.get(arch))
+    return replace(fit, doubts=doubts)
+
+
+def _fit(points: Sequence[RatePoint], without: Sequence[Term]) -> RatesFit:
+    """As `fit_rates`, without doubts."""
+    runs_of: dict[tuple[str, str, int, int], list[RatePoint]] = {}
+    for point in points:
+        runs_of.setdefault(point.cell, []).append(point)
+    cells = [fit_cell(runs) for runs in runs_of.values()]
+    archs = list(dict.fromkeys(cell.arch for cell in cells))
+    cubics = {arch: cubic_of([cell for cell in cells if cell.arch == arch]) for arch in archs}
+    cells = [fit_cell(runs, cubics[runs[0].arch].value) for runs in runs_of.values()]
+    terms, why = dict[str, list[Term]](), dict[str, str]()
+    for arch in archs:
+        try:
+            terms[arch] = terms_of([cell for cell in cells if cell.arch == arch], without)
+        except InputError as error:
+            why[arch] = str(error)
+    rows = sorted(json.dumps(astuple(point)) for point in points)
+    fit = RatesFit(cells, {}, why, None, hashlib.sha256("\n".join(rows).encode()).hexdigest())
+    if all(cell.fitted is None for cell in cells):
+        return fit
+    try:
+        noise = noise_of(cells, cubics)
+    except InputError as error:
+        return replace(fit, without_law=why | dict.fromkeys(terms, str(error)))
+    systems = {arch: System.of(fit.usable(arch), of_arch, noise) for arch, of_arch in terms.items()}
+    return replace(fit, noise=noise, laws=_laws(systems, cubics, noise))
+
+
+def without_doubtful(fit: RatesFit) -> RatesFit:
+    """The fit without the laws of architectures with a doubt: a person decides whether a cell that all others
+    contradict counts."""
+    why = {
+        arch: f"{doubt.cell.size} at {count(doubt.cell.n_tokens)} tokens contradicts its other cells, as `scaling "
+        f"sweep` shows: sweep longer runs, write rates into overrides.by_run, or sweep again with sweep.doubts: follow"
+        for arch, doubt in fit.doubts.items()
+    }
+    laws = {arch: law for arch, law in fit.laws.items() if arch not in why}
+    return replace(fit, laws=laws, without_law=fit.without_law | why)
+
+
+def law_file(fit: RatesFit, recipe: Recipe) -> RateLaw:
+    """The fit as a law file. Raises InputError where no architecture has a law."""
+    if not fit.laws:
+        reasons = "; ".join(f"{arch}: {why}" for arch, why in fit.without_law.items())
+        raise InputError(f"no architecture has a law of its learning rate: {reasons}")
+    assert fit.noise is not None
+    return RateLaw(
+        recipe=recipe,
+        noise={"sd": fit.noise.sd, "dof": fit.noise.dof},
+        laws=fit.laws,
+        without_law=fit.without_law,
+        cells=[_cell_row(cell, fit.noise) for cell in fit.cells],
+        inputs_sha256=fit.input_hash,
+    )
+
+
+def _cell_row(cell: Cell, noise: Noise) -> dict[str, Any]:
+    """A cell for the law file: best_rate and its standard error in ln, or why it has none."""
+    keys = ("arch", "size", "n_params", "n_tokens", "batch_tokens", "n_runs", "n_seeds", "n_diverged", "n_too_low")
+    row: dict[str, Any] = {key: getattr(cell, key) for key in keys}
+    row |= {"rates": list(cell.rates), "used": list(cell.used)}
+    row["losses"] = [loss if math.isfinite(loss) else None for loss in cell.losses]
+    if cell.fitted is None:
+        return row | {"best_rate": None, "why": cell.reason}
+    return row | {
+        "best_rate": math.exp(cell.fitted.log_rate),
+        "ln_se": noise.sd * cell.fitted.unit_se,
+        "curvature": cell.fitted.curvature,
+        "curvature_se": noise.sd * cell.fitted.curvature_unit_se,
+    }
 
 
 def noise_of(cells: Sequence[Cell], cubics: Mapping[str, Cubic]) -> Noise:
@@ -53,9 +172,7 @@ def noise_of(cells: Sequence[Cell], cubics: Mapping[str, Cubic]) -> Noise:
         raise InputError(
             "the errors of the best rates are unknown: give every cell more than three rates, or a second seed"
         )
-    pure_dof = sum(cell.pure_dof for cell in cells)
-    pure = math.sqrt(sum(cell.pure_rss for cell in cells) / pure_dof) if pure_dof else None
-    return Noise(math.sqrt(sum(fit.rss for fit in fitted) / dof), dof, pure, pure_dof)
+    return Noise(math.sqrt(sum(fit.rss for fit in fitted) / dof), dof)
 
 
 def terms_of(cells: Sequence[Cell], without: Sequence[Term] = ()) -> list[Term]:
@@ -67,7 +184,7 @@ def terms_of(cells: Sequence[Cell], without: Sequence[Term] = ()) -> list[Term]:
     sizes = sorted({(cell.n_params, cell.size) for cell in usable})
     if len({n for n, _ in sizes}) < MIN_SIZES:
         named = ", ".join(name for _, name in sizes) or "none"
-        n_without = sum(cell.fitted is None for cell in cells)
+        n_without = len(cells) - len(usable)
         none = f"; {counted(n_without, 'cell has', 'cells have')} none" if n_without else ""
         raise InputError(
             f"a law needs a best rate inside the rates tried at {MIN_SIZES} sizes, and there are {len(sizes)} "
@@ -75,11 +192,8 @@ def terms_of(cells: Sequence[Cell], without: Sequence[Term] = ()) -> list[Term]:
         )
     terms: list[Term] = ["n_params"]
     for term in TERMS[1:]:
-        if term in without:
-            continue
-        values = {getattr(cell, term) for cell in usable}
-        if len(values) == 1 and term == "batch_tokens":
-            continue  # one batch: the law is one of this batch
+        if term in without or (term == "batch_tokens" and len({cell.batch_tokens for cell in usable}) == 1):
+            continue  # of one batch the law is one of this batch
         if not _apart(usable, term):
             what = "horizons" if term == "n_tokens" else "batches"
             raise InputError(
@@ -105,129 +219,112 @@ def _apart(cells: Sequence[Cell], term: Term) -> bool:
     return any(max(values) >= FAR_APART * min(values) for values in groups.values())
 
 
-def fit_laws(
-    cells: Mapping[str, Sequence[Cell]],
-    terms: Mapping[str, Sequence[Term]],
-    cubics: Mapping[str, Cubic],
-    noise: Noise,
-) -> dict[str, ArchLaw]:
-    """The law of each architecture of its usable `cells`, in its `terms`.
+@dataclass(frozen=True)
+class Line:
+    """Least squares of y [cells] on a design [cells, 1 + terms], weights 1 / (se^2 + scatter^2)."""
+
+    coefficients: np.ndarray
+    covariance: np.ndarray
+    chi2: float
+
+
+@dataclass(frozen=True)
+class System:
+    """What the law of an architecture is fitted to: its usable cells, their design [cells, 1 + terms] of ln (term /
+    centre), ln best rates [cells] and their standard errors."""
+
+    cells: tuple[Cell, ...]
+    terms: tuple[Term, ...]
+    centre: np.ndarray
+    design: np.ndarray
+    y: np.ndarray
+    se: np.ndarray
+
+    @classmethod
+    def of(cls, cells: Sequence[Cell], terms: Sequence[Term], noise: Noise) -> System:
+        logs = _logs(cells, terms)
+        centre, fitted = logs.mean(0), _fitted(cells)
+        design = np.column_stack([np.ones(len(cells)), logs - centre])
+        y, se = (np.array([getattr(fit, name) for fit in fitted]) for name in ("log_rate", "unit_se"))
+        return cls(tuple(cells), tuple(terms), centre, design, y, noise.sd * se)
+
+    @property
+    def dof(self) -> int:
+        return len(self.y) - self.design.shape[1]
+
+    @property
+    def is_determined(self) -> bool:
+        return bool(np.linalg.matrix_rank(self.design) == self.design.shape[1])
+
+    def take(self, kept: np.ndarray) -> System:
+        """Of some of the cells, about the same centre."""
+        cells = tuple(cell for cell, is_kept in zip(self.cells, kept, strict=True) if is_kept)
+        return replace(self, cells=cells, design=self.design[kept], y=self.y[kept], se=self.se[kept])
+
+    def fit(self, scatter: float, y: np.ndarray | None = None) -> Line:
+        """The line through the best rates, or through `y`."""
+        y = self.y if y is None else y
+        weight = 1 / (self.se**2 + scatter**2)
+        covariance = np.linalg.inv(self.design.T @ (weight[:, None] * self.design))
+        coefficients = covariance @ (self.design.T @ (weight * y))
+        return Line(coefficients, covariance, float(weight @ (y - self.design @ coefficients) ** 2))
+
+
+def _logs(cells: Sequence[Cell], terms: Sequence[Term]) -> np.ndarray:
+    """[cells, terms]: ln of each term."""
+    return np.log([[getattr(cell, term) for term in terms] for cell in cells])
+
+
+def _fitted(cells: Sequence[Cell]) -> list[Fitted]:
+    fitted = [cell.fitted for cell in cells if cell.fitted is not None]
+    assert len(fitted) == len(cells), "usable cells alone"
+    return fitted
+
+
+def _laws(systems: Mapping[str, System], cubics: Mapping[str, Cubic], noise: Noise) -> dict[str, ArchLaw]:
+    """The law of each architecture.
 
     All architectures share the scatter of best rates around the laws, beyond their errors: the value at which the
     weighted squares (Paule & Mandel 1982) are at the median of their distribution, 0 where they are smaller without
     scatter. The intervals are t times the root of the line's variance plus the scatter's, t of the laws' degrees of
     freedom; the line's variance includes the error of the cubic term, which moves all cells of an architecture.
     """
-    systems = {arch: _system(cells[arch], terms[arch], noise) for arch in cells}
-    dof = sum(len(y) - design.shape[1] for design, y, _ in systems.values())
-    scatter = _scatter([(design, y, se) for design, y, se in systems.values()], dof)
+    if not systems:
+        return {}
+    dof = sum(system.dof for system in systems.values())
+    scatter = _scatter(list(systems.values()), dof)
     quantile = float(stats.t.ppf(0.5 + LEVEL / 2, min(dof, noise.dof)))
     laws = {}
-    for arch, (design, y, se) in systems.items():
-        line = weighted(design, y, se, scatter)
-        alone = weighted(design, y, se, 0.0)
-        cubic = cubics[arch]
-        moved = _moved(cells[arch], design, se, scatter) * noise.sd * cubic.unit_se
+    for arch, system in systems.items():
+        line, chi2, cubic = system.fit(scatter), system.fit(0.0).chi2, cubics[arch]
+        per_cubic = np.array([fit.per_cubic for fit in _fitted(system.cells)])
+        moved = system.fit(scatter, per_cubic).coefficients * noise.sd * cubic.unit_se
         laws[arch] = ArchLaw(
-            terms=list(terms[arch]),
-            centre={term: math.exp(value) for term, value in _centre(cells[arch], terms[arch]).items()},
+            terms=list(system.terms),
+            centre=dict(zip(system.terms, np.exp(system.centre).tolist(), strict=True)),
             coefficients=line.coefficients.tolist(),
             covariance=(line.covariance + np.outer(moved, moved)).tolist(),
             scatter=scatter,
             quantile=quantile,
             level=LEVEL,
-            ranges={term: _ends([getattr(cell, term) for cell in cells[arch]]) for term in TERMS},
-            curvature=curvature_of(cells[arch], noise, cubic),
-            misfit=Misfit(chi2=alone.chi2, dof=alone.dof, p=float(stats.chi2.sf(alone.chi2, alone.dof))),
-            left_out_size=_left_out(cells[arch], terms[arch], noise, scatter),
+            ranges={term: _ends([getattr(cell, term) for cell in system.cells]) for term in TERMS},
+            curvature=_curvature(system.cells, noise, cubic),
+            misfit=Misfit(chi2=chi2, dof=system.dof, p=float(stats.chi2.sf(chi2, system.dof))),
+            left_out_size=_left_out(system, noise, scatter),
         )
     return laws
-
-
-@dataclass(frozen=True)
-class Outlier:
-    """A cell that all others contradict. factor: its best rate over that of the law of its architecture's other cells;
-    sds: the same in standard deviations of a cell about that law."""
-
-    place: int
-    factor: float
-    sds: float
-
-
-def find_outliers(
-    cells: Mapping[str, Sequence[Cell]], terms: Mapping[str, Sequence[Term]], noise: Noise
-) -> dict[str, Outlier]:
-    """The architectures with a cell that all others contradict, at most one cell each.
-
-    A run that has not yet left the plateau at its start learns fastest at a very different rate, and such a cell among
-    six bends a law by far. It is judged by the scatter of all other cells, also those of other architectures: where all
-    scatter, no cell is an outlier. `sds` is compared with Student's t at a chance of OUTLIER_CHANCE for any cell of the
-    sweep. fit_laws keeps such a cell: the majority may be wrong, where only the longest run left its plateau.
-    """
-    systems = {arch: _system(cells[arch], terms[arch], noise) for arch in cells}
-    n_cells = sum(len(y) for _, y, _ in systems.values())
-    outliers: dict[str, Outlier] = {}
-    for arch, (design, y, se) in systems.items():
-        for place in range(len(y)):
-            kept = np.arange(len(y)) != place
-            rest = systems | {arch: (design[kept], y[kept], se[kept])}
-            dof = sum(len(values) - rows.shape[1] for rows, values, _ in rest.values())
-            if dof < 1 or np.linalg.matrix_rank(design[kept]) < design.shape[1]:
-                continue
-            scatter = _scatter(list(rest.values()), dof)
-            others, best, errors = rest[arch]
-            line, row = weighted(others, best, errors, scatter), design[place]
-            off = float(y[place] - row @ line.coefficients)
-            sd = math.sqrt(float(row @ line.covariance @ row) + float(se[place]) ** 2 + scatter**2)
-            outlier = Outlier(place, math.exp(off), abs(off) / sd)
-            is_unlikely = 2 * stats.t.sf(outlier.sds, dof) * n_cells < OUTLIER_CHANCE
-            if is_unlikely and (arch not in outliers or outlier.sds > outliers[arch].sds):
-                outliers[arch] = outlier
-    return outliers
 
 
 def _ends(values: Sequence[int]) -> list[float]:
     return [float(min(values)), float(max(values))]
 
 
-def _centre(cells: Sequence[Cell], terms: Sequence[Term]) -> dict[Term, float]:
-    return {term: float(np.mean([math.log(getattr(cell, term)) for cell in cells])) for term in terms}
-
-
-def _rows(cells: Sequence[Cell], terms: Sequence[Term], centre: Mapping[Term, float]) -> np.ndarray:
-    rows = [[1.0, *(math.log(getattr(cell, term)) - centre[term] for term in terms)] for cell in cells]
-    return np.array(rows)
-
-
-def _system(cells: Sequence[Cell], terms: Sequence[Term], noise: Noise) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(design, ln best rate, its standard error) of usable cells."""
-    fitted = [cell.fitted for cell in cells if cell.fitted is not None]
-    assert len(fitted) == len(cells), "usable cells alone"
-    design = _rows(cells, terms, _centre(cells, terms))
-    return design, np.array([fit.log_rate for fit in fitted]), noise.sd * np.array([fit.unit_se for fit in fitted])
-
-
-def _moved(cells: Sequence[Cell], design: np.ndarray, se: np.ndarray, scatter: float) -> np.ndarray:
-    """How far the coefficients move where the cubic term is larger by 1."""
-    per_cubic = np.array([cell.fitted.per_cubic for cell in cells if cell.fitted is not None])
-    return weighted(design, per_cubic, se, scatter).coefficients
-
-
-def weighted(design: np.ndarray, y: np.ndarray, se: np.ndarray, scatter: float) -> Line:
-    weight = 1 / (se**2 + scatter**2)
-    covariance = np.linalg.inv(design.T @ (weight[:, None] * design))
-    coefficients = covariance @ (design.T @ (weight * y))
-    residual = y - design @ coefficients
-    return Line(coefficients, covariance, float(weight @ residual**2), len(y) - design.shape[1])
-
-
-def _scatter(systems: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], dof: int) -> float:
+def _scatter(systems: Sequence[System], dof: int) -> float:
     """The scatter of best rates around their laws: 0 where they lie as close as their errors say."""
-
     target = float(stats.chi2.median(dof))
 
     def excess(scatter: float) -> float:
-        return sum(weighted(*system, scatter).chi2 for system in systems) - target
+        return sum(system.fit(scatter).chi2 for system in systems) - target
 
     if excess(0.0) <= 0:
         return 0.0
@@ -237,14 +334,41 @@ def _scatter(systems: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], dof: 
     return float(optimize.brentq(excess, 0.0, high, xtol=1e-6))
 
 
-def curvature_of(cells: Sequence[Cell], noise: Noise, cubic: Cubic) -> Curvature:
+def find_outliers(systems: Mapping[str, System]) -> dict[str, Outlier]:
+    """The architectures with a cell that all others contradict, at most one cell each.
+
+    A run that has not yet left the plateau at its start learns fastest at a very different rate, and such a cell among
+    six bends a law by far. It is judged by the scatter of all other cells, also those of other architectures: where all
+    scatter, no cell is an outlier. `sds` is compared with Student's t at a chance of OUTLIER_CHANCE for any cell of the
+    sweep. The law keeps such a cell: the majority may be wrong, where only the longest run left its plateau.
+    """
+    n_cells = sum(len(system.y) for system in systems.values())
+    outliers: dict[str, Outlier] = {}
+    for arch, system in systems.items():
+        for place, cell in enumerate(system.cells):
+            others = system.take(np.arange(len(system.y)) != place)
+            rest = [*(other for name, other in systems.items() if name != arch), others]
+            dof = sum(other.dof for other in rest)
+            if dof < 1 or not others.is_determined:
+                continue
+            scatter = _scatter(rest, dof)
+            line, row = others.fit(scatter), system.design[place]
+            off = float(system.y[place] - row @ line.coefficients)
+            sd = math.sqrt(float(row @ line.covariance @ row) + float(system.se[place]) ** 2 + scatter**2)
+            outlier = Outlier(cell, math.exp(off), abs(off) / sd)
+            is_unlikely = 2 * stats.t.sf(outlier.sds, dof) * n_cells < OUTLIER_CHANCE
+            if is_unlikely and (arch not in outliers or outlier.sds > outliers[arch].sds):
+                outliers[arch] = outlier
+    return outliers
+
+
+def _curvature(cells: Sequence[Cell], noise: Noise, cubic: Cubic) -> Curvature:
     """The weighted mean of the cells' curvatures; a power of N where it drifts by more than DRIFT standard errors."""
-    fitted = [cell.fitted for cell in cells if cell.fitted is not None]
+    fitted = _fitted(cells)
     k = np.array([fit.curvature for fit in fitted])
-    se = noise.sd * np.array([fit.curvature_unit_se for fit in fitted])
+    weight = 1 / (noise.sd * np.array([fit.curvature_unit_se for fit in fitted])) ** 2
     x = np.log([cell.n_params for cell in cells])
-    weight = 1 / se**2
-    mean, centre = float(weight @ k / weight.sum()), float(weight @ x / weight.sum())
+    mean, centre = float(np.average(k, weights=weight)), float(np.average(x, weights=weight))
     off = x - centre
     spread = float(weight @ off**2)
     slope = float(weight @ (off * (k - mean))) / spread
@@ -257,34 +381,34 @@ def curvature_of(cells: Sequence[Cell], noise: Noise, cubic: Cubic) -> Curvature
         exponent=slope / mean if drifts else 0.0,
         cubic=cubic.value,
         cubic_se=noise.sd * cubic.unit_se,
-        per_cubic=float(weight @ np.array([fit.curvature_per_cubic for fit in fitted]) / weight.sum()),
+        per_cubic=float(np.average([fit.curvature_per_cubic for fit in fitted], weights=weight)),
         se=inflated / math.sqrt(float(weight.sum())),
     )
 
 
-def _left_out(cells: Sequence[Cell], terms: Sequence[Term], noise: Noise, scatter: float) -> list[LeftOut]:
+def _left_out(system: System, noise: Noise, scatter: float) -> list[LeftOut]:
     """For the cells of each size the prediction of the law of the other sizes; what its rate would cost is read off the
     cell's own curve. [] where the other sizes do not determine the terms."""
     left_out = []
-    for size in dict.fromkeys(cell.size for cell in cells):
-        rest, out = [cell for cell in cells if cell.size != size], [cell for cell in cells if cell.size == size]
-        design, y, se = _system(rest, terms, noise)
-        if len(rest) < design.shape[1] or np.linalg.matrix_rank(design) < design.shape[1]:
+    for size in dict.fromkeys(cell.size for cell in system.cells):
+        rest = System.of([cell for cell in system.cells if cell.size != size], system.terms, noise)
+        if rest.dof < 0 or not rest.is_determined:
             continue
-        line = weighted(design, y, se, scatter)
-        rows = _rows(out, terms, _centre(rest, terms))
-        for cell, row in zip(out, rows, strict=True):
+        line = rest.fit(scatter)
+        for cell in (cell for cell in system.cells if cell.size == size):
             assert cell.fitted is not None
-            error = float(row @ line.coefficients) - cell.fitted.log_rate
+            row = np.concatenate([[1.0], _logs([cell], system.terms)[0] - rest.centre])
+            log_rate = float(row @ line.coefficients)
             variance = float(row @ line.covariance @ row) + scatter**2 + (noise.sd * cell.fitted.unit_se) ** 2
-            cost = excess_of(cell.fitted, math.exp(cell.fitted.log_rate + error), LEVEL, noise.sd, noise.dof)
+            cost = excess_of(cell.fitted, math.exp(log_rate), LEVEL, noise.sd, noise.dof)
+            low, high = cost.interval or (0.0, 0.0)
             left_out.append(
                 LeftOut(
-                    ln_error=error,
+                    ln_error=log_rate - cell.fitted.log_rate,
                     sd=math.sqrt(variance),
-                    excess=cost.share,
-                    low=cost.low,
-                    high=cost.high,
+                    excess=cost.value or 0.0,
+                    low=low,
+                    high=high,
                     size=size,
                     n_params=cell.n_params,
                     n_tokens=cell.n_tokens,

@@ -1,4 +1,5 @@
-"""The page of a sweep: loss against rate with a panel for each architecture and length, the laws and every cell."""
+"""What a sweep says as rows and lines of text, and its page: loss against rate with a panel for each architecture and
+length, the laws and every cell."""
 
 from __future__ import annotations
 
@@ -14,15 +15,105 @@ from analysis.figures.axes import log_axis
 from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.style import GREY, dress, legend_line, size_scale
 from analysis.pages.html import render
-from arch.amounts import count
+from arch.amounts import count, counted, counted_of
 from data.files import write_bytes
+from scaling.study.rate_law import WORDS, ArchLaw
 
-from .cell import Cell, Fitted
-from .fit import RatesFit
-from .law import LEVEL
-from .rows import cell_rows, law_rows, verdict
+from .cell import Cell
+from .law import LEVEL, RatesFit
 
+TEMPLATE = Path(__file__).with_name("rates.html.j2")
 WIDTH, HEIGHT = 1040, 300  # pixels, of a row
+
+
+def cell_rows(fit: RatesFit) -> list[dict[str, str]]:
+    """A row for each cell. "times or over" is the factor of one standard error, the last column why there is no best
+    rate."""
+    rows = []
+    for cell in fit.cells:
+        row = {"architecture": name_of(cell.arch), "size": cell.size, "tokens": count(cell.n_tokens)}
+        row |= {"batch": f"{cell.batch_tokens:,}", "rates": f"{cell.rates[0]:g} to {cell.rates[-1]:g}"}
+        row |= {"runs": str(cell.n_runs), "diverged": str(cell.n_diverged) if cell.n_diverged else ""}
+        row |= {"rate too low": str(cell.n_too_low) if cell.n_too_low else ""}
+        if cell.fitted is not None and fit.noise is not None:
+            row["best rate"] = f"{math.exp(cell.fitted.log_rate):.3g}"
+            row["times or over"] = f"{math.exp(fit.noise.sd * cell.fitted.unit_se):.3g}"
+        rows.append(row | {"not used, because": cell.reason})
+    return rows
+
+
+def law_rows(fit: RatesFit) -> list[dict[str, str]]:
+    """A row for each law: exponents, the cost of a rate twice too high or low at the middle of the sizes swept, and the
+    cost of the other sizes' law at a size left out."""
+    rows = []
+    for arch, law in fit.laws.items():
+        row = {"architecture": name_of(arch), "law": formula(law)}
+        for place, term in enumerate(law.terms, start=1):
+            value, variance = law.coefficients[place], law.covariance[place][place]
+            row[f"exponent of {WORDS[term]}"] = f"{value:.2f} ± {math.sqrt(variance):.2f}"
+        for name, factor in (("twice too high", 2.0), ("half", 0.5)):
+            excess, low, high = law.cost_of(factor, law.curvature.n_params)
+            row[name] = f"{excess:.1%} [{low:.1%}, {high:.1%}]"
+        worst = max(law.left_out_size, key=lambda cell: cell.excess, default=None)
+        if worst is not None:
+            text = f"{worst.excess:.2%} [{worst.low:.2%}, {worst.high:.2%}]"
+            most = max(cell.high for cell in law.left_out_size)
+            text += f"; another up to {most:.2%}" if most > worst.high else ""
+            row["a size left out costs, in the worst cell"] = text
+        row["chance of the misfit"] = f"{law.misfit.p:.2f}"
+        rows.append(row)
+    return rows
+
+
+def formula(law: ArchLaw) -> str:
+    """The law as text: LR = 0.00344 (N / 23k)^-0.49 ..."""
+    parts = [f"{math.exp(law.coefficients[0]):.3g}"]
+    for term, value in zip(law.terms, law.coefficients[1:], strict=True):
+        parts.append(f"({WORDS[term]} / {count(law.centre[term])})^{value:.2f}")
+    return "LR = " + " ".join(parts)
+
+
+def verdict(fit: RatesFit) -> list[str]:
+    """What the sweep says, in lines: laws, architectures without a law, what was left out."""
+    lines = []
+    if fit.laws:
+        lines.append(f"laws of the learning rate: {', '.join(name_of(arch) for arch in fit.laws)}")
+    lines += [f"no law of {name_of(arch)}: {why}" for arch, why in fit.without_law.items()]
+    for arch, law in fit.laws.items():
+        if law.misfit.p < 0.05:
+            lines.append(
+                f"{name_of(arch)}: cells lie further from the law than their errors say (chance "
+                f"{law.misfit.p:.3f}): the intervals hold this scatter"
+            )
+    for arch, doubt in fit.doubts.items():
+        cell, other = doubt.cell, doubt.law
+        rest = f"{formula(other)} (chance of the misfit {other.misfit.p:.2f})" if other else "there is no law"
+        lines.append(
+            f"{name_of(arch)}: the best rate of {cell.size} at {count(cell.n_tokens)} tokens is {doubt.factor:.2g} "
+            f"times what the other cells say, {doubt.sds:.0f} standard deviations off; without it {rest}. "
+            f"Short runs may not have left their first plateau: look at both, sweep longer runs, or write rates into "
+            f"overrides.by_run"
+        )
+    if fit.n_diverged:
+        are = "is" if fit.n_diverged == 1 else "are"
+        lines.append(
+            f"{counted(fit.n_diverged, 'run')} diverged and {are} left out, with the other seeds of their rates"
+        )
+    if fit.n_too_low:
+        runs = counted(fit.n_too_low, "run is", "runs are")
+        lines.append(f"{runs} left out because of rates that are too low: hardly anything was learned")
+    if fit.unused:
+        lines.append(
+            f"{counted_of(len(fit.unused), len(fit.cells), 'cell', 'has', 'have')} no best rate: "
+            f"{', '.join(map(_short, fit.unused))}"
+        )
+    if fit.noise is not None:
+        lines.append(f"noise of a run: {fit.noise.sd:.2%} of its loss ({fit.noise.dof} degrees of freedom)")
+    return lines
+
+
+def _short(cell: Cell) -> str:
+    return f"{cell.arch}/{cell.size} at {count(cell.n_tokens)} tokens"
 
 
 def valleys(fit: RatesFit) -> go.Figure:
@@ -78,31 +169,32 @@ def _shared(cells: Sequence[Cell], with_batch: bool) -> str:
 
 
 def _traces(cell: Cell, color: str) -> list[go.Scatter]:
-    tried = [
-        (rate, loss, used) for rate, loss, used in zip(cell.rates, cell.losses, cell.used, strict=True) if loss == loss
-    ]
+    tried = [row for row in zip(cell.rates, cell.losses, cell.used, strict=True) if math.isfinite(row[1])]
     if not tried:
         return []
-    fitted, bottom = cell.fitted, min(math.log(loss) for _, loss, _ in tried)
-    if fitted is not None:
-        bottom = _level(cell, fitted)
+    rates, losses, used = (np.array(column) for column in zip(*tried, strict=True))
+    fitted, log_loss = cell.fitted, np.log(losses)
+    bottom = log_loss.min()
+    if (
+        fitted is not None
+    ):  # the lowest point of the curve: the mean over the rates that it is fitted to, less the curve
+        bottom = (log_loss - fitted.above(np.log(rates) - fitted.log_rate))[used].mean()
     name = f"{cell.size}, {count(cell.n_tokens)} tokens"
-    points = go.Scatter(
-        x=[rate for rate, _, _ in tried],
-        y=[100 * math.expm1(math.log(loss) - bottom) for _, loss, _ in tried],
-        mode="markers",
-        marker={"color": color, "size": 7, "symbol": ["circle" if used else "x" for _, _, used in tried]},
-        name=name,
-        showlegend=False,
-    )
+    marker = {"color": color, "size": 7, "symbol": np.where(used, "circle", "x").tolist()}
+    above = 100 * np.expm1(log_loss - bottom)
+    points = go.Scatter(x=rates, y=above, mode="markers", marker=marker, name=name, showlegend=False)
     if fitted is None:
         return [points]
-    used = [rate for rate, _, taken in tried if taken]
-    x = np.linspace(math.log(min(used)), math.log(max(used)), 60)
-    off = x - fitted.log_rate
-    curve = 100 * np.expm1(fitted.curvature * off**2 + fitted.cubic * off**3)
-    line = {"color": color, "width": 1.6}
-    drawn = go.Scatter(x=np.exp(x), y=curve, mode="lines", line=line, name=name, showlegend=False, hoverinfo="skip")
+    x = np.linspace(math.log(rates[used].min()), math.log(rates[used].max()), 60)
+    drawn = go.Scatter(
+        x=np.exp(x),
+        y=100 * np.expm1(fitted.above(x - fitted.log_rate)),
+        mode="lines",
+        line={"color": color, "width": 1.6},
+        name=name,
+        showlegend=False,
+        hoverinfo="skip",
+    )
     star = go.Scatter(
         x=[math.exp(fitted.log_rate)],
         y=[0],
@@ -114,34 +206,24 @@ def _traces(cell: Cell, color: str) -> list[go.Scatter]:
     return [points, drawn, star]
 
 
-def _level(cell: Cell, fitted: Fitted) -> float:
-    """ln loss at the lowest point of the curve: the mean over the rates that it is fitted to, less the curve."""
-    levels = []
-    for rate, loss, used in zip(cell.rates, cell.losses, cell.used, strict=True):
-        if used:
-            off = math.log(rate) - fitted.log_rate
-            levels.append(math.log(loss) - fitted.curvature * off**2 - fitted.cubic * off**3)
-    return float(np.mean(levels))
-
-
 def laws(fit: RatesFit) -> go.Figure:
     """Best rates against N at each cell's own tokens and batch, with a standard error; the lines are the laws at the
     fewest and the most tokens a parameter that were swept."""
     colors = arch_colors(list(fit.laws))
     figure = go.Figure()
     for arch, law in fit.laws.items():
-        cells = [cell for cell in fit.cells if cell.arch == arch and cell.fitted is not None]
+        cells = fit.usable(arch)
         assert fit.noise is not None
         best = [cell.fitted for cell in cells if cell.fitted is not None]
-        rates = [math.exp(fitted.log_rate) for fitted in best]
-        factor = [math.exp(fit.noise.sd * fitted.unit_se) for fitted in best]
+        rates = np.exp([fitted.log_rate for fitted in best])
+        factor = np.exp([fit.noise.sd * fitted.unit_se for fitted in best])
         figure.add_trace(
             go.Scatter(
                 x=[cell.n_params for cell in cells],
                 y=rates,
                 error_y={
-                    "array": [rate * (times - 1) for rate, times in zip(rates, factor, strict=True)],
-                    "arrayminus": [rate * (1 - 1 / times) for rate, times in zip(rates, factor, strict=True)],
+                    "array": rates * (factor - 1),
+                    "arrayminus": rates * (1 - 1 / factor),
                     "thickness": 1,
                 },
                 mode="markers",
@@ -164,9 +246,6 @@ def laws(fit: RatesFit) -> go.Figure:
     figure.update_xaxes(type="log", title_text="parameters without embeddings N")
     figure.update_yaxes(type="log", title_text="best learning rate")
     return figure
-
-
-TEMPLATE = Path(__file__).with_name("rates.html.j2")
 
 
 def write_page(fit: RatesFit, name: str, directory: Path) -> Path:

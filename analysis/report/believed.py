@@ -6,7 +6,7 @@ import re
 
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
-from analysis.fits.fit import Fit, NotFitted
+from analysis.fits.fit import Fit
 from analysis.fits.study_fits import StudyFits
 from analysis.report.laws import NAMES, believed, exponent, size_of
 from analysis.report.noise import listed
@@ -44,35 +44,29 @@ def optimum_sentences(fits: StudyFits, group: str) -> list[str]:
     if law is None:
         return [f"No approach is believed for the optimal size of {name}. {_reasons(fits, group, laws)}"]
     at = law.optima[0]
-    lines = [
+    lead = (
         f"The {NAMES[law.approach]} law is believed{_upto(law)}: at C = {power_of_ten(at.flops)} FLOP the optimal "
         f"{name} has N = {size_of(at.n_params)} parameters and trains on D = {size_of(at.n_tokens)} tokens; "
         f"N_opt ~ C^{exponent(law)}."
-    ]
-    less = [one for one in laws if one is not law and _reach(one) < _reach(law)]
-    missing = _missing(fits, group)
-    if less or missing:
-        lines.append(_reasons(fits, group, less))
-    return lines
+    )
+    less = _reasons(fits, group, [other for other in laws if _reach(other) < _reach(law)])
+    return [lead, less] if less else [lead]
 
 
 def law_sentences(fits: StudyFits) -> list[str]:
     """Of which architectures a law of the optimal size is believed, and how far; and why of the others none is."""
-    leading: dict[tuple[str, str], list[str]] = {}
-    without: dict[str, list[str]] = {}
+    sentences: dict[str, list[str]] = {}
+    unbelieved: dict[str, list[str]] = {}
     for group in dict.fromkeys(law.group for law in fits.laws):
         if law := leading_law(fits, group):
-            leading.setdefault((NAMES[law.approach], _upto(law)), []).append(name_of(group))
+            text = f"The {NAMES[law.approach]} law of the optimal size is believed{_upto(law)} for {{}}."
+            sentences.setdefault(text, []).append(name_of(group))
         else:
-            reasons = {law.approach: _brief(_first(law)) for law in fits.of(group)}
-            approach = "parametric" if "parametric" in reasons else next(iter(reasons))
-            without.setdefault(f"{NAMES[approach]}: {reasons[approach]}", []).append(name_of(group))
-    lines = []
-    for (approach, upto), names in leading.items():
-        lines.append(f"The {approach} law of the optimal size is believed{upto} for {listed(names)}.")
-    for reason, names in without.items():
-        lines.append(f"No law of the optimal size is believed for {listed(names)}; {reason}.")
-    return lines
+            laws = {law.approach: law for law in fits.of(group)}
+            shown = laws.get("parametric") or next(iter(laws.values()))
+            text = f"No law of the optimal size is believed for {{}}; {NAMES[shown.approach]}: {_reason(shown)}."
+            unbelieved.setdefault(text, []).append(name_of(group))
+    return [text.format(listed(names)) for text, names in (sentences | unbelieved).items()]
 
 
 def believed_rows(fits: StudyFits) -> list[dict[str, str]]:
@@ -91,11 +85,6 @@ def believed_rows(fits: StudyFits) -> list[dict[str, str]]:
     return rows
 
 
-def _first(law: Fit) -> str:
-    """The first reason of the verdict."""
-    return law.verdict.reasons[0] if law.verdict else ""
-
-
 def _reach(law: Fit) -> float:
     """How many times the largest compute a law is believed up to; 0 where it is not."""
     return law.verdict.reach if law.verdict else 0.0
@@ -105,18 +94,20 @@ def _upto(law: Fit) -> str:
     return believed(law).removeprefix("believe")
 
 
-def _missing(fits: StudyFits, group: str) -> list[NotFitted]:
-    return [one for one in fits.not_fitted if one.group == group]
-
-
 def _reasons(fits: StudyFits, group: str, laws: list[Fit]) -> str:
     """A sentence each: of these laws the first reason, and why the others could not be fitted. The page lists all."""
-    told = []
-    for one in laws:
-        trust = f"is believed{_upto(one)}" if _reach(one) else "is not believed"
-        told.append(f"The {NAMES[one.approach]} law {trust}: {_brief(_first(one))}.")
-    missing = _missing(fits, group)
-    return " ".join(told + [f"The {NAMES[one.approach]} law is not fitted: {_brief(one.reason)}." for one in missing])
+    sentences = []
+    for law in laws:
+        trust = f"is believed{_upto(law)}" if _reach(law) else "is not believed"
+        sentences.append(f"The {NAMES[law.approach]} law {trust}: {_reason(law)}.")
+    missing = [failure for failure in fits.not_fitted if failure.group == group]
+    sentences += [f"The {NAMES[failure.approach]} law is not fitted: {_brief(failure.reason)}." for failure in missing]
+    return " ".join(sentences)
+
+
+def _reason(law: Fit) -> str:
+    """The first one of the verdict."""
+    return _brief(law.verdict.reasons[0]) if law.verdict else ""
 
 
 def _brief(reason: str) -> str:

@@ -19,23 +19,15 @@ from analysis.fits.study_fits import StudyFits
 from analysis.forecast.outcome import ForecastRound
 from analysis.pages.export import write_tables
 from analysis.pages.html import render
-from analysis.report.comparison import (
-    choice_table,
-    comparison_figure,
-    comparison_notes,
-    comparison_rows,
-    doubted_surfaces,
-    waste_notes,
-    waste_table,
-)
+from analysis.report.comparison import comparison_figure, comparison_notes, comparison_rows
 from analysis.report.contamination import contamination_notes, contamination_rows
-from analysis.report.costs import cost_notes, cost_rows
+from analysis.report.costs import choice_notes, choice_table, cost_notes, cost_rows, doubted_surfaces
 from analysis.report.figures import figure_one
 from analysis.report.forecast import forecast_figure, forecast_lead, forecast_notes, forecast_rows, table_name, title_of
 from analysis.report.laws import approach_reasons, approach_rows, check_rows, law_notes, law_rows
 from analysis.report.lengths import NOTE as LENGTHS
 from analysis.report.lengths import length_rows, lengths_figure
-from analysis.report.merged import merged_figure, merged_notes, merged_rows
+from analysis.report.merged import merged_notes, merged_rows
 from analysis.report.methods import baseline_text, convention_text, methods
 from analysis.report.nuisance import nuisance_notes, nuisance_rows
 from analysis.report.rows import checkpoint_rows, corpus_rows, run_rows, training_rows
@@ -43,7 +35,7 @@ from analysis.report.task_tables import downstream_notes, task_tables
 from analysis.report.tasks import benchmarks_figure, tasks_figure
 from analysis.report.validation import validation_figure
 from analysis.report.variants import is_of_variants, variant_figure, variant_notes, variant_rows
-from analysis.report.verdict import comparison_table, family_name, study_lines, verdict_notes, with_bits
+from analysis.report.verdict import comparison_table, family_name, study_lines, verdict_notes
 from analysis.run_table import RunTable
 from arch.amounts import counted
 
@@ -185,7 +177,7 @@ def _summary(study: Study) -> Section:
         "What the study says",
         lines,
         _one("laws", figure),
-        [Table("losses", with_bits(rows, study.corpus))],
+        [Table("losses", rows)],
         [f"C: {convention_text(fits)}. Loss: {fits.conventions['L']}."],
     )
 
@@ -203,7 +195,7 @@ def _variants(fits: StudyFits) -> Section:
 def _merged(fits: StudyFits) -> Section:
     table = Table("merged", merged_rows(fits))
     notes = merged_notes(fits) if table.rows else []
-    return Section("Merged weights in the place of a decay", (), _one("merged", merged_figure(fits)), [table], notes)
+    return Section("Merged weights in the place of a decay", tables=[table], notes=notes)
 
 
 def _laws(fits: StudyFits) -> Section:
@@ -221,15 +213,12 @@ def _laws(fits: StudyFits) -> Section:
 
 def _comparisons(fits: StudyFits) -> Iterator[Section]:
     for i, comparison in enumerate(fits.comparisons):
-        name, at = (
-            f"comparison-{i + 1}" if i else "comparison",
-            family_name(comparison["at"]) if comparison["at"] else "",
-        )
+        name, at = f"comparison-{i + 1}" if i else "comparison", family_name(comparison.at) if comparison.at else ""
         yield Section(
             "Architectures compared along their optimal frontiers" + (f", {at}" if at else ""),
             (),
             _one(name, comparison_figure(comparison, fits.conventions, doubted_surfaces(fits))),
-            [Table(name, comparison_rows(comparison))],
+            [Table(name, comparison_rows(comparison, fits.lowest_losses(comparison.at)))],
             comparison_notes(comparison, fits.settings.level),
         )
 
@@ -296,8 +285,8 @@ def _choices(fits: StudyFits) -> Section:
     return Section(
         "What a wrong choice costs",
         [lead] if rows else [],
-        tables=[Table("choices", rows), Table("waste", waste_table(fits.waste))],
-        notes=waste_notes(fits) if rows else [],
+        tables=[Table("choices", rows)],
+        notes=choice_notes(fits) if rows else [],
     )
 
 

@@ -174,7 +174,7 @@ def measure_all(
     `make` makes the model; those of `without_graphs` are not replayed as a graph."""
     print(device(), flush=True)
     # Mamba1 of 410M takes nearly all memory: in the pieces that earlier models left it would not fit
-    torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+    torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
     rows: list[dict[str, Any]] = []
     for model, size, config in chosen:
         row: dict[str, Any] = {"model": model, "size": size, "vocab_size": config.vocab_size, "batch": options.batch}

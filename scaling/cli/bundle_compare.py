@@ -33,7 +33,7 @@ from .passing import Passing
 
 if TYPE_CHECKING:
     from analysis.fits.settings import FitSettings
-    from analysis.repeats.compare import Repeat
+    from analysis.repeats import Repeat
 
     from ..study.run import RunSpec
 
@@ -46,32 +46,27 @@ def compare(
     b: Annotated[Path, typer.Argument(metavar="B", help="Another of the same study.")],
     only: Only = None,
     plugin: Plugins = None,
-    curves: Annotated[bool, typer.Option("--curves", help="Print the held-out curves side by side.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the runs that two machines both trained. Prints losses, curves and devices, in units of seed noise."""
+    """Compare the runs that two machines both trained. Prints final losses, in units of seed noise, and devices."""
     load_plugins(plugin or ())
     comparison = compare_stage((a, b), only, sys.stderr)
     if as_json:
         return print_json(comparison.to_dict())
-    for line in comparison_lines(comparison, curves):
+    for line in comparison_lines(comparison):
         print(line)
 
 
-def comparison_lines(comparison: Comparison, curves: bool) -> list[str]:
-    """What trained both sides, the table of runs, with `curves` their curves, what is not compared, and a summary."""
-    from analysis.repeats.compare import curve_rows, run_rows, short, sum_lines, unit_of_repeats
+def comparison_lines(comparison: Comparison) -> list[str]:
+    """What trained both sides, the table of runs, what is not compared, and a summary."""
+    from analysis.repeats import run_rows, sum_lines, unit_of_repeats
 
     lines = [f"study {comparison.study}: {counted(len(comparison.repeats), 'run')} trained in both A and B"]
     if comparison.repeats:
-        lines += [*side_lines(comparison), "", rows_table(run_rows(comparison.repeats)), ""]
-    for repeat in comparison.repeats if curves else ():
-        if not repeat.is_bit_equal:
-            lines += [
-                f"{short(repeat.name)}: held-out loss in {unit_of_repeats([repeat])}",
-                rows_table(curve_rows(repeat)),
-                "",
-            ]
+        table = (
+            f"final held-out losses, {unit_of_repeats(comparison.repeats)}\n{rows_table(run_rows(comparison.repeats))}"
+        )
+        lines += [*side_lines(comparison), "", table, ""]
     if comparison.copies:
         lines += [f"copies: {counted(len(comparison.copies), 'run')} of the same training in both, only counted"]
     lines += _named("only in A", comparison.only_a) + _named("only in B", comparison.only_b)
@@ -111,7 +106,7 @@ def _versions(a: dict[str, list[str]], b: dict[str, list[str]]) -> str:
 
 
 def _named(what: str, names: Collection[str]) -> list[str]:
-    from analysis.repeats.compare import short
+    from analysis.repeats import short
 
     if not names:
         return []
@@ -164,7 +159,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        from analysis.repeats.compare import summary
+        from analysis.repeats import summary
 
         return {
             **{"study": self.study, "a": self.a, "b": self.b, "summary": summary(self.repeats)},
@@ -252,14 +247,14 @@ def _of(runs: dict[str, RunSpec], kept: set[str]) -> dict[str, RunSpec]:
 
 def _pairs(a: Side, b: Side, folders: Iterable[str]) -> tuple[list[Repeat], list[str], dict[str, str]]:
     """Runs that were trained twice, copies, and why others are not compared."""
-    from analysis.repeats.compare import compared, not_comparable, read_trained
+    from analysis.repeats import Repeat, Trained, not_comparable
 
     repeats, copies, others = list["Repeat"](), list[str](), dict[str, str]()
     for folder in folders:
-        first, other = read_trained(a.home / folder), read_trained(b.home / folder)
+        first, other = Trained.read(a.home / folder), Trained.read(b.home / folder)
         if why := not_comparable(first, other):
             others[folder] = why
-        elif (repeat := compared(folder, first, other)).is_copy:
+        elif (repeat := Repeat(folder, first, other)).is_copy:
             copies.append(folder)
         else:
             repeats.append(repeat)
@@ -270,7 +265,7 @@ def _with_noise(a: Side, b: Side, repeats: list[Repeat]) -> tuple[list[Repeat], 
     """Add the noise between seeds, of the side that measures it with more degrees of freedom; and name that side."""
     from dataclasses import replace
 
-    from analysis.repeats.noise import noise_of_study
+    from analysis.repeats import noise_of_study
 
     if all(repeat.is_bit_equal for repeat in repeats):
         return repeats, None

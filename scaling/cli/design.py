@@ -143,7 +143,7 @@ class WorldOptions:
             "seed_noise": _share(self.seed_noise) if self.seed_noise else None,
             "text_noise": quantity(self.text_noise, "--text-noise", 100) if self.text_noise else None,
         }
-        measured = {} if pilot is None else {"seed_noise": pilot.seeds, "bend": pilot.bend}
+        measured = {} if pilot is None else {"seed_noise": pilot.seeds}
         if pilot is not None and not held_out:
             measured["text_noise"] = pilot.text
         noises = dict[str, tuple[float, str]]()

@@ -14,12 +14,11 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Pilot:
     """The surfaces that the runs of each architecture allow; standard deviations as analysis.design.worlds.Noise has
-    them, None where its runs do not show it: between seeds, of the text, of how curves bend; where they are from."""
+    them, None where its runs do not show it: between seeds, of the text; where they are from."""
 
     priors: dict[str, Prior]
     seeds: float | None
     text: float | None
-    bend: float | None
     basis: str
 
 
@@ -27,9 +26,8 @@ def read_pilot(study: str, archs: list[str]) -> Pilot:
     """Read a pilot study. Raises InputError where its runs do not determine the surface of an architecture."""
     import numpy as np
 
-    from analysis.design.layout import CONTROLLED
-    from analysis.design.measured import bend, seeds_alone, text_noise
-    from analysis.design.worlds import SEED_NOISE, Noise, Prior
+    from analysis.design.layout import CONTROLLED, seeds_alone, text_noise
+    from analysis.design.worlds import Prior
     from analysis.fits.grouping import grouped
     from analysis.fits.parametric.fit import fit_parametric
     from analysis.fits.seeds import seed_noise_of
@@ -87,6 +85,4 @@ def read_pilot(study: str, archs: list[str]) -> Pilot:
         window = max(settings.smoothing_tokens, settings.smoothing_fraction * middle)
         of_points = of_text * (CONTROLLED if settings.control == "bigram" else 1.0)
         seeds = seeds_alone(seeds, of_points, loss, window)
-    return Pilot(
-        priors, seeds, of_text, bend(fits, Noise(SEED_NOISE if seeds is None else seeds)), f"measured in {study}"
-    )
+    return Pilot(priors, seeds, of_text, f"measured in {study}")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from analysis.design.cores import Each
     from analysis.design.proposal import Proposal
     from analysis.design.study_file import Setting
-    from analysis.design.worlds import Noise, Prior
+    from analysis.design.worlds import Prior
 
     from ..study.rate_law import ArchLaw
     from ..study.run import RunSpec
@@ -142,7 +142,7 @@ def design(question: Question, report: Callable[[str, float], None], each: Each 
 
     rows, other, reporting = [], None, Scenario(worlds, noise, cost, target)
     for candidate, costs, is_naive in real:
-        row = _row(simulated(candidate, reporting, question.seed, step, each), costs, noise)
+        row = _row(simulated(candidate, reporting, question.seed, step, each), costs)
         if is_naive:
             other = row
         else:
@@ -242,9 +242,8 @@ def cost_of_runs(runs: Sequence[RunSpec], device: Device, units: int) -> dict[st
     return {"runs": len(runs), "flops": flops, "seconds": START_S[device.unit] + seconds / units}
 
 
-def _row(judged: Judged, real: Mapping[str, Any], noise: Noise) -> dict[str, Any]:
+def _row(judged: Judged, real: Mapping[str, Any]) -> dict[str, Any]:
     proposal = judged.proposal
-    windows = proposal.windows if noise.text else None
     return {
         "words": proposal.words,
         "sizes": list(proposal.sizes),
@@ -254,9 +253,6 @@ def _row(judged: Judged, real: Mapping[str, Any], noise: Noise) -> dict[str, Any
         "curves": proposal.curves,
         "swept_sizes": list(proposal.sweep),
         "same_text": proposal.same_text,
-        "windows": windows,
-        "point_noise": windows and tuple(noise.text / math.sqrt(tokens) for tokens in reversed(windows)),
-        "capped": proposal.capped,
         "points_an_architecture": proposal.n_runs,
         **real,
         "score": judged.score,

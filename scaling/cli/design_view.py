@@ -30,7 +30,6 @@ def show(result: Mapping[str, Any]) -> str:
         "sweep",
         "FLOP",
         "time",
-        "identified",
         "half of a",
         "holds",
         "N_opt known",
@@ -49,7 +48,6 @@ def show(result: Mapping[str, Any]) -> str:
                 _of_sweep(row),
                 flop(row["flops"]),
                 duration(row["seconds"]),
-                f"{summary['identified']:.0%}",
                 _three(summary["half_a"], "{:.3f}"),
                 f"{summary['held']:.0%}",
                 _three(summary["factor_n"], "x {:.2f}"),
@@ -67,10 +65,9 @@ def show(result: Mapping[str, Any]) -> str:
         f"{result['worlds']} worlds (half of the fitted form, half of four others; seed {result['seed']}); prior: "
         f"{'; '.join(result['prior'])}",
         _noises(result),
-        f"identified: N_opt and D_opt have intervals and no reason against believing them; half of a, of L: half of "
-        f"the interval of N_opt's exponent, of the loss at {flop(result['target_flops'])} FLOP, and N_opt known: the "
-        f"factor to an end of its interval there: median (10% to 90% of worlds); holds: how often the interval of a "
-        f"contains the truth (nominal level: 95%); right: {what}",
+        f"half of a, of L: half of the interval of N_opt's exponent, of the loss at {flop(result['target_flops'])} "
+        f"FLOP, and N_opt known: the factor to an end of its interval there: median (10% to 90% of worlds); holds: how "
+        f"often the interval of a contains the truth (nominal level: 95%); right: {what}",
         *([f"note: {result['target_note']}"] if result["target_note"] else []),
         f"sizes of {result['least_size']:.3g} parameters or more (--least-size)",
         *(f"left out: {line}" for line in result["skipped"]),
@@ -109,12 +106,10 @@ def _noises(result: Mapping[str, Any]) -> str:
         f"noise between seeds: {result['seed_noise']:.2%} of the loss ({result['seed_noise_source']}); sizes fall "
         f"faster or slower than the surface by {result['bend']:.1%} an e-fold of tokens ({result['bend_source']})"
     )
-    ranges = {(row["point_noise"], row["windows"]) for row in result["proposals"] if row["point_noise"]}
-    for (least, most), (few, many) in sorted(ranges)[:1]:
+    if result["text_noise"]:
         text += (
-            f"; of a point of a curve, whose text is harder or easier: {least:.2g} to {most:.2g} {NATS_A_BYTE}, "
-            f"computed from {result['text_noise']:.3g} of one token alone ({result['text_noise_source']}) and means "
-            f"over {few:,.0f} to {many:,.0f} tokens"
+            f"; of the text: {result['text_noise']:.3g} {NATS_A_BYTE} of a token ({result['text_noise_source']}), less "
+            "by the root of the tokens of a point"
         )
     if result["held_out"] and any(row["curves"] for row in result["proposals"]):
         text += "; curves are held-out losses at checkpoints, all on the same text"
@@ -172,8 +167,8 @@ def head_of(result: Mapping[str, Any], best: Mapping[str, Any]) -> str:
         f"Written by this, for: {result['ask']} of {', '.join(result['archs'])}, budget {result['budget']:.4g} "
         f"{result['budget_unit']}.",
         f"Proposed: {best['words']}.",
-        f"Of {summary['studies']} simulated studies {summary['identified']:.0%} identify N_opt and D_opt; half of the "
-        f"interval of a: {summary['half_a'][1]:.3f} (median); {flop(best['flops'])} FLOP exact.",
+        f"In {summary['studies']} simulated studies half of the interval of a is {summary['half_a'][1]:.3f} (median); "
+        f"{flop(best['flops'])} FLOP exact.",
         *(
             []
             if result["better_than_naive"]

@@ -22,6 +22,7 @@ from .passing import Passing
 if TYPE_CHECKING:
     from analysis.fits.approaches import Options
     from analysis.fits.groups import Fits
+    from analysis.fits.pairwise import Compared
 
     from .fit_sources import Source
 
@@ -88,7 +89,7 @@ def fit_points(source: Source, approaches: Sequence[str], options: Options, outp
         "not_fitted": [one.to_dict() for one in fits.failed],
     }
     compared = _architectures(source, approaches, options)
-    output_json |= {"comparisons": compared}
+    output_json |= {"comparisons": None if compared is None else [one.to_dict() for one in compared]}
     page = None
     if output.plot is not None:
         from analysis.report.fits_page import fits_page
@@ -115,7 +116,7 @@ def fit_points(source: Source, approaches: Sequence[str], options: Options, outp
         tell(f"drawn: {output.plot}")
 
 
-def _architectures(source: Source, approaches: Sequence[str], options: Options) -> list[dict[str, Any]] | None:
+def _architectures(source: Source, approaches: Sequence[str], options: Options) -> list[Compared] | None:
     """The groups compared by their surfaces; None where there is one, or without the approach parametric."""
     from analysis.fits.compared import compare_points, compare_study
     from analysis.fits.fit import PARAMETRIC

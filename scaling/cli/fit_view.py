@@ -25,6 +25,7 @@ from arch.tables import rows_table, wrapped
 
 if TYPE_CHECKING:
     from analysis.fits.groups import Fits
+    from analysis.fits.pairwise import Compared
     from analysis.fits.points import Reading
 
 MOST_GROUPS, FEW_GROUPS = 10, 3  # that are listed in one place; of those without a law at the end of a fit
@@ -60,16 +61,14 @@ def _left_out(reading: Reading, unit: str) -> str:
     return f"{reading.n_read:,} {unit} read, {gone + ' left out' if gone else 'none left out'}, {kept}"
 
 
-def summary_text(
-    reading: Reading, fits: Fits, computes: Sequence[float], compared: Sequence[Mapping[str, Any]]
-) -> list[str]:
+def summary_text(reading: Reading, fits: Fits, computes: Sequence[float], compared: Sequence[Compared]) -> list[str]:
     """The end of a fit, short: a table of all approaches (of several groups the law of each that is believed most) at
     each of `computes` [FLOP] (none: `shown_at`), the losses of --predict, a reason a law, where the rest is."""
     if len(reading.groups) > 1:
         fitted = {law.group for law in fits.results}
         parts = [_groups(reading, fits, c, bool(computes)) for c in shown_at(fits.results, computes)]
         parts += predictions(fits.results) + [rows_table(pairs) for pairs in map(pair_rows, compared) if pairs]
-        lines = [str(comparison["reason"]) for comparison in compared if comparison["reason"]]
+        lines = [comparison.reason for comparison in compared if comparison.reason]
         lines += _without_law([failure for failure in fits.failed if failure.group not in fitted], FEW_GROUPS)
         return [*parts, "\n".join(wrapped([*lines, MORE]))]
     ((group, points),) = reading.groups.items()

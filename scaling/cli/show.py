@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from arch.tables import rows_table, wrapped
 
 if TYPE_CHECKING:
-    from analysis.fits.study_fits import StudyFits
+    from analysis.fits.pairwise import Compared
+    from analysis.fits.study_fits import LowestLoss, StudyFits
     from analysis.forecast.outcome import ForecastRound
-    from analysis.rates.fit import RatesFit
+    from analysis.rates.law import RatesFit
 
 
-VARIANT_COLUMNS = ("family", "variant", "held-out loss", "above the first", "told apart")
+VARIANT_COLUMNS = ("family", "variant", "held-out loss", "above the first", "verdict")
 MOST_ROWS = 8  # of the table of a summary
 MOST_FORECASTS = 4
 
@@ -41,10 +42,10 @@ def show_laws(fits: StudyFits) -> str:
     from analysis.report.methods import phase_notes
     from analysis.report.nuisance import nuisance_notes, nuisance_rows
     from analysis.report.variants import is_of_variants, variant_notes
-    from analysis.report.verdict import comparison_table, known_predictions, verdict_notes, verdict_text
+    from analysis.report.verdict import comparison_table, verdict_notes, verdict_text
 
     parts = ["\n".join(wrapped(verdict_text(fits)))]
-    parts += [rows_table(rows) for rows in (comparison_table(fits), known_predictions(fits)) if rows]
+    parts += [rows_table(rows)] if (rows := comparison_table(fits)) else []
     named = fits.conventions
     where = f"C: training FLOP, convention {named['C']}; N: {named['N']}; L: {named['L']}."
     parts += ["\n".join(wrapped([*verdict_notes(fits), where, *phase_notes(fits)]))]
@@ -61,7 +62,7 @@ def show_laws(fits: StudyFits) -> str:
     if not is_of_variants(fits):
         if judged := approach_rows(fits):
             parts += ["N_opt by three approaches, and whether to believe it\n" + rows_table(judged)]
-        parts += [comparison_text(comparison, fits.settings.level) for comparison in fits.comparisons]
+        parts += [comparison_text(one, fits.settings.level, fits.lowest_losses(one.at)) for one in fits.comparisons]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -71,14 +72,14 @@ def _variants(fits: StudyFits) -> list[dict[str, str]]:
     return [{key: row[key] for key in VARIANT_COLUMNS} for row in variant_rows(fits)]
 
 
-def comparison_text(comparison: Mapping[str, Any], level: float) -> str:
-    """Several architectures (or other groups) against each other."""
+def comparison_text(comparison: Compared, level: float, losses: LowestLoss | None = None) -> str:
+    """Several architectures (or other groups) against each other; losses: measured at equal compute, of a study."""
     from analysis.report.comparison import comparison_notes, pair_rows
 
-    rows = pair_rows(comparison)
-    title = f"{comparison['at']}: " if comparison["at"] else ""
+    rows = pair_rows(comparison, losses)
+    title = f"{comparison.at}: " if comparison.at else ""
     title += "compute for the same loss, along the optimal frontiers of fitted surfaces\n"
-    notes = "\n".join(wrapped(comparison_notes(dict(comparison), level)))
+    notes = "\n".join(wrapped(comparison_notes(comparison, level)))
     return f"{title}{rows_table(rows)}\n\n{notes}" if rows else notes
 
 
@@ -93,7 +94,7 @@ def show_forecast(forecast: ForecastRound) -> str:
 
 def show_sweep(fit: RatesFit) -> str:
     """What a sweep over learning rates says: its cells, the laws, the verdict."""
-    from analysis.rates.rows import cell_rows, law_rows, verdict
+    from analysis.rates.page import cell_rows, law_rows, verdict
 
     parts = [rows_table(cell_rows(fit)), *([rows_table(law_rows(fit))] if fit.laws else [])]
     return "\n\n".join([*parts, "\n".join(wrapped(verdict(fit)))])

@@ -27,8 +27,8 @@ from .request import Request
 from .training import train_stage
 
 if TYPE_CHECKING:
-    from analysis.rates.fit import RatesFit
-    from analysis.rates.points import RatePoint
+    from analysis.rates.cell import RatePoint
+    from analysis.rates.law import RatesFit
     from data.corpus import Corpus
 
 MAX_EXTRA = 2  # rates that a cell may get beyond those of the study file, on each side; between them twice as many
@@ -167,7 +167,7 @@ def sweep_line(request: Request) -> str:
 def sweep_stage(request: Request) -> Swept:
     """Train and evaluate what is missing, fit, write <study>/rates.json and sweep/report/index.html. Raises InputError
     where no architecture has a law; the page is there then."""
-    from analysis.rates.fit import fit_rates, law_file, without_doubtful
+    from analysis.rates.law import fit_rates, law_file, without_doubtful
     from analysis.rates.page import write_page
     from data.files import write_json
 
@@ -226,7 +226,7 @@ def _evaluate(request: Request) -> None:
 
 def points_of_sweep(request: Request) -> list[RatePoint]:
     """A point for each run that has ended; loss nan where it diverged. Raises InputError for runs that have not."""
-    from analysis.rates.points import RatePoint
+    from analysis.rates.cell import RatePoint
     from analysis.runs import load_tables
 
     evals = load_tables(request.study.directory, [run.run_id for run in request.runs], "none").evals

@@ -7,7 +7,6 @@ at larger budgets. Every part does only what is missing, so that the command may
 from __future__ import annotations
 
 import json
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -36,12 +35,11 @@ from .training import train_stage
 from .variant import Pair, Trial, exact, opened, read_variant, unlike
 
 if TYPE_CHECKING:
+    from analysis.fits.pairwise import Comparison
     from analysis.fits.points import Points
-    from analysis.trial.difference import Difference, Pairs, SeedVariance
-    from analysis.trial.projection import Gain, Ratio
-    from analysis.trial.verdict import Verdict
+    from analysis.trial import Difference, Pairs, SeedVariance, Verdict
 
-VERSION = 1  # of try.json
+VERSION = 2  # of try.json
 FIRST, MORE = 2, 2  # sizes of each stage
 BEYOND = 10.0  # times the study's largest compute: the second budget
 POINTS_A_RUN, FIRST_SHARE = 5, 0.1  # of a curve: points, and where they begin
@@ -183,8 +181,8 @@ def _missing(trial: Trial, sizes: Sequence[str]) -> list[RunSpec]:
 
 @dataclass
 class TrialResult:
-    """A trial so far. left: sizes that need not be trained; gains_reason: why surfaces give no gains; cost: exact
-    training FLOP of the variant, and seconds of processes."""
+    """A trial so far. left: sizes that need not be trained; compute, losses: comparisons at the budgets, and why
+    surfaces give none of compute; cost: exact training FLOP of the variant, and seconds of processes."""
 
     trial: Trial
     at: list[float]
@@ -193,28 +191,24 @@ class TrialResult:
     left: list[str] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
     seeds: SeedVariance | None = None
-    gains: list[Gain] | None = None
-    gains_reason: str | None = None
-    ratios: list[Ratio] | None = None
+    compute: list[Comparison] | None = None
+    compute_reason: str | None = None
+    losses: list[Comparison] | None = None
     warnings: list[str] = field(default_factory=list)
     cost: dict[str, float] = field(default_factory=dict)
 
     def stored(self) -> dict[str, Any]:
-        """The content of try.json, with None for an infinite end of a gain, which JSON has no number for."""
-        from analysis.trial.difference import LEVEL
+        """The content of try.json."""
+        from analysis.trial import LEVEL
 
-        gains = [
-            {key: value if math.isfinite(value) else None for key, value in asdict(gain).items()}
-            for gain in self.gains or ()
-        ]
         return {
             **{"kind": "try", "version": VERSION, **_identity(self.trial)},
             **{"study": self.trial.study.name, "level": LEVEL, "at": self.at},
             "pairs": [pair.to_dict() for pair in self.pairs],
-            "differences": [asdict(difference) | {"verdict": difference.verdict} for difference in self.differences],
+            "differences": [_difference_row(difference) for difference in self.differences],
             "seed_noise": asdict(self.seeds) if self.seeds else None,
-            **{"gains": gains or None, "gains_reason": self.gains_reason},
-            "ratios": [asdict(ratio) for ratio in self.ratios] if self.ratios else None,
+            **{"compute": _ratio_rows(self.compute), "compute_reason": self.compute_reason},
+            "losses": _ratio_rows(self.losses),
             "verdict": {"word": self.verdict.word, "reason": self.verdict.reason},
             "cost": self.cost,
             "not_trained": {"sizes": self.left, "flops_exact": _flops_of(self.trial, self.left)},
@@ -223,7 +217,7 @@ class TrialResult:
 
     def text(self) -> str:
         """What people read: the verdict, the differences, the projections, and what it took."""
-        from analysis.trial.difference import LEVEL
+        from analysis.trial import LEVEL
 
         trial, variant, unit = self.trial, self.trial.variant, loss_unit([self.trial.study.corpus.tokenizer])
         what = ", ".join(f"{field}={value}" for field, value in variant.changes.items()) or f"arch {variant.arch}"
@@ -237,7 +231,7 @@ class TrialResult:
             parts.append(heading + rows_table(self._difference_rows()) + "\n" + "\n".join(wrapped([basis])))
         if rows := self._projection_rows():
             parts.append(f"projected; {LEVEL:.0%} intervals\n{rows_table(rows)}")
-        lines = [f"no gain in compute: {self.gains_reason}"] if self.gains_reason else []
+        lines = [f"no comparison of compute: {self.compute_reason}"] if self.compute_reason else []
         minutes = [f"{self.cost[key] / 60:.1f} min" for key in ("train_seconds", "eval_seconds")]
         lines.append(
             f"cost: {flop(self.cost['flops_exact'])} FLOP exact, {minutes[0]} of training and {minutes[1]} of "
@@ -255,8 +249,8 @@ class TrialResult:
             pair = next(pair for pair in self.pairs if pair.size == difference.size)
             sides, ends = pair.to_dict(), "-"
             base, other = sides["baseline"], sides["variant"]
-            if difference.low is not None:
-                ends = f"[{difference.low:+.4f}, {difference.high:+.4f}]"
+            if difference.ends is not None:
+                ends = "[{:+.4f}, {:+.4f}]".format(*difference.ends)
             rows.append(
                 {
                     "size": difference.size,
@@ -267,30 +261,50 @@ class TrialResult:
                     "variant": f"{difference.variant:.4f}",
                     "difference": f"{difference.value:+.4f}",
                     "interval": ends,
-                    "": difference.verdict,
+                    "": difference.loss.verdict,
                 }
             )
         return rows
 
     def _projection_rows(self) -> list[dict[str, object]]:
+        """The variant's compute and losses as shares of the baseline's, a row a budget."""
         rows = []
-        for i, c in enumerate(self.at):
+        projections = (
+            (self.compute, "compute for the same loss", ".2f"),
+            (self.losses, "loss by a line", ".4f"),
+        )
+        for place, c in enumerate(self.at):
             row: dict[str, object] = {"C exact": flop(c)}
-            if self.gains:
-                gain = self.gains[i]
-                ends = [f"{end:.2f}" if math.isfinite(end) else "no bound" for end in (gain.low, gain.high)]
-                row["baseline needs"] = f"{gain.gain:.2f} times the compute [{', '.join(ends)}]"
-            if self.ratios:
-                ratio = self.ratios[i]
-                row["loss ratio by a line"] = f"{ratio.ratio:.4f} [{ratio.low:.4f}, {ratio.high:.4f}]"
+            for comparisons, head, form in projections:
+                if comparisons:
+                    ratio = comparisons[place].ratio
+                    high = "no bound" if ratio.high is None else format(ratio.high, form)
+                    row[f"{head}, times the baseline's"] = f"{ratio.value:{form}} [{ratio.low:{form}}, {high}]"
             rows += [row] if len(row) > 1 else []
         return rows
+
+
+def _difference_row(difference: Difference) -> dict[str, Any]:
+    """For JSON: nats a token, with the interval of the difference."""
+    low, high = difference.ends or (None, None)
+    kept = {key: value for key, value in asdict(difference).items() if key != "loss"}
+    return kept | {"value": difference.value, "low": low, "high": high, "verdict": difference.loss.verdict}
+
+
+def _ratio_rows(comparisons: Sequence[Comparison] | None) -> list[dict[str, Any]] | None:
+    """For JSON: the variant's share of the baseline's at each C; null for an end without a bound."""
+    if comparisons is None:
+        return None
+    return [
+        {"c": row.at, "ratio": row.ratio.value, "low": row.ratio.low, "high": row.ratio.high, "verdict": row.verdict}
+        for row in comparisons
+    ]
 
 
 def try_variant(trial: Trial, options: TrialOptions) -> TrialResult:
     """The trial, which is stored at its end. Raises InputError for what cannot be compared, RunsFailed where runs ended
     before their time."""
-    from analysis.trial.verdict import NOT_WORTH, Verdict, first_stage, last_stage
+    from analysis.trial import NOT_WORTH, Verdict, first_stage, last_stage
 
     _check_name(trial)
     at, unit = options.budgets(trial), loss_unit([trial.study.corpus.tokenizer])
@@ -319,7 +333,7 @@ def try_variant(trial: Trial, options: TrialOptions) -> TrialResult:
         return _closed(result)
     _measure(result, [*first, *more])
     _project(result)
-    result.verdict = last_stage(result.differences, result.gains, result.ratios, unit)
+    result.verdict = last_stage(result.differences, result.compute, result.losses, unit)
     return _closed(result)
 
 
@@ -371,7 +385,7 @@ def _evaluated(request: Request) -> dict[str, str]:
 
 def _measure(result: TrialResult, sizes: Sequence[str]) -> None:
     """The differences at `sizes`."""
-    from analysis.trial.difference import difference, seed_variance
+    from analysis.trial import difference, seed_variance
 
     tables = [pairs_of_size(result.trial, size, result.pairs) for size in sizes]
     result.seeds = seed_variance(tables, seed_noise(result.trial))
@@ -379,8 +393,8 @@ def _measure(result: TrialResult, sizes: Sequence[str]) -> None:
 
 
 def _project(result: TrialResult) -> None:
-    """The gains in compute and the ratios of losses at the budgets."""
-    from analysis.trial.projection import project_gain, project_ratio
+    """The compute for the same loss, and the losses, at the budgets."""
+    from analysis.trial import project_compute, project_loss
 
     trial, differences, noise = result.trial, result.differences, seed_noise(result.trial)
     variants = [run for run in trial.runs([d.size for d in differences]) if not run.branches]
@@ -388,15 +402,12 @@ def _project(result: TrialResult) -> None:
     # checkpoints before a run's end can be fitted beside its end where the learning rate never falls
     curves = all(run.training.schedule == "constant" and run.trunk is None for run in (*baseline, *variants))
     text = max((difference.se_text or 0.0) / difference.baseline for difference in differences)
+    result.losses = project_loss(differences, result.seeds, result.at)
     try:
         tables = points(trial, baseline, curves), points(trial, variants, curves)
-        gains = project_gain(*tables, result.at, noise[0] if noise else 0.0, text)
+        result.compute = project_compute(*tables, result.at, noise[0] if noise else 0.0, text)
     except InputError as error:
-        gains = str(error)
-    longest = [_longest(result.pairs, difference.size) for difference in differences]
-    flops = [exact(run) * run.n_tokens for run in longest]
-    result.ratios = project_ratio(differences, flops, result.seeds, result.at)
-    result.gains, result.gains_reason = (None, gains) if isinstance(gains, str) else (gains, None)
+        result.compute_reason = str(error)
 
 
 def _longest(pairs: Sequence[Pair], size: str) -> RunSpec:
@@ -405,7 +416,7 @@ def _longest(pairs: Sequence[Pair], size: str) -> RunSpec:
 
 def _closed(result: TrialResult) -> TrialResult:
     """The result with its cost and warnings, stored."""
-    from analysis.trial.verdict import ALONE
+    from analysis.trial import ALONE
 
     trial, sizes = result.trial, list(dict.fromkeys(pair.size for pair in result.pairs))
     result.cost = _spent(trial, trial.runs(sizes))
@@ -453,7 +464,7 @@ def pairs_of_size(trial: Trial, size: str, pairs: Sequence[Pair]) -> Pairs:
     """The seeds of a size at the end of their longest runs, window by window. Raises InputError where a checkpoint was
     not evaluated, or on other windows."""
     from analysis.held_out import documents_of, load_held_out, paired_difference
-    from analysis.trial.difference import Pairs
+    from analysis.trial import Pairs
 
     longest, home = _longest(pairs, size).n_tokens, trial.study.directory
     chosen = [pair for pair in pairs if pair.size == size and pair.baseline.n_tokens == longest]
@@ -466,7 +477,8 @@ def pairs_of_size(trial: Trial, size: str, pairs: Sequence[Pair]) -> Pairs:
         for kept, scores in zip(nats, held_out, strict=True):
             kept.append(scores.nats / scores.window_tokens)
     seeds = tuple(pair.baseline.seed for pair in chosen)
-    return Pairs(size, seeds, np.stack(nats[0]), np.stack(nats[1]), documents)
+    flops = exact(chosen[0].baseline) * longest
+    return Pairs(size, seeds, np.stack(nats[0]), np.stack(nats[1]), flops, documents)
 
 
 def too_little_text(trial: Trial, pairs: Sequence[Pair]) -> list[str]:

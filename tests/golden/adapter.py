@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from analysis.fits.fit import Estimate
+from analysis.fits.pairwise import BETTER, WORSE, Compared, Comparison
 
 Json = dict[str, Any]
 CONVENTIONS = ("exact", "paper", "6nd")
@@ -102,9 +106,10 @@ def trial(answer: Json) -> Iterator[Reading]:
         for key in ("se_text", "se_seeds", "df"):
             yield Reading("try", row["size"], key, row[key])
         yield Reading("try", row["size"], "verdict", reason=row["verdict"])
-    for row in answer["gains"] or ():
-        yield Reading("try", f"{row['c']:g} FLOP", "compute for the same loss", row["gain"], row["low"], row["high"])
-    for row in answer["ratios"] or ():
+    for row in answer["compute"] or ():
+        gain = [end and 1 / end for end in (row["ratio"], row["high"], row["low"])]
+        yield Reading("try", f"{row['c']:g} FLOP", "compute for the same loss", *gain)
+    for row in answer["losses"] or ():
         yield Reading("try", f"{row['c']:g} FLOP", "ratio of losses", row["ratio"], row["low"], row["high"])
     yield Reading("try", "", "verdict", reason=f"{answer['verdict']['word']}: {answer['verdict']['reason']}")
 
@@ -244,34 +249,24 @@ def _power_law(approach: str, group: str, law: Json) -> Iterator[Reading]:
 
 
 def _comparisons(comparisons: Sequence[Json]) -> Iterator[Reading]:
-    for comparison in comparisons:
-        for view, of_view in list(comparison["views"].items())[
-            :1
-        ]:  # the study's own counts; the pairs below are of all views
-            if of_view.get("reason"):
-                yield Reading("comparison", view, "all", reason=of_view["reason"])
+    for stored in comparisons:
+        comparison = Compared.from_dict(stored)
+        for name, view in list(comparison.views.items())[:1]:  # the study's own counts; the verdicts below are of all
+            if view.reason:
+                yield Reading("comparison", name, "all", reason=view.reason)
                 continue
-            for arch, params in of_view["params"].items():
-                for name, row in params.items():
-                    yield _of("comparison", f"{arch}, {view}", name, row["value"], row["interval"])
-            for pair in of_view["pairs"]:
-                who = f"{pair['other']} against {pair['reference']}, {view}"
-                for row in pair["gains"]:
-                    at = f"at {row['c']:.6g} FLOP"
-                    yield _of("comparison", who, f"gain {at}", row["gain"], row["interval"])
-                    yield _of("comparison", who, f"gain {at}, joint", None, row["joint"])
-                    yield Reading("comparison", who, f"p ahead {at}", row["p_other_ahead"])
-                for name, row in pair["exponents"].items():
-                    yield _of("comparison", who, f"difference of {name}", row["value"], row["interval"])
-                saved = pair["savings"]
-                never = saved["value"] if isinstance(saved["value"], str) else ""  # unreachable
-                value = None if never else saved["value"]
-                reason = never or saved["reason"] or ""
-                yield _of("comparison", who, "tokens saved", value, saved["interval"], reason)
-                yield _of("comparison", who, "C of crossing", pair["crossing"]["c"], pair["crossing"]["interval"])
-        for row in comparison["pairs"]:
-            who = f"{row['other']} against {row['reference']}{', beyond' if row['beyond'] else ''}"
-            yield Reading("comparison", who, "ahead", reason=row["ahead"] or "not told apart")
+            for one in view.compute:
+                who, gain = f"{one.other} against {one.reference}, {name}", one.against(one.other).ratio
+                ends = gain.interval or (None, None)
+                yield Reading("comparison", who, f"gain at {one.at:.6g} FLOP", gain.value, *ends)
+            for (other, reference), crossing in zip(view.pairs, view.crossings, strict=True):
+                who, c = f"{other} against {reference}, {name}", crossing.c
+                yield Reading("comparison", who, "C of crossing", c.value, c.low, c.high)
+        for other, reference in comparison.pairs:
+            for beyond in (False, True):
+                who = f"{other} against {reference}{', beyond' if beyond else ''}"
+                ahead = {WORSE: reference, BETTER: other}.get(comparison.pair(other, reference, beyond=beyond).by_count)
+                yield Reading("comparison", who, "ahead", reason=ahead or "not told apart")
 
 
 def _lowest(lowest: Json) -> Iterator[Reading]:
@@ -282,18 +277,22 @@ def _lowest(lowest: Json) -> Iterator[Reading]:
     at = f"at {lowest['c']:.6g} FLOP"
     for arch, row in lowest["archs"].items():
         yield _estimate("lowest loss", arch, f"loss {at}", row["loss"])
-        yield _estimate("lowest loss", arch, f"above the lowest {at}", row["difference"])
+        ratio = (row["against_best"] or {"ratio": {"value": 1.0, "low": None, "high": None}})["ratio"]
+        logs = [end and math.log(end) for end in (ratio["value"], ratio["low"], ratio["high"])]
+        yield Reading("lowest loss", arch, f"above the lowest {at}", *logs)
     yield Reading("lowest loss", lowest["at"], "best", reason=lowest["best"])
 
 
 def _variants(variants: Json) -> Iterator[Reading]:
     for family in variants["families"]:
-        for row in family["rows"]:
-            who = f"{family['arch']} {family['at']} {row['variant']}"
+        for row in family["variants"]:
+            who = f"{family['arch']} {family['at']} {row['name']}"
             yield Reading("variants", who, "loss", row["loss"])
-            yield Reading("variants", who, "more than the first", row["more"], row["low"], row["high"])
-    if variants["noise"]:
-        yield Reading("variants", "", "s of log loss", variants["noise"]["s"])
+            against = row["against_first"]
+            more = Comparison.from_dict(against).more if against else Estimate(0.0)
+            yield Reading("variants", who, "more than the first", more.value, more.low, more.high)
+    if variants["s"] is not None:
+        yield Reading("variants", "", "s of log loss", variants["s"])
 
 
 def _tasks(scores: Json) -> Iterator[Reading]:

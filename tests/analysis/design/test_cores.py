@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from analysis.design.choose import simulate
 from analysis.design.cores import on_cores
 from analysis.design.proposal import laid
-from analysis.design.simulate import simulate
 from analysis.design.worlds import Noise, Scenario, World
 from analysis.fits.cost import six_nd
 from arch.errors import InputError

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from analysis.design.layout import SHARED, Layout, drawn, weighed
+from analysis.design.choose import draw
+from analysis.design.layout import SHARED, Layout, drawn, seeds_alone, text_noise, weighed
 from analysis.design.precision import MEMORY, along_sizes, precision, spread
 from analysis.design.proposal import laid, naive
-from analysis.design.simulate import draw
 from analysis.design.worlds import Noise, World
 from analysis.fits.cost import six_nd
 
@@ -67,3 +67,19 @@ def test_the_covariance_is_what_studies_are_drawn_with(layout):
     assert np.abs(along_sizes(layout).sum(0)).max() < 1e-9
     linear = [precision(layout, [WORLD], noise, six_nd(), 5e15).a[0] for noise in (Noise(0.004), NOISE)]
     assert linear[1] > linear[0]
+
+
+def test_the_noise_of_the_text_is_that_of_single_steps_whatever_their_batch():
+    rng = np.random.default_rng(0)
+    curves = []
+    for batch, n in ((1024, 2e5), (4096, 4e5), (65_536, 4e6)):
+        tokens = batch * np.arange(1, 1501, dtype=float)
+        loss = WORLD.loss(n, tokens) + 5.0 / np.sqrt(batch) * rng.standard_normal(len(tokens))
+        curves.append((tokens, loss, float(batch)))
+    assert text_noise(curves) == pytest.approx(5.0, rel=0.05)
+    assert text_noise([(np.arange(1.0, 50), np.ones(49), 1024.0)]) is None and text_noise([]) is None
+
+
+def test_seeds_differ_by_their_text_too():
+    assert seeds_alone(0.006, 5.0, 2.0, 4e5) == pytest.approx((0.006**2 - (2.5**2) / 4e5) ** 0.5)
+    assert seeds_alone(0.006, 5.0, 2.0, 1e4) == pytest.approx(0.002)

@@ -94,8 +94,8 @@ def test_a_value_that_noise_may_have_chosen_is_doubted(tmp_path):
     fits = envelopes_of(load_tables(tmp_path), settings)
     assert fits.seed_noise.s == pytest.approx(0.01 / 2**0.5)
     lines = nuisance_notes(fits)
-    assert "lr=2 is not told apart from lr=1 by the noise between seeds: TNL 14k, 25k" in lines
-    assert not any("lr=4" in line for line in lines if "not told apart" in line)
+    assert "lr=2 is not distinguishable from lr=1 by the noise between seeds: TNL 14k, 25k" in lines
+    assert not any("lr=4" in line for line in lines if "not distinguishable" in line)
     quiet = nuisance_notes(replace(fits, seed_noise=None))
     assert any(line.startswith("no seeds measure the noise, so nobody knows") for line in quiet)
 

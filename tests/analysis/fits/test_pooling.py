@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from analysis.fits.noise import Group
-from analysis.fits.pooling import TOLD, SeedNoises, told_apart
-
-from .pooling_coverage import CASES, cover
+from analysis.fits.pooling import CUT, SeedNoises, separated
 
 
 def seeds(arch, s, rng, sizes=4, n=3):
@@ -29,24 +27,14 @@ def test_a_noisy_architecture_is_in_no_pool_of_the_others():
 
 def test_equal_noise_is_cut_as_seldom_as_the_test_says():
     rng, df = np.random.default_rng(1), (2.0, 4.0, 4.0, 6.0)
-    cut = [len(told_apart(rng.chisquare(df) / df, df)) > 1 for _ in range(2000)]
-    assert np.mean(cut) == pytest.approx(TOLD, abs=0.02)  # three standard errors
+    cut = [len(separated(rng.chisquare(df) / df, df)) > 1 for _ in range(2000)]
+    assert np.mean(cut) == pytest.approx(CUT, abs=0.02)  # three standard errors
 
 
-def test_noises_come_in_as_many_parts_as_are_told_apart():
+def test_noises_come_in_as_many_parts_as_are_separated():
     variances = [100.0, 1.1, 1.0, 9800.0, 110.0]
-    assert told_apart(variances, [30.0] * 5) == [[2, 1], [0, 4], [3]]
-    assert told_apart(variances, [0.5] * 5) == [[2, 1, 0, 4, 3]]
-    assert told_apart([0.0, 1.0, 1.1], [8.0] * 3) == [[0], [1, 2]]  # seeds that end alike
-    assert told_apart([2.0], [1.0]) == [[0]] and told_apart([], []) == []
+    assert separated(variances, [30.0] * 5) == [[2, 1], [0, 4], [3]]
+    assert separated(variances, [0.5] * 5) == [[2, 1, 0, 4, 3]]
+    assert separated([0.0, 1.0, 1.1], [8.0] * 3) == [[0], [1, 2]]  # seeds that end alike
+    assert separated([2.0], [1.0]) == [[0]] and separated([], []) == []
     assert SeedNoises(()).kinds == [] and SeedNoises(()).of("llama") is None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in CASES if "both" not in name and "noisy, 3" not in name])
-def test_intervals_cover_and_those_of_quiet_architectures_are_no_wider_for_a_noisy_one(name):
-    """60 studies: 240 intervals, with a standard error of 1.4%."""
-    found = cover(CASES[name], 60)
-    rows, before = found["those not told apart"], found["all others"]
-    assert 0.92 <= rows[..., 0].mean() <= 0.98
-    assert np.median(rows[:, :3, 1]) <= 1.05 * np.median(before[:, :3, 1])

@@ -10,6 +10,7 @@ from analysis.fits.approaches import APPROACHES, options_of
 from analysis.fits.compared import POINTS_A_RUN, views_of
 from analysis.fits.fit import DAMAGED
 from analysis.fits.groups import fit_groups
+from analysis.fits.pairwise import WORSE
 from analysis.fits.prepare import prepare
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study, runs_of_study
@@ -85,29 +86,12 @@ def test_the_surface_of_each_architecture(found):
 
 
 def test_the_better_architecture_needs_less_compute_under_every_view(found):
-    told = found.comparisons[0]
-    assert told["reason"] is None
-    for name, view in told["views"].items():
-        (pair,) = view["pairs"]
-        at_end = next(row for row in pair["gains"] if row["c"] == view["range"][1])
-        assert pair["reference"] == "tnl" and at_end["interval"][0] <= BETTER ** (1 / 0.15) <= at_end["interval"][1], (
-            name
-        )
-    inside = next(row for row in told["pairs"] if not row["beyond"])
-    assert inside["by_view"]["C exact, N without embeddings"] == "tnl"
-
-
-def test_every_run_is_priced(found):
-    rows = found.waste["llama"]
-    assert len(rows) == len(SIZES) and list(rows) == sorted(rows, key=lambda row: -row.share.value)
-    for row in rows:
-        assert 0 <= row.share.value < 1 and row.flops == pytest.approx(row.share.value * row.c)
-        assert row.share.low <= row.share.high
-    near = rows[-1]  # 221k: its size may be the optimal one
-    assert near.share.low == 0.0 and rows[0].share.low > 0
-    # every run has C = 3e12 FLOP, where 173k parameters are optimal
-    assert [row.run_id.split("-")[1] for row in rows] == ["14k", "25k", "55k", "393k", "98k", "221k"]
-    assert rows[0].share.value > 0.3 and rows[-1].share.value < 0.05
+    (compared,) = found.comparisons
+    for name, view in compared.views.items():
+        one = view.at("llama", "tnl")
+        assert view.archs[0] == "tnl" and one.ratio.low <= BETTER ** (-1 / 0.15) <= one.ratio.high, name
+    pair = compared.pair("llama", "tnl", found.verdicts[0].against("llama", "tnl"))
+    assert pair.compute["C exact, N without embeddings"].verdict == WORSE and pair.verdict == WORSE
 
 
 def test_wrong_sizes_and_losses_are_priced(found):
@@ -135,14 +119,14 @@ def with_runs(study, runs):
 def test_one_architecture_or_no_run_gives_a_reason(study):
     runs = study.runs
     one = fit_study(with_runs(study, runs[runs["arch"] == "tnl"]))
-    assert one.comparisons[0]["reason"] == "a comparison needs two architectures"
+    assert one.comparisons[0].reason == "a comparison needs two architectures"
     assert {law.group for law in one.laws} == {"tnl"}
     none = fit_study(with_runs(study, runs.assign(state="running")))
-    assert "no run can be fitted" in none.comparisons[0]["reason"] and none.laws == []
+    assert "no run can be fitted" in none.comparisons[0].reason and none.laws == []
     few = fit_study(with_runs(study, runs[runs["size"].isin(["14k", "25k"])]))
     reasons = {(law.group, law.approach): law.reason for law in few.not_fitted}
-    assert "needs 3 or more different N" in reasons["llama", "parametric"] and few.waste == {}
-    assert all("needs" in view["reason"] for view in few.comparisons[0]["views"].values())
+    assert "needs 3 or more different N" in reasons["llama", "parametric"] and few.wrong_choices == {}
+    assert all("needs" in view.reason for view in few.comparisons[0].views.values())
 
 
 def test_the_report_has_every_check(found):

@@ -1,12 +1,16 @@
 """Variants after equal tokens: against values by hand, and how often the intervals hold all of a family's truths."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from analysis.fits.fit import Estimate
+from analysis.fits.pairwise import LOSS, UNDECIDED, UNKNOWN, WORSE, Comparison
 from analysis.fits.settings import FitSettings
+from analysis.fits.study_fits import StudyFits, Variant, VariantFamily, Variants
 from analysis.fits.variants import compare_variants
 from analysis.report.variants import is_of_variants, variant_figure, variant_lines, variant_notes, variant_rows
 from analysis.run_table import RunTable
@@ -46,35 +50,48 @@ def test_by_hand():
         ("llama", "6k", ""): {0: [1.0, 0.9]},
     }
     found = compare_variants(tables_of(losses, {"6k": 6000, "14k": 14_000}), 0.95)
-    (family,) = found["families"]
-    assert (family["arch"], family["at"], family["n_tokens"], family["seeds"]) == ("tnl", "6k", 200, [0, 1])
+    (family,) = found.families
+    assert (family.arch, family.at, family.n_tokens, family.seeds) == ("tnl", "6k", 200, (0, 1))
     s = 0.02 / np.sqrt(2) / np.sqrt(2)  # of one observation, from differences 0.05 and 0.07
-    assert found["noise"] == {"s": pytest.approx(s), "df": 1}
-    on, off = family["rows"]
-    assert (on["variant"], on["low"], on["more"]) == ("decay=on", None, 0.0) and on["loss"] == pytest.approx(
-        np.exp(1.05)
-    )
+    assert (found.s, found.df) == (pytest.approx(s), 1)
+    on, off = family.variants
+    assert (on.name, on.against_first) == ("decay=on", None) and on.loss == pytest.approx(np.exp(1.05))
     half = 12.706 * s  # Student's t, one degree of freedom; sqrt(2 / 2 seeds) is 1
-    assert off["more"] == pytest.approx(np.expm1(0.06)) and off["flops"] == 6 * 6000 * 200
-    assert (off["low"], off["high"]) == (
-        pytest.approx(np.expm1(0.06 - half), rel=1e-3),
-        pytest.approx(np.expm1(0.06 + half), rel=1e-3),
-    )
-    fits = study_of(groups=[group_of("tnl", reason="one size")], variants=found)
-    rows = variant_rows(fits)
-    assert [row["told apart"] for row in rows] == ["", "no"] and rows[0]["family"] == "TNL, 6k, 200 tokens"
-    first = "TNL, 6k: decay=on has the lowest held-out loss after 200 tokens: 2.8577 nats/byte."
-    assert variant_lines(fits) == [f"{first} Seed noise does not tell it from decay=off."]
-    told = [on, off | {"low": 0.01, "high": 0.1}]
-    assert variant_lines(replace(fits, variants=found | {"families": [family | {"rows": told}]})) == [first]
-    better = on | {"loss": 2.0, "more": -0.1, "low": -0.2, "high": 0.1}
-    (turned,) = variant_lines(replace(fits, variants=found | {"families": [family | {"rows": [off, better]}]}))
-    assert turned.endswith(" against decay=off. Seed noise does not tell it from decay=off.")
-    unknown = found | {"noise": None, "families": [family | {"rows": [on, off | {"low": None, "high": None}]}]}
-    assert variant_lines(replace(fits, variants=unknown)) == [first]
+    ratio = off.against_first.ratio
+    assert ratio.value == pytest.approx(np.exp(0.06)) and off.flops == 6 * 6000 * 200
+    assert ratio.interval == pytest.approx((np.exp(0.06 - half), np.exp(0.06 + half)), rel=1e-3)
+
+
+def shown(second: Variant, s: float | None = 0.01) -> StudyFits:
+    """A study of two variants, of which the first has a loss of 2.8."""
+    family = VariantFamily("tnl", "6k", ("on", "off"), 200, (0, 1), (Variant("on", 6000, 7.2e6, 2.8), second))
+    return study_of(groups=[group_of("tnl", reason="one size")], variants=Variants(s, 1, (family,)))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict", "line"),
+    [
+        (
+            Estimate(1.1, 0.9, 1.3),
+            UNDECIDED,
+            "on has .* 2.8000 nats/byte. It is not distinguishable from off: .*noise.",
+        ),
+        (Estimate(1.1, 1.05, 1.2), WORSE, "on has the lowest held-out loss after 200 tokens: 2.8000 nats/byte."),
+        (Estimate(0.9, 0.8, 1.1), UNDECIDED, r"off has .*, −10.00% \[.*\] against on. It is not .* from on: .*noise."),
+        (Estimate(1.1), UNKNOWN, "on has the lowest held-out loss after 200 tokens: 2.8000 nats/byte."),
+    ],
+)
+def test_what_is_said_of_variants(ratio, verdict, line):
+    against = Comparison("off", "on", LOSS, 7.2e6, ratio)
+    fits = shown(Variant("off", 6000, 7.2e6, 2.8 * ratio.value, against), None if verdict == UNKNOWN else 0.01)
+    first, second = variant_rows(fits)
+    assert (first["verdict"], second["verdict"], first["family"]) == ("", verdict, "TNL, 6k, 200 tokens")
+    (told,) = variant_lines(fits)
+    assert re.fullmatch(f"TNL, 6k: {line}", told)
     assert is_of_variants(fits) and not is_of_variants(replace(fits, groups=(group_of("tnl"),)))
-    assert "1.00% of the loss (1 degrees of freedom)" in variant_notes(fits)[0]
-    assert list(variant_figure(fits).data[0].y) == ["decay=on", "decay=off"]
+    note = "nobody knows" if verdict == UNKNOWN else "1.00% of the loss (1 degrees of freedom)"
+    assert note in variant_notes(fits)[0]
+    assert list(variant_figure(fits).data[0].y) == ["on", "off"]
 
 
 def test_what_is_a_family():
@@ -83,28 +100,27 @@ def test_what_is_a_family():
     sizes = {"wide": 1000, "deep": 1090, "next": 1300}
     losses = {("tnl", size, ""): {0: [1.0]} for size in sizes}
     found = compare_variants(tables_of(losses, sizes), 0.95)
-    (family,) = found["families"]
-    assert [row["variant"] for row in family["rows"]] == ["wide", "deep"] and found["noise"] is None
-    assert "nobody knows" in variant_notes(study_of(variants=found))[0]
+    (family,) = found.families
+    assert [one.name for one in family.variants] == ["wide", "deep"] and found.s is None
     other = {"context_length": 512}
-    assert not compare_variants(tables_of(losses, sizes, **{"tnl-deep--0": other}), 0.95)["families"]
+    assert not compare_variants(tables_of(losses, sizes, **{"tnl-deep--0": other}), 0.95).families
     for change in ({"state": "failed"}, {"left_out": "why"}, {"reset_at_documents": True}):
-        assert not compare_variants(tables_of(losses, sizes, **{"tnl-deep--0": change}), 0.95)["families"]
+        assert not compare_variants(tables_of(losses, sizes, **{"tnl-deep--0": change}), 0.95).families
 
 
 def test_merged_weights_are_no_variant():
     tables = tables_of({("tnl", "6k", f"a={i}"): {0: [1.0, 0.9]} for i in (1, 2)})
     tables.evals.loc[tables.evals["n_tokens"] == 200, "phase"] = "merged"
-    assert compare_variants(tables, 0.95)["families"][0]["n_tokens"] == 100
+    assert compare_variants(tables, 0.95).families[0].n_tokens == 100
 
 
 def test_what_cannot_be_compared_is_told():
     losses = {("tnl", "6k", "a=1"): {0: [1.0, 1.0]}, ("tnl", "6k", "a=2"): {1: [1.0, 1.0]}}
-    (family,) = compare_variants(tables_of(losses), 0.95)["families"]
-    assert family["reason"] == "no seed has all of its variants" and not family["rows"]
+    (family,) = compare_variants(tables_of(losses), 0.95).families
+    assert family.reason == "no seed has all of its variants" and not family.variants
     losses[("tnl", "6k", "a=2")] = {0: []}
     found = compare_variants(tables_of(losses), 0.95)
-    assert found["families"][0]["reason"] == "its variants were not evaluated after equal tokens"
+    assert found.families[0].reason == "its variants were not evaluated after equal tokens"
     notes = variant_notes(study_of(variants=found))
     assert notes == ["TNL, 6k: 2 variants are not compared: its variants were not evaluated after equal tokens."]
 
@@ -120,10 +136,9 @@ def test_intervals_hold_all_differences_of_a_family_at_once():
             for variant, effect in enumerate(truth):
                 values = 1.0 + effect + seeds + 0.01 * rng.normal(size=2)
                 losses[arch, "6k", f"a={variant}"] = {seed: [value] for seed, value in enumerate(values)}
-        for family in compare_variants(tables_of(losses), 0.95)["families"]:
-            rows = family["rows"][1:]
-            inside = [row["low"] <= np.expm1(t) <= row["high"] for row, t in zip(rows, truth[1:], strict=True)]
-            held.append(all(inside))
+        for family in compare_variants(tables_of(losses), 0.95).families:
+            ratios = [one.against_first.ratio for one in family.variants[1:]]
+            held.append(all(one.low <= np.exp(t) <= one.high for one, t in zip(ratios, truth[1:], strict=True)))
     assert 0.92 <= np.mean(held) <= 0.99, np.mean(held)
 
 

@@ -41,4 +41,4 @@ def test_the_notebook(study, tmp_path):
     ):
         assert part in text, part
     (figure,) = plots_of(outputs)
-    assert {trace["name"] for trace in figure["data"] if trace.get("name")} == {"HGRN2", "LLaMA"}
+    assert {trace["name"] for trace in figure["data"] if trace.get("name")} == {"LLaMA"}

@@ -12,23 +12,20 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pandas as pd
-
-from analysis.rates.fit import RatesFit, fit_rates, law_file
-from analysis.rates.points import points_of
+from analysis.rates.law import RatesFit, fit_rates, law_file
 from data.files import write_json
 from scaling.study.file import find_study
 from scaling.study.rate_law import RateLaw
 from scaling.study.spec import load_study
 from scaling.study.sweep import recipe_of, sweep_of
 
-HERE = Path(__file__).parent
+from .worlds import HERE, points_of
+
 LAW = find_study("quickstart").with_name("quickstart-rates.json")
 
 
 def quickstart_fit() -> RatesFit:
-    tables = [pd.read_csv(HERE / name) for name in ("quickstart_rates.csv", "quickstart_short.csv")]
-    return fit_rates(points_of(pd.concat(tables)))
+    return fit_rates(points_of("quickstart_rates.csv", "quickstart_short.csv"))
 
 
 def quickstart_law() -> RateLaw:

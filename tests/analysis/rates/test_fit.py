@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import optimize
 
-from analysis.rates.cell import cubic_of, excess_of, fit_cell
-from analysis.rates.fit import fit_rates
-from analysis.rates.points import RatePoint, points_of
-from analysis.rates.rows import cell_rows, law_rows, verdict
-from arch.errors import InputError
+from analysis.rates.cell import RatePoint, cubic_of, excess_of, fit_cell
+from analysis.rates.law import fit_rates
+from analysis.rates.page import cell_rows, law_rows, verdict
 from scaling.study.rates import read_law
 
 from .quickstart_law import LAW, quickstart_fit
-from .worlds import World
-
-QUICKSTART = Path(__file__).with_name("quickstart_rates.csv")
+from .worlds import World, points_of
 
 
 def curve(losses: list[float], lrs: list[float] | None = None, seed: int = 0) -> list[RatePoint]:
@@ -123,7 +117,7 @@ def test_the_interval_of_what_a_rate_costs_holds_the_true_cost():
         assert fitted is not None
         for place, factor in enumerate((1.0, 1.2, 2.0)):
             true = math.expm1(world.excess(1e6, 2e7, 65_536, factor * best))
-            excess = excess_of(fitted, factor * best, 0.95)
+            excess = excess_of(fitted, factor * best, 0.95, math.sqrt(fitted.rss / fitted.dof), fitted.dof)
             hits[place] += excess.low <= true <= excess.high
     assert hits[:2].min() / 400 > 0.92
     # twice too high the curvature's own error shows, which the interval leaves out
@@ -203,22 +197,9 @@ def test_what_a_sweep_cannot_tell_is_refused_in_one_line():
     assert "errors of the best rates are unknown" in bare.without_law["llama"]
 
 
-def test_points_are_read_with_one_line_for_what_is_wrong():
-    good = pd.DataFrame([vars(point) for point in curve([2.0, 2.1])])
-    assert points_of(good) == curve([2.0, 2.1])
-    for change, message in (
-        (lambda f: f.drop(columns="seed"), "lacks the column"),
-        (lambda f: f.assign(lr=["x", 1]), "row 1 has no number"),
-        (lambda f: f.assign(lr=[1e-3, -1]), "row 2: lr"),
-        (lambda f: f.assign(lr=1e-3), "two runs of llama/1m"),
-    ):
-        with pytest.raises(InputError, match=message):
-            points_of(change(good))
-
-
 def test_the_quickstarts_search_gives_four_laws_that_predict_the_sizes_left_out():
     """Four of 32 cells end at their lowest rate; what the others say of a size that was left out costs at most 0.3%."""
-    points = points_of(pd.read_csv(QUICKSTART))
+    points = points_of("quickstart_rates.csv")
     fit = fit_rates(points, without=["n_tokens"])
     assert sorted(f"{cell.arch}/{cell.size}" for cell in fit.unused) == ["llama/18k", "llama/38k", "tnl/10k", "tnl/98k"]
     assert set(fit.laws) == {"llama", "tnl", "hgrn2", "cosformer2"}

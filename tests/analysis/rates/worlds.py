@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
-from analysis.rates.points import RatePoint
+from analysis.rates.cell import RatePoint
+
+HERE = Path(__file__).parent
+
+
+def points_of(*names: str) -> list[RatePoint]:
+    """Of the tables of runs in this folder, which have the columns of RatePoint."""
+    frame = pd.concat([pd.read_csv(HERE / name) for name in names])
+    return [RatePoint(**row) for row in frame[list(RatePoint.__dataclass_fields__)].to_dict("records")]
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,14 @@
-"""Architectures at one budget: the numbers, the reasons not to believe them, the table and the figure."""
+"""Architectures at one budget: the numbers, the reasons not to believe them, the table."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from analysis.fits.comparison.at_budget import at_budget, compare_views, doubts
-from analysis.report.budget import budget_rows, budget_text, frontier_figure
+from analysis.fits.comparison.at_budget import at_budget, doubts
+from analysis.fits.comparison.frontiers import fit_frontiers
+from analysis.fits.fit import NOTHING
+from analysis.report.budget import budget_rows, budget_text
 
 from ..fits.comparison.worlds import NEAR, ONE, OTHER_TEXT, study
 
@@ -14,36 +16,29 @@ BUDGET = 1e18
 
 
 @pytest.fixture(scope="module")
-def views():
+def compared():
     """b needs about a fifth less compute than a; what runs of a cell share is five times their own noise."""
-    return {"C 6nd": study([ONE, NEAR], 0.005, 0.001, seed=3), "C seconds": "no run tells its speed"}
-
-
-@pytest.fixture(scope="module")
-def compared(views):
-    found, reasons = compare_views(views, 199)
-    assert reasons == {"C seconds": "no run tells its speed"}
-    return found["C 6nd"]
+    return fit_frontiers(study([ONE, NEAR], 0.005, 0.001, seed=3), 199)
 
 
 def test_the_truth_lies_in_the_intervals(compared):
     first, second = at_budget(compared, BUDGET)
-    assert (first["arch"], second["arch"]) == ("b", "a") and first["p_best"] > 0.99
-    assert first["p_best"] + second["p_best"] == pytest.approx(1)
+    assert (first.arch, second.arch) == ("b", "a") and first.p_best > 0.99
+    assert first.p_best + second.p_best == pytest.approx(1)
     for row, surface in ((first, NEAR), (second, ONE)):
         for key in ("loss", "n_opt", "d_opt"):
-            low, high = row[f"{key}_interval"]
+            low, high = getattr(row, key).interval
             value = {"loss": surface.l_opt, "n_opt": surface.n_opt, "d_opt": surface.d_opt}[key](BUDGET)
             assert low < value < high, key
-    low, high = second["compute_interval"]
+    low, high = second.compute.interval
     assert low < ONE.flops_to_reach(NEAR.l_opt(BUDGET)) / BUDGET < high and low > 1
-    assert first["compute"] == 1 and first["compute_interval"] is None
+    assert first.compute.value == 1 and first.compute.interval is None
 
 
 def test_losses_overlap_where_their_difference_is_sure(compared):
     """Noise that both share is in both intervals and not in the odds."""
     first, second = at_budget(compared, BUDGET)
-    assert first["loss_interval"][1] > second["loss_interval"][0] and first["p_best"] > 0.99
+    assert first.loss.high > second.loss.low and first.p_best > 0.99
 
 
 def test_rows_of_text(compared):
@@ -54,7 +49,7 @@ def test_rows_of_text(compared):
     )
     high = compared.common[1]
     assert budget_text(3 * high, compared).endswith("(FLOP, 6nd), 3 times what all architectures reached")
-    never = budget_rows([{**at_budget(compared, BUDGET)[0], "compute": None}])
+    never = budget_rows([replace(at_budget(compared, BUDGET)[0], compute=NOTHING)])
     assert never[0]["compute for the lowest loss"] == "never reaches it"
 
 
@@ -84,7 +79,7 @@ def test_doubts_of_a_fit_that_is_not_sure(compared):
         "in 39 of 199 draws an exponent is not identified: there are no intervals and no odds"
     ]
     rows = at_budget(few, middle)
-    assert [(row["p_best"], row["loss_interval"]) for row in rows] == [(None, None)] * 2
+    assert [(row.p_best, row.loss.interval) for row in rows] == [(None, None)] * 2
     assert [row["lowest of all in"] for row in budget_rows(rows)] == ["not known"] * 2
     nothing = replace(compared, fine=np.zeros_like(fine))
     assert any("nothing is identified" in one for one in doubts(nothing, middle))
@@ -93,14 +88,5 @@ def test_doubts_of_a_fit_that_is_not_sure(compared):
 
 
 def test_an_e_of_its_own_is_a_doubt():
-    found, _ = compare_views({"": study([ONE, OTHER_TEXT], 0.001, 0.001, seed=1)}, 40)
-    assert any("do not share one E" in one for one in doubts(found[""], found[""].common[1]))
-
-
-def test_the_figure_draws_both_frontiers_and_their_difference(compared):
-    figure = frontier_figure(compared, BUDGET)
-    lines = [trace for trace in figure.data if trace.mode == "lines" and trace.fill is None]
-    assert [(trace.name, trace.xaxis) for trace in lines] == [("b", "x"), ("a", "x"), ("a", "x2")]
-    above = 100 * (compared.l_opt("a", np.array(lines[0].x))[0] / compared.l_opt("b", np.array(lines[0].x))[0] - 1)
-    assert lines[2].y == pytest.approx(above)
-    assert sum(trace.fill == "toself" for trace in figure.data) == 3
+    found = fit_frontiers(study([ONE, OTHER_TEXT], 0.001, 0.001, seed=1), 40)
+    assert any("do not share one E" in one for one in doubts(found, found.common[1]))

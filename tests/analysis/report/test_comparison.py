@@ -1,58 +1,84 @@
-"""Architectures compared and what runs wasted, as the report and the terminal show them."""
+"""Architectures compared, as the report and the terminal show them."""
 
 import pytest
 
-from analysis.fits.comparison.views import across
+from analysis.fits.comparison.frontiers import fit_frontiers, view_of
 from analysis.fits.fit import Estimate
-from analysis.fits.study_fits import Waste
-from analysis.report.comparison import comparison_figure, comparison_notes, comparison_rows, waste_notes, waste_table
+from analysis.fits.pairwise import BETTER, LOSS, UNDECIDED, WORSE, Compared, Comparison, View
+from analysis.fits.study_fits import LossOf, LowestLoss
+from analysis.report.comparison import comparison_figure, comparison_notes, comparison_rows
+from analysis.report.costs import choice_notes
+from analysis.report.verdict import comparison_table, verdict_text
 
 from ..fits.built import fit_of, study_of
 from ..fits.comparison.worlds import NEAR, ONE, study
-
-LEVEL = 0.95
 
 
 @pytest.fixture(scope="module")
 def compared():
     """Three architectures of which b and c are alike, under two ways of counting."""
-    groups = study([ONE, NEAR, NEAR], 0.005, 0.001, seed=3)
-    return {"reason": None} | across({"C 6nd": groups, "C exact": groups}, 199)
+    view = view_of(fit_frontiers(study([ONE, NEAR, NEAR], 0.005, 0.001, seed=3), n_replicates=199))
+    return Compared("", {"C 6nd": view, "C exact": view})
 
 
 def test_rows_say_how_much_compute_the_others_need(compared):
-    rows = comparison_rows(compared)
-    best, second = compared["views"]["C 6nd"]["archs"][:2]
-    assert {best, second} == {"b", "c"}
-    worse = next(row for row in rows if row["pair"] == f"a against {best}")
-    times = float(worse["compute for the same loss"].split()[0])
-    assert times == pytest.approx(1.2, abs=0.08) and worse["under every count"] == f"{best} is ahead"
-    assert worse["ahead (share of draws)"] == f"{best} > 99%"
-    low, high = (float(end) for end in worse["compute for the same loss"].split("[")[1].rstrip("]").split(", "))
-    assert low < times < high
-    alike = next(row for row in rows if row["pair"] == f"{second} against {best}")
-    assert alike["under every count"] == "not told apart"
-    assert worse["tokens for the same loss"].startswith("1.")
-    view = next(iter(compared["views"].values()))
-    never = [pair | {"savings": {"value": 0.8, "interval": [0.0, 1.0], "reason": None}} for pair in view["pairs"]]
-    told = comparison_rows(compared | {"views": {"C 6nd": view | {"pairs": never}}})
-    assert told[0]["tokens for the same loss"] == "1.25 times [1, ∞]"
+    best, second = compared.main.archs[:2]
+    rows = {row["pair"]: row for row in comparison_rows(compared)}
+    worse, alike = rows[f"a against {best}"], rows[f"{second} against {best}"]
+    cell = worse["compute for the same loss"]
+    assert {best, second} == {"b", "c"} and cell.value == pytest.approx(1.2, abs=0.08)
+    assert cell == f"{cell.value:.3g} times [{cell.ends[0]:.3g}, {cell.ends[1]:.3g}]"
+    assert worse["at ten times that compute"].value > 1
+    assert (worse["verdict"], alike["verdict"]) == (WORSE, UNDECIDED)
+    assert worse["laws cross at C (FLOP)"] == "nowhere near"
+    none = Compared(reason="a comparison needs two architectures")
+    assert comparison_rows(none) == [] and comparison_figure(none, {"C": "6nd"}) is None
+    (note,) = comparison_notes(none, 0.95)
+    assert note == "Architectures are not compared by their surfaces: a comparison needs two architectures."
 
 
 def test_a_verdict_that_depends_on_the_count_says_so(compared):
-    for second, told in (("b", "depends on the count"), (None, "a is ahead under 1 of 2")):
-        undecided = {"stands": False, "ahead": None, "by_view": {"C 6nd": "a", "C exact": second}}
-        pairs = [row | undecided for row in compared["pairs"]]
-        assert {row["under every count"] for row in comparison_rows(compared | {"pairs": pairs})} == {told}
+    view, best = compared.main, compared.main.archs[0]
+    turned = View(view.archs, view.range, compute=tuple(one.against(one.other) for one in view.compute))
+    turned = [Comparison(one.reference, one.other, one.of, one.at, one.ratio) for one in turned.compute]
+    cases = {"depends on the measure": View(view.archs, view.range, compute=tuple(turned))}
+    cases["undecided: worse under 1 of 2 counts"] = View(reason="no speed")
+    for words, other in cases.items():
+        rows = comparison_rows(Compared("", {"C 6nd": view, "C exact": other}))
+        assert next(row["verdict"] for row in rows if row["pair"] == f"a against {best}") == words
+
+
+@pytest.mark.parametrize(
+    ("ends", "of_pair", "sentence"),
+    [
+        ((1.01, 1.02), WORSE, "A is worse than B by more than seed noise."),
+        ((0.99, 1.02), WORSE, "A is worse than B by the compute for the same loss, under every count."),
+        (None, WORSE, "A is worse than B by the compute for the same loss, under every count."),
+    ],
+)
+def test_the_loss_and_the_compute_of_a_pair_make_one_verdict_everywhere(compared, ends, of_pair, sentence):
+    """By surfaces a needs more compute than b, whatever the noise hides of their losses: no line or table may say both
+    that it is worse and that it is not."""
+    losses = {"b": LossOf(Estimate(2.0), "1m", 1e6, 1e7, 1, 3, 2)}
+    against = Comparison("a", "b", LOSS, 1e18, Estimate.of(1.005, ends))
+    losses["a"] = LossOf(Estimate(2.01), "1m", 1e6, 1e7, 1, 3, 2, against_best=against)
+    lowest = LowestLoss(0.95, c=1e18, best="b", archs=losses)
+    fits = study_of(fit_of(group="b"), fit_of(group="a"), verdicts=(lowest,), comparisons=(compared,))
+    lines = verdict_text(fits)
+    assert sentence.replace("A is", "a is").replace("than B", "than b") in lines
+    assert lines[0].startswith("b has the lowest loss") and not any("distinguishable" in line for line in lines)
+    assert comparison_table(fits)[1]["verdict"] == of_pair
+    rows = {row["pair"]: row["verdict"] for row in comparison_rows(compared, lowest)}
+    assert {rows.get("a against b"), rows.get("b against a")} & {WORSE, BETTER}
 
 
 def test_the_figure_has_a_line_and_a_band_for_every_other_architecture(compared):
-    view = compared["views"]["C 6nd"]
+    view = compared.main
+    best, *others = view.archs
     figure = comparison_figure(compared, {"C": "6nd"})
-    best, *others = view["archs"]
     lines = [trace for trace in figure.data if trace.name]
     assert [trace.name for trace in lines] == others and len(figure.data) == 2 * len(others)
-    assert lines[0].x[0] == pytest.approx(view["range"][0]) and lines[0].x[-1] == pytest.approx(view["beyond"])
+    assert (lines[0].x[0], lines[0].x[-1]) == pytest.approx((view.range[0], view.beyond))
     for band, line in zip(figure.data[::2], lines, strict=True):
         n = len(line.y)
         assert all(low <= y <= high for low, y, high in zip(band.y[:n], line.y, band.y[n:][::-1], strict=True))
@@ -63,42 +89,16 @@ def test_the_figure_has_a_line_and_a_band_for_every_other_architecture(compared)
     assert [trace.name for trace in rest] == others[1:]
 
 
-def test_notes_tell_what_was_done_and_what_is_missing(compared):
-    told = " ".join(comparison_notes(compared, LEVEL))
-    assert "one E shared by all" in told and "Intervals (95%, nominal)" in told and "C 6nd; C exact" in told
-    view = compared["views"]["C 6nd"] | {"beyond": None, "beyond_reason": "no floor", "shared_e": False}
-    told = " ".join(comparison_notes(compared | {"views": {"C 6nd": view}}, LEVEL))
-    assert "an E of its own" in told and "FLOP: no floor." in told
-    none = {"reason": "a comparison needs two architectures", "views": {}, "pairs": []}
-    assert comparison_rows(none) == [] and comparison_figure(none, {"C": "6nd"}) is None
-    assert comparison_notes(none, LEVEL) == [
-        "Architectures are not compared by their surfaces: a comparison needs two architectures."
-    ]
+def test_notes_say_what_was_done_and_what_is_missing(compared):
+    text = " ".join(comparison_notes(compared, 0.95))
+    assert "one E shared by all" in text and "intervals (95%, nominal)" in text and "C 6nd; C exact" in text
+    view = View(compared.main.archs, compared.main.range, beyond_reason="no floor", shared_e=False)
+    text = " ".join(comparison_notes(Compared("", {"C 6nd": view, "C s": View(reason="no speed")}), 0.95))
+    assert "an E of its own" in text and "FLOP: no floor." in text and text.endswith("Without: C s (no speed).")
 
 
-def test_the_most_wasteful_runs_come_first():
-    ends = (0.05, 0.2)
-    waste = {
-        "a": [
-            Waste("a-1", 1e18, Estimate.of(0.1, ends), 1e17, 2.0),
-            Waste("a-2", 1e18, Estimate.of(0.001, ends), 1e17, 2.0),
-        ],
-        "b": [Waste("b-1", 1e18, Estimate(0.3), 1e17, None)],
-    }
-    first, second = waste_table(waste)
-    assert (first["run"], first["wasted"], first["hours"]) == ("b-1", "30.0%", "")
-    assert (second["run"], second["wasted"], second["hours"]) == ("a-1", "10.0% [5.0%, 20.0%]", "2")
-
-
-def test_what_runs_waste_is_doubted_where_the_surface_is():
-    laws = [
-        fit_of(approach, reach, group=group)
-        for group, approach, reach in (
-            ("llama", "parametric", 0),
-            ("tnl", "parametric", 1),
-            ("tnl", "isoflop", 0),
-        )
-    ]
-    notes = waste_notes(study_of(*laws))
-    assert notes[0] == "Not to be relied on where the fitted surface is not: LLaMA."
-    assert len(waste_notes(study_of(*laws[1:]))) == len(notes) - 1
+def test_what_a_wrong_choice_costs_is_doubted_where_the_surface_is():
+    of = (("llama", "parametric", 0), ("tnl", "parametric", 1), ("tnl", "isoflop", 0))
+    laws = [fit_of(approach, reach, group=group) for group, approach, reach in of]
+    assert choice_notes(study_of(*laws)) == ["Not to be relied on where the fitted surface is not: LLaMA."]
+    assert choice_notes(study_of(*laws[1:])) == []

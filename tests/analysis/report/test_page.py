@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -11,7 +10,6 @@ from analysis import stage
 from analysis.fits.fit import N_OPT
 from analysis.fits.study_fits import read_fits
 from analysis.report.page import _lead
-from analysis.report.verdict import with_bits
 from analysis.run_table import RunTable
 from data.files import read_json
 from scaling.study.spec import StudySpec
@@ -24,7 +22,7 @@ ARCHS = {"tnl": "TNL", "hgrn2": "HGRN2"}
 REPLICATES = 60  # of intervals, which nothing here rests on
 FIGURES = len(ARCHS) + 1 + 4  # rows of figure 1; comparison, held-out loss, benchmarks, tasks
 PARTS = {"losses", "approaches", "checks", "comparison", "choices"}
-PARTS |= {"waste", "benchmarks", "scores", "rankings", "conventions", "runs"}
+PARTS |= {"benchmarks", "scores", "rankings", "conventions", "runs"}
 PARTS |= {"training", "corpus", "provenance", "checkpoints", "costs"}
 PHONE, WINDOW = 390, 1300
 # of each table: pixels that its box hides, how far it was scrolled to its end, where its first column then begins and
@@ -112,11 +110,6 @@ def test_every_table_is_a_file_with_the_numbers_that_are_shown(drawn: tuple[Stud
         told = [row[f"a (N_opt exponent){end}"] for end in ("", " low", " high")]
         assert told == [law.exponent.value, law.exponent.low, law.exponent.high]
         assert "{:.4f} [{:.4f}, {:.4f}]".format(*told) in text
-    held_out = read_json(study.directory / "corpus" / "manifest.json")["splits"]["validation"]
-    losses = pd.read_csv(folder / "losses.csv")  # of bytes
-    bits = losses["loss at this C"] / np.log(2) * held_out["tokens"] / held_out["bytes"]
-    assert losses["bits/byte"].to_numpy() == pytest.approx(bits.to_numpy())
-    assert "bits/byte" not in with_bits([{"loss at this C": "2"}], {"tokenizer": {"name": "bpe"}})[0]
     runs = pd.read_csv(folder / "runs.csv")
     assert len(runs) == len(study.runs()) == 16 and runs["tokens"].max() == 5_998_592
     checkpoints = pd.read_csv(folder / "checkpoints.csv")

@@ -31,7 +31,7 @@ def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
     assert max(run.n_tokens for run in runs) <= 50e6 + runs[0].training.batch_tokens
     assert {run.arch for run in runs} == {"llama", "hgrn2"}
     for row in (*found["proposals"], naive):
-        assert 0 <= row["summary"]["identified"] <= 1 and row["seconds"] > 0
+        assert 0 <= row["summary"]["right"] <= 1 and row["seconds"] > 0
         assert row["summary"]["half_a"] == sorted(row["summary"]["half_a"])
     assert file.read_text().startswith("# scaling design --arch llama --arch hgrn2 --budget 2e16 --corpus books.txt ")
 

@@ -169,9 +169,10 @@ def test_losses_of_other_texts_are_not_compared(tmp_path):
     found = json.loads(saved.read_text())
     assert len(found["results"]) == 3
     alike, apart = found["comparisons"]
-    assert alike["at"] == "corpus c4 and tokenizer llama3" and alike["reason"] is None
-    assert {(one["reference"], one["other"]) for one in alike["pairs"]} == {("tnl", "llama")}
-    assert apart["reason"] == why and apart["pairs"] == []
+    assert alike["at"] == "corpus c4 and tokenizer llama3" and alike["reason"] == ""
+    (view,) = alike["views"].values()
+    assert {(one["reference"], one["other"]) for one in view["compute"]} == {("tnl", "llama")}
+    assert apart["reason"] == why and apart["views"] == {}
     table[table["arch"] != "tnl"].to_csv(path, index=False)
     text = fit(*arguments)
     assert "not compared with each other" in text and "compute for the same loss" not in text and "ahead" not in text

@@ -79,13 +79,13 @@ def test_larger_sizes_are_projected(folder):
     (folder / "tiny.yaml").write_text(STUDY.replace("[10k, 6k]", "[10k, 6k, 14k]").replace("llama, tnl", "llama"))
     words = ["try", str(folder / "bad.yaml"), "--against", str(folder / "tiny.yaml"), "--train-baseline", "--json"]
     first = json.loads(scaling(folder, *words).stdout)
-    assert first["not_trained"]["sizes"] == ["14k"] and first["ratios"] is None
+    assert first["not_trained"]["sizes"] == ["14k"] and first["losses"] is None
     done = json.loads(scaling(folder, *words, "--go-on", "--at", "1e12,1e11").stdout)
     assert [row["size"] for row in done["differences"]] == ["6k", "10k", "14k"]
     assert done["differences"][:2] == first["differences"] and done["verdict"]["word"] == "not worth"
-    assert [row["c"] for row in done["ratios"]] == done["at"] == [1e11, 1e12]
-    assert all(row["low"] < row["ratio"] < row["high"] for row in done["ratios"])
-    assert done["gains"] is None and done["gains_reason"]
+    assert [row["c"] for row in done["losses"]] == done["at"] == [1e11, 1e12]
+    assert all(row["low"] < row["ratio"] < row["high"] for row in done["losses"])
+    assert done["compute"] is None and done["compute_reason"]
     assert done["cost"]["flops_exact"] > first["cost"]["flops_exact"]
 
 

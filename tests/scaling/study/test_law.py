@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from analysis.rates.fit import fit_rates, law_file
+from analysis.rates.law import fit_rates, law_file
 from arch.errors import InputError
 from data.files import write_json
 from flops import count_params

@@ -31,7 +31,7 @@ def decay_attend_hopper(
     T, H, G, N, SEGMENTS, PER_SEGMENT, OWN_S,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr,
     CONSTANT: tl.constexpr, KEYS: tl.constexpr, REVERSE: tl.constexpr, START: tl.constexpr, FINAL: tl.constexpr,
-    LEARNED: tl.constexpr, SILU: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    LEARNED: tl.constexpr, STAGES: tl.constexpr, SILU: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """One segment of PER_SEGMENT chunks, TILE columns of `out` [B, T, H, width].
 
@@ -93,8 +93,8 @@ def decay_attend_hopper(
         # a chunk's decays are loaded a chunk ahead, so that nothing waits for them
         ahead = decays + (last - 1 if REVERSE else first) * C
         next_whole, next_until, next_down = tl.load(ahead + C - 1), tl.load(ahead + rows), tl.load(ahead + rows)
-    # a number of stages given here has all loads made ahead, not only those of products' operands
-    for step in tl.range(0, last - first, num_stages=2 if LEARNED else None):
+    # a number of stages given here (with LEARNED) has all loads made ahead, not only those of products' operands
+    for step in tl.range(0, last - first, num_stages=STAGES):
         chunk = last - 1 - step if REVERSE else first + step
         row = chunk * C
         x = load_tile(a, batch, row, inner_column, C, INNER)

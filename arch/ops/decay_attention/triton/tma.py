@@ -32,13 +32,14 @@ def tma_attend(
 ) -> None:  # fmt: skip
     """`decay_attend_hopper` of `rows` sequences times heads."""
     chunk, keys = flags["C"], own is not None
-    stride = 0 if own is None else row_stride(own)
+    stride, stages = 0 if own is None else row_stride(own), None
     if states is not None and own is not None:
+        stages = 3 if a.shape[3] <= 64 else 2  # so that two programs' loads fit a multiprocessor
         own = blocks(own, chunk, tile)
         states = TensorDescriptor.from_tensor(states.flatten(0, 1), [1, tile, a.shape[3]])
     decay_attend_hopper[(out.shape[3] // tile, sizes[4], rows)](
         blocks(a, chunk, a.shape[3]), blocks(b, chunk, b.shape[3]), blocks(c, chunk, tile), own, table, initial, *sums,
         states, entering, blocks(out, chunk, tile), final, d_decay, *sizes, stride, TILE=tile, KEYS=keys,
         CONSTANT=constant, REVERSE=reverse, START=initial is not None, FINAL=final is not None,
-        LEARNED=states is not None, SILU=silu, num_warps=4, num_stages=3, **flags,
+        LEARNED=states is not None, STAGES=stages, SILU=silu, num_warps=4, num_stages=3, **flags,
     )  # fmt: skip

@@ -1,21 +1,15 @@
-"""How often intervals of differences hold, over simulated studies; docs/research/comparisons.md has the figures.
-
-`python -m tests.analysis.fits.comparison.test_coverage` prints the table.
-"""
+"""How often intervals of differences hold, over simulated studies; docs/research/comparisons.md has the figures, which
+`python -m tests.analysis.fits.comparison.test_coverage` prints."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from analysis.fits.comparison.compare import Compared, compare_architectures, interval, log_gain, surfaces_of
-from analysis.fits.comparison.draws import fit_paired
-from analysis.fits.comparison.joint import gather
-from analysis.fits.comparison.pairs import describe_pairs
-from analysis.fits.points import Points
+from analysis.fits.comparison.frontiers import fit_frontiers, view_of
 from analysis.fits.surface import Surface
 
 from .worlds import NEAR, ONE, curves, study
@@ -24,117 +18,54 @@ LOSSES = (2.7, 3.2, 4.0)  # beyond the range of compute (twelve times its end), 
 THIRD = Surface(1.69, 406.4, 440.0, 0.34, 0.284)
 N_STUDIES, N_DRAWS = 300, 199
 DRAWN = 100_000  # seeds of draws begin here: those of studies are other streams
+# Noise of a cell and of a run, cells (0: the curves of a ladder), noise of the smallest size over that of the largest.
+CELLS = (
+    *((0.005, 0.001, 20, 1.0), (0.005, 0.001, 24, 1.0), (0.01, 0.002, 20, 1.0), (0.005, 0.005, 20, 1.0)),
+    *((0.0, 0.005, 20, 1.0), (0.003, 0.0005, 14, 1.0), (0.004, 0.001, 0, 1.0), (0.0, 0.005, 0, 1.0)),
+)
+BROKEN = (0.005, 0.001, 20, 4.0)
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A world and a design. n_cells 0: the curves of a ladder; uneven: noise of the smallest size over that of the
-    largest; joined: exponent by which N and D interact in the world (1: not)."""
-
-    cell_noise: float
-    own_noise: float
-    n_cells: int = 20
-    uneven: float = 1.0
-    joined: float = 1.0
-
-
-CELLS = [
-    Cell(0.005, 0.001),
-    Cell(0.005, 0.001, n_cells=24),
-    Cell(0.01, 0.002),
-    Cell(0.005, 0.005),
-    Cell(0.0, 0.005),
-    Cell(0.003, 0.0005, n_cells=14),
-    Cell(0.004, 0.001, n_cells=0),
-    Cell(0.0, 0.005, n_cells=0),
-]
-BROKEN = [Cell(0.005, 0.001, uneven=4.0), Cell(0.005, 0.001, joined=0.7)]
-
-
-@dataclass(frozen=True)
-class Joined:
-    """L = E + (A^(1/r) + B^(1/r))^r: not the fitted form for r other than 1."""
-
-    surface: Surface
-    r: float
-
-    def loss(self, n: np.ndarray, d: np.ndarray) -> np.ndarray:
-        own = self.surface
-        parts = (own.A * n**-own.alpha) ** (1 / self.r) + (own.B * d**-own.beta) ** (1 / self.r)
-        return np.asarray(own.E + parts**self.r)
-
-    def flops_to_reach(self, loss: float) -> float:
-        """By brute force: N along a grid, D by the loss that is left."""
-        own, n = self.surface, np.geomspace(1e5, 1e12, 20000)
-        left = (loss - own.E) ** (1 / self.r) - (own.A * n**-own.alpha) ** (1 / self.r)
-        reach = left > 0
-        d = (own.B / left[reach] ** self.r) ** (1 / own.beta)
-        return float((6 * n[reach] * d).min())
-
-
-def coverage(cell: Cell, n_studies: int = N_STUDIES) -> dict[str, float]:
-    """Shares of `n_studies` in which intervals hold, and the median widths of log gains, pooled over LOSSES."""
-    worlds = [one if cell.joined == 1 else Joined(one, cell.joined) for one in (ONE, NEAR)]
-    truth = [math.log(worlds[0].flops_to_reach(loss) / worlds[1].flops_to_reach(loss)) for loss in LOSSES]
-    hits: dict[str, list[bool]] = {}
-    widths: dict[str, list[float]] = {}
-    means: dict[str, list[float]] = {}
+def coverage(cell: float, own: float, n_cells: int, uneven: float, n_studies: int = N_STUDIES) -> dict[str, float]:
+    """Shares of `n_studies` in which intervals hold, and the median widths of log gains, pooled over LOSSES;
+    "unpaired": as if no batches were shared."""
+    truth = [math.log(ONE.flops_to_reach(loss) / NEAR.flops_to_reach(loss)) for loss in LOSSES]
+    told: dict[str, list[float]] = {}
     for seed in range(n_studies):
-        if cell.n_cells:
-            groups = study(worlds, cell.cell_noise, cell.own_noise, seed, cell.n_cells, cell.uneven)
-        else:
-            groups = curves(worlds, cell.cell_noise, cell.own_noise, seed)
-        found = compare_architectures(groups, n_replicates=N_DRAWS, seed=seed + DRAWN)
-        means.setdefault("one E", []).append(found.fitted.shared)
-        for name, one in (("paired", found), ("wild", redrawn(groups, found, seed + DRAWN, True)), ("unpaired", None)):
-            one = one or redrawn(groups, found, seed + DRAWN, False)
+        worlds = [ONE, NEAR]
+        groups = study(worlds, cell, own, seed, n_cells, uneven) if n_cells else curves(worlds, cell, own, seed)
+        apart = [replace(one, cell=np.char.add(one.group, one.cell.astype(str))) for one in groups]
+        for name, points in (("paired", groups), ("unpaired", apart)):
+            frontiers = fit_frontiers(points, N_DRAWS, seed=seed + DRAWN)
             for loss, value in zip(LOSSES, truth, strict=True):
-                ends = interval(log_gain(one, "a", "b", loss), one)
-                held = ends is None or (ends[0] or -np.inf) <= value <= (np.inf if ends[1] is None else ends[1])
-                hits.setdefault(name, []).append(held)
-                if ends is not None and None not in ends:
-                    widths.setdefault(name, []).append(ends[1] - ends[0])
-        if cell.joined == 1:
-            ends = interval(found.surfaces["b"].a - found.surfaces["a"].a, found)
-            hits.setdefault("a", []).append(ends is None or ends[0] <= NEAR.a - ONE.a <= ends[1])
-    told = {name: float(np.mean(values)) for name, values in (hits | means).items()}
-    return told | {f"width, {name}": float(np.median(values)) for name, values in widths.items()}
-
-
-def redrawn(groups: list[Points], found: Compared, seed: int, wild: bool) -> Compared:
-    """The same comparison with wild draws, or as if no batches were shared."""
-    data = gather(groups)
-    fitted = found.fitted if wild else fit_paired(data, found.fitted.shared, paired=False)
-    surfaces, fine = surfaces_of(data, fitted, N_DRAWS, seed, wild)
-    return replace(found, fitted=fitted, surfaces=surfaces, fine=fine)
+                low, high = frontiers.interval(frontiers.log_gain("a", "b", loss)) or (-np.inf, np.inf)
+                told.setdefault(name, []).append(low <= value <= high)
+                told.setdefault(f"width, {name}", []).append(high - low)
+            if name == "paired":
+                told.setdefault("one E", []).append(frontiers.fitted.shared)
+                a = frontiers.surfaces["b"].a - frontiers.surfaces["a"].a
+                low, high = frontiers.interval(a) or (-np.inf, np.inf)
+                told.setdefault("a", []).append(low <= NEAR.a - ONE.a <= high)
+    return {name: float((np.median if "width" in name else np.mean)(values)) for name, values in told.items()}
 
 
 def joint_coverage(n_studies: int = N_STUDIES) -> float:
-    """The share of studies of three architectures whose joint intervals hold for all pairs and budgets at once."""
-    surfaces = {"a": ONE, "b": NEAR, "c": THIRD}
-    held = []
+    """The share of studies of three architectures whose intervals hold for all pairs and budgets at once."""
+    surfaces, held = {"a": ONE, "b": NEAR, "c": THIRD}, []
     for seed in range(n_studies):
-        told = describe_pairs(
-            compare_architectures(
-                study(list(surfaces.values()), 0.005, 0.001, seed), n_replicates=N_DRAWS, seed=seed + DRAWN
-            )
-        )
-        held.append(
-            all(
-                row["joint"][0]
-                <= surfaces[pair["reference"]].flops_to_reach(row["loss"])
-                / surfaces[pair["other"]].flops_to_reach(row["loss"])
-                <= row["joint"][1]
-                for pair in told["pairs"]
-                for row in pair["gains"]
-            )
-        )
+        frontiers = fit_frontiers(study(list(surfaces.values()), 0.005, 0.001, seed), N_DRAWS, seed=seed + DRAWN)
+        inside = []
+        for one in view_of(frontiers).compute:
+            loss = float(frontiers.l_opt(one.reference, one.at)[0])
+            other, reference = (surfaces[name].flops_to_reach(loss) for name in (one.other, one.reference))
+            inside.append(one.ratio.low <= other / reference <= one.ratio.high)
+        held.append(all(inside))
     return float(np.mean(held))
 
 
 @pytest.mark.slow
 def test_intervals_of_gains_hold_as_often_as_they_say():
-    found = [coverage(cell) for cell in CELLS]
+    found = [coverage(*cell) for cell in CELLS]
     for name in ("paired", "a"):
         shares = [one[name] for one in found]
         assert 0.92 <= np.mean(shares) <= 0.98 and min(shares) >= 0.90
@@ -144,7 +75,6 @@ def test_intervals_of_gains_hold_as_often_as_they_say():
 
 
 if __name__ == "__main__":
-    for cell in [*CELLS, *BROKEN]:
-        told = coverage(cell)
-        print(cell, {name: round(value, 4) for name, value in told.items()}, flush=True)
+    for cell in (*CELLS, BROKEN):
+        print(cell, {name: round(value, 4) for name, value in coverage(*cell).items()}, flush=True)
     print("joint", joint_coverage())

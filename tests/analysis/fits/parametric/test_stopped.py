@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from analysis.design.choose import draw, outcome
 from analysis.design.proposal import laid, naive
-from analysis.design.simulate import draw, outcome
 from analysis.design.worlds import Noise, World
 from analysis.fits.cost import six_nd
 from analysis.fits.parametric.stopped import LEAST_LEFT, MOST, without_stopped

@@ -9,7 +9,7 @@ import numpy as np
 
 from analysis.fits.points import Points
 from analysis.fits.surface import Surface
-from analysis.trial.difference import Pairs
+from analysis.trial import Pairs
 
 ONE = Surface(1.69, 406.4, 410.7, 0.34, 0.28)
 BETTER = Surface(1.69, 390.0, 385.0, 0.34, 0.28)
@@ -63,7 +63,8 @@ def draw(world: World, variant: Surface, seed: int, baseline: Surface = ONE) -> 
                 level = float(rows[name][-1].mean()) / float(surface.loss(n, d))
                 tables[name].append((n, SPAN * d, surface.loss(n, SPAN * d) * level, f"{name} {i} {k}", f"{i} {k}"))
         if i <= 3:
-            pairs.append(Pairs(f"{n:.0f}", tuple(range(world.n_seeds)), *map(np.stack, rows.values()), documents))
+            both = map(np.stack, rows.values())
+            pairs.append(Pairs(f"{n:.0f}", tuple(range(world.n_seeds)), *both, float(6 * n * d), documents))
     df = world.repeated - 1
     s = np.hypot(world.batch, world.own)
     noise = (float(s * np.sqrt(rng.chisquare(df) / df)), float(df)) if df > 0 else None
@@ -76,7 +77,3 @@ def points(rows) -> Points:
     d, loss = (np.concatenate([row[i] for row in rows]) for i in (1, 2))
     run, cell = (np.repeat(np.array([row[i] for row in rows], dtype=object), size) for i in (3, 4))
     return Points(n, d, 6 * n * d, loss, run=run, cell=cell)
-
-
-def flops_of_sizes() -> list[float]:
-    return [6 * n * TOKENS_A_PARAMETER * n for n in SIZES[:4]]

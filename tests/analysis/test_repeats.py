@@ -9,7 +9,7 @@ import pytest
 
 from analysis.fits.noise import Group
 from analysis.fits.pooling import SeedNoises
-from analysis.repeats.noise import NoiseOfStudy
+from analysis.repeats import NoiseOfStudy
 
 
 def seeds(arch: str, size: str, ends: tuple[float, ...], early: float = 0.1) -> Group:
