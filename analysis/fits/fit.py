@@ -14,7 +14,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
@@ -144,42 +143,22 @@ class InverseLine:
 
 
 @dataclass(frozen=True)
-class Misfit:
-    """Of the crossings about their line: the chance of so much scatter or more, and the factor by which the noise grew
-    for it (1: none)."""
-
-    chance: float | None
-    scale: float
-
-
-@dataclass(frozen=True)
 class Curvature:
     """Whether a pure power law describes L(C). tested: False where there could be no test (`reason`); shape: `convex`,
-    as an irreducible loss makes it, `concave` or `ragged`; None where noise may bend it so. p_value: chance of as much
-    bend or more under a pure power law, near 1 for a concave curve; power_half: chance to detect an irreducible loss of
-    half the lowest loss."""
+    as an irreducible loss makes it, `concave` or `ragged`; None where noise may bend it so."""
 
     tested: bool
     shape: str | None = None
     reason: str = ""
-    p_value: float | None = None
-    power_half: float | None = None
-
-    @property
-    def found(self) -> bool:
-        return self.shape is not None
 
 
 @dataclass(frozen=True)
 class LossLine:
     """How the envelope's points lie about L(C). off_line: root mean square distance in log loss; steep_early: they fall
-    faster early on; level_bias: how far simulated noise moves log L; n_outside: points left out because no size near
-    the optimal one has a curve there."""
+    faster early on."""
 
-    n_outside: int = 0
     off_line: float | None = None
     steep_early: bool = False
-    level_bias: float | None = None
     curvature: Curvature | None = None
 
 
@@ -189,7 +168,8 @@ class Law:
 
     quantity: N_opt, D_opt or L_opt; reason: why it is not identified: then there are no numbers. coefficient: its value
     at C = 1 FLOP, far beyond every range; centre: (C, value), from which predictions go out; floor: E of
-    L_opt = E + coefficient C^exponent. band: its interval in the range.
+    L_opt = E + coefficient C^exponent. band: its interval in the range; wide_band: the
+    same up to 100 times beyond it, of laws through crossings.
     The rest is known of laws through crossings or points alone: what these are, how many, R^2 of the logarithms;
     line: that of the crossings; replicates, and how many of them identify no law; about_loss: of L(C).
     """
@@ -206,8 +186,8 @@ class Law:
     n_points: int = 0
     r2: float | None = None
     band: Band | None = None
+    wide_band: Band | None = None
     line: InverseLine | None = None
-    misfit: Misfit | None = None
     replicates: int | None = None
     replicates_lost: int | None = None
     about_loss: LossLine | None = None
@@ -219,7 +199,11 @@ class Law:
     @property
     def curved(self) -> bool:
         """Whether L(C) misses its own points by more than noise: then it predicts nothing."""
-        return self.about_loss is not None and self.about_loss.curvature is not None and self.about_loss.curvature.found
+        return (
+            self.about_loss is not None
+            and self.about_loss.curvature is not None
+            and self.about_loss.curvature.shape is not None
+        )
 
     def at(self, c: float) -> Estimate:
         """The law at C [FLOP], inside its range or beyond it; of laws without a line, intervals end with the range."""
@@ -237,11 +221,6 @@ class Law:
         return Estimate.of(
             value, ends, "" if ends else "no interval" if self.beyond(c) <= 1 else "outside of the range"
         )
-
-    @property
-    def decades(self) -> float:
-        """Of C in its range."""
-        return math.log10(self.range[1] / self.range[0]) if self.range else 0.0
 
     def beyond(self, c: float) -> float:
         """How many times C [FLOP] lies outside the range; 1 inside, and so near to its end that it counts as inside."""
@@ -381,46 +360,14 @@ class Pair:
 
 @dataclass(frozen=True)
 class EnvelopePart:
-    """What the envelope has beside its laws: its points, pairs of neighbouring sizes with their crossings, N_opt and
-    D_opt by the other way (`alternative`: through the points, or the crossings). n_uncovered: how many computes of the
-    grid have no curve; flatness: median of N_max / N_min among the sizes within 0.5% of the lowest loss."""
+    """What the envelope has beside its laws: its points, pairs of neighbouring sizes with their crossings, and N_opt
+    and D_opt by the other way (`alternative`: through the points, or the crossings). cost_growth: p of a token's
+    training cost ~ N^p over the optimal sizes."""
 
     points: EnvelopePoints
     pairs: tuple[Pair, ...]
     alternative: tuple[Law, ...]
-    n_uncovered: int = 0
-    flatness: float | None = None
-
-    @property
-    def n_points(self) -> int:
-        return len(self.points.c)
-
-    @property
-    def fraction_censored(self) -> float | None:
-        """Of its points, the share that says nothing about N_opt."""
-        censored = [why is not None for why in self.points.censored]
-        return sum(censored) / len(censored) if censored else None
-
-    @property
-    def crossings(self) -> tuple[Pair, ...]:
-        return tuple(pair for pair in self.pairs if pair.c is not None)
-
-    @property
-    def n_crossings(self) -> int:
-        return len(self.crossings)
-
-    @property
-    def n_crossings_missing(self) -> int:
-        return len(self.pairs) - len(self.crossings)
-
-    @property
-    def n_crossings_extrapolated(self) -> int:
-        return sum((pair.beyond or 0.0) > 0 for pair in self.crossings)
-
-    @property
-    def n_crossings_disordered(self) -> int:
-        """At less compute than that of the next smaller sizes."""
-        return sum((later.c or 0.0) < (earlier.c or 0.0) for earlier, later in pairwise(self.crossings))
+    cost_growth: float | None = None
 
 
 @dataclass(frozen=True)
