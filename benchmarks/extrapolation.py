@@ -54,7 +54,7 @@ LOWEST, RUNS = "lowest", "runs"
 REPLICATES = 199  # of the raw surface's interval
 EXPONENTS = np.geomspace(0.01, 1.0, 300)  # of E + A C^-g
 NEAR = (0.03, 0.05, 0.1, math.inf)
-INTERVALS = [(growth, by) for growth in (0.5, 0.75) for by in (1.0, 2.0, 3.0)]
+INTERVALS = [(by, leverage) for by in (0.0, 1.0, 2.0, 3.0) for leverage in (False, True)]
 OURS = "ours: forecast"
 Predicted = tuple[np.ndarray, np.ndarray]  # losses [m] (nan: not told), half-widths of their intervals in logarithms
 Method = Callable[[Points, Points], Predicted]
@@ -209,7 +209,7 @@ def splits(points: Points, most: int) -> list[tuple[Points, Points]]:
     found = []
     for below in rehearsal.cuts_of(points):
         low, high = points.take(below), points.take(~below)
-        if not (rehearsal.identifies(low) and high.flops.min() >= low.flops.max()):
+        if not (rehearsal.is_enough(low) and high.flops.min() >= low.flops.max()):
             continue
         reach = high.flops / low.flops.max()
         fitted = rehearsal.covered(low, np.ones((1, len(low)), dtype=bool), high.n_params, high.n_tokens)[0]
@@ -360,7 +360,9 @@ def constants(found: dict[tuple[str, str], Points], most: int) -> list[str]:
         near = min(NEAR, key=lambda near: _over(others, errors[near]))
         rule = min((rule for rule in rows if rule.near == near), key=lambda rule: _over(others, scores[rule]))
         chosen += [one for one in rows[rule] if one.table == left_out]
-        lines.append(f"without {left_out:20} near {rule.near:g}, growth {rule.growth:g}, by_runs {rule.by_runs:g}")
+        lines.append(
+            f"without {left_out:20} near {rule.near:g}, by_runs {rule.by_runs:g}, by_leverage {rule.by_leverage}"
+        )
     lowest, runs = (geometric(list(median_errors(chosen, target, OURS).values())) for target in (LOWEST, RUNS))
     known = [one for one in chosen if one.target == RUNS and one.n_intervals]
     lines.append(f"each table by the others' rule: lowest {lowest:.2%}, runs {runs:.2%}; {intervals(known)}")

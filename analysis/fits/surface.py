@@ -66,11 +66,23 @@ class Surface:
 
     def loss(self, n_params: Any, n_tokens: Any, unique_tokens: Any = None) -> Any:
         """L of N parameters after D tokens, of which `unique_tokens` are new (None: all)."""
+        log_n, log_d = self._log_amounts(n_params, n_tokens, unique_tokens)
+        return self.E + self.A * np.exp(-self.alpha * log_n) + self.B * np.exp(-self.beta * log_d)
+
+    def slopes(self, n_params: Any, n_tokens: Any, unique_tokens: Any = None) -> np.ndarray:
+        """[.., 5]: how log L moves with log E, log A, log B, alpha and beta; `r_d` stays."""
+        log_n, log_d = self._log_amounts(n_params, n_tokens, unique_tokens)
+        p, q = self.A * np.exp(-self.alpha * log_n), self.B * np.exp(-self.beta * log_d)
+        loss = self.E + p + q
+        return np.stack([self.E + 0 * loss, p, q, -log_n * p, -log_d * q], axis=-1) / loss[..., None]
+
+    def _log_amounts(self, n_params: Any, n_tokens: Any, unique_tokens: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Of N, and of D or, where repeated tokens are worth less, of what D is worth."""
         n, d = (np.asarray(value, dtype=float) for value in (n_params, n_tokens))
         if self.r_d is not None:
             unique = d if unique_tokens is None else np.minimum(np.asarray(unique_tokens, dtype=float), d)
             d = effective(d, unique, self.r_d)
-        return self.E + self.A * np.exp(-self.alpha * np.log(n)) + self.B * np.exp(-self.beta * np.log(d))
+        return np.log(n), np.log(d)
 
     @property
     def a(self) -> Any:

@@ -1,14 +1,17 @@
 """Rehearsals inside the data: what they miss, the intervals that come from it, and where there are none."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from analysis.fits import rehearsal
+from analysis.fits.parametric import fit_form
 from analysis.fits.points import Points
 from analysis.fits.rehearsal import Rule, forecast, rehearse_line, rehearse_optimum
+from analysis.fits.solver import LEAST_SQUARES
 from analysis.fits.surface import Surface
 from arch.errors import InputError
 
@@ -33,14 +36,31 @@ def test_without_noise_the_surface_is_found_and_nothing_is_missed():
 
 
 def test_the_interval_is_the_formula_of_the_docstring():
-    one = forecast(isoflops(0.01)).within
-    by_cut = [np.mean(one.error[one.at == i] ** 2 / np.log(one.reach[one.at == i])) for i in np.unique(one.at)]
-    weights = one.n_runs[np.unique(one.at)] ** 2
-    s = math.sqrt(np.average(by_cut, weights=weights))
-    wanted = stats.t.ppf(0.95, one.n_cuts) * s * math.sqrt(math.log(4.0))
-    assert float(one.half_width(4.0)) == pytest.approx(wanted)
-    assert float(one.half_width(8.0)) == pytest.approx(wanted * math.sqrt(math.log(8) / math.log(4)))
-    assert float(one.half_width(1.0)) == pytest.approx(wanted * math.sqrt(math.log(1.5) / math.log(4)))
+    runs = forecast(isoflops(0.01)).within
+    variance = np.log(runs.reach) + runs.leverage
+    by_cut = [np.mean((runs.error**2 / variance)[runs.at == i]) for i in np.unique(runs.at)]
+    s = math.sqrt(np.average(by_cut, weights=runs.n_runs[np.unique(runs.at)] ** 2))
+    times = stats.t.ppf(0.95, runs.n_cuts)
+    for reach, leverage in ((4.0, 0.0), (8.0, 0.5)):
+        wanted = times * s * math.sqrt(math.log(reach) + leverage)
+        assert float(runs.half_width(reach, leverage)) == pytest.approx(wanted)
+    assert float(runs.half_width(1.0)) == pytest.approx(times * s * math.sqrt(math.log(1.5)))
+
+
+def test_the_leverage_is_the_variance_of_predictions():
+    """Of 300 drawn tables, over the variance of a run's log loss; where each run stands twice in a table, the same."""
+    n, d = float(TRUTH.n_opt(1e21)), float(TRUTH.d_opt(1e21))
+    exact = isoflops()
+    fit = forecast(exact, objective=LEAST_SQUARES, rule=Rule(math.inf))
+    slopes = fit.surface.slopes(n, d)
+    leverage = float(slopes @ fit.covariance @ slopes)
+    drawn = exact.loss * np.exp(0.003 * np.random.default_rng(0).standard_normal((300, len(exact))))
+    predicted = fit_form(exact, drawn, np.ones(len(exact)), LEAST_SQUARES).surface.loss(n, d)
+    assert leverage == pytest.approx(float(np.log(predicted).var()) / 0.003**2, rel=0.25)
+    run = np.array([f"run {i}" for i in range(len(exact))])
+    twice = replace(exact, run=run).take(np.repeat(np.arange(len(exact)), 2))
+    again = forecast(twice, objective=LEAST_SQUARES, rule=Rule(math.inf))
+    assert float(slopes @ again.covariance @ slopes) == pytest.approx(leverage, rel=1e-3)
 
 
 def test_new_runs_lie_inside():
