@@ -1,4 +1,4 @@
-"""What the last evaluation of each run found, of tables with a row a run, evaluated step and number."""
+"""The last evaluation of each run, of tables with a row a run, evaluated step and number."""
 
 from __future__ import annotations
 

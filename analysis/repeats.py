@@ -15,9 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from analysis.fits.noise import SeedNoise, pool_seed_noise
+from analysis.fits.noise import SeedNoise, SeedNoises, pool_seed_noise
 from analysis.fits.pairwise import LOSS, UNDECIDED, UNKNOWN, Comparison, compared
-from analysis.fits.pooling import SeedNoises
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import WholeCurves
 from analysis.run_evals import held_out_losses

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.fits.fit import NuisanceCell
 from analysis.fits.settings import FitSettings
 from arch.amounts import flop
 from arch.errors import InputError, choice
@@ -57,7 +58,7 @@ class RunTable:
     dropped: by reason, runs that are in none of the three, or rows of somebody else's file.
     origin: of such a file, how it was read. Its runs have `run`, their name in it, N, `size`, `recipe`, `trunk` and
     `cell`; its curves their own `flops_<convention>`, `row`, and `unique_tokens` where they are known.
-    nuisance: what `analysis.fits.grouping` made of nuisance axes, {"cells", "means": {row: run ids}}; None as measured.
+    nuisance: how `analysis.fits.grouping` resolved nuisance axes; None as measured.
     """
 
     runs: pd.DataFrame
@@ -67,7 +68,7 @@ class RunTable:
     settings: FitSettings = field(default_factory=FitSettings)
     dropped: Mapping[str, int] = field(default_factory=dict)
     origin: Origin | None = None
-    nuisance: dict[str, Any] | None = None
+    nuisance: tuple[NuisanceCell, ...] | None = None
 
     @property
     def title(self) -> str:
@@ -77,12 +78,6 @@ class RunTable:
     @property
     def loss_unit(self) -> str:
         return loss_unit(self.runs["tokenizer"]) if self.origin is None else self.origin.loss_unit
-
-    @property
-    def averaged(self) -> set[str]:
-        """The runs that stand in a mean over a nuisance axis."""
-        means = self.nuisance["means"].values() if self.nuisance else ()
-        return {run for mean in means for run in mean}
 
     def without(self, run_ids: Collection[str]) -> RunTable:
         """The table without the rows of these runs."""

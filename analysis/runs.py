@@ -108,8 +108,8 @@ def _all_begun(study_dir: Path) -> list[tuple[RunDir, Record | None]]:
     if not paths:
         what = "holds no runs/*/run.json" if study_dir.is_dir() else "does not exist"
         raise InputError(f"{study_dir}: {what}: give the directory of a study, <out>/<name>, that has begun to train")
-    found = _begun(study_dir, [path.parent.name for path in paths])
-    return [(rundir, record) for rundir, record in found if record and record["spec"].get("role") != FORECAST]
+    begun = _begun(study_dir, [path.parent.name for path in paths])
+    return [(rundir, record) for rundir, record in begun if record and record["spec"].get("role") != FORECAST]
 
 
 def _begun(study_dir: Path, run_ids: Sequence[str]) -> list[tuple[RunDir, Record | None]]:
@@ -128,7 +128,7 @@ def _read_run(rundir: RunDir, record: Record | None, validation_tokens: int | No
     read = rundir.checked_rows(record["spec"])
     evals, bad = held_out_losses(path, _training(header))
     skipped = read.left_out | bad
-    current = [one for one in evals if validation_tokens in (None, one["settings"]["validation_tokens"])]
+    current = [row for row in evals if validation_tokens in (None, row["settings"]["validation_tokens"])]
     if other := len(evals) - len(current):
         skipped |= {f"not evaluated over {validation_tokens:,} tokens": other}
     return _Run(path, header, read.rows, current, skipped)
@@ -159,14 +159,14 @@ def _header(rundir: RunDir, record: Record) -> dict[str, Any]:
         raise InputError(f"{rundir.run_json}: is damaged ({error}); remove the run directory") from None
 
 
-def _runs_table(study_dir: Path, found: Sequence[_Run]) -> pd.DataFrame:
-    rows = [_run_row(run) for run in found]
+def _runs_table(study_dir: Path, runs_read: Sequence[_Run]) -> pd.DataFrame:
+    rows = [_run_row(run) for run in runs_read]
     columns = [*_RUN_COLUMNS, *(["prediction"] if any("prediction" in row for row in rows) else [])]  # forecast runs
     runs = pd.DataFrame(rows, columns=columns).astype({"step": "int64", "n_tokens": "int64"})
     runs["trunk"] = runs["trunk"].astype(object).fillna("")
     corpus = read_manifest(study_dir / "corpus", verify=False, partial=True)
     runs["epochs"] = _epochs(runs, corpus) if corpus else float("nan")
-    return with_axes(runs, _points(found), SAME)
+    return with_axes(runs, _points(runs_read), SAME)
 
 
 def _epochs(runs: pd.DataFrame, corpus: dict[str, Any]) -> pd.Series[float]:
@@ -179,34 +179,34 @@ def _epochs(runs: pd.DataFrame, corpus: dict[str, Any]) -> pd.Series[float]:
     return runs["n_tokens"] / (once * np.minimum(1.0, planned / targets))
 
 
-def _points(found: Sequence[_Run]) -> dict[str, dict[str, Any]]:
+def _points(runs: Sequence[_Run]) -> dict[str, dict[str, Any]]:
     """By run that has begun, its point by field."""
-    return {run.path.name: run.header["fields"] for run in found if run.header is not None}
+    return {run.path.name: run.header["fields"] for run in runs if run.header is not None}
 
 
-def _curves_table(found: Sequence[_Run]) -> pd.DataFrame:
+def _curves_table(runs: Sequence[_Run]) -> pd.DataFrame:
     frames = [
         _with_cost(pd.DataFrame(run.rows).reindex(columns=list(METRICS)), run.header)
-        for run in found
+        for run in runs
         if run.header is not None and run.rows
     ]
-    return with_axes(_concat(frames, (*RUN_KEYS, *METRICS, *_flops_columns(), "warmup", "phase")), _points(found))
+    return with_axes(_concat(frames, (*RUN_KEYS, *METRICS, *_flops_columns(), "warmup", "phase")), _points(runs))
 
 
-def _evals_table(found: Sequence[_Run]) -> pd.DataFrame:
+def _evals_table(runs: Sequence[_Run]) -> pd.DataFrame:
     frames = [
         _with_cost(pd.DataFrame(run.evals).reindex(columns=[*_EVAL_COLUMNS, "merged"]), run.header)
-        for run in found
+        for run in runs
         if run.header is not None and run.evals
     ]
-    return with_axes(_concat(frames, (*RUN_KEYS, *_EVAL_COLUMNS, *_flops_columns(), "warmup", "phase")), _points(found))
+    return with_axes(_concat(frames, (*RUN_KEYS, *_EVAL_COLUMNS, *_flops_columns(), "warmup", "phase")), _points(runs))
 
 
 def _run_row(run: _Run) -> dict[str, Any]:
     header, rows = run.header, run.rows
     if header is None:
-        told = RUN_ID.match(run.path.name)
-        known = {"arch": told[1], "size": told[2], "seed": int(told[3])} if told else {}
+        parts = RUN_ID.match(run.path.name)
+        known = {"arch": parts[1], "size": parts[2], "seed": int(parts[3])} if parts else {}
         known |= named({}, ())
         return {"run_id": run.path.name, **known, "state": "waiting", "step": 0, "n_tokens": 0, "skipped_rows": 0}
     record = header["record"]
@@ -253,24 +253,24 @@ def _recipe(header: dict[str, Any]) -> str:
     parts |= {"arch": header["arch"], "corpus": record.get("corpus_fingerprint")}
     if target := record["spec"].get("corpus", {}).get("target_tokens"):
         parts |= {"target_tokens": target}
-    told = {
-        key: {k: v for k, v in one.items() if v is not None} if isinstance(one, dict) else one
-        for key, one in parts.items()
+    content = {
+        key: {k: v for k, v in part.items() if v is not None} if isinstance(part, dict) else part
+        for key, part in parts.items()
     }
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _optimizer(training: dict[str, Any]) -> str:
     """The trainer's AdamW with what a run has of it, but for the learning rate."""
     named = (("betas", "betas"), ("eps", "eps"), ("weight_decay", "weight decay"), ("grad_clip", "clipping at"))
-    told = [f"{name} {training[key]}" for key, name in named if training.get(key) is not None]
-    return ", ".join(["AdamW", *told])
+    parts = [f"{name} {training[key]}" for key, name in named if training.get(key) is not None]
+    return ", ".join(["AdamW", *parts])
 
 
 def _where(attempts: Sequence[dict[str, Any]]) -> dict[str, str | None]:
     """The day (UTC) on which a run's training began, and what its processes ran on; None where it was not recorded."""
-    days = [one["started"] for one in attempts if isinstance(one.get("started"), (int, float))]
-    ran = [f"{one.get('processes', 1)} x {one['hardware']}" for one in attempts if one.get("hardware")]
+    days = [attempt["started"] for attempt in attempts if isinstance(attempt.get("started"), (int, float))]
+    ran = [f"{attempt.get('processes', 1)} x {attempt['hardware']}" for attempt in attempts if attempt.get("hardware")]
     return {
         "started": datetime.fromtimestamp(min(days), UTC).date().isoformat() if days else None,
         "hardware": ", ".join(dict.fromkeys(ran)) or None,

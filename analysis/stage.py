@@ -107,10 +107,10 @@ def _inputs_hash(study: StudySpec, source: Source) -> str:
         from analysis.bigram import DIFFICULTY_VERSION
 
         inputs["difficulty"] = DIFFICULTY_VERSION
-    found = source.inputs()
-    inputs["files"] = found["files"]
-    if found["others"]:
-        inputs["others"] = found["others"]
+    read = source.inputs()
+    inputs["files"] = read["files"]
+    if read["others"]:
+        inputs["others"] = read["others"]
     return _hash(inputs)
 
 
@@ -122,7 +122,7 @@ def _downstream(fits: StudyFits, tables: RunTable, scores: pd.DataFrame | None) 
     if scores is None:
         return None
     evals = scores[scores["task"] != "validation"]
-    known = {task: found for task in evals["task"].unique() if (found := scales_of(task))}
+    known = {task: scales for task in evals["task"].unique() if (scales := scales_of(task))}
     return None if evals.empty else fit_tasks(fits, tables, evals, known)
 
 
@@ -147,7 +147,7 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
             "corpus": corpus["fingerprint"] if corpus else None,
             "baseline": baseline,
             "evaluations": evaluations,
-            "forecast": [one.to_dict() for one in forecast],
+            "forecast": [round_.to_dict() for round_ in forecast],
         }
     )
     from analysis.figures.png import NO_BROWSER, NO_PACKAGE, browser_found, write_pictures
@@ -159,20 +159,19 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
             return Reported(directory / "index.html", False, missing)
 
     from analysis.costs import study_costs
-    from analysis.report.page import figures, page
+    from analysis.report.page import Study, page
 
     tables = read_tables(results)
-    drawn = figures(fits, tables, baseline, forecast)
     content: dict[str, Any] = {"kind": "report", "study": study.name, "inputs_hash": wanted}
     with new_directory(directory, content, kind="report") as temporary:
         name = study.name + (f" ({', '.join(study.sets)})" if study.set_results else "")
         larger = None if study.set_results else source.forecast()
         costs = study_costs(study, runs, tables.runs, None if larger is None else larger.runs)
-        came = _provenance(study, source.provenance(), fits, tables)
-        beside = (evaluations, held_against, with_texts, costs, forecast)
-        made = page(name, fits, tables, drawn, baseline, corpus, came, *beside)
+        provenance = _provenance(study, source.provenance(), fits, tables)
+        beside = (baseline, corpus, provenance, evaluations, held_against, with_texts, costs, forecast)
+        made = page(Study(name, fits, tables, *beside))
         made.write(temporary)
-        content["no_pictures"] = write_pictures(drawn, temporary / "figures")
+        content["no_pictures"] = write_pictures(made.figures, temporary / "figures")
     return Reported(directory / "index.html", True, content["no_pictures"])
 
 
@@ -180,11 +179,11 @@ def read_tables(results: Path) -> RunTable:
     """The tables as `fit` stored them. Raises InputError for one that cannot be read."""
     from analysis.run_table import RunTable
 
-    found: dict[str, Any] = {
+    frames: dict[str, Any] = {
         name: read_table(path, "`scaling fit study` makes it again", ("run_id", OWN_COLUMN[name]))
         for name, path in zip(TABLES, _tables(results), strict=True)
     }
-    return RunTable(**found)
+    return RunTable(**frames)
 
 
 def _fit_settings(study: StudySpec) -> FitSettings:
@@ -198,7 +197,7 @@ def _provenance(study: StudySpec, came: Provenance, fits: StudyFits, tables: Run
         "study file": str(study.path),
         "changes (--set)": ", ".join(study.sets) or "none",
         "git commit": ", ".join(came["git_commits"]) or "unknown",
-        "versions": ", ".join(f"{package} {'/'.join(found)}" for package, found in came["versions"].items()),
+        "versions": ", ".join(f"{package} {'/'.join(numbers)}" for package, numbers in came["versions"].items()),
         "trained on": ", ".join(tables.runs["hardware"].dropna().unique()) or "not recorded",
         "FLOP": f"convention {fits.conventions['C']}",
         "corpus fingerprint": ", ".join(came["corpus_fingerprints"]) or "unknown",

@@ -27,7 +27,15 @@ def table_bytes(frame: pd.DataFrame, metadata: Mapping[bytes, bytes] | None = No
 
     buffer = io.BytesIO()
     table = pa.Table.from_pandas(frame, preserve_index=False)
-    pq.write_table(sealed(table.replace_schema_metadata({**table.schema.metadata, **(metadata or {})})), buffer)
+    floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
+    others = [name for name in table.column_names if name not in floats]
+    pq.write_table(
+        sealed(table.replace_schema_metadata({**table.schema.metadata, **(metadata or {})})),
+        buffer,
+        compression="zstd",
+        use_dictionary=others,
+        use_byte_stream_split=floats,
+    )
     return buffer.getvalue()
 
 
@@ -62,8 +70,8 @@ def read_arrow_table(path: Path, advice: str = "") -> pa.Table:
             schema = pa.ipc.read_schema(pa.py_buffer(b64decode(copies[ARROW])))
             digest = digest if schema.metadata == table.schema.metadata else None
     if digest != written:
-        told = f"{path}: was changed or damaged: its content does not match its {SEAL}"
-        raise InputError(f"{told}; {advice}" if advice else told)
+        message = f"{path}: was changed or damaged: its content does not match its {SEAL}"
+        raise InputError(f"{message}; {advice}" if advice else message)
     return table
 
 

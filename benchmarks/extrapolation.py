@@ -25,8 +25,8 @@ from analysis.fits import rehearsal
 from analysis.fits.cost import cost_of
 from analysis.fits.envelope import fit_envelope
 from analysis.fits.forms import OVER_TRAINING, PLAIN
-from analysis.fits.isoflop import isoflop
-from analysis.fits.parametric.fit import fit_parametric
+from analysis.fits.isoflop import fit_isoflop
+from analysis.fits.parametric import fit_parametric
 from analysis.fits.points import CURVES, Points
 from analysis.fits.rehearsal import LEVEL, Rule
 from analysis.fits.solver import HUBER, LEAST_SQUARES
@@ -54,7 +54,7 @@ LOWEST, RUNS = "lowest", "runs"
 REPLICATES = 199  # of the raw surface's interval
 EXPONENTS = np.geomspace(0.01, 1.0, 300)  # of E + A C^-g
 NEAR = (0.03, 0.05, 0.1, math.inf)
-INTERVALS = [(growth, by) for growth in (0.5, 0.75) for by in (1.0, 2.0, 3.0)]
+INTERVALS = [(by, leverage) for by in (0.0, 1.0, 2.0, 3.0) for leverage in (False, True)]
 OURS = "ours: forecast"
 Predicted = tuple[np.ndarray, np.ndarray]  # losses [m] (nan: not told), half-widths of their intervals in logarithms
 Method = Callable[[Points, Points], Predicted]
@@ -100,8 +100,8 @@ def forecast(below: Points, above: Points, rule: Rule = rehearsal.RULE) -> Predi
 
 def _told(found: rehearsal.Forecast, above: Points) -> Predicted:
     told = [found.predict(n, d) for n, d in zip(above.n_params, above.n_tokens, strict=True)]
-    half = [math.nan if one.high is None else math.log(one.high / one.loss) for one in told]
-    return np.array([one.loss for one in told]), np.array(half)
+    losses = np.array([one.loss.value for one in told], dtype=float)
+    return losses, np.log(np.array([one.loss.high for one in told], dtype=float) / losses)
 
 
 def surface(objective: str, form: str, n_replicates: int = 0) -> Method:
@@ -119,13 +119,14 @@ def surface(objective: str, form: str, n_replicates: int = 0) -> Method:
 
 
 def isoflop_optimum(below: Points, above: Points) -> Predicted:
-    fit = isoflop(below, cost_of(below), n_replicates=2)
-    return _none(np.array([fit.optimum("L_opt", c)[0] or math.nan for c in above.flops]))
+    fit = fit_isoflop(below, cost_of(below), n_replicates=2, at=above.flops.tolist())
+    return _none(np.array([one.loss.value or math.nan for one in fit.optima]))
 
 
 def isoflop_irreducible(below: Points, above: Points) -> Predicted:
     """E + A C^-g through the minima of budgets."""
-    minima = [one for one in isoflop(below, cost_of(below), n_replicates=2).minima if one.reason is None]
+    fit = fit_isoflop(below, cost_of(below), n_replicates=2)
+    minima = fit.isoflop.used if fit.isoflop else ()
     c, loss = (np.array([getattr(one, name) for one in minima], dtype=float) for name in ("c", "loss"))
     return _none(_irreducible(c, loss, above.flops))
 
@@ -208,7 +209,7 @@ def splits(points: Points, most: int) -> list[tuple[Points, Points]]:
     found = []
     for below in rehearsal.cuts_of(points):
         low, high = points.take(below), points.take(~below)
-        if not (rehearsal.identifies(low) and high.flops.min() >= low.flops.max()):
+        if not (rehearsal.is_enough(low) and high.flops.min() >= low.flops.max()):
             continue
         reach = high.flops / low.flops.max()
         fitted = rehearsal.covered(low, np.ones((1, len(low)), dtype=bool), high.n_params, high.n_tokens)[0]
@@ -359,7 +360,9 @@ def constants(found: dict[tuple[str, str], Points], most: int) -> list[str]:
         near = min(NEAR, key=lambda near: _over(others, errors[near]))
         rule = min((rule for rule in rows if rule.near == near), key=lambda rule: _over(others, scores[rule]))
         chosen += [one for one in rows[rule] if one.table == left_out]
-        lines.append(f"without {left_out:20} near {rule.near:g}, growth {rule.growth:g}, by_runs {rule.by_runs:g}")
+        lines.append(
+            f"without {left_out:20} near {rule.near:g}, by_runs {rule.by_runs:g}, by_leverage {rule.by_leverage}"
+        )
     lowest, runs = (geometric(list(median_errors(chosen, target, OURS).values())) for target in (LOWEST, RUNS))
     known = [one for one in chosen if one.target == RUNS and one.n_intervals]
     lines.append(f"each table by the others' rule: lowest {lowest:.2%}, runs {runs:.2%}; {intervals(known)}")

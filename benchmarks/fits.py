@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import huber
 
-from analysis.fits.parametric.fit import fit_parametric
+from analysis.fits.parametric import fit_parametric
 from analysis.fits.points import Points
-from analysis.fits.solver import DELTA, HUBER, OBJECTIVES, huber
+from analysis.fits.solver import DELTA, HUBER, OBJECTIVES
 from analysis.fits.surface import PARAMS, Surface
 from arch.arguments import Parser, at_least_one, run
 from arch.errors import InputError
@@ -78,7 +79,7 @@ def objectives(params: dict[str, float], points: Points) -> dict[str, float]:
     """Both objectives at these parameters."""
     fitted = Surface(**{name: params[name] for name in PARAMS}).loss(points.n_params, points.n_tokens)
     return {
-        "huber": float(huber(np.log(points.loss / fitted), DELTA).sum()),
+        "huber": float(huber(DELTA, np.log(points.loss / fitted)).sum()),
         "squares": float(((points.loss - fitted) ** 2).sum()),
     }
 

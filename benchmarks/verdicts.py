@@ -19,8 +19,7 @@ import numpy as np
 from analysis.design.worlds import EXTRA, KINDS, World, paths
 from analysis.fits import approaches
 from analysis.fits.fit import Fit
-from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.results import parametric_result
+from analysis.fits.parametric import ParametricFit, fit_parametric, parametric_result
 from analysis.fits.points import Points
 from analysis.fits.verdicts import judge
 from arch.arguments import Parser, at_least_one, run
@@ -89,21 +88,22 @@ def claims(design: str, kind: str, seed: int) -> list[Claimed]:
     found = []
     for approach in ("parametric", "isoflop"):
         try:
-            result = _result(approach, points, at)
+            result, surface = _result(approach, points, at)
         except InputError as error:
             found += [Claimed(design, kind, approach, reach, math.nan, False, (str(error),)) for reach in REACHES]
             continue
-        verdict = judge(result, points)
+        verdict = judge(result, points, surface)
         for one in verdict.claims:
             off = math.exp(abs(math.log(one.value) - float(world.log_n_opt(math.log(one.c)))))
             found.append(Claimed(design, kind, approach, round(one.reach), off, one.believed, one.against))
     return found
 
 
-def _result(approach: str, points: Points, at: list[float]) -> Fit:
+def _result(approach: str, points: Points, at: list[float]) -> tuple[Fit, ParametricFit | None]:
     if approach == "parametric":
-        return parametric_result(fit_parametric(points, n_replicates=0), at=at)
-    return approaches.fit(points, approach, at=at, n_replicates=40)
+        surface = fit_parametric(points, n_replicates=0)
+        return parametric_result(surface, at=at), surface
+    return approaches.fit(points, approach, at=at, n_replicates=40), None
 
 
 def table(found: list[Claimed]) -> list[str]:

@@ -17,9 +17,9 @@ from analysis.fits.tasks.fit import by_length
 from analysis.forecast.outcome import read_forecast
 from analysis.last_steps import last_steps
 from analysis.publish.derived import table
-from analysis.report.approaches import NAMES, believed, check_rows
 from analysis.report.believed import believed_rows, drawn_law
 from analysis.report.forecast import forecast_rows
+from analysis.report.laws import NAMES, believed, check_rows
 from analysis.report.lengths import length_rows
 from analysis.report.verdict import comparison_table
 from analysis.run_table import RunTable

@@ -7,10 +7,9 @@ from analysis.figures.palette import name_of
 from analysis.fits.settings import FITS
 from analysis.fits.study_fits import read_fits
 from analysis.publish.derived import table
-from analysis.report.approaches import believed
 from analysis.report.believed import drawn_law
 from analysis.report.comparison import times_cell
-from analysis.report.left_out import sizes_left_out
+from analysis.report.laws import believed, sizes_left_out
 from data.files import read_json
 
 from .of_study import FOLDER

@@ -11,7 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from arch.amounts import count as count_of
+from arch.commands import Plugins, application, with_options
 from arch.config import ModelConfig
+from arch.console import run_app
 from arch.errors import InputError, choice
 from arch.presets import preset
 from arch.registry import load_plugins
@@ -20,8 +22,6 @@ from . import views
 from .budget import budget as buy
 from .budget import refuse_far, warnings
 from .budget_view import budgets
-from .commands import Plugins, application, with_options
-from .console import run_app
 from .conventions import CONVENTIONS, RECOMPUTE
 from .ladder_view import ladder_of, ladder_table, models_of, rungs_of
 from .laws import load_laws

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import math
-from bisect import bisect_left
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from arch.bands import Band
 from arch.errors import InputError
 from arch.presets import PAPER
 from data.files import read_json
@@ -44,29 +44,6 @@ class PowerLaw:
                 f"all models: give another C or law"
             )
         return self.at * (c / self.centre) ** self.exponent
-
-
-@dataclass(frozen=True)
-class Band:
-    """A law's interval [low, high] at C in FLOP, rising; None where it has no end."""
-
-    c: tuple[float, ...]
-    low: tuple[float | None, ...]
-    high: tuple[float | None, ...]
-
-    def at(self, c: float) -> tuple[float, float] | None:
-        """Between two of its points by a line in log-log; None outside of them, or where it has no end."""
-        after = bisect_left(self.c, c)
-        if not 0 < after < len(self.c):
-            return None
-        share = math.log(c / self.c[after - 1]) / math.log(self.c[after] / self.c[after - 1])
-        ends = []
-        for values in (self.low, self.high):
-            start, end = values[after - 1], values[after]
-            if start is None or end is None:
-                return None
-            ends.append(math.exp((1 - share) * math.log(start) + share * math.log(end)))
-        return ends[0], ends[1]
 
 
 @dataclass(frozen=True)

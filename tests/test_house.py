@@ -22,7 +22,10 @@ GENERATED = {".git", ".venv", ".hypothesis", "__pycache__", "out", "build", "dis
 # everything below it; a module belongs to the floor with the longest name that it lies below.
 LIGHT = (
     "arch.amounts",
+    "arch.bands",
+    "arch.commands",
     "arch.config",
+    "arch.console",
     "arch.errors",
     "arch.kernel_config",
     "arch.options",
@@ -36,9 +39,7 @@ FITTED = (
     *("analysis.fits.points", "analysis.fits.fit", "analysis.fits.cost", "arch.amounts", "arch.errors"),
     *("analysis.fits.surface", "analysis.fits.forms", "analysis.fits.solver"),
 )
-SHARED = tuple(
-    f"analysis.fits.{name}" for name in ("draws", "irreducible", "noise", "pooling", "powerlaw", "seeds", "smooth")
-)
+SHARED = tuple(f"analysis.fits.{name}" for name in ("draws", "irreducible", "noise", "powerlaw", "seeds", "smooth"))
 ROOMS = tuple(f"analysis.fits.{room}" for room in ("comparison", "crossings", "envelope", "isoflop", "parametric"))
 ALLOWED = {
     "arch": (),
@@ -65,7 +66,7 @@ ALLOWED = {
     "analysis.grid_points": ("scaling.study.axes",),
     "analysis.held_out": ("arch.errors", "data"),
     "analysis.run_evals": ("data.files", "scaling.study"),
-    "analysis.run_table": ("analysis.fits.settings", "arch.amounts", "arch.errors", "data.units"),
+    "analysis.run_table": ("analysis.fits.fit", "analysis.fits.settings", "arch.amounts", "arch.errors", "data.units"),
     "analysis.runs": (
         *("analysis.bigram", "analysis.fits.settings", "analysis.fits.study_fits", "analysis.grid_points"),
         *("analysis.run_evals", "analysis.run_table"),
@@ -73,21 +74,20 @@ ALLOWED = {
         *("arch.errors", "data"),
     ),
     "analysis.fits.points": ("arch.errors",),
-    "analysis.fits.fit": (),
+    "analysis.fits.fit": ("arch.bands",),
     "analysis.fits.cost": ("analysis.fits.points", "arch.amounts", "arch.errors"),
     "analysis.fits.surface": ("analysis.fits.cost", "arch.amounts", "arch.errors"),
     "analysis.fits.forms": ("analysis.fits.surface",),
     "analysis.fits.solver": ("analysis.fits.forms", "analysis.fits.surface", "arch.errors"),
     "analysis.fits.budgets": ("analysis.fits.points", "arch.amounts", "arch.errors"),
-    "analysis.fits.parametric": FITTED,
+    "analysis.fits.parametric": (*FITTED, "analysis.fits.noise"),
     "analysis.fits.irreducible": (),
-    "analysis.fits.noise": (),
+    "analysis.fits.noise": ("analysis.fits.fit",),
     "analysis.fits.study_fits": (
         *("analysis.fits.fit", "analysis.fits.noise", "analysis.fits.pairwise", "analysis.fits.settings"),
         "analysis.fits.task_fits",
         *("data.files", "flops.laws"),
     ),
-    "analysis.fits.pooling": ("analysis.fits.noise",),
     "analysis.fits.powerlaw": (),
     "analysis.fits.smooth": (),
     "analysis.fits.draws": (),
@@ -169,7 +169,15 @@ ALLOWED = {
     "analysis.publish": (
         "analysis.fits.study_fits",
         *("analysis.costs", "analysis.fits.settings", "analysis.forecast", "analysis.report", "analysis.run_table"),
-        *("analysis.source", "analysis.stage", "scaling.rundir.versions", "scaling.study", "arch.errors", "data.files"),
+        *(
+            "analysis.source",
+            "analysis.stage",
+            "analysis.table_files",
+            "scaling.rundir.versions",
+            "scaling.study",
+            "arch.errors",
+            "data.files",
+        ),
     ),
     "analysis": (),
     "scaling.cli": ("scaling", "jobs", "analysis", "arch", "data", "flops"),
@@ -250,7 +258,7 @@ def test_packages_import_only_the_ones_below():
         ("flops.params", "from arch.hf.auto import build_model"),
         ("jobs.local", "from scaling import trainer"),
         ("analysis.fits.envelope", "from analysis.evals.results import tidy"),
-        ("analysis.evals.page", "from analysis.report.tables import laws_table"),
+        ("analysis.evals.page", "from analysis.report.laws import law_rows"),
         ("analysis.runs", "class A:\n    def f(self):\n        import scaling.cli.main"),
         ("scaling.trainer.loop", "from ..cli.main import main"),
         ("scaling.trainer.loop", "from analysis.fits import envelope"),

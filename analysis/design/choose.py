@@ -19,9 +19,8 @@ from analysis.design.precision import MEMORY, along_sizes, precision
 from analysis.design.proposal import Price, Proposal, candidates, naive, scaled
 from analysis.design.worlds import Noise, Scenario, World, paths
 from analysis.fits.cost import Cost
-from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.results import parametric_result
-from analysis.fits.parametric.stopped import without_stopped
+from analysis.fits.fit import Estimate
+from analysis.fits.parametric import fit_parametric, parametric_result, without_stopped
 from analysis.fits.points import Points
 from analysis.fits.solver import LEAST_SQUARES
 from arch.errors import InputError
@@ -182,12 +181,19 @@ def outcome(
     if a.value is None or a.interval is None or fit.draws is None:
         return Outcome()
     best = fit.optimum(target, LEVEL)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        half = {name: float(np.diff(np.log(best[f"{name}_interval"][:, 0]))[0]) / 2 for name in ("n_opt", "l_opt")}
-        off_n, off_l = (float(np.log(best[name][0])) for name in ("n_opt", "l_opt"))
+    log_n, log_l = (math.log(estimate.value or math.nan) for estimate in (best.n_params, best.loss))
+    half_n, half_l = map(_half, (best.n_params, best.loss))
     true_a = float((true_n[1] - true_n[0]) / math.log(at[1] / at[0]))
     half_a = (a.interval[1] - a.interval[0]) / 2
-    return Outcome(half_a, a.value - true_a, half["n_opt"], off_n - true_n[2], half["l_opt"], off_l - float(true_l))
+    return Outcome(half_a, a.value - true_a, half_n, log_n - float(true_n[2]), half_l, log_l - float(true_l))
+
+
+def _half(estimate: Estimate) -> float:
+    """Half the width of its interval in logarithms."""
+    if estimate.interval is None:
+        return math.nan
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(np.diff(np.log(estimate.interval))[0]) / 2
 
 
 def simulate(

@@ -19,7 +19,7 @@ from analysis.design.precision import ends_of, linear, spread
 from analysis.design.proposal import SWEPT_RATES
 from analysis.design.worlds import Noise, World
 from analysis.fits.cost import Cost
-from analysis.fits.parametric.stopped import CHANCE, LEAST_LEFT, MOST
+from analysis.fits.parametric import CHANCE, LEAST_LEFT, MOST_STOPPED
 from analysis.fits.solver import LEAST_SQUARES, Solution, fit_surfaces
 
 FACTOR = 2.0  # between the rates of a sweep
@@ -48,14 +48,14 @@ def missed(
 ) -> Iterator[Missed]:
     """The errors: 0 in worlds of the fitted form, in others the cost of the form. noise: also of a sweep's runs, where
     the layout has a sweep; each world has one draw of the rates' errors. leaves_out: also fits of fewer sizes, where
-    small sizes may have stopped learning (analysis.fits.parametric.stopped); the noise decides how probable it is that
+    small sizes may have stopped learning (`without_stopped`); the noise decides how probable it is that
     they are left out. What is fitted in no world is left out."""
     _, begins = np.unique(layout.size, return_index=True)
     first = layout.trunk == layout.trunk[begins][layout.size]  # other seeds add weight, and without noise nothing else
     seeds = np.bincount(layout.size) / np.bincount(layout.size[first])
     trunks = take(layout, np.flatnonzero(first))
     losses = np.stack([_loss_of_rates(trunks, world, noise) for world in worlds])
-    most = min(MOST, len(begins) - LEAST_LEFT) if leaves_out else 0
+    most = min(MOST_STOPPED, len(begins) - LEAST_LEFT) if leaves_out else 0
     fits, p_kept = _fits(trunks, losses, seeds, 0), np.ones(len(worlds))
     for k in range(most + 1):
         kept = layout if k == 0 else take(layout, np.flatnonzero(layout.size >= k))

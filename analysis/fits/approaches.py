@@ -2,7 +2,7 @@
 
 from analysis.fits import approaches, tables
 points = tables.read_points("runs.csv").groups[""]
-found = approaches.fit(points, approach="parametric", at=[1e22])
+fit = approaches.fit(points, approach="parametric", at=[1e22])
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from analysis.fits.cost import cost_of
-from analysis.fits.envelope import OBJECTIVES as OPTIMA
-from analysis.fits.envelope import Curves, fit_envelope
-from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Estimate, Fit
+from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Estimate, Fit, Prediction
 from analysis.fits.forms import FORMS
-from analysis.fits.isoflop import LOCAL, MINIMA, fit_isoflop
 from analysis.fits.noise import SeedNoise
-from analysis.fits.parametric.fit import ParametricFit, fit_parametric
-from analysis.fits.parametric.results import parametric_result
+from analysis.fits.parametric import ParametricFit, fit_parametric, parametric_result
 from analysis.fits.points import Points
-from analysis.fits.rehearsal import forecast
+from analysis.fits.rehearsal import Forecast, forecast
 from analysis.fits.seeds import seed_noise_of
 from analysis.fits.settings import FitSettings
 from analysis.fits.solver import HUBER, LEAST_SQUARES, OBJECTIVES
 from arch.errors import InputError, choice
 
+if TYPE_CHECKING:
+    from analysis.fits.envelope import Curves
+
 ALL = "all"
+MINIMA, OPTIMA = ("local", "akima"), ("crossings", "envelope", "hull")  # of isoFLOP's budgets, and of the envelope
 NEEDS_CURVES = (ENVELOPE,)
 DEFAULTS = FitSettings()
 STUDY_OBJECTIVE = LEAST_SQUARES  # objective of a study's surfaces, where none is asked for: seeds leave no outliers
@@ -54,7 +54,7 @@ class Options:
     predict: Sequence[tuple[float, float]] = ()
     objective: str = HUBER
     form: str = "plain"
-    minimum: str = LOCAL
+    minimum: str = MINIMA[0]
     optimum: str | None = None
     near_sizes: float | None = None
     n_replicates: int = DEFAULTS.n_replicates
@@ -100,7 +100,7 @@ def named(approach: str) -> tuple[str, ...]:
 
 
 def default_at(groups: Mapping[str, Points]) -> tuple[float, ...]:
-    """The computes [FLOP] at which all approaches tell their optimum where none is asked for."""
+    """C [FLOP] of the optima of all approaches where none is asked for."""
     reached = min(float(points.flops.max()) for points in groups.values())
     return tuple(times * reached for times in BEYOND)
 
@@ -109,8 +109,8 @@ def _curve(points: Points, at: Sequence[float], options: Options) -> Sequence[fl
     """C [FLOP] of `Fit.curve`."""
     if not options.curve:
         return ()
-    found: list[float] = np.geomspace(points.flops.min(), max(points.flops.max(), *at), options.curve).tolist()
-    return found
+    computes: list[float] = np.geomspace(points.flops.min(), max(points.flops.max(), *at), options.curve).tolist()
+    return computes
 
 
 def fit(
@@ -121,7 +121,7 @@ def fit(
     progress: Callable[[float], None] | None = None,
     **options: Any,
 ) -> Fit:
-    """One group by one approach; `options` are those of `Options`. noise: between seeds, as other runs tell it; the
+    """One group by one approach; `options` are those of `Options`. noise: between seeds, as other runs show it; the
     envelope takes it in the place of its own. progress: called with the share that is done, now and then. Raises
     InputError where the points do not allow the fit."""
     if approach not in APPROACHES:
@@ -145,6 +145,8 @@ def fit_with_surface(
     asked: dict[str, Any] = {"at": at, "curve": _curve(points, at, options)}
     of_intervals: dict[str, Any] = {"n_replicates": options.n_replicates, "level": options.level, "seed": options.seed}
     if approach == ENVELOPE:
+        from analysis.fits.envelope import fit_envelope
+
         wanted = {"optimum": options.optimum, "near_sizes": options.near_sizes}
         of_envelope = {name: value for name, value in wanted.items() if value is not None}
         noise = noise or (seed_noise_of([points]) if curves is None else None)
@@ -152,29 +154,31 @@ def fit_with_surface(
             points, curves, noise=noise, settings=settings.model_copy(update=of_intervals | of_envelope), **asked
         ), None
     if approach == ISOFLOP:
+        from analysis.fits.isoflop import fit_isoflop
+
         return fit_isoflop(points, cost_of(points), options.minimum, noise=noise, **of_intervals, **asked), None
-    found = fit_surface(points, options, noise, options.n_replicates, progress)
-    result = parametric_result(found, predict=options.predict, level=options.level, seed=options.seed, **asked)
-    result = with_rehearsed(result, found) if options.predict else result
+    surface = fit_surface(points, options, noise, options.n_replicates, progress)
+    result = parametric_result(surface, predict=options.predict, level=options.level, seed=options.seed, **asked)
+    result = with_rehearsed(result, surface) if options.predict else result
     # of what was given, not of curves as they were averaged
-    return replace(result, input_hash=points.input_hash), found
+    return replace(result, input_hash=points.input_hash), surface
 
 
 def with_rehearsed(result: Fit, fit: ParametricFit) -> Fit:
     """The result whose predictions have `rehearsed`: what analysis.fits.rehearsal predicts of the same runs."""
+
+    def rehearsed(prediction: Prediction) -> Prediction:
+        if isinstance(known, str):
+            return replace(prediction, rehearsed=Estimate(reason=known), rests_on=known)
+        new = known.predict(prediction.n_params, prediction.n_tokens)
+        return replace(prediction, rehearsed=new.loss, rests_on=new.sentence)
+
+    known: Forecast | str
     try:
-        known = forecast(fit.points, fit.prepared.weights, cost=fit.cost, objective=fit.objective, form=fit.form)
+        known = forecast(fit.points, fit.rows.weights, cost=fit.cost, objective=fit.objective, form=fit.form)
     except InputError as error:
-        none = Estimate(reason=str(error))
-        return replace(
-            result, predictions=tuple(replace(one, rehearsed=none, rests_on=str(error)) for one in result.predictions)
-        )
-    rows = []
-    for one in result.predictions:
-        told = known.predict(one.n_params, one.n_tokens)
-        rehearsed = Estimate(told.loss, told.low, told.high, told.reason or "")
-        rows.append(replace(one, rehearsed=rehearsed, rests_on=told.sentence))
-    return replace(result, predictions=tuple(rows))
+        known = str(error)
+    return replace(result, predictions=tuple(map(rehearsed, result.predictions)))
 
 
 def _of_runs(points: Points, noise: SeedNoise) -> float:

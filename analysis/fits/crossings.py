@@ -27,7 +27,7 @@ from itertools import pairwise
 import numpy as np
 from scipy import optimize, stats
 
-from analysis.fits.fit import D_OPT, MOST_LOG, N_OPT, Band, Estimate, InverseLine, Law, Misfit
+from analysis.fits.fit import D_OPT, MOST_LOG, N_OPT, Band, Estimate, InverseLine, Law
 from analysis.fits.noise import SeedNoise
 from analysis.fits.seeds import SizeCurve
 from analysis.fits.settings import MIN_CROSSINGS
@@ -42,6 +42,7 @@ MIN_SEEN = 2  # crossings inside the stretch that both curves cover, or at most 
 SLIGHT = math.log(1.25)
 MOST = 5.0  # an interval that reaches an exponent of N_opt beyond this says nothing: 1 spends all compute on size
 UNFIT = 0.05  # chance of crossings that scatter as much, below which the noise is scaled up to their scatter
+BEYOND = math.log(100)  # of log C to either side of the crossings, over which a law's wide band is stored
 BAND = 25  # places of the band within the range
 
 FIELLER = "Fieller's interval"
@@ -194,18 +195,15 @@ class LineFit:
     misfit: float
     df: int
 
-    def errors(self, noise: SeedNoise, level: float) -> tuple[float, Misfit]:
+    def error(self, noise: SeedNoise, level: float) -> float:
         """Half the width of an interval of `level` in units of a parameter's standard error for a noise of 1.
 
         Where the crossings scatter more than seeds explain (chance below UNFIT), the noise grows to their scatter, as
         the Particle Data Group scales the errors of measurements that disagree.
         """
-        chance, scale = None, 1.0
-        if self.df > 0:
-            ratio = self.misfit / self.df / noise.s**2
-            chance = float(stats.f.sf(ratio, self.df, noise.df))
-            scale = math.sqrt(ratio) if chance < UNFIT else 1.0
-        return float(stats.t.ppf((1 + level) / 2, noise.df)) * noise.s * scale, Misfit(chance, scale)
+        ratio = self.misfit / self.df / noise.s**2 if self.df > 0 else 0.0
+        scale = math.sqrt(ratio) if stats.f.sf(ratio, self.df, noise.df) < UNFIT else 1.0
+        return float(stats.t.ppf((1 + level) / 2, noise.df)) * noise.s * scale
 
 
 def fit_line(crossings: Sequence[Crossing], y: Sequence[float], correlation: float) -> LineFit | None:
@@ -304,7 +302,7 @@ def _law(
     if fitted is None:
         why = "no line of log C rising in log N fits the crossings: their order is not that of the sizes"
         return replace(empty, reason=why)
-    error, misfit = fitted.errors(noise, level) if noise else (None, None)
+    error = fitted.error(noise, level) if noise else None
     line = InverseLine(fitted.level, fitted.slope, fitted.centre, fitted.covariance, error, quantity == D_OPT)
     if line.steepest is not None and line.steepest > MOST:
         why = (
@@ -322,8 +320,8 @@ def _law(
         centre=(math.exp(line.level), math.exp(line.log_value(line.level))),
         range=(math.exp(low), math.exp(high)),
         line=line,
-        misfit=misfit,
         band=_band(line, np.linspace(low, high, BAND)) if noise else None,
+        wide_band=_band(line, np.linspace(low - BEYOND, high + BEYOND, 2 * BAND - 1)) if noise else None,
     )
 
 

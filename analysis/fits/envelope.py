@@ -76,7 +76,6 @@ LEVEL = 0.05  # chance of a false alarm of a convex curve
 LEVEL_CONCAVE = 0.01  # and of a concave one
 NEAR_OPTIMUM = 0.75  # of the distance to the next size; half would be the envelope's own; noise moves the known N_opt
 BESIDE = 1.5  # times the sizes with a curve: an optimum there is hardly lower than the nearest of them
-FLAT = 0.005  # sizes within this fraction of the minimal loss count as equally good
 BAND = 25  # places of a band within its range
 
 OBJECTIVES = {
@@ -209,15 +208,14 @@ def envelope_laws(
     if loss.about_loss is not None and loss.identified:
         curvature = _curvature(envelope, steps, replicates, loss.about_loss.off_line or 0.0, curves)
         loss = replace(loss, about_loss=replace(loss.about_loss, curvature=curvature))
-        if curvature.found:
+        if curvature.shape:
             exponent, coefficient = (Estimate(one.value, reason=CURVED) for one in (loss.exponent, loss.coefficient))
             loss = replace(loss, exponent=exponent, coefficient=coefficient, band=None)
     part = EnvelopePart(
         points=_described(full),
         pairs=tuple(_pair(one) for one in pairs),
         alternative=beside,
-        n_uncovered=int((full.code[0] == UNCOVERED).sum()),
-        flatness=_flatness(full),
+        cost_growth=_cost_growth(sizes, own[0]),
     )
     return (*own, loss), part
 
@@ -368,17 +366,6 @@ def lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.array(chain, dtype=int)
 
 
-def _flatness(envelope: Envelope) -> float | None:
-    """Median over the uncensored points of N_max / N_min among the sizes within FLAT of the minimal loss."""
-    free = envelope.code[0] == 0
-    if not free.any():
-        return None
-    table = np.stack([curve.read(envelope.log_c[free]) for curve in envelope.sizes])
-    near = table <= envelope.log_loss[0, free] + math.log1p(FLAT)
-    n_params = np.array([float(curve.n_params) for curve in envelope.sizes])[:, None]
-    return float(np.median(np.where(near, n_params, 0).max(0) / np.where(near, n_params, np.inf).min(0)))
-
-
 def _described(envelope: Envelope) -> EnvelopePoints:
     covered = envelope.code[0] != UNCOVERED
     owner, log_c = envelope.owner[0, covered], envelope.log_c[covered]
@@ -391,6 +378,19 @@ def _described(envelope: Envelope) -> EnvelopePoints:
         size=tuple(envelope.sizes[rank].size for rank in owner),
         censored=tuple(REASONS[k] for k in envelope.code[0, covered]),
     )
+
+
+def _cost_growth(sizes: Sequence[SizeCurve], n_opt: Law) -> float | None:
+    """p of a token's training cost ~ N^p, by least squares over the sizes nearest to the optimal ones at the ends of
+    the law's range and all between; 1 for C = 6 N D."""
+    if n_opt.range is None or len(sizes) < 2:
+        return None
+    low, high = (n_opt.at(c).value or math.nan for c in n_opt.range)
+    n_params = np.array([float(curve.n_params) for curve in sizes])
+    first = max(int(np.searchsorted(n_params, low, side="right")) - 1, 0)
+    last = max(min(int(np.searchsorted(n_params, high)), len(sizes) - 1), first + 1)
+    cost = np.array([curve.flops_per_token for curve in sizes[first : last + 1]])
+    return fit_power_law(n_params[first : first + len(cost)], cost).exponent
 
 
 def _pair(crossing: Crossing) -> Pair:
@@ -589,30 +589,26 @@ def _steps(envelope: Envelope, pairs: Sequence[Crossing], n_opt: InverseLine | N
 
 def _loss_law(envelope: Envelope, steps: Steps, replicates: Replicates | None, level: float) -> Law:
     """L(C) through the settled points of the envelope, less its steps."""
-    after = envelope.settled[0]
-    used = after & steps.inside
+    used = envelope.settled[0] & steps.inside
     log_c, log_loss = envelope.log_c[used], (envelope.log_loss[0] - steps.excess)[used]
     few = (
         f"{counted(used.sum(), 'point of the range lies', 'points of the range lie')} on a curve, after its "
         f"warm-up; a line needs two"
     )
-    lines, bias = (None, None) if replicates is None else _loss_lines(envelope, steps, replicates)
+    lines = None if replicates is None else _loss_lines(envelope, steps, replicates)
     law = _line_law(L_OPT, log_c, log_loss, lines, level, reason=few if used.sum() < 2 else "")
-    about = LossLine(n_outside=int((after & ~steps.inside).sum()))
+    about = LossLine()
     if law.centre is not None and law.exponent.value is not None:
         line = math.log(law.centre[1]) + law.exponent.value * (log_c - math.log(law.centre[0]))
-        about = replace(
-            about,
-            level_bias=bias,
+        about = LossLine(
             off_line=float(np.sqrt(((log_loss - line) ** 2).mean())),
             steep_early=bool(used.sum() > 2 and np.polyfit(log_c, log_loss, 2)[0] > 0),
         )
     return replace(law, about_loss=about)
 
 
-def _loss_lines(envelope: Envelope, steps: Steps, replicates: Replicates) -> tuple[Lines, float | None]:
-    """L(C) of the replicates: their own slopes, about the level of the study's L(C) less its bias; and that bias (log
-    L; None where the study has no line).
+def _loss_lines(envelope: Envelope, steps: Steps, replicates: Replicates) -> Lines:
+    """L(C) of the replicates: their own slopes, about the level of the study's L(C) less its bias.
 
     The lowest of several curves that chance has moved lies too low on average, so the level of L(C) does (exponents
     hardly do), and drawing noise once more lowers the replicates again. So the replicates' level is put about the
@@ -637,18 +633,18 @@ def _loss_lines(envelope: Envelope, steps: Steps, replicates: Replicates) -> tup
     lines = lines_of(replicates.moved)
     slope, intercept, centre = lines_of(envelope)
     if not np.isfinite(slope[0]):
-        return lines, None
+        return lines
     slopes, levels, centres = lines_of(replicates.at_s)
     bias = float(np.nanmean(levels + slopes * (centre - centres)) - intercept[0])
     weights = 2 * shares_of(envelope)[0] - shares_of(replicates.at_s).mean(0)
     level = intercept - bias + replicates.shifts @ weights
-    return (lines[0], level, np.full(len(level), centre[0])), bias
+    return lines[0], level, np.full(len(level), centre[0])
 
 
 def _curvature(
     envelope: Envelope, steps: Steps | None, replicates: Replicates | None, off_line: float, curves: Curves
 ) -> Curvature:
-    """The test's outcome; where there can be no test, or it finds no bend, `off_line` alone says that a line misses its
+    """The test's outcome; where there can be no test, or it shows no bend, `off_line` alone says that a line misses its
     points."""
     ragged = "ragged" if off_line > curves.slack else None
     if replicates is None or steps is None:
@@ -657,35 +653,27 @@ def _curvature(
         )
         return Curvature(False, ragged, why)
     used = envelope.settled[0] & steps.inside
-    log_loss, moved = envelope.log_loss[0, used] - steps.excess[used], replicates.moved.log_loss[:, used]
-    tested = find_curvature(envelope.log_c[used], log_loss, moved)
-    if tested is None:
+    if used.sum() < 4:
         return Curvature(False, None, "fewer than four points")
-    shape = tested.shape or ragged
-    return replace(tested, shape=shape, reason=CURVED if shape else "")
+    log_loss, moved = envelope.log_loss[0, used] - steps.excess[used], replicates.moved.log_loss[:, used]
+    shape = bend_of(envelope.log_c[used], log_loss, moved) or ragged
+    return Curvature(True, shape, CURVED if shape else "")
 
 
-def find_curvature(log_c: np.ndarray, log_loss: np.ndarray, moved: np.ndarray) -> Curvature | None:
+def bend_of(log_c: np.ndarray, log_loss: np.ndarray, moved: np.ndarray) -> str | None:
     """A test for an irreducible loss: of the envelope log_loss [g] at log_c [g], less its steps, and of the envelopes
-    `moved` [r, g] that noise makes of it. None for fewer than four points.
+    `moved` [r, g] that noise makes of it: `convex`, `concave`, or None where noise may bend it so.
 
     With an irreducible loss log L is convex in log C, so the quadratic term of the least-squares parabola is positive;
-    under a power law it is 0 but for noise, whose distribution is that of the replicates. A test that finds nothing
-    says little by itself, so its power at this noise stands beside it. A curve that bends the other way, which no
-    irreducible loss makes, counts as well, but only where noise is far less likely.
+    under a power law it is 0 but for noise, whose distribution is that of the replicates. A curve that bends the other
+    way, which no irreducible loss makes, counts as well, but only where noise is far less likely.
     """
-    if len(log_c) < 4 or len(moved) == 0:
-        return None
     x = log_c - log_c.mean()
     weights = np.linalg.pinv(np.stack([np.ones_like(x), x, x**2], 1))[2]
     noise = moved @ weights
     noise -= noise.mean()  # noise drawn once more also bends the envelope on average; the first draw hardly does
     chance = float((noise >= float(log_loss @ weights)).mean())
-    shape = "convex" if chance < LEVEL else "concave" if chance > 1 - LEVEL_CONCAVE else None
-    half = float(np.exp(log_loss.min())) / 2
-    bent = np.log(half + np.exp(np.polyval(np.polyfit(x, np.log(np.exp(log_loss) - half), 1), x)))
-    power = float((noise + bent @ weights > np.quantile(noise, 1 - LEVEL)).mean())
-    return Curvature(True, shape, "", chance, power)
+    return "convex" if chance < LEVEL else "concave" if chance > 1 - LEVEL_CONCAVE else None
 
 
 # Optima, without those that a run refutes

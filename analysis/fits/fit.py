@@ -12,20 +12,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
-import numpy as np
+from arch.bands import NEAR as NEAR
+from arch.bands import Band as Band
 
 ENVELOPE, ISOFLOP, PARAMETRIC = "envelope", "isoflop", "parametric"
 APPROACHES = (ENVELOPE, ISOFLOP, PARAMETRIC)
 N_OPT, D_OPT, L_OPT = "N_opt", "D_opt", "L_opt"
 QUANTITIES = (N_OPT, D_OPT, L_OPT)
 FAR = 100.0  # times beyond the computes of a fit: from there on no rehearsal comes near, and the form alone speaks
-NEAR = 1.01  # a compute this near to the end of a range is still in it
 MOST_LOG = 700.0  # of a float
 DO_NOT = "do not believe"
 PASSED, FAILED, NOT_DONE = "passed", "failed", "not done"  # states of a check
@@ -83,26 +82,6 @@ class Estimate(Stored):
 
 
 NOTHING = Estimate()
-
-
-@dataclass(frozen=True)
-class Band:
-    """A law's interval [low, high] at C [FLOP], rising; None where it has no end."""
-
-    c: tuple[float, ...]
-    low: tuple[float | None, ...]
-    high: tuple[float | None, ...]
-
-    def at(self, c: float) -> tuple[float, float] | None:
-        """Between two of its points by a line in log-log; None outside of them."""
-        grid = np.log(self.c)
-        if not max(grid[0] - math.log(c), math.log(c) - grid[-1]) < math.log(NEAR):
-            return None
-        low, high = (
-            float(np.exp(np.interp(math.log(c), grid, np.log(np.array(ends, dtype=float)))))
-            for ends in (self.low, self.high)
-        )
-        return low, high
 
 
 @dataclass(frozen=True)
@@ -164,42 +143,22 @@ class InverseLine:
 
 
 @dataclass(frozen=True)
-class Misfit:
-    """Of the crossings about their line: the chance of so much scatter or more, and the factor by which the noise grew
-    for it (1: none)."""
-
-    chance: float | None
-    scale: float
-
-
-@dataclass(frozen=True)
 class Curvature:
     """Whether a pure power law describes L(C). tested: False where there could be no test (`reason`); shape: `convex`,
-    as an irreducible loss makes it, `concave` or `ragged`; None where noise may bend it so. p_value: chance of as much
-    bend or more under a pure power law, near 1 for a concave curve; power_half: chance to detect an irreducible loss of
-    half the lowest loss."""
+    as an irreducible loss makes it, `concave` or `ragged`; None where noise may bend it so."""
 
     tested: bool
     shape: str | None = None
     reason: str = ""
-    p_value: float | None = None
-    power_half: float | None = None
-
-    @property
-    def found(self) -> bool:
-        return self.shape is not None
 
 
 @dataclass(frozen=True)
 class LossLine:
     """How the envelope's points lie about L(C). off_line: root mean square distance in log loss; steep_early: they fall
-    faster early on; level_bias: how far simulated noise moves log L; n_outside: points left out because no size near
-    the optimal one has a curve there."""
+    faster early on."""
 
-    n_outside: int = 0
     off_line: float | None = None
     steep_early: bool = False
-    level_bias: float | None = None
     curvature: Curvature | None = None
 
 
@@ -209,7 +168,8 @@ class Law:
 
     quantity: N_opt, D_opt or L_opt; reason: why it is not identified: then there are no numbers. coefficient: its value
     at C = 1 FLOP, far beyond every range; centre: (C, value), from which predictions go out; floor: E of
-    L_opt = E + coefficient C^exponent. band: its interval in the range.
+    L_opt = E + coefficient C^exponent. band: its interval in the range; wide_band: the
+    same up to 100 times beyond it, of laws through crossings.
     The rest is known of laws through crossings or points alone: what these are, how many, R^2 of the logarithms;
     line: that of the crossings; replicates, and how many of them identify no law; about_loss: of L(C).
     """
@@ -226,8 +186,8 @@ class Law:
     n_points: int = 0
     r2: float | None = None
     band: Band | None = None
+    wide_band: Band | None = None
     line: InverseLine | None = None
-    misfit: Misfit | None = None
     replicates: int | None = None
     replicates_lost: int | None = None
     about_loss: LossLine | None = None
@@ -239,7 +199,11 @@ class Law:
     @property
     def curved(self) -> bool:
         """Whether L(C) misses its own points by more than noise: then it predicts nothing."""
-        return self.about_loss is not None and self.about_loss.curvature is not None and self.about_loss.curvature.found
+        return (
+            self.about_loss is not None
+            and self.about_loss.curvature is not None
+            and self.about_loss.curvature.shape is not None
+        )
 
     def at(self, c: float) -> Estimate:
         """The law at C [FLOP], inside its range or beyond it; of laws without a line, intervals end with the range."""
@@ -257,11 +221,6 @@ class Law:
         return Estimate.of(
             value, ends, "" if ends else "no interval" if self.beyond(c) <= 1 else "outside of the range"
         )
-
-    @property
-    def decades(self) -> float:
-        """Of C in its range."""
-        return math.log10(self.range[1] / self.range[0]) if self.range else 0.0
 
     def beyond(self, c: float) -> float:
         """How many times C [FLOP] lies outside the range; 1 inside, and so near to its end that it counts as inside."""
@@ -299,11 +258,9 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Minimum:
-    """One budget: C [FLOP], its points and different sizes, and its lowest loss: N, D and loss there, the standard
-    error of log N, the N between which the loss stays within 0.5% of it. window, reach: how many sizes it is read from,
-    and the smallest and the largest; bend, asymmetry: of log loss = lowest + bend (u^2 + asymmetry u^3) there, u the
-    distance in log N; tested: whether the sizes are enough to test that curve; reason: why the laws do without the
-    budget (None: they use it)."""
+    """One budget: C [FLOP], its points and different sizes, and its lowest loss: N, D and loss there. window, reach:
+    how many sizes it is read from, and the smallest and the largest; bend, asymmetry: of log loss = lowest + bend (u^2
+    + asymmetry u^3) there, u the distance in log N; reason: why the laws do without the budget (None: they use it)."""
 
     c: float
     n_points: int
@@ -311,13 +268,10 @@ class Minimum:
     n_params: float | None = None
     n_tokens: float | None = None
     loss: float | None = None
-    error: float | None = None
-    flat: tuple[float, float] | None = None
     window: int = 0
     reach: tuple[float, float] | None = None
     bend: float | None = None
     asymmetry: float | None = None
-    tested: bool = False
     reason: str | None = None
 
 
@@ -341,25 +295,15 @@ class SameRuns:
 
 
 @dataclass(frozen=True)
-class WithoutSizes:
-    """The ranges of parameters, by name, over fits that leave one size out: what one size decides. left_out: sizes
-    without which the fit was done; impossible: without which it cannot be, with the reason."""
-
-    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
-    left_out: tuple[str, ...] = ()
-    impossible: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class ParametricPart:
     """What the parametric approach has beside its laws: the form of the surface and its parameters by name (E, A, B,
-    alpha, beta, and what a form has more); noise: of what its intervals are drawn; over_training: a, b and eta of that
-    form, p_tied: how probable alpha and beta this far apart are where they are one, as it assumes (None: not tested);
-    assumes: what the form takes for granted."""
+    alpha, beta, and what a form has more); sizes: that were fitted; noise: of what its intervals are drawn;
+    over_training: a, b and eta of that form, p_tied: how probable alpha and beta this far apart are where they are
+    equal, as it assumes (None: not tested); assumes: what the form takes for granted."""
 
     form: str
     parameters: dict[str, Estimate]
-    without_sizes: WithoutSizes = field(default_factory=WithoutSizes)
+    sizes: tuple[str, ...] = ()
     noise: tuple[NoiseOf, ...] = ()
     seeds: SameRuns | None = None
     over_training: dict[str, Estimate] | None = None
@@ -369,19 +313,13 @@ class ParametricPart:
 
 @dataclass(frozen=True)
 class IsoflopPart:
-    """What the isoFLOP approach has beside its laws: its budgets, how their minima are found, and whether their losses
-    are read off whole curves; off_budget: the largest share by which a run misses its budget; flatness: the median
-    factor of N within 0.5% of the lowest loss; noise: of a trunk and of one loss, and what tells it; scatter: standard
-    deviation of log N_opt between budgets."""
+    """What the isoFLOP approach has beside its laws: its budgets, how their minima are read, whether their losses are
+    read off whole curves, and the noise of a trunk and of one loss."""
 
     minimum: str
     minima: tuple[Minimum, ...]
     from_curves: bool
-    off_budget: float
-    flatness: float
-    scatter: float
     noise: tuple[NoiseOf, ...] = ()
-    noise_source: str = ""
 
     @property
     def used(self) -> tuple[Minimum, ...]:
@@ -422,58 +360,49 @@ class Pair:
 
 @dataclass(frozen=True)
 class EnvelopePart:
-    """What the envelope has beside its laws: its points, pairs of neighbouring sizes with their crossings, N_opt and
-    D_opt by the other way (`alternative`: through the points, or the crossings). n_uncovered: how many computes of the
-    grid have no curve; flatness: median of N_max / N_min among the sizes within 0.5% of the lowest loss."""
+    """What the envelope has beside its laws: its points, pairs of neighbouring sizes with their crossings, and N_opt
+    and D_opt by the other way (`alternative`: through the points, or the crossings). cost_growth: p of a token's
+    training cost ~ N^p over the optimal sizes."""
 
     points: EnvelopePoints
     pairs: tuple[Pair, ...]
     alternative: tuple[Law, ...]
-    n_uncovered: int = 0
-    flatness: float | None = None
+    cost_growth: float | None = None
 
-    @property
-    def n_points(self) -> int:
-        return len(self.points.c)
 
-    @property
-    def fraction_censored(self) -> float | None:
-        """Of its points, the share that says nothing about N_opt."""
-        censored = [why is not None for why in self.points.censored]
-        return sum(censored) / len(censored) if censored else None
+@dataclass(frozen=True)
+class NuisanceValue:
+    """A value of the nuisance axes that was tried, and its mean loss; loss None: it cannot be judged, and `why`."""
 
-    @property
-    def crossings(self) -> tuple[Pair, ...]:
-        return tuple(pair for pair in self.pairs if pair.c is not None)
+    value: str
+    loss: float | None
+    why: str = ""
 
-    @property
-    def n_crossings(self) -> int:
-        return len(self.crossings)
 
-    @property
-    def n_crossings_missing(self) -> int:
-        return len(self.pairs) - len(self.crossings)
+@dataclass(frozen=True)
+class NuisanceCell:
+    """How nuisance axes were resolved for a size and length of a group: the value chosen (None: none can be judged), by
+    the mean over n_seeds that all values have (0: each by seeds of its own) after n_tokens; margin: log loss of the
+    next best above it."""
 
-    @property
-    def n_crossings_extrapolated(self) -> int:
-        return sum((pair.beyond or 0.0) > 0 for pair in self.crossings)
-
-    @property
-    def n_crossings_disordered(self) -> int:
-        """At less compute than that of the next smaller sizes."""
-        return sum((later.c or 0.0) < (earlier.c or 0.0) for earlier, later in pairwise(self.crossings))
+    group: str
+    size: str
+    length: str
+    values: tuple[NuisanceValue, ...]
+    chosen: str | None
+    n_seeds: int
+    n_tokens: int | None
+    margin: float | None
 
 
 @dataclass(frozen=True)
 class Objective:
-    """What was minimised, and its value; worst: that of the worst of so many starts, of which `abnormal` stopped before
-    they reached a minimum."""
+    """What was minimised, and its value; worst: that of the worst of so many starts."""
 
     name: str
     value: float | None = None
     worst: float | None = None
     starts: int | None = None
-    abnormal: int = 0
 
 
 @dataclass(frozen=True)

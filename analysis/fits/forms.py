@@ -6,9 +6,8 @@ over-training (Gadre et al. 2024, eq. 4): E + (a M^eta + b M^-eta) C^-eta with M
 (C / 6 M)^(1/2) and D is (C M / 6)^(1/2), so this is the plain form with alpha = beta = 2 eta, a = A 6^eta and
 b = B 6^eta: four parameters. It fits where the two exponents do agree.
 
-data-constrained (Muennighoff et al. 2023): a token that is read again counts for less, by R_D; N counts in full.
-data-constrained-both is the form as they publish it: parameters beyond those that are compute-optimal for the unique
-tokens count for less too, by R_N. Without repeats both are the plain form.
+data-constrained (Muennighoff et al. 2023): a token that is read again counts for less, by R_D. Without repeats it is
+the plain form.
 
 The unknowns are E, log A, log B, alpha, beta and what a form adds: log A as in Hoffmann et al.'s logsumexp, but E
 itself, since log E runs away to minus infinity where E = 0 is best. log N and log D are centred and the loss divided by
@@ -19,6 +18,7 @@ that an exponent about the whole needs more there (solver.py).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,24 +26,19 @@ import numpy as np
 
 from analysis.fits.surface import PARAMS, Surface, worth
 
-PLAIN, OVER_TRAINING, DATA_CONSTRAINED, BOTH = "plain", "over_training", "data_constrained", "data_constrained_both"
+PLAIN, OVER_TRAINING, DATA_CONSTRAINED = "plain", "over_training", "data_constrained"
 FORMS = {
     PLAIN: "E + A / N^alpha + B / D^beta",
     OVER_TRAINING: "E + A / N^alpha + B / D^alpha, equally E + (a M^eta + b M^-eta) C^-eta with M = D / N, C = 6 N D",
     DATA_CONSTRAINED: "E + A / N^alpha + B / D'^beta, D' = U + U R* (1 - exp(-(D / U - 1) / R*)) of U unique tokens",
-    BOTH: "E + A / N'^alpha + B / D'^beta, D' = U + U R* (1 - exp(-(D / U - 1) / R*)) of U unique tokens, N' the same "
-    "with R_N* and, for U, U_N: the parameters that are compute-optimal for U tokens under C = 6 N D",
 }
-REPEATED = (DATA_CONSTRAINED, BOTH)
 BOUNDS = (0.005, 3.0)  # of an exponent; one that ends here is not identified
-R_STAR = (0.1, 1e4)  # of R_D and R_N; likewise
+R_STAR = (0.1, 1e4)  # of R_D; likewise
 FLOOR = -25.0  # of log A and log B at the centre, over the loss: as good as zero
 PRESENT = 1e-2  # of the mean loss: where a term that least squares set to zero starts, since log 0 goes nowhere
-MOST_EXCESS = 60.0  # of log N over the optimal parameters, beyond which exp would run away
-NODES_D = np.log(np.geomspace(1, 100, 4))  # of log R_D and log R_N at which searches start
-NODES_N = np.log(np.geomspace(0.5, 50, 3))
+NODES = np.log(np.geomspace(1, 100, 4))  # of log R_D at which searches start
 STEP = 1e-6  # of an unknown, for second derivatives by differences
-E, A, B, ALPHA, BETA, R_D, R_N = range(7)  # unknowns
+E, A, B, ALPHA, BETA, R_D = range(6)  # unknowns
 
 
 @dataclass(frozen=True)
@@ -74,12 +69,11 @@ class Form:
 
     def __init__(self, name: str = PLAIN) -> None:
         self.name = name
-        self.tied, self.repeated, self.excess = name == OVER_TRAINING, name in REPEATED, name == BOTH
+        self.tied, self.repeated = name == OVER_TRAINING, name == DATA_CONSTRAINED
         ends = np.log(R_STAR)
-        self.low = np.array([0.0, FLOOR, FLOOR, BOUNDS[0], BOUNDS[0], ends[0], ends[0]])
-        self.high = np.array([np.inf, np.inf, np.inf, BOUNDS[1], BOUNDS[1], ends[1], ends[1]])
-        kept = [E, A, B, ALPHA, *([] if self.tied else [BETA]), *[R_D, R_N][: self.repeated + self.excess]]
-        self.low, self.high = self.low[kept], self.high[kept]
+        kept = [E, A, B, ALPHA, *([] if self.tied else [BETA]), *([R_D] if self.repeated else [])]
+        self.low = np.array([0.0, FLOOR, FLOOR, BOUNDS[0], BOUNDS[0], ends[0]])[kept]
+        self.high = np.array([np.inf, np.inf, np.inf, BOUNDS[1], BOUNDS[1], ends[1]])[kept]
 
     @property
     def k(self) -> int:
@@ -92,12 +86,12 @@ class Form:
 
     def terms(self, theta: np.ndarray, data: Data) -> tuple[np.ndarray, np.ndarray]:
         """The terms of N and of D [r, n]."""
-        return self._terms(theta, *self._amounts(theta, data))
+        return self._terms(theta, data, self._log_tokens(theta, data))
 
     def slopes(self, theta: np.ndarray, data: Data) -> tuple[np.ndarray, np.ndarray]:
         """The loss [r, n], and the derivatives of its logarithm over the unknowns [r, k, n]."""
-        x, y = self._amounts(theta, data)
-        p, q = self._terms(theta, x, y)
+        log_d = self._log_tokens(theta, data)
+        p, q = self._terms(theta, data, log_d)
         loss = theta[:, :1] + p + q
         slopes = np.empty((len(theta), 5, loss.shape[1]))
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -105,86 +99,62 @@ class Form:
             np.divide(p, loss, out=slopes[:, A])
             np.divide(q, loss, out=slopes[:, B])
         p, q = slopes[:, A], slopes[:, B]
-        np.multiply(p, -x, out=slopes[:, ALPHA])
-        np.multiply(q, -y, out=slopes[:, BETA])
+        np.multiply(p, -data.x, out=slopes[:, ALPHA])
+        np.multiply(q, -log_d, out=slopes[:, BETA])
         if self.tied:
             slopes[:, ALPHA] += slopes[:, BETA]
             return loss, slopes[:, :BETA]
-        if not self.repeated:
-            return loss, slopes
-        found = list(np.moveaxis(slopes, 1, 0))
-        pull_n, pull_d = -theta[:, ALPHA, None] * p, -theta[:, BETA, None] * q  # d log L over log N' and log D'
-        found.append(pull_d * self._tokens(theta[:, R_D, None], data)[1])
-        if self.excess:
-            moved = self._moved_params(theta, data)
-            found = [one + pull_n * more for one, more in zip([*found, 0.0], moved, strict=True)]
-        return loss, np.stack(found, 1)
+        if self.repeated:  # d log L over log D', times d log D' over log R_D
+            of_r = -theta[:, BETA, None] * q * self._repeats(theta[:, R_D, None], data)[1]
+            slopes = np.concatenate([slopes, of_r[:, None]], 1)
+        return loss, slopes
 
     def bend(self, theta: np.ndarray, data: Data, loss: np.ndarray, slopes: np.ndarray, w: np.ndarray) -> np.ndarray:
         """[r, k, k]: second derivatives of the loss over the unknowns, over the loss, times w [r, n], summed."""
         if not self.repeated:
             return self._plain_bend(theta, data, slopes, w)
-        over, found = w / loss, np.empty((len(theta), self.k, self.k))
+        over, bend = w / loss, np.empty((len(theta), self.k, self.k))
         first = loss[:, None] * slopes
         for j in range(self.k):
             moved = theta.copy()
             moved[:, j] += STEP
             there, again = self.slopes(moved, data)
-            found[:, j] = (((there[:, None] * again - first) / STEP) @ over[:, :, None])[..., 0]
-        return (found + np.swapaxes(found, 1, 2)) / 2
+            bend[:, j] = (((there[:, None] * again - first) / STEP) @ over[:, :, None])[..., 0]
+        return (bend + np.swapaxes(bend, 1, 2)) / 2
 
-    def starts(self, data: Data, solve: Any, every: bool, near: Surface | None) -> np.ndarray:
-        """theta [s r, k] of a form with R*, for the r data sets again and again: least squares of the plain form
-        (`solve`) at each node of R* (or `near` one), of which the best is kept, or all with `every`."""
-        r, plain = len(data.loss), Form()
-
-        def at(ends: np.ndarray, x: np.ndarray | None = None) -> np.ndarray:
-            """Where log R* are `ends` [s r, 1 or 2] and log N' is x (log N)."""
-            part = data.take(np.tile(np.arange(r), len(ends) // r))
-            y = part.unique + self._tokens(ends[:, :1], part)[0]
-            part = replace(part, x=part.x if x is None else x, y=y, unique=None)
-            theta, value = solve(plain, part)
-            theta = np.concatenate([present(theta), ends], 1)
-            return theta if every else theta[value.reshape(-1, r).argmin(0) * r + np.arange(r)]
-
-        nodes_d, nodes_n = NODES_D, NODES_N
-        if near is not None:
-            nodes_d, nodes_n = (np.log([min(s if s is not None else np.inf, R_STAR[1])]) for s in (near.r_d, near.r_n))
-        ends = np.full((len(nodes_d), 1 + self.excess), np.log(R_STAR[1]))  # R_N there: N counts as good as in full
-        ends[:, 0] = nodes_d
-        theta = at(np.repeat(ends, r, 0))
-        if not self.excess:
-            return theta
-        theta = np.tile(theta, (len(nodes_n), 1))
-        theta[:, R_N] = np.repeat(nodes_n, len(theta) // len(nodes_n))
-        part = data.take(np.tile(np.arange(r), len(theta) // r))
-        return at(theta[:, R_D:], self._amounts(theta, part)[0])
-
-    def full(self, theta: np.ndarray) -> np.ndarray:
-        """[r, 5 or more]: with beta, where the form ties it to alpha."""
-        return np.insert(theta, BETA, theta[:, ALPHA], 1) if self.tied else theta
+    def starts(
+        self,
+        data: Data,
+        solve: Callable[[Form, Data], tuple[np.ndarray, np.ndarray]],
+        every: bool,
+        near: Surface | None,
+    ) -> np.ndarray:
+        """theta [s r, k] of the form with R_D, for the r data sets again and again: least squares of the plain form
+        (`solve`) at each node of R_D (or at that of `near`), of which the best is kept, or all with `every`."""
+        r, nodes = len(data.loss), NODES if near is None else np.log([min(near.r_d, R_STAR[1])])
+        log_r = np.repeat(nodes, r)[:, None]
+        part = data.take(np.tile(np.arange(r), len(nodes)))
+        theta, value = solve(Form(), replace(part, y=part.unique + self._repeats(log_r, part)[0], unique=None))
+        theta = np.concatenate([present(theta), log_r], 1)
+        return theta if every else theta[value.reshape(-1, r).argmin(0) * r + np.arange(r)]
 
     def surface(self, theta: np.ndarray, data: Data) -> tuple[Surface, np.ndarray]:
-        """In the units of the points; and which of alpha, beta, R_D and R_N ended at the end of their range, or have no
-        term, or no weighted row that tells of them [r, 4]."""
-        full = self.full(theta)
+        """In the units of the points; and which of alpha, beta and R_D ended at the end of their range, or have no
+        term, or no weighted row that tells of them [r, 3]."""
+        full = np.insert(theta, BETA, theta[:, ALPHA], 1) if self.tied else theta
         terms = np.where(full[:, A:ALPHA] > FLOOR, np.exp(full[:, A:ALPHA]), 0.0)
         alpha, beta = full[:, ALPHA], full[:, BETA]
         a, b = terms[:, 0] * np.exp(alpha * data.centre_n), terms[:, 1] * np.exp(beta * data.centre_d)
-        at_bound = np.zeros((len(full), 4), dtype=bool)
+        at_bound = np.zeros((len(full), 3), dtype=bool)
         exponents = full[:, ALPHA : BETA + 1]
         at_bound[:, :2] = (exponents <= BOUNDS[0] * (1 + 1e-9)) | (exponents >= BOUNDS[1] * (1 - 1e-9)) | (terms <= 0)
-        stars: list[np.ndarray] = []
+        r_d = None
         if data.unique is not None:
-            seen = data.weights > 0
-            decided = [np.broadcast_to((seen & (data.y > data.unique + 1e-9)).any(-1), len(full))]
-            if self.excess:
-                decided.append(np.asarray((seen & (data.x > self._optimal(full, data))).any(-1)))
-            for i, is_decided in enumerate(decided):
-                log_r = full[:, R_D + i]
-                stars.append(np.where(is_decided, np.exp(log_r), np.inf))
-                at_bound[:, 2 + i] = (log_r <= self.low[-1] + 1e-9) | (log_r >= self.high[-1] - 1e-9) | ~is_decided
-        return Surface(full[:, E] * data.unit, a * data.unit, b * data.unit, alpha, beta, *stars), at_bound
+            log_r, repeats = full[:, R_D], (data.weights > 0) & (data.y > data.unique + 1e-9)
+            decided = np.broadcast_to(repeats.any(-1), len(full))
+            r_d = np.where(decided, np.exp(log_r), np.inf)
+            at_bound[:, 2] = (log_r <= self.low[-1] + 1e-9) | (log_r >= self.high[-1] - 1e-9) | ~decided
+        return Surface(full[:, E] * data.unit, a * data.unit, b * data.unit, alpha, beta, r_d), at_bound
 
     def theta(self, surface: Surface, data: Data) -> np.ndarray:
         """[r, k]: the unknowns of one surface, for each of r data sets."""
@@ -192,63 +162,39 @@ class Form:
             log_a, log_b = (np.maximum(np.log(value / data.unit), -1e3) for value in (surface.A, surface.B))
         values = [surface.E / data.unit, log_a - surface.alpha * data.centre_n, log_b - surface.beta * data.centre_d]
         values += [surface.alpha, *([] if self.tied else [surface.beta])]
-        stars = [surface.r_d, surface.r_n][: self.repeated + self.excess]
-        return np.stack(np.broadcast_arrays(*values, *(np.log(np.clip(star, *R_STAR)) for star in stars)), -1)
+        values += [np.log(np.clip(surface.r_d, *R_STAR))] if self.repeated else []
+        return np.stack(np.broadcast_arrays(*values), -1)
 
     def is_free(self, surface: Surface, at_bound: np.ndarray) -> np.ndarray:
         """[k] bool: the unknowns of one surface that its points decide. E = 0, a term that is not there, and what
         ended at the end of its range are none."""
         has = [surface.E > 0, surface.A > 0, surface.B > 0]
-        inside = [*(has[1:] & ~at_bound[:2]), *~at_bound[2:]]
-        exponents = [inside[0] and inside[1]] if self.tied else inside[:2]
-        return np.array([*has, *exponents, *inside[2 : 2 + self.repeated + self.excess]], dtype=bool)
+        inside = has[1:] & ~at_bound[:2]
+        exponents = [inside.all()] if self.tied else inside
+        return np.array([*has, *exponents, *([not at_bound[2]] if self.repeated else [])], dtype=bool)
 
-    def _amounts(self, theta: np.ndarray, data: Data) -> tuple[np.ndarray, np.ndarray]:
-        """log N' and log D' [r or 1, n]."""
-        if not self.repeated:
-            return data.x, data.y
-        y = data.unique + self._tokens(theta[:, R_D, None], data)[0]
-        if not self.excess:
-            return data.x, y
-        optimal = self._optimal(theta, data)
-        over = np.clip(data.x - optimal, 0.0, MOST_EXCESS)
-        return np.where(over > 0, optimal + worth(np.exp(over), theta[:, R_N, None])[0], data.x), y
-
-    def _terms(self, theta: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _terms(self, theta: np.ndarray, data: Data, log_d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         alpha, beta = theta[:, ALPHA, None], theta[:, ALPHA if self.tied else BETA, None]
-        return np.exp(theta[:, A, None] - alpha * x), np.exp(theta[:, B, None] - beta * y)
+        return np.exp(theta[:, A, None] - alpha * data.x), np.exp(theta[:, B, None] - beta * log_d)
 
-    def _tokens(self, log_r: np.ndarray, data: Data) -> tuple[np.ndarray, np.ndarray]:
+    def _log_tokens(self, theta: np.ndarray, data: Data) -> np.ndarray:
+        """log D' [r or 1, n]."""
+        return data.unique + self._repeats(theta[:, R_D, None], data)[0] if self.repeated else data.y
+
+    def _repeats(self, log_r: np.ndarray, data: Data) -> tuple[np.ndarray, np.ndarray]:
         """log D' / U at log R_D [r, 1], and its derivative over log R_D."""
-        log, _, over_r = worth(np.exp(data.y - data.unique), log_r)
-        return log, over_r
-
-    def _optimal(self, theta: np.ndarray, data: Data) -> np.ndarray:
-        """[r, n]: log of the parameters that are compute-optimal for the unique tokens, centred as x is."""
-        a, b, alpha, beta = theta.T[A : BETA + 1, :, None]
-        return np.asarray((np.log(alpha / beta) + a - b + beta * data.unique) / alpha)
-
-    def _moved_params(self, theta: np.ndarray, data: Data) -> list[Any]:
-        """Of each unknown, the derivative of log N' [r, n]."""
-        alpha, beta = theta[:, ALPHA, None], theta[:, BETA, None]
-        optimal = self._optimal(theta, data)
-        over = np.clip(data.x - optimal, 0.0, MOST_EXCESS)
-        _, z, over_r = worth(np.exp(over), theta[:, R_N, None])
-        along = np.where(over > 0, 1 - z, 0.0)  # of log N' over log of the optimal ones
-        of_beta = (data.unique - 1 / beta) / alpha
-        found = [0.0, along / alpha, -along / alpha, along * (1 / alpha**2 - optimal / alpha), along * of_beta]
-        return [*found, 0.0, np.where(over > 0, over_r, 0.0)]
+        return worth(np.exp(data.y - data.unique), log_r)
 
     def _plain_bend(self, theta: np.ndarray, data: Data, slopes: np.ndarray, w: np.ndarray) -> np.ndarray:
-        found = np.zeros((len(theta), self.k, self.k))
+        bend = np.zeros((len(theta), self.k, self.k))
         exponents = (ALPHA, ALPHA) if self.tied else (ALPHA, BETA)
         for i, j, z in ((A, exponents[0], data.x), (B, exponents[1], data.y)):
             powers = np.stack([np.ones_like(z), -z, z * z], 1)
             level, slope, square = (powers @ (slopes[:, i] * w)[..., None])[..., 0].T
-            found[:, i, i] = level
-            found[:, i, j] = found[:, j, i] = slope
-            found[:, j, j] += square
-        return found
+            bend[:, i, i] = level
+            bend[:, i, j] = bend[:, j, i] = slope
+            bend[:, j, j] += square
+        return bend
 
 
 class Joint:
@@ -314,12 +260,7 @@ def over_training(surface: Surface) -> dict[str, Any]:
     return {"a": surface.A * 6**eta, "b": surface.B * 6**eta, "eta": eta}
 
 
-def stars_of(surface: Surface) -> dict[str, Any]:
-    """R_D and R_N by the names that results have for them, where the form has them."""
-    stars = {"R_star": surface.r_d, "R_N_star": surface.r_n}
-    return {name: value for name, value in stars.items() if value is not None}
-
-
 def parameters(surface: Surface) -> dict[str, Any]:
-    """E, A, B, alpha and beta, and what the form has beside them, by name."""
-    return {name: getattr(surface, name) for name in PARAMS} | stars_of(surface)
+    """E, A, B, alpha and beta, and R* where the form has it, by name."""
+    own = {name: getattr(surface, name) for name in PARAMS}
+    return own if surface.r_d is None else own | {"R_star": surface.r_d}

@@ -1,18 +1,16 @@
 """What is fitted together: runs by architecture and point of the grid's axes, after the nuisance axes are resolved.
 
 The table of runs gets the columns `group` (analysis.labels) and `left_out`, why the fits do not use a run ("" where
-they do). A nuisance axis by `best` keeps, of each cell (group, size, length), the runs at the value whose last loss,
-mean over the seeds that all values have, read at the tokens that all values reached, is the lowest; branches of one
-trunk take one value, that of the longest. By `mean` it puts one row in place of a seed's runs, whose curve is the mean
-of log loss over the values at equal tokens; a seed that lacks a value has none, as means over different values cannot
-be compared. The values are those of any run of the group, begun or not. Where none can be taken no run stays.
+they do). A nuisance axis keeps, of each cell (group, size, length), the runs at the value whose last loss, mean over
+the seeds that all values have, read at the tokens that all values reached, is the lowest; branches of one trunk take
+one value, that of the longest. The values are those of any run of the group, begun or not. Where none can be taken no
+run stays.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -20,26 +18,27 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.fits.losses import RunCurves, logs, mean_curve, resolved
+from analysis.fits.fit import NuisanceCell, NuisanceValue
+from analysis.fits.losses import RunCurves, resolved
 from analysis.fits.settings import FitSettings
 from analysis.fits.smooth import read_at
 from analysis.labels import Endings, group_of, joined, parts, without
 from analysis.run_table import RunTable
 
 LENGTHS = ("n_tokens",)  # how far a run goes: the D of the laws
-BEST, MEAN = "best", "mean"
-SAME = 1e-9  # of log loss: a tie
+Row = dict[str, Any]  # of the table of runs
+Curve = tuple[np.ndarray, np.ndarray]  # log tokens and log loss
 
 
 def grouped(table: RunTable, settings: FitSettings | None = None) -> RunTable:
-    """The table with the columns `group` and `left_out`, the rows of means, and in `nuisance` {"cells": how each
-    nuisance axis was resolved, "means": {row of the table: run ids}}. One that has been grouped stays as it is.
-    settings: None: those of the table. Raises InputError for losses that no run has."""
+    """The table with the columns `group` and `left_out`, and in `nuisance` how each nuisance axis was resolved. One
+    that has been grouped stays as it is. settings: None: those of the table. Raises InputError for losses that no run
+    has."""
     if table.nuisance is not None:
         return table
     settings = resolved(table, settings or table.settings)
     runs = table.runs.copy()
-    dropped = {field for axis in settings.nuisance for field in axis.split("+")} | set(LENGTHS)
+    dropped = {*_fields(settings), *LENGTHS}
     places = list(zip(runs["arch"].astype(str), runs["point"], strict=True))
     names = {(arch, point): group_of(arch, without(point, dropped)) for arch, point in set(places)}
     runs["group"] = [names[place] for place in places]
@@ -49,62 +48,63 @@ def grouped(table: RunTable, settings: FitSettings | None = None) -> RunTable:
         own = mine.loc[mine["left_out"] == "", "group"]
         if len(own) and str(arch) not in set(own):
             runs.loc[waiting & (runs["arch"] == arch), "group"] = own.iloc[0]
-    nuisance: dict[str, Any] = {"cells": [], "means": {}}
+    cells: list[NuisanceCell] = []
     if settings.nuisance:
-        runs = _resolved(replace(table, runs=runs), settings, nuisance)
-    return replace(table, runs=runs, nuisance=nuisance)
+        left: dict[str, str] = {}
+        for same_trunks in _cells(replace(table, runs=runs), settings):
+            chosen = _one_value(same_trunks)
+            cells += [cell.resolved(chosen) for cell in same_trunks if cell.is_judged]
+            for cell in same_trunks:
+                left |= cell.left_out(chosen)
+        runs["left_out"] = [left.get(run, why) for run, why in zip(runs["run_id"], runs["left_out"], strict=True)]
+    return replace(table, runs=runs, nuisance=tuple(cells))
 
 
-def _resolved(table: RunTable, settings: FitSettings, nuisance: dict[str, Any]) -> pd.DataFrame:
-    runs = table.runs
-    cells = _cells(table, settings)
-    left: dict[str, str] = {}
-    means: list[dict[str, Any]] = []
-    for same_trunks in cells.values():
-        varied = [cell for cell in same_trunks if cell.is_varied]
-        value = _one_value(varied)
-        for cell in varied:
-            found, more = cell.resolve(value, left, nuisance["means"])
-            if found is not None:
-                nuisance["cells"].append(found)
-            means += more
-    runs = runs.assign(left_out=[left.get(run, why) for run, why in zip(runs["run_id"], runs["left_out"], strict=True)])
-    return pd.concat([runs, pd.DataFrame(means)], ignore_index=True).astype(runs.dtypes) if means else runs
+def _fields(settings: FitSettings) -> list[str]:
+    return [field for axis in settings.nuisance for field in axis.split("+")]
 
 
-def _cells(table: RunTable, settings: FitSettings) -> dict[tuple[str, ...], list[_Cell]]:
-    """By group, size and length, a cell for each branch of a trunk, most often one; cells without a run that has begun
-    are left out."""
-    used = table.runs[table.runs["left_out"] == ""].to_dict("records")
-    dropped = {field for axis in settings.nuisance for field in axis.split("+")} | set(LENGTHS)
+def _cells(table: RunTable, settings: FitSettings) -> list[list[_Cell]]:
+    """By group, size and length, a cell for each branch of a trunk, most often one, of those with several values; cells
+    without a run that has begun are left out."""
+    used: list[Row] = [
+        {str(name): value for name, value in row.items()}
+        for row in table.runs[table.runs["left_out"] == ""].to_dict("records")
+    ]
+    fields = _fields(settings)
     begun = [row for row in used if not pd.isna(row["n_params_non_embedding"])]
     endings, curves = Endings([str(row["point"]) for row in begun]), RunCurves(table, settings)
-    found: dict[tuple[str, ...], dict[str, list[Any]]] = {}
+    found: dict[tuple[str, str, str], dict[str, list[Row]]] = {}
     for row in used:
         trunk = str(row.get("trunk") or "")
         branch = str(row["run_id"]).removeprefix(f"{trunk}-") if trunk not in ("", "nan", row["run_id"]) else ""
         if pd.isna(row["n_params_non_embedding"]):  # its name alone is known
-            point, branch = endings.read(str(row["run_id"]))
-            if point is None:
+            place, branch = endings.read(str(row["run_id"]))
+            if place is None:
                 continue
-            row |= {"point": point, "group": group_of(str(row["arch"]), without(point, dropped))}
-        length = {field: value for field, value in parts(row["point"]).items() if field in LENGTHS}
-        found.setdefault((row["group"], str(row["size"]), joined(length)), {}).setdefault(branch, []).append(row)
+            row |= {"point": place, "group": group_of(str(row["arch"]), without(place, {*fields, *LENGTHS}))}
+        point = parts(row["point"])
+        row["value"] = joined({field: point[field] for field in fields if field in point})
+        length = joined({field: value for field, value in point.items() if field in LENGTHS})
+        key = str(row["group"]), str(row["size"]), length
+        found.setdefault(key, {}).setdefault(branch, []).append(row)
     known = {str(row["run_id"]) for row in begun}
-    made = {
-        key: [
-            _Cell((*key[:2], ", ".join(filter(None, (key[2], branch)))), rows, curves, settings)
-            for branch, rows in branches.items()
-            if any(str(row["run_id"]) in known for row in rows)
-        ]
+    values: dict[str, list[str]] = {}  # of each group
+    kept = {
+        key: {branch: rows for branch, rows in branches.items() if any(str(row["run_id"]) in known for row in rows)}
         for key, branches in found.items()
     }
-    for group in dict.fromkeys(key[0] for key in made):
-        mine = [cell for key, one in made.items() if key[0] == group for cell in one]
-        rows = [row for cell in mine for row in cell.rows]
-        for cell in mine:
-            cell.best, cell.over = ([*dict.fromkeys(cell.value(row, by) for row in rows)] for by in (BEST, MEAN))
-    return made
+    for (group, _, _), branches in kept.items():
+        mine = values.setdefault(group, [])
+        mine += dict.fromkeys(row["value"] for rows in branches.values() for row in rows if row["value"] not in mine)
+    return [
+        [
+            _Cell(group, size, ", ".join(filter(None, (length, branch))), rows, values[group], curves, settings)
+            for branch, rows in branches.items()
+        ]
+        for (group, size, length), branches in kept.items()
+        if len(values[group]) > 1
+    ]
 
 
 def _one_value(cells: Sequence[_Cell]) -> str | None:
@@ -121,43 +121,31 @@ def _one_value(cells: Sequence[_Cell]) -> str | None:
 
 @dataclass
 class _Cell:
-    """The runs of one group, size, length and branch over all values of the nuisance axes; `best` and `over`: the
-    values of the group, of axes by `best` and by `mean`."""
+    """The runs of one group, size, length and branch over all `values` that the nuisance axes have in the group."""
 
-    key: tuple[str, ...]
-    rows: Sequence[dict[str, Any]]
+    group: str
+    size: str
+    length: str
+    rows: Sequence[Row]
+    values: Sequence[str]
     read: RunCurves
     settings: FitSettings
-    best: Sequence[str] = ()
-    over: Sequence[str] = ()
-
-    def fields(self, by: str) -> list[str]:
-        return [field for axis, how in self.settings.nuisance.items() if how == by for field in axis.split("+")]
-
-    def value(self, row: Mapping[str, Any], by: str) -> str:
-        point = parts(row["point"])
-        return joined({field: point[field] for field in self.fields(by) if field in point})
-
-    @property
-    def is_varied(self) -> bool:
-        return len(self.best) > 1 or len(self.over) > 1
-
-    @cached_property
-    def by_value(self) -> dict[str, dict[int, list[dict[str, Any]]]]:
-        """Runs by value of the axes by `best` and by seed."""
-        found: dict[str, dict[int, list[dict[str, Any]]]] = {value: {} for value in self.best}
-        for row in self.rows:
-            found[self.value(row, BEST)].setdefault(int(row["seed"]), []).append(row)
-        return found
-
-    @cached_property
-    def curves(self) -> dict[str, dict[int, Any]]:
-        """By value and seed, the log curve; a seed that lacks a run of a mean has none."""
-        return {value: self._curves(seeds) for value, seeds in self.by_value.items()}
 
     @cached_property
     def _judged(self) -> tuple[dict[str, float], int, int | None]:
-        return _last_losses({value: found for value, found in self.curves.items() if found})
+        """Mean log loss of each value over the seeds that all have (each its own where they share none), at the tokens
+        that all reached; the number of these seeds (0: none are shared), and the tokens."""
+        curves = {value: self._curves(self._of(value)) for value in self.values}
+        curves = {value: by_seed for value, by_seed in curves.items() if by_seed}
+        if not curves:
+            return {}, 0, None
+        shared = set.intersection(*(set(by_seed) for by_seed in curves.values()))
+        end = min(float(curve[0][-1]) for by_seed in curves.values() for curve in by_seed.values())
+        losses = {
+            value: float(np.mean([_at(curve, end) for seed, curve in by_seed.items() if seed in (shared or by_seed)]))
+            for value, by_seed in curves.items()
+        }
+        return losses, len(shared), round(float(np.exp(end)))
 
     @property
     def losses(self) -> dict[str, float]:
@@ -169,149 +157,63 @@ class _Cell:
         """Tokens at which they are compared."""
         return self._judged[2]
 
-    def resolve(
-        self, chosen: str | None, left: dict[str, str], means: dict[str, list[str]]
-    ) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
-        """How it was resolved by the value `chosen` (None where no run has a loss of the phase that is fitted), and
-        the rows of means; run ids that the fits do not use go into `left`, the runs of each mean into `means`."""
+    @property
+    def is_judged(self) -> bool:
+        """Whether a run is still to be trained, or one has a loss of the phase that is fitted."""
+        return any(row["state"] != "done" or self._is_read(row) for row in self.rows)
+
+    def resolved(self, chosen: str | None) -> NuisanceCell:
+        """By the value `chosen` for the trunk (None: no run has a loss)."""
         losses, n_seeds, end = self._judged
-        done = [row for row in self.rows if row["state"] == "done"]
-        if len(done) == len(self.rows) and not any(self._is_read(row) for row in done):
-            return None, []
         taken = chosen if chosen in losses else None
+        others = [losses[value] - losses[taken] for value in losses if value != taken] if taken is not None else []
         values = [
-            {
-                "value": value,
-                "loss": float(np.exp(losses[value])) if value in losses else None,
-                "why": "" if value in losses else self._why(seeds),
-            }
-            for value, seeds in self.by_value.items()
+            NuisanceValue(value, float(np.exp(losses[value])))
+            if value in losses
+            else NuisanceValue(value, None, self._why(self._of(value)))
+            for value in self.values
         ]
-        rest = sorted(losses[value] - losses[taken] for value in losses if value != taken) if taken is not None else []
-        found: dict[str, Any] = {
-            **dict(zip(("group", "size", "length"), self.key, strict=True)),
-            "values": values,
-            "chosen": taken,
-            "n_seeds": n_seeds,
-            "n_tokens": end,
-            "margin": rest[0] if rest else None,
-            "tie": bool(rest and abs(rest[0]) < SAME),
-            "edge": [] if taken is None else _edges(taken, list(losses)),
-            "mean_over": list(self.over) if len(self.over) > 1 else [],
-            "incomplete": [],
-        }
-        if taken is None:
+        margin = min(others, default=None)
+        return NuisanceCell(self.group, self.size, self.length, tuple(values), taken, n_seeds, end, margin)
+
+    def left_out(self, chosen: str | None) -> dict[str, str]:
+        """Why the fits do not use runs that are done, by run."""
+        done = [row for row in self.rows if row["state"] == "done"] if self.is_judged else []
+        if chosen not in self.losses:
             why = "no value of its nuisance axes can be judged"
             if chosen is not None:
                 why = f"the longest branch takes {chosen}, which cannot be judged here"
-            elif found["mean_over"]:
-                why = f"no seed has all values of the mean over {'; '.join(self.over)}"
-            found["incomplete"] = sorted({int(row["seed"]) for row in self.rows})
-            left |= {row["run_id"]: why for row in done}
-            return found, []
-        for value, seeds in self.by_value.items():
-            if value != taken:
-                where = "" if losses.get(value, np.inf) >= losses[taken] else " at the longest branch"
-                why = f"{taken} ends lower than {value}{where}" if value in losses else f"{value} is not judged"
-                left |= {row["run_id"]: why for rows in seeds.values() for row in rows if row["state"] == "done"}
-        return found, self._means(taken, found, left, means)
+            return {row["run_id"]: why for row in done}
+        reasons = {}
+        for row in done:
+            value = row["value"]
+            if value != chosen:
+                where = "" if self.losses.get(value, np.inf) >= self.losses[chosen] else " at the longest branch"
+                lower = f"{chosen} ends lower than {value}{where}"
+                reasons[row["run_id"]] = lower if value in self.losses else f"{value} is not judged"
+        return reasons
 
-    def _is_read(self, row: Mapping[str, Any]) -> bool:
+    def _of(self, value: str) -> list[Row]:
+        return [row for row in self.rows if row["value"] == value]
+
+    def _is_read(self, row: Row) -> bool:
         fewest = 1 if self.settings.is_of_ends else 2  # the ends of decays are points
         return row["state"] == "done" and len(self.read.of(str(row["run_id"]))[0]) >= fewest
 
-    def _curves(self, seeds: Mapping[int, list[dict[str, Any]]]) -> dict[int, Any]:
-        found = {}
-        for seed, rows in seeds.items():
-            done = [row for row in rows if row["state"] == "done"]
-            if {self.value(row, MEAN) for row in done} == set(self.over) and all(map(self._is_read, done)):
-                curves = [self.read.of(str(row["run_id"])) for row in done]
-                found[seed] = mean_curve([logs(*curve) for curve in curves])
-        return {seed: curve for seed, curve in found.items() if len(curve[0])}
+    def _curves(self, rows: Sequence[Row]) -> dict[int, Curve]:
+        """By seed."""
+        read = [(int(row["seed"]), self.read.of(str(row["run_id"]))) for row in rows if self._is_read(row)]
+        return {seed: (np.log(tokens), np.log(loss)) for seed, (tokens, loss) in read}
 
-    def _why(self, seeds: Mapping[int, list[dict[str, Any]]]) -> str:
-        rows = [row for mine in seeds.values() for row in mine]
-        states = [
-            " at ".join(filter(None, (str(row["state"]), self.value(row, MEAN))))
-            for row in rows
-            if row["state"] != "done"
-        ]
+    def _why(self, rows: Sequence[Row]) -> str:
+        states = Counter(str(row["state"]) for row in rows if row["state"] != "done")
         if states:
-            return ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-        missing = [value for value in self.over if value not in {self.value(row, MEAN) for row in rows}]
-        if not rows or missing:
-            return ", ".join(filter(None, ("; ".join(missing), "not begun")))
-        if len(self.over) > 1 and all(map(self._is_read, rows)):
-            return f"no seed has all of {'; '.join(self.over)}"
-        return "its runs are too short"
-
-    def _means(
-        self, taken: str, found: dict[str, Any], left: dict[str, str], means: dict[str, list[str]]
-    ) -> list[dict[str, Any]]:
-        rows = []
-        for seed, mine in self.by_value[taken].items() if len(self.over) > 1 else ():
-            done = [row for row in mine if row["state"] == "done"]
-            over = "; ".join(self.over)
-            if seed not in self.curves[taken]:
-                found["incomplete"].append(seed)
-                left |= {row["run_id"]: f"seed {seed} lacks a value of the mean over {over}" for row in done}
-                continue
-            group, size, length = self.key
-            name = ", ".join(filter(None, (f"{group}/{size}, seed {seed}", length, f"mean over {over}")))
-            means[name] = [row["run_id"] for row in done]
-            left |= {row["run_id"]: f"averaged in: {name}" for row in done}
-            rows.append(_row_of_mean(name, done))
-        return rows
+            return ", ".join(f"{count} {state}" for state, count in states.items())
+        return "its runs are too short" if rows else "not begun"
 
 
-def _row_of_mean(name: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    recipe = hashlib.sha256(" ".join(str(row["recipe"]) for row in rows).encode()).hexdigest()[:16]
-    most = {key: max(row[key] for row in rows) for key in ("epochs", "warmup_tokens")}
-    return (
-        rows[0]
-        | most
-        | {
-            "run_id": name,
-            "recipe": recipe,
-            "n_tokens": min(row["n_tokens"] for row in rows),
-            "time_s": sum(row["time_s"] or 0.0 for row in rows),
-            "skipped_rows": 0,
-            "skipped_why": "",
-            "left_out": "",
-        }
-    )
-
-
-def _last_losses(curves: Mapping[str, Mapping[int, Any]]) -> tuple[dict[str, float], int, int | None]:
-    """Mean log loss of each value over the seeds that all have (each its own where they share none), at the tokens that
-    all reached; the number of these seeds (0: none are shared), and the tokens."""
-    if not curves:
-        return {}, 0, None
-    shared = set.intersection(*(set(found) for found in curves.values()))
-    end = min(float(curve[0][-1]) for found in curves.values() for curve in found.values())
-    losses = {
-        value: float(np.mean([_at(curve, end) for seed, curve in found.items() if seed in (shared or found)]))
-        for value, found in curves.items()
-    }
-    return losses, len(shared), round(float(np.exp(end)))
-
-
-def _at(curve: tuple[np.ndarray, np.ndarray], end: float) -> float:
+def _at(curve: Curve, end: float) -> float:
     log_tokens, log_loss = curve
     if len(log_tokens) == 1:  # the end of a decay: those of one length differ by less than a batch
         return float(log_loss[0])
     return float(read_at(log_tokens, log_loss, np.array([min(end, float(log_tokens[-1]))]))[0])
-
-
-def _edges(chosen: str, values: Sequence[str]) -> list[str]:
-    """Of the fields of the chosen value those where it is the smallest or the largest number tried, in words."""
-    edges = []
-    for field, text in parts(chosen).items():
-        try:
-            tried = sorted({float(parts(value)[field]) for value in values})
-            own = float(text)
-        except ValueError:
-            continue
-        if len(tried) > 1 and own in (tried[0], tried[-1]):
-            edges.append(f"{field}={text} is the {'smallest' if own == tried[0] else 'largest'} tried")
-    return edges

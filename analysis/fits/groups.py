@@ -6,17 +6,19 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from analysis.fits.approaches import DEFAULTS, NEEDS_CURVES, Options, default_at, fit_with_surface
-from analysis.fits.budgets import has_budgets
-from analysis.fits.envelope import Curves
 from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Fit, NotFitted
-from analysis.fits.parametric.fit import ParametricFit
+from analysis.fits.parametric import ParametricFit
 from analysis.fits.points import Points
 from analysis.fits.seeds import seed_noises_of
 from analysis.fits.settings import FitSettings
 from analysis.fits.verdicts import judge
 from arch.errors import InputError
+
+if TYPE_CHECKING:
+    from analysis.fits.envelope import Curves
 
 CHECKS = "checks"  # the step after the approaches of a group
 Progress = Callable[[str, str, float], None]  # of group, approach (CHECKS at the end) and the share of it that is done
@@ -68,8 +70,10 @@ def fit_groups(
         # what a group's own seeds tell is in the residuals of its surface already
         noises = {name: seeds.of_others(group) if name == PARAMETRIC else seeds.of(group) for name in APPROACHES}
         points = {name: (whole if name in NEEDS_CURVES else ends).get(group) for name in approaches}
-        if group in whole and (budgets := points.get(ISOFLOP)) is not None and not has_budgets(budgets):
-            points[ISOFLOP] = whole[group]
+        if group in whole and (budgets := points.get(ISOFLOP)) is not None:
+            from analysis.fits.budgets import has_budgets
+
+            points[ISOFLOP] = budgets if has_budgets(budgets) else whole[group]
         found: dict[str, Fit] = {}
         for name in sorted(approaches, key=lambda one: one != PARAMETRIC):  # whose reasons say most
             own = envelopes.get(group, "") if envelopes is not None and name == ENVELOPE else None
@@ -91,7 +95,7 @@ def fit_groups(
             progress(group, CHECKS, place / len(found))
             fitted = points[name]
             assert fitted is not None
-            verdict = judge(found[name], fitted, options.objective, options.form)
+            verdict = judge(found[name], fitted, surfaces.get(group) if name == PARAMETRIC else None)
             results.append(replace(found[name], verdict=verdict))
     return Fits(tuple(results), tuple(failed), surfaces)
 

@@ -7,15 +7,13 @@ al. 2024, section 3), so that a fit of both would be one of neither; and a loss 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.fits.seeds import SAME_D
 from analysis.fits.settings import FitSettings
-from analysis.fits.smooth import average_seeds, smooth
+from analysis.fits.smooth import smooth
 from analysis.run_table import RunTable
 from arch.amounts import counted
 from arch.errors import InputError
@@ -97,11 +95,11 @@ def _all_evaluated(table: RunTable) -> bool:
 
 class RunCurves:
     """The curves of a table's runs as fits read them: of the phase alone that `settings` (resolved) name, so that
-    nothing of another enters a mean; of a mean over runs (analysis.fits.grouping) the mean of their log loss at equal
-    tokens. Raises InputError where fits need the batches' difficulty and the table has none."""
+    nothing of another enters a mean. Raises InputError where fits need the batches' difficulty and the table has
+    none."""
 
     def __init__(self, table: RunTable, settings: FitSettings) -> None:
-        self.settings, self._means = settings, table.nuisance["means"] if table.nuisance else {}
+        self.settings = settings
         rows = table.evals if settings.loss == "validation" else table.curves
         if settings.phase is not None and "phase" in rows:
             rows = rows[rows["phase"] == settings.phase]
@@ -121,9 +119,6 @@ class RunCurves:
 
     def of(self, run_id: str) -> tuple[np.ndarray, np.ndarray]:
         """Tokens [n], rising, and loss [n] in nats a token; both empty for a run that has none."""
-        if members := self._means.get(run_id):
-            log_tokens, log_loss = mean_curve([logs(*self.of(member)) for member in members])
-            return np.exp(log_tokens), np.exp(log_loss)
         rows = self._rows.get(run_id, NO_ROWS)
         tokens, loss = self._tokens[rows], self._loss[rows]
         if self.settings.loss == "validation":
@@ -142,17 +137,3 @@ class RunCurves:
             key: values[rows] if same else np.interp(tokens, self._tokens[rows], values[rows])
             for key, values in self._own.items()
         }
-
-
-def mean_curve(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Log tokens and mean log loss of several curves where all have both; of single points, as of decayed runs, that
-    lie at the same tokens but for the rounding to batches, the mean at the fewest."""
-    ends = [float(log_tokens[-1]) for log_tokens, _ in curves if len(log_tokens) == 1]
-    if len(ends) == len(curves) > 1 and max(ends) - min(ends) < SAME_D:
-        return np.array([min(ends)]), np.array([np.mean([log_loss[-1] for _, log_loss in curves])])
-    return average_seeds(curves)
-
-
-def logs(tokens: np.ndarray, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Log tokens and log loss of a curve."""
-    return np.log(tokens), np.log(loss)

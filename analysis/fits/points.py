@@ -228,31 +228,14 @@ def copies(run: np.ndarray, *numbers: np.ndarray) -> np.ndarray:
     """[n] bool: rows of runs whose rows all have the same numbers, to the last bit, as those of a run that comes first.
 
     Two trainings do not end at the same float64: such a run is one that is already there, and would count as another.
+    Runs are compared by the sum of 64-bit hashes of their rows, in whatever order these stand.
     """
     if not len(run):
         return np.zeros(0, dtype=bool)
-    table = np.column_stack([np.asarray(column, dtype=np.float64) for column in numbers])
-    which, runs = pd.factorize(np.asarray(run).astype(str).astype(object))
-    again = np.zeros(len(runs), dtype=bool)
-    alike = _share_their_ends(table, which, len(runs))[which]  # others need not be put in order
-    order = np.flatnonzero(alike)
-    order = order[np.lexsort((*table[order].T, which[order]))]
-    firsts = np.flatnonzero(np.diff(which[order], prepend=-1))
-    seen: set[bytes] = set()
-    for one, rows in zip(which[order[firsts]], np.split(table[order], firsts[1:]), strict=False):
-        again[one] = (key := rows.tobytes()) in seen
-        seen.add(key)
-    return np.asarray(again[which])
-
-
-def _share_their_ends(table: np.ndarray, which: np.ndarray, n_runs: int) -> np.ndarray:
-    """[n_runs] bool: runs `which` [n] that another one equals in its number of rows and the least and the largest value
-    of every column of `table` [n, k]."""
-    ends = [np.bincount(which, minlength=n_runs).astype(float)]
-    for column in table.T:
-        low, high = np.full(n_runs, np.inf), np.full(n_runs, -np.inf)
-        np.minimum.at(low, which, column)
-        np.maximum.at(high, which, column)
-        ends += [low, high]
-    _, kind, n_alike = np.unique(np.column_stack(ends), axis=0, return_inverse=True, return_counts=True)
-    return np.asarray(n_alike[kind.ravel()] > 1)
+    columns = {str(i): np.asarray(column, dtype=np.float64) for i, column in enumerate(numbers)}
+    rows = pd.util.hash_pandas_object(pd.DataFrame(columns), index=False).to_numpy()
+    which, names = pd.factorize(np.asarray(run).astype(str).astype(object))
+    total = np.zeros(len(names), dtype=np.uint64)
+    np.add.at(total, which, rows)
+    again = pd.DataFrame({"total": total, "rows": np.bincount(which, minlength=len(names))}).duplicated()
+    return np.asarray(again.to_numpy()[which])

@@ -12,8 +12,7 @@ import pandas as pd
 
 from analysis.fits.grouping import grouped
 from analysis.fits.losses import AUTO, RunCurves, resolved
-from analysis.fits.merged import REACH, calibrations, decayed_at, merged_rows
-from analysis.fits.parametric.stopped import Stopped, without_stopped
+from analysis.fits.parametric import Stopped, without_stopped
 from analysis.fits.points import COPIED, CURVES, ENDS, SAME_SEED, Points, Reading
 from analysis.fits.seeds import beaten, ends_of
 from analysis.fits.settings import FitSettings
@@ -22,11 +21,10 @@ from arch.amounts import counted
 from arch.errors import InputError
 from scaling.study.schedule import MERGED
 
-VARIANT, NUISANCE, UNJUDGED, AVERAGED = (
+VARIANT, NUISANCE, UNJUDGED = (
     "changed by --set",
     "at another value of a nuisance axis than the best",
-    "of a value, or of a mean, of a nuisance axis that cannot be judged",
-    "averaged with others over a nuisance axis",
+    "of a value of a nuisance axis that cannot be judged",
 )
 NOT_DONE, SHORT, OTHER_PHASE = (
     "not done",
@@ -36,7 +34,7 @@ NOT_DONE, SHORT, OTHER_PHASE = (
 HIGHER = "by another recipe that ends higher at the same N and D"
 EARLIER = "earlier rows of their run"
 STOPPED = "of a size that has stopped learning (fit.stopped)"
-FAR = f"merged losses farther than {REACH:g} times from the sizes and tokens that calibrate them"
+FAR = "merged losses farther than 2 times from the sizes and tokens that calibrate them"
 Row = dict[str, Any]  # of the table of runs, with its `curve`: {name: [n]} (RunCurves.whole)
 
 
@@ -173,14 +171,14 @@ def refuse_ends(table: RunTable) -> None:
 def curves_by_group(table: RunTable, settings: FitSettings) -> tuple[dict[str, list[Row]], dict[str, str]]:
     """The runs of a grouped table that fits may use, by group, each with its whole curve as fits read it; and of the
     others, {run id: why}."""
-    curves, averaged = RunCurves(table, settings), table.averaged
+    curves = RunCurves(table, settings)
     usable: dict[str, list[Row]] = {}
     left_out: dict[str, str] = {}
     for row in _rows_of(table.runs):
         name = str(row["run_id"])
         if row["left_out"]:
             better = NUISANCE if " ends lower than " in row["left_out"] else UNJUDGED
-            left_out[name] = AVERAGED if name in averaged else VARIANT if row["variant"] else better
+            left_out[name] = VARIANT if row["variant"] else better
             continue
         if row["state"] != "done":
             left_out[name] = NOT_DONE
@@ -227,6 +225,8 @@ def no_formula(group: str, convention: str) -> str:
 
 def _add_merged(table: RunTable, rows_of: dict[str, list[Row]], dropped: dict[str, int]) -> int:
     """Add the merged losses of the trunks, less their offset, to the rows of their groups; how many were considered."""
+    from analysis.fits.merged import calibrations, decayed_at, merged_rows
+
     n_read = 0
     known, taken = calibrations(table, needed=True), decayed_at(table.runs)
     for row in _rows_of(table.runs):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.fits.parametric.fit import ParametricFit
+from analysis.fits.parametric import ParametricFit
 from analysis.fits.points import Points
 from analysis.fits.published import Stated
 from analysis.fits.surface import PARAMS, Surface

@@ -3,12 +3,14 @@
 What they miss there tells how far a law may be off beyond the data. At a reach of r times the largest compute that was
 fitted, the interval of the loss of a new run has the half-width, in log loss,
 
-    t * s * log(r)^(1/2),    s^2 = mean over cuts of the mean of error^2 / log(reach).
+    t * s * (log(r) + h)^(1/2),    s^2 = mean over cuts of the mean of error^2 / (log(reach) + h).
 
-The mean weighs a cut by the square of the number of runs below it, since laws of few runs miss more; t is Student's
-with as many degrees of freedom as there are disjoint cuts. Cuts are not exchangeable: the interval is named rehearsed,
-its level is nominal, and beyond the largest reach that two disjoint cuts rehearsed there is none. Sizes beyond the
-largest are rehearsed by leaving the largest sizes out, and by nothing else.
+h is the variance of the prediction over that of one run's log loss, by the leverage of the runs that were fitted: so
+what laws of few runs miss says less of the law of all. At sizes beyond the largest h is left out, since there it is
+the form that errs, and intervals with it are too narrow. The mean weighs a cut by the square of the number of runs
+below it; t is Student's with as many degrees of freedom as there are disjoint cuts. Cuts are not exchangeable: the
+interval is named rehearsed, its level is nominal, and beyond the largest reach that two disjoint cuts rehearsed there
+is none. Sizes beyond the largest are rehearsed by leaving the largest sizes out, and by nothing else.
 
 The surface that predicts weighs a run by its nearness to the frontier, the lowest loss at its compute: runs far above
 it bend the surface where no larger run will be. docs/research/extrapolation.md says how the constants were chosen and
@@ -26,10 +28,11 @@ import numpy as np
 from scipy import stats
 
 from analysis.fits.cost import Cost, cost_of
-from analysis.fits.forms import PLAIN, REPEATED
-from analysis.fits.parametric.curves import check_design
+from analysis.fits.fit import Estimate
+from analysis.fits.forms import PLAIN
+from analysis.fits.parametric import fit_form, identifies
 from analysis.fits.points import Points
-from analysis.fits.solver import HUBER, fit_surfaces
+from analysis.fits.solver import HUBER
 from analysis.fits.surface import Surface
 from arch.amounts import count
 from arch.errors import InputError
@@ -45,17 +48,18 @@ SAME = 0.02  # of log C, log N: nearer ones are one
 ALSO_AT = 1.05  # times a run's compute, up to which other runs are its rivals for the lowest loss
 LARGER = 1.05  # times the largest fitted size, from which on a size is beyond it
 OUTSIDE = 0.05  # of log D / N, by which a run may lie outside of those that were fitted
+SINGULAR = 1e-9  # of the largest: singular values of slopes below it are of unknowns that nothing moves
 AT = 8  # computes above a cut at which an optimum is compared
 
 
 @dataclass(frozen=True)
 class Rule:
     """The constants of the docstring above. near: log loss above the frontier at which a run has half its weight (inf:
-    all weigh the same); growth: of errors, as log(reach)^growth; by_runs: power of the number of runs below a cut."""
+    all weigh the same); by_runs: power of the number of runs below a cut; by_leverage: whether h is in it."""
 
     near: float = 0.03
-    growth: float = 0.5
     by_runs: float = 2.0
+    by_leverage: bool = True
 
 
 RULE = Rule()
@@ -66,7 +70,8 @@ class Rehearsal:
     """What laws fitted below k cuts missed of m values above them, `what` by name.
 
     cut, n_runs [k]: the largest compute fitted [FLOP], and how many runs; at [m]: the index of each value's cut; reach
-    [m]: its compute over the cut; error [m]: log of observed over predicted; weight [m]: of the value among its cut's.
+    [m]: its compute over the cut; error [m]: log of observed over predicted; weight [m]: of the value among its cut's;
+    leverage [m]: h of the docstring above.
     """
 
     what: str
@@ -76,11 +81,13 @@ class Rehearsal:
     reach: np.ndarray
     error: np.ndarray
     weight: np.ndarray
+    leverage: np.ndarray
     rule: Rule = RULE
 
     def take(self, kept: np.ndarray) -> Rehearsal:
         """The values of a mask [m]."""
-        return replace(self, **{name: getattr(self, name)[kept] for name in ("at", "reach", "error", "weight")})
+        of_values = ("at", "reach", "error", "weight", "leverage")
+        return replace(self, **{name: getattr(self, name)[kept] for name in of_values})
 
     @property
     def n_cuts(self) -> int:
@@ -97,19 +104,19 @@ class Rehearsal:
 
     def scale(self, without: int | None = None) -> float:
         """s of the docstring above; `without` one of the cuts."""
-        square = self.weight * self.error**2 / np.log(self.reach) ** (2 * self.rule.growth)
+        square = self.weight * self.error**2 / self._variance(self.reach, self.leverage)
         total, weight = (np.bincount(self.at, values, len(self.cut)) for values in (square, self.weight))
         by = np.where(weight > 0, self.n_runs**self.rule.by_runs, 0.0)
         if without is not None:
             by[without] = 0.0
         return math.sqrt((by * total / np.maximum(weight, 1e-300)).sum() / by.sum())
 
-    def half_width(self, reach: Any, level: float = LEVEL) -> np.ndarray:
+    def half_width(self, reach: Any, leverage: Any = 0.0, level: float = LEVEL) -> np.ndarray:
         """Half of the interval of the logarithm at `reach` [..]; nan beyond `limit`."""
         reach = np.asarray(reach, dtype=float)
         if self.limit <= 1:
             return np.full(reach.shape, math.nan)
-        wide = _times(self.n_cuts, level) * self.scale() * self._grown(reach)
+        wide = _times(self.n_cuts, level) * self.scale() * np.sqrt(self._variance(reach, leverage))
         return np.asarray(np.where(reach <= self.limit * (1 + 1e-9), wide, math.nan))
 
     def held(self, level: float = LEVEL) -> float | None:
@@ -118,9 +125,10 @@ class Rehearsal:
         if self.n_cuts <= LEAST_CUTS:
             return None
         shares = []
-        for one in np.unique(self.at):
-            mine = self.at == one
-            wide = _times(self.n_cuts - 1, level) * self.scale(without=one) * self._grown(self.reach[mine])
+        for cut in np.unique(self.at):
+            mine = self.at == cut
+            variance = self._variance(self.reach[mine], self.leverage[mine])
+            wide = _times(self.n_cuts - 1, level) * self.scale(without=cut) * np.sqrt(variance)
             shares.append(float(np.average(np.abs(self.error[mine]) <= wide, weights=self.weight[mine])))
         return float(np.mean(shares))
 
@@ -143,8 +151,9 @@ class Rehearsal:
         at = f"{_times_text(reach)} times the largest compute fitted" if reach > 1 else "inside the compute fitted"
         return f"{at}; rehearsed up to {_times_text(self.limit)} times at {self.n_cuts} disjoint cuts{inside}"
 
-    def _grown(self, reach: np.ndarray) -> np.ndarray:
-        return np.asarray(np.log(np.maximum(reach, NEAREST)) ** self.rule.growth)
+    def _variance(self, reach: np.ndarray, leverage: Any) -> np.ndarray:
+        """Over s^2."""
+        return np.asarray(np.log(np.maximum(reach, NEAREST)) + (leverage if self.rule.by_leverage else 0.0))
 
 
 def _times_text(value: float) -> str:
@@ -165,45 +174,44 @@ def disjoint(cuts: np.ndarray) -> int:
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """The loss of a run that is to come. low, high: the rehearsed interval, None where `reason` says why there is none;
-    reach: its compute over the largest that was fitted; sentence: what the interval rests on."""
+class Rehearsed:
+    """The loss of a run that is to come, with its rehearsed interval or the reason why there is none; reach: its
+    compute over the largest that was fitted; sentence: what the interval rests on."""
 
-    n_params: float
-    n_tokens: float
-    loss: float
-    low: float | None
-    high: float | None
+    loss: Estimate
     reach: float
-    reason: str | None
     sentence: str
 
 
 @dataclass(frozen=True)
 class Forecast:
     """The surface that predicts runs beyond `points`, and what was rehearsed: `within` at sizes up to the largest below
-    a cut, `beyond` at larger ones."""
+    a cut, `beyond` at larger ones. covariance: of the surface's unknowns (`Surface.slopes`), over the variance of one
+    run's log loss."""
 
     surface: Surface
     points: Points
     cost: Cost
+    covariance: np.ndarray
     within: Rehearsal
     beyond: Rehearsal
 
     def predict(
         self, n_params: float, n_tokens: float, unique_tokens: float | None = None, level: float = LEVEL
-    ) -> Prediction:
+    ) -> Rehearsed:
         loss = float(self.surface.loss(n_params, n_tokens, unique_tokens))
         reach = float(self.cost.per_token(n_params)) * n_tokens / float(self.points.flops.max())
         rehearsal = self.beyond if n_params > LARGER * float(self.points.n_params.max()) else self.within
         why = self._outside(n_params, n_tokens) or rehearsal.reason(reach)
-        if why and rehearsal is self.beyond and why.startswith("nothing"):
-            why = f"{why} at sizes beyond the largest below a cut"
-        low = high = None
         if why is None:
-            half = float(rehearsal.half_width(reach, level))
-            low, high = loss * math.exp(-half), loss * math.exp(half)
-        return Prediction(n_params, n_tokens, loss, low, high, reach, why, why or rehearsal.sentence(reach, level))
+            slopes = self.surface.slopes(n_params, n_tokens, unique_tokens)
+            leverage = 0.0 if rehearsal is self.beyond else slopes @ self.covariance @ slopes
+            half = float(rehearsal.half_width(reach, leverage, level))
+            ends = loss * math.exp(-half), loss * math.exp(half)
+            return Rehearsed(Estimate.of(loss, ends), reach, rehearsal.sentence(reach, level))
+        if rehearsal is self.beyond and why.startswith("nothing"):
+            why = f"{why} at sizes beyond the largest below a cut"
+        return Rehearsed(Estimate(loss, reason=why), reach, why)
 
     def _outside(self, n_params: float, n_tokens: float) -> str | None:
         every = np.ones((1, len(self.points)), dtype=bool)
@@ -218,15 +226,15 @@ class Forecast:
 
 def cuts_of(points: Points) -> np.ndarray:
     """[k, n]: what lies below each cut in compute, then below each cut in size."""
-    found: list[np.ndarray] = []
+    below: list[np.ndarray] = []
     for values, most in ((points.flops, MOST_CUTS), (points.n_params, MOST_SIZE_CUTS)):
         logs = np.sort(np.log(values))
         ends = np.append(logs[:-1][np.diff(logs) > SAME], logs[-1])[:-1]
         if len(ends) > most:
             wanted = np.linspace(ends[0], ends[-1], most)
             ends = ends[np.unique([np.abs(ends - at).argmin() for at in wanted])]
-        found += [np.log(values) <= end + 1e-9 for end in ends]
-    return np.array(found, dtype=bool).reshape(len(found), len(points))
+        below += [np.log(values) <= end + 1e-9 for end in ends]
+    return np.array(below, dtype=bool).reshape(len(below), len(points))
 
 
 def above_frontier(points: Points, below: np.ndarray) -> np.ndarray:
@@ -251,17 +259,6 @@ def covered(points: Points, below: np.ndarray, n_params: np.ndarray, n_tokens: n
     return np.asarray((asked >= low[:, None] - OUTSIDE) & (asked <= high[:, None] + OUTSIDE))
 
 
-def identifies(points: Points) -> bool:
-    """Whether points are enough for a rehearsal's surface."""
-    if len(points) < LEAST_POINTS:
-        return False
-    try:
-        check_design(np.log(points.n_params), np.log(points.n_tokens))
-    except InputError:
-        return False
-    return True
-
-
 def some_of(points: Points, weights: np.ndarray | None) -> tuple[Points, np.ndarray]:
     """At most MOST_POINTS of the points, with their weights."""
     weights = np.ones(len(points)) if weights is None else weights
@@ -272,27 +269,35 @@ def some_of(points: Points, weights: np.ndarray | None) -> tuple[Points, np.ndar
     return points.take(kept), weights[kept]
 
 
+def is_enough(points: Points) -> bool:
+    """Whether a surface below a cut can be fitted to these points."""
+    return len(points) >= LEAST_POINTS and identifies(points)
+
+
 def _fitted_below(
     points: Points, weights: np.ndarray, objective: str, form: str, near: float
-) -> tuple[np.ndarray, Surface]:
-    """Cuts [k, n], and the surfaces [k + 1] below each of them and of everything."""
-    if not identifies(points):
+) -> tuple[np.ndarray, Surface, np.ndarray]:
+    """Cuts [k, n], and the surfaces [k + 1] below each of them and of everything, with the weights of their runs
+    [k + 1, n]."""
+    if not is_enough(points):
         raise InputError(
             f"a rehearsal needs {LEAST_POINTS} or more points that identify a surface; {len(points)} given"
         )
     below = cuts_of(points)
-    below = below[np.array([identifies(points.take(one)) for one in below], dtype=bool)]
+    below = below[np.array([is_enough(points.take(rows)) for rows in below], dtype=bool)]
     excess = above_frontier(points, np.concatenate([below, np.ones((1, len(points)), dtype=bool)]))
-    solution = fit_surfaces(
-        np.log(points.n_params),
-        np.log(points.n_tokens),
-        points.loss,
-        by_nearness(excess, near) * weights,
-        objective=objective,
-        form=form,
-        log_unique=np.log(points.unique_tokens) if form in REPEATED else None,
-    )
-    return below, solution.surface
+    weights = by_nearness(excess, near) * weights
+    return below, fit_form(points, points.loss, weights, objective, form).surface, weights
+
+
+def _covariances(slopes: np.ndarray, weights: np.ndarray, run: np.ndarray) -> np.ndarray:
+    """[k, 5, 5]: of the unknowns of k surfaces, over the variance of one run's log loss. slopes [k, n, 5]; weights
+    [k, n]; run [n]: rows of one run share its noise. By least squares, to first order; the objective may be another."""
+    root = np.sqrt(weights)
+    pull = np.linalg.pinv(root[..., None] * slopes, rcond=SINGULAR) * root[:, None]  # of each row on each unknown
+    of_runs = np.zeros((len(pull), pull.shape[1], run.max() + 1))
+    np.add.at(of_runs, (slice(None), slice(None), run), pull)
+    return np.asarray(of_runs @ np.swapaxes(of_runs, 1, 2))
 
 
 def forecast(
@@ -311,16 +316,20 @@ def forecast(
     """
     cost = cost or cost_of(points)
     points, weights = some_of(points, weights)
-    below, surfaces = _fitted_below(points, weights, objective, form, rule.near)
-    fitted = surfaces.column().loss(points.n_params, points.n_tokens, points.unique_tokens)[:-1]
+    below, surfaces, near = _fitted_below(points, weights, objective, form, rule.near)
+    amounts = points.n_params, points.n_tokens, points.unique_tokens
+    fitted, slopes = surfaces.column().loss(*amounts)[:-1], surfaces.column().slopes(*amounts)
+    covariances = _covariances(slopes, near, np.unique(points.run, return_inverse=True)[1])
     cut = np.where(below, points.flops, 0.0).max(1)
     reach = points.flops / cut[:, None]
     at, row = np.nonzero(~below & (reach >= NEAREST) & covered(points, below, points.n_params, points.n_tokens))
     error = np.log(points.loss[row] / fitted[at, row])
     n_runs = (below * weights).sum(1)
-    whole = Rehearsal("the loss of a run", cut, n_runs, at, reach[at, row], error, weights[row], rule)
     larger = points.n_params[row] > LARGER * np.where(below, points.n_params, 0.0).max(1)[at]
-    return Forecast(surfaces.one(len(below)), points, cost, whole.take(~larger), whole.take(larger))
+    leverage = np.einsum("mi,mij,mj->m", slopes[at, row], covariances[at], slopes[at, row]) * ~larger
+    whole = Rehearsal("the loss of a run", cut, n_runs, at, reach[at, row], error, weights[row], leverage, rule)
+    within, beyond = whole.take(~larger), whole.take(larger)
+    return Forecast(surfaces.one(len(below)), points, cost, covariances[-1], within, beyond)
 
 
 def rehearse_optimum(
@@ -334,14 +343,15 @@ def rehearse_optimum(
     """What surfaces below cuts in compute missed of N_opt of the surface of all points, all inside its range."""
     points, weights = some_of(points, weights)
     law = cost or cost_of(points)
-    below, surfaces = _fitted_below(points, weights, objective, form, math.inf)
+    below, surfaces, _ = _fitted_below(points, weights, objective, form, math.inf)
     cut, highest = np.where(below, points.flops, 0.0).max(1), float(points.flops.max())
     reached = np.flatnonzero(highest >= cut * NEAREST)
     at = np.repeat(reached, AT)
     c = np.concatenate([np.geomspace(cut[i] * NEAREST, highest, AT) for i in reached] or [np.zeros(0)])
     with np.errstate(all="ignore"):
         error = np.log(surfaces.one(len(below)).n_opt(c, law) / surfaces.take(at).n_opt(c, law))
-    rows = Rehearsal("N_opt", cut, (below * weights).sum(1), at, c / cut[at], error, np.ones(len(at)))
+    n_runs, ones, none = (below * weights).sum(1), np.ones(len(at)), np.zeros(len(at))
+    rows = Rehearsal("N_opt", cut, n_runs, at, c / cut[at], error, ones, none)
     return rows.take(np.isfinite(error))
 
 
@@ -358,4 +368,5 @@ def rehearse_line(what: str, c: Sequence[float], values: Sequence[float], weight
     rows = [row for row in rows if row[1] >= NEAREST]
     at, reach, error = (np.array([row[i] for row in rows]) for i in range(3))
     cut = np.exp(x[[i - 1 for i in ends]])
-    return Rehearsal(what, cut, np.array(ends, dtype=float), at.astype(int), reach, error, np.ones(len(rows)))
+    ones, none = np.ones(len(rows)), np.zeros(len(rows))
+    return Rehearsal(what, cut, np.array(ends, dtype=float), at.astype(int), reach, error, ones, none)

@@ -15,9 +15,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.fits.cost import cost_of
-from analysis.fits.noise import Group, SeedNoise
+from analysis.fits.noise import Group, SeedNoise, SeedNoises
 from analysis.fits.points import COPIED, SAME_SEED, Points
-from analysis.fits.pooling import SeedNoises
 from analysis.fits.smooth import average_seeds, read_at
 from arch.amounts import count, counted, counted_of
 from arch.errors import InputError

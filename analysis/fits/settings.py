@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field as PydanticField
 
-from scaling.study.axes import short
-from scaling.study.schema import Fit, Grid
+from scaling.study.fit_section import Fit
+
+if TYPE_CHECKING:
+    from scaling.study.schema import Grid
 
 FITS = "fits.json"  # of a study's results, and of its published folder
 MIN_CROSSINGS = 3  # of neighbouring sizes' curves: two fix a line, a third can tell whether it is one
@@ -66,6 +68,8 @@ class FitSettings(Fit, strict=False):
 
 def settings_of(fit: Fit, grid: Grid) -> FitSettings:
     """Of a study: its section `fit`, and how its grid says that nuisance axes are resolved."""
+    from scaling.study.axes import short
+
     axes: dict[str, str] = {"+".join(map(short, grid.axes[axis])): by for axis, by in grid.nuisance.items()}
     return FitSettings(**fit.model_dump(), nuisance=axes)
 

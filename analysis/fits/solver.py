@@ -11,7 +11,7 @@ delta falls to its value by factors, each stage from the last one's solution.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -66,12 +66,6 @@ class Objective:
 SQUARES = Objective(None)
 
 
-def huber(residual: np.ndarray, delta: float) -> np.ndarray:
-    """Half its square up to `delta`, linear beyond."""
-    size = np.abs(residual)
-    return np.where(size <= delta, 0.5 * residual**2, delta * (size - 0.5 * delta))
-
-
 @dataclass(frozen=True)
 class State:
     """Of r trials: the objective [r], its gradient [r, k] and Hessian [r, k, k] over the unknowns, the diagonal of that
@@ -110,7 +104,7 @@ def evaluate(form: Form | Joint, data: Data, objective: Objective, theta: np.nda
         delta, size = objective.delta, np.abs(e)
         clipped = np.clip(e, -delta, delta)
         pull = w * clipped
-        value = (pull * (e - 0.5 * clipped)).sum(-1)  # as `huber` has it
+        value = (pull * (e - 0.5 * clipped)).sum(-1)  # half the square up to delta, linear beyond
         hessian = (slopes * (w * ((size <= delta) + clipped))[:, None]) @ turned
         inside = w * (delta / np.maximum(size, delta))
         scale = ((slopes * slopes) @ np.broadcast_to(inside, e.shape)[..., None])[..., 0]
@@ -153,7 +147,7 @@ def descend(
     for _ in range(steps):
         here = theta[active]
         there = _stepped(form, part, state, here, damping)
-        if objective.is_of_squares and isinstance(form, Form) and not form.excess:
+        if objective.is_of_squares and isinstance(form, Form):
             there = _at(form, part, there[:, ALPHA:])  # E, A and B follow from the others
         tried = evaluate(form, part, objective, there)
         better = tried.value < state.value
@@ -183,10 +177,10 @@ def _inside(form: Form | Joint, data: Data, theta: np.ndarray) -> np.ndarray:
 
 def _outward(form: Form | Joint, data: Data, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     """[r, k]: the unknowns at an end of their range that the gradient would move beyond it, and E where it is given."""
-    found = ((theta <= form.low) & (gradient > 0)) | ((theta >= form.high) & (gradient < 0))
+    held = ((theta <= form.low) & (gradient > 0)) | ((theta >= form.high) & (gradient < 0))
     if data.e is not None:
-        found[:, E] = True
-    return np.asarray(found)
+        held[:, E] = True
+    return np.asarray(held)
 
 
 def _stepped(form: Form | Joint, data: Data, state: State, theta: np.ndarray, damping: np.ndarray) -> np.ndarray:
@@ -240,15 +234,14 @@ def minimise(
 @dataclass(frozen=True)
 class Solution:
     """r fits: their surfaces [r], the objective [r] (weighted sum as OBJECTIVES says), whether each search ended where
-    nothing goes down, and which of alpha, beta, R_D and R_N ended at the end of their range or are decided by no point
-    [r, 4]. starts, starts_ended_well [s, r]: the objective and the end of every start."""
+    nothing goes down, and which of alpha, beta and R_D ended at the end of their range or are decided by no point
+    [r, 3]. starts [s, r]: the objective at the end of every start."""
 
     surface: Surface
     objective: np.ndarray
     ended_well: np.ndarray
     at_bound: np.ndarray
     starts: np.ndarray
-    starts_ended_well: np.ndarray
 
     @property
     def unidentified(self) -> np.ndarray:
@@ -267,19 +260,16 @@ def fit_surfaces(
     delta: float = DELTA,
     log_unique: np.ndarray | None = None,
     irreducible: np.ndarray | float | None = None,
-    starts: np.ndarray | None = None,
     every_start: bool = False,
     near: Surface | None = None,
-    progress: Callable[[float], None] | None = None,
 ) -> Solution:
     """Fit a form to each of r data sets of n points; every array is [n], shared by all, or [r, n].
 
     log_n, log_d, log_unique: natural logarithms of N, D and, for forms with R*, the unique tokens (None: all). losses:
     positive. weights: not negative; a bootstrap's multiplicities, or 1 over the rows of a point's run; with weights of
     zero a data set has fewer points than the others. objective, delta: OBJECTIVES. irreducible: E where it is given, a
-    number or [r]. starts: exponents [r, 2] to start from, in place of the grid's best node. every_start: from many
-    starts, of which the best end is kept. near: a fit of such data, at whose R* searches start. progress: called with
-    the share that is done. Raises InputError for an unknown form or objective.
+    number or [r]. every_start: from many starts, of which the best end is kept, in place of the grid's best node. near:
+    a fit of such data, at which searches start. Raises InputError for an unknown form or objective.
     """
     for value, names, what in ((objective, OBJECTIVES, "objective"), (form, FORMS, "form")):
         if value not in names:
@@ -289,8 +279,7 @@ def fit_surfaces(
     table = [np.atleast_2d(np.asarray(value, dtype=float)) for value in (log_n, log_d, losses, w)]
     unique = np.atleast_2d(log_d if log_unique is None else log_unique) if model.repeated else None
     given = None if irreducible is None else np.atleast_1d(np.asarray(irreducible, dtype=float))
-    begin = None if starts is None else np.atleast_2d(np.asarray(starts, dtype=float))
-    arrays = [*table, unique, given, begin]
+    arrays = [*table, unique, given]
     r, n = max(len(value) for value in arrays if value is not None), table[2].shape[-1]
     block = max(1, BLOCK // (n * (4 if model.repeated else 1)))
     parts: list[Solution] = []
@@ -298,19 +287,19 @@ def fit_surfaces(
         rows = slice(first, min(first + block, r))
         some = [value if value is None or len(value) == 1 else value[rows] for value in arrays]
         data = data_of(some[:4], some[4], some[5], rows.stop - first)
-        parts.append(_solved(model, data, goal, some[6], every_start, near))
-        if progress is not None:
-            progress(rows.stop / r)
+        parts.append(_solved(model, data, goal, every_start, near))
     return joined(parts)
 
 
 def joined(parts: Sequence[Solution]) -> Solution:
     """The fits of several solutions as one."""
-    surfaces = [[getattr(one.surface, field.name) for one in parts] for field in fields(Surface)]
+    surfaces = [[getattr(part.surface, field.name) for part in parts] for field in fields(Surface)]
     return Solution(
-        Surface(*(None if each[0] is None else np.concatenate(each) for each in surfaces)),
-        *(np.concatenate([getattr(one, name) for one in parts]) for name in ("objective", "ended_well", "at_bound")),
-        *(np.concatenate([getattr(one, name) for one in parts], 1) for name in ("starts", "starts_ended_well")),
+        Surface(*(None if values[0] is None else np.concatenate(values) for values in surfaces)),
+        np.concatenate([part.objective for part in parts]),
+        np.concatenate([part.ended_well for part in parts]),
+        np.concatenate([part.at_bound for part in parts]),
+        np.concatenate([part.starts for part in parts], 1),
     )
 
 
@@ -331,12 +320,10 @@ def data_of(
     return Data(log_n - centre_n, log_d - centre_d, scaled, w, unique, e, *of_units)
 
 
-def _solved(
-    form: Form, data: Data, goal: Objective, begin: np.ndarray | None, every: bool, near: Surface | None
-) -> Solution:
+def _solved(form: Form, data: Data, goal: Objective, every: bool, near: Surface | None) -> Solution:
     r = len(data.loss)
     if near is None or form.repeated:
-        theta, value, well = _searched(form, data, goal, begin, every, near)
+        theta, value, well = _searched(form, data, goal, every, near)
     else:
         starts = _inside(form, data, form.theta(near, data))
         theta, value, well = descend(form, data, goal, starts, first_damping=LEAST_RAISED)
@@ -344,34 +331,30 @@ def _solved(
         lost = ~well | form.surface(theta, data)[1].any(1) | (moved > SAME_BASIN)
         lost |= lost.mean() > FEW_LOST
         if lost.any():
-            theta[lost], value[lost], well[lost] = _searched(form, data.take(lost), goal, None, False, None)
+            theta[lost], value[lost], well[lost] = _searched(form, data.take(lost), goal, False, None)
     value = value.reshape(-1, r)
     lower = value < value[:1] * (1 - 1e-9)  # of equal ends the first start's, whatever the others are
     best = np.where(lower.any(0), np.where(lower, value, np.inf).argmin(0), 0)
     chosen = best * r + np.arange(r)
     surface, at_bound = form.surface(theta[chosen], data)
     sums = value * (data.total if goal.delta is not None else 2 * data.total * data.unit**2)
-    ends = well.reshape(-1, r)
-    return Solution(surface, sums[best, np.arange(r)], ends[best, np.arange(r)], at_bound, sums, ends)
+    return Solution(surface, sums[best, np.arange(r)], well[chosen], at_bound, sums)
 
 
 def _searched(
-    form: Form, data: Data, goal: Objective, begin: np.ndarray | None, every: bool, near: Surface | None
+    form: Form, data: Data, goal: Objective, every: bool, near: Surface | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """`minimise` from the starts of r data sets: [s r, k], [s r] and [s r], the best by least squares first."""
     r = len(data.loss)
-    if begin is not None:
-        theta = _with_exponents(form, data, np.broadcast_to(begin, (r, 2)))
+    if form.repeated:
+        theta = form.starts(data, _least_squares, every, near)
     else:
-        if form.repeated:
-            theta = form.starts(data, _least_squares, every, near)
-        else:
-            theta = _with_exponents(form, data, _best_node(form, data))
-        theta = descend(form, data.take(np.tile(np.arange(r), len(theta) // r)), SQUARES, theta)[0]
-        if every and not form.repeated:
-            nodes = np.stack(np.meshgrid(GRID[::2], GRID[::2]), -1).reshape(-1, 2).repeat(r, 0)
-            more = data.take(np.tile(np.arange(r), len(nodes) // r))
-            theta = np.concatenate([theta, _with_exponents(form, more, nodes)])
+        theta = _with_exponents(form, data, _best_node(form, data))
+    theta = descend(form, data.take(np.tile(np.arange(r), len(theta) // r)), SQUARES, theta)[0]
+    if every and not form.repeated:
+        nodes = np.stack(np.meshgrid(GRID[::2], GRID[::2]), -1).reshape(-1, 2).repeat(r, 0)
+        more = data.take(np.tile(np.arange(r), len(nodes) // r))
+        theta = np.concatenate([theta, _with_exponents(form, more, nodes)])
     again = data.take(np.tile(np.arange(r), len(theta) // r))
     return minimise(form, again, goal, present(theta) if goal.delta is not None else theta)
 
@@ -384,8 +367,8 @@ def _least_squares(form: Form, data: Data) -> tuple[np.ndarray, np.ndarray]:
 def _moments(w: np.ndarray, level: np.ndarray, p: np.ndarray, q: np.ndarray) -> dict[str, np.ndarray]:
     """Weighted means of the terms p [..., n] of N and q [..., n] of D, of the loss l, and of their products."""
     wp, wq, wl = w * p, w * q, w * level
-    found = {"p": wp, "q": wq, "l": wl, "pp": wp * p, "pq": wp * q, "qq": wq * q, "pl": wp * level, "ql": wq * level}
-    return {name: value.sum(-1) for name, value in found.items()}
+    means = {"p": wp, "q": wq, "l": wl, "pp": wp * p, "pq": wp * q, "qq": wq * q, "pl": wp * level, "ql": wq * level}
+    return {name: value.sum(-1) for name, value in means.items()}
 
 
 def _linear(m: dict[str, np.ndarray], with_e: bool) -> np.ndarray:

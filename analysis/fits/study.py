@@ -25,9 +25,8 @@ from analysis.fits.grouping import grouped
 from analysis.fits.groups import Fits, Runs, fit_groups
 from analysis.fits.losses import NO_CURVE, described, resolved
 from analysis.fits.merged import calibrations, merged_offsets
-from analysis.fits.noise import degrees_text
+from analysis.fits.noise import SeedNoise, SeedNoises, degrees_text
 from analysis.fits.points import CURVES, Points
-from analysis.fits.pooling import SeedNoises
 from analysis.fits.prepare import Row, curves_by_group, prepare, under, whole_curves
 from analysis.fits.seeds import Size, SizeCurve, curves_of, seed_noises_of, sizes_of
 from analysis.fits.settings import FitSettings
@@ -37,7 +36,6 @@ from analysis.fits.study_fits import (
     NotPaired,
     SizeOf,
     StudyFits,
-    StudyNoise,
     UnusedRun,
 )
 from analysis.fits.variants import ALIKE
@@ -51,7 +49,7 @@ from data.units import loss_unit
 from flops.laws import FITS_SCHEMA
 from scaling.study.schedule import MERGED, UNDECAYED
 
-NOT_JUDGED = "no usable run: at no size can a value of the nuisance axes, or their mean, be judged"
+NOT_JUDGED = "no usable run: at no size can a value of the nuisance axes be judged"
 
 
 def runs_of_study(
@@ -97,8 +95,8 @@ def fit_study(
     ]
     envelopes |= {one.group: one for one in alone}
     surfaces = {arch: fit for arch, fit in found.surfaces.items() if fit.identified}
-    unit, nuisance = loss_unit(runs["tokenizer"]), table.nuisance or {}
-    noise = _noise(noises)
+    unit = loss_unit(runs["tokenizer"])
+    noise = noises.every
     seed_noise = 0.0 if noise is None else noise.of_runs
     return StudyFits(
         schema=FITS_SCHEMA,
@@ -116,7 +114,7 @@ def fit_study(
         fits=(*found.results, *alone, *_by_convention(whole, own, every)),
         # why there is no envelope stands beside its architecture
         not_fitted=tuple(one for one in found.failed if one.approach != ENVELOPE),
-        intervals=_intervals(noises, settings),
+        intervals=_intervals(noise, settings),
         seed_noise=noise,
         not_paired=tuple(whole.not_paired()),
         verdicts=tuple(_verdicts(own, envelopes, settings.level, runs)),
@@ -124,7 +122,7 @@ def fit_study(
         merged=merged_offsets(table, settings.level),
         comparisons=tuple(compare_study(table, options_of(settings), seed_noise) if approaches else ()),
         wrong_choices={arch: wrong_choices(fit, settings.level) for arch, fit in surfaces.items()},
-        nuisance={"axes": settings.nuisance, **nuisance},
+        nuisance=table.nuisance or (),
         left_out=tuple(_left_out(runs)),
         skipped=tuple(_skipped(runs)),
         inputs=dict(inputs or {}),
@@ -134,7 +132,7 @@ def fit_study(
 def seed_noise_of_study(study: RunTable) -> float:
     """The standard deviation of log loss between the study's seeds, of a run's mean where that is known, as its fit
     stage measures it; 0 where it is not measured."""
-    noise = _noise(WholeCurves.of(study, study.settings).noises())
+    noise = WholeCurves.of(study, study.settings).noises().every
     return 0.0 if noise is None else noise.of_runs
 
 
@@ -181,8 +179,7 @@ class WholeCurves:
     def envelopes(self, convention: str | None = None) -> dict[str, Curves | str]:
         """By group, what its envelope is fitted to with C under a convention (None: that of the settings), or why it
         has none."""
-        nuisance = self.table.nuisance or {}
-        gone = [cell["group"] for cell in nuisance.get("cells", ()) if cell["chosen"] is None]
+        gone = [cell.group for cell in self.table.nuisance or () if cell.chosen is None]
         runs = self.table.runs[self.table.runs["arch"].notna()]
         groups = list(dict.fromkeys([*runs.loc[runs["left_out"] == "", "group"], *gone]))
         noises, found = self.noises(), dict[str, Curves | str]()
@@ -358,35 +355,14 @@ def _text(value: Any) -> str:
     return "" if value is None or pd.isna(value) else str(value)
 
 
-def _apart(noises: SeedNoises) -> str:
-    """Of architectures that are told apart in their noise, whose is how large."""
-    parts = noises.parts()
-    if len(parts) < 2:
-        return ""
-    each = (f"{', '.join(part.archs)} {part.s:.2%} ({degrees_text(part.df)})" for part in parts)
-    return (
-        ", each architecture with the noise of those that it is not told from (share of the loss, degrees of freedom: "
-        f"{'; '.join(each)})"
-    )
-
-
-def _intervals(noises: SeedNoises, settings: FitSettings) -> Intervals:
-    if noises.every is None:
-        return Intervals(NO_SEEDS)
-    method = METHOD + _apart(noises)
-    return Intervals(method, settings.level, ESTIMAND, settings.n_replicates, seed=settings.seed)
-
-
-def _noise(noises: SeedNoises) -> StudyNoise | None:
-    noise = noises.every
+def _intervals(noise: SeedNoise | None, settings: FitSettings) -> Intervals:
     if noise is None:
-        return None
-    return StudyNoise(
-        noise.s,
-        noise.df,
-        noise.of_means,
-        noise.correlation,
-        noise.shared,
-        tuple(noise.groups),
-        tuple(noises.parts()),
-    )
+        return Intervals(NO_SEEDS)
+    method = METHOD
+    if len(noise.parts) > 1:
+        each = (f"{', '.join(part.archs)} {part.s:.2%} ({degrees_text(part.df)})" for part in noise.parts)
+        method += (
+            ", each architecture with the noise of those that it is not told from (share of the loss, degrees of "
+            f"freedom: {'; '.join(each)})"
+        )
+    return Intervals(method, settings.level, ESTIMAND, settings.n_replicates, seed=settings.seed)

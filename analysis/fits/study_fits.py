@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.fits.fit import ENVELOPE, Estimate, Fit, Intervals, NotFitted, Optimum, Stored
-from analysis.fits.noise import NoisePart, SeedsOfSize
+from analysis.fits.fit import ENVELOPE, Estimate, Fit, Intervals, NotFitted, NuisanceCell, Optimum, Stored
+from analysis.fits.noise import SeedNoise
 from analysis.fits.pairwise import Compared, Comparison
 from analysis.fits.settings import FITS, FitSettings
 from analysis.fits.task_fits import TaskFits
@@ -59,30 +59,6 @@ class Group:
     @property
     def fitted(self) -> bool:
         return not self.reason
-
-
-@dataclass(frozen=True)
-class StudyNoise:
-    """The noise between a study's seeds, of all architectures as one and part by part; correlation: of a curve's noise
-    with itself an e-fold of compute later; shared_batches: of groups that read the same batches (None: none do);
-    groups: what it was pooled from."""
-
-    s: float
-    df: float
-    of_means: float | None
-    correlation: float
-    shared_batches: float | None
-    groups: tuple[SeedsOfSize, ...]
-    parts: tuple[NoisePart, ...]
-
-    @property
-    def of_runs(self) -> float:
-        """Of a run's mean where that is known, else of a point."""
-        return self.of_means or self.s
-
-    def of(self, group: str) -> NoisePart:
-        """That of its part; of all where it has no seeds of its own."""
-        return next((part for part in self.parts if group in part.archs), NoisePart((), self.s, self.df, self.of_means))
 
 
 @dataclass(frozen=True)
@@ -234,7 +210,7 @@ class StudyFits(Stored):
     fits: tuple[Fit, ...]
     not_fitted: tuple[NotFitted, ...]
     intervals: Intervals
-    seed_noise: StudyNoise | None
+    seed_noise: SeedNoise | None
     not_paired: tuple[NotPaired, ...]
     verdicts: tuple[LowestLoss, ...]
     points: dict[str, Any] | None = None
@@ -242,7 +218,7 @@ class StudyFits(Stored):
     comparisons: tuple[Compared, ...] = ()
     wrong_choices: dict[str, WrongChoices] = field(default_factory=dict)
     variants: Variants = field(default_factory=Variants)
-    nuisance: dict[str, Any] = field(default_factory=dict)
+    nuisance: tuple[NuisanceCell, ...] = ()
     downstream: TaskFits | None = None
     left_out: tuple[dict[str, str], ...] = ()
     skipped: tuple[dict[str, Any], ...] = ()

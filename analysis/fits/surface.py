@@ -2,19 +2,13 @@
 
 Every form that is fitted is a case of one surface (Hoffmann et al. 2022, eq. 2; Muennighoff et al. 2023):
 
-    L(N, D) = E + A / N'^alpha + B / D'^beta.
+    L(N, D) = E + A / N^alpha + B / D'^beta.
 
-Where text is read once, D' is D; tokens that are read again count for less, by R_D. N' is N, or, in the form that
-Muennighoff et al. publish, parameters beyond those that are optimal for the unique tokens count for less, by R_N.
+Where text is read once, D' is D; tokens that are read again count for less, by R_D.
 
 Optima need no search. Under C = 6 N D the optimum is a power law of C in closed form (Hoffmann et al., eq. 4). Under a
 cost law that is piecewise linear in logarithms every piece has such an optimum too, and the best of them, each kept
 inside its piece, is the optimum. So everything broadcasts over many surfaces at once.
-
-Excess parameters at an optimum: write U for the parameters that are optimal for D under 6 N D, v for log N / U, w(v)
-for N' / U, z for d log w / dv, and let a token cost N^g. Above U the loss is E + B D^-beta (1 + (beta / alpha)
-w^-alpha), and along a compute it stands still where z w^-alpha / (1 + (beta / alpha) w^-alpha (1 - z)) = g. The left
-side falls from 1 at v = 0 to 0, so there is one such v for g < 1, whatever the compute, and no excess from g = 1 on.
 """
 
 from __future__ import annotations
@@ -32,17 +26,15 @@ from arch.amounts import count
 from arch.errors import InputError
 
 PARAMS = ("E", "A", "B", "alpha", "beta")
-HALVINGS = 60  # of the bracket of v: to the last digits
-NO_EXCESS_LEFT = 800.0  # times R_N of excess, where exp(-v / R_N) is 0
 
 
 @dataclass(frozen=True)
 class Surface:
     """One surface of numbers, or r surfaces of arrays [r].
 
-    E, A and B are in the unit of the loss for N and D counted in ones. r_d, r_n: what repeated tokens and excess
-    parameters are worth (inf: as much as new ones); None where the form takes them as new. Arguments of the methods
-    broadcast against the parameters: `column()` makes those [r, 1], so that k arguments give [r, k].
+    E, A and B are in the unit of the loss for N and D counted in ones. r_d: what repeated tokens are worth (inf: as
+    much as new ones); None where the form takes them as new. Arguments of the methods broadcast against the
+    parameters: `column()` makes those [r, 1], so that k arguments give [r, k].
     """
 
     E: Any
@@ -51,7 +43,6 @@ class Surface:
     alpha: Any
     beta: Any
     r_d: Any = None
-    r_n: Any = None
 
     def __len__(self) -> int:
         return len(self.E)
@@ -75,13 +66,23 @@ class Surface:
 
     def loss(self, n_params: Any, n_tokens: Any, unique_tokens: Any = None) -> Any:
         """L of N parameters after D tokens, of which `unique_tokens` are new (None: all)."""
+        log_n, log_d = self._log_amounts(n_params, n_tokens, unique_tokens)
+        return self.E + self.A * np.exp(-self.alpha * log_n) + self.B * np.exp(-self.beta * log_d)
+
+    def slopes(self, n_params: Any, n_tokens: Any, unique_tokens: Any = None) -> np.ndarray:
+        """[.., 5]: how log L moves with log E, log A, log B, alpha and beta; `r_d` stays."""
+        log_n, log_d = self._log_amounts(n_params, n_tokens, unique_tokens)
+        p, q = self.A * np.exp(-self.alpha * log_n), self.B * np.exp(-self.beta * log_d)
+        loss = self.E + p + q
+        return np.stack([self.E + 0 * loss, p, q, -log_n * p, -log_d * q], axis=-1) / loss[..., None]
+
+    def _log_amounts(self, n_params: Any, n_tokens: Any, unique_tokens: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Of N, and of D or, where repeated tokens are worth less, of what D is worth."""
         n, d = (np.asarray(value, dtype=float) for value in (n_params, n_tokens))
         if self.r_d is not None:
             unique = d if unique_tokens is None else np.minimum(np.asarray(unique_tokens, dtype=float), d)
-            if self.r_n is not None:
-                n = effective(n, unique_params(self, unique), self.r_n)
             d = effective(d, unique, self.r_d)
-        return self.E + self.A * np.exp(-self.alpha * np.log(n)) + self.B * np.exp(-self.beta * np.log(d))
+        return np.log(n), np.log(d)
 
     @property
     def a(self) -> Any:
@@ -142,8 +143,8 @@ class Surface:
         return {"a": (n_opt[..., 1] - n_opt[..., 0]) / width, "b": (d_opt[..., 1] - d_opt[..., 0]) / width}
 
     def flops_to_reach(self, loss: Any, cost: Cost | None = None) -> Any:
-        """The least C [FLOP] whose optimum has this loss, all tokens new and all parameters worth their number: the
-        inverse of `l_opt`; inf where loss <= E."""
+        """The least C [FLOP] whose optimum has this loss, all tokens new: the inverse of `l_opt`; inf where
+        loss <= E."""
         cost = cost or six_nd()
         above = self._above(loss)
         pieces = [(-np.inf, np.inf)] if len(cost.log_n) == 2 else list(_pieces(cost))
@@ -175,38 +176,18 @@ class Surface:
         """L - E of tokens that are all new; nan where a term that is not there (A = 0 or B = 0) would be of no
         parameters or no tokens."""
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            if self.r_n is not None:
-                return self.loss(np.exp(log_n), np.exp(log_d)) - self.E
             return self.A * np.exp(-self.alpha * log_n) + self.B * np.exp(-self.beta * log_d)
 
     def _stationary(self, log_c: Any, growth: float, level: float) -> Any:
         """log N where the loss at C stands still, for a token that costs exp(level) N^growth."""
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.log(np.divide(self.alpha * self.A, self.beta * self.B))
-            ratio = ratio + (-np.log(growth) if self.r_n is None else self._excess(growth))
-        return (ratio + self.beta * (log_c - level)) / (self.alpha + self.beta * growth)
-
-    def _excess(self, growth: float) -> Any:
-        """alpha log N / U at the optimum where a token costs N^growth (the module's docstring); at most 0 from growth =
-        1 on, and that of the surface itself, -log growth, where excess parameters are worth their number."""
-        alpha, beta, r_n = (np.asarray(value, dtype=float) for value in (self.alpha, self.beta, self.r_n))
-        if growth >= 1:
-            return -np.log(growth) + 0.0 * alpha
-        finite = np.where(np.isfinite(r_n), r_n, 1.0)
-        low = np.zeros(np.broadcast(alpha, finite).shape)
-        high = np.log1p(NO_EXCESS_LEFT * finite) + low
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2
-            log_w, z, _ = worth(np.exp(middle), np.log(finite))
-            power = np.exp(-alpha * log_w)
-            above = z * power > growth * (1 + beta / alpha * power * (1 - z))
-            low, high = np.where(above, middle, low), np.where(above, high, middle)
-        return np.where(np.isfinite(r_n), alpha * (low + high) / 2, -np.log(growth))
+        return (ratio - np.log(growth) + self.beta * (log_c - level)) / (self.alpha + self.beta * growth)
 
 
 def effective(amount: Any, unique: Any, r_star: Any) -> np.ndarray:
-    """D' = U + U R (1 - exp(-(D / U - 1) / R)) of D tokens of which U are unique, N' of N parameters likewise
-    (Muennighoff et al. 2023, equation of effective data); the amount itself up to U, and for R = inf."""
+    """D' = U + U R (1 - exp(-(D / U - 1) / R)) of D tokens of which U are unique (Muennighoff et al. 2023, equation of
+    effective data); D itself up to U, and for R = inf."""
     unique = np.minimum(unique, amount)
     repeats = amount / unique - 1
     with np.errstate(invalid="ignore"):
@@ -214,20 +195,13 @@ def effective(amount: Any, unique: Any, r_star: Any) -> np.ndarray:
     return np.asarray(unique * (1 + more))
 
 
-def unique_params(surface: Surface, unique_tokens: Any) -> Any:
-    """The parameters that are compute-optimal under C = 6 N D for tokens that are read once."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.log(surface.alpha * surface.A / (surface.beta * surface.B))
-        return np.exp((ratio + surface.beta * np.log(unique_tokens)) / surface.alpha)
-
-
-def worth(ratio: np.ndarray, log_r: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """log of 1 + R (1 - exp(-(ratio - 1) / R)), and its derivatives over log ratio and over log R."""
+def worth(ratio: np.ndarray, log_r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """log of 1 + R (1 - exp(-(ratio - 1) / R)), and its derivative over log R."""
     r = np.exp(log_r)
     k = (ratio - 1) / r
     left = np.exp(-k)
     whole = 1 - r * np.expm1(-k)
-    return np.log(whole), ratio * left / whole, r * (-np.expm1(-k) - k * left) / whole
+    return np.log(whole), r * (-np.expm1(-k) - k * left) / whole
 
 
 def _line(cost: Cost, piece: int) -> tuple[float, float]:

@@ -17,22 +17,16 @@ believed claims are right.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.fits import rehearsal
 from analysis.fits.cost import Cost, cost_of
-from analysis.fits.crossings import crossed, crossing_laws, find_crossings
-from analysis.fits.fit import FAILED, N_OPT, NOT_DONE, PASSED, Check, Claim, Fit, Verdict, believed_to
-from analysis.fits.forms import PLAIN
-from analysis.fits.isoflop import isoflop
-from analysis.fits.parametric.curves import prepare
-from analysis.fits.parametric.fit import fit_form
+from analysis.fits.fit import ENVELOPE, FAILED, N_OPT, NOT_DONE, PASSED, Check, Claim, Fit, Verdict, believed_to
+from analysis.fits.parametric import ParametricFit
 from analysis.fits.points import Points
-from analysis.fits.rehearsal import Rehearsal
-from analysis.fits.seeds import size_curves
-from analysis.fits.solver import HUBER
+from analysis.fits.rehearsal import LEVEL, SAME, Rehearsal, rehearse_line, rehearse_optimum
 from analysis.fits.surface import Surface
 from arch.amounts import count
 from arch.errors import InputError
@@ -45,55 +39,56 @@ MOST_LEFT_OUT = 12  # groups of neighbouring sizes, of more sizes
 Law = Callable[[float], float]  # N_opt [nan: none] at C [FLOP]
 
 
-def judge(result: Fit, points: Points, objective: str = HUBER, form: str = PLAIN) -> Verdict:
-    """The verdict on the N_opt of one law at the largest compute that was fitted, and at each one asked for.
+@dataclass(frozen=True)
+class Evidence:
+    """What the checks of an approach need: its law through all points; by name, the laws without each size (None where
+    nothing is identified); its rehearsal, or why there is none."""
 
-    points: what was fitted; objective, form: of the parametric approach.
-    """
+    law: Law
+    without: tuple[tuple[str, Law | None], ...]
+    rehearsal: Rehearsal | str
+
+
+def judge(result: Fit, points: Points, surface: ParametricFit | None = None) -> Verdict:
+    """The verdict on the N_opt of one law at the largest compute that was fitted, and at each one asked for. points:
+    what was fitted; surface: of the parametric approach."""
     if result.a.value is None:
         why = result.law(N_OPT).reason or next(iter(result.reasons.values()), "see the fit")
         return believed_to(0.0, (f"N_opt is not identified: {why}",))
     try:
         cost = cost_of(points)
-        law, rehearsed, without = _refitted(result.approach, points, cost, objective, form)
+        evidence = _of_surface(surface) if surface else _of_crossings(result.approach, points, cost)
     except InputError as error:
         return believed_to(0.0, (f"nothing could be checked: {error}",))
     high = result.range[1]
-    if not _is_size(law(high)):
+    if not _is_size(evidence.law(high)):
         return believed_to(0.0, ("N_opt is not identified: no size is optimal at the largest compute",))
-    computes = dict.fromkeys((high, *(at.flops for at in result.optima if at.flops > high and _is_size(law(at.flops)))))
-    claims = tuple(_claim(result, points, c, law, rehearsed, without, cost) for c in computes)
-    believed = [one.reach for one in claims if one.believed]
+    beyond = [optimum.flops for optimum in result.optima if optimum.flops > high]
+    computes = dict.fromkeys((high, *(c for c in beyond if _is_size(evidence.law(c)))))
+    claims = tuple(_claim(result, points, c, evidence, cost) for c in computes)
     if not claims[0].believed:
         return believed_to(0.0, claims[0].against, claims)
-    farther = [one for one in claims if not one.believed]
+    farther = [claim for claim in claims if not claim.believed]
     reasons = [check.words for check in claims[0].checks if check.state == PASSED]
-    reasons += [f"at {one.reach:.3g} times the largest compute: {'; '.join(one.against)}" for one in farther[:1]]
-    nearest = min((one.reach for one in farther), default=math.inf)
-    return believed_to(max(reach for reach in believed if reach < nearest), tuple(reasons), claims)
+    reasons += [f"at {claim.reach:.3g} times the largest compute: {'; '.join(claim.against)}" for claim in farther[:1]]
+    nearest = min((claim.reach for claim in farther), default=math.inf)
+    reach = max(claim.reach for claim in claims if claim.believed and claim.reach < nearest)
+    return believed_to(reach, tuple(reasons), claims)
 
 
 def _is_size(n_params: float) -> bool:
     return math.isfinite(n_params) and n_params > 0
 
 
-def _claim(
-    result: Fit,
-    points: Points,
-    c: float,
-    law: Law,
-    rehearsed: Rehearsal | str,
-    without: Sequence[tuple[str, Law | None]],
-    cost: Cost,
-) -> Claim:
+def _claim(result: Fit, points: Points, c: float, evidence: Evidence, cost: Cost) -> Claim:
     reach = max(c / result.range[1], 1.0)
-    n_opt = law(c)
+    n_opt = evidence.law(c)
     d_opt = c / float(cost.per_token(n_opt))
     checks = (
         _inside(points, n_opt, d_opt, reach),
         _fits(result),
-        _rehearsed(rehearsed, reach),
-        _stable(law, without, c),
+        _rehearsed(evidence.rehearsal, reach),
+        _stable(evidence, c),
     )
     return Claim("N_opt", c, reach, n_opt, checks)
 
@@ -104,11 +99,11 @@ def _check(name: str, value: float, limit: float, words: str) -> Check:
 
 def _inside(points: Points, n_opt: float, d_opt: float, reach: float) -> Check:
     limit = OUTSIDE * math.sqrt(reach)
-    told = []
+    amounts = []
     for value, trained, what in ((n_opt, points.n_params, "parameters"), (d_opt, points.n_tokens, "tokens")):
         low, high = float(trained.min()), float(trained.max())
-        told.append((max(low / value, value / high, 1.0), value, what, low, high))
-    factor, value, what, low, high = max(told)
+        amounts.append((max(low / value, value / high, 1.0), value, what, low, high))
+    factor, value, what, low, high = max(amounts)
     if factor <= 1:
         words = "N_opt and D_opt lie inside what was trained"
     else:
@@ -131,21 +126,22 @@ def _fits(result: Fit) -> Check:
     return Check("fits", state, p, MISFIT, f"the points {verb} {what} (p = {p:.2g}, limit {MISFIT})")
 
 
-def _rehearsed(found: Rehearsal | str, reach: float) -> Check:
-    limit = REHEARSED
-    why = found if isinstance(found, str) else found.reason(reach)
-    if why:
-        return Check("rehearsed", NOT_DONE, None, limit, why)
-    assert isinstance(found, Rehearsal)
-    factor = math.exp(float(found.half_width(reach)))
-    words = f"rehearsed at {found.n_cuts} disjoint cuts, N_opt is right to a factor of {factor:.2f} (limit {limit:g})"
-    return _check("rehearsed", factor, limit, words)
+def _rehearsed(rehearsal: Rehearsal | str, reach: float) -> Check:
+    why = rehearsal if isinstance(rehearsal, str) else rehearsal.reason(reach)
+    if why or isinstance(rehearsal, str):
+        return Check("rehearsed", NOT_DONE, None, REHEARSED, why or "")
+    factor = math.exp(float(rehearsal.half_width(reach)))
+    words = (
+        f"rehearsed at {rehearsal.n_cuts} disjoint cuts, N_opt is right to a factor of {factor:.2f} (limit "
+        f"{REHEARSED:g})"
+    )
+    return _check("rehearsed", factor, REHEARSED, words)
 
 
-def _stable(law: Law, without: Sequence[tuple[str, Law | None]], c: float) -> Check:
-    whole, changes = law(c), []
-    for name, other in without:
-        value = math.nan if other is None else other(c)
+def _stable(evidence: Evidence, c: float) -> Check:
+    whole, changes = evidence.law(c), []
+    for name, law in evidence.without:
+        value = math.nan if law is None else law(c)
         if not _is_size(value):
             return Check("stable", FAILED, None, STABLE, f"without the size {name} nothing is identified")
         changes.append((abs(math.log(value / whole)), name))
@@ -158,49 +154,31 @@ def _stable(law: Law, without: Sequence[tuple[str, Law | None]], c: float) -> Ch
 
 def size_groups(points: Points) -> list[tuple[str, np.ndarray]]:
     """Each size with its points [n], or of more than MOST_LEFT_OUT so many groups of neighbours."""
-    sizes, which = np.unique(np.round(np.log(points.n_params) / rehearsal.SAME), return_inverse=True)
+    sizes, which = np.unique(np.round(np.log(points.n_params) / SAME), return_inverse=True)
     group = which * min(len(sizes), MOST_LEFT_OUT) // len(sizes)
-    found = []
+    groups = []
     for i in np.unique(group):
         mine = group == i
         low, high = float(points.n_params[mine].min()), float(points.n_params[mine].max())
-        found.append((count(low) if high < low * (1 + rehearsal.SAME) else f"{count(low)} to {count(high)}", mine))
-    return found
+        groups.append((count(low) if high < low * (1 + SAME) else f"{count(low)} to {count(high)}", mine))
+    return groups
 
 
-def _refitted(
-    approach: str, points: Points, cost: Cost, objective: str, form: str
-) -> tuple[Law, Rehearsal | str, list[tuple[str, Law | None]]]:
-    """The law of all points, its rehearsal (or why there is none), and by name the laws without each size."""
-    if approach == "parametric":
-        return _surfaces(points, cost, objective, form)
-    fitted = _isoflop if approach == "isoflop" else _envelope
-    law, c, n = fitted(points, cost)
-    without: list[tuple[str, Law | None]] = []
-    for name, mine in size_groups(points):
-        try:
-            without.append((name, fitted(points.take(~mine), cost)[0]))
-        except InputError:
-            without.append((name, None))
-    return law, rehearsal.rehearse_line("N_opt", c, n), without
-
-
-def _surfaces(
-    points: Points, cost: Cost, objective: str, form: str
-) -> tuple[Law, Rehearsal | str, list[tuple[str, Law | None]]]:
-    prepared = prepare(points)
-    kept, weights = rehearsal.some_of(prepared.points, prepared.weights)
-    groups = size_groups(kept)
-    left = np.stack([weights, *(np.where(mine, 0.0, weights) for _, mine in groups)])
-    solution = fit_form(kept, kept.loss, left, objective, form)
-    laws = [_n_opt(solution.surface.one(i), cost) for i in range(len(left))]
-    without = [(name, None if solution.unidentified[i] else laws[i]) for i, (name, _) in enumerate(groups, 1)]
-    found: Rehearsal | str
+def _of_surface(fit: ParametricFit) -> Evidence:
+    groups = size_groups(fit.points)
+    solution = fit.without([mine for _, mine in groups])
+    rehearsal: Rehearsal | str
     try:
-        found = rehearsal.rehearse_optimum(kept, weights, cost=cost, objective=objective, form=form)
+        rehearsal = rehearse_optimum(
+            fit.points, fit.rows.weights, cost=fit.cost, objective=fit.objective, form=fit.form
+        )
     except InputError as error:
-        found = str(error)
-    return laws[0], found, without
+        rehearsal = str(error)
+    without = [
+        (name, None if solution.unidentified[i] else _n_opt(solution.surface.one(i), fit.cost))
+        for i, (name, _) in enumerate(groups)
+    ]
+    return Evidence(_n_opt(fit.surface, fit.cost), tuple(without), rehearsal)
 
 
 def _n_opt(surface: Surface, cost: Cost) -> Law:
@@ -211,23 +189,37 @@ def _n_opt(surface: Surface, cost: Cost) -> Law:
     return at
 
 
+def _of_crossings(approach: str, points: Points, cost: Cost) -> Evidence:
+    """Of crossings of neighbouring sizes (envelope), or of the minima of budgets (isoFLOP)."""
+    fitted = _envelope if approach == ENVELOPE else _isoflop
+    law, c, n_params = fitted(points, cost)
+    without: list[tuple[str, Law | None]] = []
+    for name, mine in size_groups(points):
+        try:
+            without.append((name, fitted(points.take(~mine), cost)[0]))
+        except InputError:
+            without.append((name, None))
+    return Evidence(law, tuple(without), rehearse_line("N_opt", c, n_params))
+
+
 def _isoflop(points: Points, cost: Cost) -> tuple[Law, list[float], list[float]]:
-    fit = isoflop(points, cost, n_replicates=2)
-    used = [one for one in fit.minima if one.reason is None and one.n_params]
-    return (
-        lambda c: fit.optimum("N_opt", c)[0] or math.nan,
-        [one.c for one in used],
-        [one.n_params or 0 for one in used],
-    )
+    from analysis.fits.isoflop import fit_isoflop
+
+    fit = fit_isoflop(points, cost, n_replicates=2)
+    law, used = fit.law(N_OPT), fit.isoflop.used if fit.isoflop else ()
+    return lambda c: law.at(c).value or math.nan, [one.c for one in used], [one.n_params or 0 for one in used]
 
 
 def _envelope(points: Points, cost: Cost) -> tuple[Law, list[float], list[float]]:
+    from analysis.fits.crossings import crossed, crossing_laws, find_crossings
+    from analysis.fits.seeds import size_curves
+
     curves = size_curves(points)
     ends = math.log(float(points.flops.min())), math.log(float(points.flops.max()))
     crossings = find_crossings(curves, ends)
-    law = crossing_laws(crossings, None, rehearsal.LEVEL)[0]
+    law = crossing_laws(crossings, None, LEVEL)[0]
     if not law.identified:
         raise InputError(law.reason)
-    inside = [one for one in crossed(crossings) if one.beyond == 0]
-    sizes = [math.exp(one.middle("n_params")) for one in inside]
-    return lambda c: law.at(c).value or math.nan, [math.exp(one.at) for one in inside], sizes
+    inside = [crossing for crossing in crossed(crossings) if crossing.beyond == 0]
+    sizes = [math.exp(crossing.middle("n_params")) for crossing in inside]
+    return lambda c: law.at(c).value or math.nan, [math.exp(crossing.at) for crossing in inside], sizes

@@ -14,7 +14,7 @@ import numpy as np
 
 from analysis.fits.cost import Cost
 from analysis.fits.fit import Estimate
-from analysis.fits.parametric.fit import ParametricFit
+from analysis.fits.parametric import ParametricFit
 from analysis.fits.study_fits import Choice, WrongChoices
 from analysis.fits.surface import Surface
 

@@ -66,25 +66,25 @@ class ForecastRound:
     @property
     def judged(self) -> list[Outcome]:
         """Those that have an interval and a measured loss."""
-        return [one for one in self.outcomes if one.held is not None]
+        return [outcome for outcome in self.outcomes if outcome.held is not None]
 
     @property
     def measured(self) -> list[Outcome]:
-        return [one for one in self.outcomes if one.measured is not None]
+        return [outcome for outcome in self.outcomes if outcome.measured is not None]
 
     @property
     def by_size(self) -> list[list[Outcome]]:
         """The outcomes of the seeds of each group and size."""
         sizes: dict[tuple[str, str], list[Outcome]] = {}
-        for one in self.outcomes:
-            sizes.setdefault((one.run.group, one.run.size), []).append(one)
+        for outcome in self.outcomes:
+            sizes.setdefault((outcome.run.group, outcome.run.size), []).append(outcome)
         return list(sizes.values())
 
     def to_dict(self) -> dict[str, Any]:
-        n_held = sum(bool(one.held) for one in self.judged)
+        n_held = sum(bool(outcome.held) for outcome in self.judged)
         counts = {"runs": len(self.outcomes), "trained": len(self.measured), "with_interval": len(self.judged)}
         return self.predictions.model_dump(mode="json") | {
-            "runs": [one.to_dict() for one in self.outcomes],
+            "runs": [outcome.to_dict() for outcome in self.outcomes],
             "n": counts | {"held": n_held},
         }
 

@@ -16,7 +16,7 @@ import numpy as np
 from analysis.fits import rehearsal
 from analysis.fits.approaches import STUDY_OBJECTIVE
 from analysis.fits.grouping import grouped
-from analysis.fits.parametric import curves as parametric
+from analysis.fits.parametric import rows_of
 from analysis.fits.points import CURVES, Points
 from analysis.fits.prepare import prepare
 from analysis.fits.settings import FitSettings
@@ -83,8 +83,8 @@ def forecast_of(points: Points | None) -> rehearsal.Forecast | str:
     if points is None:
         return NOT_FITTED
     try:
-        prepared = parametric.prepare(points)
-        return rehearsal.forecast(prepared.points, prepared.weights, objective=STUDY_OBJECTIVE)
+        rows = rows_of(points)
+        return rehearsal.forecast(rows.points, rows.weights, objective=STUDY_OBJECTIVE)
     except InputError as error:
         return str(error)
 
@@ -128,9 +128,9 @@ def _predicted(
     if run.is_pending or isinstance(known, str):
         return row.model_copy(update={"reason": NO_RATE if run.is_pending else known})
     expected = known.predict(row.n_params, read_at, level=level)
-    ends = None if expected.low is None or expected.high is None else (expected.low, expected.high)
-    drop = largest_of(points[row.group]).loss - expected.loss
-    return row.model_copy(update={"loss": expected.loss, "interval": ends, "drop": drop, "rests_on": expected.sentence})
+    loss, ends = expected.loss.value, expected.loss.ends
+    drop = None if loss is None else largest_of(points[row.group]).loss - loss
+    return row.model_copy(update={"loss": loss, "interval": ends, "drop": drop, "rests_on": expected.sentence})
 
 
 def end_of_curve(run: RunSpec, settings: FitSettings) -> float:

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jinja2
 from markupsafe import Markup, escape
 
-from analysis.pages.narrow import HEIGHT, narrow_layout
-
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 TEMPLATES = Path(__file__).parent / "templates"
 INTERVAL = re.compile(r"\[([^\[\], ]+), ([^\[\], ]+)\]")
 UNBROKEN = '<span class="nb">[\\1, \\2]</span>'
+HEIGHT = 450  # of a figure that says none: plotly's own
 NUMBER = re.compile(r"[-+−]?\d[\d,.]*(e[-+]?\d+)?[*%]?|-|")  # a cell without a value fits either kind of column
 
 
@@ -41,7 +40,7 @@ def render(template: Path, figures: bool, **values: Any) -> str:
         lstrip_blocks=True,
         autoescape=True,
     )
-    environment.globals |= {"shaped": shaped, "plot": _plot, "plot_height": HEIGHT, "exports": ()}
+    environment.globals |= {"shaped": shaped, "plot": _plot, "exports": ()}
     plotly = None
     if figures:
         from plotly.offline import get_plotlyjs
@@ -72,12 +71,11 @@ def shaped_texts(rows: Sequence[Mapping[str, str]], missing: str = "") -> tuple[
 
 
 def _plot(figure: go.Figure) -> Markup:
-    """The figure's HTML: as wide as the page, at most as wide as it was made, with another layout for a phone;
-    page.html.j2 draws it."""
+    """The figure's HTML: as wide as the page, at most as wide as it was made; page.html.j2 draws it."""
     from plotly.io.json import to_json_plotly
 
     content, width, height = figure.to_dict(), figure.layout.width, figure.layout.height or HEIGHT
     content["layout"].pop("width", None)
-    drawn = to_json_plotly({**content, "narrow": narrow_layout(figure)})  # escapes what could end the script
+    drawn = to_json_plotly(content)  # escapes what could end the script
     style = f"min-height:{height:g}px" + (f";max-width:{width:g}px" if width else "")
     return Markup(f'<div class="plot" style="{style}"></div><script type="application/json">{drawn}</script>')

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.publish.derived import derived
 from analysis.publish.write import made_with
-from analysis.source.parquet import unpacked
 from analysis.source.published import Published
+from analysis.table_files import read_table
 from arch.errors import InputError
 from data.files import MANIFEST, read_json, unsealed
 
@@ -85,7 +85,7 @@ def compared(path: Path, content: bytes, other: Path | None = None) -> str:
 
 def _rows(path: Path, other: Path) -> str:
     try:
-        (old, _), (two, _) = unpacked(path), unpacked(other)
+        old, two = read_table(path), read_table(other)
     except InputError as error:
         return str(error)
     if list(old) != list(two):

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.costs import Cost, costs_table, study_costs
 from analysis.forecast.outcome import ForecastRound, read_forecast
-from analysis.report.approaches import approach_reasons, approach_rows
 from analysis.report.comparison import comparison_rows
 from analysis.report.costs import cost_notes
 from analysis.report.forecast import forecast_lead, forecast_notes, forecast_rows, title_of
-from analysis.report.tables import short_laws_table
+from analysis.report.laws import approach_reasons, approach_rows, law_rows
 from analysis.report.variants import is_of_variants
 from analysis.report.verdict import comparison_table, verdict_notes, verdict_text
 from analysis.stage import fits_of
@@ -64,7 +63,7 @@ def results_text(
         listed([*verdict_notes(fits), f"C: FLOP of the convention {named['C']}; N: {named['N']}; L: {named['L']}."]),
     ]
     if not is_of_variants(fits):
-        parts += ["## Laws of the envelope", "L ~ C^alpha, N_opt ~ C^a, D_opt ~ C^b", table(short_laws_table(fits))]
+        parts += ["## Laws of the envelope", table(law_rows(fits, (None,), digits=3))]
     if rows := approach_rows(fits):
         reasons = approach_reasons(fits, not_fitted=False)
         parts += ["## The optimal size by three approaches", table(rows), listed(reasons)]

@@ -15,7 +15,6 @@ import numpy as np
 from analysis.forecast.stored import LATER, PREDICTIONS, name_of_round, path_of, read_rounds
 from analysis.publish.derived import DERIVED, derived
 from analysis.source.base import BASELINE
-from analysis.source.parquet import packed, packed_curves
 from analysis.source.published import (
     CONTAMINATION,
     CORPUS,
@@ -31,6 +30,7 @@ from analysis.source.published import (
     Published,
 )
 from analysis.source.run_directories import RunDirectories
+from analysis.table_files import table_bytes
 from arch.errors import InputError
 from data.files import MANIFEST, fsync_dir, json_bytes, kill_point, read_object, sha256, write_bytes, write_json
 from scaling.rundir.versions import git_commit
@@ -39,6 +39,7 @@ from scaling.study.rates import LOCK, Lock, resolve
 from scaling.study.spec import load_study
 
 if TYPE_CHECKING:
+    from analysis.run_table import RunTable
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
@@ -58,6 +59,7 @@ OWN = (
     SCORES,
     STUDY_FILE,
 )
+TIMES = ("time_s", "tokens_per_s")  # of curves
 MADE_WITH = ("linear-scaling", "numpy", "scipy", "pandas", "pyarrow")  # what decides the bits of tables and fits
 
 
@@ -131,21 +133,25 @@ def _inputs(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, bytes]:
     settings, held_out = settings_of(study.fit, study.grid), study.evaluation.validation_tokens
     tables = source.table(settings, held_out)
     files = {STUDY_FILE: Path(study.path).read_bytes()} | _law_files(study)
-    files |= {CURVES: packed_curves(tables.curves, tables.runs), RUNS: packed(tables.runs)}
-    files[EVALS] = packed(tables.evals)
+    files |= {CURVES: _curves(tables), RUNS: table_bytes(tables.runs), EVALS: table_bytes(tables.evals)}
     files |= {name_of_round(i): path_of(study, i).read_bytes() for i in range(len(read_rounds(study)))}
     if (forecast := source.forecast()) is not None:
-        parts = (packed_curves(forecast.curves, forecast.runs), packed(forecast.runs), packed(forecast.evals))
+        parts = (_curves(forecast), table_bytes(forecast.runs), table_bytes(forecast.evals))
         files |= dict(zip(FORECAST, parts, strict=True))
     if (scores := source.scores()) is not None:
-        files[SCORES] = packed(scores)
+        files[SCORES] = table_bytes(scores)
     if (scores := source.forecast_scores()) is not None:
-        files[FORECAST_SCORES] = packed(scores)
+        files[FORECAST_SCORES] = table_bytes(scores)
     came = {"inputs": source.inputs(), "runs": source.provenance(), "validation_tokens": held_out}
     corpus = source.corpus()
     facts = None if corpus is None else {key: value for key, value in corpus.items() if key != "files"}
     records = {PROVENANCE: came, CORPUS: facts, BASELINE: source.baseline(), CONTAMINATION: source.contamination()}
     return files | {name: json_bytes(value) for name, value in records.items() if value is not None}
+
+
+def _curves(table: RunTable) -> bytes:
+    """Without the times of single rows: the table of runs has the sums."""
+    return table_bytes(table.curves.drop(columns=list(TIMES), errors="ignore"))
 
 
 def _law_files(study: StudySpec) -> dict[str, bytes]:

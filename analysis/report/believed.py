@@ -8,7 +8,7 @@ from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
 from analysis.fits.fit import Fit
 from analysis.fits.study_fits import StudyFits
-from analysis.report.approaches import NAMES, believed, exponent, size_of
+from analysis.report.laws import NAMES, believed, exponent, size_of
 from analysis.report.noise import listed
 
 ORDER = ("envelope", "parametric", "isoflop")  # of those that are believed alike

@@ -1,23 +1,23 @@
 """The study's figures, drawn from its fits and tables only: no number is computed here that is not in them.
 
 Figure 1 follows the paper's (Scaling Laws for Linear Complexity Language Models, figure 1): three columns L(C),
-N_opt(C), D_opt(C); a master row with the laws of all architectures, then a row for each. Filled points are
-uncensored, hollow ones censored; diamonds are the crossings of neighbouring sizes. Where another approach than the
-envelope leads (analysis.report.believed), its law is drawn, and the envelope's points are faint. Laws of N_opt and
-D_opt that their checks do not believe are dashed.
+N_opt(C), D_opt(C); a row with the laws of all architectures, then a row for each. Its law is the one that its checks
+believe most (analysis.report.believed), with its interval as far as it is believed, and dashed beyond.
 """
 
 from __future__ import annotations
 
+import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from analysis.figures.axes import minus
+from analysis.figures.axes import log_axis, minus
 from analysis.figures.palette import arch_colors, dashes, name_of
 from analysis.figures.style import (
     GREY,
@@ -30,64 +30,116 @@ from analysis.figures.style import (
     reference_line,
     size_scale,
 )
-from analysis.fits.fit import D_OPT, L_OPT, N_OPT, EnvelopePoints, Law, Pair
+from analysis.fits.fit import D_OPT, L_OPT, N_OPT, EnvelopePart, Estimate
 from analysis.fits.grouping import grouped
 from analysis.fits.losses import RunCurves
 from analysis.fits.study_fits import StudyFits
 from analysis.report.believed import drawn_law, envelope_doubted
-from analysis.report.figure_axes import axes_of
-from analysis.report.frontier import add_frontier, frontier_title
+from analysis.report.laws import NAMES
 from analysis.run_table import RunTable
 
-MAX_POINTS = 300
-FAINT = 0.3  # opacity of what does not lead
-COLUMNS = ((L_OPT, "L"), (N_OPT, "N<sub>opt</sub>"), (D_OPT, "D<sub>opt</sub>"))
+MAX_POINTS = 300  # of a curve
+FAINT = 0.3  # opacity of an envelope that does not lead
+SYMBOLS = {L_OPT: "L", N_OPT: "N<sub>opt</sub>", D_OPT: "D<sub>opt</sub>"}
+WHAT = ("loss at the optimal size", "optimal size", "optimal data")
 ROW_HEIGHT, WIDTH = 330, 1320
+GAP = 84  # pixels between rows
 MARKS, LINE, AROUND = 8, 20, 120  # of the second legend: lines beside the sizes; pixels a line, and above and below
+ON_LAW = 50  # C at which an envelope's law is drawn
+ABOVE_BIGRAM, MOST_LOSSES = 1.1, 90  # where losses end: times the bigram's; percentile of the envelope's
+BEYOND = 3.0  # times the largest C of the runs that are shown where laws go on
+NOT_BELIEVED = "not believed there"
 
 
-def figure_one(fits: StudyFits, tables: RunTable, baseline: dict[str, Any] | None = None) -> go.Figure:
-    """The paper's figure 1 for this study."""
-    return _drawn(fits, tables, baseline, [None, *(group.name for group in fits.groups)])
+@dataclass(frozen=True)
+class DrawnLaw:
+    """A law as figure 1 draws it. rows: C [FLOP], value and interval; span: C that it was fitted to; believed: C up to
+    which it is drawn in full; title: its exponent."""
+
+    rows: Sequence[tuple[float, float, tuple[float, float] | None]]
+    span: tuple[float, float]
+    believed: float
+    title: str
+
+    @property
+    def inside(self) -> list[tuple[float, float, tuple[float, float] | None]]:
+        """The rows in the span."""
+        low, high = self.span
+        return [row for row in self.rows if low * (1 - 1e-9) <= row[0] <= high * (1 + 1e-9)]
 
 
-def rows_of_figure_one(fits: StudyFits, tables: RunTable, baseline: dict[str, Any] | None = None) -> list[go.Figure]:
-    """The same in a figure a row, between which a page can be broken."""
-    return [_drawn(fits, tables, baseline, [row]) for row in (None, *(group.name for group in fits.groups))]
-
-
-def _drawn(
-    fits: StudyFits, tables: RunTable, baseline: dict[str, Any] | None, shown: Sequence[str | None]
-) -> go.Figure:
-    """shown: what each row is of, an architecture, or all of them (None)."""
-    tables = grouped(tables, fits.settings)
-    colors, sizes = arch_colors([group.name for group in fits.groups]), size_colors(tables)
-    rows = len(shown)
-    gap = 84 / (ROW_HEIGHT * rows)
-    titles: list[str] = []
-    for arch in shown:
-        if arch is None:
-            titles += [f"<b>All architectures</b>: {what}" for what in ("fitted loss", "optimal size", "optimal data")]
+def law_of_figure(fits: StudyFits, group: str, quantity: str) -> DrawnLaw | str:
+    """The law that is drawn of a group's N_opt, D_opt or L; or why there is none."""
+    if leading := drawn_law(fits, group):
+        known = [(at.flops, at.of(quantity)) for at in leading.curve]
+        rows = [
+            (c, estimate.value, estimate.ends if estimate.ends and min(estimate.ends) > 0 else None)
+            for c, estimate in known
+            if estimate.value
+        ]
+        reach = leading.verdict.reach if leading.verdict else math.inf
+        doubt = "" if reach else " (not believed)"
+        if quantity == L_OPT:
+            title = f"L at N<sub>opt</sub>{doubt or f': {NAMES[leading.approach]}'}"
         else:
-            titles += [_title(fits, arch, law, symbol) for law, symbol in COLUMNS]
-    figure = make_subplots(rows, 3, subplot_titles=titles, horizontal_spacing=0.07, vertical_spacing=gap)
+            title = _power(quantity, leading.law(quantity).exponent) + doubt
+        return DrawnLaw(rows, leading.range, leading.range[1] * reach, title)
+    envelope = fits.envelope(group)
+    if envelope is None:
+        return fits.group(group).reason
+    law = envelope.law(quantity)
+    if law.range is None or not law.identified:
+        return f"not identified: {law.reason.partition(':')[0]}"
+    doubted = quantity != L_OPT and envelope_doubted(fits, group)
+    note = ", no pure power law" if law.curved else " (not believed)" if doubted else ""
+    at = [(float(c), law.at(float(c))) for c in np.geomspace(*law.range, ON_LAW)]
+    rows = [(c, estimate.value, estimate.ends) for c, estimate in at if estimate.value is not None]
+    return DrawnLaw(rows, law.range, 0.0 if doubted else math.inf, _power(quantity, law.exponent) + note)
+
+
+def _power(quantity: str, exponent: Estimate) -> str:
+    if exponent.value is None:
+        return f"{SYMBOLS[quantity]} not identified"
+    ends = f" [{minus(exponent.ends[0])}, {minus(exponent.ends[1])}]" if exponent.ends else ""
+    return f"{SYMBOLS[quantity]} ~ C<sup> {minus(exponent.value)}</sup>{ends}"
+
+
+def figure_one(
+    fits: StudyFits,
+    tables: RunTable,
+    baseline: dict[str, Any] | None = None,
+    shown: Sequence[str | None] | None = None,
+) -> go.Figure:
+    """The paper's figure 1 for this study. shown: what each row is of, an architecture, or all of them (None); left
+    out: all rows."""
+    groups = [group.name for group in fits.groups]
+    shown = [None, *groups] if shown is None else shown
+    tables = grouped(tables, fits.settings)
+    colors, sizes = arch_colors(groups), size_colors(tables)
+    laws = {(group, quantity): law_of_figure(fits, group, quantity) for group in groups for quantity in SYMBOLS}
+    titles = [_title(fits, row, laws, column) for row in shown for column in range(3)]
+    gap = GAP / (ROW_HEIGHT * len(shown))
+    figure = make_subplots(len(shown), 3, subplot_titles=titles, horizontal_spacing=0.07, vertical_spacing=gap)
     figure.update_annotations(font_size=13)
-    axes = axes_of(fits, tables, baseline)
-    for row, arch in enumerate(shown, start=1):
-        for column in (1, 2, 3):
+    axes = _axes(fits, tables, baseline, laws)
+    for row, group in enumerate(shown, start=1):
+        for column, quantity in enumerate(SYMBOLS, start=1):
             figure.add_trace(go.Scatter(x=[None], y=[None], showlegend=False), row=row, col=column)  # or no axes appear
             figure.update_xaxes(axes["c"], row=row, col=column)
-            figure.update_yaxes(axes[COLUMNS[column - 1][0]], row=row, col=column)
-        if arch is None:
-            _master_row(figure, row, fits, colors)
+            figure.update_yaxes(axes[quantity], row=row, col=column)
+        if group is None:
+            _all_laws(figure, row, laws, colors)
         else:
-            _arch_row(figure, row, arch, fits, tables, colors[arch], sizes)
+            _group_row(figure, row, group, fits, tables, laws, colors[group], sizes)
         if baseline is not None:
             reference_line(figure, row, 1, baseline["loss"])
-    _legends(figure, shown, gap, sizes, fits, baseline)
-    marks = 0 if shown == [None] else len(sizes) + MARKS
-    dress(figure, WIDTH, max(ROW_HEIGHT * rows + 40, LINE * marks + AROUND))  # or a legend scrolls
+    _legends(figure, shown, sizes, laws, baseline)
+    marks = 0 if list(shown) == [None] else len(sizes) + MARKS
+    dress(figure, WIDTH, max(ROW_HEIGHT * len(shown) + 40, LINE * marks + AROUND))  # or a legend scrolls
     return figure
+
+
+Laws = Mapping[tuple[str, str], DrawnLaw | str]
 
 
 def size_colors(tables: RunTable) -> dict[str, str]:
@@ -97,90 +149,99 @@ def size_colors(tables: RunTable) -> dict[str, str]:
     return size_scale([str(size) for size in sizes])
 
 
-def _title(fits: StudyFits, arch: str, law_name: str, symbol: str) -> str:
-    head = f"<b>{name_of(arch)}</b>{'<br>' if fits.group(arch).point else '  '}" if law_name == L_OPT else ""
-    envelope = fits.envelope(arch)
-    if envelope is None:
-        return f"{head}{symbol}: not fitted"
-    if leading := drawn_law(fits, arch):
-        return f"{head}{frontier_title(leading, law_name)}"
-    law = envelope.law(law_name)
-    one = law.exponent
-    if one.value is None:
-        return f"{head}{symbol} not identified"
-    if law.curved:
-        return f"{head}{symbol} ~ C<sup> {minus(one.value)}</sup>, no pure power law"
-    tail = f"  [{minus(one.ends[0])}, {minus(one.ends[1])}]" if one.ends else ""
-    if _doubted(fits, arch, law_name):
-        return f"{head}{symbol} ~ C<sup> {minus(one.value)}</sup>{tail} (not believed)"
-    return f"{head}{symbol} = {law.coefficient.value:.3g} C<sup> {minus(one.value)}</sup>{tail}"
+def _title(fits: StudyFits, group: str | None, laws: Laws, column: int) -> str:
+    if group is None:
+        return f"<b>All architectures</b>: {WHAT[column]}"
+    quantity = list(SYMBOLS)[column]
+    law, of_point = laws[group, quantity], fits.group(group).point
+    head = f"<b>{name_of(group)}</b>{'<br>' if of_point else '  '}" if column == 0 else ""
+    return head + (f"{SYMBOLS[quantity]}: no law" if isinstance(law, str) else law.title)
 
 
-def _doubted(fits: StudyFits, arch: str, law_name: str) -> bool:
-    """Whether the envelope's law is drawn as not believed: checks of N_opt say nothing against its L(C), which has
-    tests of its own."""
-    return law_name != L_OPT and envelope_doubted(fits, arch)
+def _axes(fits: StudyFits, tables: RunTable, baseline: dict[str, Any] | None, laws: Laws) -> dict[str, Any]:
+    """The same in every row, so that rows compare: by column ("c": of compute), what the runs reached, the envelope
+    has and the laws say inside of what they were fitted to."""
+    convention, curves = fits.conventions["C"], tables.curves
+    compute_title, loss_title = f"training compute C (FLOP, {convention})", f"loss L ({fits.unit})"
+    if curves.empty:
+        return {
+            "c": log_axis(1e9, 1e12, compute_title, "flop"),
+            L_OPT: log_axis(1, 6, loss_title),
+            N_OPT: log_axis(1e4, 1e6, "parameters N", "count"),
+            D_OPT: log_axis(1e5, 1e7, "tokens D", "count"),
+        }
+    drawn = {quantity: [law for (_, of), law in laws.items() if of == quantity] for quantity in SYMBOLS}
+    along = {quantity: _values([law for law in drawn[quantity] if isinstance(law, DrawnLaw)]) for quantity in SYMBOLS}
+    fitted = [fit for group in fits.groups if (fit := fits.envelope(group.name)) is not None]
+    points = [fit.envelope.points for fit in fitted if fit.envelope and fit.envelope.points.c]
+    compute = curves[f"flops_{convention}"]
+    start = min((fit.range[0] for fit in fitted), default=float(compute.min()))
+    end = max([float(compute.max()), *(fit.range[1] for fit in fitted)])
+    seen = [value for part in points for value in part.loss] or [curves["loss"].min(), curves["loss"].max()]
+    lowest = min([*seen, *along[L_OPT], *([baseline["loss"]] if baseline else [])])
+    bigram = baseline["loss"] * ABOVE_BIGRAM if baseline else 0.0
+    highest = max(min(max(seen) * 1.12, float(np.percentile(seen, MOST_LOSSES))), bigram)
+    n_params = tables.runs["n_params_non_embedding"].dropna()
+    tokens = [value for part in points for value in part.n_tokens] or [1e5, 1e7]
+    low_d = max(min(tokens) / 3, min([*tokens, *along[D_OPT]]))
+    high_d = max(tokens) if not along[D_OPT] else min(max(tokens) * 10, max([*tokens, *along[D_OPT]]))
+    return {
+        "c": log_axis(start / 2, end * BEYOND, compute_title, "flop"),
+        L_OPT: log_axis(lowest / 1.06, highest, loss_title),
+        N_OPT: log_axis(n_params.min() / 1.6, n_params.max() * 1.6, "non-embedding parameters N", "count"),
+        D_OPT: log_axis(low_d / 1.8, high_d * 1.4, "training tokens D", "count"),
+    }
 
 
-def _master_row(figure: go.Figure, row: int, fits: StudyFits, colors: dict[str, str]) -> None:
-    dash = dashes([group.name for group in fits.groups])
-    for column, (law_name, _) in enumerate(COLUMNS, start=1):
+def _values(laws: Sequence[DrawnLaw]) -> list[float]:
+    return [number for law in laws for _, value, ends in law.inside for number in (value, *(ends or ()))]
+
+
+def _all_laws(figure: go.Figure, row: int, laws: Laws, colors: dict[str, str]) -> None:
+    dash = dashes(list(colors))
+    for column, quantity in enumerate(SYMBOLS, start=1):
         missing = []
-        for arch in (group.name for group in fits.groups):
-            if leading := drawn_law(fits, arch):
-                add_frontier(figure, row, column, leading, law_name, colors[arch], name_of(arch), column == 1)
-                continue
-            envelope = fits.envelope(arch)
-            law = None if envelope is None else envelope.law(law_name)
-            if law is None or not law.identified:
-                missing.append(name_of(arch))
-                continue
-            doubted = _doubted(fits, arch, law_name)
-            _add_law(figure, row, column, law, colors[arch], name_of(arch), dash[arch], column == 1, doubted)
+        for group, color in colors.items():
+            law = laws[group, quantity]
+            if isinstance(law, str):
+                missing.append(name_of(group))
+            else:
+                _add_law(figure, row, column, law, color, name_of(group), dash[group], column == 1)
         if missing:
             _note(figure, row, column, f"not identified: {', '.join(missing)}")
 
 
-def _arch_row(
+def _group_row(
     figure: go.Figure,
     row: int,
-    arch: str,
+    group: str,
     fits: StudyFits,
     tables: RunTable,
+    laws: Laws,
     color: str,
     sizes: dict[str, str],
 ) -> None:
-    envelope, leading = fits.envelope(arch), drawn_law(fits, arch)
-    _add_curves(figure, row, arch, fits, tables, sizes)
-    if envelope is None or envelope.envelope is None:
-        return _note(figure, row, 1, fits.group(arch).reason)
-    found = envelope.envelope
-    for column, (law_name, _) in enumerate(COLUMNS, start=1):
-        law = envelope.law(law_name)
-        opacity = 1.0 if leading is None else FAINT
-        _add_points(figure, row, column, found.points, law_name, sizes, opacity)
-        if law_name != L_OPT:
-            _add_crossings(figure, row, column, found.pairs, law_name, opacity)
-        if leading is not None:
-            add_frontier(figure, row, column, leading, law_name, color, f"{name_of(arch)} law", named=False)
-            low, high = leading.range
+    _add_curves(figure, row, group, fits, tables, sizes)
+    envelope, opacity = fits.envelope(group), 1.0 if drawn_law(fits, group) is None else FAINT
+    for column, quantity in enumerate(SYMBOLS, start=1):
+        law = laws[group, quantity]
+        if envelope is not None and envelope.envelope is not None:
+            _add_envelope(figure, row, column, envelope.envelope, quantity, sizes, opacity)
+        if isinstance(law, DrawnLaw):
+            _add_law(figure, row, column, law, color, f"{name_of(group)} law")
+            low, high = law.span
             figure.add_vrect(x0=low, x1=high, fillcolor=SHADE, line_width=0, layer="below", row=row, col=column)
-        elif law.range is not None:
-            doubted = _doubted(fits, arch, law_name)
-            _add_law(figure, row, column, law, color, f"{name_of(arch)} law", doubted=doubted)
-            low, high = law.range
-            figure.add_vrect(x0=low, x1=high, fillcolor=SHADE, line_width=0, layer="below", row=row, col=column)
-        elif law_name != D_OPT:  # its reason is that of n_opt
-            _note(figure, row, column, f"not identified: {law.reason.partition(':')[0]}")
+        elif quantity != D_OPT:  # its reason is that of n_opt
+            _note(figure, row, column, law)
 
 
 def _add_curves(
-    figure: go.Figure, row: int, arch: str, fits: StudyFits, tables: RunTable, sizes: dict[str, str]
+    figure: go.Figure, row: int, group: str, fits: StudyFits, tables: RunTable, sizes: dict[str, str]
 ) -> None:
     """The training curves as the fits read them, thinned; further seeds fainter, runs left out of the fits dotted."""
     settings = fits.settings
     curves = RunCurves(tables, settings)
-    used = (tables.runs["group"] == arch) & (tables.runs["left_out"] == "")
+    used = (tables.runs["group"] == group) & (tables.runs["left_out"] == "")
     mine = tables.runs[used].dropna(subset=["n_params_non_embedding"])
     first = mine.groupby("size")["seed"].min().to_dict()
     for run in mine.sort_values(["n_params_non_embedding", "seed"]).itertuples():
@@ -189,104 +250,93 @@ def _add_curves(
             continue
         keep = np.unique(np.searchsorted(tokens, np.geomspace(tokens[0], tokens[-1], MAX_POINTS)))
         keep = keep[keep < len(tokens)]
-        compute = tokens[keep] * float(getattr(run, f"flops_per_token_{settings.flops}"))
-        leads = run.seed == first[run.size]
-        width, dash = 1.4 if leads else 0.8, "solid" if str(run.state) == "done" else "dot"
+        is_first = run.seed == first[run.size]
+        dash = "solid" if str(run.state) == "done" else "dot"
         trace = go.Scatter(
-            x=compute,
+            x=tokens[keep] * float(getattr(run, f"flops_per_token_{settings.flops}")),
             y=np.round(loss[keep], 5),
             mode="lines",
-            line={
-                "color": sizes[str(run.size)],
-                "width": width,
-                "dash": dash,
-            },
-            opacity=0.9 if leads else 0.45,
+            line={"color": sizes[str(run.size)], "width": 1.4 if is_first else 0.8, "dash": dash},
+            opacity=0.9 if is_first else 0.45,
             showlegend=False,
             hovertemplate=f"{run.run_id}<br>C = %{{x:.3g}} FLOP<br>L = %{{y:.4f}} {fits.unit}<extra></extra>",
         )
         figure.add_trace(trace, row=row, col=1)
 
 
-def _add_law(
+def _add_envelope(
     figure: go.Figure,
     row: int,
     column: int,
-    law: Law,
-    color: str,
-    name: str,
-    dash: str = "solid",
-    named: bool = False,
-    doubted: bool = False,
-) -> None:
-    assert law.range is not None and law.centre is not None and law.exponent.value is not None  # it is identified
-    if law.band:
-        x, y = [*law.band.c, *law.band.c[::-1]], [*law.band.high, *law.band.low[::-1]]
-        fill = {"fill": "toself", "fillcolor": fade(color, 0.16), "line": {"width": 0}, "mode": "lines"}
-        figure.add_trace(go.Scatter(x=x, y=y, **fill, hoverinfo="skip", showlegend=False), row=row, col=column)
-    c = np.geomspace(*law.range, 50)
-    value = law.centre[1] * (c / law.centre[0]) ** law.exponent.value
-    line = {"color": color} | ({"width": 1.8, "dash": "dash"} if doubted else {"width": 2.6, "dash": dash})
-    trace = go.Scatter(x=c, y=value, mode="lines", line=line, name=name, showlegend=named, legend="legend")
-    trace.hovertemplate = f"{name}<br>C = %{{x:.3g}} FLOP<br>%{{y:.4g}}<extra></extra>"
-    figure.add_trace(trace, row=row, col=column)
-
-
-def _add_points(
-    figure: go.Figure,
-    row: int,
-    column: int,
-    points: EnvelopePoints,
+    envelope: EnvelopePart,
     quantity: str,
     sizes: dict[str, str],
     opacity: float,
 ) -> None:
+    """Points of the envelope in the colour of their size, hollow where they are censored, and the crossings of
+    neighbouring sizes, hollow where they are extrapolated."""
+    points, style = envelope.points, {"mode": "markers", "opacity": opacity, "showlegend": False}
+    hover = "%{text}<br>C = %{x:.3g} FLOP<br>%{y:.4g}<extra></extra>"
     colors = [sizes[size] for size in points.size]
-    fills = [color if why is None else "white" for color, why in zip(colors, points.censored, strict=True)]
-    text = [
-        f"{size}: {'uncensored' if why is None else f'censored, {why}'}"
-        for size, why in zip(points.size, points.censored, strict=True)
-    ]
+    owners = list(zip(points.size, points.censored, strict=True))
+    fills = [color if why is None else "white" for color, (_, why) in zip(colors, owners, strict=True)]
+    text = [f"{size}: {'uncensored' if why is None else f'censored, {why}'}" for size, why in owners]
     marker = {"size": 6, "color": fills, "line": {"color": colors, "width": 1.6}}
     y = {L_OPT: points.loss, N_OPT: points.n_params, D_OPT: points.n_tokens}[quantity]
-    trace = go.Scatter(x=points.c, y=y, mode="markers", marker=marker, text=text, showlegend=False)
-    trace.opacity = opacity
-    trace.hovertemplate = "%{text}<br>C = %{x:.3g} FLOP<br>%{y:.4g}<extra></extra>"
-    figure.add_trace(trace, row=row, col=column)
+    figure.add_trace(go.Scatter(x=points.c, y=y, marker=marker, text=text, hovertemplate=hover, **style), row, column)
+    if quantity == L_OPT:
+        return
+    pairs = [pair for pair in envelope.pairs if pair.c is not None]
+    symbols = ["diamond-open" if (pair.beyond or 0.0) > 0 else "diamond" for pair in pairs]
+    marker = {"size": 9, "symbol": symbols, "color": INK, "line": {"width": 1.2, "color": INK}}
+    at = {
+        "x": [pair.c for pair in pairs],
+        "y": [pair.n_params if quantity == N_OPT else pair.n_tokens for pair in pairs],
+    }
+    text = [f"{pair.sizes[0]} and {pair.sizes[1]} cross" for pair in pairs]
+    figure.add_trace(go.Scatter(**at, marker=marker, text=text, hovertemplate=hover, **style), row, column)
 
 
-def _add_crossings(
-    figure: go.Figure, row: int, column: int, pairs: Sequence[Pair], quantity: str, opacity: float
+def _add_law(
+    figure: go.Figure,
+    row: int,
+    column: int,
+    law: DrawnLaw,
+    color: str,
+    name: str,
+    dash: str = "solid",
+    named: bool = False,
 ) -> None:
-    seen = [one for one in pairs if one.c is not None]
-    trace = go.Scatter(
-        x=[one.c for one in seen],
-        y=[one.n_params if quantity == N_OPT else one.n_tokens for one in seen],
-        mode="markers",
-        marker={
-            "size": 9,
-            "symbol": ["diamond-open" if (one.beyond or 0.0) > 0 else "diamond" for one in seen],
-            "color": INK,
-            "line": {"width": 1.2, "color": INK},
-        },
-        text=[f"{one.sizes[0]} and {one.sizes[1]} cross" for one in seen],
-        opacity=opacity,
-        showlegend=False,
-        hovertemplate="%{text}<br>C = %{x:.3g} FLOP<br>%{y:.4g}<extra></extra>",
-    )
-    figure.add_trace(trace, row=row, col=column)
+    """named: it stands in the legend of architectures."""
+    known = [(c, *ends) for c, _, ends in law.inside if ends is not None]
+    if known:
+        c, low, high = (list(part) for part in zip(*known, strict=True))
+        band = {"fill": "toself", "fillcolor": fade(color, 0.16), "line": {"width": 0}, "mode": "lines"}
+        trace = go.Scatter(x=c + c[::-1], y=high + low[::-1], **band, hoverinfo="skip", showlegend=False)
+        figure.add_trace(trace, row=row, col=column)
+    full = [at for at in law.rows if at[0] <= law.believed * (1 + 1e-9)]
+    beyond = [at for at in law.rows if not full or at[0] >= full[-1][0]]
+    for part, style, first in ((full, (dash, 2.6), True), (beyond, ("dash", 1.8), not full)):
+        if len(part) < 2:
+            continue
+        line = {"color": color, "dash": style[0], "width": style[1]}
+        x, y = [at[0] for at in part], [at[1] for at in part]
+        trace = go.Scatter(x=x, y=y, mode="lines", line=line, name=name, legend="legend", showlegend=named and first)
+        trace.hovertemplate = f"{name}<br>C = %{{x:.3g}} FLOP<br>%{{y:.4g}}<extra></extra>"
+        figure.add_trace(trace, row=row, col=column)
 
 
 def _note(figure: go.Figure, row: int, column: int, text: str) -> None:
     """Text on the left, where curves leave room: below those of the first column, which fall, above the others."""
     axis = figure.get_subplot(row, column).xaxis.plotly_name.removeprefix("xaxis")
+    below = column == 1
     figure.add_annotation(
         x=0.015,
-        y=0.03 if column == 1 else 0.97,
+        y=0.03 if below else 0.97,
         xref=f"x{axis} domain",
         yref=f"y{axis} domain",
         xanchor="left",
-        yanchor="bottom" if column == 1 else "top",
+        yanchor="bottom" if below else "top",
         align="left",
         text="<br>".join(textwrap.wrap(text, 44)),
         showarrow=False,
@@ -298,39 +348,34 @@ def _note(figure: go.Figure, row: int, column: int, text: str) -> None:
 def _legends(
     figure: go.Figure,
     shown: Sequence[str | None],
-    gap: float,
     sizes: dict[str, str],
-    fits: StudyFits,
+    laws: Laws,
     baseline: dict[str, Any] | None,
 ) -> None:
-    """Architectures beside the master row; sizes and marks, once, beside the first row of an architecture."""
-    place = {"x": 1.01, "yanchor": "top"}
+    """Architectures beside the row of all; sizes and marks, once, beside the first row of an architecture."""
+    place: dict[str, Any] = {"x": 1.01, "yanchor": "top"}
+    first = next((i for i, group in enumerate(shown) if group is not None), None)
+    dashed = any(isinstance(law, DrawnLaw) and law.believed < law.span[1] for law in laws.values())
+    marks = []
+    if dashed:
+        marks.append(legend_line(NOT_BELIEVED, INK, "legend", 1.8).update(line_dash="dash"))
+    if baseline is not None:
+        marks.append(legend_reference(baseline["loss"], "legend"))
     if None in shown:
         figure.update_layout(legend={"title": {"text": "architecture"}, "y": 1} | place)
-    doubts = any(drawn_law(fits, one.name) or envelope_doubted(fits, one.name) for one in fits.groups)
-    if doubts and shown == [None]:
-        figure.add_trace(legend_line("not believed there", INK, "legend", 1.8).update(line_dash="dash"), 1, 1)
-    if baseline is not None and shown == [None]:
-        figure.add_trace(legend_reference(baseline["loss"], "legend"), row=1, col=1)
-    first = next((i for i, arch in enumerate(shown) if arch is not None), None)
     if first is None:
+        figure.add_traces(marks, rows=1, cols=1)
         return
-    for size, color in sizes.items():
-        figure.add_trace(legend_line(size, color, "legend2"), row=first + 1, col=1)
-    level = fits.intervals.level
-    law = f"law, {level:.0%} interval" if level else "law (no interval)"
-    for name, fill in (("envelope", GREY), ("envelope, censored", "white")):
-        marker = {"size": 8, "color": fill, "line": {"color": GREY, "width": 1.6}}
-        trace = go.Scatter(x=[None], y=[None], mode="markers", marker=marker, name=name, legend="legend2")
-        figure.add_trace(trace, row=1, col=1)
-    diamond = {"size": 9, "symbol": "diamond", "color": INK}
-    trace = go.Scatter(x=[None], y=[None], mode="markers", marker=diamond, name="crossing", legend="legend2")
-    figure.add_trace(trace, row=1, col=1)
-    figure.add_trace(legend_line(law, INK, "legend2"), row=1, col=1)
-    if doubts:
-        figure.add_trace(legend_line("not believed there", INK, "legend2", 1.8).update(line_dash="dash"), 1, 1)
-    figure.add_trace(legend_line("range of the law", "rgba(120,120,120,0.25)", "legend2", 9), row=1, col=1)
-    if baseline is not None:
-        figure.add_trace(legend_reference(baseline["loss"], "legend2"), row=1, col=1)
+    dots = [
+        ("envelope", {"size": 8, "color": GREY, "line": {"color": GREY, "width": 1.6}}),
+        ("envelope, censored", {"size": 8, "color": "white", "line": {"color": GREY, "width": 1.6}}),
+        ("crossing", {"size": 9, "symbol": "diamond", "color": INK}),
+    ]
+    traces = [legend_line(size, color, "legend2") for size, color in sizes.items()]
+    traces += [go.Scatter(x=[None], y=[None], mode="markers", marker=marker, name=name) for name, marker in dots]
+    traces += [legend_line("law, with its interval", INK, "legend2"), *marks]
+    traces.append(legend_line("range of the law", "rgba(120,120,120,0.25)", "legend2", 9))
+    figure.add_traces([trace.update(legend="legend2") for trace in traces], rows=first + 1, cols=1)
+    gap = GAP / (ROW_HEIGHT * len(shown))
     top = 1 - first * ((1 - gap * (len(shown) - 1)) / len(shown) + gap)
     figure.update_layout(legend2={"title": {"text": "curves by size"}, "y": top} | place)

@@ -23,8 +23,8 @@ LARGEST = "largest fitted runs, mean"
 def forecast_rows(forecast: ForecastRound) -> list[dict[str, str]]:
     """A row a run."""
     rows = []
-    for one in forecast.outcomes:
-        run, reach = one.run, forecast.predictions.reach(one.run)
+    for outcome in forecast.outcomes:
+        run, reach = outcome.run, forecast.predictions.reach(outcome.run)
         row = {
             "run": run.run_id,
             "parameters": number(count(run.n_params), run.n_params),
@@ -32,10 +32,10 @@ def forecast_rows(forecast: ForecastRound) -> list[dict[str, str]]:
             "C (FLOP)": number(power_of_ten(run.c), run.c),
             "over the largest C fitted": shown(reach, ".2f"),
             "predicted": shown(run.loss, ".4f", run.interval) or f"none: {run.reason}",
-            "measured": shown(one.measured, ".4f") or one.state,
-            "error": signed(one.error, ".2%"),
-            "error over the drop": signed(one.of_drop, ".0%"),
-            "held": {True: "yes", False: "no", None: ""}[one.held],
+            "measured": shown(outcome.measured, ".4f") or outcome.state,
+            "error": signed(outcome.error, ".2%"),
+            "error over the drop": signed(outcome.of_drop, ".0%"),
+            "held": {True: "yes", False: "no", None: ""}[outcome.held],
         }
         rows.append(row)
     return rows
@@ -52,20 +52,22 @@ def title_of(forecast: ForecastRound) -> str:
 
 def outcome_lines(forecasts: Sequence[ForecastRound]) -> list[str]:
     """A line for each architecture and size of which a run is measured."""
-    sizes = [(one, seeds) for one in forecasts for seeds in one.by_size]
-    return [_outcome_line(one, seeds) for one, seeds in sizes if any(seed.error is not None for seed in seeds)]
+    sizes = [(forecast, seeds) for forecast in forecasts for seeds in forecast.by_size]
+    return [
+        _outcome_line(forecast, seeds) for forecast, seeds in sizes if any(seed.error is not None for seed in seeds)
+    ]
 
 
 def _outcome_line(forecast: ForecastRound, seeds: Sequence[Outcome]) -> str:
-    run, known = seeds[0].run, [one for one in seeds if one.measured is not None]
+    run, known = seeds[0].run, [seed for seed in seeds if seed.measured is not None]
     assert run.loss is not None
-    held = [bool(one.held) for one in known]
+    held = [bool(seed.held) for seed in known]
     if run.interval is None:
-        ends, verdict = "no interval", ", ".join(f"{signed(one.error, '.1%')}" for one in known)
+        ends, verdict = "no interval", ", ".join(f"{signed(seed.error, '.1%')}" for seed in known)
     else:
         ends = f"{forecast.predictions.level:.0%}: {run.interval[0]:.3f} to {run.interval[1]:.3f}"
         verdict = "inside" if all(held) else f"{sum(held)} of {len(held)} inside" if any(held) else "outside"
-    measured = ", ".join(f"{one.measured:.3f}" for one in known)
+    measured = ", ".join(f"{seed.measured:.3f}" for seed in known)
     reach = forecast.predictions.reach(run)
     return (
         f"{name_of(run.group)} {run.size} at {reach:.1f} times the compute: predicted {run.loss:.3f} ({ends}), "
@@ -75,21 +77,21 @@ def _outcome_line(forecast: ForecastRound, seeds: Sequence[Outcome]) -> str:
 
 def forecast_lead(forecast: ForecastRound) -> str:
     """One sentence: how the forecast came out, or that nothing of it is trained."""
-    runs, known = forecast.outcomes, [one for one in forecast.outcomes if one.error is not None]
+    runs, known = forecast.outcomes, [outcome for outcome in forecast.outcomes if outcome.error is not None]
     if not known:
-        n_predicted = sum(one.run.loss is not None for one in runs)
+        n_predicted = sum(outcome.run.loss is not None for outcome in runs)
         predicted = counted_of(n_predicted, len(runs), "larger run", "is", "are")
         return f"{predicted} predicted; none of them is trained yet."
     parts = []
     if len(forecast.measured) < len(runs):
         parts.append(f"{counted_of(len(forecast.measured), len(runs), 'larger run', 'is', 'are')} trained")
     if judged := forecast.judged:
-        n_held = sum(bool(one.held) for one in judged)
+        n_held = sum(bool(outcome.held) for outcome in judged)
         parts.append(
             f"the {forecast.predictions.level:.0%} intervals held {counted_of(n_held, len(judged), 'larger run')}"
         )
-    error = f"predictions were off by {_median([one.error for one in known]):.2%} of the loss (median)"
-    if drops := [one.of_drop for one in known if one.of_drop is not None]:
+    error = f"predictions were off by {_median([outcome.error for outcome in known]):.2%} of the loss (median)"
+    if drops := [outcome.of_drop for outcome in known if outcome.of_drop is not None]:
         error += f", {_median(drops):.0%} of the predicted drop"
     text = "; ".join([*parts, error])
     return f"{text[0].upper()}{text[1:]}."
@@ -114,7 +116,7 @@ def forecast_notes(forecast: ForecastRound) -> list[str]:
     for group, about in stored.groups.items():
         if about.reason:
             lines.append(f"{name_of(group)}: nothing is predicted: {about.reason}.")
-    rests = dict.fromkeys((one.run.group, one.run.size, one.run.rests_on) for one in forecast.outcomes)
+    rests = dict.fromkeys((outcome.run.group, outcome.run.size, outcome.run.rests_on) for outcome in forecast.outcomes)
     return lines + [f"{name_of(group)} {size}: {why}." for group, size, why in rests if why]
 
 
@@ -133,7 +135,7 @@ def forecast_figure(forecast: ForecastRound) -> go.Figure | None:
         low, high = run.interval or (run.loss, run.loss)
         error = {"array": [high - run.loss], "arrayminus": [run.loss - low], "thickness": 2, "width": 7}
         _add(figure, [place], [run.loss], _predicted_mark(color), f"{name}, predicted", error)
-        known = [one.measured for one in seeds if one.measured is not None]
+        known = [seed.measured for seed in seeds if seed.measured is not None]
         _add(figure, [place + BESIDE] * len(known), known, _measured_mark(color), f"{name}, measured")
         _add(figure, [place - BESIDE], [run.loss + run.drop], LARGEST_MARK, LARGEST)
     marks = {f"predicted, {forecast.predictions.level:.0%} for a run": _predicted_mark(INK), LARGEST: LARGEST_MARK}

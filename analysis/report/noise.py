@@ -1,15 +1,14 @@
-"""The noise between seeds in words: of each part of the architectures that are not told apart in it (fits.pooling)."""
+"""The noise between seeds in words: of each part of the architectures that are not told apart in it (fits.noise)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from analysis.figures.palette import name_of
-from analysis.fits.noise import NoisePart, degrees_text
-from analysis.fits.study_fits import StudyNoise
+from analysis.fits.noise import NoisePart, SeedNoise, degrees_text
 
 
-def noise_text(noise: StudyNoise) -> str:
+def noise_text(noise: SeedNoise) -> str:
     """ "0.70% of the loss, 16.8 degrees of freedom", or so much of each part."""
     if len(noise.parts) < 2:
         return _known(noise)
@@ -21,5 +20,5 @@ def listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _known(noise: StudyNoise | NoisePart) -> str:
+def _known(noise: SeedNoise | NoisePart) -> str:
     return f"{noise.s:.2%} of the loss, {degrees_text(noise.df)} degrees of freedom"

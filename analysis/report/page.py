@@ -1,112 +1,118 @@
-"""report/index.html: the whole study on one page that needs no network, drawn from its fits and tables only."""
+"""report/index.html: the whole study on one page that needs no network, drawn from its fits and tables only.
+
+It begins with what the study says, one figure and one table; then come sections by subject, and at the end how it was
+made. Each section is made by one function.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import plotly.graph_objects as go
 
 from analysis.costs import Cost
 from analysis.figures.palette import name_of
-from analysis.fits.pairwise import Compared
 from analysis.fits.study_fits import StudyFits
 from analysis.forecast.outcome import ForecastRound
-from analysis.pages.export import KINDS, write_tables
+from analysis.pages.export import write_tables
 from analysis.pages.html import render
-from analysis.report.approach_figure import approach_figure
-from analysis.report.approaches import (
-    approach_notes,
-    approach_reasons,
-    approach_rows,
-    check_rows,
-)
-from analysis.report.believed import believed_rows
 from analysis.report.comparison import comparison_figure, comparison_notes, comparison_rows
 from analysis.report.contamination import contamination_notes, contamination_rows
-from analysis.report.costs import (
-    choice_notes,
-    choice_table,
-    cost_notes,
-    cost_rows,
-    doubted_surfaces,
-)
-from analysis.report.figures import figure_one, rows_of_figure_one
-from analysis.report.floors import floor_notes
+from analysis.report.costs import choice_notes, choice_table, cost_notes, cost_rows, doubted_surfaces
+from analysis.report.figures import figure_one
 from analysis.report.forecast import forecast_figure, forecast_lead, forecast_notes, forecast_rows, table_name, title_of
-from analysis.report.frontier import frontier_text
+from analysis.report.laws import approach_reasons, approach_rows, check_rows, law_notes, law_rows
 from analysis.report.lengths import NOTE as LENGTHS
 from analysis.report.lengths import length_rows, lengths_figure
 from analysis.report.merged import merged_notes, merged_rows
 from analysis.report.methods import baseline_text, convention_text, methods
-from analysis.report.notes import common_lean, crossing_notes, crossing_reasons, extrapolation_text, law_notes
 from analysis.report.nuisance import nuisance_notes, nuisance_rows
-from analysis.report.rows import checkpoint_rows, checkpoint_values, corpus_rows, run_rows, training_rows
-from analysis.report.tables import (
-    HEADINGS,
-    conventions_table,
-    curvature_table,
-    diagnostics_table,
-    laws_table,
-    optimum_table,
-)
-from analysis.report.task_tables import TASK_TABLES, downstream_notes, task_tables
+from analysis.report.rows import checkpoint_rows, corpus_rows, run_rows, training_rows
+from analysis.report.task_tables import downstream_notes, task_tables
 from analysis.report.tasks import benchmarks_figure, tasks_figure
 from analysis.report.validation import validation_figure
 from analysis.report.variants import is_of_variants, variant_figure, variant_notes, variant_rows
-from analysis.report.verdict import comparison_table, family_name, verdict_notes, verdict_parts
+from analysis.report.verdict import comparison_table, family_name, study_lines, verdict_notes
 from analysis.run_table import RunTable
 from arch.amounts import counted
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
-CURVATURE = (
-    "For a pure power law the quadratic term of log L in log C is 0, apart from the steps that a few sizes make in the "
-    "envelope, which are subtracted. Its distribution under a pure power law is simulated from the seed noise.",
-    "Where no bend is found, the power law is not proven: the power says how often the test would have found a bend.",
-)
-OPTIMUM = (
-    "Where the curves of two neighbouring sizes cross, the optimal size lies half way between them in log N. The "
-    "crossings therefore estimate the optimum over a continuous choice of sizes. The points of the envelope, which the "
-    "papers fit, take only the sizes of the grid; a line through their steps is too flat by about 1 / k^2 for k sizes "
-    "that own points.",
-    "Where the p-value of their scatter is small, the crossings lie further from a line than seed noise explains: "
-    "N_opt is no power law here, or learning rates or training lengths do not suit all sizes alike. The intervals are "
-    "widened for it.",
-)
-DIAGNOSTICS = (
-    "A censored point says nothing about the optimal size, because another size may have been better: its owner is the "
-    "smallest or the largest size, the point lies inside warm-up (its smoothing window included), a smaller size still "
-    "had the lower loss when its run ended, or the next larger size has no curve there after its warm-up.",
-    "Points left out of L(C): no size next to the optimal one has a curve at their compute.",
-    "The last column says how flat the minimum is: the ratio of the largest to the smallest size within 0.5% of the "
-    "lowest loss, median over the uncensored points.",
+Rows = Sequence[Mapping[str, str]]
+CURVES = (
+    "Curves are the losses that the fits read; those of runs that are left out of the fits are dotted. Points are the "
+    "lowest loss at each compute (the envelope), coloured by the size that has it; hollow ones are censored: they say "
+    "nothing about the optimal size. Diamonds are the crossings of neighbouring sizes, open where extrapolated. Where "
+    "another approach is believed more than the envelope, its law is drawn and the envelope is faint. The shaded "
+    "compute is the one that the law was fitted to; laws are dashed where their checks do not believe them."
 )
 
 
-def figures(
-    fits: StudyFits, tables: RunTable, baseline: dict[str, Any] | None, forecast: Sequence[ForecastRound] = ()
-) -> dict[str, Any]:
-    """The report's figures by file name."""
-    found = {"validation": validation_figure(fits, tables, baseline)}
-    if not is_of_variants(fits):
-        found["figure1"] = figure_one(fits, tables, baseline)
-    found["variants"] = variant_figure(fits)
-    for name, compared in _compared(fits):
-        found[name] = comparison_figure(compared, fits.conventions, doubted_surfaces(fits))
-    found["approaches"] = approach_figure(fits)
-    for round_ in forecast:
-        found[table_name(round_)] = forecast_figure(round_)
-    if fits.downstream:
-        found["benchmarks"] = benchmarks_figure(fits)
-        found["tasks"] = tasks_figure(fits)
-        found["lengths"] = lengths_figure(fits.downstream.lengths)
-    return {name: figure for name, figure in found.items() if figure is not None}
+@dataclass(frozen=True)
+class Study:
+    """What a report is of. baseline: of the bigram model; corpus: its manifest; provenance: name -> value; evaluations:
+    the address of the page of the other evaluations; contamination: what the training text holds of evaluation sets
+    (analysis.contamination); tasks: those that have texts of their own. None and empty where there is none."""
+
+    name: str
+    fits: StudyFits
+    tables: RunTable
+    baseline: dict[str, Any] | None = None
+    corpus: dict[str, Any] | None = None
+    provenance: Mapping[str, str] | None = None
+    evaluations: str | None = None
+    contamination: dict[str, Any] | None = None
+    tasks: Sequence[str] = ()
+    costs: Sequence[Cost] = ()
+    forecast: Sequence[ForecastRound] = ()
 
 
-class Page(NamedTuple):
-    """The page, and its tables by the names of their files (analysis.pages.export)."""
+@dataclass(frozen=True)
+class Table:
+    """Rows with the name of their file. hidden: the words behind which they open; good: a column and its value in rows
+    that are not marked; is_file: the page has its link alone; pairs: a row is a name and a value."""
+
+    name: str
+    rows: Rows
+    hidden: str = ""
+    good: tuple[str, str] | None = None
+    is_file: bool = False
+    pairs: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """Figures by file name, tables and notes, in this order; more: words behind which further lines open, and these."""
+
+    title: str
+    lead: Sequence[str] = ()
+    figures: Sequence[tuple[str, go.Figure | None]] = ()
+    tables: Sequence[Table] = ()
+    notes: Sequence[str] = ()
+    more: tuple[str, Sequence[str]] = ("", ())
+
+    @property
+    def shown_figures(self) -> list[go.Figure]:
+        return [figure for _, figure in self.figures if figure is not None]
+
+    @property
+    def shown_tables(self) -> list[Table]:
+        return [table for table in self.tables if table.rows]
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.shown_figures or self.shown_tables or self.notes or self.lead or self.more[1])
+
+
+@dataclass(frozen=True)
+class Page:
+    """The page, and its tables and figures by the names of their files."""
 
     html: str
-    tables: dict[str, list[dict[str, str]]]
+    tables: dict[str, Rows]
+    figures: dict[str, go.Figure]
 
     def write(self, directory: Path) -> None:
         """index.html, and tables/ beside it."""
@@ -114,113 +120,211 @@ class Page(NamedTuple):
         write_tables(directory / "tables", self.tables)
 
 
-def page(
-    name: str,
-    fits: StudyFits,
-    tables: RunTable,
-    drawn: Mapping[str, Any],
-    baseline: dict[str, Any] | None = None,
-    corpus: dict[str, Any] | None = None,
-    provenance: Mapping[str, str] | None = None,
-    evaluations: str | None = None,
-    contamination: dict[str, Any] | None = None,
-    tasks: Sequence[str] = (),
-    costs: Sequence[Cost] = (),
-    forecast: Sequence[ForecastRound] = (),
-) -> Page:
-    """`drawn` from `figures`, `corpus` the corpus manifest, `provenance` name -> value, `evaluations` the address of
-    the page of the other evaluations, None where there is none, `contamination` what the training text holds of
-    evaluation sets (analysis.contamination), `tasks` those of the study that have texts of their own, `costs`
-    of its runs, `forecast` its predictions, round by round."""
-    downstream = fits.downstream
-    laws_of_size = not is_of_variants(fits)
-    pairs = {"training": training_rows(tables), "corpus": corpus_rows(corpus) if corpus else {}}
-    pairs["provenance"] = dict(provenance or {})
-    shown = _tables(fits, tables, contamination) | {"costs": cost_rows(costs)}
-    for round_ in forecast:
-        shown[table_name(round_)] = forecast_rows(round_)
-    comparisons = []
-    for figure, compared in _compared(fits):
-        shown[figure] = comparison_rows(compared, fits.lowest_losses(compared.at))
-        at = family_name(compared.at) if compared.at else ""
-        notes = comparison_notes(compared, fits.settings.level)
-        comparisons.append({"at": at, "figure": drawn.get(figure), "name": figure, "notes": notes})
-    files = {key: rows for key, rows in shown.items() if rows}
-    files |= {key: [{"what": what, "value": told} for what, told in of.items() if told] for key, of in pairs.items()}
-    files["checkpoints"] = checkpoint_values(tables)
-    files = {key: rows for key, rows in files.items() if rows}
+def page(study: Study) -> Page:
+    sections = [section for section in sections_of(study) if not section.is_empty]
+    figures = dict(named for section in sections for named in section.figures)
+    tables = {table.name: table.rows for section in sections for table in section.shown_tables}
+    summary, *others = sections
     html = render(
         TEMPLATE,
         figures=True,
-        exports=dict.fromkeys(files, KINDS),
-        tables=shown,
-        pairs_of=pairs,
-        name=name,
-        lead=_lead(fits, tables),
-        evaluations=evaluations,
-        drawn=drawn,
-        figure1=rows_of_figure_one(fits, tables, baseline) if laws_of_size else [],
-        verdict=verdict_parts(fits),
-        verdict_notes=[*verdict_notes(fits), f"C: {convention_text(fits)}. Loss: {fits.conventions['L']}."],
-        law_notes=[*law_notes(fits), extrapolation_text(fits)],
-        curvature_notes=[*common_lean(fits), *CURVATURE],
-        optimum_notes=[*crossing_notes(fits), *OPTIMUM],
-        crossing_reasons=crossing_reasons(fits),
-        diagnostics_notes=DIAGNOSTICS,
-        frontiers=frontier_text(fits),
-        baseline=baseline_text(baseline, fits.unit) if baseline else None,
-        approach_notes=[
-            *floor_notes(fits),
-            *approach_notes(),
-        ],
-        lengths_note=LENGTHS,
-        approach_reasons=approach_reasons(fits),
-        comparisons=comparisons,
-        laws_of_size=laws_of_size,
-        variant_notes=variant_notes(fits),
-        merged_notes=merged_notes(fits),
-        nuisance_notes=nuisance_notes(fits),
-        choice_notes=choice_notes(fits),
-        downstream=downstream_notes(downstream) if downstream else None,
-        shown_checkpoints=checkpoint_rows(tables),
-        loss_unit=fits.unit,
-        unfinished=lambda row: row["state"] != "done",
-        cost_notes=cost_notes(costs),
-        rounds=[(title_of(one), forecast_lead(one), table_name(one), forecast_notes(one)) for one in forecast],
-        contamination_notes=contamination_notes(contamination, list(tasks), name),
-        methods=methods(fits),
+        exports=list(tables),
+        name=study.name,
+        lead=_lead(study.fits, study.tables),
+        evaluations=study.evaluations,
+        summary=summary,
+        sections=others,
     )
-    return Page(html, files)
+    return Page(html, tables, {name: figure for name, figure in figures.items() if figure is not None})
 
 
-def _tables(fits: StudyFits, tables: RunTable, contamination: dict[str, Any] | None) -> dict[str, list[dict[str, str]]]:
-    """The page's tables by name, in their order."""
-    downstream = fits.downstream
-    compared = any(one.archs for one in fits.verdicts)
-    return {
-        "losses": comparison_table(fits) if compared else [],
-        "optimum": believed_rows(fits),
-        "nuisance": nuisance_rows(fits),
-        "variants": variant_rows(fits),
-        "merged": merged_rows(fits),
-        "laws": [{HEADINGS[key]: value for key, value in row.items()} for row in laws_table(fits)],
-        "approaches": approach_rows(fits),
-        "checks": check_rows(fits),
-        "choices": choice_table(fits.wrong_choices),
-        **({name: [] for name in TASK_TABLES} if downstream is None else task_tables(downstream)),
-        "lengths": length_rows(downstream.lengths) if downstream else [],
-        "power_law": curvature_table(fits),
-        "crossings": optimum_table(fits),
-        "conventions": conventions_table(fits),
-        "diagnostics": diagnostics_table(fits),
-        "runs": run_rows(fits, tables),
-        "contamination": contamination_rows(contamination),
-    }
+def sections_of(study: Study) -> Iterator[Section]:
+    fits = study.fits
+    yield _summary(study)
+    yield _variants(fits)
+    if not is_of_variants(fits):
+        yield _laws(fits)
+        yield from _comparisons(fits)
+    yield from map(_forecast, study.forecast)
+    yield _merged(fits)
+    if not is_of_variants(fits):
+        yield _curves(study)
+    yield _held_out(study)
+    yield from _tasks(fits)
+    if not is_of_variants(fits):
+        yield _choices(fits)
+    yield _nuisance(fits)
+    yield _runs(study)
+    yield _costs(study)
+    yield _corpus(study)
+    yield _contamination(study)
+    yield Section("Methods and caveats", methods(fits), notes=verdict_notes(fits))
+    pairs = [{"what": what, "value": value} for what, value in (study.provenance or {}).items() if value]
+    yield Section("Provenance", tables=[Table("provenance", pairs, pairs=True)])
 
 
-def _compared(fits: StudyFits) -> list[tuple[str, Compared]]:
-    """The comparisons by the names of their figures."""
-    return [("comparison" if i == 0 else f"comparison-{i + 1}", one) for i, one in enumerate(fits.comparisons)]
+def _one(name: str, figure: go.Figure | None) -> list[tuple[str, go.Figure | None]]:
+    return [(name, figure)]
+
+
+def _summary(study: Study) -> Section:
+    """What the study says: sentences, the laws of all architectures in one figure, and the losses in one table."""
+    fits = study.fits
+    lines = [*study_lines(fits), *(f"{title_of(forecast)}: {forecast_lead(forecast)}" for forecast in study.forecast)]
+    rows = comparison_table(fits) if any(verdict.archs for verdict in fits.verdicts) else []
+    figure = None if is_of_variants(fits) else figure_one(fits, study.tables, study.baseline, [None])
+    return Section(
+        "What the study says",
+        lines,
+        _one("laws", figure),
+        [Table("losses", rows)],
+        [f"C: {convention_text(fits)}. Loss: {fits.conventions['L']}."],
+    )
+
+
+def _variants(fits: StudyFits) -> Section:
+    return Section(
+        "Variants after equal tokens",
+        (),
+        _one("variants", variant_figure(fits)),
+        [Table("variants", variant_rows(fits))],
+        variant_notes(fits),
+    )
+
+
+def _merged(fits: StudyFits) -> Section:
+    table = Table("merged", merged_rows(fits))
+    notes = merged_notes(fits) if table.rows else []
+    return Section("Merged weights in the place of a decay", tables=[table], notes=notes)
+
+
+def _laws(fits: StudyFits) -> Section:
+    return Section(
+        "The optimal size by three approaches, and whether to believe it",
+        tables=[
+            Table("approaches", approach_rows(fits)),
+            Table("checks", check_rows(fits), "What the verdicts rest on: the checks of each law at each compute"),
+            Table("conventions", law_rows(fits), "Laws of the envelope under every FLOP convention"),
+        ],
+        notes=law_notes(fits),
+        more=("The reasons of every verdict", approach_reasons(fits)),
+    )
+
+
+def _comparisons(fits: StudyFits) -> Iterator[Section]:
+    for i, comparison in enumerate(fits.comparisons):
+        name, at = f"comparison-{i + 1}" if i else "comparison", family_name(comparison.at) if comparison.at else ""
+        yield Section(
+            "Architectures compared along their optimal frontiers" + (f", {at}" if at else ""),
+            (),
+            _one(name, comparison_figure(comparison, fits.conventions, doubted_surfaces(fits))),
+            [Table(name, comparison_rows(comparison, fits.lowest_losses(comparison.at)))],
+            comparison_notes(comparison, fits.settings.level),
+        )
+
+
+def _forecast(forecast: ForecastRound) -> Section:
+    name = table_name(forecast)
+    return Section(
+        title_of(forecast),
+        [forecast_lead(forecast)],
+        _one(name, forecast_figure(forecast)),
+        [Table(name, forecast_rows(forecast))],
+        forecast_notes(forecast),
+    )
+
+
+def _curves(study: Study) -> Section:
+    rows = [(group.name, [group.name]) for group in study.fits.groups]
+    figures = [
+        (f"curves-{i + 1}", figure_one(study.fits, study.tables, study.baseline, row))
+        for i, (_, row) in enumerate(rows)
+    ]
+    return Section("Training curves, envelope and laws", figures=figures, notes=[CURVES])
+
+
+def _held_out(study: Study) -> Section:
+    fits, unit = study.fits, study.fits.unit
+    figure = validation_figure(fits, study.tables, study.baseline)
+    return Section(
+        "Held-out loss",
+        [] if figure else ["No checkpoint has been evaluated."],
+        _one("validation", figure),
+        [Table("checkpoints", checkpoint_rows(study.tables), is_file=True)],
+        [baseline_text(study.baseline, unit)] if study.baseline else [],
+    )
+
+
+def _tasks(fits: StudyFits) -> Iterator[Section]:
+    scores = fits.downstream
+    if not scores:
+        return
+    tables, notes = task_tables(scores), downstream_notes(scores)
+    benchmarks, lengths = Table("benchmarks", tables["benchmarks"]), Table("lengths", length_rows(scores.lengths))
+    yield Section("Benchmarks", (), _one("benchmarks", benchmarks_figure(fits)), [benchmarks], notes["benchmarks"])
+    if lengths.rows:
+        figure = _one("lengths", lengths_figure(scores.lengths))
+        yield Section("Contexts longer than those of the training", (), figure, [lengths], [LENGTHS])
+    yield Section(
+        "Scores of the tasks",
+        (),
+        _one("tasks", tasks_figure(fits)),
+        [Table(name, tables[name]) for name in ("scores", "rankings")],
+        [*notes["scores"], *notes["rankings"]],
+        ("What is doubted, withheld or left out, and why", notes["reasons"]),
+    )
+
+
+def _choices(fits: StudyFits) -> Section:
+    rows = choice_table(fits.wrong_choices)
+    lead = (
+        "Of the largest compute of each architecture, by its fitted surface: what a model of another size than the "
+        "optimal one wastes, and what a loss wastes that is higher than it need be, as a wrong learning rate makes it. "
+        "Intervals are in fits.json."
+    )
+    return Section(
+        "What a wrong choice costs",
+        [lead] if rows else [],
+        tables=[Table("choices", rows)],
+        notes=choice_notes(fits) if rows else [],
+    )
+
+
+def _nuisance(fits: StudyFits) -> Section:
+    rows = nuisance_rows(fits)
+    title = "Nuisance axes, resolved before the fits" if rows else "Runs that the fits do not use"
+    return Section(title, tables=[Table("nuisance", rows)], notes=nuisance_notes(fits))
+
+
+def _runs(study: Study) -> Section:
+    pairs = [{"what": what, "value": value} for what, value in training_rows(study.tables).items() if value]
+    return Section(
+        "Runs",
+        tables=[
+            Table("training", pairs, pairs=True),
+            Table("runs", run_rows(study.fits, study.tables), good=("state", "done")),
+        ],
+    )
+
+
+def _costs(study: Study) -> Section:
+    table = Table("costs", cost_rows(study.costs), "Planned and spent, by run")
+    return Section("What the training cost", tables=[table], notes=cost_notes(study.costs) if table.rows else [])
+
+
+def _corpus(study: Study) -> Section:
+    values = corpus_rows(study.corpus) if study.corpus else {}
+    pairs = [{"what": what, "value": value} for what, value in values.items() if value]
+    lead = [] if pairs else ["The corpus has no manifest."]
+    return Section("Corpus", lead, tables=[Table("corpus", pairs, pairs=True)])
+
+
+def _contamination(study: Study) -> Section:
+    return Section(
+        "Evaluation sets in the training text",
+        tables=[Table("contamination", contamination_rows(study.contamination))],
+        notes=contamination_notes(study.contamination, list(study.tasks), study.name),
+    )
 
 
 def _lead(fits: StudyFits, tables: RunTable) -> str:
@@ -228,6 +332,6 @@ def _lead(fits: StudyFits, tables: RunTable) -> str:
     own = tables.runs[tables.runs["variant"] == ""]
     by_state = ", ".join(f"{count} {state}" for state, count in own["state"].value_counts().to_dict().items())
     variants = f" and {n} of variants" if (n := len(tables.runs) - len(own)) else ""
-    several = "; " if any(one.point for one in fits.groups) else ", "
-    archs = several.join(name_of(one.name) for one in fits.groups)
+    several = "; " if any(group.point for group in fits.groups) else ", "
+    archs = several.join(name_of(group.name) for group in fits.groups)
     return f"{archs}. {counted(len(own), 'run')} ({by_state}){variants}."

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from analysis.fits.losses import RunCurves
 from analysis.fits.study_fits import StudyFits
 from analysis.pages.cells import shown
 from analysis.run_table import RunTable
-from arch.amounts import count, counted
+from arch.amounts import counted
 from data.clean.summary import examples, headline
 from data.settings import shown_source
 from data.units import loss_unit
@@ -20,7 +19,7 @@ from data.units import loss_unit
 def run_rows(fits: StudyFits, tables: RunTable) -> list[dict[str, str]]:
     own = tables.evals[tables.evals["phase"] != "merged"] if "phase" in tables.evals else tables.evals
     best = own.groupby("run_id")[["loss", "bits_per_byte"]].min() if len(own) else pd.DataFrame()
-    settings, unused = fits.settings, {one["run_id"]: one["why"] for one in fits.left_out}
+    settings, unused = fits.settings, {run["run_id"]: run["why"] for run in fits.left_out}
     curves, rows = RunCurves(tables, settings), []
     for run in tables.runs.to_dict("records"):
         curve = curves.of(str(run["run_id"]))[1]
@@ -48,21 +47,7 @@ def run_rows(fits: StudyFits, tables: RunTable) -> list[dict[str, str]]:
 
 
 def checkpoint_rows(tables: RunTable) -> list[dict[str, str]]:
-    rows = []
-    whole = tables.evals
-    names = [  # lists: columns of an empty table have no type that words could be added to
-        f"{run_id}, merged weights" if phase == "merged" else str(run_id)
-        for run_id, phase in zip(whole["run_id"], whole["phase"] if "phase" in whole else whole["run_id"], strict=True)
-    ]
-    for run_id, evals in whole.groupby(np.array(names, dtype=object), sort=False):
-        rising = evals.sort_values("step")
-        cells = [f"{loss:.4f} @ {count(n, 4)}" for n, loss in zip(rising["n_tokens"], rising["loss"], strict=True)]
-        rows.append({"run": str(run_id)} | {f"checkpoint {i}": cell for i, cell in enumerate(cells, start=1)})
-    return rows
-
-
-def checkpoint_values(tables: RunTable) -> list[dict[str, str]]:
-    """The same with a row a checkpoint, for files."""
+    """A row an evaluated checkpoint."""
     merged = tables.evals["phase"] == "merged" if "phase" in tables.evals else pd.Series(False, tables.evals.index)
     unit = loss_unit(tables.runs["tokenizer"])
     return [
@@ -101,8 +86,10 @@ def corpus_rows(manifest: dict[str, Any]) -> dict[str, str]:
         rows[f"source {source['name']}"] = (
             f"weight {source['weight']:g}: {sizes[0]} tokens to train on, {sizes[1]} held out"
         )
-    for split, found in manifest["splits"].items():
-        rows[split] = f"{counted(found['documents'], 'document')}, {found['bytes']:,} bytes, {found['tokens']:,} tokens"
+    for split, counts in manifest["splits"].items():
+        rows[split] = (
+            f"{counted(counts['documents'], 'document')}, {counts['bytes']:,} bytes, {counts['tokens']:,} tokens"
+        )
     rows |= {name.replace("_", " "): f"{count:,}" for name, count in manifest["counts"].items()}
     if share := manifest.get("held_out_share"):
         rows["held out"] = f"{share:.2%} of the bytes"
@@ -115,10 +102,10 @@ def corpus_rows(manifest: dict[str, Any]) -> dict[str, str]:
     return rows | {"fingerprint": manifest["fingerprint"]}
 
 
-def _shared(found: dict[str, int]) -> str:
+def _shared(shared: dict[str, int]) -> str:
     return (
-        f"{found['tokens']:,} tokens cut from {found['documents']:,} held-out documents "
-        f"({counted(found['passages'], 'passage')} of {found['passage_tokens']} tokens or more)"
+        f"{shared['tokens']:,} tokens cut from {shared['documents']:,} held-out documents "
+        f"({counted(shared['passages'], 'passage')} of {shared['passage_tokens']} tokens or more)"
     )
 
 

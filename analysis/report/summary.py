@@ -27,16 +27,16 @@ class Cell(NamedTuple):
 def summary_rows(results: Sequence[Fit], failed: Sequence[NotFitted], c: float) -> list[dict[str, Cell]]:
     """A row an approach at C [FLOP], which is one that the results were asked for; those not fitted at the end."""
     rows = []
-    for one in results:
-        at, far = one.optimum(c) or Optimum(c), one.beyond(c) > FAR
-        row = {"approach": Cell(one.approach), "a": _cell(one.a, "{:.3f}".format)}
+    for fit in results:
+        at, far = fit.optimum(c) or Optimum(c), fit.beyond(c) > FAR
+        row = {"approach": Cell(fit.approach), "a": _cell(fit.a, "{:.3f}".format)}
         for name, form in zip(QUANTITIES, (count, count, _four), strict=True):
             value = at.of(name)
             cell = _cell(value, form)
             row[name] = Cell(f"({cell.value})") if far and value.value is not None else cell
-        row["verdict"] = Cell(one.verdict.believe if one.verdict else "not judged", _where(one, c))
+        row["verdict"] = Cell(fit.verdict.believe if fit.verdict else "not judged", _where(fit, c))
         rows.append(row)
-    rows += [{"approach": Cell(one.approach), "verdict": Cell("not fitted")} for one in failed]
+    rows += [{"approach": Cell(fit.approach), "verdict": Cell("not fitted")} for fit in failed]
     return rows
 
 
@@ -52,10 +52,10 @@ def cell_text(head: str, cell: Cell) -> str:
     return f"{cell.value}, {cell.under}" if head == "verdict" else f"{cell.value} [{cell.under}]"
 
 
-def _cell(one: Estimate, form: Any) -> Cell:
-    if one.value is None:
+def _cell(estimate: Estimate, form: Any) -> Cell:
+    if estimate.value is None:
         return Cell(NOT_KNOWN)
-    return Cell(form(one.value), "no interval" if one.interval is None else between(one.interval, form))
+    return Cell(form(estimate.value), "no interval" if estimate.interval is None else between(estimate.interval, form))
 
 
 def _four(value: float) -> str:
@@ -98,27 +98,27 @@ def title(points: Points, group: str, c: float, asked: bool) -> str:
 
 def first_reasons(results: Sequence[Fit], failed: Sequence[NotFitted]) -> list[str]:
     """A short line a law: its verdict and the first reason for it, or why it could not be fitted."""
-    reasons = {one.approach: f"{one.verdict.believe}: {one.verdict.reasons[0]}" for one in results if one.verdict}
-    reasons |= {one.approach: f"not fitted: {one.reason}" for one in failed}
+    reasons = {fit.approach: f"{fit.verdict.believe}: {fit.verdict.reasons[0]}" for fit in results if fit.verdict}
+    reasons |= {fit.approach: f"not fitted: {fit.reason}" for fit in failed}
     return [f"{approach}: {shortened(reason, SHORT)}" for approach, reason in reasons.items()]
 
 
 def notes(results: Sequence[Fit]) -> list[str]:
     """What a law says about its points: text that was read again, losses that are likely mistakes."""
-    return [f"{one.approach}: note: {note}" for one in results for note in one.notes]
+    return [f"{fit.approach}: note: {note}" for fit in results for note in fit.notes]
 
 
 def reason_lines(results: Sequence[Fit], failed: Sequence[NotFitted]) -> list[str]:
     """A line a law: its verdict and the first reasons for it, and its notes; and why the others could not be fitted."""
     lines = []
-    for one in results:
-        if one.verdict is not None:
-            reasons = [shortened(why) for why in one.verdict.reasons]
+    for fit in results:
+        if fit.verdict is not None:
+            reasons = [shortened(why) for why in fit.verdict.reasons]
             more = len(reasons) - MOST_REASONS
-            told = "; ".join(reasons[:MOST_REASONS]) + (f"; {more} more reason{'s'[: more > 1]}" if more > 0 else "")
-            lines.append(f"{one.approach}: {one.verdict.believe}: {told}")
+            text = "; ".join(reasons[:MOST_REASONS]) + (f"; {more} more reason{'s'[: more > 1]}" if more > 0 else "")
+            lines.append(f"{fit.approach}: {fit.verdict.believe}: {text}")
     lines += notes(results)
-    return lines + [f"{one.approach}: not fitted: {shortened(one.reason)}" for one in failed]
+    return lines + [f"{failure.approach}: not fitted: {shortened(failure.reason)}" for failure in failed]
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
@@ -127,11 +127,11 @@ def shortened(text: str, longest: int = LONGEST) -> str:
 
 def fitted_on(results: Sequence[Fit]) -> str:
     """How many points each law rests on, and their range of C."""
-    told = []
-    for one in results:
-        span = f"C {flop(one.range[0])} to {flop(one.range[1])} FLOP"
-        told.append(f"{one.approach} {points_text(one)}, {span}")
-    return f"fitted on: {'; '.join(told)}"
+    parts = []
+    for fit in results:
+        span = f"C {flop(fit.range[0])} to {flop(fit.range[1])} FLOP"
+        parts.append(f"{fit.approach} {points_text(fit)}, {span}")
+    return f"fitted on: {'; '.join(parts)}"
 
 
 def points_text(result: Fit) -> str:
@@ -142,19 +142,19 @@ def points_text(result: Fit) -> str:
     used = result.isoflop.used
     if result.isoflop.from_curves:
         return f"{counted(len(used), 'budget')} with a minimum, read off {whole}"
-    return f"{sum(one.n_points for one in used):,} of {whole} ({counted(len(used), 'budget')} with a minimum)"
+    return f"{sum(minimum.n_points for minimum in used):,} of {whole} ({counted(len(used), 'budget')} with a minimum)"
 
 
 def legend(results: Sequence[Fit], n_computes: int, place: str) -> str:
     """What the cells mean, for a reader who sees the table first. n_computes: how many of the results' C are shown;
     place: where the interval of a value stands."""
-    levels = dict.fromkeys(f"{one.intervals.level:g}" for one in results if one.intervals.level)
-    units = dict.fromkeys(one.conventions["L"] for one in results)
-    told = [
+    levels = dict.fromkeys(f"{fit.intervals.level:g}" for fit in results if fit.intervals.level)
+    units = dict.fromkeys(fit.conventions["L"] for fit in results)
+    parts = [
         f"table: {place} its interval{', nominal level ' + ', '.join(levels) if levels else ''}",
         f"L in {', '.join(units) or 'its own unit'}",
     ]
-    shown = [(one, at.flops) for one in results for at in one.optima[:n_computes]]
-    if any(one.beyond(c) > FAR for one, c in shown):
-        told.append(f"(in brackets): more than {FAR:g} times beyond the fit, a formula carried on that nothing checks")
-    return "; ".join(told)
+    shown = [(fit, at.flops) for fit in results for at in fit.optima[:n_computes]]
+    if any(fit.beyond(c) > FAR for fit, c in shown):
+        parts.append(f"(in brackets): more than {FAR:g} times beyond the fit, a formula carried on that nothing checks")
+    return "; ".join(parts)

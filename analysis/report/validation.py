@@ -20,9 +20,7 @@ def validation_figure(fits: StudyFits, tables: RunTable, baseline: dict[str, Any
     """Held-out loss at every evaluated checkpoint over compute, a panel for each group of the fits, of the runs that
     these use; None without any."""
     tables = grouped(tables, fits.settings)
-    runs = tables.runs[(tables.runs["left_out"] == "") | tables.runs["run_id"].isin(tables.averaged)].set_index(
-        "run_id"
-    )
+    runs = tables.runs[tables.runs["left_out"] == ""].set_index("run_id")
     evals = tables.evals[tables.evals["run_id"].isin(runs.index)]
     evals = evals[evals["phase"] != "merged"] if "phase" in evals else evals
     evals = evals.assign(group=evals["run_id"].map(runs["group"]))

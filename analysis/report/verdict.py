@@ -12,9 +12,9 @@ from analysis.fits.pairwise import BETTER, DISPUTED, UNDECIDED, UNKNOWN, WORSE, 
 from analysis.fits.study_fits import LossOf, LowestLoss, StudyFits
 from analysis.labels import arch_of
 from analysis.pages.cells import Number, number, signed
-from analysis.report.approaches import size_of
 from analysis.report.believed import believed_rows, law_sentences, leading_law, optimum_sentences
 from analysis.report.comparison import times_cell, verdict_cell
+from analysis.report.laws import size_of
 from analysis.report.noise import listed, noise_text
 from analysis.report.variants import is_of_variants, variant_lines
 from arch.amounts import count

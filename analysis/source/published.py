@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from analysis.source.base import AGAIN, BASELINE, NOT_TRAINED, WAITING, Inputs, Provenance
+from analysis.table_files import read_table
 from arch.errors import InputError
 from data.files import MANIFEST, is_plain, listed, read_json, sha256
 
@@ -67,20 +68,19 @@ class Published:
 
     def table(self, settings: FitSettings, validation_tokens: int, variants: bool = True) -> RunTable:
         from analysis.run_table import RunTable
-        from analysis.source.parquet import unpacked, unpacked_curves
 
         if validation_tokens != (stored := self.validation_tokens):
             raise InputError(
                 f"{self.folder}: was published with held-out losses over {stored:,} tokens, not {validation_tokens:,}"
             )
-        curves = unpacked_curves(self.folder / CURVES, self._runs)
+        curves = read_table(self.folder / CURVES, AGAIN)
         if settings.control == "bigram" and "difficulty" not in curves and len(curves):
             raise InputError(
                 f"{self.folder}: was published without each batch's bigram deviation: leave out fit.control"
             )
         if settings.control != "bigram" and "difficulty" in curves:
             curves = curves.drop(columns="difficulty")
-        evals, _ = unpacked(self.folder / EVALS)
+        evals = read_table(self.folder / EVALS, AGAIN)
         gone = set(self._dropped)
         if not variants:
             gone |= set(self._runs.loc[self._runs["variant"] != "", "run_id"])
@@ -92,23 +92,17 @@ class Published:
     @cached_property
     def _forecast(self) -> RunTable | None:
         from analysis.run_table import RunTable
-        from analysis.source.parquet import unpacked, unpacked_curves
 
         if not self.has(FORECAST[1]):
             return None
         curves, runs, evals = (self.folder / name for name in FORECAST)
-        table = _runs_of(runs)
-        return RunTable(table, unpacked_curves(curves, table), unpacked(evals)[0], self.manifest["study"])
+        return RunTable(_runs_of(runs), read_table(curves, AGAIN), read_table(evals, AGAIN), self.manifest["study"])
 
     def scores(self) -> pd.DataFrame | None:
-        from analysis.source.parquet import unpacked
-
-        return unpacked(self.folder / SCORES)[0] if self.has(SCORES) else None
+        return read_table(self.folder / SCORES, AGAIN) if self.has(SCORES) else None
 
     def forecast_scores(self) -> pd.DataFrame | None:
-        from analysis.source.parquet import unpacked
-
-        return unpacked(self.folder / FORECAST_SCORES)[0] if self.has(FORECAST_SCORES) else None
+        return read_table(self.folder / FORECAST_SCORES, AGAIN) if self.has(FORECAST_SCORES) else None
 
     def corpus(self) -> dict[str, Any] | None:
         return self._json(CORPUS) if self.has(CORPUS) else None
@@ -146,9 +140,7 @@ class Published:
 
 
 def _runs_of(path: Path) -> pd.DataFrame:
-    from analysis.source.parquet import unpacked
-
-    runs, _ = unpacked(path)
+    runs = read_table(path, AGAIN)
     return runs.assign(state=runs["state"].replace(WAITING, NOT_TRAINED))
 
 

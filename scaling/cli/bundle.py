@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from arch.amounts import byte_size, counted
+from arch.commands import with_options
 from arch.errors import FULL, InputError
 from data.files import read_manifest
-from flops.commands import with_options
 
 from ..bundle import archive
 from ..bundle.index import ENDING, MOST_INDEX, Index, folder_of, read_index

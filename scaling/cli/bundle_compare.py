@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from arch.amounts import counted
+from arch.commands import Plugins
 from arch.errors import InputError
 from arch.registry import load_plugins
 from arch.tables import rows_table, wrapped
-from flops.commands import Plugins
 
 from ..bundle.merge import decide, unpacked
 from ..bundle.pack import provenance

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from arch.amounts import counted
-from flops.commands import Plugins
+from arch.commands import Plugins
 
 from ..rundir.find_checkpoint import find_checkpoint
 from .options import AsJson, print_json, tell

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from arch.commands import Plugins, with_options
 from arch.errors import InputError
-from flops.commands import Plugins, with_options
 
 from .fit_check import check
 from .fit_laws import Output, fit_points
@@ -35,9 +35,7 @@ class FitOptions:
     ] = None
     form: Annotated[
         Text,
-        typer.Option(
-            help="Form of parametric: plain, over-training, data-constrained or data-constrained-both; default: plain."
-        ),
+        typer.Option(help="Form of parametric: plain, over-training or data-constrained; default: plain."),
     ] = None
     minimum: Annotated[
         Text,
@@ -69,11 +67,10 @@ class FitOptions:
         """The approaches, the points, and the settings of the fits; objective: where none is given. Raises InputError
         for unknown names, and for what none of the approaches reads."""
         from analysis.fits.approaches import CURVE, ENVELOPE, ISOFLOP, NEEDS_CURVES, PARAMETRIC, Options, named
-        from analysis.fits.published import number_list
 
         approaches, points = named(self.approach), self.points
         settings = Options(
-            at=number_list(self.at, "--at") if self.at else (),
+            at=_numbers(self.at) if self.at else (),
             predict=[_pair(pair) for pair in self.predict or ()],
             objective=self.objective or objective,
             form=self.form or "plain",
@@ -215,6 +212,12 @@ def table(
 
 
 app.command("check")(with_options(check))
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    from analysis.fits.published import number_list
+
+    return tuple(number_list(text, "--at"))
 
 
 def _pair(text: str) -> tuple[float, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.fits.fit import FAR, L_OPT, QUANTITIES, Fit, Objective, WithoutSizes
+from analysis.fits.fit import FAR, L_OPT, QUANTITIES, Fit, Objective
 from analysis.report.summary import points_text
 from arch.amounts import count, counted, flop
 from arch.tables import rows_table, wrapped
@@ -97,7 +97,6 @@ def _notes(result: Fit) -> list[str]:
     lines += [f"note: {note}" for note in result.notes]
     if part is not None:
         lines += [f"assumes: {part.assumes}"] if part.assumes else []
-        lines += _without_sizes(part.without_sizes)
     if result.isoflop is not None:
         if result.isoflop.from_curves:
             lines.append("losses at each budget are read off whole curves: right under a constant learning rate alone")
@@ -111,21 +110,9 @@ def _notes(result: Fit) -> list[str]:
     return lines
 
 
-def _without_sizes(without: WithoutSizes) -> list[str]:
-    """How far single sizes decide the result."""
-    forms = {"a": "{:.3f}".format, "N_opt": count}
-    ranges = without.ranges
-    text = ", ".join(f"{name} {interval_cell(ranges[name], form)}" for name, form in forms.items() if name in ranges)
-    lines = [f"without one of {len(without.left_out)} sizes: {text}"] if text else []
-    impossible = [name for name in without.impossible if name != "all"]
-    return lines + ([f"without size {', '.join(impossible)} no fit is possible"] if impossible else [])
-
-
 def _starts(objective: Objective) -> str:
     """How the other starts ended, where there were several."""
     if objective.worst is None:
         return ""
     starts = f" of {objective.starts} starts" if objective.starts is not None else ""
-    stopped = objective.abnormal
-    ended = f"; {stopped} of the starts stopped before they reached a minimum" if stopped else ""
-    return f" (the worst{starts} ended at {objective.worst:.6g}{ended})"
+    return f" (the worst{starts} ended at {objective.worst:.6g})"

@@ -100,11 +100,11 @@ def fit_points(source: Source, approaches: Sequence[str], options: Options, outp
         for line in failed_lines(fits.failed):
             tell(f"not fitted: {line}")
     else:
-        from .fit_details import details_text
-        from .show import comparison_text
-
         parts = [reading_text(source.reading)]
         if output.details:
+            from .fit_details import details_text
+            from .show import comparison_text
+
             parts += [*all_text(source.reading, fits, options.at), *details_text(fits)]
             parts += [comparison_text(comparison, options.level) for comparison in compared or ()]
         else:
@@ -118,11 +118,12 @@ def fit_points(source: Source, approaches: Sequence[str], options: Options, outp
 
 def _architectures(source: Source, approaches: Sequence[str], options: Options) -> list[Compared] | None:
     """The groups compared by their surfaces; None where there is one, or without the approach parametric."""
-    from analysis.fits.compared import compare_points, compare_study
     from analysis.fits.fit import PARAMETRIC
 
     if PARAMETRIC not in approaches or len(source.reading.groups) < 2:
         return None
+    from analysis.fits.compared import compare_points, compare_study
+
     if source.study is None:
         return compare_points(list(source.reading.groups.values()), options)
     from analysis.fits.study import seed_noise_of_study

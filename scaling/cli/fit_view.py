@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.fits.fit import Estimate, Fit, NotFitted, Prediction
-from analysis.report.comparison import pair_rows
 from analysis.report.summary import (
     Cell,
     cell_text,
@@ -65,6 +64,8 @@ def summary_text(reading: Reading, fits: Fits, computes: Sequence[float], compar
     """The end of a fit, short: a table of all approaches (of several groups the law of each that is believed most) at
     each of `computes` [FLOP] (none: `shown_at`), the losses of --predict, a reason a law, where the rest is."""
     if len(reading.groups) > 1:
+        from analysis.report.comparison import pair_rows
+
         fitted = {law.group for law in fits.results}
         parts = [_groups(reading, fits, c, bool(computes)) for c in shown_at(fits.results, computes)]
         parts += predictions(fits.results) + [rows_table(pairs) for pairs in map(pair_rows, compared) if pairs]

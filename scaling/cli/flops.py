@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arch.amounts import counted
+from arch.commands import with_options
+from arch.console import run_app
 from flops.cli import Convention, Format, app, convention_named
-from flops.commands import with_options
-from flops.console import run_app
 from flops.hardware import DEVICES, device_of
 from flops.pace import MFU, NEXT_S, START_S
 from flops.quantity import MOST_GPUS, PF_DAY, quantity, whole

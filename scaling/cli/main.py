@@ -13,8 +13,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from flops.commands import application, with_options
-from flops.console import run_app
+from arch.commands import application, with_options
+from arch.console import run_app
 
 from ..rundir.launcher import leave
 

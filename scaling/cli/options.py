@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from arch.amounts import counted_of
+from arch.commands import Plugins
 from arch.errors import InputError
-from flops.commands import Plugins
 
 if TYPE_CHECKING:
     from .request import Request

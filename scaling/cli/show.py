@@ -38,12 +38,9 @@ def show_summary(fits: StudyFits, more: Sequence[str], forecasts: Sequence[Forec
 
 def show_laws(fits: StudyFits) -> str:
     """All that the study says, the laws, and what belongs under them, no wider than the terminal where words allow."""
-    from analysis.report.approaches import approach_rows
-    from analysis.report.floors import floor_notes
+    from analysis.report.laws import approach_rows, law_notes, law_rows
     from analysis.report.methods import phase_notes
-    from analysis.report.notes import law_notes
     from analysis.report.nuisance import nuisance_notes, nuisance_rows
-    from analysis.report.tables import short_laws_table
     from analysis.report.variants import is_of_variants, variant_notes
     from analysis.report.verdict import comparison_table, verdict_notes, verdict_text
 
@@ -53,7 +50,7 @@ def show_laws(fits: StudyFits) -> str:
     where = f"C: training FLOP, convention {named['C']}; N: {named['N']}; L: {named['L']}."
     parts += ["\n".join(wrapped([*verdict_notes(fits), where, *phase_notes(fits)]))]
     if not is_of_variants(fits):
-        parts += ["laws: L ~ C^alpha, N_opt ~ C^a, D_opt ~ C^b\n" + rows_table(short_laws_table(fits))]
+        parts += ["laws of the envelope\n" + rows_table(law_rows(fits, (None,), digits=3))]
         parts += ["\n".join(wrapped(law_notes(fits)))]
     if rows := nuisance_rows(fits):
         short = [{key: row[key] for key in ("architecture", "size", "taken", "next best")} for row in rows]
@@ -65,7 +62,6 @@ def show_laws(fits: StudyFits) -> str:
     if not is_of_variants(fits):
         if judged := approach_rows(fits):
             parts += ["N_opt by three approaches, and whether to believe it\n" + rows_table(judged)]
-        parts += ["\n".join(wrapped(floor_notes(fits)))]
         parts += [comparison_text(one, fits.settings.level, fits.lowest_losses(one.at)) for one in fits.comparisons]
     return "\n\n".join(part for part in parts if part)
 

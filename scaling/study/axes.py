@@ -22,7 +22,7 @@ from .training import Training
 from .types import refuse_at
 
 Point = tuple[tuple[str, Any], ...]
-By = Literal["best", "mean"]
+By = Literal["best"]
 LENGTHS = ("training.n_tokens",)  # how far a run goes: the D of the laws, no group of its own
 NEVER = {  # fields that are no axis, and why
     **dict.fromkeys(
@@ -215,8 +215,8 @@ def _values(field: str, values: Any, place: tuple[str, ...]) -> list[Any]:
 
 
 def check_nuisance(axes: Mapping[str, Mapping[str, list[Any]]], nuisance: Mapping[str, str]) -> None:
-    """Raises ValidationError for a nuisance that is no axis, or that cannot be resolved so."""
-    for name, by in nuisance.items():
+    """Raises ValidationError for a nuisance that is no axis, or that cannot be resolved."""
+    for name in nuisance:
         if name not in axes:
             inside = next((axis for axis, fields in axes.items() if name in fields), None)
             reason = (
@@ -230,8 +230,6 @@ def check_nuisance(axes: Mapping[str, Mapping[str, list[Any]]], nuisance: Mappin
                 refuse_at("the length of a run is the D of the laws, no nuisance", "nuisance", name)
             if field == "training.reset_at_documents":
                 refuse_at("losses with and without it have other text before a token: no nuisance", "nuisance", name)
-            if by == "mean" and field.startswith("model."):
-                refuse_at(f"models that differ in {short(field)} have no mean: take best", "nuisance", name)
 
 
 Axes = Annotated[dict[str, dict[str, list[Any]]], PlainValidator(_axes)]

@@ -26,6 +26,7 @@ from arch.errors import InputError, shown
 from data.settings import CorpusSettings, Weighted
 
 from .axes import Axes, By, Point, check_nuisance, points_of
+from .fit_section import Fit as Fit
 from .jobs_schema import Jobs
 from .model_section import ModelChanges, ModelSection
 from .sizes import SizesOfStudy
@@ -36,12 +37,10 @@ from .types import (
     Count,
     Distinct,
     FilePath,
-    Flag,
     Name,
     Number,
     Plugins,
     Positive,
-    Ranges,
     Section,
     Seed,
     Size,
@@ -191,8 +190,8 @@ class Grid(Section):
     `depth: {model.n_layers: [12, 24], model.d_model: [1024, 768]}`, or as points with names:
     `ablation: {hgrn: {}, no_gate: {model.output_gate: false}}`. Values win over `overrides`."""
     nuisance: dict[str, By] = {}
-    """Axes that are resolved before anything is fitted: `best` keeps the value of the lowest loss, for every size;
-    `mean` averages over the values. The others make groups of fits."""
+    """Axes that are resolved before anything is fitted: `best` keeps the value of the lowest loss, for every size.
+    The others make groups of fits."""
 
     @model_validator(mode="after")
     def _every_size_has_seeds(self) -> Grid:
@@ -388,54 +387,6 @@ class Evaluation(Section):
     """The folder with the tasks' data, as `scaling eval fetch` fills it."""
     settings: dict[str, dict[str, Any]] = {}
     """Settings of single tasks, by the task's name; docs/evaluations.md describes them."""
-
-
-class Fit(Section):
-    loss: Literal["train_smoothed", "validation"] = "train_smoothed"
-    """The loss that is fitted: the smoothed training loss, or the held-out loss of the checkpoints."""
-    points: Literal["auto", "decayed", "undecayed", "merged"] = "auto"
-    """Losses at the end of a decay of the learning rate, or before any; `auto` takes held-out losses of decayed runs
-    where every architecture has some. Training losses are undecayed: the last batch of a decay is one draw. `merged`:
-    decayed losses, and those of merged weights, corrected by the offset that branches show (docs/schedules.md)."""
-    smoothing_tokens: Amount = 50_000
-    """Width of the centred mean that smooths the training loss."""
-    smoothing_fraction: Annotated[Number, Field(ge=0, lt=1)] = 0.0
-    """Width of that mean as a share of the tokens seen, where this is wider than `smoothing_tokens`."""
-    control: Literal["none", "bigram"] = "none"
-    """`bigram` subtracts from each batch's loss its difficulty for a bigram model, less the average."""
-    flops: Literal["paper", "exact", "6nd"] = "exact"
-    """The convention that compute C is counted in: docs/reading-results.md."""
-    optimum: Literal["crossings", "envelope", "hull"] = "crossings"
-    """What N_opt and D_opt are fitted to: crossings of neighbouring sizes, points of the envelope, or the runs on the
-    convex hull of log loss over log compute."""
-    near_sizes: Annotated[Number, Field(ge=1)] = 1.1
-    """Sizes less than this factor apart are one size of the envelope: the best of them at each compute. On the hull
-    each is by itself."""
-    censor: Flag = True
-    """Leave out points of the envelope that say nothing about the optimal size, such as those of the smallest or
-    largest size; the papers keep them."""
-    range: Ranges = {}
-    """The compute [smallest, largest] of the curves that the envelope approach reads, by architecture or as one pair
-    for all. The isoFLOP and parametric approaches take all points."""
-    range_flops: Literal["paper", "exact", "6nd"] | None = None
-    """The convention that `range` is stated in; null: that of `flops`."""
-    stopped: Literal["keep", "leave_out"] = "keep"
-    """Small sizes that have stopped learning: `leave_out` leaves the smallest size out of the parametric and isoFLOP
-    approaches where its losses lie above the surface of the larger sizes by more than chance (1%, one-sided), then
-    the next, two at the most: docs/fits.md."""
-    first_share: Annotated[Number, Field(ge=0.1, lt=1)] = 0.1
-    """The share of each run's tokens whose losses the parametric and isoFLOP approaches leave out, because no
-    surface describes the first fall of the loss. The report shows what other shares would have predicted."""
-    grid_points: Annotated[Count, Field(ge=3, le=10_000)] = 40
-    """Number of compute values at which the envelope of the curves is read."""
-
-    @model_validator(mode="after")
-    def _decayed_is_held_out(self) -> Fit:
-        if self.points in ("decayed", "merged") and self.loss != "validation":
-            raise ValueError(
-                f"points {self.points} needs loss validation: the last batch of a decay is one draw, not a mean"
-            )
-        return self
 
 
 class StudyFile(Section):

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis.fits.noise import Group
-from analysis.fits.pooling import SeedNoises
+from analysis.fits.noise import Group, SeedNoises
 from analysis.repeats import NoiseOfStudy
 
 

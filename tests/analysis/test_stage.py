@@ -17,7 +17,7 @@ from analysis.contamination import FILE, ensure
 from analysis.fits.fit import L_OPT
 from analysis.fits.study_fits import read_fits
 from analysis.report.figures import figure_one
-from analysis.report.notes import notes
+from analysis.report.laws import law_notes
 from analysis.report.validation import validation_figure
 from analysis.runs import load_tables
 from arch.errors import InputError
@@ -299,7 +299,7 @@ def test_decays_that_drift_over_sizes_are_told_with_the_laws(tmp_path: Path) -> 
     study = load_study(tmp_path / "s.yaml")
     fits = stage.fit(study, study.runs()).fits
     assert "the fastest half-life is 2.8 tokens at 70m and 0.8 at 7b" in fits.warnings[0]
-    assert fits.warnings[0] in notes(fits)
+    assert fits.warnings[0] in law_notes(fits)
 
 
 def test_rows_that_cannot_be_change_no_law_and_are_told(small: StudySpec) -> None:
@@ -314,7 +314,7 @@ def test_rows_that_cannot_be_change_no_law_and_are_told(small: StudySpec) -> Non
     assert fresh and (fits.groups, fits.fits) == (before.groups, before.fits)
     why = "1 no JSON object, 1 whose n_tokens is not its step x batch_tokens"
     assert fits.skipped == ({"run_id": runs[1].run_id, "n": 2, "why": why},)
-    assert any(runs[1].run_id in line and why in line for line in notes(fits))
+    assert any(runs[1].run_id in line and why in line for line in law_notes(fits))
     assert why in stage.report(small, runs).path.read_text()
 
 

@@ -18,7 +18,7 @@ from analysis.fits.pairwise import BETTER, WORSE, Compared, Comparison
 
 Json = dict[str, Any]
 CONVENTIONS = ("exact", "paper", "6nd")
-REPORT_TABLES = ("losses", "approaches", "optimum", "comparison")
+REPORT_TABLES = ("losses", "approaches", "comparison")
 
 
 class Reading(NamedTuple):

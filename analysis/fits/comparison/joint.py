@@ -22,7 +22,7 @@ import numpy as np
 from scipy import stats
 
 from analysis.fits.forms import BOUNDS, FLOOR, Data, Joint
-from analysis.fits.parametric.curves import check_design
+from analysis.fits.parametric import check_design
 from analysis.fits.points import Points
 from analysis.fits.solver import LEAST_SQUARES, SMALL, Objective, descend, fit_surfaces
 from analysis.fits.surface import Surface

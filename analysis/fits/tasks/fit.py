@@ -56,7 +56,7 @@ class Places:
         runs = grouped(runs, settings)
         self._settings = settings
         self._rows: dict[str, Any] = {str(row.run_id): row for row in runs.runs.itertuples()}
-        self._averaged, self._curves = runs.averaged, RunCurves(runs, settings)
+        self._curves = RunCurves(runs, settings)
         unsmoothed = settings.model_copy(update={"smoothing_tokens": 0, "smoothing_fraction": 0.0})
         self._unsmoothed = RunCurves(runs, unsmoothed)
         self.losses: dict[Key, float] = {}
@@ -93,7 +93,7 @@ class Places:
         run = self._rows.get(run_id)
         if run is None:
             return "its run is not of the fit"
-        if run.left_out and run_id not in self._averaged:
+        if run.left_out:
             return f"its run is left out of the fits ({run.left_out})"
         if run.state != "done":
             return "its run is not done"

@@ -58,7 +58,7 @@ def fit_of(
         named,
         verdict=verdict,
         parametric=ParametricPart("E + A / N^alpha + B / D^beta", {}) if approach == "parametric" else None,
-        envelope=EnvelopePart(NO_POINTS, (), (), Law(L_OPT), "undecided") if approach == "envelope" else None,
+        envelope=EnvelopePart(NO_POINTS, (), ()) if approach == "envelope" else None,
     )
     return replace(made, **more)
 

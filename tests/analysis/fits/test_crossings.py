@@ -145,13 +145,10 @@ def test_a_value_belongs_to_the_interval_as_long_as_its_line_does() -> None:
 def test_scatter_beyond_the_noise_widens_the_interval() -> None:
     fitted = fit_line(straight([20.0, 23.0, 23.5, 26.5], [0.05] * 4, [1.0] * 4, [1] * 5), Y, 1.0)
     assert fitted is not None
-    error, misfit = fitted.errors(SeedNoise(0.002, 8), 0.95)
-    ratio = fitted.misfit / 2 / 0.002**2
-    assert misfit.chance == pytest.approx(stats.f.sf(ratio, 2, 8)) and misfit.chance < 0.05
-    assert misfit.scale == pytest.approx(math.sqrt(ratio))
-    assert error == pytest.approx(stats.t.ppf(0.975, 8) * 0.002 * misfit.scale)
-    error, misfit = fitted.errors(SeedNoise(0.05, 8), 0.95)
-    assert misfit.scale == 1 and error == pytest.approx(stats.t.ppf(0.975, 8) * 0.05)
+    ratio, t = fitted.misfit / 2 / 0.002**2, stats.t.ppf(0.975, 8)
+    assert stats.f.sf(ratio, 2, 8) < 0.05
+    assert fitted.error(SeedNoise(0.002, 8), 0.95) == pytest.approx(t * 0.002 * math.sqrt(ratio))
+    assert fitted.error(SeedNoise(0.05, 8), 0.95) == pytest.approx(t * 0.05)
 
 
 def test_reasons_of_both_laws() -> None:
@@ -217,7 +214,9 @@ def test_the_stored_law_gives_its_interval_anywhere() -> None:
         for c, low, high in zip(law.band.c, law.band.low, law.band.high, strict=True):
             assert law.at(c).interval == pytest.approx((low, high))
         inside = [np.diff(law.line.log_interval(math.log(c)))[0] for c in law.range]
-        assert np.diff(law.line.log_interval(math.log(10 * law.range[1])))[0] > max(inside)
+        far = law.line.log_interval(math.log(10 * law.range[1]))
+        assert np.diff(far)[0] > max(inside)
+        assert law.wide_band.at(10 * law.range[1]) == pytest.approx(np.exp(far), rel=0.01)
         assert law.exponent.low < law.exponent.value < law.exponent.high
 
 

@@ -1,6 +1,5 @@
 """Nuisance axes against worlds whose best value is known, and the groups that the others make."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -8,17 +7,14 @@ import pytest
 
 from analysis.fits.fit import L_OPT
 from analysis.fits.grouping import grouped
-from analysis.fits.losses import RunCurves, mean_curve
 from analysis.fits.prepare import prepare
 from analysis.fits.settings import FitSettings
-from analysis.fits.study_fits import SizeOf
 from analysis.report.nuisance import nuisance_notes, nuisance_rows
 from analysis.run_table import pool
 from analysis.runs import load_tables
 from arch.errors import InputError
 from data.files import read_json, write_json
 from flops.laws import load_laws
-from scaling.rundir.directory import RunDir
 from tests.analysis.fits.built import envelopes_of
 from tests.analysis.fits.synthetic import BATCH, named_anew, write_run
 
@@ -53,17 +49,17 @@ def test_best_is_the_lowest_mean_over_the_seeds_that_all_values_have(tmp_path):
     runs = {key: write(tmp_path, "tnl", "14k", key[1], shift, **at(key[0])) for key, shift in losses.items()}
     failed = write(tmp_path, "tnl", "14k", 0, state="failed", **at(8))
     tables = grouped(load_tables(tmp_path), FitSettings(**SETTINGS, nuisance={"lr": "best"}))
-    (cell,) = tables.nuisance["cells"]
-    assert (cell["group"], cell["size"], cell["chosen"], cell["n_seeds"], cell["edge"]) == ("tnl", "14k", "lr=2", 2, [])
-    told = {one["value"]: one["loss"] for one in cell["values"]}
-    assert told["lr=1"] / told["lr=2"] == pytest.approx(np.exp(0.015)) and told["lr=8"] is None
-    assert cell["margin"] == pytest.approx(0.015) and not cell["tie"]
+    (cell,) = tables.nuisance
+    assert (cell.group, cell.size, cell.chosen, cell.n_seeds) == ("tnl", "14k", "lr=2", 2)
+    losses = {tried.value: tried.loss for tried in cell.values}
+    assert losses["lr=1"] / losses["lr=2"] == pytest.approx(np.exp(0.015)) and losses["lr=8"] is None
+    assert cell.margin == pytest.approx(0.015)
     left = tables.runs.set_index("run_id")["left_out"]
     assert set(left.index[left == ""]) == {runs[2, 0], runs[2, 1], failed}
     assert left[runs[1, 0]] == "lr=2 ends lower than lr=1"
     fits = envelopes_of(load_tables(tmp_path), FitSettings(**SETTINGS, nuisance={"lr": "best"}))
     assert [group.name for group in fits.groups] == ["tnl"] and fits.group("tnl").sizes[0].n_seeds == 2
-    assert fits.nuisance["cells"] == [cell] and len(fits.left_out) == 5
+    assert fits.nuisance == (cell,) and len(fits.left_out) == 5
     lines = nuisance_notes(fits)
     assert "without lr=8 (1 failed): TNL 14k" in lines
     assert any(line.startswith("5 runs left out of the fits, as another value") for line in lines)
@@ -75,8 +71,7 @@ def test_an_optimum_at_the_edge_and_a_tie_are_told(tmp_path):
         write(tmp_path, "tnl", "14k", shift=shift, **at(lr))
         write(tmp_path, "tnl", "25k", shift=0.0, **at(lr))
     fits = envelopes_of(load_tables(tmp_path), FitSettings(**SETTINGS, nuisance={"lr": "best"}))
-    small, large = fits.nuisance["cells"]
-    assert small["chosen"] == "lr=1" and small["edge"] == ["lr=1 is the smallest tried"] and large["tie"]
+    assert [cell.chosen for cell in fits.nuisance] == ["lr=1", "lr=1"]
     lines = nuisance_notes(fits)
     assert "warning: lr=1 is the smallest tried, and its optimum may lie beyond: TNL 14k, 25k" in lines
     assert "two values end equally low, and the first was taken: TNL 25k" in lines
@@ -100,71 +95,35 @@ def test_a_value_that_noise_may_have_chosen_is_doubted(tmp_path):
     assert any(line.startswith("no seeds measure the noise, so nobody knows") for line in quiet)
 
 
-def test_mean_averages_log_loss_at_equal_tokens_and_leaves_incomplete_seeds_out(tmp_path):
-    shifts = {256: 0.0, 512: 0.06}
-    for seed in (0, 1):
-        for batch, shift in shifts.items():
-            write(tmp_path, "tnl", "14k", seed, shift + 0.001 * seed, **{"training.weight_decay": batch})
-    write(tmp_path, "tnl", "14k", 2, **{"training.weight_decay": 256})
-    settings = FitSettings(**SETTINGS, nuisance={"weight_decay": "mean"})
-    tables = grouped(load_tables(tmp_path), settings)
-    names = list(tables.nuisance["means"])
-    assert [len(one) for one in tables.nuisance["means"].values()] == [2, 2] and "seed 0" in names[0]
-    tokens, loss = RunCurves(tables, settings).of(names[0])
-    parts = [RunCurves(tables, settings).of(run) for run in tables.nuisance["means"][names[0]]]
-    assert np.array_equal(tokens.round(), parts[0][0].round())
-    assert loss == pytest.approx(np.sqrt(parts[0][1] * parts[1][1]))
-    fits = envelopes_of(tables, settings)
-    assert fits.group("tnl").sizes == (SizeOf("14k", 14_000, 2),)
-    assert "seed 2 lacks a value of the mean, and is left out of the fits: TNL 14k" in nuisance_notes(fits)
-    read = prepare(replace(load_tables(tmp_path), name="s", settings=settings))
-    assert sorted(set(read.groups["tnl"].run)) == sorted(names) and sum(read.dropped.values()) == 5
-
-
-def test_a_mean_that_lacks_a_value_takes_no_run_of_its_cell(tmp_path):
-    """One value failed, has not begun, or is of no run: no lucky run, nor a mean over others, stands for it."""
+def test_values_that_cannot_be_judged(tmp_path):
+    """One value failed, has not begun, or is of no run."""
     for size in ("14k", "25k", "55k", "98k"):
         for decay, shift in ((1, 0.0), (2, 0.05), (4, 0.4)):
             if decay != 4 or size in ("14k", "25k"):
                 state = "failed" if (size, decay) == ("25k", 4) else "done"
                 write(tmp_path, "tnl", size, 0, shift, state=state, **{"training.weight_decay": decay})
     ids = [*load_tables(tmp_path).runs["run_id"], "tnl-55k-c256-s0-weight_decay4"]
-    settings = FitSettings(**SETTINGS, nuisance={"weight_decay": "mean"})
-    tables = grouped(load_tables(tmp_path, ids), settings)
-    assert [name.partition(",")[0] for name in tables.nuisance["means"]] == ["tnl/14k"]
-    runs = tables.runs.set_index("run_id")
-    others = runs[runs["size"].isin(["25k", "55k", "98k"]) & (runs["state"] == "done")]
-    assert len(others) == 6 and set(others["left_out"]) == {
-        "no seed has all values of the mean over weight_decay=1; weight_decay=2; weight_decay=4"
-    }
-    fits = envelopes_of(tables, settings)
-    told = {cell["size"]: (cell["chosen"], cell["incomplete"]) for cell in fits.nuisance["cells"]}
-    assert told == {"14k": ("", []), "25k": (None, [0]), "55k": (None, [0]), "98k": (None, [0])}
-    assert [one.size for one in fits.group("tnl").sizes] == ["14k"]
-    rows = {row["size"]: row for row in nuisance_rows(fits)}
-    assert rows["25k"]["loss of each value"] == "mean: not judged (1 failed at weight_decay=4)"
-    assert rows["55k"]["loss of each value"] == "mean: not judged (1 waiting at weight_decay=4)"
-    assert rows["98k"]["loss of each value"] == "mean: not judged (weight_decay=4, not begun)"
-    assert rows["25k"]["taken"].startswith("none: no seed has all values of the mean over weight_decay=1; ")
-    told = "warning: no seed has all values of the mean, and none of its runs is in the fits: TNL 25k, 55k, 98k"
-    assert told in nuisance_notes(fits)
-    best = envelopes_of(load_tables(tmp_path, ids), FitSettings(**SETTINGS, nuisance={"weight_decay": "best"}))
+    fits = envelopes_of(load_tables(tmp_path, ids), FitSettings(**SETTINGS, nuisance={"weight_decay": "best"}))
     assert {
+        "without weight_decay=4 (1 failed): TNL 25k",
         "without weight_decay=4 (1 waiting): TNL 55k",
         "without weight_decay=4 (not begun): TNL 98k",
-    } < set(nuisance_notes(best))
+    } < set(nuisance_notes(fits))
 
 
 def test_an_architecture_that_loses_all_runs_is_told(tmp_path):
-    """All are done, and of every mean one is too short."""
+    """All values of the first have one run, which failed; the longest branch of the second takes a value that it has
+    not."""
     for size in ("14k", "25k"):
-        write(tmp_path, "tnl", size, **{"training.weight_decay": 1})
-        write(tmp_path, "tnl", size, n_tokens=5 * BATCH, **{"training.weight_decay": 2})
-    settings = FitSettings(**SETTINGS, nuisance={"weight_decay": "mean"})
+        for decay in (1, 2):
+            n_tokens = LENGTH if (size, decay) == ("14k", 1) else 5 * BATCH  # too short
+            state = "failed" if (size, decay) == ("14k", 1) else "done"
+            write(tmp_path, "tnl", size, n_tokens=n_tokens, state=state, **{"training.weight_decay": decay})
+    settings = FitSettings(**SETTINGS, nuisance={"weight_decay": "best"})
     fits = envelopes_of(load_tables(tmp_path), settings)
-    assert not fits.group("tnl").fitted and "no size can a value" in fits.group("tnl").reason
-    assert len(fits.left_out) == 4 and fits.group("tnl").n_runs == 0
-    with pytest.raises(InputError, match="4 of a value, or of a mean, of a nuisance axis that cannot be judged"):
+    assert not fits.group("tnl").fitted and "warning: no value can be judged" in nuisance_notes(fits)[0]
+    assert [(cell.size, cell.chosen) for cell in fits.nuisance] == [("14k", None)]
+    with pytest.raises(InputError, match="1 of a value of a nuisance axis that cannot be judged"):
         prepare(replace(load_tables(tmp_path), name="s", settings=settings))
 
 
@@ -180,29 +139,11 @@ def test_branches_of_one_trunk_take_one_value(tmp_path):
     read = load_tables(tmp_path)
     read = replace(read, runs=read.runs.assign(trunk=read.runs["run_id"].map(trunks)))
     tables = grouped(read, FitSettings(**SETTINGS, nuisance={"lr": "best"}))
-    cells = {cell["length"]: cell for cell in tables.nuisance["cells"]}
-    assert {cells[name]["chosen"] for name in ("d50", "d100")} == {"lr=2"}
-    assert cells["d50"]["margin"] == pytest.approx(-0.02)
+    cells = {cell.length: cell for cell in tables.nuisance}
+    assert {cells[name].chosen for name in ("d50", "d100")} == {"lr=2"}
+    assert cells["d50"].margin == pytest.approx(-0.02)
     left = tables.runs.set_index("run_id")["left_out"]
     assert left[made[1, 50]] == "lr=2 ends lower than lr=1 at the longest branch" and left[made[2, 50]] == ""
-
-
-def test_other_token_grids_do_not_break_a_mean(tmp_path):
-    write(tmp_path, "tnl", "14k", shift=0.0, **{"training.weight_decay": 0.1})
-    name = write(tmp_path, "tnl", "14k", shift=0.02, n_tokens=LENGTH + 10 * BATCH, **{"training.weight_decay": 0.2})
-    path = tmp_path / "runs" / name / "metrics.jsonl"  # every second step, as of twice the batch
-    rows = [json.loads(line) for line in path.read_text().splitlines()][1::2]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    RunDir(path.parent).write_status("done", rows[-1]["step"], rows[-1]["n_tokens"], None, None)
-    settings = FitSettings(**SETTINGS, nuisance={"weight_decay": "mean"})
-    tables = grouped(load_tables(tmp_path), settings)
-    (name,) = tables.nuisance["means"]
-    tokens, loss = RunCurves(tables, settings).of(name)
-    one = RunCurves(tables, settings).of(tables.nuisance["means"][name][0])
-    assert tokens[-1] <= one[0][-1] * (1 + 1e-9)
-    alone = np.exp(np.interp(np.log(tokens), *np.log(one)))
-    assert loss == pytest.approx(alone * np.exp(0.01), rel=4e-3)
-    assert loss[len(loss) // 2 :] == pytest.approx((alone * np.exp(0.01))[len(loss) // 2 :], rel=5e-4)
 
 
 def test_the_other_axes_make_groups_that_are_compared_at_equal_points(tmp_path):
@@ -224,7 +165,7 @@ def test_the_other_axes_make_groups_that_are_compared_at_equal_points(tmp_path):
     assert [(lowest.at, list(lowest.archs)) for lowest in fits.verdicts] == [
         (f"context_length={c}", [f"tnl, context_length={c}", f"llama, context_length={c}"]) for c in (256, 512)
     ]
-    assert {cell["chosen"] for cell in fits.nuisance["cells"]} == {"lr=1"}
+    assert {cell.chosen for cell in fits.nuisance} == {"lr=1"}
     # each group has the law of a study of its own
     alone = tmp_path / "alone"
     for size, n_tokens in (("14k", 100), ("25k", 150), ("55k", 240), ("98k", 400)):
@@ -249,7 +190,7 @@ def test_lengths_are_the_d_of_the_laws_and_no_group(tmp_path):
             write(tmp_path, "tnl", "14k", shift=shift if best else 0.1, n_tokens=n_tokens * BATCH, **point)
     tables = grouped(load_tables(tmp_path), FitSettings(**SETTINGS, nuisance={"lr": "best"}))
     assert set(tables.runs["group"]) == {"tnl"}
-    assert {(cell["length"], cell["chosen"]) for cell in tables.nuisance["cells"]} == {
+    assert {(cell.length, cell.chosen) for cell in tables.nuisance} == {
         (f"n_tokens={50 * BATCH}", "lr=1"),
         (f"n_tokens={100 * BATCH}", "lr=2"),
     }
@@ -264,11 +205,3 @@ def test_pools_agree_in_how_a_nuisance_is_resolved(tmp_path):
         )
     with pytest.raises(InputError, match=r"differ in grid\.nuisance"):
         pool(studies)
-
-
-def test_single_points_at_the_same_tokens_have_a_mean():
-    """Ends of decays; of twice the batch they end a batch later."""
-    tokens, loss = mean_curve([(np.log([1000.0]), np.log([2.0])), (np.log([1010.0]), np.log([8.0]))])
-    assert np.exp(tokens) == pytest.approx([1000]) and np.exp(loss) == pytest.approx([4.0])
-    tokens, _ = mean_curve([(np.log([1000.0]), np.log([2.0])), (np.log([1500.0]), np.log([8.0]))])
-    assert not len(tokens)

@@ -1,14 +1,17 @@
 """Rehearsals inside the data: what they miss, the intervals that come from it, and where there are none."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from analysis.fits import rehearsal
+from analysis.fits.parametric import fit_form
 from analysis.fits.points import Points
 from analysis.fits.rehearsal import Rule, forecast, rehearse_line, rehearse_optimum
+from analysis.fits.solver import LEAST_SQUARES
 from analysis.fits.surface import Surface
 from arch.errors import InputError
 
@@ -28,19 +31,36 @@ def test_without_noise_the_surface_is_found_and_nothing_is_missed():
     found = forecast(isoflops())
     assert np.abs(found.within.error).max() < 1e-4
     told = found.predict(TRUTH.n_opt(1e21), TRUTH.d_opt(1e21))
-    assert told.loss == pytest.approx(float(TRUTH.l_opt(1e21)), rel=1e-5)
+    assert told.loss.value == pytest.approx(float(TRUTH.l_opt(1e21)), rel=1e-5)
     assert told.reach == pytest.approx(1e21 / 2.56e20, rel=1e-6)
 
 
 def test_the_interval_is_the_formula_of_the_docstring():
-    one = forecast(isoflops(0.01)).within
-    by_cut = [np.mean(one.error[one.at == i] ** 2 / np.log(one.reach[one.at == i])) for i in np.unique(one.at)]
-    weights = one.n_runs[np.unique(one.at)] ** 2
-    s = math.sqrt(np.average(by_cut, weights=weights))
-    wanted = stats.t.ppf(0.95, one.n_cuts) * s * math.sqrt(math.log(4.0))
-    assert float(one.half_width(4.0)) == pytest.approx(wanted)
-    assert float(one.half_width(8.0)) == pytest.approx(wanted * math.sqrt(math.log(8) / math.log(4)))
-    assert float(one.half_width(1.0)) == pytest.approx(wanted * math.sqrt(math.log(1.5) / math.log(4)))
+    runs = forecast(isoflops(0.01)).within
+    variance = np.log(runs.reach) + runs.leverage
+    by_cut = [np.mean((runs.error**2 / variance)[runs.at == i]) for i in np.unique(runs.at)]
+    s = math.sqrt(np.average(by_cut, weights=runs.n_runs[np.unique(runs.at)] ** 2))
+    times = stats.t.ppf(0.95, runs.n_cuts)
+    for reach, leverage in ((4.0, 0.0), (8.0, 0.5)):
+        wanted = times * s * math.sqrt(math.log(reach) + leverage)
+        assert float(runs.half_width(reach, leverage)) == pytest.approx(wanted)
+    assert float(runs.half_width(1.0)) == pytest.approx(times * s * math.sqrt(math.log(1.5)))
+
+
+def test_the_leverage_is_the_variance_of_predictions():
+    """Of 300 drawn tables, over the variance of a run's log loss; where each run stands twice in a table, the same."""
+    n, d = float(TRUTH.n_opt(1e21)), float(TRUTH.d_opt(1e21))
+    exact = isoflops()
+    fit = forecast(exact, objective=LEAST_SQUARES, rule=Rule(math.inf))
+    slopes = fit.surface.slopes(n, d)
+    leverage = float(slopes @ fit.covariance @ slopes)
+    drawn = exact.loss * np.exp(0.003 * np.random.default_rng(0).standard_normal((300, len(exact))))
+    predicted = fit_form(exact, drawn, np.ones(len(exact)), LEAST_SQUARES).surface.loss(n, d)
+    assert leverage == pytest.approx(float(np.log(predicted).var()) / 0.003**2, rel=0.25)
+    run = np.array([f"run {i}" for i in range(len(exact))])
+    twice = replace(exact, run=run).take(np.repeat(np.arange(len(exact)), 2))
+    again = forecast(twice, objective=LEAST_SQUARES, rule=Rule(math.inf))
+    assert float(slopes @ again.covariance @ slopes) == pytest.approx(leverage, rel=1e-3)
 
 
 def test_new_runs_lie_inside():
@@ -53,8 +73,7 @@ def test_new_runs_lie_inside():
             n, d = float(TRUTH.n_opt(c)), float(TRUTH.d_opt(c))
             told = found.predict(n, d)
             loss = float(TRUTH.loss(n, d)) * math.exp(0.01 * rng.standard_normal())
-            assert told.low is not None and told.high is not None
-            held.append(told.low <= loss <= told.high)
+            held.append(told.loss.low <= loss <= told.loss.high)
     assert 0.85 <= np.mean(held) <= 1.0
 
 
@@ -62,14 +81,13 @@ def test_a_reach_that_nothing_rehearses_has_no_interval():
     found = forecast(isoflops(0.01))
     n, d = float(TRUTH.n_opt(2.56e22)), float(TRUTH.d_opt(2.56e22))
     told = found.predict(n, d)
-    assert told.low is None and told.high is None
-    assert told.reason is not None and told.reason.startswith("nothing rehearses a reach of 100")
+    assert told.loss.interval is None and told.loss.reason.startswith("nothing rehearses a reach of 100")
     assert math.isnan(float(found.within.half_width(100.0)))
 
 
 def test_tokens_a_parameter_that_nothing_rehearses_have_no_interval():
     told = forecast(isoflops(0.01)).predict(1e8, 1e13)
-    assert told.reason is not None and told.reason.startswith("nothing rehearses 100k tokens a parameter")
+    assert told.loss.reason.startswith("nothing rehearses 100k tokens a parameter")
 
 
 def test_sizes_beyond_the_largest_are_rehearsed_by_leaving_the_largest_out():
@@ -77,10 +95,10 @@ def test_sizes_beyond_the_largest_are_rehearsed_by_leaving_the_largest_out():
     n, d = (one.ravel() for one in np.meshgrid(np.geomspace(1e7, 1e9, 9), np.geomspace(1e8, 1e11, 9)))
     found = forecast(Points(n, d, 6 * n * d, TRUTH.loss(n, d) * (1 + 0.05 * (n > 2e8))))
     inside, larger = found.predict(9e8, 2e11), found.predict(2e9, 2e11)
-    assert inside.high is not None
     assert np.all(found.points.n_params.max() >= 1e9)
     assert found.beyond.scale() > found.within.scale()
-    assert larger.high is None or larger.high / larger.loss > inside.high / inside.loss
+    inside, larger = inside.loss, larger.loss
+    assert larger.high is None or larger.high / larger.value > inside.high / inside.value
 
 
 def test_runs_far_above_the_frontier_weigh_little():
@@ -92,7 +110,7 @@ def test_runs_far_above_the_frontier_weigh_little():
     c = 2.56e21
     truth = float(TRUTH.l_opt(c))
     near, alike = (
-        abs(math.log(forecast(points, rule=Rule(near)).predict(TRUTH.n_opt(c), TRUTH.d_opt(c)).loss / truth))
+        abs(math.log(forecast(points, rule=Rule(near)).predict(TRUTH.n_opt(c), TRUTH.d_opt(c)).loss.value / truth))
         for near in (0.03, math.inf)
     )
     assert near < alike / 2

@@ -15,7 +15,7 @@ from analysis.fits.prepare import prepare
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study, runs_of_study
 from analysis.fits.study_fits import fits_of
-from analysis.report.approaches import check_rows
+from analysis.report.laws import check_rows
 from analysis.runs import load_tables
 
 from .synthetic import SIZES, power_world, write_run

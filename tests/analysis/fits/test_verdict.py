@@ -15,8 +15,7 @@ from analysis.fits.seeds import SizeCurve
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_fits import LowestLoss, StudyFits
 from analysis.fits.verdict import judge_architectures
-from analysis.report.notes import law_notes
-from analysis.report.tables import estimate, laws_table, short_laws_table
+from analysis.report.laws import law_cell, law_notes, law_rows
 from analysis.report.verdict import comparison_table, verdict_notes, verdict_text
 from analysis.runs import load_tables
 from scaling.cli.show import show_laws, show_summary
@@ -110,7 +109,7 @@ def test_what_is_not_identified_stays_so_with_its_reason(tmp_path: Path) -> None
     lines = verdict_text(fits)
     assert lines[0].startswith("TNL alone was fitted. At C = ") and lines[0].endswith(" nats/byte.")
     assert "is not identified: " in lines[-1] and "3 are needed" in lines[-1]
-    assert short_laws_table(fits)[-1]["a (N_opt)"] == "not identified"
+    assert law_rows(fits)[-1]["a (N_opt exponent)"] == "not identified"
     told = "TNL: only the size 55k was trained that far, so the best size there is not known."
     assert told in verdict_notes(fits)
 
@@ -165,7 +164,7 @@ def test_a_law_that_misses_its_points_predicts_no_loss(tmp_path: Path) -> None:
     missed = f"the law misses its points by {math.expm1(loss.about_loss.off_line):.1%}"
     for at in fits.verdicts[0].archs["tnl"].predictions:
         assert (at.loss.value, at.loss.reason) == (None, missed)
-    assert laws_table(fits)[0]["beta"].endswith("(no power law)")
+    assert law_rows(fits)[0]["beta (L at C = 1 FLOP)"].endswith("(no power law)")
     advice = "TNL: the loss falls faster at the start of the range. To leave that part out, set fit.range.tnl"
     assert any(line.startswith(advice) for line in law_notes(fits))
     stated = envelopes_of(load_tables(tmp_path), FitSettings(**base.to_dict() | {"range": {"tnl": (1e11, 5e12)}}))
@@ -205,8 +204,8 @@ def test_equal_architectures_are_told_apart_in_five_of_a_hundred_studies_at_most
 @pytest.mark.parametrize(("lost", "shown"), [(0, "0.50 [0.40, 0.60]"), (99, "0.50 [0.40, 0.60]")])
 def test_an_interval_of_few_failures_stands_as_it_is(lost: int, shown: str) -> None:
     law = Law(L_OPT, exponent=Estimate(0.5, 0.4, 0.6), replicates=1000, replicates_lost=lost)
-    assert estimate(law, "exponent", ".2f") == shown
+    assert law_cell(law, law.exponent, ".2f") == shown
     law = replace(law, replicates_lost=430)
-    assert estimate(law, "exponent", ".2f") == "0.50 [0.40, 0.60] (43% of replicates failed)"
+    assert law_cell(law, law.exponent, ".2f") == "0.50 [0.40, 0.60] (43% of replicates failed)"
     law = replace(law, replicates_lost=620, exponent=Estimate(0.5))
-    assert estimate(law, "exponent", ".2f") == "0.50 (no interval: 62% of replicates failed)"
+    assert law_cell(law, law.exponent, ".2f") == "0.50 (no interval: 62% of replicates failed)"

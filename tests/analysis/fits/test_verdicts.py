@@ -24,8 +24,9 @@ def profiles(noise: float = 0.001, budgets: int = 9, away: float = 1.0) -> Point
 
 
 def judged(points, approach="parametric", **options):
-    result = approaches.fit(points, approach, n_replicates=40, **options)
-    return judge(result, points)
+    asked = approaches.Options(n_replicates=40, **options)
+    result, surface = approaches.fit_with_surface(points, approach, None, None, asked)
+    return judge(result, points, surface)
 
 
 def check(verdict, name, claim=0):

@@ -14,4 +14,4 @@ def test_the_notebook(tmp_path):
     text = text_of(outputs)
     for part in ("'read': 245", "'kept': 240", "1.8172", "0.3672", "isoflop", "bootstrap over 240 runs"):
         assert part in text, part
-    assert len(plots_of(outputs)) == 4
+    assert len(plots_of(outputs)) == 2

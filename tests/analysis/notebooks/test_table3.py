@@ -4,7 +4,7 @@ import pytest
 
 from flops.laws import paper_laws
 from flops.spent import spent
-from tests.analysis.notebooks.execute import execute, plots_of, text_of
+from tests.analysis.notebooks.execute import execute, text_of
 
 
 def test_the_notebook(tmp_path):
@@ -14,10 +14,6 @@ def test_the_notebook(tmp_path):
         assert part in text, part
     for row in spent(paper_laws(), 1e22):
         assert all(f"{row[name]:.3f}" in text for name in ("paper", "exact", "6nd"))
-    (figure,) = plots_of(outputs)
-    names = {trace["name"] for trace in figure["data"]}
-    assert names == {"LLaMA", "TNL", "HGRN2", "cosFormer2"}
-    assert [trace["line"]["dash"] for trace in figure["data"]] == ["solid", "dot"] * 4
 
 
 def test_what_the_laws_cost_is_what_they_say_by_6nd():

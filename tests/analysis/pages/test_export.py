@@ -1,18 +1,13 @@
-"""Tables as files: numbers in full, intervals as columns, and LaTeX that a TeX would read."""
+"""Tables as files: numbers in full, intervals as columns."""
 
-import csv
-import io
 import math
-import re
 from pathlib import Path
 
 import pandas as pd
-import pytest
 
 from analysis.pages.cells import NONE, number, shown
-from analysis.pages.export import columns, latex, to_csv, to_latex, write_tables
+from analysis.pages.export import columns, write_tables
 
-SPECIAL = re.compile(r"(?<!\\)[&%#_$^~{}]")
 ROWS = [
     {
         "law": "A_1 & B",
@@ -41,26 +36,5 @@ def test_columns_hold_what_the_text_was_rounded_from() -> None:
 
 def test_files_read_back(tmp_path: Path) -> None:
     write_tables(tmp_path / "tables", {"one": ROWS})
-    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == ["one.csv", "one.parquet", "one.tex"]
-    read = pd.read_parquet(tmp_path / "tables" / "one.parquet")
+    read = pd.read_csv(tmp_path / "tables" / "one.csv")
     assert read["a"][0] == 1 / 3 and math.isnan(read["a"][1]) and read["law"].tolist() == ["A_1 & B", "50% of {x}"]
-    (head, first, second) = csv.reader(io.StringIO((tmp_path / "tables" / "one.csv").read_text()))
-    assert dict(zip(head, first, strict=True))["a"] == repr(1 / 3) and dict(zip(head, second, strict=True))["a"] == ""
-    assert to_csv(columns(ROWS)) == (tmp_path / "tables" / "one.csv").read_text()
-
-
-def test_latex_is_escaped_and_has_the_texts_that_are_shown() -> None:
-    text = to_latex(ROWS)
-    lines = text.splitlines()
-    assert lines[1] == r"\begin{tabular}{llrrrr}" and lines[-1] == r"\end{tabular}"
-    assert [line for line in lines if line.endswith("rule")] == [r"\toprule", r"\midrule", r"\bottomrule"]
-    rows = [line.removesuffix(r" \\") for line in lines if line.endswith(r"\\")]
-    assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {5} and len(rows) == 3
-    assert "0.33 [0.25, 0.50]" in rows[1] and r"A\_1 \& B" in rows[1] and r"50\% of \{x\}" in rows[2]
-    assert r"$10^{12}$ -- $3 \cdot 10^{12}$" in rows[1]
-
-
-@pytest.mark.parametrize("text", ["a_b", "50%", "R^2", "x & y", "$5", "#1", "{z}", "~3 \\ 4", "≥ < > | ± ∞ − –"])
-def test_nothing_special_is_left_bare(text: str) -> None:
-    bare = re.sub(r"\\text\w+\{\}|\$[^$]*\$|\\[&%$#_{}]", "", latex(text))
-    assert not SPECIAL.search(bare) and "\\" not in bare

@@ -6,7 +6,7 @@ from analysis.pages.html import render, shaped
 
 PAGE = """{% extends "page.html.j2" %}{% from "parts.html.j2" import table with context %}
 {% block title %}{{ name }}{% endblock %}
-{% block body %}{{ table(rows, bad=bad) }}{% endblock %}"""
+{% block body %}{{ table(rows, good=good) }}{% endblock %}"""
 
 
 def test_columns_of_numbers_stand_on_the_right_and_empty_ones_go() -> None:
@@ -30,8 +30,8 @@ def test_a_page_escapes_what_it_shows_and_holds_plotly_only_where_it_has_figures
     template = tmp_path / "one.html.j2"
     template.write_text(PAGE)
     rows = [{"arch": "<b>", "state": "failed"}]
-    page = render(template, figures=False, name="a & b", rows=rows, bad=lambda row: row["state"] == "failed")
+    page = render(template, figures=False, name="a & b", rows=rows, good=("state", "done"))
     assert page.startswith("<!doctype html>") and "<title>a &amp; b</title>" in page
     assert '<tr class="bad"><td>&lt;b&gt;</td>' in page and "<script" not in page
-    assert "<script>" in render(template, figures=True, name="x", rows=rows, bad=None)
-    assert "<p>None.</p>" in render(template, figures=False, name="x", rows=[], bad=None)
+    assert "<script>" in render(template, figures=True, name="x", rows=rows, good=None)
+    assert "<p>None.</p>" in render(template, figures=False, name="x", rows=[], good=None)

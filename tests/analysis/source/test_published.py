@@ -6,9 +6,8 @@ import pandas as pd
 import pytest
 
 from analysis.fits.settings import FitSettings
-from analysis.publish.write import fill_inputs
+from analysis.publish.write import TIMES, fill_inputs
 from analysis.source.choose import Source, source_of
-from analysis.source.parquet import TIMES
 from analysis.source.published import Published
 from analysis.table_files import read_table, table_bytes
 from arch.errors import InputError

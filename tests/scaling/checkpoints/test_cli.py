@@ -10,11 +10,11 @@ import sys
 import pytest
 import torch
 
+from arch.console import run_app
 from arch.model.decode import generate_tokens
 from arch.model.lm import build_model, load_model
 from data.corpus import open_corpus
 from data.tokenizer import ByteTokenizer, get_tokenizer
-from flops.console import run_app
 from scaling.checkpoints.generate import SamplingOptions, TextOut, generate
 from scaling.cli.main import app
 from scaling.rundir import checkpoint_writer

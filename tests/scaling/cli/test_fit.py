@@ -12,8 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis.fits.fit import Fit
-from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.results import parametric_result
+from analysis.fits.parametric import fit_parametric, parametric_result
 from analysis.fits.points import Points
 from arch.amounts import count
 from arch.errors import InputError

@@ -156,9 +156,9 @@ def test_measured_losses_stand_beside_their_predictions(made):
 
 def test_the_report_has_the_forecast_before_and_after(made):
     folder, outputs, _ = made
-    assert "<h2>Forecast</h2>" in outputs["page before"] and "none of them is trained yet" in outputs["page before"]
+    assert ">Forecast</h2>" in outputs["page before"] and "none of them is trained yet" in outputs["page before"]
     now = page(None, folder)
-    assert "<h2>Forecast</h2>" in now and "none of them is trained yet" not in now
+    assert ">Forecast</h2>" in now and "none of them is trained yet" not in now
     assert "llama-55k-c64-s5" in (folder / "out/tiny/report/tables/forecast.csv").read_text()
 
 
@@ -313,6 +313,7 @@ def test_one_command_predicts_between_the_grid_and_its_forecast(made, tmp_path):
     text = command("run", folder / "tiny.yaml", "--out", tmp_path / "out")
     order = [text.index(part) for part in ("train: 0 of 6", "predict: 2 of 2", "train: 2 of 8", "report: ")]
     assert order == sorted(order) and "LLaMA 55k at " in text and " times the compute: predicted " in text
+    assert text.splitlines()[-1].startswith("next: ")
     predicted = json.loads(invoke("predict", folder / "tiny.yaml", "--out", tmp_path / "out", "--json").stdout)
     assert predicted["runs"] == outputs["measured"]["runs"] and (tmp_path / FITS).read_bytes() == files["fits"]
 
@@ -363,7 +364,7 @@ def test_a_second_round_is_predicted_from_the_grid_and_the_first(made, tmp_path)
     (later,) = predicted.pop("later")
     assert predicted["runs"] == outputs["measured"]["runs"] and later["round"] == 2 and later["n"]["trained"] == 1
     html = page(None, tmp_path)
-    assert "<h2>Forecast, round 2</h2>" in html and "Forecast, round 2: " in html
+    assert ">Forecast, round 2</h2>" in html and "Forecast, round 2: " in html
     assert "llama-98k-c64-s7" in (tmp_path / "out/tiny/report/tables/forecast-2.csv").read_text()
     assert "has begun" in refused("predict", study, *out, "--force")
     command("publish", study, tmp_path / "public", *out)

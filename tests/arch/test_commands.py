@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from flops.commands import application, with_options
+from arch.commands import application, with_options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +75,6 @@ def test_an_option_of_a_subclass_is_none_of_its_base(run):
     assert run("plain", "here") == (0, "", Place(place="here"))
     code, text, *_ = run("plain", "here", "--set", "a=1")
     assert code == 2 and "No such option: --set" in text
-
-
-def test_what_is_required_and_what_is_too_small_is_refused(run):
-    for words, message in ((("changed", "here"), "'--size'"), (("changed", "here", "--size", "0"), "equal to 1")):
-        code, text, *given = run(*words)
-        assert code == 2 and message in text and not given
 
 
 def test_the_help_has_the_options_in_the_order_of_the_fields(run):

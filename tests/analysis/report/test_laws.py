@@ -1,12 +1,12 @@
-"""Runs that are in no fit, and pairs of sizes that do not cross: few lines, however many there are."""
+"""The laws in rows and lines: runs in no fit, sizes that a surface is fitted without, the noise of each part."""
 
 from dataclasses import replace
 from pathlib import Path
 
-from analysis.fits.noise import NoisePart
-from analysis.fits.study_fits import StudyFits, StudyNoise, UnusedRun, read_fits
-from analysis.report.left_out import sizes_left_out, unused_lines
-from analysis.report.methods import _pooled_text, methods
+from analysis.fits.noise import NoisePart, SeedNoise
+from analysis.fits.study_fits import StudyFits, UnusedRun, read_fits
+from analysis.report.laws import sizes_left_out, unused_lines
+from analysis.report.methods import methods
 from analysis.report.noise import noise_text
 
 from ..fits.built import group_of, study_of
@@ -49,7 +49,7 @@ def test_sizes_that_a_surface_is_fitted_without_are_told() -> None:
 def test_the_noise_is_told_of_each_part() -> None:
     quiet, noisy = NoisePart(("tnl", "hgrn2"), 0.0032, 8.66), NoisePart(("llama",), 0.0094, 4.0)
     whole = NoisePart(("tnl", "hgrn2", "llama"), 0.007, 16.8)
-    one = StudyNoise(0.007, 16.8, None, 1.0, None, (), (whole,))
+    one = SeedNoise(0.007, 16.8, parts=(whole,))
     two = replace(one, parts=(quiet, noisy))
     assert noise_text(replace(one, parts=(replace(whole, archs=("tnl",)),))) == (
         "0.70% of the loss, 16.8 degrees of freedom"
@@ -58,6 +58,3 @@ def test_the_noise_is_told_of_each_part() -> None:
         "TNL and HGRN2 0.32% of the loss, 8.6 degrees of freedom; LLaMA 0.94% of the loss, 4 degrees of freedom"
     )
     assert two.of("hgrn2") is quiet and two.of("llama") is noisy and two.of("mamba2").df == two.df
-    assert "here it tells 2 parts apart: TNL and HGRN2; LLaMA." in _pooled_text(two)
-    assert "one noise holds for all of them" in _pooled_text(one)
-    assert "here" not in _pooled_text(replace(one, parts=(noisy,)))

@@ -8,8 +8,8 @@ import sys
 import pytest
 import typer
 
+from arch.console import run_app
 from arch.errors import nearest, shown
-from flops.console import run_app
 from scaling.cli.main import main
 from tests.commands import in_this_process
 

@@ -9,7 +9,7 @@ import pytest
 from analysis.fits.points import Points
 from analysis.fits.surface import PARAMS, Surface
 
-CSV = Path(__file__).resolve().parents[5] / "shared" / "data" / "chinchilla" / "svg_extracted_data.csv"
+CSV = Path(__file__).resolve().parents[4] / "shared" / "data" / "chinchilla" / "svg_extracted_data.csv"
 SURFACES = [Surface(1.69, 406.4, 410.7, 0.34, 0.28), Surface(1.69, 406.4, 410.7, 0.465, 0.155)]
 
 

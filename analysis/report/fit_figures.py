@@ -1,0 +1,130 @@
+"""Figures of the fits of one group: optima over compute by every approach, and the isoFLOP profiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from analysis.figures.axes import log_axis, power_of_ten
+from analysis.figures.palette import APPROACH_COLORS
+from analysis.figures.style import GREY, SHADE, dress, fade, size_scale
+from analysis.fits.budgets import LEAST_SIZES, read_budgets
+from analysis.fits.fit import D_OPT, FAR, N_OPT, Fit, Minimum
+from analysis.fits.points import Points
+from arch.amounts import counted
+
+PANELS = ((N_OPT, "N", "N<sub>opt</sub>: parameters"), (D_OPT, "D", "D<sub>opt</sub>: tokens"))
+MOST_DRAWN = 1500  # points of runs; more are thinned
+MARGIN = 1.4  # factor around what is drawn
+Row = tuple[float, float, tuple[float, float] | None]  # C [FLOP], a value there, and its interval
+
+
+def optimum_figure(points: Points, results: Sequence[Fit]) -> go.Figure:
+    """N_opt and D_opt over compute, with intervals, over the runs that they were fitted to; `results` with `Fit.curve`
+    (Options.curve). Laws are drawn solid inside the compute that they were fitted to, dotted beyond; from FAR times on
+    not at all."""
+    figure = make_subplots(1, 2, subplot_titles=[f"<b>{name}</b>" for *_, name in PANELS], horizontal_spacing=0.09)
+    step = max(1, len(points) // MOST_DRAWN)
+    high = float(points.flops.max())
+    last = max([high, *(at.flops for fit in results for at in fit.curve if fit.beyond(at.flops) <= FAR)])
+    for column, (quantity, letter, _) in enumerate(PANELS, 1):
+        values = (points.n_params if quantity == N_OPT else points.n_tokens)[::step]
+        marker = {"color": GREY, "size": 4, "opacity": 0.5}
+        dots = go.Scatter(x=points.flops[::step], y=values, mode="markers", marker=marker, name="runs")
+        hover = f"C %{{x:.3g}}<br>{letter} %{{y:.3g}}<extra>run</extra>"
+        figure.add_trace(dots.update(legendgroup="runs", showlegend=column == 1, hovertemplate=hover), 1, column)
+        shown = [float(values.min()), float(values.max())]
+        for fit in results:
+            shown += _law(figure, fit, quantity, letter, column)
+        figure.update_yaxes(log_axis(min(shown) / MARGIN, max(shown) * MARGIN, "", "count"), row=1, col=column)
+        if last > high * (1 + 1e-9):
+            figure.add_vrect(high, last * MARGIN, fillcolor=SHADE, line_width=0, layer="below", row=1, col=column)
+    title = f"training FLOP C ({points.convention})"
+    figure.update_xaxes(log_axis(float(points.flops.min()) / MARGIN, last * MARGIN, title, "flop"))
+    dress(figure, 1320, 540, r=20, b=110)
+    # as wide as the window, the names below
+    figure.update_layout(width=None, legend={"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top"})
+    return figure
+
+
+def _law(figure: go.Figure, result: Fit, quantity: str, letter: str, column: int) -> list[float]:
+    """Band, line and minima of one approach in one panel; the values that axes must hold."""
+    known = [(at.flops, at.of(quantity)) for at in result.curve if result.beyond(at.flops) <= FAR]
+    rows: list[Row] = [(c, estimate.value, estimate.interval) for c, estimate in known if estimate.value]
+    if not rows:
+        return []
+    color, name = APPROACH_COLORS[result.approach], result.approach
+    bands = [(c, *pair) for c, _, pair in rows if pair is not None and min(pair) > 0 and all(map(math.isfinite, pair))]
+    if bands:
+        c, low, high = (list(part) for part in zip(*bands, strict=True))
+        style = {"fill": "toself", "fillcolor": fade(color, 0.16), "line": {"width": 0}, "mode": "lines"}
+        band = go.Scatter(x=c + c[::-1], y=low + high[::-1], **style, hoverinfo="skip", showlegend=False)
+        figure.add_trace(band.update(legendgroup=name), 1, column)
+    inside = [row for row in rows if result.beyond(row[0]) <= 1.0]
+    below = [row for row in rows if row[0] <= (inside[0][0] if inside else result.range[0])]
+    above = [row for row in rows if row[0] >= (inside[-1][0] if inside else result.range[1])]
+    hover = f"{name}<br>C %{{x:.3g}}<br>{letter} %{{y:.3g}}<extra></extra>"
+    for part, dash, is_named in ((inside or rows, "solid", True), (below, "dot", False), (above, "dot", False)):
+        line = {"color": color, "width": 2.4, "dash": dash}
+        x, y = [row[0] for row in part], [row[1] for row in part]
+        trace = go.Scatter(x=x, y=y, mode="lines", line=line, name=name, legendgroup=name, hovertemplate=hover)
+        figure.add_trace(trace.update(showlegend=is_named and column == 1), 1, column)
+    for minimum in result.isoflop.used if result.isoflop else ():
+        at = {"x": [minimum.c], "y": [minimum.n_params if quantity == N_OPT else minimum.n_tokens]}
+        marker = {"color": color, "symbol": "diamond", "size": 9, "line": {"color": "white", "width": 1}}
+        trace = go.Scatter(**at, mode="markers", marker=marker, name="minima of budgets", hovertemplate=hover)
+        figure.add_trace(trace.update(legendgroup=name, showlegend=False), 1, column)
+    values = [row[1] for row in rows] + [end for _, low, high in bands for end in (low, high)]
+    middle = sorted(values)[len(values) // 2]
+    return [value for value in values if middle / 1e6 < value < middle * 1e6]  # an open interval is cut by the frame
+
+
+def isoflop_figure(points: Points, result: Fit) -> go.Figure:
+    """The losses of each budget over size, and the curves whose minima the laws go through: of the points that `result`
+    was fitted to. Grey: points at no budget of three sizes; each curve is drawn over the sizes that it was fitted to; a
+    budget without a minimum has none, and its name says so."""
+    readings, minima = read_budgets(points), result.isoflop.minima if result.isoflop else ()
+    shown = [(j, minimum) for j, minimum in enumerate(minima) if minimum.n_sizes >= LEAST_SIZES]
+    colors = size_scale([str(j) for j, _ in shown])
+    kept = np.isin(readings.budget, [j for j, _ in shown])
+    rest = np.setdiff1d(np.arange(len(points)), readings.rows[kept])
+    figure = go.Figure()
+    name = f"at no such budget ({counted(len(rest), 'point')})"
+    _dots(figure, points.n_params[rest], points.loss[rest], points.loss_unit, GREY, name, size=4, opacity=0.4)
+    for j, minimum in shown:
+        n, loss = np.exp(readings.log_n[readings.budget == j]), readings.loss[readings.budget == j]
+        name = f"{power_of_ten(minimum.c)} FLOP" + ("" if minimum.reason is None else ": no minimum")
+        _dots(figure, n, loss, points.loss_unit, colors[str(j)], name)
+        if minimum.reason is None:
+            _profile(figure, minimum, colors[str(j)])
+    sizes, losses = np.exp(readings.log_n[kept]), readings.loss[kept]
+    figure.update_xaxes(**log_axis(sizes.min() / 1.2, sizes.max() * 1.2, "parameters N", "count"))
+    room = 0.06 * float(np.ptp(losses))
+    low, high = float(losses.min()) - room, float(losses.max()) + room
+    figure.update_yaxes(title={"text": f"loss ({points.loss_unit})"}, range=[low, high])
+    dress(figure, 900, 460, r=230)
+    return figure
+
+
+def _dots(figure: go.Figure, n: np.ndarray, loss: np.ndarray, unit: str, color: str, name: str, **style: Any) -> None:
+    hover = f"N %{{x:.3g}}<br>loss %{{y:.4g}} {unit}<extra>{name}</extra>"
+    marker = {"color": color, "size": 7} | style
+    figure.add_trace(go.Scatter(x=n, y=loss, mode="markers", marker=marker, name=name, hovertemplate=hover))
+
+
+def _profile(figure: go.Figure, budget: Minimum, color: str) -> None:
+    """The minimum, and the curve about it where one was fitted."""
+    bare = {"showlegend": False, "hoverinfo": "skip"}
+    n_params, lowest, reach = budget.n_params or math.nan, budget.loss or math.nan, budget.reach
+    if budget.bend is not None and reach is not None:
+        n = np.geomspace(reach[0], reach[1], 60)
+        off = np.log(n) - math.log(n_params)
+        loss = lowest * np.exp(budget.bend * (off**2 + (budget.asymmetry or 0.0) * off**3))
+        figure.add_trace(go.Scatter(x=n, y=loss, mode="lines", line={"color": color, "width": 2}, **bare))
+    marker = {"color": color, "symbol": "diamond", "size": 13, "line": {"color": "white", "width": 1.5}}
+    figure.add_trace(go.Scatter(x=[n_params], y=[lowest], mode="markers", marker=marker, **bare))

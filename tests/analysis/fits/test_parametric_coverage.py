@@ -1,0 +1,388 @@
+"""How often the parametric intervals cover, in studies drawn from worlds with a known optimum and from the other forms.
+`python -m tests.analysis.fits.test_parametric_coverage` prints the tables of docs/research/parametric-fits.md."""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.fits.forms import DATA_CONSTRAINED, OVER_TRAINING, over_training
+from analysis.fits.noise import Kind, kinds_of
+from analysis.fits.parametric import ParametricFit, fit_parametric, free_slopes, not_identified
+from analysis.fits.points import Points
+from analysis.fits.solver import HUBER, LEAST_SQUARES
+from analysis.fits.surface import Surface
+
+from .worlds import D0, N0, World
+
+SIX = (14e3, 25e3, 55e3, 98e3, 221e3, 393e3)
+LARGEST = 40 * SIX[-1]  # tokens of the longest runs
+OWN = 0.3  # noise of a branch, over that of its trunk
+ALONG = 0.1  # noise along a smoothed curve, over that of the whole
+ROWS = 12  # of a curve
+ESTIMANDS = ("a", "n_middle", "n_beyond", "l_middle", "l_beyond")
+Z95 = 1.959964
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Studies of a kind. design: `20 runs` (5 sizes to 4 amounts of tokens each), `18 runs` (6 sizes, 3 amounts),
+    `6 sizes` (whole curves to equal tokens, three seeds of the third) or `trunks` (of six sizes, 4 branches each, whose
+    trunk's noise is theirs). s: standard deviation of a whole run's (trunk's) log loss; `shared`: of all runs'."""
+
+    design: str
+    s: float
+    objective: str
+    world: World = World(irreducible=0.6)  # noqa: RUF009  a frozen dataclass
+    shared: float = 0.0
+
+    def points(self) -> Points:
+        """Without noise."""
+        sizes, amounts, seeds = np.array(SIX), np.geomspace(LARGEST / 30, LARGEST, 4), np.ones(6, dtype=int)
+        if self.design == "20 runs":
+            sizes = np.geomspace(SIX[0], SIX[-1], 5)
+            seeds = np.ones(5, dtype=int)
+        elif self.design == "18 runs":
+            amounts = np.geomspace(LARGEST / 30, LARGEST, 3)
+        elif self.design == "6 sizes":
+            seeds[2] = 3
+            amounts = np.geomspace(LARGEST / 10, LARGEST, ROWS)
+        n, d, trunk, run = [], [], [], []
+        for rank, size in enumerate(sizes):
+            for seed in range(seeds[rank]):
+                for i, amount in enumerate(amounts):
+                    n.append(size)
+                    d.append(amount)
+                    trunk.append(f"{rank} {seed}" if self.design in ("6 sizes", "trunks") else f"{rank} {i}")
+                    run.append(f"{rank} {seed}" if self.design == "6 sizes" else f"{rank} {i}")
+        n, d = np.array(n), np.array(d)
+        off = np.log10(n) - np.log10(sizes).mean()
+        loss = self.world.loss(n, d) * np.exp(self.world.mistuned * off**2)
+        return Points(n, d, 6 * n * d, loss, np.array(run, dtype=object), np.array(trunk, dtype=object))
+
+    def kinds(self, points: Points) -> list[tuple[Kind, float]]:
+        """Effects on log loss and their standard deviation."""
+        whole = kinds_of(points.trunk, points.run, np.zeros(len(points)))[0]
+        row = Kind("row", np.arange(len(points)), np.ones(len(points)))
+        own = {"trunks": OWN, "6 sizes": ALONG}.get(self.design, 0.0)
+        return [(whole, self.s)] + [(row, own * self.s)] * bool(own)
+
+    def noise(self, points: Points, rng: np.random.Generator) -> np.ndarray:
+        """Of log loss."""
+        found = self.shared * rng.standard_normal() + np.zeros(len(points))
+        for kind, s in self.kinds(points):
+            found += s * rng.standard_normal(kind.member.max() + 1)[kind.member]
+        return found
+
+    def at(self, points: Points) -> tuple[float, float]:
+        """log C in the middle of the range and at ten times its end."""
+        log_c = np.log(points.flops)
+        return float(log_c.min() + log_c.max()) / 2, float(log_c.max() + math.log(10))
+
+    def truth(self, points: Points) -> dict[str, float]:
+        middle, beyond = self.at(points)
+        low, high = (math.log(value) for value in (points.flops.min(), points.flops.max()))
+        n_opt, l_opt = self.world.log_n_opt, self.world.log_l_opt
+        values = ((n_opt(high) - n_opt(low)) / (high - low), n_opt(middle), n_opt(beyond), l_opt(middle), l_opt(beyond))
+        return dict(zip(ESTIMANDS, values, strict=True))
+
+    def oracles(self, points: Points) -> tuple[dict[str, float], dict[str, float]]:
+        """Widths of the intervals of those who know the noise, linearised at the true surface: of least squares, and of
+        generalised least squares (the Cramer-Rao bound), which knows what runs and rows share as well."""
+        world = self.world
+        surface = Surface(world.irreducible, N0**world.p, D0**world.q, world.p, world.q)
+        kinds = self.kinds(points)
+        covariance = sum((s**2 * kind.matrix() @ kind.matrix().T for kind, s in kinds), np.zeros((len(points),) * 2))
+
+        def moved(k: int, step: float) -> Surface:
+            e, a, b, alpha, beta = surface.to_dict().values()
+            theta = np.array([e, np.log(a), np.log(b), alpha, beta])
+            theta[k] += step
+            return Surface(theta[0], np.exp(theta[1]), np.exp(theta[2]), theta[3], theta[4])
+
+        def slope(value, k: int) -> np.ndarray:  # type: ignore[no-untyped-def]
+            return (np.asarray(value(moved(k, 1e-5))) - np.asarray(value(moved(k, -1e-5)))) / 2e-5
+
+        jacobian = np.stack([slope(lambda s: np.log(s.loss(points.n_params, points.n_tokens)), k) for k in range(5)], 1)
+        gradients = np.stack([slope(lambda s: list(estimates(s, self.at(points)).values()), k) for k in range(5)], 1)
+        rows = np.unique(points.run.astype(str), return_inverse=True)[1]
+        solve = np.linalg.pinv(jacobian * np.sqrt(points.loss**2 / np.bincount(rows)[rows])[:, None])
+        solve = solve * np.sqrt(points.loss**2 / np.bincount(rows)[rows])
+        spreads = (
+            solve @ covariance @ solve.T,
+            np.linalg.inv(jacobian.T @ np.linalg.solve(covariance, jacobian)),
+        )
+        least, bound = (2 * Z95 * np.sqrt(np.diag(gradients @ spread @ gradients.T)) for spread in spreads)
+        return dict(zip(ESTIMANDS, least, strict=True)), dict(zip(ESTIMANDS, bound, strict=True))
+
+
+def estimates(surface: Surface, at: tuple[float, float]) -> dict[str, np.ndarray]:
+    """The estimands of one surface or of r."""
+    c = np.exp(np.array(at))
+    one = surface.column() if np.ndim(surface.E) else surface
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        n, loss = np.log(one.n_opt(c)), np.log(one.l_opt(c))
+    return dict(zip(ESTIMANDS, (surface.a, n[..., 0], n[..., 1], loss[..., 0], loss[..., 1]), strict=True))
+
+
+def cover(cell: Cell, studies: int, seed: int = 0, replicates: int = 199) -> dict[str, float]:
+    """Shares of studies whose 95% interval covers, unconditional: where an exponent is not identified there is none of
+    a and N_opt, which covers. `identified`: the share with all of them; `width`: median of a's over the oracle's among
+    those (for worlds of the fitted form)."""
+    rng = np.random.default_rng(seed)
+    points = cell.points()
+    truth, at = cell.truth(points), cell.at(points)
+    nothing = dict.fromkeys(ESTIMANDS, math.nan)
+    least, bound = cell.oracles(points) if cell.world.interaction == 1 else (nothing, nothing)
+    hits = dict.fromkeys(ESTIMANDS, 0)
+    widths: dict[str, list[float]] = {name: [] for name in ESTIMANDS}
+    identified = 0
+    for study in range(studies):
+        loss = points.loss * np.exp(cell.noise(points, rng))
+        drawn = Points(points.n_params, points.n_tokens, points.flops, loss, points.run, points.trunk)
+        fit = fit_parametric(drawn, objective=cell.objective, n_replicates=replicates, seed=study, first_share=0.0)
+        known = not not_identified(fit)
+        identified += known
+        for name, (low, high) in intervals(fit, at).items():
+            missing = not known and name in ("a", "n_middle", "n_beyond")
+            hits[name] += missing or low <= truth[name] <= high
+            if not missing:
+                widths[name].append(high - low)
+    found = {name: count / studies for name, count in hits.items()}
+    found["identified"] = identified / studies
+    for name in ("a", "n_beyond", "l_middle"):
+        width = float(np.median(widths[name])) if widths[name] else math.nan
+        found |= {f"{name} width": width / least[name], f"{name} over bound": width / bound[name]}
+    return {name: float(value) for name, value in found.items()}
+
+
+def intervals(fit: ParametricFit, at: tuple[float, float]) -> dict[str, np.ndarray]:
+    assert fit.draws is not None
+    return {name: fit.draws.interval(values) for name, values in estimates(fit.draws.surface, at).items()}
+
+
+TIED = Surface(1.7, 400.0, 400.0, 0.3, 0.3)
+MUENNIGHOFF = Surface(1.87, 521.0, 1488.0, 0.353, 0.353)
+R_D = 15.4
+NO_END = np.zeros(3, dtype=bool)
+EPOCHS = (1, 1, 4, 12, 40)
+UNIQUE = (4e9, 4e10, 4e9, 1e9, 4e8)  # tokens, of the runs of one size
+AGAIN = (10.0, 40.0)  # epochs of the predictions
+NEEDS = {"A": "alpha", "B": "beta"}
+
+
+@dataclass(frozen=True)
+class FormCell:
+    """Studies of a form: `sizes` of models, 4 token multipliers (over-training) or 5 amounts of text each; s: standard
+    deviation of a run's log loss."""
+
+    form: str
+    sizes: int
+    s: float
+    objective: str
+
+    @property
+    def surface(self) -> Surface:
+        if self.form == OVER_TRAINING:
+            return TIED
+        return replace(MUENNIGHOFF, r_d=R_D)
+
+    def points(self) -> Points:
+        """Without noise."""
+        if self.form == OVER_TRAINING:
+            n = np.repeat(np.geomspace(1e7, 1e9, self.sizes), 4)
+            d = n * 20 * np.tile(np.geomspace(1, 40, 4), self.sizes)
+            return Points(n, d, 6 * n * d, np.asarray(self.surface.loss(n, d)))
+        n = np.repeat(np.geomspace(2e7, 2e9, self.sizes), len(EPOCHS))
+        unique = np.tile(UNIQUE, self.sizes)
+        d = unique * np.tile(EPOCHS, self.sizes)
+        loss = np.asarray(self.surface.loss(n, d, unique))
+        return Points(n, d, 6 * n * d, loss, unique_tokens=unique)
+
+
+def form_estimates(cell: FormCell, points: Points, surface: Surface) -> dict[str, np.ndarray]:
+    """What is published, of one surface or of r: parameters, exponents, optima and losses in the middle of the range
+    and at ten times its end, and the loss of repeated text. Logarithms of what is positive."""
+    one = surface.column() if np.ndim(surface.E) else surface
+    c = np.array([math.sqrt(points.flops.min() * points.flops.max()), 10 * points.flops.max()])
+    with np.errstate(all="ignore"):
+        n, d, loss = (np.log(getattr(one, name)(c)) for name in ("n_opt", "d_opt", "l_opt"))
+        found = {"E": surface.E, "A": np.log(surface.A), "B": np.log(surface.B), "alpha": surface.alpha}
+        if cell.form == OVER_TRAINING:
+            own = over_training(surface)
+            found |= {"eta": own["eta"], "Gadre a": np.log(own["a"]), "Gadre b": np.log(own["b"])}
+        else:
+            found |= {"beta": surface.beta, "a": surface.a, "R_star": np.log(surface.r_d)}
+            size = float(points.n_params.max())
+            again = one.loss(size, 4e9 * np.array(AGAIN), 4e9)
+            found |= {f"L, {epochs:g} epochs": again[..., i] for i, epochs in enumerate(AGAIN)}
+        for name, value in (("N_opt", n), ("D_opt", d), ("L_opt", loss)):
+            found |= {name: value[..., 0], f"{name} x10": value[..., 1]}
+    return {name: np.asarray(value) for name, value in found.items()}
+
+
+def form_oracle(cell: FormCell, points: Points) -> dict[str, float]:
+    """Widths of the intervals of one who knows the noise, linearised at the true surface (Cramer-Rao)."""
+    tied = cell.form == OVER_TRAINING
+    jacobian = free_slopes(points, cell.form, cell.surface, NO_END)
+    jacobian[:, 0] /= points.loss.mean()  # where E counts in units of the mean loss
+    mean_n, mean_d = np.log(points.n_params).mean(), np.log(points.n_tokens).mean()
+
+    def moved(k: int, step: float) -> dict[str, np.ndarray]:
+        e, a, b, alpha, beta = cell.surface.to_dict().values()
+        stars = [] if cell.surface.r_d is None else [cell.surface.r_d]
+        theta = np.array([e, np.log(a) - alpha * mean_n, np.log(b) - beta * mean_d, alpha, beta, *np.log(stars)])
+        if tied:
+            theta[3:] += step * (k == 3)
+        theta[k] += step * (not tied or k < 3)
+        e, a, b, alpha, beta = theta[:5]
+        rest = np.exp(theta[5:])
+        return form_estimates(
+            cell, points, Surface(e, np.exp(a + alpha * mean_n), np.exp(b + beta * mean_d), alpha, beta, *rest)
+        )
+
+    gradients = {name: np.zeros(jacobian.shape[1]) for name in moved(0, 0.0)}
+    for k in range(jacobian.shape[1]):
+        up, down = moved(k, 1e-5), moved(k, -1e-5)
+        for name, gradient in gradients.items():
+            gradient[k] = (up[name] - down[name]) / 2e-5
+    covariance = cell.s**2 * np.linalg.inv(jacobian.T @ jacobian)
+    return {name: float(2 * Z95 * np.sqrt(one @ covariance @ one)) for name, one in gradients.items()}
+
+
+def missing(name: str, gone: dict[str, str], form: str) -> bool:
+    """Whether a result withholds the interval of this where these are not identified."""
+    of_optimum = name == "a" or name.startswith(("N_opt", "D_opt"))
+    return name in gone or NEEDS.get(name) in gone or (of_optimum and bool({"alpha", "beta"} & set(gone)))
+
+
+def cover_form(cell: FormCell, studies: int, seed: int = 0, replicates: int = 99) -> dict[str, dict[str, float]]:
+    """Of each quantity: the share of studies whose 95% interval covers (one that is withheld does), the share `with an
+    interval`, and the `width`, the median over the oracle's."""
+    rng = np.random.default_rng(seed)
+    points = cell.points()
+    truth, known = form_estimates(cell, points, cell.surface), form_oracle(cell, points)
+    hits = dict.fromkeys(truth, 0)
+    widths: dict[str, list[float]] = {name: [] for name in truth}
+    for study in range(studies):
+        loss = points.loss * np.exp(cell.s * rng.standard_normal(len(points)))
+        drawn = Points(points.n_params, points.n_tokens, points.flops, loss, unique_tokens=points.unique_tokens)
+        fit = fit_parametric(drawn, form=cell.form, objective=cell.objective, n_replicates=replicates, seed=study)
+        assert fit.draws is not None
+        gone = {name: why for name, why in not_identified(fit).items() if "assumed" not in why}
+        values = form_estimates(cell, points, fit.draws.surface)
+        for name, value in values.items():
+            low, high = fit.draws.interval(value)
+            if missing(name, gone, cell.form):
+                hits[name] += 1
+                continue
+            hits[name] += low <= truth[name] <= high
+            widths[name].append(high - low)
+    return {
+        name: {
+            "covers": hits[name] / studies,
+            "with an interval": len(widths[name]) / studies,
+            "width": float(np.median(widths[name])) / known[name] if widths[name] else math.nan,
+        }
+        for name in truth
+    }
+
+
+STUDIES, FORM_STUDIES = 300, 200
+DESIGNS = ("20 runs", "18 runs", "6 sizes", "trunks")
+CELLS = [Cell(d, s, o) for o in (HUBER, LEAST_SQUARES) for s in (0.003, 0.015) for d in DESIGNS]
+OTHER_WORLDS = (
+    (World(irreducible=0.6, interaction=0.7), 0.0),
+    (World(irreducible=0.6, mistuned=0.01), 0.0),
+    (World(irreducible=0.6), 0.005),
+)
+OTHERS = [Cell(d, 0.005, LEAST_SQUARES, w, x) for w, x in OTHER_WORLDS for d in ("20 runs", "6 sizes")]
+SIZES = {OVER_TRAINING: (5, 9), DATA_CONSTRAINED: (4, 7)}  # of 4 and of 5 runs each
+FORM_CELLS = {  # by the seed of their studies
+    form: dict(enumerate(FormCell(form, n, s, o) for o in (LEAST_SQUARES, HUBER) for n in sizes for s in (0.003, 0.01)))
+    for form, sizes in SIZES.items()
+}
+
+
+def table_of(cells: list[Cell], studies: int = STUDIES) -> pd.DataFrame:
+    """A row a cell: what defines it, and how often its studies' intervals cover."""
+    with ProcessPoolExecutor(2) as pool:
+        shares = list(pool.map(cover, cells, [studies] * len(cells), range(len(cells))))
+    return pd.DataFrame(
+        [
+            {"design": c.design, "s": c.s, "objective": c.objective, "r": c.world.interaction}
+            | {"mistuned": c.world.mistuned, "shared": c.shared}
+            | share
+            for c, share in zip(cells, shares, strict=True)
+        ]
+    )
+
+
+def form_table_of(of_seed: dict[int, FormCell], studies: int = FORM_STUDIES) -> pd.DataFrame:
+    """A row a cell and quantity."""
+    cells = list(of_seed.values())
+    with ProcessPoolExecutor(2) as pool:
+        shares = list(pool.map(cover_form, cells, [studies] * len(cells), of_seed))
+    return pd.DataFrame(
+        [
+            {"form": c.form, "objective": c.objective, "runs": len(c.points()), "s": c.s, "of": name} | share
+            for c, by_name in zip(cells, shares, strict=True)
+            for name, share in by_name.items()
+        ]
+    )
+
+
+def main() -> None:
+    """Print the tables."""
+    for cells in (CELLS, OTHERS):
+        print(table_of(cells).round(3).to_string())
+    for form in SIZES:
+        print(form_table_of(FORM_CELLS[form]).round(3).to_string())
+
+
+def test_a_few_studies_cover() -> None:
+    """A quick look: at least 80% of 20 (3 sigma below 95%), and 75% of 16 (3.7 sigma) of the other forms."""
+    for cell in (Cell("20 runs", 0.005, HUBER), Cell("trunks", 0.01, LEAST_SQUARES)):
+        found = cover(cell, 20, replicates=99)
+        assert min(found[name] for name in ESTIMANDS) >= 0.8, found
+    for form in SIZES:
+        shares = cover_form(FormCell(form, 5, 0.003, LEAST_SQUARES), 16, replicates=59)
+        assert min(share["covers"] for share in shares.values()) >= 0.75, shares
+
+
+@pytest.mark.slow
+def test_intervals_cover_the_continuous_optimum() -> None:
+    """92 to 98% pooled over 16 cells of 300 studies for each estimand and objective, no cell below 90%."""
+    for objective, cells in table_of(CELLS).groupby("objective"):
+        for name in ESTIMANDS:
+            assert 0.92 <= cells[name].mean() <= 0.98, (objective, name)
+            assert cells[name].min() >= 0.90, (objective, name)
+
+
+@pytest.mark.slow
+def test_worlds_that_are_not_of_the_fitted_form() -> None:
+    """Reported in docs/research/parametric-fits.md, not promised: N and D that interact, sizes with a wrong rate, noise
+    that all runs share, which is no error of exponents."""
+    table = table_of(OTHERS)
+    assert table[table["shared"] > 0]["a"].min() >= 0.90
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", SIZES)
+def test_intervals_of_a_form_cover(form: str) -> None:
+    """92 to 98% pooled over cells of 200 studies for each quantity and over all, no cell below 90%: 20 and 35 or 36
+    runs, noise 0.3% and 1%; Huber losses, which take longer, on the larger design alone."""
+    cells, largest = FORM_CELLS[form], SIZES[form][-1]
+    table = form_table_of({k: c for k, c in cells.items() if c.objective == LEAST_SQUARES or c.sizes == largest})
+    assert 0.92 <= table["covers"].mean() <= 0.98
+    for name, covers in table.groupby("of")["covers"]:
+        assert 0.92 <= covers.mean() <= 0.98 and covers.min() >= 0.90, name
+
+
+if __name__ == "__main__":
+    main()
