@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from pydantic import SerializerFunctionWrapHandler, model_serializer
+from pydantic import SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from arch.config import ModelConfig
 from arch.registry import ARCHITECTURES, Architecture
@@ -92,6 +92,13 @@ class RunSpec(Section):
     merged_after: list[int] = []  # steps after which the mean of its last weights is evaluated
     notes: list[str] = []  # for the reader: branches that are one, a law's limits
     rate: LawRate | None = None  # of a run with lr: law
+
+    @field_validator("rate", mode="before")
+    @classmethod
+    def _without_older_records(cls, rate: Any) -> Any:
+        """Records of older runs hold nothing, or the law's interval without what was asked of it: no number follows
+        from either, their training has the rate."""
+        return None if isinstance(rate, dict) and "horizon" not in rate else rate
 
     @model_serializer(mode="wrap")
     def _without_the_usual_role(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
