@@ -25,7 +25,7 @@ from analysis.fits import rehearsal
 from analysis.fits.cost import cost_of
 from analysis.fits.envelope import fit_envelope
 from analysis.fits.forms import OVER_TRAINING, PLAIN
-from analysis.fits.isoflop import isoflop
+from analysis.fits.isoflop import fit_isoflop
 from analysis.fits.parametric import fit_parametric
 from analysis.fits.points import CURVES, Points
 from analysis.fits.rehearsal import LEVEL, Rule
@@ -119,13 +119,14 @@ def surface(objective: str, form: str, n_replicates: int = 0) -> Method:
 
 
 def isoflop_optimum(below: Points, above: Points) -> Predicted:
-    fit = isoflop(below, cost_of(below), n_replicates=2)
-    return _none(np.array([fit.optimum("L_opt", c)[0] or math.nan for c in above.flops]))
+    fit = fit_isoflop(below, cost_of(below), n_replicates=2, at=above.flops.tolist())
+    return _none(np.array([one.loss.value or math.nan for one in fit.optima]))
 
 
 def isoflop_irreducible(below: Points, above: Points) -> Predicted:
     """E + A C^-g through the minima of budgets."""
-    minima = [one for one in isoflop(below, cost_of(below), n_replicates=2).minima if one.reason is None]
+    fit = fit_isoflop(below, cost_of(below), n_replicates=2)
+    minima = fit.isoflop.used if fit.isoflop else ()
     c, loss = (np.array([getattr(one, name) for one in minima], dtype=float) for name in ("c", "loss"))
     return _none(_irreducible(c, loss, above.flops))
 

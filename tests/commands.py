@@ -1,4 +1,4 @@
-"""Console scripts in the process of the tests, which spares imports: exit status and what was said."""
+"""Console scripts in the process of the tests, which spares imports; whether a process lives."""
 
 from __future__ import annotations
 
@@ -34,3 +34,12 @@ def in_this_process(
         finally:
             signal.signal(signal.SIGTERM, stop)
     return subprocess.CompletedProcess(asked, int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended may stay in the list of /proc, where nobody collects it."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(") ")[2].split()[0] != "Z"

@@ -126,13 +126,12 @@ class Extrapolate(Task):
         return ids, whole(len(ids))
 
     def evaluate(self, model: LoadedModel, prepared: tuple[Any, list[Part]], say: Say) -> dict[str, Any]:
-        """The result's values: perplexity@N for each length N, by_length. Lengths beyond the text are left out and
-        counted."""
+        """The result's values: perplexity@N for each length N. Lengths beyond the text are left out and counted."""
         tokens, parts = prepared
         grid = self._grid(model.context_length, parts)
-        n_scored, longest = len(grid.starts) * grid.longest, grid.longest
-        by_length, n_read = [], 0
-        n_all = sum(-(-longest // length) * length for length in grid.lengths) * len(grid.starts)
+        longest, n_windows = grid.longest, len(grid.starts)
+        perplexity: dict[int, float | None] = {}
+        n_read, n_all = 0, sum(-(-longest // length) * length for length in grid.lengths) * n_windows
         for length in grid.lengths:
             offsets, n_new = map(np.array, zip(*spans(longest, length, length), strict=True))
             starts = np.concatenate([start + offsets for start in grid.starts])
@@ -141,27 +140,17 @@ class Extrapolate(Task):
                 nats.append(token_nats(model, rows))
                 n_read += rows[:, 1:].size
                 say(n_read / n_all)
-            counts = np.arange(length) >= length - np.tile(n_new, len(grid.starts))[:, None]
-            loss = float(np.concatenate(nats)[counts].mean(dtype=float))
-            by_length.append(
-                {
-                    "length": length,
-                    "loss": loss if math.isfinite(loss) else None,
-                    "perplexity": exp_or_none(loss),
-                    "extrapolated": length > model.context_length,
-                }
-            )
-        perplexity = {row["length"]: row["perplexity"] for row in by_length}
+            counts = np.arange(length) >= length - np.tile(n_new, n_windows)[:, None]
+            perplexity[length] = exp_or_none(float(np.concatenate(nats)[counts].mean(dtype=float)))
         finite = [value for value in perplexity.values() if value is not None]
         return {
             **{f"perplexity@{length}": value for length, value in perplexity.items()},
-            "perplexity_avg": float(np.mean(finite)) if len(finite) == len(by_length) else None,
-            "n_tokens_scored": n_scored,
+            "perplexity_avg": float(np.mean(finite)) if len(finite) == len(perplexity) else None,
+            "n_tokens_scored": n_windows * longest,
             "n_lengths_left_out": len(grid.wanted) - len(grid.lengths),
             "lengths_left_out": grid.wanted[len(grid.lengths) :],
             "context_length": model.context_length,
             "extrapolated": longest > model.context_length,
-            "by_length": by_length,
             "warnings": model.warnings_at(longest),
         }
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.pages.html import render
 from data.files import new_directory, read_manifest
 
+from .niah.settings import VARIANTS
 from .registry import ENTRIES, entry_of
 from .results import Result, score_rows
 
@@ -52,15 +52,15 @@ def write_page(directory: Path, study: str, results: Sequence[Result], notes: Se
 
 
 def _shown(task: str, results: list[Result]) -> dict[str, Any]:
-    """What the template shows of a task. Its plots are a module with `figures(results) -> {file name: figure}`,
-    `table(results) -> rows` and NOTE, a line below the table."""
+    """What the template shows of a task: its scores, of a needle in a haystack its own table and pictures."""
     entry = entry_of(task)
-    plots = import_module(f"analysis.evals.{entry.plots}") if entry and entry.plots else None
-    return {
+    shown = {
         "name": task,
         "about": entry.about if entry else "",
         "n_checkpoints": len({(result.run_id, result.step) for result in results}),
-        "rows": plots.table(results) if plots else score_rows(results),
-        "note": plots.NOTE if plots else "",
-        "figures": plots.figures(results) if plots else {},
     }
+    if task not in VARIANTS:
+        return shown | {"rows": score_rows(results), "note": "", "figures": {}}
+    from .niah import plots
+
+    return shown | {"rows": plots.table(results), "note": plots.NOTE, "figures": plots.figures(results)}

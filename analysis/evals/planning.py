@@ -38,16 +38,26 @@ def readers(corpus: Path, tokenizer: str, runs: Iterable[RunSpec]) -> dict[str, 
     if splits and not exact:
         n_tokens = sum(split["tokens"] for split in splits.values())
         per_token = sum(split["bytes"] for split in splits.values()) / max(1, n_tokens)
-    return {run.run_id: Reader(run.config, run.context_length, per_token, exact, held_out) for run in runs}
+    return {run.run_id: Reader(run.context_length, per_token, exact, held_out) for run in runs}
 
 
 def check_settings(tasks: Iterable[Task], models: Iterable[Reader]) -> None:
     """Raise InputError where a task cannot evaluate some model, as far as that is known without its data."""
-    different = list({(reader.config, reader.context_length, reader.held_out): reader for reader in models}.values())
+    different = set(models)
     for task in tasks:
         for reader in different:
             with suppress(MissingData):
                 task.check(reader)
+
+
+def plans_of(tasks: Iterable[Task], models: Mapping[str, Reader]) -> dict[str, dict[str, Plan]]:
+    """{run_id: {task: what one evaluation reads}}, without tasks that do not know. Raises InputError where data are
+    missing."""
+    tasks, by_reader = list(tasks), dict[Reader, dict[str, Plan]]()
+    for reader in set(models.values()):  # data are read once for all runs that read alike
+        plans = {task.name: task.plan(reader) for task in tasks}
+        by_reader[reader] = {name: plan for name, plan in plans.items() if plan is not None}
+    return {run_id: by_reader[reader] for run_id, reader in models.items()}
 
 
 def check_data(tasks: Iterable[Task], context: TaskContext) -> None:

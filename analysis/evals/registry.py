@@ -25,13 +25,11 @@ from .task import Task, TaskContext
 @dataclass(frozen=True)
 class Entry:
     """module: below analysis.evals, with `make(name, context) -> Task`; about: one line of description; needs: what it
-    reads below the data folder; plots: the module with its pictures and table (page.py), "" for the plain table;
-    layout: the form of what it reads, where that is no data set of lm-eval."""
+    reads below the data folder; layout: the form of what it reads, where that is no data set of lm-eval."""
 
     module: str
     about: str
     needs: str = ""
-    plots: str = ""
     layout: str = "the study's own held-out text"
 
 
@@ -55,7 +53,6 @@ ENTRIES: dict[str, Entry] = {
             "niah.task",
             variant.about,
             variant.data,
-            "niah.plots",
             f"{variant.data}/ below the data folder, or evaluation.settings.{name}.haystack: a folder of .txt files of "
             f"UTF-8, read in the order of their names, together as long as the longest prompt",
         )

@@ -20,7 +20,6 @@ from arch.errors import InputError
 from scaling.study.file import validate
 
 if TYPE_CHECKING:
-    from arch.config import ModelConfig
     from data.mixture import Part
     from data.tokenizer import Tokenizer
 
@@ -70,11 +69,10 @@ class TaskContext:
 
 @dataclass(frozen=True)
 class Reader:
-    """What is known of a run's model before training. context_length: of the training, in tokens; bytes_per_token:
-    UTF-8 bytes of text; exact: whether that is the same for every text; held_out: the parts of the corpus' validation
-    split, None before there is a corpus."""
+    """How a run's model will read text, as far as that is known before training. context_length: of the training, in
+    tokens; bytes_per_token: UTF-8 bytes of text; exact: whether that is the same for every text; held_out: the parts of
+    the corpus' validation split, None before there is a corpus."""
 
-    config: ModelConfig
     context_length: int
     bytes_per_token: float
     exact: bool

@@ -2,7 +2,7 @@
 
 from analysis.fits import approaches, tables
 points = tables.read_points("runs.csv").groups[""]
-found = approaches.fit(points, approach="parametric", at=[1e22])
+fit = approaches.fit(points, approach="parametric", at=[1e22])
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.fits.cost import cost_of
-from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Estimate, Fit
+from analysis.fits.fit import APPROACHES, ENVELOPE, ISOFLOP, PARAMETRIC, Estimate, Fit, Prediction
 from analysis.fits.forms import FORMS
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric import ParametricFit, fit_parametric, parametric_result
 from analysis.fits.points import Points
-from analysis.fits.rehearsal import forecast
+from analysis.fits.rehearsal import Forecast, forecast
 from analysis.fits.seeds import seed_noise_of
 from analysis.fits.settings import FitSettings
 from analysis.fits.solver import HUBER, LEAST_SQUARES, OBJECTIVES
@@ -100,7 +100,7 @@ def named(approach: str) -> tuple[str, ...]:
 
 
 def default_at(groups: Mapping[str, Points]) -> tuple[float, ...]:
-    """The computes [FLOP] at which all approaches tell their optimum where none is asked for."""
+    """C [FLOP] of the optima of all approaches where none is asked for."""
     reached = min(float(points.flops.max()) for points in groups.values())
     return tuple(times * reached for times in BEYOND)
 
@@ -109,8 +109,8 @@ def _curve(points: Points, at: Sequence[float], options: Options) -> Sequence[fl
     """C [FLOP] of `Fit.curve`."""
     if not options.curve:
         return ()
-    found: list[float] = np.geomspace(points.flops.min(), max(points.flops.max(), *at), options.curve).tolist()
-    return found
+    computes: list[float] = np.geomspace(points.flops.min(), max(points.flops.max(), *at), options.curve).tolist()
+    return computes
 
 
 def fit(
@@ -121,7 +121,7 @@ def fit(
     progress: Callable[[float], None] | None = None,
     **options: Any,
 ) -> Fit:
-    """One group by one approach; `options` are those of `Options`. noise: between seeds, as other runs tell it; the
+    """One group by one approach; `options` are those of `Options`. noise: between seeds, as other runs show it; the
     envelope takes it in the place of its own. progress: called with the share that is done, now and then. Raises
     InputError where the points do not allow the fit."""
     if approach not in APPROACHES:
@@ -157,27 +157,28 @@ def fit_with_surface(
         from analysis.fits.isoflop import fit_isoflop
 
         return fit_isoflop(points, cost_of(points), options.minimum, noise=noise, **of_intervals, **asked), None
-    found = fit_surface(points, options, noise, options.n_replicates, progress)
-    result = parametric_result(found, predict=options.predict, level=options.level, seed=options.seed, **asked)
-    result = with_rehearsed(result, found) if options.predict else result
+    surface = fit_surface(points, options, noise, options.n_replicates, progress)
+    result = parametric_result(surface, predict=options.predict, level=options.level, seed=options.seed, **asked)
+    result = with_rehearsed(result, surface) if options.predict else result
     # of what was given, not of curves as they were averaged
-    return replace(result, input_hash=points.input_hash), found
+    return replace(result, input_hash=points.input_hash), surface
 
 
 def with_rehearsed(result: Fit, fit: ParametricFit) -> Fit:
     """The result whose predictions have `rehearsed`: what analysis.fits.rehearsal predicts of the same runs."""
+
+    def rehearsed(prediction: Prediction) -> Prediction:
+        if isinstance(known, str):
+            return replace(prediction, rehearsed=Estimate(reason=known), rests_on=known)
+        run = known.predict(prediction.n_params, prediction.n_tokens)
+        return replace(prediction, rehearsed=run.loss, rests_on=run.sentence)
+
+    known: Forecast | str
     try:
         known = forecast(fit.points, fit.rows.weights, cost=fit.cost, objective=fit.objective, form=fit.form)
     except InputError as error:
-        none = Estimate(reason=str(error))
-        return replace(
-            result, predictions=tuple(replace(one, rehearsed=none, rests_on=str(error)) for one in result.predictions)
-        )
-    rows = []
-    for one in result.predictions:
-        rehearsed = known.predict(one.n_params, one.n_tokens)
-        rows.append(replace(one, rehearsed=rehearsed.loss, rests_on=rehearsed.sentence))
-    return replace(result, predictions=tuple(rows))
+        known = str(error)
+    return replace(result, predictions=tuple(map(rehearsed, result.predictions)))
 
 
 def _of_runs(points: Points, noise: SeedNoise) -> float:

@@ -20,11 +20,11 @@ def percentiles(values: np.ndarray, level: float) -> np.ndarray:
     any the ends are nan."""
     tail = (1 - level) / 2
     values = np.where(np.isfinite(values), values, np.nan)
-    found = np.full((2, *values.shape[1:]), np.nan)
+    ends = np.full((2, *values.shape[1:]), np.nan)
     known = np.isfinite(values).any(0)
     if known.any():
-        found[:, known] = np.nanquantile(values[:, known], [tail, 1 - tail], axis=0, method="weibull")
-    return found
+        ends[:, known] = np.nanquantile(values[:, known], [tail, 1 - tail], axis=0, method="weibull")
+    return ends
 
 
 def interval(values: np.ndarray, level: float, least: float = 0.5) -> tuple[float, float] | None:

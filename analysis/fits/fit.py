@@ -279,11 +279,9 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Minimum:
-    """One budget: C [FLOP], its points and different sizes, and its lowest loss: N, D and loss there, the standard
-    error of log N, the N between which the loss stays within 0.5% of it. window, reach: how many sizes it is read from,
-    and the smallest and the largest; bend, asymmetry: of log loss = lowest + bend (u^2 + asymmetry u^3) there, u the
-    distance in log N; tested: whether the sizes are enough to test that curve; reason: why the laws do without the
-    budget (None: they use it)."""
+    """One budget: C [FLOP], its points and different sizes, and its lowest loss: N, D and loss there. window, reach:
+    how many sizes it is read from, and the smallest and the largest; bend, asymmetry: of log loss = lowest + bend (u^2
+    + asymmetry u^3) there, u the distance in log N; reason: why the laws do without the budget (None: they use it)."""
 
     c: float
     n_points: int
@@ -291,13 +289,10 @@ class Minimum:
     n_params: float | None = None
     n_tokens: float | None = None
     loss: float | None = None
-    error: float | None = None
-    flat: tuple[float, float] | None = None
     window: int = 0
     reach: tuple[float, float] | None = None
     bend: float | None = None
     asymmetry: float | None = None
-    tested: bool = False
     reason: str | None = None
 
 
@@ -339,19 +334,13 @@ class ParametricPart:
 
 @dataclass(frozen=True)
 class IsoflopPart:
-    """What the isoFLOP approach has beside its laws: its budgets, how their minima are found, and whether their losses
-    are read off whole curves; off_budget: the largest share by which a run misses its budget; flatness: the median
-    factor of N within 0.5% of the lowest loss; noise: of a trunk and of one loss, and what tells it; scatter: standard
-    deviation of log N_opt between budgets."""
+    """What the isoFLOP approach has beside its laws: its budgets, how their minima are read, whether their losses are
+    read off whole curves, and the noise of a trunk and of one loss."""
 
     minimum: str
     minima: tuple[Minimum, ...]
     from_curves: bool
-    off_budget: float
-    flatness: float
-    scatter: float
     noise: tuple[NoiseOf, ...] = ()
-    noise_source: str = ""
 
     @property
     def used(self) -> tuple[Minimum, ...]:

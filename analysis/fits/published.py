@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from analysis.fits.fit import Stored
 from analysis.fits.tables.cells import number_of, numbers, text_of
 from analysis.fits.tables.files import read_frame, suffix_of
 from arch.errors import InputError, nearest
-from flops.laws import PARTS, Laws, paper_laws
+from flops.laws import PARTS, paper_laws
 from flops.quantity import DAYS, PF_DAY
 
 AUTO = "auto"
@@ -46,18 +46,128 @@ class Stated:
     largest: float | None = None
     cost_growth: float | None = None
 
-    @property
-    def a_plus_b(self) -> float:
-        return self.parts["n_opt"][1] + self.parts["d_opt"][1]
-
     def value(self, part: str, c: float, unit: float) -> float:
         """n_opt, d_opt or loss at C [FLOP], for a law whose C counts `unit` FLOP."""
-        coef, exponent = self.parts[part]
-        return coef * (c / unit) ** exponent
+        coefficient, exponent = self.parts[part]
+        return coefficient * (c / unit) ** exponent
 
     def six_nd(self, c: float, unit: float) -> float:
         """6 N_opt D_opt / C."""
         return 6 * self.value("n_opt", c, unit) * self.value("d_opt", c, unit) / c
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit of C, and by how much 6 N D differs from C at the largest budgets where C is counted in it, as a factor
+    (root mean square of its logarithm)."""
+
+    unit: str
+    flop_per_unit: float
+    factor: float
+
+
+@dataclass(frozen=True)
+class LawCheck:
+    """One law: N_opt ~ C^a, D_opt ~ C^b; by which factor 6 N_opt D_opt / C changes a decade of C; its values at the
+    computes that are shown; max_over_min: of these; one_at: C [FLOP] where it is 1 (None: nowhere); holds: whether
+    C = 6 N D can hold at every C; identity_error: a p + b - 1, p the growth of its own cost of a token."""
+
+    name: str
+    a: float
+    b: float
+    a_plus_b: float
+    factor_per_decade: float
+    six_nd_over_c: tuple[float, ...]
+    max_over_min: float
+    one_at: float | None
+    holds: bool
+    cost_growth: float | None
+    identity_error: float | None
+    largest: float | None
+
+    @classmethod
+    def of(cls, law: Stated, unit: float, at: Sequence[float]) -> LawCheck:
+        a, b = law.parts["n_opt"][1], law.parts["d_opt"][1]
+        drift, ratios = a + b - 1, tuple(law.six_nd(c, unit) for c in at)
+        log_c = 20 - math.log10(law.six_nd(1e20, unit)) / drift if abs(drift) > 1e-12 else math.inf
+        return cls(
+            name=law.name,
+            a=a,
+            b=b,
+            a_plus_b=a + b,
+            factor_per_decade=10**drift,
+            six_nd_over_c=ratios,
+            max_over_min=max(ratios) / min(ratios),
+            one_at=10**log_c if abs(log_c) < 300 else None,
+            holds=abs(drift) <= HOLDS,
+            cost_growth=law.cost_growth,
+            identity_error=None if law.cost_growth is None else a * law.cost_growth + b - 1,
+            largest=law.largest,
+        )
+
+
+@dataclass(frozen=True)
+class LawsCheck(Stored):
+    """Laws under test, their C in `unit`, at computes `at` [FLOP]. units: where the unit was not given, all usual ones,
+    the likeliest first; unit_fits, unit_clear: whether it makes 6 N D near C, and no other does (None: it was
+    given)."""
+
+    unit: str
+    flop_per_unit: float
+    at: tuple[float, ...]
+    laws: tuple[LawCheck, ...]
+    units: tuple[Unit, ...] = ()
+    unit_fits: bool | None = None
+    unit_clear: bool | None = None
+
+
+def check_stated(laws: Sequence[Stated], unit: str = AUTO, at: Sequence[float] = ()) -> LawsCheck:
+    """a + b, 6 N_opt D_opt / C at `at` [FLOP] and by decade, of every law; the unit of C, sought where it is `auto`.
+
+    With `auto` all laws share one unit: that in which 6 N_opt D_opt / C is nearest to 1 at their largest budgets. A
+    budget is the law's own where it is known, else the largest of `at`. Raises
+    InputError for an unknown unit, and where `auto` knows no budget.
+    """
+    shown = tuple(at) or SHOWN_AT
+    if unit != AUTO:
+        name, value = _unit(unit)
+        return LawsCheck(name, value, shown, tuple(LawCheck.of(law, value, shown) for law in laws))
+    best, second, *others = _usual_units(laws, at)
+    return LawsCheck(
+        unit=best.unit,
+        flop_per_unit=best.flop_per_unit,
+        at=shown,
+        laws=tuple(LawCheck.of(law, best.flop_per_unit, shown) for law in laws),
+        units=(best, second, *others),
+        unit_fits=best.factor <= FITS,
+        unit_clear=second.factor >= CLEAR,
+    )
+
+
+def _usual_units(laws: Sequence[Stated], at: Sequence[float]) -> list[Unit]:
+    """The likeliest first."""
+    budgets = [law.largest or max(at, default=0.0) for law in laws]
+    if not all(budgets):
+        name = laws[budgets.index(0.0)].name
+        raise InputError(
+            f"--unit auto: the largest budget behind {name} is not known: give its compute in FLOP as --at 1e22, or "
+            f"say the unit, as --unit pf-days"
+        )
+    units = []
+    for name, value in UNITS.items():
+        logs = [math.log(law.six_nd(budget, value)) for law, budget in zip(laws, budgets, strict=True)]
+        units.append(Unit(name, value, math.exp(math.sqrt(sum(log**2 for log in logs) / len(logs)))))
+    return sorted(units, key=lambda unit: unit.factor)
+
+
+def _unit(text: str) -> tuple[str, float]:
+    plain = text.strip().lower()
+    if plain in DAYS:
+        return "PF-days", PF_DAY
+    for name, value in UNITS.items():
+        if plain.removesuffix("s") == name.lower().removesuffix("s"):
+            return name, value
+    raise InputError(f"--unit: {text!r} is no unit of compute{nearest(text, [AUTO, *UNITS])}")
 
 
 def read_stated(source: str) -> list[Stated]:
@@ -72,116 +182,24 @@ def read_stated(source: str) -> list[Stated]:
             f"{source}: has no column {missing[0]}{nearest(missing[0], list(frame.columns))}; a table of laws has "
             f"{', '.join(needed)}"
         )
-    parts = [part for part in PARTS if f"{part}_coef" in frame.columns and f"{part}_exponent" in frame.columns]
-    columns = {
-        f"{part}_{what}": numbers(frame[f"{part}_{what}"], f"{part}_{what}")
-        for part in parts
-        for what in ("coef", "exponent")
-    }
     names = [text_of(cell) for cell in frame["arch"]] if "arch" in frame.columns else [f"row {n}" for n in frame.index]
-    found = []
-    for i, name in enumerate(names):
-        law = {part: (float(columns[f"{part}_coef"][i]), float(columns[f"{part}_exponent"][i])) for part in parts}
-        found.append(_checked(Stated(name, law), f"{source}: {name}"))
-    return [_with_budget(one, paper_laws()) for one in found]
-
-
-def check_stated(laws: Sequence[Stated], unit: str = AUTO, at: Sequence[float] = ()) -> dict[str, Any]:
-    """a + b, 6 N_opt D_opt / C at `at` [FLOP] and by decade, of every law; the unit of C, found where it is `auto`.
-
-    With `auto` all laws share one unit: that in which 6 N_opt D_opt / C is nearest to 1 at their largest budgets (root
-    mean square of its logarithm). A budget is the law's own where it is known, else the largest of `at`. Raises
-    InputError for an unknown unit, and where `auto` knows no budget.
-    """
-    tried: list[dict[str, Any]] = []
-    if unit == AUTO:
-        tried = _try_units(laws, at)
-        named, value = tried[0]["unit"], UNITS[tried[0]["unit"]]
-        fits = tried[0]["factor"] <= FITS
-        clear = math.log(tried[1]["factor"]) >= math.log(CLEAR)
-    else:
-        named, value = _unit(unit)
-        fits, clear = None, None
-    shown = tuple(at) or SHOWN_AT
-    return {
-        "unit": named,
-        "flop_per_unit": value,
-        "found": unit == AUTO,
-        "unit_fits": fits,
-        "unit_clear": clear,
-        "units": tried,
-        "at": list(shown),
-        "laws": [_report(law, value, shown) for law in laws],
-    }
-
-
-def _report(law: Stated, unit: float, at: Sequence[float]) -> dict[str, Any]:
-    a, b = law.parts["n_opt"][1], law.parts["d_opt"][1]
-    drift = law.a_plus_b - 1
-    ratios = [law.six_nd(c, unit) for c in at]
-    one_at = None
-    if abs(drift) > 1e-12:
-        log_c = -math.log10(law.six_nd(1e20, unit)) / drift + 20
-        one_at = 10**log_c if abs(log_c) < 300 else None
-    identity = None if law.cost_growth is None else a * law.cost_growth + b - 1
-    return {
-        "name": law.name,
-        "a": a,
-        "b": b,
-        "a_plus_b": law.a_plus_b,
-        "factor_per_decade": 10**drift,
-        "six_nd_over_c": ratios,
-        "max_over_min": max(ratios) / min(ratios),
-        "one_at": one_at,
-        "holds": abs(drift) <= HOLDS,
-        "cost_growth": law.cost_growth,
-        "identity_error": identity,
-        "largest": law.largest,
-        "at_largest": None
-        if law.largest is None
-        else {part: law.value(part, law.largest, unit) for part in law.parts}
-        | {"six_nd_over_c": law.six_nd(law.largest, unit)},
-    }
-
-
-def _try_units(laws: Sequence[Stated], at: Sequence[float]) -> list[dict[str, Any]]:
-    """The usual units, the likeliest first; factor: by how much 6 N D differs from C at the largest budgets."""
-    budgets = [law.largest or max(at, default=None) for law in laws]
-    known = [(law, budget) for law, budget in zip(laws, budgets, strict=True) if budget is not None]
-    if len(known) < len(laws):
-        name = next(law.name for law, budget in zip(laws, budgets, strict=True) if budget is None)
-        raise InputError(
-            f"--unit auto: the largest budget behind {name} is not known: give its compute in FLOP as --at 1e22, or "
-            f"say the unit, as --unit pf-days"
-        )
-    found = []
-    for name, unit in UNITS.items():
-        logs = [math.log(law.six_nd(budget, unit)) for law, budget in known]
-        factor = math.exp(math.sqrt(sum(value**2 for value in logs) / len(logs)))
-        found.append(
-            {"unit": name, "flop_per_unit": unit, "factor": factor, "six_nd_over_c": list(map(math.exp, logs))}
-        )
-    return sorted(found, key=lambda one: float(one["factor"]))
-
-
-def _unit(text: str) -> tuple[str, float]:
-    plain = text.strip().lower()
-    if plain in DAYS:
-        return "PF-days", PF_DAY
-    for name, value in UNITS.items():
-        if plain.removesuffix("s") == name.lower().removesuffix("s"):
-            return name, value
-    raise InputError(f"--unit: {text!r} is no unit of compute{nearest(text, [AUTO, *UNITS])}")
+    parts = {}
+    for part in PARTS:
+        columns = f"{part}_coef", f"{part}_exponent"
+        if set(columns) <= set(frame.columns):
+            parts[part] = list(zip(*(numbers(frame[name], name).tolist() for name in columns), strict=True))
+    laws = [Stated(name, {part: values[i] for part, values in parts.items()}) for i, name in enumerate(names)]
+    return [_with_budget(_checked(law, f"{source}: {law.name}")) for law in laws]
 
 
 def _inline(text: str) -> Stated:
     parts: dict[str, tuple[float, float]] = {}
     left = text
     for term in _TERM.finditer(text):
-        letter = term[1].upper()
-        if letter not in SHORT or SHORT[letter] in parts:
+        part = SHORT.get(term[1].upper())
+        if part is None or part in parts:
             raise InputError(f"LAW: {term[0]!r}: give N, D and perhaps L, each once")
-        parts[SHORT[letter]] = (float(term[2]), float(term[3]))
+        parts[part] = float(term[2]), float(term[3])
         left = left.replace(term[0], "", 1)
     if left.strip(" ,;") or not {"n_opt", "d_opt"} <= set(parts):
         raise InputError(
@@ -191,24 +209,25 @@ def _inline(text: str) -> Stated:
 
 
 def _checked(law: Stated, where: str) -> Stated:
-    for part, (coef, exponent) in law.parts.items():
-        if not (math.isfinite(coef) and coef > 0 and math.isfinite(exponent) and abs(exponent) < 10):
-            raise InputError(f"{where}: {part} = {coef:g} C^{exponent:g} is no power law of compute")
+    for part, (coefficient, exponent) in law.parts.items():
+        if not (math.isfinite(coefficient) and coefficient > 0 and math.isfinite(exponent) and abs(exponent) < 10):
+            raise InputError(f"{where}: {part} = {coefficient:g} C^{exponent:g} is no power law of compute")
     return law
 
 
-def _with_budget(law: Stated, paper: Laws) -> Stated:
+def _with_budget(law: Stated) -> Stated:
     """With its largest budget and the growth of its cost, where it is one of the paper's own laws, number by number."""
-    for one in paper.archs.values():
-        known = {part: getattr(one, part) for part in PARTS}
-        if one.range and all(law.parts.get(k) == (v.at, v.exponent) for k, v in known.items() if v is not None):
-            return Stated(law.name, law.parts, one.range[1], one.cost_growth)
+    for printed in paper_laws().archs.values():
+        own = {part: getattr(printed, part) for part in PARTS}
+        same = all(law.parts.get(part) == (one.at, one.exponent) for part, one in own.items() if one is not None)
+        if printed.range and same:
+            return replace(law, largest=printed.range[1], cost_growth=printed.cost_growth)
     return law
 
 
 def number_list(text: str, option: str) -> list[float]:
     """Positive numbers, by commas. Raises InputError."""
-    found = [number_of(part) for part in text.split(",")]
-    if any(value is None or not 0 < value < math.inf for value in found):
+    values = [number_of(part) for part in text.split(",")]
+    if any(value is None or not 0 < value < math.inf for value in values):
         raise InputError(f"{option}: {text!r} is no list of positive numbers by commas, as 1e22,1e23")
-    return [value for value in found if value is not None]
+    return [value for value in values if value is not None]

@@ -203,15 +203,12 @@ def _of_crossings(approach: str, points: Points, cost: Cost) -> Evidence:
 
 
 def _isoflop(points: Points, cost: Cost) -> tuple[Law, list[float], list[float]]:
-    from analysis.fits.isoflop import isoflop
+    from analysis.fits.isoflop import fit_isoflop
 
-    fit = isoflop(points, cost, n_replicates=2)
-    used = [minimum for minimum in fit.minima if minimum.reason is None and minimum.n_params]
-    return (
-        lambda c: fit.optimum("N_opt", c)[0] or math.nan,
-        [minimum.c for minimum in used],
-        [minimum.n_params or 0 for minimum in used],
-    )
+    fit = fit_isoflop(points, cost, n_replicates=2)
+    law, used = fit.law(N_OPT), fit.isoflop.used if fit.isoflop else ()
+    sizes = [minimum.n_params or 0 for minimum in used]
+    return lambda c: law.at(c).value or math.nan, [minimum.c for minimum in used], sizes
 
 
 def _envelope(points: Points, cost: Cost) -> tuple[Law, list[float], list[float]]:

@@ -155,10 +155,11 @@ def missing_evaluations(request: Request, options: EvalOptions) -> Missing:
     readers = planning.readers(request.corpus_directory, request.study.corpus.tokenizer, request.runs)
     forecasts = []
     for name, pairs in todo.items():
-        runs = {pair.checkpoint.run.run_id: pair.checkpoint.run for pair in pairs}
-        plans = {run_id: pairs[0].task.plan(readers[run_id]) for run_id in runs}
-        reads = [(pair.checkpoint.run, plans[pair.checkpoint.run.run_id]) for pair in pairs]
-        forecasts += [planning.forecast_task(name, reads, paces, device)] if reads else []
+        if pairs:
+            runs = [pair.checkpoint.run for pair in pairs]
+            plans = planning.plans_of([pairs[0].task], {run.run_id: readers[run.run_id] for run in runs})
+            reads = [(run, plans[run.run_id].get(name)) for run in runs]
+            forecasts.append(planning.forecast_task(name, reads, paces, device))
     return Missing(
         pairs=len(matrix.pairs) + matrix.n_refused,
         missing={name: [pair.checkpoint.name for pair in pairs] for name, pairs in todo.items()},

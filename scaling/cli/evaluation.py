@@ -8,7 +8,6 @@ nothing beside its held-out loss imports nothing of the tasks before it is evalu
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from analysis.evals.results import CurrentResults, Result
     from analysis.evals.task import Plan, Task, TaskContext
 
-    from ..study.run import RunSpec
 
 VALIDATION = "validation"  # the task of the held-out loss, which every study asks for
 NAMED = 3  # evaluations that the line of progress names
@@ -143,18 +141,14 @@ def planned_reads(request: Request) -> dict[str, dict[str, Plan]]:
 
     tasks = eval_tasks(request)
     readers = planning.readers(request.corpus_directory, request.study.corpus.tokenizer, request.runs)
-    return {
-        run_id: {task.name: plan for task in tasks if (plan := task.plan(reader)) is not None}
-        for run_id, reader in readers.items()
-    }
+    return planning.plans_of(tasks, readers)
 
 
 # The matrix
 
 
 def eval_matrix(request: Request, options: EvalOptions = ALL) -> Matrix:
-    """The matrix, the largest models first, those of one configuration together. Raises InputError as eval_tasks and
-    `expand` do; for a share of no run."""
+    """The matrix, the largest models first. Raises InputError as eval_tasks and `expand` do; for a share of no run."""
     from analysis.evals.matrix import expand
 
     run_ids = [run.run_id for run in request.runs]
@@ -165,21 +159,11 @@ def eval_matrix(request: Request, options: EvalOptions = ALL) -> Matrix:
             raise InputError(f"--checkpoint {item}: is no RUN or RUN/STEP of this study{nearest(name, run_ids)}")
         share.setdefault(name, set()).update([int(step)] if slash else [])
     share |= {name: set() for name in options.share if name in share}
-    runs = alike_together([run for run in request.runs if not share or run.run_id in share])
+    runs = [run for run in request.runs if not share or run.run_id in share]
+    runs.sort(key=expected_work, reverse=True)
     tasks = eval_tasks(request, options)
     _check_settings(request, tasks)
     return expand(request.study.directory / "runs", runs, tasks, options.checkpoints, share)
-
-
-def alike_together(runs: Sequence[RunSpec]) -> list[RunSpec]:
-    """Runs whose models one worker builds once, next to each other; the largest first."""
-
-    def kind(run: RunSpec) -> tuple[str, str]:
-        return json.dumps(run.config.to_dict(), sort_keys=True), run.training.precision
-
-    largest = sorted(runs, key=expected_work, reverse=True)
-    kinds = list(dict.fromkeys(map(kind, largest)))
-    return sorted(largest, key=lambda run: kinds.index(kind(run)))
 
 
 def steps_to_evaluate(request: Request) -> dict[str, list[int]]:

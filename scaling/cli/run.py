@@ -15,7 +15,7 @@ from ..study.plan import show_plan
 from .corpus import check_corpus, data_stage, reads_text
 from .evaluation import check_evaluations, eval_stage
 from .fitting import check_results, fit_stage, report_stage
-from .forecast import forecast_rounds, predict_missing
+from .forecast import Waiting, forecast_rounds, predict_missing
 from .options import ChangedFittedOptions, DryRun, Force, Repair, RunsOptions, close, print_json
 from .planning import TimedPlan, outlook, outstanding, timed_plan
 from .request import Request
@@ -63,8 +63,25 @@ def run(study: RunsOptions, repair: Repair = False, dry_run: DryRun = False) -> 
         from .show import show_summary
 
         more = [f"all laws and their checks: {study.command('fit study', '--details')}", f"report: {result.report}"]
-        print(f"\n{show_summary(result.fits, more, result.forecast)}")
+        print(f"\n{show_summary(result.fits, [*more, _next_step(study, request, result.fits)], result.forecast)}")
     close(request, {"failed": result.failed, "evaluations": result.evaluations})
+
+
+def _next_step(study: RunsOptions, request: Request, fits: StudyFits) -> str:
+    """What follows from the study: what it still waits for, runs that would give a law, a test of its laws, or its
+    publication."""
+    from analysis.report.believed import leading_law
+
+    waiting = Waiting.of(request)
+    if waiting.for_rate:
+        return f"next: {study.command('sweep')}"
+    if waiting.for_prediction:
+        return f"next: {study.command('predict')}"
+    if not any(leading_law(fits, law.group) for law in fits.laws):
+        return "next: `scaling design` proposes runs that give a law of N_opt, which these do not (docs/design.md)"
+    if not request.study.rounds:
+        return "next: test the laws by a larger run: a section forecast in the study file (docs/forecasts.md)"
+    return f"next: {study.command('publish', 'FOLDER')}"
 
 
 def run_study(request: Request) -> StudyRun:

@@ -77,12 +77,6 @@ def test_an_option_of_a_subclass_is_none_of_its_base(run):
     assert code == 2 and "No such option: --set" in text
 
 
-def test_what_is_required_and_what_is_too_small_is_refused(run):
-    for words, message in ((("changed", "here"), "'--size'"), (("changed", "here", "--size", "0"), "equal to 1")):
-        code, text, *given = run(*words)
-        assert code == 2 and message in text and not given
-
-
 def test_the_help_has_the_options_in_the_order_of_the_fields(run):
     _, text = run("changed", "--help")
     places = [text.index(word) for word in ("PLACE", "--set", "--out", "--size", "--share", "--fast", "--dry-run")]

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from arch.config import ARCHS, ModelConfig, field_choices, means, reads
+from arch.config import ARCHS, field_choices, means, reads
 from arch.errors import InputError
 from arch.model.lm import build_model
 from arch.presets import preset
@@ -16,15 +16,8 @@ CHOICES = field_choices()
 OPTIONS = sorted({name for arch in ARCHS for name in ARCHITECTURES[arch].options.names()})
 OTHER = {"value_activation": True, "theta_learned": False, "tpe_learned_decay": True, "output_gate": False}
 OTHER |= {"data_dependent_theta": True, "expand_ratio": 3, "expand": 3, "conv_width": 3}
-OTHER |= {
-    "ssm_state": 5,
-    "dt_rank": 3,
-    "tpe_context": 7,
-    "gate_rank": 3,
-    "tpe_dim": 3,
-    "tpe_residual": False,
-    "rope_base": 5.0,
-} | {name: valid[1] for name, valid in CHOICES.items()}
+OTHER |= {"ssm_state": 5, "dt_rank": 3, "tpe_context": 7, "gate_rank": 3, "tpe_dim": 3, "tpe_residual": False}
+OTHER |= {"rope_base": 5.0} | {name: valid[1] for name, valid in CHOICES.items()}
 
 
 @pytest.mark.parametrize("field", OPTIONS)
@@ -44,63 +37,29 @@ def test_a_field_is_refused_where_it_means_nothing(field):
 @pytest.mark.parametrize(
     ("arch", "changes", "message"),
     [
-        (
-            "hgrn1",
-            {"hgrn1_state": "real", "data_dependent_theta": True},
-            "needs hgrn1_state complex: a real state has no",
-        ),
-        (
-            "hgrn1",
-            {"expansion": "lr", "expand_ratio": 4},
-            "expansion=lr is of narrow states: set hgrn1_state to narrow",
-        ),
-        ("hgrn1", {"hgrn1_state": "imaginary"}, "model.hgrn1_state must be one of complex, real, real_2d, narrow, not"),
+        ("hgrn1", {"hgrn1_state": "real", "data_dependent_theta": True}, "needs hgrn1_state complex: a real state has"),
+        ("hgrn1", {"expansion": "lr", "expand_ratio": 4}, "expansion=lr is of narrow states: set hgrn1_state to narr"),
         ("hgrn1", {"expand_ratio": 4}, "expand_ratio=4 needs an expansion: naive, lr, glt, glti, krp, kp"),
         ("hgrn2", {"lower_bound": "only", "input_gate": "none"}, "no gate on the state that depends on the token"),
         ("hgrn1", {"hgrn1_state": "narrow", "expansion": "glt", "expand_ratio": 5}, "choose a ratio that divides it"),
         ("hgrn2", {"lower_bound": "increasng"}, "model.lower_bound must be one of increasing, off, random, decreasing"),
-        ("hgrn2", {"lower_bound": False}, "model.lower_bound must be one of"),
-        ("hgrn2", {"input_gate": None}, "model.input_gate must be one of tied, own, none, not None"),
-        ("tnl", {"norm": "bla"}, "model.norm must be one of srms, rms, layer, not 'bla'"),
         ("tnl", {"norm": "rmss"}, "one of srms, rms, layer, not 'rmss' (did you mean 'rms'?)"),
-        ("cosformer2", {"lrpe": "quarter"}, "model.lrpe must be one of full, half, not 'quarter'"),
-        ("hgrn1", {"expansion": "lrr"}, "model.expansion must be one of none, naive"),
-        ("tnl", {"residual_dtype": "bf16"}, "model.residual_dtype must be one of auto, fp32"),
         ("hgrn2", {"output_gate": "off"}, "model.output_gate must be true or false, not 'off'"),
-        ("tnl", {"value_activation": 1}, "model.value_activation must be true or false, not 1"),
         ("cosformer2", {"tpe_dim": "8"}, "model.tpe_dim must be a positive integer, not '8'"),
-        ("mamba1", {"dt_rank": 2.5}, "model.dt_rank must be a positive integer, not 2.5"),
         ("cosformer2", {"tpe_dim": 10**11}, "model.tpe_dim is absurdly large: at most 10,000,000,000"),
         ("llama", {"d_ffn": 10**400}, "is absurdly large: at most 10,000,000,000"),
         ("tnl", {"norm_eps": 1e60}, "model.norm_eps=1e+60 is absurdly large: at most 1"),
-        ("hgrn1", {"expand_ratio": 0}, "model.expand_ratio must be a positive integer, not 0"),
         ("llama", {"d_model": 18, "n_heads": 2}, "rotary embedding needs an even head dimension, not 9"),
         ("hgrn2", {"d_model": 97}, "is not divisible by model.n_heads"),
         ("hgrn2", {"n_layers": 0}, "n_layers must be a positive integer"),
-        ("hgrn2", {"d_ffn": -4}, "d_ffn must be a positive integer"),
         ("hgrn2", {"chunk_size": 48}, "power of two"),
         ("hgrn2", {"d_mdel": 96}, "did you mean 'd_model'"),
-        ("tnl", {"decay_slopes": "alibi"}, "model.decay_slopes must be one of paper, fixed, not 'alibi'"),
     ],
 )
 def test_contradictions_are_one_clear_line(arch, changes, message):
     with pytest.raises(InputError) as error:
         preset(arch, "14k", **changes)
     assert message in str(error.value) and "\n" not in str(error.value)
-
-
-def test_an_architecture_that_is_no_name():
-    with pytest.raises(InputError, match="unknown architecture"):
-        ModelConfig.from_dict(preset("tnl", "14k").to_dict() | {"arch": ["tnl"]})
-
-
-def test_each_choice_is_a_valid_configuration():
-    more = {"expansion": {"hgrn1_state": "narrow", "expand_ratio": 4, "d_ffn": 64}}
-    for field, valid in CHOICES.items():
-        for arch in archs_with(field) or ARCHS:
-            for choice in valid:
-                config = preset(arch, "14k", **{field: choice}, **(more.get(field, {}) if choice != "none" else {}))
-                assert config.to_dict()[field] == choice
 
 
 def test_an_ablation_at_its_default_is_no_part_of_a_runs_identity():

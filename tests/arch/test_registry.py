@@ -3,13 +3,13 @@
 import subprocess
 import sys
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 
 import pytest
 
 from arch.architectures.tnl.mixer import TNLMixer
-from arch.config import ARCHS, ModelConfig, field_choices, field_types, reads
+from arch.config import ARCHS, ModelConfig, field_choices, reads
 from arch.errors import InputError
 from arch.model.lm import build_model, load_model
 from arch.model.mixer import mixer_of
@@ -113,27 +113,6 @@ def test_options_of_its_own():
     assert others == {arch: preset(arch, "14k").identity() for arch in ARCHS}
 
 
-def test_options_shared_by_name_keep_what_a_study_may_say():
-    """A plugin with lower_bound: a | b and ssm_state: int beside HGRN2's and Mamba2's."""
-    choices, types = field_choices()["lower_bound"], field_types()
-    eighth(options=SharedNames)
-    assert field_choices()["lower_bound"] == (*choices, "a", "b") and field_types()["ssm_state"] == "int | None"
-    assert field_types().items() >= types.items()
-    with pytest.raises(InputError, match=r"model\.lower_bound must be one of a, b, not 'off'"):
-        preset("eighth", "14k", lower_bound="off")
-
-
-@dataclass(frozen=True)
-class SharedNames(Options):
-    lower_bound: str = option("a", choices=("a", "b"))
-    ssm_state: int = option(3)
-
-
-@dataclass(frozen=True)
-class Underived(Options):
-    width: int | None = option(None)
-
-
 def test_a_mixer_is_imported_when_a_model_is_built(plugin):
     plugin("late", "from tests.arch.test_registry import EighthMixer\nclass Mixer8(EighthMixer): pass\nnumber = 3")
 
@@ -156,53 +135,38 @@ def test_a_mixer_is_imported_when_a_model_is_built(plugin):
         assert message in str(error.value)
 
 
-@dataclass(frozen=True)
-class CommonName(Options):
-    d_model: int = option(3)
+def options_of(name, kind, value):
+    return make_dataclass("Made", [(name, kind, value)], bases=(Options,), frozen=True)
 
 
-@dataclass(frozen=True)
-class OtherType(Options):
-    expand: bool = option(True)
-
-
-@dataclass(frozen=True)
-class NoChoices(Options):
-    gate: str = option("sigmoid")
-
-
-@dataclass(frozen=True)
-class TakenName(Options):
-    names: int = option(3)
-
-
-class NoDataclass(Options):
-    width: int = option(3)
+def test_an_option_of_one_name_in_two_architectures_has_the_choices_of_both():
+    choices = field_choices()["lower_bound"]
+    eighth(options=options_of("lower_bound", "str", option("a", choices=("a", "b"))))
+    assert field_choices()["lower_bound"] == (*choices, "a", "b")
+    with pytest.raises(InputError, match=r"model\.lower_bound must be one of a, b, not 'off'"):
+        preset("eighth", "14k", lower_bound="off")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"options": TakenName}, "option 'names' has a name that is taken: rename it"),
-        ({"options": NoDataclass}, "NoDataclass must be a @dataclass(frozen=True)"),
+        ({"options": options_of("names", "int", option(3))}, "option 'names' has a name that is taken: rename it"),
+        (
+            {"options": type("Plain", (Options,), {"__annotations__": {"width": "int"}, "width": option(3)})},
+            "Plain must be a @dataclass(frozen=True)",
+        ),
         ({"aliases": ("llama",)}, "'llama' is also llama: choose another label or alias"),
         ({"label": "TNL"}, "'TNL' is also tnl: choose another label or alias"),
-        ({"preset": lambda size, shape, *, changes: {}}, "preset must take three arguments: size, shape, changes"),
         ({"name": "hgrn2"}, "architecture 'hgrn2' of tests.arch.test_registry is already one of linear-scaling"),
         ({"name": "My-Net"}, "a name is small letters, digits and _"),
-        ({"name": "8th"}, "begins with a letter"),
-        ({"mixer": "late:Mixer8"}, "mixer must be a function that imports and returns the mixer's class, not 'late:Mi"),
         ({"mixer": TNLMixer}, "mixer must be a function that imports and returns the mixer's class"),
         ({"norm": "srmss"}, "unknown norm 'srmss' (did you mean 'srms'?)"),
         ({"preset": lambda size, shared: {}}, "preset must take three arguments: size, shape, changes"),
         ({"color": "red"}, "color 'red' is not written as #rrggbb"),
         ({"options": dict}, "options must be a subclass of arch.options.Options"),
-        ({"options": CommonName}, "option 'd_model' is a common field of every model: rename it"),
-        (
-            {"options": OtherType},
-            "option 'expand' is bool, but int in mamba2, and a study file has one type",
-        ),
-        ({"options": NoChoices}, "option 'gate' must be made by arch.options.option, of type int"),
+        ({"options": options_of("d_model", "int", option(3))}, "option 'd_model' is a common field of every model"),
+        ({"options": options_of("expand", "bool", option(True))}, "option 'expand' is bool, but int in mamba2, and a"),
+        ({"options": options_of("gate", "str", option("sigmoid"))}, "option 'gate' must be made by arch.options.opti"),
     ],
 )
 def test_a_wrong_registration_changes_nothing(arguments, message):
@@ -226,7 +190,6 @@ register("eighth", mixer=mixer)
     [
         (None, "plugin 'mine' is no module that Python finds: install it, or name its folder in PYTHONPATH"),
         ("x = 1", "plugin 'mine' registers no architecture: call arch.registry.register in it"),
-        ("import nothing_of_this_name", "plugin 'mine' cannot be imported: ModuleNotFoundError: No module named 'noth"),
         (REGISTER + "1 / 0", "plugin 'mine' cannot be imported: ZeroDivisionError: division by zero"),
         ("def f(:", "plugin 'mine' cannot be imported: SyntaxError"),
         (REGISTER + "raise SystemExit('gone')", "plugin 'mine' cannot be imported: SystemExit: gone"),
@@ -288,19 +251,13 @@ def test_planning_with_a_plugin_needs_no_torch(plugin, tmp_path):
     assert result.returncode == 0, result.stderr
 
 
-def test_an_unknown_architecture_names_the_plugin_it_came_from():
-    require("tnl", None, "config.json")
-    with pytest.raises(InputError, match=r"here: unknown architecture 'hgrn' \(did you mean 'hgrn2'\?\)"):
-        require("hgrn", None, "here")
-    with pytest.raises(InputError, match="here: architecture 'gla' comes from the plugin 'mine': import it first"):
-        require("gla", "mine", "here")
-
-
 def test_a_checkpoint_names_its_plugin(plugin, tmp_path):
     plugin("late", "from tests.arch.test_registry import EighthMixer as Mixer8")
     load_plugins([plugin("mine", REGISTER)])
     build_model(preset("eighth", "14k")).save_pretrained(tmp_path / "model")
     assert load_model(tmp_path / "model").model_config.arch == "eighth"
     del ARCHITECTURES["eighth"]
+    with pytest.raises(InputError, match=r"here: unknown architecture 'hgrn' .did you mean 'hgrn2'"):
+        require("hgrn", None, "here")
     with pytest.raises(InputError, match=r"config.json: architecture 'eighth' comes from the plugin 'mine': import it"):
         load_model(tmp_path / "model")

@@ -10,7 +10,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import data.splitting
@@ -19,7 +18,6 @@ from data.corpus import Corpus, open_corpus, prepare
 from data.encoding import Block
 from data.resumable import unfinished
 from data.settings import CorpusSettings, Weighted
-from data.split_writer import SplitWriter
 
 NOTED = 30_000  # bytes of text between notes, in these tests
 CODE = """
@@ -30,7 +28,7 @@ from data.settings import Weighted
 data.writing.NOTED_BYTES, data.splitting.BATCH_BYTES = int(sys.argv[3]), int(sys.argv[3]) // 3
 given = json.loads(sys.argv[1])
 if not isinstance(given["source"], str):
-    given["source"] = tuple(Weighted(**one) for one in given["source"])
+    given["source"] = tuple(Weighted(**entry) for entry in given["source"])
 prepare(CorpusSettings(**given), sys.argv[2], shard_tokens=int(sys.argv[4]))
 """
 SHARD = 25_000
@@ -139,36 +137,3 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         shown.append("first")
     thread.join(10)
     assert shown == ["first", "second"] and not any(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("shard_tokens", [7, 100, 1000])
-def test_a_writer_goes_on_where_another_stopped(tmp_path: Path, shard_tokens: int) -> None:
-    rng = np.random.default_rng(shard_tokens)
-    blocks = []
-    for _ in range(12):
-        lengths = rng.integers(1, 30, 4)
-        blocks.append(Block(rng.integers(0, 60_000, lengths.sum()).astype(np.uint16), lengths, int(lengths.sum())))
-
-    def write(directory: Path, stops: list[int]) -> dict[str, Any]:
-        directory.mkdir()
-        state = None
-        for first, last in zip([0, *stops], [*stops, None], strict=True):
-            writer = SplitWriter(directory, "train", np.uint16, shard_tokens, state)
-            for block in blocks[first:last]:
-                writer.append(block)
-            if last is None:
-                return writer.close()
-            state = json.loads(json.dumps(writer.save()))
-            for block in blocks[last : last + 2]:  # lost
-                writer.append(block)
-            writer.abandon()
-        raise AssertionError
-
-    whole = write(tmp_path / "whole", [])
-    for number, stops in enumerate(([3], [0, 5, 5], [1, 2, 9, 11])):
-        files = write(tmp_path / str(number), stops)
-        assert files == whole
-        for shard in [*whole["shards"], {"file": "train.idx"}]:
-            assert (tmp_path / str(number) / shard["file"]).read_bytes() == (
-                tmp_path / "whole" / shard["file"]
-            ).read_bytes()

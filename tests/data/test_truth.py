@@ -56,7 +56,7 @@ def test_settings_without_meaning_are_refused(source: type, arguments: tuple[flo
 
 
 class Learner:
-    """Codes text by counts of what it has seen (Krichevsky and Trofimov's estimator) and by facts it has met before.
+    """Codes text by counts of what it has seen (Krichevsky and Trofimov's estimator) and by facts it has seen before.
     It knows how words are built, and none of the source's numbers."""
 
     def __init__(self) -> None:

@@ -35,7 +35,7 @@ def test_files_of_a_corpus(sources: Path, tmp_path: Path, name: str) -> None:
     fingerprint = prepare(settings, directory).fingerprint
     path = directory / name
     content = path.read_bytes() if path.exists() else json.dumps({"schema": 1, "files": ["x"]}).encode()
-    for changed in changes(json.loads(content), 200):
+    for changed in changes(json.loads(content), 120):
         path.write_bytes(changed)
         left_out(directory)
         try:
@@ -46,7 +46,7 @@ def test_files_of_a_corpus(sources: Path, tmp_path: Path, name: str) -> None:
             assert sum(part.n_tokens for part in corpus.parts("validation")) == len(corpus.validation)
         except InputError as error:
             assert "\n" not in str(error)
-    for i, changed in enumerate(changes(json.loads(content), 24)):
+    for i, changed in enumerate(changes(json.loads(content), 12)):
         path.write_bytes(changed)
         if i % 2:
             (directory / "train.idx").touch()
@@ -62,7 +62,7 @@ def test_files_of_a_corpus(sources: Path, tmp_path: Path, name: str) -> None:
 def test_files_of_a_tokenizer(tmp_path: Path, name: str) -> None:
     write_tokenizer(train_tokenizer("bpe:270", ["some text, of which pairs occur, some text " * 20]), tmp_path)
     content = (tmp_path / name).read_bytes()
-    for changed in changes(json.loads(content), 200):
+    for changed in changes(json.loads(content), 120):
         (tmp_path / name).write_bytes(changed)
         for opened in (get_tokenizer, vocabulary):
             try:

@@ -240,21 +240,3 @@ def test_exact_is_what_the_counter_sees_less_the_named_lines(arch, context):
     allowed = NOT_IN_EXACT[arch]
     assert set(named) <= set(allowed) and (context == 256 or set(named) == set(allowed))
     assert train_flops_per_token(cfg, "exact", context) == pytest.approx(seen - sum(named.values()), rel=1e-13)
-
-
-def test_the_named_lines_by_hand():
-    """Each is written out: one token's share, d 48, 2 heads of 24, 2 layers, chunks of 32, at 20 and 256 tokens."""
-    d, p, layers = 48, 24, 2
-    line = {arch: by_module(preset(arch, "55k", **TPE.get(arch, {})), "executed", 20) for arch in ARCHS}
-    # one chunk: no gradient of the state before it, nor the two of its update
-    assert line["tnl"]["mixer.state.unread"] == pytest.approx(-layers * 3 * 2 * d * p)
-    assert line["hgrn2"]["mixer.state.unread"] == pytest.approx(-layers * 3 * 2 * d * p * 32 / 20)  # 20 rows fill 32
-    assert line["cosformer2"]["mixer.state.unread"] == pytest.approx(-layers * 3 * 2 * d * 2 * p)
-    assert line["cosformer2"]["tpe.state.unread"] == pytest.approx(-3 * 2 * d * 10)
-    assert line["cosformer2"]["tpe.state.fixed"] == pytest.approx(-2 * d * 10)  # of the read; the update has none
-    assert line["cosformer2"]["tpe.kernel"] == pytest.approx(2 * 2 * d * 10)  # forward, and the gradient of B alone
-    cfg = preset("llama", "55k")
-    assert by_module(cfg, "executed", 256)["mixer.softmax.masked"] == pytest.approx(3 * layers * 2 * 256 * d)
-    cfg = preset("mamba1", "55k")
-    scan = by_module(cfg, "executed", 256)["mixer.state.inputs"]
-    assert scan == pytest.approx(cfg.n_layers * 2 * 2 * d * cfg.options.ssm_state)  # a third product beside the two

@@ -60,6 +60,12 @@ def test_what_is_no_number(text, message):
         assert "\n" not in str(error.value)
 
 
+def test_a_part_of_one_is_no_whole_number():
+    assert quantity("0.4", "x", 1) == 0.4
+    with pytest.raises(InputError, match="not a whole number"):
+        whole("1.3", "x", 10)
+
+
 def test_flop():
     assert flop("2.5G", "x") == flop("2.5 GFLOP", "x") == flop("2.5B", "x") == 2.5e9
     assert flop("15 ZFLOPs", "x") == 15e21 and flop("3YFLOP", "x") == 3e24 and flop("2 EFLOP", "x") == 2e18

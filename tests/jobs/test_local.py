@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from jobs.local import Task, at_once, core_slots, describe_use, gpu_slots, run_tasks, visible_gpus
-from tests.processes import alive
+from tests.commands import alive
 
 ROOT = Path(__file__).resolve().parents[2]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG and cores are Linux' own")
@@ -50,7 +50,7 @@ def test_exit_codes_logs_and_environment(tmp_path):
 
 
 def test_as_many_at_once_as_asked_for_and_no_more(tmp_path):
-    """0 and 1 end only once both have come, then 2 and 3: each tells how many it saw at work."""
+    """0 and 1 end only once both have come, then 2 and 3: each prints how many it saw at work."""
     code = f"""
         import os, pathlib, time
         folder, me = pathlib.Path({str(tmp_path)!r}), int(os.environ['ME'])
@@ -137,7 +137,7 @@ def saving(folder, seconds):
     return python(SAVING, "a", folder, PYTHONPATH=str(ROOT), SECONDS=str(seconds)), folder / "a.log"
 
 
-def is_told(events, log):
+def ready(events, log):
     return wait_for(lambda: next(events) and log.exists() and log.read_text().strip())
 
 
@@ -146,7 +146,7 @@ def test_ctrl_c_waits_for_what_the_children_save(tmp_path, heard):
     """Whether they heard it too, long before, or not."""
     task, log = saving(tmp_path, 1)
     with pytest.raises(KeyboardInterrupt), closing(run_tasks([task], 1, tick_s=0.01)) as events:
-        pid = int(is_told(events, log))
+        pid = int(ready(events, log))
         if heard:
             os.kill(pid, signal.SIGINT)
             time.sleep(0.5)
@@ -165,7 +165,7 @@ def test_another_ctrl_c_does_not_wait(tmp_path, capfd):
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt), closing(run_tasks([task], 1, tick_s=0.01)) as events:
-        pid = int(is_told(events, log))
+        pid = int(ready(events, log))
         threading.Thread(target=interrupt, daemon=True).start()
         raise KeyboardInterrupt
     assert log.read_text().splitlines() == [str(pid)] and not alive(pid)
@@ -175,7 +175,7 @@ def test_a_child_that_was_stopped_goes_on_and_saves(tmp_path):
     """SIGSTOP, Ctrl-Z or a debugger: it heard no SIGTERM, and its parent waited ten minutes for it."""
     task, log = saving(tmp_path, 0)
     with closing(run_tasks([task], 1, tick_s=0.01)) as events:
-        pid = int(is_told(events, log))
+        pid = int(ready(events, log))
         os.kill(pid, signal.SIGSTOP)
         assert wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "T")
         begun = time.monotonic()
@@ -188,7 +188,7 @@ def test_a_child_that_does_not_end_is_killed_and_named(tmp_path, capfd, monkeypa
     code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('here', flush=True); time.sleep(600)"
     task, log = python(code, "a", tmp_path), tmp_path / "a.log"
     with closing(run_tasks([task], 1, tick_s=0.01)) as events:
-        is_told(events, log)
+        ready(events, log)
     output = capfd.readouterr().err.splitlines()
     assert output[0] == "waiting for 1 process to save its state; Ctrl-C again kills all at once"
     assert len(output) == 2 and re.fullmatch(r"killed process \d+, which did not end in 0 s; .*", output[1])

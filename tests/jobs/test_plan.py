@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from arch.errors import InputError
 from jobs.model import ArrayJob, JobPlan, Resources
-from jobs.plan import Need, Piece, elements_text, make_plan, pack, spread
+from jobs.plan import Need, Piece, elements_text, make_plan, pack
 from jobs.resources import ResourceEstimate, ResourceEstimator
 from scaling.study.jobs_schema import Cluster
 from scaling.study.spec import load_study
@@ -188,13 +188,3 @@ def test_packing_keeps_everything_and_its_bound(given_pieces, target):
     for packed in bins:
         assert len(packed) == 1 or sum(piece.seconds for piece in packed) <= target + 1e-6
         assert len(packed) == 1 or not any(piece.estimate.fixed for piece in packed)
-
-
-@given(pieces, st.integers(1, 50))
-def test_spreading_keeps_everything_and_is_even(given_pieces, count):
-    bins = spread(given_pieces, count)
-    assert Counter(piece.name for packed in bins for piece in packed) == Counter(piece.name for piece in given_pieces)
-    assert len(bins) == min(count, len(given_pieces))
-    loads = [sum(piece.seconds for piece in packed) for packed in bins]
-    longest = max((piece.seconds for piece in given_pieces), default=0.0)
-    assert max(loads, default=0.0) <= min(loads, default=0.0) + longest + 1e-6 or len(given_pieces) > len(bins) == 0

@@ -155,6 +155,8 @@ def test_the_newest_submission_counts(tmp_path):
     assert (shown["job"], shown["state"]) == ("9_1", "queued")
     (shown,) = merge([row("c")], stored, [element("7", 1, "RUNNING"), element("9", 1, "CANCELLED")])
     assert (shown["job"], shown["state"]) == ("7_1", "running")
+    (shown,) = merge([row("c")], stored, [element("7", 1, "TIMEOUT"), element("9", 1, "CANCELLED")])
+    assert (shown["job"], shown["reason"]) == ("9_1", "job CANCELLED")
 
 
 def test_a_changed_study_is_refused(tmp_path):

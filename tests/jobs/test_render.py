@@ -105,18 +105,18 @@ def test_no_name_reaches_the_shell_unquoted(study, root, value, variable, kind):
             assert words[words.index("--set") + 1] == value
 
 
-def run_evaluation(folder, made, srun, before="", **environment):
+def run_evaluation(folder, made, srun, before="", code=0, **environment):
     """What bash makes of an evaluation's script, with a stand-in for srun."""
     evaluation, programs = job("eval"), folder / "bin"
-    made.paths.submission.mkdir(parents=True)
+    made.paths.submission.mkdir(parents=True, exist_ok=True)
     made.paths.elements(evaluation).write_text("a b\t$(touch pwned)\nnot this\n")
-    programs.mkdir()
+    programs.mkdir(exist_ok=True)
     (programs / "srun").write_text(f"#!/bin/bash\n{srun}\n")
     (programs / "srun").chmod(0o755)
     env = {"PATH": f"{programs}:/usr/bin:/bin", "SLURM_ARRAY_TASK_ID": "0", "SLURM_RESTART_COUNT": "0"} | environment
     script = before + render(made, evaluation)
     done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, check=False, cwd=folder)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     return done.stdout
 
 
@@ -147,6 +147,7 @@ def test_a_steps_exit_code_is_its_own(tmp_path):
     stand_ins += "scontrol() { echo queued again; }\n"
     srun = 'trap "" TERM\nkill -USR1 $PPID\nsleep 0.1'
     assert run_evaluation(tmp_path, context("s", str(tmp_path)), srun, stand_ins, SLURM_ARRAY_JOB_ID="1") == ""
+    run_evaluation(tmp_path, context("s", str(tmp_path)), "exit 3", code=3, SLURM_ARRAY_JOB_ID="1")
 
 
 def test_what_is_asked_for():

@@ -130,12 +130,7 @@ def test_what_no_node_can_give_is_refused(tmp_path, profile, asked, message):
 
 def test_processes_split_the_batch_as_the_trainer_wants_it(tmp_path):
     run = paper("7b")  # 480 sequences in micro-batches of 4
-    assert [n for n in range(1, 65) if run.batch_split(n).is_even] == [
-        n for n in range(1, 65) if 480 // n and 480 % (n * min(480 // n, 4)) == 0
-    ]
-    splits = list(worlds(run, 8, 8))
-    assert all(run.batch_split(nodes * tasks).is_even for nodes, tasks in splits)
-    assert [pair for pair in splits if pair[0] == 1] == [(1, n) for n in (1, 2, 3, 4, 5, 6, 8)]
+    assert [pair for pair in worlds(run, 8, 8) if pair[0] == 1] == [(1, n) for n in (1, 2, 3, 4, 5, 6, 8)]
     many = list(worlds(run, 64, 8))
     assert all(run.batch_split(nodes * tasks).is_even and tasks > 4 for nodes, tasks in many if nodes > 1)
     eight_rows = study(tmp_path, ["6k"]).runs()[0]
@@ -144,7 +139,7 @@ def test_processes_split_the_batch_as_the_trainer_wants_it(tmp_path):
 
 
 def finished(tmp_path, run, tokens_per_s, world_size):
-    """A run's directory with what a finished one tells of its speed."""
+    """A run's directory with the speed and state of a finished one."""
     rundir = RunDir(tmp_path / run.run_id)
     state = rundir.state(run.n_steps)
     state.mkdir(parents=True)

@@ -1,7 +1,5 @@
 """What SLURM's own commands answer, as jobs/slurm.py understands them."""
 
-import shutil
-
 import pytest
 
 from arch.errors import InputError
@@ -28,16 +26,8 @@ def test_accounting_tells_of_jobs_that_left_the_queue(tmp_path, monkeypatch):
         Element("7", 1, "CANCELLED", "", "", "00:00:00", "", 0, "a"),
         Element("8", None, "COMPLETED", "", "n[1-2]", "00:00:09", "", 0, "b"),
     ]
-
-
-def test_without_accounting_there_are_no_rows(tmp_path, monkeypatch):
     (tmp_path / "sacct").write_text("#!/bin/bash\necho 'Slurm accounting storage is disabled' >&2\nexit 1\n")
-    (tmp_path / "sacct").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert slurm.accounted(["7"]) == []
-    (tmp_path / "sacct").unlink()
-    if shutil.which("sacct") is None:
-        assert slurm.accounted(["7"]) == []
 
 
 @needs_slurm

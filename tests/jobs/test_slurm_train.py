@@ -1,23 +1,26 @@
-"""Training jobs on a real SLURM: ways in which a cluster takes its nodes back, beside those of test_campaign.py.
-
-Each run is disturbed while it trains and must end with the very rows of one that was not.
-"""
+"""Training jobs on a real SLURM: ways in which a cluster takes its nodes back, beside those of test_campaign.py."""
 
 from __future__ import annotations
 
-import os
-import signal
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from jobs.model import ArrayJob, Resources
+from jobs.render import Paths, ScriptContext, render
 from scaling.rundir.directory import RunDir
 from scaling.rundir.owner import attempts
+from scaling.study.jobs_schema import Cluster as Profile
 from tests.gate import gated
-from tests.scaling.small_runs import BATCH, exact_rows, make_run, train
+from tests.scaling.small_runs import BATCH, exact_rows, make_run
 
-from .cluster import Cluster, name
-from .slurm_runs import Job, submit
+from .cluster import Cluster
 
 pytestmark = pytest.mark.slow
 STEPS = 300
@@ -27,14 +30,82 @@ SETTINGS = {
     "state_every_tokens": 100 * BATCH,
     "checkpoint_tokens": [150 * BATCH, STEPS * BATCH],
 }
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {"GLOO_SOCKET_IFNAME": "lo", "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
-    rundir = make_run(tmp_path_factory.mktemp("undisturbed"), **SETTINGS)
-    code, out, err = train(rundir)
-    assert code == 0, out + err
-    return rundir
+@dataclass
+class Job:
+    """A submitted array of one element."""
+
+    cluster: Cluster
+    job_id: str
+    rundir: RunDir
+    folder: Path
+
+    def info(self) -> dict[str, Any]:
+        return next(job for job in self.cluster.jobs() if str(job["job_id"]) == self.job_id)
+
+    @property
+    def state(self) -> str:
+        return str(self.info()["job_state"])
+
+    def step(self) -> int:
+        """The last step whose row is on disk."""
+        return int((self.rundir.last_row() or {"step": 0})["step"])
+
+    def tasks(self, restart: int = 0) -> dict[int, dict[str, str]]:
+        """{pid: environment} of the run's processes of one start of the job."""
+        processes = self.cluster.pids("jobs.task", str(self.rundir.path))
+        processes = {pid: env for pid, env in processes.items() if "SLURM_PROCID" in env and "SLURM_STEP_ID" in env}
+        return {pid: env for pid, env in processes.items() if int(env.get("SLURM_RESTART_COUNT", "0")) == restart}
+
+    def until(self, done: Callable[[], object], what: str, seconds: float = 600.0) -> None:
+        """Wait. Raises TimeoutError with the job's logs."""
+        deadline = time.monotonic() + seconds
+        while not done():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{what}: not within {seconds:.0f} s\n{self.info()}\n{self.logs()}")
+            time.sleep(0.1)
+
+    def finished(self, seconds: float = 600.0) -> None:
+        """Wait for the end, and that it is a good one."""
+        self.until(lambda: self.state not in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING"), "the end", seconds)
+        assert self.state == "COMPLETED", self.logs()
+
+    def logs(self) -> str:
+        files = [*sorted((self.folder / "logs").iterdir()), self.rundir.log]
+        return "\n".join(f"--- {file.name}\n{file.read_text(encoding='utf-8')}" for file in files if file.exists())
+
+    def stopped(self, by: str, attempt: int = 1) -> int:
+        """The step after which the run was stopped by the signal `by` to be queued again, by its log."""
+        shown = re.findall(
+            r"stopped by (\w+) after step (\d+), to be continued", self.rundir.log.read_text(encoding="utf-8")
+        )
+        assert shown[attempt - 1][0] == by, shown
+        return int(shown[attempt - 1][1])
+
+    def exit_codes(self) -> list[int | None]:
+        """Of srun, at the end of each attempt; None where the script did not come to it."""
+        return [attempt.get("exit_code") for attempt in attempts(self.rundir.path)]
+
+
+def submit(
+    cluster: Cluster, rundir: RunDir, nodes: int = 1, minutes: int = 5, number: int = 1, max_restarts: int = 3,
+    options: tuple[str, ...] = (), environment: Mapping[str, str] | None = None,
+) -> Job:  # fmt: skip
+    """One run as an array of one element, on `nodes` nodes of one task each."""
+    folder = rundir.study / "jobs" / f"{number:04d}"
+    (folder / "logs").mkdir(parents=True)
+    paths = Paths(folder, ROOT, folder / "study.yaml", rundir.study, ROOT)
+    words = {"environment": ENVIRONMENT | dict(environment or {}), "sbatch": list(options)}
+    profile = Profile(nodes=4, cpus_per_node=64, signal_s=30, max_restarts=max_restarts, **words)
+    context = ScriptContext(study=rundir.study.name, profile=profile, paths=paths, python=sys.executable)
+    job = ArrayJob("train-0", "train", Resources(nodes, 1, 0, 1, None, minutes), ((rundir.path.name,),))
+    paths.script(job).write_text(render(context, job), encoding="utf-8")
+    paths.elements(job).write_text(rundir.path.name + "\n", encoding="utf-8")
+    job_id = cluster.run("sbatch", "--parsable", paths.script(job).name, cwd=folder).strip()
+    return Job(cluster, job_id, rundir, folder)
 
 
 def started(cluster: Cluster, tmp_path: Path, nodes: int = 1, **options: int) -> Job:
@@ -43,54 +114,6 @@ def started(cluster: Cluster, tmp_path: Path, nodes: int = 1, **options: int) ->
     job = submit(cluster, run, nodes, environment=gated(120, tmp_path / "go"), **options)
     job.until(lambda: job.step() >= 120, "step 120")
     return job
-
-
-def same(job: Job, undisturbed: RunDir) -> None:
-    """The rows are the undisturbed ones, each once, and nothing unfinished is left."""
-    rows = exact_rows(job.rundir)
-    assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
-    assert rows == exact_rows(undisturbed)
-    for first, second in zip(job.rundir.checkpoints(), undisturbed.checkpoints(), strict=True):
-        weights = [snapshot.path / "model.safetensors" for snapshot in (first, second)]
-        assert weights[0].read_bytes() == weights[1].read_bytes()
-    assert not list(job.rundir.path.rglob("*.tmp"))
-    assert job.rundir.status()["state"] == "done"
-
-
-def test_a_lost_node_whose_task_and_srun_wake_up_again(slurm: Cluster, tmp_path: Path, undisturbed: RunDir) -> None:
-    """The node hangs, slurmd, job and all; its task goes on once another node trains the run, and the old srun cancels
-    the step of its number, which is the new start's: one attempt more."""
-    job = started(slurm, tmp_path)
-    node = job.info()["nodes"]
-    (old,) = job.tasks()
-    hung = slurm.hang(job.job_id)
-    slurm.lose(node)
-    try:
-        job.until(lambda: len(attempts(job.rundir.path)) == 2, "another node's task")
-        os.kill(old, signal.SIGCONT)
-        job.until(lambda: exit_code(old) is not None, "the old task ends")
-        ended, rows = exit_code(old), len(job.rundir.rows())
-        waking = [pid for pid in hung if name(pid) == "srun"]
-        for number in (signal.SIGHUP, signal.SIGCONT):
-            for pid in waking:
-                os.kill(pid, number)
-        job.until(lambda: len(attempts(job.rundir.path)) == 3, "a third attempt")
-    finally:
-        (tmp_path / "go").touch()
-        slurm.kill_hung(hung)
-        job.finished()
-        slurm.start_node(node)
-        slurm.wait_for_jobs(lambda _: slurm.idle_nodes() == len(slurm.nodes), 600, "the node is back")
-    assert rows < STEPS and job.info()["nodes"] != node
-    assert ended == 76, "it saw that it is no longer the owner"
-    assert job.exit_codes() == [None, 137, 0], job.logs()
-    same(job, undisturbed)
-
-
-def exit_code(pid: int) -> int | None:
-    """Of a process that ended and was not collected; None while it lives."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-    return int(fields[-1]) >> 8 if fields[0] == "Z" else None
 
 
 def test_a_cancelled_job_is_not_queued_again(slurm: Cluster, tmp_path: Path) -> None:
@@ -107,17 +130,6 @@ def test_a_run_that_dies_before_it_saves_is_given_up(slurm: Cluster, tmp_path: P
     job = submit(slurm, rundir, max_restarts=1)
     job.until(lambda: job.state == "FAILED", "given up")
     assert job.exit_codes()[-1] == 2 and "bad input" in job.logs()
-
-
-def test_a_submission_takes_over_from_an_earlier_one(slurm: Cluster, tmp_path: Path, undisturbed: RunDir) -> None:
-    job = started(slurm, tmp_path)
-    newer = submit(slurm, job.rundir, number=2)
-    job.until(lambda: len(attempts(job.rundir.path)) == 2, "the newer task")
-    (tmp_path / "go").touch()
-    newer.finished()
-    job.until(lambda: job.state == "FAILED", "the older one leaves")
-    assert "has taken over from" in job.logs()
-    same(newer, undisturbed)
 
 
 def test_the_time_limit_is_announced_and_the_run_goes_on(slurm: Cluster, tmp_path: Path) -> None:

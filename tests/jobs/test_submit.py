@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from arch.errors import InputError
 from data.files import read_json
+from jobs import slurm as commands
 from scaling.cli.main import main
 from tests.commands import ROOT, in_this_process
 
-from .cluster import cluster, needs_slurm
+from .cluster import PATH, cluster, needs_slurm
 from .studies import CPUS, GPUS, study_file
 from .test_render import INHERITED
 
@@ -91,6 +93,10 @@ def test_the_whole_chain_is_queued_and_a_second_time_nothing(slurm, scaling, tmp
         "\t".join(e) for e in shown["plan"]["jobs"][1]["elements"]
     ]
 
+    output = scaling("train", study, code=2)
+    assert (
+        f"are queued or training on the cluster (jobs {ids['train-0']}, {ids['train-1']}): `scaling cancel`" in output
+    )
     again = submitted(scaling, study)
     assert again["jobs"] == {} and again["submission"] is None and again["skipped"] == {"in the queue": 4}
     assert scaling("submit", study).endswith("nothing to submit\n")
@@ -98,17 +104,21 @@ def test_the_whole_chain_is_queued_and_a_second_time_nothing(slurm, scaling, tmp
     assert set(states.values()) == {"queued"}
 
 
+def options_of(slurm):
+    """What the jobs that wait, and the elements of arrays, were given."""
+    jobs = [job for job in slurm.jobs() if job["job_state"] == "PENDING"]
+    return sorted(str((job["name"][-7:], job["partition"], job["memory_per_cpu"], job["time_limit"])) for job in jobs)
+
+
 def test_a_job_that_submits_hands_on_nothing_of_its_own(slurm, scaling, tmp_path):
     """salloc, or a notebook on a node. Every srun died of SLURM_MEM_PER_CPU beside the job's own memory."""
     study = study_file(tmp_path, ["6k"])
     ignored = "warning: the environment's SBATCH_ARRAY_INX, SBATCH_EXPORT, SBATCH_MEM_PER_CPU, SBATCH_PARTITION"
     scaling("submit", study, warning=ignored, **INHERITED)
-    inside = [(job["partition"], job["array_task_string"], job["memory_per_cpu"]) for job in slurm.jobs()]
+    inside = options_of(slurm)
     scaling("cancel", study, **INHERITED)
-    known = {job["job_id"] for job in slurm.jobs()}
-    scaling("submit", study)
-    outside = [job for job in slurm.jobs() if job["job_id"] not in known]
-    assert inside[-4:] == [(job["partition"], job["array_task_string"], job["memory_per_cpu"]) for job in outside]
+    scaling("submit", study, "--new")
+    assert options_of(slurm) == inside and len(inside) == 4
     assert {run["state"] for run in json.loads(scaling("status", study, "--json", **INHERITED))["runs"]} == {"queued"}
 
 
@@ -156,7 +166,11 @@ def test_a_changed_study_is_refused_and_new_after_cancel(slurm, scaling, tmp_pat
     assert "still has jobs" in scaling("submit", changed, "--new", code=2)
     assert queued(slurm) == before
     scaling("cancel", changed)
-    assert submitted(scaling, changed, "--new")["submission"].endswith("0002")
+    slurm.run("scontrol", "update", "NodeName=n[1-2]", "State=DRAIN", "Reason=test")
+    try:  # sbatch --test-only would refuse what waits for drained nodes
+        assert submitted(scaling, changed, "--new")["submission"].endswith("0002")
+    finally:
+        slurm.run("scontrol", "update", "NodeName=n[1-2]", "State=RESUME")
 
 
 @pytest.mark.parametrize(
@@ -263,16 +277,6 @@ def test_a_kill_between_sbatch_and_the_record_submits_nothing_twice(slurm, scali
     assert all(corpus.split()[0] in "".join(line.split()[1] for line in corpora) for corpus in corpora[:-1])
 
 
-def test_while_nodes_are_drained_the_profile_alone_judges(slurm, scaling, tmp_path):
-    """sbatch --test-only refuses what would wait for them."""
-    study = study_file(tmp_path, ["6k"])
-    slurm.run("scontrol", "update", "NodeName=n[1-2]", "State=DRAIN", "Reason=test")
-    try:
-        assert list(submitted(scaling, study)["jobs"]) == ["corpus", "train-0", "eval-0", "finish"]
-    finally:
-        slurm.run("scontrol", "update", "NodeName=n[1-2]", "State=RESUME")
-
-
 def test_a_controller_that_restarts_is_waited_for(slurm, scaling, tmp_path):
     study = study_file(tmp_path, ["6k"])
     slurm.kill("slurmctld")
@@ -297,15 +301,6 @@ def test_a_thousand_runs_are_one_submission(slurm, scaling, tmp_path):
     assert len(json.loads(scaling("status", study, "--out", out, "--json"))["runs"]) == 1000
 
 
-def test_runs_that_wait_on_the_cluster_are_not_trained_here(slurm, scaling, tmp_path):
-    study = study_file(tmp_path, ["6k", "14k"], jobs={"cluster": CPUS | {"pack_minutes": 0}})
-    ids = submitted(scaling, study, "--only", "size=6k")["jobs"]
-    output = scaling("train", study, code=2)
-    assert f"are queued or training on the cluster (jobs {ids['train-0']}): `scaling cancel` them first" in output
-    scaling("cancel", study)
-    assert "commands" in json.loads(scaling("train", study, "--prepare", "--json"))
-
-
 @pytest.mark.skipif(os.getuid() != 0, reason="GPUs of a test cluster are device files: only root can make them")
 def test_the_papers_plan_passes_on_64_gpus(scaling, tmp_path, ranks):
     (tmp_path / "big.yaml").write_text(yaml.safe_dump(GPUS | {"gpu": "h200"}))
@@ -316,3 +311,75 @@ def test_the_papers_plan_passes_on_64_gpus(scaling, tmp_path, ranks):
         result = json.loads(scaling(*command, SLURM_CONF=big.environment["SLURM_CONF"]))
     assert result["validated"]
     assert sum(len(e) for job in result["plan"]["jobs"] if job["kind"] == "train" for e in job["elements"]) == 32
+
+
+# A site's own sbatch, squeue and the like: before and behind SLURM's words, in Latin-1, what could be taken for rows of
+# the queue.
+TALKS = r"""#!/bin/bash
+printf 'INFO: Gr\xfc\xdfe, job 77 of 100\n'
+printf 'INFO: Gr\xfc\xdfe, 1 node down\n' >&2
+{program} "$@"
+code=$?
+printf '\nquota|1|2|3|4|5|6|7|8|9|\n 1 | \nn1\n3 GB of 20\n'
+exit $code
+"""
+SILENT = """#!/bin/bash
+{program} "$@" >/dev/null && echo "queued, have a nice day"
+"""
+
+
+@pytest.fixture
+def site(slurm, tmp_path):
+    """Puts a program's stand-in into a folder; gives the PATH that begins with it."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+
+    def put(text, *names):
+        for name in names:
+            (folder / name).write_text(text.replace("{program}", shutil.which(name, path=PATH)))
+            (folder / name).chmod(0o755)
+        return f"{folder}:{PATH}"
+
+    return put
+
+
+def ids_of(tmp_path):
+    return {name: job["id"] for name, job in read_json(tmp_path / "out/tiny/jobs/0001/submission.json")["jobs"].items()}
+
+
+def pending(slurm):
+    return {str(job["array_job_id"] or job["job_id"]) for job in slurm.jobs() if job["job_state"] == "PENDING"}
+
+
+def test_lines_of_the_site_are_passed_over(slurm, scaling, site, tmp_path, monkeypatch):
+    """The id was 'INFO..\\n1234': a job that `cancel` did not know."""
+    path, study = site(TALKS, "sbatch", "squeue", "sinfo", "scontrol", "scancel"), study_file(tmp_path, ["6k"])
+    ids = json.loads(scaling("submit", study, "--json", PATH=path))["jobs"]
+    assert list(ids) == ["corpus", "train-0", "eval-0", "finish"] and ids == ids_of(tmp_path)
+    assert set(ids.values()) == pending(slurm)
+    result = json.loads(scaling("status", study, "--json", PATH=path))
+    assert {run["state"] for run in result["runs"]} == {"queued"} and len(result["jobs"]) == 4
+    for name, value in (slurm.environment | {"PATH": path}).items():
+        monkeypatch.setenv(name, value)
+    assert commands._lost_nodes() == 0 and commands.max_array_size() == 1001 and commands.silent() is None
+    assert scaling("cancel", study, PATH=path).startswith("cancelled: ") and not pending(slurm)
+
+
+def test_a_job_without_an_id_is_not_lost(slurm, scaling, site, tmp_path, monkeypatch):
+    """It is looked up by its name. Where squeue is closed, or behind: one line, and `cancel` ends it later."""
+    path, other = site(SILENT, "sbatch"), study_file(tmp_path, ["6k"], name="other")
+    ids = json.loads(scaling("submit", other, "--json", PATH=path))["jobs"]
+    assert pending(slurm) == {*ids.values()}
+    scaling("cancel", other)
+    site("#!/bin/bash\necho squeue is closed >&2\nexit 1\n", "squeue")
+    monkeypatch.setenv("PATH", path)
+    with pytest.raises(InputError, match="squeue: squeue is closed"):
+        commands.find("mine", tmp_path)
+    site("#!/bin/bash\nexit 0\n", "squeue")
+    study = study_file(tmp_path, ["6k"])
+    output = scaling("submit", study, code=2, PATH=path)
+    assert "took the job and printed no id: queued, have a nice day" in output
+    assert "squeue shows no job tiny-0001-corpus yet: `scaling cancel` ends it" in output
+    assert ids_of(tmp_path)["corpus"] is None
+    (job,) = pending(slurm)
+    assert scaling("cancel", study).startswith(f"cancelled: {job}\n") and not pending(slurm)

@@ -7,7 +7,7 @@ from contextlib import closing
 
 from jobs.local import run_tasks
 from jobs.workers import Task
-from tests.processes import alive
+from tests.commands import alive
 
 SERVER = textwrap.dedent("""
     import json, os, sys, time
@@ -57,6 +57,9 @@ def test_one_process_serves_tasks_of_one_kind_and_environment(tmp_path):
     assert pids[0] == pids[1] == pids[2] != pids[3] == pids[4] != pids[5] and len(set(pids)) == 3
     assert pid_and_word(tmp_path, "eeeee")[1] == "hello" and "oops" in (tmp_path / "a.log").read_text()
     assert not any(alive(pid) for pid in pids)
+    tasks = [served(name, tmp_path) for name in ("aa-1", "aa-2", "aa-3", "aa-4")]  # a process for each of two slots
+    assert set(ended(tasks, 2).values()) == {2}
+    assert len({pid_and_word(tmp_path, task.name)[0] for task in tasks}) == 2
 
 
 def test_a_task_that_did_not_begin_gets_a_fresh_process(tmp_path):
@@ -92,10 +95,10 @@ SHARED = textwrap.dedent("""
             print(os.getpid(), len(at_work), file=log)
         if len(at_work) < many and request["argv"] != ["alone"] and not again:
             continue  # until as many are here at the same time
-        if any(one["argv"] == ["dies"] for one in at_work):
+        if any(work["argv"] == ["dies"] for work in at_work):
             sys.exit(7)
-        for one in at_work:
-            print(one["task"], 0, flush=True)
+        for work in at_work:
+            print(work["task"], 0, flush=True)
         at_work = []
 """)
 
@@ -122,12 +125,6 @@ def test_tasks_whose_shares_fit_are_at_work_in_one_process_at_the_same_time(tmp_
     assert {name: [n for _, n in lines] for name, lines in shown.items()} == {
         **{"t-0": [1], "t-1": [2], "t-2": [3], "alone": [1], "u-0": [1], "u-1": [2], "u-2": [3]}
     }
-
-
-def test_small_tasks_spread_over_the_slots(tmp_path):
-    tasks = [shared(f"t-{n}", tmp_path, 1 / 4, MANY="2") for n in range(4)]
-    assert set(ended(tasks, 2).values()) == {0}
-    assert len({pids_and_company(tmp_path, task.name)[0][0] for task in tasks}) == 2
 
 
 def test_who_loses_its_process_to_another_task_gets_one_of_its_own(tmp_path):

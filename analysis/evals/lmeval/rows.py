@@ -49,9 +49,13 @@ class Question(Row):
 
 Filled = Annotated[str, AfterValidator(_filled), Field(description="not empty")]
 Texts = Annotated[list[str], Field(min_length=1)]
-Whole = Annotated[int, Field(ge=0)]
+_IN_SENTENCE1 = Annotated[int, Field(ge=0, description="a character of sentence1: the word lies between the two")]
 CONTRACT = Literal["Not mentioned", "Entailment", "Contradiction"]
 Rule = Callable[[Any], str | None]  # from a row to what contradicts within it
+
+
+def _text(about: str) -> Any:
+    return Annotated[str, Field(description=about)]
 
 
 def _label(n: int, about: str) -> Any:
@@ -102,13 +106,14 @@ def _lettered(row: Any) -> str | None:
 
 
 def _scrolls(output: Any = str, rule: Rule | None = None) -> type[Row]:
-    of_question = Annotated[str, Field(description="the same for all answers to one question")]
+    of_question = _text("the same for all answers to one question")
     behind = Annotated[str, AfterValidator(_filled), Field(description="the text, behind a question and an empty line")]
     return _layout(rule, id=of_question, input=behind, output=output)
 
 
-_ARC = _layout(_answer_key, question=str, choices=Choices, answerKey=str)
-_OPENBOOK = _layout(_answer_key, question_stem=str, choices=Choices, answerKey=str)
+_KEY = _text("one of the labels")
+_ARC = _layout(_answer_key, question=str, choices=Choices, answerKey=_KEY)
+_OPENBOOK = _layout(_answer_key, question_stem=str, choices=Choices, answerKey=_KEY)
 ROWS: dict[str, type[Row]] = {
     "boolq": _layout(passage=str, question=str, label=_label(2, "1: yes")),
     "piqa": _layout(goal=str, sol1=str, sol2=str, label=_label(2, "0: sol1")),
@@ -120,7 +125,9 @@ ROWS: dict[str, type[Row]] = {
         endings=Annotated[list[str], Field(min_length=4, max_length=4)],
         label=Literal["0", "1", "2", "3"],
     ),
-    "winogrande": _layout(_blank, sentence=str, option1=Filled, option2=Filled, answer=Literal["1", "2"]),
+    "winogrande": _layout(
+        _blank, sentence=_text("with _ where the options go"), option1=Filled, option2=Filled, answer=Literal["1", "2"]
+    ),
     "arc_easy": _ARC,
     "arc_challenge": _ARC,
     "openbookqa": _OPENBOOK,
@@ -137,13 +144,18 @@ ROWS: dict[str, type[Row]] = {
     "multirc": _layout(paragraph=str, question=str, answer=str, idx=Question, label=_label(2, "1: a right answer")),
     "record": _layout(
         passage=str,
-        query=Annotated[str, Field(description="with @placeholder where the entity goes")],
+        query=_text("with @placeholder where the entity goes"),
         entities=Texts,
         answers=Texts,
     ),
     "rte": _layout(premise=str, hypothesis=str, label=_label(2, "0: entailed")),
     "wic": _layout(
-        _word_inside, sentence1=str, sentence2=str, start1=Whole, end1=Whole, label=_label(2, "1: used in the same way")
+        _word_inside,
+        sentence1=str,
+        sentence2=str,
+        start1=_IN_SENTENCE1,
+        end1=_IN_SENTENCE1,
+        label=_label(2, "1: used in the same way"),
     ),
     "wsc.fixed": _layout(
         _pronoun_inside,

@@ -90,7 +90,10 @@ class Haystack:
     def cut(self, n_tokens: int) -> np.ndarray:
         """The haystack's first tokens. Raises InputError where it has fewer."""
         if n_tokens > len(self.ids):
-            raise InputError(too_little(len(self.ids), n_tokens))
+            raise InputError(
+                f"the haystack has {len(self.ids):,} tokens and {n_tokens:,} are asked for, "
+                f"{n_tokens - len(self.ids):,} are missing: add text to its folder, or ask for shorter lengths"
+            )
         return self.ids[:n_tokens]
 
     def insert_at(self, n_tokens: int, depth_percent: float) -> int:
@@ -100,14 +103,6 @@ class Haystack:
             return n_tokens
         position = int(n_tokens * depth_percent / 100)
         return int(np.flatnonzero(self.ends[: position + 1])[-1])
-
-
-def too_little(n_tokens: int, wanted: int) -> str:
-    """The message for a haystack of n_tokens."""
-    return (
-        f"the haystack has {n_tokens:,} tokens and {wanted:,} are asked for, {wanted - n_tokens:,} are missing: add "
-        f"text to its folder, or ask for shorter lengths"
-    )
 
 
 def text_files(folder: Path) -> list[Path]:
@@ -211,14 +206,6 @@ def question_text(needle: Needle, language: str) -> str:
     return "\n\n" + ASKED[language].format(question=needle.question)
 
 
-def too_short(length: int, needed: int) -> str:
-    """The message for a prompt of `length` tokens."""
-    return (
-        f"a length of {length} tokens leaves no room for needle, question and answer, which need {needed}; ask for "
-        f"longer ones"
-    )
-
-
 def text_bytes(settings: NiahSettings, variant: Variant) -> tuple[int, int]:
     """The number of UTF-8 bytes of a hidden needle and of its question; all facts are as long as the first."""
     needle = CLASSIC[variant.language]
@@ -240,7 +227,10 @@ def make_prompts(settings: NiahSettings, variant: Variant, haystack: Haystack, t
             question_ids = _ids(tokenizer, question_text(needle, variant.language))
             n_haystack = length - settings.max_new_tokens - 1 - len(needle_ids) - len(question_ids)
             if n_haystack < 0:
-                raise InputError(too_short(length, length - n_haystack))
+                raise InputError(
+                    f"a length of {length} tokens leaves no room for needle, question and answer, which need "
+                    f"{length - n_haystack}; ask for longer ones"
+                )
             insert_at = haystack.insert_at(n_haystack, depth)
             cells.append(Cell(depth, needle, needle_ids, question_ids, insert_at, n_haystack))
         columns.append(Column(length, cells))

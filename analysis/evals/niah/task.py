@@ -12,7 +12,7 @@ from analysis.evals.model import LoadedModel
 from analysis.evals.task import MissingData, Plan, Reader, Say, Task
 from arch.errors import InputError
 
-from .prompts import Prompts, folder_hash, make_prompts, read_haystack, text_bytes, text_files, too_little, too_short
+from .prompts import Prompts, folder_hash, make_prompts, read_haystack, text_bytes
 from .scores import measures, score, shares
 from .settings import VARIANTS, NiahSettings, Variant
 
@@ -63,19 +63,6 @@ class Niah(Task):
             behind = sum(n_haystack - n_haystack * depth // 100 for depth in depths)
             tokens += 1 + n_haystack + behind + len(depths) * beside
         return Plan(tokens, len(lengths) * len(depths), "cells", "needles at ends of sentences, answers of any length")
-
-    def check(self, reader: Reader) -> None:
-        """Where tokens are bytes: raise InputError where the shortest prompt has no room for needle, question and
-        answer, or the haystack does not fill the longest prompt."""
-        if not reader.exact:
-            return
-        needed = sum(text_bytes(self.chosen, self.variant)) + self.chosen.max_new_tokens + 1
-        lengths = self.chosen.grid_lengths()
-        if lengths[0] < needed:
-            raise InputError(f"{self.name}: {too_short(lengths[0], needed)}")
-        n_bytes = sum(path.stat().st_size + 2 for path in text_files(self.data_path()))
-        if lengths[-1] - needed > n_bytes:
-            raise InputError(f"{self.name}: {too_little(n_bytes, lengths[-1] - needed)}")
 
     def prepare(self, tokenizer: Tokenizer) -> Prompts:
         try:

@@ -112,10 +112,10 @@ def test_a_mixture_is_scored_in_its_proportions_and_by_source(model: LoadedModel
         assert source_values["n_windows"] == len(source_nats) == (20, 10)[i]
         assert source_values["loss"] == pytest.approx(source_nats.mean() / CONTEXT, rel=1e-6)
     assert values["loss"] == pytest.approx(nats.mean() / CONTEXT, rel=1e-6) and values["n_windows"] == 30
-    longer = scored("extrapolate", lengths=[CONTEXT, 2 * CONTEXT], n_tokens=60 * CONTEXT)["by_length"][1]
+    longer = scored("extrapolate", lengths=[CONTEXT, 2 * CONTEXT], n_tokens=60 * CONTEXT)[f"perplexity@{2 * CONTEXT}"]
     wanted = [nats_of(model, np.asarray(mixed.validation[s : s + 2 * CONTEXT + 1]))
               for s in window_starts(parts, 2 * CONTEXT, 60 * CONTEXT)]  # fmt: skip
-    assert longer["loss"] == pytest.approx(np.mean(wanted), rel=1e-5)
+    assert longer == pytest.approx(math.exp(np.mean(wanted)), rel=1e-5)
 
 
 def test_windows_are_packed_exactly() -> None:
@@ -237,20 +237,21 @@ def test_lengths_are_doublings_around_the_training_length() -> None:
     assert default_lengths(2048) == [512, 1024, 2048, 4096, 8192, 16384, 32768]
 
 
+def lengths_of(values: dict[str, Any]) -> list[int]:
+    return [int(name.removeprefix("perplexity@")) for name in values if name.startswith("perplexity@")]
+
+
 def test_extrapolation_scores_the_same_tokens_at_every_length(
     model: LoadedModel, study: StudySpec, corpus: Corpus
 ) -> None:
     values = evaluate(model, study, "extrapolate", lengths=[16, 32, 128], n_tokens=300, batch_tokens=64)
     ids = np.asarray(corpus.validation[:257])
-    assert [row["length"] for row in values["by_length"]] == [16, 32, 128]
-    assert [row["extrapolated"] for row in values["by_length"]] == [False, False, True] and values["extrapolated"]
-    for row in values["by_length"]:
-        length = row["length"]
+    assert values["extrapolated"] and lengths_of(values) == [16, 32, 128]
+    for length in lengths_of(values):
         nats = [x for s in range(0, 256, length) for x in nats_of(model, ids[s : s + length + 1])]
         assert values["n_tokens_scored"] == len(nats) == 256
-        assert row["loss"] == pytest.approx(np.mean(nats), rel=1e-6)
-        assert values[f"perplexity@{length}"] == row["perplexity"] == pytest.approx(math.exp(np.mean(nats)), rel=1e-5)
-    assert values["perplexity_avg"] == pytest.approx(np.mean([row["perplexity"] for row in values["by_length"]]))
+        assert values[f"perplexity@{length}"] == pytest.approx(math.exp(np.mean(nats)), rel=1e-5)
+    assert values["perplexity_avg"] == pytest.approx(np.mean([values[f"perplexity@{n}"] for n in (16, 32, 128)]))
     assert bool(values["warnings"]) == (model.config.arch == "llama")
 
 
@@ -260,8 +261,8 @@ def test_lengths_that_divide_no_other_score_the_same_tokens_too(
     """HGRN's table 14 has 8,192 beside 14,336: multiples of one length, of which few divide the longest."""
     values = evaluate(model, study, "extrapolate", lengths=[10, 16, 56, 100], n_tokens=250, batch_tokens=64)
     assert values["n_tokens_scored"] == 200
-    for row in values["by_length"]:
-        length, nats = row["length"], []
+    for length in lengths_of(values):
+        nats: list[float] = []
         for start in (0, 100):
             at = 0
             while at < 100:  # the last window of a stretch is moved back, and scores what is new
@@ -270,7 +271,7 @@ def test_lengths_that_divide_no_other_score_the_same_tokens_too(
                 nats += list(losses[at - first :])
                 at = first + length
         assert len(nats) == 200
-        assert row["loss"] == pytest.approx(np.mean(nats), rel=1e-6)
+        assert values[f"perplexity@{length}"] == pytest.approx(math.exp(np.mean(nats)), rel=1e-5)
 
 
 def test_lengths_beyond_the_text_are_counted(
@@ -278,7 +279,7 @@ def test_lengths_beyond_the_text_are_counted(
 ) -> None:
     (tmp_path / "t.txt").write_text("x" * 40)
     values = evaluate(model, study, "extrapolate", tmp_path, file="t.txt", lengths=[8, 40, 41])
-    assert [row["length"] for row in values["by_length"]] == [8, 40]
+    assert lengths_of(values) == [8, 40]
     assert (values["n_lengths_left_out"], values["lengths_left_out"]) == (1, [41])
     with pytest.raises(InputError, match="too few for one window of 41"):
         evaluate(model, study, "extrapolate", tmp_path, file="t.txt", lengths=[41])

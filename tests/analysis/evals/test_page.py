@@ -9,7 +9,7 @@ from .small_study import stored_result
 RUN = "tnl-14k-c128-s0"
 RESULTS = [
     stored_result(RUN, 5, "extrapolate", {"perplexity@64": 9.0}),
-    stored_result(RUN, 10, "extrapolate", {"perplexity@64": 8.25, "perplexity_avg": None, "by_length": []}),
+    stored_result(RUN, 10, "extrapolate", {"perplexity@64": 8.25, "perplexity_avg": None, "lengths_left_out": []}),
     stored_result(RUN, 10, "validation", {"loss": 1.5, "n_windows": 2048, "note": "text", "whole": True}),
     stored_result(RUN, 10, "mine", {"score": 0.25, "score_stderr": 0.01}),
 ]

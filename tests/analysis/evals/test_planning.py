@@ -15,8 +15,8 @@ from analysis.evals.task import Plan, TaskContext
 from data.corpus import open_corpus
 from data.files import write_json
 from flops.hardware import DEVICES
-from scaling.cli.evaluate import missing_evaluations, show_missing
-from scaling.cli.evaluation import EvalOptions, planned_tokens
+from scaling.cli.evaluate import missing_evaluations
+from scaling.cli.evaluation import EvalOptions, planned_reads
 from scaling.cli.request import Request
 from scaling.study.spec import StudySpec
 
@@ -92,8 +92,8 @@ def test_by_task_for_a_run_that_is_not_trained(tmp_path: Path) -> None:
 
     request = Request(load_study(tmp_path / "study.yaml"))
     (run,) = request.runs
-    tokens = planned_tokens(request, run)
-    assert tokens["validation"] == 96 and tokens["piqa"] > 100 and list(tokens) == ["validation", "piqa"]
+    plans = planned_reads(request)[run.run_id]
+    assert plans["validation"].tokens == 96 and plans["piqa"].tokens > 100 and list(plans) == ["validation", "piqa"]
 
 
 CPU = DEVICES["cpu"]
@@ -129,11 +129,11 @@ def test_a_dry_run_names_examples_tokens_and_time(tmp_path: Path) -> None:
     (tmp_path / "needle/text.txt").write_text("A sentence of some words. " * 900)
     study = write_study(tmp_path, more=f"evaluation: {{validation_tokens: 320, data: {tmp_path}}}")
     todo = missing_evaluations(Request(study), EvalOptions(("niah", "validation", f"{HERE}:one")))
-    assert [row["checkpoints"] for row in todo["forecast"]] == [4, 4, 4, 4]
-    lines = show_missing(todo).splitlines()
+    assert [row.checkpoints for row in todo.forecast] == [4, 4, 4, 4]
+    lines = todo.text().splitlines()
     cells = {line.split()[0]: line for line in lines}
     assert "10 windows" in cells["validation"] and "1.28k" in cells["validation"]
     assert "1,225 cells" in cells["niah-easy"] and "about" in cells["niah-easy"] and cells["one"].count("-") == 3
     assert lines[-1].startswith("16 of 16 evaluations to do, about ") and lines[-1].endswith("nothing was written)")
     assert any(line.startswith("time of validation, niah-easy, niah-standard: assumed: one core") for line in lines)
-    json.dumps(todo)
+    json.dumps(todo.to_dict())

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.fits.published import check_stated, read_stated
+from analysis.fits.published import UNITS, check_stated, read_stated
 from arch.errors import InputError
 from flops.laws import DATA
 
@@ -23,43 +23,37 @@ EXPECTED = {
 def test_the_papers_table_3(path):
     if not path.exists():
         pytest.skip("no reference tables here")
-    found = check_stated(read_stated(str(path)))
-    assert found["unit"] == "PF-days" and found["flop_per_unit"] == 8.64e19
-    assert found["unit_fits"] and found["unit_clear"]
-    assert found["units"][0]["six_nd_over_c"] == pytest.approx([1.02, 1.49, 1.40, 1.30], abs=0.005)
-    for law in found["laws"]:
-        total, decade, ratios, one_at = EXPECTED[law["name"]]
-        assert round(law["a_plus_b"], 4) == total and round(law["factor_per_decade"], 3) == decade
-        assert [round(ratio, 3) for ratio in law["six_nd_over_c"]] == pytest.approx(ratios, abs=0.0011)
-        assert law["one_at"] == pytest.approx(one_at, rel=0.02) and not law["holds"]
-    llama = found["laws"][0]
-    assert llama["at_largest"]["n_opt"] / 6.48e9 == pytest.approx(1.13, abs=0.005)
-    assert llama["at_largest"]["d_opt"] / 300e9 == pytest.approx(1.20, abs=0.005)
-    assert llama["at_largest"]["loss"] == pytest.approx(2.452, abs=0.0005)
+    stated = read_stated(str(path))
+    check = check_stated(stated)
+    assert check.unit == "PF-days" and check.flop_per_unit == 8.64e19 and check.unit_fits and check.unit_clear
+    at_largest = [law.six_nd(law.largest, 8.64e19) for law in stated]
+    assert at_largest == pytest.approx([1.02, 1.49, 1.40, 1.30], abs=0.005)
+    for law in check.laws:
+        total, decade, ratios, one_at = EXPECTED[law.name]
+        assert round(law.a_plus_b, 4) == total and round(law.factor_per_decade, 3) == decade
+        assert [round(ratio, 3) for ratio in law.six_nd_over_c] == pytest.approx(ratios, abs=0.0011)
+        assert law.one_at == pytest.approx(one_at, rel=0.02) and not law.holds
+    llama = stated[0]
+    for part, value in (("n_opt", 1.13 * 6.48e9), ("d_opt", 1.20 * 300e9), ("loss", 2.452)):
+        assert llama.value(part, llama.largest, 8.64e19) == pytest.approx(value, rel=0.005)
 
 
 @pytest.mark.parametrize("unit", ["FLOP", "PFLOP", "PF-days", "EF-days"])
-def test_the_unit_of_a_law_that_holds_is_found(unit):
+def test_the_unit_of_a_law_that_holds_is_determined(unit):
     """N = D = sqrt(C / 6), with C counted in any unit."""
-    from analysis.fits.published import UNITS
-
     coef = (UNITS[unit] / 6) ** 0.5
-    found = check_stated(read_stated(f"N={coef!r} C^0.5,D_opt = {coef!r}*C**0.5"), at=[1e20, 1e23])
-    assert found["unit"] == unit and found["unit_fits"] and found["unit_clear"]
-    (law,) = found["laws"]
-    assert law["holds"] and law["six_nd_over_c"] == pytest.approx([1, 1]) and law["a_plus_b"] == 1.0
+    check = check_stated(read_stated(f"N={coef!r} C^0.5,D_opt = {coef!r}*C**0.5"), at=[1e20, 1e23])
+    assert check.unit == unit and check.unit_fits and check.unit_clear
+    (law,) = check.laws
+    assert law.holds and law.six_nd_over_c == pytest.approx([1, 1]) and law.a_plus_b == 1.0
 
 
-def test_a_unit_that_is_given_is_taken():
-    found = check_stated(read_stated("N=1.82e8 C^0.7118,D=2.56e10 C^0.5102,L=3.7087 C^-0.0798"), "pf-days")
-    assert found["flop_per_unit"] == 8.64e19 and not found["found"] and found["unit_fits"] is None
-    assert found["laws"][0]["six_nd_over_c"][0] == pytest.approx(0.12024, abs=1e-5)
-    assert check_stated(read_stated("N=1 C^0.5,D=1 C^0.5"), "flop")["unit"] == "FLOP"
-
-
-def test_a_law_that_no_unit_makes_right_is_told():
-    found = check_stated(read_stated("N=1e3 C^0.5,D=1e4 C^0.5"), at=[1e22])
-    assert found["unit_fits"] is False
+def test_a_unit_that_is_given_is_taken_and_a_law_that_no_unit_makes_right_says_so():
+    check = check_stated(read_stated("N=1.82e8 C^0.7118,D=2.56e10 C^0.5102,L=3.7087 C^-0.0798"), "pf-days")
+    assert check.flop_per_unit == 8.64e19 and not check.units and check.unit_fits is None
+    assert check.laws[0].six_nd_over_c[0] == pytest.approx(0.12024, abs=1e-5)
+    assert check_stated(read_stated("N=1 C^0.5,D=1 C^0.5"), "flop").unit == "FLOP"
+    assert check_stated(read_stated("N=1e3 C^0.5,D=1e4 C^0.5"), at=[1e22]).unit_fits is False
 
 
 @pytest.mark.parametrize(

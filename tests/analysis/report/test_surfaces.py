@@ -9,7 +9,6 @@ from analysis.fits.points import Points
 from analysis.fits.published import check_stated
 from analysis.fits.published_surfaces import PRINTED, Printed, beside, law_of, misses
 from analysis.report.isoflop_figure import isoflop_figure
-from analysis.report.stated_figure import stated_figure
 from analysis.report.surface_figures import draws_figure, misses_figure
 
 TRUTH = PRINTED["Hoffmann et al. 2022"].surface
@@ -39,8 +38,8 @@ def test_a_surface_implies_laws_that_share_out_every_budget():
     for c in (1e18, 1e24):
         assert law.value("n_opt", c, 1.0) == pytest.approx(TRUTH.n_opt(c))
         assert law.value("d_opt", c, 1.0) == pytest.approx(TRUTH.d_opt(c))
-    (told,) = check_stated([law], "flop")["laws"]
-    assert told["holds"] and told["six_nd_over_c"] == pytest.approx([1] * 4)
+    (checked,) = check_stated([law], "flop").laws
+    assert checked.holds and checked.six_nd_over_c == pytest.approx([1] * 4)
 
 
 def test_surfaces_beside_a_fit(points, fits):
@@ -77,17 +76,3 @@ def test_figures_of_draws_and_misses(points, fits):
     assert len(figure.data) == 1 + len(PRINTED)
     assert figure.data[1].y == pytest.approx(100 * np.expm1(misses(points, TRUTH)))
     assert "mean" in figure.layout.annotations[1].text
-
-
-def test_a_law_is_dotted_beyond_its_largest_budget():
-    from analysis.fits.published import read_stated
-    from flops.laws import DATA
-
-    found = check_stated(read_stated(str(DATA / "table3.csv")), at=np.geomspace(1e18, 1e24, 31))
-    figure = stated_figure(found, 1e22)
-    llama = [trace for trace in figure.data if trace.name == "LLaMA"]
-    assert [trace.line.dash for trace in llama] == ["solid", "dot"]
-    assert max(llama[0].x) <= found["laws"][0]["largest"] and min(llama[1].x) == max(llama[0].x)
-    unknown = check_stated([law_of("mine", TRUTH)], "flop", at=(1e18, 1e20))
-    (line,) = stated_figure(unknown).data
-    assert line.showlegend and line.y == pytest.approx([1, 1])

@@ -60,25 +60,6 @@ def test_a_paper_size_has_the_same_logits_there_and_back(arch):
     same_logits(from_hf(theirs), theirs, 40)
 
 
-def test_published_mamba2_130m():
-    """Its shape, with two layers and a smaller vocabulary, initialised by the library."""
-    import transformers
-
-    torch.manual_seed(0)
-    config = transformers.Mamba2Config(
-        vocab_size=1000,
-        hidden_size=768,
-        num_hidden_layers=2,
-        num_heads=24,
-        head_dim=64,
-        state_size=128,
-        n_groups=1,
-        tie_word_embeddings=True,
-    )
-    theirs = transformers.Mamba2ForCausalLM(config).eval()
-    same_logits(from_hf(theirs), theirs, 40)
-
-
 @pytest.mark.parametrize("tied", [True, False])
 def test_grouped_query_attention_is_repeated(tied):
     import transformers

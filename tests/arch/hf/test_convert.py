@@ -14,7 +14,7 @@ from arch.hf.convert import from_hf, to_hf
 from arch.hf.families import families
 from arch.model.lm import build_model
 from arch.presets import preset
-from tests.arch.bench.test_peers import ARCHS, same_logits, scattered
+from tests.arch.bench.test_peers import ARCHS, scattered
 
 FAMILIES = families()
 TYPES = {family.arch: kind for kind, family in FAMILIES.items()}
@@ -49,21 +49,17 @@ def copied(source, path, tensors=None, **fields):
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("arch", ARCHS)
-def test_there_and_back_bit_for_bit(arch, tied):
+def test_there_and_back_bit_for_bit(arch, tied, tmp_path):
     model = scattered(arch, tie_embeddings=tied, residual_dtype="auto" if arch == "llama" else "fp32")
     theirs = to_hf(model)
     back = from_hf(theirs)
-    same_weights(back, model)
+    theirs.save_pretrained(tmp_path)
+    for other in (back, from_hf(tmp_path)):
+        same_weights(other, model)
     same_weights(to_hf(back), theirs)
     meaningless = {} if arch == "llama" else {"d_ffn": 1} | ({"n_heads": 1} if arch == "mamba1" else {})
     chunks = {} if arch == "mamba2" else {"chunk_size": 64}
     assert back.model_config.replace(**meaningless, **chunks) == model.model_config.replace(**meaningless, **chunks)
-
-
-@pytest.mark.parametrize("arch", ARCHS)
-def test_a_directory_gives_the_same_model(arch, saved):
-    path, model = saved[arch]
-    same_weights(from_hf(path), model)
 
 
 def test_shards_and_narrow_weights(tmp_path):
@@ -99,20 +95,6 @@ def test_every_field_of_the_library_is_accounted_for(kind):
         assert value == (list(theirs) if isinstance(theirs, tuple) else theirs), name
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
-def test_an_empty_configuration_is_the_librarys_default(kind, tmp_path):
-    """Fields that config.json leaves out: found without the weights, which are too large to build here."""
-    import transformers
-
-    from arch.hf.convert import _Fields
-
-    family = FAMILIES[kind]
-    fixed = {"n_groups": 1} if kind == "mamba2" else {}
-    theirs = getattr(transformers, family.classes[0])(**fixed)
-    configs = [_Fields(family, fields, "x").model_config() for fields in (fixed, theirs.to_dict())]
-    assert configs[0] == configs[1]
-
-
 def test_the_older_place_of_rope_theta(saved, tmp_path):
     path, _ = saved["llama"]
     old = copied(path, tmp_path / "old", rope_parameters=None, rope_theta=500.0, rope_scaling=None)
@@ -130,8 +112,6 @@ REFUSED = [
     ("llama", "hidden_act", "gelu"),
     ("llama", "head_dim", 16),
     ("llama", "num_key_value_heads", 3),
-    ("llama", "num_key_value_heads", 0),
-    ("llama", "num_attention_heads", 5),
     ("llama", "vocab_size", "257"),
     ("llama", "rope_scaling", {"type": "linear", "factor": 2.0}),
     ("llama", "rope_parameters", {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0}),
@@ -144,11 +124,8 @@ REFUSED = [
     ("mamba2", "hidden_act", "relu"),
     ("mamba2", "time_step_limit", [0.0, 1.0]),
     ("mamba2", "time_step_limit", [0.001, {"__float__": "Infinity"}]),
-    ("mamba2", "num_heads", 5),
     ("mamba2", "head_dim", 48),
     ("mamba1", "use_bias", True),
-    ("mamba1", "use_conv_bias", False),
-    ("mamba1", "hidden_act", "gelu"),
     ("mamba1", "time_step_rank", "half"),
     ("mamba1", "state_size", 0),
 ]
@@ -161,21 +138,11 @@ def test_what_cannot_be_expressed_is_refused(arch, field, value, saved, tmp_path
         from_hf(path)
     message = str(caught.value)
     assert f"{path}: {field}=" in message and f"our {arch}" in message and "\n" not in message
-
-
-@pytest.mark.parametrize("arch, field", [("llama", "mlp_bias"), ("mamba2", "time_step_limit"), ("mamba1", "use_bias")])
-def test_a_model_object_is_held_to_the_same(arch, field):
-    theirs = to_hf(scattered(arch, "14k"))
-    setattr(theirs.config, field, [0.0, 1.0] if field == "time_step_limit" else True)
-    with pytest.raises(InputError, match=field):
-        from_hf(theirs)
-
-
-@pytest.mark.parametrize("value", [-1.0, "small"])
-def test_other_bad_values_name_the_directory(value, saved, tmp_path):
-    path = copied(saved["llama"][0], tmp_path / "x", rms_norm_eps=value)
-    with pytest.raises(InputError, match=f"{path}: model.norm_eps must be a positive number"):
-        from_hf(path)
+    if isinstance(value, bool):  # of a model object too
+        theirs = to_hf(saved[arch][1])
+        setattr(theirs.config, field, value)
+        with pytest.raises(InputError, match=field):
+            from_hf(theirs)
 
 
 def test_another_model_type(saved, tmp_path):
@@ -241,13 +208,3 @@ def test_what_the_library_has_no_class_for():
         to_hf(build_model(preset("llama", "14k", norm="layer")))
     with pytest.raises(InputError, match="only fp32"):
         to_hf(build_model(preset("llama", "14k")).double())
-
-
-def test_a_converted_model_is_a_model_like_others(saved, tmp_path):
-    """It goes through our own files."""
-    from arch.model.lm import load_model
-
-    model = from_hf(saved["mamba2"][0])
-    model.save_pretrained(tmp_path)
-    same_weights(load_model(tmp_path), saved["mamba2"][1])
-    same_logits(load_model(tmp_path), to_hf(model), 20)

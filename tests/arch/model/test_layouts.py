@@ -46,6 +46,8 @@ def test_packed_documents_are_each_as_if_alone(arch, changes, backend):
     grads = torch.autograd.grad(together.loss, list(model.parameters()))
     separate = [model(input_ids=document, backend=backend).logits for document in alone]
     torch.testing.assert_close(together.logits, torch.cat(separate, 1), **CLOSE)
+    last = model(input_ids=alone[2], logits_to_keep=3, backend=backend).logits
+    torch.testing.assert_close(last, separate[2][:, -3:], **CLOSE)
     losses = [
         torch.nn.functional.cross_entropy(logits[0, :-1], document[0, 1:], reduction="sum")
         for logits, document in zip(separate, alone, strict=True)
@@ -132,15 +134,6 @@ def test_a_carried_state_is_as_good_as_the_tokens(arch, changes, padded):
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_logits_to_keep(arch):
-    model = model_of(arch)
-    ids = tokens(model.model_config)
-    torch.testing.assert_close(
-        model(input_ids=ids, logits_to_keep=3).logits, model(input_ids=ids).logits[:, -3:], rtol=1e-12, atol=1e-12
-    )
-
-
-@pytest.mark.parametrize("arch", ARCHS)
 def test_gradient_checkpointing_changes_no_bit(arch):
     model = build_model(preset(arch, "25k"), seed=1)
     ids = tokens(model.model_config)
@@ -151,25 +144,6 @@ def test_gradient_checkpointing_changes_no_bit(arch):
         model(input_ids=ids, targets=ids.roll(-1, 1)).loss.backward()
         grads.append([parameter.grad.clone() for parameter in model.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
-
-
-def test_gradient_checkpointing_keeps_less():
-    """Bytes saved for the backward pass of eight layers."""
-    saved = []
-    for on in (False, True):
-        model = build_model(preset("hgrn2", "25k", n_layers=8), seed=1)
-        model.decoder.gradient_checkpointing = on
-        ids, sizes = tokens(model.model_config, rows=4, length=256), {}
-
-        def pack(x, sizes=sizes):
-            sizes[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
-            return x
-
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
-            loss = model(input_ids=ids, targets=ids).loss
-        assert torch.isfinite(loss)
-        saved.append(sum(sizes.values()))
-    assert saved[1] < saved[0] / 3
 
 
 @pytest.mark.parametrize(

@@ -8,30 +8,7 @@ import torch
 from arch.errors import InputError
 from arch.ops import scan, scan_step
 
-from .compare import DECAYS, LENGTHS, TOLERANCE, compare, picked, randn
-
-
-@pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("angle", ["real", "constant", "per_step"])
-@pytest.mark.parametrize("decay", ["random", "strong", "extremes"])
-def test_backends_agree(length, decay, angle, dtype):
-    parts = () if angle == "real" else (2,)
-    b = randn(2, length, 6, *parts, dtype=dtype, seed=0)
-    state = randn(2, 6, *parts, dtype=dtype, seed=1)
-    noise = randn(2, length, 6, dtype=dtype, seed=2)
-    if decay == "random":
-        log_a = -noise.abs()
-    elif decay == "strong":
-        log_a = -50 * noise.abs()
-    else:
-        log_a = picked(2, length, 6, values=DECAYS, dtype=torch.float64, seed=3).log().to(dtype)
-    theta = {"real": [], "constant": [3 * randn(6, dtype=dtype, seed=4)], "per_step": [3 * noise]}[angle]
-
-    def run(backend, log_a, b, state, *theta):
-        return scan(log_a, b, *theta, initial_state=state, chunk_size=16, backend=backend)
-
-    compare(run, [log_a, b, state, *theta], dtype)
+from .compare import DECAYS, compare, picked, randn
 
 
 @pytest.mark.parametrize("backend", ["naive", "chunk"])
@@ -134,15 +111,6 @@ def test_angle_holds_at_a_million_steps():
     h, _ = scan(torch.zeros(1, steps, 3), b, theta, initial_state=start)
     angle = steps * theta.double()
     torch.testing.assert_close(h[0, -1].double(), torch.stack([angle.cos(), angle.sin()], -1), rtol=0, atol=1e-6)
-
-
-def test_low_precision_inputs_keep_a_float32_state():
-    log_a = -randn(2, 100, 4, dtype=torch.bfloat16, seed=0).abs()
-    b, theta = randn(2, 100, 4, 2, dtype=torch.bfloat16, seed=1), randn(4, dtype=torch.float32, seed=2)
-    h, last = scan(log_a, b, theta)
-    wide, wide_last = scan(log_a.float(), b.float(), theta)
-    assert h.dtype == torch.bfloat16 and last.dtype == torch.float32
-    assert torch.equal(h, wide.bfloat16()) and torch.equal(last, wide_last)
 
 
 def test_wrong_shapes_and_backends_are_named():

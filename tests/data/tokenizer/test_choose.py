@@ -13,6 +13,7 @@ from arch.errors import InputError
 from data.tokenizer import ByteTokenizer, Tokenizer, get_tokenizer, refuse_another
 from data.tokenizer.ranks import PATTERN, RankTokenizer, rank_files
 from data.tokenizer.training import train_tokenizer
+from data.units import loss_unit
 from data.vocabulary import ENCODINGS, padded, vocabulary
 
 TEXT = "def f(x):\n    return x  # naïve ☃ <|endoftext|>\n"
@@ -117,3 +118,9 @@ def test_missing_rank_file_without_network_is_one_line(tmp_path: Path) -> None:
     assert done.returncode == 1 and last.startswith("arch.errors.InputError: corpus.tokenizer")
     assert "TIKTOKEN_CACHE_DIR" in last
     assert not list(tmp_path.iterdir())
+
+
+def test_losses_of_bytes_are_in_nats_a_byte() -> None:
+    """Where all tokenizers are bytes; a run that has not begun has none."""
+    assert {loss_unit(names) for names in (["bytes", "bytes"], ["bytes", None, float("nan")])} == {"nats/byte"}
+    assert {loss_unit(names) for names in (["bpe:16384"], ["bytes", "gpt2"], [None], [])} == {"nats/token"}

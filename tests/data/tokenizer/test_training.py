@@ -55,6 +55,8 @@ def test_more_ids_than_the_text_yields_are_refused() -> None:
     assert most is not None
     assert train_tokenizer(most[0].split(" ")[0], [TEXT]).vocab_size >= int(most[1])
     assert train_tokenizer("bpe:257", ["aa"]).encode("né") == list("né".encode())
+    with pytest.raises(InputError, match="yields 257 ids"):  # a pair seen once is no token
+        train_tokenizer("bpe:258", ["aa"])
 
 
 @pytest.fixture

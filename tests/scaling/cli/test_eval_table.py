@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,9 @@ from analysis.evals.results import score_tables
 from analysis.evals.worker import Worker
 from arch.errors import InputError
 from scaling.cli.evaluate import missing_evaluations
-from scaling.cli.evaluation import EvalOptions, alike_together, current_results, eval_matrix
+from scaling.cli.evaluation import EvalOptions, current_results, eval_matrix
 from scaling.cli.main import app
 from scaling.cli.request import Request
-from scaling.study.cost import expected_work
 from scaling.study.spec import StudySpec, load_study
 from tests.analysis.evals.small_study import write_study
 from tests.analysis.evals.test_lmeval_tasks import ROWS
@@ -120,20 +118,3 @@ def test_a_dry_run_fails_where_the_run_would(evaluated: Path, capsys: pytest.Cap
 def test_a_task_from_outside_has_no_layout_here() -> None:
     with pytest.raises(InputError, match="its own module says what it reads"):
         app(["eval", "list", "--rows", "mine:task"], standalone_mode=False)
-
-
-def test_runs_whose_models_are_built_once_follow_each_other_the_largest_first(tmp_path: Path) -> None:
-    (tmp_path / "s.yaml").write_text(
-        "name: s\ncorpus: {source: 'synthetic:0:60000'}\n"
-        "grid: {archs: [llama, tnl], sizes: [6k, 14k], seeds: [0, 1, 2]}\n"
-        "model: {context_length: 64}\n"
-        "training: {n_tokens: 25600, batch_tokens: 256}\n"
-        "overrides: {by_run: {llama/6k: {n_tokens: 256000}}}\n"
-    )
-    runs = list(load_study(tmp_path / "s.yaml").runs())
-    order = alike_together(runs)
-    assert {run.run_id for run in order} == {run.run_id for run in runs} and len(order) == len(runs) == 12
-    kinds = [(run.arch, run.config.d_model) for run in order]
-    assert sum(a != b for a, b in pairwise(kinds)) == 3, "each configuration once"
-    heads = [expected_work(run) for run in order[::3]]
-    assert heads == sorted(heads, reverse=True) and alike_together(order[::-1])[0].arch == order[0].arch

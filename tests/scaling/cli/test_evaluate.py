@@ -20,8 +20,7 @@ from scaling.study.cost import expected_work
 from scaling.study.spec import load_study
 from tests.analysis.evals.small_study import write_study
 from tests.analysis.evals.tiny_tasks import HERE
-from tests.commands import ROOT, in_this_process
-from tests.processes import alive
+from tests.commands import ROOT, alive, in_this_process
 
 TASKS = ("validation", "perplexity", *(f"{HERE}:{name}" for name in ("slow", "one", "two", "three")))
 EVALUATION = (

@@ -5,9 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,8 +45,6 @@ COMMANDS: list[tuple[str, list[str], str]] = [  # app, words, what the files tha
     ("scaling", ["fit", "table", "runs.parquet", "--approach", "parametric"], "runs.parquet"),
     ("flops", ["budget", "--compute", "1e15", "--law", "out/tiny/results/fits.json"], "out/tiny/results/fits.json"),
 ]
-FOREIGN = (KeyError("k"), MemoryError(), RuntimeError("a\nb"), zlib.error("-3"), IndexError(), AttributeError("x"))
-READERS = ("pyarrow.parquet.ParquetFile", "gzip.open", "csv.reader", "lzma.open", "tarfile.open")
 LAUNCHERS = {
     **dict.fromkeys(("RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_MEM_PER_CPU"), "3"),
     **{"MASTER_ADDR": "nowhere.invalid", "MASTER_PORT": "x", "SLURM_JOB_ID": "7", "LC_ALL": "C", "LANG": "C"},
@@ -146,16 +142,3 @@ def damaged_case(draw: random.Random) -> tuple[str, list[str], dict[str, bytes]]
     if draw.random() < 0.1:
         del files[name]
     return app, list(words), files
-
-
-@contextmanager
-def foreign_exceptions(draw: random.Random) -> Iterator[None]:
-    """A reader of a library that raises what its manual does not list."""
-    error, reader = draw.choice(FOREIGN), draw.choice(READERS)
-
-    def fails(*args: object, **more: object) -> None:
-        raise error
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader, fails)
-        yield

@@ -7,9 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.fits import tables
+from analysis.fits.tables import read_points
 from analysis.fits.tables.columns import choose, parse_columns
 from arch.errors import InputError
+
+from .reading import points, refused, written
 
 ROWS = [(1e8, 2e9, 3.1), (2e8, 4e9, 2.9), (4e8, 8e9, 2.7)]
 NAMED = {"n_params": "N", "n_tokens": "D", "loss": "loss"}
@@ -17,17 +19,6 @@ NAMED = {"n_params": "N", "n_tokens": "D", "loss": "loss"}
 
 def frame(rows=ROWS, **more):
     return pd.DataFrame(rows, columns=["N", "D", "loss"]).assign(**more)
-
-
-def csv(path, text):
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def refused(message, source, *args, **kwargs):
-    with pytest.raises(InputError, match=message) as found:
-        tables.read_points(source, *args, **kwargs)
-    assert "\n" not in str(found.value)
 
 
 def test_every_format_gives_the_same_points(tmp_path):
@@ -38,37 +29,37 @@ def test_every_format_gives_the_same_points(tmp_path):
     files |= {"semi.csv": table.to_csv(index=False, sep=";").encode(), "crlf.csv": text.replace("\n", "\r\n").encode()}
     records = table.to_dict("records")
     files |= {"t.json": json.dumps(records).encode(), "t.jsonl": "\n".join(map(json.dumps, records)).encode()}
-    hashes = {tables.read_points(table).groups[""].input_hash}
+    hashes = {points(table).input_hash}
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
-        hashes.add(tables.read_points(tmp_path / name).groups[""].input_hash)
+        hashes.add(points(tmp_path / name).input_hash)
     table.to_parquet(tmp_path / "t.parquet")
-    hashes.add(tables.read_points(tmp_path / "t.parquet").groups[""].input_hash)
+    hashes.add(points(tmp_path / "t.parquet").input_hash)
     assert len(hashes) == 1
 
 
 def test_what_is_missing_follows_from_the_convention():
-    found = tables.read_points(frame())
-    points = found.groups[""]
-    assert points.flops == pytest.approx(6 * points.n_params * points.n_tokens, rel=1e-15)
-    assert found.derived == {"flops": "6 N D (6nd)"} and points.convention == "6nd"
-    other = tables.read_points(pd.DataFrame({"N": points.n_params, "C": points.flops, "loss": points.loss}))
+    found = read_points(frame())
+    read = found.groups[""]
+    assert read.flops == pytest.approx(6 * read.n_params * read.n_tokens, rel=1e-15)
+    assert found.derived == {"flops": "6 N D (6nd)"} and read.convention == "6nd"
+    other = read_points(pd.DataFrame({"N": read.n_params, "C": read.flops, "loss": read.loss}))
     assert other.derived == {"n_tokens": "C / (6 N) (6nd)"}
-    assert other.groups[""].n_tokens == pytest.approx(points.n_tokens, rel=1e-15)
+    assert other.groups[""].n_tokens == pytest.approx(read.n_tokens, rel=1e-15)
     refused("flops is missing, and the convention exact does not say", frame(), convention="exact")
 
 
 def test_all_three_are_taken_as_they_stand():
     table = frame(flops_exact=[9e17, 4e18, 1.5e19])
-    found = tables.read_points(table)
+    found = read_points(table)
     assert found.groups[""].flops.tolist() == [9e17, 4e18, 1.5e19]
     assert found.groups[""].convention == "exact" and found.derived == {}
     assert found.six_nd == pytest.approx((1.2, 1.28, 6 * 2e17 / 9e17))
-    named = tables.read_points(frame(**{"Training FLOP": 1e18}))
+    named = read_points(frame(**{"Training FLOP": 1e18}))
     assert named.groups[""].convention == "Training FLOP"
     six = frame(C=lambda t: 6 * t.N * t.D)
-    assert tables.read_points(six).groups[""].convention == "6nd"
-    told = tables.read_points(frame(C=[1e18, 4e18, 1.5e19]), convention="6nd").notes
+    assert points(six).convention == "6nd"
+    told = read_points(frame(C=[1e18, 4e18, 1.5e19]), convention="6nd").notes
     assert any("C was said to be 6nd, but 6 N D / C runs from 1.2 to 1.28" in note for note in told)
     refused("--convention 6nd: the table's compute is counted by exact", table, convention="6nd")
 
@@ -78,17 +69,17 @@ def test_int64_does_not_overflow():
         {"N": np.array([7_000_000_000] * 2), "D": np.array([300_000_000_000, 10**12]), "loss": [2.0, 1.9]}
     )
     assert table["N"].dtype == np.int64
-    flops = tables.read_points(table).groups[""].flops
+    flops = points(table).flops
     assert flops.tolist() == [1.26e22, 4.2e22] and (flops > 0).all()
 
 
 def test_numbers_as_people_write_them(tmp_path):
-    path = csv(
+    path = written(
         tmp_path / "t.csv", 'N,D,loss\n"7,000,000,000",3e11,2.0\n7 000 000 000,1_000_000,2.1\n７０００,1e9,"  2.2 "\n'
     )
-    points = tables.read_points(path).groups[""]
-    assert points.n_params.tolist() == [7e9, 7e9, 7e3]
-    assert points.n_tokens.tolist() == [3e11, 1e6, 1e9] and points.loss.tolist() == [2.0, 2.1, 2.2]
+    table = points(path)
+    assert table.n_params.tolist() == [7e9, 7e9, 7e3]
+    assert table.n_tokens.tolist() == [3e11, 1e6, 1e9] and table.loss.tolist() == [2.0, 2.1, 2.2]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +96,7 @@ def test_numbers_as_people_write_them(tmp_path):
     ],
 )
 def test_cells_that_are_no_sizes_are_refused_with_their_rows(tmp_path, cell, message):
-    refused(message, csv(tmp_path / "t.csv", f'N,D,loss\n1e6,1e8,3\n"{cell}",1e8,3\n'))
+    refused(message, written(tmp_path / "t.csv", f'N,D,loss\n1e6,1e8,3\n"{cell}",1e8,3\n'))
 
 
 @pytest.mark.parametrize(
@@ -117,16 +108,16 @@ def test_sizes_that_no_model_has_are_refused_and_not_taken_for_a_curve(n, messag
 
 
 def test_a_loss_with_a_comma_is_refused(tmp_path):
-    refused("could be a decimal point .* in row 1", csv(tmp_path / "t.csv", 'N,D,loss\n1e6,1e8,"3,141"\n'))
-    refused("could be a decimal point", csv(tmp_path / "t.csv", "N;D;loss\n1e6;1e8;3,1\n"))
+    refused("could be a decimal point .* in row 1", written(tmp_path / "t.csv", 'N,D,loss\n1e6,1e8,"3,141"\n'))
+    refused("could be a decimal point", written(tmp_path / "t.csv", "N;D;loss\n1e6;1e8;3,1\n"))
 
 
 def test_names_in_chinese_and_a_quoted_comma(tmp_path):
-    path = csv(tmp_path / "t.csv", "参数量,训练词元数,损失\n1e6,1e8,3\n2e6,1e8,2.9\n")
-    assert tables.read_points(path).columns == {"n_params": "参数量", "n_tokens": "训练词元数", "loss": "损失"}
-    path = csv(tmp_path / "u.csv", '"Size, all",令牌 (个),"final"\n1e6,1e8,3\n2e6,1e8,2.9\n')
+    path = written(tmp_path / "t.csv", "参数量,训练词元数,损失\n1e6,1e8,3\n2e6,1e8,2.9\n")
+    assert read_points(path).columns == {"n_params": "参数量", "n_tokens": "训练词元数", "loss": "损失"}
+    path = written(tmp_path / "u.csv", '"Size, all",令牌 (个),"final"\n1e6,1e8,3\n2e6,1e8,2.9\n')
     columns = parse_columns("n_params=\"Size, all\",n_tokens='令牌 (个)', loss=final")
-    assert len(tables.read_points(path, columns).groups[""]) == 2
+    assert len(points(path, columns)) == 2
 
 
 def test_columns_are_found_by_name_and_never_guessed():
@@ -163,7 +154,7 @@ def test_conditions():
     table = frame(size=["10m", "20m", "40m"], note=["", "a", None])
 
     def kept(*where):
-        return tables.read_points(table, where=where).groups[""].loss.tolist()
+        return points(table, where=where).loss.tolist()
 
     assert kept("size!=10m") == [2.9, 2.7]
     assert kept("size=10m|40m") == [3.1, 2.7]
@@ -171,7 +162,7 @@ def test_conditions():
     assert kept("N==1e8") == kept("n_params = 100000000") == [3.1]
     refused("there is no column 'flops'", table, where=["flops>2e18"])  # it is derived later
     assert kept("note!=") == [2.9] and kept("note=") == [3.1, 2.7]
-    assert tables.read_points(table, where=["loss<3"]).dropped == {"not loss<3": 1}
+    assert read_points(table, where=["loss<3"]).dropped == {"not loss<3": 1}
     refused("there is no column 'sise' \\(did you mean 'size'", table, where=["sise=10m"])
     refused("is no condition", table, where=["size"])
     refused("no row is left \\(3 not loss<1\\)", table, where=["loss<1"])
@@ -181,21 +172,21 @@ def test_conditions():
 
 
 def test_a_planned_run_is_refused_until_it_is_left_out(tmp_path):
-    path = csv(tmp_path / "t.csv", "N,D,loss\n1e6,1e8,3\n2e6,1e8,\n\n4e6,1e8,2.9\n")
+    path = written(tmp_path / "t.csv", "N,D,loss\n1e6,1e8,3\n2e6,1e8,\n\n4e6,1e8,2.9\n")
     refused("loss: is empty or NaN .* in row 2", path)
-    found = tables.read_points(path, where=["loss!="])
+    found = read_points(path, where=["loss!="])
     assert found.groups[""].loss.tolist() == [3.0, 2.9] and found.groups[""].row.tolist() == [1, 4]
     assert found.dropped == {"empty": 1, "not loss!=": 1} and found.n_kept == 2 and found.n_read == 4
 
 
 def test_what_is_there_twice_counts_once():
     twice = pd.concat([frame(), frame().iloc[:1]])
-    assert tables.read_points(twice).dropped == {"exactly as another row": 1}
+    assert read_points(twice).dropped == {"exactly as another row": 1}
     again = pd.concat([frame(index=[1, 2, 3]), frame(index=[4, 5, 6]).iloc[:1]])
-    assert tables.read_points(again).dropped == {"the same run again": 1}
+    assert read_points(again).dropped == {"the same run again": 1}
     seeds = again.assign(seed=[0, 0, 0, 1])  # another seed is another run, but it cannot end at the same loss
-    assert tables.read_points(seeds).dropped == {"the same numbers under other labels": 1}
-    assert tables.read_points(seeds.assign(loss=[3.1, 2.9, 2.7, 3.1 + 1e-15])).dropped == {}
+    assert read_points(seeds).dropped == {"the same numbers under other labels": 1}
+    assert read_points(seeds.assign(loss=[3.1, 2.9, 2.7, 3.1 + 1e-15])).dropped == {}
 
 
 COPIED = "the same numbers under another run name"
@@ -203,26 +194,26 @@ COPIED = "the same numbers under another run name"
 
 def test_runs_under_other_names_count_once():
     ends = pd.concat([frame(run=[f"{copy}{i}" for i in range(3)]) for copy in "abcd"], ignore_index=True)
-    found = tables.read_points(ends)
+    found = read_points(ends)
     assert found.dropped == {COPIED: 9} and found.groups[""].run.tolist() == ["a0", "a1", "a2"] and found.n_kept == 3
-    assert tables.read_points(ends.assign(arch=[*"xxxxxxyyyyyy"])).dropped == {COPIED: 6}  # of each group
+    assert read_points(ends.assign(arch=[*"xxxxxxyyyyyy"])).dropped == {COPIED: 6}  # of each group
 
     whole = pd.concat([curves(), curves().assign(run=lambda t: t["run"] + " again")], ignore_index=True)
-    found = tables.read_points(whole.sample(frac=1, random_state=0), points="curves")
+    found = read_points(whole.sample(frac=1, random_state=0), points="curves")
     assert found.dropped == {COPIED: 6} and found.groups[""].n_runs == 2
     whole.loc[6, "loss"] += 0.1  # early in the third run: its curve is another, its end is not
-    assert tables.read_points(whole, points="curves").dropped == {COPIED: 3}
-    assert tables.read_points(whole, points="ends").dropped == {COPIED: 4, "earlier rows of their run": 6}
+    assert read_points(whole, points="curves").dropped == {COPIED: 3}
+    assert read_points(whole, points="ends").dropped == {COPIED: 4, "earlier rows of their run": 6}
 
 
 def test_a_table_of_architectures_is_grouped_unasked():
     table = pd.concat([frame(arch="tnl"), frame(arch="hgrn2").assign(loss=[3.0, 2.8, 2.6])], ignore_index=True)
-    found = tables.read_points(table)
+    found = read_points(table)
     assert list(found.groups) == ["tnl", "hgrn2"]
     assert "grouped by 'arch'; --columns arch= fits all of its values as one" in found.notes
-    whole = tables.read_points(table, {"arch": ""})
+    whole = read_points(table, {"arch": ""})
     assert list(whole.groups) == [""] and len(whole.groups[""]) == 6 and not any("grouped" in n for n in whole.notes)
-    assert list(tables.read_points(table.iloc[:3]).groups) == [""]  # one value
+    assert list(read_points(table.iloc[:3]).groups) == [""]  # one value
 
 
 def curves():
@@ -235,7 +226,7 @@ def curves():
 
 
 def test_curves_and_their_ends():
-    ends, whole = (tables.read_points(curves().sample(frac=1, random_state=0), points=p) for p in ("ends", "curves"))
+    ends, whole = (read_points(curves().sample(frac=1, random_state=0), points=p) for p in ("ends", "curves"))
     assert sorted(ends.groups[""].n_tokens.tolist()) == [4e8, 4e8] and ends.dropped == {"earlier rows of their run": 4}
     assert len(whole.groups[""]) == 6 and whole.groups[""].n_runs == 2 and whole.several_rows
     refused("no run has several rows, so there are no curves: name the column of runs", frame(), points="curves")
@@ -243,14 +234,14 @@ def test_curves_and_their_ends():
     refused(r"run 'a' has several losses after 1e\+08 tokens \(rows 1, 7\)", clash)
     refused("run 'a' has several numbers of parameters in rows 1, 2, 3, 4, 5", curves().assign(run="a"))
     refused("run is empty in row 1", curves().assign(run=["", "a", "a", "b", "b", "b"]))
-    branch = tables.read_points(curves().assign(trunk=["", "", "", "a", "a", "a"])).groups[""]
+    branch = points(curves().assign(trunk=["", "", "", "a", "a", "a"]))
     assert branch.trunk.tolist() == ["a", "a"]
 
 
 def test_groups_and_the_highest_losses():
     table = pd.concat([frame(arch="tnl"), frame(arch="hgrn2")], ignore_index=True)
     table.loc[3:, "loss"] += 0.1
-    found = tables.read_points(table, group="arch", drop_highest_loss=1)
+    found = read_points(table, group="arch", drop_highest_loss=1)
     assert {name: one.loss.tolist() for name, one in found.groups.items()} == {
         "tnl": [2.9, 2.7],
         "hgrn2": [3.0, 2.8000000000000003],
@@ -267,9 +258,9 @@ def test_what_cannot_be_compared_is_not_mixed():
     refused("has several values of context", frame(context_length=[256, 512, 256]))
     refused("several conventions \\(exact, 6nd\\)", frame(C=1e18, convention=["exact", "6nd", "exact"]))
     table = frame(dataset=["c4", "pile", "pile"])
-    assert len(tables.read_points(table, where=["dataset=pile"]).groups[""]) == 2
-    assert list(tables.read_points(table, group="dataset").groups) == ["c4", "pile"]
-    assert len(tables.read_points(table, {"corpus": ""}).groups[""]) == 3
+    assert len(points(table, where=["dataset=pile"])) == 2
+    assert list(read_points(table, group="dataset").groups) == ["c4", "pile"]
+    assert len(points(table, {"corpus": ""})) == 3
 
 
 def test_what_is_no_table(tmp_path):
@@ -297,17 +288,17 @@ def test_what_is_no_table(tmp_path):
 
 def test_parameters_in_millions_are_told_and_not_multiplied():
     rows = [(n, d, 2 + 1 / n) for n in (1.5, 7, 70) for d in (1e9, 1e10)]
-    found = tables.read_points(pd.DataFrame(rows, columns=["params", "tokens", "loss"]))
+    found = read_points(pd.DataFrame(rows, columns=["params", "tokens", "loss"]))
     assert found.groups[""].n_params.max() == 70
     (told,) = [note for note in found.notes if "millions" in note]
     assert told.startswith("n_params runs from 1.5 to 70 and is read as it stands: if column 'params' counts millions")
     rows = [(1e6 * n, d, loss) for n, d, loss in rows]
-    found = tables.read_points(pd.DataFrame(rows, columns=["params", "tokens", "loss"]))
+    found = read_points(pd.DataFrame(rows, columns=["params", "tokens", "loss"]))
     assert not any("millions" in note for note in found.notes)
 
 
 def test_the_unit_of_the_loss_is_kept():
-    assert tables.read_points(frame(), loss_unit="bits").groups[""].loss_unit == "bits/token"
+    assert points(frame(), loss_unit="bits").loss_unit == "bits/token"
     for name, unit in (
         ("loss", "the table's unit"),
         ("loss (bits)", "bits/token"),
@@ -315,9 +306,9 @@ def test_the_unit_of_the_loss_is_kept():
         ("Loss [nats/token]", "nats/token"),
         ("loss in bits per byte", "the table's unit"),
     ):
-        read = tables.read_points(frame().rename(columns={"loss": name}), {"loss": name})
+        read = read_points(frame().rename(columns={"loss": name}), {"loss": name})
         assert read.groups[""].loss_unit == unit, name
-    assert tables.read_points(frame().rename(columns={"loss": "loss (bits)"})).columns["loss"] == "loss (bits)"
+    assert read_points(frame().rename(columns={"loss": "loss (bits)"})).columns["loss"] == "loss (bits)"
     refused(
         "--loss-unit nats: the column 'loss_bits' says bits",
         frame().rename(columns={"loss": "loss_bits"}),
@@ -335,13 +326,13 @@ def test_curves_without_names_are_no_runs():
     table = grid(6, 40)
     for given in (table, table.sample(frac=1, random_state=0), table.assign(seed=3)):
         refused(r'look like curves, not like runs: N = \S+ has 40 rows .* --columns run="its name" \(run="N"', given)
-    named = tables.read_points(table, {"run": "N"})
+    named = read_points(table, {"run": "N"})
     assert named.groups[""].n_runs == len(named.groups[""]) == 6 and named.dropped == {"earlier rows of their run": 234}
-    curves = tables.read_points(table, {"run": "N"}, points="curves").groups[""]
+    curves = points(table, {"run": "N"}, points="curves")
     assert curves.n_runs == 6 and len(curves) == 240 and curves.n_params[0] == pytest.approx(1e6)
-    own = tables.read_points(table, {"run": ""})
+    own = read_points(table, {"run": ""})
     assert own.groups[""].n_runs == 240 and any("each row counts as a run" in note for note in own.notes)
-    assert tables.read_points(grid(5, 4)).groups[""].n_runs == 20  # runs to four lengths
+    assert points(grid(5, 4)).n_runs == 20  # runs to four lengths
     both = pd.concat([table, table.assign(loss=table["loss"] + 0.01)])
     refused("look like curves", both)
     refused("several losses after", both, {"run": "N"})  # two seeds of a size
@@ -349,10 +340,10 @@ def test_curves_without_names_are_no_runs():
 
 def test_runs_of_two_groups_with_one_name_share_no_batches():
     table = pd.concat([grid(6, 4).assign(arch=arch, run=list(range(24))) for arch in ("a", "b")])
-    found = tables.read_points(table.assign(loss=table["loss"] * (1 + 0.01 * (table["arch"] == "b")))).groups
+    found = read_points(table.assign(loss=table["loss"] * (1 + 0.01 * (table["arch"] == "b")))).groups
     assert not set(found["a"].cell) & set(found["b"].cell) and found["a"].run.tolist() == found["b"].run.tolist()
     shared = table.assign(loss=table["loss"] * (1 + 0.01 * (table["arch"] == "b")), cell=table["run"])
-    found = tables.read_points(shared).groups
+    found = read_points(shared).groups
     assert set(found["a"].cell) == set(found["b"].cell)
 
 
@@ -365,37 +356,37 @@ def sweep(factors=(0.98, 1.0, 1.02), **columns):
 
 def test_rows_that_share_their_seed_are_no_seeds_of_each_other():
     """A sweep of learning rates under one seed tells no noise between seeds: the lowest of each N and D stands."""
-    found = tables.read_points(sweep(seed=0))
-    points = found.groups[""]
-    assert len(points) == 20 == found.n_kept and len(set(points.recipe)) == 20
-    assert points.loss == pytest.approx(0.98 * grid(5, 4)["loss"])
+    found = read_points(sweep(seed=0))
+    rows = found.groups[""]
+    assert len(rows) == 20 == found.n_kept and len(set(rows.recipe)) == 20
+    assert rows.loss == pytest.approx(0.98 * grid(5, 4)["loss"])
     assert found.dropped == {"by another recipe that ends higher at the same N and D": 40}
     assert any(note.startswith("60 runs of one N and D have one seed") for note in found.notes)
     assert found.to_dict()["rows"]["dropped"] == found.dropped
-    seeds = tables.read_points(sweep(seed=np.repeat([0, 1, 2], 20)))
+    seeds = read_points(sweep(seed=np.repeat([0, 1, 2], 20)))
     assert len(seeds.groups[""]) == 60 and seeds.dropped == {} and not any("one seed" in note for note in seeds.notes)
     mixed = sweep(seed=np.repeat([0, 0, 1], 20))  # which of the two is the other's seed is not told
-    assert len(tables.read_points(mixed).groups[""]) == 20
-    unstated = tables.read_points(sweep(seed=""))
+    assert len(points(mixed)) == 20
+    unstated = read_points(sweep(seed=""))
     assert len(unstated.groups[""]) == 60 and unstated.dropped == {}
 
 
 def test_of_recipes_at_one_place_the_lowest_stands():
     table = sweep(seed=0)
-    found = tables.read_points(table, {"recipe": "lr"})
+    found = read_points(table, {"recipe": "lr"})
     assert set(found.groups[""].recipe) == {"1.0"} and not any("one seed" in note for note in found.notes)
     assert found.dropped == {"by another recipe that ends higher at the same N and D": 40}
     elsewhere = table[(table["lr"] == 1.0) | (table["D"] > 9e9)].assign(
         D=lambda t: t["D"] * np.where(t.lr == 1.0, 1, 1.1)
     )
-    assert len(tables.read_points(elsewhere, {"recipe": "lr"}).groups[""]) == 25  # other D, and of those the lowest
+    assert len(points(elsewhere, {"recipe": "lr"})) == 25  # other D, and of those the lowest
     branched = sweep(seed=0, run=[f"{i}" for i in range(60)], trunk=[f"{i % 20}" for i in range(60)])
-    assert tables.read_points(branched).dropped == {}  # branches of one trunk share its seed
+    assert read_points(branched).dropped == {}  # branches of one trunk share its seed
 
 
 def test_a_table_is_grouped_by_two_columns():
     table = frame(rate=["low", "low", "high"], **{"a, b": ["x", "y", "x"]}, width=[64, 64, 128])
-    read = tables.read_points(table, group="rate,width", columns={"run": ""})
+    read = read_points(table, group="rate,width", columns={"run": ""})
     assert {name: len(points) for name, points in read.groups.items()} == {"low, 64": 2, "high, 128": 1}
-    assert list(tables.read_points(table, group="a, b", columns={"run": ""}).groups) == ["x", "y"]  # its own name
+    assert list(read_points(table, group="a, b", columns={"run": ""}).groups) == ["x", "y"]  # its own name
     refused("--group: there is no column 'widht'.*width", table, group="rate,widht")
