@@ -296,7 +296,7 @@ def _covariances(slopes: np.ndarray, weights: np.ndarray, run: np.ndarray) -> np
     root = np.sqrt(weights)
     pull = np.linalg.pinv(root[..., None] * slopes, rcond=SINGULAR) * root[:, None]  # of each row on each unknown
     of_runs = np.zeros((len(pull), pull.shape[1], run.max() + 1))
-    np.add.at(of_runs, (slice(None), slice(None), run), pull)
+    np.add.at(np.moveaxis(of_runs, 2, 0), run, np.moveaxis(pull, 2, 0))
     return np.asarray(of_runs @ np.swapaxes(of_runs, 1, 2))
 
 
