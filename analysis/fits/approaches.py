@@ -170,8 +170,8 @@ def with_rehearsed(result: Fit, fit: ParametricFit) -> Fit:
     def rehearsed(prediction: Prediction) -> Prediction:
         if isinstance(known, str):
             return replace(prediction, rehearsed=Estimate(reason=known), rests_on=known)
-        new = known.predict(prediction.n_params, prediction.n_tokens)
-        return replace(prediction, rehearsed=new.loss, rests_on=new.sentence)
+        run = known.predict(prediction.n_params, prediction.n_tokens)
+        return replace(prediction, rehearsed=run.loss, rests_on=run.sentence)
 
     known: Forecast | str
     try:

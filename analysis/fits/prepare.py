@@ -34,7 +34,7 @@ NOT_DONE, SHORT, OTHER_PHASE = (
 HIGHER = "by another recipe that ends higher at the same N and D"
 EARLIER = "earlier rows of their run"
 STOPPED = "of a size that has stopped learning (fit.stopped)"
-FAR = "merged losses farther than 2 times from the sizes and tokens that calibrate them"
+FAR = "merged losses too far from the sizes and tokens that calibrate them"
 Row = dict[str, Any]  # of the table of runs, with its `curve`: {name: [n]} (RunCurves.whole)
 
 

@@ -207,7 +207,8 @@ def _isoflop(points: Points, cost: Cost) -> tuple[Law, list[float], list[float]]
 
     fit = fit_isoflop(points, cost, n_replicates=2)
     law, used = fit.law(N_OPT), fit.isoflop.used if fit.isoflop else ()
-    return lambda c: law.at(c).value or math.nan, [one.c for one in used], [one.n_params or 0 for one in used]
+    sizes = [minimum.n_params or 0 for minimum in used]
+    return lambda c: law.at(c).value or math.nan, [minimum.c for minimum in used], sizes
 
 
 def _envelope(points: Points, cost: Cost) -> tuple[Law, list[float], list[float]]:

@@ -15,7 +15,7 @@ from scaling.cli.evaluation import EvalOptions
 from scaling.cli.request import Request
 from scaling.study.spec import load_study
 with suppress(InputError):  # there is no corpus
-    eval_worker(Request(load_study("quickstart")), EvalOptions(), None)
+    eval_worker(Request(load_study("four-architectures")), EvalOptions(), None)
 """
 
 

@@ -22,7 +22,7 @@ def two_cores(monkeypatch):
 
 
 def test_the_quickstart_takes_minutes():
-    spec = load_study("quickstart")
+    spec = load_study("four-architectures")
     estimate = expected_time(spec, [(run, RunDir(spec.run_directory(run))) for run in spec.runs()], [])
     assert 7 * 60 < estimate.seconds < 9 * 60 and (estimate.n_runs, estimate.runs_at_once) == (28, 2)
     assert "here: 28 runs, 2 at once (steps measured on one core of an AMD EPYC" in str(estimate)

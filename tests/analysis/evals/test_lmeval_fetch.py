@@ -76,5 +76,5 @@ def test_commands(tmp_path):
     )
     listed = json.loads(run(app, ["eval", "list", "--json"]).output)
     assert {task["task"] for task in listed["tasks"]} >= set(TASKS) and listed["presets"]["csr"][0] == "boolq"
-    untrained = run(app, ["eval", "table", "quickstart", "--out", str(tmp_path)])
+    untrained = run(app, ["eval", "table", "four-architectures", "--out", str(tmp_path)])
     assert isinstance(untrained.exception, InputError) and "no checkpoints yet" in str(untrained.exception)

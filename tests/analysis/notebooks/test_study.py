@@ -25,17 +25,17 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of the quickstart with four runs of few tokens, trained here; its settings are otherwise its own,
     but for the range of compute, which so few tokens do not reach, and one run at a time."""
     folder = tmp_path_factory.mktemp("quickstart")
-    study = yaml.safe_load(find_study("quickstart").read_text())
+    study = yaml.safe_load(find_study("four-architectures").read_text())
     study["grid"] |= {"archs": ["tnl"], "sizes": ["6k", "10k", "14k"], "extra_seeds": {"10k": [1]}}
     by_size = study["overrides"]["by_size"]
     study["overrides"] = {"by_size": {size: by_size[size] | {"n_tokens": TOKENS} for size in study["grid"]["sizes"]}}
     del study["fit"]["range"]
     study["jobs"]["parallel"] = 1  # a second process takes longer to start than it saves
-    (folder / "quickstart.yaml").write_text(yaml.safe_dump(study))
-    command = [sys.executable, "-m", "scaling", "run", str(folder / "quickstart.yaml"), "--out", str(folder)]
+    (folder / "four-architectures.yaml").write_text(yaml.safe_dump(study))
+    command = [sys.executable, "-m", "scaling", "run", str(folder / "four-architectures.yaml"), "--out", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return folder / "quickstart"
+    return folder / "four-architectures"
 
 
 def test_notebook_runs_on_the_quickstart(quickstart: Path, tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_notebook_runs_on_the_quickstart(quickstart: Path, tmp_path: Path) -> No
 
 
 def test_a_published_study_is_opened_as_its_directory_is(quickstart: Path, tmp_path: Path) -> None:
-    study = load_study(quickstart.parent / "quickstart.yaml", out=quickstart.parent)
+    study = load_study(quickstart.parent / "four-architectures.yaml", out=quickstart.parent)
     publish(study, study.runs(), tmp_path / "folder")
     opened, published = read_runs(quickstart), read_runs(tmp_path / "folder")
     assert published.settings == opened.settings

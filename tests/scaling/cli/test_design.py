@@ -51,8 +51,8 @@ def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
         (["--arch", "llama", "--gpu-minutes", "1", "--device", "cpu"], "is no GPU"),
         (["--arch", "llama", "--budget", "1e16", "--seed-noise", "50%"], "--seed-noise"),
         (
-            ["--arch", "llama", "--budget", "1e16", "--pilot", "quickstart"],
-            "--pilot quickstart: out/quickstart: no run",
+            ["--arch", "llama", "--budget", "1e16", "--pilot", "four-architectures"],
+            "--pilot four-architectures: out/four-architectures: no run",
         ),
         (["--arch", "llama", "--budget", "1e16", "--lr-law", "no.json"], "no.json: no such law file"),
         (["--arch", "llama", "--budget", "1e12"], "FLOP would do"),

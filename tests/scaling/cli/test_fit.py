@@ -204,7 +204,7 @@ def test_an_option_that_means_nothing_is_none(of, option):
 
 
 def test_points_of_a_study_are_one_of_two():
-    refused("--points: 'end' .*did you mean 'ends'", "quickstart", "--points", "end", of="runs")
+    refused("--points: 'end' .*did you mean 'ends'", "four-architectures", "--points", "end", of="runs")
 
 
 def test_a_name_outside_of_utf_8_is_read_drawn_and_refused(tmp_path):
@@ -518,9 +518,9 @@ def test_mistakes_are_told_in_one_line(curves, tmp_path):
     ):
         refused(message, *arguments)
     for message, of, *arguments in (
-        ("a.txt: is no study file", "runs", "quickstart", other),
-        ("curves.csv: is a table, and no study: `scaling fit table", "runs", "quickstart", curves),
-        ("--details: is text, and --json has everything", "study", "quickstart", "--details", "--json"),
+        ("a.txt: is no study file", "runs", "four-architectures", other),
+        ("curves.csv: is a table, and no study: `scaling fit table", "runs", "four-architectures", curves),
+        ("--details: is text, and --json has everything", "study", "four-architectures", "--details", "--json"),
         ("Missing argument 'TABLE'", "table"),
         ("Missing argument 'STUDY..'", "runs"),
     ):

@@ -43,7 +43,7 @@ def test_the_papers_compute_by_its_own_table() -> None:
     assert flops_of["llama", "7b"] / 8.64e19 == pytest.approx(179.0, abs=0.1)
 
 
-@pytest.mark.parametrize("name", ["paper", "quickstart"])
+@pytest.mark.parametrize("name", ["paper", "four-architectures"])
 def test_totals_are_sums_and_agree_with_the_plan(name: str) -> None:
     study, costs = load_study(name), cost_of(name)
     data, planned = to_dict(costs), plan(study, study.runs())
@@ -80,7 +80,7 @@ def test_hours_by_hand() -> None:
 
 def test_a_quickstart_takes_the_minutes_it_took_on_two_cores() -> None:
     """8 min 44 s with corpus, evaluation, fits and report (README.md): 28 runs, two at once, a thread each."""
-    study = load_study("quickstart")
+    study = load_study("four-architectures")
     both, single = (study_cost(study, study.runs(), device_of("cpu"), None, cores, "exact") for cores in (2, 1))
     assert 7 * 60 < both.wall_seconds < 8.75 * 60 and both.at_once == 2
     assert all(row.devices == 1 for row in both.runs), "a run of one thread has no use for a second core"
@@ -103,12 +103,12 @@ def test_small_models_on_a_gpu_take_as_long_as_their_host_or_their_kernels() -> 
     assert pace(wide, 65_536, h200).step_seconds == pytest.approx(25.4e-3, rel=0.15)
     large = pace(preset("hgrn2", "1b"), 65_536, h200)
     assert large.bound_by == "flops" and "40.0% of the peak" in large.basis
-    warnings = cost_of("quickstart", "training.zero_stage=1", gpus=4, device="h200").warnings
+    warnings = cost_of("four-architectures", "training.zero_stage=1", gpus=4, device="h200").warnings
     assert any("28 of 28 runs are bound by the host" in line for line in warnings)
 
 
 def test_disk_is_that_of_flops_memory() -> None:
-    for name, n, kind, zero in (("paper", 57, "bf16", 1), ("quickstart", 6, "fp32", 0)):
+    for name, n, kind, zero in (("paper", 57, "bf16", 1), ("four-architectures", 6, "fp32", 0)):
         for row in cost_of(name).runs:
             config = row.run.config
             assert row.disk.n_checkpoints == len(row.run.checkpoint_steps) == n
@@ -124,7 +124,7 @@ def test_states_kept_are_those_that_the_trainer_saves(every: int | None, keep: i
     """A run of five batches of 2,048 tokens, whose states are saved where a multiple of `every` was passed."""
     sets = ["training.n_tokens=10240", "training.batch_tokens=2048", f"training.keep_states={keep}"]
     sets += ["training.warmup_tokens=0", *([f"training.state_every_tokens={every}"] if every else [])]
-    for run in load_study("quickstart", sets).runs("size=6k,seed=0"):
+    for run in load_study("four-architectures", sets).runs("size=6k,seed=0"):
         due = [step for step in range(1, 5) if every and step * 2048 // every > (step - 1) * 2048 // every]
         due = [*due, 5] if every else run.checkpoint_steps
         assert run.state_steps == due and states_kept(run) == min(len(due), keep)
@@ -135,22 +135,22 @@ def test_memory_of_a_run_and_what_does_not_fit() -> None:
     row = next(row for row in costs.runs if row.run.run_id.startswith("llama-7b"))
     least = training_memory(preset("llama", "7b"), micro_batch_tokens=8192, world_size=60, accumulate=False)["total"]
     assert row.memory_bytes is not None and row.memory_bytes >= least  # of each device: as many micro-batches
-    core = next(row for row in cost_of("quickstart", device="cpu").runs if row.run.arch == "hgrn2")
-    gpu = next(row for row in cost_of("quickstart").runs if row.run.run_id == core.run.run_id)
+    core = next(row for row in cost_of("four-architectures", device="cpu").runs if row.run.arch == "hgrn2")
+    gpu = next(row for row in cost_of("four-architectures").runs if row.run.run_id == core.run.run_id)
     assert gpu.memory_bytes != core.memory_bytes  # kernels on the one, plain forms on the other
     sizes = [f"training.micro_batch_tokens={n}" for n in (16384, 32768)]
     fits, large = ([line for line in cost_of("paper", size, gpus=60).warnings if "GB of" in line] for size in sizes)
     assert fits == [] and large[0].startswith("4 of 32 runs need more than 90% of the 80 GB of H100 SXM, up to 77")
     assert any("GB of H100 SXM" in line and "jobs.recompute" in line for line in costs.warnings)
-    assert not cost_of("quickstart", device="cpu").warnings
-    assert not any("GB of" in line for line in cost_of("quickstart").warnings)
+    assert not cost_of("four-architectures", device="cpu").warnings
+    assert not any("GB of" in line for line in cost_of("four-architectures").warnings)
 
 
 def test_batches_that_do_not_split_are_warned_of() -> None:
     (line,) = (line for line in cost_of("paper", gpus=64).warnings if "split" in line)
     assert line == "a batch of 480 sequences does not split over 64 GPUs: 60 or 80 would do"
     assert not any("split" in line for line in cost_of("paper", gpus=60).warnings)
-    assert "4 would do" in cost_of("quickstart", gpus=1000).warnings[0]
+    assert "4 would do" in cost_of("four-architectures", gpus=1000).warnings[0]
 
 
 def test_numbers_stay_finite_on_a_million_gpus() -> None:
@@ -174,7 +174,7 @@ def test_the_command() -> None:
     text = must(*args)
     for part in ("8 GPUs (H200 SXM), one after", "FLOP at 35% of the peak", "data sheet", "convention exact"):
         assert part in text
-    result = flops("study", "quickstart", "--set", "grid.archs=[hgrn1]", "--convention", "paper")
+    result = flops("study", "four-architectures", "--set", "grid.archs=[hgrn1]", "--convention", "paper")
     assert result.returncode == 2 and "'paper' has no formula for hgrn1" in result.stderr
     with pytest.raises(InputError, match="did you mean 'a100'"):
         device_of("a10")

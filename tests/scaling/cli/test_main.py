@@ -88,7 +88,10 @@ def test_the_list_of_commands_says_what_each_says_itself():
 
 @pytest.mark.parametrize(
     ("words", "allowed"),
-    [(["--help"], set()), *((["plan", study], {"numpy", "pydantic", "yaml"}) for study in ("quickstart", "paper"))],
+    [
+        (["--help"], set()),
+        *((["plan", study], {"numpy", "pydantic", "yaml"}) for study in ("four-architectures", "paper")),
+    ],
     ids=lambda given: " ".join(sorted(given)) if isinstance(given, set) else " ".join(given),
 )
 def test_help_and_plan_load_nothing_heavy(words, allowed):
@@ -138,20 +141,20 @@ def test_every_command_tells_a_mistake_in_one_line(command, study, tmp_path):
         (["eval"], "no command was given; --help lists them"),
         (["plan"], "STUDY"),
         (["plan", "no-such-study"], "no such study file"),
-        (["plam", "quickstart"], "plam"),
-        (["fit", "quickstart"], "No such command 'quickstart'. fit has study, runs, table, check"),
-        (["plan", "quickstart", "--onyl", "arch=tnl"], "--only"),
-        (["plan", "quickstart", "--only", "arch=mamba"], "this study has llama, tnl, hgrn2, cosformer2"),
-        (["plan", "quickstart", "--only", "arch"], "--only arch: write it as key=value"),
-        (["plan", "quickstart", "--set", "training.lrr=1"], "did you mean 'lr'?"),
-        (["plan", "quickstart", "--set", "evaluation.tasks=[perplexityy]"], "did you mean 'perplexity'?"),
-        (["train", "quickstart", "--set", "evaluation.tasks=[perplexityy]"], "did you mean 'perplexity'?"),
-        (["train", "quickstart", "--dry-run", "--set", "evaluation.tasks=[piqaa]"], "did you mean 'piqa'?"),
-        (["eval", "study", "quickstart", "--tasks", " , "], "--tasks: names no task"),
+        (["plam", "four-architectures"], "plam"),
+        (["fit", "four-architectures"], "No such command 'four-architectures'. fit has study, runs, table, check"),
+        (["plan", "four-architectures", "--onyl", "arch=tnl"], "--only"),
+        (["plan", "four-architectures", "--only", "arch=mamba"], "this study has llama, tnl, hgrn2, cosformer2"),
+        (["plan", "four-architectures", "--only", "arch"], "--only arch: write it as key=value"),
+        (["plan", "four-architectures", "--set", "training.lrr=1"], "did you mean 'lr'?"),
+        (["plan", "four-architectures", "--set", "evaluation.tasks=[perplexityy]"], "did you mean 'perplexity'?"),
+        (["train", "four-architectures", "--set", "evaluation.tasks=[perplexityy]"], "did you mean 'perplexity'?"),
+        (["train", "four-architectures", "--dry-run", "--set", "evaluation.tasks=[piqaa]"], "did you mean 'piqa'?"),
+        (["eval", "study", "four-architectures", "--tasks", " , "], "--tasks: names no task"),
         (["eval", "fetch", __file__], f"{__file__}: is a file; give a folder"),
         (["recall", "small", "--out", __file__], f"{__file__}/recall-small: cannot be written (Not a directory)"),
-        (["plan", "quickstart", "--set", "model.n_heads=5"], "not divisible"),
-        (["status", "quickstart", "--only", "size=1t"], "size=1t"),
+        (["plan", "four-architectures", "--set", "model.n_heads=5"], "not divisible"),
+        (["status", "four-architectures", "--only", "size=1t"], "size=1t"),
     ],
 )
 def test_bad_arguments(arguments, told):

@@ -1,4 +1,4 @@
-"""A run of the quickstart in a directory of its own, not begun."""
+"""A run of a packaged study in a directory of its own, not begun."""
 
 from flops import cost_table
 from scaling.rundir.prepare import prepare_run
@@ -7,7 +7,7 @@ from scaling.study.spec import load_study
 
 
 def one_run(*sets):
-    return load_study("quickstart", list(sets)).runs("arch=tnl,size=14k,seed=0")[0]
+    return load_study("four-architectures", list(sets)).runs("arch=tnl,size=14k,seed=0")[0]
 
 
 def prepare(folder, run, fingerprint="f" * 64):

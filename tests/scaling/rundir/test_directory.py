@@ -109,7 +109,7 @@ def test_what_a_kill_left_is_swept_but_not_from_a_run_in_training(tmp_path):
 
 
 def test_status(tmp_path):
-    study = load_study("quickstart", out=tmp_path)
+    study = load_study("four-architectures", out=tmp_path)
     runs = study.runs("arch=tnl,seed=0")[:2]
     rundir = prepare(study.directory / "runs", runs[0])
     rundir.metrics.write_text(json.dumps({"step": 5, "n_tokens": 5_120, "loss": 4.5, "tokens_per_s": 1e4}) + "\n")
@@ -141,7 +141,7 @@ GOOD = {"state": "running", "step": 5, "n_tokens": 5_120, "reason": "stopped", "
 
 def test_values_of_another_kind_in_what_a_run_left_do_no_harm(tmp_path):
     """Of status.json and of attempts: `state: ["x"]` and an empty record of an attempt were tracebacks."""
-    study = load_study("quickstart", out=tmp_path)
+    study = load_study("four-architectures", out=tmp_path)
     (run,) = study.runs("arch=tnl,seed=0,size=6k")
     rundir = prepare(study.directory / "runs", run)
     attempt = attempt_by_hand(rundir.path)
@@ -167,7 +167,7 @@ def test_values_of_another_kind_in_what_a_run_left_do_no_harm(tmp_path):
 
 
 def test_the_record_of_an_ended_run_is_of_that_run_and_of_its_rows(tmp_path):
-    study = load_study("quickstart", out=tmp_path)
+    study = load_study("four-architectures", out=tmp_path)
     dirs = [prepare(study.directory / "runs", run) for run in study.runs("arch=tnl,seed=0")[:2]]
     for rundir in dirs:
         rundir.metrics.write_text(json.dumps({"step": 5, "n_tokens": 5_120, "loss": 4.5}) + "\n")
@@ -182,7 +182,7 @@ def test_the_record_of_an_ended_run_is_of_that_run_and_of_its_rows(tmp_path):
 
 
 def test_status_says_why_a_run_was_given_up(tmp_path):
-    study = load_study("quickstart", out=tmp_path)
+    study = load_study("four-architectures", out=tmp_path)
     (run,) = study.runs("arch=tnl,seed=0,size=6k")
     rundir = prepare(study.directory / "runs", run)
     attempt_by_hand(rundir.path).record(reason="given up after 6 attempts; its log ends: srun: fatal: x")
@@ -192,7 +192,7 @@ def test_status_says_why_a_run_was_given_up(tmp_path):
 
 def test_status_tells_a_run_of_other_settings(tmp_path):
     """Whatever state it is in: `scaling run` would refuse the directory, and nothing there is of this study."""
-    study = load_study("quickstart", out=tmp_path)
+    study = load_study("four-architectures", out=tmp_path)
     (run,) = study.runs("arch=tnl,seed=0,size=6k")
     rundir = prepare(study.directory / "runs", run)
     rundir.write_status("done", run.n_steps, run.n_tokens, None, None)
@@ -204,7 +204,7 @@ def test_status_tells_a_run_of_other_settings(tmp_path):
 
 
 def test_status_tells_rows_that_the_run_cannot_have_written(tmp_path, monkeypatch):
-    study = load_study("quickstart", out=tmp_path)
+    study = load_study("four-architectures", out=tmp_path)
     (run,) = study.runs("arch=tnl,seed=0,size=6k")
     rundir = prepare(study.directory / "runs", run)
     good = json.dumps({"step": 5, "n_tokens": 5_120, "loss": 4.5, "tokens_per_s": 1e4}) + "\n"

@@ -15,7 +15,9 @@ def test_run_json(tmp_path):
     rundir = prepare(tmp_path, run)
     record = rundir.record()
     assert record["schema"] == 1 and record["run_id"] == run.run_id and record["spec_hash"] == run.spec_hash
-    assert record["model"]["d_model"] == 24 and record["tokenizer"] == "bytes" and record["study"] == "quickstart"
+    assert (
+        record["model"]["d_model"] == 24 and record["tokenizer"] == "bytes" and record["study"] == "four-architectures"
+    )
     assert record["cost"]["flops_per_token_train"].keys() == {"exact", "paper", "6nd"}
     assert record["versions"]["torch"] and record["corpus_fingerprint"] == "f" * 64
     assert rundir.spec() == run and rundir.spec().spec_hash == record["spec_hash"]
@@ -78,7 +80,7 @@ def test_another_spec_or_corpus_is_refused_with_both_hashes(tmp_path):
 
 
 def test_a_refusal_names_what_differs_and_not_what_is_at_its_default(tmp_path):
-    run = load_study("quickstart", ["grid.archs=[hgrn1]"]).runs("size=14k,seed=0")[0]
+    run = load_study("four-architectures", ["grid.archs=[hgrn1]"]).runs("size=14k,seed=0")[0]
     rundir = prepare(tmp_path, run)
     record = rundir.record()
     del record["spec"]["model"]["residual_dtype"], record["spec"]["training"]["eps"]

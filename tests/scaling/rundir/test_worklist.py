@@ -27,7 +27,7 @@ LINK = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.
 
 @pytest.fixture
 def rundir(tmp_path: Path) -> RunDir:
-    run = load_study("quickstart").runs("arch=tnl,size=14k,seed=0")[0]
+    run = load_study("four-architectures").runs("arch=tnl,size=14k,seed=0")[0]
     return prepare_run(tmp_path / run.run_id, run, cost_table(run.config), "f" * 64, package_versions(), "0" * 64)
 
 

@@ -82,7 +82,7 @@ OF_FILES = [
 OF_PROFILES = ("scaling", ["submit", "--dry-run", FILE, "--explain", "--cluster", PROFILE], 6)
 OF_WORDS = [
     ("scaling", ["plan", FILE, "--only", "arch=tnl|llama,size=14k,seed=0", "--set", "training.lr=1e-3"], 1),
-    ("scaling", ["plan", "quickstart", "--set", "grid.archs=[tnl]", "--json", "--out", "elsewhere"], 1),
+    ("scaling", ["plan", "four-architectures", "--set", "grid.archs=[tnl]", "--json", "--out", "elsewhere"], 1),
     ("scaling", ["run", "--dry-run", FILE, "--set", "model.d_ffn=64", "--only", "size=25k"], 2),
     ("scaling", ["train", "--dry-run", FILE, "--set", "corpus.max_bytes=1000", "--set=grid.extra_seeds.14k=[3]"], 2),
     ("scaling", ["eval", "study", "--dry-run", FILE, "--tasks=extrapolate", "--checkpoints=last", "--workers=2"], 2),

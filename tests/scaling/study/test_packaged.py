@@ -12,7 +12,7 @@ from scaling.study.spec import load_study
 
 STUDIES = sorted(path.stem for path in PACKAGED.glob("*.yaml"))
 HASHES = {  # of (run id, spec hash) of every run of the grid
-    "quickstart": "8bdfd4dc87c7f09974e84ea75466059ea44a55add48b637dd29c81094c97aaa1",
+    "four-architectures": "8bdfd4dc87c7f09974e84ea75466059ea44a55add48b637dd29c81094c97aaa1",
     "h200-hour": "8ef9f6ac3f75185dd9f6908fa9a1f1bfbabb7f2ecab0a1f8e1f4e9e8e8d36709",
     "paper": "5efa02d7ecfce0472e4a952d3d44b2ee78d7c805311cff6aac673f8a32cfea14",
     "paper-decay-tiny": "eec3130755b2894e61860a00b7cf2f091747cacb192286710a4fd403a1cdeb6b",

@@ -35,14 +35,16 @@ def test_paper_plan() -> None:
 
 
 def test_set_and_only_reach_the_plan() -> None:
-    study = load_study("quickstart", ["training.lr=1e-3", "training.n_tokens=20480", "training.checkpoint_dtype=fp32"])
+    study = load_study(
+        "four-architectures", ["training.lr=1e-3", "training.n_tokens=20480", "training.checkpoint_dtype=fp32"]
+    )
     (run,) = plan(study, study.runs("arch=hgrn2,size=25k,seed=0")).runs
     assert (run.lr, run.n_tokens) == (1e-3, 20_480) and run.run_id.endswith("-lr0.001-n_tokens20480")
     assert run.disk.checkpoint_bytes == run.disk.n_checkpoints * run.n_params * 4
 
 
 def test_a_run_has_the_conventions_that_cover_its_architecture() -> None:
-    study = load_study("quickstart", ["grid.archs=[tnl, hgrn1]"])
+    study = load_study("four-architectures", ["grid.archs=[tnl, hgrn1]"])
     runs = plan(study, study.runs("size=25k,seed=0")).runs
     assert {run.arch: "paper" in run.flops for run in runs} == {"tnl": True, "hgrn1": False}
 
@@ -65,7 +67,7 @@ def test_drifting_decays_are_a_warning() -> None:
     ):
         study = load_study("paper", sets)
         assert not plan(study, study.runs(only)).warnings
-    quick = load_study("quickstart")
+    quick = load_study("four-architectures")
     assert not plan(quick, quick.runs()).warnings
 
 
@@ -95,7 +97,7 @@ def test_what_the_fits_lack_is_a_warning(tmp_path: Path) -> None:
         "fits: pairs of neighbouring sizes: tnl, llama: 1; the curves of 3 pairs must cross for a law of N_opt, so "
         "tnl, llama can have none; no size has two seeds: no intervals"
     )
-    quick = fit_notes(load_study("quickstart").runs())
+    quick = fit_notes(load_study("four-architectures").runs())
     assert "can have none" not in quick and quick.endswith("; sizes with two seeds or more: 1 of 5")
     (tmp_path / "s.yaml").write_text(PLANNED.replace("seeds: [0]", "seeds: [0], extra_seeds: {6k: [1]}"))
     runs = [run for run in load_study(tmp_path / "s.yaml").runs() if (run.arch, run.seed) != ("tnl", 1)]
@@ -147,11 +149,11 @@ def test_a_long_plan_puts_seeds_and_branches_together(tmp_path: Path) -> None:
 
 
 def test_plans_say_what_will_not_be_identified() -> None:
-    study = load_study("quickstart")
+    study = load_study("four-architectures")
     lines = design_notes(study.runs("arch=llama"), study.fit)
     assert lines[0] == "design: llama: the exponent of N_opt will be known to ±0.25 or worse (limit 0.08)"
     assert lines[-1].startswith("design: computed to first order, for noise between seeds of ")
-    many = load_study("quickstart", ["grid.seeds=[0,1,2,3,4,5,6,7,8,9,10]"]).runs()
+    many = load_study("four-architectures", ["grid.seeds=[0,1,2,3,4,5,6,7,8,9,10]"]).runs()
     assert len(many) > 200 and design_notes(many, study.fit) == [
         "design: not checked (more than 200 runs): docs/design.md"
     ]
