@@ -80,7 +80,7 @@ ALLOWED = {
     "analysis.fits.forms": ("analysis.fits.surface",),
     "analysis.fits.solver": ("analysis.fits.forms", "analysis.fits.surface", "arch.errors"),
     "analysis.fits.budgets": ("analysis.fits.points", "arch.amounts", "arch.errors"),
-    "analysis.fits.parametric": (*FITTED, "analysis.fits.noise"),
+    "analysis.fits.parametric": (*FITTED, "analysis.fits.draws", "analysis.fits.noise"),
     "analysis.fits.irreducible": (),
     "analysis.fits.noise": ("analysis.fits.fit",),
     "analysis.fits.study_fits": (

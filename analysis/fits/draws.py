@@ -15,16 +15,30 @@ def student_scale(rng: np.random.Generator, df: float, r: int) -> np.ndarray:
     return np.asarray(np.sqrt(df / rng.chisquare(df, size=r)))
 
 
+def quantiles(values: np.ndarray, tail: float) -> np.ndarray:
+    """[2, ...]: the order statistics of values [r, ...] that leave `tail` (r + 1) replicates outside on either side.
+
+    With r replicates the k-th lowest stands for the quantile k / (r + 1); between two it is interpolated, beyond the
+    lowest it is the lowest. Infinite values have no interpolation: the outer of the two is taken.
+    """
+    ordered = np.sort(values, axis=0)
+    count = (~np.isnan(values)).sum(0)  # nan sort last
+    ends = []
+    for share, outer in ((tail, np.minimum), (1 - tail, np.maximum)):
+        at = np.clip(share * (count + 1) - 1, 0, np.maximum(count - 1, 0))
+        below = np.floor(at).astype(int)
+        above = np.where(at > below, np.minimum(below + 1, len(values) - 1), below)
+        low, high = (np.take_along_axis(ordered, k[None], 0)[0] for k in (below, above))
+        with np.errstate(invalid="ignore"):
+            between = low + (at - below) * (high - low)
+        ends.append(np.where(np.isfinite(low) & np.isfinite(high), between, outer(low, high)))
+    return np.stack(ends)
+
+
 def percentiles(values: np.ndarray, level: float) -> np.ndarray:
     """[2, ...]: the ends of the central `level` of draws [r, ...]; draws that are not finite are left out, and without
     any the ends are nan."""
-    tail = (1 - level) / 2
-    values = np.where(np.isfinite(values), values, np.nan)
-    ends = np.full((2, *values.shape[1:]), np.nan)
-    known = np.isfinite(values).any(0)
-    if known.any():
-        ends[:, known] = np.nanquantile(values[:, known], [tail, 1 - tail], axis=0, method="weibull")
-    return ends
+    return quantiles(np.where(np.isfinite(values), values, np.nan), (1 - level) / 2)
 
 
 def interval(values: np.ndarray, level: float, least: float = 0.5) -> tuple[float, float] | None:

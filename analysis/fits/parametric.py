@@ -27,6 +27,7 @@ import numpy as np
 from scipy import stats
 
 from analysis.fits.cost import Cost, cost_of
+from analysis.fits.draws import quantiles
 from analysis.fits.fit import (
     D_OPT,
     L_OPT,
@@ -208,26 +209,6 @@ class Draws:
         if self.df is not None:
             tail = float(stats.norm.sf(stats.t.isf(tail, self.df)))
         return quantiles(np.asarray(values, dtype=float), tail)
-
-
-def quantiles(values: np.ndarray, tail: float) -> np.ndarray:
-    """[2, ...]: the order statistics of values [r, ...] that leave `tail` (r + 1) replicates outside on either side.
-
-    With r replicates the k-th lowest stands for the quantile k / (r + 1); between two it is interpolated, beyond the
-    lowest it is the lowest. Infinite values have no interpolation: the outer of the two is taken.
-    """
-    ordered = np.sort(values, axis=0)
-    count = (~np.isnan(values)).sum(0)  # nan sort last
-    ends = []
-    for share, outer in ((tail, np.minimum), (1 - tail, np.maximum)):
-        at = np.clip(share * (count + 1) - 1, 0, np.maximum(count - 1, 0))
-        below = np.floor(at).astype(int)
-        above = np.where(at > below, np.minimum(below + 1, len(values) - 1), below)
-        low, high = (np.take_along_axis(ordered, k[None], 0)[0] for k in (below, above))
-        with np.errstate(invalid="ignore"):
-            between = low + (at - below) * (high - low)
-        ends.append(np.where(np.isfinite(low) & np.isfinite(high), between, outer(low, high)))
-    return np.stack(ends)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from analysis.design.choose import draw, outcome
 from analysis.design.proposal import laid, naive
 from analysis.design.worlds import Noise, World
 from analysis.fits.cost import Cost, six_nd
+from analysis.fits.draws import quantiles
 from analysis.fits.fit import Fit
 from analysis.fits.forms import DATA_CONSTRAINED, OVER_TRAINING, PLAIN
 from analysis.fits.parametric import (
@@ -20,7 +21,6 @@ from analysis.fits.parametric import (
     check_design,
     fit_parametric,
     parametric_result,
-    quantiles,
     rows_of,
     without_stopped,
 )
