@@ -6,11 +6,17 @@ import re
 
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
-from analysis.fits.fit import Fit
+from analysis.fits.fit import FAILED, Fit
 from analysis.fits.study_fits import StudyFits
 from analysis.report.laws import NAMES, believed, exponent, size_of
 from analysis.report.noise import listed
 
+FAILURES = {  # of the checks of analysis.fits.verdicts
+    "inside": "the optimum lies outside what was trained",
+    "fits": "the points refute its form",
+    "rehearsed": "laws of the smaller runs miss the optimum of the larger ones",
+    "stable": "one size decides it",
+}
 ORDER = ("envelope", "parametric", "isoflop")  # of those that are believed alike
 
 
@@ -64,9 +70,17 @@ def law_sentences(fits: StudyFits) -> list[str]:
         else:
             laws = {law.approach: law for law in fits.of(group)}
             shown = laws.get("parametric") or next(iter(laws.values()))
-            text = f"No law of the optimal size is believed for {{}}; {NAMES[shown.approach]}: {_reason(shown)}."
+            text = f"No law of the optimal size is believed for {{}}; {NAMES[shown.approach]}: {_why_not(shown)}."
             unbelieved.setdefault(text, []).append(name_of(group))
     return [text.format(listed(names)) for text, names in (sentences | unbelieved).items()]
+
+
+def _why_not(law: Fit) -> str:
+    """What the first check says that a law fails at the largest compute, without its numbers: so one sentence holds
+    for several architectures. The first reason of a law without such a check."""
+    claims = law.verdict.claims if law.verdict else ()
+    failed = [check.name for check in claims[0].checks if check.state == FAILED] if claims else []
+    return FAILURES[failed[0]] if failed else _reason(law)
 
 
 def believed_rows(fits: StudyFits) -> list[dict[str, str]]:
