@@ -60,7 +60,7 @@ class LawRate(Section):
     fields, which a trunk has of its branches. While there is no rate, `pending` says why, and `swept` whether another
     sweep would not give it either."""
 
-    law: str | None = None
+    law: str | None
     horizon: float
     beyond: float
     schedule: dict[str, Any]
