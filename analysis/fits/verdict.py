@@ -40,7 +40,7 @@ def judge_architectures(
     envelopes; noise: between their seeds; at: what they share of the axes."""
     nothing = LowestLoss(level, at)
     if not curves:
-        return replace(nothing, reason="no architecture was fitted")
+        return replace(nothing, reason="no architecture has curves of loss over compute")
     spans = {arch: _reached(fitted[arch]) for arch in curves}
     if missing := [arch for arch, span in spans.items() if span is None]:
         return replace(nothing, reason=f"no curve of {', '.join(missing)} lies in its range of compute after warm-up")

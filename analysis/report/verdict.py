@@ -74,7 +74,8 @@ def _comparison(fits: StudyFits, lowest: LowestLoss) -> list[str]:
     name = family_name(lowest.at)
     head = f"{name[0].upper()}{name[1:]}: " if lowest.at else ""
     if lowest.c is None:
-        return variant_lines(fits) or [f"{head}No comparison: {lowest.reason}."]
+        surfaces = [head + line for line in _by_surfaces(fits, lowest.at)]
+        return variant_lines(fits) or surfaces or [f"{head}No comparison: {lowest.reason}."]
     where = f"C = {power_of_ten(lowest.c)} FLOP ({fits.conventions['C']})"
     best, pairs = name_of(lowest.best), pairs_with_best(fits, lowest)
     loss = f"{_with_interval(lowest.archs[lowest.best].loss)} {fits.unit}"
@@ -100,6 +101,23 @@ def _comparison(fits: StudyFits, lowest: LowestLoss) -> list[str]:
             "No size was trained with more than one seed, so every difference of measured losses may be chance."
         )
     return [head + lines[0], *lines[1:]]
+
+
+def _by_surfaces(fits: StudyFits, at: str) -> list[str]:
+    """Of losses without curves: how much more compute the others need than the best, at the largest that all reached;
+    empty where no surfaces are compared."""
+    surfaces = fits.compared(at)
+    if surfaces.main is None:
+        return []
+    best, lines = surfaces.main.archs[0], []
+    for arch in surfaces.main.archs[1:]:
+        if (compute := surfaces.main.at(arch, best)) is None or compute.ratio.value is None:
+            continue
+        pair = surfaces.pair(arch, best)
+        times = f"{name_of(arch)} needs {times_cell(compute)} the compute of {name_of(best)} for the same loss"
+        where = f"C = {power_of_ten(compute.at)} FLOP ({fits.conventions['C']})"
+        lines.append(f"At {where}, {times}, by fitted surfaces: {verdict_cell(pair)}.")
+    return lines
 
 
 def _sentence(pair: Pair, best: str) -> str:

@@ -180,7 +180,7 @@ def test_no_compute_that_all_reached(tmp_path: Path) -> None:
     )
     assert told.c is None and told.reason.startswith("no compute was reached by all: some end at 1e10 FLOP")
     assert verdict_text(study_of(fit_of("envelope"), verdicts=(told,))) == [f"No comparison: {told.reason}."]
-    assert judge_architectures({}, {}, {}, 0.95).reason == "no architecture was fitted"
+    assert judge_architectures({}, {}, {}, 0.95).reason == "no architecture has curves of loss over compute"
 
 
 def flat(log_loss: float) -> SizeCurve:

@@ -8,6 +8,7 @@ from analysis.fits.study_fits import StudyFits, UnusedRun, read_fits
 from analysis.report.laws import sizes_left_out, unused_lines
 from analysis.report.methods import methods
 from analysis.report.noise import noise_text
+from analysis.report.verdict import study_lines
 
 from ..fits.built import group_of, study_of
 
@@ -58,3 +59,16 @@ def test_the_noise_is_told_of_each_part() -> None:
         "TNL and HGRN2 0.32% of the loss, 8.6 degrees of freedom; LLaMA 0.94% of the loss, 4 degrees of freedom"
     )
     assert two.of("hgrn2") is quiet and two.of("llama") is noisy and two.of("mamba2").df == two.df
+
+
+def test_without_curves_architectures_are_compared_by_their_surfaces() -> None:
+    study = read_fits(FITS)
+    lowest = replace(study.verdicts[0], c=None, best="", archs={}, reason="no curves")
+    surfaces = study_lines(replace(study, verdicts=(lowest,)))
+    main = study.compared(lowest.at).main
+    assert main is not None
+    of_pairs = [line for line in surfaces if line.startswith("At C = ")]
+    assert len(of_pairs) == len(main.archs) - 1 and all(
+        "for the same loss, by fitted surfaces: " in x for x in of_pairs
+    )
+    assert study_lines(replace(study, verdicts=(lowest,), comparisons=()))[0] == "No comparison: no curves."
