@@ -15,7 +15,7 @@ FAILURES = {  # of the checks of analysis.fits.verdicts
     "inside": "the optimum lies outside what was trained",
     "fits": "the points refute its form",
     "rehearsed": "laws of the smaller runs miss the optimum of the larger ones",
-    "stable": "one size decides it",
+    "stable": "without one of its sizes it is another",
 }
 ORDER = ("envelope", "parametric", "isoflop")  # of those that are believed alike
 

@@ -65,12 +65,13 @@ def _outcome_line(forecast: ForecastRound, seeds: Sequence[Outcome]) -> str:
     if run.interval is None:
         ends, verdict = "no interval", ", ".join(f"{signed(seed.error, '.1%')}" for seed in known)
     else:
-        ends = f"{forecast.predictions.level:.0%}: {run.interval[0]:.3f} to {run.interval[1]:.3f}"
+        ends = f"{forecast.predictions.level:.0%} interval {run.interval[0]:.3f} to {run.interval[1]:.3f}"
         verdict = "inside" if all(held) else f"{sum(held)} of {len(held)} inside" if any(held) else "outside"
     measured = ", ".join(f"{seed.measured:.3f}" for seed in known)
     reach = forecast.predictions.reach(run)
     return (
-        f"{name_of(run.group)} {run.size} at {reach:.1f} times the compute: predicted {run.loss:.3f} ({ends}), "
+        f"{name_of(run.group)} {run.size} at {reach:.1f} times the largest compute fitted: predicted {run.loss:.3f} "
+        f"({ends}), "
         f"measured {measured}: {verdict}"
     )
 

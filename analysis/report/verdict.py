@@ -114,10 +114,19 @@ def _by_surfaces(fits: StudyFits, at: str) -> list[str]:
         if (compute := surfaces.main.at(arch, best)) is None or compute.ratio.value is None:
             continue
         pair = surfaces.pair(arch, best)
-        times = f"{name_of(arch)} needs {times_cell(compute)} the compute of {name_of(best)} for the same loss"
-        where = f"C = {power_of_ten(compute.at)} FLOP ({fits.conventions['C']})"
-        lines.append(f"At {where}, {times}, by fitted surfaces: {verdict_cell(pair)}.")
+        times = f"{times_cell(compute)} ({fits.settings.level:.0%}) the compute of {name_of(best)}"
+        where = f"their fitted surfaces at C = {power_of_ten(compute.at)} FLOP ({fits.conventions['C']})"
+        lines.append(f"{name_of(arch)} needs {times} for the same loss, by {where}: {_by_counts(pair)}.")
     return lines
+
+
+def _by_counts(pair: Pair) -> str:
+    """The verdict on compute, by all ways to count it and the size."""
+    verdicts = [UNKNOWN if compute is None else compute.verdict for compute in pair.compute.values()]
+    known = next((verdict for verdict in (WORSE, BETTER) if verdict in verdicts), None)
+    if known is None or len(set(verdicts)) == 1:
+        return pair.verdict if known else "not distinguishable"
+    return f"{known} in {verdicts.count(known)} of {len(verdicts)} ways to count compute and size, so not certain"
 
 
 def _sentence(pair: Pair, best: str) -> str:
