@@ -13,9 +13,10 @@ The unknowns are E, log A, log B, alpha, beta and what a form adds: log A as in 
 itself, since log E runs away to minus infinity where E = 0 is best. log N and log D are centred and the loss divided by
 its mean, so the units do not matter.
 
-A new form has a name in FORMS, its unknowns, slopes and starts in `Form`, its loss and optimum in `Surface` (surface.py),
-and what it adds to a result in MORE, RANGES and MISSING (parametric.py) and in the details (scaling/cli/fit_details.py).
-The solver takes the loss as linear in E, A and B: an exponent about the whole needs more there (solver.py).
+A new form has a name in FORMS, its unknowns, slopes and starts in `Form`, its loss and optimum in `Surface`
+(surface.py), and what it adds to a result in MORE, RANGES and MISSING (parametric.py) and in the details
+(scaling/cli/fit_details.py). The solver takes the loss as linear in E, A and B: an exponent about the whole needs
+more there (solver.py).
 """
 
 from __future__ import annotations
