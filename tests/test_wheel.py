@@ -20,7 +20,7 @@ def run(*command: str, cwd: Path, **environment: str) -> str:
     return result.stdout
 
 
-def test_installed_wheel_plans_the_quickstart(tmp_path):
+def test_installed_wheel_plans_a_packaged_study(tmp_path):
     tree, installed, elsewhere = tmp_path / "tree", tmp_path / "installed", tmp_path / "elsewhere"
     elsewhere.mkdir()
     tree.mkdir()
@@ -42,7 +42,7 @@ def test_installed_wheel_plans_the_quickstart(tmp_path):
     for file in run("-c", where, cwd=elsewhere, PYTHONPATH=str(installed)).split():
         assert Path(file).is_relative_to(installed)
 
-    plan = run("-m", "scaling", "plan", "quickstart", "--json", cwd=elsewhere, PYTHONPATH=str(installed))
+    plan = run("-m", "scaling", "plan", "four-architectures", "--json", cwd=elsewhere, PYTHONPATH=str(installed))
     run_ids = [item["run_id"] for item in json.loads(plan)["runs"]]
     assert len(run_ids) == len(set(run_ids)) >= 22  # four architectures, at least five sizes, two more seeds
     for arch in ("llama", "tnl", "hgrn2", "cosformer2"):

@@ -131,7 +131,7 @@ class Cluster:
         self.start_controller()
         for node in self.nodes:
             self.start_node(node)
-        self._wait(lambda: self.idle_nodes() == len(self.nodes), START_S, "all nodes idle")
+        self.wait_for_nodes()
 
     def start_controller(self) -> None:
         """Start it and wait until it answers."""
@@ -200,6 +200,10 @@ class Cluster:
     def idle_nodes(self) -> int:
         counts = self.run("sinfo", "-h", "-t", "idle", "-o", "%D", check=False).split()
         return sum(map(int, counts))
+
+    def wait_for_nodes(self) -> None:
+        """Until all are idle: one that resumes from DRAIN is not so at once."""
+        self._wait(lambda: self.idle_nodes() == len(self.nodes) and self._nodes_answer(), START_S, "all nodes idle")
 
     def _nodes_answer(self) -> bool:
         """Whether every node with a slurmd has a state, without the asterisk of one that does not answer."""

@@ -34,6 +34,7 @@ def slurm():
 @pytest.fixture
 def scaling(slurm):
     """Runs a command of `scaling`, here (others below start processes); afterwards nothing is left in the queue."""
+    slurm.wait_for_nodes()  # a test may have drained them, or restarted the controller
 
     def call(*arguments, code=0, warning="", **environment):
         with pytest.MonkeyPatch.context() as patch:

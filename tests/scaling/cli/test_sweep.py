@@ -245,7 +245,7 @@ def test_runs_wait_where_one_cell_contradicts_the_others(tmp_path, monkeypatch):
     result = stage.sweep_stage(Request(load_study(path), stream=io.StringIO()))
     doubt = result.fit.doubts["llama"]
     assert list(result.fit.doubts) == ["llama"] and doubt.cell.size == "6k"
-    assert 5 < doubt.outlier.factor < 10 and list(read_law(result.law).law.laws) == ["tnl"]
+    assert 5 < doubt.factor < 10 and list(read_law(result.law).law.laws) == ["tnl"]
     assert doubt.law
     assert math.log(doubt.law.at(10_000, 2e5, 512).rate) == pytest.approx(world.ln_best(10_000, 2e5, 65_536), abs=0.1)
     with pytest.raises(InputError, match=r"contradicts its other cells.*overrides\.by_run.*doubts: follow"):
