@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
-FIT_VERSION = 33  # of the method; a change makes every stored fit stale
+FIT_VERSION = 34  # of the method; a change makes every stored fit stale
 REPORT_VERSION = 37  # of the page: raise it with every change of what a report shows, so that it is drawn again
 TABLES = {
     "curves": "curves",
@@ -95,7 +95,6 @@ def fits_of(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> tuple[
         variants=compare_variants(whole, settings.level),
         downstream=_downstream(fits, whole, source.scores()),
         warnings=tuple(warnings_of((run.size, run.config) for run in runs)),
-        entropy_rate=(source.corpus() or {}).get("entropy_rate") or None,
     )
     return fits, table
 

@@ -131,7 +131,7 @@ def lost(layout: Layout, world: World, noise: Noise, rng: np.random.Generator) -
 
 def _sizes(layout: Layout) -> tuple[np.ndarray, np.ndarray]:
     """[k] of each size: log N, and ln of the tokens for which its rate is chosen: of branches the geometric mean of the
-    shortest and the longest (scaling/study/law_file.py), of curves their length."""
+    shortest and the longest (scaling/study/rate_law.py), of curves their length."""
     rows = [np.flatnonzero(layout.size == i) for i in range(int(layout.size.max()) + 1)]
     log_d = [np.log(layout.n_tokens[of_size]) for of_size in rows]
     horizons = [at.max() if layout.curves else (at.min() + at.max()) / 2 for at in log_d]

@@ -6,6 +6,7 @@ A task from outside of this package is named "module:task": the module has `make
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -68,7 +69,7 @@ PRESETS: dict[str, tuple[str, ...]] = {"niah": ("niah-easy", "niah-standard"), *
 
 def entry_of(task: str) -> Entry | None:
     """The entry of a task by the name that its results carry; None for a task from outside."""
-    return ENTRIES.get(PERPLEXITY if task.startswith(f"{PERPLEXITY}-") else task)
+    return ENTRIES.get(PERPLEXITY if re.fullmatch(rf"{PERPLEXITY}-[A-Za-z0-9_-]+", task) else task)
 
 
 def expand(words: Iterable[str]) -> list[str]:
@@ -111,6 +112,11 @@ def make_tasks(words: Iterable[str], context: TaskContext) -> list[Task]:
 def _make(name: str, context: TaskContext) -> Task:
     entry = entry_of(name)
     assert entry is not None
+    if name not in ENTRIES and "file" not in context.settings.get(name, {}):
+        raise InputError(
+            f"evaluation.tasks: {name} is the perplexity of a text of your own: name it in "
+            f"evaluation.settings.{name}.file{nearest(name, list(ENTRIES))}"
+        )
     task: Task = import_module(f"analysis.evals.{entry.module}").make(name, context)
     return task
 

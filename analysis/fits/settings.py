@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field as PydanticField
 
@@ -19,7 +19,7 @@ class FitSettings(Fit, strict=False):
     """The study file's section `fit`, and what its intervals are made with."""
 
     range: dict[str, list[float]] = {}  # noqa: RUF012 (of any architecture, also where its plugin is not loaded)
-    nuisance: dict[str, str] = {}  # noqa: RUF012 (of the grid: fields of an axis, joined by +: best or mean)
+    nuisance: dict[str, Literal["best"]] = {}  # noqa: RUF012 (of the grid: fields of an axis, joined by +)
     # Rows of a run that curves keep (0: all), at steps of 7% over its last decade of tokens
     # (docs/research/parametric-fits.md)
     curve_rows: int = PydanticField(default=32, exclude=True)
@@ -70,7 +70,7 @@ def settings_of(fit: Fit, grid: Grid) -> FitSettings:
     """Of a study: its section `fit`, and how its grid says that nuisance axes are resolved."""
     from scaling.study.axes import short
 
-    axes: dict[str, str] = {"+".join(map(short, grid.axes[axis])): by for axis, by in grid.nuisance.items()}
+    axes = {"+".join(map(short, grid.axes[axis])): by for axis, by in grid.nuisance.items()}
     return FitSettings(**fit.model_dump(), nuisance=axes)
 
 

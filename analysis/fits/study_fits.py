@@ -223,7 +223,6 @@ class StudyFits(Stored):
     left_out: tuple[dict[str, str], ...] = ()
     skipped: tuple[dict[str, Any], ...] = ()
     warnings: tuple[str, ...] = ()
-    entropy_rate: dict[str, Any] | None = None
     inputs: dict[str, str] = field(default_factory=dict)
 
     def group(self, name: str) -> Group:

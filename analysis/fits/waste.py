@@ -19,7 +19,6 @@ from analysis.fits.study_fits import Choice, WrongChoices
 from analysis.fits.surface import Surface
 
 FACTORS = (0.25, 0.5, 0.7, 1.4, 2.0, 4.0)  # of N_opt: what a wrong size costs
-HOUR = 3600.0  # seconds
 LOST = (0.002, 0.005, 0.01)  # of the loss: what a wrong learning rate costs
 
 

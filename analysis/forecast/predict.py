@@ -15,6 +15,7 @@ import numpy as np
 
 from analysis.fits import rehearsal
 from analysis.fits.approaches import STUDY_OBJECTIVE
+from analysis.fits.forms import BOUNDS
 from analysis.fits.grouping import grouped
 from analysis.fits.parametric import rows_of
 from analysis.fits.points import CURVES, Points
@@ -84,9 +85,13 @@ def forecast_of(points: Points | None) -> rehearsal.Forecast | str:
         return NOT_FITTED
     try:
         rows = rows_of(points)
-        return rehearsal.forecast(rows.points, rows.weights, objective=STUDY_OBJECTIVE)
+        known = rehearsal.forecast(rows.points, rows.weights, objective=STUDY_OBJECTIVE)
     except InputError as error:
         return str(error)
+    for exponent, of in ((known.surface.alpha, "N"), (known.surface.beta, "D")):
+        if not BOUNDS[0] * (1 + SAME) < exponent < BOUNDS[1] * (1 - SAME):
+            return f"its runs do not identify the exponent of {of}, which ends at {exponent:g}"
+    return known
 
 
 def _group(run: RunSpec) -> str:

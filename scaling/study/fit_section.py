@@ -47,7 +47,7 @@ class Fit(Section):
     the next, two at the most: docs/fits.md."""
     first_share: Annotated[Number, Field(ge=0.1, lt=1)] = 0.1
     """The share of each run's tokens whose losses the parametric and isoFLOP approaches leave out, because no
-    surface describes the first fall of the loss. The report shows what other shares would have predicted."""
+    surface describes the first fall of the loss."""
     grid_points: Annotated[Count, Field(ge=3, le=10_000)] = 40
     """Number of compute values at which the envelope of the curves is read."""
 

@@ -298,3 +298,16 @@ def test_baseline_scores_the_windows_of_the_checkpoints_once(corpus: Corpus, tmp
     assert ensure_baseline(corpus.directory, path, CONTEXT, 25 * CONTEXT)["loss"] == 1.25
     write_json(path, baseline | {"loss": 1.25, "corpus_fingerprint": "another"})
     assert ensure_baseline(corpus.directory, path, CONTEXT, 25 * CONTEXT) == baseline
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("perplexity-typo", "name it in evaluation.settings.perplexity-typo.file"),
+        ("perplexity-a/../b", "is unknown"),
+        ("perplexity-", "is unknown"),
+    ],
+)
+def test_a_text_of_ones_own_is_named(tmp_path, name, message):
+    with pytest.raises(InputError, match=message):
+        make_tasks([name], TaskContext(tmp_path, tmp_path))

@@ -185,7 +185,7 @@ def test_names_presets_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     message = refused("validation", extrapolat={})
     assert "unknown task 'extrapolat'" in message and "did you mean 'extrapolate'" in message
     assert "settings.perplexity: unknown key 'strid'" in refused("perplexity", perplexity={"strid": 3})
-    message = refused("perplexity-code", **{"perplexity-code": {"stride": 0}})
+    message = refused("perplexity-code", **{"perplexity-code": {"file": "a.txt", "stride": 0}})
     assert "settings.perplexity-code: stride: " in message and "greater than 0" in message
 
 
