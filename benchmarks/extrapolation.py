@@ -56,7 +56,7 @@ EXPONENTS = np.geomspace(0.01, 1.0, 300)  # of E + A C^-g
 NEAR = (0.03, 0.05, 0.1, math.inf)
 INTERVALS = [(by, leverage) for by in (0.0, 1.0, 2.0, 3.0) for leverage in (False, True)]
 OURS = "ours: forecast"
-Predicted = tuple[np.ndarray, np.ndarray]  # losses [m] (nan: not told), half-widths of their intervals in logarithms
+Predicted = tuple[np.ndarray, np.ndarray]  # losses [m] (nan: none), half-widths of their intervals in logarithms
 Method = Callable[[Points, Points], Predicted]
 
 
@@ -95,13 +95,13 @@ def _none(loss: np.ndarray) -> Predicted:
 
 def forecast(below: Points, above: Points, rule: Rule = rehearsal.RULE) -> Predicted:
     """The near-frontier surface with its rehearsed interval."""
-    return _told(rehearsal.forecast(below, rule=rule), above)
+    return _losses_of(rehearsal.forecast(below, rule=rule), above)
 
 
-def _told(found: rehearsal.Forecast, above: Points) -> Predicted:
-    told = [found.predict(n, d) for n, d in zip(above.n_params, above.n_tokens, strict=True)]
-    losses = np.array([one.loss.value for one in told], dtype=float)
-    return losses, np.log(np.array([one.loss.high for one in told], dtype=float) / losses)
+def _losses_of(found: rehearsal.Forecast, above: Points) -> Predicted:
+    predicted = [found.predict(n, d) for n, d in zip(above.n_params, above.n_tokens, strict=True)]
+    losses = np.array([one.loss.value for one in predicted], dtype=float)
+    return losses, np.log(np.array([one.loss.high for one in predicted], dtype=float) / losses)
 
 
 def surface(objective: str, form: str, n_replicates: int = 0) -> Method:
@@ -222,9 +222,9 @@ def splits(points: Points, most: int) -> list[tuple[Points, Points]]:
 
 
 def units(
-    method: str, where: tuple[str, str], low: Points, high: Points, told: Predicted, targets: dict[str, np.ndarray]
+    method: str, where: tuple[str, str], low: Points, high: Points, predicted: Predicted, targets: dict[str, np.ndarray]
 ) -> list[Unit]:
-    loss, half = told
+    loss, half = predicted
     with np.errstate(invalid="ignore", divide="ignore"):
         error = np.log(high.loss / loss)
     reach = high.flops / low.flops.max()
@@ -265,11 +265,11 @@ def measured(found: dict[tuple[str, str], Points], most: int, python: str | None
         before = len(rows)
         for where, low, high in cases:
             try:
-                told = predict(low, high)
+                predicted = predict(low, high)
             except InputError as error:
                 absent[method] = str(error)
                 continue
-            rows += units(method, where, low, high, told, _targets(low, high, found[where], of_runs))
+            rows += units(method, where, low, high, predicted, _targets(low, high, found[where], of_runs))
         if len(rows) > before:
             absent.pop(method, None)
     answers = peers(python, [low for _, low, _ in cases]) if python else {}
@@ -347,8 +347,8 @@ def constants(found: dict[tuple[str, str], Points], most: int) -> list[str]:
     def of(rule: Rule) -> list[Unit]:
         rows: list[Unit] = []
         for (where, low, high), one in zip(cases, fitted[rule.near], strict=True):
-            told = _told(_with(one, rule), high)
-            rows += units(OURS, where, low, high, told, _targets(low, high, found[where], True))
+            predicted = _losses_of(_with(one, rule), high)
+            rows += units(OURS, where, low, high, predicted, _targets(low, high, found[where], True))
         return rows
 
     errors = {near: [median_errors(of(Rule(near)), target, OURS) for target in (LOWEST, RUNS)] for near in NEAR}

@@ -2,7 +2,7 @@
 seed noise.
 
 Losses are read off the envelopes, not off the laws: they hold where a curve is no power law. The noise of a point is
-that between seeds, s / sqrt(seeds) in log loss, of architectures that are not told apart in it (module pooling). The
+that between seeds, s / sqrt(seeds) in log loss, of architectures that are not told apart in it (module noise). The
 best is picked after looking, so differences to it have the intervals of Tukey and Kramer, which hold for all pairs of
 architectures at once (Hochberg and Tamhane 1987, chapter 3); of two noises, those of Games and Howell (1976).
 """

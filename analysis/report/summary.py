@@ -12,7 +12,7 @@ from arch.amounts import count, counted, flop
 
 MOST_REASONS, LONGEST = 3, 300  # of one law where all are listed; characters of one reason
 SHORT = 160  # characters of the one reason of a summary
-INSIDE = 1.1  # times beyond the range that are not told: curves end a little before their last token
+INSIDE = 1.1  # times beyond the range that are not named: curves end a little before their last token
 SAME = 1e-6  # of C
 NOT_KNOWN = "not known"
 

@@ -237,17 +237,16 @@ def read_weights(directory: Path | str) -> dict[str, Tensor]:
     return weights
 
 
-def load_weights(model: LanguageModel, directory: Path | str, weights: dict[str, Tensor] | None = None) -> None:
+def load_weights(model: LanguageModel, directory: Path | str) -> None:
     """Fill every parameter of `model`, on its device and in its precision, with the weights saved in `directory`.
 
-    weights: the result of `read_weights`, if it is known. Weights in pinned memory are copied to a GPU asynchronously.
     Raises InputError where the file is damaged, or its weights are not those of the model.
     """
     path = Path(directory) / WEIGHTS
-    weights = read_weights(directory) if weights is None else weights
+    weights = read_weights(directory)
     expected = dict(model.named_parameters())
     shapes = ({name: tensor.shape for name, tensor in tensors.items()} for tensors in (expected, weights))
     compare_shapes(path, *shapes)
     for name, parameter in expected.items():
         with torch.no_grad():
-            parameter.copy_(weights[name], non_blocking=True)
+            parameter.copy_(weights[name])

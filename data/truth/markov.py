@@ -72,14 +72,6 @@ class Markov:
         visits = np.linalg.solve(np.eye(len(rows)) - (1 - 1 / ENDS) * self.transitions.T, np.eye(len(rows))[0])
         return EntropyRate(float(visits @ rows) + ENDS * entropy((1, ENDS - 1)), ENDS)
 
-    @property
-    def endless(self) -> float:
-        """Nats per letter of one document without end."""
-        n = len(self.odds)
-        equations = np.vstack([self.transitions.T - np.eye(n), np.ones(n)])
-        stationary = np.linalg.lstsq(equations, np.eye(n + 1)[n], rcond=None)[0]
-        return float(stationary @ [entropy(odds) for odds in self.odds])
-
     def document(self, index: int) -> str:
         """Document `index`, of (seed, order, letters, index) alone."""
         state = mix64(mix64(mix64(self.seed + 1)) ^ index)

@@ -252,7 +252,7 @@ def eval_stage(request: Request, options: EvalOptions = ALL) -> dict[str, Any]:
         seconds = sum(result.seconds + result.setup_seconds for result in done)
         n_tokens = sum(result.forward_tokens for result in done)
         request.say(f"eval: {len(done)} done, {n_tokens:,} tokens read in {duration(seconds)} of all workers together")
-    for line in _not_merged(request):
+    for line in not_merged(request):
         request.say(line)
     return {
         "pairs": n_all,
@@ -338,7 +338,7 @@ class EvalProgress:
         return "; ".join([text, *(f"{pair.name} {share:.0%}" for pair, share in list(shares.items())[:NAMED])])
 
 
-def _not_merged(request: Request) -> list[str]:
+def not_merged(request: Request) -> list[str]:
     """A line for each trained run that lacks merged points which the study asks for."""
     lines = []
     for run in request.runs:

@@ -105,8 +105,8 @@ def _notes(result: Fit) -> list[str]:
     if result.verdict is not None:
         lines.append(f"verdict: {result.verdict.believe}" + "".join(f"; {why}" for why in result.verdict.reasons))
         for claim in result.verdict.claims:
-            told = "; ".join(f"{check.name} {check.state}: {check.words}" for check in claim.checks)
-            lines.append(f"{claim.what} at {flop(claim.c)} FLOP: {told}")
+            checks = "; ".join(f"{check.name} {check.state}: {check.words}" for check in claim.checks)
+            lines.append(f"{claim.what} at {flop(claim.c)} FLOP: {checks}")
     return lines
 
 

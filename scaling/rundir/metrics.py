@@ -104,10 +104,6 @@ class Rows:
     left_out: dict[str, int]
 
     @property
-    def n_left_out(self) -> int:
-        return sum(self.left_out.values())
-
-    @property
     def why(self) -> str:
         """ "2 no JSON object, 1 out of order"; "" where nothing was left out."""
         return ", ".join(f"{count} {reason}" for reason, count in self.left_out.items())

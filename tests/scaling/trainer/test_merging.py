@@ -13,7 +13,7 @@ import torch
 from safetensors.numpy import load_file
 
 from data.tokenizer import get_tokenizer
-from scaling.cli.evaluation import _not_merged
+from scaling.cli.evaluation import not_merged
 from scaling.cli.request import Request
 from scaling.study.merging import are_source_steps
 from scaling.study.spec import load_study
@@ -100,7 +100,7 @@ def test_a_lost_merged_point_is_a_warning(merged, tmp_path):
     assert line.startswith(f"warning: {trunk.merged(10)} is missing, damaged or of other weights and lies before")
     assert (trunk.path / "merge" / "00000012").exists(), "the mean at 14 needs it"
     assert len(merger.resume(11)) == 1 and not list((trunk.path / "merge").iterdir())
-    (warning,) = _not_merged(Request(load_study(tmp_path / "s.yaml")))
+    (warning,) = not_merged(Request(load_study(tmp_path / "s.yaml")))
     assert f"{run.run_id} has no merged weights after steps 10" in warning
 
 
