@@ -105,12 +105,16 @@ def comparison_notes(comparison: Compared, level: float) -> list[str]:
 
 def verdict_cell(pair: Pair) -> str:
     """The verdict on a pair; of one that is undecided, where some counts of compute decide it."""
-    if pair.verdict == UNDECIDED and pair.by_count == UNDECIDED:
-        counts = [UNKNOWN if compared is None else compared.verdict for compared in pair.compute.values()]
-        for verdict in (WORSE, BETTER):
-            if verdict in counts:
-                return f"{UNDECIDED}: {verdict} under {counts.count(verdict)} of {len(counts)} counts"
+    if pair.verdict == UNDECIDED and (some := verdict_of_some(pair)):
+        return f"{UNDECIDED}: {some[0]} under {some[1]} of {len(pair.compute)} counts"
     return pair.verdict
+
+
+def verdict_of_some(pair: Pair) -> tuple[str, int] | None:
+    """Where all counts of compute together are undecided: the verdict that some of them have, and how many."""
+    counts = [UNKNOWN if compared is None else compared.verdict for compared in pair.compute.values()]
+    verdict = next((verdict for verdict in (WORSE, BETTER) if verdict in counts), None)
+    return None if verdict is None or pair.by_count != UNDECIDED else (verdict, counts.count(verdict))
 
 
 def times_cell(compared: Comparison | None) -> str:

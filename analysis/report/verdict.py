@@ -13,7 +13,7 @@ from analysis.fits.study_fits import LossOf, LowestLoss, StudyFits
 from analysis.labels import arch_of
 from analysis.pages.cells import Number, number, signed
 from analysis.report.believed import believed_rows, law_sentences, leading_law, optimum_sentences
-from analysis.report.comparison import times_cell, verdict_cell
+from analysis.report.comparison import times_cell, verdict_cell, verdict_of_some
 from analysis.report.laws import size_of
 from analysis.report.noise import listed, noise_text
 from analysis.report.variants import is_of_variants, variant_lines
@@ -122,11 +122,9 @@ def _by_surfaces(fits: StudyFits, at: str) -> list[str]:
 
 def _by_counts(pair: Pair) -> str:
     """The verdict on compute, by all ways to count it and the size."""
-    verdicts = [UNKNOWN if compute is None else compute.verdict for compute in pair.compute.values()]
-    known = next((verdict for verdict in (WORSE, BETTER) if verdict in verdicts), None)
-    if known is None or len(set(verdicts)) == 1:
-        return pair.verdict if known else "not distinguishable"
-    return f"{known} in {verdicts.count(known)} of {len(verdicts)} ways to count compute and size, so not certain"
+    if some := verdict_of_some(pair):
+        return f"{some[0]} in {some[1]} of {len(pair.compute)} ways to count compute and size, so not certain"
+    return "not distinguishable" if pair.by_count in (UNDECIDED, UNKNOWN) else pair.by_count
 
 
 def _sentence(pair: Pair, best: str) -> str:
