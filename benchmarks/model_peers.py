@@ -2,8 +2,9 @@
 FFN, vocabulary and batch, random weights, fp32 parameters under bf16 autocast, each package's defaults otherwise.
 
     hf-llama            transformers' LLaMA with PyTorch's attention; -compile: under torch.compile; -liger: with
-                        Liger's rotation, norm, gated MLP and loss
+                        Liger's rotation, norm, gated MLP and loss; -liger-compile: both
     fla-hgrn2, fla-gla  flash-linear-attention's models, with its fused norms, MLP and loss of the hidden states
+    fla-gdn             its Gated DeltaNet, with heads as in that paper: keys 3/4 of the width, values twice as wide
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from arch.bench.steps import LossOf
 from arch.config import ModelConfig
 
-PEERS = ("hf-llama", "hf-llama-compile", "hf-llama-liger", "fla-hgrn2", "fla-gla")
+PEERS = ("hf-llama", "hf-llama-compile", "hf-llama-liger", "hf-llama-liger-compile", "fla-hgrn2", "fla-gla", "fla-gdn")
 
 
 def make_peer(name: str, config: ModelConfig, device: str = "cuda") -> tuple[nn.Module, LossOf]:
@@ -55,7 +56,7 @@ def _llama(name: str, config: ModelConfig) -> Any:
     model = LlamaForCausalLM(
         LlamaConfig(**_shape_of(config), num_attention_heads=config.n_heads, attn_implementation="sdpa")
     )
-    if name.endswith("-liger"):
+    if "-liger" in name:
         from liger_kernel.transformers import apply_liger_kernel_to_llama
 
         apply_liger_kernel_to_llama(model=model)
@@ -73,20 +74,16 @@ _ORIGINAL: dict[str, Any] = {}
 
 
 def _fla(name: str, config: ModelConfig) -> Any:
-    from fla.models import GLAConfig, GLAForCausalLM, HGRN2Config, HGRN2ForCausalLM
+    from fla import models
 
-    kinds: dict[str, tuple[Any, Any]] = {
-        "fla-hgrn2": (HGRN2Config, HGRN2ForCausalLM),
-        "fla-gla": (GLAConfig, GLAForCausalLM),
+    heads, head = config.n_heads, config.d_model // config.n_heads
+    kinds: dict[str, tuple[str, dict[str, Any]]] = {
+        "fla-hgrn2": ("HGRN2", {"num_heads": heads, "expand_ratio": None}),
+        "fla-gla": ("GLA", {"num_heads": heads}),
+        "fla-gdn": ("GatedDeltaNet", {"num_heads": max(1, 3 * heads // 4), "head_dim": head, "expand_v": 2}),
     }
-    settings, model = kinds[name]
-    own = {"expand_ratio": None} if name == "fla-hgrn2" else {}
-    return model(
-        settings(
-            **_shape_of(config),
-            num_heads=config.n_heads,
-            fuse_cross_entropy=False,
-            fuse_linear_cross_entropy=True,
-            **own,
-        )
+    kind, own = kinds[name]
+    settings = getattr(models, f"{kind}Config")(
+        **_shape_of(config), fuse_cross_entropy=False, fuse_linear_cross_entropy=True, **own
     )
+    return getattr(models, f"{kind}ForCausalLM")(settings)

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -21,6 +22,8 @@ GRID, SHORTEST = 65_535, 32  # a CUDA grid's second and third dimension at most;
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 F = TypeVar("F", bound=Callable[..., Any])
 _WARNED: set[str] = set()
+SWITCH = "ARCH_KERNELS"  # the environment's: "off" for PyTorch's own operations alone
+_off = os.environ.get(SWITCH) == "off"
 
 
 def constant(function: F) -> F:
@@ -142,9 +145,22 @@ def crowded(v: Tensor) -> str | None:
     return f"a sequence is longer than {SHORTEST * GRID:,} tokens" if v.shape[1] > SHORTEST * GRID else None
 
 
+@contextmanager
+def without_kernels() -> Iterator[None]:
+    """Inside, every operation is PyTorch's own."""
+    global _off
+    before, _off = _off, True
+    try:
+        yield
+    finally:
+        _off = before
+
+
 @constant
 def device_obstacle(device: torch.device) -> str | None:
     """Why none of our Triton kernels runs on this device, or None; a CPU has the interpreter."""
+    if _off:
+        return f"they are switched off ({SWITCH}=off)"
     if not WITH_TRITON:
         return "triton is not installed"
     if device.type == "cuda" and torch.version.hip:  # the kernels have instructions of NVIDIA's in them

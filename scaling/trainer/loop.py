@@ -36,6 +36,7 @@ from ..study.schedule import learning_rate
 from . import state
 from .branch import Origin, hand_over
 from .engine import Engine, start_distributed
+from .kernel_check import check_kernels
 from .merging import Merger, drop_sources, sources_kept
 from .readings import Reading, Readings
 from .stepper import Stepper
@@ -94,9 +95,13 @@ class Trainer:
         ranks = start_distributed(device.type, self.stop)
         self.device = torch.device("cuda", ranks.local) if device.type == "cuda" else device
         self.first_rank = ranks.rank == 0
+        resets, micro_rows = self.training.reset_at_documents, run.batch_split(ranks.world).micro_rows
+        bf16 = self.training.precision == "bf16"
+        if line := check_kernels(config, self.device, bf16=bf16, micro_rows=micro_rows, resets=resets):
+            self._say(line)
         model = build_model(config, run.seed)
         model.decoder.gradient_checkpointing = run.recompute
-        model.decoder.document_start_id = corpus.tokenizer.eot_id if self.training.reset_at_documents else None
+        model.decoder.document_start_id = corpus.tokenizer.eot_id if resets else None
         self.engine = Engine(model, self.training, batch_rows, self.device, ranks)
         self.stepper = Stepper(self.engine, self._say if run.cuda_graphs else None)
         self.last_checkpoint: str | None = None
