@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arch.arguments import Parser, add_plugin
-from arch.kernel_config import SUM_NORM_ROWS, sum_norm_stages
 from arch.registry import load_plugins
 
 from ..rundir.directory import RunDir
@@ -27,23 +26,9 @@ if TYPE_CHECKING:
 
     from ..study.run import RunSpec
 
-ALIGNED = 16  # Triton compiles separately for multiples of this number, for 1, and for other numbers
 NICE = 10
 SHARE = 1 / 20  # of the GPU's memory, for this process; a model that needs more compiles in its run
 ROOM = 1 / 3  # of the GPU's memory: where the runs in training need more, nothing is compiled beside them
-
-
-def rows_like(micro_rows: int, context_length: int, d_model: int) -> int:
-    """The fewest rows that use the same kernels as `micro_rows`, including products with a norm, which need many
-    tokens."""
-    aligned = micro_rows % ALIGNED == 0
-    least = ALIGNED if aligned else min(micro_rows, 2)
-    if sum_norm_stages(d_model) is None or micro_rows * context_length < SUM_NORM_ROWS:
-        return least
-    enough = max(least, -(-SUM_NORM_ROWS // context_length))
-    if aligned:
-        return -(-enough // ALIGNED) * ALIGNED
-    return enough if enough % ALIGNED else enough + 1
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -90,6 +75,7 @@ def compile_kernels(run: RunSpec, device: torch.device, layers: int) -> None:
     from arch.model.lm import build_model
 
     from ..rundir.checkpoint_writer import PROBE_ROWS, probe_loss
+    from .kernel_check import ALIGNED, rows_like
 
     config = replace(run.config, n_layers=min(layers, run.config.n_layers))
     model = build_model(config, run.seed).to(device).train()

@@ -24,16 +24,29 @@ from torch import Tensor
 import arch
 from arch.config import ModelConfig
 from arch.errors import InputError
+from arch.kernel_config import SUM_NORM_ROWS, sum_norm_stages
 from arch.model.lm import build_model
 from arch.ops.common import SWITCH, device_obstacle, without_kernels
 from data.files import write_json
 
-from .compile_ahead import rows_like
-
+ALIGNED = 16  # Triton compiles separately for multiples of this number, for 1, and for other numbers
 LAYERS, LENGTHS = 2, (1024, 256)  # of the pass; the shorter one where the longer needs more memory than there is
 # Wrong from so many times the error of the same roundings on, and from so much of a gradient's norm on: kernels that
 # sum in another order stay below, what reads or sums wrong numbers is off by far more.
 TIMES, LEAST = 3.0, 0.03
+
+
+def rows_like(micro_rows: int, context_length: int, d_model: int) -> int:
+    """The fewest rows that use the same kernels as `micro_rows`, including products with a norm, which need many
+    tokens."""
+    aligned = micro_rows % ALIGNED == 0
+    least = ALIGNED if aligned else min(micro_rows, 2)
+    if sum_norm_stages(d_model) is None or micro_rows * context_length < SUM_NORM_ROWS:
+        return least
+    enough = max(least, -(-SUM_NORM_ROWS // context_length))
+    if aligned:
+        return -(-enough // ALIGNED) * ALIGNED
+    return enough if enough % ALIGNED else enough + 1
 
 
 def check_kernels(

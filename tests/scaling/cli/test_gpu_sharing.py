@@ -19,7 +19,7 @@ from scaling.study.cost import memory_bytes
 from scaling.study.jobs_schema import Jobs
 from scaling.study.run import RunSpec
 from scaling.study.spec import load_study
-from scaling.trainer import compile_ahead
+from scaling.trainer import compile_ahead, kernel_check
 
 from ..small_runs import make_run
 
@@ -173,14 +173,14 @@ def test_what_runs_beside_ends_with_the_block(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("micro", "rows"), [(1, 1), (2, 2), (3, 2), (8, 2), (16, 16), (32, 16), (48, 16), (24, 2)])
 def test_few_rows_with_the_kernels_of_many(micro: int, rows: int) -> None:
-    assert compile_ahead.rows_like(micro, 512, 512) == rows
+    assert kernel_check.rows_like(micro, 512, 512) == rows
 
 
 @pytest.mark.parametrize("context", [100, 512, 1024, 2048, 16_384])
 def test_as_few_rows_have_products_with_a_norm(context: int) -> None:
     """Where `micro` rows have tokens enough for them, and not where these have too few; no more rows than those."""
     for micro in range(1, 400):
-        rows = compile_ahead.rows_like(micro, context, 256)
+        rows = kernel_check.rows_like(micro, context, 256)
         assert rows <= micro and (rows == 1) == (micro == 1) and (rows % 16 == 0) == (micro % 16 == 0)
         assert (rows * context >= SUM_NORM_ROWS) == (micro * context >= SUM_NORM_ROWS)
 
