@@ -1,11 +1,13 @@
 """Kernels are held against PyTorch's own operations before a model is first trained on a GPU."""
 
+import importlib
+
 import pytest
 import torch
 
 from arch.config import ARCHS
 from arch.errors import InputError
-from arch.ops import common, gated_attention
+from arch.ops import common
 from arch.presets import preset
 from scaling.trainer import kernel_check
 from scaling.trainer.kernel_check import check_kernels
@@ -49,13 +51,14 @@ def test_right_kernels_are_noted_once(arch, notes):
 
 @pytest.mark.gpu
 def test_wrong_kernels_train_nothing(notes, monkeypatch):
-    right = gated_attention.operation._by_kernels
+    operation = importlib.import_module("arch.ops.gated_attention.operation")
+    right = operation._by_kernels
 
     def wrong(*arguments):
         out, state = right(*arguments)
         return out.roll(1, 1), state
 
-    monkeypatch.setattr(gated_attention.operation, "_by_kernels", wrong)
-    with pytest.raises(InputError, match="the kernels of hgrn2 compute wrong numbers on this .*ARCH_KERNELS=off"):
+    monkeypatch.setattr(operation, "_by_kernels", wrong)
+    with pytest.raises(InputError, match=r"the kernels of hgrn2 compute wrong numbers on this .*ARCH_KERNELS=off"):
         check_kernels(preset("hgrn2", "70m", **SHAPE), torch.device("cuda", 0), bf16=True, micro_rows=4)
     assert not notes.exists()
