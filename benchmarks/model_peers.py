@@ -2,7 +2,7 @@
 FFN, vocabulary and batch, random weights, fp32 parameters under bf16 autocast, each package's defaults otherwise.
 
     hf-llama            transformers' LLaMA with PyTorch's attention; -compile: under torch.compile; -liger: with
-                        Liger's rotation, norm, gated MLP and loss; -liger-compile: both
+                        Liger's rotation, norm, gated MLP and loss
     fla-hgrn2, fla-gla  flash-linear-attention's models, with its fused norms, MLP and loss of the hidden states
     fla-gdn             its Gated DeltaNet, with heads as in that paper: keys 3/4 of the width, values twice as wide
 """
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from arch.bench.steps import LossOf
 from arch.config import ModelConfig
 
-PEERS = ("hf-llama", "hf-llama-compile", "hf-llama-liger", "hf-llama-liger-compile", "fla-hgrn2", "fla-gla", "fla-gdn")
+PEERS = ("hf-llama", "hf-llama-compile", "hf-llama-liger", "fla-hgrn2", "fla-gla", "fla-gdn")
 
 
 def make_peer(name: str, config: ModelConfig, device: str = "cuda") -> tuple[nn.Module, LossOf]:
@@ -56,7 +56,7 @@ def _llama(name: str, config: ModelConfig) -> Any:
     model = LlamaForCausalLM(
         LlamaConfig(**_shape_of(config), num_attention_heads=config.n_heads, attn_implementation="sdpa")
     )
-    if "-liger" in name:
+    if name.endswith("-liger"):
         from liger_kernel.transformers import apply_liger_kernel_to_llama
 
         apply_liger_kernel_to_llama(model=model)

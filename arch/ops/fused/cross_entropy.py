@@ -125,7 +125,7 @@ def _filled_up(weight: Tensor, dtype: torch.dtype) -> Tensor:
 def _add_product(total: Tensor | None, a: Tensor, b: Tensor) -> Tensor:
     """total + a @ b in fp32, in place; the product alone where there is no total yet."""
     dtype = torch.float32
-    if not a.is_cuda:
+    if not a.is_cuda or a.dtype == torch.float64:
         a, b = a.to(dtype), b.to(dtype)
     if total is None:
         return product_in(dtype, a, b)
