@@ -49,7 +49,7 @@ ALLOWED = {
     "scaling.rundir": ("scaling.study", "arch", "data", "flops"),
     "scaling.trainer": ("scaling.rundir", "scaling.study", "arch", "data", "flops"),
     "scaling.checkpoints": ("scaling.rundir", "arch", "data"),
-    "scaling.bundle": ("scaling.rundir", "scaling.study", "arch.amounts", "arch.errors", "data.files", "data.left_out"),
+    "scaling.bundle": ("scaling.rundir", "arch.amounts", "arch.errors", "data.files", "data.left_out"),
     "scaling.check": ("arch", "flops"),
     "jobs": (
         *("scaling.study", "scaling.rundir", "scaling.trainer.process", "scaling.trainer.stop"),

@@ -1,242 +1,248 @@
-"""What unpacking bundles into a study's directory would do: decided, and refused, before anything is written."""
+"""Bundles merged into a study's directory: unpacked and verified beside it first, so that what is refused changes
+nothing.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from arch.errors import InputError
-from data.files import MANIFEST, read_json, sha256
+from data.files import MANIFEST, fsync_dir, is_plain, kill_point, read_json, sha256
+from data.left_out import RECORD
+from data.left_out import record as left_out_record
 
-from ..rundir.directory import DAMAGED, RunDir
+from ..rundir.directory import DAMAGED, ENDED, RunDir
 from ..rundir.lock import is_locked
-from .index import INDEX, STUDY, Index, folder_of, read_index
-from .verify import Bundle
+from .file import AGAIN, BUNDLES, INDEX, Index, Progress, extract, folder_of
 
 UNIQUE_FILES = {"rates": "the law of the study's sweep", "results/predictions": "the study's predictions"}
-BUNDLES = "bundles"  # the folder of what was unpacked into a study: a folder each, of its index and study file
 OTHER = "it belongs to another study: give another --out, or rename the study"
 
-Planned = Mapping[str, str | None]  # spec hashes by run id, None before a run has its rate
+
+@dataclass(frozen=True)
+class Unpacked:
+    """A bundle whose every checksum is right, and the folder that it was unpacked into."""
+
+    path: Path
+    folder: Path
+    index: Index
+
+    def record(self, run: str) -> Mapping[str, Any]:
+        return RunDir(self.folder / run).record()
 
 
 @dataclass
 class Merge:
-    """take: {name: the bundle that its content is written of}; new, equal: runs that are not there, or there already;
-    replaced: those of `new` whose directory holds nothing but what preparing leaves; kept: lines about files that stay
-    as they are here."""
+    """take: {name: the unpacked file that goes there}; new, equal: folders of runs that are not there, or there
+    already; replaced: those of `new` that were prepared there and not begun; kept: lines about files that stay as they
+    are."""
 
     directory: Path
-    take: dict[str, Bundle] = field(default_factory=dict)
+    take: dict[str, Path] = field(default_factory=dict)
     new: list[str] = field(default_factory=list)
-    replaced: list[str] = field(default_factory=list)
     equal: list[str] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
 
-    def checksum(self, name: str) -> str:
-        return self.take[name].index.files[name].sha256
+    def there(self, name: str) -> Path | None:
+        """The file of that name that another bundle brings or the directory has."""
+        path = self.directory / name
+        if name not in self.take and (path.is_symlink() or (path.exists() and not path.is_file())):
+            raise InputError(f"{path}: is no plain file; move it away and unpack again")
+        return self.take.get(name) or (path if path.exists() and folder_of(name) not in self.new else None)
 
 
-def decide(directory: Path, bundles: Sequence[Bundle]) -> Merge:
-    """How `bundles` of one study go into its directory. Raises InputError, one line, where one is of another study or
-    corpus, or a run differs."""
+def merge_bundles(directory: Path, paths: Sequence[Path], report: Progress = lambda done, total: None) -> Merge:
+    """Verify the bundles of one study and merge them into its directory, which the caller has locked. Raises
+    InputError, one line, and leaves the directory as it was, where one is damaged, of another study or corpus, or a run
+    differs.
+
+    Each run appears whole. A kill leaves whole runs, and the same command adds the others.
+    """
+    staging = directory / f".unpack.{os.getpid()}.tmp"
+    try:
+        bundles = [unpack(path, staging / str(at), report) for at, path in enumerate(paths)]
+        merge = decide(directory, bundles)
+        whole = staging / "whole"
+        for name, path in merge.take.items():
+            (whole / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, whole / name)
+        _record_left_out(merge, whole)
+        os.sync()
+        kill_point("unpack")
+        _move(merge, whole)
+        return merge
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def unpack(path: Path, folder: Path, report: Progress = lambda done, total: None) -> Unpacked:
+    """A bundle extracted below `folder`. Raises InputError where it is damaged, or its records are not of its runs."""
+    bundle = Unpacked(path, folder, extract(path, folder, report))
+    for run, spec_hash in bundle.index.runs.items():
+        try:
+            record: Mapping[str, Any] = bundle.record(run)
+        except InputError:
+            record = {}
+        if (record.get("spec_hash"), record.get("run_id")) != (spec_hash, run.rpartition("/")[2]):
+            raise InputError(f"{path}: is damaged: {run}/run.json is not of that run; {AGAIN}")
+    for name in bundle.index.files:
+        if name.endswith(f"/{MANIFEST}"):
+            try:
+                readable = all(map(is_plain, read_json(folder / name)["files"]))
+            except (OSError, ValueError, KeyError, TypeError):
+                readable = False
+            if not readable:
+                raise InputError(f"{path}: is damaged: {name} cannot be read; {AGAIN}")
+    return bundle
+
+
+def decide(directory: Path, bundles: Sequence[Unpacked]) -> Merge:
+    """What goes into the directory. Raises InputError where one is of another study or corpus, or a run differs."""
     merge = Merge(directory)
-    _check_study(directory, bundles)
-    _check_corpus(directory, bundles)
-    for bundle in bundles:
-        files = bundle.index.files_of()
-        for folder in bundle.index.runs:
-            _decide_run(merge, bundle, folder, files[folder])
-        for name in files[None]:
-            if not name.startswith(f"{STUDY}/"):
+    corpus = directory / "corpus" / MANIFEST
+    if not corpus.exists() and corpus.parent.exists() and (not corpus.parent.is_dir() or any(corpus.parent.iterdir())):
+        raise InputError(f"{corpus.parent}: is where the corpus goes and holds none; move it away and unpack again")
+    for at, bundle in enumerate(bundles):
+        has_corpus = _has_corpus(merge, bundle)
+        _check_settings(merge, bundle, bundles[:at])
+        for run in bundle.index.runs:
+            _decide_run(merge, bundle, run)
+        for name in bundle.index.files:
+            if not (has_corpus and name.startswith("corpus/")):
                 _decide_file(merge, bundle, name)
+    for bundle in bundles:
+        if not (directory / bundle.index.kept_in).exists():
+            kept = bundle.folder / bundle.index.kept_in
+            merge.take |= {str(path.relative_to(bundle.folder)): path for path in kept.rglob("*") if path.is_file()}
     return merge
 
 
-def _check_study(directory: Path, bundles: Sequence[Bundle]) -> None:
-    """Refuse another study of the name, and runs of other settings than those that are there: all of them in one line.
-    A study file that was edited between two bundles is still the same study where they share a run."""
-    others = [(str(path), index) for path, index in unpacked(directory)]
-    for bundle in bundles:
-        for where, other in others:
-            if other.study != bundle.index.study:
-                raise InputError(f"{bundle.path}: is of study {bundle.index.study}, {where} of {other.study}; {OTHER}")
-        stored_hashes = _there(directory, [f"runs/{run_id}" for run_id in bundle.index.planned])
-        plans: list[tuple[str, Planned]] = [(where, other.planned) for where, other in others]
-        plans.append(
-            (str(directory), {folder.removeprefix("runs/"): spec_hash for folder, spec_hash in stored_hashes.items()})
-        )
-        for where, planned in plans:
-            if why := _shares_none(bundle.index.planned, planned):
-                raise InputError(f"{bundle.path}: {why} in {where}; {OTHER}")
-        bundle_runs = bundle.index.runs
-        for where, runs in [*_brought(bundle, bundles), (str(directory), _there(directory, bundle_runs))]:
-            if differ := [
-                folder for folder, spec_hash in runs.items() if bundle_runs.get(folder, spec_hash) != spec_hash
-            ]:
-                raise InputError(_of_other_settings(bundle, differ, where))
-        others.append((str(bundle.path), bundle.index))
-
-
-def unpacked(directory: Path) -> list[tuple[Path, Index]]:
-    """The bundles that were unpacked into a study: the folder of what is kept of each, and its index."""
-    paths = sorted((directory / BUNDLES).glob(f"*/{INDEX}"))
-    return [(path.parent, read_index(path.read_bytes(), str(path))) for path in paths]
-
-
-def _there(directory: Path, folders: Iterable[str]) -> dict[str, str]:
-    """The spec hashes of the runs of `folders` that the directory has."""
-    dirs = {folder: RunDir(directory / folder) for folder in folders}
-    return {folder: str(run.record()["spec_hash"]) for folder, run in dirs.items() if run.run_json.exists()}
-
-
-def _brought(bundle: Bundle, bundles: Sequence[Bundle]) -> list[tuple[str, dict[str, str]]]:
-    """What the bundles that are given before this one bring."""
-    return [(str(other.path), other.index.runs) for other in bundles[: bundles.index(bundle)]]
-
-
-def _shares_none(planned: Planned, other: Planned) -> str:
-    """How two studies of one name differ that share no run; "" where they share one, or either has none."""
-    shared = planned.keys() & other.keys()
-    if (
-        not planned
-        or not other
-        or any(planned[name] is None or other[name] in (None, planned[name]) for name in shared)
-    ):
-        return ""
-    if not shared:
-        return f"plans {min(planned)} and not {min(other)}, other than"
-    name = min(shared)
-    return f"plans {name} with spec_hash {planned[name]}, not {other[name]} as"
-
-
-def _of_other_settings(bundle: Bundle, folders: Sequence[str], where: str) -> str:
-    names = ", ".join(sorted(folders))
-    return (
-        f"{bundle.path}: {len(folders)} of its runs have other settings than in {where} ({names}): "
-        f"move the folders of those that no longer count out of the study's directory, or give another --out"
-    )
-
-
-def _check_corpus(directory: Path, bundles: Sequence[Bundle]) -> None:
-    fingerprints: list[tuple[str, str]] = []
-    if (path := directory / "corpus" / MANIFEST).exists():
-        try:
-            fingerprints.append((str(path.parent), str(read_json(path)["fingerprint"])))
-        except (OSError, ValueError, KeyError, TypeError):
-            raise InputError(f"{path}: cannot be read; remove {path.parent} and unpack again") from None
-    elif path.parent.exists() and (not path.parent.is_dir() or any(path.parent.iterdir())):
-        raise InputError(f"{path.parent}: is where the corpus goes and holds none; move it away and unpack again")
-    for bundle in bundles:
-        if (bundle_fingerprint := bundle.fingerprint) is None:
-            continue
-        for where, fingerprint in fingerprints:
-            if fingerprint != bundle_fingerprint:
-                raise InputError(
-                    f"{bundle.path}: its corpus has fingerprint {bundle_fingerprint[:16]}, {where} has "
-                    f"{fingerprint[:16]}; {OTHER}"
-                )
-        fingerprints.append((str(bundle.path), bundle_fingerprint))
-
-
-def _decide_run(merge: Merge, bundle: Bundle, folder: str, names: Sequence[str]) -> None:
-    if folder in merge.new:  # another bundle brings it too
-        _add_files(merge, bundle, names)
-        return
-    path = merge.directory / folder
-    if path.exists() or path.is_symlink():
-        if is_locked(path):
-            raise InputError(f"{bundle.path}: {folder} is being trained in {merge.directory}; wait for it or stop it")
-        if not _is_empty(path):
-            _check_ended(bundle, path)
-            _add_files(merge, bundle, names)
-            merge.equal += [folder] if folder not in merge.equal else []
-            return
-        if (path / "run.json").exists() and not _same_record(RunDir(path).record(), bundle.records[folder]):
-            raise InputError(f"{bundle.path}: {folder} differs from {path}: run.json; {OTHER}")
-        merge.replaced.append(folder)
-    merge.new.append(folder)
-    merge.take |= dict.fromkeys(names, bundle)
-
-
-def _is_empty(path: Path) -> bool:
-    """Whether nothing was trained in a run's directory."""
-    folders = [path / name for name in ("checkpoints", "state", "evals", "merged")]
-    return not RunDir(path).has_begun and not any(map(Path.exists, folders))
-
-
-def _check_ended(bundle: Bundle, path: Path) -> None:
-    status = RunDir(path).status()
-    if status["state"] == DAMAGED:
-        raise InputError(f"{bundle.path}: {path}: {status['reason']}; remove it to take the bundle's")
-    if status["state"] not in ("done", "failed"):
-        raise InputError(
-            f"{bundle.path}: {path} was begun here and is not finished (step {status['step']}): finish it, or remove "
-            f"it to take the bundle's"
-        )
-
-
-def _add_files(merge: Merge, bundle: Bundle, names: Sequence[str]) -> None:
-    """Take what is not there of a run that is. Raises InputError where a file differs."""
-    for name in names:
-        checksum, where = _checksum_here(merge, name)
-        if checksum is None:
-            merge.take[name] = bundle
-        elif checksum != bundle.index.files[name].sha256 and not _is_same_run(merge, bundle, name):
-            folder = folder_of(name) or ""
-            file = name.removeprefix(f"{folder}/")
-            why = (
-                " (also where --metrics-every left rows out of one of the two)"
-                if file in ("metrics.jsonl", "status.json")
-                else ""
-            )
+def _check_settings(merge: Merge, bundle: Unpacked, earlier: Sequence[Unpacked]) -> None:
+    """Refuse runs of other settings than those that are there, all of them in one line."""
+    dirs = {folder: RunDir(merge.directory / folder) for folder in bundle.index.runs}
+    there = {folder: str(run.record()["spec_hash"]) for folder, run in dirs.items() if run.run_json.exists()}
+    for where, runs in [(merge.directory, there), *((other.path, other.index.runs) for other in earlier)]:
+        own = bundle.index.runs
+        if differ := [folder for folder, spec_hash in runs.items() if own.get(folder, spec_hash) != spec_hash]:
             raise InputError(
-                f"{bundle.path}: {folder} differs from {where}: {file}{why}; remove one of the two, or give another "
-                f"--out"
+                f"{bundle.path}: {len(differ)} of its runs have other settings than in {where} "
+                f"({', '.join(sorted(differ))}): move the folders of those that no longer count out of the study's "
+                f"directory, or give another --out"
             )
 
 
-def _checksum_here(merge: Merge, name: str) -> tuple[str | None, str]:
-    """The checksum of a file that is there, or that another bundle brings, and where it is."""
-    if name in merge.take:
-        return merge.checksum(name), str(merge.take[name].path)
-    path = merge.directory / name
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise InputError(f"{path}: is no plain file; move it away and unpack again")
-    return (sha256(path) if path.exists() else None), str(merge.directory)
-
-
-def _is_same_run(merge: Merge, bundle: Bundle, name: str) -> bool:
-    """Whether two run.json that differ are of one training: what is not decisive may have been written anew."""
-    folder = folder_of(name)
-    if folder is None or name != f"{folder}/run.json":
+def _has_corpus(merge: Merge, bundle: Unpacked) -> bool:
+    """Whether the bundle's corpus is there already. Raises InputError where another one is."""
+    name = f"corpus/{MANIFEST}"
+    if name not in bundle.index.files or (there := merge.there(name)) is None:
         return False
-    other = merge.take[name].records[folder] if name in merge.take else RunDir(merge.directory / folder).record()
-    return _same_record(other, bundle.records[folder])
+    try:
+        fingerprints = [str(read_json(path)["fingerprint"]) for path in (bundle.folder / name, there)]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError(f"{there}: cannot be read; remove {there.parent} and unpack again") from None
+    if fingerprints[0] != fingerprints[1]:
+        raise InputError(
+            f"{bundle.path}: its corpus has fingerprint {fingerprints[0][:16]}, {merge.directory} or an earlier bundle "
+            f"{fingerprints[1][:16]}; {OTHER}"
+        )
+    return True
 
 
-def _same_record(record: dict[str, Any], other: dict[str, Any]) -> bool:
+def _decide_run(merge: Merge, bundle: Unpacked, run: str) -> None:
+    rundir = RunDir(merge.directory / run)
+    if run in merge.new:  # another bundle brings it too
+        return
+    if not (rundir.path.exists() or rundir.path.is_symlink()):
+        merge.new.append(run)
+        return
+    if is_locked(rundir.path):
+        raise InputError(f"{bundle.path}: {run} is being trained in {merge.directory}; wait for it or stop it")
+    left = (rundir.path / name for name in ("checkpoints", "state", "evals", "merged"))
+    if not rundir.has_begun and not any(map(Path.exists, left)):
+        if rundir.run_json.exists() and not _same_record(rundir.record(), bundle.record(run)):
+            raise InputError(f"{bundle.path}: {run} differs from {rundir.path}: run.json; {OTHER}")
+        merge.replaced.append(run)
+        merge.new.append(run)
+        return
+    status = rundir.status()
+    if status["state"] == DAMAGED:
+        raise InputError(f"{bundle.path}: {rundir.path}: {status['reason']}; remove it to take the bundle's")
+    if status["state"] not in ENDED:
+        raise InputError(
+            f"{bundle.path}: {rundir.path} was begun here and is not finished (step {status['step']}): finish it, or "
+            f"remove it to take the bundle's"
+        )
+    if run not in merge.equal:
+        merge.equal.append(run)
+
+
+def _same_record(record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two run.json are of one training: what is not decisive may have been written anew."""
     return all(record.get(key) == other.get(key) for key in ("run_id", "spec_hash", "corpus_fingerprint"))
 
 
-def _decide_file(merge: Merge, bundle: Bundle, name: str) -> None:
-    """A file of no run. Raises InputError for another law of the study's own sweep: its runs would get other rates; and
-    for other predictions: there is one forecast."""
-    if name.startswith("corpus/"):
-        if not (merge.directory / "corpus" / MANIFEST).exists():  # of one fingerprint: the first one's files
-            merge.take.setdefault(name, bundle)
+def _decide_file(merge: Merge, bundle: Unpacked, name: str) -> None:
+    """Take a file that is not there. Raises InputError where one that is there differs: of a run; another law of the
+    study's own sweep, by which its runs would get other rates; and other predictions, since there is one forecast."""
+    if (place := bundle.index.place_of(name)).startswith(f"{BUNDLES}/"):
         return
-    checksum, where = _checksum_here(merge, name)
-    if checksum is None:
-        merge.take[name] = bundle
-    elif checksum != bundle.index.files[name].sha256:
-        if what := UNIQUE_FILES.get(re.sub(r"(?:-\d+)?\.json$", "", name)):
-            raise InputError(
-                f"{bundle.path}: {name.rpartition('/')[2]}, {what}, differs from {where}: move that away to take the "
-                f"bundle's, or give another --out"
-            )
-        if not name.endswith(".parquet"):  # made anew afterwards
-            merge.kept.append(f"{name} differs and stays as it is in {where}")
+    there = merge.there(place)
+    if there is None:
+        merge.take[place] = bundle.folder / place
+        return
+    if sha256(there) == bundle.index.files[name].sha256:
+        return
+    run, where = folder_of(name), "an earlier bundle" if name in merge.take else merge.directory
+    if run is not None:
+        file = name.removeprefix(f"{run}/")
+        if file == "run.json" and _same_record(RunDir(there.parent).record(), bundle.record(run)):
+            return
+        fewer = " (also where --metrics-every left rows out of one of the two)"
+        why = fewer if file in ("metrics.jsonl", "status.json") else ""
+        raise InputError(
+            f"{bundle.path}: {run} differs from {where}: {file}{why}; remove one of the two, or give another --out"
+        )
+    if what := UNIQUE_FILES.get(re.sub(r"(?:-\d+)?\.json$", "", name)):
+        raise InputError(
+            f"{bundle.path}: {name.rpartition('/')[2]}, {what}, differs from {where}: move that away to take the "
+            f"bundle's, or give another --out"
+        )
+    if not name.endswith(".parquet"):  # made anew afterwards
+        merge.kept.append(f"{name} differs and stays as it is in {where}")
+
+
+def _record_left_out(merge: Merge, whole: Path) -> None:
+    """Record beside each manifest which of its files neither the bundles nor the directory have."""
+    for name in [name for name in merge.take if name.endswith(f"/{MANIFEST}")]:
+        folder = name.rpartition("/")[0]
+        places = [whole / folder] if folder_of(name) in merge.new else [whole / folder, merge.directory / folder]
+        files = read_json(whole / name)["files"]
+        if missing := [file for file in files if not any((place / file).exists() for place in places)]:
+            (whole / folder / RECORD).write_bytes(left_out_record(missing))
+
+
+def _move(merge: Merge, whole: Path) -> None:
+    home = merge.directory
+    for folder in merge.replaced:
+        shutil.rmtree(home / folder)
+    for folder in (["corpus"] if f"corpus/{MANIFEST}" in merge.take else []) + merge.new:
+        (home / folder).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(whole / folder, home / folder)
+        kill_point("unpacked")
+        fsync_dir((home / folder).parent)
+    # a record before its manifest, an index before its study file: what has none beside it is taken as made here
+    for path in sorted(whole.rglob("*"), key=lambda path: (path.name not in (RECORD, INDEX), path)):
+        if path.is_file():
+            place = home / path.relative_to(whole)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, place)
+            fsync_dir(place.parent)
+    if (home / "sweep").is_dir() and not os.path.lexists(link := home / "sweep" / "corpus"):
+        link.symlink_to(Path("..") / "corpus")

@@ -7,7 +7,6 @@ is a result as well. Others are left out, and named.
 from __future__ import annotations
 
 import io
-import math
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -19,29 +18,17 @@ import typer
 from arch.amounts import byte_size, counted
 from arch.commands import with_options
 from arch.errors import FULL, InputError
-from data.files import read_manifest
+from data.files import MANIFEST, json_bytes, read_manifest
 
-from ..bundle import archive
-from ..bundle.index import ENDING, MOST_INDEX, Index, folder_of, read_index
-from ..bundle.merge import BUNDLES, decide, unpacked
-from ..bundle.pack import (
-    Members,
-    members_of_file,
-    members_of_run,
-    members_of_study,
-    provenance,
-    sizes_of,
-    write_bundle,
-)
-from ..bundle.unpack import write_merge
-from ..bundle.verify import Bundle
+from ..bundle.file import ENDING, STUDY, Index, folder_of, read_index, sizes_of, write_bundle
+from ..bundle.merge import merge_bundles
 from ..rundir.directory import RunDir, clean_unfinished
 from ..rundir.lock import is_locked, study_lock
+from ..rundir.metrics import complete_rows, record_of_lines
 from ..rundir.prepare import at_stored_rate
 from ..rundir.worklist import is_trained
-from ..study.rates import Lock, resolve
-from ..study.spec import StudySpec, load_study
-from .bundle_compare import SHOWN, compare, verified_bundle
+from ..study.spec import load_study
+from .bundle_compare import SHOWN, compare
 from .evaluation import eval_matrix, show_results
 from .options import AsJson, DryRun, RunsOptions, print_json
 from .passing import Passing
@@ -49,6 +36,14 @@ from .request import Request
 
 if TYPE_CHECKING:
     from ..study.run import RunSpec
+
+OF_RUN = ("run.json", "metrics.jsonl", "status.json", "attempts/*.json")
+OF_EVALS = ("evals/[0-9]*/*.json", "merged-evals/[0-9]*/*.json")
+OF_STEPS = ("checkpoints/[0-9]*", "merged/[0-9]*")
+OF_CORPUS = ("tokenizer*", "validation*.idx")
+OF_RESULTS = ("bigram.json", "contamination.json", "predictions*.json", "evals.parquet", "difficulty/*.json")
+
+Members = dict[str, Path | bytes]  # name in the bundle: where its content lies, or the content
 
 app = typer.Typer(help="Carry finished runs between machines. Pack them without their weights, unpack and merge them.")
 
@@ -68,17 +63,19 @@ def pack(
     packed = pack_stage(request, to or Path(f"{request.study.name}{ENDING}"), dry_run, metrics_every)
     if study.as_json:
         return print_json(packed)
-    for name, n_bytes in (packed["runs"] | packed["others"]).items() if dry_run else ():
-        print(f"{name}: {byte_size(n_bytes)}")
-    _say_left_out(packed["left_out"])
+    if left_out := packed["left_out"]:
+        print(f"left out: {counted(len(left_out), 'run that is', 'runs that are')} not finished")
+        for name, why in list(left_out.items())[:SHOWN]:
+            print(f"  {name}: {why}")
+        if len(left_out) > SHOWN:
+            print(f"  and {len(left_out) - SHOWN} more (--json names all)")
     n_runs, content = len(packed["runs"]), byte_size(packed["content_bytes"])
     if dry_run:
-        print(f"would pack {counted(n_runs, 'run')}, {content} before compression (dry run: nothing was written)")
-    else:
-        print(
-            f"{packed['file']}: {counted(n_runs, 'run')}, {byte_size(packed['bytes'])} ({content} before compression)"
+        return print(
+            f"would pack {counted(n_runs, 'run')}, {content} before compression (dry run: nothing was written)"
         )
-        print("next, where the runs come together: scaling bundle unpack " + str(packed["file"]))
+    print(f"{packed['file']}: {counted(n_runs, 'run')}, {byte_size(packed['bytes'])} ({content} before compression)")
+    print("next, where the runs come together: scaling bundle unpack " + str(packed["file"]))
 
 
 @app.command()
@@ -94,7 +91,6 @@ def unpack(
         return print_json(unpacked)
     for line in unpacked["notes"]:
         print(f"note: {line}")
-    _say_left_out(unpacked["left_out"])
     added = f", {counted(unpacked['added'], 'file')} added to them" if unpacked["added"] else ""
     print(
         f"{unpacked['directory']}: {counted(len(unpacked['new']), 'run')} unpacked, {len(unpacked['equal'])} there "
@@ -106,44 +102,34 @@ def unpack(
 app.command()(with_options(compare))
 
 
-def _say_left_out(left_out: dict[str, Any]) -> None:
-    if left_out:
-        print(f"left out: {counted(len(left_out), 'run that is', 'runs that are')} not finished")
-    for name, why in list(left_out.items())[:SHOWN]:
-        print(f"  {name}: {why}")
-    if len(left_out) > SHOWN:
-        print(f"  and {len(left_out) - SHOWN} more (--json names all)")
-
-
 def pack_stage(request: Request, to: Path, dry_run: bool, metrics_every: int = 1) -> dict[str, Any]:
     """Write the bundle of what is finished to `to`, with the row of metrics of every `metrics_every`-th step; returns
-    {"file", "bytes", "dry_run", "study", "runs": {folder: bytes}, "others": {group: bytes}, "left_out": {folder: why}},
-    "bytes" None for a dry run. Raises InputError where nothing is finished, or `to` is a file that is no bundle of this
-    study."""
+    {"file", "bytes", "dry_run", "study", "content_bytes", "runs": [folder], "left_out": {folder: why}}, "bytes" None
+    for a dry run. Raises InputError where nothing is finished, or `to` is a file that is no bundle of this study."""
+    study, home = request.study, request.study.directory
     _check_target(request, to)
     request.check_runs()
-    index, members = _contents(request, dry_run, metrics_every)
-    if not index.runs:
-        more = f": {next(iter(index.left_out))}: {next(iter(index.left_out.values()))}" if index.left_out else ""
-        raise InputError(f"{request.study.directory}: no run of this study is finished, so there is no bundle{more}")
-    sizes, groups = sizes_of(members), dict[str, int]()
-    runs = dict.fromkeys(index.runs, 0)
-    for name, size in sizes.items():
-        if folder := folder_of(name):
-            runs[folder] += size
-        else:
-            group = name.partition("/")[0]
-            groups[group] = groups.get(group, 0) + size
-    written = None
+    runs, left_out = _finished(request)
+    if not runs:
+        more = "".join(f": {name}: {why}" for name, why in list(left_out.items())[:1])
+        raise InputError(f"{home}: no run of this study is finished, so there is no bundle{more}")
+    members: Members = {}
+    for folder in runs:
+        members |= _members_of_run(home / folder, folder, metrics_every)
     if not dry_run:
+        members |= _made_of_text(request, runs)
+    members |= members_of_study(request)
+    content_bytes, written = sum(sizes_of(members).values()), None
+    if not dry_run:
+        index = Index(study.name, f"{STUDY}/{Path(study.path).name}", runs, {})
         try:
             with Passing(request.stream) as passing:
                 written = write_bundle(to, index, members, partial(passing.tell_bytes, "bundle"))
         except OSError as error:
             raise _no_space(error, to) from None
     return {
-        **{"file": str(to), "bytes": written, "dry_run": dry_run, "study": request.study.name},
-        **{"content_bytes": sum(sizes.values()), "runs": runs, "others": groups, "left_out": index.left_out},
+        **{"file": str(to), "bytes": written, "dry_run": dry_run, "study": study.name},
+        **{"content_bytes": content_bytes, "runs": list(runs), "left_out": left_out},
     }
 
 
@@ -159,65 +145,62 @@ def _check_target(request: Request, to: Path) -> None:
         raise InputError(f"--to {to}: {to.parent} is no folder; make it first")
     if to.exists():
         try:
-            study_name = read_index(
-                archive.whole(next(archive.members_of(to, lambda name: MOST_INDEX))[2]), str(to)
-            ).study
-        except (InputError, StopIteration):
-            raise InputError(f"--to {to}: is there and is no bundle; give another name, or remove it") from None
-        if study_name != request.study.name:
-            raise InputError(f"--to {to}: is a bundle of study {study_name}; give another name, or remove it")
+            is_of_study = read_index(to).study == request.study.name
+        except InputError:
+            is_of_study = False
+        if not is_of_study:
+            raise InputError(f"--to {to}: is there and is no bundle of this study; give another name, or remove it")
 
 
-def _contents(request: Request, dry_run: bool, metrics_every: int) -> tuple[Index, Members]:
-    study, home = request.study, request.study.directory
-    runs, left_out = _finished(request)
-    members: Members = {}
-    for folder in runs:
-        members |= members_of_run(home / folder, folder, metrics_every)
-    if not dry_run:
-        _ensure_baseline(request)
-    members |= members_of_study(home) | ({} if dry_run else _difficulty(request, list(runs)))
-    of_file, laws = members_of_file(Path(study.path), study.law_files)
-    members |= of_file
-    corpus = read_manifest(home / "corpus", verify=False, partial=True)
-    index = Index(
-        study=study.name,
-        study_file=next(iter(of_file)),
-        planned=_planned(request),
-        corpus_fingerprint=corpus["fingerprint"] if corpus else None,
-        runs=runs,
-        left_out=left_out,
-        files={},
-        only=request.only,
-        sets=list(study.sets),
-        metrics_every=_rows_every(home, runs, metrics_every),
-        laws=laws,
-        **provenance(home / folder for folder in runs),  # type: ignore[arg-type]
-    )
-    return index, members
+def _members_of_run(run: Path, name: str, metrics_every: int) -> Members:
+    """What a bundle holds of the run at `run`, as `name`/...: no weights, no training states, no logs; of its metrics
+    the first row, the last one, and those of every `metrics_every`-th step."""
+    paths = [path for pattern in (*OF_RUN, *OF_EVALS) for path in run.glob(pattern)]
+    for folder in (folder for pattern in OF_STEPS for folder in run.glob(pattern)):
+        if read_manifest(folder, verify=False, partial=True) is not None:
+            paths += [path for file_name in (MANIFEST, "config.json") if (path := folder / file_name).is_file()]
+    members: Members = {
+        f"{name}/{path.relative_to(run).as_posix()}": path for path in paths if not path.name.startswith(".")
+    }
+    if metrics_every > 1:
+        rundir = RunDir(run)
+        rows, status = complete_rows(rundir.metrics), rundir.status()
+        kept = [line for i, (step, line) in enumerate(rows) if i in (0, len(rows) - 1) or step % metrics_every == 0]
+        members[f"{name}/{rundir.metrics.name}"] = content = b"".join(kept)
+        members[f"{name}/status.json"] = json_bytes(status | {"metrics": record_of_lines(content)})
+    return members
 
 
-def _rows_every(home: Path, runs: dict[str, str], metrics_every: int) -> int:
-    """Steps between the rows of a bundle with every `metrics_every`-th: runs of a bundle of fewer rows have no more."""
-    came = [index.metrics_every for _, index in unpacked(home) if index.runs.keys() & runs.keys()]
-    return max((math.lcm(metrics_every, every) for every in came), default=metrics_every)
+def members_of_study(request: Request) -> Members:
+    """What a bundle holds of the study beside its runs: the study file and the laws beside it, the corpus' manifest and
+    tokenizer, where its held-out documents begin, results that cannot be made again without text or weights, and the
+    law of its sweep."""
+    home, file = request.study.directory, Path(request.study.path)
+    paths = [home / "rates.json", *(path for pattern in OF_RESULTS for path in (home / "results").glob(pattern))]
+    if read_manifest(home / "corpus", verify=False, partial=True) is not None:
+        paths += [path for pattern in (MANIFEST, *OF_CORPUS) for path in (home / "corpus").glob(pattern)]
+    members: Members = {path.relative_to(home).as_posix(): path for path in paths if path.is_file()}
+    laws = [law for law in map(Path, request.study.law_files) if not law.is_absolute() and ".." not in law.parts]
+    return members | {f"{STUDY}/{path.as_posix()}": file.parent / path for path in (Path(file.name), *laws)}
 
 
-def _without_sets(request: Request) -> StudySpec:
-    return load_study(request.study.path, [], request.study.out) if request.study.sets else request.study
+def _made_of_text(request: Request, runs: dict[str, str]) -> Members:
+    """What reports and fits need and only the text gives: results/bigram.json, and the difficulty of the runs' batches,
+    where the study's fits control for it."""
+    from analysis.bigram import DIFFICULTY, difficulties, difficulty_file
+    from analysis.source.run_directories import RunDirectories
+    from data.corpus import open_corpus
 
-
-def _planned(request: Request) -> dict[str, str | None]:
-    """The whole study's runs without --set, by id: the spec hash of their directory, or that which they will have."""
-    study = _without_sets(request)
-    planned = dict[str, str | None]()
-    for run in resolve(study.all_runs(), Lock(study)):
-        rundir = RunDir(study.run_directory(run))
-        is_stored = rundir.run_json.exists()
-        planned[run.run_id] = (
-            str(rundir.record()["spec_hash"]) if is_stored else None if run.is_pending else run.spec_hash
-        )
-    return planned
+    home, study = request.study.directory, request.study
+    if not (home / "corpus" / MANIFEST).exists() or (corpus := open_corpus(home / "corpus")).is_left_out:
+        return {}
+    own = load_study(study.path, [], study.out) if study.sets else study
+    RunDirectories(own, request.whole_grid).baseline()
+    specs = [RunDir(home / folder).spec() for folder in runs if folder.startswith("runs/")]
+    if study.fit.control != "bigram" or not specs:
+        return {}
+    files = [difficulty_file(kind, corpus, nats) for kind, nats in difficulties(specs, corpus).items()]
+    return {f"results/{DIFFICULTY}/{name}": content for name, content in files}
 
 
 def _finished(request: Request) -> tuple[dict[str, str], dict[str, str]]:
@@ -225,18 +208,16 @@ def _finished(request: Request) -> tuple[dict[str, str], dict[str, str]]:
     --set all that are there: variants and runs of an earlier grid too, which the tables have; the sweep's always."""
     home = request.study.directory
     chosen = {f"runs/{run.run_id}": run for run in request.runs}
-    finished, left_out = dict[str, str](), dict[str, str]()
-    begun_runs = {name: run for name, run in chosen.items() if (home / name / "run.json").exists()}
-    left_out |= {name: "not begun here" for name in chosen if name not in begun_runs}
-    unevaluated = _unevaluated(request) if begun_runs else {}
-    others = [path.parent for path in sorted((home / "sweep" / "runs").glob("*/run.json"))]
+    begun = {name: run for name, run in chosen.items() if (home / name / "run.json").exists()}
+    finished, left_out = dict[str, str](), {name: "not begun here" for name in chosen if name not in begun}
+    unevaluated = _unevaluated(request) if begun else {}
+    others = sorted((home / "sweep" / "runs").glob("*/run.json"))
     if request.only is None and not request.study.sets:
-        others += [path.parent for path in sorted((home / "runs").glob("*/run.json"))]
-    folders = [*begun_runs, *(name for path in others if (name := path.relative_to(home).as_posix()) not in begun_runs)]
-    for name in folders:
+        others += sorted((home / "runs").glob("*/run.json"))
+    for name in dict.fromkeys([*begun, *(path.parent.relative_to(home).as_posix() for path in others)]):
         rundir = RunDir(home / name)
         try:
-            run = at_stored_rate(rundir, begun_runs[name]) if name in begun_runs else rundir.spec()
+            run = at_stored_rate(rundir, begun[name]) if name in begun else rundir.spec()
         except InputError as error:  # of another version
             left_out[name] = str(error)
             continue
@@ -264,9 +245,8 @@ def _unevaluated(request: Request) -> dict[str, str]:
     missing = dict[str, list[str]]()
     for pair in matrix.pairs:
         if pair.stored() is None:
-            missing.setdefault(pair.checkpoint.run.run_id, []).append(
-                pair.name.removeprefix(f"{pair.checkpoint.run.run_id}/")
-            )
+            run_id = pair.checkpoint.run.run_id
+            missing.setdefault(run_id, []).append(pair.name.removeprefix(f"{run_id}/"))
     absent = [task for task in matrix.refused if task in matrix.tasks]
     for run in request.runs:
         for folder in sorted((request.rundir(run).path / "checkpoints").glob("[0-9]*")):
@@ -280,71 +260,31 @@ def _unevaluated(request: Request) -> dict[str, str]:
     }
 
 
-def _ensure_baseline(request: Request) -> None:
-    """results/bigram.json, which reports need and only the text gives."""
-    from analysis.source.run_directories import RunDirectories
-    from data.corpus import open_corpus
-
-    home = request.study.directory
-    if (home / "corpus" / "manifest.json").exists() and not open_corpus(home / "corpus").is_left_out:
-        study = _without_sets(request)
-        RunDirectories(study, request.whole_grid).baseline()
-
-
-def _difficulty(request: Request, folders: Sequence[str]) -> Members:
-    """The difficulty of the runs' batches, where the study's fits control for it."""
-    from data.corpus import open_corpus
-
-    home, study = request.study.directory, request.study
-    runs = [RunDir(home / folder).spec() for folder in folders if folder.startswith("runs/")]
-    if study.fit.control != "bigram" or not runs or (corpus := open_corpus(home / "corpus")).is_left_out:
-        return {}
-    from analysis.bigram import DIFFICULTY, difficulties, difficulty_file
-
-    files = [difficulty_file(kind, corpus, nats) for kind, nats in difficulties(runs, corpus).items()]
-    return {f"results/{DIFFICULTY}/{name}": content for name, content in files}
-
-
 def unpack_stage(files: Sequence[Path], out: Path, stream: TextIO) -> dict[str, Any]:
-    """Verify the bundles, then merge them into <out>/<study>. Returns {"directory", "bundles", "new", "equal", "added":
-    files of runs that were there, "left_out", "notes"}. Raises InputError, before anything is written, where one is
-    damaged, or differs from what is there or from another."""
-    bundles = [verified_bundle(path, stream) for path in files]
-    names = sorted({bundle.index.study for bundle in bundles})
+    """Verify the bundles and merge them into <out>/<study>. Returns {"directory", "new", "equal", "added": files of
+    runs that were there, "notes"}. Raises InputError, and leaves the directory as it was, where one is damaged, or
+    differs from what is there or from another."""
+    indexes = [read_index(path) for path in files]
+    names = sorted({index.study for index in indexes})
     if len(names) > 1:
-        raise InputError(f"{bundles[0].path}: the bundles are of several studies ({', '.join(names)}): unpack one's")
+        raise InputError(f"{files[0]}: the bundles are of several studies ({', '.join(names)}): unpack one's")
     home = out.expanduser() / names[0]
-    decide(home, bundles)  # refuses
     try:
-        with study_lock(home):
+        with study_lock(home), Passing(stream) as passing:
             clean_unfinished(home)
-            merge = decide(home, bundles)  # what is there now
-            with Passing(stream) as passing:
-                write_merge(merge, bundles, partial(passing.tell_bytes, "unpacked"))
-            notes = [*merge.kept, *_tables(home, bundles)]
+            merge = merge_bundles(home, files, partial(passing.tell_bytes, "verified and unpacked"))
+            notes = [*merge.kept, *_tables(home, max(indexes, key=lambda index: len(index.runs)))]
     except OSError as error:
         raise _no_space(error, home) from None
-    folders = {*merge.new}
-    return {
-        **{"directory": str(home), "bundles": [bundle.id for bundle in bundles], "new": merge.new},
-        "equal": merge.equal,
-        "added": sum(folder_of(name) in merge.equal for name in merge.take),
-        "left_out": {
-            name: why
-            for bundle in bundles
-            for name, why in bundle.index.left_out.items()
-            if name not in folders and not (home / name / "run.json").exists()
-        },
-        "notes": notes,
-    }
+    added = sum(folder_of(name) in merge.equal for name in merge.take)
+    return {"directory": str(home), "new": merge.new, "equal": merge.equal, "added": added, "notes": notes}
 
 
-def _tables(home: Path, bundles: Sequence[Bundle]) -> list[str]:
+def _tables(home: Path, index: Index) -> list[str]:
     """Make results/evals.parquet anew of all that is there now, which fits read; returns a line where it cannot be."""
-    bundle = max(bundles, key=lambda bundle: len(bundle.index.planned))
-    path = home / BUNDLES / bundle.id / bundle.index.study_file.partition("/")[2]
     try:
-        show_results(Request(load_study(path, [], home.parent), stream=io.StringIO()))
+        study = load_study(home / index.place_of(index.study_file), [], home.parent)
+        show_results(Request(study, stream=io.StringIO()))
     except (ValueError, OSError) as error:  # of a study file, or of the table that is there
         return [f"results/evals.parquet was not made anew ({error}): `scaling eval study` does it"]
     return []

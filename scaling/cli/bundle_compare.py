@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -20,10 +21,8 @@ from arch.errors import InputError
 from arch.registry import load_plugins
 from arch.tables import rows_table, wrapped
 
-from ..bundle.merge import decide, unpacked
-from ..bundle.pack import provenance
-from ..bundle.unpack import extract
-from ..bundle.verify import Bundle, verified
+from ..bundle.file import BUNDLES
+from ..bundle.merge import unpack
 from ..rundir.directory import RunDir
 from ..study.only import chosen, of_branches
 from ..study.schema import Cell
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from ..study.run import RunSpec
 
 SHOWN = 10  # runs that are named of those left out, or not compared
-SWEEP = "sweep/"
 
 
 def compare(
@@ -50,75 +48,10 @@ def compare(
 ) -> None:
     """Compare the runs that two machines both trained. Prints final losses, in units of seed noise, and devices."""
     load_plugins(plugin or ())
-    comparison = compare_stage((a, b), only, sys.stderr)
-    if as_json:
-        return print_json(comparison.to_dict())
-    for line in comparison_lines(comparison):
-        print(line)
-
-
-def comparison_lines(comparison: Comparison) -> list[str]:
-    """What trained both sides, the table of runs, what is not compared, and a summary."""
-    from analysis.repeats import run_rows, sum_lines, unit_of_repeats
-
-    lines = [f"study {comparison.study}: {counted(len(comparison.repeats), 'run')} trained in both A and B"]
-    if comparison.repeats:
-        table = (
-            f"final held-out losses, {unit_of_repeats(comparison.repeats)}\n{rows_table(run_rows(comparison.repeats))}"
-        )
-        lines += [*side_lines(comparison), "", table, ""]
-    if comparison.copies:
-        lines += [f"copies: {counted(len(comparison.copies), 'run')} of the same training in both, only counted"]
-    lines += _named("only in A", comparison.only_a) + _named("only in B", comparison.only_b)
-    lines += _named("of other settings (spec_hash)", comparison.other_settings)
-    lines += [
-        line for name, why in comparison.not_compared.items() for line in wrapped([f"not compared: {name}: {why}"])
-    ]
-    return [*lines, *wrapped(sum_lines(comparison.repeats, comparison.noise_of))]
-
-
-def side_lines(comparison: Comparison) -> list[str]:
-    """What trained the runs of A and of B, and with which versions."""
-    return [
-        _made("A", comparison.a),
-        _made("B", comparison.b),
-        _versions(comparison.a["versions"], comparison.b["versions"]),
-    ]
-
-
-def _made(name: str, side: dict[str, Any]) -> str:
-    devices = (
-        ", ".join(f"{device} ({counted(n, 'run')})" for device, n in side["devices"].items()) or "devices not recorded"
-    )
-    days = " to ".join(side["trained"]) or "day not recorded"
-    commits = ", ".join(commit.strip()[:12] for commit in side["git_commits"]) or "not recorded"
-    return f"{name}: {side['path']}: {devices}, {days}, commit {commits}"
-
-
-def _versions(a: dict[str, list[str]], b: dict[str, list[str]]) -> str:
-    names = list(dict.fromkeys([*a, *b]))
-    versions = {name: tuple(" or ".join(side.get(name, ["none"])) for side in (a, b)) for name in names}
-    differ = {name: pair for name, pair in versions.items() if pair[0] != pair[1]}
-    if not differ:
-        return f"versions: the same ({', '.join(f'{name} {pair[0]}' for name, pair in versions.items())})"
-    each = "; ".join(f"{name} {version} in A, {other} in B" for name, (version, other) in differ.items())
-    return f"versions: {each}; the others are the same"
-
-
-def _named(what: str, names: Collection[str]) -> list[str]:
-    from analysis.repeats import short
-
-    if not names:
-        return []
-    shown = ", ".join(short(name) for name in list(names)[:SHOWN])
-    more = f" and {len(names) - SHOWN} more (--json names all)" if len(names) > SHOWN else ""
-    return wrapped([f"{what}: {counted(len(names), 'run')}: {shown}{more}"])
-
-
-def verified_bundle(path: Path, stream: TextIO) -> Bundle:
-    """The bundle at `path`, its checksums compared. Raises InputError where one differs."""
-    with Passing(stream) as passing:
-        return verified(path, partial(passing.tell_bytes, f"{path}: verified"))
+    with tempfile.TemporaryDirectory() as temporary:
+        sides = [_opened(path, Path(temporary) / name, sys.stderr) for path, name in ((a, "a"), (b, "b"))]
+        comparison = compared(sides[0], sides[1], only)
+        print_json(comparison.to_dict()) if as_json else print(comparison.text())
 
 
 @dataclass(frozen=True)
@@ -131,84 +64,134 @@ class Side:
     runs: dict[str, RunSpec]
     unread: dict[str, str]
 
-    def record(self, folder: str) -> dict[str, Any]:
-        return RunDir(self.home / folder).record()
-
-    def made(self, folders: Iterable[str]) -> dict[str, Any]:
-        """What these runs were trained on and with."""
-        return {"path": str(self.given), **provenance(self.home / folder for folder in folders)}
+    def spec_hash(self, folder: str) -> str:
+        return str(RunDir(self.home / folder).record()["spec_hash"])
 
 
-@dataclass(frozen=True)
+@dataclass
 class Comparison:
-    """a, b: what the compared runs of each were trained on and with, and its `path`; repeats: runs that were trained
-    twice; copies: those that one has of the other; only_a, only_b: runs of one alone; other_settings: those of one name
-    and two spec hashes; not_compared: {run: why}; noise_of: whose seeds the noise is measured on, None where neither
-    has two seeds of a size, or no run differs."""
+    """repeats: runs that were trained twice; not_compared: {run: why} of the others; noise_of: whose seeds the noise is
+    measured on, None where neither has two seeds of a size, or no run differs."""
 
-    study: str
-    a: dict[str, Any]
-    b: dict[str, Any]
-    repeats: list[Repeat]
-    copies: list[str]
-    only_a: list[str]
-    only_b: list[str]
-    other_settings: list[str]
-    not_compared: dict[str, str]
-    noise_of: str | None
+    a: Side
+    b: Side
+    repeats: list[Repeat] = field(default_factory=list)
+    not_compared: dict[str, str] = field(default_factory=dict)
+    noise_of: str | None = None
+
+    @property
+    def study(self) -> str:
+        return next(iter(self.a.runs.values())).study
+
+    def trained(self, side: Side) -> dict[str, Any]:
+        """What the compared runs of a side were trained on and with."""
+        return {"path": str(side.given), **provenance(side.home / repeat.name for repeat in self.repeats)}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         from analysis.repeats import summary
 
         return {
-            **{"study": self.study, "a": self.a, "b": self.b, "summary": summary(self.repeats)},
-            **{"noise_of": self.noise_of, "runs": [repeat.to_dict() for repeat in self.repeats], "copies": self.copies},
-            **{"only_a": self.only_a, "only_b": self.only_b, "other_settings": self.other_settings},
-            "not_compared": self.not_compared,
+            **{"study": self.study, "a": self.trained(self.a), "b": self.trained(self.b)},
+            **{"summary": summary(self.repeats), "noise_of": self.noise_of},
+            **{"runs": [repeat.to_dict() for repeat in self.repeats], "not_compared": self.not_compared},
         }
 
+    def text(self) -> str:
+        """What trained both sides, the table of runs, what is not compared, and a summary."""
+        from analysis.repeats import run_rows, short, sum_lines, unit_of_repeats
 
-def compare_stage(given: tuple[Path, Path], only: str | None, stream: TextIO) -> Comparison:
-    """Compare the runs that both have under one spec hash; writes nothing that stays. Raises InputError where one is
-    neither a bundle nor a study's directory, for two studies, and where they share no run."""
-    with tempfile.TemporaryDirectory() as temporary:
-        a, b = (_opened(path, Path(temporary) / str(at), stream) for at, path in enumerate(given))
-        study = _shared_study(a, b)
-        if only is not None:
-            kept = _chosen(a.runs | b.runs, only, f"{a.given} and {b.given}")
-            a, b = (Side(side.given, side.home, _of(side.runs, kept), side.unread) for side in (a, b))
-        shared = [folder for folder in a.runs if folder in b.runs]
-        same = [folder for folder in shared if a.record(folder)["spec_hash"] == b.record(folder)["spec_hash"]]
-        if not same:
-            why = f" ({len(shared)} have its name and other settings, as {shared[0]})" if shared else ""
-            raise InputError(f"{b.given}: has no run in common with {a.given}{why}, so there is nothing to compare")
-        repeats, copies, not_compared = _pairs(a, b, same)
-        repeats, noise_of = _with_noise(a, b, repeats)
-        folders = [repeat.name for repeat in repeats]
-        return Comparison(
-            study=study,
-            a=a.made(folders),
-            b=b.made(folders),
-            repeats=repeats,
-            copies=copies,
-            only_a=[folder for folder in a.runs if folder not in b.runs],
-            only_b=[folder for folder in b.runs if folder not in a.runs],
-            other_settings=[folder for folder in shared if folder not in same],
-            not_compared=a.unread | b.unread | not_compared,
-            noise_of=noise_of,
-        )
+        lines = [f"study {self.study}: {counted(len(self.repeats), 'run')} trained in both A and B"]
+        if self.repeats:
+            sides = {"A": self.trained(self.a), "B": self.trained(self.b)}
+            lines += [_made(name, side) for name, side in sides.items()]
+            lines += [
+                "",
+                f"final held-out losses, {unit_of_repeats(self.repeats)}",
+                rows_table(run_rows(self.repeats)),
+                "",
+            ]
+        runs_of: dict[str, list[str]] = {}
+        for folder, why in self.not_compared.items():
+            runs_of.setdefault(why, []).append(short(folder))
+        for why, names in runs_of.items():
+            more = f" and {len(names) - SHOWN} more (--json names all)" if len(names) > SHOWN else ""
+            lines += wrapped([f"not compared: {counted(len(names), 'run')} ({why}): {', '.join(names[:SHOWN])}{more}"])
+        return "\n".join([*lines, *wrapped(sum_lines(self.repeats, self.noise_of))])
+
+
+def _made(name: str, side: dict[str, Any]) -> str:
+    devices = ", ".join(f"{device} ({counted(n, 'run')})" for device, n in side["devices"].items())
+    versions = ", ".join(f"{package} {' or '.join(values)}" for package, values in side["versions"].items())
+    commits = ", ".join(commit[:12] for commit in side["git_commits"])
+    parts = (devices or "devices not recorded", " to ".join(side["trained"]) or "day not recorded")
+    return f"{name}: {side['path']}: {', '.join(parts)}, commit {commits or 'not recorded'}, {versions}"
+
+
+def provenance(runs: Iterable[Path]) -> dict[str, Any]:
+    """How runs were trained: versions, git_commits, devices with their numbers of runs, and the first and last day
+    (UTC) on which one began."""
+    versions: dict[str, set[str]] = {}
+    commits, days, devices = set[str](), set[str](), dict[str, int]()
+    for path in runs:
+        rundir = RunDir(path)
+        record, attempts = rundir.record(), rundir.attempts()
+        for package, version in record.get("versions", {}).items():
+            versions.setdefault(str(package), set()).add(str(version))
+        commits |= {str(record["git_commit"]).strip()} if record.get("git_commit") else set()
+        used = {
+            f"{attempt.get('processes', 1)} x {attempt['hardware']}" for attempt in attempts if "hardware" in attempt
+        }
+        for name in used:
+            devices[name] = devices.get(name, 0) + 1
+        starts = [attempt["started"] for attempt in attempts if "started" in attempt]
+        days |= {datetime.fromtimestamp(min(starts), UTC).date().isoformat()} if starts else set()
+    return {
+        "versions": {package: sorted(values) for package, values in sorted(versions.items())},
+        "git_commits": sorted(commits),
+        "devices": dict(sorted(devices.items())),
+        "trained": sorted({min(days), max(days)}) if days else [],
+    }
+
+
+def compared(a: Side, b: Side, only: str | None) -> Comparison:
+    """The runs that both have under one spec hash. Raises InputError for two studies, and where they share no run."""
+    from analysis.repeats import Repeat, Trained, not_comparable
+
+    comparison = Comparison(a, b, not_compared=a.unread | b.unread)
+    if (other := next(iter(b.runs.values())).study) != comparison.study:
+        raise InputError(f"{b.given}: is of study {other}, {a.given} of {comparison.study}: give two of one study")
+    runs = a.runs | b.runs
+    folders = list(runs) if only is None else _chosen(runs, only, f"{a.given} and {b.given}")
+    n_shared = 0
+    for folder in folders:
+        if folder not in a.runs or folder not in b.runs:
+            comparison.not_compared[folder] = f"only in {'A' if folder in a.runs else 'B'}"
+            continue
+        if a.spec_hash(folder) != b.spec_hash(folder):
+            comparison.not_compared[folder] = "of other settings (spec_hash)"
+            continue
+        n_shared += 1
+        first, second = Trained.read(a.home / folder), Trained.read(b.home / folder)
+        if why := not_comparable(first, second):
+            comparison.not_compared[folder] = why
+        elif (repeat := Repeat(folder, first, second)).is_copy:
+            comparison.not_compared[folder] = "copies of the same training"
+        else:
+            comparison.repeats.append(repeat)
+    if not n_shared:
+        raise InputError(f"{b.given}: has no run of the same settings as {a.given}, so there is nothing to compare")
+    _add_noise(comparison)
+    return comparison
 
 
 def _opened(given: Path, place: Path, stream: TextIO) -> Side:
-    """A bundle is verified, and unpacked into `place`."""
+    """A bundle is verified, and unpacked into `place`. Raises InputError where neither is given."""
     home = given
     if not given.is_dir():
-        bundle = verified_bundle(given, stream)
-        home = place / bundle.index.study
-        for _ in extract(decide(home, [bundle]), bundle, home):
-            pass
-    paths = [*sorted(home.glob("runs/*/run.json")), *sorted(home.glob(f"{SWEEP}runs/*/run.json"))]
+        with Passing(stream) as passing:
+            unpack(given, home := place, partial(passing.tell_bytes, f"{given}: verified"))
+    paths = sorted(path for pattern in ("runs/*/run.json", "sweep/runs/*/run.json") for path in home.glob(pattern))
     runs, unread = dict[str, "RunSpec"](), dict[str, str]()
     for path in paths:
         folder = path.parent.relative_to(home).as_posix()
@@ -223,59 +206,30 @@ def _opened(given: Path, place: Path, stream: TextIO) -> Side:
     return Side(given, home, runs, unread)
 
 
-def _shared_study(a: Side, b: Side) -> str:
-    name, other = (next(iter(side.runs.values())).study for side in (a, b))
-    if name != other:
-        raise InputError(f"{b.given}: is of study {other}, {a.given} of {name}: give two of one study")
-    return name
-
-
-def _chosen(runs: dict[str, RunSpec], only: str, where: str) -> set[str]:
+def _chosen(runs: dict[str, RunSpec], only: str, where: str) -> list[str]:
     """The folders of the runs that --only keeps."""
     cells = {folder: Cell(run.arch, run.size, run.seed, tuple(run.point.items())) for folder, run in runs.items()}
     kept, branches = chosen(list(cells.values()), only, where)
     kept_runs = {folder: runs[folder] for folder, cell in cells.items() if cell in kept}
     if branches is not None:
         of_these = of_branches(list(kept_runs.values()), branches, f"--only {only}")
-        kept_runs = {folder: run for folder, run in kept_runs.items() if run in of_these}
-    return set(kept_runs)
+        return [folder for folder, run in kept_runs.items() if run in of_these]
+    return list(kept_runs)
 
 
-def _of(runs: dict[str, RunSpec], kept: set[str]) -> dict[str, RunSpec]:
-    return {folder: run for folder, run in runs.items() if folder in kept}
-
-
-def _pairs(a: Side, b: Side, folders: Iterable[str]) -> tuple[list[Repeat], list[str], dict[str, str]]:
-    """Runs that were trained twice, copies, and why others are not compared."""
-    from analysis.repeats import Repeat, Trained, not_comparable
-
-    repeats, copies, others = list["Repeat"](), list[str](), dict[str, str]()
-    for folder in folders:
-        first, other = Trained.read(a.home / folder), Trained.read(b.home / folder)
-        if why := not_comparable(first, other):
-            others[folder] = why
-        elif (repeat := Repeat(folder, first, other)).is_copy:
-            copies.append(folder)
-        else:
-            repeats.append(repeat)
-    return repeats, copies, others
-
-
-def _with_noise(a: Side, b: Side, repeats: list[Repeat]) -> tuple[list[Repeat], str | None]:
-    """Add the noise between seeds, of the side that measures it with more degrees of freedom; and name that side."""
-    from dataclasses import replace
-
+def _add_noise(comparison: Comparison) -> None:
+    """Add the noise between seeds, of the side that measures it with more degrees of freedom."""
     from analysis.repeats import noise_of_study
 
-    if all(repeat.is_bit_equal for repeat in repeats):
-        return repeats, None
-    noises = [(side, noise_of_study(side.home, _settings(side.home))) for side in (a, b)]
+    if all(repeat.is_bit_equal for repeat in comparison.repeats):
+        return
+    noises = [(side, noise_of_study(side.home, _settings(side.home))) for side in (comparison.a, comparison.b)]
     side, noise = max(noises, key=lambda pair: pair[1].df)
-    if not noise.df:
-        return repeats, None
-    return [replace(repeat, noise=noise.of_ends(repeat.run.run_id, repeat.run.arch)) for repeat in repeats], str(
-        side.given
-    )
+    if noise.df:
+        comparison.noise_of = str(side.given)
+        comparison.repeats = [
+            replace(repeat, noise=noise.of_ends(repeat.run.run_id, repeat.run.arch)) for repeat in comparison.repeats
+        ]
 
 
 def _settings(home: Path) -> FitSettings:
@@ -284,9 +238,9 @@ def _settings(home: Path) -> FitSettings:
     from analysis.fits.study_fits import stored_settings
 
     if not (home / "results" / FITS).exists():
-        for folder, index in unpacked(home):
+        for path in sorted(home.glob(f"{BUNDLES}/*/*.y*ml")):
             try:
-                study = load_study(folder / index.study_file.partition("/")[2], [], home.parent)
+                study = load_study(path, [], home.parent)
             except (InputError, OSError):  # of another version, or of a plugin that is not here
                 continue
             return settings_of(study.fit, study.grid)

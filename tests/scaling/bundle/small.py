@@ -105,7 +105,9 @@ def line_of(result: Result) -> str:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """What lies below a folder, but for locks, which every writer leaves."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 Member = tuple[tarfile.TarInfo, bytes]

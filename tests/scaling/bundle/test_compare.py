@@ -96,11 +96,10 @@ def test_each_run_trained_twice_has_its_difference_in_seeds(two: Two, bundles: t
         (f"runs/{RUNS[0]}", False),
         (f"runs/{RUNS[1]}", True),
     ]
-    assert (
-        comparison["copies"] == [f"runs/{RUNS[2]}"]
-        and comparison["only_a"] == [f"runs/{RUNS[3]}"]
-        and comparison["only_b"] == []
-    )
+    assert comparison["not_compared"] == {
+        f"runs/{RUNS[2]}": "copies of the same training",
+        f"runs/{RUNS[3]}": "only in A",
+    }
     run = comparison["runs"][0]
     last = 3 + 2 / math.sqrt(30)
     assert run["final"]["a"] == pytest.approx(last) and run["final"]["b"] == pytest.approx(1.005 * last)
@@ -123,13 +122,13 @@ def test_what_is_printed(two: Two, bundles: tuple[Path, Path]) -> None:
     lines = result.stdout.splitlines()
     assert lines[0] == "study tiny: 2 runs trained in both A and B"
     assert "1 x NVIDIA A100 (2 runs), 2023-11-14" in lines[1] and "1 x NVIDIA H100" in lines[2]
-    assert lines[3].startswith("versions: the same (")
+    assert ", torch " in lines[1]
     (row,) = (line for line in lines if line.startswith(RUNS[0]) and "+0.500" in line)
     assert "+0.71" in row and row.split()[-1] == "1"
     assert any(line.startswith(RUNS[1]) and line.endswith("bit-equal") for line in lines)
     assert "final held-out losses, nats/byte" in lines
-    assert "copies: 1 run of the same training in both, only counted" in lines
-    assert f"only in A: 1 run: {RUNS[3]}" in lines
+    assert f"not compared: 1 run (copies of the same training): {RUNS[2]}" in lines
+    assert f"not compared: 1 run (only in A): {RUNS[3]}" in lines
     assert lines[-2] == "1 of 2 runs bit-equal"
     assert lines[-1] == (
         f"2 of 2 final losses within two seed standard deviations (of the final loss: llama 0.70%; seeds of "
@@ -155,7 +154,7 @@ def test_without_seeds_the_noise_is_not_known(made: Made, tmp_path: Path) -> Non
 def test_only_some_runs(two: Two) -> None:
     comparison = compared(two.a, two.b, "--only", "size=6k,seed=1")
     assert [run["run"] for run in comparison["runs"]] == [f"runs/{RUNS[1]}"]
-    assert comparison["copies"] == comparison["only_a"] == [] and comparison["noise_of"] is None
+    assert comparison["not_compared"] == {} and comparison["noise_of"] is None
     assert "no run with size=98k" in line_of(scaling("bundle", "compare", two.a, two.b, "--only", "size=98k"))
 
 
@@ -168,13 +167,13 @@ def test_runs_that_cannot_be_compared_are_named(two: Two, tmp_path: Path) -> Non
     content["spec"]["training"]["eps"] = 1e-7
     write_json(record, content | {"spec_hash": RunSpec.model_validate(content["spec"]).spec_hash})
     comparison = compared(two.a, other)
-    assert comparison["not_compared"] == {f"runs/{RUNS[0]}": "its last evaluated checkpoint is step 30 in A, 6 in B"}
-    assert comparison["other_settings"] == [f"runs/{RUNS[1]}"] and comparison["copies"] == [f"runs/{RUNS[2]}"]
-    text = scaling("bundle", "compare", two.a, other).stdout
-    assert (
-        f"not compared: runs/{RUNS[0]}: its last" in text and f"of other settings (spec_hash): 1 run: {RUNS[1]}" in text
-    )
-    assert text.splitlines()[-1] == "no run was trained twice"
+    assert comparison["not_compared"] == {
+        f"runs/{RUNS[0]}": "its last evaluated checkpoint is step 30 in A, 6 in B",
+        f"runs/{RUNS[1]}": "of other settings (spec_hash)",
+        f"runs/{RUNS[2]}": "copies of the same training",
+        f"runs/{RUNS[3]}": "only in A",
+    }
+    assert scaling("bundle", "compare", two.a, other).stdout.splitlines()[-1] == "no run was trained twice"
     for run_id in RUNS[1:3]:
         shutil.rmtree(other / "runs" / run_id)
     shutil.rmtree(other / "runs" / RUNS[0])
@@ -201,4 +200,6 @@ def test_bad_input_is_one_line(two: Two, tmp_path: Path) -> None:
     shutil.copytree(two.b, other)
     for run_id in RUNS[1:3]:
         shutil.rmtree(other / "runs" / run_id)
-    assert "has no run in common with" in line_of(scaling("bundle", "compare", two.a, other, "--only", "seed=1"))
+    assert "has no run of the same settings as" in line_of(
+        scaling("bundle", "compare", two.a, other, "--only", "seed=1")
+    )

@@ -6,15 +6,16 @@ import hashlib
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from data.files import write_json
-from scaling.bundle.index import most_bytes
-from scaling.bundle.pack import members_of_file
+from scaling.cli.bundle import members_of_study
 from scaling.cli.corpus import data_stage
 from scaling.cli.training import prepare_runs
+from scaling.study.training import Training
 
 from .conftest import Made
 from .small import RUNS, finish, finished_study, line_of, read_tar, request_of, scaling, write_study
@@ -34,8 +35,7 @@ def test_it_holds_what_is_finished_and_no_weights_texts_or_states(made: Made) ->
     for member, content in members[1:]:
         assert index["files"][member.name] == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         assert (member.mtime, member.uid, member.gid) == (0, 0, 0)
-    assert list(index["runs"]) == [f"runs/{run}" for run in RUNS] and not index["left_out"]
-    assert index["corpus_fingerprint"] and index["versions"]["torch"]
+    assert list(index["runs"]) == [f"runs/{run}" for run in RUNS]
 
 
 def test_the_same_study_gives_the_same_bytes(made: Made, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_what_is_not_finished_is_left_out_and_named(made: Made, tmp_path: Path) 
     rundir = finish(rest, rest.runs[0], evaluated=False)
     finish(rest, rest.runs[1], state="running")
     packed = json.loads(scaling("bundle", "pack", study, "--out", tmp_path, "--dry-run", "--json").stdout)
-    assert list(packed["runs"]) == ["runs/llama-6k-c64-s0"] and packed["bytes"] is None
+    assert packed["runs"] == ["runs/llama-6k-c64-s0"] and packed["bytes"] is None
     assert packed["left_out"] == {
         "runs/llama-25k-c64-s0": "not begun here",
         "runs/llama-10k-c64-s0": "not evaluated: 3 missing (00000001 validation, ...), `scaling eval study` first",
@@ -77,8 +77,8 @@ def test_only_and_variants(made: Made, tmp_path: Path) -> None:
     variant = finished_study(made.study, tmp_path, "size=6k", sets)
     words = ["bundle", "pack", made.study, "--out", tmp_path, "--dry-run", "--json"]
     name = f"runs/{variant.runs[0].run_id}"
-    assert list(json.loads(scaling(*words, "--only", "size=14k").stdout)["runs"]) == [f"runs/{RUNS[1]}"]
-    assert list(json.loads(scaling(*words, "--only", "size=6k", "--set", sets[0]).stdout)["runs"]) == [name]
+    assert json.loads(scaling(*words, "--only", "size=14k").stdout)["runs"] == [f"runs/{RUNS[1]}"]
+    assert json.loads(scaling(*words, "--only", "size=6k", "--set", sets[0]).stdout)["runs"] == [name]
     assert name in json.loads(scaling(*words).stdout)["runs"]  # the study's tables have it
 
 
@@ -102,18 +102,6 @@ def test_a_study_file_of_a_name_that_unpack_refuses_is_not_packed(made: Made, tm
     assert not (tmp_path / "x.tar.xz").exists()
 
 
-def test_the_laws_that_a_study_names_go_in_under_names_of_their_own(tmp_path: Path) -> None:
-    study, laws = tmp_path / "s.yaml", ["laws/a.json", "../a.json", str(tmp_path / "b" / "a.json")]
-    members, called = members_of_file(study, laws)
-    assert called == {
-        laws[0]: "study/laws/a.json",
-        laws[1]: "study/a.json",
-        laws[2]: "study/a-more.json",
-    }
-    assert members["study/s.yaml"] == study and members["study/a-more.json"] == tmp_path / "b" / "a.json"
-    assert all(map(most_bytes, members))
-
-
 def test_what_came_in_a_bundle_can_be_packed_again(made: Made, tmp_path: Path) -> None:
     assert scaling("bundle", "unpack", made.bundle, "--out", tmp_path).exit_code == 0
     packed = []
@@ -129,19 +117,21 @@ def test_fewer_rows_of_metrics_make_a_small_bundle_of_a_run_that_is_as_finished(
     words = ["bundle", "pack", made.study, "--out", made.folder / "out", "--to", small, "--metrics-every", "8"]
     assert scaling(*words).exit_code == 0
     members = {member.name: content for member, content in read_tar(small)}
-    assert json.loads(members["index.json"])["metrics_every"] == 8
     name = f"runs/{RUNS[0]}/metrics.jsonl"
     rows = [json.loads(line) for line in members[name].splitlines()]
     whole = {row["step"]: row for row in map(json.loads, (made.home / name).read_text().splitlines())}
     assert [row["step"] for row in rows] == [1, 8, 16, 24, 30] and all(row == whole[row["step"]] for row in rows)
     there = tmp_path / "there"
     assert scaling("bundle", "unpack", small, "--out", there).exit_code == 0
-    for asked, every in (("1", 8), ("12", 24)):
-        again = tmp_path / f"again-{asked}.tar.xz"
-        words = ["bundle", "pack", made.study, "--out", there, "--to", again, "--metrics-every", asked]
-        assert scaling(*words).exit_code == 0 and json.loads(read_tar(again)[0][1])["metrics_every"] == every
     states = json.loads(scaling("status", made.study, "--out", there, "--json").stdout)["runs"]
     assert {(row["state"], row["evaluated"], row["rows_left_out"]) for row in states} == {("done", 3, "")}
     shutil.copytree(made.home, tmp_path / "other" / "tiny")
     refused = scaling("bundle", "unpack", small, "--out", tmp_path / "other")
     assert "metrics.jsonl" in line_of(refused)
+
+
+def test_the_laws_beside_the_study_file_go_in(made: Made) -> None:
+    for law, packed in (("laws/a.json", True), ("../a.json", False), ("/tmp/a.json", False)):
+        changed = made.request.study.model_copy(update={"set_training": Training(lr="law", lr_law=law)})
+        members = members_of_study(replace(made.request, study=changed))
+        assert members["study/tiny.yaml"] == made.study and (f"study/{law}" in members) == packed

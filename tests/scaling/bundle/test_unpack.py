@@ -95,25 +95,15 @@ def test_what_differs_is_refused_with_run_and_file(made: Made, tmp_path: Path) -
     assert f"runs/{RUNS[1]} differs from {tmp_path / 'tiny'}: metrics.jsonl (also where --metrics-every left" in line
 
 
-@pytest.mark.parametrize("changes", [{"lr": "1e-3"}, {"sizes": "[25k]"}, {"validation_fraction": "0.3"}])
-def test_another_study_or_corpus_of_the_name_is_refused(made: Made, tmp_path: Path, changes: dict[str, str]) -> None:
-    study = write_study(tmp_path, made.text, **changes)
-    finished_study(study, tmp_path / "out", "size=25k" if "sizes" in changes else "size=6k")
+def test_another_corpus_of_the_name_is_refused(made: Made, tmp_path: Path) -> None:
+    study = write_study(tmp_path, made.text, validation_fraction="0.3")
+    finished_study(study, tmp_path / "out", "size=6k")
     other = tmp_path / "other.tar.xz"
     assert scaling("bundle", "pack", study, "--out", tmp_path / "out", "--to", other).exit_code == 0
     unpack(tmp_path / "there", made.bundle)
     for line in (refused(tmp_path / "there", other), refused(tmp_path / "fresh", made.bundle, other)):
         assert "it belongs to another study" in line
     assert not (tmp_path / "fresh").exists()
-
-
-def test_a_study_that_grew_takes_the_bundles_of_before(made: Made, tmp_path: Path) -> None:
-    study = write_study(tmp_path, made.text, sizes="[6k, 14k, 25k]")
-    finished_study(study, tmp_path / "out", "size=25k")
-    more = tmp_path / "more.tar.xz"
-    assert scaling("bundle", "pack", study, "--out", tmp_path / "out", "--to", more).exit_code == 0
-    unpack(tmp_path / "there", made.bundle)
-    assert unpack(tmp_path / "there", more)["new"] == ["runs/llama-25k-c64-s0"]
 
 
 @pytest.mark.parametrize("earlier_first", [True, False])
@@ -166,23 +156,6 @@ def test_another_law_of_the_sweep_is_refused_and_the_line_says_what_to_move(made
     assert unpack(there.parent, again)["notes"] == [] and (there / "rates.json").read_text() == "{}"
 
 
-def _cut(members: list[Member]) -> list[Member]:
-    return members[:-1]
-
-
-def _twice(members: list[Member]) -> list[Member]:
-    return [*members, members[-1]]
-
-
-def _changed(members: list[Member]) -> list[Member]:
-    member, content = members[-1]
-    return [*members[:-1], (member, b"x" * len(content))]
-
-
-def _unlisted(members: list[Member]) -> list[Member]:
-    return [*members, (tarfile.TarInfo("runs/more/run.json"), b"")]
-
-
 def _longer(members: list[Member]) -> list[Member]:
     member, content = members[-1]
     member.size += 1
@@ -215,12 +188,12 @@ def _index(index: dict) -> Member:
     return member, content
 
 
-DAMAGES = {
-    "is missing": _cut,
-    "twice": _twice,
-    "differs from its checksum": _changed,
+DAMAGES: dict[str, Callable[[list[Member]], list[Member]]] = {
+    "is missing": lambda members: members[:-1],
+    "twice": lambda members: [*members, members[-1]],
+    "differs from its checksum": lambda members: [*members[:-1], (members[-1][0], b"x" * len(members[-1][1]))],
     "is larger than it should be": _longer,
-    "its index does not list": _unlisted,
+    "its index does not list": lambda members: [*members, (tarfile.TarInfo("runs/more/run.json"), b"")],
     "is no plain file": _link,
     "'../up.json' leaves the folder": _renamed("../up.json"),
     "'/tmp/up.json' leaves the folder": _renamed("/tmp/up.json"),
@@ -265,11 +238,11 @@ def test_an_index_of_another_version_is_refused(made: Made, tmp_path: Path) -> N
     assert "is a bundle of version 2, this program reads 1" in refused(tmp_path / "out", bad)
 
 
-@pytest.mark.parametrize("change", [{"planned": []}, {"files": {"rates.json": {"bytes": -1}}}, {"more": 1}])
+@pytest.mark.parametrize("change", [{"runs": []}, {"files": {"rates.json": {"bytes": -1}}}, {"study_file": 1}])
 def test_an_index_of_another_form_is_damaged(made: Made, tmp_path: Path, change: dict) -> None:
     index = json.loads(read_tar(made.bundle)[0][1]) | change
     bad = write_tar(tmp_path / "bad.tar.xz", [_index(index)])
-    assert f"its index is damaged ({next(iter(change))}" in refused(tmp_path / "out", bad)
+    assert "its index is damaged" in refused(tmp_path / "out", bad)
 
 
 def test_a_kill_leaves_whole_runs_and_the_same_command_adds_the_others(made: Made, tmp_path: Path) -> None:
@@ -283,13 +256,13 @@ def test_a_kill_leaves_whole_runs_and_the_same_command_adds_the_others(made: Mad
     assert (report["new"], report["equal"]) == ([f"runs/{RUNS[1]}"], [f"runs/{RUNS[0]}"])
     unpack(tmp_path / "whole", made.bundle)
     after, whole = files_of(home), files_of(tmp_path / "whole/tiny")
-    assert {name: after[name] for name in after if name != ".lock"} == {n: whole[n] for n in whole if n != ".lock"}
+    assert after == whole
 
 
 def test_progress_is_shown_after_some_seconds(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passing, "PLAIN_EVERY_S", 0.0)
     output = scaling("bundle", "unpack", made.bundle, "--out", tmp_path).stdout
-    assert ": verified: 100% of " in output and "unpacked: " in output
+    assert "verified and unpacked: 100% of " in output
     packed = scaling("bundle", "pack", made.study, "--out", tmp_path, "--to", tmp_path / "a.tar.xz").stdout
     assert "bundle: 100% of " in packed
 

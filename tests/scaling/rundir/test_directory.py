@@ -11,7 +11,7 @@ import pytest
 from analysis.runs import load_tables
 from arch.errors import InputError
 from data.files import json_bytes, new_directory, read_json, write_json
-from scaling.bundle.pack import provenance
+from scaling.cli.bundle_compare import provenance
 from scaling.cli.status import show_status, status_rows
 from scaling.rundir.directory import RunDir, clean_unfinished
 from scaling.rundir.lock import is_locked, run_lock, study_lock

@@ -10,7 +10,7 @@ import pytest
 from arch.errors import InputError
 from data.files import json_bytes, read_json, write_json
 from jobs.speed import measured
-from scaling.bundle.pack import provenance
+from scaling.cli.bundle_compare import provenance
 from scaling.rundir.directory import RunDir
 from scaling.rundir.held_states import release_states
 from scaling.rundir.prepare import check_run, prepare_run
