@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import heapq
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from arch.amounts import counted
 from arch.errors import InputError
+from flops.hardware import DEVICES
 from flops.pace import START_S, start_of
 from flops.tables import duration
 from scaling.rundir.directory import RunDir
 from scaling.rundir.prepare import check_run
+from scaling.study.jobs_schema import Cluster
 from scaling.study.run import RunSpec
 from scaling.study.spec import StudySpec
 
 from .local import at_once, visible_cores, visible_gpus
-from .local_submit import this_machine
 from .speed import ASSUMED, device_of, expected, measured, speed_of
 
 
@@ -54,7 +57,8 @@ def expected_time(
     """Of the runs `todo`, of which some may have begun, by what the runs `done` took, else by flops.pace. gains: {run
     id: how many times as fast it trains} of small runs that share a GPU, over one after another."""
     gains = gains or {}
-    processes, (_, profile) = study.jobs.processes, this_machine(study)
+    processes = study.jobs.processes
+    profile = this_machine(processes)
     device = device_of(profile)
     start_s = start_of(device, processes)
     parallel, factors = at_once(study.jobs.parallel, processes), measured(done, profile)
@@ -106,3 +110,26 @@ def _is_its_own(rundir: RunDir, run: RunSpec) -> bool:
 def _devices() -> int:
     """GPUs that this process may see, or else cores that it may use."""
     return len(visible_gpus()) or len(visible_cores())
+
+
+def this_machine(processes: int) -> Cluster:
+    """This machine as a profile, for runs of so many processes each."""
+    gpus = len(visible_gpus())
+    return Cluster(
+        nodes=1,
+        cpus_per_node=max(os.cpu_count() or 1, gpus, processes),
+        gpus_per_node=max(gpus, processes) if gpus else 0,
+        gpu=_gpu_kind() if gpus else "cpu",
+    )
+
+
+def _gpu_kind() -> str:
+    """The name in flops.hardware of this machine's GPUs; h100 where the driver names none of them."""
+    for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        model = next(
+            (line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("Model:")), ""
+        ).lower()
+        for name in DEVICES:
+            if name in model:
+                return name
+    return "h100"

@@ -71,7 +71,7 @@ def load_profile(named: str | None, of_study: Cluster | str | None, study_file: 
     if chosen is None:
         raise InputError(
             f"no cluster is named: give --cluster NAME_OR_FILE or jobs.cluster in the study "
-            f"({_known()}; `scaling submit --example-profile` prints one), or run here with --local"
+            f"({_known()}; `scaling submit --example-profile` prints one), or run here with `scaling run`"
         )
     path = _find(chosen)
     raw = read_mapping(path, "profile", "`scaling submit --example-profile`")

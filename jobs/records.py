@@ -35,10 +35,6 @@ class Submission:
         return int(self.path.name)
 
     @property
-    def local(self) -> bool:
-        return bool(self.record["backend"] == "local")
-
-    @property
     def plan(self) -> JobPlan:
         return JobPlan.from_dict(self.record["plan"])
 
@@ -100,7 +96,7 @@ def submissions(directory: Path) -> list[Submission]:
 def _whole(submission: Submission) -> None:
     """Raise what comes first where the record is not as `prepare` writes it."""
     record = submission.record
-    for name, kind in (("spec_hashes", dict), ("jobs", dict), ("settings", str), ("backend", str), ("plan", dict)):
+    for name, kind in (("spec_hashes", dict), ("jobs", dict), ("settings", str), ("plan", dict)):
         if not isinstance(record[name], kind):
             raise ValueError(f"{name} is no {kind.__name__}")
     if not all(isinstance(value, str) for value in record["spec_hashes"].values()):
@@ -122,7 +118,7 @@ def _are_names(value: Any) -> bool:
 
 
 def job_ids(submitted: Iterable[Submission]) -> list[str]:
-    return [job_id for submission in submitted if not submission.local for job_id in submission.ids.values()]
+    return [job_id for submission in submitted for job_id in submission.ids.values()]
 
 
 def queue_entries(submitted: Sequence[Submission], elements: Iterable[Element]) -> Iterator[QueueEntry]:
@@ -132,7 +128,7 @@ def queue_entries(submitted: Sequence[Submission], elements: Iterable[Element]) 
         by_id.setdefault(element.job_id, []).append(element)
     for submission in submitted:
         ids = submission.ids
-        if submission.local or not any(job_id in by_id for job_id in ids.values()):
+        if not any(job_id in by_id for job_id in ids.values()):
             continue
         for job in submission.plan.jobs:
             for element in by_id.get(ids.get(job.name, ""), []):

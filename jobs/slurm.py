@@ -105,8 +105,8 @@ def require() -> None:
     """Raise InputError where SLURM is not installed."""
     if not available():
         raise InputError(
-            "no SLURM here: sbatch is not on the PATH; submit from a login node of the cluster, or run the study on "
-            "this machine with `scaling submit --local`"
+            "no SLURM here: sbatch is not on the PATH; submit from a login node of the cluster, or run the study here "
+            "with `scaling run`"
         )
 
 

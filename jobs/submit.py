@@ -40,7 +40,7 @@ def script_context(study: StudySpec, path: Path, profile: Cluster, only: str | N
 
 
 def prepare(
-    study: StudySpec, plan: JobPlan, context: ScriptContext, specs: Mapping[str, str], settings: str, backend: str
+    study: StudySpec, plan: JobPlan, context: ScriptContext, specs: Mapping[str, str], settings: str
 ) -> Submission:
     """Write everything of a submission but its record; `specs`: {run id: spec hash}.
 
@@ -64,7 +64,6 @@ def prepare(
     record = {
         "schema": records.SCHEMA,
         "study": study.name,
-        "backend": backend,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "user": _user(),
         "python": context.python,
@@ -136,7 +135,7 @@ def settle(submitted: Sequence[Submission]) -> None:
     """Find the jobs that a kill between sbatch and the record left without their ids."""
     for submission in submitted:
         for name, job in submission.record["jobs"].items():
-            if not submission.local and job["state"] == SUBMITTING:
+            if job["state"] == SUBMITTING:
                 job_id = slurm.find(job["name"], submission.path)
                 submission.note(name, PLANNED if job_id is None else SUBMITTED, job_id)
 

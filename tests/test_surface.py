@@ -40,7 +40,7 @@ JSON_COMMANDS = (
     "scaling plan quickstart",
     "scaling run quickstart --dry-run",
     "scaling status quickstart",
-    "scaling submit quickstart --local --dry-run",
+    'scaling submit quickstart --dry-run --set jobs.cluster={"nodes":1,"cpus_per_node":4}',
     "scaling eval list",
 )
 

@@ -1,6 +1,4 @@
-"""`scaling submit`: what is missing of a study as a plan of jobs for a cluster or this machine; `cancel`, and `finish`,
-the last job of a submission.
-"""
+"""`scaling submit`: what a study lacks as a plan of jobs for a cluster; `cancel`; and `finish`, the last of the jobs."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ from arch.amounts import counted, counted_of
 from arch.errors import InputError
 from arch.tables import text_table
 from flops.tables import duration
-from jobs import local_submit, records, slurm, status
-from jobs.local import at_once, describe_use
+from jobs import records, slurm, status
 from jobs.plan import MAX_ARRAY_SIZE, Need, make_plan
 from jobs.plan import explain as reasons
 from jobs.profile import EXAMPLE, load_profile
@@ -29,11 +26,10 @@ from jobs.speed import measured
 from jobs.submit import check, prepare, script_context, send, settle
 
 from ..rundir.directory import RunDir
-from ..rundir.held_states import release_states
 from ..rundir.lock import study_lock
 from ..rundir.owner import last_attempt
 from ..rundir.prepare import check_run
-from ..rundir.worklist import is_trained
+from ..rundir.worklist import is_trained, release_states
 from ..study.plan import confounded
 from ..study.run import RunSpec
 from ..study.spec import StudySpec
@@ -41,9 +37,9 @@ from .corpus import check_corpus
 from .evaluation import check_evaluations, eval_tasks, planned_reads, show_results, steps_to_evaluate
 from .fitting import fit_stage, report_stage
 from .forecast import Waiting, trainable
-from .options import ChangedStudyOptions, DryRun, RunsOptions, close, print_json, tell
+from .options import ChangedStudyOptions, DryRun, RunsOptions, print_json, tell
 from .request import Request
-from .training import check_trunks, train_argv
+from .training import check_trunks
 
 if TYPE_CHECKING:
     from jobs.model import JobPlan
@@ -52,8 +48,6 @@ if TYPE_CHECKING:
     from jobs.slurm import Element
 
     from ..study.jobs_schema import Cluster
-
-LOCAL = "these jobs run on this machine"
 
 
 def _show_example(show: bool) -> None:
@@ -69,7 +63,6 @@ class SubmitOptions:
     cluster: Annotated[
         str | None, typer.Option(metavar="NAME_OR_FILE", help="Cluster profile; default: the study's jobs.cluster.")
     ] = None
-    local: Annotated[bool, typer.Option("--local", help="Run the jobs on this machine.")] = False
     new: Annotated[bool, typer.Option("--new", help="Submit although the study changed since the last submission.")] = (
         False
     )
@@ -88,42 +81,35 @@ class SubmitOptions:
 
 def submit(study: RunsOptions, options: SubmitOptions) -> None:
     """Submit what a study still lacks to SLURM. These are corpus, training, evaluations, fits and report."""
-    local, dry_run = options.local, options.dry_run
-    if local and options.cluster is not None:
-        raise InputError("--local and --cluster: give one of them")
-    request = study.request()
+    request, dry_run = study.request(), options.dry_run
     check_evaluations(request)
     request.check_rates()
     _warn(check_corpus(request))
-    if not (local or dry_run):
+    if not dry_run:
         slurm.require()
-    _warn([] if local else slurm.unused_options())
-    of_study = request.study.jobs.cluster, request.study.path
-    profile = None if local else load_profile(options.cluster, *of_study)  # before SLURM is waited for
-    unheard = _unheard(patient=not (local or dry_run))
-    if unheard and not (local or dry_run):
+    _warn(slurm.unused_options())
+    profile = load_profile(
+        options.cluster, request.study.jobs.cluster, request.study.path
+    )  # before SLURM is waited for
+    unheard = _unheard(patient=not dry_run)
+    if unheard and not dry_run:
         raise InputError(f"{unheard}: is this a login node of the cluster? --dry-run shows the scripts all the same")
-    ask_slurm = slurm.available() if local and not dry_run else not unheard
     with contextlib.nullcontext() if dry_run else study_lock(records.folder(request.study.directory)):
-        if slurm.available() and not dry_run:
+        if not dry_run:
             settle(records.submissions(request.study.directory))
-        drafted = draft(request, profile=profile, new=options.new, retry=options.retry_failed, ask_slurm=ask_slurm)
+        drafted = draft(request, profile, new=options.new, retry=options.retry_failed, ask_slurm=not unheard)
         _warn(confounded(request.runs))
         path = records.next_path(request.study.directory).absolute()
-        context = script_context(drafted.study, path, drafted.profile, request.only, options.retry_failed)
+        context = script_context(request.study, path, profile, request.only, options.retry_failed)
         waiting = Waiting.of(request).lines(request)
         if dry_run:
-            unjudged = LOCAL if local else unheard
-            return _dry_run(drafted, context, options.explain, study.as_json, unjudged, waiting)
+            return _dry_run(drafted, context, options.explain, study.as_json, unheard, waiting)
         request.say("\n".join([drafted.text(options.explain), *waiting]))
         if not drafted.plan.jobs:
             return print_json(drafted.to_dict()) if study.as_json else None
-        if not local:
-            _warn(check(drafted.plan, context))
-        backend, settings = "local" if local else "slurm", settings_hash(drafted.study)
-        submission = prepare(drafted.study, drafted.plan, context, spec_hashes(request), settings, backend)
-        if local:
-            return _run_here(request, drafted, submission, context, study.as_json)
+        _warn(check(drafted.plan, context))
+        settings = settings_hash(request.study)
+        submission = prepare(request.study, drafted.plan, context, spec_hashes(request), settings)
         send(submission, drafted.plan, context, drafted.progress.waits())
     if study.as_json:
         return print_json(drafted.to_dict(submission))
@@ -194,7 +180,7 @@ class StudyProgress:
 
 @dataclass(frozen=True)
 class Draft:
-    """A plan to be submitted, the study it is of (with local resources where it is a local one), and its cluster."""
+    """A plan to be submitted, the study it is of, and its cluster."""
 
     plan: JobPlan
     study: StudySpec
@@ -268,12 +254,10 @@ class Draft:
         )
 
 
-def draft(request: Request, *, profile: Cluster | None, new: bool, retry: bool, ask_slurm: bool = True) -> Draft:
-    """The jobs of what is missing, neither done nor in the queue; without a profile this machine's. Raises InputError,
-    and has written nothing, where the profile, the study or the cluster do not go together."""
-    local, study = profile is None, request.study
-    if profile is None:
-        study, profile = local_submit.this_machine(study)
+def draft(request: Request, profile: Cluster, *, new: bool, retry: bool, ask_slurm: bool = True) -> Draft:
+    """The jobs of what is missing, neither done nor in the queue. Raises InputError, and has written nothing, where the
+    profile, the study or the cluster do not go together."""
+    study = request.study
     request.check_runs()
     check_trunks(request)
     submissions = records.submissions(study.directory)
@@ -283,7 +267,7 @@ def draft(request: Request, *, profile: Cluster | None, new: bool, retry: bool, 
     progress = look(request, submissions, elements, retry)
     factors = measured(((run, request.rundir(run)) for run in progress.done), profile)
     most = profile.max_array_size
-    if most is None and not local and ask_slurm:
+    if most is None and ask_slurm:
         most = slurm.max_array_size()
     reported = (study.directory / "report" / "index.html").is_file() or progress.queued()
     finish = not study.is_variant and (bool(progress.needs) or not reported)
@@ -414,23 +398,6 @@ def _steps_to_evaluate(request: Request) -> dict[str, list[int]]:
     return steps_to_evaluate(request) if (request.corpus_directory / "manifest.json").is_file() else {}
 
 
-def _run_here(request: Request, drafted: Draft, submission: Submission, context: ScriptContext, as_json: bool) -> None:
-    """The local backend, while this process holds the study's submissions."""
-    processes, parallel_runs = request.study.jobs.processes, request.study.jobs.parallel
-    if use := describe_use(parallel_runs, processes):
-        request.say(use)
-    parallel = at_once(parallel_runs, processes)
-    threads = max(run.training.threads for run in request.runs)
-
-    def train(rundir: RunDir, retry: bool) -> list[str]:
-        return train_argv(rundir, processes, request.study.plugins) + (["--retry"] if retry else [])
-
-    failed = local_submit.run(submission, drafted.plan, context, parallel, train, threads, request.say)
-    if as_json:
-        print_json(drafted.to_dict(submission) | {"failed": failed})
-    close(request, {"failed": failed})
-
-
 def _unheard(patient: bool) -> str | None:
     """Why SLURM does not answer; None where it does. A controller that restarts is waited for where `patient`."""
     if not slurm.available():
@@ -456,7 +423,7 @@ def _dry_run(
         outcome = "SLURM accepts every script"
     else:
         outcome = f"not validated: {unjudged}"
-        if drafted.profile.max_array_size is None and unjudged != LOCAL:
+        if drafted.profile.max_array_size is None:
             outcome += f"; arrays of at most {MAX_ARRAY_SIZE:,} elements, SLURM's default"
         if records.job_ids(drafted.progress.submissions):
             outcome += "; jobs that are queued or running count as missing"

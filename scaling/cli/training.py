@@ -19,10 +19,9 @@ from jobs.local import Task, at_once, beside, describe_use, run_tasks
 from jobs.status import active_items, active_jobs
 
 from ..rundir.directory import RunDir
-from ..rundir.held_states import release_states, without_trunk
 from ..rundir.prepare import prepare_run
 from ..rundir.versions import package_versions
-from ..rundir.worklist import EXIT_INPUT, is_trained, reason_of, thread_environment
+from ..rundir.worklist import EXIT_INPUT, is_trained, reason_of, release_states, thread_environment
 from ..study.cost import expected_work
 from ..study.only import without_branch
 from ..study.rates import resolve
@@ -35,6 +34,7 @@ from .request import Request
 if TYPE_CHECKING:
     from data.corpus import Corpus
 
+WITHOUT_TRUNK = "not trained: its trunk {} failed"
 SHOWN = 6  # runs at work that the progress names, those of the most work left
 
 
@@ -76,7 +76,7 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
         if status["state"] == "failed":
             failed[run.run_id] = f"{status['reason']} (in an earlier start; remove {rundir.path} to try again)"
         elif not is_trained(run, rundir) and run.trunk in failed:
-            failed[run.run_id] = without_trunk(run.trunk)
+            failed[run.run_id] = WITHOUT_TRUNK.format(run.trunk)
         elif not is_trained(run, rundir):
             todo.append(Watched(run, rundir, expected_work(run)))
     done = len(runs) - len(todo) - len(failed)
@@ -127,7 +127,7 @@ def _train(request: Request, todo: Sequence[Watched], failed: dict[str, str]) ->
                 progress.lost(event.task.name)
             else:
                 skipped = event.kind == "skipped"
-                why = without_trunk(event.task.after) if skipped else reason(event.task, event.exit_code or 0)
+                why = WITHOUT_TRUNK.format(event.task.after) if skipped else reason(event.task, event.exit_code or 0)
                 if why:
                     failed[event.task.name] = why
                     refused += [why] if event.exit_code == EXIT_INPUT else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from flops import cost_table
 
 from ..study.run import RunSpec
 from .directory import DAMAGED, ENDED, RunDir
+from .lock import is_locked
 from .prepare import OtherRun, check_run
 from .saved import read_saved
 
@@ -93,6 +95,30 @@ def is_trained(run: RunSpec, rundir: RunDir) -> bool:
         return False
     manifest = read_saved(rundir.checkpoint(run.n_steps), is_small(run), partial=True)
     return manifest is not None and manifest.get("spec_hash") == run.spec_hash
+
+
+def release_states(runs_dir: Path, runs: Iterable[RunSpec]) -> None:
+    """Remove the states of these runs' trunks that no branch of theirs needs, or needs any more; the newest
+    training.keep_states stay, as of any run, and a trunk in training is left alone. A branch that failed may be tried
+    again (--retry-failed, or its directory removed): it needs its state."""
+    names = {run.trunk if run.trunk is not None else run.run_id for run in runs if run.trunk or run.branches}
+    for name in sorted(names):
+        trunk = RunDir(runs_dir / name)
+        if not trunk.run_json.exists() or is_locked(trunk.path):
+            continue
+        run = trunk.spec()
+        needed = {step for branch, step in run.branches.items() if not _is_done(RunDir(runs_dir / branch))}
+        states = [state.step for state in trunk.states(verify=False)]
+        for step in states[: -run.training.keep_states]:
+            if step not in needed:
+                shutil.rmtree(trunk.state(step))
+
+
+def _is_done(branch: RunDir) -> bool:
+    try:
+        return is_trained(branch.spec(), branch)
+    except InputError:  # not even prepared
+        return False
 
 
 def thread_environment(threads: int) -> dict[str, str]:

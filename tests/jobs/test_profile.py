@@ -80,7 +80,7 @@ def test_a_profile_that_is_not_there(config):
         load_profile("folder/other.yaml", None)
     with pytest.raises(InputError, match="is a directory, not a cluster profile"):
         load_profile(str(config), None)
-    with pytest.raises(InputError, match=r"no cluster is named.*summit.*--local"):
+    with pytest.raises(InputError, match=r"no cluster is named.*summit.*`scaling run`"):
         load_profile(None, None)
 
 

@@ -16,13 +16,13 @@ from tests.wrong_forms import changes
 ASKED = Resources(1, 1, 0, 1, None, 10)
 
 
-def submission(directory, number, ids, elements=(("a", "b"), ("c",)), hashes=None, backend="slurm"):
+def submission(directory, number, ids, elements=(("a", "b"), ("c",)), hashes=None):
     train = ArrayJob("train-0", "train", ASKED, elements)
     evaluation = ArrayJob("eval-0", "eval", ASKED, elements, None, (("train-0", "aftercorr"),))
     plan = JobPlan("s", str(directory), (train, evaluation, ArrayJob("finish", "finish", ASKED, ((),))))
     path = directory / "jobs" / f"{number:04d}"
     path.mkdir(parents=True)
-    record = {"schema": 1, "backend": backend, "plan": plan.to_dict(), "settings": "x"}
+    record = {"schema": 1, "plan": plan.to_dict(), "settings": "x"}
     record["spec_hashes"] = hashes or {"a": "1", "b": "2", "c": "3"}
     record["jobs"] = {
         name: {"state": "submitted", "id": ids.get(name), "name": name} for name in ("train-0", "eval-0", "finish")
@@ -64,9 +64,9 @@ def test_numbers_go_on_and_a_refused_submissions_folder_is_used_again(tmp_path):
     "content",
     [
         *({"schema": 99}, [], {}, {"schema": 1}, "text", None),
-        {"schema": 1, "spec_hashes": [], "jobs": {}, "settings": "x", "backend": "slurm", "plan": {}},
-        {"schema": 1, "spec_hashes": {}, "jobs": {"a": 1}, "settings": "x", "backend": "slurm", "plan": 3},
-        {"schema": 1, "spec_hashes": {}, "jobs": {}, "settings": "x", "backend": "slurm", "plan": {"study": "s"}},
+        {"schema": 1, "spec_hashes": [], "jobs": {}, "settings": "x", "plan": {}},
+        {"schema": 1, "spec_hashes": {}, "jobs": {"a": 1}, "settings": "x", "plan": 3},
+        {"schema": 1, "spec_hashes": {}, "jobs": {}, "settings": "x", "plan": {"study": "s"}},
     ],
 )
 def test_a_record_that_cannot_be_read_is_one_line(tmp_path, content):
@@ -97,7 +97,7 @@ def test_values_of_another_kind_in_a_record_are_refused_or_harmless(tmp_path):
 
 
 def test_where_runs_stand_in_the_queue(tmp_path):
-    stored = [submission(tmp_path, 1, {"train-0": "7", "eval-0": "8"}), submission(tmp_path, 2, {}, backend="local")]
+    stored = [submission(tmp_path, 1, {"train-0": "7", "eval-0": "8"}), submission(tmp_path, 2, {})]
     elements = [
         element("7", 0, "RUNNING"),
         element("7", 1, "COMPLETED"),

@@ -203,9 +203,8 @@ def test_without_slurm(slurm, scaling, tmp_path):
     )
     for command in ("submit", "cancel"):
         output = scaling(command, study, code=2, PATH=here)
-        assert "sbatch is not on the PATH" in output and "scaling submit --local" in output
+        assert "sbatch is not on the PATH" in output and "`scaling run`" in output
     assert "not validated: no SLURM here" in scaling("submit", study, "--dry-run", PATH=here)
-    assert "not validated: these jobs run on this machine (dry run" in scaling("submit", study, "--local", "--dry-run")
     assert "waiting" in scaling("status", study, PATH=here)
     assert not (tmp_path / "out").exists()
 

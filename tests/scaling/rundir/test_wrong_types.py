@@ -12,9 +12,8 @@ from data.files import json_bytes, read_json, write_json
 from jobs.speed import measured
 from scaling.cli.bundle_compare import provenance
 from scaling.rundir.directory import RunDir
-from scaling.rundir.held_states import release_states
 from scaling.rundir.prepare import check_run, prepare_run
-from scaling.rundir.worklist import is_trained, reason_of
+from scaling.rundir.worklist import is_trained, reason_of, release_states
 from scaling.study.jobs_schema import Cluster
 from scaling.trainer.state import newest_state
 

@@ -13,7 +13,7 @@ from data.corpus import open_corpus
 from data.files import read_json, write_json
 from scaling.cli.planning import outstanding
 from scaling.cli.request import Request
-from scaling.rundir.held_states import release_states
+from scaling.rundir.worklist import release_states
 from scaling.study.spec import load_study
 from scaling.trainer.branch import hand_over
 
