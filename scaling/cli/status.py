@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
-from arch.amounts import count, counted
+from arch.amounts import count
 from arch.errors import InputError
-from arch.tables import text_table, wrapped
+from arch.tables import text_table
 from flops.tables import duration
 from jobs import local, records, slurm
 from jobs import status as queue_status
@@ -34,7 +34,6 @@ from .request import Request
 OTHER_SETTINGS = "other settings"  # a state beside those of status.json
 ENDED = ("done", "failed", OTHER_SETTINGS)
 ELSEWHERE = "weights are elsewhere: it came in a bundle"
-CHECKED_BYTES = 20e6  # of metrics.jsonl, all runs together: what reads in half a second
 
 
 def status(
@@ -101,11 +100,8 @@ def status_rows(
     A run that says it is running while no process trains it was interrupted; it resumes when it is run again. A
     directory that was written with other settings than the study's has the state OTHER_SETTINGS in any case.
     `weights`: of the newest checkpoint, "here", or "elsewhere" where a bundle left them out; None before the first.
-    `rows_left_out`: what metrics.jsonl holds that the run cannot have written, in words; None where that was not
-    looked at, because the study is large.
     """
     rows = []
-    to_check = CHECKED_BYTES
     for run in runs:
         rundir = RunDir(study.run_directory(run))
         status, last = rundir.status(), rundir.last_row() or {}
@@ -118,7 +114,6 @@ def status_rows(
             status = status | {"state": state, "reason": f"{stored_rate}no learning rate yet: {pending}"}
         saved, attempt = rundir.checkpoints(verify=False, partial=True), last_attempt(rundir.path) or {}
         elsewhere = saved[-1].left_out if saved else ""
-        to_check -= rundir.metrics.stat().st_size if rundir.metrics.exists() else 0
         rows.append(
             {
                 "run_id": run.run_id,
@@ -142,7 +137,6 @@ def status_rows(
                 "restarts": max(0, len(tokens(rundir.path)) - 1),
                 "node": attempt.get("host"),
                 "reason": attempt.get("reason") or status["reason"] or (ELSEWHERE if elsewhere else None),
-                "rows_left_out": None if to_check < 0 else _left_out(rundir),
             }
         )
     return _shared(rows)
@@ -185,13 +179,6 @@ def _evaluated(rundir: RunDir, run: RunSpec, names: set[str] | None) -> int:
     return count
 
 
-def _left_out(rundir: RunDir) -> str:
-    try:
-        return rundir.checked_rows().why if rundir.run_json.exists() else ""
-    except InputError as error:
-        return f"all: {error}"
-
-
 def _seconds_left(run: RunSpec, last: dict[str, Any]) -> float | None:
     """Seconds left of the run's training at its speed so far; None before it has one."""
     speed = last.get("tokens_per_s")
@@ -220,12 +207,7 @@ def show_status(rows: Sequence[dict[str, Any]]) -> str:
         ]
         line += [row["job"] or "-", row["node"] or "-"] if queue else []
         lines.append([*line, row["reason"] or ""])
-    notes = [f"{row['run_id']}: rows left out: {row['rows_left_out']}" for row in rows if row["rows_left_out"]]
-    if unread := sum(row["rows_left_out"] is None for row in rows):
-        notes.append(
-            f"the rows of {counted(unread, 'run')} are many and were not checked: `scaling fit study` checks them"
-        )
-    return "\n".join([text_table([*heads, "reason"], lines), *wrapped(notes)])
+    return text_table([*heads, "reason"], lines)
 
 
 def show_jobs(rows: Sequence[dict[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""`scaling submit`: what a study lacks as a plan of jobs for a cluster; `cancel`; and `finish`, the last of the jobs."""
+"""`scaling submit`: what a study lacks as a plan of jobs for a cluster; `cancel`; and `finish`, the last of them."""
 
 from __future__ import annotations
 

@@ -7,10 +7,8 @@ import hashlib
 import json
 import os
 import time
-from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -103,23 +101,18 @@ class Rows:
     rows: list[dict[str, Any]]
     left_out: dict[str, int]
 
-    @property
-    def why(self) -> str:
-        """ "2 no JSON object, 1 out of order"; "" where nothing was left out."""
-        return ", ".join(f"{count} {reason}" for reason, count in self.left_out.items())
-
 
 def checked_rows(path: Path, batch_tokens: int, n_steps: int, begins_after: int = 0) -> Rows:
     """What a run of `n_steps` steps of `batch_tokens` tokens can have written to `path`; a missing file has no rows.
     begins_after: of a branch, the step of its trunk from which it goes on.
 
     Left out is what follows the last newline (a run was killed while writing it), what is no row of numbers, whose
-    tokens are not those of its step, whose step the run does not have, or does not follow the steps before it. Of two
-    equal rows one counts; where two rows of one step differ, either may be wrong, and neither counts.
+    tokens are not those of its step, or whose step the run does not have. Of two equal rows one counts; where two rows
+    of one step differ, either may be wrong, and neither counts.
     """
     lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
     left_out = Counter({"cut short": 1} if lines.pop().strip() else {})
-    rows: list[dict[str, Any]] = []
+    by_step: dict[int, list[dict[str, Any]]] = {}
     for line in lines:
         row, reason = read_row(line)
         if row is not None and row["n_tokens"] != row["step"] * batch_tokens:
@@ -131,13 +124,11 @@ def checked_rows(path: Path, batch_tokens: int, n_steps: int, begins_after: int 
         if row is None:
             left_out[reason] += 1
         else:
-            rows.append(row)
-    if any(later["step"] <= row["step"] for row, later in pairwise(rows)):
-        once = _once(rows)
-        left_out["of a step given more than once"] += len(rows) - len(once)
-        rows = _rising(once)
-        left_out["out of order"] += len(once) - len(rows)
-    return Rows(rows, {reason: count for reason, count in left_out.items() if count})
+            by_step.setdefault(row["step"], []).append(row)
+    rows = [same[0] for _, same in sorted(by_step.items()) if all(row == same[0] for row in same)]
+    if again := sum(map(len, by_step.values())) - len(rows):
+        left_out["of a step given more than once"] = again
+    return Rows(rows, dict(left_out))
 
 
 def read_row(line: bytes) -> tuple[dict[str, Any] | None, str]:
@@ -158,28 +149,3 @@ def read_row(line: bytes) -> tuple[dict[str, Any] | None, str]:
         if type(value) not in (int, float) or not -1e300 < value < 1e300:
             return None, f"whose {key} is no finite number"
     return (row, "") if row["loss"] > 0 else (None, "whose loss is not positive")
-
-
-def _once(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows whose step has but one, or but equal ones."""
-    by_step: dict[int, list[dict[str, Any]]] = {}
-    for row in rows:
-        by_step.setdefault(row["step"], []).append(row)
-    return [same_step[0] for same_step in by_step.values() if all(row == same_step[0] for row in same_step)]
-
-
-def _rising(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The longest selection of `rows`, all of different steps, in which steps rise: a row out of place costs itself."""
-    ends: list[int] = []  # the least last step of a rising selection, by its length less 1
-    at: list[int] = []  # and where that lies
-    before: list[int] = []
-    for i, row in enumerate(rows):
-        length = bisect_left(ends, row["step"])
-        before.append(at[length - 1] if length else -1)
-        ends[length : length + 1] = [row["step"]]
-        at[length : length + 1] = [i]
-    chosen, i = [], at[-1] if at else -1
-    while i >= 0:
-        chosen.append(rows[i])
-        i = before[i]
-    return chosen[::-1]

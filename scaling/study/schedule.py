@@ -49,6 +49,7 @@ def decay_start(training: Training) -> int:
     n_steps = planned_steps(training)
     if training.schedule == WSD:
         return n_steps - max(1, round(training.decay_fraction * n_steps))
+    assert training.schedule in (CONSTANT, INVERSE_SQRT), f"no decay is defined for {training.schedule}"
     return n_steps
 
 
@@ -73,9 +74,15 @@ def learning_rate(step: int, training: Training) -> float:
 
 def _left(share: float, training: Training) -> float:
     """What is left of the fall after a share of it, from 1 to exactly 0."""
-    if training.schedule == COSINE:
-        return 0.5 * (1.0 + math.cos(math.pi * share))
-    return 1.0 - (math.sqrt(share) if training.decay_shape == "sqrt" else share)
+    match training.schedule, training.decay_shape:
+        case "cosine", _:
+            return 0.5 * (1.0 + math.cos(math.pi * share))
+        case "wsd", "linear":
+            return 1.0 - share
+        case "wsd", "sqrt":
+            return 1.0 - math.sqrt(share)
+        case other:
+            raise AssertionError(f"no fall of the rate is defined for {other}")
 
 
 def phase(step: int, training: Training) -> Phase:

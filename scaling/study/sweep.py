@@ -191,18 +191,9 @@ def not_swept(study: StudySpec) -> str | None:
     left = [field for field in fields if field.removeprefix("training.") not in judged]
     if not left:
         return None
-    swept: dict[str, list[str]] = {}
-    for run in sweep_of(study).runs():
-        for field in left:
-            section, _, name = field.partition(".")
-            fields_of_run = run.config.to_dict() if section == "model" else run.training.model_dump()
-            value = str(fields_of_run.get(name))
-            if name in fields_of_run and value not in swept.setdefault(name, []):
-                swept[name].append(value)
-    swept_values = ", ".join(f"{name}={'|'.join(values)}" for name, values in swept.items())
     return (
-        f"axes are not swept ({', '.join(left)}): the rates of all points follow a sweep with {swept_values}; a study "
-        f"file for each point gets each a sweep of its own"
+        f"axes are not swept ({', '.join(left)}): the rates of all points follow a sweep of the study without axes; a "
+        f"study file for each point gets each a sweep of its own"
     )
 
 

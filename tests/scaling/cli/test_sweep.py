@@ -314,7 +314,8 @@ def test_axes_that_are_not_swept_are_named_and_the_law_has_the_swept_model(tmp_p
     for command in (["sweep", str(path), "--dry-run"], ["plan", str(path)]):
         shown = CliRunner().invoke(app, command).output
         assert (
-            "axes are not swept (model.decay): the rates of all points follow a sweep with decay=independent" in shown
+            "axes are not swept (model.decay): the rates of all points follow a sweep of the study without axes"
+            in shown
         )
     swept = recipe_of(sweep_of(load_study(path)), None).model["tnl"]
     assert swept["decay"] == "independent" and not {"n_layers", "d_model", "context_length"} & set(swept)

@@ -201,17 +201,3 @@ def test_status_tells_a_run_of_other_settings(tmp_path):
     (row,) = status_rows(study, [changed])
     assert row["state"] == "other settings" and "training.lr" in row["reason"] and row["seconds_left"] is None
     assert "other settings" in show_status([row])
-
-
-def test_status_tells_rows_that_the_run_cannot_have_written(tmp_path, monkeypatch):
-    study = load_study("four-architectures", out=tmp_path)
-    (run,) = study.runs("arch=tnl,seed=0,size=6k")
-    rundir = prepare(study.directory / "runs", run)
-    good = json.dumps({"step": 5, "n_tokens": 5_120, "loss": 4.5, "tokens_per_s": 1e4}) + "\n"
-    for garbage in ("7\n", '{"step": "x"}\n', '{"step": 6, "n_tokens": 1, "loss": 0.1}\n'):
-        rundir.metrics.write_text(good + garbage)
-        (row,) = status_rows(study, [run])
-        assert row["rows_left_out"].startswith("1 ")
-        assert show_status([row]).splitlines()[-1] == f"{run.run_id}: rows left out: {row['rows_left_out']}"
-    monkeypatch.setattr("scaling.cli.status.CHECKED_BYTES", 10)
-    assert "the rows of 1 run are many and were not checked" in show_status(status_rows(study, [run]))
