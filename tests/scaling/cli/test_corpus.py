@@ -10,7 +10,11 @@ from arch.errors import InputError
 from scaling.cli.main import app, main
 from scaling.study.spec import load_study
 
-DRY_RUNS = (["run", "--dry-run"], ["train", "--dry-run"], ["submit", "--local", "--dry-run"])
+DRY_RUNS = (
+    ["run", "--dry-run"],
+    ["train", "--dry-run"],
+    ["submit", "--dry-run", "--set=jobs.cluster={nodes: 1, cpus_per_node: 8}"],
+)
 STUDY = """
 name: s
 out: HERE/out

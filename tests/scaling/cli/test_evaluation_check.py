@@ -13,8 +13,8 @@ from scaling.cli.main import app
 from scaling.cli.request import Request
 from scaling.study.spec import load_study
 
-COMMANDS = (["run"], ["run", "--dry-run"], ["train"], ["train", "--dry-run"], ["submit", "--local"],
-            ["submit", "--local", "--dry-run"])  # fmt: skip
+COMMANDS = (["run"], ["run", "--dry-run"], ["train"], ["train", "--dry-run"], ["submit"],
+            ["submit", "--dry-run", "--set=jobs.cluster={nodes: 1, cpus_per_node: 8}"])  # fmt: skip
 
 
 def write(folder: Path, **evaluation: Any) -> Path:

@@ -65,7 +65,7 @@ def made(tmp_path_factory):
     outputs["plan"] = command("plan", study, *out)
     outputs["early"] = refused("predict", study, *out)
     outputs["train"] = command("train", study, *out)
-    outputs["submit"] = command("submit", study, *out, "--local", "--dry-run")
+    outputs["submit"] = command("submit", study, *out, "--dry-run", "--set=jobs.cluster={nodes: 1, cpus_per_node: 8}")
     outputs["runs"] = sorted(path.name for path in (folder / "out/tiny/runs").iterdir())
     outputs["eval"] = command("eval", "study", study, *out)
     outputs["fit"] = command("fit", "study", study, *out)

@@ -33,6 +33,8 @@ def test_the_grid_is_trained_without_forecast_runs_that_have_no_rate(study):
         and "rates.json is not there yet); `scaling sweep " in output
     )
     assert all(WITHOUT_RATE in command(name, path, *out) for name in ("plan", "status"))
-    assert "2 forecast runs without a learning rate" in command("submit", path, *out, "--local", "--dry-run")
+    assert "2 forecast runs without a learning rate" in command(
+        "submit", path, *out, "--dry-run", "--set=jobs.cluster={nodes: 1, cpus_per_node: 8}"
+    )
     assert "none of its forecast runs has a learning rate: " in refused("predict", path, *out)
     assert not list(out[1].rglob("predictions.json"))

@@ -32,7 +32,7 @@ COMMANDS: list[tuple[str, list[str], str]] = [  # app, words, what the files tha
     ("scaling", ["status", "tiny.yaml", "--json"], "out/tiny/runs"),
     ("scaling", ["plan", "tiny.yaml"], "out/tiny"),
     ("scaling", ["run", "tiny.yaml", "--dry-run"], "out/tiny"),
-    ("scaling", ["submit", "tiny.yaml", "--dry-run", "--local"], "out/tiny"),
+    ("scaling", ["submit", "tiny.yaml", "--dry-run", "--set=jobs.cluster={nodes: 1, cpus_per_node: 8}"], "out/tiny"),
     ("scaling", ["eval", "table", "tiny.yaml"], "out/tiny/runs"),
     ("scaling", ["eval", "study", "tiny.yaml", "--dry-run"], "out/tiny"),
     ("scaling", ["generate", RUN, "x", "--tokens", "1"], RUN),

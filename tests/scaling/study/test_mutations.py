@@ -75,7 +75,7 @@ OF_FILES = [
     ("scaling", ["plan", FILE], 2),
     ("scaling", ["run", "--dry-run", FILE], 3),
     ("scaling", ["train", "--dry-run", FILE, "--json"], 4),
-    ("scaling", ["submit", "--dry-run", FILE, "--local"], 4),
+    ("scaling", ["submit", "--dry-run", FILE, "--set=jobs.cluster={nodes: 1, cpus_per_node: 8}"], 4),
     ("scaling", ["status", FILE], 2),
     ("flops", ["study", FILE], 2),
 ]

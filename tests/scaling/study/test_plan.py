@@ -72,7 +72,12 @@ def test_drifting_decays_are_a_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["plan"], ["run", "--dry-run"], ["submit", "--local", "--dry-run", "--set", "training.threads=1"]]
+    "command",
+    [
+        ["plan"],
+        ["run", "--dry-run"],
+        ["submit", "--dry-run", "--set=jobs.cluster={nodes: 1, cpus_per_node: 8}", "--set=training.threads=1"],
+    ],
 )
 def test_the_commands_show_it_once(command: list[str], tmp_path: Path, ranks: None) -> None:
     no_tasks = ["--set", "evaluation.tasks=null", "--set", "evaluation.data=null"]  # their data are not here

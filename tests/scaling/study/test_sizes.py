@@ -108,7 +108,17 @@ def test_names_are_what_everything_else_reads(study, load):
     runner = CliRunner()
     for command, words, shown in (
         (app, ["plan", str(path), "--only", "size=b-2"], "tnl-b-2-c64-s0"),
-        (app, ["submit", str(path), "--local", "--dry-run", "--set", "jobs.resources={}"], "8 runs to train"),
+        (
+            app,
+            [
+                "submit",
+                str(path),
+                "--dry-run",
+                "--set=jobs.cluster={nodes: 1, cpus_per_node: 8}",
+                "--set=jobs.resources={}",
+            ],
+            "8 runs to train",
+        ),
         (flops_app, ["study", str(path)], "tnl-b-2-c64-s0"),
     ):
         result = runner.invoke(command, words)
