@@ -150,21 +150,15 @@ def test_set_wins_over_axes(load):
     ("axes", "message"),
     [
         ({"training.lr": [-1]}, r"grid.axes.training.lr: must be greater than 0, not -1"),
-        ({"training.lr": ["fast"]}, "grid.axes.training.lr: "),
         ({"training.lr": []}, r"grid.axes.training.lr: must be a list of at least one value, not \[\]"),
-        ({"training.lr": 1e-3}, "grid.axes.training.lr: must be a list of at least one value, not 0.001"),
         ({"training.lr": [1, 1.0]}, "grid.axes.training.lr: names 1.0 twice"),
         ({"training.lrr": [1]}, r"grid.axes.training.lrr: unknown field 'lrr' of training \(did you mean 'lr'\?\)"),
-        ({"training.threads": [1, 2]}, "grid.axes.training.threads: is no axis: it decides how a run is carried out"),
         ({"training.max_steps": [1, 2]}, "grid.axes.training.max_steps: is no axis: .* vary training.n_tokens"),
         ({"model.arch": ["tnl"]}, "grid.axes.model.arch: is no axis: the architectures are grid.archs"),
-        ({"model.vocab_size": [300]}, "grid.axes.model.vocab_size: is no axis: it follows from corpus.tokenizer"),
         ({"model.input_gate": ["tied", "none"]}, "model.input_gate means nothing to llama, tnl, only to hgrn2, hgrn1"),
         ({"model.norm": ["rms", "odd"]}, "llama/14k, norm=odd: model.norm must be one of"),
         ({"corpus.source": ["a"]}, "grid.axes.corpus.source: a study has one corpus: write a study file for each"),
-        ({"jobs.parallel": [1]}, "grid.axes.jobs.parallel: 'jobs.parallel' is no field of training or model"),
         ({"depth": [1]}, "grid.axes.depth: 'depth' is no field of a section, and holds no fields"),
-        ({"depth": {"n_layers": [1]}}, "grid.axes.depth.n_layers: 'n_layers' is no field of training or model"),
         (
             {"depth": {"training.lr": [1], "model.n_layers": [1, 2]}},
             "grid.axes.depth: its fields vary together and must have as many values each",
@@ -173,16 +167,9 @@ def test_set_wins_over_axes(load):
             {"a": {"training.lr": [1]}, "training.lr": [2]},
             "grid.axes.training.lr: is an axis twice, here and in grid.axes.a",
         ),
-        ([1], r"grid.axes: must be keys and values, not \[1\]"),
         ({"a": {"b c": {"training.lr": 1}}}, "grid.axes.a: 'b c' is no name of a point: letters, digits, _, . and"),
         ({"a": {"b": {"training.lr": -1}}}, "grid.axes.a.b.training.lr: must be greater than 0, not -1"),
-        ({"a": {"b": {"lr": 1}}}, "grid.axes.a.b.lr: 'lr' is no field of training or model"),
         ({"a": {"b": {}, "c": {}}}, "grid.axes.a: c and b are the same point"),
-        (
-            {"a": {"b": {"training.lr": 1}}, "training.lr": [2]},
-            "grid.axes.training.lr: is an axis twice, here and in grid.axes.a",
-        ),
-        ({"a": {"b": {"model.input_gate": "none"}}}, "model.input_gate means nothing to llama, tnl, only to"),
     ],
 )
 def test_mistakes_are_one_line(load, axes, message):

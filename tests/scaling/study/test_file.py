@@ -37,14 +37,10 @@ def load(tmp_path):
     ("content", "message"),
     [
         ({"overrides": {"by_size": {"98k": {"lr": 1}}}}, "overrides.by_size.98k: this study has no run of 98k"),
-        ({"overrides": {"by_arch": {"hgrn2": {}}}}, "overrides.by_arch.hgrn2: this study has no run of hgrn2"),
         ({"overrides": {"by_run": {"tnl/98k": {}}}}, "overrides.by_run.tnl/98k: this study has no run of tnl/98k"),
-        ({"overrides": {"by_run": {"tnl/98k": {}}}}, "(did you mean 'tnl/25k'?)"),
         ({"grid": GRID | {"extra_seeds": {"410m": [1]}}}, "grid.extra_seeds.410m: this study has no run of 410m"),
         ({"fit": {"range": {"hgrn2": [1, 2]}}}, "fit.range.hgrn2: this study has no run of hgrn2 (valid: llama, tnl)"),
         ({"jobs": {"resources": {"7b": {"nodes": 2}}}}, "jobs.resources.7b: this study has no run of 7b"),
-        ({"jobs": {"resources": {"tnl/7b": {"nodes": 2}}}}, "jobs.resources.tnl/7b: this study has no run of tnl/7b"),
-        ({"training": {"n_tokens": 20_000, "batch_tokens": 1e12}}, "is more than n_tokens=20000: one step would train"),
     ],
 )
 def test_what_no_run_reads_is_refused(load, content, message):
