@@ -41,10 +41,10 @@ def find_study(name: str | Path) -> Path:
             return path
     except OSError as error:
         raise InputError(f"{path.name[:40]}...: no such study file ({error.strerror})") from None
-    packaged = sorted(file.stem for file in PACKAGED.glob("*.yaml"))
+    packaged = {file.stem: file for file in sorted(PACKAGED.glob("*.yaml"))}
     is_bare = str(path) == path.name
     if is_bare and path.name in packaged:
-        return PACKAGED / f"{path.name}.yaml"
+        return packaged[path.name]
     if (path / STUDY_FILE).is_file():
         raise InputError(
             f"{path}: is a published study, tables alone: fit, report, publish --check and design --pilot read it; "
@@ -54,12 +54,12 @@ def find_study(name: str | Path) -> Path:
         raise InputError(f"{path}: is a directory, not a study file")
     from difflib import get_close_matches
 
-    here = path.parent.iterdir() if path.parent.is_dir() else ()
-    beside = {file.stem: file.name for file in here if file.suffix == ".yaml" or (file / STUDY_FILE).is_file()}
-    names = ({name: name for name in packaged} if is_bare else {}) | beside
-    if meant := get_close_matches(path.stem, names, n=1):  # by stems: that both end with .yaml is no likeness
-        raise InputError(f"{path}: no such study file (did you mean {names[meant[0]]!r}?)")
-    raise InputError(f"{path}: no such study file (studies of the package, by bare name: {', '.join(packaged)})")
+    beside = [file.name for file in (path.parent.iterdir() if path.parent.is_dir() else ()) if file.suffix == ".yaml"]
+    # by stems: that both end with .yaml is no likeness
+    names = {Path(name).stem: name for name in [*(packaged if is_bare else ()), *beside]}
+    meant = [f"did you mean {names[stem]!r}?" for stem in get_close_matches(path.stem, names, n=1)]
+    others = f"studies of the package, by bare name: {', '.join(packaged)}"
+    raise InputError(f"{path}: no such study file ({(*meant, others)[0]})")
 
 
 def came_with_others(file: Path) -> bool:

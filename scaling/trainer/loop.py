@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import math
 import platform
+import shutil
 import sys
 import time
 from contextlib import ExitStack
@@ -37,7 +38,7 @@ from . import state
 from .branch import Origin, hand_over
 from .engine import Engine, start_distributed
 from .kernel_check import check_kernels
-from .merging import Merger, drop_sources, sources_kept
+from .merging import Merger
 from .readings import Reading, Readings
 from .stepper import Stepper
 from .stop import StopRequest
@@ -242,7 +243,10 @@ class Trainer:
         self.stepper.forget()
         if self.first_rank:
             warnings += self._look_at_checkpoints(step)
-            warnings += drop_sources(self.rundir) if self.merger is None else self.merger.resume(step)
+            if self.merger is not None:
+                warnings += self.merger.resume(step)
+            else:  # weights for means that the study no longer asks for
+                shutil.rmtree(self.rundir.path / "merge", ignore_errors=True)
             for warning in warnings:
                 print(warning, file=sys.stderr, flush=True)
         self._status("running", step)
@@ -319,8 +323,6 @@ class Trainer:
         self._status("failed", step, reason)
         last = self.last_checkpoint or "none"
         self._say(f"failed: {reason} (last good checkpoint: {last}); lower training.lr or change the model")
-        if kept := sources_kept(self.rundir):
-            self._say(f"kept for `scaling train --retry`, to be removed where it is given up: {kept}")
         return FAILED
 
     def _stopped(self, step: int) -> int:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from arch.amounts import byte_size
 from arch.model.lm import load_model, read_weights
 from data.files import disk_full_named, new_directory, remove_unfinished
 
@@ -114,22 +113,6 @@ class Merger:
             self._say(f"step {point}: mean of {len(steps)} weights, probe loss {loss:.4f}")
         except ProbeError:  # the run itself ends with its own reason
             self._say(f"step {point}: not merged, the probe loss of the mean is not finite")
-
-
-def sources_kept(rundir: RunDir) -> str:
-    """A line on the weights kept for means that are still to be made: folder, number and bytes; "" without any."""
-    folder = rundir.path / "merge"
-    n_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return f"{folder}: {len(list(folder.glob('[0-9]*')))} weights for merged points, {byte_size(n_bytes)}" * (
-        n_bytes > 0
-    )
-
-
-def drop_sources(rundir: RunDir) -> list[str]:
-    """Remove the kept weights of a run that makes no mean. Returns a warning that names them."""
-    kept = sources_kept(rundir)
-    shutil.rmtree(rundir.path / "merge", ignore_errors=True)
-    return [f"warning: removed {kept}, which no merged point needs any more"] if kept else []
 
 
 def mean_into(model: LanguageModel, folders: list[Path]) -> None:
