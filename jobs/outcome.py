@@ -17,11 +17,9 @@ from arch.errors import InputError
 from arch.registry import load_plugins
 from scaling.rundir.directory import RunDir
 from scaling.rundir.owner import SUPERSEDED, Attempt, Superseded, attempts
-from scaling.rundir.worklist import EXIT_INPUT, EXIT_STOPPED, is_trained, last_line
+from scaling.rundir.worklist import EXIT_FAILED, EXIT_INPUT, EXIT_STOPPED, is_trained, last_line
 
 from .task import token
-
-FAILED = 3
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -57,7 +55,7 @@ def judge_attempt(rundir: RunDir, attempt: Attempt, code: int, max_restarts: int
     if code == EXIT_INPUT:
         return EXIT_INPUT, f"{run.run_id}: bad input, see {rundir.log}"
     if rundir.status()["state"] == "failed":
-        return FAILED, f"{run.run_id}: failed: {rundir.status()['reason']}"
+        return EXIT_FAILED, f"{run.run_id}: failed: {rundir.status()['reason']}"
     newest = max((state.step for state in rundir.states(verify=False)), default=0)
     fruitless = 0
     for earlier in reversed(attempts(rundir.path)):
@@ -71,7 +69,7 @@ def judge_attempt(rundir: RunDir, attempt: Attempt, code: int, max_restarts: int
     reason = f"{how}: given up after {counted(fruitless, 'attempt')} without a newer saved state"
     reason += f"; its log ends: {last}" if (last := last_line(rundir)) else ""
     attempt.record(reason=reason)  # for `scaling status`, when SLURM has forgotten the job
-    return code or FAILED, f"{run.run_id}: {reason}"
+    return code or EXIT_FAILED, f"{run.run_id}: {reason}"
 
 
 if __name__ == "__main__":

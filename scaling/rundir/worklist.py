@@ -19,7 +19,8 @@ from .lock import is_locked
 from .prepare import OtherRun, check_run
 from .saved import read_saved
 
-EXIT_INPUT, EXIT_STOPPED = 2, 75  # of scaling.trainer.process
+# exit codes of a process that trains, beside owner.SUPERSEDED; 75: it saved its state and is unfinished, so never 0
+EXIT_INPUT, EXIT_FAILED, EXIT_STOPPED = 2, 3, 75
 ENDED_BY = re.compile(r"(?:\[rank\d+\]: *)?((?:\w+\.)*\w*(?:Error|Exception)\b.*)|\s*traceback : (Signal \d+ \(\w+\))")
 TORCHRUNS = "ChildFailedError"
 MAX_ERROR = 200  # characters

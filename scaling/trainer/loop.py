@@ -32,7 +32,7 @@ from ..rundir.lock import run_lock
 from ..rundir.metrics import MetricsWriter
 from ..rundir.owner import Attempt, attempt_by_hand
 from ..rundir.saved import read_saved
-from ..rundir.worklist import is_small
+from ..rundir.worklist import EXIT_FAILED, EXIT_STOPPED, is_small
 from ..study.schedule import learning_rate
 from . import state
 from .branch import Origin, hand_over
@@ -43,8 +43,6 @@ from .readings import Reading, Readings
 from .stepper import Stepper
 from .stop import StopRequest
 from .turns import Bursts, Clock, Steps, finish
-
-DONE, FAILED, STOPPED = 0, 3, 75  # exit codes; 75: checkpointed but unfinished, so never 0
 
 
 def _hardware(device: torch.device) -> str:
@@ -180,7 +178,7 @@ class Trainer:
         elapsed, own_time = time.perf_counter() - began, self.clock.now() - self.began
         others = f", of which {own_time:.1f} s were its own: runs took turns" if elapsed - own_time >= 0.1 else ""
         self._say(f"done: {self.run.n_tokens} tokens, {elapsed:.1f} s{others}")
-        return DONE
+        return 0
 
     def _wait_for_gpu(self) -> None:
         if self.device.type == "cuda":
@@ -323,13 +321,13 @@ class Trainer:
         self._status("failed", step, reason)
         last = self.last_checkpoint or "none"
         self._say(f"failed: {reason} (last good checkpoint: {last}); lower training.lr or change the model")
-        return FAILED
+        return EXIT_FAILED
 
     def _stopped(self, step: int) -> int:
         reason = f"stopped by {self.stop.name or 'another process'} after step {step}, to be continued"
         self._status("running", step, reason)
         self._say(reason)
-        return STOPPED
+        return EXIT_STOPPED
 
     def _status(self, name: str, step: int, reason: str | None = None) -> None:
         if self.first_rank:

@@ -25,12 +25,11 @@ from arch.registry import load_plugins
 from ..rundir.directory import RunDir
 from ..rundir.memory import keep_freed_memory
 from ..rundir.owner import SUPERSEDED, Attempt, Superseded
-from ..rundir.worklist import damage_of, is_trained, thread_environment
+from ..rundir.worklist import EXIT_FAILED, EXIT_INPUT, EXIT_STOPPED, damage_of, is_trained, thread_environment
 from .stop import Stopped, StopRequest
 from .turns import Steps, finish
 
 STARTED = time.perf_counter()
-BAD_INPUT, FAILED, STOPPED = 2, 3, 75
 PR_SET_PDEATHSIG = 1
 
 
@@ -70,17 +69,17 @@ def steps(
         return SUPERSEDED
     except Stopped as error:
         print(f"stopped {error}", file=sys.stderr)
-        return STOPPED
+        return EXIT_STOPPED
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
-        return BAD_INPUT
+        return EXIT_INPUT
     except OSError as error:
         if error.errno not in FULL:
             raise
         with suppress(OSError):  # the log may lie on the same disk
             message = f"error: {options.run_dir}: {error.strerror}; free some space and run again to continue"
             print(message, file=sys.stderr, flush=True)
-        return BAD_INPUT
+        return EXIT_INPUT
 
 
 def _train(
@@ -90,7 +89,7 @@ def _train(
     if status["state"] == "failed" and not retry:
         last = status["last_checkpoint"] or "none"
         print(f"{run.run_id}: failed before: {status['reason']} (last good checkpoint: {last})", flush=True)
-        return FAILED
+        return EXIT_FAILED
     if why := damage_of(rundir):
         raise InputError(f"{rundir.path}: {why}: `scaling train --repair` trains again what is lost")
     if is_trained(run, rundir):

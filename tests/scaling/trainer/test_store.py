@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from scaling.rundir.directory import RunDir
-from scaling.trainer.process import BAD_INPUT, STOPPED
+from scaling.rundir.worklist import EXIT_INPUT, EXIT_STOPPED
 
 from ...jobs.studies import study_file
 from ..small_runs import make_run, start, train
@@ -57,7 +57,7 @@ def test_a_process_without_its_peers_says_so_and_ends_on_a_signal(
         process.send_signal(number)
         _, err = process.communicate(timeout=60)
         assert time.monotonic() - begun < 30
-        assert process.returncode == STOPPED and err.count("\n") == 1, err
+        assert process.returncode == EXIT_STOPPED and err.count("\n") == 1, err
         assert f"stopped by {signal.Signals(number).name}: rank {rank} of 8 was waiting for {what}" in err
     finally:
         process.kill()
@@ -83,7 +83,7 @@ def test_the_wait_is_bounded(run: RunDir, address: dict[str, str], tmp_path: Pat
         timeout=300,
         check=False,
     )
-    assert done.returncode == BAD_INPUT and done.stderr.count("\n") == 1, done.stderr
+    assert done.returncode == EXIT_INPUT and done.stderr.count("\n") == 1, done.stderr
     assert "error: rank 1 of 2: rank 0 at 127.0.0.1:" in done.stderr and "did not come in 1 s" in done.stderr
 
 
@@ -91,12 +91,12 @@ def test_a_port_that_is_taken_is_one_line(run: RunDir) -> None:
     with socket.create_server(("", 0)) as taken:
         port = str(taken.getsockname()[1])
         code, _, err = train(run, RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-    assert code == BAD_INPUT and "rank 0 of 2: cannot reach the other processes" in err and "Traceback" not in err, err
+    assert code == EXIT_INPUT and "rank 0 of 2: cannot reach the other processes" in err and "Traceback" not in err, err
 
 
 def test_nonsense_of_a_launcher_is_one_line(run: RunDir, address: dict[str, str]) -> None:
     code, _, err = train(run, **{"RANK": "2", "WORLD_SIZE": "2"} | address)
-    assert code == BAD_INPUT and err.startswith("error: environment: ") and err.count("\n") == 1, err
+    assert code == EXIT_INPUT and err.startswith("error: environment: ") and err.count("\n") == 1, err
 
 
 PODS = {
