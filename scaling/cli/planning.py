@@ -87,36 +87,27 @@ def outlook(request: Request) -> list[str]:
     """Lines on the time of the evaluations, what the fits of these runs will not determine, and what waits."""
     fitted = [run for run in request.runs if not run.is_forecast]
     lines = evaluation_time(request)
-    lines += [fit_notes(fitted), *design_notes(fitted, request.study.fit)] if fitted else []
+    lines += [*fit_notes(fitted), *design_notes(fitted, request.study.fit)] if fitted else []
     return lines + Waiting.of(request).lines(request)
 
 
-def fit_notes(runs: Sequence[RunSpec]) -> str:
-    """One line: pairs of neighbouring sizes of each architecture, how many must cross, and whether seeds give
+def fit_notes(runs: Sequence[RunSpec]) -> list[str]:
+    """A line for each thing that the fits will lack whatever the losses: sizes for a law of N_opt, seeds for
     intervals."""
     sizes: dict[str, set[str]] = {}
     seeds: dict[tuple[str, ...], set[int]] = {}
     for run in runs:
         sizes.setdefault(run.arch, set()).add(run.size)
         seeds.setdefault(run.kind, set()).add(run.seed)
-    pairs = {arch: f"{len(own) - 1}" for arch, own in sizes.items()}
-    few = [arch for arch, number in pairs.items() if int(number) < MIN_CROSSINGS]
-    line = f"fits: pairs of neighbouring sizes: {_grouped(pairs)}; the curves of {MIN_CROSSINGS} pairs must cross "
-    line += "for a law of N_opt" + (f", so {', '.join(few)} can have none" if few else "")
-    twice = {kind[:2] for kind, own in seeds.items() if len(own) > 1}
-    if not twice:
-        return f"{line}; no size has two seeds: no intervals"
-    shares = {arch: f"{sum(kind[0] == arch for kind in twice)} of {len(own)}" for arch, own in sizes.items()}
-    alike = len(set(shares.values())) == 1
-    return f"{line}; sizes with two seeds or more: {next(iter(shares.values())) if alike else _grouped(shares)}"
-
-
-def _grouped(value_of: dict[str, str]) -> str:
-    """tnl, llama: 1; hgrn2: 2"""
-    archs: dict[str, list[str]] = {}
-    for arch, value in value_of.items():
-        archs.setdefault(value, []).append(arch)
-    return "; ".join(f"{', '.join(names)}: {value}" for value, names in archs.items())
+    lines = []
+    if few := [arch for arch, own in sizes.items() if len(own) <= MIN_CROSSINGS]:
+        lines.append(
+            f"fits: {', '.join(few)} can have no law of N_opt: the curves of {MIN_CROSSINGS} pairs of neighbouring "
+            f"sizes must cross"
+        )
+    if all(len(own) == 1 for own in seeds.values()):
+        lines.append("fits: no size has two seeds: no intervals")
+    return lines
 
 
 def design_notes(runs: Sequence[RunSpec], fit: Fit) -> list[str]:

@@ -98,9 +98,6 @@ def test_forecasts_are_planned_and_wait_for_their_prediction(made):
     _, outputs, _ = made
     assert "llama-55k-c64-s5 (forecast)" in outputs["plan"] and "8 runs (2 forecast)" in outputs["plan"]
     assert WAIT in outputs["plan"] and "5 sizes" not in outputs["plan"]
-    assert "fits: pairs of neighbouring sizes: llama: 4" in outputs["plan"], (
-        "the forecast's size is no part of the fits"
-    )
     assert "train: 6 of 6 runs to do" in outputs["train"] and WAIT in outputs["train"]
     assert not set(IDS) & set(outputs["runs"]) and len(outputs["runs"]) == 6
     assert "2 forecast runs without a prediction" in outputs["submit"] and WAIT in outputs["submit"]

@@ -6,6 +6,8 @@ import yaml
 from arch.errors import InputError
 from flops import count_params
 from flops.ladder import Ladder
+from scaling.cli.planning import outlook
+from scaling.cli.request import Request
 from scaling.study.plan import plan
 from scaling.study.run import RunSpec
 from scaling.study.spec import load_study
@@ -161,6 +163,9 @@ def test_a_plan_marks_forecasts_and_warns_of_those_inside_the_fits(tmp_path):
     study = loaded(tmp_path)
     made = plan(study, study.all_runs())
     assert [run.role for run in made.runs].count("forecast") == 4 and not made.warnings
+    grid = {"archs": ["llama"], "sizes": ["14k", "25k"]}
+    lines = outlook(Request(loaded(tmp_path, grid=grid)))
+    assert "fits: no size has two seeds: no intervals" in lines, "forecasts are no part of the fits"
     inside = loaded(tmp_path, forecast=forecast(sizes=["14k"], n_tokens=2560))
     (line,) = plan(inside, inside.all_runs()).warnings
     assert line.startswith("forecast: 4 runs take no more compute than the largest of their architecture in the grid (")
