@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 SEPARATOR = ", "
 OF_SOURCE = "loss:"  # a metric of the held-out loss: that of one source of a mixture, whose name follows
@@ -38,44 +36,6 @@ def arch_of(group: str) -> str:
 def point_of(group: str) -> str:
     """The point of a group, "" without axes."""
     return group.partition(SEPARATOR)[2]
-
-
-class Endings:
-    """Reads the point of a run that has not begun from its name, ..-s0-lr0.001, by the points of runs that have."""
-
-    def __init__(self, points: Iterable[str]) -> None:
-        self.values: dict[str, dict[str, str]] = {}
-        self.fields: set[frozenset[str]] = set()
-        for point in points:
-            self.fields.add(frozenset(parts(point)))
-            for field, value in parts(point).items():
-                self.values.setdefault(field, {})[_in_names(value)] = value
-
-    def read(self, run_id: str) -> tuple[str | None, str]:
-        """Its point, values written as the others write them (None where no run that has begun has the same fields),
-        and the rest of the name: the label of a branch."""
-        name = re.search(r"-c(\d+)-s\d+(?:-(.*))?$", run_id)
-        values, rest = {"context_length": name[1]} if name else {}, []
-        for ending in (name[2] or "").split("-") if name else ():
-            if fields := [field for field in self.values if ending.startswith(field)]:
-                values[max(fields, key=len)] = ending.removeprefix(max(fields, key=len))
-            else:
-                rest.append(ending)
-        point = {
-            field: known.get(_in_names(values[field]), values[field])
-            for field, known in self.values.items()
-            if field in values
-        }
-        return joined(point) if frozenset(point) in self.fields else None, "-".join(rest)
-
-
-def _in_names(value: str) -> str:
-    """A value as the names of runs have it (scaling.study.file.suffix_of); of numbers one way to write each."""
-    text = re.sub(r"[^A-Za-z0-9.+]+", "_", value).strip("_")
-    try:
-        return repr(float(text.replace("_", "-")))
-    except ValueError:
-        return hashlib.sha256(text.encode()).hexdigest()[:8] if len(text) > 24 else text
 
 
 def families(groups: Sequence[str], alike: Mapping[str, object]) -> list[tuple[str, list[str]]]:

@@ -24,7 +24,6 @@ from analysis.labels import families
 from analysis.run_table import RunTable
 from arch.amounts import counted_of
 from arch.errors import InputError
-from scaling.study.schedule import DECAYED, MERGED
 
 POINTS_A_RUN = 5
 N_REPLICATES = 299
@@ -33,8 +32,6 @@ N_REPLICATES = 299
 def compare_study(study: RunTable, options: Options, seed_noise: float = 0.0, points: str = CURVES) -> list[Compared]:
     """The groups of a study, family by family (analysis.labels). points: of each run its curve, or its end alone;
     seed_noise: between seeds, in log loss (0: not measured)."""
-    if study.settings.points == MERGED:  # its draws know no error that points have in common
-        study = study.under(None, points=DECAYED)
     try:
         views = views_of(study, points)
     except InputError as error:

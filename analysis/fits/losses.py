@@ -1,12 +1,12 @@
 """Which losses of a run a fit is of, and the curve that they make.
 
-Losses are those before any decay of the learning rate, or those at the end of one, to which those of merged weights are
-added where a study asks for them (analysis.fits.merged). Never both as they are: a decay lowers the loss (Haegele et
-al. 2024, section 3), so that a fit of both would be one of neither; and a loss inside one is no run's end.
+Losses are those before any decay of the learning rate, or those at the end of one. Never both: a decay lowers the loss
+(Haegele et al. 2024, section 3), so that a fit of both would be one of neither; and a loss inside one is no run's end.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,12 @@ NO_CURVE = (
     "decayed losses are one point a run (fit.points), which an envelope of curves cannot be made of: the isoFLOP "
     "profiles and the surface are fitted to them"
 )
+PHASES: dict[str, str] = {
+    UNDECAYED: "before any decay",
+    DECAYING: "inside a decay",
+    DECAYED: "at the end of a decay",
+    MERGED: "of merged weights",
+}
 
 
 def resolved(table: RunTable, settings: FitSettings) -> FitSettings:
@@ -34,15 +40,15 @@ def resolved(table: RunTable, settings: FitSettings) -> FitSettings:
     rows = _rows(table, settings)
     if rows is None or settings.points == UNDECAYED or (settings.points == AUTO and set(rows["phase"]) <= {UNDECAYED}):
         return settings
-    archs = set(table.runs.loc[table.runs["state"] == "done", "arch"])
     decayed = set(rows.loc[rows["phase"] == DECAYED, "arch"])
     if settings.is_of_ends:
         if not decayed:
             raise InputError(
-                f"fit.points is {settings.points}, and no run that is done has an evaluated checkpoint at the end of a "
-                f"decay: set it to undecayed, or evaluate these runs"
+                "fit.points is decayed, and no run that is done has an evaluated checkpoint at the end of a decay: set "
+                "it to undecayed, or evaluate these runs"
             )
         return settings
+    archs = set(table.runs.loc[table.runs["state"] == "done", "arch"])
     every = settings.loss == "validation" and archs <= decayed
     return settings.model_copy(update={"points": DECAYED if every else UNDECAYED})
 
@@ -53,27 +59,16 @@ def described(table: RunTable, settings: FitSettings) -> dict[str, Any] | None:
     if settings.points == AUTO or rows is None:
         return None
     counts = rows["phase"].value_counts()
-    fitted = {DECAYED, MERGED} if settings.points == MERGED else {settings.points}
-    left = {str(phase): int(number) for phase, number in counts.items() if phase not in fitted}
-    if not left and settings.points != MERGED:
+    left = {str(phase): int(number) for phase, number in counts.items() if phase != settings.points}
+    if not left:
         return None
-    words: dict[str, str] = {
-        UNDECAYED: "before any decay",
-        DECAYING: "inside a decay",
-        DECAYED: "at the end of a decay",
-        MERGED: "of merged weights",
-    }
-    which = f"losses {words[settings.phase or UNDECAYED]} of the learning rate"
-    if settings.points == MERGED:
-        which += (
-            f", and of {int(counts.get(MERGED, 0)):,} rows of merged weights, less their offset, those where no branch "
-            f"of their trunk has decayed (architectures are compared on decayed losses alone)"
-        )
-    text = f"fitted: {which} (fit.points); left out: " + (
-        ", ".join(f"{counted(number, 'row')} {words[phase]}" for phase, number in left.items()) or "none"
+    text = f"fitted: losses {PHASES[settings.points]} of the learning rate (fit.points); left out: " + ", ".join(
+        f"{counted(number, 'row')} {PHASES[phase]}" for phase, number in left.items()
     )
-    if settings.points == UNDECAYED and settings.loss != "validation" and _all_evaluated(table):
-        text += "; every architecture has held-out losses at the end of a decay: fit.loss validation fits these"
+    if settings.points == UNDECAYED and settings.loss != "validation" and len(table.evals):
+        decayed = table.evals.loc[table.evals["phase"] == DECAYED, "arch"]
+        if set(table.curves["arch"]) <= set(decayed):
+            text += "; every architecture has held-out losses at the end of a decay: fit.loss validation fits these"
     return {"phase": settings.points, "text": text, "left_out": left}
 
 
@@ -86,11 +81,20 @@ def _rows(table: RunTable, settings: FitSettings) -> pd.DataFrame | None:
     return source[source["run_id"].isin(done)]
 
 
-def _all_evaluated(table: RunTable) -> bool:
-    evals = table.evals
-    if "phase" not in evals or evals.empty:
-        return False
-    return set(table.curves["arch"]) <= set(evals.loc[evals["phase"] == DECAYED, "arch"])
+@dataclass(frozen=True)
+class Curve:
+    """The losses of a run that are fitted, [n] each, by rising tokens. own: of somebody else's table its own `flops`,
+    `unique_tokens` and `row` there, as far as it has them."""
+
+    n_tokens: np.ndarray
+    loss: np.ndarray
+    own: dict[str, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.loss)
+
+    def part(self, which: slice) -> Curve:
+        return Curve(self.n_tokens[which], self.loss[which], {name: array[which] for name, array in self.own.items()})
 
 
 class RunCurves:
@@ -111,29 +115,19 @@ class RunCurves:
         named = {"flops": f"flops_{settings.flops}", "unique_tokens": "unique_tokens", "row": "row"}
         known = {} if table.origin is None else {key: name for key, name in named.items() if name in rows}
         self._own = {key: rows[name].to_numpy(dtype=float) for key, name in known.items()}
-        self._difficulty: np.ndarray | None = None
         if settings.loss != "validation" and settings.control == "bigram":
             if "difficulty" not in rows:
                 raise InputError('this table has no column `difficulty`: load_tables(.., control="bigram") adds it')
-            self._difficulty = rows["difficulty"].to_numpy(dtype=float)
+            self._loss = self._loss - rows["difficulty"].to_numpy(dtype=float)
 
-    def of(self, run_id: str) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens [n], rising, and loss [n] in nats a token; both empty for a run that has none."""
+    def of(self, run_id: str) -> Curve:
+        """Loss in nats a token; empty for a run that has none."""
         rows = self._rows.get(run_id, NO_ROWS)
-        tokens, loss = self._tokens[rows], self._loss[rows]
+        before, loss = self._tokens[rows], self._loss[rows]
+        own = {name: values[rows] for name, values in self._own.items()}
         if self.settings.loss == "validation":
-            return tokens, loss
-        if self._difficulty is not None:
-            loss = loss - self._difficulty[rows]
-        return smooth(tokens, loss, self.settings.smoothing_tokens, self.settings.smoothing_fraction)
-
-    def whole(self, run_id: str) -> dict[str, np.ndarray]:
-        """`n_tokens` and `loss` [n] as `of` has them and, of somebody else's table, its own `flops`, `unique_tokens`
-        and `row` there."""
-        tokens, loss = self.of(run_id)
-        rows = self._rows.get(run_id, NO_ROWS)
-        same = len(rows) == len(tokens)  # not smoothed
-        return {"n_tokens": tokens, "loss": loss} | {
-            key: values[rows] if same else np.interp(tokens, self._tokens[rows], values[rows])
-            for key, values in self._own.items()
-        }
+            return Curve(before, loss, own)
+        tokens, loss = smooth(before, loss, self.settings.smoothing_tokens, self.settings.smoothing_fraction)
+        if len(tokens) != len(before):
+            own = {name: np.interp(tokens, before, values) for name, values in own.items()}
+        return Curve(tokens, loss, own)

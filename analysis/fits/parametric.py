@@ -357,14 +357,13 @@ def _draws(fit: ParametricFit, r: int, seed: int, progress: Callable[[float], No
     rng = np.random.default_rng(seed)
     df = None
     resampled = n >= LEAST_TRUNKS and fit.form != DATA_CONSTRAINED
-    common = points.common(r, seed)
     if resampled:
         df = float(n - fit.n_free) if fit.objective == LEAST_SQUARES else None
         method = (OVER_TRUNKS if df is None else WIDENED).format(n=n, what=what)
-        losses = points.loss * np.exp(common)
+        losses = points.loss
     elif fit.effects is not None:
         method = SIMULATED.format(r=r, what=what)
-        losses = points.loss * np.exp(fit.effects.draw(rng, r) + common - fit.misses)
+        losses = points.loss * np.exp(fit.effects.draw(rng, r) - fit.misses)
     else:
         return None
     parts, done = [], 0

@@ -6,7 +6,7 @@ Numbers are float64 from the start: 6 N D of a large run overflows int64.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -16,12 +16,17 @@ import pandas as pd
 
 from arch.errors import InputError
 
-POSITIVE = ("n_params", "n_tokens", "flops", "loss")
+NUMBERS = ("n_params", "n_tokens", "flops", "loss", "unique_tokens")
 FURTHEST = 1e100  # a number above it, or below its inverse, is a mistake, and products of two would overflow
 SHOWN = 5  # row numbers that a message lists
 COPIED = "the same numbers under another run name"
 SAME_SEED = "a run of the same recipe has the same seed"
 ENDS, CURVES = "ends", "curves"  # what is read of a run
+
+
+def _no_values() -> np.ndarray:
+    """Of a column that `Points` fills itself."""
+    return np.zeros(0)
 
 
 @dataclass(frozen=True)
@@ -36,17 +41,15 @@ class Points:
     n_tokens: np.ndarray  # D, tokens trained on
     flops: np.ndarray  # C, training FLOP under `convention`
     loss: np.ndarray  # nats a token, or whatever `loss_unit` says
-    run: np.ndarray = field(default_factory=lambda: np.array([]))  # its run: points of one run share its noise
-    trunk: np.ndarray = field(default_factory=lambda: np.array([]))  # the run it was branched from; its own run's
-    cell: np.ndarray = field(default_factory=lambda: np.array([]))  # runs that saw the same batches share it; its own
-    recipe: np.ndarray = field(default_factory=lambda: np.array([]))  # runs that differ by seed alone share it; ""
-    seed: np.ndarray = field(default_factory=lambda: np.array([]))  # of its run, where that is known; ""
-    size: np.ndarray = field(default_factory=lambda: np.array([]))  # name of its size; N as text
-    unique_tokens: np.ndarray = field(default_factory=lambda: np.array([]))  # of the text; all of n_tokens
-    row: np.ndarray = field(default_factory=lambda: np.array([]))  # in the table, for messages; 1, 2, ...
-    warmup_tokens: np.ndarray = field(default_factory=lambda: np.array([]))  # up to which its run warms up; 0
-    shift: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  # [n, p] of log loss: `common`; none
-    shift_df: tuple[float, ...] = ()  # [p] degrees of freedom of its columns
+    run: np.ndarray = field(default_factory=_no_values)  # its run: points of one run share its noise
+    trunk: np.ndarray = field(default_factory=_no_values)  # the run it was branched from; its own run's
+    cell: np.ndarray = field(default_factory=_no_values)  # runs that saw the same batches share it; its own
+    recipe: np.ndarray = field(default_factory=_no_values)  # runs that differ by seed alone share it; ""
+    seed: np.ndarray = field(default_factory=_no_values)  # of its run, where that is known; ""
+    size: np.ndarray = field(default_factory=_no_values)  # name of its size; N as text
+    unique_tokens: np.ndarray = field(default_factory=_no_values)  # of the text; all of n_tokens
+    row: np.ndarray = field(default_factory=_no_values)  # in the table, for messages; 1, 2, ...
+    warmup_tokens: np.ndarray = field(default_factory=_no_values)  # up to which its run warms up; 0
     convention: str = "6nd"  # of C
     loss_unit: str = "nats/token"
     loss_of: str = ""  # corpus, tokenizer, ... as far as columns tell: losses of two different ones are not compared
@@ -59,59 +62,40 @@ class Points:
         defaults: dict[str, Callable[[], Any]] = {
             "row": lambda: np.arange(1, n + 1),
             "run": lambda: np.array([f"row {i + 1}" for i in range(n)], dtype=object),
-            "unique_tokens": lambda: self.n_tokens,
+            "trunk": lambda: self.run,
+            "cell": lambda: self.run,
             "recipe": lambda: np.full(n, "", dtype=object),
             "seed": lambda: np.full(n, "", dtype=object),
-            "shift": lambda: np.zeros((n, 0)),
+            "size": lambda: np.array([f"{value:.6g}" for value in self.n_params], dtype=object),
+            "unique_tokens": lambda: self.n_tokens,
             "warmup_tokens": lambda: np.zeros(n),
         }
-        for name, made in defaults.items():
+        for name, default in defaults.items():
             if n and not len(getattr(self, name)):
-                object.__setattr__(self, name, made())
-        for name in ("trunk", "cell"):
-            if n and not len(getattr(self, name)):
-                object.__setattr__(self, name, self.run)
-        for name in (*POSITIVE, "unique_tokens"):
+                object.__setattr__(self, name, default())
+        for name in NUMBERS:
             object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.float64))
-        if n and not len(self.size):
-            object.__setattr__(self, "size", np.array([f"{value:.6g}" for value in self.n_params], dtype=object))
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if isinstance(value, np.ndarray) and len(value) != n:
-                raise InputError(f"{one.name}: {len(value)} values, loss has {n}")
-        for name in (*POSITIVE, "unique_tokens"):
+        for name in self._columns:
+            if len(getattr(self, name)) != n:
+                raise InputError(f"{name}: {len(getattr(self, name))} values, loss has {n}")
+        for name in NUMBERS:
             refuse_impossible(name, getattr(self, name), self.row)
+
+    @property
+    def _columns(self) -> list[str]:
+        return [column.name for column in fields(self) if isinstance(getattr(self, column.name), np.ndarray)]
 
     def __len__(self) -> int:
         return len(self.loss)
 
     def take(self, keep: np.ndarray | Sequence[int]) -> Points:
         """The points of a mask or of indices, which may repeat."""
-        return replace(
-            self,
-            **{
-                one.name: getattr(self, one.name)[keep]
-                for one in fields(self)
-                if isinstance(getattr(self, one.name), np.ndarray)
-            },
-        )
-
-    def common(self, r: int, seed: int) -> np.ndarray:
-        """[r, n] or 0: draws of the error of log loss that points have in common, since one number was taken off
-        them all: `shift` times p draws of Student's t with shift_df degrees of freedom, one denominator for equal
-        ones."""
-        if not self.shift.size:
-            return np.zeros(())
-        rng = np.random.default_rng([seed, 5])
-        drawn = rng.standard_normal((r, self.shift.shape[1]))
-        for df in dict.fromkeys(self.shift_df):
-            drawn[:, np.array(self.shift_df) == df] *= np.sqrt(df / rng.chisquare(df, (r, 1)))
-        return np.asarray(drawn @ self.shift.T)
+        return replace(self, **{name: getattr(self, name)[keep] for name in self._columns})
 
     @property
     def copied(self) -> np.ndarray:
         """[n] bool: points of runs that are another run, to the last bit of every number, under another name."""
-        return copies(self.run, *(getattr(self, name) for name in (*POSITIVE, "unique_tokens")))
+        return copies(self.run, *(getattr(self, name) for name in NUMBERS))
 
     @property
     def trained_again(self) -> np.ndarray:
@@ -162,7 +146,7 @@ class Points:
     @property
     def input_hash(self) -> str:
         """Of the numbers, labels and convention, whatever the order of the points."""
-        columns = (map(float.hex, getattr(self, name).tolist()) for name in (*POSITIVE, "unique_tokens"))
+        columns = (map(float.hex, getattr(self, name).tolist()) for name in NUMBERS)
         rows = sorted(zip(*columns, map(str, self.run.tolist()), strict=True))
         return hashlib.sha256(repr((self.convention, self.loss_unit, rows)).encode()).hexdigest()
 
@@ -204,8 +188,8 @@ class Reading:
             self.unit: {"read": self.n_read, "dropped": dict(self.dropped), "kept": self.n_kept},
             "six_nd_over_c": None if self.six_nd is None else list(self.six_nd),
             "groups": [
-                {"group": name, "n_points": len(one), "n_runs": one.n_runs, "convention": one.convention}
-                for name, one in self.groups.items()
+                {"group": name, "n_points": len(points), "n_runs": points.n_runs, "convention": points.convention}
+                for name, points in self.groups.items()
             ],
             "notes": list(self.notes),
         }
@@ -219,9 +203,14 @@ def refuse_impossible(name: str, value: np.ndarray, row: np.ndarray) -> None:
         ((value > FURTHEST) | (value < 1 / FURTHEST), f"lies outside of {1 / FURTHEST:g} to {FURTHEST:g}"),
     ):
         if bad.any():
-            rows = [str(one) for one in row[bad][:SHOWN]]
-            more = f" and {bad.sum() - SHOWN} more" if bad.sum() > SHOWN else ""
-            raise InputError(f"{name} {why} in row{'' if bad.sum() == 1 else 's'} {', '.join(rows)}{more}")
+            raise InputError(f"{name} {why} in {rows_text(row[bad])}")
+
+
+def rows_text(rows: Iterable[Any]) -> str:
+    """ "row 3", "rows 3, 7", or the first few and how many more."""
+    named = list(map(str, rows))
+    more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
+    return f"row{'' if len(named) == 1 else 's'} {', '.join(named[:SHOWN])}{more}"
 
 
 def copies(run: np.ndarray, *numbers: np.ndarray) -> np.ndarray:

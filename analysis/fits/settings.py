@@ -33,13 +33,13 @@ class FitSettings(Fit, strict=False):
 
     @property
     def is_of_ends(self) -> bool:
-        """Whether losses at the end of a decay are fitted, one a run; with or without those of merged weights."""
-        return self.points in ("decayed", "merged")
+        """Whether losses at the end of a decay are fitted, one a run."""
+        return self.points == "decayed"
 
     @property
     def phase(self) -> str | None:
         """Of the rows of runs that are fitted as they are; None: of all."""
-        return None if self.points == "auto" else "decayed" if self.is_of_ends else self.points
+        return None if self.points == "auto" else self.points
 
     @property
     def range_convention(self) -> str:
@@ -47,12 +47,7 @@ class FitSettings(Fit, strict=False):
 
     def loss_name(self, unit: str) -> str:
         """The loss that is fitted, in words; unit: its (data.units)."""
-        of = {
-            "auto": "",
-            "decayed": " of decayed runs",
-            "undecayed": " before any decay",
-            "merged": " of decayed runs, and of merged weights less their offset",
-        }[self.points]
+        of = {"auto": "", "decayed": " of decayed runs", "undecayed": " before any decay"}[self.points]
         if self.loss == "validation":
             return f"held-out loss{of} ({unit})"
         wider = f" or {self.smoothing_fraction:.0%} of those seen" if self.smoothing_fraction else ""

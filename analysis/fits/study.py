@@ -24,10 +24,10 @@ from analysis.fits.fit import APPROACHES, ENVELOPE, Fit, Intervals
 from analysis.fits.grouping import grouped
 from analysis.fits.groups import Fits, Runs, fit_groups
 from analysis.fits.losses import NO_CURVE, described, resolved
-from analysis.fits.merged import calibrations, merged_offsets
+from analysis.fits.merged import merged_offsets
 from analysis.fits.noise import SeedNoise, SeedNoises, degrees_text
 from analysis.fits.points import CURVES, Points
-from analysis.fits.prepare import Row, curves_by_group, prepare, under, whole_curves
+from analysis.fits.prepare import GroupRuns, prepare, under, usable_runs
 from analysis.fits.seeds import Size, SizeCurve, curves_of, seed_noises_of, sizes_of
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_fits import (
@@ -47,7 +47,7 @@ from arch.amounts import count
 from arch.errors import InputError
 from data.units import loss_unit
 from flops.laws import FITS_SCHEMA
-from scaling.study.schedule import MERGED, UNDECAYED
+from scaling.study.schedule import UNDECAYED
 
 NOT_JUDGED = "no usable run: at no size can a value of the nuisance axes be judged"
 
@@ -77,8 +77,6 @@ def fit_study(
         raise InputError(f"{table.title}: is no study: fit its points, of `prepare`, by analysis.fits.approaches")
     settings = resolved(table, settings or table.settings)
     table = grouped(replace(table, settings=settings), settings)
-    if settings.points == MERGED:
-        calibrations(table, needed=True)
     runs, whole = table.runs[table.runs["arch"].notna()], WholeCurves.of(table, settings)
     noises, own = whole.noises(), whole.envelopes()
     curves = _curves(table) if approaches else {}
@@ -146,12 +144,12 @@ def _curves(table: RunTable) -> Mapping[str, Points]:
 
 @dataclass(frozen=True)
 class WholeCurves:
-    """The whole curves of a grouped table. rows: by group, the runs that have one; points and sizes: by group, those
-    that the convention `settings.flops` counts."""
+    """The whole curves of a grouped table. runs: by group, those that have several points; points and sizes: by group,
+    those that the convention `settings.flops` counts."""
 
     table: RunTable
     settings: FitSettings
-    rows: dict[str, list[Row]]
+    runs: dict[str, GroupRuns]
     points: dict[str, Points]
     sizes: dict[str, list[Size]]
 
@@ -159,12 +157,13 @@ class WholeCurves:
     def of(cls, table: RunTable, settings: FitSettings) -> WholeCurves:
         settings = resolved(table, settings)
         table = grouped(table, settings)
-        read, _ = curves_by_group(table, settings)
-        rows = {group: [row for row in mine if len(row["curve"]["loss"]) > 1] for group, mine in read.items()}
-        unit = loss_unit(table.runs["tokenizer"])
-        made = {group: whole_curves(mine, settings, unit) for group, mine in rows.items()}
-        points = {group: one for group, one in made.items() if one is not None}
-        return cls(table, settings, rows, points, {group: sizes_of(one) for group, one in points.items()})
+        runs = {group.name: group.whole() for group in usable_runs(table, settings)[0]}
+        points = {
+            name: group.points(settings, table.loss_unit)
+            for name, group in runs.items()
+            if group.curves and not np.isnan(group.per_token(settings.flops)).any()
+        }
+        return cls(table, settings, runs, points, {name: sizes_of(group) for name, group in points.items()})
 
     def by_convention(self, group: str) -> dict[str, list[SizeCurve]]:
         """By convention, the curve of every size; none under one that has no formula for the architecture."""
@@ -184,13 +183,12 @@ class WholeCurves:
         groups = list(dict.fromkeys([*runs.loc[runs["left_out"] == "", "group"], *gone]))
         noises, found = self.noises(), dict[str, Curves | str]()
         for group in groups:
-            curves, rows = self.by_convention(group), self.rows.get(group, ())
+            curves, own = self.by_convention(group), self.runs.get(group)
             varied = sum(arch_of(other) == arch_of(group) for other in groups) > 1
-            reason = (
-                _unusable(rows, curves[self.settings.flops], self.settings, varied)
-                if rows or group not in gone
-                else NOT_JUDGED
-            )
+            if own is None and group in gone:
+                reason = NOT_JUDGED
+            else:
+                reason = _unusable(own, curves[self.settings.flops], self.settings, varied)
             name = convention or self.settings.flops
             if not reason:
                 if (stretch := _stretches(curves, group, self.settings).get(name)) is not None:
@@ -209,7 +207,8 @@ class WholeCurves:
     def noises(self) -> SeedNoises:
         """Noise between seeds of each other, after warm-up and inside the architecture's range. Seeds of two sizes that
         read the same text, in the same order, go together, however far they read."""
-        read = {str(row["run_id"]): _text_order(row) for rows in self.rows.values() for row in rows}
+        runs = self.table.runs
+        read = dict(zip(runs["run_id"].astype(str), _text_orders(runs), strict=True))
         counted = [under(one, self.table.runs, self.settings.range_convention) for one in self.points.values()]
         groups = [
             replace(one, cell=np.array([read[run] for run in one.run.tolist()], dtype=object))
@@ -238,11 +237,14 @@ def _by_convention(whole: WholeCurves, own: Mapping[str, Curves | str], points: 
     ]
 
 
-def _text_order(row: Row) -> str:
-    """What decides the text that a run reads, in its order (data/loader.py), up to any number of tokens."""
-    target = row.get("target_tokens")
-    share = f", {row['planned_tokens']} of {target}" if target and target == target else ""
-    return f"{row['corpus_fingerprint']}, {row['context_length']}, {row['seed']}{share}"
+def _text_orders(runs: pd.DataFrame) -> list[str]:
+    """What decides the text that each run reads, in its order (data/loader.py), up to any number of tokens."""
+    shares = [
+        "" if pd.isna(target) else f", {planned} of {target}"
+        for planned, target in zip(runs["planned_tokens"], runs["target_tokens"], strict=True)
+    ]
+    keys = zip(runs["corpus_fingerprint"], runs["context_length"], runs["seed"], shares, strict=True)
+    return [f"{corpus}, {context}, {seed}{share}" for corpus, context, seed, share in keys]
 
 
 def _verdicts(
@@ -273,11 +275,11 @@ def _needed(settings: FitSettings) -> str:
     return f"{needed} before any decay of its rate" if settings.points == UNDECAYED else needed
 
 
-def _unusable(rows: Sequence[Row], curves: list[SizeCurve], settings: FitSettings, varied: bool) -> str:
-    """Why an architecture has no laws; "" if it has. The training loss of text seen before is no loss on new text.
-    varied: whether the architecture has other points on the axes, which it is compared with."""
+def _unusable(own: GroupRuns | None, curves: list[SizeCurve], settings: FitSettings, varied: bool) -> str:
+    """Why an architecture has no laws; "" if it has. varied: whether the architecture has other points on the axes,
+    which it is compared with."""
     for key, convention in (("flops", settings.flops), ("range_flops", settings.range_convention)):
-        if any(np.isnan(row[f"flops_per_token_{convention}"]) for row in rows):
+        if own is not None and np.isnan(own.per_token(convention)).any():
             return f"the convention fit.{key} = {convention} has no formula for it: set fit.{key} to exact"
     if not curves and settings.is_of_ends:
         return NO_CURVE
@@ -291,14 +293,7 @@ def _unusable(rows: Sequence[Row], curves: list[SizeCurve], settings: FitSetting
             f"its {len(sizes_n)} sizes are shapes of about as many parameters ({count(min(sizes_n))} to "
             f"{count(max(sizes_n))}), which no law of size is fitted to: they are compared after equal tokens"
         )
-    repeated = [(float(row["epochs"]), str(row["run_id"])) for row in rows if row["epochs"] > 1]
-    if repeated and settings.loss == "train_smoothed":
-        most, run_id = max(repeated)
-        return (
-            f"{len(repeated)} of its runs saw text more than once ({run_id}: {most:.2f} epochs), where training loss "
-            "does not measure loss on new text: set fit.loss to validation (nothing is trained again)"
-        )
-    return ""
+    return "" if own is None else own.repeated(settings)
 
 
 def _stretches(curves: dict[str, list[SizeCurve]], arch: str, settings: FitSettings) -> dict[str, tuple[float, float]]:

@@ -7,7 +7,6 @@ fits.envelope("hgrn2").law("L_opt")     # analysis.fits.fit.Law
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,30 +144,14 @@ class Variants:
 
 
 @dataclass(frozen=True)
-class MergedPair:
-    """A branch's decayed loss and its trunk's merged loss after the same tokens."""
-
-    size: str
-    trunk: str
-    n_params: int
-    n_tokens: int
-    merged: float
-    decayed: float
-
-    @property
-    def offset(self) -> float:
-        """ln merged - ln decayed."""
-        return math.log(self.merged / self.decayed)
-
-
-@dataclass(frozen=True)
 class MergedOffset:
-    """By how much merged losses lie above decayed ones, as a share of the loss, in the middle of the pairs; scatter:
-    standard deviation of a pair about it. Where pairs are too few neither is known, and offset.reason says so."""
+    """ln of a trunk's merged loss less ln of the decayed loss of its branch of the same tokens: the mean of `n_pairs`
+    pairs of `n_trunks` trunks."""
 
-    pairs: tuple[MergedPair, ...]
+    n_pairs: int
+    n_trunks: int
+    sizes: tuple[str, ...]
     offset: Estimate
-    scatter: float | None = None
 
 
 @dataclass(frozen=True)
@@ -196,9 +179,9 @@ class StudyFits(Stored):
     inputs_hash: of settings and files; inputs: sha256 of each run's metrics. conventions: C, N and L by name, and their
     units. groups: what was fitted together; fits: by every approach under the study's convention, and the envelope
     under the others; not_fitted: with reasons. points: which phase of the learning rate is fitted (None: no rate
-    decays); merged: the calibrations of merged losses. intervals, seed_noise, not_paired: of the envelopes. verdicts:
-    the lowest losses, for each point of the axes. left_out: runs that no group is fitted to; skipped: of which rows are
-    left out; both with reasons. The rest: analysis.fits.study has what each part is.
+    decays); merged: how far merged losses lie above decayed ones. intervals, seed_noise, not_paired: of the envelopes.
+    verdicts: the lowest losses, for each point of the axes. left_out: runs that no group is fitted to; skipped: of
+    which rows are left out; both with reasons. The rest: analysis.fits.study has what each part is.
     """
 
     schema: int

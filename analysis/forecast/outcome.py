@@ -112,7 +112,8 @@ def outcomes_of(predictions: Predictions, table: RunTable | None) -> ForecastRou
         elif "prediction" not in runs or runs["prediction"][run.run_id] != predictions.digest(run):
             outcomes.append(Outcome(run, None, OTHERWISE))
         else:
-            tokens, loss = curves.of(run.run_id)
+            curve = curves.of(run.run_id)
+            tokens, loss = curve.n_tokens, curve.loss
             is_at_end = len(tokens) > 0 and abs(tokens[-1] / run.read_at - 1) <= SAME
             outcomes.append(Outcome(run, float(loss[-1]), state) if is_at_end else Outcome(run, None, NOT_EVALUATED))
     return ForecastRound(predictions, tuple(outcomes))

@@ -245,7 +245,8 @@ def _add_curves(
     mine = tables.runs[used].dropna(subset=["n_params_non_embedding"])
     first = mine.groupby("size")["seed"].min().to_dict()
     for run in mine.sort_values(["n_params_non_embedding", "seed"]).itertuples():
-        tokens, loss = curves.of(str(run.run_id))
+        curve = curves.of(str(run.run_id))
+        tokens, loss = curve.n_tokens, curve.loss
         if len(tokens) == 0:
             continue
         keep = np.unique(np.searchsorted(tokens, np.geomspace(tokens[0], tokens[-1], MAX_POINTS)))

@@ -22,7 +22,7 @@ def run_rows(fits: StudyFits, tables: RunTable) -> list[dict[str, str]]:
     settings, unused = fits.settings, {run["run_id"]: run["why"] for run in fits.left_out}
     curves, rows = RunCurves(tables, settings), []
     for run in tables.runs.to_dict("records"):
-        curve = curves.of(str(run["run_id"]))[1]
+        curve = curves.of(str(run["run_id"])).loss
         held_out = best.loc[run["run_id"]] if run["run_id"] in best.index else {}
         rows.append(
             {

@@ -161,8 +161,8 @@ def read_published(folder: Path) -> dict[str, Any]:
             f"the program that wrote it ({manifest.get('made_with', {}).get('linear-scaling', 'unknown')})"
         )
     try:
-        if not isinstance(manifest["study"], str):
-            raise TypeError("study")
+        if not isinstance(manifest["study"], str) or not isinstance(manifest["made_with"], dict):
+            raise TypeError("study or made_with")
         for name in manifest["inputs"]:
             if is_plain(name) and not (folder / name).exists():
                 raise InputError(f"{folder}: {name} is missing; {AGAIN}")

@@ -15,10 +15,9 @@ from .types import Amount, Count, Flag, Number, Ranges, Section
 class Fit(Section):
     loss: Literal["train_smoothed", "validation"] = "train_smoothed"
     """The loss that is fitted: the smoothed training loss, or the held-out loss of the checkpoints."""
-    points: Literal["auto", "decayed", "undecayed", "merged"] = "auto"
+    points: Literal["auto", "decayed", "undecayed"] = "auto"
     """Losses at the end of a decay of the learning rate, or before any; `auto` takes held-out losses of decayed runs
-    where every architecture has some. Training losses are undecayed: the last batch of a decay is one draw. `merged`:
-    decayed losses, and those of merged weights, corrected by the offset that branches show (docs/schedules.md)."""
+    where every architecture has some. Training losses are undecayed: the last batch of a decay is one draw."""
     smoothing_tokens: Amount = 50_000
     """Width of the centred mean that smooths the training loss."""
     smoothing_fraction: Annotated[Number, Field(ge=0, lt=1)] = 0.0
@@ -53,8 +52,6 @@ class Fit(Section):
 
     @model_validator(mode="after")
     def _decayed_is_held_out(self) -> Fit:
-        if self.points in ("decayed", "merged") and self.loss != "validation":
-            raise ValueError(
-                f"points {self.points} needs loss validation: the last batch of a decay is one draw, not a mean"
-            )
+        if self.points == "decayed" and self.loss != "validation":
+            raise ValueError("points decayed needs loss validation: the last batch of a decay is one draw, not a mean")
         return self

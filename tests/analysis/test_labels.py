@@ -1,8 +1,7 @@
 """What is compared with what, where a grid has axes."""
 
 from analysis.figures.palette import arch_colors, dashes, name_of
-from analysis.labels import Endings, arch_of, families, group_of, parts, point_of, without
-from scaling.study.file import suffix_of
+from analysis.labels import arch_of, families, group_of, parts, point_of, without
 
 
 def test_a_group_is_an_architecture_at_a_point():
@@ -26,16 +25,6 @@ def test_no_two_groups_look_alike():
     looks = list(zip(arch_colors(groups).values(), dashes(groups).values(), strict=True))
     assert len(set(looks)) == len(groups) and all(len(color) == 7 for color, _ in looks)
     assert len({color for color, _ in looks[:6]}) == 1 and len({color for color, _ in looks[:9]}) == 2
-
-
-def test_a_run_that_has_not_begun_is_placed_by_its_name():
-    endings = Endings(["lr=1e-05, betas=0.9/0.95, d_model=64", "lr=0.001, betas=0.9/0.95, d_model=48"])
-    for value in ("1e-05", "0.002"):
-        changes = {"lr": float(value), "betas": [0.9, 0.95], "d_model": 48}
-        name = f"study/llama-llama-7b-c2048-s0{suffix_of(changes)}"
-        assert endings.read(name) == (f"lr={value}, betas=0.9/0.95, d_model=48", "")
-        assert endings.read(f"{name}-d5m") == (f"lr={value}, betas=0.9/0.95, d_model=48", "d5m")
-    assert endings.read("llama-7b-c2048-s0-lr0.001")[0] is None and endings.read("of another kind")[0] is None
 
 
 def test_architectures_are_compared_at_equal_points():

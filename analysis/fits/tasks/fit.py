@@ -107,14 +107,16 @@ class Places:
         A smoothed curve ends half a window before its run does. Behind it a line through the losses of the last window
         is read (local linear regression, which has no lag at an end, where a one-sided mean would).
         """
-        tokens, loss = self._curves.of(run_id)
+        curve = self._curves.of(run_id)
+        tokens, loss = curve.n_tokens, curve.loss
         if not len(tokens):
             return np.full(len(at), np.nan)
         losses = np.exp(np.interp(np.log(at), np.log(tokens), np.log(loss)))
         losses[(at < tokens[0] * (1 - ROUNDING)) | (at > tokens[-1] * (1 + ROUNDING))] = np.nan
         if self._settings.loss == "validation":
             return losses
-        steps, unsmoothed = self._unsmoothed.of(run_id)
+        curve = self._unsmoothed.of(run_id)
+        steps, unsmoothed = curve.n_tokens, curve.loss
         window = max(self._settings.smoothing_tokens, self._settings.smoothing_fraction * steps[-1])
         last, behind = steps >= steps[-1] - window, (at > tokens[-1]) & (at <= steps[-1])
         if last.sum() > 2 and behind.any():
