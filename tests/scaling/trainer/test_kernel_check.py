@@ -1,6 +1,7 @@
 """Kernels are held against PyTorch's own operations before a model is first trained on a GPU."""
 
 import importlib
+from dataclasses import replace
 
 import pytest
 import torch
@@ -19,9 +20,9 @@ SHAPE = dict(d_model=64, n_layers=3, n_heads=1, d_ffn=128, vocab_size=257, conte
 def test_a_cpu_has_nothing_to_check_and_both_roundings_agree_there():
     config = preset("hgrn2", "70m", **SHAPE)
     assert check_kernels(config, CPU, bf16=True, micro_rows=2) is None
-    rows = kernel_check._compare(config, CPU, True, 2, 96, resets=True)
+    rows = kernel_check._compare(replace(config, norm_eps=1.0), CPU, True, 2, 96, resets=True)
     assert [row["tensor"] for row in rows][:2] == ["the loss", "the gradient of decoder.gamma"]
-    assert all(row["error"] == row["rounding"] < 0.3 and row["share"] <= 1 for row in rows)
+    assert all(row["error"] == row["rounding"] < 0.03 and row["share"] <= 1 for row in rows)
 
 
 def test_kernels_can_be_switched_off():
