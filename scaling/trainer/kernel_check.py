@@ -34,7 +34,7 @@ LAYERS, LENGTHS = 2, (1024, 256)  # of the pass; the shorter one where the longe
 # Wrong from so many times the error of the same roundings on, and from so much of a gradient's norm on: kernels that
 # sum in another order stay below, what reads or sums wrong numbers is off by far more.
 TIMES, LEAST = 3.0, 0.03
-EPS = 1.0  # of the norms: with a run's own, a norm of a few near-zero rows makes rounding errors a share of 1 of gradients
+EPS = 1.0  # of the norms: with a run's own, rows near zero make roundings a large share of a gradient
 
 
 def rows_like(micro_rows: int, context_length: int, d_model: int) -> int:
