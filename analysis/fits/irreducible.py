@@ -34,12 +34,6 @@ class Irreducible:
             return self.floor[:, None] + self.above[:, None] * np.exp(self.exponent[:, None] * off)
         return self.floor + self.above * np.exp(self.exponent * off)
 
-    @property
-    def log_coef(self) -> np.ndarray:
-        """log beta [r], C in FLOP."""
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self.above) - self.exponent * self.centre)
-
 
 def fit_irreducible(log_c: np.ndarray, loss: np.ndarray) -> Irreducible:
     """Fits of loss [r, g] at log_c [g]; raises ValueError for fewer than NEEDED points or values that are not positive

@@ -146,7 +146,8 @@ class Surface:
         """The least C [FLOP] whose optimum has this loss, all tokens new: the inverse of `l_opt`; inf where
         loss <= E."""
         cost = cost or six_nd()
-        above = self._above(loss)
+        above = np.asarray(loss, dtype=float) - self.E
+        above = np.where(above > 0, above, np.nan)
         pieces = [(-np.inf, np.inf)] if len(cost.log_n) == 2 else list(_pieces(cost))
         least: Any = np.inf
         for piece, (low, high) in enumerate(pieces):
@@ -158,14 +159,6 @@ class Surface:
                 log_c = self._log_tokens(above, log_n) + level + growth * log_n
             least = np.fmin(least, np.where(above > 0, log_c, np.inf))
         return np.exp(least)
-
-    def tokens_to_reach(self, loss: Any, n_params: Any) -> Any:
-        """D at which a model of N parameters has this loss; inf where it never does (L <= E + A / N^alpha)."""
-        return np.exp(self._log_tokens(self._above(loss), np.log(np.asarray(n_params, dtype=float))))
-
-    def _above(self, loss: Any) -> Any:
-        above = np.asarray(loss, dtype=float) - self.E
-        return np.where(above > 0, above, np.nan)
 
     def _log_tokens(self, above: Any, log_n: Any) -> Any:
         with np.errstate(divide="ignore", invalid="ignore"):

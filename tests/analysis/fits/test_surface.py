@@ -61,13 +61,6 @@ def test_the_compute_to_reach_a_loss_undoes_the_lowest_loss(cost):
     assert np.isinf(CHINCHILLA.flops_to_reach([1.0, 1.69], cost)).all()
 
 
-def test_the_tokens_to_reach_a_loss():
-    n, d = 1e9, np.geomspace(1e8, 1e13, 6)
-    assert CHINCHILLA.tokens_to_reach(CHINCHILLA.loss(n, d), n) == pytest.approx(d, rel=1e-9)
-    floor = 1.69 + 406.4 / n**0.34
-    assert np.isinf(CHINCHILLA.tokens_to_reach([floor, floor - 0.01, 1.0], n)).all()
-
-
 def test_many_surfaces_at_once_are_each_alone():
     rng = np.random.default_rng(0)
     many = Surface(*(np.array(list(CHINCHILLA.to_dict().values()))[:, None] * rng.uniform(0.9, 1.1, (5, 4))))
