@@ -22,6 +22,7 @@ class Tiny(NamedTuple):
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     folder = tmp_path_factory.mktemp("study")
-    (folder / "tiny.yaml").write_text(STUDY)
+    (folder / "tiny.yaml").write_text(STUDY, encoding="utf-8")
     command = [sys.executable, "-m", "scaling", "run", str(folder / "tiny.yaml"), "--out", str(folder / "out")]
-    return Tiny(folder, subprocess.run(command, capture_output=True, text=True, timeout=600, check=False))
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=600, check=False)
+    return Tiny(folder, done)
