@@ -15,21 +15,17 @@ import pytest
 from scaling.cli.main import main
 from tests.commands import in_this_process
 
-from .test_study import STUDY
+from .conftest import Tiny
 
 N_CASES = 200
 TIMED = ("inputs", "inputs_hash", "content_sha256")  # keys of fits.json that follow from the seconds of steps
 UNREAD = ("train.log", "eval.log", ".lock")  # for people, or of no content
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def finished(tiny: Tiny) -> Path:
     """The folder of a study file and its finished study."""
-    folder = tmp_path_factory.mktemp("finished")
-    (folder / "tiny.yaml").write_text(STUDY)
-    result = in_this_process(main, "run", folder / "tiny.yaml", "--out", folder / "out")
-    assert result.returncode == 0, result.stderr
-    return folder
+    return tiny.folder
 
 
 def flipped(content: bytes, random: Random) -> bytes:

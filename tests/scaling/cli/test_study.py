@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -60,15 +61,13 @@ def command(*arguments):
 
 
 @pytest.fixture(scope="module")
-def studied(tmp_path_factory):
+def studied(tiny, tmp_path_factory):
     """(folder, result) of `scaling run` on a fresh study."""
-    folder = tmp_path_factory.mktemp("study")
-    (folder / "tiny.yaml").write_text(STUDY)
-    return folder, scaling("run", folder)
+    return Path(shutil.copytree(tiny.folder, tmp_path_factory.mktemp("copy") / "study")), tiny.result
 
 
-def test_one_command_does_it_all(studied):
-    folder, result = studied
+def test_one_command_does_it_all(tiny):
+    folder, result = tiny
     assert result.returncode == 0, result.stdout + result.stderr
     home = folder / "out" / "tiny"
     for run_id in RUNS:
