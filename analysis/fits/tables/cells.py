@@ -7,22 +7,21 @@ import math
 import operator
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.fits.points import SHOWN
+from analysis.fits.points import rows_text
 from arch.errors import InputError, nearest
 
 EMPTY = ("", "-", "na", "n/a", "nan", "null", "none", "<na>")  # what tables write where there is no value
-GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:([, ])\d{3})(?:\1\d{3})*(?:\.\d*)?")  # 7,000,000,000 or 7 000 000 000
-ONE_COMMA = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")  # 7,000: thousands, or a decimal comma
-ONE_POINT = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")  # 7.000 parameters: thousands, or a number in another unit
-COMMA = re.compile(r"[+-]?\d+,\d+")
-COUNTS = ("n_params", "n_tokens", "unique_tokens", "flops")  # that are whole and large, so that a point is suspect
+GROUPED = re.compile(r"[1-9]\d{0,2}([, ])\d{3}(\1\d{3})*(\.\d*)?")  # 7,000,000,000 or 7 000 000 000
+ONE_COMMA = re.compile(r"\d+,\d+")  # 7,000: thousands, or a decimal comma
+COUNTS = ("n_params", "n_tokens", "unique_tokens", "flops")  # that are written in thousands
 ORDER: dict[str, Callable[[Any, float], Any]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -46,81 +45,48 @@ def is_empty(cell: Any) -> bool:
 
 
 def number_of(cell: Any) -> float | None:
-    """The number in a cell; None where it is none, or could be two, as "7,000"."""
+    """The number in a cell; None where it is none."""
     if isinstance(cell, (bool, np.bool_)):
         return None
-    if isinstance(cell, (int, float, np.integer, np.floating)):
-        try:
-            return float(cell)
-        except OverflowError:  # JSON's whole numbers have no largest one
-            return math.inf if cell > 0 else -math.inf
-    text = text_of(cell).replace("−", "-")
-    if GROUPED.fullmatch(text) and not ONE_COMMA.fullmatch(text):
-        text = text.replace(",", "").replace(" ", "")
     try:
-        return float(text)
+        return float(cell if isinstance(cell, (int, float, np.integer, np.floating)) else text_of(cell))
     except ValueError:
         return None
+    except OverflowError:  # JSON's whole numbers have no largest one
+        return math.inf if cell > 0 else -math.inf
 
 
 def without_thousands(cells: pd.Series) -> pd.Series:
-    """A column of which one cell, as 7,000,000, says that commas part thousands, without the commas of all such cells;
-    another one as it stands."""
-    texts = {cell: text_of(cell) for cell in set(cells) if isinstance(cell, str) and "," in cell}
+    """A column of which one cell, as 7,000,000 or 7 000, says that its commas or blanks part thousands, without those
+    of all such cells; another one as it stands."""
+    texts = {cell: text_of(cell) for cell in cells if isinstance(cell, str)}
     grouped = {cell: text for cell, text in texts.items() if GROUPED.fullmatch(text)}
     if all(ONE_COMMA.fullmatch(text) for text in grouped.values()):
         return cells
-    return cells.astype(object).replace({cell: text.replace(",", "") for cell, text in grouped.items()})
+    plain = {cell: text.replace(",", "").replace(" ", "") for cell, text in grouped.items()}
+    return cells.astype(object).replace(plain)
 
 
 def numbers(cells: pd.Series, field: str) -> np.ndarray:
     """A column as float64 [n], also one of int64. Raises InputError with the rows that are empty, no numbers, or could
     be two."""
-    plain = _plain(cells)
-    is_typed = pd.api.types.is_numeric_dtype(cells.dtype)
-    if plain is not None and (is_typed or field not in COUNTS or (plain >= 1000).all()):
-        return plain
-    values, texts = [number_of(cell) for cell in cells], [text_of(cell) for cell in cells]
-
-    def refuse(bad: Iterable[bool], why: str) -> None:
-        rows = cells[np.array(list(bad), dtype=bool)]
-        if len(rows):
-            column = f" (column {cells.name!r})" if cells.name != field else ""
-            why = why.format(text_of(rows.iloc[0]))
-            raise InputError(f"{field}{column}: {why} in {rows_text(rows.index)}")
-
-    refuse(map(is_empty, cells), f'is empty or NaN (--where "{cells.name}!=" leaves such rows out)')
-    two = "has a comma that could be a decimal point or part thousands, as {!r}: write 0.125 or 125000,"
-    refuse((value is None and bool(COMMA.fullmatch(text)) for value, text in zip(values, texts, strict=True)), two)
-    refuse((value is None for value in values), "is no number, as {!r}: write 7e9 or 7000000000,")
-    if field == "loss":  # of thousands a loss has none
-        refuse(map(bool, map(GROUPED.fullmatch, texts)), "has a comma or a blank that could be a decimal point,")
-    written = [text if isinstance(cell, str) else "" for cell, text in zip(cells, texts, strict=True)]
-    pointed = [bool(ONE_POINT.fullmatch(text)) for text in written]
-    if field in COUNTS and sum("." in text for text in written) == sum(pointed):  # no other says what a point is
-        refuse(pointed, "could be thousands or a fraction, as {0!r}: write it without the point, or as {0}e9,")
+    with suppress(ValueError):  # all cells at once, where each is a finite number in the usual form
+        is_typed = cells.dtype.kind in "iuf"
+        plain = cells.to_numpy(np.float64, na_value=np.nan) if is_typed else np.array(cells.to_list(), dtype=str)
+        if np.isfinite(plain := plain.astype(np.float64)).all():
+            return plain
+    values, column = [number_of(cell) for cell in cells], f" (column {cells.name!r})" if cells.name != field else ""
+    empty = np.array([is_empty(cell) for cell in cells])
+    comma = np.array([bool(ONE_COMMA.fullmatch(text_of(cell))) for cell in cells])
+    for bad, why in (
+        (empty, f'is empty or NaN (--where "{cells.name}!=" leaves such rows out)'),
+        (comma, "has a comma that could be a decimal point or part thousands, as {!r}: write 0.125 or 125000,"),
+        (np.array([value is None for value in values]), "is no number, as {!r}: write 7e9 or 7000000000,"),
+    ):
+        if bad.any():
+            rows = cells[bad]
+            raise InputError(f"{field}{column}: {why.format(text_of(rows.iloc[0]))} in {rows_text(rows.index)}")
     return np.array(values, dtype=np.float64)
-
-
-def _plain(cells: pd.Series) -> np.ndarray | None:
-    """All cells at once where each is a finite number in the usual form; None where one needs a closer look."""
-    if pd.api.types.is_bool_dtype(cells.dtype) or pd.api.types.is_complex_dtype(cells.dtype):
-        return None
-    try:
-        if pd.api.types.is_numeric_dtype(cells.dtype):
-            plain = cells.to_numpy(dtype=np.float64, na_value=np.nan)
-        else:
-            plain = np.array(cells.to_list(), dtype=str).astype(np.float64)
-    except ValueError:
-        return None
-    return plain if np.isfinite(plain).all() else None
-
-
-def rows_text(rows: Iterable[Any]) -> str:
-    """ "row 3", "rows 3, 7", or the first few and how many more."""
-    named = list(rows)
-    more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
-    return f"row{'' if len(named) == 1 else 's'} {', '.join(map(str, named[:SHOWN]))}{more}"
 
 
 @dataclass(frozen=True)
@@ -131,6 +97,21 @@ class Condition:
     operator: str
     values: tuple[str, ...]
     text: str
+
+    @classmethod
+    def of(cls, text: str, names: Collection[str]) -> Condition:
+        """`text` as a condition on one of the columns or fields `names`. Raises InputError for another name, and where
+        it is none."""
+        places = [(at, op) for at in range(len(text)) for op in OPERATORS if text.startswith(op, at)]
+        for at, op in places:  # a column's own name may hold an operator
+            column, value = _unquoted(text[:at]), text[at + len(op) :]
+            if column in names:
+                values = (value,) if op in ORDER else value.split("|")
+                return cls(column, "==" if op == "=" else op, tuple(map(_unquoted, values)), text)
+        if not places:
+            raise InputError(f"--where {text!r}: is no condition: write it as \"loss<5\" or 'size!=10m'")
+        column = _unquoted(text[: places[0][0]])
+        raise InputError(f"--where {text!r}: there is no column {column!r}{nearest(column, list(names))}")
 
     def holds(self, cells: pd.Series) -> np.ndarray:
         """[n] bool. A number is compared as one, everything else as text; an empty cell is neither less nor greater.
@@ -155,21 +136,6 @@ class Condition:
         return any(
             text == text_of(value) or (number is not None and number == number_of(value)) for value in self.values
         )
-
-
-def condition_of(text: str, names: Collection[str]) -> Condition:
-    """`text` as a condition on one of the columns or fields `names`. Raises InputError for another name, and where it
-    is none."""
-    places = [(at, op) for at in range(len(text)) for op in OPERATORS if text.startswith(op, at)]
-    for at, op in places:  # a column's own name may hold an operator
-        column, value = _unquoted(text[:at]), text[at + len(op) :]
-        if column in names:
-            values = (value,) if op in ORDER else value.split("|")
-            return Condition(column, "==" if op == "=" else op, tuple(map(_unquoted, values)), text)
-    if not places:
-        raise InputError(f"--where {text!r}: is no condition: write it as \"loss<5\" or 'size!=10m'")
-    column = _unquoted(text[: places[0][0]])
-    raise InputError(f"--where {text!r}: there is no column {column!r}{nearest(column, list(names))}")
 
 
 def _unquoted(text: str) -> str:

@@ -76,11 +76,9 @@ def parse_columns(text: str) -> dict[str, str]:
         if pair is None:
             raise InputError(f'--columns: cannot read {text[at:]!r}: write it as n_params="Model Size",loss=loss')
         field, name = pair[1], pair[2].strip()
-        if name[:1] in ("'", '"') and name[:1] == name[-1:]:
-            name = name[1:-1]
         if field in columns:
             raise InputError(f"--columns: {field} is given twice")
-        columns[field] = name
+        columns[field] = name[1:-1] if name[:1] in ("'", '"') else name
         at = pair.end()
     if not columns:
         raise InputError("--columns: names no column")
@@ -95,17 +93,14 @@ def choose(there: Sequence[str], given: Mapping[str, str], convention: str | Non
     Raises InputError for unknown fields and columns, two columns that could be one field, and where n_params, loss or
     both of n_tokens and flops are missing; the message lists what is there.
     """
-    chosen: dict[str, str] = {}
+    chosen, fields = dict[str, str](), dict[str, str]()  # and {column: field}
     for field, name in given.items():
         if field not in FIELDS:
             raise InputError(f"--columns: there is no field {field!r}{nearest(field, list(FIELDS))}")
         if name:
             chosen[field] = _exactly(there, name, field)
-            others = [
-                other for other, column in chosen.items() if column == chosen[field] and other not in (field, "run")
-            ]
-            if others and field != "run":
-                raise InputError(f"--columns: column {chosen[field]} is to be {others[0]} and {field}: choose one")
+            if field != "run" and (other := fields.setdefault(chosen[field], field)) != field:
+                raise InputError(f"--columns: column {chosen[field]} is to be {other} and {field}: choose one")
     for field in FIELDS:
         if field in given:
             continue
@@ -114,30 +109,24 @@ def choose(there: Sequence[str], given: Mapping[str, str], convention: str | Non
         if field == "flops" and convention is not None and len(names) > 1:
             names = [name for name in names if convention_of(name) == convention] or names
         if len(names) > 1:
-            raise InputError(f"{_listed(names)} could all be {field}: {_which(field, names)}")
+            how = f"--columns {field}={_quoted(names[0])}"
+            if field == "flops" and None not in (conventions := [convention_of(name) for name in names]):
+                how = f"--convention {conventions[0]}"
+            left_out = "" if field in NUMBERS else f", or leave it out by --columns {field}="
+            raise InputError(f"{_listed(names)} could all be {field}: say which by {how}{left_out}")
         if names:
             chosen[field] = names[0]
     needed = [field for field in ("n_params", "loss") if field not in chosen]
-    if "n_tokens" not in chosen and "flops" not in chosen:
+    if not {"n_tokens", "flops"} & set(chosen):
         needed.append("n_tokens or flops")
     if needed:
-        first = needed[0].partition(" ")[0]
         if "n_opt_exponent" in there:
             raise InputError("holds laws, not runs: `scaling fit check` checks them")
         raise InputError(
             f"no column for {', '.join(needed)}: the table has {_listed(there)}; say which by "
-            f'--columns {first}="its name"'
+            f'--columns {needed[0].split()[0]}="its name"'
         )
     return {field: chosen[field] for field in FIELDS if field in chosen}
-
-
-def _which(field: str, names: Sequence[str]) -> str:
-    """What to do about several columns that could be one field."""
-    conventions = [convention_of(name) for name in names]
-    if field == "flops" and None not in conventions:
-        return f"say which by --convention {conventions[0]}"
-    how = f"say which by --columns {field}={_quoted(names[0])}"
-    return how if field in NUMBERS else f"{how}, or leave it out by --columns {field}="
 
 
 def convention_of(column: str) -> str | None:
@@ -171,9 +160,7 @@ def _exactly(there: Sequence[str], name: str, field: str) -> str:
     alike = [column for column in there if normal(column) == normal(name) and normal(name)]
     if len(alike) == 1:
         return alike[0]
-    meant = nearest(name, list(there))
-    listed = "" if meant.startswith(" (valid") else f"; the table has {_listed(there)}"
-    raise InputError(f"--columns: {field}: there is no column {name!r}{meant}{listed}")
+    raise InputError(f"--columns: {field}: there is no column {name!r}{nearest(name, list(there))}")
 
 
 def _listed(names: Sequence[str]) -> str:

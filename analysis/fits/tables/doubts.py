@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from analysis.fits.points import rows_text
 from analysis.fits.seeds import ends_of
-from analysis.fits.tables.cells import rows_text
-from analysis.fits.tables.columns import LABELS
+from analysis.fits.tables.columns import LABELS, NUMBERS
 from arch.amounts import count
 from arch.errors import InputError
 
@@ -20,7 +20,6 @@ LEAST = {"n_params": 1e5, "n_tokens": 1e6}  # of the largest model and the longe
 A_PARAMETER = (0.1, 1e5)  # tokens, in the median
 APART = 1.35  # between losses of one N and D: more than seeds make, and less than bits are beside nats (1.44)
 ALIKE = 0.1  # of the median log ratio: the spread of ratios that are the same everywhere
-FOLLOWS, FEW = 0.9, 5  # correlation of the higher losses with the lower, as runs that failed do not have; of so many
 ENOUGH = 9  # places: where there are more, three of them will do
 LEAST_CURVE = 8  # different D of one size; a table of runs seldom has as many
 
@@ -32,10 +31,8 @@ def refuse_units(six_nd: tuple[float, float, float], chosen: Mapping[str, str]) 
     near = abs(abs(np.log(ratio)) - np.log(1e3)) < np.log(NEAR) and high < NARROW * low
     if not near and 1 / FURTHEST < ratio < FURTHEST:
         return
-    left = "compute out by --columns flops= (C is then 6 N D)"
-    if ratio < 1:
-        left = "tokens out by --columns n_tokens= (D is then C / (6 N))"
-    columns = ", ".join(repr(chosen[field]) for field in ("n_params", "n_tokens", "flops"))
+    tokens, compute = "tokens out by --columns n_tokens= (D is then C / (6 N))", "compute out by --columns flops="
+    left, columns = tokens if ratio < 1 else compute, ", ".join(repr(chosen[field]) for field in NUMBERS[:3])
     raise InputError(
         f"6 N D / C is {ratio:.3g} (median), near 1 where N counts parameters, D tokens and C FLOP: one of the columns "
         f"{columns} is in another unit (millions, billions, GFLOP, ...); write it in full, or leave {left}"
@@ -64,9 +61,8 @@ def unit_notes(fields: pd.DataFrame, chosen: Mapping[str, str]) -> list[str]:
 
 def refuse_two_kinds(fields: pd.DataFrame) -> None:
     """Raise InputError with rows of one group where the ends of runs of one N and D (to 1%), recipe and text differ by
-    more than seeds make them and go together, as of nats a token beside bits a byte."""
-    run = fields["run"] if "run" in fields else fields.index.to_series()
-    ends = fields.iloc[ends_of(run.to_numpy(dtype=object), fields["n_tokens"].to_numpy())]
+    one factor that is more than seeds make, as of nats a token beside bits a byte."""
+    ends = fields.iloc[ends_of(fields["run"].to_numpy(), fields["n_tokens"].to_numpy())]
     keys = [ends[name] for name in ("recipe", "unique_tokens") if name in ends]
     keys += [np.log(ends[name]).round(2) for name in ("n_params", "n_tokens")]
     places = ends["loss"].groupby(keys, sort=False).agg(["size", "min", "max", "idxmin", "idxmax"])
@@ -74,10 +70,9 @@ def refuse_two_kinds(fields: pd.DataFrame) -> None:
     wide = places[places["max"] > APART * places["min"]]
     if not len(wide) or 3 * len(wide) < min(len(places), ENOUGH):
         return
-    low, high = np.log(wide["min"].to_numpy()), np.log(wide["max"].to_numpy())
-    ratio = float(np.median(high - low))
-    follows = len(wide) >= FEW and min(low.std(), high.std()) > 0 and np.corrcoef(low, high)[0, 1] > FOLLOWS
-    if not follows and (high - low).std() > ALIKE * ratio:
+    ratios = np.log((wide["max"] / wide["min"]).to_numpy())
+    ratio = float(np.median(ratios))
+    if ratios.std() > ALIKE * ratio:
         return
     rows = [sorted(pair) for pair in zip(wide["idxmin"], wide["idxmax"], strict=True)][:3]
     raise InputError(
@@ -91,7 +86,7 @@ def refuse_unnamed_curves(fields: pd.DataFrame, chosen: Mapping[str, str]) -> No
     """Raise InputError where rows that count as runs of their own, for want of a column of runs, are evidently curves:
     most rows belong to one size (and seed, recipe, ...) with LEAST_CURVE or more different D. As runs they would make
     intervals many times too narrow."""
-    labels = [name for name in ("group", "n_params", *LABELS) if name in fields]
+    labels = ["group", "n_params", *(name for name in LABELS if name != "run")]
     along = fields.groupby(labels, sort=False)["n_tokens"].transform("nunique") >= LEAST_CURVE
     if along.sum() * 2 <= len(fields):
         return

@@ -11,14 +11,14 @@ import numpy as np
 import pandas as pd
 
 from analysis.fits.cost import ROUNDED, SIX_ND
-from analysis.fits.points import COPIED, CURVES, ENDS, Reading, copies, refuse_impossible
+from analysis.fits.points import COPIED, CURVES, ENDS, Reading, copies, refuse_impossible, rows_text
 from analysis.fits.prepare import prepare
 from analysis.fits.seeds import ends_of, seed_groups
 from analysis.fits.settings import as_it_stands
-from analysis.fits.tables.cells import COUNTS, condition_of, numbers, rows_text, text_of, without_thousands
+from analysis.fits.tables.cells import COUNTS, Condition, numbers, text_of, without_thousands
 from analysis.fits.tables.columns import (
     AGREEING,
-    FIELDS,
+    LABELS,
     LOSS_OF,
     NUMBERS,
     OF_CONVENTION,
@@ -92,7 +92,7 @@ def read_table(
     try:
         chosen = choose(list(frame.columns), columns or {}, convention)
         unit = _loss_unit(chosen["loss"], loss_unit)
-        return _read(name, Rows(frame), chosen, where, group, convention, unit, unasked="run" not in (columns or {}))
+        return _read(name, frame, chosen, columns or {}, where, group, convention, unit)
     except InputError as error:
         raise InputError(str(error) if str(error).startswith("--") else f"{name}: {error}") from None
 
@@ -122,58 +122,57 @@ class Rows:
     frame: pd.DataFrame
     dropped: dict[str, int] = field(default_factory=dict)
 
-    def keep(self, mask: np.ndarray, why: str) -> None:
+    def keep(self, mask: Any, why: str) -> None:
         """Keep the rows of a mask [n]; the others are counted under `why`. Raises InputError where none is left."""
-        gone = int((~mask).sum())
-        if gone:
-            self.dropped[why] = self.dropped.get(why, 0) + gone
-            self.frame = self.frame[mask]
-        if not len(self.frame):
+        kept = self.frame[np.asarray(mask, dtype=bool)]
+        if gone := len(self.frame) - len(kept):
+            self.frame, self.dropped[why] = kept, self.dropped.get(why, 0) + gone
+        if kept.empty:
             reasons = ", ".join(f"{number} {reason}" for reason, number in self.dropped.items())
             raise InputError(f"no row is left ({reasons})")
 
 
 def _read(
     name: str,
-    rows: Rows,
+    frame: pd.DataFrame,
     chosen: Mapping[str, str],
+    given: Mapping[str, str],
     where: Sequence[str],
     group: str | None,
     convention: str | None,
     unit: str,
-    unasked: bool,
 ) -> RunTable:
-    """unasked: the user has not said which column names the runs."""
-    n_rows, has_runs, notes = len(rows.frame), "run" in chosen, list[str]()
-    counts = {chosen[key]: without_thousands(rows.frame[chosen[key]]) for key in COUNTS if key in chosen}
-    rows.frame = rows.frame.assign(**counts)
-    blank = np.ones(n_rows, dtype=bool)
-    for _, cells in rows.frame.items():
+    rows, notes = Rows(frame), list[str]()
+    rows.frame = frame.assign(**{chosen[key]: without_thousands(frame[chosen[key]]) for key in COUNTS if key in chosen})
+    blank = np.ones(len(frame), dtype=bool)
+    for _, cells in frame.items():
         blank[blank] = [text_of(cell) == "" for cell in cells[blank]]
     rows.keep(~blank, "empty")
     for text in where:
-        condition = condition_of(text, [*rows.frame.columns, *chosen])
-        column = condition.column if condition.column in rows.frame else chosen[condition.column]
+        condition = Condition.of(text, [*frame.columns, *chosen])
+        column = condition.column if condition.column in frame else chosen[condition.column]
         rows.keep(condition.holds(rows.frame[column]), f"not {text}")
-    fields, derived, six_nd, named = _number_fields(rows.frame, chosen, convention)
-    for number in fields.columns:  # before equal rows are told apart: those of 0 parameters are no curves
-        refuse_impossible(number, fields[number].to_numpy(), fields.index.to_numpy())
-    if six_nd is not None:
-        refuse_units(six_nd, chosen)
-    for label in set(chosen) - set(fields.columns):
-        fields[label] = [text_of(cell) for cell in rows.frame[chosen[label]]]
+    amounts = Amounts.of(rows.frame, chosen, convention)
+    fields, has_runs = amounts.fields, "run" in chosen
+    for label in (*LABELS, *AGREEING):
+        fields[label] = [text_of(cell) for cell in rows.frame[chosen[label]]] if label in chosen else ""
+    if not has_runs:
+        fields["run"] = [f"row {row}" for row in fields.index]
+    for label in ("run", "size"):
+        if label in chosen and (empty := fields[label] == "").any():
+            raise InputError(f"{label} is empty in {rows_text(fields.index[empty])}")
     parts = _group_columns(group, rows.frame, chosen)
-    if group is None and ARCH in chosen and len({text_of(cell) for cell in rows.frame[chosen[ARCH]]}) > 1:
-        parts = [chosen[ARCH]]  # laws of several architectures are no law
+    if group is None and fields[ARCH].nunique() > 1:  # laws of several architectures are no law
+        parts = [chosen[ARCH]]
         notes.append(f"grouped by {chosen[ARCH]!r}; --columns {ARCH}= fits all of its values as one")
     texts = [[text_of(cell) for cell in rows.frame[column]] for column in parts]
     fields["group"] = [", ".join(values) for values in zip(*texts, strict=True)] if parts else ""
-    twice = rows.frame.astype(str).duplicated().to_numpy()
+    twice = rows.frame.astype(str).duplicated()
     rows.frame = fields
     rows.keep(~twice, TWICE)
     several = _drop_copies(rows, has_runs)
     fields = rows.frame
-    if not has_runs and unasked:
+    if not has_runs and "run" not in given:  # nobody has said that each row is a run
         refuse_unnamed_curves(fields, chosen)
     for group_name, of_group in fields.groupby("group", sort=False):
         refuse_two_kinds(of_group)
@@ -183,37 +182,45 @@ def _read(
     notes += unit_notes(fields, chosen)
     notes += [] if has_runs else [NO_RUNS]
     notes += [AS_THEY_STAND] if several else []
-    if six_nd is not None and max(abs(np.log(six_nd[0])), abs(np.log(six_nd[2]))) > ROUNDED and named in SIX_ND:
-        notes.append(f"C was said to be {named}, but 6 N D / C runs from {six_nd[0]:.4g} to {six_nd[2]:.4g}")
-    origin = Origin(chosen, derived, six_nd, n_rows, several, unit, tuple(notes))
-    runs, curves = _runs_and_curves(fields, named)
-    return RunTable(runs, curves, curves.iloc[:0], name, as_it_stands(named), rows.dropped, origin)
+    notes += amounts.notes
+    origin = Origin(chosen, amounts.derived, amounts.six_nd, len(frame), several, unit, tuple(notes))
+    runs, curves = _runs_and_curves(fields, chosen, amounts.convention)
+    return RunTable(runs, curves, curves.iloc[:0], name, as_it_stands(amounts.convention), rows.dropped, origin)
 
 
-def _number_fields(
-    frame: pd.DataFrame, chosen: Mapping[str, str], convention: str | None
-) -> tuple[pd.DataFrame, dict[str, str], tuple[float, float, float] | None, str]:
-    """The fields that are numbers, what was derived of them, 6 N D / C where all three were given, and C's name."""
-    fields = pd.DataFrame(
-        {name: numbers(frame[chosen[name]], name) for name in (*NUMBERS, "unique_tokens") if name in chosen},
-        index=frame.index,
-    )
-    own = convention_of(chosen["flops"]) if "flops" in chosen else None
-    if "convention" in chosen:
-        stated = list(dict.fromkeys(map(text_of, frame[chosen["convention"]])))
-        if len(stated) > 1:
-            raise InputError(f"C is counted by several conventions ({', '.join(stated)}): one fit takes one of them")
-        own = stated[0] or own
-    if own is not None and convention is not None and own != convention:
-        raise InputError(f"--convention {convention}: the table's compute is counted by {own}")
-    named = convention or own
-    with np.errstate(all="ignore"):  # zeros are refused with their rows later
-        six = 6.0 * fields["n_params"]
-        if "n_tokens" in chosen and "flops" in chosen:
+@dataclass(frozen=True)
+class Amounts:
+    """fields: the columns that are numbers, by field; derived: a field and what it was made from; six_nd: smallest,
+    median and largest 6 N D / C, where all three were given; convention: what C is called."""
+
+    fields: pd.DataFrame
+    derived: dict[str, str]
+    six_nd: tuple[float, float, float] | None
+    convention: str
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, chosen: Mapping[str, str], convention: str | None) -> Amounts:
+        """Raises InputError with the rows of what is no amount, for columns in another unit, and for a missing C or D
+        that a convention does not give."""
+        known = [name for name in (*NUMBERS, "unique_tokens") if name in chosen]
+        fields = pd.DataFrame({name: numbers(frame[chosen[name]], name) for name in known}, index=frame.index)
+        for name in known:
+            refuse_impossible(name, fields[name].to_numpy(), fields.index.to_numpy())
+        own = convention_of(chosen["flops"]) if "flops" in chosen else None
+        if "convention" in chosen:
+            stated = list(dict.fromkeys(map(text_of, frame[chosen["convention"]])))
+            if len(stated) > 1:
+                raise InputError(f"C is counted by several conventions ({', '.join(stated)}): one fit takes one")
+            own = stated[0] or own
+        if own is not None and convention is not None and own != convention:
+            raise InputError(f"--convention {convention}: the table's compute is counted by {own}")
+        named, six = convention or own, 6.0 * fields["n_params"]
+        if {"n_tokens", "flops"} <= set(chosen):
             ratio = six * fields["n_tokens"] / fields["flops"]
-            is_six = bool(np.abs(np.log(ratio)).max() < ROUNDED)
-            ends = (float(ratio.min()), float(ratio.median()), float(ratio.max()))
-            return fields, {}, ends, named or ("6nd" if is_six else chosen["flops"])
+            six_nd = float(ratio.min()), float(ratio.median()), float(ratio.max())
+            refuse_units(six_nd, chosen)
+            is_six = max(abs(np.log(six_nd[0])), abs(np.log(six_nd[2]))) < ROUNDED
+            return cls(fields, {}, six_nd, named or ("6nd" if is_six else chosen["flops"]))
         missing, how = ("n_tokens", "C / (6 N)") if "flops" in chosen else ("flops", "6 N D")
         if named not in (None, *SIX_ND):
             raise InputError(
@@ -221,19 +228,30 @@ def _number_fields(
                 f"column, or give --convention 6nd"
             )
         fields[missing] = fields["flops"] / six if missing == "n_tokens" else six * fields["n_tokens"]
-    named = named or "6nd"
-    return fields, {missing: f"{how} ({named})"}, None, named
+        refuse_impossible(missing, fields[missing].to_numpy(), fields.index.to_numpy())
+        named = named or "6nd"
+        return cls(fields, {missing: f"{how} ({named})"}, None, named)
+
+    @property
+    def notes(self) -> list[str]:
+        if self.six_nd is None or self.convention not in SIX_ND:
+            return []
+        low, _, high = self.six_nd
+        is_six = max(abs(np.log(low)), abs(np.log(high))) <= ROUNDED
+        return (
+            [] if is_six else [f"C was said to be {self.convention}, but 6 N D / C runs from {low:.4g} to {high:.4g}"]
+        )
 
 
 def _group_columns(group: str | None, frame: pd.DataFrame, chosen: Mapping[str, str]) -> list[str]:
     """The columns of --group: one, or several by commas, by their own names or those of fields. Raises InputError for a
     name that none has."""
-    known = [*frame.columns, *(name for name in FIELDS if name in chosen and name not in frame.columns)]
+    known = {name: name for name in frame.columns} | {name: chosen[name] for name in chosen if name not in frame}
     names = [] if group is None else [group] if group in known else [name.strip() for name in group.split(",")]
     for name in names:
         if name not in known:
-            raise InputError(f"--group: there is no column {name!r}{nearest(name, known)}")
-    return [name if name in frame.columns else chosen[name] for name in names]
+            raise InputError(f"--group: there is no column {name!r}{nearest(name, list(known))}")
+    return [known[name] for name in names]
 
 
 def _drop_copies(rows: Rows, has_runs: bool) -> bool:
@@ -244,42 +262,25 @@ def _drop_copies(rows: Rows, has_runs: bool) -> bool:
 
     Raises InputError where a run has two losses for the same tokens, or two numbers of parameters.
     """
-    if not has_runs:
-        rows.keep(~rows.frame.duplicated().to_numpy(), AGAIN)
-        rows.keep(~_copies(rows.frame), RELABELLED)
-        return False
-    if (empty := rows.frame["run"] == "").any():
-        raise InputError(f"run is empty in {rows_text(rows.frame.index[empty])}")
     keys = ["group", "run"]
-    rows.keep(~rows.frame.duplicated([*keys, *NUMBERS]).to_numpy(), AGAIN)
-    of_run = rows.frame.groupby(keys, sort=False)
-    if (many := of_run["n_params"].transform("nunique") > 1).any():
-        run = rows.frame["run"][many].iloc[0]
-        raise InputError(
-            f"run {run!r} has several numbers of parameters in "
-            f"{rows_text(rows.frame.index[many & (rows.frame['run'] == run)])}: one run has one; name the column that "
-            f"tells runs apart by --columns run=its name"
-        )
-    if (clash := rows.frame.duplicated([*keys, "n_tokens"], keep=False)).any():
-        clashing = rows.frame[clash]
-        run, n_tokens = clashing["run"].iloc[0], clashing["n_tokens"].iloc[0]
-        same = clashing.index[(clashing["run"] == run) & (clashing["n_tokens"] == n_tokens)]
-        raise InputError(
-            f"run {run!r} has several losses after {n_tokens:.6g} tokens ({rows_text(same)}): keep one, or name the "
-            f"column that tells runs apart"
-        )
+    same = [*keys, *NUMBERS] if has_runs else [name for name in rows.frame if name != "run"]
+    rows.keep(~rows.frame.duplicated(same), AGAIN)
+    fields, of_run = rows.frame, rows.frame.groupby(keys, sort=False)
+    several_sizes = of_run["n_params"].transform("nunique") > 1
+    same_tokens = fields.duplicated([*keys, "n_tokens"], keep=False)
+    for clash, what in ((several_sizes, "numbers of parameters"), (same_tokens, "losses after the same tokens")):
+        if clash.any():
+            run = fields["run"][clash].iloc[0]
+            raise InputError(
+                f"run {run!r} has several {what} in {rows_text(fields.index[clash & (fields['run'] == run)])}: name "
+                f"the column that tells runs apart by --columns run=its name"
+            )
     several = bool((of_run["loss"].transform("size") > 1).any())
-    rows.keep(~_copies(rows.frame), COPIED)
-    return several
-
-
-def _copies(fields: pd.DataFrame) -> np.ndarray:
-    """[n] bool: rows of runs that are another run of their group, number for number."""
     group = pd.factorize(fields["group"])[0]
-    run = fields["run"].to_numpy(dtype=object) if "run" in fields else np.arange(len(fields))
-    named = np.array([f"{code} {name}" for code, name in zip(group, run, strict=True)], dtype=object)
+    named = np.array([f"{code} {run}" for code, run in zip(group, fields["run"], strict=True)], dtype=object)
     columns = [fields[name].to_numpy() for name in (*NUMBERS, "unique_tokens") if name in fields]
-    return copies(named, group, *columns)
+    rows.keep(~copies(named, group, *columns), COPIED if has_runs else RELABELLED)
+    return several
 
 
 def _refuse_mixtures(rows: pd.DataFrame, chosen: Mapping[str, str], group: str) -> None:
@@ -297,52 +298,41 @@ def _refuse_mixtures(rows: pd.DataFrame, chosen: Mapping[str, str], group: str) 
 def _own_recipes(fields: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """Runs of one group, N, D and recipe, of which two from different trunks have one seed, each as a recipe of its
     own, and how many they are: what they differ by is not the seed, so none of them is a seed of another."""
-    if "seed" not in fields:
+    if not (fields["seed"] != "").any():
         return fields, 0
-    plain = fields.reset_index(drop=True)
-    run = (plain["run"] if "run" in plain else plain.index.to_series()).astype(str)
-    plain["trunk"] = plain["trunk"].where(plain["trunk"] != "", run) if "trunk" in plain else run
-    plain["recipe"] = plain.get("recipe", "")
-    plain["key"] = plain["group"].astype(str) + "\0" + run
-    ends, n_same = plain.iloc[ends_of(plain["key"].to_numpy(dtype=object), plain["n_tokens"].to_numpy(dtype=float))], 0
+    trunk, key = fields["trunk"].where(fields["trunk"] != "", fields["run"]), fields["group"] + "\0" + fields["run"]
+    ends = fields.assign(trunk=trunk, key=key).iloc[ends_of(key.to_numpy(), fields["n_tokens"].to_numpy())]
+    own: dict[str, str] = {}
     for _, of_size in ends.groupby(["group", "n_params"], sort=False):
         for group in seed_groups(of_size["recipe"].tolist(), of_size["n_tokens"].tolist(), of_size["loss"].tolist()):
             mine = of_size.iloc[group]
             if (mine[mine["seed"] != ""].groupby("seed")["trunk"].nunique() > 1).any():
-                n_same += len(group)
-                own = (mine["recipe"] + " (" + mine["trunk"] + ")").set_axis(mine["key"])
-                rows = plain["key"].isin(mine["key"])
-                plain.loc[rows, "recipe"] = plain.loc[rows, "key"].map(own)
-    return (fields.assign(recipe=plain["recipe"].to_numpy(dtype=object)), n_same) if n_same else (fields, 0)
+                own |= dict(zip(mine["key"], mine["recipe"] + " (" + mine["trunk"] + ")", strict=True))
+    return fields.assign(recipe=[own.get(*pair) for pair in zip(key, fields["recipe"], strict=True)]), len(own)
 
 
-def _runs_and_curves(fields: pd.DataFrame, convention: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The runs and curves of a RunTable. Each row of a table that does not name runs is a run; runs of two groups that
-    have one name share nothing."""
-    if "size" in fields and (empty := fields["size"] == "").any():
-        raise InputError(f"size is empty in {rows_text(fields.index[empty])}")
-    run = fields["run"] if "run" in fields else pd.Series([f"row {row}" for row in fields.index], fields.index)
-    in_group = fields["group"] + ", " + run
-
-    def filled(name: str, otherwise: pd.Series[Any]) -> pd.Series[Any]:
-        return fields[name].where(fields[name] != "", otherwise) if name in fields else otherwise
-
-    kinds = [f"{name} " + fields[name].where(fields[name] != "", "unstated") for name in LOSS_OF if name in fields]
+def _runs_and_curves(
+    fields: pd.DataFrame, chosen: Mapping[str, str], convention: str
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The runs and curves of a RunTable. Runs of two groups that have one name share nothing."""
+    run, in_group = fields["run"], fields["group"] + ", " + fields["run"]
+    other_cell = in_group if "run" in chosen and "cell" not in chosen else run
+    kinds = [f"{name} " + fields[name].replace("", "unstated") for name in LOSS_OF if name in chosen]
     runs = pd.DataFrame(
         {
             "run_id": in_group,
             "run": run,
             "arch": fields["group"],
             "n_params_non_embedding": fields["n_params"],
-            "size": fields["size"] if "size" in fields else fields["n_params"].map("{:.6g}".format),
-            "recipe": fields.get("recipe", ""),
-            "trunk": filled("trunk", run),
-            "cell": filled("cell", run) if "cell" in fields or "run" not in fields else in_group,
+            "size": fields["size"] if "size" in chosen else fields["n_params"].map("{:.6g}".format),
+            "recipe": fields["recipe"],
+            "trunk": fields["trunk"].where(fields["trunk"] != "", run),
+            "cell": fields["cell"].where(fields["cell"] != "", other_cell),
             "loss_of": [" and ".join(row) for row in zip(*kinds, strict=True)] if kinds else "",
         }
     )
     curves = fields[["n_tokens", "loss", *(["unique_tokens"] if "unique_tokens" in fields else [])]]
-    curves = curves.assign(run_id=runs["run_id"], row=fields.index, **{f"flops_{convention}": fields["flops"]})
+    curves = curves.assign(run_id=in_group, row=fields.index, **{f"flops_{convention}": fields["flops"]})
     every: dict[str, Any] = {"state": "done", "point": "", "variant": "", "epochs": np.nan, "warmup_tokens": 0}
     runs = runs.drop_duplicates("run_id").assign(**every, n_tokens=np.nan)
     return runs.reset_index(drop=True), curves.reset_index(drop=True)
