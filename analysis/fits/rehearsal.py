@@ -29,7 +29,7 @@ from scipy import stats
 
 from analysis.fits.cost import Cost, cost_of
 from analysis.fits.fit import Estimate
-from analysis.fits.forms import PLAIN
+from analysis.fits.forms import OVER_TRAINING, PLAIN
 from analysis.fits.parametric import fit_form, identifies
 from analysis.fits.points import Points
 from analysis.fits.solver import HUBER
@@ -204,7 +204,8 @@ class Forecast:
         rehearsal = self.beyond if n_params > LARGER * float(self.points.n_params.max()) else self.within
         why = self._outside(n_params, n_tokens) or rehearsal.reason(reach)
         if why is None:
-            slopes = self.surface.slopes(n_params, n_tokens, unique_tokens)
+            tied = len(self.covariance) == 4  # of the over-training form
+            slopes = self.surface.slopes(n_params, n_tokens, unique_tokens, tied)
             leverage = 0.0 if rehearsal is self.beyond else slopes @ self.covariance @ slopes
             half = float(rehearsal.half_width(reach, leverage, level))
             ends = loss * math.exp(-half), loss * math.exp(half)
@@ -291,7 +292,7 @@ def _fitted_below(
 
 
 def _covariances(slopes: np.ndarray, weights: np.ndarray, run: np.ndarray) -> np.ndarray:
-    """[k, 5, 5]: of the unknowns of k surfaces, over the variance of one run's log loss. slopes [k, n, 5]; weights
+    """[k, u, u]: of the u unknowns of k surfaces, over the variance of one run's log loss. slopes [k, n, u]; weights
     [k, n]; run [n]: rows of one run share its noise. By least squares, to first order; the objective may be another."""
     root = np.sqrt(weights)
     pull = np.linalg.pinv(root[..., None] * slopes, rcond=SINGULAR) * root[:, None]  # of each row on each unknown
@@ -318,7 +319,8 @@ def forecast(
     points, weights = some_of(points, weights)
     below, surfaces, near = _fitted_below(points, weights, objective, form, rule.near)
     amounts = points.n_params, points.n_tokens, points.unique_tokens
-    fitted, slopes = surfaces.column().loss(*amounts)[:-1], surfaces.column().slopes(*amounts)
+    fitted = surfaces.column().loss(*amounts)[:-1]
+    slopes = surfaces.column().slopes(*amounts, tied=form == OVER_TRAINING)
     covariances = _covariances(slopes, near, np.unique(points.run, return_inverse=True)[1])
     cut = np.where(below, points.flops, 0.0).max(1)
     reach = points.flops / cut[:, None]

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from analysis.fits import rehearsal
+from analysis.fits.forms import OVER_TRAINING, PLAIN
 from analysis.fits.parametric import fit_form
 from analysis.fits.points import Points
 from analysis.fits.rehearsal import Rule, forecast, rehearse_line, rehearse_optimum
@@ -47,19 +48,21 @@ def test_the_interval_is_the_formula_of_the_docstring():
     assert float(runs.half_width(1.0)) == pytest.approx(times * s * math.sqrt(math.log(1.5)))
 
 
-def test_the_leverage_is_the_variance_of_predictions():
+@pytest.mark.parametrize(("form", "truth"), [(PLAIN, TRUTH), (OVER_TRAINING, replace(TRUTH, alpha=0.3, beta=0.3))])
+def test_the_leverage_is_the_variance_of_predictions(form, truth):
     """Of 300 drawn tables, over the variance of a run's log loss; where each run stands twice in a table, the same."""
     n, d = float(TRUTH.n_opt(1e21)), float(TRUTH.d_opt(1e21))
     exact = isoflops()
-    fit = forecast(exact, objective=LEAST_SQUARES, rule=Rule(math.inf))
-    slopes = fit.surface.slopes(n, d)
+    exact = replace(exact, loss=truth.loss(exact.n_params, exact.n_tokens))
+    fit = forecast(exact, objective=LEAST_SQUARES, form=form, rule=Rule(math.inf))
+    slopes = fit.surface.slopes(n, d, tied=form == OVER_TRAINING)
     leverage = float(slopes @ fit.covariance @ slopes)
     drawn = exact.loss * np.exp(0.003 * np.random.default_rng(0).standard_normal((300, len(exact))))
-    predicted = fit_form(exact, drawn, np.ones(len(exact)), LEAST_SQUARES).surface.loss(n, d)
+    predicted = fit_form(exact, drawn, np.ones(len(exact)), LEAST_SQUARES, form).surface.loss(n, d)
     assert leverage == pytest.approx(float(np.log(predicted).var()) / 0.003**2, rel=0.25)
     run = np.array([f"run {i}" for i in range(len(exact))])
     twice = replace(exact, run=run).take(np.repeat(np.arange(len(exact)), 2))
-    again = forecast(twice, objective=LEAST_SQUARES, rule=Rule(math.inf))
+    again = forecast(twice, objective=LEAST_SQUARES, form=form, rule=Rule(math.inf))
     assert float(slopes @ again.covariance @ slopes) == pytest.approx(leverage, rel=1e-3)
 
 
