@@ -64,10 +64,14 @@ class TrialOptions:
     dry_run: DryRun = False
     as_json: AsJson = False
 
+    def asked_budgets(self) -> list[float]:
+        """Those of --at, ascending. Raises InputError."""
+        return sorted(read_flop(amount, "--at") for amount in self.at.split(",")) if self.at else []
+
     def budgets(self, trial: Trial) -> list[float]:
         """C of the projections in FLOP, ascending."""
-        if self.at:
-            return sorted(read_flop(amount, "--at") for amount in self.at.split(","))
+        if asked := self.asked_budgets():
+            return asked
         largest = max(exact(run) * run.n_tokens for run in trial.ends(()))
         return [largest, BEYOND * largest]
 
@@ -79,6 +83,7 @@ def try_(
     options: TrialOptions,
 ) -> None:
     """Say whether a change is worth scaling. Trains two small sizes beside the study's own, then two more."""
+    options.asked_budgets()  # refused before a new architecture's folder is made
     study = StudyOptions(study=options.against, out=options.out, as_json=options.as_json)
     request = replace(study.request(options.repair), only=options.only)
     with opened(request, read_variant(variant), options.match, options.dry_run) as trial:

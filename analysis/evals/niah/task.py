@@ -12,7 +12,7 @@ from analysis.evals.model import LoadedModel
 from analysis.evals.task import MissingData, Plan, Reader, Say, Task
 from arch.errors import InputError
 
-from .prompts import Prompts, folder_hash, make_prompts, read_haystack, text_bytes
+from .prompts import Prompts, folder_hash, make_prompts, read_haystack, text_bytes, text_files
 from .scores import measures, score, shares
 from .settings import VARIANTS, NiahSettings, Variant
 
@@ -50,6 +50,24 @@ class Niah(Task):
 
     def data_hash(self) -> str:
         return self._hash
+
+    def check(self, reader: Reader) -> None:
+        """As `prepare`, where a byte is a token; else only what a tokenizer twice as good or bad would not change."""
+        slack, lengths = 1 if reader.exact else 2, self.chosen.grid_lengths()
+        beside = sum(reader.tokens_of(n) for n in text_bytes(self.chosen, self.variant)) / slack
+        beside += self.chosen.max_new_tokens + 1
+        if lengths[0] < beside:
+            raise InputError(
+                f"{self.name}: a length of {lengths[0]} tokens leaves no room for needle, question and answer, which "
+                f"need {beside:,.0f}: raise evaluation.settings.{self.name}.first_length"
+            )
+        files = text_files(self.data_path())
+        there = reader.tokens_of(sum(path.stat().st_size + 2 for path in files) - 2) * slack
+        if there < (needed := lengths[-1] - beside):
+            raise InputError(
+                f"{self.name}: the haystack has about {there:,} tokens and {needed:,.0f} are asked for: add text to "
+                f"{self.data_path()}, or lower evaluation.settings.{self.name}.last_length"
+            )
 
     def plan(self, reader: Reader) -> Plan:
         """The tokens of the haystack, once for each length, of what follows the needle of each cell, and of whole
