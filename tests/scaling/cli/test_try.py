@@ -174,4 +174,7 @@ def test_an_architecture_of_a_plugin_is_tried_as_a_variant(folder, monkeypatch):
         runs = {run.size: run for request in trial.requests(["6k", "10k"]) for run in request.runs}
     assert (runs["6k"].training.lr, runs["10k"].training.lr) == (7e-3, 3e-3)
     assert runs["6k"].training.weight_decay == 0.3 and runs["6k"].plugins == ["gla"]
+    words = ["try", str(folder / "variant.yaml"), "--against", str(folder / "tiny.yaml"), "--at", "1e12,much"]
+    refused = scaling(folder, *words).exception
+    assert isinstance(refused, InputError) and "--at" in str(refused)
     assert not (folder / "out").exists()
