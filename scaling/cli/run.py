@@ -63,7 +63,7 @@ def run(study: RunsOptions, repair: Repair = False, dry_run: DryRun = False) -> 
         from .show import show_summary
 
         more = [
-            f"losses: {result.fits.conventions['L']} of {_text_of(request)}",
+            f"losses: {result.fits.conventions['L']}; text: {_text_of(request)}",
             f"all laws and their checks: {study.command('fit study', '--details')}",
             f"report: {result.report}",
         ]
