@@ -120,14 +120,14 @@ def surface(objective: str, form: str, n_replicates: int = 0) -> Method:
 
 def isoflop_optimum(below: Points, above: Points) -> Predicted:
     fit = fit_isoflop(below, cost_of(below), n_replicates=2, at=above.flops.tolist())
-    return _none(np.array([one.loss.value or math.nan for one in fit.optima]))
+    return _none(np.array([optimum.loss.value or math.nan for optimum in fit.optima]))
 
 
 def isoflop_irreducible(below: Points, above: Points) -> Predicted:
     """E + A C^-g through the minima of budgets."""
     fit = fit_isoflop(below, cost_of(below), n_replicates=2)
     minima = fit.isoflop.used if fit.isoflop else ()
-    c, loss = (np.array([getattr(one, name) for one in minima], dtype=float) for name in ("c", "loss"))
+    c, loss = (np.array([getattr(minimum, name) for minimum in minima], dtype=float) for name in ("c", "loss"))
     return _none(_irreducible(c, loss, above.flops))
 
 
@@ -141,7 +141,7 @@ def _irreducible(c: np.ndarray, loss: np.ndarray, at: np.ndarray) -> np.ndarray:
     if len(c) < 4:
         raise InputError("E + A C^-g needs four minima")
     middle = math.exp(np.log(c).mean())
-    best, found = math.inf, np.full(len(at), math.nan)
+    best, result = math.inf, np.full(len(at), math.nan)
     for g in EXPONENTS:
         x = (c / middle) ** -g
         a = max(float(((x - x.mean()) * loss).sum() / ((x - x.mean()) ** 2).sum()), 0.0)
@@ -149,14 +149,14 @@ def _irreducible(c: np.ndarray, loss: np.ndarray, at: np.ndarray) -> np.ndarray:
         a = a if e else float((x * loss).sum() / (x * x).sum())
         square = float((np.log(loss / (e + a * x)) ** 2).sum())
         if square < best:
-            best, found = square, e + a * (at / middle) ** -g
-    return found
+            best, result = square, e + a * (at / middle) ** -g
+    return result
 
 
 def envelope(below: Points, above: Points) -> Predicted:
     """The lowest loss by the envelope of curves."""
     optima = fit_envelope(below, at=above.flops.tolist()).optima
-    return _none(np.array([one.loss.value or math.nan for one in optima], dtype=float))
+    return _none(np.array([optimum.loss.value or math.nan for optimum in optima], dtype=float))
 
 
 def power_law(below: Points, above: Points) -> Predicted:
@@ -193,20 +193,20 @@ def tables(data: Path, own: Sequence[str], columns: str, group: str | None) -> d
     wanted = {str(data / name): options for name, options in PUBLIC.items()}
     mine = {"columns": parse_columns(columns)} if columns else {}
     wanted |= {path: mine | ({"group": group} if group else {}) for path in own}
-    found: dict[tuple[str, str], Points] = {}
+    result: dict[tuple[str, str], Points] = {}
     for path, options in wanted.items():
         reading = read_points(path, options.get("columns"), **{k: v for k, v in options.items() if k != "columns"})
         if reading.several_rows:
             reading = read_points(
                 path, options.get("columns"), points=CURVES, **{k: v for k, v in options.items() if k != "columns"}
             )
-        found |= {(Path(path).stem, name): points for name, points in reading.groups.items()}
-    return found
+        result |= {(Path(path).stem, name): points for name, points in reading.groups.items()}
+    return result
 
 
 def splits(points: Points, most: int) -> list[tuple[Points, Points]]:
     """What lies below each of `most` cuts in compute, and the covered runs above it."""
-    found = []
+    result = []
     for below in rehearsal.cuts_of(points):
         low, high = points.take(below), points.take(~below)
         if not (rehearsal.is_enough(low) and high.flops.min() >= low.flops.max()):
@@ -215,10 +215,10 @@ def splits(points: Points, most: int) -> list[tuple[Points, Points]]:
         fitted = rehearsal.covered(low, np.ones((1, len(low)), dtype=bool), high.n_params, high.n_tokens)[0]
         kept = fitted & (reach >= rehearsal.NEAREST)
         if kept.any():
-            found.append((low, high.take(kept)))
-    if len(found) > most:
-        found = [found[i] for i in np.linspace(0, len(found) - 1, most).round().astype(int)]
-    return found
+            result.append((low, high.take(kept)))
+    if len(result) > most:
+        result = [result[i] for i in np.linspace(0, len(result) - 1, most).round().astype(int)]
+    return result
 
 
 def units(
@@ -228,7 +228,7 @@ def units(
     with np.errstate(invalid="ignore", divide="ignore"):
         error = np.log(high.loss / loss)
     reach = high.flops / low.flops.max()
-    found = []
+    result = []
     for name, target in targets.items():
         for middle, (least, most) in REACHES.items():
             mine = target & (reach >= least) & (reach < most) & np.isfinite(error)
@@ -248,8 +248,8 @@ def units(
                     held=float((missed == 0).mean()),
                     score=float((2 * w + 2 / (1 - LEVEL) * missed).mean()),
                 )
-            found.append(one)
-    return found
+            result.append(one)
+    return result
 
 
 def _rms(values: np.ndarray) -> float:
@@ -295,7 +295,7 @@ def _targets(low: Points, high: Points, every: Points, of_runs: bool) -> dict[st
 
 def median_errors(rows: Sequence[Unit], target: str, method: str) -> dict[str, float]:
     """By table, the median error of a method's units."""
-    mine = [one for one in rows if one.target == target and one.method == method]
+    mine = [row for row in rows if row.target == target and row.method == method]
     return {t: float(np.median([one.error for one in mine if one.table == t])) for t in sorted({o.table for o in mine})}
 
 
@@ -305,7 +305,7 @@ def geometric(values: Sequence[float]) -> float:
 
 def summary(rows: Sequence[Unit], absent: dict[str, str]) -> list[str]:
     """A line a method: geometric means over tables of median errors, and how intervals held."""
-    n_tables = len({one.table for one in rows})
+    n_tables = len({row.table for row in rows})
     lines = [
         f"{'':30} {'lowest':>7} {'bias':>7} {'runs':>7} {'bias':>7} {'tables':>6}  intervals of runs ({LEVEL:.0%})"
     ]
@@ -317,11 +317,11 @@ def summary(rows: Sequence[Unit], absent: dict[str, str]) -> list[str]:
         for target in (LOWEST, RUNS):
             errors = median_errors(rows, target, method)
             counts = max(counts, len(errors))
-            bias = [one.bias for one in rows if one.method == method and one.target == target]
+            bias = [row.bias for row in rows if row.method == method and row.target == target]
             cells += [
                 f"{geometric(list(errors.values())):7.2%} {np.median(bias):+7.2%}" if errors else f"{'-':>7} {'-':>7}"
             ]
-        known = [one for one in rows if one.method == method and one.target == RUNS and one.n_intervals]
+        known = [row for row in rows if row.method == method and row.target == RUNS and row.n_intervals]
         held = f"  {intervals(known)}" if known else ""
         lines.append(f"{method:30} {cells[0]} {cells[1]} {counts:3}/{n_tables}{held}")
     return lines
@@ -359,7 +359,7 @@ def constants(found: dict[tuple[str, str], Points], most: int) -> list[str]:
         others = [name for name in names if name != left_out]
         near = min(NEAR, key=lambda near: _over(others, errors[near]))
         rule = min((rule for rule in rows if rule.near == near), key=lambda rule: _over(others, scores[rule]))
-        chosen += [one for one in rows[rule] if one.table == left_out]
+        chosen += [row for row in rows[rule] if row.table == left_out]
         lines.append(
             f"without {left_out:20} near {rule.near:g}, by_runs {rule.by_runs:g}, by_leverage {rule.by_leverage}"
         )
@@ -375,12 +375,12 @@ def _with(found: rehearsal.Forecast, rule: Rule) -> rehearsal.Forecast:
 
 
 def _over(names: Sequence[str], values: Sequence[dict[str, float]]) -> float:
-    return geometric([one[name] for one in values for name in names if name in one])
+    return geometric([value[name] for value in values for name in names if name in value])
 
 
 def _scores(rows: Sequence[Unit]) -> dict[str, float]:
     """By table, the mean score of intervals."""
-    known = [one for one in rows if one.n_intervals and one.target == RUNS]
+    known = [row for row in rows if row.n_intervals and row.target == RUNS]
     return {t: float(np.mean([one.score for one in known if one.table == t])) for t in {one.table for one in known}}
 
 
@@ -398,14 +398,14 @@ def main(arguments: list[str] | None = None) -> None:
     )
     options = parser.parse_args(arguments)
     at_least_one(options, "cuts")
-    found = tables(options.data, options.table, options.columns, options.group)
+    result = tables(options.data, options.table, options.columns, options.group)
     if options.constants:
-        print("\n".join(constants(found, options.cuts)))
+        print("\n".join(constants(result, options.cuts)))
         return
-    rows, absent = measured(found, options.cuts, options.python)
+    rows, absent = measured(result, options.cuts, options.python)
     if options.json is not None:
         options.json.write_text(
-            json.dumps({"units": [asdict(one) for one in rows], "absent": absent}), encoding="utf-8"
+            json.dumps({"units": [asdict(row) for row in rows], "absent": absent}), encoding="utf-8"
         )
     print("\n".join(summary(rows, absent)))
 

@@ -85,18 +85,18 @@ def claims(design: str, kind: str, seed: int) -> list[Claimed]:
     world = world_of(kind, rng)
     points = DESIGNS[design](world, rng)
     at = [reach * float(points.flops.max()) for reach in REACHES]
-    found = []
+    computed = []
     for approach in ("parametric", "isoflop"):
         try:
             result, surface = _result(approach, points, at)
         except InputError as error:
-            found += [Claimed(design, kind, approach, reach, math.nan, False, (str(error),)) for reach in REACHES]
+            computed += [Claimed(design, kind, approach, reach, math.nan, False, (str(error),)) for reach in REACHES]
             continue
         verdict = judge(result, points, surface)
         for one in verdict.claims:
             off = math.exp(abs(math.log(one.value) - float(world.log_n_opt(math.log(one.c)))))
-            found.append(Claimed(design, kind, approach, round(one.reach), off, one.believed, one.against))
-    return found
+            computed.append(Claimed(design, kind, approach, round(one.reach), off, one.believed, one.against))
+    return computed
 
 
 def _result(approach: str, points: Points, at: list[float]) -> tuple[Fit, ParametricFit | None]:
@@ -134,16 +134,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, help="every claim, as JSON")
     options = parser.parse_args(arguments)
     at_least_one(options, "worlds")
-    found = [
-        one
+    computed = [
+        claim
         for design in DESIGNS
         for kind in KINDS
         for seed in range(options.worlds)
-        for one in claims(design, kind, seed)
+        for claim in claims(design, kind, seed)
     ]
     if options.json is not None:
-        options.json.write_text(json.dumps([asdict(one) for one in found]), encoding="utf-8")
-    print("\n".join(table(found)))
+        options.json.write_text(json.dumps([asdict(one) for one in computed]), encoding="utf-8")
+    print("\n".join(table(computed)))
 
 
 if __name__ == "__main__":

@@ -31,10 +31,10 @@ def check_parquet_bytes(handle: BinaryIO) -> None:
     if metadata.num_rows * metadata.num_columns > FEW_CELLS + CELLS_A_BYTE * size:
         raise ValueError(f"{size:,} bytes claim to be {metadata.num_rows:,} rows")
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    if sum(one.total_byte_size for one in groups) > 8 * (FEW_CELLS + CELLS_A_BYTE * size):
+    if sum(group.total_byte_size for group in groups) > 8 * (FEW_CELLS + CELLS_A_BYTE * size):
         raise ValueError(f"{size:,} bytes claim to be much more")
-    if texts := [one.path for one in columns if one.physical_type == "BYTE_ARRAY"]:
+    if texts := [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]:
         for column in parquet.read_table(handle, columns=texts, read_dictionary=texts).columns:
-            longest = [compute.max(compute.binary_length(one.dictionary)).as_py() or 0 for one in column.chunks]
+            longest = [compute.max(compute.binary_length(chunk.dictionary)).as_py() or 0 for chunk in column.chunks]
             if max(longest, default=0) * metadata.num_rows > MOST_TEXT:
                 raise ValueError("its texts are too long for its rows")

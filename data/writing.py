@@ -139,7 +139,11 @@ def _write_from(
     def encode(item: Item) -> dict[str, Block]:
         blocks = {}
         for split in SPLITS:
-            mine = [one for one in item.documents if (one.draw < below[item.stream]) == (split == "validation")]
+            mine = [
+                document
+                for document in item.documents
+                if (document.draw < below[item.stream]) == (split == "validation")
+            ]
             texts = [document.text for document in mine]
             blocks[split] = encode_block(tokenizer, texts, sum(document.n_bytes for document in mine))
         return blocks

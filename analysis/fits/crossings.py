@@ -245,9 +245,9 @@ def _covariance(crossings: Sequence[Crossing], correlation: float) -> np.ndarray
     """[k, k]: of the differences at the crossings, for a noise of 1: neighbours share a curve, whose noise at their two
     places is correlated as `correlation` says of an e-fold."""
     covariance = np.diag([1 / crossing.small.n_seeds + 1 / crossing.large.n_seeds for crossing in crossings])
-    for i, (one, other) in enumerate(pairwise(crossings)):
-        if one.large is other.small:
-            shared = -(correlation ** abs(other.at - one.at)) / one.large.n_seeds
+    for i, (crossing, other) in enumerate(pairwise(crossings)):
+        if crossing.large is other.small:
+            shared = -(correlation ** abs(other.at - crossing.at)) / crossing.large.n_seeds
             covariance[i, i + 1] = covariance[i + 1, i] = shared
     return covariance
 
@@ -273,7 +273,7 @@ def _unidentified(law: Law, reason: str) -> Law:
 def _too_few(crossings: Sequence[Crossing]) -> str:
     """Why no line is fitted to the crossings; "" if one is."""
     known = crossed(crossings)
-    missing = sorted((one for one in crossings if one.reason), key=lambda one: one.missed_by)
+    missing = sorted((crossing for crossing in crossings if crossing.reason), key=lambda crossing: crossing.missed_by)
     if len(known) < MIN_CROSSINGS:
         nearest = ""  # the pair that misses a crossing by least; laws list them all ("pairs")
         if missing:

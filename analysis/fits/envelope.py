@@ -209,11 +209,11 @@ def envelope_laws(
         curvature = _curvature(envelope, steps, replicates, loss.about_loss.off_line or 0.0, curves)
         loss = replace(loss, about_loss=replace(loss.about_loss, curvature=curvature))
         if curvature.shape:
-            exponent, coefficient = (Estimate(one.value, reason=CURVED) for one in (loss.exponent, loss.coefficient))
+            exponent, coefficient = (Estimate(part.value, reason=CURVED) for part in (loss.exponent, loss.coefficient))
             loss = replace(loss, exponent=exponent, coefficient=coefficient, band=None)
     part = EnvelopePart(
         points=_described(full),
-        pairs=tuple(_pair(one) for one in pairs),
+        pairs=tuple(_pair(pair) for pair in pairs),
         alternative=beside,
         cost_growth=_cost_growth(sizes, own[0]),
     )

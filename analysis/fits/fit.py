@@ -324,12 +324,12 @@ class IsoflopPart:
     @property
     def used(self) -> tuple[Minimum, ...]:
         """The budgets with a minimum."""
-        return tuple(one for one in self.minima if one.reason is None)
+        return tuple(minimum for minimum in self.minima if minimum.reason is None)
 
     @property
     def refused(self) -> tuple[Minimum, ...]:
         """Those of several sizes that have none."""
-        return tuple(one for one in self.minima if one.reason is not None and one.n_sizes > 1)
+        return tuple(minimum for minimum in self.minima if minimum.reason is not None and minimum.n_sizes > 1)
 
 
 @dataclass(frozen=True)
@@ -445,8 +445,12 @@ class Claim:
     def against(self) -> tuple[str, ...]:
         """Why it is not believed: checks that failed, and those that had to be done and could not be."""
         needed = ("rehearsed", "stable")
-        bad = [one for one in self.checks if one.state == FAILED or (one.state == NOT_DONE and one.name in needed)]
-        return tuple(one.words for one in bad)
+        bad = [
+            check
+            for check in self.checks
+            if check.state == FAILED or (check.state == NOT_DONE and check.name in needed)
+        ]
+        return tuple(check.words for check in bad)
 
     @property
     def believed(self) -> bool:
@@ -536,14 +540,14 @@ class Fit(Stored):
         if self.middle is not None:
             found |= {name: self.middle.of(name) for name in QUANTITIES}
         found = {"E": self.law(L_OPT).floor} | found
-        return {name: one for name, one in found.items() if one.value is not None}
+        return {name: estimate for name, estimate in found.items() if estimate.value is not None}
 
     @property
     def reasons(self) -> dict[str, str]:
         """By parameter or law, why it is not identified: each reason once, where it arises."""
         named = [(law.quantity, law.reason) for law in self.laws]
         if self.parametric is not None:
-            named += [(name, one.reason) for name, one in self.parametric.parameters.items()]
+            named += [(name, parameter.reason) for name, parameter in self.parametric.parameters.items()]
         named += [("a", self.a.reason), ("b", self.b.reason)]
         found: dict[str, str] = {}
         for name, reason in named:
@@ -553,7 +557,7 @@ class Fit(Stored):
 
     def optimum(self, c: float) -> Optimum | None:
         """That of `optima` at C [FLOP], which is one that was asked for; None at others."""
-        return next((one for one in self.optima if one.flops == c), None)
+        return next((optimum for optimum in self.optima if optimum.flops == c), None)
 
     def beyond(self, c: float) -> float:
         """How many times C [FLOP] lies above the range, or below it; 1 inside."""
@@ -575,11 +579,11 @@ def plain(value: Any) -> Any:
     """A value as JSON holds it: dataclasses as objects, arrays and tuples as lists, null for numbers that are not
     finite."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
+        return [plain(part) for part in value]
     if isinstance(value, bool) or value is None or isinstance(value, (str, int)):
         return value
     if hasattr(value, "model_dump"):
@@ -596,13 +600,13 @@ def read_as(kind: Any, stored: Any) -> Any:
     if origin in (Union, UnionType):
         if stored is None:
             return None
-        (kind,) = (one for one in inner if one is not NoneType)
+        (kind,) = (part for part in inner if part is not NoneType)
         return read_as(kind, stored)
     if origin is tuple:
         if not isinstance(stored, list):
             raise TypeError(f"{stored!r} is no list")
         kinds = [inner[0]] * len(stored) if inner[1:] == (...,) else inner
-        return tuple(read_as(one, value) for one, value in zip(kinds, stored, strict=True))
+        return tuple(read_as(part, value) for part, value in zip(kinds, stored, strict=True))
     if origin is dict:
         return {key: read_as(inner[1], value) for key, value in stored.items()}
     if isinstance(kind, type) and is_dataclass(kind):
@@ -622,4 +626,4 @@ def read_as(kind: Any, stored: Any) -> Any:
 @cache
 def _hints(kind: type) -> dict[str, Any]:
     hints = get_type_hints(kind)
-    return {one.name: hints[one.name] for one in fields(kind)}
+    return {field.name: hints[field.name] for field in fields(kind)}

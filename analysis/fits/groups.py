@@ -50,7 +50,7 @@ class Fits:
     surfaces: Mapping[str, ParametricFit] = field(default_factory=dict)
 
     def of(self, group: str) -> list[Fit]:
-        return [one for one in self.results if one.group == group]
+        return [result for result in self.results if result.group == group]
 
 
 def fit_groups(
@@ -64,7 +64,9 @@ def fit_groups(
     seeds, whole = seed_noises_of(list(curves.values())), {} if runs.ends_alone else curves
     envelopes = runs.envelopes if ENVELOPE in approaches and not runs.ends_alone else None
     results: list[Fit] = []
-    failed = [NotFitted(group, ENVELOPE, one) for group, one in (envelopes or {}).items() if isinstance(one, str)]
+    failed = [
+        NotFitted(group, ENVELOPE, reason) for group, reason in (envelopes or {}).items() if isinstance(reason, str)
+    ]
     surfaces: dict[str, ParametricFit] = {}
     for group in {**ends, **curves}:
         # what a group's own seeds tell is in the residuals of its surface already
@@ -75,7 +77,7 @@ def fit_groups(
 
             points[ISOFLOP] = budgets if has_budgets(budgets) else whole[group]
         found: dict[str, Fit] = {}
-        for name in sorted(approaches, key=lambda one: one != PARAMETRIC):  # whose reasons say most
+        for name in sorted(approaches, key=lambda approach: approach != PARAMETRIC):  # whose reasons say most
             own = envelopes.get(group, "") if envelopes is not None and name == ENVELOPE else None
             if isinstance(own, str):
                 continue

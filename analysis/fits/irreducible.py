@@ -47,7 +47,7 @@ def fit_irreducible(log_c: np.ndarray, loss: np.ndarray) -> Irreducible:
     centre = float(log_c.mean())
     x, y = log_c - centre, np.where(good[:, None], loss, 1.0)
     weights = 1 / y**2
-    table = np.stack([_solve(x, y, weights, np.full(len(y), one))[2] for one in EXPONENTS], 1)  # [r, G]
+    table = np.stack([_solve(x, y, weights, np.full(len(y), exponent))[2] for exponent in EXPONENTS], 1)  # [r, G]
     best = table.argmin(1)
     log_e = np.log(EXPONENTS)
     low, high = log_e[np.maximum(best - 1, 0)], log_e[np.minimum(best + 1, len(log_e) - 1)]

@@ -315,19 +315,23 @@ def find_minima(readings: Readings, cost: Cost, variant: str, seeds: SeedNoise |
             vertices[profile.log_c] = _interpolated(profile, variance, p)
     windows = {profile.log_c: profile for profile in windowed}
     budgets = tuple(
-        _described(windows.get(one.log_c, one), vertices.get(one.log_c) or str(one.no_minimum(variant)), cost)
-        for one in profiles
+        _described(
+            windows.get(profile.log_c, profile), vertices.get(profile.log_c) or str(profile.no_minimum(variant)), cost
+        )
+        for profile in profiles
     )
-    used = [one for one in vertices.values() if isinstance(one, Vertex)]
-    of_n, of_loss = (np.array([getattr(one, name) for one in used]).reshape(-1, p) for name in ("of_n", "of_loss"))
+    used = [vertex for vertex in vertices.values() if isinstance(vertex, Vertex)]
+    of_n, of_loss = (
+        np.array([getattr(vertex, name) for vertex in used]).reshape(-1, p) for name in ("of_n", "of_loss")
+    )
     log_n, log_loss, direct = (
-        np.array([getattr(one, name) for one in used]) for name in ("log_n", "log_loss", "direct")
+        np.array([getattr(vertex, name) for vertex in used]) for name in ("log_n", "log_loss", "direct")
     )
     if variant == LOCAL and len(used) >= MIN_BUDGETS:
         # the error of a minimum goes with 1 / bend, and a bend that noise made too small or too large would weigh its
         # budget wrongly: all are put on a line of log bend over log C
         x = np.log([budget.c for budget in budgets if budget.reason is None])
-        bends, x = np.log(np.array([one.bend for one in used], dtype=float)), x - x.mean()
+        bends, x = np.log(np.array([vertex.bend for vertex in used], dtype=float)), x - x.mean()
         ratio = np.exp(bends - np.polyval(np.polyfit(x, bends, 1), x))
         direct, of_n = direct * ratio**2, of_n * ratio[:, None]
     covariance = np.zeros((p, p)) if noise is None else noise.covariance(readings.unit)
@@ -360,7 +364,9 @@ def _with_windows(profiles: Sequence[Profile], seeds: SeedNoise | None) -> list[
     squares, df = 0.0, 0
     for profile in profiles:
         windows = profile.windows()
-        residual, _, free = next((one for one in windows if one.width > LEAST_TESTED), windows[-1]).left_by_cubic()
+        residual, _, free = next(
+            (window for window in windows if window.width > LEAST_TESTED), windows[-1]
+        ).left_by_cubic()
         squares, df = squares + float(residual @ residual), df + free
     variance = max(squares / df, LEAST_VARIANCE) if df else seeds.s**2 if seeds is not None else None
     return [_widest(profile, variance, max(df, 1)) for profile in profiles]
@@ -384,12 +390,14 @@ def _noise(profiles: Sequence[Profile], readings: Readings, seeds: SeedNoise | N
     """From the residuals of cubics in the windows. Losses of one trunk share part of it: readings of one curve all,
     branches of one run by half or so; two sums of squares tell the two variances (MINQUE: Rao 1972), and
     Satterthwaite's formula their degrees of freedom."""
-    residuals, makers, frees = zip(*(one.left_by_cubic() for one in profiles), strict=True) if profiles else ((),) * 3
+    residuals, makers, frees = (
+        zip(*(profile.left_by_cubic() for profile in profiles), strict=True) if profiles else ((),) * 3
+    )
     free = sum(frees)
     if not free:
         return None if seeds is None or not seeds.s > 0 else Noise(0.0, seeds.s, seeds.df)
     r = np.concatenate(residuals)
-    unit = readings.unit[np.concatenate([one.rows[one.inside] for one in profiles])]
+    unit = readings.unit[np.concatenate([profile.rows[profile.inside] for profile in profiles])]
     squares = float(r @ r)
     alone = Noise(0.0, math.sqrt(max(squares / free, LEAST_VARIANCE)), float(free))
     if len(np.unique(unit)) == len(unit):

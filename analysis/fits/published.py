@@ -219,7 +219,9 @@ def _with_budget(law: Stated) -> Stated:
     """With its largest budget and the growth of its cost, where it is one of the paper's own laws, number by number."""
     for printed in paper_laws().archs.values():
         own = {part: getattr(printed, part) for part in PARTS}
-        same = all(law.parts.get(part) == (one.at, one.exponent) for part, one in own.items() if one is not None)
+        same = all(
+            law.parts.get(part) == (law_of.at, law_of.exponent) for part, law_of in own.items() if law_of is not None
+        )
         if printed.range and same:
             return replace(law, largest=printed.range[1], cost_growth=printed.cost_growth)
     return law

@@ -57,7 +57,7 @@ def beside(fit: ParametricFit, c: float, printed: Mapping[str, Printed] = PRINTE
 
     Distances are those of (E, ln A, ln B, alpha, beta) by the covariance of the draws.
     """
-    surfaces = {OURS: fit.surface} | {name: one.surface for name, one in printed.items()}
+    surfaces = {OURS: fit.surface} | {name: law.surface for name, law in printed.items()}
     drawn = None if fit.draws is None else _coordinates(fit.draws.surface)
     rows = []
     for name, surface in surfaces.items():

@@ -85,13 +85,13 @@ def fit_study(
         runs_of = Runs(curves, curves, False, own, settings)
         found = fit_groups(runs_of, approaches, options_of(settings, curve=CURVE))
     every = whole.points | dict(curves)
-    envelopes = {one.group: one for one in found.results if one.approach == ENVELOPE}
+    envelopes = {result.group: result for result in found.results if result.approach == ENVELOPE}
     alone = [
-        whole.envelope(every[arch], one)
-        for arch, one in own.items()
-        if arch not in envelopes and isinstance(one, Curves)
+        whole.envelope(every[arch], curves_of)
+        for arch, curves_of in own.items()
+        if arch not in envelopes and isinstance(curves_of, Curves)
     ]
-    envelopes |= {one.group: one for one in alone}
+    envelopes |= {fit.group: fit for fit in alone}
     surfaces = {arch: fit for arch, fit in found.surfaces.items() if fit.identified}
     unit = loss_unit(runs["tokenizer"])
     noise = noises.every
@@ -111,7 +111,7 @@ def fit_study(
         groups=tuple(_group(runs, arch, whole, own[arch]) for arch in own),
         fits=(*found.results, *alone, *_by_convention(whole, own, every)),
         # why there is no envelope stands beside its architecture
-        not_fitted=tuple(one for one in found.failed if one.approach != ENVELOPE),
+        not_fitted=tuple(failed for failed in found.failed if failed.approach != ENVELOPE),
         intervals=_intervals(noise, settings),
         seed_noise=noise,
         not_paired=tuple(whole.not_paired()),
@@ -209,14 +209,14 @@ class WholeCurves:
         read the same text, in the same order, go together, however far they read."""
         runs = self.table.runs
         read = dict(zip(runs["run_id"].astype(str), _text_orders(runs), strict=True))
-        counted = [under(one, self.table.runs, self.settings.range_convention) for one in self.points.values()]
+        counted = [under(point, self.table.runs, self.settings.range_convention) for point in self.points.values()]
         groups = [
-            replace(one, cell=np.array([read[run] for run in one.run.tolist()], dtype=object))
-            for one in counted
-            if one is not None
+            replace(points, cell=np.array([read[run] for run in points.run.tolist()], dtype=object))
+            for points in counted
+            if points is not None
         ]
         ranges = self.settings.range
-        reach = {one.group: ranges[arch_of(one.group)] for one in groups if arch_of(one.group) in ranges}
+        reach = {group.group: ranges[arch_of(group.group)] for group in groups if arch_of(group.group) in ranges}
         return seed_noises_of(groups, reach, "n_tokens")
 
     def not_paired(self) -> list[NotPaired]:

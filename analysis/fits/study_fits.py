@@ -209,34 +209,34 @@ class StudyFits(Stored):
     inputs: dict[str, str] = field(default_factory=dict)
 
     def group(self, name: str) -> Group:
-        return next(one for one in self.groups if one.name == name)
+        return next(group for group in self.groups if group.name == name)
 
     def compared(self, at: str) -> Compared:
         """The comparison by surfaces of what shares a point of the axes."""
-        return next((one for one in self.comparisons if one.at == at), Compared(at))
+        return next((comparison for comparison in self.comparisons if comparison.at == at), Compared(at))
 
     def lowest_losses(self, at: str) -> LowestLoss | None:
         """The losses at equal compute of what shares a point of the axes."""
-        return next((one for one in self.verdicts if one.at == at), None)
+        return next((verdict for verdict in self.verdicts if verdict.at == at), None)
 
     @property
     def laws(self) -> list[Fit]:
         """The fits with a verdict: of each group by every approach, under the study's convention."""
-        return [one for one in self.fits if one.verdict is not None]
+        return [fit for fit in self.fits if fit.verdict is not None]
 
     def of(self, group: str) -> list[Fit]:
         """The laws of one group."""
-        return [one for one in self.laws if one.group == group]
+        return [law for law in self.laws if law.group == group]
 
     def fit(self, group: str, approach: str) -> Fit | None:
         """Of a group by an approach; None where it is not fitted."""
-        return next((one for one in self.of(group) if one.approach == approach), None)
+        return next((fit for fit in self.of(group) if fit.approach == approach), None)
 
     def envelope(self, group: str, convention: str | None = None) -> Fit | None:
         """The envelope of a group with C under a convention (None: the study's); None where it has none."""
         named = convention or self.conventions["C"]
-        mine = (one for one in self.fits if (one.group, one.approach) == (group, ENVELOPE))
-        return next((one for one in mine if one.conventions["C"] == named), None)
+        mine = (fit for fit in self.fits if (fit.group, fit.approach) == (group, ENVELOPE))
+        return next((fit for fit in mine if fit.conventions["C"] == named), None)
 
     @property
     def unit(self) -> str:

@@ -67,7 +67,9 @@ def results_text(
     if rows := approach_rows(fits):
         reasons = approach_reasons(fits, not_fitted=False)
         parts += ["## The optimal size by three approaches", table(rows), listed(reasons)]
-    if rows := [row for one in fits.comparisons for row in comparison_rows(one, fits.lowest_losses(one.at))]:
+    if rows := [
+        row for comparison in fits.comparisons for row in comparison_rows(comparison, fits.lowest_losses(comparison.at))
+    ]:
         parts += ["## Compute for the same loss, along the optimal frontiers of fitted surfaces", table(rows)]
     for round_ in forecast:
         parts += [f"## {title_of(round_)}", forecast_lead(round_)]

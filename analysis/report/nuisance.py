@@ -77,7 +77,7 @@ def _edges(cell: NuisanceCell) -> list[str]:
     edges = []
     for field, text in parts(cell.chosen or "").items():
         try:
-            tried = sorted({float(parts(one.value)[field]) for one in cell.values if one.loss is not None})
+            tried = sorted({float(parts(value.value)[field]) for value in cell.values if value.loss is not None})
             own = float(text)
         except ValueError:
             continue

@@ -21,8 +21,8 @@ def law_check_text(check: LawsCheck) -> str:
     unit, notes = f"unit of C: {check.unit} ({flop(check.flop_per_unit)} FLOP)", []
     if check.units:
         rows = [
-            {"unit of C": one.unit, "FLOP": flop(one.flop_per_unit), "6 N D / C off by": f"x {one.factor:.4g}"}
-            for one in check.units[:4]
+            {"unit of C": unit.unit, "FLOP": flop(unit.flop_per_unit), "6 N D / C off by": f"x {unit.factor:.4g}"}
+            for unit in check.units[:4]
         ]
         unit += "\n" + rows_table(rows)
         if not check.unit_fits:

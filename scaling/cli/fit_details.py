@@ -100,7 +100,7 @@ def _notes(result: Fit) -> list[str]:
     if result.isoflop is not None:
         if result.isoflop.from_curves:
             lines.append("losses at each budget are read off whole curves: right under a constant learning rate alone")
-        lines += [f"no minimum at {flop(one.c, 4)} FLOP: {one.reason}" for one in result.isoflop.refused]
+        lines += [f"no minimum at {flop(minimum.c, 4)} FLOP: {minimum.reason}" for minimum in result.isoflop.refused]
     lines += [f"left out: {why}" for why in result.left_out]
     if result.verdict is not None:
         lines.append(f"verdict: {result.verdict.believe}" + "".join(f"; {why}" for why in result.verdict.reasons))

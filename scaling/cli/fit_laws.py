@@ -81,15 +81,15 @@ def fit_points(source: Source, approaches: Sequence[str], options: Options, outp
     fits = _fitted(source, approaches, options)
     if source.reading.points == "ends" and source.reading.several_rows:
         whole = "; --points curves fits whole curves"
-        fits = replace(fits, failed=tuple(replace(one, reason=one.reason + whole) for one in fits.failed))
+        fits = replace(fits, failed=tuple(replace(failed, reason=failed.reason + whole) for failed in fits.failed))
     if not fits.results:
         raise InputError("; ".join(failed_lines(fits.failed)) or "nothing to fit")
     output_json = read | {
         "results": [result.to_dict() for result in fits.results],
-        "not_fitted": [one.to_dict() for one in fits.failed],
+        "not_fitted": [failed.to_dict() for failed in fits.failed],
     }
     compared = _architectures(source, approaches, options)
-    output_json |= {"comparisons": None if compared is None else [one.to_dict() for one in compared]}
+    output_json |= {"comparisons": None if compared is None else [comparison.to_dict() for comparison in compared]}
     page = None
     if output.plot is not None:
         from analysis.report.fits_page import fits_page

@@ -146,19 +146,24 @@ def predictions(results: Sequence[Fit]) -> list[str]:
     parts = []
     for result in results:
         if result.predictions:
-            rows = [_prediction(one) for one in result.predictions]
-            why = wrapped([f"rehearsed: {one}" for one in dict.fromkeys(one.rests_on for one in result.predictions)])
+            rows = [_prediction(prediction) for prediction in result.predictions]
+            why = wrapped(
+                [
+                    f"rehearsed: {words}"
+                    for words in dict.fromkeys(prediction.rests_on for prediction in result.predictions)
+                ]
+            )
             parts.append("\n".join([f"{result.approach}: predicted loss", rows_table(rows), *why]))
     return parts
 
 
-def _prediction(one: Prediction) -> dict[str, str]:
+def _prediction(prediction: Prediction) -> dict[str, str]:
     return {
-        "N": count(one.n_params),
-        "D": count(one.n_tokens),
-        "L": f"{one.loss.value:.5g}",
-        "interval": interval_cell(one.loss.interval, "{:.5g}".format),
-        "a new run, rehearsed": _rehearsed(one.rehearsed),
+        "N": count(prediction.n_params),
+        "D": count(prediction.n_tokens),
+        "L": f"{prediction.loss.value:.5g}",
+        "interval": interval_cell(prediction.loss.interval, "{:.5g}".format),
+        "a new run, rehearsed": _rehearsed(prediction.rehearsed),
     }
 
 

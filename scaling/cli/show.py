@@ -62,7 +62,10 @@ def show_laws(fits: StudyFits) -> str:
     if not is_of_variants(fits):
         if judged := approach_rows(fits):
             parts += ["N_opt by three approaches, and whether to believe it\n" + rows_table(judged)]
-        parts += [comparison_text(one, fits.settings.level, fits.lowest_losses(one.at)) for one in fits.comparisons]
+        parts += [
+            comparison_text(comparison, fits.settings.level, fits.lowest_losses(comparison.at))
+            for comparison in fits.comparisons
+        ]
     return "\n\n".join(part for part in parts if part)
 
 

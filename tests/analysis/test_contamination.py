@@ -129,6 +129,6 @@ def test_what_a_document_is(tmp_path: Path) -> None:
     assert list(documents("x", rows)) == [("a.jsonl line 1", ["one", "two", "four"]), ("a.jsonl line 3", ["five"])]
     text = tmp_path / "b.txt"
     text.write_text("one\ntwo\n \nthree\n")
-    found = [("b.txt paragraph 1", ["one\ntwo"]), ("b.txt paragraph 2", ["three"])]
-    assert list(documents("x", text)) == found
+    result = [("b.txt paragraph 1", ["one\ntwo"]), ("b.txt paragraph 2", ["three"])]
+    assert list(documents("x", text)) == result
     assert [name for name, _ in documents("x", tmp_path)] == ["b.txt"]

@@ -39,7 +39,7 @@ def table(runs: list[RunSpec], hardware: object, **changes: object) -> pd.DataFr
 
 def test_planned_and_spent_of_gpus(runs: list[RunSpec]) -> None:
     costs = costs_of(runs, table(runs, "2 x NVIDIA H200"))
-    assert [one.run_id for one in costs] == [run.run_id for run in runs]
+    assert [cost.run_id for cost in costs] == [run.run_id for run in runs]
     for one, run in zip(costs, runs, strict=True):
         assert (one.units, one.spent_minutes, one.tokens) == (
             2,
@@ -53,7 +53,7 @@ def test_planned_and_spent_of_gpus(runs: list[RunSpec]) -> None:
     notes = " ".join(cost_notes(costs))
     assert f"Training took {len(runs):.1f} minutes" in notes and "MFU: " in notes
     assert [row["spent (min)"] for row in cost_rows(costs)] == ["1.00"] * len(runs)
-    assert list(costs_table(costs)["mfu_exact"]) == [one.mfu_exact for one in costs]
+    assert list(costs_table(costs)["mfu_exact"]) == [cost.mfu_exact for cost in costs]
 
 
 def test_the_forecasts_share_is_told(runs: list[RunSpec]) -> None:
@@ -70,7 +70,7 @@ def test_what_is_not_done_is_not_held_against_the_plan(runs: list[RunSpec]) -> N
     rows.loc[0, ["state", "n_tokens"]] = ["failed", 2048]
     costs = costs_of(runs, rows)
     notes = " ".join(cost_notes(costs))
-    planned = sum(one.planned_minutes or 0.0 for one in costs[1:])
+    planned = sum(cost.planned_minutes or 0.0 for cost in costs[1:])
     assert (
         f"Training took {0.5 * (len(runs) - 1):.1f} minutes of its devices (1 x NVIDIA H200); {planned:,.1f} " in notes
     )
@@ -105,5 +105,5 @@ def test_a_device_that_is_not_known_has_no_plan(
 def test_a_run_that_waits_costs_nothing(runs: list[RunSpec]) -> None:
     nothing = {"state": "waiting", "n_tokens": 0, "time_s": None, "tokens_per_s": None, "flops_per_token_exact": None}
     costs = costs_of(runs, table(runs, None, **nothing))
-    assert [one.flops_exact for one in costs] == [0.0] * len(runs)
+    assert [cost.flops_exact for cost in costs] == [0.0] * len(runs)
     assert cost_rows(costs) == [] and cost_notes(costs) == []

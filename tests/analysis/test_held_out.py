@@ -60,8 +60,8 @@ def test_intervals_cover_the_difference(longest: int) -> None:
     for _ in range(2_000):
         documents = cut(random.integers(1, longest, 16 * 300), 16, 300)
         a, b = (HeldOut(str(i), nats, 16, "c") for i, nats in enumerate(losses(random, documents, 0.02)))
-        found = paired_difference(a, b, documents)
-        interval = found.interval()
+        result = paired_difference(a, b, documents)
+        interval = result.interval()
         assert interval
         n_covered += interval[0] < 0.02 < interval[1]
     print(f"longest {longest}: covered {n_covered / 2000:.3f}")
@@ -72,12 +72,12 @@ def test_pairs_or_refuses() -> None:
     random = np.random.default_rng(1)
     documents = cut(random.integers(1, 60, 4800), 16, 300)
     a, b = (HeldOut(name, nats, 16, "corpus") for name, nats in zip("ab", losses(random, documents, 0.1), strict=True))
-    found = paired_difference(a, b, documents)
-    assert found.value == pytest.approx(a.loss - b.loss)
+    result = paired_difference(a, b, documents)
+    assert result.value == pytest.approx(a.loss - b.loss)
     apart = np.hypot(standard_error(a.nats / 16, documents), standard_error(b.nats / 16, documents))
-    assert found.se and found.se < apart / 3 and found.n_windows == 300
-    assert paired_difference(b, a, documents).value == pytest.approx(-found.value)
-    assert 5 < found.n_effective < 300 == paired_difference(a, b).n_effective
+    assert result.se and result.se < apart / 3 and result.n_windows == 300
+    assert paired_difference(b, a, documents).value == pytest.approx(-result.value)
+    assert 5 < result.n_effective < 300 == paired_difference(a, b).n_effective
     one = paired_difference(a, b, np.zeros((300, 2), dtype=int))  # a single document tells of no others
     assert (one.se, one.interval(), one.n_effective) == (None, None, 1)
     for other, why in (
@@ -98,8 +98,8 @@ def store(study: StudySpec, run_id: str, nats: np.ndarray, step: int = 1, versio
     (task,) = make_tasks(["validation"], TaskContext(study.directory / "corpus"))
     path = study.directory / "runs" / run_id / "evals" / f"{step:08d}" / "validation.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    found = {"loss": 1.0, "n_windows": len(nats), "context_length": CONTEXT, "window_nats": packed(nats), **values}
-    write_json(path, {"version": version, "data_hash": task.data_hash(), "step": step, "values": found})
+    result = {"loss": 1.0, "n_windows": len(nats), "context_length": CONTEXT, "window_nats": packed(nats), **values}
+    write_json(path, {"version": version, "data_hash": task.data_hash(), "step": step, "values": result})
     return path
 
 

@@ -163,10 +163,10 @@ def test_variants_are_told_from_the_study_s_own_runs(tmp_path: Path) -> None:
     tables = load_tables(tmp_path)
     assert list(tables.runs["run_id"]) == [own, variant]
     for frame in (tables.runs, tables.curves):
-        told = frame.drop_duplicates("run_id").set_index("run_id")
-        assert told["variant"].to_dict() == {own: "", variant: "training.betas=[0.9, 0.99]"}
-        assert told["point"].to_dict() == {own: "", variant: "betas=0.9/0.99"}
-        assert told.loc[variant, "betas"] == "0.9/0.99" and pd.isna(told.loc[own, "betas"])
+        result = frame.drop_duplicates("run_id").set_index("run_id")
+        assert result["variant"].to_dict() == {own: "", variant: "training.betas=[0.9, 0.99]"}
+        assert result["point"].to_dict() == {own: "", variant: "betas=0.9/0.99"}
+        assert result.loc[variant, "betas"] == "0.9/0.99" and pd.isna(result.loc[own, "betas"])
     fits = envelopes_of(tables, FitSettings(smoothing_tokens=4096))
     assert fits.left_out == ({"run_id": variant, "why": "changed by --set training.betas=[0.9, 0.99]"},)
     assert fits.group("tnl").n_runs == 1 and nuisance_notes(fits) == [
@@ -185,10 +185,10 @@ def test_axes_are_columns(tmp_path: Path) -> None:
         record["spec"]["point"] = point
         write_json(path, record)
     tables = load_tables(tmp_path)
-    told = tables.runs.set_index("run_id")
-    assert told["point"].tolist() == ["lr=0.001, norm=rms", "lr=0.002, n_tokens=20N"]
-    assert told["norm"].tolist() == ["rms", None] or pd.isna(told["norm"].iloc[1])
-    assert told["training.n_tokens"].iloc[1] == "20N" and "training.lr" not in told
+    result = tables.runs.set_index("run_id")
+    assert result["point"].tolist() == ["lr=0.001, norm=rms", "lr=0.002, n_tokens=20N"]
+    assert result["norm"].tolist() == ["rms", None] or pd.isna(result["norm"].iloc[1])
+    assert result["training.n_tokens"].iloc[1] == "20N" and "training.lr" not in result
     curves = tables.curves.drop_duplicates("run_id").set_index("run_id")
     assert curves["training.lr"].tolist() == [1e-3, 2e-3] and curves["lr"].tolist() == [1e-3, 1e-3]
 

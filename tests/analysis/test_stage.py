@@ -135,9 +135,10 @@ def test_fit_is_made_anew_when_its_runs_change(small: StudySpec) -> None:
         {"run_id": variant, "why": "changed by --set training.lr=1e-3"},
         {"run_id": other, "why": "not of the study file's grid"},
     )
-    told = stage.read_tables(results).runs.set_index("run_id")
+    result = stage.read_tables(results).runs.set_index("run_id")
     assert (
-        told.loc[variant, ["point", "variant"]].tolist() == ["lr=0.001", "training.lr=1e-3"] and other not in told.index
+        result.loc[variant, ["point", "variant"]].tolist() == ["lr=0.001", "training.lr=1e-3"]
+        and other not in result.index
     )
     assert again.fits.group("tnl").n_runs == fits.group("tnl").n_runs
     (results / "runs.parquet").unlink()
@@ -217,7 +218,7 @@ def test_figure_one_marks_what_is_left_out(study: StudySpec) -> None:
     runs = [run.run_id for run in study.runs()]
     fits = stage.fit(study, study.runs()).fits
     tables = load_tables(study.directory, runs)
-    without_verdicts = tuple(replace(one, verdict=None) for one in fits.fits)
+    without_verdicts = tuple(replace(fit, verdict=None) for fit in fits.fits)
     figure = figure_one(replace(fits, fits=without_verdicts), tables, {"loss": 2.5})  # the envelope leads
     axes = [figure.layout[key] for key in figure.layout if str(key).startswith("xaxis")]
     assert len(axes) == 9
@@ -237,7 +238,9 @@ def test_figure_one_marks_what_is_left_out(study: StudySpec) -> None:
     assert 10**low < min(envelope.loss) and 10**high == pytest.approx(
         max(
             2.75,
-            np.percentile([loss for one in fits.groups for loss in fits.envelope(one.name).envelope.points.loss], 90),
+            np.percentile(
+                [loss for group in fits.groups for loss in fits.envelope(group.name).envelope.points.loss], 90
+            ),
         )
     )
 

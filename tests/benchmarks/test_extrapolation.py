@@ -29,8 +29,8 @@ def test_a_power_law_is_exact_where_losses_are_one():
 
 
 def test_the_lowest_loss_has_no_better_run_at_its_compute():
-    found = points()
-    assert lowest_so_far(found).reshape(9, 7).sum(1).max() == 1
+    result = points()
+    assert lowest_so_far(result).reshape(9, 7).sum(1).max() == 1
 
 
 def test_nothing_above_a_cut_is_fitted():
@@ -39,11 +39,11 @@ def test_nothing_above_a_cut_is_fitted():
 
 
 def test_a_table_of_ones_own_is_scored_and_a_missing_package_named(tmp_path, monkeypatch, capsys):
-    found = points()
+    result = points()
     table = "flops,n_params,n_tokens,loss\n" + "\n".join(
         f"{c!r},{n!r},{d!r},{loss!r}"
         for c, n, d, loss in zip(
-            *(getattr(found, k).tolist() for k in ("flops", "n_params", "n_tokens", "loss")), strict=True
+            *(getattr(result, k).tolist() for k in ("flops", "n_params", "n_tokens", "loss")), strict=True
         )
     )
     (tmp_path / "mine.csv").write_text(table)
@@ -52,11 +52,11 @@ def test_a_table_of_ones_own_is_scored_and_a_missing_package_named(tmp_path, mon
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 15 and any(line.startswith(OURS) for line in lines)
     assert any(line.startswith("vpnls") and "absent" in line for line in lines)
-    told = json.loads((tmp_path / "x.json").read_text())
-    ours = [one for one in told["units"] if one["method"] == OURS and one["target"] == LOWEST]
-    assert ours and max(one["error"] for one in ours) < 0.02
-    naive = [one for one in told["units"] if one["method"] == "no change"]
-    assert min(one["error"] for one in naive) > max(one["error"] for one in ours)
+    computed = json.loads((tmp_path / "x.json").read_text())
+    ours = [one for one in computed["units"] if one["method"] == OURS and one["target"] == LOWEST]
+    assert ours and max(row["error"] for row in ours) < 0.02
+    naive = [one for one in computed["units"] if one["method"] == "no change"]
+    assert min(one["error"] for one in naive) > max(row["error"] for row in ours)
 
 
 def test_a_number_of_cuts_below_one_is_refused(tmp_path):

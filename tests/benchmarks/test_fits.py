@@ -18,12 +18,12 @@ def test_packages_that_are_not_there_are_said_to_be_absent():
     done = subprocess.run(
         [sys.executable, str(bench.PEERS)], input=json.dumps({"tables": []}), capture_output=True, text=True, check=True
     )
-    found = json.loads(done.stdout)
-    assert all(reason.startswith("absent: No module named") for reason in found.values()) and len(found) == 2
+    result = json.loads(done.stdout)
+    assert all(reason.startswith("absent: No module named") for reason in result.values()) and len(result) == 2
 
 
 def test_both_objectives_at_given_parameters():
     points = bench.drawn_tables(1)[0]
-    found = bench.objectives(bench.ours(points, bench.HUBER)["params"], points)
+    result = bench.objectives(bench.ours(points, bench.HUBER)["params"], points)
     truth = bench.objectives(bench.TRUTH.to_dict(), points)
-    assert found["huber"] < truth["huber"] and truth["squares"] > 0
+    assert result["huber"] < truth["huber"] and truth["squares"] > 0

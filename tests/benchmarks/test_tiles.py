@@ -28,8 +28,8 @@ def test_sweeps_set_sizes_that_there_are(case, rules, monkeypatch):
     trials = tiles.trials(case, 128)
     for trial in trials:
         with kernel_config.override(**trial):
-            found = getattr(device_config if rules.endswith("device") else kernel_config, rules)(128, 128, False)
-        assert {name: getattr(found, name) for name in trial} == trial
+            result = getattr(device_config if rules.endswith("device") else kernel_config, rules)(128, 128, False)
+        assert {name: getattr(result, name) for name in trial} == trial
     if case == "tnl":  # their own sizes are those of the kernels by mma.sync, which must be what runs
         assert all(trial["tma"] is False for trial in trials if "warps" in trial)
 

@@ -183,19 +183,19 @@ def _parameters(fit: Json) -> Iterator[tuple[str, Json, str]]:
     what follows from a parameter of the surface has that one's."""
     surface = fit["parametric"]["parameters"] if fit["parametric"] else {}
     laws = {name: _law(fit["laws"], name) for name in ("N_opt", "D_opt", "L_opt")}
-    found = {name: (one, one["reason"]) for name, one in surface.items()}
-    known = {reason for _, reason in found.values()}
+    result = {name: (one, one["reason"]) for name, one in surface.items()}
+    known = {reason for _, reason in result.values()}
     for name, law in (("a", "N_opt"), ("b", "D_opt"), ("L_exponent", "L_opt")):
         one = laws[law]["exponent"]
         reason = one["reason"] if one["value"] is not None and fit["approach"] == "parametric" else ""
-        found[name] = one, "" if reason in known else reason
-    if "E" not in found:
-        found["E"] = laws["L_opt"]["floor"], ""
+        result[name] = one, "" if reason in known else reason
+    if "E" not in result:
+        result["E"] = laws["L_opt"]["floor"], ""
     middle = fit["middle"] or {}
     for name, key in (("N_opt", "n_params"), ("D_opt", "n_tokens"), ("L_opt", "loss")):
         if middle:
-            found[name] = middle[key], ""
-    for name, (one, reason) in found.items():
+            result[name] = middle[key], ""
+    for name, (one, reason) in result.items():
         if one["value"] is not None:
             yield name, one, reason
     for name, key in (("N_opt", "n_opt"), ("D_opt", "d_opt"), ("L_opt", "loss")):

@@ -247,7 +247,7 @@ def test_results_whose_data_are_missing_stand_and_are_reported(
         raise MissingData("one: text.txt does not exist")
 
     monkeypatch.setattr(Tiny, "data_hash", gone)
-    found = current(study, tasks=TWO[:1])
-    assert len(found.results) == 2 and found.unverified == {"one": "text.txt does not exist"}
-    assert found.to_dict()["unverified"] and "not verified: one: text.txt does not exist" in found.lines()
+    computed = current(study, tasks=TWO[:1])
+    assert len(computed.results) == 2 and computed.unverified == {"one": "text.txt does not exist"}
+    assert computed.to_dict()["unverified"] and "not verified: one: text.txt does not exist" in computed.lines()
     assert ("one", "its settings changed (seconds)") in current(study, TWO[:1], one={"seconds": 0.001}).left_out

@@ -142,28 +142,28 @@ def coverage(worlds: Iterator[World], design: Design, studies: int, seed: int = 
         points = design.draw(design.points(world, rng), rng)
         known = truth(world, design, middle, BEYOND * 1e21)
         try:
-            found = fit_isoflop(points, six_nd(), n_replicates=REPLICATES, seed=study, at=[middle, BEYOND * 1e21])
+            result = fit_isoflop(points, six_nd(), n_replicates=REPLICATES, seed=study, at=[middle, BEYOND * 1e21])
         except InputError:
             refused += 1
             continue
-        here, far = found.optima
-        ends = {"a": found.a.interval, "N_opt": here.n_params.interval, "L_opt": here.loss.interval}
+        here, far = result.optima
+        ends = {"a": result.a.interval, "N_opt": here.n_params.interval, "L_opt": here.loss.interval}
         ends |= {"N_opt beyond": far.n_params.interval, "L_opt beyond": far.loss.interval}
         for name, one in ends.items():
             if one is not None:
                 held[name].append(one[0] <= known[name] <= one[1])
         if ends["a"] is not None and ends["N_opt"] is not None:
-            off["a"].append((found.a.value or math.nan) - known["a"])
+            off["a"].append((result.a.value or math.nan) - known["a"])
             off["N_opt"].append(math.log((here.n_params.value or math.nan) / known["N_opt"]))
             widths["a"].append(ends["a"][1] - ends["a"][0])
             widths["N_opt"].append(math.log(ends["N_opt"][1] / ends["N_opt"][0]))
-    told = {name: float(np.mean(hits)) if hits else math.nan for name, hits in held.items()}
-    told |= {f"given_{name}": len(hits) / studies for name, hits in held.items()}
+    computed = {name: float(np.mean(hits)) if hits else math.nan for name, hits in held.items()}
+    computed |= {f"given_{name}": len(hits) / studies for name, hits in held.items()}
     for name, values in off.items():
         root = math.sqrt(float(np.mean(np.square(values)))) if values else math.nan
-        told |= {f"width_{name}": float(np.median(widths[name])) / (2 * 1.96 * root) if values else math.nan}
-        told |= {f"bias_{name}": float(np.mean(values)) / root if values else math.nan}
-    return told | {"refused": refused / studies}
+        computed |= {f"width_{name}": float(np.median(widths[name])) / (2 * 1.96 * root) if values else math.nan}
+        computed |= {f"bias_{name}": float(np.mean(values)) / root if values else math.nan}
+    return computed | {"refused": refused / studies}
 
 
 SURFACES = (World(), World(alpha=0.465, beta=0.155))

@@ -157,11 +157,11 @@ def test_no_optimum_inside_the_range_is_refuted_by_a_run(optimum: str, factor: f
     points = gemstones()
     at = np.geomspace(points.flops.min(), points.flops.max(), 40)
     fit = fit_envelope(points, at=at, settings=FitSettings(optimum=optimum, near_sizes=factor))
-    stated = [one for one in fit.optima if one.loss.value is not None]
+    stated = [optimum for optimum in fit.optima if optimum.loss.value is not None]
     assert len(stated) > 5
     for one in stated:
         assert one.loss.value < 1.011 * points.loss[points.flops <= one.flops * (1 + 1e-9)].min()
-    none = [one for one in fit.optima if one.loss.value is None]
+    none = [optimum for optimum in fit.optima if optimum.loss.value is None]
     assert none and all("is refuted, as" in one.loss.reason for one in none)
 
 
@@ -183,9 +183,9 @@ def test_what_refutes_an_optimum() -> None:
 
 
 def points_of(curves: list[SizeCurve]) -> Points:
-    n = np.concatenate([np.full(len(one.log_c), float(one.n_params)) for one in curves])
-    run = np.concatenate([np.full(len(one.log_c), one.size, dtype=object) for one in curves])
-    log_c, log_loss = (np.concatenate([getattr(one, name) for one in curves]) for name in ("log_c", "log_loss"))
+    n = np.concatenate([np.full(len(curve.log_c), float(curve.n_params)) for curve in curves])
+    run = np.concatenate([np.full(len(curve.log_c), curve.size, dtype=object) for curve in curves])
+    log_c, log_loss = (np.concatenate([getattr(curve, name) for curve in curves]) for name in ("log_c", "log_loss"))
     return Points(n, np.exp(log_c) / 6 / n, np.exp(log_c), np.exp(log_loss), run=run)
 
 

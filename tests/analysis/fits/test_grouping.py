@@ -156,10 +156,10 @@ def test_the_other_axes_make_groups_that_are_compared_at_equal_points(tmp_path):
     fits = envelopes_of(load_tables(tmp_path), settings)
     groups = [f"{arch}, context_length={c}" for arch in ("llama", "tnl") for c in (256, 512)]
     assert sorted(group.name for group in fits.groups) == groups
-    assert {(one.arch, one.point) for one in fits.groups} == {
+    assert {(group.arch, group.point) for group in fits.groups} == {
         (arch, f"context_length={c}") for arch in ("llama", "tnl") for c in (256, 512)
     }
-    assert all(one.n_runs == 4 for one in fits.groups)
+    assert all(group.n_runs == 4 for group in fits.groups)
     assert fits.group("tnl, context_length=256").range_stated
     assert [(lowest.at, list(lowest.archs)) for lowest in fits.verdicts] == [
         (f"context_length={c}", [f"tnl, context_length={c}", f"llama, context_length={c}"]) for c in (256, 512)

@@ -37,29 +37,29 @@ def clean(world=SURFACES[0], **design):
 @pytest.mark.parametrize("world", SURFACES, ids=["0.34, 0.28", "0.465, 0.155"])
 @pytest.mark.parametrize("variant", [LOCAL, AKIMA])
 def test_without_noise_the_optimum_comes_back(world, variant):
-    found = fit_isoflop(clean(world), six_nd(), variant, at=[1e19, 1e22])
-    middle, off = found.middle.flops, 1e-3 if variant == LOCAL else 3e-2  # an interpolation bends elsewhere
-    assert found.parameters["a"].value == pytest.approx(world.beta / (world.alpha + world.beta), abs=off)
-    assert found.parameters["a"].value + found.parameters["b"].value == pytest.approx(1, abs=1e-9)
-    assert found.parameters["N_opt"].value == pytest.approx(math.exp(world.optimum(middle)[0]), rel=off)
-    assert found.parameters["L_opt"].value == pytest.approx(math.exp(world.optimum(middle)[1]), rel=1e-4)
-    assert found.parameters["E"].value == pytest.approx(world.e, rel=0.05)
-    json.dumps(found.to_dict(), allow_nan=False)
+    result = fit_isoflop(clean(world), six_nd(), variant, at=[1e19, 1e22])
+    middle, off = result.middle.flops, 1e-3 if variant == LOCAL else 3e-2  # an interpolation bends elsewhere
+    assert result.parameters["a"].value == pytest.approx(world.beta / (world.alpha + world.beta), abs=off)
+    assert result.parameters["a"].value + result.parameters["b"].value == pytest.approx(1, abs=1e-9)
+    assert result.parameters["N_opt"].value == pytest.approx(math.exp(world.optimum(middle)[0]), rel=off)
+    assert result.parameters["L_opt"].value == pytest.approx(math.exp(world.optimum(middle)[1]), rel=1e-4)
+    assert result.parameters["E"].value == pytest.approx(world.e, rel=0.05)
+    json.dumps(result.to_dict(), allow_nan=False)
 
 
 def test_sizes_far_from_the_optimum_decide_nothing():
     """A parabola through sizes a factor of 1,000 apart has its vertex elsewhere; a window about the lowest has not."""
     world = SURFACES[1]
     wide = clean(world, span=1000.0, sizes=13)
-    found = fit_isoflop(wide, six_nd())
-    assert found.parameters["N_opt"].value == pytest.approx(math.exp(world.optimum(found.middle.flops)[0]), rel=0.1)
-    assert max(one.window for one in found.isoflop.minima) < 13
+    result = fit_isoflop(wide, six_nd())
+    assert result.parameters["N_opt"].value == pytest.approx(math.exp(world.optimum(result.middle.flops)[0]), rel=0.1)
+    assert max(minimum.window for minimum in result.isoflop.minima) < 13
     worse = wide.n_params > 20 * np.exp([world.optimum(c)[0] for c in wide.flops])
     spoilt = replace(wide, loss=np.where(worse, 1.5 * wide.loss, wide.loss))  # models that are hardly trained
     again = fit_isoflop(spoilt, six_nd())
-    assert again.parameters.keys() == found.parameters.keys()
+    assert again.parameters.keys() == result.parameters.keys()
     for name, one in again.parameters.items():
-        assert one.value == pytest.approx(found.parameters[name].value, rel=1e-9), name
+        assert one.value == pytest.approx(result.parameters[name].value, rel=1e-9), name
 
 
 def test_gradients_are_those_of_the_minima():
@@ -104,13 +104,13 @@ def test_minima_that_are_not_inside_are_left_out_and_named():
     loss[5:10] = np.linspace(3.5, 3.0, 5)  # falls to the largest size
     keep = np.ones(len(points), dtype=bool)
     keep[10:13] = False  # two sizes are left
-    found = fit_isoflop(replace(points, loss=loss).take(keep), six_nd())
-    first, second, third = (one.reason for one in found.isoflop.refused)
+    result = fit_isoflop(replace(points, loss=loss).take(keep), six_nd())
+    first, second, third = (one.reason for one in result.isoflop.refused)
     assert "none is on both sides" in first and "largest size" in second and "2 sizes, 3 are needed" in third
-    assert len(found.isoflop.minima) == 6 and len(found.isoflop.used) == 3
+    assert len(result.isoflop.minima) == 6 and len(result.isoflop.used) == 3
     alone = points.take(np.append(np.flatnonzero(keep), 10))  # and a size on its own
-    told = fit_isoflop(replace(alone, flops=np.append(points.flops[keep], 5e21)), six_nd(), at=[1e22])
-    assert told.left_out == ("1 point lies at a compute that no other size has",)
+    computed = fit_isoflop(replace(alone, flops=np.append(points.flops[keep], 5e21)), six_nd(), at=[1e22])
+    assert computed.left_out == ("1 point lies at a compute that no other size has",)
 
 
 def test_a_run_that_diverged_is_no_part_of_its_budgets_window():
@@ -151,9 +151,9 @@ def test_budgets_are_clusters_of_log_compute():
     moved = made(SURFACES[0], np.log(points.n_params), np.log(points.flops) + RNG.uniform(-0.02, 0.02, len(points)))
     readings = read_budgets(moved)
     assert readings.counts().tolist() == [7] * 4 and 0.005 < np.abs(readings.offset).max() < 0.03
-    exact, found = fit_isoflop(points, six_nd()), fit_isoflop(moved, six_nd())  # losses are moved to their budget's C
-    assert found.parameters["a"].value == pytest.approx(exact.parameters["a"].value, abs=5e-3)
-    assert found.parameters["N_opt"].value == pytest.approx(exact.parameters["N_opt"].value, rel=1e-2)
+    exact, result = fit_isoflop(points, six_nd()), fit_isoflop(moved, six_nd())  # losses are moved to their budget's C
+    assert result.parameters["a"].value == pytest.approx(exact.parameters["a"].value, abs=5e-3)
+    assert result.parameters["N_opt"].value == pytest.approx(exact.parameters["N_opt"].value, rel=1e-2)
     smeared = made(SURFACES[0], np.log(points.n_params), np.log(np.geomspace(1e18, 1e19, len(points))))
     with pytest.raises(InputError, match="no budgets: 28 points from 1e18 to 1e19 FLOP lie at no common budget"):
         read_budgets(smeared)
@@ -209,8 +209,8 @@ def test_published_exponents_of_other_peoples_runs(variant, published):
 
 def test_a_few_studies_cover():
     for design in (SHAPES[2], SHAPES[5], SPANS[4]):
-        found = coverage(always(SURFACES[0]), design, 16)
-        assert min(found[name] for name in ("a", "N_opt", "L_opt")) >= 0.75, found
+        result = coverage(always(SURFACES[0]), design, 16)
+        assert min(result[name] for name in ("a", "N_opt", "L_opt")) >= 0.75, result
 
 
 @pytest.mark.slow
@@ -219,7 +219,7 @@ def test_intervals_hold_the_optimum_as_often_as_they_say():
     standard errors below 95%). docs/research/isoflop.md has larger runs, and what laws miss where N_opt bends."""
     cells = [coverage(always(world), design, 100) for design in SHAPES for world in SURFACES]
     spans = [coverage(several(kind), design, 100) for design in SPANS for kind in KINDS]
-    for found in (cells, spans):
+    for result in (cells, spans):
         for name in COVERED[:2]:
-            values = [one[name] for one in found]
+            values = [one[name] for one in result]
             assert 0.92 <= np.mean(values) <= 0.99 and min(values) >= 0.86, (name, values)

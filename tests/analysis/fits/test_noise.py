@@ -211,9 +211,9 @@ def test_the_same_runs_measure_the_noise_and_whether_the_surface_fits():
     for bend, fits in ((0.0, True), (0.1, False)):
         residual = maker @ (noise + bend * n**2)
         effects = effects_of(residual, jacobian, np.ones(16), kinds)
-        found = same_runs(residual, n, np.zeros(16), run, recipe, effects)
-        assert found.df == 8 and (found.p_fits > 0.05) == fits
-        assert found.s == pytest.approx(np.sqrt(np.diff(noise.reshape(8, 2)) ** 2 / 2).mean(), rel=0.5)
+        result = same_runs(residual, n, np.zeros(16), run, recipe, effects)
+        assert result.df == 8 and (result.p_fits > 0.05) == fits
+        assert result.s == pytest.approx(np.sqrt(np.diff(noise.reshape(8, 2)) ** 2 / 2).mean(), rel=0.5)
     assert same_runs(residual, n, np.zeros(16), run, np.arange(16).astype(str), effects) is None  # of other recipes
 
 

@@ -52,25 +52,25 @@ def width(estimate):
 
 
 def test_the_chinchilla_points_end_to_end():
-    found = result(chinchilla(), at=[5.76e23], predict=[(70e9, 1.4e12)], n_replicates=1000)
-    assert found.a.value == pytest.approx(0.51390, rel=1e-4) and found.b.value == pytest.approx(0.48610, rel=1e-4)
-    assert found.a.interval == pytest.approx((0.480, 0.557), abs=0.01)
-    assert found.objective.value == pytest.approx(0.00101827, rel=1e-4) == found.objective.worst
-    assert found.intervals.method == "bootstrap over 240 runs, percentile interval"
-    optimum = found.optima[0]
+    computed = result(chinchilla(), at=[5.76e23], predict=[(70e9, 1.4e12)], n_replicates=1000)
+    assert computed.a.value == pytest.approx(0.51390, rel=1e-4) and computed.b.value == pytest.approx(0.48610, rel=1e-4)
+    assert computed.a.interval == pytest.approx((0.480, 0.557), abs=0.01)
+    assert computed.objective.value == pytest.approx(0.00101827, rel=1e-4) == computed.objective.worst
+    assert computed.intervals.method == "bootstrap over 240 runs, percentile interval"
+    optimum = computed.optima[0]
     assert optimum.n_params.value * optimum.n_tokens.value * 6 == pytest.approx(5.76e23)
     assert optimum.n_params.low < optimum.n_params.value < optimum.n_params.high
-    again = Fit.from_dict(json.loads(json.dumps(found.to_dict(), allow_nan=False)))
-    assert again == found and again.parameters["E"].value == pytest.approx(1.817218, rel=1e-4)
+    again = Fit.from_dict(json.loads(json.dumps(computed.to_dict(), allow_nan=False)))
+    assert again == computed and again.parameters["E"].value == pytest.approx(1.817218, rel=1e-4)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_intervals_hold_the_truth_of_this_study(objective):
-    found = result(study(), objective=objective, n_replicates=199)
+    computed = result(study(), objective=objective, n_replicates=199)
     for name, value in (TRUTH.to_dict() | {"a": TRUTH.a, "b": TRUTH.b}).items():
-        estimate = found.parameters[name]
+        estimate = computed.parameters[name]
         assert estimate.low < value < estimate.high and estimate.low < estimate.value < estimate.high, name
-    assert found.n_opt.value == pytest.approx(TRUTH.n_opt(found.middle.flops), rel=0.1) and not found.reasons
+    assert computed.n_opt.value == pytest.approx(TRUTH.n_opt(computed.middle.flops), rel=0.1) and not computed.reasons
 
 
 def test_large_integers_do_not_overflow():
@@ -95,8 +95,8 @@ def test_few_runs_widen_the_interval_and_seed_noise_narrows_it():
     nine, eighteen = (fit_parametric(study(sizes, 3), n_replicates=199) for sizes in (3, 6))
     wide = width(parametric_result(nine).a)
     assert wide > 2 * width(parametric_result(eighteen).a)
-    told = fit_parametric(study(3, 3), n_replicates=199, noise=(0.005, 30))
-    assert told.effects.df == pytest.approx([34], abs=0.5) and width(parametric_result(told).a) < wide
+    computed = fit_parametric(study(3, 3), n_replicates=199, noise=(0.005, 30))
+    assert computed.effects.df == pytest.approx([34], abs=0.5) and width(parametric_result(computed).a) < wide
     n, d = np.repeat([1e7, 1e8, 1e9], 2), np.array([1e9, 1e10, 2e9, 2e10, 4e9, 4e10])
     noise = np.exp(0.003 * np.random.default_rng(0).standard_normal(6))  # leaves a degree of freedom
     assert width(result(Points(n, d, 6 * n * d, TRUTH.loss(n, d) * noise), n_replicates=199).a) > 0.2
@@ -117,10 +117,10 @@ def test_whole_curves_count_as_runs():
     fit = fit_parametric(
         Points(n, d, 6 * n * d, TRUTH.loss(n, d) * noise, run), n_replicates=99, objective=LEAST_SQUARES
     )
-    found = parametric_result(fit)
-    assert found.n_runs == 6 and fit.effects.df[0] == pytest.approx(3, abs=0.3)
-    assert "rows before 0.1 of their run" in found.left_out[0]
-    alpha = found.parameters["alpha"]
+    computed = parametric_result(fit)
+    assert computed.n_runs == 6 and fit.effects.df[0] == pytest.approx(3, abs=0.3)
+    assert "rows before 0.1 of their run" in computed.left_out[0]
+    alpha = computed.parameters["alpha"]
     assert alpha.low < TRUTH.alpha < alpha.high
 
 
@@ -177,8 +177,8 @@ def test_optima_under_other_costs():
     points = study(s=1e-9, per_token=bent, convention="exact")
     fit = fit_parametric(points, n_replicates=19)
     assert fit.optimum(1e19).n_params.value == pytest.approx(TRUTH.n_opt(1e19, fit.cost), rel=1e-5)
-    found = parametric_result(fit)
-    assert found.conventions["C"] == "exact" and found.a.value < TRUTH.a
+    computed = parametric_result(fit)
+    assert computed.conventions["C"] == "exact" and computed.a.value < TRUTH.a
     assert result(points, cost=six_nd()).a.value == pytest.approx(TRUTH.a)
     n, d = grid()
     cost = Cost(np.log([1e6, 1e9]), np.log([6e6, 6e6 * 1000**1.3]), "exact")
@@ -191,22 +191,22 @@ def test_optima_under_other_costs():
 def test_fits_without_a_size():
     fit = fit_parametric(study(), n_replicates=0)
     sizes = list(dict.fromkeys(fit.points.size))
-    found = fit.without([fit.points.size == size for size in sizes]).surface.a
+    computed = fit.without([fit.points.size == size for size in sizes]).surface.a
     alone = [fit_parametric(study().take(study().size != size), n_replicates=0).surface.a for size in sizes]
-    assert found == pytest.approx(alone, rel=1e-6)
+    assert computed == pytest.approx(alone, rel=1e-6)
     assert parametric_result(fit).parametric.sizes == tuple(sizes)
 
 
 def test_an_exponent_at_the_end_of_its_range_has_no_interval():
-    found = result(study(s=0.001, loss=2 + 1e9 / grid()[1] ** 1.2), at=[1e20])
-    assert "alpha" in found.reasons and found.optima[0].n_params.interval is None
-    assert all(found.parameters[name].interval is None for name in ("alpha", "A", "a", "b", "N_opt", "D_opt"))
+    computed = result(study(s=0.001, loss=2 + 1e9 / grid()[1] ** 1.2), at=[1e20])
+    assert "alpha" in computed.reasons and computed.optima[0].n_params.interval is None
+    assert all(computed.parameters[name].interval is None for name in ("alpha", "A", "a", "b", "N_opt", "D_opt"))
 
 
 def test_no_replicates_are_no_intervals_and_unknown_names_are_refused():
-    found = result(study(), at=[1e20], predict=[(1e9, 1e10)], n_replicates=0)
-    assert not any(estimate.interval for estimate in found.parameters.values())
-    assert "no replicates were asked for" in found.intervals.method
+    computed = result(study(), at=[1e20], predict=[(1e9, 1e10)], n_replicates=0)
+    assert not any(estimate.interval for estimate in computed.parameters.values())
+    assert "no replicates were asked for" in computed.intervals.method
     for options, why in (
         ({"objective": "mse"}, "objective mse: one of huber, least_squares"),
         ({"form": "bent"}, "form bent: one of plain, over_training, data_constrained"),
@@ -230,9 +230,9 @@ def test_text_that_is_read_again():
     loss = TRUTH.loss(n, effective(d, unique, 15.4)) * np.exp(0.001 * np.random.default_rng(0).standard_normal(36))
     points = Points(n, d, 6 * n * d, loss, unique_tokens=unique)
     fit = fit_parametric(points, form=DATA_CONSTRAINED, objective=LEAST_SQUARES, n_replicates=49)
-    found = parametric_result(fit)
-    star = found.parameters["R_star"]
-    assert star.low < 15.4 < star.high and found.parametric.assumes.startswith("N_opt, D_opt and L_opt are of text")
+    computed = parametric_result(fit)
+    star = computed.parameters["R_star"]
+    assert star.low < 15.4 < star.high and computed.parametric.assumes.startswith("N_opt, D_opt and L_opt are of text")
     fresh, again = fit.surface.loss(1e9, 4e9), fit.surface.loss(1e9, 4e9, 1e9)
     assert fresh == pytest.approx(TRUTH.loss(1e9, 4e9), rel=1e-2) and again > fresh
     low, high = fit.loss_interval(1e9, 4e9, 1e9)[:, 0]
@@ -264,13 +264,13 @@ def test_forms_without_repeats_note_text_that_is_read_again():
     [(TIED, "huber", False), (TIED, LEAST_SQUARES, False), (TRUTH, "huber", True)],
 )
 def test_an_exponent_that_the_form_assumes_has_no_interval_and_is_tested(surface, objective, rejected):
-    found = result(study(6, 6, 0.003, surface), at=[1e20], form=OVER_TRAINING, objective=objective, n_replicates=49)
-    assert found.parameters["alpha"].value == found.parameters["beta"].value and found.a.value == 0.5
-    assert found.a.interval is None and found.b.interval is None
-    assert found.reasons == {"a": "assumed: alpha = beta"} and found.b.reason == found.a.reason
-    assert found.n_opt.interval and found.optima[0].n_params.interval
-    assert (found.parametric.p_tied <= 0.01) == rejected
-    assert found.parametric.over_training["eta"].value == found.parameters["alpha"].value / 2
+    computed = result(study(6, 6, 0.003, surface), at=[1e20], form=OVER_TRAINING, objective=objective, n_replicates=49)
+    assert computed.parameters["alpha"].value == computed.parameters["beta"].value and computed.a.value == 0.5
+    assert computed.a.interval is None and computed.b.interval is None
+    assert computed.reasons == {"a": "assumed: alpha = beta"} and computed.b.reason == computed.a.reason
+    assert computed.n_opt.interval and computed.optima[0].n_params.interval
+    assert (computed.parametric.p_tied <= 0.01) == rejected
+    assert computed.parametric.over_training["eta"].value == computed.parameters["alpha"].value / 2
 
 
 def test_five_points_determine_the_over_training_form():

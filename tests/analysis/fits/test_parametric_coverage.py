@@ -74,10 +74,10 @@ class Cell:
 
     def noise(self, points: Points, rng: np.random.Generator) -> np.ndarray:
         """Of log loss."""
-        found = self.shared * rng.standard_normal() + np.zeros(len(points))
+        result = self.shared * rng.standard_normal() + np.zeros(len(points))
         for kind, s in self.kinds(points):
-            found += s * rng.standard_normal(kind.member.max() + 1)[kind.member]
-        return found
+            result += s * rng.standard_normal(kind.member.max() + 1)[kind.member]
+        return result
 
     def at(self, points: Points) -> tuple[float, float]:
         """log C in the middle of the range and at ten times its end."""
@@ -153,12 +153,12 @@ def cover(cell: Cell, studies: int, seed: int = 0, replicates: int = 199) -> dic
             hits[name] += missing or low <= truth[name] <= high
             if not missing:
                 widths[name].append(high - low)
-    found = {name: count / studies for name, count in hits.items()}
-    found["identified"] = identified / studies
+    result = {name: count / studies for name, count in hits.items()}
+    result["identified"] = identified / studies
     for name in ("a", "n_beyond", "l_middle"):
         width = float(np.median(widths[name])) if widths[name] else math.nan
-        found |= {f"{name} width": width / least[name], f"{name} over bound": width / bound[name]}
-    return {name: float(value) for name, value in found.items()}
+        result |= {f"{name} width": width / least[name], f"{name} over bound": width / bound[name]}
+    return {name: float(value) for name, value in result.items()}
 
 
 def intervals(fit: ParametricFit, at: tuple[float, float]) -> dict[str, np.ndarray]:
@@ -212,18 +212,18 @@ def form_estimates(cell: FormCell, points: Points, surface: Surface) -> dict[str
     c = np.array([math.sqrt(points.flops.min() * points.flops.max()), 10 * points.flops.max()])
     with np.errstate(all="ignore"):
         n, d, loss = (np.log(getattr(one, name)(c)) for name in ("n_opt", "d_opt", "l_opt"))
-        found = {"E": surface.E, "A": np.log(surface.A), "B": np.log(surface.B), "alpha": surface.alpha}
+        result = {"E": surface.E, "A": np.log(surface.A), "B": np.log(surface.B), "alpha": surface.alpha}
         if cell.form == OVER_TRAINING:
             own = over_training(surface)
-            found |= {"eta": own["eta"], "Gadre a": np.log(own["a"]), "Gadre b": np.log(own["b"])}
+            result |= {"eta": own["eta"], "Gadre a": np.log(own["a"]), "Gadre b": np.log(own["b"])}
         else:
-            found |= {"beta": surface.beta, "a": surface.a, "R_star": np.log(surface.r_d)}
+            result |= {"beta": surface.beta, "a": surface.a, "R_star": np.log(surface.r_d)}
             size = float(points.n_params.max())
             again = one.loss(size, 4e9 * np.array(AGAIN), 4e9)
-            found |= {f"L, {epochs:g} epochs": again[..., i] for i, epochs in enumerate(AGAIN)}
+            result |= {f"L, {epochs:g} epochs": again[..., i] for i, epochs in enumerate(AGAIN)}
         for name, value in (("N_opt", n), ("D_opt", d), ("L_opt", loss)):
-            found |= {name: value[..., 0], f"{name} x10": value[..., 1]}
-    return {name: np.asarray(value) for name, value in found.items()}
+            result |= {name: value[..., 0], f"{name} x10": value[..., 1]}
+    return {name: np.asarray(value) for name, value in result.items()}
 
 
 def form_oracle(cell: FormCell, points: Points) -> dict[str, float]:
@@ -348,8 +348,8 @@ def main() -> None:
 def test_a_few_studies_cover() -> None:
     """A quick look: at least 80% of 20 (3 sigma below 95%), and 75% of 16 (3.7 sigma) of the other forms."""
     for cell in (Cell("20 runs", 0.005, HUBER), Cell("trunks", 0.01, LEAST_SQUARES)):
-        found = cover(cell, 20, replicates=99)
-        assert min(found[name] for name in ESTIMANDS) >= 0.8, found
+        result = cover(cell, 20, replicates=99)
+        assert min(result[name] for name in ESTIMANDS) >= 0.8, result
     for form in SIZES:
         shares = cover_form(FormCell(form, 5, 0.003, LEAST_SQUARES), 16, replicates=59)
         assert min(share["covers"] for share in shares.values()) >= 0.75, shares

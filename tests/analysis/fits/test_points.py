@@ -20,8 +20,8 @@ def points(n, d, loss, flops=None, **more):
 
 
 def test_large_integers_do_not_overflow():
-    found = points(np.array([7_000_000_000]), np.array([300_000_000_000]), [2.0])
-    assert found.n_params.dtype == np.float64 and found.flops[0] == pytest.approx(1.26e22)
+    result = points(np.array([7_000_000_000]), np.array([300_000_000_000]), [2.0])
+    assert result.n_params.dtype == np.float64 and result.flops[0] == pytest.approx(1.26e22)
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
@@ -36,9 +36,9 @@ def test_arrays_of_different_lengths_are_refused():
 
 
 def test_what_is_left_out_stands_for_one_run_a_point():
-    found = points([1e6, 2e6], [1e8] * 2, [2.0, 2.1]).take([1, 1])
-    assert found.run.tolist() == ["row 2"] * 2 and found.n_runs == 1
-    assert found.trunk.tolist() == found.run.tolist() and found.unique_tokens.tolist() == [1e8] * 2
+    result = points([1e6, 2e6], [1e8] * 2, [2.0, 2.1]).take([1, 1])
+    assert result.run.tolist() == ["row 2"] * 2 and result.n_runs == 1
+    assert result.trunk.tolist() == result.run.tolist() and result.unique_tokens.tolist() == [1e8] * 2
 
 
 def test_copies_are_runs_with_all_rows_of_another_in_any_order():
@@ -48,20 +48,20 @@ def test_copies_are_runs_with_all_rows_of_another_in_any_order():
     rows = [(name, d, loss) for name in runs for d, loss in zip(tokens[name], runs[name], strict=True)]
     order = np.random.default_rng(0).permutation(len(rows))
     name, d, loss = (np.array(column, dtype=object)[order] for column in zip(*rows, strict=True))
-    found = points(np.full(len(rows), 1e6), d.astype(float), loss.astype(float), run=name)
-    last = next(one for one in reversed(list(dict.fromkeys(name.tolist()))) if one in "ab")
-    assert set(found.run[found.copied].tolist()) == {last} and found.copied.sum() == 4
-    assert not found.take(found.run != last).copied.any()
+    result = points(np.full(len(rows), 1e6), d.astype(float), loss.astype(float), run=name)
+    last = next(letter for letter in reversed(list(dict.fromkeys(name.tolist()))) if letter in "ab")
+    assert set(result.run[result.copied].tolist()) == {last} and result.copied.sum() == 4
+    assert not result.take(result.run != last).copied.any()
 
 
 def test_runs_are_looked_up_however_many_there_are():
     """2,000 runs of 50 points each."""
     name = np.repeat(np.array([f"run {i}" for i in range(2000)], dtype=object), 50)
     d = np.tile(np.geomspace(1e7, 1e9, 50), 2000)
-    found = points(np.full(len(d), 1e6), d, 2 + np.arange(len(d)) * 1e-6, run=name)
-    assert found.thinned(5, 0.1).n_runs == 2000 and found.run_share.max() == 1
-    assert [rows[0] for rows in found.rows_of_runs.values()] == list(range(0, 100_000, 50))
-    assert not found.copied.any()
+    result = points(np.full(len(d), 1e6), d, 2 + np.arange(len(d)) * 1e-6, run=name)
+    assert result.thinned(5, 0.1).n_runs == 2000 and result.run_share.max() == 1
+    assert [rows[0] for rows in result.rows_of_runs.values()] == list(range(0, 100_000, 50))
+    assert not result.copied.any()
 
 
 def test_the_hash_is_of_the_numbers_not_of_their_order():

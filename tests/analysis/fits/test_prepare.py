@@ -53,9 +53,13 @@ def change(path, run_id, **values):
 
 
 def test_ends_are_the_last_smoothed_loss(study):
-    found = prepare(runs_of(study))
-    assert found.unit == "runs" and found.n_read == found.n_kept == 16 and found.six_nd == pytest.approx((1, 1, 1))
-    points = found.groups["tnl"]
+    computed = prepare(runs_of(study))
+    assert (
+        computed.unit == "runs"
+        and computed.n_read == computed.n_kept == 16
+        and computed.six_nd == pytest.approx((1, 1, 1))
+    )
+    points = computed.groups["tnl"]
     assert len(points) == points.n_runs == 8 and points.convention == "6nd" and points.group == "tnl"
     smallest = points.run == "tnl-14k-c256-s0"
     assert points.n_params[smallest] == 14_000 and points.n_tokens[smallest] < BUDGETS["14k"]
@@ -76,11 +80,11 @@ def test_held_out_losses_and_runs_that_are_not_done(tmp_path):
     write_run(tmp_path / "s", "tnl", "55k", 400_000, state="running")
     write_evals(tmp_path / "s", ids[0], [50, 195], [3.5, 3.25])
     settings = SETTINGS.model_copy(update={"loss": "validation"})
-    found = prepare(runs_of(tmp_path / "s", settings))
-    points = found.groups["tnl"]
+    computed = prepare(runs_of(tmp_path / "s", settings))
+    points = computed.groups["tnl"]
     assert points.loss.tolist() == [3.25] and points.n_tokens.tolist() == [195 * 2048] and points.held_out
     assert not prepare(runs_of(tmp_path / "s")).groups["tnl"].held_out
-    assert found.dropped == {"without enough points after warm-up": 1, "not done": 1} and found.n_kept == 1
+    assert computed.dropped == {"without enough points after warm-up": 1, "not done": 1} and computed.n_kept == 1
     with pytest.raises(InputError, match="no run can be fitted \\(2 without enough points"):
         write_run(tmp_path / "t", "tnl", "14k", 4_000)
         write_run(tmp_path / "t", "tnl", "25k", 4_000)
@@ -119,8 +123,8 @@ def test_a_run_of_two_studies_counts_once(tmp_path):
             write_run(tmp_path / name, "tnl", size, n_tokens)
     whole = pool([runs_of(tmp_path / "one"), runs_of(tmp_path / "two")])
     assert whole.dropped == {"with recipe and seed of a run of another study": 1}
-    found = prepare(whole)
-    assert found.n_read == 4 and found.n_kept == 3 == len(found.groups["tnl"])
+    computed = prepare(whole)
+    assert computed.n_read == 4 and computed.n_kept == 3 == len(computed.groups["tnl"])
 
 
 def test_a_copied_run_under_another_seed_counts_once(tmp_path):
@@ -133,8 +137,8 @@ def test_a_copied_run_under_another_seed_counts_once(tmp_path):
     write_json(copy / "run.json", record)
     named_anew(copy)
     for points in ("ends", "curves"):
-        found = prepare(runs_of(tmp_path / "s"), points=points)
-        assert found.groups["tnl"].n_runs == 2 and found.dropped == {
+        computed = prepare(runs_of(tmp_path / "s"), points=points)
+        assert computed.groups["tnl"].n_runs == 2 and computed.dropped == {
             "the same numbers under another run name": 1,
         }
 
@@ -194,10 +198,10 @@ def test_the_envelope_of_a_table_is_that_of_the_study(study):
             mine, its = one.parameters[name], other.parameters[name]
             assert its.value == pytest.approx(mine.value, abs=2e-3)
             assert its.interval == pytest.approx(mine.interval, abs=5e-3)
-        found, expected = other.optima[0], one.optima[0]
-        assert found.flops == 1e11
+        computed, expected = other.optima[0], one.optima[0]
+        assert computed.flops == 1e11
         for name in QUANTITIES:
-            assert found.of(name).value == pytest.approx(expected.of(name).value, rel=5e-3)
+            assert computed.of(name).value == pytest.approx(expected.of(name).value, rel=5e-3)
         json.dumps(one.to_dict(), allow_nan=False)
 
 
@@ -226,10 +230,10 @@ def test_what_the_envelope_cannot_fit_is_told(study):
 def test_the_surface_of_whole_curves_of_a_study(study):
     """L = (N / 1.2e5)^-0.3 + (D / 2e6)^-0.3: exponents within the intervals, of which a few points a run are kept."""
     curves = prepare(runs_of(study), points="curves").groups
-    found, shares = {}, []
+    computed, shares = {}, []
     for group, points in curves.items():
         result = approaches.fit(points, "parametric", n_replicates=100, progress=shares.append)
-        found[group] = result.parameters["alpha"].value
+        computed[group] = result.parameters["alpha"].value
         assert result.parameters["a"].interval[0] < 0.5 < result.parameters["a"].interval[1]
         assert result.parameters["a"].value == pytest.approx(0.5, abs=0.05)
         assert len(points) == SETTINGS.curve_rows * points.n_runs
@@ -237,7 +241,7 @@ def test_the_surface_of_whole_curves_of_a_study(study):
         starts = [tokens.min() / tokens.max() for tokens in ends.values()]
         assert 0.1 <= min(starts) < 0.101  # the shortest runs begin later, after their warm-up
         assert result.n_runs == 8 and result.input_hash == points.input_hash
-    assert shares[-1] == 1.0 and len(found) == 2
+    assert shares[-1] == 1.0 and len(computed) == 2
 
 
 def test_a_size_that_has_stopped_learning_is_left_out_where_the_study_says_so(tmp_path):

@@ -69,9 +69,9 @@ def test_a_unit_that_is_given_is_taken_and_a_law_that_no_unit_makes_right_says_s
     ],
 )
 def test_what_cannot_be_checked(law, unit, at, message):
-    with pytest.raises(InputError, match=message) as found:
+    with pytest.raises(InputError, match=message) as result:
         check_stated(read_stated(law), unit, at)
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(result.value)
 
 
 def test_a_table_without_the_columns_of_laws(tmp_path):

@@ -29,11 +29,11 @@ def isoflops(noise: float = 0.0, seed: int = 0, budgets: int = 9) -> Points:
 
 
 def test_without_noise_the_surface_is_found_and_nothing_is_missed():
-    found = forecast(isoflops())
-    assert np.abs(found.within.error).max() < 1e-4
-    told = found.predict(TRUTH.n_opt(1e21), TRUTH.d_opt(1e21))
-    assert told.loss.value == pytest.approx(float(TRUTH.l_opt(1e21)), rel=1e-5)
-    assert told.reach == pytest.approx(1e21 / 2.56e20, rel=1e-6)
+    result = forecast(isoflops())
+    assert np.abs(result.within.error).max() < 1e-4
+    computed = result.predict(TRUTH.n_opt(1e21), TRUTH.d_opt(1e21))
+    assert computed.loss.value == pytest.approx(float(TRUTH.l_opt(1e21)), rel=1e-5)
+    assert computed.reach == pytest.approx(1e21 / 2.56e20, rel=1e-6)
 
 
 def test_the_interval_is_the_formula_of_the_docstring():
@@ -69,37 +69,37 @@ def test_the_leverage_is_the_variance_of_predictions(form, truth):
 def test_new_runs_lie_inside():
     held = []
     for seed in range(15):
-        found = forecast(isoflops(0.01, seed))
+        result = forecast(isoflops(0.01, seed))
         rng = np.random.default_rng(1000 + seed)
         for reach in (2.0, 4.0):
             c = 2.56e20 * reach
             n, d = float(TRUTH.n_opt(c)), float(TRUTH.d_opt(c))
-            told = found.predict(n, d)
+            computed = result.predict(n, d)
             loss = float(TRUTH.loss(n, d)) * math.exp(0.01 * rng.standard_normal())
-            held.append(told.loss.low <= loss <= told.loss.high)
+            held.append(computed.loss.low <= loss <= computed.loss.high)
     assert 0.85 <= np.mean(held) <= 1.0
 
 
 def test_a_reach_that_nothing_rehearses_has_no_interval():
-    found = forecast(isoflops(0.01))
+    result = forecast(isoflops(0.01))
     n, d = float(TRUTH.n_opt(2.56e22)), float(TRUTH.d_opt(2.56e22))
-    told = found.predict(n, d)
-    assert told.loss.interval is None and told.loss.reason.startswith("nothing rehearses a reach of 100")
-    assert math.isnan(float(found.within.half_width(100.0)))
+    computed = result.predict(n, d)
+    assert computed.loss.interval is None and computed.loss.reason.startswith("nothing rehearses a reach of 100")
+    assert math.isnan(float(result.within.half_width(100.0)))
 
 
 def test_tokens_a_parameter_that_nothing_rehearses_have_no_interval():
-    told = forecast(isoflops(0.01)).predict(1e8, 1e13)
-    assert told.loss.reason.startswith("nothing rehearses 100k tokens a parameter")
+    result = forecast(isoflops(0.01)).predict(1e8, 1e13)
+    assert result.loss.reason.startswith("nothing rehearses 100k tokens a parameter")
 
 
 def test_sizes_beyond_the_largest_are_rehearsed_by_leaving_the_largest_out():
     """Laws below cuts in compute have all sizes; only cuts in size show what a larger one may do."""
     n, d = (one.ravel() for one in np.meshgrid(np.geomspace(1e7, 1e9, 9), np.geomspace(1e8, 1e11, 9)))
-    found = forecast(Points(n, d, 6 * n * d, TRUTH.loss(n, d) * (1 + 0.05 * (n > 2e8))))
-    inside, larger = found.predict(9e8, 2e11), found.predict(2e9, 2e11)
-    assert np.all(found.points.n_params.max() >= 1e9)
-    assert found.beyond.scale() > found.within.scale()
+    result = forecast(Points(n, d, 6 * n * d, TRUTH.loss(n, d) * (1 + 0.05 * (n > 2e8))))
+    inside, larger = result.predict(9e8, 2e11), result.predict(2e9, 2e11)
+    assert np.all(result.points.n_params.max() >= 1e9)
+    assert result.beyond.scale() > result.within.scale()
     inside, larger = inside.loss, larger.loss
     assert larger.high is None or larger.high / larger.value > inside.high / inside.value
 
@@ -140,9 +140,9 @@ def test_lines_are_rehearsed():
 
 def test_many_points_are_read_evenly(monkeypatch):
     monkeypatch.setattr(rehearsal, "MOST_POINTS", 60)
-    found = forecast(isoflops(0.01, budgets=12))
-    assert len(found.points) == 60
-    assert found.points.flops.max() == pytest.approx(1e18 * 2**11)
+    result = forecast(isoflops(0.01, budgets=12))
+    assert len(result.points) == 60
+    assert result.points.flops.max() == pytest.approx(1e18 * 2**11)
 
 
 def test_points_that_identify_no_surface_are_refused():

@@ -52,8 +52,8 @@ def test_branches_of_one_trunk_are_averaged_and_no_seeds():
     assert [curve.n_seeds for curve in size_curves(branched)] == [1] * 6
     assert fit_envelope(branched).a.interval is None
     noises = [seed_noise_of([drawn(3, 3, 0.01, 0.001, seed)]) for seed in range(20)]
-    assert all(one.df == 12 for one in noises)
-    assert np.mean([one.s**2 for one in noises]) == pytest.approx(0.01**2 + 0.001**2 / 3, rel=0.15)
+    assert all(noise.df == 12 for noise in noises)
+    assert np.mean([noise.s**2 for noise in noises]) == pytest.approx(0.01**2 + 0.001**2 / 3, rel=0.15)
     assert [curve.n_seeds for curve in size_curves(drawn(3, 3))] == [3] * 6
 
 
@@ -131,7 +131,7 @@ def test_runs_of_two_lengths_are_no_seeds(tmp_path):
     read = WholeCurves.of(whole, SETTINGS)
     noise = read.noises().every
     assert noise.df == 2 and noise.s == pytest.approx(np.sqrt(2) * S, rel=1e-6)
-    assert [one.runs for one in noise.groups] == [
+    assert [group.runs for group in noise.groups] == [
         tuple(f"{name}/tnl-55k-c256-s{seed}" for seed in (0, 1)) for name in ("short", "long")
     ]
     (curve,) = read.by_convention("tnl")["6nd"]
@@ -168,10 +168,10 @@ def test_another_learning_rate_is_another_recipe(tmp_path):
     assert size.left_out == {"worse/tnl-55k-c256-s0": "runs of its size by another recipe end lower"}
     assert size.unpaired() == ["worse/tnl-55k-c256-s0"]
     for kind in ("curves", "ends"):  # as the envelope, all approaches take the recipe that ends lower
-        found = prepare(whole, points=kind)
-        points = found.groups["tnl"]
+        result = prepare(whole, points=kind)
+        points = result.groups["tnl"]
         assert sorted(set(points.run)) == size.runs and len(set(points.recipe)) == 1
-        assert found.dropped == {"by another recipe that ends higher at the same N and D": 1}
+        assert result.dropped == {"by another recipe that ends higher at the same N and D": 1}
     assert seed_noise_of([prepare(whole, points="curves").groups["tnl"]]).df == 1
 
 
@@ -187,9 +187,9 @@ def test_a_run_again_in_its_study_counts_once_for_all_approaches(tmp_path):
     tables = replace(one, **both)
     (size,) = WholeCurves.of(tables, SETTINGS).sizes["tnl"]
     assert size.runs == [first]
-    found = prepare(replace(tables, name="s", settings=SETTINGS))
-    assert set(found.groups["tnl"].run) == {first}
-    assert found.dropped == {"a run of the same recipe has the same seed": 1} and found.n_kept == 1
+    result = prepare(replace(tables, name="s", settings=SETTINGS))
+    assert set(result.groups["tnl"].run) == {first}
+    assert result.dropped == {"a run of the same recipe has the same seed": 1} and result.n_kept == 1
 
 
 def test_branches_stay_when_studies_are_pooled(tmp_path):

@@ -15,19 +15,19 @@ from .cases import SURFACES, chinchilla, grid, params
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_noise_free_surfaces_come_back(truth, objective):
     n, d = grid()
-    found = fit_surfaces(np.log(n), np.log(d), truth.loss(n, d), objective=objective)
-    assert params(found.surface)[0] == pytest.approx(params(truth), rel=1e-8)
-    assert found.ended_well.all() and not found.at_bound.any()
+    result = fit_surfaces(np.log(n), np.log(d), truth.loss(n, d), objective=objective)
+    assert params(result.surface)[0] == pytest.approx(params(truth), rel=1e-8)
+    assert result.ended_well.all() and not result.at_bound.any()
 
 
 def test_the_chinchilla_points():
     points = chinchilla()
-    found = fit_surfaces(np.log(points.n_params), np.log(points.n_tokens), points.loss, every_start=True)
-    best = params(found.surface)[0]
+    result = fit_surfaces(np.log(points.n_params), np.log(points.n_tokens), points.loss, every_start=True)
+    best = params(result.surface)[0]
     assert best == pytest.approx([1.817218, 477.83, 2143.4, 0.347311, 0.367172], rel=1e-4)
-    assert found.objective[0] == pytest.approx(0.00101827, rel=1e-4)
-    assert found.surface.a[0] == pytest.approx(0.51390, rel=1e-4)
-    assert found.ended_well.all() and found.starts.max() == pytest.approx(found.starts.min(), rel=1e-9)
+    assert result.objective[0] == pytest.approx(0.00101827, rel=1e-4)
+    assert result.surface.a[0] == pytest.approx(0.51390, rel=1e-4)
+    assert result.ended_well.all() and result.starts.max() == pytest.approx(result.starts.min(), rel=1e-9)
 
 
 def noisy(seed=0, r=6, s=0.01):
@@ -51,13 +51,13 @@ def test_no_search_one_by_one_finds_less(objective):
     """Nelder-Mead from the batch's answer, and from the truth, never gets lower."""
     log_n, log_d, losses = noisy()
     weights = np.random.default_rng(1).integers(0, 3, losses.shape)
-    found = fit_surfaces(log_n, log_d, losses, weights, objective=objective)
+    result = fit_surfaces(log_n, log_d, losses, weights, objective=objective)
     at = np.array([log_n.mean(), log_d.mean()])
     for i, loss in enumerate(losses):
-        e, a, b, alpha, beta = params(found.surface)[i]
+        e, a, b, alpha, beta = params(result.surface)[i]
         theta = np.array([e, *(np.log([a, b]) - [alpha, beta] * at), alpha, beta])
-        told = objective_of(theta, log_n, log_d, loss, weights[i], objective)
-        assert found.objective[i] == pytest.approx(told, rel=1e-9)
+        computed = objective_of(theta, log_n, log_d, loss, weights[i], objective)
+        assert result.objective[i] == pytest.approx(computed, rel=1e-9)
         e, a, b, alpha, beta = params(SURFACES[0])
         truth = np.array([e, *(np.log([a, b]) - [alpha, beta] * at), alpha, beta])
         for start in (theta, truth):
@@ -65,7 +65,7 @@ def test_no_search_one_by_one_finds_less(objective):
             searched = optimize.minimize(
                 objective_of, start, (log_n, log_d, loss, weights[i], objective), method="Nelder-Mead", options=options
             )
-            assert told <= searched.fun * (1 + 1e-8)
+            assert computed <= searched.fun * (1 + 1e-8)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -116,9 +116,9 @@ def test_a_given_irreducible_loss_and_tied_exponents(objective):
 def test_an_exponent_that_nothing_fixes_ends_at_its_bound():
     n, d = grid()
     loss = 2 + 1e9 / d**1.2  # nothing depends on N
-    found = fit_surfaces(np.log(n), np.log(d), loss, objective=LEAST_SQUARES)
-    assert found.at_bound[0, 0] and not found.at_bound[0, 1]
-    assert found.surface.beta[0] == pytest.approx(1.2, rel=1e-6)
+    result = fit_surfaces(np.log(n), np.log(d), loss, objective=LEAST_SQUARES)
+    assert result.at_bound[0, 0] and not result.at_bound[0, 1]
+    assert result.surface.beta[0] == pytest.approx(1.2, rel=1e-6)
 
 
 def test_no_irreducible_loss_is_zero_not_negative():
@@ -126,9 +126,9 @@ def test_no_irreducible_loss_is_zero_not_negative():
     rng = np.random.default_rng(0)
     losses = (406.4 / n**0.34 + 410.7 / d**0.28) * np.exp(0.01 * rng.standard_normal((40, 24)))
     for objective in (HUBER, LEAST_SQUARES):
-        found = fit_surfaces(np.log(n), np.log(d), losses, objective=objective)
-        assert (found.surface.E >= 0).all() and 0.2 < (found.surface.E == 0).mean() < 0.8
-        assert found.ended_well.mean() > 0.95
+        result = fit_surfaces(np.log(n), np.log(d), losses, objective=objective)
+        assert (result.surface.E >= 0).all() and 0.2 < (result.surface.E == 0).mean() < 0.8
+        assert result.ended_well.mean() > 0.95
 
 
 def resampled_points(s, misfit=0.0, n=1000, seed=0):

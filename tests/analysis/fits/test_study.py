@@ -116,17 +116,17 @@ def test_the_papers_way(tmp_path: Path) -> None:
     wide = {"range": {"tnl": (2.5e10, 6e12)}}  # with points that the smallest size owns
     ours = envelopes_of(tables, settings(**wide)).envelope("tnl")
     papers = envelopes_of(tables, settings(optimum="envelope", censor=False, **wide))
-    found = papers.envelope("tnl")
-    points, (beside, _), (other, _) = found.envelope.points, found.envelope.alternative, ours.envelope.alternative
-    assert {found.law(N_OPT).method, other.method} == {POINTS_METHOD}
+    result = papers.envelope("tnl")
+    points, (beside, _), (other, _) = result.envelope.points, result.envelope.alternative, ours.envelope.alternative
+    assert {result.law(N_OPT).method, other.method} == {POINTS_METHOD}
     assert beside.exponent.value == ours.a.value
     assert "owned by the smallest size" in points.censored  # used, and still told
     assert points.censored == ours.envelope.points.censored
     six = papers.envelope("tnl", "6nd").envelope.alternative[0]
     assert six.exponent.value == pytest.approx(beside.exponent.value, abs=0.05)
     every = fit_power_law(np.array(points.c), np.array(points.n_params))
-    assert found.a.value == pytest.approx(every.exponent)
-    assert found.law(N_OPT).n_points == len(points.c) > other.n_points
+    assert result.a.value == pytest.approx(every.exponent)
+    assert result.law(N_OPT).n_points == len(points.c) > other.n_points
 
 
 def test_a_curve_that_is_no_power_law_is_told_everywhere(tmp_path: Path) -> None:
@@ -170,9 +170,9 @@ def test_runs_that_are_not_done_are_left_out_and_told(tmp_path: Path) -> None:
     for arch in ("hgrn2", "llama"):
         assert not fits.group(arch).fitted and fits.envelope(arch) is None
         assert "no usable run" in fits.group(arch).reason
-    told = "\n".join(law_notes(fits))
-    assert f"{runs[-1]}: left out of the fits, its state is failed: loss is nan at step 9" in told
-    assert "HGRN2: not fitted: no usable run" in told
+    result = "\n".join(law_notes(fits))
+    assert f"{runs[-1]}: left out of the fits, its state is failed: loss is nan at step 9" in result
+    assert "HGRN2: not fitted: no usable run" in result
     assert law_rows(fits)[-1]["alpha (L exponent)"] == "not fitted"
 
 
@@ -205,7 +205,7 @@ def test_a_convention_that_does_not_cover_an_architecture_is_left_out(tmp_path: 
         del record["cost"]["flops_per_token_train"]["paper"]
         write_json(run, record)
     fits = envelopes_of(load_tables(tmp_path, runs), settings())
-    assert sorted((one.conventions["C"], one.group) for one in fits.fits) == [
+    assert sorted((fit.conventions["C"], fit.group) for fit in fits.fits) == [
         ("6nd", "llama"),
         ("6nd", "tnl"),
         ("exact", "llama"),
@@ -238,16 +238,16 @@ def test_no_loss_of_warm_up_enters_a_law(tmp_path: Path) -> None:
     def spiked(n_params: float, n_tokens: np.ndarray) -> np.ndarray:
         return power_world(n_params, n_tokens) * np.where(n_tokens <= 400_000, 0.5, 1.0)
 
-    told = []
+    result = []
     for name, world in (("plain", power_world), ("spiked", spiked)):
         runs = write_study(tmp_path / name, archs=("tnl",), tokens=BUDGETS, world=world, warmup_tokens=400_000)
         chosen = settings(range={}, smoothing_tokens=100_000)
-        told.append(envelopes_of(load_tables(tmp_path / name, runs), chosen).envelope("tnl"))
-    plain, spiked_one = told
+        result.append(envelopes_of(load_tables(tmp_path / name, runs), chosen).envelope("tnl"))
+    plain, spiked_one = result
     assert plain.range[0] == pytest.approx(6 * 14_000 * 450_000)  # the whole window lies after warm-up
     after = [why != "inside warm-up" for why in spiked_one.envelope.points.censored]
     assert 10 < sum(after) < len(after)
-    losses = [np.array(one.envelope.points.loss) for one in told]
+    losses = [np.array(one.envelope.points.loss) for one in result]
     assert losses[1][after] == pytest.approx(losses[0][after], rel=1e-9)
     assert spiked_one.law(L_OPT).n_points == sum(after)
     assert spiked_one.law(L_OPT).exponent.value == pytest.approx(-0.15, abs=0.01)

@@ -67,14 +67,14 @@ def test_views_count_compute_and_size_in_several_ways(study):
 def test_ends_alone_are_what_every_approach_and_comparison_reads(study):
     ends, curves = (prepare(study, points=points).groups for points in ("ends", "curves"))
     for groups in views_of(study, "ends").values():
-        assert all(len(one) == one.n_runs == len(SIZES) for one in groups)
+        assert all(len(group) == group.n_runs == len(SIZES) for group in groups)
     options = options_of(study.settings)
-    found = fit_groups(runs_of_study(study, ends, curves, ends_alone=True), APPROACHES, options)
-    assert not [one for one in found.results if one.n_points > one.n_runs]
-    told = {one.approach: one.reason for one in found.failed if one.group == "llama"}
-    assert "--points ends leaves one row a run" in told["envelope"]
+    computed = fit_groups(runs_of_study(study, ends, curves, ends_alone=True), APPROACHES, options)
+    assert not [result for result in computed.results if result.n_points > result.n_runs]
+    outcome = {one.approach: one.reason for one in computed.failed if one.group == "llama"}
+    assert "--points ends leaves one row a run" in outcome["envelope"]
     whole = fit_groups(runs_of_study(study, ends, curves), APPROACHES, options)
-    assert {"envelope", "isoflop"} <= {one.approach for one in whole.results}
+    assert {"envelope", "isoflop"} <= {result.approach for result in whole.results}
 
 
 def test_the_surface_of_each_architecture(found):
@@ -96,9 +96,9 @@ def test_the_better_architecture_needs_less_compute_under_every_view(found):
 
 def test_wrong_sizes_and_losses_are_priced(found):
     wrong = found.wrong_choices["llama"]
-    shares = {one.amount: one.share.value for one in wrong.sizes}
+    shares = {size.amount: size.share.value for size in wrong.sizes}
     assert shares[0.25] > shares[0.5] > shares[0.7] > 0 and shares[4.0] > shares[2.0] > shares[1.4] > 0
-    lost = [one.share.value for one in wrong.losses]
+    lost = [loss.share.value for loss in wrong.losses]
     assert 0 < lost[0] < lost[1] < lost[2] < 0.5
     for one in (*wrong.sizes, *wrong.losses):
         assert one.share.low <= one.share.value <= one.share.high

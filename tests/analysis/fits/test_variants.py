@@ -49,11 +49,11 @@ def test_by_hand():
         ("tnl", "14k", "decay=on"): {0: [1.0, 0.9]},
         ("llama", "6k", ""): {0: [1.0, 0.9]},
     }
-    found = compare_variants(tables_of(losses, {"6k": 6000, "14k": 14_000}), 0.95)
-    (family,) = found.families
+    result = compare_variants(tables_of(losses, {"6k": 6000, "14k": 14_000}), 0.95)
+    (family,) = result.families
     assert (family.arch, family.at, family.n_tokens, family.seeds) == ("tnl", "6k", 200, (0, 1))
     s = 0.02 / np.sqrt(2) / np.sqrt(2)  # of one observation, from differences 0.05 and 0.07
-    assert (found.s, found.df) == (pytest.approx(s), 1)
+    assert (result.s, result.df) == (pytest.approx(s), 1)
     on, off = family.variants
     assert (on.name, on.against_first) == ("decay=on", None) and on.loss == pytest.approx(np.exp(1.05))
     half = 12.706 * s  # Student's t, one degree of freedom; sqrt(2 / 2 seeds) is 1
@@ -86,8 +86,8 @@ def test_what_is_said_of_variants(ratio, verdict, line):
     fits = shown(Variant("off", 6000, 7.2e6, 2.8 * ratio.value, against), None if verdict == UNKNOWN else 0.01)
     first, second = variant_rows(fits)
     assert (first["verdict"], second["verdict"], first["family"]) == ("", verdict, "TNL, 6k, 200 tokens")
-    (told,) = variant_lines(fits)
-    assert re.fullmatch(f"TNL, 6k: {line}", told)
+    (result,) = variant_lines(fits)
+    assert re.fullmatch(f"TNL, 6k: {line}", result)
     assert is_of_variants(fits) and not is_of_variants(replace(fits, groups=(group_of("tnl"),)))
     note = "nobody knows" if verdict == UNKNOWN else "1.00% of the loss (1 degrees of freedom)"
     assert note in variant_notes(fits)[0]
@@ -99,9 +99,9 @@ def test_what_is_a_family():
     failed or is left out is no variant."""
     sizes = {"wide": 1000, "deep": 1090, "next": 1300}
     losses = {("tnl", size, ""): {0: [1.0]} for size in sizes}
-    found = compare_variants(tables_of(losses, sizes), 0.95)
-    (family,) = found.families
-    assert [one.name for one in family.variants] == ["wide", "deep"] and found.s is None
+    result = compare_variants(tables_of(losses, sizes), 0.95)
+    (family,) = result.families
+    assert [variant.name for variant in family.variants] == ["wide", "deep"] and result.s is None
     other = {"context_length": 512}
     assert not compare_variants(tables_of(losses, sizes, **{"tnl-deep--0": other}), 0.95).families
     for change in ({"state": "failed"}, {"left_out": "why"}, {"reset_at_documents": True}):
@@ -119,9 +119,9 @@ def test_what_cannot_be_compared_is_told():
     (family,) = compare_variants(tables_of(losses), 0.95).families
     assert family.reason == "no seed has all of its variants" and not family.variants
     losses[("tnl", "6k", "a=2")] = {0: []}
-    found = compare_variants(tables_of(losses), 0.95)
-    assert found.families[0].reason == "its variants were not evaluated after equal tokens"
-    notes = variant_notes(study_of(variants=found))
+    result = compare_variants(tables_of(losses), 0.95)
+    assert result.families[0].reason == "its variants were not evaluated after equal tokens"
+    notes = variant_notes(study_of(variants=result))
     assert notes == ["TNL, 6k: 2 variants are not compared: its variants were not evaluated after equal tokens."]
 
 
@@ -137,7 +137,7 @@ def test_intervals_hold_all_differences_of_a_family_at_once():
                 values = 1.0 + effect + seeds + 0.01 * rng.normal(size=2)
                 losses[arch, "6k", f"a={variant}"] = {seed: [value] for seed, value in enumerate(values)}
         for family in compare_variants(tables_of(losses), 0.95).families:
-            ratios = [one.against_first.ratio for one in family.variants[1:]]
+            ratios = [variant.against_first.ratio for variant in family.variants[1:]]
             held.append(all(one.low <= np.exp(t) <= one.high for one, t in zip(ratios, truth[1:], strict=True)))
     assert 0.92 <= np.mean(held) <= 0.99, np.mean(held)
 
@@ -146,5 +146,5 @@ def test_points_of_one_size_have_no_law_of_size(tmp_path):
     for decay in ("independent", "none"):
         write(tmp_path, "tnl", "14k", **{"model.decay": decay})
     fits = envelopes_of(load_tables(tmp_path), FitSettings(smoothing_tokens=10 * BATCH, n_replicates=20))
-    reasons = {one.reason for one in fits.groups}
+    reasons = {group.reason for group in fits.groups}
     assert reasons == {"it has one size, 14k, and no law of size: its points are compared after equal tokens"}

@@ -110,22 +110,22 @@ def test_what_is_not_identified_stays_so_with_its_reason(tmp_path: Path) -> None
     assert lines[0].startswith("TNL alone was fitted. At C = ") and lines[0].endswith(" nats/byte.")
     assert "is not identified: " in lines[-1] and "3 are needed" in lines[-1]
     assert law_rows(fits)[-1]["a (N_opt exponent)"] == "not identified"
-    told = "TNL: only the size 55k was trained that far, so the best size there is not known."
-    assert told in verdict_notes(fits)
+    result = "TNL: only the size 55k was trained that far, so the best size there is not known."
+    assert result in verdict_notes(fits)
 
 
 def test_what_is_said_of_the_best_size_depends_on_who_was_trained_as_far() -> None:
     small, large = (SizeCurve(size, n, 6.0 * n, 0.0, 1, *line) for size, n, line in CURVES)
     one = reaching(1e9, 1e11)
-    told = {}
+    result = {}
     for name, curves in {"both": [small, large], "one": [large]}.items():
-        told[name] = said_of(judge_architectures({"tnl": curves}, {"tnl": one}, {"tnl": None}, 0.95))
+        result[name] = said_of(judge_architectures({"tnl": curves}, {"tnl": one}, {"tnl": None}, 0.95))
     early = replace(small, log_c=small.log_c[:1], log_loss=small.log_loss[:1])
-    told["alone"] = said_of(judge_architectures({"tnl": [early, large]}, {"tnl": one}, {"tnl": None}, 0.95))
-    assert "TNL: the best size there is the largest one trained; a larger one may be better." in told["both"]
-    assert "TNL: only one size was trained, so the best size is not known." in told["one"]
-    assert "TNL: only the size 55k was trained that far, so the best size there is not known." in told["alone"]
-    assert not any("may be better" in line for line in [*told["one"], *told["alone"]])
+    result["alone"] = said_of(judge_architectures({"tnl": [early, large]}, {"tnl": one}, {"tnl": None}, 0.95))
+    assert "TNL: the best size there is the largest one trained; a larger one may be better." in result["both"]
+    assert "TNL: only one size was trained, so the best size is not known." in result["one"]
+    assert "TNL: only the size 55k was trained that far, so the best size there is not known." in result["alone"]
+    assert not any("may be better" in line for line in [*result["one"], *result["alone"]])
 
 
 def reaching(*computes: float, censored: tuple[str | None, ...] = (None, None)) -> Fit:
@@ -138,9 +138,9 @@ def reaching(*computes: float, censored: tuple[str | None, ...] = (None, None)) 
 
 
 def said_of(verdict: LowestLoss) -> list[str]:
-    told = verdict_notes(study_of(fit_of("envelope"), verdicts=(verdict,)))
-    assert any("ends half a smoothing window before its run" in line for line in told)
-    return told
+    result = verdict_notes(study_of(fit_of("envelope"), verdicts=(verdict,)))
+    assert any("ends half a smoothing window before its run" in line for line in result)
+    return result
 
 
 def test_architectures_that_are_not_told_apart_have_no_winner(tmp_path: Path) -> None:
@@ -175,11 +175,11 @@ def test_a_law_that_misses_its_points_predicts_no_loss(tmp_path: Path) -> None:
 def test_no_compute_that_all_reached(tmp_path: Path) -> None:
     one, other = reaching(1e9, 1e10), reaching(1e11, 1e12, censored=("inside warm-up", None))
     curve = flat(0.0)
-    told = judge_architectures(
+    result = judge_architectures(
         {"tnl": [curve], "llama": [curve]}, {"tnl": one, "llama": other}, dict.fromkeys(NAMES), 0.95
     )
-    assert told.c is None and told.reason.startswith("no compute was reached by all: some end at 1e10 FLOP")
-    assert verdict_text(study_of(fit_of("envelope"), verdicts=(told,))) == [f"No comparison: {told.reason}."]
+    assert result.c is None and result.reason.startswith("no compute was reached by all: some end at 1e10 FLOP")
+    assert verdict_text(study_of(fit_of("envelope"), verdicts=(result,))) == [f"No comparison: {result.reason}."]
     assert judge_architectures({}, {}, {}, 0.95).reason == "no architecture has curves of loss over compute"
 
 
@@ -196,8 +196,8 @@ def test_equal_architectures_are_told_apart_in_five_of_a_hundred_studies_at_most
     for _ in range(2000):
         noise = SeedNoise(0.01 * math.sqrt(rng.chisquare(8) / 8), 8)
         curves = {arch: [flat(0.01 * rng.standard_normal())] for arch in NAMES}
-        told = judge_architectures(curves, dict.fromkeys(NAMES, one), dict.fromkeys(NAMES, noise), 0.95)
-        alarms += any(told.against(arch, told.best).verdict == WORSE for arch in NAMES if arch != told.best)
+        result = judge_architectures(curves, dict.fromkeys(NAMES, one), dict.fromkeys(NAMES, noise), 0.95)
+        alarms += any(result.against(arch, result.best).verdict == WORSE for arch in NAMES if arch != result.best)
     assert 0.035 < alarms / 2000 < 0.065
 
 

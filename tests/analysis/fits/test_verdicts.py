@@ -35,42 +35,42 @@ def check(verdict, name, claim=0):
 
 @pytest.mark.parametrize("approach", ["parametric", "isoflop"])
 def test_a_right_law_of_many_budgets_is_believed(approach):
-    found = judged(profiles(), approach)
-    assert found.reach >= 1 and found.believe.startswith("believe up to")
-    first = found.claims[0]
+    computed = judged(profiles(), approach)
+    assert computed.reach >= 1 and computed.believe.startswith("believe up to")
+    first = computed.claims[0]
     assert first.reach == 1 and first.believed
     assert [one.name for one in first.checks] == ["inside", "fits", "rehearsed", "stable"]
     assert first.value == pytest.approx(float(TRUTH.n_opt(2.56e20)), rel=0.1)
 
 
 def test_a_reach_that_nothing_rehearses_is_not_believed():
-    found = judged(profiles(), at=[2.56e21, 2.56e23])
-    assert found.reach in (1, 10)
-    far = check(found, "rehearsed", -1)
+    computed = judged(profiles(), at=[2.56e21, 2.56e23])
+    assert computed.reach in (1, 10)
+    far = check(computed, "rehearsed", -1)
     assert far.state == "not done" and "nothing rehearses a reach of 1,000" in far.words
-    assert not found.claims[-1].believed
+    assert not computed.claims[-1].believed
 
 
 def test_an_optimum_outside_of_what_was_trained_is_not_believed():
-    found = judged(profiles(away=12.0))
-    one = check(found, "inside")
+    computed = judged(profiles(away=12.0))
+    one = check(computed, "inside")
     assert one.state == "failed" and one.value > one.limit == 1.2
-    assert found.reach == 0 and "outside what was trained" in found.reasons[0]
+    assert computed.reach == 0 and "outside what was trained" in computed.reasons[0]
 
 
 def test_a_law_that_bends_is_refuted_by_its_rehearsal():
     points = profiles()
     ratio = np.log(points.flops / points.flops.min())
     bent = points.loss + 0.02 * ratio * np.log(points.n_params / TRUTH.n_opt(points.flops))
-    found = judged(replace(points, loss=bent), "isoflop")
-    assert check(found, "rehearsed").value > 1.2
+    computed = judged(replace(points, loss=bent), "isoflop")
+    assert check(computed, "rehearsed").value > 1.2
 
 
 def test_one_size_that_decides_is_named():
     """Sizes that are mistuned each in its own way."""
     points = profiles(0.02, 6)
-    found = judged(points)
-    one = check(found, "stable")
+    computed = judged(points)
+    one = check(computed, "stable")
     assert one.state == "failed" and "without the size" in one.words
 
 
@@ -82,8 +82,8 @@ def test_repeated_runs_that_lie_off_the_surface_fail_the_fit():
     noise = np.exp(0.001 * np.random.default_rng(1).standard_normal(len(again)))
     again = replace(again, loss=again.loss * noise, run=np.arange(len(again)).astype(str).astype(object))
     again = replace(again, trunk=again.run, cell=again.run)
-    found = judged(again)
-    assert check(found, "fits").state == "failed" and "refute" in check(found, "fits").words
+    computed = judged(again)
+    assert check(computed, "fits").state == "failed" and "refute" in check(computed, "fits").words
 
 
 def test_of_many_sizes_neighbours_are_left_out_together():
@@ -96,5 +96,5 @@ def test_of_many_sizes_neighbours_are_left_out_together():
 def test_a_law_without_an_exponent_says_why():
     result = approaches.fit(profiles(), "parametric", n_replicates=40)
     gone = replace(result, laws=(Law(N_OPT, reason="no term of N"), *result.laws[1:]))
-    found = judge(gone, profiles())
-    assert (found.reach, found.reasons, found.claims) == (0, ("N_opt is not identified: no term of N",), ())
+    computed = judge(gone, profiles())
+    assert (computed.reach, computed.reasons, computed.claims) == (0, ("N_opt is not identified: no term of N",), ())

@@ -80,9 +80,9 @@ def test_what_is_not_measured_says_why():
     both = predictions(small("a"), small("b"))
 
     def states(*given, **more):
-        return [one.state for one in outcomes_of(both, tables(both, *given, **more)).outcomes]
+        return [outcome.state for outcome in outcomes_of(both, tables(both, *given, **more)).outcomes]
 
-    assert [one.state for one in outcomes_of(both, None).outcomes] == [NOT_TRAINED] * 2
+    assert [outcome.state for outcome in outcomes_of(both, None).outcomes] == [NOT_TRAINED] * 2
     assert states({"a": 2.05}) == ["done", NOT_TRAINED]
     assert states({"a": 2.05, "b": 2.0}, tokens=500) == [NOT_EVALUATED] * 2
     assert states({"a": 2.0}, state="running") == ["running", NOT_TRAINED]

@@ -72,11 +72,11 @@ def write_study(folder: Path, archs: Sequence[str] = tuple(ARCHS), small: Sequen
 
 
 def _scores(loss: float, arch: str, rng: np.random.Generator) -> list[tuple[str, str, float]]:
-    found = [("validation", "loss", loss)]
+    result = [("validation", "loss", loss)]
     for task, (metric, chance, half) in CSR.items():
         value = chance + (1 - chance) * expit(2.5 * (half - loss)) + 0.006 * rng.normal()
-        found += [(task, metric, float(np.clip(value, 0, 1))), (task, f"{metric}_stderr", 0.006)]
-    found.append(("wikitext", "word_perplexity", float(np.exp(1.3 * loss + 1 + 0.01 * rng.normal()))))
+        result += [(task, metric, float(np.clip(value, 0, 1))), (task, f"{metric}_stderr", 0.006)]
+    result.append(("wikitext", "word_perplexity", float(np.exp(1.3 * loss + 1 + 0.01 * rng.normal()))))
     weak = 0.4 if arch == "tnl" else 1.0
-    found.append(("niah-easy", "weighted_avg_acc", float(100 * weak * expit(6 * (1.7 - loss) + 0.1 * rng.normal()))))
-    return found
+    result.append(("niah-easy", "weighted_avg_acc", float(100 * weak * expit(6 * (1.7 - loss) + 0.1 * rng.normal()))))
+    return result

@@ -20,18 +20,18 @@ def fits(*laws: Fit, missing: str = "") -> StudyFits:
 
 
 def test_the_approach_that_is_believed_leads_though_the_envelope_knows_nothing() -> None:
-    found = fits(
+    result = fits(
         law("envelope", 0, "N_opt is not identified: 2 pairs; 3 are needed", None),
         law("parametric", 10),
     )
-    first, others = optimum_sentences(found, "tnl")
+    first, others = optimum_sentences(result, "tnl")
     assert first == (
         "The parametric law is believed up to 10 times the largest compute: at C = 10¹² FLOP the optimal TNL has N = "
         "320k [300k, 350k] parameters and "
         "trains on D = 4M tokens; N_opt ~ C^0.500 [0.450, 0.550]."
     )
     assert others == "The envelope law is not believed: N_opt is not identified."
-    (row,) = believed_rows(found)
+    (row,) = believed_rows(result)
     assert (row["approach"], row["verdict"], row["D_opt at 10¹² FLOP"]) == (
         "parametric",
         "believe up to 10 times the largest compute",
@@ -50,12 +50,12 @@ def test_of_laws_that_are_believed_alike_the_envelope_leads() -> None:
 
 
 def test_where_none_is_believed_the_reasons_stand_and_no_size() -> None:
-    found = fits(law("envelope", 0, "one"), law("parametric", 0, "two"), missing="three (1; 2)")
-    (line,) = optimum_sentences(found, "tnl")
+    result = fits(law("envelope", 0, "one"), law("parametric", 0, "two"), missing="three (1; 2)")
+    (line,) = optimum_sentences(result, "tnl")
     assert line == (
         "No approach is believed for the optimal size of TNL. The envelope law is not believed: one. The parametric "
         "law is not believed: two. The isoFLOP law is not fitted: three."
     )
-    assert believed_rows(found) == [{"architecture": "TNL", "approach": "none is believed"}]
+    assert believed_rows(result) == [{"architecture": "TNL", "approach": "none is believed"}]
     none = fits()
     assert optimum_sentences(none, "tnl") == [] and believed_rows(none) == [] and leading_law(none, "tnl") is None

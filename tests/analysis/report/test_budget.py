@@ -58,8 +58,8 @@ def test_doubts(compared):
     middle = float(np.sqrt(low * high))
     assert doubts(compared, middle) == []
     far = [f"{name}: N_opt = " for name in "ab"]
-    for told, start in zip(doubts(compared, high), far, strict=True):  # the runs are of small models, trained long
-        assert told.startswith(start) and told.endswith("above the largest size that was trained, 32M")
+    for result, start in zip(doubts(compared, high), far, strict=True):  # the runs are of small models, trained long
+        assert result.startswith(start) and result.endswith("above the largest size that was trained, 32M")
     beyond = doubts(compared, 3 * high)[0]
     assert beyond.startswith("C lies 3 times above what all runs reached") and beyond.endswith("no run checks it")
     assert "20 times above" in (one := doubts(compared, 20 * high)[0]) and "the form of the surface decides" in one
@@ -82,11 +82,11 @@ def test_doubts_of_a_fit_that_is_not_sure(compared):
     assert [(row.p_best, row.loss.interval) for row in rows] == [(None, None)] * 2
     assert [row["lowest of all in"] for row in budget_rows(rows)] == ["not known"] * 2
     nothing = replace(compared, fine=np.zeros_like(fine))
-    assert any("nothing is identified" in one for one in doubts(nothing, middle))
+    assert any("nothing is identified" in doubt for doubt in doubts(nothing, middle))
     few = replace(compared, fitted=replace(compared.fitted, df=4))
     assert doubts(few, middle) == ["the noise is known from 4 degrees of freedom alone"]
 
 
 def test_an_e_of_its_own_is_a_doubt():
-    found = fit_frontiers(study([ONE, OTHER_TEXT], 0.001, 0.001, seed=1), 40)
-    assert any("do not share one E" in one for one in doubts(found, found.common[1]))
+    result = fit_frontiers(study([ONE, OTHER_TEXT], 0.001, 0.001, seed=1), 40)
+    assert any("do not share one E" in doubt for doubt in doubts(result, result.common[1]))

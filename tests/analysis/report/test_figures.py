@@ -55,17 +55,17 @@ def test_the_law_that_is_drawn_is_the_one_believed_most_and_the_envelope_only_wh
 def test_laws_are_dashed_beyond_what_is_believed_and_bands_stay_inside_the_range(
     reach: float, solid: tuple[float, ...] | None, dashed: tuple[float, ...] | None
 ) -> None:
-    found = fits(law("parametric", reach))
-    drawn = {line.line.dash: line for line in lines(found, N_OPT)}
+    result = fits(law("parametric", reach))
+    drawn = {line.line.dash: line for line in lines(result, N_OPT)}
     for dash, computes in (("solid", solid), ("dash", dashed)):
         if computes is None:
             assert dash not in drawn
         else:
             assert drawn[dash].x == computes and drawn[dash].y == tuple(c**0.6 for c in computes)
-    figure = figure_one(found, EMPTY, None, [None])
+    figure = figure_one(result, EMPTY, None, [None])
     (band,) = [trace for trace in figure.data if trace.fill and trace.xaxis == "x2"]
     assert set(band.x) == set(COMPUTES[:3]) and max(band.y) == pytest.approx(2 * 1e14**0.6)
-    assert len([line for line in lines(found, L_OPT) if line.showlegend]) == 1
+    assert len([line for line in lines(result, L_OPT) if line.showlegend]) == 1
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_laws_of_the_envelope_that_are_not_believed_are_dashed_too_but_for_the_l
         Law(name, exponent=half, coefficient=three, centre=(1e13, 2.0), range=(1e12, 1e14))
         for name in (N_OPT, D_OPT, L_OPT)
     ]
-    found = study_of(fit_of("envelope", reach, laws=laws))
-    assert [lines(found, name)[0].line.dash for name in (L_OPT, N_OPT)] == ["solid", dash]
-    names = [trace.name for trace in figure_one(found, EMPTY, None, [None]).data]
+    result = study_of(fit_of("envelope", reach, laws=laws))
+    assert [lines(result, name)[0].line.dash for name in (L_OPT, N_OPT)] == ["solid", dash]
+    names = [trace.name for trace in figure_one(result, EMPTY, None, [None]).data]
     assert (NOT_BELIEVED in names) is (dash == "dash")

@@ -40,11 +40,11 @@ def test_runs_that_are_left_out_alike_are_told_in_one_line_and_counted() -> None
 
 
 def test_sizes_that_a_surface_is_fitted_without_are_told() -> None:
-    found = read_fits(FITS)
-    assert sizes_left_out(found) == {"hgrn2": ["n360k"]}
-    assert "the larger ones says: n360k of HGRN2." in " ".join(methods(found))
-    found = replace(found, settings=found.settings.model_copy(update={"stopped": "keep"}))
-    assert sizes_left_out(found) == {} and "larger ones" not in " ".join(methods(found))
+    result = read_fits(FITS)
+    assert sizes_left_out(result) == {"hgrn2": ["n360k"]}
+    assert "the larger ones says: n360k of HGRN2." in " ".join(methods(result))
+    result = replace(result, settings=result.settings.model_copy(update={"stopped": "keep"}))
+    assert sizes_left_out(result) == {} and "larger ones" not in " ".join(methods(result))
 
 
 def test_the_noise_is_told_of_each_part() -> None:

@@ -107,9 +107,9 @@ def test_every_table_is_a_file_with_the_numbers_that_are_shown(drawn: tuple[Stud
         if not law.identified:
             assert row["a (N_opt exponent) note"] == "not identified"
             continue
-        told = [row[f"a (N_opt exponent){end}"] for end in ("", " low", " high")]
-        assert told == [law.exponent.value, law.exponent.low, law.exponent.high]
-        assert "{:.4f} [{:.4f}, {:.4f}]".format(*told) in text
+        result = [row[f"a (N_opt exponent){end}"] for end in ("", " low", " high")]
+        assert result == [law.exponent.value, law.exponent.low, law.exponent.high]
+        assert "{:.4f} [{:.4f}, {:.4f}]".format(*result) in text
     runs = pd.read_csv(folder / "runs.csv")
     assert len(runs) == len(study.runs()) == 16 and runs["tokens"].max() == 5_998_592
     checkpoints = pd.read_csv(folder / "checkpoints.csv")
@@ -119,10 +119,10 @@ def test_every_table_is_a_file_with_the_numbers_that_are_shown(drawn: tuple[Stud
 def test_the_page_is_whole_in_a_browser(drawn: tuple[StudySpec, Path], browser: None) -> None:
     """In a window, on a phone and printed: every figure has its traces, every table its rows, nothing sticks out, and
     the console has no error."""
-    if (found := find_browser()) is None:
+    if (result := find_browser()) is None:
         pytest.skip("no Chrome or Chromium found")
     _, path = drawn
-    with Browser(found) as browser:
+    with Browser(result) as browser:
         for width in (WINDOW, PHONE):
             browser.open(path, width)
             figures = browser.value(

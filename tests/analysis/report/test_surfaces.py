@@ -60,7 +60,7 @@ def test_profiles_hold_every_point_and_meet_at_the_minima(points, fits):
     assert [len(trace.x) for trace in dots] == [2, 7, 7, 7] and dots[0].name == "at no such budget (2 points)"
     assert sum(len(trace.x) for trace in dots) == len(points)
     lines = [trace for trace in figure.data if trace.mode == "lines"]
-    used = [one for one in fits[1].isoflop.minima if one.reason is None]
+    used = [minimum for minimum in fits[1].isoflop.minima if minimum.reason is None]
     for line, budget in zip(lines, used, strict=True):
         assert line.x[np.argmin(line.y)] == pytest.approx(budget.n_params, rel=0.05)  # of 60 places
         assert min(line.y) == pytest.approx(budget.loss, rel=1e-4)

@@ -34,8 +34,8 @@ def compare(name, length, document_starts=None, log_decays=None, tolerance=TOLER
     )
     with override(**config):
         moved = None if document_starts is None else document_starts.to(DEVICE)
-        found = with_gradients(lambda x: example.run(x, "triton", moved), inputs)
-    assert_close([x.cpu().double() for x in found], expected, tolerance)
+        result = with_gradients(lambda x: example.run(x, "triton", moved), inputs)
+    assert_close([x.cpu().double() for x in result], expected, tolerance)
 
 
 @pytest.mark.parametrize("length", [1, 50])
@@ -78,8 +78,8 @@ def test_saturated_logits():
 
     leaves = [q, v, logits, bound]
     expected = with_gradients(run("naive"), [x.double() for x in leaves])
-    found = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
-    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+    result = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
+    assert_close([x.cpu().double() for x in result], expected, TOLERANCE)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -108,8 +108,8 @@ def test_angles(packed):
 
     leaves = [q, k, v, state, theta]
     expected = with_gradients(run("naive", torch.device("cpu")), [x.double() for x in leaves])
-    found = with_gradients(run("triton", DEVICE), [x.to(DEVICE) for x in leaves])
-    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+    result = with_gradients(run("triton", DEVICE), [x.to(DEVICE) for x in leaves])
+    assert_close([x.cpu().double() for x in result], expected, TOLERANCE)
 
 
 @pytest.mark.parametrize("name", ["decay step", "gated logits"])
@@ -161,6 +161,6 @@ def test_falls_back_with_one_warning(monkeypatch):
     q = randn(1, 5, 1, 4, dtype=torch.float32, seed=0)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = [decay_attention(q, q, q, backend="triton")[0] for _ in range(2)]
+        result = [decay_attention(q, q, q, backend="triton")[0] for _ in range(2)]
     assert [str(w.message) for w in caught] == ["no Triton kernel: the device is cpu; the chunk backend runs instead"]
-    assert torch.equal(found[0], decay_attention(q, q, q)[0])
+    assert torch.equal(result[0], decay_attention(q, q, q)[0])

@@ -23,13 +23,13 @@ SHARED = {80: 163, 90: 227}  # KiB that a program may have
 def compiled(name, width, capability, folder, **sizes):
     """Names of the kernels launched, all of which fit; sizes: of kernel_config."""
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "tests.arch.ops.compile_kernels", str(capability), name, str(width), json.dumps(sizes)],
         env=environment | {"TRITON_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, timeout=600,
     )  # fmt: skip
-    assert found.returncode == 0, found.stderr[-2000:]
-    kernels = [json.loads(line) for line in found.stdout.splitlines()]
+    assert result.returncode == 0, result.stderr[-2000:]
+    kernels = [json.loads(line) for line in result.stdout.splitlines()]
     assert kernels, "nothing was launched"
     for kernel in kernels:
         assert kernel["shared"] <= SHARED[capability] * 1024, kernel

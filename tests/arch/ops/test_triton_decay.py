@@ -28,8 +28,8 @@ def test_segments(name, tma):
     example = fewer_heads(case(name, 1, 70, torch.float32))
     expected = with_gradients(lambda x: example.run(x, "naive"), [x.double() for x in example.inputs()])
     with override(segments=3, chunk=16, tma=tma):
-        found = with_gradients(lambda x: example.run(x, "triton"), [x.to(DEVICE) for x in example.inputs()])
-    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+        result = with_gradients(lambda x: example.run(x, "triton"), [x.to(DEVICE) for x in example.inputs()])
+    assert_close([x.cpu().double() for x in result], expected, TOLERANCE)
 
 
 @pytest.mark.parametrize("tma", [False, True])
@@ -44,8 +44,8 @@ def test_constant_decays_without_gradients(tma):
 
     expected = with_gradients(run("naive", decays.double()), [x.double() for x in leaves])
     with override(segments=3, chunk=16, tma=tma):
-        found = with_gradients(run("triton", decays.to(DEVICE)), [x.to(DEVICE) for x in leaves])
-    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+        result = with_gradients(run("triton", decays.to(DEVICE)), [x.to(DEVICE) for x in leaves])
+    assert_close([x.cpu().double() for x in result], expected, TOLERANCE)
 
 
 def test_silu_in_the_kernels():
@@ -59,8 +59,8 @@ def test_silu_in_the_kernels():
 
     expected = with_gradients(run("naive", decays.double()), [x.double() for x in leaves])
     with override(segments=3, chunk=16, tma=True, key_tile=16):
-        found = with_gradients(run("triton", decays.to(DEVICE)), [x.to(DEVICE) for x in leaves])
-    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+        result = with_gradients(run("triton", decays.to(DEVICE)), [x.to(DEVICE) for x in leaves])
+    assert_close([x.cpu().double() for x in result], expected, TOLERANCE)
     arguments = (*(x.to(DEVICE) for x in (*leaves[:3], decays)), None, 16, 1, 64, True)
     with override(chunk=16, tma=True):
         torch.library.opcheck(decay._forward, arguments, test_utils=("test_schema", "test_faketensor"))
@@ -78,8 +78,8 @@ def test_tma_kernels_in_tiles():
 
     expected = with_gradients(run("naive", torch.device("cpu")), [x.double() for x in leaves])
     with override(tma=True, segments=2, chunk=16, tile=16, key_tile=16):
-        found = with_gradients(run("triton", DEVICE), [x.to(DEVICE) for x in leaves])
-    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+        result = with_gradients(run("triton", DEVICE), [x.to(DEVICE) for x in leaves])
+    assert_close([x.cpu().double() for x in result], expected, TOLERANCE)
 
 
 def test_learned_decays_with_angles_in_tiles():
@@ -101,8 +101,8 @@ def test_learned_decays_with_angles_in_tiles():
     leaves = [q, k, v, decays, state, theta]
     expected = with_gradients(run("naive", torch.device("cpu")), [x.double() for x in leaves])
     with override(segments=2, chunk=16, state_tile=(16, 16), output_tile=16, key_tile=16):
-        found = with_gradients(run("triton", DEVICE), [x.to(DEVICE) for x in leaves])
-    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+        result = with_gradients(run("triton", DEVICE), [x.to(DEVICE) for x in leaves])
+    assert_close([x.cpu().double() for x in result], expected, TOLERANCE)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -100,7 +100,7 @@ def check(key_dim, value_dim, shared, length, kind, rotated, packed, activation=
             angles = (x[4], positions) if rotated else None
             if decay is not None:
                 decay = decay.to(torch.float64 if x[0].dtype == torch.float64 else torch.float32)
-            found = decay_attention(
+            result = decay_attention(
                 *x[:3],
                 decay,
                 x[3],
@@ -109,7 +109,7 @@ def check(key_dim, value_dim, shared, length, kind, rotated, packed, activation=
                 angles=angles,
                 activation=activation,
             )
-            return torch.cat([y.double().flatten() for y in found])
+            return torch.cat([y.double().flatten() for y in result])
 
         # three segments of chunks, the last one shorter
         with override(segments=3 if length > 192 else 0):

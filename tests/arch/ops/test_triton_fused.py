@@ -38,8 +38,8 @@ def both(function, reference, *inputs):
         outputs = outputs if isinstance(outputs, (tuple, list)) else [outputs.reshape(-1)]
         total = sum((out * randn(*out.shape, dtype=dtype, seed=i).to(device)).sum() for i, out in enumerate(outputs))
         results.append([*outputs, *torch.autograd.grad(total, leaves)])
-    found, expected = ([x.detach().cpu().double() for x in tensors] for tensors in results)
-    assert_close(found, expected, TOLERANCE)
+    result, expected = ([x.detach().cpu().double() for x in tensors] for tensors in results)
+    assert_close(result, expected, TOLERANCE)
 
 
 def inputs(*shapes):
@@ -238,14 +238,14 @@ def test_the_embeddings_gradient_repeats_on_a_gpu(words):
     ids = (torch.rand(32, 2048, generator=generator) ** 3 * words).long().to(DEVICE)
     rows = torch.randn(32, 2048, 256, generator=generator).to(DEVICE, torch.bfloat16)
     table = torch.nn.Embedding(words, 256, device=DEVICE)
-    found = []
+    result = []
     for _ in range(20):
         (gradient,) = torch.autograd.grad(embed(ids, table, torch.bfloat16), table.weight, rows)
-        found.append(gradient)
+        result.append(gradient)
     exact = torch.zeros(words, 256, dtype=torch.float64, device=DEVICE)
     exact.index_add_(0, ids.flatten(), rows.flatten(0, 1).double())
-    assert found[0].dtype == torch.float32 and all(torch.equal(found[0], other) for other in found)
-    assert (found[0].double() - exact).norm() < 1e-6 * exact.norm()
+    assert result[0].dtype == torch.float32 and all(torch.equal(result[0], other) for other in result)
+    assert (result[0].double() - exact).norm() < 1e-6 * exact.norm()
 
 
 @kernels
@@ -260,8 +260,8 @@ def test_rows_that_are_filled_up(width, monkeypatch):
     wide = torch.zeros(6, (width + 31) // 16 * 16, device=DEVICE)
     wide[:, :width] = logits
     scale = torch.tensor(0.3, device=DEVICE)
-    losses, found = loss_of_rows(logits, targets, scale), loss_of_rows(wide[:, :width], targets, scale)
-    assert_close([found, wide[:, :width]], [losses, logits], TOLERANCE)
+    losses, result = loss_of_rows(logits, targets, scale), loss_of_rows(wide[:, :width], targets, scale)
+    assert_close([result, wide[:, :width]], [losses, logits], TOLERANCE)
     assert not wide[:, width:].any()
 
 
@@ -271,8 +271,8 @@ def test_loss_without_gradients(backend):
     h, w = (x.to(DEVICE) for x in inputs((3, 4), (40_000, 4)))
     targets = torch.tensor([0, 39_999, 8192], device=DEVICE)
     with torch.no_grad():
-        found, expected = (linear_cross_entropy(h, w, targets, 2, kind) for kind in (backend, "naive"))
-    torch.testing.assert_close(found, expected)
+        result, expected = (linear_cross_entropy(h, w, targets, 2, kind) for kind in (backend, "naive"))
+    torch.testing.assert_close(result, expected)
 
 
 @pytest.mark.gpu("what it looks for are races")
@@ -289,11 +289,11 @@ def test_rows_by_many_warps(width):
     exact = logits.double().requires_grad_()
     losses = torch.nn.functional.cross_entropy(exact, targets, reduction="none")
     (expected,) = torch.autograd.grad(losses.sum(), exact)
-    found = [(work := logits.clone(), loss_of_rows(work, targets, scale)) for _ in range(2)]
-    assert torch.equal(found[0][0], found[1][0]) and torch.equal(found[0][1], found[1][1])
-    assert_close([found[0][1].double(), found[0][0].double()], [losses.detach(), 0.5 * expected], 3e-3)
+    result = [(work := logits.clone(), loss_of_rows(work, targets, scale)) for _ in range(2)]
+    assert torch.equal(result[0][0], result[1][0]) and torch.equal(result[0][1], result[1][1])
+    assert_close([result[0][1].double(), result[0][0].double()], [losses.detach(), 0.5 * expected], 3e-3)
     own = torch.arange(300), targets.clamp(min=0).cpu()
-    torch.testing.assert_close(found[0][0][own].double(), 0.5 * expected[own], rtol=0.01, atol=1e-4)
+    torch.testing.assert_close(result[0][0][own].double(), 0.5 * expected[own], rtol=0.01, atol=1e-4)
     assert loss_of_rows(logits[:2].clone(), torch.tensor([5, width + 7], device="cuda"), scale).isnan().tolist() == [
         False,
         True,
@@ -323,10 +323,10 @@ def test_chunks_of_the_loss_under_autocast():
         return [loss.detach(), *torch.autograd.grad(loss, leaves)]
 
     exact = gradients("exact", torch.float64)
-    for found, plainly, expected in zip(
+    for result, plainly, expected in zip(
         gradients("chunk", torch.float32), gradients("naive", torch.float32), exact, strict=True
     ):
-        assert (found - expected).norm() < 1.5 * (plainly - expected).norm() + 1e-4 * expected.norm()
+        assert (result - expected).norm() < 1.5 * (plainly - expected).norm() + 1e-4 * expected.norm()
 
 
 @pytest.mark.parametrize("norm", ["srms", "rms", "layer"])
@@ -359,9 +359,9 @@ def test_several_linear_maps_are_one_node(dtype, groups):
         both(together, apart, *inputs((2, 3, 12)), *weights)
         return
     leaves = [x.requires_grad_() for x in (*inputs((2, 3, 12)), *weights)]
-    found = torch.autograd.grad(sum(y.square().sum() for y in together(*leaves)), leaves)
+    result = torch.autograd.grad(sum(y.square().sum() for y in together(*leaves)), leaves)
     expected = torch.autograd.grad(sum(y.square().sum() for y in apart(*leaves)), leaves)
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(result, expected, strict=True):
         assert a.dtype == torch.float32 and (a - b).norm() < 0.01 * b.norm()
 
 
@@ -383,9 +383,9 @@ def test_gated_linear_maps_are_one_product(kind, frozen, monkeypatch):
     fused = linear._FusedLinear.forward
     monkeypatch.setattr(linear._FusedLinear, "forward", lambda *a: (products.append(a), fused(*a))[1])
     out = fused_gated_linear(x, up, gate, kind)
-    found = [out.detach(), *torch.autograd.grad(out, list(leaves.values()), weight.to(out))]
-    assert len(products) == 1 and [y.dtype for y in found] == [torch.bfloat16, *(y.dtype for y in leaves.values())]
-    assert_close([y.double() for y in found], [y.double() for y in expected], 0.02)
+    result = [out.detach(), *torch.autograd.grad(out, list(leaves.values()), weight.to(out))]
+    assert len(products) == 1 and [y.dtype for y in result] == [torch.bfloat16, *(y.dtype for y in leaves.values())]
+    assert_close([y.double() for y in result], [y.double() for y in expected], 0.02)
 
 
 @kernels
@@ -411,16 +411,16 @@ def test_gated_linear_maps_of_modules(biased, monkeypatch):
 def test_linear_maps_of_modules():
     modules = [torch.nn.Linear(12, width, bias=False) for width in (5, 7)]
     (x,) = inputs((2, 3, 12))
-    for found, module in zip(fused_linear(x, *modules), modules, strict=True):
-        assert torch.equal(found, module(x))
+    for result, module in zip(fused_linear(x, *modules), modules, strict=True):
+        assert torch.equal(result, module(x))
 
 
 def test_biases_are_not_left_out(monkeypatch):
     monkeypatch.setattr(linear, "uses_kernels", lambda x: True)
     modules = [torch.nn.Linear(12, 5, bias=False), torch.nn.Linear(12, 7)]
     (x,) = inputs((2, 3, 12))
-    for found, module in zip(fused_linear(x, tuple(modules)), modules, strict=True):
-        torch.testing.assert_close(found, module(x))
+    for result, module in zip(fused_linear(x, tuple(modules)), modules, strict=True):
+        torch.testing.assert_close(result, module(x))
 
 
 @pytest.mark.parametrize(
@@ -435,13 +435,13 @@ def test_maps_that_are_given_together_are_one_product(width, autocast, joint, mo
     (x,) = inputs((2, 3, 12))
     x.requires_grad_()
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        found = fused_linear(x, tuple(modules[:3]), modules[3])
+        result = fused_linear(x, tuple(modules[:3]), modules[3])
         expected = [module(x) for module in modules]
     leaves = [x, *(module.weight for module in modules)]
-    grads = [torch.autograd.grad(sum(y.float().sin().sum() for y in outputs), leaves) for outputs in (found, expected)]
-    for a, b in zip((*found, *grads[0]), (*expected, *grads[1]), strict=True):
+    grads = [torch.autograd.grad(sum(y.float().sin().sum() for y in outputs), leaves) for outputs in (result, expected)]
+    for a, b in zip((*result, *grads[0]), (*expected, *grads[1]), strict=True):
         torch.testing.assert_close(a, b, rtol=0.02, atol=0.02)
-    assert [joint_width(y) for y in found] == joint
+    assert [joint_width(y) for y in result] == joint
 
 
 @pytest.mark.parametrize("frozen", [None, 0, 1])

@@ -81,8 +81,8 @@ def test_documents_of_a_few_rows(logits, sequential):
     leaves = [q, k, v, gate, state, *([bound] if logits else [])]
     expected = with_gradients(run("naive"), [x.double() for x in leaves])
     with override(sequential=sequential):
-        found = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
-    assert_close([x.cpu().double() for x in found], expected, FAR)
+        result = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
+    assert_close([x.cpu().double() for x in result], expected, FAR)
 
 
 @sequential
@@ -102,8 +102,8 @@ def test_a_chunk_of_both(sequential):
     expected = with_gradients(run("naive"), [x.double() for x in leaves])
     for segments in (1, 2):
         with override(segments=segments, chunk=16, sequential=sequential):
-            found = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
-        assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+            result = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
+        assert_close([x.cpu().double() for x in result], expected, TOLERANCE)
 
 
 @sequential
@@ -130,8 +130,8 @@ def test_every_way(strengths, weak_rows, sequential):
 
     expected = with_gradients(run("naive"), [x.double() for x in (*leaves, state)])
     with override(chunk=32, sequential=sequential):
-        found = with_gradients(run("triton"), [x.to(DEVICE) for x in (*leaves, state)])
-    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+        result = with_gradients(run("triton"), [x.to(DEVICE) for x in (*leaves, state)])
+    assert_close([x.cpu().double() for x in result], expected, TOLERANCE)
 
 
 def test_nothing_is_forgotten():
@@ -142,8 +142,8 @@ def test_nothing_is_forgotten():
         return lambda x: gated_attention(*x, backend=backend)
 
     expected = with_gradients(run("naive"), [x.double() for x in leaves])
-    found = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
-    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+    result = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
+    assert_close([x.cpu().double() for x in result], expected, TOLERANCE)
 
 
 @pytest.mark.parametrize(("segments", "sequential"), [(1, True), (3, True), (1, False)])
@@ -159,8 +159,8 @@ def test_strong_decays_far_into_a_sequence(segments, sequential):
 
     expected = with_gradients(run("naive"), [x.double() for x in leaves])
     with override(chunk=16, segments=segments, sequential=sequential):
-        found = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
-    assert_close([x.cpu().double() for x in found], expected, FAR)
+        result = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
+    assert_close([x.cpu().double() for x in result], expected, FAR)
 
 
 def test_tiles_of_the_values_in_segments():
@@ -175,8 +175,8 @@ def test_tiles_of_the_values_in_segments():
 
     expected = with_gradients(run("naive"), [x.double() for x in leaves])
     with override(sequential=True, run_tile=16, segments=3, chunk=16):
-        found = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
-    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+        result = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
+    assert_close([x.cpu().double() for x in result], expected, TOLERANCE)
 
 
 @pytest.mark.parametrize("gate", [-6.2, -6.3])
@@ -191,9 +191,9 @@ def test_the_reach_of_the_middle(gate):
         return lambda x: gated_attention(*x, backend=backend)
 
     expected = with_gradients(run("naive"), [x.double() for x in (q, k, v, log_f)])
-    found = with_gradients(run("triton"), [x.to(DEVICE) for x in (q, k, v, log_f)])
+    result = with_gradients(run("triton"), [x.to(DEVICE) for x in (q, k, v, log_f)])
     near = 4e-5 if GPU else TOLERANCE
-    assert_close([x.cpu().double() for x in found], expected, near if gate > -6.25 else FAR)
+    assert_close([x.cpu().double() for x in result], expected, near if gate > -6.25 else FAR)
 
 
 @pytest.mark.parametrize(
@@ -217,8 +217,8 @@ def test_silu_of_queries(name, length, log_decays, packed):
     expected = with_gradients(lambda x: outside.run(x, "naive", document_starts), [x.double() for x in given.inputs()])
     for arch in ("sm80",) if GPU else ("sm80", None):
         with override(arch=arch):
-            found = with_gradients(lambda x: given.run(x, "triton", moved), inputs)
-        assert_close([x.cpu().double() for x in found], expected, FAR if log_decays else TOLERANCE)
+            result = with_gradients(lambda x: given.run(x, "triton", moved), inputs)
+        assert_close([x.cpu().double() for x in result], expected, FAR if log_decays else TOLERANCE)
 
 
 @pytest.mark.gpu("the interpreter's bf16 products are wrong")

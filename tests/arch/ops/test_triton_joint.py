@@ -151,8 +151,8 @@ def test_columns_of_one_tensor(name, layout):
             gradients = torch.autograd.grad(total, leaves)
         results.append([*outputs, *gradients])
         if not apart and layout == "one":
-            found = [x for x in gradients if joint_width(x)]
-            assert len(found) == beside and len({x.untyped_storage().data_ptr() for x in found}) == 1
+            result = [x for x in gradients if joint_width(x)]
+            assert len(result) == beside and len({x.untyped_storage().data_ptr() for x in result}) == 1
     for a, b in zip(*results, strict=True):
         assert torch.equal(a, b)
 

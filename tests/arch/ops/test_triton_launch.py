@@ -68,13 +68,13 @@ class Compared(TorchDispatchMode):
     """Shapes, dtypes and strides of our operators' results against those of their fake kernels."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        found = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if func.namespace == "arch":
             with FakeTensorMode() as mode:
                 said = func(*(mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in args))
-            for a, b in zip(found, said, strict=True):
+            for a, b in zip(result, said, strict=True):
                 assert (a.shape, a.dtype, a.stride()) == (b.shape, b.dtype, b.stride()), func
-        return found
+        return result
 
 
 @pytest.mark.parametrize("name", OPERATIONS[:-1])

@@ -74,8 +74,8 @@ def test_emulated_kernels(count, width, hidden, gate, emulated):
     h, act = mlp.up_and_gate(x, weights, gate)
     expected = reference(x, weights, down, d_out, h, gate)
     d_h = mlp.gradients_of_gate(d_out, down, h, gate)
-    for found, wanted in zip((h, act, d_h), expected, strict=True):
-        assert (found.double() - wanted).abs().max() < 1e-5 * wanted.abs().max()
+    for result, wanted in zip((h, act, d_h), expected, strict=True):
+        assert (result.double() - wanted).abs().max() < 1e-5 * wanted.abs().max()
 
 
 @pytest.mark.parametrize("width", [128, 640])
@@ -122,11 +122,11 @@ def test_one_node(kind, frozen, emulated, on_hopper):
         out = gated_mlp(x, up, gate, down, kind)
     assert out.dtype == torch.bfloat16 and type(out.grad_fn).__name__ == "_GatedMLPBackward"
     exact = down(up(x) * (nn.functional.silu(gate(x)) if kind else gate(x)))
-    found = torch.autograd.grad(out, list(leaves.values()), weight.bfloat16())
+    result = torch.autograd.grad(out, list(leaves.values()), weight.bfloat16())
     expected = torch.autograd.grad(exact, list(leaves.values()), weight)
-    for a, b in zip((out, *found), (exact, *expected), strict=True):
+    for a, b in zip((out, *result), (exact, *expected), strict=True):
         assert (a.float() - b).norm() < 0.02 * b.norm()
-    assert [x.dtype for x in found] == [torch.float32] * len(found)
+    assert [x.dtype for x in result] == [torch.float32] * len(result)
 
 
 def test_its_products_are_counted(emulated, on_hopper):
@@ -194,6 +194,6 @@ def test_kernels_on_a_gpu(count, width, hidden, gate):
         d_h = mlp.gradients_of_gate(d_out, down, h, gate)
         first = first or (h, act, d_h)
         assert all(torch.equal(a, b) for a, b in zip((h, act, d_h), first, strict=True))
-    for found, wanted in zip(first, reference(*given, first[0], gate), strict=True):
-        assert (found.double() - wanted).norm() < 3e-3 * wanted.norm()
-        assert (found.double() - wanted).abs().max() < 0.02 * wanted.abs().max()
+    for result, wanted in zip(first, reference(*given, first[0], gate), strict=True):
+        assert (result.double() - wanted).norm() < 3e-3 * wanted.norm()
+        assert (result.double() - wanted).abs().max() < 0.02 * wanted.abs().max()

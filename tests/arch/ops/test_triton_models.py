@@ -74,8 +74,8 @@ def test_what_a_grid_does_not_hold(shape, reason, fresh, monkeypatch):
     for call in calls:
         common._WARNED.clear()
         with pytest.warns(UserWarning, match=reason):
-            found = call("triton")
-        assert all(torch.equal(a, b) for a, b in zip(found, call("chunk"), strict=True))
+            result = call("triton")
+        assert all(torch.equal(a, b) for a, b in zip(result, call("chunk"), strict=True))
 
 
 @pytest.mark.parametrize(

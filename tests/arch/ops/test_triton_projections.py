@@ -72,12 +72,12 @@ def check(out, active, exact, tolerance):
     """out against x weights^T in float64, and what is behind silu against that of what was rounded."""
     assert (out.double() - exact).abs().max() < tolerance * exact.abs().max()
     columns = out[:, : sum(x.shape[1] for x in active)].float()
-    found, wanted = torch.cat(active, 1), columns * columns.sigmoid()
+    result, wanted = torch.cat(active, 1), columns * columns.sigmoid()
     if out.is_cuda:  # by approximations
-        assert (found.float() - wanted).abs().max() < 0.01 * wanted.abs().max()
-        assert (found.float() - wanted).norm() < 3e-3 * wanted.norm()
+        assert (result.float() - wanted).abs().max() < 0.01 * wanted.abs().max()
+        assert (result.float() - wanted).norm() < 3e-3 * wanted.norm()
     else:
-        assert torch.equal(found, wanted.to(out.dtype))
+        assert torch.equal(result, wanted.to(out.dtype))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -134,9 +134,9 @@ def test_silu_is_left_with_the_columns(emulated, on_hopper):
     assert silu_of(q) is None and silu_of(q, k) is None  # that of q is gone
     for other in (v, k[..., :64], k.flatten()[None, None], k.clone(), k.masked_fill(k > 0, 0), k[:, 1:], k[1:]):
         assert silu_of(other) is None
-    (found,) = silu_of(heads(k))
-    assert found.shape == (2, 70, 4, 32) and found.is_contiguous()
-    assert torch.equal(found.flatten(2), (k.float() * k.float().sigmoid()).bfloat16())
+    (result,) = silu_of(heads(k))
+    assert result.shape == (2, 70, 4, 32) and result.is_contiguous()
+    assert torch.equal(result.flatten(2), (k.float() * k.float().sigmoid()).bfloat16())
 
 
 def test_all_or_none_are_given():
@@ -191,8 +191,8 @@ def test_where_the_product_is_a_plain_one(width, widths, changes, on_hopper, mon
     modules, x = modules_of(width, *widths, bias=given["bias"]), randn(1, 3, width, seed=0)
     with torch.autocast("cpu", torch.bfloat16, enabled=given["autocast"]), torch.set_grad_enabled(given["grad"]):
         groups = modules if given["apart"] else (modules,)
-        found, plain = fused_linear(x, *groups, silu=given["silu"]), fused_linear(x, *groups)
-    assert all(torch.equal(a, b) and silu_of(a) is None for a, b in zip(found, plain, strict=True))
+        result, plain = fused_linear(x, *groups, silu=given["silu"]), fused_linear(x, *groups)
+    assert all(torch.equal(a, b) and silu_of(a) is None for a, b in zip(result, plain, strict=True))
 
 
 @pytest.fixture
@@ -358,8 +358,8 @@ def test_layers(name, emulated, activated, monkeypatch):
         launches.append(len(activated))
     if taken:
         assert launches == [1, 0, 0]
-    for found in results[1:]:
-        for a, b in zip(found, results[0], strict=True):
+    for result in results[1:]:
+        for a, b in zip(result, results[0], strict=True):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * b.abs().max().item())
 
 
@@ -376,9 +376,9 @@ def test_kernel_on_a_gpu(count, width, parts, wide):
     for _ in range(10):
         poison = torch.full((count, wide + sum(parts)), float("nan"), dtype=torch.bfloat16, device="cuda")
         del poison  # which is where the outputs will lie
-        found = projections.project_with_silu(x, weights, *parts)
-        first = first or found
-        assert all(torch.equal(a, b) for a, b in zip(found, first, strict=True))
+        result = projections.project_with_silu(x, weights, *parts)
+        first = first or result
+        assert all(torch.equal(a, b) for a, b in zip(result, first, strict=True))
     out, *active = first
     check(out, active, x.double() @ weights.double().T, 1e-2)
 

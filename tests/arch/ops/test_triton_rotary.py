@@ -48,8 +48,8 @@ def test_segments_and_tiles(segments, length, decays):
     rates = None if decays is None else torch.tensor(decays)
     expected = gradients([x.double() for x in leaves], positions, "naive", rates)
     tiles = {"state_tile": (16, 16), "output_tile": 16, "key_tile": 16, "value_tile": 32}
-    found = gradients([x.to(DEVICE) for x in leaves], positions, "triton", rates, segments=segments, chunk=16, **tiles)
-    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+    result = gradients([x.to(DEVICE) for x in leaves], positions, "triton", rates, segments=segments, chunk=16, **tiles)
+    assert_close([x.cpu().double() for x in result], expected, TOLERANCE)
 
 
 def test_angles_in_any_layout():
@@ -57,8 +57,8 @@ def test_angles_in_any_layout():
     leaves, positions = inputs(20, 2, 2, 16, 16), torch.arange(20)
     leaves[4] = leaves[4].T.contiguous().T
     expected = gradients([x.double() for x in leaves], positions, "naive")
-    found = gradients([x.to(DEVICE) for x in leaves], positions, "triton")
-    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+    result = gradients([x.to(DEVICE) for x in leaves], positions, "triton")
+    assert_close([x.cpu().double() for x in result], expected, TOLERANCE)
 
 
 def test_revolutions_in_two_parts():
@@ -82,8 +82,8 @@ def test_silu_of_queries_and_keys(decays):
     rates = None if decays is None else torch.tensor(decays)
     expected = gradients([x.double() for x in leaves], positions, "naive", rates, activation="silu")
     moved = [x.to(DEVICE) for x in leaves]
-    found = gradients(moved, positions, "triton", rates, activation="silu", chunk=16, key_tile=16)
-    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+    result = gradients(moved, positions, "triton", rates, activation="silu", chunk=16, key_tile=16)
+    assert_close([x.cpu().double() for x in result], expected, TOLERANCE)
 
 
 @pytest.mark.parametrize("backend", ["chunk", "triton"])
@@ -91,9 +91,9 @@ def test_wide_decays_do_not_leave_the_angles_out(backend):
     """Decays in float64, which the kernels do not take, beside keys and values in fp32."""
     q, k, v, state, theta = (x.to(DEVICE) for x in inputs(20, 1, 2, 16, 16))
     rates, angles = torch.tensor([-0.1, -3.0], dtype=torch.float64, device=DEVICE), (theta, torch.arange(20).to(DEVICE))
-    found = decay_attention(q, k, v, rates, state, backend=backend, angles=angles)
+    result = decay_attention(q, k, v, rates, state, backend=backend, angles=angles)
     expected = decay_attention(q, k, v, rates, state, backend="naive", angles=angles)
-    assert_close([x.double() for x in found], [x.double() for x in expected], TOLERANCE)
+    assert_close([x.double() for x in result], [x.double() for x in expected], TOLERANCE)
 
 
 @pytest.mark.parametrize("backend", ["chunk", "triton"])
@@ -117,9 +117,9 @@ def test_without_a_final_states_gradient():
         return [out.detach(), *torch.autograd.grad(out.square().sum(), x)]
 
     expected = run("naive", *(x.detach().cpu().double().requires_grad_() for x in (q, k, v, theta)))
-    found, again = (run("triton", q, k, v, theta) for _ in range(2))
-    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
-    assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
+    result, again = (run("triton", q, k, v, theta) for _ in range(2))
+    assert_close([x.cpu().double() for x in result], expected, TOLERANCE)
+    assert all(torch.equal(a, b) for a, b in zip(result, again, strict=True))
 
 
 def test_segments_by_the_rules(monkeypatch):

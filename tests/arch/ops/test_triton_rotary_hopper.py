@@ -51,8 +51,8 @@ def test_runs_equal_the_recurrence(length, heads, key_dim, activation, positions
 
     expected = with_gradients(lambda x: run("naive", x), [x.double() for x in leaves])
     with override(sequential=True, chunk=16, segments=segments):
-        found = with_gradients(lambda x: run("triton", x), leaves)
-    assert_close([x.double() for x in found], expected, TOLERANCE)
+        result = with_gradients(lambda x: run("triton", x), leaves)
+    assert_close([x.double() for x in result], expected, TOLERANCE)
 
 
 @EXACT
@@ -89,9 +89,9 @@ def test_compiled_for_any_length():
 def test_where_they_run(width, exact, trusted, expected, monkeypatch):
     monkeypatch.setattr("arch.ops.triton.device_config.trusted_assembler", lambda: trusted)
     monkeypatch.setattr("arch.ops.triton.device_config.hopper", lambda: True)
-    found = rotary_for_device(width, 128, exact)
-    assert found.sequential is expected
-    assert found.gluon is (expected and GLUON)
+    result = rotary_for_device(width, 128, exact)
+    assert result.sequential is expected
+    assert result.gluon is (expected and GLUON)
 
 
 @pytest.mark.parametrize(("rows", "chunks", "sizes", "expected"), [(32, 128, {}, 4), (132, 128, {}, 1), (1, 20, {}, 2),
@@ -117,14 +117,14 @@ def test_a_thread_s_first_request():
     q, k, v = (x.cuda().bfloat16() for x in inputs(1, 300, 1, 1, 128, 128)[:3])
 
     def run():
-        found.append(decay_attention(q, k, v, backend="triton")[0])
+        result.append(decay_attention(q, k, v, backend="triton")[0])
 
-    found = []
+    result = []
     run()
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
-    assert len(found) == 2 and torch.equal(*found)
+    assert len(result) == 2 and torch.equal(*result)
 
 
 @pytest.mark.gpu("Gluon has no interpreter")
@@ -144,8 +144,8 @@ def test_values_by_gluon_equal_triton_s(length, segments, start, rows):
         return decay_attention(*x[:3], None, x[3] if start else None, backend="triton", angles=(x[-1], steps))
 
     with override(segments=segments):
-        found, again = with_gradients(run, leaves), with_gradients(run, leaves)
+        result, again = with_gradients(run, leaves), with_gradients(run, leaves)
         with override(gluon=False):
             expected = with_gradients(run, leaves)
-    assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
-    assert_close([x.double() for x in found], [x.double() for x in expected], 1e-3)
+    assert all(torch.equal(a, b) for a, b in zip(result, again, strict=True))
+    assert_close([x.double() for x in result], [x.double() for x in expected], 1e-3)

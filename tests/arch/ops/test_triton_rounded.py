@@ -77,8 +77,8 @@ def test_as_exact_as_the_chunk_backend_with_its_roundings(kernels):
     def run(backend, inputs):
         def call(x):
             angles = (x[5], torch.arange(1, length + 1)) if rotated else None
-            found = decay_attention(*x[:5], backend=backend, angles=angles)
-            return torch.cat([y.double().flatten() for y in found])
+            result = decay_attention(*x[:5], backend=backend, angles=angles)
+            return torch.cat([y.double().flatten() for y in result])
 
         with override(**config):
             return gradients(call, inputs, ones.double())

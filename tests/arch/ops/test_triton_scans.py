@@ -35,8 +35,8 @@ def small_tiles(monkeypatch):
 def both_backends(run, inputs):
     """Outputs, states and gradients of the kernels against the recurrence on the same numbers; run(inputs, backend)."""
     expected = with_gradients(lambda x: run(x, "naive"), [x.double() for x in inputs])
-    found = with_gradients(lambda x: run(x, "triton"), [x.to(DEVICE) for x in inputs])
-    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+    result = with_gradients(lambda x: run(x, "triton"), [x.to(DEVICE) for x in inputs])
+    assert_close([x.cpu().double() for x in result], expected, TOLERANCE)
 
 
 def compare(name, length, document_starts=None, log_decays=None):
@@ -159,8 +159,8 @@ def test_learned_poles_take_the_chunk_backend(monkeypatch):
     x, mix = (randn(*shape, dtype=torch.float32, seed=0).to(DEVICE) for shape in ((1, 5, 4), (4, 3)))
     rates = -torch.rand(3, device=DEVICE).requires_grad_()
     with pytest.warns(UserWarning, match="the decays are learned; the chunk backend runs instead"):
-        found = causal_filter(x, mix, rates, backend="triton")[0]
-    assert torch.equal(found, causal_filter(x, mix, rates, backend="chunk")[0])
+        result = causal_filter(x, mix, rates, backend="triton")[0]
+    assert torch.equal(result, causal_filter(x, mix, rates, backend="chunk")[0])
 
 
 @pytest.mark.gpu
@@ -192,5 +192,5 @@ def test_tiles_of_a_model_in_bf16(name, shape, monkeypatch):
     expected = with_gradients(
         lambda x: call(*x, backend="naive", document_starts=document_starts), [x.double() for x in inputs]
     )
-    found = with_gradients(lambda x: call(*x, backend="triton", document_starts=document_starts), inputs)
-    assert_close([x.double() for x in found], expected, 2**-8)
+    result = with_gradients(lambda x: call(*x, backend="triton", document_starts=document_starts), inputs)
+    assert_close([x.double() for x in result], expected, 2**-8)

@@ -43,9 +43,9 @@ def test_one_token_of_several_sequences():
 def test_softplus_of_large_and_small():
     """Each result for itself, down to 1e-35, of which a GPU's power of 2 takes a rounded exponent."""
     x = torch.linspace(-80, 80, 2001).view(1, -1, 3)
-    found = ssm.Softplus.apply(x.to(DEVICE), torch.zeros(3, device=DEVICE)).cpu().double()
+    result = ssm.Softplus.apply(x.to(DEVICE), torch.zeros(3, device=DEVICE)).cpu().double()
     expected = torch.nn.functional.softplus(x.double(), threshold=1000)
-    assert ((found / expected - 1).abs() < 2e-6 + 7.5e-8 * x.double().neg().clamp(min=0)).all()
+    assert ((result / expected - 1).abs() < 2e-6 + 7.5e-8 * x.double().neg().clamp(min=0)).all()
 
 
 @pytest.mark.parametrize("head", [4, 12])

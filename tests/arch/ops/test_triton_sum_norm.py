@@ -88,11 +88,11 @@ def check_kernels(count, width, inner, weighted, tolerance, eps=0.1, **kind):
     leaves = [leaf] if exact_weight is None else [leaf, exact_weight]
     d_leaf, *d_exact = torch.autograd.grad(normed(leaf, exact_weight, eps), leaves, product)
     expected = [x.double() + product, normed(total.double(), exact_weight, eps), d_leaf + d_total.double(), *d_exact]
-    found = [total, out, d_x] if weight is None else [total, out, d_x, d_weight]
-    for a, b in zip(found, expected, strict=True):
+    result = [total, out, d_x] if weight is None else [total, out, d_x, d_weight]
+    for a, b in zip(result, expected, strict=True):
         assert a.shape == b.shape and (a.double() - b).norm() < tolerance * b.norm()
     assert weighted or d_weight.numel() == 0
-    return found
+    return result
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -130,22 +130,22 @@ def leaves_of(weighted, width=64, inner=48, hidden=88, rows=(2, 70), device="cpu
     """x, mixed, the weights and norms of `layer_end`, by NAMES."""
     made = [randn(*rows, width, seed=0, dtype=stream, device=device), randn(*rows, inner, seed=1, device=device)]
     widths = {"out": (width, inner), "up": (hidden, width), "gate": (hidden, width), "down": (width, hidden)}
-    found = dict(zip(("x", "mixed"), made, strict=True))
+    result = dict(zip(("x", "mixed"), made, strict=True))
     for seed, (name, shape) in enumerate(widths.items(), 2):
-        found[name] = randn(*shape, seed=seed, device=device) / shape[1] ** 0.5
+        result[name] = randn(*shape, seed=seed, device=device) / shape[1] ** 0.5
     for seed, name in enumerate(("norm", "next"), 8):
-        found[name] = randn(width, seed=seed, device=device).mul(0.3).add(1) if weighted else None
-    return {name: None if found[name] is None else found[name].requires_grad_() for name in NAMES}
+        result[name] = randn(width, seed=seed, device=device).mul(0.3).add(1) if weighted else None
+    return {name: None if result[name] is None else result[name].requires_grad_() for name in NAMES}
 
 
 def matrices_of(leaves):
-    found = []
+    result = []
     for name in ("out", "up", "gate", "down"):
         matrix = nn.Linear(*leaves[name].shape[::-1], bias=False, device="meta")
         matrix.weight = nn.Parameter(leaves[name], leaves[name].requires_grad)
         leaves[name] = matrix.weight
-        found.append(matrix)
-    return found
+        result.append(matrix)
+    return result
 
 
 def plain_end(kind, x, mixed, out, norm, up, gate, down, after):
@@ -178,12 +178,12 @@ def check_node(kind, weighted, frozen, used, tolerance, **sizes):
         total = sum((results[i].double() * weights[i].double()).sum() for i in used)
         return torch.autograd.grad(total, [leaves[name] for name in wanted])
 
-    found = gradients(results, leaves)
-    for name, a, b in zip(["y", "normed", *wanted], [*results, *found],
+    result = gradients(results, leaves)
+    for name, a, b in zip(["y", "normed", *wanted], [*results, *result],
                           [*expected, *gradients(expected, exact)], strict=True):  # fmt: skip
         assert (a.double() - b).norm() < tolerance * b.norm(), name
-    assert [d.dtype for d in found] == [leaves[name].dtype for name in wanted]
-    return [*results, *found]
+    assert [d.dtype for d in result] == [leaves[name].dtype for name in wanted]
+    return [*results, *result]
 
 
 @ON_A_CPU
@@ -294,7 +294,7 @@ def check_models(arch, size, length, monkeypatch, device="cpu"):
     assert len(calls) == 2 * len(model.decoder.layers) and set(by_node) == set(apart)
     for name, value in exact.items():
         assert torch.equal(by_node[name], again[name])
-        errors = [(found[name].float() - value.float()).norm() for found in (by_node, apart)]
+        errors = [(result[name].float() - value.float()).norm() for result in (by_node, apart)]
         assert errors[0] <= 1.25 * errors[1], name
 
 
@@ -408,9 +408,9 @@ def test_kernels_on_a_gpu(count, width, inner, weighted):
     for _ in range(10):
         poison = torch.full((count, 3 * width), float("nan"), dtype=torch.bfloat16, device="cuda")
         del poison  # which is where the results will lie
-        found = check_kernels(count, width, inner, weighted, 4e-3, dtype=torch.bfloat16, device="cuda")
-        first = first or found
-        assert all(torch.equal(a, b) for a, b in zip(found, first, strict=True))
+        result = check_kernels(count, width, inner, weighted, 4e-3, dtype=torch.bfloat16, device="cuda")
+        first = first or result
+        assert all(torch.equal(a, b) for a, b in zip(result, first, strict=True))
 
 
 @pytest.mark.gpu

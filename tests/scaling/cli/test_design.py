@@ -20,8 +20,8 @@ def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
     words += ["--budget", "2e16", "--studies", "8", "--name", "asked", "--write", str(file), "--json"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.stderr
-    found = json.loads(result.stdout)
-    best, naive = found["proposals"][0], found["naive"]
+    computed = json.loads(result.stdout)
+    best, naive = computed["proposals"][0], computed["naive"]
     runs = load_study(file).runs()
     swept = sweep_of(load_study(file)).runs()
     spent = sum(float(train_flops_per_token(run.config, "exact")) * run.trained_tokens for run in [*swept, *runs])
@@ -30,7 +30,7 @@ def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
     assert naive["flops"] == pytest.approx(2e16, rel=0.03) and len(runs) + len(swept) == best["runs"]
     assert max(run.n_tokens for run in runs) <= 50e6 + runs[0].training.batch_tokens
     assert {run.arch for run in runs} == {"llama", "hgrn2"}
-    for row in (*found["proposals"], naive):
+    for row in (*computed["proposals"], naive):
         assert 0 <= row["summary"]["right"] <= 1 and row["seconds"] > 0
         assert row["summary"]["half_a"] == sorted(row["summary"]["half_a"])
     assert file.read_text().startswith("# scaling design --arch llama --arch hgrn2 --budget 2e16 --corpus books.txt ")

@@ -43,9 +43,9 @@ def table(folder: Path, *words: str) -> None:
 
 
 def test_numbers_come_with_their_errors(evaluated: Path) -> None:
-    found = current_results(Request(study_of(evaluated)))
-    assert not found.lines()
-    (row,) = score_tables(found.results)["piqa, each run's newest checkpoint (± standard error)"]
+    result = current_results(Request(study_of(evaluated)))
+    assert not result.lines()
+    (row,) = score_tables(result.results)["piqa, each run's newest checkpoint (± standard error)"]
     assert list(row) == ["run", "step", "acc", "acc_norm"]
     assert (row["run"], row["step"]) == ("tnl-14k-c32-s0", "2") and " ± " in row["acc"]
 
@@ -61,9 +61,9 @@ def test_rows_that_lost_their_labels_are_not_averaged(evaluated: Path, capsys: p
         todo = missing_evaluations(Request(study_of(evaluated)), EvalOptions())
         assert f"{path}: line 1: key 'label' is missing" in todo.refused["piqa"]
         table(evaluated, "--json")
-        told = json.loads(capsys.readouterr().out)
-        (left,) = told["left_out"]
-        assert told["rows"] == [] and left["task"] == "piqa" and len(left["checkpoints"]) == 2
+        result = json.loads(capsys.readouterr().out)
+        (left,) = result["left_out"]
+        assert result["rows"] == [] and left["task"] == "piqa" and len(left["checkpoints"]) == 2
         assert "key 'label' is missing" in left["why"]
         with pytest.raises(InputError, match="small: no downstream results that are up to date: run `scaling eval"):
             table(evaluated)
@@ -77,8 +77,8 @@ def test_rows_that_lost_their_labels_are_not_averaged(evaluated: Path, capsys: p
 
 def test_other_settings_are_asked_for_with_set(evaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table(evaluated, "--json", "--set", "evaluation.settings={piqa: {limit: 2}}")
-    told = json.loads(capsys.readouterr().out)
-    assert told["left_out"][0]["why"] == "its settings changed (limit, max_length)"
+    result = json.loads(capsys.readouterr().out)
+    assert result["left_out"][0]["why"] == "its settings changed (limit, max_length)"
 
 
 @pytest.mark.parametrize("command", [["study"], ["study", "--dry-run"], ["study", "--json"], ["table"]])
@@ -110,9 +110,9 @@ def test_options_that_cannot_be_meant(words: list[str], told: str, evaluated: Pa
 def test_a_dry_run_fails_where_the_run_would(evaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["eval", "study", str(evaluated / "small.yaml"), "--dry-run", "--tasks", "piqa,boolq"]
     assert app(line, standalone_mode=False) == 1
-    told = capsys.readouterr().out.splitlines()
-    assert told[0].startswith("boolq: cannot be evaluated: ")
-    assert told[1] == "0 of 4 evaluations to do, 2 cannot be done (dry run: nothing was written)"
+    result = capsys.readouterr().out.splitlines()
+    assert result[0].startswith("boolq: cannot be evaluated: ")
+    assert result[1] == "0 of 4 evaluations to do, 2 cannot be done (dry run: nothing was written)"
 
 
 def test_a_task_from_outside_has_no_layout_here() -> None:

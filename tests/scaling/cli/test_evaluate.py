@@ -143,8 +143,8 @@ def test_a_second_start_has_nothing_to_do(folder: Path) -> None:
     study = (folder / "small.yaml", "--out", folder / "out")
     again = quickly("eval", "study", *study, "--json")
     assert again.returncode == 0
-    told = json.loads(again.stdout)
-    assert (told["pairs"], told["done"], told["n_failed"], told["failed"]) == (N_PAIRS, 0, 0, {})
+    computed = json.loads(again.stdout)
+    assert (computed["pairs"], computed["done"], computed["n_failed"], computed["failed"]) == (N_PAIRS, 0, 0, {})
     assert results(folder) == before and table.stat().st_mtime_ns == stamp
     dry = json.loads(quickly("eval", "study", *study, "--dry-run", "--json").stdout)
     assert dry["pairs"] == N_PAIRS and all(not names for names in dry["missing"].values())
@@ -201,17 +201,23 @@ def test_failures_are_told_counted_and_do_not_stop_the_others(folder: Path) -> N
     ]
     result = subprocess.run(line, capture_output=True, text=True, timeout=600, check=False)
     assert result.returncode == 1, result.stderr
-    told = result.stderr.splitlines()
-    assert told[0].startswith("failed: llama-14k-c32-s0/00000004: it is damaged (a file is missing or has another")
-    assert told[1].startswith("failed: perplexity: ") and "gone.txt does not exist" in told[1]
-    assert told[2].startswith("failed: llama-14k-c32-s0/00000002 validation and 1 more: ") and "is damaged" in told[2]
-    assert told[3].startswith("failed: llama-14k-c32-s0/00000003 validation and 1 more: ") and "probe loss" in told[3]
-    assert told[4:] == ["error: 16 of 30 evaluations are not done"]  # perplexity at 9, two tasks at 2, three at 1
+    computed = result.stderr.splitlines()
+    assert computed[0].startswith("failed: llama-14k-c32-s0/00000004: it is damaged (a file is missing or has another")
+    assert computed[1].startswith("failed: perplexity: ") and "gone.txt does not exist" in computed[1]
+    assert (
+        computed[2].startswith("failed: llama-14k-c32-s0/00000002 validation and 1 more: ")
+        and "is damaged" in computed[2]
+    )
+    assert (
+        computed[3].startswith("failed: llama-14k-c32-s0/00000003 validation and 1 more: ")
+        and "probe loss" in computed[3]
+    )
+    assert computed[4:] == ["error: 16 of 30 evaluations are not done"]  # perplexity at 9, two tasks at 2, three at 1
     assert len(list(home.glob("*/evals/*/*.json"))) == 14
     # and again: nothing is evaluated twice, what failed is tried again
     again = subprocess.run(line, capture_output=True, text=True, timeout=600, check=False)
     assert again.returncode == 1 and "eval: 4 of 30 evaluations to do" in again.stdout
-    assert again.stderr.splitlines()[-1] == told[-1]
+    assert again.stderr.splitlines()[-1] == computed[-1]
 
 
 @pytest.mark.parametrize(
@@ -242,7 +248,7 @@ def test_a_wrong_task_is_told_before_anything_is_trained(folder: Path, tmp_path:
 def test_the_list_of_tasks() -> None:
     text = quickly("eval", "list").stdout
     assert all(f"\n{name} " in f"\n{text}" for name in ("validation", "perplexity", "extrapolate"))
-    told = json.loads(quickly("eval", "list", "--json").stdout)
-    assert {"task", "about", "needs", "layout"} == told["tasks"][0].keys()
+    computed = json.loads(quickly("eval", "list", "--json").stdout)
+    assert {"task", "about", "needs", "layout"} == computed["tasks"][0].keys()
     rows = quickly("eval", "list", "--rows", "piqa").stdout
     assert rows.startswith("piqa: piqa/validation.jsonl") and "label  a whole number from 0 to 1 (0: sol1)" in rows

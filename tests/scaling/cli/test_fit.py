@@ -36,9 +36,9 @@ def fit(*arguments, of="table"):
 
 
 def refused(message, *arguments, of="table"):
-    with pytest.raises(InputError, match=message) as found:
+    with pytest.raises(InputError, match=message) as computed:
         fit(*arguments, of=of)
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(computed.value)
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +65,8 @@ def test_the_chinchilla_points():
     if not CHINCHILLA.is_file():
         pytest.skip("no shared/data/chinchilla beside the repository")
     arguments = [CHINCHILLA, "--approach", "parametric", "--columns", COLUMNS, "--drop-highest-loss", "5", "--json"]
-    found = json.loads(fit(*arguments, "--at", "1e22", "--predict", "7e9,1.4e12"))
-    (one,) = found["results"]
+    computed = json.loads(fit(*arguments, "--at", "1e22", "--predict", "7e9,1.4e12"))
+    (one,) = computed["results"]
     one = Fit.from_dict(one)
     assert one.approach == "parametric" and one.n_points == 240
     expected = {"E": 1.817218, "A": 477.83, "B": 2143.4, "alpha": 0.347311, "beta": 0.367172, "a": 0.51390}
@@ -74,8 +74,8 @@ def test_the_chinchilla_points():
     assert one.objective.value == pytest.approx(0.00101827, rel=1e-5)
     assert one.objective.worst == pytest.approx(one.objective.value, rel=1e-6)
     assert one.a.interval == pytest.approx([0.480, 0.557], abs=0.01)
-    assert found["input"]["derived"] == {"n_tokens": "C / (6 N) (6nd)"}
-    assert found["input"]["rows"] == {"read": 245, "dropped": {"the highest losses": 5}, "kept": 240}
+    assert computed["input"]["derived"] == {"n_tokens": "C / (6 N) (6nd)"}
+    assert computed["input"]["rows"] == {"read": 245, "dropped": {"the highest losses": 5}, "kept": 240}
     optimum, predicted = one.optima[0], one.predictions[0].loss
     assert 6 * optimum.n_params.value * optimum.n_tokens.value == pytest.approx(1e22)
     assert predicted.value == pytest.approx(1.817218 + 477.83 / 7e9**0.347311 + 2143.4 / 1.4e12**0.367172, rel=1e-4)
@@ -95,17 +95,17 @@ def test_the_page_shows_what_the_command_prints():
 def test_a_table_of_curves(curves, tmp_path):
     arguments = [curves, "--approach", "envelope", "--columns", "run=name", "--group", "架构", "--replicates", "50"]
     saved = tmp_path / "fit.json"
-    found = json.loads(fit(*arguments, "--at", "1e18,1e20", "--save", saved, "--json"))
-    assert found == json.loads(saved.read_text())
-    assert [one["group"] for one in found["results"]] == ["tnl", "hgrn2"] and found["not_fitted"] == []
-    for one in map(Fit.from_dict, found["results"]):
+    computed = json.loads(fit(*arguments, "--at", "1e18,1e20", "--save", saved, "--json"))
+    assert computed == json.loads(saved.read_text())
+    assert [one["group"] for one in computed["results"]] == ["tnl", "hgrn2"] and computed["not_fitted"] == []
+    for one in map(Fit.from_dict, computed["results"]):
         assert one.approach == "envelope" and len(one.input_hash) == 64
         assert one.a.value == pytest.approx(0.5, abs=0.02) and one.n_runs == 8 and one.n_points == 480
         assert [at.flops for at in one.optima] == [1e18, 1e20]
         assert one.conventions == {"C": "6nd", "L": "the table's unit"}
-    assert found["input"]["rows"] == {"read": 960, "dropped": {}, "kept": 960}
+    assert computed["input"]["rows"] == {"read": 960, "dropped": {}, "kept": 960}
     text = fit(*arguments, "--details")
-    for told in (
+    for outcome in (
         "curves.csv: 960 rows read, none left out, 960 kept (whole curves)",
         "columns: n_params = Model Size, n_tokens = tokens, loss = loss, run = name, arch = 架构",
         "flops derived: 6 N D (6nd)",
@@ -114,7 +114,7 @@ def test_a_table_of_curves(curves, tmp_path):
         "N_opt ~ C^a",
         "intervals: nominal level 0.95",
     ):
-        assert told in text, told
+        assert outcome in text, outcome
 
 
 def test_architectures_are_told_apart_unasked_and_compared(tmp_path):
@@ -165,9 +165,9 @@ def test_losses_of_other_texts_are_not_compared(tmp_path):
     table.to_csv(path, index=False)
     arguments = [path, "--approach", "parametric", "--replicates", "40", "--save", saved]
     assert why in " ".join(fit(*arguments).split())
-    found = json.loads(saved.read_text())
-    assert len(found["results"]) == 3
-    alike, apart = found["comparisons"]
+    computed = json.loads(saved.read_text())
+    assert len(computed["results"]) == 3
+    alike, apart = computed["comparisons"]
     assert alike["at"] == "corpus c4 and tokenizer llama3" and alike["reason"] == ""
     (view,) = alike["views"].values()
     assert {(one["reference"], one["other"]) for one in view["compute"]} == {("tnl", "llama")}
@@ -186,8 +186,8 @@ def test_points_ends_are_what_every_approach_takes(curves):
     refused(
         "--points ends: the approach envelope needs curves", *arguments, "--points", "ends", *("--approach", "envelope")
     )
-    found = json.loads(fit(*arguments, "--json"))
-    assert {one["approach"] for one in found["results"]} == {"envelope", "isoflop"}
+    computed = json.loads(fit(*arguments, "--json"))
+    assert {one["approach"] for one in computed["results"]} == {"envelope", "isoflop"}
 
 
 @pytest.mark.parametrize(
@@ -239,17 +239,17 @@ def profiles(path, noise=0.002):
 def test_all_approaches_on_profiles_of_equal_compute(tmp_path):
     """Hoffmann et al.'s surface: a = 0.28 / 0.62."""
     path = profiles(tmp_path / "profiles.csv")
-    found = json.loads(fit(path, "--at", "1e20", "--replicates", "200", "--json"))
-    assert [one["approach"] for one in found["results"]] == ["isoflop", "parametric"]
-    assert found["input"]["columns"] == {"n_params": "参数量", "flops": "计算量", "loss": "损失"}
-    for one in found["results"]:
+    computed = json.loads(fit(path, "--at", "1e20", "--replicates", "200", "--json"))
+    assert [one["approach"] for one in computed["results"]] == ["isoflop", "parametric"]
+    assert computed["input"]["columns"] == {"n_params": "参数量", "flops": "计算量", "loss": "损失"}
+    for one in computed["results"]:
         a = Fit.from_dict(one).a
         assert a.value == pytest.approx(0.28 / 0.62, abs=0.03) and a.low < 0.28 / 0.62 < a.high
     akima = json.loads(fit(path, "--approach", "isoflop", "--minimum", "akima", "--replicates", "200", "--json"))
     assert akima["results"][0]["isoflop"]["minimum"] == "akima"
-    assert all(one["verdict"]["claims"][0]["reach"] == 1 for one in found["results"])
-    assert [one["approach"] for one in found["not_fitted"]] == ["envelope"]
-    assert found["not_fitted"][0]["reason"].startswith("needs curves")
+    assert all(one["verdict"]["claims"][0]["reach"] == 1 for one in computed["results"])
+    assert [one["approach"] for one in computed["not_fitted"]] == ["envelope"]
+    assert computed["not_fitted"][0]["reason"].startswith("needs curves")
     text = fit(path, "--replicates", "100", "--details")
     assert "random effects" in text and "x 10" in text  # ten times the largest compute
     assert text.count("verdict: believe up to") == 2
@@ -338,8 +338,10 @@ def larger_is_worse(n, d, i):
 def test_where_one_term_is_missing_no_size_is_optimal_and_the_fit_says_so(tmp_path, loss, objective):
     """The best size is then 0, infinite or nan; 0 ended the command by an error."""
     path = table_of(tmp_path, loss)
-    found = json.loads(fit(path, "--approach", "parametric", "--objective", objective, "--replicates", "40", "--json"))
-    (one,) = found["results"]
+    computed = json.loads(
+        fit(path, "--approach", "parametric", "--objective", objective, "--replicates", "40", "--json")
+    )
+    (one,) = computed["results"]
     assert one["verdict"]["believe"] == "do not believe"
     one = Fit.from_dict(one)
     for size in (size for at in one.optima for size in (at.n_params.value, at.n_tokens.value)):
@@ -391,8 +393,8 @@ def test_a_page_is_drawn_and_changes_nothing_else(tmp_path):
         curve = other["curve"]
         assert one == other | {"curve": []} and len(curve) == 33 and curve[0]["flops"] == pytest.approx(1e18)
     html = page.read_text(encoding="utf-8")
-    for told in ("isoflop", "the largest of the points", "35 of 35 rows", "believe"):
-        assert told in html, told
+    for computed in ("isoflop", "the largest of the points", "35 of 35 rows", "believe"):
+        assert computed in html, computed
 
 
 def test_what_a_form_takes_for_granted_is_shown():
@@ -418,7 +420,7 @@ def test_a_note_on_text_that_is_read_again_is_on_the_first_screen(tmp_path):
     note = "12 of 24 points read their text more than 4 times: a plain law takes repeated text for new"
     assert f"parametric: note: {note}; --form data-constrained" in " ".join(fit(*arguments).split())
     (one,) = json.loads(fit(*arguments, "--json"))["results"]
-    assert [told.split(";")[0] for told in one["notes"]] == [note]
+    assert [computed.split(";")[0] for computed in one["notes"]] == [note]
 
 
 def test_a_loss_that_is_likely_a_mistake_is_named_on_the_first_screen(tmp_path):
@@ -436,20 +438,22 @@ def test_a_loss_that_is_likely_a_mistake_is_named_on_the_first_screen(tmp_path):
 
 def test_too_little_is_never_a_confident_number(tmp_path):
     """One run, three points, and a grid on which D follows N."""
-    for name, rows, told in (
+    for name, rows, computed in (
         ("one", [(7 * 10**9, 3 * 10**11, 2.0)], "needs 3 or more different N; these points have 1"),
         ("three", [(10**8, 10**9, 3.0), (10**9, 10**10, 2.6), (7 * 10**9, 3 * 10**11, 2.0)], "needs 6 or more"),
         ("line", [(10**8 * k, 20 * 10**8 * k, 3.0 - k / 10) for k in range(1, 9)], "cannot be told apart"),
     ):
         path = tmp_path / f"{name}.jsonl"
         path.write_text("".join(json.dumps(dict(zip("NDL", row, strict=True))) + "\n" for row in rows))
-        refused(told, path, "--columns", "loss=L")
+        refused(computed, path, "--columns", "loss=L")
 
 
 def test_a_dry_run_tells_what_would_be_fitted(curves):
     text = fit(curves, "--columns", "run=name", "--points", "ends", "--where", "tokens>1e8", "--dry-run")
-    told = "960 rows read, 288 not tokens>1e8, 656 earlier rows of their run left out, 16 kept (last row of each run)"
-    assert "would fit: isoflop, parametric\n" in text and told in text
+    computed = (
+        "960 rows read, 288 not tokens>1e8, 656 earlier rows of their run left out, 16 kept (last row of each run)"
+    )
+    assert "would fit: isoflop, parametric\n" in text and computed in text
     assert "not envelope: needs curves, several rows a run; --points ends leaves one row a run" in text
     assert (
         json.loads(fit(curves, "--columns", "run=name", "--points", "ends", "--dry-run", "--json"))["input"]["columns"][
@@ -465,15 +469,15 @@ def test_what_cannot_be_fitted_is_told_and_stops_nothing_else(curves, capsys):
     short.write_text("\n".join([*lines, "gla-1,gla,1000000,1000000,5.0"]) + "\n", encoding="utf-8")
     arguments = ["--approach", "envelope", "--columns", "run=name,arch=架构", "--group", "arch", "--replicates", "40"]
     result = CliRunner().invoke(app, ["fit", "table", str(short), *arguments, "--json"])
-    found = json.loads(result.stdout)
-    assert len(found["results"]) == 2 and found["not_fitted"][0]["group"] == "gla"
+    computed = json.loads(result.stdout)
+    assert len(computed["results"]) == 2 and computed["not_fitted"][0]["group"] == "gla"
     assert "not fitted: gla: envelope: " in result.stderr
 
 
 def test_check_law_from_the_command_line():
-    found = json.loads(fit(ROOT / "flops/data/table3.csv", "--unit", "auto", "--json", of="check"))
-    assert found["unit"] == "PF-days"
-    assert [round(law["a_plus_b"], 4) for law in found["laws"]] == [1.2220, 1.1154, 1.0927, 1.1045]
+    computed = json.loads(fit(ROOT / "flops/data/table3.csv", "--unit", "auto", "--json", of="check"))
+    assert computed["unit"] == "PF-days"
+    assert [round(law["a_plus_b"], 4) for law in computed["laws"]] == [1.2220, 1.1154, 1.0927, 1.1045]
     text = fit(ROOT / "flops/data/table3.csv", of="check")
     assert "unit of C: PF-days (8.64e19 FLOP)" in text and "C = 6 N D cannot hold at every C" in text
     assert "C = 6 N D can hold at every C" in fit("N=0.1 C^0.5,D=1.7 C^0.5", "--unit", "flop", of="check")
@@ -563,8 +567,8 @@ def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path):
     folder.mkdir()
     link.symlink_to(folder / "found.json")
     for _ in range(2):
-        found = json.loads(fit("N=0.1 C^0.5,D=1.7 C^0.5", "--unit", "flop", "--save", link, "--json", of="check"))
-        assert link.is_symlink() and json.loads((folder / "found.json").read_text()) == found
+        computed = json.loads(fit("N=0.1 C^0.5,D=1.7 C^0.5", "--unit", "flop", "--save", link, "--json", of="check"))
+        assert link.is_symlink() and json.loads((folder / "found.json").read_text()) == computed
     assert [one.name for one in folder.iterdir()] == ["found.json"]
 
 
@@ -607,6 +611,6 @@ def test_a_line_through_a_bent_law_of_the_loss_predicts_no_loss(tmp_path):
             rows.append(f"r{n:.0f},{n},{d},{1.8 + 406.4 / n**0.34 + 410.7 / d**0.28}")
     (tmp_path / "curves.csv").write_text("\n".join(rows))
     text = fit(tmp_path / "curves.csv", "--approach", "envelope", "--points", "curves", "--details")
-    told = [line.split() for line in text.splitlines() if line.startswith("L_opt ")]
-    assert [line[1:3] for line in told] == [["not", "known"]]
+    computed = [line.split() for line in text.splitlines() if line.startswith("L_opt ")]
+    assert [line[1:3] for line in computed] == [["not", "known"]]
     assert "L_exponent" in text and text.count("not known") >= 2

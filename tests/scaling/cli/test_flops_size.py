@@ -67,13 +67,13 @@ def test_a_printed_ladder_is_the_ladder_field_by_field(tmp_path):
 
 
 def test_the_table_and_its_json():
-    found = json.loads(flops("ladder", "1M:60M:3", "--json", "--vocab", "257")[1])
-    assert found["target"]["head_dim"] == 32 and list(found["target"]["n_params_non_embedding"]) == [
+    computed = json.loads(flops("ladder", "1M:60M:3", "--json", "--vocab", "257")[1])
+    assert computed["target"]["head_dim"] == 32 and list(computed["target"]["n_params_non_embedding"]) == [
         "n1m",
         "n7.75m",
         "n60m",
     ]
-    assert len(found["rows"]) == 3 * len(ARCHS) and all(abs(row["deviation"]) < 0.03 for row in found["rows"])
+    assert len(computed["rows"]) == 3 * len(ARCHS) and all(abs(row["deviation"]) < 0.03 for row in computed["rows"])
     code, text = flops("ladder", "1M:60M:3", "--arch", "hgrn2")
     assert code == 0 and "n7.75m  hgrn2" in text and "heads of 32 channels" in text
 

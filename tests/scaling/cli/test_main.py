@@ -111,8 +111,8 @@ def test_status_says_where_it_looked_when_nothing_is_there(study, tmp_path):
     """A study that was run in another folder shows all runs as waiting: `out` counts from where the command runs."""
     result = scaling("status", study, "--out", tmp_path / "elsewhere")
     assert result.returncode == 0
-    told = f"nothing of this study is in {tmp_path}/elsewhere/tiny yet (--out says where else)"
-    assert result.stdout.splitlines()[-2] == told
+    computed = f"nothing of this study is in {tmp_path}/elsewhere/tiny yet (--out says where else)"
+    assert result.stdout.splitlines()[-2] == computed
     (tmp_path / "elsewhere" / "tiny").mkdir(parents=True)
     assert "nothing of this study" not in scaling("status", study, "--out", tmp_path / "elsewhere").stdout
 

@@ -30,23 +30,23 @@ def coverage(cell: float, own: float, n_cells: int, uneven: float, n_studies: in
     """Shares of `n_studies` in which intervals hold, and the median widths of log gains, pooled over LOSSES;
     "unpaired": as if no batches were shared."""
     truth = [math.log(ONE.flops_to_reach(loss) / NEAR.flops_to_reach(loss)) for loss in LOSSES]
-    told: dict[str, list[float]] = {}
+    result: dict[str, list[float]] = {}
     for seed in range(n_studies):
         worlds = [ONE, NEAR]
         groups = study(worlds, cell, own, seed, n_cells, uneven) if n_cells else curves(worlds, cell, own, seed)
-        apart = [replace(one, cell=np.char.add(one.group, one.cell.astype(str))) for one in groups]
+        apart = [replace(group, cell=np.char.add(group.group, group.cell.astype(str))) for group in groups]
         for name, points in (("paired", groups), ("unpaired", apart)):
             frontiers = fit_frontiers(points, N_DRAWS, seed=seed + DRAWN)
             for loss, value in zip(LOSSES, truth, strict=True):
                 low, high = frontiers.interval(frontiers.log_gain("a", "b", loss)) or (-np.inf, np.inf)
-                told.setdefault(name, []).append(low <= value <= high)
-                told.setdefault(f"width, {name}", []).append(high - low)
+                result.setdefault(name, []).append(low <= value <= high)
+                result.setdefault(f"width, {name}", []).append(high - low)
             if name == "paired":
-                told.setdefault("one E", []).append(frontiers.fitted.shared)
+                result.setdefault("one E", []).append(frontiers.fitted.shared)
                 a = frontiers.surfaces["b"].a - frontiers.surfaces["a"].a
                 low, high = frontiers.interval(a) or (-np.inf, np.inf)
-                told.setdefault("a", []).append(low <= NEAR.a - ONE.a <= high)
-    return {name: float((np.median if "width" in name else np.mean)(values)) for name, values in told.items()}
+                result.setdefault("a", []).append(low <= NEAR.a - ONE.a <= high)
+    return {name: float((np.median if "width" in name else np.mean)(values)) for name, values in result.items()}
 
 
 def joint_coverage(n_studies: int = N_STUDIES) -> float:
@@ -65,13 +65,13 @@ def joint_coverage(n_studies: int = N_STUDIES) -> float:
 
 @pytest.mark.slow
 def test_intervals_of_gains_hold_as_often_as_they_say():
-    found = [coverage(*cell) for cell in CELLS]
+    result = [coverage(*cell) for cell in CELLS]
     for name in ("paired", "a"):
-        shares = [one[name] for one in found]
+        shares = [one[name] for one in result]
         assert 0.92 <= np.mean(shares) <= 0.98 and min(shares) >= 0.90
-    assert found[0]["width, unpaired"] >= 3 * found[0]["width, paired"]
+    assert result[0]["width, unpaired"] >= 3 * result[0]["width, paired"]
     assert 0.92 <= joint_coverage() <= 0.98
-    assert 0.97 <= np.mean([one["one E"] for one in found]) <= 1.0
+    assert 0.97 <= np.mean([one["one E"] for one in result]) <= 1.0
 
 
 if __name__ == "__main__":

@@ -40,9 +40,9 @@ def frontiers():
 @pytest.mark.parametrize("other", [NEAR, OTHER_TEXT])
 def test_without_noise_all_parameters_are_found(other):
     """With one E, and with an E of its own for each where the texts differ."""
-    found = fit_frontiers(study([ONE, other], 0, 0, seed=0), n_replicates=3)
-    assert found.fine.all() and found.fitted.shared == (other is NEAR)
-    for surface, fitted in zip((ONE, other), found.surfaces.values(), strict=True):
+    result = fit_frontiers(study([ONE, other], 0, 0, seed=0), n_replicates=3)
+    assert result.fine.all() and result.fitted.shared == (other is NEAR)
+    for surface, fitted in zip((ONE, other), result.surfaces.values(), strict=True):
         for name in ("E", "A", "alpha", "B", "beta"):
             assert getattr(fitted, name)[0] == pytest.approx(getattr(surface, name), rel=1e-6)
 
@@ -73,7 +73,7 @@ def test_noise_between_seeds_is_the_least_noise_of_a_run():
 def test_pairing_makes_the_interval_three_times_narrower(frontiers):
     """Beside the same runs as if no two had read the same batches."""
     groups = study([ONE, NEAR], *NOISE, seed=3)
-    apart = [replace(one, cell=np.char.add(one.group, one.cell.astype(str))) for one in groups]
+    apart = [replace(group, cell=np.char.add(group.group, group.cell.astype(str))) for group in groups]
     unpaired = fit_frontiers(apart, n_replicates=199)
     for loss in (2.7, 3.2, 4.0):
         paired, wide = (np.diff(one.interval(one.log_gain("a", "b", loss)))[0] for one in (frontiers, unpaired))
@@ -106,17 +106,17 @@ def test_laws_that_cross_do_so_where_they_should():
 
 def test_the_order_of_rows_and_architectures_changes_nothing(frontiers):
     groups = study([ONE, NEAR], *NOISE, seed=3)
-    turned = fit_frontiers([one.take(np.arange(len(one))[::-1]) for one in groups[::-1]], n_replicates=19)
+    turned = fit_frontiers([group.take(np.arange(len(group))[::-1]) for group in groups[::-1]], n_replicates=19)
     assert turned.log_gain("a", "b", 3.0)[0] == pytest.approx(frontiers.log_gain("a", "b", 3.0)[0], rel=1e-7)
 
 
 def test_a_draw_that_needs_no_compute_for_a_loss_gives_no_warning(frontiers):
     """Draws at a bound of the fit may have it: no interval reads them, and their logarithm is no news to a user."""
     tiny = Surface(*(np.array([value]) for value in (0.0, 1.0, 1e-200, 0.3, 0.217)))
-    found = replace(frontiers, surfaces=frontiers.surfaces | {"a": tiny})
+    result = replace(frontiers, surfaces=frontiers.surfaces | {"a": tiny})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert found.log_gain("b", "a", 3.0)[0] == np.inf
+        assert result.log_gain("b", "a", 3.0)[0] == np.inf
 
 
 def test_what_costs_more_a_token_needs_more_compute(frontiers):
@@ -128,8 +128,8 @@ def test_what_costs_more_a_token_needs_more_compute(frontiers):
 
 def test_views_without_a_comparison_have_their_reason(frontiers):
     groups = study([ONE, NEAR], *NOISE, seed=3)
-    found, reasons = fit_views({"6nd": groups, "exact": groups[:1], "seconds": "no hardware is recorded"}, 19)
-    assert list(found) == ["6nd"]
+    result, reasons = fit_views({"6nd": groups, "exact": groups[:1], "seconds": "no hardware is recorded"}, 19)
+    assert list(result) == ["6nd"]
     assert reasons == {
         "exact": "a comparison needs two architectures, there is 1",
         "seconds": "no hardware is recorded",

@@ -53,12 +53,12 @@ def curves(
     rng = np.random.default_rng(seed)
     runs = [(n, k) for i, n in enumerate(SIZES) for k in range(3 if i == 2 else 1)]
     shared = cell_noise * rng.standard_normal(len(runs))
-    found = []
+    result = []
     for name, surface in zip("abcdefg", surfaces, strict=False):
         own = own_noise * rng.standard_normal(len(runs))
         n = np.repeat([n for n, _ in runs], n_points)
         d = np.concatenate([flops / 6 / n_params * np.geomspace(0.1, 1, n_points) for n_params, _ in runs])
         loss = surface.loss(n, d) * np.exp(np.repeat(shared + own, n_points))
         label = np.repeat([f"{n_params:.0f}-{k}" for n_params, k in runs], n_points)
-        found.append(Points(n, d, 6 * n * d, loss, run=np.char.add(f"{name}-", label), cell=label, group=name))
-    return found
+        result.append(Points(n, d, 6 * n * d, loss, run=np.char.add(f"{name}-", label), cell=label, group=name))
+    return result

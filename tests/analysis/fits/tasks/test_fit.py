@@ -96,7 +96,7 @@ def test_laws_of_a_study(fits: StudyFits) -> None:
     text = of(fits, "wikitext").laws[1].parameters
     assert {name: one.value for name, one in text.items()} == pytest.approx({"k": 1.3, "exponent": 1.0}, rel=0.03)
     assert fits.downstream
-    assert [one.metric for one in fits.downstream.tasks if one.task == "lambada"] == ["perplexity", "acc"]
+    assert [task.metric for task in fits.downstream.tasks if task.task == "lambada"] == ["perplexity", "acc"]
 
 
 def test_what_is_left_out_is_counted(fits: StudyFits) -> None:
@@ -128,7 +128,7 @@ def test_laws_of_flat_tasks_of_few_runs_and_without_a_form_are_withheld(fits: St
     needle = of(fits, "niah-easy").laws[1]
     assert needle.withheld == "its scores follow the loss, by no known form"
     assert needle.t and needle.needed and needle.t > needle.needed and needle.curve is None
-    ranked = [one for one in of(fits, "boolq").rankings if len(one.means) == 3]
+    ranked = [ranking for ranking in of(fits, "boolq").rankings if len(ranking.means) == 3]
     assert ranked and all("signal to noise is" in one.reason for one in ranked)
 
 
@@ -147,7 +147,7 @@ def test_scores_at_a_compute_come_through_the_loss_there(fits: StudyFits) -> Non
 def test_rankings_of_a_study(fits: StudyFits) -> None:
     rankings = of(fits, "piqa").rankings
     assert rankings[-1].size == "393k" and set(rankings[-1].means) == set(ARCHS)
-    assert {one.n_pairs for one in rankings[:-1]} == {1, 3}  # one architecture lacks 14k
+    assert {ranking.n_pairs for ranking in rankings[:-1]} == {1, 3}  # one architecture lacks 14k
 
 
 def test_the_report_shows_what_is_fitted_and_why_the_rest_is_not(fits: StudyFits) -> None:
@@ -174,7 +174,9 @@ def test_last_checkpoints_stand_in_a_table_and_beside_their_compute(fits: StudyF
     rows = {row["run"]: row for row in task_tables(fits.downstream)["benchmarks"]}
     assert len(rows) == 20 and "hgrn2-14k-c256-s0" not in rows
     row, run_id = rows["tnl-98k-c256-s0"], "tnl-98k-c256-s0"
-    (last,) = (one for one in of(fits, "piqa").laws[1].scores if (one.run_id, one.n_tokens) == (run_id, 1_024_000))
+    (last,) = (
+        score for score in of(fits, "piqa").laws[1].scores if (score.run_id, score.n_tokens) == (run_id, 1_024_000)
+    )
     cell = row["piqa (acc), %"]
     assert isinstance(cell, Number) and cell.value == 100 * last.value and row["tokens"] == "1.024M"
     assert cell.ends == pytest.approx((cell.value - 0.784, cell.value + 0.784), abs=1e-3)
