@@ -100,6 +100,11 @@ def documents_of(study_dir: Path | str, held_out: HeldOut) -> np.ndarray:
     return np.searchsorted(documents, ends, side="right").astype(np.int64) - 1
 
 
+def compare_held_out(study_dir: Path | str, first: HeldOut, second: HeldOut) -> Difference:
+    """`paired_difference` with the documents of the study's corpus."""
+    return paired_difference(first, second, documents_of(study_dir, first))
+
+
 def paired_difference(first: HeldOut, second: HeldOut, documents: np.ndarray | None = None) -> Difference:
     """The difference of two checkpoints' held-out losses with its standard errors; documents: of `documents_of`, None:
     windows count as independent. Raises InputError where the two were not scored on the same windows."""

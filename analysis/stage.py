@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
-FIT_VERSION = 35  # of the method; a change makes every stored fit stale
+FIT_VERSION = 36  # of the method; a change makes every stored fit stale
 REPORT_VERSION = 37  # of the page: raise it with every change of what a report shows, so that it is drawn again
 TABLES = {
     "curves": "curves",

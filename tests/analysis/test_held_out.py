@@ -11,6 +11,7 @@ from analysis.evals.task import TaskContext
 from analysis.held_out import (
     HeldOut,
     clustered_sum,
+    compare_held_out,
     documents_of,
     load_held_out,
     paired_difference,
@@ -112,10 +113,9 @@ def test_stored_windows(study: StudySpec) -> None:
     a, b = load_held_out(study.directory, first), load_held_out(study.directory, second)
     assert a.name == f"{first}/00000002" and a.loss == pytest.approx(nats[0].mean() / CONTEXT)
     assert load_held_out(study.directory, first, 1).loss > a.loss
-    documents = documents_of(study.directory, a)
+    result, documents = compare_held_out(study.directory, a, b), documents_of(study.directory, a)
     starts = open_corpus(study.directory / "corpus").document_starts("validation")
-    assert paired_difference(a, b, documents).n_windows == 100
-    assert 0 <= documents.min() <= documents.max() < len(starts) - 1
+    assert result == paired_difference(a, b, documents) and 0 <= documents.min() <= documents.max() < len(starts) - 1
 
     with pytest.raises(
         InputError, match=r"00000007: no held-out loss is stored in .*; `scaling eval study STUDY --tasks"
@@ -130,4 +130,4 @@ def test_stored_windows(study: StudySpec) -> None:
     with pytest.raises(InputError, match=r"validation\.json: cannot be read \(its windows are not those"):
         load_held_out(study.directory, second)
     with pytest.raises(InputError, match="was scored on corpus elsewhere"):
-        documents_of(study.directory, replace(a, corpus="elsewhere"))
+        compare_held_out(study.directory, replace(a, corpus="elsewhere"), replace(b, corpus="elsewhere"))

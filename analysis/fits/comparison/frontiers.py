@@ -15,6 +15,7 @@ import numpy as np
 
 from analysis.fits.comparison.joint import Fitted, Together, draw, fit_paired, gather, p_value_of_one_e
 from analysis.fits.cost import Cost, cost_of
+from analysis.fits.draws import quantiles
 from analysis.fits.fit import NOTHING, Estimate
 from analysis.fits.pairwise import COMPUTE, Comparison, Crossing, View, compared
 from analysis.fits.points import Points
@@ -91,8 +92,8 @@ class Frontiers:
         drawn = drawn[~np.isnan(drawn)]
         if len(drawn) < MIN_FINE * (len(values) - 1):
             return None
-        low, high = np.quantile(drawn, [(1 - self.level) / 2, (1 + self.level) / 2], method="inverted_cdf")
-        return float(low), float(high)
+        low, high = quantiles(drawn, (1 - self.level) / 2).tolist()
+        return low, high
 
     def share(self, true: np.ndarray) -> float:
         """The share of the draws (of those [1 + r]) where something is true."""

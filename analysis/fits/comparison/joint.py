@@ -21,6 +21,7 @@ from functools import cached_property
 import numpy as np
 from scipy import stats
 
+from analysis.fits.draws import student_scale
 from analysis.fits.forms import BOUNDS, FLOOR, Data, Joint
 from analysis.fits.parametric import check_design
 from analysis.fits.points import Points
@@ -248,7 +249,7 @@ def draw(points: Together, fitted: Fitted, n_replicates: int, seed: int) -> tupl
     for size, label in ((fitted.noise.cell, points.cell), (fitted.noise.run, points.run)):
         noise += size * rng.standard_normal((n_replicates, int(label.max()) + 1))[:, label]
     noise += fitted.noise.point * rng.standard_normal(noise.shape)
-    noise *= np.sqrt(fitted.df / rng.chisquare(fitted.df, size=(n_replicates, 1)))
+    noise *= student_scale(rng, fitted.df, n_replicates)[:, None]
     line = points.predict(fitted.theta[None], fitted.shared)[0]
     drawn, _ = _solve(points, line + noise, fitted.theta, fitted.shared, fitted.weigh, ROUGH)
     return unpack(points, np.concatenate([fitted.theta[None], drawn]), fitted.shared)
