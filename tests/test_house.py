@@ -98,7 +98,7 @@ ALLOWED = {
     "analysis.fits.rehearsal": (*FITTED, "analysis.fits.parametric"),
     "analysis.fits.verdicts": (*FITTED, *SHARED, *ROOMS, "analysis.fits.rehearsal", "analysis.fits.settings"),
     "analysis.fits.pairwise": ("analysis.fits.fit",),
-    "analysis.fits.comparison": (*FITTED, "analysis.fits.pairwise", "analysis.fits.parametric"),
+    "analysis.fits.comparison": (*FITTED, "analysis.fits.draws", "analysis.fits.pairwise", "analysis.fits.parametric"),
     "analysis.fits.task_fits": ("analysis.fits.fit", "analysis.scales"),
     "analysis.fits.tasks": (
         *("analysis.fits.task_fits", "analysis.fits.grouping", "analysis.fits.settings"),

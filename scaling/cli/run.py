@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arch.amounts import counted_of
+from data.settings import shown_source
 
 from ..study.plan import show_plan
 from .corpus import check_corpus, data_stage, reads_text
@@ -63,19 +64,12 @@ def run(study: RunsOptions, repair: Repair = False, dry_run: DryRun = False) -> 
         from .show import show_summary
 
         more = [
-            f"losses: {result.fits.conventions['L']}; text: {_text_of(request)}",
+            f"losses: {result.fits.conventions['L']}; text: {shown_source(request.study.corpus.settings().source)}",
             f"all laws and their checks: {study.command('fit study', '--details')}",
             f"report: {result.report}",
         ]
         print(f"\n{show_summary(result.fits, [*more, _next_step(study, request, result.fits)], result.forecast)}")
     close(request, {"failed": result.failed, "evaluations": result.evaluations})
-
-
-def _text_of(request: Request) -> str:
-    """The corpus' sources in a word each."""
-    sources = request.study.corpus.source
-    texts = [text for source in sources for text in ([source] if isinstance(source, str) else source.source)]
-    return ", ".join("Python's standard library" if text == "stdlib:" else Path(text).name for text in texts)
 
 
 def _next_step(study: RunsOptions, request: Request, fits: StudyFits) -> str:

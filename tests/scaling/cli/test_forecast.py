@@ -312,7 +312,7 @@ def test_one_command_predicts_between_the_grid_and_its_forecast(made, tmp_path):
     assert (
         order == sorted(order) and "LLaMA 55k at " in text and " times the largest compute fitted: predicted " in text
     )
-    assert text.splitlines()[-1].startswith("next: ")
+    assert "(nats/byte); text: " in text and text.splitlines()[-1].startswith("next: ")
     predicted = json.loads(invoke("predict", folder / "tiny.yaml", "--out", tmp_path / "out", "--json").stdout)
     assert predicted["runs"] == outputs["measured"]["runs"] and (tmp_path / FITS).read_bytes() == files["fits"]
 
