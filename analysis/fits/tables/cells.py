@@ -21,6 +21,7 @@ from arch.errors import InputError, nearest
 EMPTY = ("", "-", "na", "n/a", "nan", "null", "none", "<na>")  # what tables write where there is no value
 GROUPED = re.compile(r"[1-9]\d{0,2}([, ])\d{3}(\1\d{3})*(\.\d*)?")  # 7,000,000,000 or 7 000 000 000
 ONE_COMMA = re.compile(r"\d+,\d+")  # 7,000: thousands, or a decimal comma
+ONE_POINT = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")  # 7.000 parameters: thousands, or a number in another unit
 COUNTS = ("n_params", "n_tokens", "unique_tokens", "flops")  # that are written in thousands
 ORDER: dict[str, Callable[[Any, float], Any]] = {
     "<": operator.lt,
@@ -70,12 +71,22 @@ def without_thousands(cells: pd.Series) -> pd.Series:
 def numbers(cells: pd.Series, field: str) -> np.ndarray:
     """A column as float64 [n], also one of int64. Raises InputError with the rows that are empty, no numbers, or could
     be two."""
+    column = f" (column {cells.name!r})" if cells.name != field else ""
+    is_typed = cells.dtype.kind in "iuf"
+    if field in COUNTS and not is_typed:
+        texts = [text_of(cell) if isinstance(cell, str) else "" for cell in cells]
+        pointed = [bool(ONE_POINT.fullmatch(text)) for text in texts]
+        if any(pointed) and sum("." in text for text in texts) == sum(pointed):  # no other says what a point is
+            first = texts[pointed.index(True)]
+            raise InputError(
+                f"{field}{column}: could be thousands or a fraction, as {first!r}: write it without the point, or as "
+                f"{first}e9, in {rows_text(cells.index[pointed])}"
+            )
     with suppress(ValueError):  # all cells at once, where each is a finite number in the usual form
-        is_typed = cells.dtype.kind in "iuf"
         plain = cells.to_numpy(np.float64, na_value=np.nan) if is_typed else np.array(cells.to_list(), dtype=str)
         if np.isfinite(plain := plain.astype(np.float64)).all():
             return plain
-    values, column = [number_of(cell) for cell in cells], f" (column {cells.name!r})" if cells.name != field else ""
+    values = [number_of(cell) for cell in cells]
     empty = np.array([is_empty(cell) for cell in cells])
     comma = np.array([bool(ONE_COMMA.fullmatch(text_of(cell))) for cell in cells])
     for bad, why in (

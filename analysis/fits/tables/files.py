@@ -22,6 +22,9 @@ from data.files import parse_json, reading
 
 TEXTS = (".csv", ".tsv", ".jsonl", ".json")
 SUFFIXES = (*TEXTS, ".parquet")
+LARGEST = 1 << 30  # bytes of text: its rows take some ten times as much memory
+GZIP = b"\x1f\x8b"  # the first bytes of gzip, whatever the file is called
+MARK = "\ufeff"  # the byte order mark; files put together have several
 WIDEST_CELL = 10_000_000  # characters: beyond it an open quote has swallowed the file
 LINE_END = re.compile(r"\r\n|\n|\r")  # str.splitlines splits at U+2028 too, inside of strings
 
@@ -44,10 +47,14 @@ def read_frame(path: Path | str) -> pd.DataFrame:
     with reading(path):
         if kind == ".parquet":
             return from_frame(read_table(path), str(path))
-        with gzip.open(path) if path.suffix.lower() == ".gz" else open(path, "rb") as opened:
-            content = opened.read()
+        with open(path, "rb") as file:
+            packed = file.read(2) == GZIP
+        with gzip.open(path) if packed else open(path, "rb") as opened:
+            content = opened.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise InputError(f"{path}: holds more than {LARGEST >> 30} GiB of text: keep the rows that are fitted")
         try:
-            text = content.decode("utf-8-sig")
+            text = content.decode("utf-8").replace(MARK, "")
         except UnicodeDecodeError as error:
             at = f"byte {error.start}"
             raise InputError(f"{path}: is not UTF-8 text ({at}): save it as UTF-8, or it is no table") from None

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.fits.points import Points
-from analysis.fits.tables import read_points
+from analysis.fits.tables import files, read_points
 from analysis.fits.tables.columns import choose, parse_columns
 from arch.errors import InputError
 
@@ -247,6 +247,7 @@ def test_numbers_as_people_write_them(tmp_path):
         ("True", "is no number"),
         ("1,5", "has a comma that could be a decimal point or part thousands, as '1,5'"),
         ("125,000", "has a comma that could be a decimal point or part thousands, as '125,000'"),
+        ("1.234", "could be thousands or a fraction, as '1.234': write it without the point, or as 1.234e9, in row 2"),
         ("1.234.000", "is no number, as '1.234.000'"),
         ("1.234,5", "is no number"),
         ("7'000'000", "is no number"),
@@ -460,3 +461,15 @@ def test_sizes_that_hardly_any_study_has_are_remarked(n, d, note):
     read = read_points(grid().assign(N=lambda t: t.N / n, D=lambda t: t.D / d))
     assert any(note in other for other in read.notes) and len(read.groups[""]) == 16
     assert not any(note in other for other in read_points(grid()).notes)
+
+
+def test_gzip_is_known_by_its_content_and_marks_of_files_put_together_are_no_text(tmp_path):
+    text = "\ufeffN,D,loss\n1e6,1e8,3\n\ufeff2e6,1e8,2.9\n3e6,1e8,2.8\n"
+    for name, content in (("a.csv", gzip.compress(text.encode())), ("b.csv.gz", text.encode())):
+        (tmp_path / name).write_bytes(content)
+        assert points(tmp_path / name).n_params.tolist() == [1e6, 2e6, 3e6]
+
+
+def test_a_file_that_unpacks_beyond_the_limit_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "LARGEST", 20)
+    refused("holds more than 0 GiB of text", written(tmp_path / "t.csv", "N,D,loss\n1e6,1e8,3\n2e6,1e8,3\n"))
