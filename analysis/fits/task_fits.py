@@ -75,21 +75,6 @@ class ScoreLaw:
 
 
 @dataclass(frozen=True)
-class Ranking:
-    """The architectures of one size by a task's score. means: by architecture, of perplexities in logarithms; ratio:
-    signal to noise; needed: what it must exceed; reason: why the ranking is withheld, "" where it is not. same_pairs:
-    the share of n_pairs pairs of architectures that are ranked as at the largest size."""
-
-    size: str
-    means: dict[str, float]
-    ratio: float | None = None
-    needed: float | None = None
-    reason: str = ""
-    same_pairs: float | None = None
-    n_pairs: int = 0
-
-
-@dataclass(frozen=True)
 class TaskFit:
     """One metric of one task. left_out: how many checkpoints have a score and enter no law, by reason."""
 
@@ -97,7 +82,6 @@ class TaskFit:
     metric: str
     scale: Scale
     laws: tuple[ScoreLaw, ...]
-    rankings: tuple[Ranking, ...]
     left_out: dict[str, int]
 
     @property

@@ -269,8 +269,8 @@ def _tasks(fits: StudyFits) -> Iterator[Section]:
         "Scores of the tasks",
         (),
         _one("tasks", tasks_figure(fits)),
-        [Table(name, tables[name]) for name in ("scores", "rankings")],
-        [*notes["scores"], *notes["rankings"]],
+        [Table("scores", tables["scores"])],
+        notes["scores"],
         ("What is doubted, withheld or left out, and why", notes["reasons"]),
     )
 

@@ -1,16 +1,14 @@
-"""What the scores of the tasks say, as rows and lines: predictions, rankings, and what is withheld with the reason."""
+"""What the scores of the tasks say, as rows and lines: predictions, and what is withheld with the reason."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
-from analysis.fits.task_fits import Ranking, ScoreLaw, TaskFit, TaskFits
+from analysis.fits.task_fits import ScoreLaw, TaskFit, TaskFits
 from analysis.pages.cells import number, shown
 from analysis.report.tasks import Z95, in_percent
-from analysis.scales import PERPLEXITY
 from arch.amounts import count, counted
 
 BENCHMARKS = (
@@ -22,20 +20,14 @@ ABOUT = (
     "chance to a full score, for perplexities a power law between their logarithm and the loss. Other scores have no "
     "law. A band is the interval of the expected score of a run, over runs."
 )
-RANKED = (
-    "Signal to noise: the largest difference between two architectures of a size, over the spread of a run's last five "
-    "checkpoints about their line. Where it is below what is needed, chance alone makes differences as large."
-)
-TASK_TABLES = ("benchmarks", "scores", "rankings")
 Rows = list[dict[str, str]]
 
 
 def task_tables(fits: TaskFits) -> dict[str, Rows]:
-    """Rows by TASK_TABLES: of each run's last checkpoint, at the compute of the comparison, and of rankings."""
+    """`benchmarks`: of each run's last checkpoint; `scores`: at the compute of the comparison."""
     return {
         "benchmarks": _benchmarks(fits.tasks),
         "scores": [_prediction_row(task) for task in fits.tasks if task.shown_laws],
-        "rankings": [_ranking_row(task, at) for task in fits.tasks if (at := _largest(task)) and not at.reason],
     }
 
 
@@ -46,7 +38,6 @@ def downstream_notes(fits: TaskFits) -> dict[str, list[str]]:
     return {
         "benchmarks": [BENCHMARKS] if tasks else [],
         "scores": [*([ABOUT] if any(task.shown_laws for task in tasks) else []), *_not_predicted(tasks), *unknown],
-        "rankings": [RANKED] if task_tables(fits)["rankings"] else [],
         "reasons": [*_not_believed(tasks), *_withheld(tasks), *_left_out(tasks)],
     }
 
@@ -91,39 +82,17 @@ def _not_predicted(tasks: Sequence[TaskFit]) -> list[str]:
     return [f"{', '.join(names)}: no score is predicted at this compute ({why})." for why, names in archs.items()]
 
 
-def _largest(task: TaskFit) -> Ranking | None:
-    """The largest size with several architectures."""
-    ranked = [ranking for ranking in task.rankings if len(ranking.means) > 1]
-    return ranked[-1] if ranked else None
-
-
-def _ranking_row(task: TaskFit, large: Ranking) -> dict[str, str]:
-    order = sorted(large.means.items(), key=lambda pair: pair[1], reverse=task.scale.higher_is_better)
-    level = math.exp if task.scale.kind == PERPLEXITY else float  # of perplexities the geometric mean
-    smaller = [ranking for ranking in task.rankings if ranking.same_pairs is not None]
-    return {
-        "task": task.title,
-        "size": large.size,
-        "best first": ", ".join(f"{name_of(arch)} {level(value):.3g}" for arch, value in order),
-        "signal to noise": shown(large.ratio, ".3g"),
-        "needed": shown(large.needed, ".3g"),
-        "pairs ranked alike at smaller sizes": ", ".join(
-            f"{small.size} {small.same_pairs:.0%} of {small.n_pairs}" for small in smaller
-        ),
-    }
-
-
 def _not_believed(tasks: Sequence[TaskFit]) -> list[str]:
     return [
         f"{task.title}, {name_of(law.arch)}: {law.verdict.believe}: {'; '.join(law.verdict.reasons)}."
         for task in tasks
         for law in task.shown_laws
-        if law.verdict and not math.isinf(law.verdict.reach)
+        if law.verdict and law.verdict.reasons
     ]
 
 
 def _withheld(tasks: Sequence[TaskFit]) -> list[str]:
-    """Laws and rankings that are not shown. Tasks whose every law lacks runs take one line together."""
+    """Laws that are not shown. Tasks whose every law lacks runs take one line together."""
     lines, few = [], []
     for task in tasks:
         reasons: dict[str, list[str]] = {}
@@ -134,8 +103,6 @@ def _withheld(tasks: Sequence[TaskFit]) -> list[str]:
             few.append(task.title)
         else:
             lines += [f"{task.title}, {', '.join(archs)}: withheld: {why}." for why, archs in reasons.items()]
-        if (large := _largest(task)) and large.reason:
-            lines.append(f"{task.title}, ranking at {large.size}: withheld: {large.reason}.")
     return lines + ([f"Too few runs with scores for a law: {', '.join(few)}."] if few else [])
 
 

@@ -1,1 +1,1 @@
-"""Laws of a study's task scores: score against loss, rankings of architectures, perplexity by context length."""
+"""Laws of a study's task scores: score against loss, and perplexity by context length."""

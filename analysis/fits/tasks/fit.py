@@ -20,7 +20,6 @@ from analysis.fits.settings import FitSettings
 from analysis.fits.study_fits import StudyFits
 from analysis.fits.task_fits import Curve, LengthScores, Score, ScoreAt, ScoreLaw, TaskFit, TaskFits
 from analysis.fits.tasks.law import FORMS, Law, Scores, fit_law, trend_of
-from analysis.fits.tasks.ranking import rankings_of
 from analysis.last_steps import last_steps
 from analysis.run_table import RunTable
 from analysis.scales import Scale
@@ -137,7 +136,7 @@ def _fit_task(fits: StudyFits, rows: pd.DataFrame, places: Places, task: str, me
         else:
             scores.setdefault(places.arch(key[0]), []).append(places.score(key, value, errors.get(key)))
     laws = tuple(law_of(arch, of_arch, scale, _optima(fits, arch)) for arch, of_arch in scores.items())
-    return TaskFit(task, metric, scale, laws, rankings_of(scores, scale), dict(left_out))
+    return TaskFit(task, metric, scale, laws, dict(left_out))
 
 
 def _by_checkpoint(rows: pd.DataFrame) -> dict[Key, float | None]:

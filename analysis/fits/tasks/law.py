@@ -5,16 +5,15 @@ to the score:
 - logistic, of accuracies: share above chance = 1 / (1 + exp(-eta)) (Bhagia et al. 2024, who take the loss on the
   task's own answers for L);
 - power, of perplexities: ln P = exp(-eta), a power law of L: the loss on one text against that on another
-  (Brandfonbrener et al. 2024, without their shifts);
-- exponential, of accuracies: share above chance = exp(eta) (Gadre et al. 2024); it only checks how far the logistic
-  may be extrapolated.
+  (Brandfonbrener et al. 2024, without their shifts).
 
 Scores are fitted by weighted least squares from many starts, weights from their standard errors, then again with a
 random effect of each run on eta, at the linearised optimum. Intervals are made on eta, so that the bounds of the score
 hold for them too: the wider of the run effect's and the jackknife's over runs (by_run.py).
 
 A law is withheld unless the ranks of the scores rise with the ranks of the models: a one-sided test of the slope at 1%,
-by the same two errors. Ranks ask for no form, so that a task at chance is judged like the others.
+by the same two errors. Ranks ask for no form, so that a task at chance is judged like the others. A law is believed
+inside the range of its checkpoints alone, and not at all where the scores bend otherwise than its form.
 docs/research/task-links.md has coverage and error rates.
 """
 
@@ -45,7 +44,6 @@ COARSE, FINE = 1e-9, 1e-15  # tolerances of a start, and of the best one's end
 ROUNDS = 3  # of the run effect: its ratio settles
 MOST = 60.0  # |eta|, beyond which exp is 0 or no use
 BENT = 0.01  # p-value of a bend, below which the form does not hold
-BEYOND = 0.25  # of the range of losses, that the forms are compared at beyond the best checkpoint
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,19 +162,16 @@ def _t_of_ranks(scores: Scores) -> float:
 
 @dataclass(frozen=True)
 class Form:
-    """shape: from eta to what is fitted; slope: its derivative, of the shape; inverse: of the shape. steepness: the
-    name of b."""
+    """shape: from eta to what is fitted; slope: its derivative, of the shape; inverse: of the shape."""
 
     name: str
-    steepness: str
     shape: Callable[[Any], Any]
     slope: Callable[[Any], Any]
     inverse: Callable[[Any], Any]
 
 
-LOGISTIC = Form("logistic", "k", expit, lambda shape: shape * (1 - shape), logit)
-EXPONENTIAL = Form("exponential", "gamma", np.exp, lambda shape: shape, np.log)
-POWER = Form("power", "exponent", lambda eta: np.exp(-eta), lambda shape: -shape, lambda shape: -np.log(shape))
+LOGISTIC = Form("logistic", expit, lambda shape: shape * (1 - shape), logit)
+POWER = Form("power", lambda eta: np.exp(-eta), lambda shape: -shape, lambda shape: -np.log(shape))
 FORMS = {ACCURACY: LOGISTIC, PERPLEXITY: POWER}  # by the kind of a score's scale; others have no law
 
 
@@ -202,12 +197,12 @@ class Law:
         return self.scores.order(np.atleast_1d(np.asarray(loss, dtype=float))) - self.z0
 
     def _score(self, eta: np.ndarray) -> np.ndarray:
-        """In the task's unit; no score exceeds a full one."""
+        """In the task's unit."""
         fitted = self.form.shape(np.clip(eta, -MOST, MOST))
         if self.form is POWER:
             return np.asarray(np.exp(fitted))
         scale = self.scores.scale
-        return np.asarray(scale.full * (scale.chance + (1 - scale.chance) * np.minimum(fitted, 1.0)))
+        return np.asarray(scale.full * (scale.chance + (1 - scale.chance) * fitted))
 
     def predict(self, loss: np.ndarray | float) -> np.ndarray:
         """[m]: the score expected of a run at these losses [nats a token]."""
@@ -233,15 +228,13 @@ class Law:
         return np.minimum(*ends), np.maximum(*ends)
 
     def parameters(self) -> dict[str, Estimate]:
-        """By the papers' names: of the logistic k and L0, of ln P = k L^exponent those two, of the exponential k and
-        gamma, where the share of wrong answers is 1 - chance - k exp(-gamma L)."""
+        """By the papers' names: of the logistic k and L0, of ln P = k L^exponent k and the exponent."""
         a, b = map(float, self.coef)
         half = float(self._half_width(np.array([[0.0, 1.0]]))[0])
-        steepness = {self.form.steepness: Estimate.of(b, (b - half, b + half) if self.has_interval else None)}
+        steepness = Estimate.of(b, (b - half, b + half) if self.has_interval else None)
         if self.form is LOGISTIC:
-            return steepness | {"L0": Estimate(a / b - self.z0 if b else None)}
-        sign, share = (-1, 1.0) if self.form is POWER else (1, 1 - self.scores.scale.chance)
-        return {"k": Estimate(share * math.exp(sign * (a - b * self.z0)))} | steepness
+            return {"k": steepness, "L0": Estimate(a / b - self.z0 if b else None)}
+        return {"k": Estimate(math.exp(b * self.z0 - a)), "exponent": steepness}
 
     def p_of_bend(self) -> float | None:
         """The p-value of a quadratic term in eta: small where the form bends otherwise than the scores do. None where
@@ -256,30 +249,14 @@ class Law:
         return float(2 * stats.t.sf(abs(float(bent.coef[2])) / error, bent.df))
 
     def verdict(self) -> Verdict:
-        """How far beyond the checkpoints the law is believed."""
-        bend = self.p_of_bend()
-        if bend is not None and bend < BENT:
-            reason = f"the scores bend otherwise than the {self.form.name} form (p = {bend:.2g})"
-            return believed_to(0.0, (reason, *self._limits()))
-        limits = self._limits()
-        return believed_to(1.0 if limits else math.inf, limits)
-
-    def _limits(self) -> tuple[str, ...]:
-        """Why it is not believed beyond the checkpoints."""
+        """Whether the law is believed, up to the best checkpoint."""
+        bend, reasons = self.p_of_bend(), list[str]()
         if not self.has_interval:
-            return (f"no interval: {counted(self.scores.n_runs, 'run')}, {LEAST_RUNS} are needed",)
-        if self.form is not LOGISTIC:
-            return ()
-        loss = self.scores.loss
-        beyond = float(max(loss.min() - BEYOND * np.ptp(loss), loss.min() / 10))
-        low, high = (float(end[0]) for end in self.interval(beyond) or ())
-        value, other = (float(law.predict(beyond)[0]) for law in (self, fit_law(self.scores, EXPONENTIAL)))
-        if low <= other <= high:
-            return ()
-        return (
-            f"at loss {beyond:.4g}, a quarter of the range beyond, the forms say {value:.3g} and {other:.3g}, further "
-            f"apart than the interval",
-        )
+            reasons = [f"no interval: {counted(self.scores.n_runs, 'run')}, {LEAST_RUNS} are needed"]
+        if bend is not None and bend < BENT:
+            reasons.insert(0, f"the scores bend otherwise than the {self.form.name} form (p = {bend:.2g})")
+            return believed_to(0.0, tuple(reasons))
+        return believed_to(1.0, tuple(reasons))
 
 
 def _linearised(form: Form, coef: np.ndarray, z: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -289,10 +266,10 @@ def _linearised(form: Form, coef: np.ndarray, z: np.ndarray, y: np.ndarray) -> t
     return np.stack([slope, slope * z], axis=1), y - shape
 
 
-def fit_law(scores: Scores, form: Form | None = None) -> Law:
-    """The law of an accuracy or a perplexity, by its own form if `form` is None. Raises InputError for fewer than three
-    checkpoints, and for those that all have one loss."""
-    form = form or FORMS[scores.scale.kind]
+def fit_law(scores: Scores) -> Law:
+    """The law of an accuracy or a perplexity. Raises InputError for fewer than three checkpoints, and for those that
+    all have one loss."""
+    form = FORMS[scores.scale.kind]
     z, y, noise, run = scores.order(scores.loss), scores.fitted, scores.noise, scores.run_number
     if len(z) < 3:
         raise InputError(f"{counted(len(z), 'checkpoint')}, a law needs 3")

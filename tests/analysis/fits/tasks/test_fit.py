@@ -128,8 +128,6 @@ def test_laws_of_flat_tasks_of_few_runs_and_without_a_form_are_withheld(fits: St
     needle = of(fits, "niah-easy").laws[1]
     assert needle.withheld == "its scores follow the loss, by no known form"
     assert needle.t and needle.needed and needle.t > needle.needed and needle.curve is None
-    ranked = [ranking for ranking in of(fits, "boolq").rankings if len(ranking.means) == 3]
-    assert ranked and all("signal to noise is" in one.reason for one in ranked)
 
 
 def test_scores_at_a_compute_come_through_the_loss_there(fits: StudyFits) -> None:
@@ -142,12 +140,6 @@ def test_scores_at_a_compute_come_through_the_loss_there(fits: StudyFits) -> Non
             assert score.score.value == pytest.approx(0.5 + 0.5 * expit(2.5 * (2.1 - score.loss)), abs=0.02)
             if score.score.ends:
                 assert score.score.ends[0] < score.score.value < score.score.ends[1]
-
-
-def test_rankings_of_a_study(fits: StudyFits) -> None:
-    rankings = of(fits, "piqa").rankings
-    assert rankings[-1].size == "393k" and set(rankings[-1].means) == set(ARCHS)
-    assert {ranking.n_pairs for ranking in rankings[:-1]} == {1, 3}  # one architecture lacks 14k
 
 
 def test_the_report_shows_what_is_fitted_and_why_the_rest_is_not(fits: StudyFits) -> None:
@@ -163,9 +155,6 @@ def test_the_report_shows_what_is_fitted_and_why_the_rest_is_not(fits: StudyFits
     assert figure.layout.yaxis.tickformat == ".3~%"
     withheld = TaskFits((of(fits, "boolq"), of(fits, "copa")), (), ())
     assert tasks_figure(replace(fits, downstream=withheld)) is None and task_tables(withheld)["scores"] == []
-    alone = replace(of(fits, "piqa"), rankings=of(fits, "copa").rankings[:0])
-    few = TaskFits((alone,), (), ())  # no table of rankings, so nothing about what is in it
-    assert task_tables(few)["rankings"] == downstream_notes(few)["rankings"] == []
 
 
 def test_last_checkpoints_stand_in_a_table_and_beside_their_compute(fits: StudyFits) -> None:
