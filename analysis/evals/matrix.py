@@ -1,28 +1,35 @@
 """The matrix checkpoints x tasks: which results are there, which are stale or missing, and how a result is stored.
 
-A result is one atomic file (results.py). It is valid as long as its key is the one that would be computed now; there is
-no other record of what is done, so that any worker can go on at any point.
+A result is one atomic file. It is current as long as its key is the one that would be computed now: of weights, task,
+version, settings, data, precision. There is no other record of what is done, so that any worker can go on at any
+point. Only current results are shown and averaged; the others are counted. Where a task's data are missing, as on
+another machine, its results are checked by everything else, and a line says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from arch.amounts import counted
 from arch.errors import InputError
 from data.files import read_object, write_json
 from scaling.rundir.directory import RunDir
 from scaling.rundir.saved import LEFT_OUT, WEIGHTS, Checkpoint, read_saved
 from scaling.study.run import RunSpec
 
-from .results import Failure, Result, read_failure, read_result, result_key
-from .task import Task
+from .results import SCHEMA, Result, read_result
+from .task import MissingData, Task
 
 CHECKPOINTS, MERGED = "checkpoints", "merged"
 RESULTS = {CHECKPOINTS: "evals", MERGED: "merged-evals"}  # of a run: where its weights lie, and results of them
 OF_MERGED = ("validation",)  # tasks that are asked of merged weights: they stand in for a loss
+SHOWN = 3  # checkpoints that a line names
 DAMAGED = (
     "it is damaged (a file is missing or has another size than its manifest says, or it was saved after another step): "
     "take another copy, or train again"
@@ -55,14 +62,20 @@ class RunCheckpoint(Checkpoint):
         return self.path.parent.parent / RESULTS[self.path.parent.name] / self.path.name
 
 
+def open_checkpoint(path: Path, run: RunSpec) -> RunCheckpoint | None:
+    """None where it is damaged or gone."""
+    manifest = read_saved(path, verify=False, partial=True)
+    return RunCheckpoint(path, manifest, run) if manifest is not None and WEIGHTS in manifest["files"] else None
+
+
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """One cell of the matrix: a checkpoint and a task."""
+    """One cell of the matrix: a checkpoint, a task, and the hash of the task's data as they are now (None: they are
+    missing, and results are taken to be of the right ones)."""
 
     checkpoint: RunCheckpoint
     task: Task
-    key: str
-    data_hash: str
+    data_hash: str | None
 
     @property
     def name(self) -> str:
@@ -76,46 +89,80 @@ class Pair:
     def failure(self) -> Path:
         return self.path.with_suffix(".failed")
 
+    @cached_property
+    def _decided_by(self) -> dict[str, Any]:
+        """What decides a result beside its data, as JSON."""
+        parts = {
+            "schema": SCHEMA,
+            "weights": self.checkpoint.weights_sha256,
+            "task": self.task.name,
+            "version": self.task.version,
+            "settings": self.task.settings(),
+            "autocast": self.checkpoint.autocast,
+        }
+        return dict(json.loads(json.dumps(parts)))
+
+    def key(self, data_hash: str) -> str:
+        """16 hex digits over everything that decides a result."""
+        parts = self._decided_by | {"data": data_hash}
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
     def stored(self) -> Result | None:
-        """The valid result, None where there is none."""
+        """The current result, None where there is none."""
+        result = self.result()
+        return result if result and result.key == self.key(self.data_hash or result.data_hash) else None
+
+    def result(self) -> Result | None:
+        """The stored result, perhaps stale; None where there is none that can be read."""
         try:
-            result = read_result(self.path)
+            return read_result(self.path)
         except (OSError, ValueError):
             return None
-        return result if result.key == self.key else None
 
-    @property
-    def damage(self) -> str:
-        """Why the stored result cannot be read; "" where it can, or there is none."""
+    def _failure(self) -> dict[str, Any]:
+        """{attempt, key, reason} of the last failure; empty where there is none."""
         try:
-            read_object(self.path)
-        except FileNotFoundError:
-            return ""
-        except (OSError, ValueError) as error:
-            return str(error)
-        return ""
+            return read_object(self.failure)
+        except (OSError, ValueError):
+            return {}
 
     def failed(self, attempt: str) -> str | None:
         """Why the pair failed in this attempt, None where it was not tried or did not fail."""
-        failure = read_failure(self.failure)
-        return failure.reason if failure and (failure.attempt, failure.key) == (attempt, self.key) else None
+        failure = self._failure()
+        is_this = (failure.get("attempt"), failure.get("key")) == (attempt, self.key(self.data_hash or ""))
+        return str(failure.get("reason")) if is_this else None
+
+    def stale(self) -> str:
+        """Why there is no current result."""
+        result, failure, now = self.result(), self._failure(), self._decided_by
+        if failure and (result is None or failure.get("key") == self.key(self.data_hash or result.data_hash)):
+            return f"it failed ({failure.get('reason')})"
+        if result is None:
+            return "it cannot be read, or was written by another version of this program"
+        if result.weights_sha256 != now["weights"]:
+            return "the checkpoint was written anew"
+        if result.version != now["version"]:
+            return f"it is of version {result.version} of the task, now {now['version']}"
+        names = {**now["settings"], **result.settings}
+        if changed := [name for name in names if now["settings"].get(name) != result.settings.get(name)]:
+            return f"its settings changed ({', '.join(changed)})"
+        return "its data changed" if self.data_hash not in (None, result.data_hash) else "it is of another precision"
 
     def store(self, values: dict[str, Any], **cost: Any) -> Result:
         """Write the result; `cost`: device, seconds, setup_seconds, forward_tokens."""
-        manifest, merged = self.checkpoint.manifest, self.checkpoint.is_merged
+        manifest, data_hash = self.checkpoint.manifest, self.data_hash or ""
         result = Result(
             run_id=self.checkpoint.run.run_id,
             step=manifest["step"],
             n_tokens=manifest["n_tokens"],
             task=self.task.name,
             values=values,
-            merged=merged,
             version=self.task.version,
-            key=self.key,
+            key=self.key(data_hash),
             settings=self.task.settings(),
             weights_sha256=self.checkpoint.weights_sha256,
-            data_hash=self.data_hash,
-            merged_steps=manifest["merged"]["steps"] if merged else None,
+            data_hash=data_hash,
+            merged_steps=manifest["merged"]["steps"] if self.checkpoint.is_merged else None,
             **cost,
         )
         self._write(self.path, result.to_dict())
@@ -124,7 +171,7 @@ class Pair:
 
     def fail(self, attempt: str, reason: str) -> None:
         """Record that the pair cannot be evaluated, so that the other workers of this attempt do not try it."""
-        self._write(self.failure, asdict(Failure(attempt, self.key, reason)))
+        self._write(self.failure, {"attempt": attempt, "key": self.key(self.data_hash or ""), "reason": reason})
 
     def _write(self, path: Path, content: dict[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -140,28 +187,27 @@ class Matrix:
     checkpoint (RUN/STEP) or pair, why it cannot be evaluated at all; n_refused: the number of pairs refused; tasks: the
     names of all tasks that were asked for."""
 
+    tasks: list[str]
     pairs: list[Pair] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     n_refused: int = 0
-    tasks: list[str] = field(default_factory=list)
 
-    def checkpoints(self) -> Iterator[tuple[RunCheckpoint, list[Pair]]]:
-        """Each checkpoint with its pairs, in order."""
-        by_path: dict[Path, list[Pair]] = {}
+    @property
+    def by_checkpoint(self) -> list[list[Pair]]:
+        pairs: dict[Path, list[Pair]] = {}
         for pair in self.pairs:
-            by_path.setdefault(pair.checkpoint.path, []).append(pair)
-        for pairs in by_path.values():
-            yield pairs[0].checkpoint, pairs
+            pairs.setdefault(pair.checkpoint.path, []).append(pair)
+        return list(pairs.values())
 
     def refuse(self, name: str, why: str, n_pairs: int = 1) -> None:
         self.refused[name] = why
         self.n_refused += n_pairs
 
 
-def expand(
+def matrix_of(
     runs_dir: Path,
     runs: Sequence[RunSpec],
-    tasks: Iterable[Task],
+    tasks: Sequence[Task],
     which: str = "all",
     share: Mapping[str, set[int]] | None = None,
 ) -> Matrix:
@@ -171,27 +217,24 @@ def expand(
     Reads manifests and data, loads no model. Raises InputError where `which` means nothing, or `which` or `share` names
     a step without a checkpoint.
     """
-    tasks, matrix = list(tasks), Matrix()
-    matrix.tasks = [task.name for task in tasks]
-    checkpoints = []
+    matrix, checkpoints = Matrix([task.name for task in tasks]), []
     for run, path in _chosen(runs_dir, runs, which, share or {}):
-        manifest = read_saved(path, verify=False, partial=True)
-        if manifest is None or WEIGHTS not in manifest["files"]:  # it appeared whole, so it is not being written
+        checkpoint = open_checkpoint(path, run)
+        if checkpoint is None:  # it appeared whole, so it is not being written
             matrix.refuse(f"{run.run_id}/{path.name}", DAMAGED, len(tasks))
         else:
-            checkpoints.append(RunCheckpoint(path, manifest, run))
-    hashes: list[tuple[Task, str]] = []
+            checkpoints.append(checkpoint)
+    hashes: dict[Task, str] = {}
     for task in tasks:
         try:
-            hashes.append((task, task.data_hash()))
+            hashes[task] = task.data_hash()
         except (InputError, OSError) as error:
             matrix.refuse(task.name, str(error).removeprefix(f"{task.name}: "), len(checkpoints))
     for checkpoint in checkpoints:
-        for task, data_hash in hashes:
+        for task, data_hash in hashes.items():
             if checkpoint.is_merged and task.name not in OF_MERGED:
                 continue
-            key = result_key(checkpoint.weights_sha256, task, data_hash, checkpoint.autocast)
-            pair = Pair(checkpoint, task, key, data_hash)
+            pair = Pair(checkpoint, task, data_hash)
             if checkpoint.left_out and pair.stored() is None:
                 matrix.refuse(pair.name, f"its weights {LEFT_OUT}")
             else:
@@ -217,18 +260,69 @@ def _chosen(
             paths += [path for path in merged if of_run.has_merged(int(path.name), run.training)]
         chosen += [(run, path) for path in paths]
     if which not in ("all", "last"):
-        steps = _steps(which)
+        words = [word.strip() for word in which.split(",")]
+        if not all(word.isdecimal() for word in words):
+            raise InputError(f"--checkpoints {which!r}: write all, last, or steps as 1000,2000")
+        steps = set(map(int, words))
         if unknown := steps - {int(path.name) for _, path in chosen}:
-            raise InputError(
-                f"--checkpoints {which}: no run has a checkpoint of step {min(unknown)}; `all` and `last` are the "
-                f"other choices"
-            )
+            raise InputError(f"--checkpoints {which}: no run has a checkpoint of step {min(unknown)}")
         chosen = [(run, path) for run, path in chosen if int(path.name) in steps]
     return [(run, path) for run, path in chosen if not share.get(run.run_id) or int(path.name) in share[run.run_id]]
 
 
-def _steps(which: str) -> set[int]:
-    words = [word.strip() for word in which.split(",")]
-    if not all(word.isdecimal() for word in words):
-        raise InputError(f"--checkpoints {which!r}: write all, last, or steps as 1000,2000")
-    return {int(word) for word in words}
+@dataclass
+class CurrentResults:
+    """results: the current ones, by run, step and task; left_out: {(task, why): [RUN/STEP]} of the others; unverified:
+    {task: why its data could not be checked}."""
+
+    results: list[Result] = field(default_factory=list)
+    left_out: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    unverified: dict[str, str] = field(default_factory=dict)
+
+    def lines(self) -> list[str]:
+        """A line for each task and reason; none where nothing is left out."""
+        lines = []
+        for (task, why), names in self.left_out.items():
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            of = counted(len(names), "checkpoint")
+            lines.append(f"left out: {task} of {of}, {why}: {', '.join(names[:SHOWN])}{more}")
+        return lines + [f"not verified: {task}: {why}" for task, why in self.unverified.items()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is left out or not verified, as plain data."""
+        left_out = [{"task": task, "why": why, "checkpoints": names} for (task, why), names in self.left_out.items()]
+        return {"left_out": left_out, "unverified": self.unverified}
+
+
+def read_current(runs_dir: Path, runs: Sequence[RunSpec], tasks: Iterable[Task]) -> CurrentResults:
+    """The current results among everything stored of the runs' checkpoints. Results of tasks that are not in `tasks`
+    are left out."""
+    current, known = CurrentResults(), {task.name: task for task in tasks}
+    hashes: dict[str, str | None] = {}
+    refused: dict[str, str] = {}
+    for run in runs:
+        for folder in sorted((runs_dir / run.run_id / RESULTS[CHECKPOINTS]).glob("[0-9]*")):
+            checkpoint = open_checkpoint(runs_dir / run.run_id / CHECKPOINTS / folder.name, run)
+            for name in sorted({path.stem for path in folder.iterdir() if path.suffix in (".json", ".failed")}):
+                if (task := known.get(name)) and name not in hashes and name not in refused:
+                    try:
+                        hashes[name] = task.data_hash()
+                    except MissingData as error:
+                        hashes[name] = None
+                        current.unverified[name] = str(error).removeprefix(f"{name}: ")
+                    except (InputError, OSError) as error:
+                        refused[name] = f"it cannot be evaluated ({error})"
+                if task is None:
+                    why = "it is no task of the study"
+                elif checkpoint is None:
+                    why = "its checkpoint is gone"
+                elif name in refused:
+                    why = refused[name]
+                else:
+                    pair = Pair(checkpoint, task, hashes[name])
+                    if result := pair.stored():
+                        current.results.append(result)
+                        continue
+                    why = pair.stale()
+                current.left_out.setdefault((name, why), []).append(f"{run.run_id}/{folder.name}")
+    return current

@@ -7,12 +7,10 @@ configuration or code that computes something else would score at chance level, 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from arch.model.lm import LanguageModel
     from data.corpus import Corpus
     from data.tokenizer import Tokenizer
-    from scaling.rundir.saved import Checkpoint
 
 # Nats a token. On one CPU the chunked form, the naive one and float64 agree within 1e-7; the rest is left to GPUs,
 # whose matrix products may be in TF32. What is no longer the same model is off by more (tests).
@@ -109,8 +106,8 @@ def load_guarded(path: Path, corpus: Corpus, device: str, autocast: bool) -> Loa
     """The model of the checkpoint at `path` in fp32 on `device`; autocast: read it under bf16 autocast where that is a
     GPU.
 
-    Raises InputError: no intact checkpoint, a tokenizer that is not the corpus' or differs from the files that the
-    checkpoint carries, no probe loss, or another probe loss than when the checkpoint was written.
+    Raises InputError: no intact checkpoint, a tokenizer that is not the corpus', no probe loss, or another probe loss
+    than when the checkpoint was written.
     """
     import torch
 
@@ -121,7 +118,12 @@ def load_guarded(path: Path, corpus: Corpus, device: str, autocast: bool) -> Loa
 
     saved = find_checkpoint(path, lambda line: None)
     tokenizer = saved.tokenizer()
-    _check_tokenizer(saved, tokenizer, corpus)
+    wanted = corpus.tokenizer
+    if tokenizer.identity != wanted.identity:
+        raise InputError(
+            f"{path}: its tokenizer is {tokenizer.name} ({tokenizer.identity[:12]}), that of the study's corpus is "
+            f"{wanted.name} ({wanted.identity[:12]}): the checkpoint belongs to another study"
+        )
     model = load_model(path).to(device).eval()
     length = model.model_config.context_length
     rows = torch.from_numpy(probe_rows(corpus.validation, length)).to(device)
@@ -141,35 +143,3 @@ def load_guarded(path: Path, corpus: Corpus, device: str, autocast: bool) -> Loa
     loaded = LoadedModel(model, model.model_config, tokenizer, device, in_bf16, length, path)
     loaded.count_tokens()
     return loaded
-
-
-def _check_tokenizer(checkpoint: Checkpoint, tokenizer: Tokenizer, corpus: Corpus) -> None:
-    """Raise InputError where the checkpoint's tokenizer is not the corpus', or its files are not what this version
-    writes for it (as where somebody replaced them)."""
-    wanted = corpus.tokenizer
-    if tokenizer.identity != wanted.identity:
-        raise InputError(
-            f"{checkpoint.path}: its tokenizer is {tokenizer.name} ({tokenizer.identity[:12]}), that of the study's "
-            f"corpus is {wanted.name} ({wanted.identity[:12]}): the checkpoint belongs to another study"
-        )
-    if _vocabulary((checkpoint.path / "tokenizer.json").read_bytes()) != _known_vocabulary(wanted):
-        raise InputError(
-            f"{checkpoint.path}/tokenizer.json: differs from this program's tokenizer {tokenizer.name}: put the file "
-            f"back that training wrote"
-        )
-
-
-@cache
-def _vocabulary(content: bytes) -> Any:
-    try:
-        vocabulary = json.loads(content)
-        return vocabulary["model"]["vocab"], vocabulary["added_tokens"]
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-@cache
-def _known_vocabulary(tokenizer: Tokenizer) -> Any:
-    from data.hf_tokenizer import tokenizer_files
-
-    return _vocabulary(tokenizer_files(tokenizer)["tokenizer.json"])

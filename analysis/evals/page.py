@@ -13,9 +13,9 @@ from data.files import new_directory, read_manifest
 
 from .niah.settings import VARIANTS
 from .registry import ENTRIES, entry_of
-from .results import Result, score_rows
+from .results import Result, score_tables
 
-VERSION = 10  # of the page
+VERSION = 11  # of the page
 TEMPLATE = Path(__file__).with_name("evals.html.j2")
 
 
@@ -52,15 +52,17 @@ def write_page(directory: Path, study: str, results: Sequence[Result], notes: Se
 
 
 def _shown(task: str, results: list[Result]) -> dict[str, Any]:
-    """What the template shows of a task: its scores, of a needle in a haystack its own table and pictures."""
+    """What the template shows of a task: its scores, and of a needle in a haystack pictures."""
+    figures = {}
+    if task in VARIANTS:
+        from .niah.plots import figures as draw
+
+        figures = draw(results)
     entry = entry_of(task)
-    shown = {
+    return {
         "name": task,
         "about": entry.about if entry else "",
         "n_checkpoints": len({(result.run_id, result.step) for result in results}),
+        "rows": score_tables(results)[task],
+        "figures": figures,
     }
-    if task not in VARIANTS:
-        return shown | {"rows": score_rows(results), "note": "", "figures": {}}
-    from .niah import plots
-
-    return shown | {"rows": plots.table(results), "note": plots.NOTE, "figures": plots.figures(results)}

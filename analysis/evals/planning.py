@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-from arch.amounts import counted
 from arch.errors import InputError
 from data.files import MANIFEST, read_manifest
 from data.manifest import parts_of
+from data.tokenizer import get_tokenizer
 from flops.hardware import Device
 from flops.pace import pace
 from scaling.study.run import RunSpec
 
 from .results import read_result
-from .task import MissingData, Plan, Reader, Task, TaskContext
+from .task import MissingData, Reader, Task, TaskContext
 
 ASSUMED_BYTES_PER_TOKEN = 4.0  # of text, before there is a corpus
 ROWS = 16  # of a forward pass, where nothing was measured
@@ -33,12 +32,13 @@ def readers(corpus: Path, tokenizer: str, runs: Iterable[RunSpec]) -> dict[str, 
     """The readers by run_id. corpus: the study's corpus directory, which may be missing; tokenizer: its name."""
     manifest = read_manifest(corpus, verify=False, partial=True) or {}
     splits: Mapping[str, Mapping[str, int]] = manifest.get("splits", {})
-    held_out, exact = tuple(parts_of(manifest, "validation")) if splits else None, tokenizer == "bytes"
-    per_token = 1.0 if exact else ASSUMED_BYTES_PER_TOKEN
-    if splits and not exact:
+    held_out = tuple(parts_of(manifest, "validation")) if splits else None
+    opened = get_tokenizer(tokenizer, corpus) if splits or tokenizer == "bytes" else None
+    per_token = 1.0 if tokenizer == "bytes" else ASSUMED_BYTES_PER_TOKEN
+    if splits and tokenizer != "bytes":
         n_tokens = sum(split["tokens"] for split in splits.values())
         per_token = sum(split["bytes"] for split in splits.values()) / max(1, n_tokens)
-    return {run.run_id: Reader(run.context_length, per_token, exact, held_out) for run in runs}
+    return {run.run_id: Reader(run.context_length, opened, per_token, held_out) for run in runs}
 
 
 def check_settings(tasks: Iterable[Task], models: Iterable[Reader]) -> None:
@@ -48,16 +48,6 @@ def check_settings(tasks: Iterable[Task], models: Iterable[Reader]) -> None:
         for reader in different:
             with suppress(MissingData):
                 task.check(reader)
-
-
-def plans_of(tasks: Iterable[Task], models: Mapping[str, Reader]) -> dict[str, dict[str, Plan]]:
-    """{run_id: {task: what one evaluation reads}}, without tasks that do not know. Raises InputError where data are
-    missing."""
-    tasks, by_reader = list(tasks), dict[Reader, dict[str, Plan]]()
-    for reader in set(models.values()):  # data are read once for all runs that read alike
-        plans = {task.name: task.plan(reader) for task in tasks}
-        by_reader[reader] = {name: plan for name, plan in plans.items() if plan is not None}
-    return {run_id: by_reader[reader] for run_id, reader in models.items()}
 
 
 def check_data(tasks: Iterable[Task], context: TaskContext) -> None:
@@ -73,50 +63,36 @@ def check_data(tasks: Iterable[Task], context: TaskContext) -> None:
             raise InputError(f"{task.name}: {error.filename}: cannot be read ({error.strerror})") from None
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """How long one task takes on the checkpoints that lack it. examples: of each checkpoint, as `kind` says;
-    forward_tokens: of all checkpoints together, None where the task does not know; estimate: why they are an estimate,
-    "" where they are exact; seconds: of one worker, None where nothing is known; basis: what the seconds follow
-    from."""
-
-    task: str
-    checkpoints: int
-    examples: int | None
-    kind: str
-    forward_tokens: int | None
-    estimate: str
-    seconds: float | None
-    basis: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+def forward_tokens(tasks: Sequence[Task], models: Mapping[str, Reader]) -> dict[str, dict[str, int]]:
+    """{run_id: {task: tokens of one evaluation}}, without tasks that do not know. Raises InputError where data are
+    missing."""
+    by_reader = {  # data are read once for all runs that read alike
+        reader: {task.name: n for task in tasks if (n := task.forward_tokens(reader)) is not None}
+        for reader in set(models.values())
+    }
+    return {run_id: by_reader[reader] for run_id, reader in models.items()}
 
 
 @dataclass(frozen=True)
-class MeasuredPace:
-    """What a stored result took. factor: its seconds for each forward token over the expected ones; setup_seconds:
-    before it, for model and data."""
+class Pace:
+    """How fast evaluations are on a device. factors: by task, of each stored result its seconds for a forward token
+    over the expected ones; setup_seconds: before each of them, for model and data."""
 
-    task: str
-    factor: float
-    setup_seconds: float
+    device: Device
+    factors: Mapping[str, Sequence[float]]
+    setup_seconds: Sequence[float]
 
+    def seconds(self, task: str, run: RunSpec, n_tokens: int) -> float:
+        """Of one evaluation: at the median pace of the task's results, else of all results, else at the expected
+        one."""
+        every = [factor for factors in self.factors.values() for factor in factors]
+        factor = median(self.factors.get(task) or every or [1.0])
+        setup = median(self.setup_seconds) if self.setup_seconds else 0.0
+        return factor * token_seconds(run, self.device) * n_tokens + setup
 
-def measured_paces(runs_dir: Path, runs: Sequence[RunSpec], on: Device, device: str) -> list[MeasuredPace]:
-    """The paces of all stored results that were read on `device` ("cpu" or "cuda"), also of those for other data or
-    settings."""
-    paces = []
-    for run in runs:
-        for path in sorted((runs_dir / run.run_id / "evals").glob("[0-9]*/*.json")):
-            try:
-                result = read_result(path)
-            except (OSError, ValueError):
-                continue
-            if result.forward_tokens and result.seconds and result.device.startswith(device):
-                factor = result.seconds / result.forward_tokens / token_seconds(run, on)
-                paces.append(MeasuredPace(result.task, factor, result.setup_seconds))
-    return paces
+    @property
+    def basis(self) -> str:
+        return "measured" if self.factors else f"assumed, of {self.device.name}"
 
 
 def token_seconds(run: RunSpec, device: Device) -> float:
@@ -126,32 +102,17 @@ def token_seconds(run: RunSpec, device: Device) -> float:
     return pace(run.config, batch, device, units).step_seconds / 3 / batch
 
 
-def forecast_task(
-    task: str, missing: Iterable[tuple[RunSpec, Plan | None]], known: Sequence[MeasuredPace], device: Device
-) -> Forecast:
-    """How long `task` takes. missing: the run of each checkpoint that lacks the task, and what the task reads there
-    (None: it does not know)."""
-    pairs = list(missing)
-    plans = [(run, plan) for run, plan in pairs if plan is not None]
-    if len(plans) < len(pairs) or not pairs:
-        return Forecast(task, len(pairs), None, "", None, "the task cannot tell", None, "")
-    factors = [pace.factor for pace in known if pace.task == task]
-    if factors:
-        basis = f"measured: {counted(len(factors), 'result')} of this task"
-    elif factors := [pace.factor for pace in known]:
-        basis = f"measured: {counted(len(factors), 'result')} of other tasks"
-    else:
-        factors = [1.0]
-        basis = f"assumed: {device.name}, a third of a training step for each token and no other time"
-    seconds = sum(median(factors) * token_seconds(run, device) * plan.tokens for run, plan in plans)
-    seconds += len(plans) * (median(pace.setup_seconds for pace in known) if known else 0.0)
-    return Forecast(
-        task=task,
-        checkpoints=len(plans),
-        examples=max(plan.items for _, plan in plans),
-        kind=plans[0][1].unit,
-        forward_tokens=sum(plan.tokens for _, plan in plans),
-        estimate=plans[0][1].estimate,
-        seconds=seconds,
-        basis=basis,
-    )
+def measured_pace(runs_dir: Path, runs: Sequence[RunSpec], device: Device, kind: str) -> Pace:
+    """Of all stored results that were read on devices of a kind ("cpu" or "cuda"), also of those for other data or
+    settings."""
+    factors: dict[str, list[float]] = {}
+    setup = []
+    for run in runs:
+        for path in sorted((runs_dir / run.run_id / "evals").glob("[0-9]*/*.json")):
+            with suppress(OSError, ValueError):
+                result = read_result(path)
+                if result.forward_tokens and result.seconds and result.device.startswith(kind):
+                    of_token = result.seconds / result.forward_tokens
+                    factors.setdefault(result.task, []).append(of_token / token_seconds(run, device))
+                    setup.append(result.setup_seconds)
+    return Pace(device, factors, setup)

@@ -1,70 +1,82 @@
-"""All tasks by name, the presets that stand for several, and the scales of their scores. Imports no task until it is
-made.
+"""All tasks by name, the presets that stand for several, and the scales of their scores.
 
-A task from outside of this package is named "module:task": the module has `make(task, context)` like those here.
+A task from outside of this package is named "module:task": the module has `make(task, context) -> Task`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from importlib import import_module
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from analysis.scales import ACCURACY, TREND, Scale
 from analysis.scales import PERPLEXITY as PERPLEXITY_SCALE
+from analysis.scales import TREND, Scale
 from arch.errors import InputError, nearest
 from arch.outside import import_allowed
 
-from .lmeval import sets as lmeval
+from .lmeval import sets
 from .lmeval.rows import show_layout
+from .lmeval.task import LmEvalTask
+from .losses import WIKITEXT, Extrapolate, Perplexity, Validation
 from .niah.settings import VARIANTS
+from .niah.task import Niah
 from .task import Task, TaskContext
 
 
 @dataclass(frozen=True)
 class Entry:
-    """module: below analysis.evals, with `make(name, context) -> Task`; about: one line of description; needs: what it
-    reads below the data folder; layout: the form of what it reads, where that is no data set of lm-eval."""
+    """about: one line of description; needs: what it reads below the data folder; layout: the form of what it reads;
+    scales: by metric, of the main scores, for their laws."""
 
-    module: str
+    kind: type[Task]
     about: str
     needs: str = ""
     layout: str = "the study's own held-out text"
+    scales: Mapping[str, Scale] = field(default_factory=dict)
 
 
 PERPLEXITY = "perplexity"
 ENTRIES: dict[str, Entry] = {
-    "validation": Entry("validation", "held-out loss, perplexity and bits per byte on the study's corpus"),
+    "validation": Entry(Validation, "held-out loss, perplexity and bits per byte on the study's corpus"),
     PERPLEXITY: Entry(
-        "perplexity",
+        Perplexity,
         "perplexity of a text per token, byte and word, in fixed windows; perplexity-NAME: of another text",
-        "wikitext/test.jsonl",
-        layout="wikitext/test.jsonl below the data folder, or the file of its settings: a text file of UTF-8, or a "
-        ".jsonl of records with a text under text_key (page)",
+        WIKITEXT,
+        f"{WIKITEXT} below the data folder, or the file of its settings: a text file of UTF-8, or a .jsonl of records "
+        "with a text under text_key (page)",
+        {"word_perplexity": Scale(PERPLEXITY_SCALE, higher_is_better=False)},
     ),
     "extrapolate": Entry(
-        "extrapolate",
+        Extrapolate,
         "perplexity at context lengths from 512 tokens (or a shorter training length) to 16 times the training length",
         layout="the study's own held-out text, or a text file of UTF-8 (evaluation.settings.extrapolate.file)",
+        # beyond the training length the loss decides nothing
+        scales={"perplexity_avg": Scale(TREND, higher_is_better=False)},
     ),
     **{
         name: Entry(
-            "niah.task",
+            Niah,
             variant.about,
             variant.data,
             f"{variant.data}/ below the data folder, or evaluation.settings.{name}.haystack: a folder of .txt files of "
             f"UTF-8, read in the order of their names, together as long as the longest prompt",
+            {"weighted_avg_acc": Scale(TREND, full=100.0)},
         )
         for name, variant in VARIANTS.items()
     },
     **{
-        name: Entry("lmeval.task", f"lm-eval: {task.about}", lmeval.DATA[task.data].file)
-        for name, task in lmeval.TASKS.items()
+        name: Entry(
+            LmEvalTask,
+            f"lm-eval: {task.about}",
+            sets.DATA[task.data].file,
+            f"{sets.DATA[task.data].file} below the data folder, a JSON object a line; other columns are allowed",
+            task.scales,
+        )
+        for name, task in sets.TASKS.items()
     },
 }
-PRESETS: dict[str, tuple[str, ...]] = {"niah": ("niah-easy", "niah-standard"), **lmeval.PRESETS}
+PRESETS: dict[str, tuple[str, ...]] = {"niah": ("niah-easy", "niah-standard"), **sets.PRESETS}
 
 
 def entry_of(task: str) -> Entry | None:
@@ -117,8 +129,7 @@ def _make(name: str, context: TaskContext) -> Task:
             f"evaluation.tasks: {name} is the perplexity of a text of your own: name it in "
             f"evaluation.settings.{name}.file{nearest(name, list(ENTRIES))}"
         )
-    task: Task = import_module(f"analysis.evals.{entry.module}").make(name, context)
-    return task
+    return entry.kind(name, context)
 
 
 def _make_outside(name: str, context: TaskContext) -> Task:
@@ -140,42 +151,16 @@ def _make_outside(name: str, context: TaskContext) -> Task:
     return task
 
 
-def scales_of(task: str) -> dict[str, Scale]:
+def scales_of(task: str) -> Mapping[str, Scale]:
     """{metric: its scale} of a task's main metrics, for laws of scores. Empty for the held-out loss itself, and for
     tasks from outside, of whose scores nothing is known."""
-    if entry_of(task) is None or task == "validation":
-        return {}
-    if task not in lmeval.TASKS:
-        if task.startswith(PERPLEXITY):
-            return {"word_perplexity": Scale(PERPLEXITY_SCALE, higher_is_better=False)}
-        if task == "extrapolate":  # beyond the training length the loss decides nothing
-            return {"perplexity_avg": Scale(TREND, higher_is_better=False)}
-        return {"weighted_avg_acc": Scale(TREND, full=100.0)}
-    lm_task = lmeval.TASKS[task]
-    if lm_task.scrolls:
-        return {lm_task.metrics[0]: Scale(TREND, full=100.0)}
-    accuracy = Scale(ACCURACY, chance=1 / lmeval.CHOICES[task] if task in lmeval.CHOICES else 0.0)
-    return {
-        metric: Scale(PERPLEXITY_SCALE, higher_is_better=False)
-        if metric.endswith("perplexity")
-        else accuracy
-        if metric.startswith("acc")
-        else Scale(TREND)
-        for metric in (lm_task.metrics if task == "lambada" else lm_task.metrics[:1])
-    }
+    entry = entry_of(task)
+    return entry.scales if entry else {}
 
 
-def layouts(words: Iterable[str]) -> dict[str, str]:
-    """{task: in words what it reads and in what form}; of lm-eval's tasks the columns of a row. Raises InputError with
-    the nearest name."""
-    return {name: _layout(name) for name in expand(words)}
-
-
-def _layout(name: str) -> str:
+def layout_of(name: str) -> str:
+    """In words what a task reads and in what form; of lm-eval's tasks the columns of a row."""
     entry = entry_of(name)
     if entry is None:
         raise InputError(f"task {name!r} is from another package: its own module says what it reads")
-    if name not in lmeval.TASKS:
-        return entry.layout
-    columns = show_layout(lmeval.TASKS[name].data)
-    return f"{entry.needs} below the data folder, a JSON object a line; other columns are allowed\n{columns}"
+    return entry.layout + (f"\n{show_layout(sets.TASKS[name].data)}" if name in sets.TASKS else "")

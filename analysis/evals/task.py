@@ -2,8 +2,8 @@
 
 A task is one named evaluation with its settings. It never loads a model, writes a file or decides what is missing. The
 runner does that (matrix.py, worker.py): a model is loaded once for all its tasks, and a task's requests are tokenised
-once for all models. A new task is a subclass of `Task` in a module here with `make(name, context)`, and a line in
-registry.py; or in a module of your own.
+once for all models. A new task is a subclass of `Task` in a module here, and a line in registry.py; or in a module of
+your own with `make(name, context)`.
 """
 
 from __future__ import annotations
@@ -47,10 +47,9 @@ class TaskContext:
     data: Path | None = None
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def data_file(self, task: str, name: str, fetch: str = "") -> Path:
-        """The path of a file or folder below the data folder, or an absolute path. fetch: its name for `scaling eval
-        fetch` ("": that command does not have it). Raises MissingData where the path, or the data folder, is
-        missing."""
+    def data_file(self, task: str, name: str, remedy: str = "put it there") -> Path:
+        """The path of a file or folder below the data folder, or an absolute path. Raises MissingData with the `remedy`
+        where it, or the data folder, is missing."""
         path = Path(name).expanduser()
         if not path.is_absolute():
             if self.data is None:
@@ -60,43 +59,28 @@ class TaskContext:
                 )
             path = self.data / path
         if not path.exists():
-            remedy = f"run `scaling eval fetch --tasks {fetch} {self.data}`" if fetch else "put it there"
-            is_folder = self.data is None or self.data.is_dir()
-            folder = "" if is_folder else f" (evaluation.data, {self.data}, is not a folder)"
-            raise MissingData(f"{task}: {path} does not exist{folder}: {remedy}")
+            raise MissingData(f"{task}: {path} does not exist: {remedy}")
         return path
+
+    def fetched_file(self, task: str, name: str, fetch: str) -> Path:
+        """`data_file` of what `scaling eval fetch --tasks FETCH` writes."""
+        return self.data_file(task, name, f"run `scaling eval fetch --tasks {fetch} {self.data}`")
 
 
 @dataclass(frozen=True)
 class Reader:
     """How a run's model will read text, as far as that is known before training. context_length: of the training, in
-    tokens; bytes_per_token: UTF-8 bytes of text; exact: whether that is the same for every text; held_out: the parts of
-    the corpus' validation split, None before there is a corpus."""
+    tokens; tokenizer: None before it is made; bytes_per_token: UTF-8 bytes of text, of the corpus or assumed; held_out:
+    the parts of the corpus' validation split, None before there is a corpus."""
 
     context_length: int
+    tokenizer: Tokenizer | None
     bytes_per_token: float
-    exact: bool
     held_out: tuple[Part, ...] | None
 
     def tokens_of(self, n_bytes: float) -> int:
-        """The number of tokens of a text of `n_bytes`; an estimate unless `exact`."""
+        """About the number of tokens of a text of `n_bytes`; exact where a byte is a token."""
         return round(n_bytes / self.bytes_per_token)
-
-    @property
-    def estimate(self) -> str:
-        """`Plan.estimate` of a count that is exact but for the tokenizer."""
-        return "" if self.exact else f"at {self.bytes_per_token:.2f} bytes a token"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What one evaluation of one checkpoint reads. tokens: that pass through the model; items: windows, cells or
-    documents, as `unit` says; estimate: why `tokens` is an estimate, "" where it is exact."""
-
-    tokens: int
-    items: int
-    unit: str
-    estimate: str = ""
 
 
 class Task(ABC):
@@ -106,7 +90,7 @@ class Task(ABC):
     version: of the method: a change makes every stored result stale; Chosen: the class of its settings.
     """
 
-    version: ClassVar[int] = 1
+    version: int = 1
     Chosen: ClassVar[type[Settings]] = Settings
 
     def __init__(self, name: str, context: TaskContext) -> None:
@@ -129,9 +113,9 @@ class Task(ABC):
         """A hash of the data read; quick, since every start asks for it. Raises InputError where they do not have the
         form that the task reads, MissingData, which names `scaling eval fetch`, where they are missing."""
 
-    def plan(self, reader: Reader) -> Plan | None:
-        """What one evaluation of such a model reads, None where the task does not know. Raises InputError where data
-        are missing."""
+    def forward_tokens(self, reader: Reader) -> int | None:
+        """About how many tokens one evaluation passes through such a model, None where the task does not know. Raises
+        InputError where data are missing."""
         return None
 
     def check(self, reader: Reader) -> None:  # noqa: B027

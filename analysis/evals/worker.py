@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 class Worker:
     """corpus: the study's corpus directory; device: "cpu" or "cuda"; attempt: pairs recorded as failed under this name
-    are left alone; tell: gets a line for each pair; since: when this process began, by time.perf_counter (None: now):
+    are left alone; say: gets a line for each pair; since: when this process began, by time.perf_counter (None: now):
     the first pair's setup is counted from then."""
 
     def __init__(
@@ -34,10 +34,10 @@ class Worker:
         corpus: Path,
         device: str,
         attempt: str,
-        tell: Callable[[str], None] = print,
+        say: Callable[[str], None] = print,
         since: float | None = None,
     ) -> None:
-        self._folder, self._device, self._attempt, self._tell = corpus, device, attempt, tell
+        self._folder, self._device, self._attempt, self._say = corpus, device, attempt, say
         self._path: Path | None = None
         self._model: LoadedModel | InputError | None = None
         self._prepared: dict[tuple[str, str], Any] = {}
@@ -53,7 +53,7 @@ class Worker:
     def work(self, matrix: Matrix) -> None:
         """Evaluate the matrix. Raises InputError where results cannot be written."""
         busy = []
-        for _, pairs in matrix.checkpoints():
+        for pairs in matrix.by_checkpoint:
             if any(self._is_claimed(pair) for pair in pairs):
                 busy += pairs
             else:
@@ -78,7 +78,7 @@ class Worker:
             raise InputError(f"{pair.path}: cannot be written ({error.strerror}); mend that and run again") from None
         self.n_done += not reason
         self.n_failed += bool(reason)
-        self._tell(f"{pair.name}: {'failed: ' + reason if reason else 'done'}")
+        self._say(f"{pair.name}: {'failed: ' + reason if reason else 'done'}")
         return True
 
     def _is_claimed(self, pair: Pair) -> bool:

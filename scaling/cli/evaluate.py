@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -23,16 +23,14 @@ from .evaluation import (
     eval_stage,
     eval_tasks,
     eval_worker,
+    pace_here,
+    readers_of,
     require_checkpoints,
     shown_words,
 )
 from .options import AsJson, ChangedStudyOptions, DryRun, Force, RunsOptions, close, print_json, tell
 from .passing import Passing
 from .request import Request
-
-if TYPE_CHECKING:
-    from analysis.evals.matrix import Pair
-    from analysis.evals.planning import Forecast
 
 
 def named(words: str | None, option: str) -> tuple[str, ...]:
@@ -88,84 +86,91 @@ def study(
     if study.as_json:
         print_json(result)
     else:
-        from analysis.evals.results import Scores, score_tables
+        from analysis.evals.results import score_tables
 
-        for title, rows in score_tables([Scores(**row) for row in result["results"]]).items():
-            print(f"\n{title}\n{text_table(tuple(rows[0]), [tuple(row.values()) for row in rows])}")
+        asked = {row["task"] for row in result["results"]}
+        current = [row for row in current_results(request, options).results if row.task in asked]
+        for task, rows in score_tables(current).items():
+            print(f"\n{task}, each run's newest checkpoint")
+            print(text_table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
     close(request, {"evaluations": result})
     study.say_next("fit study")
 
 
 @dataclass(frozen=True)
+class TaskForecast:
+    """How long one task takes on the checkpoints that lack it. forward_tokens: of all of them together, about, None
+    where the task does not know; seconds: of one worker."""
+
+    task: str
+    checkpoints: int
+    forward_tokens: int | None
+    seconds: float | None
+
+
+@dataclass(frozen=True)
 class Missing:
     """What `eval study` would do. pairs: of the whole matrix; missing: {task: [checkpoints]}; refused: {task or
-    RUN/STEP: why}; forecast: of each task that is missing."""
+    RUN/STEP: why}; forecast: of each task that is missing; basis: what the seconds follow from."""
 
     pairs: int
     missing: dict[str, list[str]]
     refused: dict[str, str]
     n_refused: int
-    forecast: Sequence[Forecast]
+    forecast: Sequence[TaskForecast]
+    basis: str
     workers: int
 
     def to_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
-        return vars(self) | {"forecast": [task.to_dict() for task in self.forecast]}
+        return vars(self) | {"forecast": [vars(task) for task in self.forecast]}
 
     def text(self) -> str:
         """A table of tasks, then what their times follow from and what cannot be done."""
-        rows, notes = [], list[str]()
+        rows = []
         for task in self.forecast:
-            tokens, seconds, about = task.forward_tokens, task.seconds, "about " if task.estimate else ""
-            each = "-" if task.examples is None else f"{task.examples:,} {task.kind}"
-            total = "-" if tokens is None else f"{about}{count(tokens)}"
-            time = "-" if seconds is None else duration(seconds)
-            rows.append((task.task, f"{task.checkpoints:,}", each, total, time))
-            notes += [f"{task.task}: tokens estimated ({task.estimate})"] if task.estimate else []
-        for basis in dict.fromkeys(task.basis for task in self.forecast if task.basis):
-            names = [task.task for task in self.forecast if task.basis == basis]
-            notes.append(f"time of {', '.join(names)}: {basis}")
-        notes += [f"{name}: cannot be evaluated: {why}" for name, why in self.refused.items()]
+            tokens = "-" if task.forward_tokens is None else count(task.forward_tokens)
+            time = "-" if task.seconds is None else duration(task.seconds)
+            rows.append((task.task, f"{task.checkpoints:,}", tokens, time))
         n_missing = sum(map(len, self.missing.values()))
         seconds = sum(task.seconds or 0.0 for task in self.forecast)
         workers = min(self.workers, max(1, n_missing))
+        with_workers = f", about {duration(seconds / workers)} with {counted(workers, 'worker')} ({self.basis} pace)"
+        notes = [f"{name}: cannot be evaluated: {why}" for name, why in self.refused.items()]
         notes.append(
             f"{counted_of(n_missing, self.pairs, 'evaluation')} to do"
-            + (f", about {duration(seconds / workers)} with {counted(workers, 'worker')}" if seconds else "")
+            + (with_workers if seconds else "")
             + (f", {self.n_refused:,} cannot be done" if self.n_refused else "")
             + " (dry run: nothing was written)"
         )
-        heads = ("task", "checkpoints", "each", "forward tokens in all", "expected time")
+        heads = ("task", "checkpoints", "forward tokens, about", "expected time")
         return "\n".join([*([text_table(heads, rows)] if rows else []), *wrapped(notes)])
 
 
 def missing_evaluations(request: Request, options: EvalOptions) -> Missing:
     """What is missing of the matrix, and its time on this machine."""
-    from analysis.evals import planning
-    from flops.hardware import DEVICES
-    from jobs.local import at_once, visible_gpus
+    from jobs.local import at_once
 
     request.check_runs()
-    matrix = eval_matrix(request, options)
-    todo: dict[str, list[Pair]] = {pair.task.name: [] for pair in matrix.pairs}
-    for pair in matrix.pairs:
-        todo[pair.task.name] += [pair] if pair.stored() is None else []
-    kind, device = ("cuda", DEVICES["h100"]) if visible_gpus() else ("cpu", DEVICES["cpu"])
-    paces = planning.measured_paces(request.study.directory / "runs", request.runs, device, kind)
-    readers = planning.readers(request.corpus_directory, request.study.corpus.tokenizer, request.runs)
+    matrix, pace, readers = eval_matrix(request, options), pace_here(request), readers_of(request)
+    missing = [pair for pair in matrix.pairs if pair.stored() is None]
+    todo = {name: [pair for pair in missing if pair.task.name == name] for name in matrix.tasks}
     forecasts = []
     for name, pairs in todo.items():
-        if pairs:
-            runs = [pair.checkpoint.run for pair in pairs]
-            plans = planning.plans_of([pairs[0].task], {run.run_id: readers[run.run_id] for run in runs})
-            reads = [(run, plans[run.run_id].get(name)) for run in runs]
-            forecasts.append(planning.forecast_task(name, reads, paces, device))
+        tokens = [pair.task.forward_tokens(readers[pair.checkpoint.run.run_id]) for pair in pairs]
+        known = [n for n in tokens if n is not None]
+        if pairs and len(known) == len(pairs):
+            seconds = [pace.seconds(name, pair.checkpoint.run, n) for pair, n in zip(pairs, known, strict=True)]
+            forecasts.append(TaskForecast(name, len(pairs), sum(known), sum(seconds)))
+        elif pairs:
+            forecasts.append(TaskForecast(name, len(pairs), None, None))
     return Missing(
         pairs=len(matrix.pairs) + matrix.n_refused,
         missing={name: [pair.checkpoint.name for pair in pairs] for name, pairs in todo.items()},
         refused=matrix.refused,
         n_refused=matrix.n_refused,
         forecast=forecasts,
+        basis=pace.basis,
         workers=options.workers or at_once(request.study.jobs.parallel, 1),
     )
 
@@ -196,18 +201,17 @@ def list_tasks(
     as_json: AsJson = False,
 ) -> None:
     """List the tasks and the presets. Says what a task needs in the data folder, and which tasks a preset names."""
-    from analysis.evals.registry import ENTRIES, PRESETS, layouts
+    from analysis.evals.registry import ENTRIES, PRESETS, expand, layout_of
 
     task_names = named(rows, "--rows")
-    layout_of = layouts(task_names or ENTRIES)
     if as_json:
         tasks = [
-            {"task": name, "about": ENTRIES[name].about, "needs": ENTRIES[name].needs, "layout": layout}
-            for name, layout in layout_of.items()
+            {"task": name, "about": ENTRIES[name].about, "needs": ENTRIES[name].needs, "layout": layout_of(name)}
+            for name in expand(task_names or ENTRIES)
         ]
         return print_json({"tasks": tasks, "presets": PRESETS})
     if task_names:
-        return print("\n\n".join(f"{name}: {layout}" for name, layout in layout_of.items()))
+        return print("\n\n".join(f"{name}: {layout_of(name)}" for name in expand(task_names)))
     print(text_table(("task", "about", "needs"), [(n, entry.about, entry.needs or "") for n, entry in ENTRIES.items()]))
     notes = [f"preset {name}: {', '.join(members)}" for name, members in PRESETS.items()]
     print("\n".join(["", *wrapped([*notes, "how the data of a task must look: scaling eval list --rows TASK"])]))

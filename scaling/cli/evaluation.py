@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +32,10 @@ from .passing import Passing
 from .request import Request
 
 if TYPE_CHECKING:
-    from analysis.evals.matrix import Matrix, Pair
-    from analysis.evals.results import CurrentResults, Result
-    from analysis.evals.task import Plan, Task, TaskContext
+    from analysis.evals.matrix import CurrentResults, Matrix, Pair
+    from analysis.evals.planning import Pace
+    from analysis.evals.results import Result
+    from analysis.evals.task import Reader, Task, TaskContext
 
 
 VALIDATION = "validation"  # the task of the held-out loss, which every study asks for
@@ -57,9 +59,6 @@ class EvalOptions:
 
 
 ALL = EvalOptions()
-
-
-# Tasks
 
 
 def task_context(request: Request) -> TaskContext:
@@ -94,12 +93,21 @@ def task_names(request: Request) -> list[str] | None:
         return None
 
 
-def _check_settings(request: Request, tasks: Sequence[Task]) -> None:
-    """Raise InputError where a task does not suit one of the runs' models."""
-    from analysis.evals import planning
+def readers_of(request: Request) -> dict[str, Reader]:
+    """How the runs' models read text, by run id."""
+    from analysis.evals.planning import readers
 
-    models = planning.readers(request.corpus_directory, request.study.corpus.tokenizer, request.runs)
-    planning.check_settings(tasks, models.values())
+    return readers(request.corpus_directory, request.study.corpus.tokenizer, request.runs)
+
+
+def pace_here(request: Request) -> Pace:
+    """How fast evaluations are on this machine, by the study's results."""
+    from analysis.evals.planning import measured_pace
+    from flops.hardware import DEVICES
+    from jobs.local import visible_gpus
+
+    kind, device = ("cuda", DEVICES["h100"]) if visible_gpus() else ("cpu", DEVICES["cpu"])
+    return measured_pace(request.study.directory / "runs", request.runs, device, kind)
 
 
 def check_evaluations(request: Request, data_later: bool = False) -> list[str]:
@@ -112,14 +120,14 @@ def check_evaluations(request: Request, data_later: bool = False) -> list[str]:
     evaluation = request.study.evaluation
     if not (evaluation.tasks or evaluation.settings or evaluation.data):
         return []
-    from analysis.evals.planning import check_data
+    from analysis.evals.planning import check_data, check_settings
     from analysis.evals.registry import entry_of, make_tasks
     from analysis.evals.task import MissingData
 
     context = task_context(request)
     make_tasks([name for name in evaluation.settings if entry_of(name)], context)  # checks all settings
     tasks = eval_tasks(request)
-    _check_settings(request, tasks)
+    check_settings(tasks, readers_of(request).values())
     try:
         if context.data is not None and not context.data.is_dir():
             raise MissingData(
@@ -134,22 +142,19 @@ def check_evaluations(request: Request, data_later: bool = False) -> list[str]:
     return []
 
 
-def planned_reads(request: Request) -> dict[str, dict[str, Plan]]:
-    """{run id: {task: what one evaluation of one of its checkpoints reads}} of the study's tasks. Loads no torch; a
-    task from outside that does not know is left out. Raises InputError where a task's data are missing."""
-    from analysis.evals import planning
+def planned_tokens(request: Request) -> dict[str, dict[str, int]]:
+    """{run id: {task: tokens that one evaluation of one of its checkpoints reads, about}} of the study's tasks. Loads
+    no torch; a task from outside that does not know is left out. Raises InputError where a task's data are missing."""
+    from analysis.evals.planning import forward_tokens
 
-    tasks = eval_tasks(request)
-    readers = planning.readers(request.corpus_directory, request.study.corpus.tokenizer, request.runs)
-    return planning.plans_of(tasks, readers)
-
-
-# The matrix
+    return forward_tokens(eval_tasks(request), readers_of(request))
 
 
 def eval_matrix(request: Request, options: EvalOptions = ALL) -> Matrix:
-    """The matrix, the largest models first. Raises InputError as eval_tasks and `expand` do; for a share of no run."""
-    from analysis.evals.matrix import expand
+    """The matrix, the largest models first. Raises InputError as eval_tasks and `matrix_of` do, and for a share of no
+    run."""
+    from analysis.evals.matrix import matrix_of
+    from analysis.evals.planning import check_settings
 
     run_ids = [run.run_id for run in request.runs]
     share: dict[str, set[int]] = {}  # steps by run; none of them: all
@@ -162,8 +167,8 @@ def eval_matrix(request: Request, options: EvalOptions = ALL) -> Matrix:
     runs = [run for run in request.runs if not share or run.run_id in share]
     runs.sort(key=expected_work, reverse=True)
     tasks = eval_tasks(request, options)
-    _check_settings(request, tasks)
-    return expand(request.study.directory / "runs", runs, tasks, options.checkpoints, share)
+    check_settings(tasks, readers_of(request).values())
+    return matrix_of(request.study.directory / "runs", runs, tasks, options.checkpoints, share)
 
 
 def steps_to_evaluate(request: Request) -> dict[str, list[int]]:
@@ -193,9 +198,6 @@ def shown_words(request: Request) -> str:
     words = [path.stem if path.parent == PACKAGED else str(path)]
     words += [word for change in request.study.sets for word in ("--set", change)]
     return shlex.join([*words, *(["--only", request.only] if request.only else [])])
-
-
-# The stage
 
 
 def eval_worker(request: Request, options: EvalOptions = ALL, attempt: str | None = None) -> int:
@@ -233,15 +235,15 @@ def eval_stage(request: Request, options: EvalOptions = ALL) -> dict[str, Any]:
     from analysis.claims import clear
 
     matrix = eval_matrix(request, options)
-    for checkpoint, _ in matrix.checkpoints():
-        clear(checkpoint.results)
+    for pairs in matrix.by_checkpoint:
+        clear(pairs[0].checkpoint.results)
     missing = [pair for pair in matrix.pairs if pair.stored() is None]
     n_all = len(matrix.pairs) + matrix.n_refused
     what = ", ".join(matrix.tasks) if n_all else "no checkpoints"
     request.say(f"eval: {counted_of(len(missing), n_all, 'evaluation')} to do ({what})")
-    if damaged := [pair for pair in missing if pair.damage]:
+    if damaged := [pair.path for pair in missing if pair.path.exists() and pair.result() is None]:
         more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
-        request.say(f"eval: made again: {damaged[0].path}: {damaged[0].damage}{more}")
+        request.say(f"eval: made again, because it cannot be read: {damaged[0]}{more}")
     failed: dict[str, list[str]] = {}
     for name, reason in matrix.refused.items():
         failed.setdefault(reason, []).append(name)
@@ -306,21 +308,15 @@ class EvalProgress:
         self.done: dict[Pair, Result] = {}
         self.failed: dict[Pair, str] = {}
         self._attempt, self._begun = attempt, time.monotonic()
-        runs = {pair.checkpoint.run.run_id: pair.checkpoint.run for pair in missing}
-        work = {run_id: expected_work(run) / run.n_tokens for run_id, run in runs.items()}  # of a token
-        self._work = {pair: work[pair.checkpoint.run.run_id] for pair in missing}
 
     def refresh(self) -> None:
         """Look for new results and failures."""
-        still_open = []
         for pair in self.open:
             if (result := pair.stored()) is not None:
                 self.done[pair] = result
             elif (reason := pair.failed(self._attempt)) is not None:
                 self.failed[pair] = reason
-            else:
-                still_open.append(pair)
-        self.open = still_open
+        self.open = [pair for pair in self.open if pair not in self.done and pair not in self.failed]
 
     def line(self) -> str:
         """One line for people: counts, time left at the pace so far by the models' cost, what the workers are at."""
@@ -329,13 +325,19 @@ class EvalProgress:
         self.refresh()
         now = [(pair, progress_of(pair.checkpoint.results, pair.task.name)) for pair in self.open]
         shares = {pair: share for pair, share in now if share is not None}
-        text = f"eval: {len(self.done)}/{len(self._work)} done"
-        text += f", {len(self.failed)} failed" if self.failed else ""
         elapsed = time.monotonic() - self._begun
-        work = sum(self._work[pair] for pair in self.done)
-        left = sum(self._work[pair] * (1 - shares.get(pair, 0.0)) for pair in self.open)
+        work = sum(_work_of(pair) for pair in self.done)
+        left = sum(_work_of(pair) * (1 - shares.get(pair, 0.0)) for pair in self.open)
+        text = f"eval: {len(self.done)}/{len(self.done) + len(self.failed) + len(self.open)} done"
+        text += f", {len(self.failed)} failed" if self.failed else ""
         text += f", {duration(round(elapsed * left / work))} left" if work else f", {duration(round(elapsed))} so far"
         return "; ".join([text, *(f"{pair.name} {share:.0%}" for pair, share in list(shares.items())[:NAMED])])
+
+
+@cache
+def _work_of(pair: Pair) -> float:
+    """Of a token, by the model's cost."""
+    return expected_work(pair.checkpoint.run) / pair.checkpoint.run.n_tokens
 
 
 def not_merged(request: Request) -> list[str]:
@@ -357,8 +359,8 @@ def not_merged(request: Request) -> list[str]:
 def current_results(request: Request, options: EvalOptions = ALL) -> CurrentResults:
     """What is stored of the request's runs, as far as it would be computed so today. The tasks of `options` are known
     beside the study's. Raises InputError for settings that cannot be."""
+    from analysis.evals.matrix import read_current
     from analysis.evals.registry import entry_of, make_tasks
-    from analysis.evals.results import read_current
 
     context, runs_dir = task_context(request), request.study.directory / "runs"
     words = [*(request.study.evaluation.tasks or ()), *options.tasks]

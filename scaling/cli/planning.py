@@ -14,13 +14,13 @@ from arch.errors import InputError
 from flops import count_params, train_flops_per_token
 from flops.tables import duration
 from jobs.expected import Expected, expected_time
-from jobs.local import at_once, visible_gpus
+from jobs.local import at_once
 
 from ..rundir.directory import RunDir
 from ..rundir.worklist import is_trained
 from ..study.plan import Plan, plan
 from ..study.run import RunSpec
-from .evaluation import planned_reads
+from .evaluation import pace_here, planned_tokens
 from .forecast import Waiting, trainable
 from .gpu_sharing import gains_of, shares_of
 from .request import Request
@@ -163,33 +163,25 @@ def evaluation_time(request: Request) -> list[str]:
     """A line on the time of all planned evaluations of checkpoints and merged points, with those done; none where the
     tasks' data or the corpus are not there to know."""
     from analysis.evals.matrix import OF_MERGED
-    from analysis.evals.planning import forecast_task, measured_paces
-    from flops.hardware import DEVICES
 
     try:
-        plans = planned_reads(request)
+        tokens = planned_tokens(request)
     except InputError:
         return []
-    kind, device = ("cuda", DEVICES["h100"]) if visible_gpus() else ("cpu", DEVICES["cpu"])
-    paces = measured_paces(request.study.directory / "runs", request.runs, device, kind)
-    seconds, basis, n_checkpoints, n_merged = 0.0, dict[str, str](), 0, 0
+    pace, seconds, n_checkpoints, n_merged = pace_here(request), 0.0, 0, 0
     for run in request.runs:
         n_checkpoints, n_merged = n_checkpoints + len(run.checkpoint_steps), n_merged + len(run.merged_after)
-        for task, read in plans[run.run_id].items():
-            expected = forecast_task(task, [(run, read)], paces, device)
+        for task, n_tokens in tokens[run.run_id].items():
             merged = len(run.merged_after) if task in OF_MERGED else 0
-            seconds += (expected.seconds or 0.0) * (len(run.checkpoint_steps) + merged)
-            basis[task] = expected.basis.partition(":")[0]  # measured or assumed
+            seconds += pace.seconds(task, run, n_tokens) * (len(run.checkpoint_steps) + merged)
+    known = {task for of_run in tokens.values() for task in of_run}
     unknown = [
-        word for word in request.study.evaluation.tasks or () if ":" in word and word.partition(":")[2] not in basis
+        word for word in request.study.evaluation.tasks or () if ":" in word and word.partition(":")[2] not in known
     ]
     workers = at_once(request.study.jobs.parallel, 1)
     also = f", {counted(n_merged, 'merged point')}" if n_merged else ""
-    known = "; ".join(
-        f"{', '.join(t for t in basis if basis[t] == how)}: {how}" for how in dict.fromkeys(basis.values())
-    )
     return [
         f"all evaluations are expected to take about {duration(seconds / workers)} here: "
-        f"{counted(n_checkpoints, 'checkpoint')}{also}, {counted(workers, 'worker')} (pace of {known})"
+        f"{counted(n_checkpoints, 'checkpoint')}{also}, {counted(workers, 'worker')} ({pace.basis} pace)"
         + (f"; without {', '.join(unknown)}, of unknown length" if unknown else "")
     ]

@@ -34,7 +34,7 @@ from ..study.plan import confounded
 from ..study.run import RunSpec
 from ..study.spec import StudySpec
 from .corpus import check_corpus
-from .evaluation import check_evaluations, eval_tasks, planned_reads, show_results, steps_to_evaluate
+from .evaluation import check_evaluations, eval_tasks, planned_tokens, show_results, steps_to_evaluate
 from .fitting import fit_stage, report_stage
 from .forecast import Waiting, trainable
 from .options import ChangedStudyOptions, DryRun, RunsOptions, print_json, tell
@@ -383,12 +383,12 @@ def cancel_jobs(request: Request) -> list[str]:
 
 def _token_counts(request: Request) -> Callable[[RunSpec], dict[str, float | None]]:
     """Of a run the tokens of one checkpoint's evaluation, by task; None for one from outside that does not know."""
-    reads = cache(lambda: planned_reads(request))
+    reads = cache(lambda: planned_tokens(request))
     names = cache(lambda: [task.name for task in eval_tasks(request)])
 
     def tokens(run: RunSpec) -> dict[str, float | None]:
         of_run = reads()[run.run_id]
-        return {name: of_run[name].tokens if name in of_run else None for name in names()}
+        return {name: of_run.get(name) for name in names()}
 
     return tokens
 

@@ -8,15 +8,16 @@ import math
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import expit
 
-from analysis.evals.results import Result, result_key
+from analysis.evals.matrix import Pair, RunCheckpoint
 from analysis.evals.task import Task
 from data.corpus import Corpus
-from data.files import new_directory, write_json
+from data.files import new_directory
 from data.windows import packed
 from flops import count_params
 from scaling.cli.corpus import data_stage
@@ -91,7 +92,6 @@ def _write_checkpoint(path: Path, run: RunSpec, step: int, corpus: Corpus, task:
         (folder / WEIGHTS).write_bytes(f"{run.run_id} {step}".encode())
     saved = read_saved(path)
     assert saved is not None
-    weights = saved["files"][WEIGHTS]["sha256"]
     window = run.context_length
     n_windows = task.settings()["validation_tokens"] // window
     rng = np.random.default_rng(0)  # the text, the same for every run
@@ -101,24 +101,10 @@ def _write_checkpoint(path: Path, run: RunSpec, step: int, corpus: Corpus, task:
     )
     nats = np.float32(mean * window * np.exp(text) / np.exp(text).mean()).astype(float)
     loss = float(nats.mean()) / window
-    values = {"loss": loss, "perplexity": math.exp(loss), "bits_per_byte": loss / math.log(2)}
+    values: dict[str, Any] = {"loss": loss, "perplexity": math.exp(loss), "bits_per_byte": loss / math.log(2)}
     values |= {"n_tokens_scored": n_windows * window, "n_bytes_scored": n_windows * window}
-    result = Result(
-        run_id=run.run_id,
-        step=step,
-        n_tokens=n_tokens,
-        task=task.name,
-        values=values | {"n_windows": n_windows, "context_length": window, "window_nats": packed(nats)},
-        version=task.version,
-        key=result_key(weights, task, task.data_hash(), run.training.precision == "bf16"),
-        settings=task.settings(),
-        weights_sha256=weights,
-        data_hash=task.data_hash(),
-        seconds=1.0,
-    )
-    home = path.parent.parent / "evals" / path.name
-    home.mkdir(parents=True, exist_ok=True)
-    write_json(home / "validation.json", result.to_dict(), kind="eval")
+    values |= {"n_windows": n_windows, "context_length": window, "window_nats": packed(nats)}
+    Pair(RunCheckpoint(path, saved, run), task, task.data_hash()).store(values, seconds=1.0)
 
 
 def write_scores(request: Request) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import lm_eval.tasks
+import numpy as np
 import torch
 from datasets import Dataset
 from lm_eval.api.task import ConfigurableTask
@@ -211,8 +212,9 @@ class AnswerTooLong(Exception):
 class CountingLM(HFLM):
     """HFLM that reports its progress and counts what it cut. Raises AnswerTooLong.
 
-    max_length: tokens of a window, prompt and continuation together. n_truncated: requests that lost tokens on their
-    left; n_requests: all of them, windows of rolling perplexity included.
+    max_length: tokens of a window, prompt and continuation together. tokens: of each text that was tokenised, by text:
+    lm-eval asks for a prompt's again with each answer, and each model again. n_truncated: requests that lost tokens on
+    their left; n_requests: all of them, windows of rolling perplexity included.
     """
 
     def __init__(
@@ -223,11 +225,28 @@ class CountingLM(HFLM):
             pretrained=model, tokenizer=tokenizer, backend="causal", max_length=max_length, batch_size=batch_size
         )
         self._gen_toks, self._say = max_gen_toks, say
+        self.tokens: dict[str, np.ndarray] = {}
         self.n_truncated = self.n_requests = self._done = 0
 
     @property
     def max_gen_toks(self) -> int:
         return self._gen_toks
+
+    def tok_encode(
+        self, string: str, add_special_tokens: bool | None = None, left_truncate_len: int | None = None, **more: Any
+    ) -> list[int]:
+        if string not in self.tokens:
+            ids = super().tok_encode(string, add_special_tokens, **more)
+            self.tokens[string] = np.array(ids, dtype=np.min_scalar_type(self.vocab_size))
+        ids = self.tokens[string].tolist()
+        return ids[-left_truncate_len:] if left_truncate_len else ids
+
+    def tok_batch_encode(
+        self, strings: list[str], padding_side: str = "left", left_truncate_len: int | None = None, **more: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = [self.tok_encode(string, left_truncate_len=left_truncate_len) for string in strings]
+        padded = self.tokenizer.pad({"input_ids": rows}, padding_side=padding_side, return_tensors="pt")
+        return padded["input_ids"], padded["attention_mask"]
 
     def _loglikelihood_tokens(self, requests: Any, disable_tqdm: bool = False, override_bs: int | None = None) -> Any:
         longest = max((len(answer) for _, _, answer in requests), default=0)

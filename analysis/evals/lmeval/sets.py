@@ -6,7 +6,10 @@ of lm-eval's, by its YAML file or SCROLLS class, with its own prompt and metrics
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from analysis.scales import ACCURACY, PERPLEXITY, TREND, Scale
 
 
 @dataclass(frozen=True)
@@ -24,14 +27,31 @@ class DataSet:
 @dataclass(frozen=True)
 class LmTask:
     """data: a key of DATA; yaml: below lm_eval/tasks, or None for a class of SCROLLS; metrics: the task's, its main
-    metric first (for table 4 the paper's choice of acc or acc_norm); version: of how we ask and score it."""
+    metric first (for table 4 the paper's choice of acc or acc_norm); choices: between how many answers `acc` chooses,
+    in nearly all rows (of ReCoRD `f1`, about), None where they are free; version: of how we ask and score it."""
 
     data: str
     metrics: tuple[str, ...]
     yaml: str | None = None
     scrolls: str | None = None
     about: str = ""
+    choices: int | None = None
     version: int = 1
+
+    @property
+    def scales(self) -> Mapping[str, Scale]:
+        """By metric, of LAMBADA both, of the others the main one."""
+        metrics = self.metrics if self.data == "lambada" else self.metrics[:1]
+        return {metric: self._scale(metric) for metric in metrics}
+
+    def _scale(self, metric: str) -> Scale:
+        if self.scrolls:
+            return Scale(TREND, full=100.0)
+        if metric.endswith("perplexity"):
+            return Scale(PERPLEXITY, higher_is_better=False)
+        if metric.startswith("acc"):
+            return Scale(ACCURACY, chance=1 / self.choices if self.choices else 0.0)
+        return Scale(TREND)
 
 
 def _glue(config: str) -> DataSet:
@@ -68,28 +88,49 @@ DATA: dict[str, DataSet] = {
 
 ROUGE = ("rouge1", "rouge2", "rougeL")
 TASKS: dict[str, LmTask] = {
-    "boolq": LmTask("boolq", ("acc",), "super_glue/boolq/default.yaml", about="yes or no from a passage"),
-    "piqa": LmTask("piqa", ("acc", "acc_norm"), "piqa/piqa.yaml", about="physical common sense, 2 choices"),
-    "siqa": LmTask("siqa", ("acc",), "siqa/siqa.yaml", about="social common sense, 3 choices"),
-    "hellaswag": LmTask("hellaswag", ("acc_norm", "acc"), "hellaswag/hellaswag.yaml", about="how a scene goes on, 4"),
-    "winogrande": LmTask("winogrande", ("acc",), "winogrande/default.yaml", about="who a pronoun means, 2 choices"),
-    "arc-easy": LmTask("arc_easy", ("acc", "acc_norm"), "arc/arc_easy.yaml", about="school science, easy, about 4"),
-    "arc-challenge": LmTask("arc_challenge", ("acc_norm", "acc"), "arc/arc_challenge.yaml", about="the same, hard"),
-    "openbookqa": LmTask("openbookqa", ("acc_norm", "acc"), "openbookqa/openbookqa.yaml", about="elementary science"),
+    "boolq": LmTask("boolq", ("acc",), "super_glue/boolq/default.yaml", about="yes or no from a passage", choices=2),
+    "piqa": LmTask("piqa", ("acc", "acc_norm"), "piqa/piqa.yaml", about="physical common sense, 2 choices", choices=2),
+    "siqa": LmTask("siqa", ("acc",), "siqa/siqa.yaml", about="social common sense, 3 choices", choices=3),
+    "hellaswag": LmTask(
+        "hellaswag", ("acc_norm", "acc"), "hellaswag/hellaswag.yaml", about="how a scene goes on, 4", choices=4
+    ),
+    "winogrande": LmTask(
+        "winogrande", ("acc",), "winogrande/default.yaml", about="who a pronoun means, 2 choices", choices=2
+    ),
+    "arc-easy": LmTask(
+        "arc_easy", ("acc", "acc_norm"), "arc/arc_easy.yaml", about="school science, easy, about 4", choices=4
+    ),
+    "arc-challenge": LmTask(
+        "arc_challenge", ("acc_norm", "acc"), "arc/arc_challenge.yaml", about="the same, hard", choices=4
+    ),
+    "openbookqa": LmTask(
+        "openbookqa", ("acc_norm", "acc"), "openbookqa/openbookqa.yaml", about="elementary science", choices=4
+    ),
     "wikitext": LmTask(
-        "wikitext", ("word_perplexity", "byte_perplexity", "bits_per_byte"), "wikitext/wikitext.yaml",
+        "wikitext",
+        ("word_perplexity", "byte_perplexity", "bits_per_byte"),
+        "wikitext/wikitext.yaml",
         about="WikiText-2 by document, rolling windows, lm-eval's own",
     ),
     "lambada": LmTask("lambada", ("perplexity", "acc"), "lambada/lambada_openai.yaml", about="a passage's last word"),
-    "cb": LmTask("cb", ("acc", "f1"), "super_glue/cb/default.yaml", about="SuperGLUE CommitmentBank"),
-    "copa": LmTask("copa", ("acc",), "super_glue/copa/default.yaml", about="SuperGLUE cause or effect"),
+    "cb": LmTask("cb", ("acc", "f1"), "super_glue/cb/default.yaml", about="SuperGLUE CommitmentBank", choices=3),
+    "copa": LmTask("copa", ("acc",), "super_glue/copa/default.yaml", about="SuperGLUE cause or effect", choices=2),
     "multirc": LmTask(
-        "multirc", ("acc", "em"), "super_glue/multirc/default.yaml", about="SuperGLUE, is an answer right", version=2
+        "multirc",
+        ("acc", "em"),
+        "super_glue/multirc/default.yaml",
+        about="SuperGLUE, is an answer right",
+        version=2,
+        choices=2,
     ),
-    "record": LmTask("record", ("f1", "em"), "super_glue/record/default.yaml", about="SuperGLUE, fill in the entity"),
-    "rte": LmTask("rte", ("acc",), "super_glue/rte/default.yaml", about="SuperGLUE entailment"),
-    "wic": LmTask("wic", ("acc",), "super_glue/wic/default.yaml", about="SuperGLUE, one word in two sentences"),
-    "wsc": LmTask("wsc.fixed", ("acc",), "super_glue/wsc/default.yaml", about="SuperGLUE Winograd schemas"),
+    "record": LmTask(
+        "record", ("f1", "em"), "super_glue/record/default.yaml", about="SuperGLUE, fill in the entity", choices=12
+    ),
+    "rte": LmTask("rte", ("acc",), "super_glue/rte/default.yaml", about="SuperGLUE entailment", choices=2),
+    "wic": LmTask(
+        "wic", ("acc",), "super_glue/wic/default.yaml", about="SuperGLUE, one word in two sentences", choices=2
+    ),
+    "wsc": LmTask("wsc.fixed", ("acc",), "super_glue/wsc/default.yaml", about="SuperGLUE Winograd schemas", choices=2),
     "scrolls-govreport": LmTask("gov_report", ROUGE, scrolls="GovReport", about="summary of a report", version=2),
     "scrolls-summscreenfd": LmTask(
         "summ_screen_fd", ROUGE, scrolls="SummScreenFD", about="recap of an episode", version=2
@@ -99,16 +140,13 @@ TASKS: dict[str, LmTask] = {
     "scrolls-narrativeqa": LmTask(
         "narrative_qa", ("f1",), scrolls="NarrativeQA", about="questions on a story", version=2
     ),
-    "scrolls-quality": LmTask("quality", ("em", "acc", "acc_norm"), scrolls="QuALITY", about="4 choices on a story"),
-    "scrolls-contractnli": LmTask("contract_nli", ("em", "acc", "acc_norm"), scrolls="ContractNLI", about="3 choices"),
-}  # fmt: skip
-# Between how many answers `acc` chooses, in nearly all rows; tasks whose answers are free are not here.
-CHOICES = {
-    **dict.fromkeys(("boolq", "piqa", "winogrande", "copa", "multirc", "rte", "wic", "wsc"), 2),
-    **dict.fromkeys(("siqa", "cb", "scrolls-contractnli"), 3),
-    **dict.fromkeys(("hellaswag", "arc-easy", "arc-challenge", "openbookqa", "scrolls-quality"), 4),
+    "scrolls-quality": LmTask(
+        "quality", ("em", "acc", "acc_norm"), scrolls="QuALITY", about="4 choices on a story", choices=4
+    ),
+    "scrolls-contractnli": LmTask(
+        "contract_nli", ("em", "acc", "acc_norm"), scrolls="ContractNLI", about="3 choices", choices=3
+    ),
 }
-ONE_WORD = ("boolq", "cb", "multirc", "rte", "wic", "wsc")  # tasks whose answers are words of one token
 CSR = ("boolq", "piqa", "siqa", "hellaswag", "winogrande", "arc-easy", "arc-challenge", "openbookqa")
 SUPERGLUE = ("boolq", "cb", "copa", "multirc", "record", "rte", "wic", "wsc")
 SCROLLS = tuple(name for name in TASKS if name.startswith("scrolls-"))

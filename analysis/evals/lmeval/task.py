@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+import itertools
 import logging
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 from pydantic import Field
 
 from arch.errors import InputError
@@ -18,16 +20,15 @@ from data.files import sha256
 from scaling.study.types import Count
 
 from ..model import LoadedModel
-from ..task import Plan, Reader, Say, Settings, Task, TaskContext
+from ..task import Reader, Say, Settings, Task, TaskContext
 from .rows import read_rows
-from .sets import CHOICES, DATA, ONE_WORD, TASKS
+from .sets import DATA, TASKS
 
 if TYPE_CHECKING:
     from data.tokenizer import Tokenizer
 
 DEFAULT_NEW_TOKENS = 256  # lm-eval's own default
 CHECKED_BYTES = 1 << 26  # of rows, at every start; all SuperGLUE and common-sense files are smaller
-TEMPLATE_BYTES = 30  # of a prompt beside the texts of its row, about
 BOOTSTRAPS = 1000  # of standard errors that have no closed form
 
 
@@ -44,8 +45,11 @@ class LmSettings(Settings):
 
 @dataclass
 class Prepared:
+    """tokens: of each text of the requests, by text, filled as the first model reads them."""
+
     task: Any
     tokenizer: Any
+    tokens: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 class LmEvalTask(Task):
@@ -56,7 +60,7 @@ class LmEvalTask(Task):
     def __init__(self, name: str, context: TaskContext) -> None:
         super().__init__(name, context)
         self.spec = TASKS[name]
-        self.version = self.spec.version  # type: ignore[misc]
+        self.version = self.spec.version
 
     def settings(self) -> dict[str, Any]:
         from importlib.metadata import version
@@ -73,31 +77,17 @@ class LmEvalTask(Task):
         return _hash_of(path, self.name, self.spec.data, status.st_size, status.st_mtime_ns)
 
     def data_path(self) -> Path:
-        return self.context.data_file(self.name, DATA[self.spec.data].file, self.name)
+        return self.context.fetched_file(self.name, DATA[self.spec.data].file, self.name)
 
-    def plan(self, reader: Reader) -> Plan:
-        """An estimate: the texts of all columns, once for each answer, and lists of answers once."""
-        rows, share = read_rows(self.data_path(), self.name, self.spec.data, CHECKED_BYTES)
-        if self.spec.scrolls:  # one document a question, whatever the number of its answers
-            rows = list({row["id"]: row for row in rows}.values())
-        if self.chosen.limit is not None and len(rows) >= self.chosen.limit:
-            rows, share = rows[: self.chosen.limit], 1.0
+    def forward_tokens(self, reader: Reader) -> int:
+        """A row of the file, as far as a window reaches, for each choice; half of it, since a request has one choice
+        and the row has all of them. Of perplexities every window."""
+        with open(self.data_path(), "rb") as lines:
+            rows = [reader.tokens_of(len(line)) for line in itertools.islice(lines, self.chosen.limit)]
+        if "perplexity" in self.spec.metrics[0]:
+            return sum(rows)
         max_length, _ = self._window(reader.context_length)
-        n_tokens = sum(self._tokens_of(row, reader, max_length) for row in rows)
-        estimate = "the texts of all columns, for each answer"
-        return Plan(round(n_tokens / share), round(len(rows) / share), "documents", estimate)
-
-    def _tokens_of(self, row: dict[str, Any], reader: Reader, max_length: int) -> int:
-        shared = sum(len(value.encode()) for value in row.values() if isinstance(value, str))
-        if "perplexity" in self.spec.metrics[0]:  # every window of the text
-            return reader.tokens_of(shared)
-        lists = [value for value in row.values() if isinstance(value, list)]
-        lists += [row["choices"]["text"]] if "choices" in row else []
-        n_answers = len(row["entities"]) if "entities" in row else CHOICES.get(self.name, 1)
-        if self.name in ONE_WORD and not reader.exact:
-            n_answers = 1  # answers of one token share a forward pass
-        answer = sum(len(str(text).encode()) for texts in lists for text in texts) / n_answers
-        return n_answers * min(reader.tokens_of(TEMPLATE_BYTES + shared + answer), max_length)
+        return round(((self.spec.choices or 1) + 1) / 2 * sum(min(n, max_length) for n in rows))
 
     def check(self, reader: Reader) -> None:
         """Raise InputError for a window that is too short for a prompt."""
@@ -119,7 +109,7 @@ class LmEvalTask(Task):
         _silence()
         from .harness import hf_tokenizer, local_task
 
-        rows, _ = read_rows(self.data_path(), self.name, self.spec.data)
+        rows = read_rows(self.data_path(), self.name, self.spec.data)
         return Prepared(local_task(self.name, rows), hf_tokenizer(tokenizer))
 
     def evaluate(self, model: LoadedModel, prepared: Prepared, say: Say) -> dict[str, Any]:
@@ -130,8 +120,8 @@ class LmEvalTask(Task):
         from .harness import AnswerTooLong, CountingLM, hf_model
 
         max_length, new_tokens = self._window(model.context_length)
-        size = self.chosen.batch_size
-        lm = CountingLM(hf_model(model.model), prepared.tokenizer, max_length, size, say, new_tokens)
+        lm = CountingLM(hf_model(model.model), prepared.tokenizer, max_length, self.chosen.batch_size, say, new_tokens)
+        lm.tokens = prepared.tokens
         # bars of its own, which know nothing of the whole; an exception still comes through
         with model.reading(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             try:
@@ -160,9 +150,6 @@ class LmEvalTask(Task):
             "n_truncated": lm.n_truncated,
             "max_length": max_length,
         } | ({"max_new_tokens": new_tokens} if self.spec.scrolls else {})
-
-
-make = LmEvalTask
 
 
 @lru_cache(maxsize=64)

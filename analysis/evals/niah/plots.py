@@ -1,4 +1,4 @@
-"""Tables and heatmaps of needle-in-a-haystack results, as the paper's: length to the right, depth downwards.
+"""Heatmaps of needle-in-a-haystack results, as the paper's: length to the right, depth downwards.
 
 Orange is a score of 1, blue 10 (colour-blind readers cannot distinguish the paper's red and green); a line stands where
 the training context ends.
@@ -17,33 +17,8 @@ from analysis.figures.palette import name_of
 from analysis.figures.style import dress
 from arch.amounts import count
 
-from .scores import COLUMNS, CUTS
-
-NOTE = (
-    "In per cent, for each run's newest checkpoint. @: at that length; <=: up to that length (as in tables 12 to 14 of "
-    "the scaling-law paper). trained, beyond: means over lengths inside and beyond the training context. shuffled: a "
-    "control that scores the same answers against the number of another cell."
-)
-HEADINGS = {
-    **{f"acc_at_{name}": f"acc@{name}" for name in COLUMNS},
-    **{f"acc_le_{name}": f"acc<={name}" for name in CUTS},
-    **{"acc_avg": "avg", "weighted_avg_acc": "weighted", "niah_score": "NIAH score"},
-    **{"acc_trained": "trained", "acc_extrapolated": "beyond", "acc_shuffled": "shuffled"},
-}
 COLORS = ((0.0, "#c2410c"), (0.5, "#f3ead3"), (1.0, "#0072b2"))  # orange, pale, blue
 WIDTH, HEIGHT = 760, 420
-
-
-def table(results: Sequence[Result]) -> list[dict[str, str]]:
-    """A row for each run's newest checkpoint, with the paper's columns and ours; "-" where the grid does not reach."""
-    rows = []
-    for result in newest_of_each_run(results):
-        row = {"run": result.run_id, "tokens": count(result.n_tokens, 4)}
-        for name, heading in HEADINGS.items():
-            if name in result.values:
-                row[heading] = "-" if result.values[name] is None else f"{result.values[name]:.1f}"
-        rows.append(row)
-    return rows
 
 
 def figures(results: Sequence[Result]) -> dict[str, go.Figure]:

@@ -34,45 +34,37 @@ class Needle:
     question: str
     answer: str
 
+    @property
+    def asked(self) -> str:
+        return f"Question: {self.question}\nAnswer:"
 
-# The English needle is that of the public tool (gkamradt/LLMTest_NeedleInAHaystack); the Chinese needle says the same.
-CLASSIC = {
-    "en": Needle(
-        "The best thing to do in San Francisco is eat a sandwich and sit in Dolores Park on a sunny day.",
-        "What is the best thing to do in San Francisco?",
-        "eat a sandwich and sit in Dolores Park on a sunny day",
-    ),
-    "zh": Needle(
-        "在旧金山最值得做的事，就是找个晴天坐在多洛雷斯公园里吃三明治。",
-        "在旧金山最值得做的事是什么？",
-        "找个晴天坐在多洛雷斯公园里吃三明治",
-    ),
-}
-FACTS = {
-    "en": ("The magic number of the {key} is #{value}.", "What is the magic number of the {key}?"),
-    "zh": ("{key}的幸运数字是#{value}。", "{key}的幸运数字是多少？"),
-}
-KEYS = {
-    "en": (
-        *("apple", "beach", "bread", "bride", "cabin", "chair", "cloud", "coast", "eagle", "field", "flame", "forge"),
-        *("grape", "heron", "horse", "house", "kayak", "lemon", "maple", "mouse", "ocean", "olive", "onion", "otter"),
-        *("pearl", "piano", "plain", "queen", "raven", "river", "robin", "shore", "snail", "spoon", "stone", "storm"),
-        *("table", "tiger", "torch", "tower", "train", "tulip", "viola", "wagon", "whale", "wheat", "wheel", "zebra"),
-    ),
-    "zh": ("苹果", "面包", "海滩", "白云", "老鹰", "火焰", "葡萄", "河流", "石头", "老虎", "火车", "钢琴"),
-}
+    def hidden(self, variant: Variant) -> str:
+        """The needle on lines of its own; in the easy mode behind its question, in the form of the one at the end."""
+        return f"\n{self.asked} {self.statement}\n" if variant.easy else f"\n{self.statement}\n"
 
 
-def fact(language: str, digits: int, seed: str) -> Needle:
+CLASSIC = Needle(  # of the public tool, gkamradt/LLMTest_NeedleInAHaystack
+    "The best thing to do in San Francisco is eat a sandwich and sit in Dolores Park on a sunny day.",
+    "What is the best thing to do in San Francisco?",
+    "eat a sandwich and sit in Dolores Park on a sunny day",
+)
+KEYS = (
+    *("apple", "beach", "bread", "bride", "cabin", "chair", "cloud", "coast", "eagle", "field", "flame", "forge"),
+    *("grape", "heron", "horse", "house", "kayak", "lemon", "maple", "mouse", "ocean", "olive", "onion", "otter"),
+    *("pearl", "piano", "plain", "queen", "raven", "river", "robin", "shore", "snail", "spoon", "stone", "storm"),
+    *("table", "tiger", "torch", "tower", "train", "tulip", "viola", "wagon", "whale", "wheat", "wheel", "zebra"),
+)
+
+
+def fact(digits: int, seed: str) -> Needle:
     """A number of so many digits, the first not 0, that belongs to a word; both drawn from `seed` alone.
 
     A model can know it only from the text, and numbers of equal length are equally hard to spell. The # marks where the
     number begins: a tiny model of bytes copies what followed the same byte before.
     """
     draw = random.Random(f"niah {seed}")
-    key, value = draw.choice(KEYS[language]), str(draw.randrange(10 ** (digits - 1), 10**digits))
-    statement, question = FACTS[language]
-    return Needle(statement.format(key=key, value=value), question.format(key=key), value)
+    key, value = draw.choice(KEYS), str(draw.randrange(10 ** (digits - 1), 10**digits))
+    return Needle(f"The magic number of the {key} is #{value}.", f"What is the magic number of the {key}?", value)
 
 
 NO_TEXT = ("license", "readme")  # files about the folder, not of it
@@ -86,15 +78,6 @@ class Haystack:
 
     ids: np.ndarray
     ends: np.ndarray
-
-    def cut(self, n_tokens: int) -> np.ndarray:
-        """The haystack's first tokens. Raises InputError where it has fewer."""
-        if n_tokens > len(self.ids):
-            raise InputError(
-                f"the haystack has {len(self.ids):,} tokens and {n_tokens:,} are asked for, "
-                f"{n_tokens - len(self.ids):,} are missing: add text to its folder, or ask for shorter lengths"
-            )
-        return self.ids[:n_tokens]
 
     def insert_at(self, n_tokens: int, depth_percent: float) -> int:
         """The place of a needle among the first `n_tokens`: at that share of them, moved back to the end of a sentence,
@@ -120,17 +103,14 @@ def folder_hash(folder: Path) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def read_haystack(folder: Path, tokenizer: Tokenizer) -> Haystack:
-    """All files joined by empty lines and tokenised once. Raises InputError for a file that is not UTF-8."""
+def read_haystack(folder: Path, tokenizer: Tokenizer, most: int) -> Haystack:
+    """All files joined by empty lines and tokenised once, cut after `most` tokens. Raises InputError for a file that is
+    not UTF-8."""
     texts = []
     for path in text_files(folder):
-        try:
+        with reading(f"haystack: {path}", "convert or remove it"):
             texts.append(path.read_text(encoding="utf-8-sig"))
-        except UnicodeDecodeError as error:
-            raise InputError(f"haystack: {path} is not UTF-8 text ({error.reason}); convert or remove it") from None
-        except OSError as error:
-            raise InputError(f"haystack: {path} cannot be read ({error.strerror}); mend or remove it") from None
-    ids = tokenizer.encode_array("\n\n".join(texts)).astype(np.int64)
+    ids = tokenizer.encode_array("\n\n".join(texts))[:most].astype(np.int64)
     return Haystack(ids, _sentence_ends(ids, tokenizer))
 
 
@@ -154,10 +134,6 @@ def _sentence_ends(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
     return ends
 
 
-ASKED = {"en": "Question: {question}\nAnswer:", "zh": "问题：{question}\n答案："}
-GAP = {"en": " ", "zh": ""}  # between "Answer:" and the answer
-
-
 @dataclass(frozen=True)
 class Cell:
     """One prompt. insert_at: the tokens of the haystack before the needle; n_haystack: all of them."""
@@ -169,23 +145,19 @@ class Cell:
     insert_at: int
     n_haystack: int
 
-
-@dataclass(frozen=True)
-class Column:
-    """All prompts of one length (tokens, the answer's included), from shallow to deep."""
-
-    length: int
-    cells: list[Cell]
+    @property
+    def n_tokens(self) -> int:
+        return 1 + self.n_haystack + len(self.needle_ids) + len(self.question_ids)
 
 
 @dataclass(frozen=True)
 class Prompts:
     """The prompts of a grid. start: the token that every prompt begins with; haystack: int64, the tokens of the longest
-    prompt's haystack."""
+    prompt's haystack; columns: by length (tokens, the answer's included) its prompts, from shallow to deep."""
 
     start: int
     haystack: np.ndarray
-    columns: list[Column]
+    columns: dict[int, list[Cell]]
 
     def ids(self, cell: Cell) -> np.ndarray:
         """The tokens of a cell's whole prompt."""
@@ -193,50 +165,27 @@ class Prompts:
         return np.concatenate([[self.start], before, cell.needle_ids, after, cell.question_ids])
 
 
-def needle_text(needle: Needle, variant: Variant) -> str:
-    """The needle as it is hidden, on lines of its own. In the easy mode its question stands before it, in the form of
-    the question at the end."""
-    if variant.mode == "standard":
-        return f"\n{needle.statement}\n"
-    asked = ASKED[variant.language].format(question=needle.question)
-    return f"\n{asked}{GAP[variant.language]}{needle.statement}\n"
-
-
-def question_text(needle: Needle, language: str) -> str:
-    return "\n\n" + ASKED[language].format(question=needle.question)
-
-
-def text_bytes(settings: NiahSettings, variant: Variant) -> tuple[int, int]:
-    """The number of UTF-8 bytes of a hidden needle and of its question; all facts are as long as the first."""
-    needle = CLASSIC[variant.language]
-    if variant.facts:
-        needle = fact(variant.language, settings.digits, str(settings.seed))
-    return len(needle_text(needle, variant).encode()), len(question_text(needle, variant.language).encode())
-
-
 def make_prompts(settings: NiahSettings, variant: Variant, haystack: Haystack, tokenizer: Tokenizer) -> Prompts:
     """The grid's prompts. Raises InputError where the haystack is too short, or a length leaves no room for it."""
-    columns = []
+    columns: dict[int, list[Cell]] = {}
     for length in settings.grid_lengths():
-        cells = []
+        columns[length] = []
         for depth in settings.grid_depths():
-            needle = CLASSIC[variant.language]
-            if variant.facts:
-                needle = fact(variant.language, settings.digits, f"{settings.seed} {length} {depth}")
-            needle_ids = _ids(tokenizer, needle_text(needle, variant))
-            question_ids = _ids(tokenizer, question_text(needle, variant.language))
+            needle = fact(settings.digits, f"{settings.seed} {length} {depth}") if variant.facts else CLASSIC
+            needle_ids = tokenizer.encode_array(needle.hidden(variant)).astype(np.int64)
+            question_ids = tokenizer.encode_array(f"\n\n{needle.asked}").astype(np.int64)
             n_haystack = length - settings.max_new_tokens - 1 - len(needle_ids) - len(question_ids)
             if n_haystack < 0:
                 raise InputError(
                     f"a length of {length} tokens leaves no room for needle, question and answer, which need "
-                    f"{length - n_haystack}; ask for longer ones"
+                    f"{length - n_haystack}: raise first_length"
                 )
             insert_at = haystack.insert_at(n_haystack, depth)
-            cells.append(Cell(depth, needle, needle_ids, question_ids, insert_at, n_haystack))
-        columns.append(Column(length, cells))
-    longest = max(cell.n_haystack for column in columns for cell in column.cells)
-    return Prompts(tokenizer.eot_id, haystack.cut(longest), columns)
-
-
-def _ids(tokenizer: Tokenizer, text: str) -> np.ndarray:
-    return tokenizer.encode_array(text).astype(np.int64)
+            columns[length].append(Cell(depth, needle, needle_ids, question_ids, insert_at, n_haystack))
+    longest = max(cell.n_haystack for cells in columns.values() for cell in cells)
+    if longest > len(haystack.ids):
+        raise InputError(
+            f"the haystack has {len(haystack.ids):,} tokens and {longest:,} are asked for: add text to its folder, or "
+            f"lower last_length"
+        )
+    return Prompts(tokenizer.eot_id, haystack.ids[:longest], columns)

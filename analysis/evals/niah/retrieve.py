@@ -34,7 +34,7 @@ STATE_SHARE = 0.2  # of a GPU's free memory
 def generate_answers(model: LoadedModel, prompts: Prompts, cells: Sequence[Cell], max_new_tokens: int) -> list[str]:
     """Greedy continuations of these cells' prompts, which have equal lengths in tokens, cut after their first line."""
     answers: dict[int, str] = {}
-    for batch in batches(cells, rows_at_once(model, _length(cells[0]) + max_new_tokens)):
+    for batch in batches(cells, rows_at_once(model, cells[0].n_tokens + max_new_tokens)):
         with model.reading():
             state = read_up_to_question(model, prompts, [cells[i] for i in batch])
             questions = _tensor(np.stack([cells[i].question_ids for i in batch]), model)
@@ -107,10 +107,6 @@ def _complete(model: LoadedModel, questions: Tensor, cache: DecodeCache, max_new
         if not unfinished:
             break
     return [text.partition(b"\n")[0].decode(errors="replace").strip() for text in answers]
-
-
-def _length(cell: Cell) -> int:
-    return 1 + cell.n_haystack + len(cell.needle_ids) + len(cell.question_ids)
 
 
 def _tensor(ids: np.ndarray, model: LoadedModel) -> Tensor:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from analysis.evals.task import Settings
@@ -15,43 +16,32 @@ Cells = Annotated[Count, Field(le=10_000)]
 
 @dataclass(frozen=True)
 class Variant:
-    """The variant that a task's name stands for: niah-easy, niah-standard-facts, niah-easy-facts-zh, .."""
+    """easy: the question stands before the hidden answer too; facts: a number of its own in each cell, instead of the
+    classic needle."""
 
-    mode: Literal["easy", "standard"]  # easy: the question stands before the hidden answer too
-    facts: bool  # a number of its own in each cell, instead of the classic needle
-    language: Literal["en", "zh"]
-
-    @property
-    def name(self) -> str:
-        return f"niah-{self.mode}{'-facts' if self.facts else ''}{'-zh' if self.language == 'zh' else ''}"
+    easy: bool
+    facts: bool
+    data = "needle"  # the haystack's folder below the data folder
 
     @property
     def about(self) -> str:
-        hidden = "question and answer" if self.mode == "easy" else "the answer alone"
+        hidden = "question and answer" if self.easy else "the answer alone"
         kind = "a number of its own in each cell" if self.facts else "the classic needle"
-        return f"needle in a haystack, {hidden} hidden; {kind}{', in Chinese' if self.language == 'zh' else ''}"
-
-    @property
-    def data(self) -> str:
-        """The haystack's folder below the data folder."""
-        return "needle-zh" if self.language == "zh" else "needle"
+        return f"needle in a haystack, {hidden} hidden; {kind}"
 
 
-MODES: tuple[Literal["easy"], Literal["standard"]] = ("easy", "standard")
-LANGUAGES: tuple[Literal["en"], Literal["zh"]] = ("en", "zh")
 VARIANTS = {
-    variant.name: variant
-    for language in LANGUAGES
-    for facts in (False, True)
-    for mode in MODES
-    for variant in [Variant(mode, facts, language)]
+    "niah-easy": Variant(easy=True, facts=False),
+    "niah-standard": Variant(easy=False, facts=False),
+    "niah-easy-facts": Variant(easy=True, facts=True),
+    "niah-standard-facts": Variant(easy=False, facts=True),
 }
 
 
 class NiahSettings(Settings):
     """Settings of evaluation.settings.niah-easy and of the other variants. The grid has n_lengths from first_length to
     last_length tokens and n_depths from 0 to 100%, both evenly spaced; the defaults are the paper's. haystack: a folder
-    of .txt files, below the data folder unless absolute; null: `needle` there for English, `needle-zh` for Chinese."""
+    of .txt files, below the data folder unless absolute; null: `needle` there."""
 
     first_length: Count = 1000
     last_length: Count = 16_000
@@ -76,13 +66,10 @@ class NiahSettings(Settings):
 
     def grid_lengths(self) -> list[int]:
         """The lengths in tokens of whole prompts with their answers, ascending, without repetitions."""
-        return sorted(set(_spaced(self.first_length, self.last_length, self.n_lengths)))
+        return sorted(
+            set(np.linspace(self.first_length, self.last_length, self.n_lengths).round().astype(int).tolist())
+        )
 
     def grid_depths(self) -> list[int]:
         """The depths, in per cent of the haystack before the needle."""
-        return _spaced(0, 100, self.n_depths)
-
-
-def _spaced(first: int, last: int, n: int) -> list[int]:
-    """n whole numbers, evenly spaced but for rounding; only the first where n is 1."""
-    return [round(first + i * (last - first) / max(1, n - 1)) for i in range(n)]
+        return list(np.linspace(0, 100, self.n_depths).round().astype(int).tolist())

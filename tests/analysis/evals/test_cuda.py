@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.evals.matrix import expand
+from analysis.evals.matrix import matrix_of
 from analysis.evals.registry import make_tasks
 from analysis.evals.results import Result
 from analysis.evals.task import TaskContext
@@ -30,7 +30,7 @@ def evaluated(folder: Path, device: str, precision: str) -> dict[tuple[str, str]
         folder, 1, ", ".join(ARCHS), more=f"overrides: {{by_size: {{14k: {{precision: {precision}}}}}}}"
     )
     tasks = make_tasks(TASKS, TaskContext(study.directory / "corpus", folder / "data", SETTINGS))
-    matrix = expand(study.directory / "runs", study.runs(), tasks)
+    matrix = matrix_of(study.directory / "runs", study.runs(), tasks)
     assert not matrix.refused and len(matrix.pairs) == len(ARCHS) * len(TASKS)
     worker = Worker(study.directory / "corpus", device, "test", lambda line: None)
     worker.work(matrix)

@@ -35,7 +35,7 @@ def test_a_second_fetch_downloads_what_is_missing_or_damaged(tmp_path):
         ("qasper", "fetched", 2),
     ]
     assert first[1].reason == "ConnectionError: no network" and any("no network" in line for line in lines)
-    assert read_rows(tmp_path / DATA["piqa"].file, "piqa", "piqa") == ([ROW, ROW], 1.0)
+    assert read_rows(tmp_path / DATA["piqa"].file, "piqa", "piqa") == [ROW, ROW]
     assert json.loads((tmp_path / RECORD).read_text())[DATA["piqa"].file]["revision"] == "f00d"
     assert missing(tmp_path, names) == ["boolq"]
     with open(tmp_path / DATA["qasper"].file, "a") as handle:
@@ -63,7 +63,7 @@ def test_rows_lie_in_a_zip(tmp_path):
 
 
 def test_a_damaged_record_and_an_empty_split(tmp_path):
-    assert fetch(tmp_path, ["piqa"], print, lambda data: ([], "f00d"))[0].reason == "the hub's split has no rows"
+    assert fetch(tmp_path, ["piqa"], print, lambda data: ([], "f00d"))[0].reason.endswith("the hub's split has no rows")
     (tmp_path / RECORD).write_text("{")
     with pytest.raises(InputError, match=r"fetched\.json: cannot be read"):
         fetch(tmp_path, ["piqa"], print, hub([]))

@@ -10,7 +10,7 @@ from analysis.evals.lmeval.rows import ROWS as LAYOUTS
 from analysis.evals.lmeval.rows import read_rows
 from analysis.evals.lmeval.sets import DATA, TASKS
 from analysis.evals.planning import check_data
-from analysis.evals.registry import ENTRIES, layouts, make_tasks
+from analysis.evals.registry import layout_of, make_tasks
 from analysis.evals.task import TaskContext
 from arch.errors import InputError
 
@@ -40,7 +40,7 @@ def fault_of(folder: Path, task: str, row: dict[str, Any]) -> str:
 def test_every_column_is_needed_and_of_its_type(task: str, tmp_path: Path) -> None:
     data = TASKS[task].data
     assert LAYOUTS.keys() == DATA.keys()
-    for column in LAYOUTS[data].model_fields:
+    for column in LAYOUTS[data]:
         row = first_row(data)
         del row[column]
         assert fault_of(tmp_path, task, row).startswith(f"key {column!r} is missing")
@@ -51,26 +51,19 @@ def test_every_column_is_needed_and_of_its_type(task: str, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("task", "changes", "words"),
     [
-        ("piqa", {"label": -1}, "label: must be greater than or equal to 0, not -1"),  # a hidden label
-        ("piqa", {"label": "1"}, "label: must be a valid integer, not '1'"),
-        ("piqa", {"label": True}, "label: must be a valid integer, not "),
-        ("cb", {"label": 3}, "label: must be less than 3, not 3"),
+        ("piqa", {"label": -1}, "label: must be 0 or 1, not -1"),  # a hidden label
+        ("piqa", {"label": "1"}, "label: must be 0 or 1, not '1'"),
+        ("cb", {"label": 3}, "label: must be 0, 1 or 2, not 3"),
         ("siqa", {"label": "4"}, "label: must be '1', '2' or '3', not '4'"),
-        ("hellaswag", {"label": ""}, "label: must be '0', '1', '2' or '3'"),
         ("hellaswag", {"endings": ["a", "b", "c"]}, "endings: "),
-        ("arc-easy", {"answerKey": "E"}, "answerKey 'E' is none of"),
-        ("openbookqa", {"choices": {"text": ["a", "b"], "label": ["A", "B", "C"]}}, "choices: text and label must be"),
-        ("openbookqa", {"choices": {"text": ["a", "b"], "label": ["A"]}}, "choices.label: "),
-        ("winogrande", {"sentence": "no gap"}, "sentence has no _"),
-        ("wic", {"end1": 999}, "start1 14 to end1 999 is no part of sentence1"),
-        ("wsc", {"span2_index": 99}, "span2_index 99 is behind the 15 words"),
+        ("openbookqa", {"choices": {"text": ["a", "b"]}}, "key 'choices.label' is missing"),
+        ("winogrande", {"sentence": "no gap"}, "sentence: "),
         ("copa", {"question": "reason"}, "question: must be 'cause' or 'effect', not 'reason'"),
         ("record", {"answers": []}, "answers: "),
-        ("scrolls-quality", {"output": "something else"}, "output 'something else' is none of the choices"),
-        ("scrolls-quality", {"input": "Why?\n\n (A) one (B) two\n\nText."}, "input has no choices (A) to (D)"),
+        ("scrolls-quality", {"input": "Why?\n\n (A) one (B) two\n\nText."}, "input: "),
         ("scrolls-contractnli", {"output": "entailment"}, "output: must be 'Not mentioned', 'Entailment' or"),
-        ("scrolls-narrativeqa", {"input": "no question"}, "input has no empty line between the question and the text"),
-        ("lambada", {"text": " "}, "text: must not be empty"),
+        ("scrolls-narrativeqa", {"input": "no question"}, "input: "),
+        ("lambada", {"text": " "}, "text: "),
     ],
 )
 def test_a_contradiction_is_reported(task: str, changes: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -80,21 +73,17 @@ def test_a_contradiction_is_reported(task: str, changes: dict[str, Any], words: 
 def test_a_part_of_a_large_file(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps({"text": "word " * 9, "more": i}) + "\n" for i in range(1000)))
-    rows, share = read_rows(path, "lambada", "lambada", 10_000)
-    assert rows[0] == {"text": "word " * 9} and 0.1 < share < 0.3 and len(rows) == pytest.approx(1000 * share, rel=0.01)
-    assert len(read_rows(path, "lambada", "lambada")[0]) == 1000
+    rows = read_rows(path, "lambada", "lambada", 10_000)
+    assert rows[0] == {"text": "word " * 9} and 100 < len(rows) < 300
+    assert len(read_rows(path, "lambada", "lambada")) == 1000
 
 
 def test_layouts_are_shown_in_words() -> None:
-    shown = layouts(ENTRIES)
-    assert set(shown) == set(ENTRIES)
-    assert shown["piqa"].splitlines()[1:] == [
-        "goal   a text",
-        "sol1   a text",
-        "sol2   a text",
-        "label  a whole number from 0 to 1 (0: sol1)",
+    assert layout_of("piqa").splitlines()[1:] == [
+        "goal: str",
+        "sol1: str",
+        "sol2: str",
+        "label: Literal[0, 1] (0: sol1)",
     ]
-    assert "choices    {text: a list of at least 2 texts, label: a list of at least 2 texts}" in shown["arc-easy"]
-    assert 'label           one of "0", "1", "2", "3"' in shown["hellaswag"]
-    assert "endings         a list of 4 texts" in shown["hellaswag"]
-    assert "text  a text (not empty)" in shown["lambada"] and "needle/ below the data folder" in shown["niah-easy"]
+    assert "endings: list[str] (four)" in layout_of("hellaswag") and "text: str (not empty)" in layout_of("lambada")
+    assert "needle/ below the data folder" in layout_of("niah-easy")

@@ -12,7 +12,7 @@ import torch
 from analysis.evals.lmeval.harness import CountingLM, hf_model, hf_tokenizer, local_task, merge_references
 from analysis.evals.lmeval.rows import read_rows as read_checked
 from analysis.evals.lmeval.sets import CSR, DATA, PRESETS, SCROLLS, SUPERGLUE, TASKS
-from analysis.evals.lmeval.task import make
+from analysis.evals.lmeval.task import LmEvalTask as make
 from analysis.evals.model import LoadedModel
 from analysis.evals.task import TaskContext
 from arch.errors import InputError
@@ -41,7 +41,7 @@ def loaded(arch="hgrn2", context_length=WINDOW, seed=0):
 def read_rows(path):
     """The rows of any file of the data folder."""
     name = next(name for name, task in TASKS.items() if str(path).endswith(f"/{DATA[task.data].file}"))
-    return read_checked(path, name, TASKS[name].data)[0]
+    return read_checked(path, name, TASKS[name].data)
 
 
 def run(name, model, rows=ROWS, **settings):

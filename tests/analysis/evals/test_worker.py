@@ -10,10 +10,11 @@ import pytest
 
 import analysis.evals.worker
 from analysis.claims import take
-from analysis.evals.matrix import Matrix, expand
+from analysis.evals.matrix import CurrentResults, Matrix, read_current
+from analysis.evals.matrix import matrix_of as expand
 from analysis.evals.registry import ENTRIES, make_tasks
 from analysis.evals.registry import expand as expand_names
-from analysis.evals.results import COLUMNS, CurrentResults, read_current, tidy, write_table
+from analysis.evals.results import COLUMNS, tidy, write_table
 from analysis.evals.task import MissingData, TaskContext
 from analysis.evals.worker import Worker
 from arch.errors import InputError

@@ -251,4 +251,4 @@ def test_the_list_of_tasks() -> None:
     computed = json.loads(quickly("eval", "list", "--json").stdout)
     assert {"task", "about", "needs", "layout"} == computed["tasks"][0].keys()
     rows = quickly("eval", "list", "--rows", "piqa").stdout
-    assert rows.startswith("piqa: piqa/validation.jsonl") and "label  a whole number from 0 to 1 (0: sol1)" in rows
+    assert rows.startswith("piqa: piqa/validation.jsonl") and "label: Literal[0, 1] (0: sol1)" in rows

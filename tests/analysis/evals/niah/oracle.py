@@ -14,8 +14,7 @@ from arch.presets import preset
 from data.tokenizer import Tokenizer, get_tokenizer
 
 FACT = re.compile(r"The magic number of the (\w+) is #(\d+)\.")
-MARKS = (b"Answer:", "答案：".encode())
-ASKS = re.compile(b"|".join(MARKS))
+MARK = b"Answer:"
 ASKED = re.compile(r"What is the magic number of the (\w+)\?\nAnswer:$")
 
 
@@ -40,7 +39,7 @@ class Reader:
 
     def _next(self, tokens):
         read = self.tokenizer.decode_bytes(tokens)
-        asked = max(read.rfind(mark) + len(mark) for mark in MARKS if mark in read) if ASKS.search(read) else len(read)
+        asked = read.rfind(MARK) + len(MARK) if MARK in read else len(read)
         wanted = self.answer(read[:asked].decode(errors="replace")).encode() + b"\n"
         return wanted[min(len(read) - asked, len(wanted) - 1)]
 

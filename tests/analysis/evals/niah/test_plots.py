@@ -5,12 +5,12 @@ import json
 import numpy as np
 from typer.testing import CliRunner
 
-from analysis.evals.niah.plots import heatmap, table
+from analysis.evals.niah.plots import heatmap
 from analysis.evals.niah.scores import measures
 from scaling.cli.evaluation import current_results
 from scaling.cli.main import app
 from scaling.cli.request import Request
-from tests.analysis.evals.small_study import stored_result, write_study
+from tests.analysis.evals.small_study import write_study
 
 GRID = {"first_length": 256, "last_length": 512, "n_lengths": 2, "n_depths": 3, "max_new_tokens": 4}
 
@@ -59,13 +59,3 @@ def test_from_checkpoints_to_heatmaps(tmp_path, browser):
     pictures = study.directory / "evals/figures"
     made = {path.stem for path in pictures.glob("*.png")}
     assert not pictures.exists() or made == {f"{result.task}-{result.run_id}" for result in results}
-
-
-def test_the_table_has_the_papers_columns():
-    run_id = "llama-1b-c4096-s0"
-    older = stored_result(run_id, 3, "niah-easy", {})
-    newest = stored_result(run_id, 7, "niah-easy", grid_values(), n_tokens=300_000)
-    (row,) = table([older, newest])
-    assert row["run"] == run_id and row["tokens"] == "300k"
-    assert row["acc@2k"] == f"{100 * (1 + 6 / 9) / 3:.1f}" and row["acc@16k"] == "-"
-    assert "shuffled" not in row
