@@ -370,31 +370,6 @@ class EnvelopePart:
 
 
 @dataclass(frozen=True)
-class NuisanceValue:
-    """A value of the nuisance axes that was tried, and its mean loss; loss None: it cannot be judged, and `why`."""
-
-    value: str
-    loss: float | None
-    why: str = ""
-
-
-@dataclass(frozen=True)
-class NuisanceCell:
-    """How nuisance axes were resolved for a size and length of a group: the value chosen (None: none can be judged), by
-    the mean over n_seeds that all values have (0: each by seeds of its own) after n_tokens; margin: log loss of the
-    next best above it."""
-
-    group: str
-    size: str
-    length: str
-    values: tuple[NuisanceValue, ...]
-    chosen: str | None
-    n_seeds: int
-    n_tokens: int | None
-    margin: float | None
-
-
-@dataclass(frozen=True)
 class Objective:
     """What was minimised, and its value; worst: that of the worst of so many starts."""
 

@@ -31,8 +31,8 @@ from analysis.figures.style import (
     size_scale,
 )
 from analysis.fits.fit import D_OPT, L_OPT, N_OPT, EnvelopePart, Estimate
-from analysis.fits.grouping import grouped
 from analysis.fits.losses import RunCurves
+from analysis.fits.prepare import grouped
 from analysis.fits.study_fits import StudyFits
 from analysis.report.believed import drawn_law, envelope_doubted
 from analysis.report.laws import NAMES
