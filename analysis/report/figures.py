@@ -278,7 +278,7 @@ def _add_envelope(
     neighbouring sizes, hollow where they are extrapolated."""
     points, style = envelope.points, {"mode": "markers", "opacity": opacity, "showlegend": False}
     hover = "%{text}<br>C = %{x:.3g} FLOP<br>%{y:.4g}<extra></extra>"
-    colors = [sizes[size] for size in points.size]
+    colors = [sizes[size.partition(" to ")[0]] for size in points.size]  # near sizes count as one: the smallest's
     owners = list(zip(points.size, points.censored, strict=True))
     fills = [color if why is None else "white" for color, (_, why) in zip(colors, owners, strict=True)]
     text = [f"{size}: {'uncensored' if why is None else f'censored, {why}'}" for size, why in owners]

@@ -52,7 +52,7 @@ def studied(tmp_path_factory):
 
 
 def scaling(command, folder, *arguments):
-    line = [sys.executable, "-m", "scaling", command, str(folder / "tiny.yaml"), "--out", str(folder / "out")]
+    line = [sys.executable, "-m", "scaling", *command.split(), str(folder / "tiny.yaml"), "--out", str(folder / "out")]
     return subprocess.run([*line, *arguments], capture_output=True, text=True, timeout=600, check=False)
 
 
@@ -89,7 +89,7 @@ def test_other_commands_know_the_axes(studied):
     rows = json.loads(scaling("status", folder, "--only", "lr=1e-3,context_length=64", "--json").stdout)["runs"]
     sizes = ("s", "m", "l", "n19.1k", "n41k")
     assert [row["run_id"] for row in rows] == [f"llama-{size}-c64-s0-lr0.001" for size in sizes]
-    fit = scaling("fit", "runs", folder, "--approach", "envelope")
+    fit = scaling("fit runs", folder, "--approach", "envelope")
     assert fit.returncode == 0 and HIGHER in fit.stdout, fit.stderr
     asked = ["budget", "--compute", "1e9", "--unit", "flop", "--law", str(home), "--arch", "llama", "--json"]
     line = [sys.executable, "-m", "scaling.cli.flops", *asked]
